@@ -1,0 +1,244 @@
+#include "common/graph.h"
+
+#include <algorithm>
+#include <map>
+
+namespace ff {
+namespace {
+
+struct PendingOperator {
+  std::string name;
+  JsonPlace place;
+  std::vector<std::string> inputs;
+};
+
+class GraphParser {
+ public:
+  GraphParser(const JsonPlace& place, int64_t batch_size) : place_(place) {
+    expect_format(place, "ffgraph/1");
+    place.allow_keys({"$schema", "format", "name", "description", "batch_size", "inputs", "operators"}, "key of a graph");
+    graph_.name = place.at("name").as_string();
+    graph_.batch_size = place.at("batch_size").as_integer(1, int64_t{1} << 32);
+    if (batch_size > 0) graph_.batch_size = batch_size;
+    graph_.file = place.value();
+    graph_.file["batch_size"] = graph_.batch_size;
+  }
+
+  Graph parse() {
+    for (const JsonPlace& input : place_.at("inputs").items()) add_input(input);
+    if (graph_.inputs.empty()) place_.at("inputs").fail("is empty, expected at least one input");
+    read_operators();
+    for (size_t index : topological_order()) add_operator(pending_[index]);
+    find_gradients();
+    return std::move(graph_);
+  }
+
+ private:
+  void add_input(const JsonPlace& place) {
+    place.allow_keys({"name", "shape", "dtype"}, "key of an input");
+    Tensor tensor;
+    tensor.name = place.at("name").as_string();
+    const auto sizes = place.at("shape").items();
+    if (sizes.empty()) place.at("shape").fail("is empty, expected \"batch\" first");
+    for (size_t axis = 0; axis < sizes.size(); ++axis) {
+      if (axis == 0) {
+        if (!sizes[0].value().is_string() || sizes[0].as_string() != "batch")
+          sizes[0].fail("found " + sizes[0].value().dump() + ", expected \"batch\": the first axis of an input is the sample");
+        tensor.shape.push_back(graph_.batch_size);
+      } else {
+        tensor.shape.push_back(sizes[axis].as_integer(1, int64_t{1} << 32));
+      }
+    }
+    if (sizes.size() > 4) place.at("shape").fail("has " + std::to_string(sizes.size()) + " axes, expected at most 4");
+    const std::string type = place.at("dtype").as_string();
+    if (type != "f32" && type != "i32") place.at("dtype").fail("found \"" + type + "\"" + suggestion(type, {"f32", "i32"}));
+    tensor.type = type == "f32" ? DataType::f32 : DataType::i32;
+    check_name(place.at("name"), tensor.name);
+    graph_.inputs.push_back(add_tensor(std::move(tensor)));
+  }
+
+  void check_name(const JsonPlace& place, const std::string& name) {
+    if (name.empty() || name.find(':') != std::string::npos || name.find('/') != std::string::npos)
+      place.fail("found \"" + name + "\", expected a name without \":\" and \"/\"");
+    if (!names_.emplace(name, place.pointer()).second)
+      place.fail("the name \"" + name + "\" is already that of " + names_.at(name));
+  }
+
+  TensorId add_tensor(Tensor tensor) {
+    const TensorId id = static_cast<TensorId>(graph_.tensors.size());
+    tensor_ids_[tensor.name] = id;
+    graph_.tensors.push_back(std::move(tensor));
+    return id;
+  }
+
+  void read_operators() {
+    for (const JsonPlace& place : place_.at("operators").items()) {
+      place.allow_keys({"name", "type", "inputs", "attributes", "parameters"}, "key of an operator");
+      PendingOperator op{place.at("name").as_string(), place, {}};
+      check_name(place.at("name"), op.name);
+      for (const JsonPlace& input : place.at("inputs").items()) op.inputs.push_back(input.as_string());
+      pending_.push_back(std::move(op));
+    }
+    if (pending_.empty()) place_.at("operators").fail("is empty, expected at least one operator");
+  }
+
+  // The producer that an input names: its index in pending_, or -1 for a graph input.
+  int producer_of(const PendingOperator& op, size_t input, const std::map<std::string, int>& by_name) const {
+    const std::string name = op.inputs[input].substr(0, op.inputs[input].find(':'));
+    if (const auto it = by_name.find(name); it != by_name.end()) return it->second;
+    if (tensor_ids_.count(op.inputs[input])) return -1;
+    std::vector<std::string> known;
+    for (TensorId id : graph_.inputs) known.push_back(graph_.tensors[id].name);
+    for (const PendingOperator& other : pending_) known.push_back(other.name);
+    op.place.at("inputs").items()[input].fail("no operator or input is named \"" + name + "\"" + suggestion(name, known));
+  }
+
+  // Kahn's algorithm; among ready operators the first of the file comes first.
+  std::vector<size_t> topological_order() const {
+    std::map<std::string, int> by_name;
+    for (size_t i = 0; i < pending_.size(); ++i) by_name[pending_[i].name] = static_cast<int>(i);
+    std::vector<std::vector<size_t>> successors(pending_.size());
+    std::vector<int> waiting(pending_.size(), 0);
+    for (size_t i = 0; i < pending_.size(); ++i)
+      for (size_t input = 0; input < pending_[i].inputs.size(); ++input)
+        if (const int producer = producer_of(pending_[i], input, by_name); producer >= 0) {
+          successors[producer].push_back(i);
+          ++waiting[i];
+        }
+    std::vector<size_t> order, ready;
+    for (size_t i = pending_.size(); i-- > 0;)
+      if (waiting[i] == 0) ready.push_back(i);
+    while (!ready.empty()) {
+      std::sort(ready.begin(), ready.end(), std::greater<>());
+      const size_t next = ready.back();
+      ready.pop_back();
+      order.push_back(next);
+      for (size_t successor : successors[next])
+        if (--waiting[successor] == 0) ready.push_back(successor);
+    }
+    if (order.size() < pending_.size()) fail_at_cycle(waiting, by_name);
+    return order;
+  }
+
+  [[noreturn]] void fail_at_cycle(const std::vector<int>& waiting, const std::map<std::string, int>& by_name) const {
+    // From any operator that still waits, walk to an input's producer that still waits, until one comes again.
+    size_t at = 0;
+    while (waiting[at] == 0) ++at;
+    std::vector<size_t> path;
+    while (std::find(path.begin(), path.end(), at) == path.end()) {
+      path.push_back(at);
+      for (size_t input = 0; input < pending_[at].inputs.size(); ++input)
+        if (const int producer = producer_of(pending_[at], input, by_name); producer >= 0 && waiting[producer] > 0) {
+          at = static_cast<size_t>(producer);
+          break;
+        }
+    }
+    std::string cycle = pending_[at].name;
+    for (size_t i = path.size(); i-- > 0 && path[i] != at;) cycle += " -> " + pending_[path[i]].name;
+    pending_[at].place.at("inputs").fail("the graph has a cycle: " + cycle + " -> " + pending_[at].name);
+  }
+
+  void add_operator(const PendingOperator& pending) {
+    OperatorRequest request{pending.place.at("type").as_string(), {}, pending.place, pending.place.find("attributes")};
+    Operator op;
+    op.name = pending.name;
+    for (size_t input = 0; input < pending.inputs.size(); ++input) {
+      const TensorId id = resolve(pending, input);
+      const Tensor& tensor = graph_.tensors[id];
+      op.inputs.push_back(id);
+      request.inputs.push_back({"", tensor.shape, tensor.type});
+    }
+    op.definition = make_operator(request);
+    const OperatorId id = static_cast<OperatorId>(graph_.operators.size());
+    for (size_t input = 0; input < op.inputs.size(); ++input)
+      graph_.tensors[op.inputs[input]].uses.push_back({id, static_cast<int>(input)});
+    for (size_t output = 0; output < op.definition->outputs().size(); ++output) {
+      const TensorSpec& spec = op.definition->outputs()[output];
+      const std::string suffix = output == 0 ? "" : ":" + spec.name;
+      op.outputs.push_back(add_tensor({op.name + suffix, spec.shape, spec.type, id, static_cast<int>(output), {}, false}));
+      if (output == 0 && !spec.name.empty()) tensor_ids_[op.name + ":" + spec.name] = op.outputs[0];
+    }
+    add_parameters(pending, op, id);
+    if (op.definition->is_loss()) graph_.losses.push_back(id);
+    graph_.operators.push_back(std::move(op));
+  }
+
+  TensorId resolve(const PendingOperator& op, size_t input) const {
+    const std::string& name = op.inputs[input];
+    if (const auto it = tensor_ids_.find(name); it != tensor_ids_.end()) return it->second;
+    const std::string producer = name.substr(0, name.find(':'));
+    std::vector<std::string> known;
+    for (const auto& [tensor, id] : tensor_ids_)
+      if (tensor.rfind(producer + ":", 0) == 0 || tensor == producer) known.push_back(tensor);
+    op.place.at("inputs").items()[input].fail("\"" + producer + "\" has no output \"" + name + "\"" + suggestion(name, known));
+  }
+
+  void add_parameters(const PendingOperator& pending, Operator& op, OperatorId id) {
+    const auto group_place = pending.place.find("parameters");
+    const std::string group = group_place ? group_place->as_string() : pending.name;
+    const auto& specs = op.definition->parameters();
+    if (group_place && specs.empty()) group_place->fail(op.definition->type() + " has no parameters to share");
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const std::string name = group + "." + specs[i].name;
+      auto [it, added] = parameter_ids_.emplace(name, static_cast<ParameterId>(graph_.parameters.size()));
+      if (added) graph_.parameters.push_back({name, specs[i], {}});
+      Parameter& parameter = graph_.parameters[it->second];
+      if (parameter.spec.shape != specs[i].shape)
+        (group_place ? *group_place : pending.place)
+            .fail("parameter " + name + " would have shape " + to_string(specs[i].shape) + ", but " +
+                  graph_.operators[parameter.uses[0].first].name + " gives it shape " + to_string(parameter.spec.shape));
+      parameter.uses.emplace_back(id, static_cast<int>(i));
+      op.parameters.push_back(it->second);
+    }
+  }
+
+  void find_gradients() {
+    std::vector<bool> reaches_loss(graph_.operators.size(), false);
+    for (size_t i = graph_.operators.size(); i-- > 0;) {
+      const Operator& op = graph_.operators[i];
+      if (op.definition->is_loss()) reaches_loss[i] = true;
+      for (TensorId output : op.outputs)
+        for (const TensorUse& use : graph_.tensors[output].uses)
+          if (reaches_loss[use.consumer] && graph_.operators[use.consumer].definition->differentiable_input(use.input))
+            reaches_loss[i] = true;
+    }
+    std::vector<bool> trained(graph_.tensors.size(), false);  // parameters lie upstream
+    for (size_t i = 0; i < graph_.operators.size(); ++i) {
+      Operator& op = graph_.operators[i];
+      bool has_trained_input = false;
+      for (size_t input = 0; input < op.inputs.size(); ++input)
+        if (trained[op.inputs[input]] && op.definition->differentiable_input(static_cast<int>(input))) has_trained_input = true;
+      const bool trained_here = has_trained_input || !op.parameters.empty();
+      op.has_backward = trained_here && reaches_loss[i];
+      for (TensorId output : op.outputs) {
+        trained[output] = trained_here && !op.definition->is_loss();
+        for (const TensorUse& use : graph_.tensors[output].uses)
+          if (trained[output] && reaches_loss[use.consumer] &&
+              graph_.operators[use.consumer].definition->differentiable_input(use.input))
+            graph_.tensors[output].has_gradient = true;
+      }
+    }
+    if (graph_.losses.empty())
+      place_.at("operators").fail("no operator is a loss; training needs one of type softmax_cross_entropy");
+  }
+
+  JsonPlace place_;
+  Graph graph_;
+  std::vector<PendingOperator> pending_;
+  std::map<std::string, std::string> names_;
+  std::map<std::string, TensorId> tensor_ids_;
+  std::map<std::string, ParameterId> parameter_ids_;
+};
+
+}  // namespace
+
+int64_t Graph::parameter_count() const {
+  int64_t count = 0;
+  for (const Parameter& parameter : parameters) count += volume(parameter.spec.shape);
+  return count;
+}
+
+Graph parse_graph(const JsonPlace& place, int64_t batch_size) { return GraphParser(place, batch_size).parse(); }
+Graph load_graph(const std::string& path, int64_t batch_size) { return parse_graph(read_json_file(path), batch_size); }
+
+}  // namespace ff

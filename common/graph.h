@@ -1,0 +1,68 @@
+// The operator graph: nodes are operators, edges are tensors. Immutable once loaded.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/operators/operator.h"
+
+namespace ff {
+
+using OperatorId = int;   // index into Graph::operators, which is in topological order
+using TensorId = int;     // index into Graph::tensors
+using ParameterId = int;  // index into Graph::parameters
+
+struct TensorUse {
+  OperatorId consumer;
+  int input;  // which input of the consumer
+};
+
+struct Tensor {
+  std::string name;  // "conv1", "lstm1.t2:h", or a graph input's name
+  Shape shape;
+  DataType type;
+  OperatorId producer = -1;  // -1: a graph input, present wherever it is needed
+  int output = 0;            // which output of the producer
+  std::vector<TensorUse> uses;
+  bool has_gradient = false;  // backward computes d loss / d tensor: parameters lie upstream and a loss downstream
+};
+
+struct Operator {
+  std::string name;
+  std::shared_ptr<const OperatorDefinition> definition;
+  std::vector<TensorId> inputs;
+  std::vector<TensorId> outputs;
+  std::vector<ParameterId> parameters;  // one a definition's parameter; shared within a parameter group
+  bool has_backward = false;            // a loss lies downstream and something upstream or here is trained
+};
+
+// A trained tensor. Operators that name the same parameter group share it.
+struct Parameter {
+  std::string name;  // "conv1.weight": group and parameter name
+  ParameterSpec spec;
+  std::vector<std::pair<OperatorId, int>> uses;  // (operator, which of its parameters)
+};
+
+struct Graph {
+  std::string name;
+  int64_t batch_size = 0;
+  std::vector<Tensor> tensors;
+  std::vector<Operator> operators;  // topological order, the order of the file wherever that is one
+  std::vector<Parameter> parameters;
+  std::vector<TensorId> inputs;
+  std::vector<OperatorId> losses;
+  Json file;  // what was read, with the batch size in force: goes into strategy files
+
+  // Does input `input` of `op` receive a gradient in backward?
+  bool input_has_gradient(OperatorId op, int input) const {
+    return tensors[operators[op].inputs[input]].has_gradient && operators[op].definition->differentiable_input(input);
+  }
+  int64_t parameter_count() const;  // elements
+};
+
+// Throws InputError for anything that is not a valid ffgraph/1. batch_size 0 keeps the file's.
+Graph load_graph(const std::string& path, int64_t batch_size = 0);
+Graph parse_graph(const JsonPlace& place, int64_t batch_size = 0);
+
+}  // namespace ff

@@ -1,0 +1,253 @@
+#include "common/json_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+namespace ff {
+namespace {
+
+std::string describe(const Json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "an array";
+  std::string text = value.dump();
+  if (text.size() > 40) text = text.substr(0, 37) + "...";
+  return text;
+}
+
+std::string escape_token(std::string token) {  // RFC 6901
+  std::string escaped;
+  for (char c : token) escaped += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  return escaped;
+}
+
+std::pair<size_t, size_t> line_and_column(const std::string& text, size_t byte) {
+  size_t line = 1, column = 1;
+  for (size_t i = 0; i < std::min(byte, text.size()); ++i)
+    text[i] == '\n' ? (++line, column = 1) : ++column;
+  return {line, column};
+}
+
+// nlohmann/json keeps the last of repeated keys; an edited file that says two things deserves a message.
+class RepeatedKeyFinder {
+ public:
+  bool operator()(int, Json::parse_event_t event, Json& parsed) {
+    switch (event) {
+      case Json::parse_event_t::object_start: keys_.emplace_back(); break;
+      case Json::parse_event_t::object_end: keys_.pop_back(); break;
+      case Json::parse_event_t::key:
+        if (!keys_.back().insert(parsed.get<std::string>()).second && repeated.empty())
+          repeated = parsed.get<std::string>();
+        break;
+      default: break;
+    }
+    return true;
+  }
+  std::string repeated;
+
+ private:
+  std::vector<std::set<std::string>> keys_;
+};
+
+void append_readable(std::string& text, const Json& value, int indent) {
+  const bool flat = std::none_of(value.begin(), value.end(), [](const Json& v) { return v.is_structured() && !v.empty(); });
+  if (!value.is_structured() || value.empty() || (flat && value.dump().size() < 160)) {
+    text += value.dump();
+    return;
+  }
+  const bool object = value.is_object();
+  if (object && value.dump().size() < 140 && indent > 0) {
+    text += value.dump();
+    return;
+  }
+  const std::string pad(indent + 1, ' ');
+  text += object ? "{\n" : "[\n";
+  bool first = true;
+  for (auto it = value.begin(); it != value.end(); ++it) {
+    if (!first) text += ",\n";
+    first = false;
+    text += pad;
+    if (object) text += Json(it.key()).dump() + ":";
+    append_readable(text, it.value(), indent + 1);
+  }
+  text += "\n" + std::string(indent, ' ') + (object ? "}" : "]");
+}
+
+}  // namespace
+
+JsonPlace::JsonPlace(std::shared_ptr<const Json> root, std::string file)
+    : root_(std::move(root)), value_(root_.get()), file_(std::move(file)) {}
+
+JsonPlace JsonPlace::child(const Json& value, const std::string& token) const {
+  JsonPlace place = *this;
+  place.value_ = &value;
+  place.pointer_ += "/" + escape_token(token);
+  return place;
+}
+
+void JsonPlace::fail(const std::string& message) const {
+  throw InputError(file_ + ": " + (pointer_.empty() ? "/" : pointer_) + ": " + message);
+}
+
+void JsonPlace::expect_object() const {
+  if (!value_->is_object()) fail("found " + describe(*value_) + ", expected an object");
+}
+
+void JsonPlace::allow_keys(const std::vector<std::string>& keys, const std::string& what) const {
+  expect_object();
+  for (auto it = value_->begin(); it != value_->end(); ++it)
+    if (std::find(keys.begin(), keys.end(), it.key()) == keys.end())
+      child(it.value(), it.key()).fail("unknown " + what + suggestion(it.key(), keys));
+}
+
+JsonPlace JsonPlace::at(const std::string& key) const {
+  auto place = find(key);
+  if (!place) fail("\"" + key + "\" is missing");
+  return *place;
+}
+
+std::optional<JsonPlace> JsonPlace::find(const std::string& key) const {
+  expect_object();
+  auto it = value_->find(key);
+  if (it == value_->end()) return std::nullopt;
+  return child(*it, key);
+}
+
+std::vector<std::pair<std::string, JsonPlace>> JsonPlace::members() const {
+  expect_object();
+  std::vector<std::pair<std::string, JsonPlace>> result;
+  for (auto it = value_->begin(); it != value_->end(); ++it) result.emplace_back(it.key(), child(it.value(), it.key()));
+  return result;
+}
+
+std::vector<JsonPlace> JsonPlace::items() const {
+  if (!value_->is_array()) fail("found " + describe(*value_) + ", expected an array");
+  std::vector<JsonPlace> result;
+  for (size_t i = 0; i < value_->size(); ++i) result.push_back(child((*value_)[i], std::to_string(i)));
+  return result;
+}
+
+std::string JsonPlace::as_string() const {
+  if (!value_->is_string()) fail("found " + describe(*value_) + ", expected a string");
+  return value_->get<std::string>();
+}
+
+int64_t JsonPlace::as_integer(int64_t least, int64_t most) const {
+  const bool unsigned_too_large =
+      value_->is_number_unsigned() && value_->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  if (!value_->is_number_integer() || unsigned_too_large || value_->get<int64_t>() < least ||
+      value_->get<int64_t>() > most)
+    fail("found " + describe(*value_) + ", expected an integer " +
+         (most == INT64_MAX ? "of at least " + std::to_string(least)
+                            : "from " + std::to_string(least) + " to " + std::to_string(most)));
+  return value_->get<int64_t>();
+}
+
+double JsonPlace::as_number(double least, double most) const {
+  std::ostringstream range;
+  range << "expected a number from " << least << " to " << most;
+  if (!value_->is_number()) fail("found " + describe(*value_) + ", " + range.str());
+  const double number = value_->get<double>();
+  if (!(number >= least && number <= most)) fail("found " + describe(*value_) + ", " + range.str());
+  return number;
+}
+
+double JsonPlace::as_positive_number() const {
+  if (!value_->is_number() || !(value_->get<double>() > 0))
+    fail("found " + describe(*value_) + ", expected a number above 0");
+  return value_->get<double>();
+}
+
+bool JsonPlace::as_bool() const {
+  if (!value_->is_boolean()) fail("found " + describe(*value_) + ", expected true or false");
+  return value_->get<bool>();
+}
+
+JsonPlace parse_json(const std::string& text, const std::string& name) {
+  auto root = std::make_shared<Json>();
+  RepeatedKeyFinder finder;
+  try {
+    *root = Json::parse(text, std::ref(finder));
+  } catch (const Json::parse_error& error) {
+    const auto [line, column] = line_and_column(text, error.byte ? error.byte - 1 : 0);
+    std::string reason = error.what();
+    if (const size_t at = reason.find("syntax error"); at != std::string::npos) reason = reason.substr(at);
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos) reason = "the file is empty, expected a JSON object";
+    throw InputError(name + ": line " + std::to_string(line) + ", column " + std::to_string(column) + ": " + reason);
+  } catch (const Json::exception& error) {
+    throw InputError(name + ": " + error.what());
+  }
+  if (!finder.repeated.empty()) throw InputError(name + ": the key \"" + finder.repeated + "\" stands twice in one object");
+  return JsonPlace(root, name);
+}
+
+JsonPlace read_json_file(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) throw InputError(path + ": cannot open: " + std::strerror(errno));
+  if (S_ISDIR(status.st_mode)) throw InputError(path + ": is a directory, expected a JSON file");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw InputError(path + ": cannot open: " + std::strerror(errno));
+  std::ostringstream content;
+  content << file.rdbuf();
+  if (file.bad()) throw InputError(path + ": cannot read: " + std::strerror(errno));
+  return parse_json(content.str(), path);
+}
+
+void expect_format(const JsonPlace& place, const std::string& format) {
+  const JsonPlace found = place.at("format");
+  if (found.as_string() != format) found.fail("found " + found.value().dump() + ", expected \"" + format + "\"");
+}
+
+void write_file_atomically(const std::string& path, const std::string& content) {
+  const std::string beside = path + ".tmp" + std::to_string(getpid());
+  const auto fail = [&](const char* step) {
+    const int reason = errno;
+    unlink(beside.c_str());
+    throw MachineError(path + ": cannot " + step + ": " + std::strerror(reason) + "; nothing was changed");
+  };
+  const int file = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0) fail("create");
+  const auto close_and_fail = [&](const char* step) {
+    const int reason = errno;
+    close(file);
+    errno = reason;
+    fail(step);
+  };
+  for (size_t written = 0; written < content.size();) {
+    const ssize_t count = write(file, content.data() + written, content.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) close_and_fail("write");
+    written += static_cast<size_t>(count);
+  }
+  if (fsync(file) != 0 && errno != EINVAL) close_and_fail("write");
+  if (close(file) != 0) fail("write");
+  if (rename(beside.c_str(), path.c_str()) != 0) fail("write");
+}
+
+void write_json_file(const std::string& path, const Json& value) {
+  write_file_atomically(path, readable_json(value) + "\n");
+}
+
+std::string readable_json(const Json& value) {
+  std::string text;
+  append_readable(text, value, 0);
+  return text;
+}
+
+std::string content_hash(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3ULL;
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+  return digits;
+}
+
+}  // namespace ff

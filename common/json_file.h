@@ -1,0 +1,72 @@
+// Reading JSON with positions and checked fields, and writing files whole or not at all.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/errors.h"
+
+namespace ff {
+
+using Json = nlohmann::ordered_json;
+
+// A place in a JSON file: the value there, and how to name the place in a message. Cheap to copy.
+// Every accessor throws InputError "FILE: /json/pointer: what was found, what would be accepted".
+class JsonPlace {
+ public:
+  JsonPlace(std::shared_ptr<const Json> root, std::string file);
+
+  const Json& value() const { return *value_; }
+  const std::string& pointer() const { return pointer_; }
+  const std::string& file() const { return file_; }
+  [[noreturn]] void fail(const std::string& message) const;
+
+  // Objects.
+  void expect_object() const;
+  // Fails at the first key that is not in `keys`; `what` names the object ("attribute of conv2d").
+  void allow_keys(const std::vector<std::string>& keys, const std::string& what) const;
+  JsonPlace at(const std::string& key) const;                   // required
+  std::optional<JsonPlace> find(const std::string& key) const;  // optional
+  std::vector<std::pair<std::string, JsonPlace>> members() const;
+
+  // Arrays.
+  std::vector<JsonPlace> items() const;
+
+  // Scalars.
+  std::string as_string() const;
+  int64_t as_integer(int64_t least, int64_t most) const;
+  double as_number(double least, double most) const;
+  double as_positive_number() const;
+  bool as_bool() const;
+
+ private:
+  JsonPlace child(const Json& value, const std::string& token) const;
+
+  std::shared_ptr<const Json> root_;
+  const Json* value_;
+  std::string file_;
+  std::string pointer_;
+};
+
+// Reads and parses. A syntax error names line and column; a repeated key in one object is an error.
+JsonPlace read_json_file(const std::string& path);
+JsonPlace parse_json(const std::string& text, const std::string& name);
+
+// Fails unless /format is `format` ("ffgraph/1").
+void expect_format(const JsonPlace& place, const std::string& format);
+
+// Writes beside, syncs, renames: the file appears whole or not at all. Throws MachineError.
+void write_file_atomically(const std::string& path, const std::string& content);
+void write_json_file(const std::string& path, const Json& value);
+
+// JSON text in which containers without nested containers stand on one line: files that people read and edit.
+std::string readable_json(const Json& value);
+
+// 64-bit FNV-1a of the text, as 16 hexadecimal digits: identifies file contents in provenance.
+std::string content_hash(const std::string& text);
+
+}  // namespace ff

@@ -1,0 +1,90 @@
+// A compute backend: the kernels and the memory of one kind of device. The executor runs tasks with it and ffsearch times the same
+// kernels with it. Calls are submitted in order; `wait` returns when all are complete (on the CPU they complete at once).
+//
+// Storage. A block of a tensor is stored dense. Rank 4 [sample, channel, height, width] is stored channels-last: the order in memory is
+// sample, height, width, channel (oneDNN's nhwc, within 3 % of its private layouts and sliced along any axis without them). All
+// other ranks, and all parameters, are row-major.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/operators/operator.h"
+
+namespace ff {
+
+enum class Phase : uint8_t { forward, backward };
+
+// What one task's kernel works on. Pointers are to dense blocks in the backend's memory; an empty block's pointer may be null.
+// Vectors are as long as the definition's inputs, parameters or outputs, or empty where the phase does not use them.
+struct KernelArguments {
+  std::vector<const void*> inputs;      // input_block(i, part); f32 or i32
+  std::vector<const float*> parameters;  // parameter_block(p, part)
+  std::vector<float*> outputs;          // output_block(o, part); forward writes all of it, backward may read it
+  // backward only:
+  std::vector<const float*> output_gradients;  // like outputs; empty for a loss operator
+  std::vector<float*> input_gradients;         // like inputs; every element is overwritten; null where no gradient is wanted
+  std::vector<float*> parameter_gradients;     // like parameters; every element is overwritten
+  int64_t iteration = 0;  // dropout draws a new mask each iteration
+  bool training = true;   // false: evaluation (dropout is the identity)
+};
+
+// One task's kernel. Whatever forward must keep for backward beyond the arguments lies in the kernel (counted by workspace_bytes).
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual void forward(const KernelArguments& arguments) = 0;
+  virtual void backward(const KernelArguments& arguments) = 0;
+  virtual int64_t workspace_bytes() const { return 0; }
+};
+
+struct KernelRequest {
+  const OperatorDefinition& definition;
+  Block part;
+  std::vector<bool> input_gradients;  // by input: will backward be asked for it?
+  std::string operator_name;          // with the seed and the iteration: the stream of random numbers
+  uint64_t seed = 0;
+};
+
+struct SgdSettings {
+  float learning_rate = 0.01f;
+  float momentum = 0;
+  float weight_decay = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string name() const = 0;  // "cpu", "cuda"
+
+  virtual std::unique_ptr<Kernel> make_kernel(const KernelRequest& request) = 0;
+
+  virtual void* allocate(int64_t bytes) = 0;  // 64-byte aligned, not initialized; throws MachineError when memory runs out
+  virtual void release(void* memory) = 0;
+
+  // Elements of `region` from a buffer that holds block `source_block` to one that holds `destination_block` (both contain the
+  // region). add_block adds instead of overwriting (f32).
+  virtual void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,
+                          const Block& region) = 0;
+  virtual void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block,
+                         const Block& region) = 0;
+  virtual void fill_zero(void* memory, int64_t bytes) = 0;
+  virtual void add(const float* source, float* destination, int64_t elements) = 0;
+
+  // Between host memory in row-major order and the backend's storage, for a whole buffer of this shape (activations and inputs).
+  virtual void store_from_host(const void* host, void* memory, const Shape& shape) = 0;
+  virtual void load_to_host(const void* memory, void* host, const Shape& shape) = 0;
+
+  // gradient += weight_decay * parameter; velocity = momentum * velocity + gradient; parameter -= learning_rate * velocity.
+  // As torch.optim.SGD without dampening. velocity may be null when momentum is 0.
+  virtual void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements, const SgdSettings& settings) = 0;
+
+  virtual void wait() = 0;
+};
+
+// One thread by default; `threads` is the device model's cores.
+std::unique_ptr<Backend> make_cpu_backend(int threads = 1);
+
+}  // namespace ff

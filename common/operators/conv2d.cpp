@@ -1,0 +1,101 @@
+#include "common/operators/conv2d.h"
+
+#include <cmath>
+
+#include "common/operators/families.h"
+
+namespace ff {
+
+Conv2d::Conv2d(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+  request.expect_inputs(1);
+  request.expect_rank(0, 4, 4);
+  request.expect_type(0, DataType::f32);
+  request.allow_attributes({"out_channels", "kernel", "stride", "padding", "dilation", "groups", "bias", "activation"});
+  const Shape& input = inputs_[0].shape;
+  in_channels = input[1];
+  out_channels = request.required_attribute("out_channels").as_integer(1, int64_t{1} << 24);
+  groups = request.integer("groups", 1, 1, in_channels);
+  if (in_channels % groups != 0 || out_channels % groups != 0)
+    request.required_attribute("groups").fail("found " + std::to_string(groups) + ", expected a divisor of " +
+                                              std::to_string(in_channels) + " input channels and " +
+                                              std::to_string(out_channels) + " output channels");
+  request.required_attribute("kernel");
+  const auto kernel = request.pair("kernel", {1, 1}, 1, 1 << 16);
+  const auto stride = request.pair("stride", {1, 1}, 1, 1 << 16);
+  const auto padding = request.pair("padding", {0, 0}, 0, 1 << 16);
+  const auto dilation = request.pair("dilation", {1, 1}, 1, 1 << 16);
+  height = {input[2], kernel[0], stride[0], padding[0], dilation[0]};
+  width = {input[3], kernel[1], stride[1], padding[1], dilation[1]};
+  for (const Window& window : {height, width}) {
+    if (window.padding >= window.extent())
+      request.required_attribute("padding").fail("found " + std::to_string(window.padding) +
+                                                 ", expected less than the kernel's extent " +
+                                                 std::to_string(window.extent()));
+    if (window.output_size() < 1)
+      request.required_attribute("kernel").fail("the kernel's extent " + std::to_string(window.extent()) +
+                                                " exceeds the padded input of shape " + to_string(input));
+  }
+  bias = request.flag("bias", true);
+  relu = request.choice("activation", "none", {"none", "relu"}) == "relu";
+
+  outputs_ = {{"", {input[0], out_channels, height.output_size(), width.output_size()}}};
+  const int64_t fan_in = in_channels / groups * kernel[0] * kernel[1];
+  // He et al. 2015 (arXiv 1502.01852), uniform form: variance 2 / fan_in.
+  parameters_ = {{"weight", {out_channels, in_channels / groups, kernel[0], kernel[1]}, std::sqrt(6.0 / static_cast<double>(fan_in))}};
+  if (bias) parameters_.push_back({"bias", {out_channels}});
+  const Shape& output = outputs_[0].shape;
+  dimensions_ = {{"sample", DimensionKind::sample, output[0]},
+                 {"channel", DimensionKind::parameter, output[1]},
+                 {"height", DimensionKind::attribute, output[2]},
+                 {"width", DimensionKind::attribute, output[3]}};
+}
+
+Block Conv2d::output_block(int, const Block& part) const { return part; }
+
+Block Conv2d::input_block(int, const Block& part) const {
+  const int64_t out_per_group = out_channels / groups, in_per_group = in_channels / groups;
+  const Interval channels = {part[1].begin / out_per_group * in_per_group,
+                             ((part[1].end - 1) / out_per_group + 1) * in_per_group};
+  return {part[0], channels, height.input(part[2]), width.input(part[3])};
+}
+
+Block Conv2d::parameter_block(int parameter, const Block& part) const {
+  Block block(parameters_[parameter].shape);
+  block[0] = part[1];
+  return block;
+}
+
+std::string Conv2d::attribute_text() const {
+  const auto pair = [](int64_t a, int64_t b) { return std::to_string(a) + "x" + std::to_string(b); };
+  std::string text = "kernel=" + pair(height.kernel, width.kernel) + " stride=" + pair(height.stride, width.stride);
+  if (height.dilation != 1 || width.dilation != 1) text += " dilation=" + pair(height.dilation, width.dilation);
+  if (groups != 1) text += " groups=" + std::to_string(groups);
+  if (bias) text += " bias";
+  if (relu) text += " relu";
+  return text;
+}
+
+std::string Conv2d::signature(const Block& part) const {
+  std::string text = OperatorDefinition::signature(part);
+  text += " padding=" + std::to_string(height.padding_before(part[2])) + "," + std::to_string(height.padding_behind(part[2])) +
+          "," + std::to_string(width.padding_before(part[3])) + "," + std::to_string(width.padding_behind(part[3]));
+  if (groups != 1) {  // how the part cuts the groups
+    const int64_t per_group = out_channels / groups;
+    text += " from=" + std::to_string(part[1].begin % per_group);
+  }
+  return text;
+}
+
+Work Conv2d::forward_work(const Block& part) const {
+  const double multiplied = static_cast<double>(part.volume()) * static_cast<double>(in_channels / groups * height.kernel * width.kernel);
+  return {2 * multiplied, touched_bytes(part)};
+}
+
+Work Conv2d::backward_work(const Block& part, bool input_gradients) const {
+  const Work forward = forward_work(part);
+  return {forward.flops * (input_gradients ? 2 : 1), forward.bytes * (input_gradients ? 2 : 1)};
+}
+
+std::unique_ptr<OperatorDefinition> make_conv2d(const OperatorRequest& request) { return std::make_unique<Conv2d>(request); }
+
+}  // namespace ff

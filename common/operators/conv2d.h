@@ -1,0 +1,29 @@
+#pragma once
+
+#include "common/operators/operator.h"
+#include "common/operators/window.h"
+
+namespace ff {
+
+// input [batch, in_channels, height, width] -> [batch, out_channels, out_height, out_width].
+// weight [out_channels, in_channels / groups, kernel_height, kernel_width], bias [out_channels].
+class Conv2d : public OperatorDefinition {
+ public:
+  explicit Conv2d(const OperatorRequest& request);
+
+  Block output_block(int output, const Block& part) const override;
+  Block input_block(int input, const Block& part) const override;
+  Block parameter_block(int parameter, const Block& part) const override;
+  std::string attribute_text() const override;
+  std::string signature(const Block& part) const override;
+  bool backward_reads_output() const override { return relu; }
+  Work forward_work(const Block& part) const override;
+  Work backward_work(const Block& part, bool input_gradients) const override;
+
+  int64_t in_channels, out_channels, groups;
+  Window height, width;
+  bool bias;
+  bool relu;  // fused: output = max(0, convolution)
+};
+
+}  // namespace ff

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "common/operators/operator.h"
+
+namespace ff {
+
+// relu, tanh, sigmoid (one input) and add (two or more inputs of one shape). Every axis can be split; none holds parameters.
+class Elementwise : public OperatorDefinition {
+ public:
+  explicit Elementwise(const OperatorRequest& request);
+
+  Block output_block(int, const Block& part) const override { return part; }
+  Block input_block(int, const Block& part) const override { return part; }
+  bool backward_reads_input(int) const override { return false; }
+  bool backward_reads_output() const override { return function != Function::add; }
+
+  enum class Function { relu, tanh, sigmoid, add };
+  Function function;
+};
+
+// Keeps each element with probability 1 - rate and scales it by 1 / (1 - rate); identity in evaluation. The mask is drawn by
+// Philox from (seed, operator name, iteration, index of the element in the whole tensor), so that every split sees the same mask.
+class Dropout : public OperatorDefinition {
+ public:
+  explicit Dropout(const OperatorRequest& request);
+
+  Block output_block(int, const Block& part) const override { return part; }
+  Block input_block(int, const Block& part) const override { return part; }
+  std::string attribute_text() const override;
+  bool backward_reads_input(int) const override { return false; }
+
+  double rate;
+};
+
+}  // namespace ff

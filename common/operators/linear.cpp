@@ -1,0 +1,56 @@
+#include "common/operators/linear.h"
+
+#include <cmath>
+
+#include "common/operators/families.h"
+
+namespace ff {
+
+Linear::Linear(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+  request.expect_inputs(1);
+  request.expect_rank(0, 2, 3);
+  request.expect_type(0, DataType::f32);
+  request.allow_attributes({"out_features", "bias", "activation"});
+  Shape output = inputs_[0].shape;
+  in_features = output.back();
+  out_features = request.required_attribute("out_features").as_integer(1, int64_t{1} << 28);
+  bias = request.flag("bias", true);
+  relu = request.choice("activation", "none", {"none", "relu"}) == "relu";
+  output.back() = out_features;
+  outputs_ = {{"", output}};
+  // He et al. 2015 (arXiv 1502.01852), uniform form: variance 2 / fan_in.
+  parameters_ = {{"weight", {out_features, in_features}, std::sqrt(6.0 / static_cast<double>(in_features))}};
+  if (bias) parameters_.push_back({"bias", {out_features}});
+  dimensions_ = {{"sample", DimensionKind::sample, output[0]}};
+  if (output.size() == 3) dimensions_.push_back({"length", DimensionKind::attribute, output[1]});
+  dimensions_.push_back({"channel", DimensionKind::parameter, out_features});
+}
+
+Block Linear::input_block(int, const Block& part) const {
+  Block block = part;
+  block[block.rank() - 1] = {0, in_features};
+  return block;
+}
+
+Block Linear::parameter_block(int parameter, const Block& part) const {
+  Block block(parameters_[parameter].shape);
+  block[0] = part[part.rank() - 1];
+  return block;
+}
+
+std::string Linear::attribute_text() const {
+  return std::string(bias ? "bias" : "no-bias") + (relu ? " relu" : "");
+}
+
+Work Linear::forward_work(const Block& part) const {
+  return {2.0 * static_cast<double>(part.volume()) * static_cast<double>(in_features), touched_bytes(part)};
+}
+
+Work Linear::backward_work(const Block& part, bool input_gradients) const {
+  const Work forward = forward_work(part);
+  return {forward.flops * (input_gradients ? 2 : 1), forward.bytes * (input_gradients ? 2 : 1)};
+}
+
+std::unique_ptr<OperatorDefinition> make_linear(const OperatorRequest& request) { return std::make_unique<Linear>(request); }
+
+}  // namespace ff

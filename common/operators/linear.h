@@ -1,0 +1,26 @@
+#pragma once
+
+#include "common/operators/operator.h"
+
+namespace ff {
+
+// input [batch, in] or [batch, length, in] -> [..., out]: output = input weight^T + bias.
+// weight [out, in], bias [out]. The paper's matrix multiplication: S, and channel P.
+class Linear : public OperatorDefinition {
+ public:
+  explicit Linear(const OperatorRequest& request);
+
+  Block output_block(int, const Block& part) const override { return part; }
+  Block input_block(int input, const Block& part) const override;
+  Block parameter_block(int parameter, const Block& part) const override;
+  std::string attribute_text() const override;
+  bool backward_reads_output() const override { return relu; }
+  Work forward_work(const Block& part) const override;
+  Work backward_work(const Block& part, bool input_gradients) const override;
+
+  int64_t in_features, out_features;
+  bool bias;
+  bool relu;  // fused: output = max(0, product)
+};
+
+}  // namespace ff

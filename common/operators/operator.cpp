@@ -1,0 +1,187 @@
+#include "common/operators/operator.h"
+
+#include <cmath>
+
+#include "common/operators/families.h"
+
+namespace ff {
+
+std::string_view to_string(DataType type) { return type == DataType::f32 ? "f32" : "i32"; }
+
+std::string_view to_string(DimensionKind kind) {
+  switch (kind) {
+    case DimensionKind::sample: return "sample";
+    case DimensionKind::attribute: return "attribute";
+    case DimensionKind::parameter: return "parameter";
+  }
+  return "";
+}
+
+Block OperatorDefinition::part(const std::vector<int>& degrees, int64_t index) const {
+  assert(degrees.size() == dimensions_.size());
+  Block part = whole();
+  for (int d = static_cast<int>(degrees.size()) - 1; d >= 0; --d) {
+    part[d] = split(dimensions_[d].size, degrees[d], index % degrees[d]);
+    index /= degrees[d];
+  }
+  return part;
+}
+
+Block OperatorDefinition::whole() const {
+  Block part;
+  for (const ParallelDimension& dimension : dimensions_) part.append({0, dimension.size});
+  return part;
+}
+
+Block OperatorDefinition::parameter_block(int parameter, const Block&) const { return Block(parameters_[parameter].shape); }
+
+std::string OperatorDefinition::signature(const Block& part) const {
+  std::string text = type_;
+  if (const std::string attributes = attribute_text(); !attributes.empty()) text += " " + attributes;
+  for (size_t i = 0; i < inputs_.size(); ++i) text += " " + to_string(input_block(static_cast<int>(i), part).shape());
+  text += " ->";
+  for (size_t o = 0; o < outputs_.size(); ++o) text += " " + to_string(output_block(static_cast<int>(o), part).shape());
+  return text;
+}
+
+double OperatorDefinition::touched_bytes(const Block& part) const {
+  int64_t elements = 0;
+  for (size_t i = 0; i < inputs_.size(); ++i) elements += input_block(static_cast<int>(i), part).volume();
+  for (size_t o = 0; o < outputs_.size(); ++o) elements += output_block(static_cast<int>(o), part).volume();
+  for (size_t p = 0; p < parameters_.size(); ++p) elements += parameter_block(static_cast<int>(p), part).volume();
+  return static_cast<double>(elements * element_bytes);
+}
+
+Work OperatorDefinition::forward_work(const Block& part) const {
+  return {static_cast<double>(output_block(0, part).volume()), touched_bytes(part)};
+}
+
+Work OperatorDefinition::backward_work(const Block& part, bool) const {
+  return {2.0 * static_cast<double>(output_block(0, part).volume()), 1.5 * touched_bytes(part)};
+}
+
+void OperatorRequest::expect_inputs(size_t count) const { expect_inputs_between(count, count); }
+
+void OperatorRequest::expect_inputs_between(size_t least, size_t most) const {
+  if (inputs.size() >= least && inputs.size() <= most) return;
+  const std::string expected = least == most          ? std::to_string(least)
+                               : most > (size_t{1} << 20) ? "at least " + std::to_string(least)
+                                                      : std::to_string(least) + " to " + std::to_string(most);
+  place.at("inputs").fail(type + " has " + std::to_string(inputs.size()) + " inputs, expected " + expected);
+}
+
+void OperatorRequest::expect_rank(size_t input, size_t least, size_t most) const {
+  const size_t rank = inputs[input].shape.size();
+  if (rank >= least && rank <= most) return;
+  place.at("inputs").items()[input].fail("has shape " + to_string(inputs[input].shape) + ", " + type + " expects " +
+                                         (least == most ? std::to_string(least)
+                                                        : std::to_string(least) + " to " + std::to_string(most)) +
+                                         " axes");
+}
+
+void OperatorRequest::expect_type(size_t input, DataType expected) const {
+  if (inputs[input].type != expected)
+    place.at("inputs").items()[input].fail("has type " + std::string(to_string(inputs[input].type)) + ", " + type +
+                                           " expects " + std::string(to_string(expected)));
+}
+
+void OperatorRequest::allow_attributes(const std::vector<std::string>& keys) const {
+  if (attributes) attributes->allow_keys(keys, "attribute of " + type);
+}
+
+std::optional<JsonPlace> OperatorRequest::attribute(const std::string& key) const {
+  return attributes ? attributes->find(key) : std::nullopt;
+}
+
+JsonPlace OperatorRequest::required_attribute(const std::string& key) const {
+  if (auto found = attribute(key)) return *found;
+  (attributes ? *attributes : place).fail(type + " needs the attribute \"" + key + "\"");
+}
+
+int64_t OperatorRequest::integer(const std::string& key, int64_t otherwise, int64_t least, int64_t most) const {
+  const auto found = attribute(key);
+  return found ? found->as_integer(least, most) : otherwise;
+}
+
+double OperatorRequest::number(const std::string& key, double otherwise, double least, double most) const {
+  const auto found = attribute(key);
+  return found ? found->as_number(least, most) : otherwise;
+}
+
+bool OperatorRequest::flag(const std::string& key, bool otherwise) const {
+  const auto found = attribute(key);
+  return found ? found->as_bool() : otherwise;
+}
+
+std::string OperatorRequest::choice(const std::string& key, const std::string& otherwise,
+                                    const std::vector<std::string>& choices) const {
+  const auto found = attribute(key);
+  if (!found) return otherwise;
+  const std::string value = found->as_string();
+  for (const std::string& choice : choices)
+    if (choice == value) return value;
+  found->fail("found \"" + value + "\"" + suggestion(value, choices));
+}
+
+std::array<int64_t, 2> OperatorRequest::pair(const std::string& key, std::array<int64_t, 2> otherwise, int64_t least,
+                                             int64_t most) const {
+  const auto found = attribute(key);
+  if (!found) return otherwise;
+  if (!found->value().is_array()) {
+    const int64_t both = found->as_integer(least, most);
+    return {both, both};
+  }
+  const auto items = found->items();
+  if (items.size() != 2) found->fail("has " + std::to_string(items.size()) + " elements, expected 2 (height, width)");
+  return {items[0].as_integer(least, most), items[1].as_integer(least, most)};
+}
+
+std::vector<std::string> axis_names(size_t rank) {
+  switch (rank) {
+    case 1: return {"sample"};
+    case 2: return {"sample", "channel"};
+    case 3: return {"sample", "length", "channel"};
+    case 4: return {"sample", "channel", "height", "width"};
+  }
+  std::vector<std::string> names{"sample"};
+  for (size_t axis = 1; axis < rank; ++axis) names.push_back("axis" + std::to_string(axis));
+  return names;
+}
+
+// Every operator type, in the order of the documentation. Adding one: a line here, a file beside this one, a kernel a backend.
+struct OperatorFamily {
+  const char* type;
+  std::unique_ptr<OperatorDefinition> (*make)(const OperatorRequest&);
+};
+static constexpr OperatorFamily families[] = {
+    {"conv2d", make_conv2d},
+    {"pool2d", make_pool2d},
+    {"linear", make_linear},
+    {"relu", make_elementwise},
+    {"tanh", make_elementwise},
+    {"sigmoid", make_elementwise},
+    {"add", make_elementwise},
+    {"dropout", make_dropout},
+    {"local_response_normalization", make_local_response_normalization},
+    {"concat", make_concat},
+    {"flatten", make_flatten},
+    {"softmax", make_softmax},
+    {"softmax_cross_entropy", make_softmax_cross_entropy},
+};
+
+const std::vector<std::string>& operator_types() {
+  static const std::vector<std::string> types = [] {
+    std::vector<std::string> names;
+    for (const OperatorFamily& family : families) names.emplace_back(family.type);
+    return names;
+  }();
+  return types;
+}
+
+std::unique_ptr<OperatorDefinition> make_operator(const OperatorRequest& request) {
+  for (const OperatorFamily& family : families)
+    if (request.type == family.type) return family.make(request);
+  request.place.at("type").fail("unknown operator type \"" + request.type + "\"" + suggestion(request.type, operator_types()));
+}
+
+}  // namespace ff

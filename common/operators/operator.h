@@ -1,0 +1,131 @@
+// What an operator means, apart from its kernels: attributes, shapes, parallelizable dimensions, and for one task's part of the
+// operator the block of every tensor that it touches. Transfers, halo rows, parameter shards, memory and the backward pass all
+// follow from the block functions, so a new operator is one file here, one kernel file a backend, and one line in each list.
+//
+// A task's *part* is a Block over the operator's parallelizable dimensions (its iteration space), in the order of dimensions().
+// For conv2d the part is [sample, channel, height, width]; for flatten it is [sample, channel], in whole channels of the input.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/block.h"
+#include "common/json_file.h"
+
+namespace ff {
+
+enum class DataType { f32, i32 };  // both have 4 bytes an element
+constexpr int64_t element_bytes = 4;
+std::string_view to_string(DataType type);
+
+// The S, A, P of SOAP (paper section 4, table 1). O is the choice of devices.
+enum class DimensionKind { sample, attribute, parameter };
+std::string_view to_string(DimensionKind kind);
+
+struct ParallelDimension {
+  std::string name;  // "sample", "channel", "height", "width", "length", ...: the key in a strategy's "degrees"
+  DimensionKind kind;
+  int64_t size;  // the largest possible degree
+};
+
+struct TensorSpec {
+  std::string name;  // of the output ("" for the first and only one)
+  Shape shape;       // the first axis is the sample
+  DataType type = DataType::f32;
+};
+
+// Initial values: uniform in [-bound, bound], or a constant.
+struct ParameterSpec {
+  std::string name;  // "weight", "bias"
+  Shape shape;
+  double uniform_bound = 0;
+  double constant = 0;
+};
+
+// Work of one task, for the analytic cost model. Bytes count each operand once.
+struct Work {
+  double flops = 0;
+  double bytes = 0;
+};
+
+class OperatorDefinition {
+ public:
+  virtual ~OperatorDefinition() = default;
+
+  const std::string& type() const { return type_; }
+  const std::vector<TensorSpec>& inputs() const { return inputs_; }
+  const std::vector<TensorSpec>& outputs() const { return outputs_; }
+  const std::vector<ParameterSpec>& parameters() const { return parameters_; }
+  const std::vector<ParallelDimension>& dimensions() const { return dimensions_; }
+
+  // Part number `index` (row-major over the degrees) of the operator split by `degrees` (one a dimension).
+  Block part(const std::vector<int>& degrees, int64_t index) const;
+  Block whole() const;  // the part of a single task
+
+  // The block of each tensor that the task of `part` computes or reads. An input block may be empty (concat).
+  virtual Block output_block(int output, const Block& part) const = 0;
+  virtual Block input_block(int input, const Block& part) const = 0;
+  virtual Block parameter_block(int parameter, const Block& part) const;  // default: the whole parameter
+
+  // Attributes in a fixed order, "kernel=5x5 stride=1x1"; "" without any.
+  virtual std::string attribute_text() const { return ""; }
+  // Everything on which the execution time depends: type, attributes, local shapes, local padding. Key of a profile entry.
+  virtual std::string signature(const Block& part) const;
+
+  // A loss operator starts backward: it has no incoming gradient, and its first output is the loss of each sample (or position).
+  virtual bool is_loss() const { return false; }
+  // Does the gradient flow to this input (class labels and token indices have none)?
+  virtual bool differentiable_input(int input) const { return inputs_[input].type == DataType::f32; }
+  // What backward reads of forward's data (for memory planning).
+  virtual bool backward_reads_input(int /*input*/) const { return true; }
+  virtual bool backward_reads_output() const { return false; }
+
+  virtual Work forward_work(const Block& part) const;
+  // input_gradients: does any input need its gradient (false for the first layer)?
+  virtual Work backward_work(const Block& part, bool input_gradients) const;
+
+ protected:
+  OperatorDefinition(std::string type, std::vector<TensorSpec> inputs) : type_(std::move(type)), inputs_(std::move(inputs)) {}
+
+  double touched_bytes(const Block& part) const;  // inputs + parameters + outputs
+
+  std::string type_;
+  std::vector<TensorSpec> inputs_;
+  std::vector<TensorSpec> outputs_;
+  std::vector<ParameterSpec> parameters_;
+  std::vector<ParallelDimension> dimensions_;
+};
+
+// What a family's factory gets. `place` is the operator's object in the graph file, for messages; `attributes` is absent when the
+// file has none.
+struct OperatorRequest {
+  std::string type;
+  std::vector<TensorSpec> inputs;
+  JsonPlace place;
+  std::optional<JsonPlace> attributes;
+
+  void expect_inputs(size_t count) const;
+  void expect_inputs_between(size_t least, size_t most) const;
+  void expect_rank(size_t input, size_t least, size_t most) const;
+  void expect_type(size_t input, DataType type) const;
+  void allow_attributes(const std::vector<std::string>& keys) const;
+  std::optional<JsonPlace> attribute(const std::string& key) const;
+  JsonPlace required_attribute(const std::string& key) const;
+  int64_t integer(const std::string& key, int64_t otherwise, int64_t least, int64_t most) const;
+  double number(const std::string& key, double otherwise, double least, double most) const;
+  bool flag(const std::string& key, bool otherwise) const;
+  std::string choice(const std::string& key, const std::string& otherwise, const std::vector<std::string>& choices) const;
+  // One integer for both axes, or an array of two.
+  std::array<int64_t, 2> pair(const std::string& key, std::array<int64_t, 2> otherwise, int64_t least, int64_t most) const;
+};
+
+// Creates the definition, or throws InputError at the place in the graph file that is at fault.
+std::unique_ptr<OperatorDefinition> make_operator(const OperatorRequest& request);
+const std::vector<std::string>& operator_types();
+
+// Names of a tensor's axes as parallelizable dimensions: [sample, channel, height, width], [sample, length, channel], [sample, channel].
+std::vector<std::string> axis_names(size_t rank);
+
+}  // namespace ff

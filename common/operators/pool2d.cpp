@@ -1,0 +1,62 @@
+#include "common/operators/pool2d.h"
+
+#include "common/operators/families.h"
+
+namespace ff {
+
+Pool2d::Pool2d(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+  request.expect_inputs(1);
+  request.expect_rank(0, 4, 4);
+  request.expect_type(0, DataType::f32);
+  request.allow_attributes({"method", "kernel", "stride", "padding", "ceil", "count_padding"});
+  const Shape& input = inputs_[0].shape;
+  method = request.choice("method", "max", {"max", "average"}) == "max" ? Method::max : Method::average;
+  request.required_attribute("kernel");
+  const auto kernel = request.pair("kernel", {1, 1}, 1, 1 << 16);
+  const auto stride = request.pair("stride", kernel, 1, 1 << 16);
+  const auto padding = request.pair("padding", {0, 0}, 0, 1 << 16);
+  const bool ceil = request.flag("ceil", false);
+  count_padding = request.flag("count_padding", false);
+  if (ceil && count_padding)
+    request.required_attribute("count_padding").fail("cannot be combined with \"ceil\": the last window would count positions beyond the padding");
+  height = {input[2], kernel[0], stride[0], padding[0]};
+  width = {input[3], kernel[1], stride[1], padding[1]};
+  for (const Window& window : {height, width}) {
+    if (2 * window.padding > window.kernel)
+      request.required_attribute("padding").fail("found " + std::to_string(window.padding) +
+                                                 ", expected at most half of the kernel " + std::to_string(window.kernel));
+    if (window.output_size(ceil) < 1)
+      request.required_attribute("kernel").fail("the kernel " + std::to_string(window.kernel) +
+                                                " exceeds the padded input of shape " + to_string(input));
+  }
+  outputs_ = {{"", {input[0], input[1], height.output_size(ceil), width.output_size(ceil)}}};
+  const Shape& output = outputs_[0].shape;
+  dimensions_ = {{"sample", DimensionKind::sample, output[0]},
+                 {"channel", DimensionKind::attribute, output[1]},
+                 {"height", DimensionKind::attribute, output[2]},
+                 {"width", DimensionKind::attribute, output[3]}};
+}
+
+Block Pool2d::input_block(int, const Block& part) const {
+  return {part[0], part[1], height.input(part[2]), width.input(part[3])};
+}
+
+std::string Pool2d::attribute_text() const {
+  std::string text = method == Method::max ? "max" : count_padding ? "average count_padding" : "average";
+  text += " kernel=" + std::to_string(height.kernel) + "x" + std::to_string(width.kernel);
+  return text + " stride=" + std::to_string(height.stride) + "x" + std::to_string(width.stride);
+}
+
+std::string Pool2d::signature(const Block& part) const {
+  return OperatorDefinition::signature(part) + " padding=" + std::to_string(height.padding_before(part[2])) + "," +
+         std::to_string(height.padding_behind(part[2])) + "," + std::to_string(width.padding_before(part[3])) + "," +
+         std::to_string(width.padding_behind(part[3]));
+}
+
+Work Pool2d::forward_work(const Block& part) const {
+  return {static_cast<double>(part.volume() * height.kernel * width.kernel), touched_bytes(part)};
+}
+
+std::unique_ptr<OperatorDefinition> make_pool2d(const OperatorRequest& request) { return std::make_unique<Pool2d>(request); }
+
+}  // namespace ff

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "common/operators/operator.h"
+#include "common/operators/window.h"
+
+namespace ff {
+
+// input [batch, channels, height, width] -> [batch, channels, out_height, out_width].
+class Pool2d : public OperatorDefinition {
+ public:
+  explicit Pool2d(const OperatorRequest& request);
+
+  Block output_block(int, const Block& part) const override { return part; }
+  Block input_block(int input, const Block& part) const override;
+  std::string attribute_text() const override;
+  std::string signature(const Block& part) const override;
+  bool backward_reads_input(int) const override { return false; }
+  Work forward_work(const Block& part) const override;
+
+  enum class Method { max, average };
+  Method method;
+  Window height, width;
+  bool count_padding;  // average: divide by the kernel's area even where it covers padding
+};
+
+}  // namespace ff

@@ -1,0 +1,68 @@
+#include "common/operators/softmax.h"
+
+#include "common/operators/families.h"
+
+namespace ff {
+namespace {
+
+std::vector<ParallelDimension> sample_and_length(const Shape& shape) {
+  std::vector<ParallelDimension> dimensions{{"sample", DimensionKind::sample, shape[0]}};
+  if (shape.size() == 3) dimensions.push_back({"length", DimensionKind::attribute, shape[1]});
+  return dimensions;
+}
+
+Block with_classes(const Block& part, int64_t classes) {
+  Block block = part;
+  block.append({0, classes});
+  return block;
+}
+
+}  // namespace
+
+Softmax::Softmax(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+  request.expect_inputs(1);
+  request.expect_rank(0, 2, 3);
+  request.expect_type(0, DataType::f32);
+  request.allow_attributes({});
+  classes = inputs_[0].shape.back();
+  outputs_ = {{"", inputs_[0].shape}};
+  dimensions_ = sample_and_length(inputs_[0].shape);
+}
+
+Block Softmax::output_block(int, const Block& part) const { return with_classes(part, classes); }
+Block Softmax::input_block(int, const Block& part) const { return with_classes(part, classes); }
+Work Softmax::forward_work(const Block& part) const {
+  return {20.0 * static_cast<double>(part.volume() * classes), touched_bytes(part)};
+}
+
+SoftmaxCrossEntropy::SoftmaxCrossEntropy(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+  request.expect_inputs(2);
+  request.expect_rank(0, 2, 3);
+  request.expect_type(0, DataType::f32);
+  request.expect_type(1, DataType::i32);
+  request.allow_attributes({"weight"});
+  const Shape& logits = inputs_[0].shape;
+  classes = logits.back();
+  const Shape labels(logits.begin(), logits.end() - 1);
+  if (inputs_[1].shape != labels)
+    request.place.at("inputs").items()[1].fail("has shape " + to_string(inputs_[1].shape) + ", logits of shape " + to_string(logits) +
+                                               " need labels of shape " + to_string(labels));
+  weight = request.number("weight", 1, 0, 1e9);
+  outputs_ = {{"loss", labels}, {"correct", labels}};
+  dimensions_ = sample_and_length(logits);
+}
+
+Block SoftmaxCrossEntropy::input_block(int input, const Block& part) const {
+  return input == 0 ? with_classes(part, classes) : part;
+}
+
+Work SoftmaxCrossEntropy::forward_work(const Block& part) const {
+  return {20.0 * static_cast<double>(part.volume() * classes), touched_bytes(part)};
+}
+
+std::unique_ptr<OperatorDefinition> make_softmax(const OperatorRequest& request) { return std::make_unique<Softmax>(request); }
+std::unique_ptr<OperatorDefinition> make_softmax_cross_entropy(const OperatorRequest& request) {
+  return std::make_unique<SoftmaxCrossEntropy>(request);
+}
+
+}  // namespace ff

@@ -1,0 +1,48 @@
+// Strategies: for every operator, how it is split and where its tasks run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/graph.h"
+#include "common/topology.h"
+
+namespace ff {
+
+// One operator's degrees (one a parallelizable dimension) and devices (one a task; task numbers are row-major over the degrees).
+struct Configuration {
+  std::vector<int> degrees;
+  std::vector<DeviceId> devices;
+  bool operator==(const Configuration&) const = default;
+  int64_t parts() const { return static_cast<int64_t>(devices.size()); }
+};
+
+using Strategy = std::vector<Configuration>;  // by OperatorId
+
+// Every operator split by sample over all devices (paper section 2); an operator with fewer samples than devices is split as far as it goes.
+Strategy data_parallel(const Graph& graph, const Topology& topology);
+// Every operator whole, on one device.
+Strategy single_device(const Graph& graph, DeviceId device = 0);
+
+// A strategy file, ffstrategy/1: self-contained.
+struct StrategyFile {
+  Graph graph;
+  Topology topology;
+  Strategy strategy;
+  std::vector<std::string> issue_order;  // names of compute and synchronization tasks; empty: to be derived
+  Json provenance;                       // program, algorithm, seed, hashes, predicted times; an object, may be empty
+  bool edited = false;                   // degrees or devices no longer hash to provenance.configurations_hash
+};
+
+// Throws InputError for anything that is not a valid ffstrategy/1; every degree and device is checked against graph and topology.
+StrategyFile load_strategy(const std::string& path);
+StrategyFile parse_strategy(const JsonPlace& place);
+Json strategy_to_json(const StrategyFile& file);
+void save_strategy(const std::string& path, const StrategyFile& file);  // atomic
+
+// Identifies the degrees and devices of a strategy, whatever the rest of its file.
+std::string configurations_hash(const Graph& graph, const Strategy& strategy);
+
+}  // namespace ff

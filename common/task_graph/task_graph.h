@@ -1,0 +1,147 @@
+// The task graph of one training iteration: the only place that derives tasks from (graph, topology, strategy). The simulator times
+// it and the executor runs it, so what is predicted is what happens.
+//
+// Tasks, for an operator with p parts:
+//   forward            p tasks, one a part
+//   backward           p tasks, if the operator has a backward pass
+//   activation         a transfer of the intersection of a producer's output block and a consumer's input block, where the two
+//                      tasks sit on different devices (on one device it is an ordering edge)
+//   gradient           the same pairs the other way: the consumer's contribution to the gradient of the producer's output
+//   synchronization    an all-reduce of parameter gradients among the devices that hold the same pieces of a parameter group
+//   update             SGD on those pieces, on every holder
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/graph.h"
+#include "common/strategy.h"
+
+namespace ff {
+
+enum class TaskKind : uint8_t { forward, activation, backward, gradient, synchronization, update };
+std::string_view to_string(TaskKind kind);
+inline bool is_transfer(TaskKind kind) { return kind == TaskKind::activation || kind == TaskKind::gradient; }
+inline bool is_compute(TaskKind kind) { return kind == TaskKind::forward || kind == TaskKind::backward; }
+
+// Breaks ties of ready times. A fixed function of what the task is, never of the order in which tasks were created:
+// kind (4 bits), operator, edge or parameter group (20), part or unit (20), pair or device (20).
+using TaskKey = uint64_t;
+
+// An input of an operator that another operator produces.
+struct Edge {
+  TensorId tensor;
+  OperatorId producer;
+  OperatorId consumer;
+  int input;  // of the consumer
+};
+
+// A non-empty intersection of a producer's output block and a consumer's input block.
+struct BlockPair {
+  int producer_part;
+  int consumer_part;
+  Block region;
+  int64_t bytes;
+  bool whole_output;  // the region is the producer's whole block
+  bool whole_input;   // the region is all that the consumer reads
+};
+
+// The pairs of one edge for given degrees at both ends, in order of (consumer part, producer part).
+using BlockPairs = std::vector<BlockPair>;
+
+// A disjoint piece of a parameter and the parts (of all operators that share the parameter) that use it.
+struct ParameterPiece {
+  ParameterId parameter;
+  Block block;
+  std::vector<std::pair<OperatorId, int>> users;  // (operator, part), ascending
+};
+
+// Parameters used by exactly the same operators, such as a layer's weight and bias: synchronized and updated together.
+struct ParameterGroup {
+  std::string name;
+  std::vector<ParameterId> parameters;
+  std::vector<OperatorId> operators;
+  bool trained = false;  // some operator of it has a backward pass
+};
+
+// The pieces of one group that the same devices hold: one collective, and one update task a holder.
+struct SynchronizationUnit {
+  int group;
+  std::vector<DeviceId> holders;  // ascending; a single one needs no collective
+  std::vector<const ParameterPiece*> pieces;
+  int64_t bytes = 0;
+};
+
+struct Task {
+  TaskKey key;
+  TaskKind kind;
+  int32_t op = -1;      // forward, backward: operator
+  int32_t part = -1;    // forward, backward: part
+  int32_t edge = -1;    // transfers
+  int32_t unit = -1;    // synchronization, update: index into TaskGraph::units
+  DeviceId device = -1;       // compute and update: where; transfers: source
+  DeviceId destination = -1;  // transfers
+  const BlockPair* pair = nullptr;  // transfers
+  int64_t bytes = 0;       // transfers, synchronization, update: bytes moved, reduced, updated
+  int64_t copy_bytes = 0;  // compute: bytes copied or added to assemble inputs, gather contributions, and pack what is sent
+};
+
+struct TaskGraph {
+  std::vector<Task> tasks;
+  std::vector<SynchronizationUnit> units;
+  // Successors of task t: successors[successor_begin[t] .. successor_begin[t + 1]).
+  std::vector<int32_t> successor_begin;
+  std::vector<int32_t> successors;
+  std::vector<int32_t> predecessor_count;
+  int64_t transfer_bytes = 0;         // of all activation and gradient transfers
+  int64_t synchronization_bytes = 0;  // 2 (k-1) times the bytes of each collective of k holders: what a ring moves in all
+};
+
+// Derives task graphs for one graph. Block intersections and parameter pieces depend on degrees alone and are cached, so building
+// for a second strategy is cheap. The returned graph points into the builder's caches. Not thread-safe: one builder a thread.
+class TaskGraphBuilder {
+ public:
+  explicit TaskGraphBuilder(const Graph& graph);
+  ~TaskGraphBuilder();
+
+  const Graph& graph() const { return graph_; }
+  const std::vector<Edge>& edges() const { return edges_; }
+  const std::vector<ParameterGroup>& groups() const { return groups_; }
+
+  TaskGraph build(const Strategy& strategy);
+
+  // The blocks of edge `edge` under the degrees of `strategy`.
+  const BlockPairs& pairs(int edge, const Strategy& strategy);
+  const std::vector<ParameterPiece>& pieces(int group, const Strategy& strategy);
+
+ private:
+  struct Assembly;
+  void add_compute_tasks(Assembly& assembly);
+  void add_transfers(Assembly& assembly);
+  void add_synchronization(Assembly& assembly);
+
+  const Graph& graph_;
+  std::vector<Edge> edges_;
+  std::vector<ParameterGroup> groups_;
+  std::vector<std::map<std::vector<int>, std::unique_ptr<BlockPairs>>> pair_cache_;                    // by edge
+  std::vector<std::map<std::vector<int>, std::unique_ptr<std::vector<ParameterPiece>>>> piece_cache_;  // by group
+};
+
+// "conv1/forward/0", "conv1->pool1/activation/0-2", "conv1/synchronization/0", "conv1/update/0@3" (unit, device):
+// unique in a task graph, and what a strategy file's issue order is written in.
+std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, int task);
+
+// A total order of all tasks that respects the task graph, from the keys alone: forward in graph order, backward in reverse, each
+// collective as early as its gradients allow. What ffexec follows when a strategy file has no (fitting) issue order.
+std::vector<int> default_issue_order(const TaskGraph& tasks);
+
+// The file's names as an order of all tasks: compute and synchronization tasks as named, every transfer right behind the task that
+// produces its data, updates behind their collective. Empty when the names are not exactly this task graph's or contradict it.
+std::vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const TaskGraph& tasks, const std::vector<std::string>& names);
+// The names to be written for tasks in the given order.
+std::vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const TaskGraph& tasks, const std::vector<int>& order);
+
+}  // namespace ff

@@ -1,0 +1,247 @@
+#include "common/topology.h"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <tuple>
+
+namespace ff {
+
+// Accepts the flat form (devices, switches, links) and the `nodes` form, which it expands to the flat one.
+class TopologyParser {
+ public:
+  explicit TopologyParser(const JsonPlace& place) : place_(place) {
+    expect_format(place, "fftopology/1");
+    place.allow_keys({"$schema", "format", "name", "description", "sources", "device_models", "devices", "switches", "links", "nodes"},
+                     "key of a topology");
+  }
+
+  Topology parse() {
+    topology_.name = place_.at("name").as_string();
+    topology_.file = place_.value();
+    for (const auto& [name, place] : place_.at("device_models").members()) add_model(name, place);
+    // Devices take the first vertices, so they come before any switch.
+    if (const auto devices = place_.find("devices"))
+      for (const JsonPlace& device : devices->items()) add_device(device, "", "");
+    const auto nodes = place_.find("nodes");
+    if (nodes) add_nodes(*nodes);
+    if (topology_.devices.empty()) place_.fail("has no devices, expected \"devices\" or \"nodes\"");
+    if (const auto switches = place_.find("switches"))
+      for (const JsonPlace& name : switches->items()) add_switch(name, name.as_string());
+    topology_.neighbours_.resize(vertices_.size());
+    if (nodes) add_node_links(*nodes);
+    if (const auto links = place_.find("links"))
+      for (const JsonPlace& link : links->items()) add_link(link, "");
+    topology_.routes_ = std::make_shared<std::vector<Topology::RoutesFrom>>(topology_.devices.size());
+    check_connected();
+    return std::move(topology_);
+  }
+
+ private:
+  void add_model(const std::string& name, const JsonPlace& place) {
+    place.allow_keys({"peak_tflops", "memory_gb_per_s", "memory_bytes", "launch_us", "cores", "source"}, "key of a device model");
+    DeviceModel model;
+    model.name = name;
+    model.peak_tflops = place.at("peak_tflops").as_positive_number();
+    model.memory_gb_per_s = place.at("memory_gb_per_s").as_positive_number();
+    if (const auto bytes = place.find("memory_bytes")) model.memory_bytes = bytes->as_integer(0, INT64_MAX);
+    model.launch_us = place.at("launch_us").as_number(0, 1e6);
+    if (const auto cores = place.find("cores")) model.cores = static_cast<int>(cores->as_integer(1, 4096));
+    topology_.models.push_back(model);
+  }
+
+  void add_vertex(const JsonPlace& place, const std::string& name) {
+    if (!vertices_.emplace(name, static_cast<int>(vertices_.size())).second)
+      place.fail("the name \"" + name + "\" is already taken");
+  }
+
+  void add_device(const JsonPlace& place, const std::string& prefix, const std::string& node) {
+    place.allow_keys({"name", "kind", "model", "node"}, "key of a device");
+    Device device;
+    device.name = prefix + place.at("name").as_string();
+    const std::string kind = place.at("kind").as_string();
+    if (kind != "gpu" && kind != "cpu") place.at("kind").fail("found \"" + kind + "\"" + suggestion(kind, {"gpu", "cpu"}));
+    device.kind = kind == "gpu" ? DeviceKind::gpu : DeviceKind::cpu;
+    const std::string model = place.at("model").as_string();
+    std::vector<std::string> known;
+    device.model = -1;
+    for (size_t m = 0; m < topology_.models.size(); ++m) {
+      known.push_back(topology_.models[m].name);
+      if (topology_.models[m].name == model) device.model = static_cast<int>(m);
+    }
+    if (device.model < 0) place.at("model").fail("no device model is named \"" + model + "\"" + suggestion(model, known));
+    device.node = node;
+    if (const auto given = place.find("node")) {
+      if (!prefix.empty()) given->fail("a device of a node template belongs to its node; leave \"node\" out");
+      device.node = given->as_string();
+    }
+    add_vertex(place.at("name"), device.name);
+    topology_.devices.push_back(device);
+    if (topology_.devices.size() > 65536) place_.fail("has more than 65536 devices");
+  }
+
+  void add_switch(const JsonPlace& place, const std::string& name) { add_vertex(place, name); }
+
+  std::string node_name(const JsonPlace& nodes, int64_t index) const {
+    const auto name = nodes.find("name");
+    return (name ? name->as_string() : "node") + std::to_string(index);
+  }
+
+  void add_nodes(const JsonPlace& nodes) {
+    nodes.allow_keys({"count", "name", "devices", "switches", "links", "network"}, "key of nodes");
+    const int64_t count = nodes.at("count").as_integer(1, 65536);
+    for (int64_t n = 0; n < count; ++n)
+      for (const JsonPlace& device : nodes.at("devices").items()) add_device(device, node_name(nodes, n) + ".", node_name(nodes, n));
+    for (int64_t n = 0; n < count; ++n)
+      if (const auto switches = nodes.find("switches"))
+        for (const JsonPlace& name : switches->items()) add_switch(name, node_name(nodes, n) + "." + name.as_string());
+    if (const auto network = nodes.find("network")) {
+      network->allow_keys({"name", "attach", "link"}, "key of a network");
+      add_switch(network->at("name"), network->at("name").as_string());
+    } else if (count > 1) {
+      nodes.fail("\"network\" is missing: " + std::to_string(count) + " nodes need one that joins them");
+    }
+  }
+
+  void add_node_links(const JsonPlace& nodes) {
+    const int64_t count = nodes.at("count").as_integer(1, 65536);
+    const auto network = nodes.find("network");
+    for (int64_t n = 0; n < count; ++n) {
+      const std::string prefix = node_name(nodes, n) + ".";
+      if (const auto links = nodes.find("links"))
+        for (const JsonPlace& link : links->items()) add_link(link, prefix);
+      if (!network) continue;
+      // "attach" lists what of each node is joined to the network, each by a link of its own.
+      for (const JsonPlace& attached : network->at("attach").items()) {
+        network->at("link").allow_keys(link_keys(), "key of a network link");
+        connect(network->at("link"), vertex(attached, prefix + attached.as_string()), vertex(network->at("name"), network->at("name").as_string()));
+      }
+    }
+  }
+
+  static std::vector<std::string> link_keys() {
+    return {"bandwidth_gb_per_s", "latency_us", "duplex", "busy_endpoints", "all_reduce_gb_per_s", "all_reduce_latency_us", "source"};
+  }
+
+  void add_link(const JsonPlace& place, const std::string& prefix) {
+    std::vector<std::string> keys = link_keys();
+    keys.push_back("between");
+    place.allow_keys(keys, "key of a link");
+    const auto ends = place.at("between").items();
+    if (ends.size() != 2) place.at("between").fail("has " + std::to_string(ends.size()) + " ends, expected 2");
+    connect(place, vertex(ends[0], prefix + ends[0].as_string()), vertex(ends[1], prefix + ends[1].as_string()));
+  }
+
+  int vertex(const JsonPlace& place, const std::string& name) const {
+    if (const auto it = vertices_.find(name); it != vertices_.end()) return it->second;
+    std::vector<std::string> known;
+    for (const auto& [other, id] : vertices_) known.push_back(other);
+    place.fail("no device or switch is named \"" + name + "\"" + suggestion(name, known));
+  }
+
+  void connect(const JsonPlace& place, int a, int b) {
+    if (a == b) place.fail("joins \"" + vertex_name(a) + "\" to itself");
+    Channel channel;
+    channel.bandwidth_gb_per_s = place.at("bandwidth_gb_per_s").as_positive_number();
+    channel.latency_us = place.at("latency_us").as_number(0, 1e9);
+    const auto duplex = place.find("duplex");
+    const std::string mode = duplex ? duplex->as_string() : "full";
+    if (mode != "full" && mode != "half") duplex->fail("found \"" + mode + "\"" + suggestion(mode, {"full", "half"}));
+    const auto busy = place.find("busy_endpoints");
+    channel.busy_endpoints = busy && busy->as_bool();
+    const auto all_reduce = place.find("all_reduce_gb_per_s");
+    channel.all_reduce_gb_per_s = all_reduce ? all_reduce->as_positive_number() : channel.bandwidth_gb_per_s;
+    const auto all_reduce_latency = place.find("all_reduce_latency_us");
+    channel.all_reduce_latency_us = all_reduce_latency ? all_reduce_latency->as_number(0, 1e9) : channel.latency_us;
+    channel.name = vertex_name(a) + (mode == "full" ? " -> " : " <-> ") + vertex_name(b);
+    const ChannelId forward = static_cast<ChannelId>(topology_.channels.size());
+    topology_.channels.push_back(channel);
+    ChannelId backward = forward;
+    if (mode == "full") {
+      backward = forward + 1;
+      channel.name = vertex_name(b) + " -> " + vertex_name(a);
+      topology_.channels.push_back(channel);
+    }
+    topology_.neighbours_[a].push_back({b, forward});
+    topology_.neighbours_[b].push_back({a, backward});
+  }
+
+  std::string vertex_name(int vertex) const {
+    for (const auto& [name, id] : vertices_)
+      if (id == vertex) return name;
+    return "?";
+  }
+
+  // One search over devices and switches is enough where switches forward everything; devices that hang together only through
+  // other devices are found by asking for the routes of the first device.
+  void check_connected() const {
+    for (DeviceId d = 1; d < static_cast<DeviceId>(topology_.devices.size()); ++d)
+      if (topology_.route(0, d).channels.empty())
+        place_.fail("no route joins the devices \"" + topology_.devices[0].name + "\" and \"" + topology_.devices[d].name +
+                    "\" (routes lead through links and switches, not through devices)");
+  }
+
+  JsonPlace place_;
+  Topology topology_;
+  std::map<std::string, int> vertices_;
+};
+
+const Route& Topology::route(DeviceId source, DeviceId destination) const {
+  RoutesFrom& routes = (*routes_)[source];
+  std::call_once(routes.once, [&] { compute_routes(source, routes); });
+  return routes.to[destination];
+}
+
+void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
+  constexpr double reference_bytes = 1 << 20;
+  struct Label {
+    double cost = 1e300;
+    int hops = 0;
+    int previous = -1;
+    ChannelId channel = -1;
+    bool done = false;
+  };
+  const int device_count = static_cast<int>(devices.size());
+  std::vector<Label> labels(neighbours_.size());
+  using Entry = std::tuple<double, int, int>;  // cost, hops, vertex
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+  labels[source].cost = 0;
+  queue.emplace(0.0, 0, source);
+  while (!queue.empty()) {
+    const auto [cost, hops, vertex] = queue.top();
+    queue.pop();
+    if (labels[vertex].done) continue;
+    labels[vertex].done = true;
+    if (vertex < device_count && vertex != source) continue;  // devices forward nothing
+    for (const Neighbour& next : neighbours_[vertex]) {
+      const Channel& channel = channels[next.channel];
+      const double through = cost + channel.latency_us + reference_bytes / (channel.bandwidth_gb_per_s * 1e3);
+      Label& label = labels[next.vertex];
+      if (label.done || std::tie(through, hops) >= std::tie(label.cost, label.hops)) continue;
+      label.cost = through;
+      label.hops = hops + 1;
+      label.previous = vertex;
+      label.channel = next.channel;
+      queue.emplace(through, hops + 1, next.vertex);
+    }
+  }
+  routes.to.resize(devices.size());
+  for (int d = 0; d < device_count; ++d) {
+    if (d == source || labels[d].previous < 0) continue;
+    Route& route = routes.to[d];
+    route.bandwidth_gb_per_s = 1e300;
+    for (int vertex = d; vertex != source; vertex = labels[vertex].previous) {
+      const Channel& channel = channels[labels[vertex].channel];
+      route.channels.push_back(labels[vertex].channel);
+      route.latency_us += channel.latency_us;
+      route.bandwidth_gb_per_s = std::min(route.bandwidth_gb_per_s, channel.bandwidth_gb_per_s);
+      route.busy_endpoints = route.busy_endpoints || channel.busy_endpoints;
+    }
+    std::reverse(route.channels.begin(), route.channels.end());
+  }
+}
+
+Topology parse_topology(const JsonPlace& place) { return TopologyParser(place).parse(); }
+Topology load_topology(const std::string& path) { return parse_topology(read_json_file(path)); }
+
+}  // namespace ff

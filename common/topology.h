@@ -1,0 +1,87 @@
+// The device topology: devices, switches, and the links between them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/json_file.h"
+
+namespace ff {
+
+using DeviceId = int;   // index into Topology::devices; rank r of ffexec is device r
+using ChannelId = int;  // index into Topology::channels
+
+// What the analytic cost model knows of a kind of device. Rates as in datasheets; the file names its sources.
+struct DeviceModel {
+  std::string name;            // "p100": names the profile profiles/p100.json too
+  double peak_tflops = 0;      // f32, 1e12 operations a second
+  double memory_gb_per_s = 0;  // 1e9 bytes a second
+  int64_t memory_bytes = 0;    // capacity; 0: not limited
+  double launch_us = 0;        // least time of a kernel
+  int cores = 1;               // threads that a CPU rank uses
+};
+
+enum class DeviceKind { gpu, cpu };
+
+struct Device {
+  std::string name;  // "node0.gpu1"
+  DeviceKind kind;
+  int model;  // index into Topology::models
+  std::string node;
+};
+
+// A channel carries one transfer at a time: one direction of a full-duplex link, or both directions of a half-duplex one.
+struct Channel {
+  std::string name;  // "node0.gpu0 -> node0.gpu1"
+  double bandwidth_gb_per_s;
+  double latency_us;
+  bool busy_endpoints;                // moving data over it keeps the sending and the receiving device busy
+  double all_reduce_gb_per_s;         // bytes per second that an all-reduce moves over it (measured; default: the bandwidth)
+  double all_reduce_latency_us;       // of one step of an all-reduce (default: the latency)
+};
+
+struct Route {
+  std::vector<ChannelId> channels;  // in order from source to destination
+  double latency_us = 0;            // sum
+  double bandwidth_gb_per_s = 0;    // the narrowest
+  bool busy_endpoints = false;
+};
+
+class Topology {
+ public:
+  std::string name;
+  std::vector<DeviceModel> models;
+  std::vector<Device> devices;
+  std::vector<Channel> channels;
+  Json file;  // what was read: goes into strategy files
+
+  const DeviceModel& model_of(DeviceId device) const { return models[devices[device].model]; }
+
+  // The route of least time for 1 MiB (latencies plus bytes over each link's bandwidth; ties by fewest links, then by link
+  // order), through switches only: devices forward nothing. source != destination. Thread-safe; each source is computed once.
+  const Route& route(DeviceId source, DeviceId destination) const;
+
+ private:
+  friend class TopologyParser;
+  struct Neighbour {
+    int vertex;
+    ChannelId channel;
+  };
+  struct RoutesFrom {
+    std::once_flag once;
+    std::vector<Route> to;
+  };
+  void compute_routes(DeviceId source, RoutesFrom& routes) const;
+
+  std::vector<std::vector<Neighbour>> neighbours_;  // by vertex: devices first, then switches
+  std::shared_ptr<std::vector<RoutesFrom>> routes_;
+};
+
+// Throws InputError for anything that is not a valid fftopology/1, devices without a route between them included.
+Topology load_topology(const std::string& path);
+Topology parse_topology(const JsonPlace& place);
+
+}  // namespace ff
