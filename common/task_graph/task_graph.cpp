@@ -1,0 +1,311 @@
+#include "common/task_graph/task_graph.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace ff {
+namespace {
+
+TaskKey make_key(TaskKind kind, int64_t what, int64_t part, int64_t other) {
+  assert(what < (1 << 20) && part < (1 << 20) && other < (1 << 20));
+  return static_cast<TaskKey>(kind) << 60 | static_cast<TaskKey>(what) << 40 | static_cast<TaskKey>(part) << 20 |
+         static_cast<TaskKey>(other);
+}
+
+BlockPairs intersect_blocks(const Graph& graph, const Edge& edge, const std::vector<int>& producer_degrees,
+                            const std::vector<int>& consumer_degrees) {
+  const OperatorDefinition& producer = *graph.operators[edge.producer].definition;
+  const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
+  const int output = graph.tensors[edge.tensor].output;
+  const auto count = [](const std::vector<int>& degrees) {
+    int64_t parts = 1;
+    for (int degree : degrees) parts *= degree;
+    return static_cast<int>(parts);
+  };
+  std::vector<Block> written;
+  for (int p = 0; p < count(producer_degrees); ++p) written.push_back(producer.output_block(output, producer.part(producer_degrees, p)));
+  BlockPairs pairs;
+  for (int c = 0; c < count(consumer_degrees); ++c) {
+    const Block read = consumer.input_block(edge.input, consumer.part(consumer_degrees, c));
+    if (read.empty()) continue;
+    for (int p = 0; p < static_cast<int>(written.size()); ++p) {
+      const Block region = intersect(written[p], read);
+      if (!region.empty()) pairs.push_back({p, c, region, region.volume() * element_bytes, region == written[p], region == read});
+    }
+  }
+  return pairs;
+}
+
+// Cuts each axis of the parameter wherever some user's block begins or ends; the cells of that grid are the pieces.
+void cut_parameter(const Graph& graph, ParameterId id, const Strategy& strategy, std::vector<ParameterPiece>& pieces) {
+  const Parameter& parameter = graph.parameters[id];
+  struct Use {
+    OperatorId op;
+    int part;
+    Block block;
+  };
+  std::vector<Use> uses;
+  for (const auto& [op, which] : parameter.uses)
+    for (int part = 0; part < strategy[op].parts(); ++part) {
+      const OperatorDefinition& definition = *graph.operators[op].definition;
+      uses.push_back({op, part, definition.parameter_block(which, definition.part(strategy[op].degrees, part))});
+    }
+  const int rank = static_cast<int>(parameter.spec.shape.size());
+  std::vector<std::vector<int64_t>> cuts(rank);
+  for (int axis = 0; axis < rank; ++axis) {
+    for (const Use& use : uses) {
+      cuts[axis].push_back(use.block[axis].begin);
+      cuts[axis].push_back(use.block[axis].end);
+    }
+    std::sort(cuts[axis].begin(), cuts[axis].end());
+    cuts[axis].erase(std::unique(cuts[axis].begin(), cuts[axis].end()), cuts[axis].end());
+  }
+  std::vector<size_t> cell(rank, 0);
+  while (true) {
+    Block block;
+    for (int axis = 0; axis < rank; ++axis) block.append({cuts[axis][cell[axis]], cuts[axis][cell[axis] + 1]});
+    ParameterPiece piece{id, block, {}};
+    for (const Use& use : uses)
+      if (use.block.contains(block)) piece.users.emplace_back(use.op, use.part);
+    if (!piece.users.empty()) pieces.push_back(std::move(piece));
+    int axis = rank - 1;
+    while (axis >= 0 && ++cell[axis] + 1 == cuts[axis].size()) cell[axis--] = 0;
+    if (axis < 0) break;
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(TaskKind kind) {
+  switch (kind) {
+    case TaskKind::forward: return "forward";
+    case TaskKind::activation: return "activation";
+    case TaskKind::backward: return "backward";
+    case TaskKind::gradient: return "gradient";
+    case TaskKind::synchronization: return "synchronization";
+    case TaskKind::update: return "update";
+  }
+  return "";
+}
+
+TaskGraphBuilder::TaskGraphBuilder(const Graph& graph) : graph_(graph) {
+  for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op)
+    for (size_t input = 0; input < graph.operators[op].inputs.size(); ++input) {
+      const TensorId tensor = graph.operators[op].inputs[input];
+      if (graph.tensors[tensor].producer >= 0)
+        edges_.push_back({tensor, graph.tensors[tensor].producer, op, static_cast<int>(input)});
+    }
+  std::map<std::vector<OperatorId>, int> by_operators;
+  for (ParameterId id = 0; id < static_cast<ParameterId>(graph.parameters.size()); ++id) {
+    std::vector<OperatorId> operators;
+    for (const auto& [op, which] : graph.parameters[id].uses) operators.push_back(op);
+    const auto [it, added] = by_operators.emplace(operators, static_cast<int>(groups_.size()));
+    const std::string& name = graph.parameters[id].name;
+    if (added) groups_.push_back({name.substr(0, name.rfind('.')), {}, operators, false});
+    ParameterGroup& group = groups_[it->second];
+    group.parameters.push_back(id);
+    for (OperatorId op : operators) group.trained = group.trained || graph.operators[op].has_backward;
+  }
+  pair_cache_.resize(edges_.size());
+  piece_cache_.resize(groups_.size());
+}
+
+TaskGraphBuilder::~TaskGraphBuilder() = default;
+
+const BlockPairs& TaskGraphBuilder::pairs(int edge, const Strategy& strategy) {
+  const Edge& e = edges_[edge];
+  std::vector<int> key = strategy[e.producer].degrees;
+  key.insert(key.end(), strategy[e.consumer].degrees.begin(), strategy[e.consumer].degrees.end());
+  std::unique_ptr<BlockPairs>& cached = pair_cache_[edge][std::move(key)];
+  if (!cached)
+    cached = std::make_unique<BlockPairs>(intersect_blocks(graph_, e, strategy[e.producer].degrees, strategy[e.consumer].degrees));
+  return *cached;
+}
+
+const std::vector<ParameterPiece>& TaskGraphBuilder::pieces(int group, const Strategy& strategy) {
+  std::vector<int> key;
+  for (OperatorId op : groups_[group].operators) key.insert(key.end(), strategy[op].degrees.begin(), strategy[op].degrees.end());
+  std::unique_ptr<std::vector<ParameterPiece>>& cached = piece_cache_[group][std::move(key)];
+  if (!cached) {
+    cached = std::make_unique<std::vector<ParameterPiece>>();
+    for (ParameterId id : groups_[group].parameters) cut_parameter(graph_, id, strategy, *cached);
+  }
+  return *cached;
+}
+
+// A task graph under construction.
+struct TaskGraphBuilder::Assembly {
+  const Strategy& strategy;
+  TaskGraph graph;
+  std::vector<int32_t> forward_base, backward_base;  // by operator: index of part 0's task; backward -1 without one
+  std::vector<std::pair<int32_t, int32_t>> order;    // (before, after)
+
+  int32_t add(const Task& task) {
+    graph.tasks.push_back(task);
+    return static_cast<int32_t>(graph.tasks.size()) - 1;
+  }
+  void link_successors() {
+    const size_t count = graph.tasks.size();
+    graph.successor_begin.assign(count + 1, 0);
+    graph.predecessor_count.assign(count, 0);
+    for (const auto& [before, after] : order) {
+      ++graph.successor_begin[before + 1];
+      ++graph.predecessor_count[after];
+    }
+    for (size_t t = 0; t < count; ++t) graph.successor_begin[t + 1] += graph.successor_begin[t];
+    graph.successors.resize(order.size());
+    std::vector<int32_t> next(graph.successor_begin.begin(), graph.successor_begin.end() - 1);
+    for (const auto& [before, after] : order) graph.successors[next[before]++] = after;
+  }
+};
+
+TaskGraph TaskGraphBuilder::build(const Strategy& strategy) {
+  Assembly assembly{strategy, {}, {}, {}, {}};
+  add_compute_tasks(assembly);
+  add_transfers(assembly);
+  add_synchronization(assembly);
+  assembly.link_successors();
+  return std::move(assembly.graph);
+}
+
+void TaskGraphBuilder::add_compute_tasks(Assembly& assembly) {
+  for (OperatorId op = 0; op < static_cast<OperatorId>(graph_.operators.size()); ++op) {
+    const Configuration& configuration = assembly.strategy[op];
+    for (TaskKind kind : {TaskKind::forward, TaskKind::backward}) {
+      auto& base = kind == TaskKind::forward ? assembly.forward_base : assembly.backward_base;
+      if (kind == TaskKind::backward && !graph_.operators[op].has_backward) {
+        base.push_back(-1);
+        continue;
+      }
+      base.push_back(static_cast<int32_t>(assembly.graph.tasks.size()));
+      for (int part = 0; part < configuration.parts(); ++part) {
+        Task task{make_key(kind, op, part, 0), kind};
+        task.op = op;
+        task.part = part;
+        task.device = configuration.devices[part];
+        const int32_t index = assembly.add(task);
+        if (kind == TaskKind::backward) assembly.order.emplace_back(assembly.forward_base[op] + part, index);
+      }
+    }
+  }
+}
+
+void TaskGraphBuilder::add_transfers(Assembly& assembly) {
+  std::vector<Task>& tasks = assembly.graph.tasks;
+  // Contributions to the gradient of each part of each tensor: how many, how many bytes, and whether a single one needs no copy.
+  struct Contributions {
+    int count = 0;
+    int64_t bytes = 0;
+    bool in_place = false;
+  };
+  std::map<TensorId, std::vector<Contributions>> contributions;
+
+  for (size_t e = 0; e < edges_.size(); ++e) {
+    const Edge& edge = edges_[e];
+    const Configuration& producer = assembly.strategy[edge.producer];
+    const Configuration& consumer = assembly.strategy[edge.consumer];
+    const BlockPairs& block_pairs = pairs(static_cast<int>(e), assembly.strategy);
+    const bool has_gradient = graph_.input_has_gradient(edge.consumer, edge.input) && graph_.operators[edge.consumer].has_backward;
+    std::vector<Contributions>* received = nullptr;
+    if (has_gradient) {
+      received = &contributions[edge.tensor];
+      received->resize(producer.devices.size());
+    }
+    for (size_t i = 0; i < block_pairs.size(); ++i) {
+      const BlockPair& pair = block_pairs[i];
+      const int32_t forward_producer = assembly.forward_base[edge.producer] + pair.producer_part;
+      const int32_t forward_consumer = assembly.forward_base[edge.consumer] + pair.consumer_part;
+      const DeviceId source = producer.devices[pair.producer_part], destination = consumer.devices[pair.consumer_part];
+      const bool local = source == destination;
+      const auto connect = [&](TaskKind kind, int32_t before, int32_t after, DeviceId from, DeviceId to) {
+        if (local) {
+          assembly.order.emplace_back(before, after);
+          return;
+        }
+        Task task{make_key(kind, static_cast<int64_t>(e), pair.consumer_part, pair.producer_part), kind};
+        task.edge = static_cast<int32_t>(e);
+        task.device = from;
+        task.destination = to;
+        task.pair = &pair;
+        task.bytes = pair.bytes;
+        const int32_t transfer = assembly.add(task);
+        assembly.graph.transfer_bytes += pair.bytes;
+        assembly.order.emplace_back(before, transfer);
+        assembly.order.emplace_back(transfer, after);
+      };
+      connect(TaskKind::activation, forward_producer, forward_consumer, source, destination);
+      const bool in_place = pair.whole_input && (!local || pair.whole_output);
+      if (!in_place) tasks[forward_consumer].copy_bytes += pair.bytes;
+      if (!local && !pair.whole_output) tasks[forward_producer].copy_bytes += pair.bytes;  // packing
+      if (!has_gradient) continue;
+      const int32_t backward_producer = assembly.backward_base[edge.producer] + pair.producer_part;
+      const int32_t backward_consumer = assembly.backward_base[edge.consumer] + pair.consumer_part;
+      connect(TaskKind::gradient, backward_consumer, backward_producer, destination, source);
+      if (!local && !pair.whole_input) tasks[backward_consumer].copy_bytes += pair.bytes;  // packing
+      Contributions& sum = (*received)[pair.producer_part];
+      ++sum.count;
+      sum.bytes += pair.bytes;
+      sum.in_place = pair.whole_output && (!local || pair.whole_input);
+    }
+  }
+  for (const auto& [tensor, parts] : contributions)
+    for (size_t part = 0; part < parts.size(); ++part)
+      if (parts[part].count > 1 || !parts[part].in_place)
+        tasks[assembly.backward_base[graph_.tensors[tensor].producer] + static_cast<int32_t>(part)].copy_bytes += parts[part].bytes;
+}
+
+void TaskGraphBuilder::add_synchronization(Assembly& assembly) {
+  TaskGraph& graph = assembly.graph;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (!groups_[g].trained) continue;
+    const std::vector<ParameterPiece>& group_pieces = pieces(static_cast<int>(g), assembly.strategy);
+    std::map<std::vector<DeviceId>, size_t> by_holders;
+    const size_t first_unit = graph.units.size();
+    std::vector<size_t> first_piece;  // of each unit: its number in keys and names
+    for (size_t p = 0; p < group_pieces.size(); ++p) {
+      std::vector<DeviceId> holders;
+      for (const auto& [op, part] : group_pieces[p].users) holders.push_back(assembly.strategy[op].devices[part]);
+      std::sort(holders.begin(), holders.end());
+      holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
+      const auto [it, added] = by_holders.emplace(holders, graph.units.size());
+      if (added) {
+        graph.units.push_back({static_cast<int>(g), std::move(holders), {}, 0});
+        first_piece.push_back(p);
+      }
+      SynchronizationUnit& unit = graph.units[it->second];
+      unit.pieces.push_back(&group_pieces[p]);
+      unit.bytes += group_pieces[p].block.volume() * element_bytes;
+    }
+    for (size_t u = first_unit; u < graph.units.size(); ++u) {
+      const SynchronizationUnit& unit = graph.units[u];
+      const int64_t number = static_cast<int64_t>(first_piece[u - first_unit]);
+      std::vector<int32_t> contributors;
+      for (const ParameterPiece* piece : unit.pieces)
+        for (const auto& [op, part] : piece->users)
+          contributors.push_back((graph_.operators[op].has_backward ? assembly.backward_base[op] : assembly.forward_base[op]) + part);
+      std::sort(contributors.begin(), contributors.end());
+      contributors.erase(std::unique(contributors.begin(), contributors.end()), contributors.end());
+      int32_t collective = -1;
+      if (unit.holders.size() > 1) {
+        Task task{make_key(TaskKind::synchronization, static_cast<int64_t>(g), number, 0), TaskKind::synchronization};
+        task.unit = static_cast<int32_t>(u);
+        task.bytes = unit.bytes;
+        collective = assembly.add(task);
+        graph.synchronization_bytes += 2 * static_cast<int64_t>(unit.holders.size() - 1) * unit.bytes;
+        for (int32_t contributor : contributors) assembly.order.emplace_back(contributor, collective);
+      }
+      for (DeviceId holder : unit.holders) {
+        Task task{make_key(TaskKind::update, static_cast<int64_t>(g), number, holder), TaskKind::update};
+        task.unit = static_cast<int32_t>(u);
+        task.device = holder;
+        task.bytes = unit.bytes;
+        const int32_t update = assembly.add(task);
+        if (collective >= 0) assembly.order.emplace_back(collective, update);
+        else
+          for (int32_t contributor : contributors) assembly.order.emplace_back(contributor, update);
+      }
+    }
+  }
+}
+
+}  // namespace ff
