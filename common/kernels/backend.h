@@ -86,5 +86,7 @@ class Backend {
 
 // One thread by default; `threads` is the device model's cores.
 std::unique_ptr<Backend> make_cpu_backend(int threads = 1);
+// Version of oneDNN, "2.6.3".
+std::string cpu_library_version();
 
 }  // namespace ff

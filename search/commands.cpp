@@ -1,0 +1,235 @@
+#include "search/commands.h"
+
+#include <sys/stat.h>
+
+#include <chrono>
+
+#include "search/optimizer/lower_bound.h"
+#include "search/report/trace.h"
+
+namespace ff {
+namespace {
+
+struct Problem {
+  Graph graph;
+  Topology topology;
+};
+
+Problem load_problem(const CommandOptions& options) {
+  Topology topology = load_topology(options.topology);
+  const int64_t batch =
+      options.batch_per_device > 0 ? options.batch_per_device * static_cast<int64_t>(topology.devices.size()) : options.batch;
+  return {load_graph(options.graph, batch), std::move(topology)};
+}
+
+std::vector<Profile> load_profiles(const CommandOptions& options) {
+  std::vector<Profile> profiles;
+  for (const std::string& path : options.profiles) profiles.push_back(load_profile(path));
+  return profiles;
+}
+
+// Asks for the cost of everything that a search of this space can ask for, so that nothing is measured while threads compute.
+// Returns false when stopped.
+bool measure_search_space(const Problem& problem, const SearchSpace& space, KernelCosts& kernels, const CommandContext& context,
+                          const std::function<void()>& now_and_then) {
+  TaskCostModel costs(problem.graph, problem.topology, kernels);
+  int64_t all = 0, done = 0;
+  for (OperatorId op = 0; op < static_cast<OperatorId>(problem.graph.operators.size()); ++op) all += static_cast<int64_t>(space.degrees(op).size());
+  for (OperatorId op = 0; op < static_cast<OperatorId>(problem.graph.operators.size()); ++op)
+    for (const std::vector<int>& degrees : space.degrees(op)) {
+      if (context.measure_progress) context.measure_progress(done, all, problem.graph.operators[op].name);
+      for (int model = 0; model < static_cast<int>(problem.topology.models.size()); ++model)
+        if (kernels.measurable(model)) costs.part_cost(op, degrees, 0, model);
+      ++done;
+      if (now_and_then) now_and_then();
+      if (context.stop) return false;
+    }
+  for (int model = 0; model < static_cast<int>(problem.topology.models.size()); ++model)
+    if (kernels.measurable(model)) kernels.copy(64, model);
+  return true;
+}
+
+SearchReport describe(const Problem& problem, const Strategy& strategy, Evaluator& evaluator, Evaluator::Details& details) {
+  details = evaluator.details(strategy);
+  SearchReport report;
+  report.predicted = details.timeline.makespan;
+  report.tasks = static_cast<int64_t>(details.tasks.tasks.size());
+  report.transfer_bytes = details.tasks.transfer_bytes;
+  report.synchronization_bytes = details.tasks.synchronization_bytes;
+  report.memory_bytes = details.memory_bytes;
+  report.sources = details.sources;
+  for (size_t device = 0; device < report.memory_bytes.size(); ++device) {
+    const int64_t capacity = problem.topology.model_of(static_cast<DeviceId>(device)).memory_bytes;
+    if (capacity > 0 && report.memory_bytes[device] > capacity) report.feasible = false;
+  }
+  return report;
+}
+
+std::string hexadecimal(uint64_t value) {
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
+  return digits;
+}
+
+Json provenance(const SearchReport& report, const Problem& problem) {
+  Json json = {{"program", std::string("ffsearch ") + FF_VERSION},
+               {"algorithm", report.algorithm},
+               {"seed", report.seed},
+               {"proposals", report.proposals},
+               {"chain_hash", report.chain_hash},
+               {"graph_hash", content_hash(problem.graph.file.dump())},
+               {"topology_hash", content_hash(problem.topology.file.dump())},
+               {"predicted_us", static_cast<double>(report.predicted) / 1e3},
+               {"baselines", report_to_json(report)["baselines"]},
+               {"memory_bytes", report.memory_bytes},
+               {"costs", report_to_json(report)["costs"]}};
+  return json;
+}
+
+void write_outputs(const std::string& out, const std::string& trace, const Problem& problem, const Strategy& strategy, const SearchReport& report,
+                   Evaluator& evaluator, const Evaluator::Details& details) {
+  if (!out.empty()) {
+    const std::vector<int> order = tasks_by_start(details.tasks, details.timeline);
+    save_strategy(out, {problem.graph, problem.topology, strategy, issue_order_names(evaluator.builder(), details.tasks, order),
+                        provenance(report, problem), false});
+  }
+  if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
+}
+
+// Fails early when a file could not be written at the end of a long search.
+void check_writable(const std::string& path) {
+  if (path.empty()) return;
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  struct stat status {};
+  if (stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) throw InputError(path + ": there is no folder \"" + folder + "\"");
+  if (stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) throw InputError(path + ": is a directory, expected a file name");
+}
+
+struct Found {
+  SearchReport report;
+  Strategy strategy;
+};
+
+Found find_strategy(const std::string& algorithm, const Problem& problem, const SearchSpace& space, KernelCosts& kernels,
+                    const CommandOptions& options, const CommandContext& context) {
+  Evaluator evaluator(problem.graph, problem.topology, kernels);
+  Evaluator::Details details;
+  Found found;
+  const Strategy baseline = data_parallel(problem.graph, problem.topology);
+  const Evaluation baseline_evaluation = evaluator.evaluate(baseline);
+  if (algorithm == "mcmc") {
+    RandomStream random(options.search.seed, ~uint64_t{0});
+    std::vector<Candidate> candidates{{"data-parallel", baseline}};
+    for (int chain = 1; chain < options.search.chains; ++chain) candidates.push_back({"random", space.random_strategy(random)});
+    const McmcResult result = search_mcmc(problem.graph, problem.topology, kernels, candidates, options.search, context.stop, context.search_progress);
+    found.strategy = result.best;
+    found.report = describe(problem, found.strategy, evaluator, details);
+    found.report.proposals = result.proposals;
+    found.report.accepted = result.accepted;
+    found.report.elapsed_s = result.elapsed_s;
+    found.report.chain_hash = hexadecimal(result.chain_hash);
+  } else {
+    found.strategy = baseline;
+    found.report = describe(problem, found.strategy, evaluator, details);
+  }
+  found.report.algorithm = algorithm;
+  found.report.seed = options.search.seed;
+  found.report.baselines = {{"data-parallel", baseline_evaluation.makespan, baseline_evaluation.feasible}};
+  found.report.lower_bound = lower_bound(problem.graph, problem.topology, space, evaluator.cost_model());
+  return found;
+}
+
+}  // namespace
+
+CommandResult run_search(const CommandOptions& options, const CommandContext& context) {
+  for (const std::string& path : {options.out, options.trace, options.report}) check_writable(path);
+  const Problem problem = load_problem(options);
+  KernelCosts kernels(problem.topology, options.cost, load_profiles(options));
+  const SearchSpace space(problem.graph, problem.topology);
+  if (!measure_search_space(problem, space, kernels, context, nullptr))
+    throw MachineError("interrupted while measuring kernels, before any strategy was found; nothing was written");
+  const Found found = find_strategy(options.algorithm, problem, space, kernels, options, context);
+  Evaluator evaluator(problem.graph, problem.topology, kernels);
+  write_outputs(options.out, options.trace, problem, found.strategy, found.report, evaluator, evaluator.details(found.strategy));
+  CommandResult result{report_to_json(found.report), report_to_text(found.report, problem.graph, problem.topology, found.strategy)};
+  if (!options.report.empty()) write_json_file(options.report, result.json);
+  if (!options.out.empty()) result.text += "written to " + options.out + "\n";
+  return result;
+}
+
+CommandResult run_simulate(const CommandOptions& options, const CommandContext&) {
+  for (const std::string& path : {options.simulate_out, options.trace}) check_writable(path);
+  StrategyFile file = load_strategy(options.strategy);
+  Problem problem{std::move(file.graph), std::move(file.topology)};
+  if (!options.topology.empty()) {
+    Topology other = load_topology(options.topology);
+    if (other.devices.size() != problem.topology.devices.size())
+      throw InputError(options.topology + ": has " + std::to_string(other.devices.size()) + " devices, the strategy is for " +
+                       std::to_string(problem.topology.devices.size()));
+    problem.topology = std::move(other);
+  }
+  KernelCosts kernels(problem.topology, options.cost, load_profiles(options));
+  Evaluator evaluator(problem.graph, problem.topology, kernels);
+  Evaluator::Details details;
+  SearchReport report = describe(problem, file.strategy, evaluator, details);
+  report.algorithm = "simulate";
+  const Evaluation baseline = evaluator.evaluate(data_parallel(problem.graph, problem.topology));
+  report.baselines = {{"data-parallel", baseline.makespan, baseline.feasible}};
+  if (options.cost == CostMode::analytic)
+    report.lower_bound = lower_bound(problem.graph, problem.topology, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
+  write_outputs(options.simulate_out, options.trace, problem, file.strategy, report, evaluator, details);
+  return {report_to_json(report), report_to_text(report, problem.graph, problem.topology, file.strategy)};
+}
+
+CommandResult run_compare(const CommandOptions& options, const CommandContext& context) {
+  const Problem problem = load_problem(options);
+  KernelCosts kernels(problem.topology, options.cost, load_profiles(options));
+  const SearchSpace space(problem.graph, problem.topology);
+  if (!measure_search_space(problem, space, kernels, context, nullptr)) throw MachineError("interrupted while measuring kernels");
+  CommandResult result;
+  result.json = {{"algorithms", Json::object()}};
+  char line[160];
+  std::snprintf(line, sizeof line, "%-16s %14s %14s %12s %14s %12s %10s\n", "algorithm", "iteration", "samples/s", "transfers", "synchronized", "memory", "search");
+  result.text = line;
+  for (const char* algorithm : {"data-parallel", "mcmc"}) {
+    const SearchReport report = find_strategy(algorithm, problem, space, kernels, options, context).report;
+    result.json["algorithms"][algorithm] = report_to_json(report);
+    const int64_t fullest = *std::max_element(report.memory_bytes.begin(), report.memory_bytes.end());
+    std::snprintf(line, sizeof line, "%-16s %14s %14.1f %12s %14s %12s %8.1f s%s\n", algorithm, time_text(report.predicted).c_str(),
+                  static_cast<double>(problem.graph.batch_size) * 1e9 / static_cast<double>(report.predicted),
+                  bytes_text(report.transfer_bytes).c_str(), bytes_text(report.synchronization_bytes).c_str(), bytes_text(fullest).c_str(),
+                  report.elapsed_s, report.feasible ? "" : "  does not fit");
+    result.text += line;
+  }
+  return result;
+}
+
+CommandResult run_profile(const CommandOptions& options, const CommandContext& context) {
+  check_writable(options.profile_out);
+  const Problem problem = load_problem(options);
+  std::vector<Profile> known;
+  struct stat status {};
+  if (stat(options.profile_out.c_str(), &status) == 0) known.push_back(load_profile(options.profile_out));
+  KernelCosts kernels(problem.topology, CostMode::automatic, known);
+  int model = -1;
+  for (int m = 0; m < static_cast<int>(problem.topology.models.size()); ++m)
+    if (kernels.measurable(m)) model = m;
+  if (model < 0)
+    throw MachineError("this machine has none of the devices of " + options.topology + ": there is nothing to measure");
+  // Kept as we go: an interrupted run resumes where it stopped.
+  auto saved = std::chrono::steady_clock::now();
+  const auto save_now_and_then = [&] {
+    if (std::chrono::steady_clock::now() - saved < std::chrono::seconds(10)) return;
+    save_profile(options.profile_out, kernels.profile(model));
+    saved = std::chrono::steady_clock::now();
+  };
+  measure_search_space(problem, SearchSpace(problem.graph, problem.topology), kernels, context, save_now_and_then);
+  save_profile(options.profile_out, kernels.profile(model));
+  const int64_t entries = static_cast<int64_t>(kernels.profile(model).entries.size());
+  return {{{"device_model", kernels.profile(model).device_model}, {"measured", kernels.measured_count()}, {"entries", entries}},
+          "measured " + std::to_string(kernels.measured_count()) + " kernels; " + options.profile_out + " holds " + std::to_string(entries) +
+              " entries for device model " + kernels.profile(model).device_model + "\n"};
+}
+
+}  // namespace ff

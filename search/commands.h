@@ -1,0 +1,44 @@
+// The commands of ffsearch as functions of plain values: files in, files and a result out. They do not print.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "search/cost/kernel_costs.h"
+#include "search/optimizer/mcmc.h"
+#include "search/report/summary.h"
+
+namespace ff {
+
+struct CommandOptions {
+  std::string graph, topology, strategy;
+  int64_t batch = 0, batch_per_device = 0;  // 0: the graph file's
+  std::string algorithm = "mcmc", simulator = "full";
+  McmcSettings search;
+  CostMode cost = CostMode::automatic;
+  std::vector<std::string> profiles;
+  std::string out = "strategy.json", simulate_out, profile_out, trace, report;
+  bool json = false, quiet = false;
+};
+
+struct CommandContext {
+  const std::atomic<bool>& stop;
+  std::function<void(const McmcProgress&)> search_progress;
+  std::function<void(int64_t done, int64_t all, const std::string& what)> measure_progress;
+  bool interactive = false;
+};
+
+struct CommandResult {
+  Json json;
+  std::string text;
+};
+
+// Each throws InputError or MachineError.
+CommandResult run_search(const CommandOptions& options, const CommandContext& context);
+CommandResult run_simulate(const CommandOptions& options, const CommandContext& context);
+CommandResult run_compare(const CommandOptions& options, const CommandContext& context);
+CommandResult run_profile(const CommandOptions& options, const CommandContext& context);
+
+}  // namespace ff

@@ -1,0 +1,23 @@
+#include "search/cost/analytic.h"
+
+#include <algorithm>
+
+namespace ff {
+namespace {
+
+double roofline_us(const DeviceModel& model, const Work& work) {
+  return std::max({model.launch_us, work.flops / (model.peak_tflops * 1e6), work.bytes / (model.memory_gb_per_s * 1e3)});
+}
+
+}  // namespace
+
+double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part, Phase phase,
+                          bool input_gradients) {
+  return roofline_us(model, phase == Phase::forward ? definition.forward_work(part) : definition.backward_work(part, input_gradients));
+}
+
+double analytic_copy_us(const DeviceModel& model, int64_t bytes) { return roofline_us(model, {0, 2.0 * static_cast<double>(bytes)}); }
+
+double analytic_update_us(const DeviceModel& model, int64_t bytes) { return roofline_us(model, {0, 5.0 * static_cast<double>(bytes)}); }
+
+}  // namespace ff

@@ -1,0 +1,103 @@
+#include "search/cost/kernel_costs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "search/cost/analytic.h"
+
+namespace ff {
+namespace {
+
+Nanoseconds to_ns(double us) { return std::max<Nanoseconds>(1, std::llround(us * 1e3)); }
+
+}  // namespace
+
+KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles) : mode_(mode) {
+  for (size_t m = 0; m < topology.models.size(); ++m) {
+    Model model;
+    model.model = topology.models[m];
+    model.profile.device_model = model.model.name;
+    std::map<std::string, int> devices_of_node;
+    for (const Device& device : topology.devices) {
+      if (device.model != static_cast<int>(m)) continue;
+      ++devices_of_node[device.node];
+      model.on_this_machine = device.kind == DeviceKind::cpu;
+    }
+    for (const auto& [node, count] : devices_of_node) model.settings.concurrent = std::max(model.settings.concurrent, count);
+    const int hardware = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, model.model.cores));
+    model.settings.concurrent = std::min(model.settings.concurrent, hardware);
+    model.settings.threads = model.model.cores;
+    for (Profile& profile : profiles)
+      if (profile.device_model == model.model.name) model.profile = profile;
+    model.entries_read = model.profile.entries.size();
+    models_.push_back(std::move(model));
+  }
+  for (const Profile& profile : profiles)
+    if (std::none_of(topology.models.begin(), topology.models.end(), [&](const DeviceModel& m) { return m.name == profile.device_model; })) {
+      std::vector<std::string> known;
+      for (const DeviceModel& model : topology.models) known.push_back(model.name);
+      throw InputError("the profile is of device model \"" + profile.device_model + "\", which the topology \"" + topology.name +
+                       "\" does not have" + suggestion(profile.device_model, known));
+    }
+}
+
+bool KernelCosts::measurable(int model) const {
+  return models_[model].on_this_machine && (mode_ == CostMode::measure || mode_ == CostMode::automatic);
+}
+
+KernelMeasurement& KernelCosts::measurement(Model& model) {
+  if (!model.on_this_machine)
+    throw MachineError("cannot measure kernels of device model \"" + model.model.name +
+                       "\": this machine has no such device; use --cost profile or --cost analytic");
+  if (!model.measurement) {
+    const int threads = model.settings.threads;
+    model.measurement = std::make_unique<KernelMeasurement>([threads] { return make_cpu_backend(threads); }, model.settings);
+    if (model.profile.measured.empty()) model.profile.measured = describe_this_machine(model.settings);
+  }
+  return *model.measurement;
+}
+
+KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too, bool input_gradients,
+                               int index) {
+  Model& model = models_[index];
+  if (mode_ == CostMode::analytic) return {to_ns(analytic_kernel_us(model.model, definition, part, phase, input_gradients)), CostSource::analytic};
+  const std::string signature = kernel_signature(definition, part, phase, input_gradients);
+  std::lock_guard lock(mutex_);
+  // `measure` believes only what was measured by this run.
+  const bool usable = mode_ != CostMode::measure || model.measured_here.count(signature);
+  if (const auto it = model.profile.entries.find(signature); it != model.profile.entries.end() && usable)
+    return {to_ns(it->second.us), model.measured_here.count(signature) ? CostSource::measured : CostSource::profile};
+  if (mode_ == CostMode::profile)
+    throw InputError("the profile of device model \"" + model.model.name + "\" has no entry \"" + signature +
+                     "\"; run ffsearch profile for this graph and topology");
+  if (mode_ == CostMode::automatic && !model.on_this_machine)
+    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, input_gradients)), CostSource::analytic};
+  const KernelMeasurement::Result result = measurement(model).kernel(definition, part, backward_too, input_gradients);
+  const auto keep = [&](Phase measured, const ProfileEntry& entry) {
+    const std::string key = kernel_signature(definition, part, measured, input_gradients);
+    model.profile.entries[key] = entry;
+    model.measured_here[key] = true;
+    ++measured_count_;
+  };
+  keep(Phase::forward, result.forward);
+  if (backward_too) keep(Phase::backward, result.backward);
+  return {to_ns(phase == Phase::forward ? result.forward.us : result.backward.us), CostSource::measured};
+}
+
+Nanoseconds KernelCosts::rate(const std::string& work, int64_t bytes, int index) {
+  Model& model = models_[index];
+  const auto analytic = [&] {
+    return to_ns(work == "copy" ? analytic_copy_us(model.model, bytes) : analytic_update_us(model.model, bytes));
+  };
+  if (mode_ == CostMode::analytic) return analytic();
+  std::lock_guard lock(mutex_);
+  if (measurable(index)) measure_rates(measurement(model), model.profile);
+  if (const auto us = interpolated_us(model.profile, work, bytes)) return to_ns(*us);
+  return analytic();
+}
+
+Nanoseconds KernelCosts::copy(int64_t bytes, int model) { return rate("copy", bytes, model); }
+Nanoseconds KernelCosts::update(int64_t bytes, int model) { return rate("update", bytes, model); }
+
+}  // namespace ff

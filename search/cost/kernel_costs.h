@@ -1,0 +1,63 @@
+// What compute work costs on each device model, from whichever source is allowed: profile, measurement, analytic model.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/graph.h"
+#include "common/topology.h"
+#include "search/cost/measurement.h"
+#include "search/cost/profile.h"
+#include "search/simulator/timeline.h"
+
+namespace ff {
+
+enum class CostMode { automatic, measure, profile, analytic };
+enum class CostSource : uint8_t { profile, measured, analytic };
+
+struct KernelCost {
+  Nanoseconds ns;
+  CostSource source;
+};
+
+// Thread-safe. A kernel that is to be measured is measured when first asked for, so ask for all before threads compute beside it.
+class KernelCosts {
+ public:
+  // `profiles`: entries to use, by device model; models without one get an empty profile.
+  KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles);
+
+  // Throws InputError when the mode is `profile` and there is no entry, MachineError when it is `measure` and this machine has no
+  // such device.
+  KernelCost kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too, bool input_gradients, int model);
+  Nanoseconds copy(int64_t bytes, int model);
+  Nanoseconds update(int64_t bytes, int model);
+
+  // Can (and may) costs of this model be measured here?
+  bool measurable(int model) const;
+  const Profile& profile(int model) const { return models_[model].profile; }
+  int64_t measured_count() const { return measured_count_; }  // kernels measured by this object
+
+ private:
+  struct Model {
+    DeviceModel model;
+    Profile profile;
+    size_t entries_read = 0;
+    std::map<std::string, bool> measured_here;
+    std::unique_ptr<KernelMeasurement> measurement;
+    MeasurementSettings settings;
+    bool on_this_machine = false;
+  };
+  KernelMeasurement& measurement(Model& model);
+  Nanoseconds rate(const std::string& work, int64_t bytes, int model);
+
+  CostMode mode_;
+  std::vector<Model> models_;
+  std::mutex mutex_;
+  std::atomic<int64_t> measured_count_{0};
+};
+
+}  // namespace ff

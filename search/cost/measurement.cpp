@@ -1,0 +1,227 @@
+#include "search/cost/measurement.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <exception>
+#include <fstream>
+#include <thread>
+
+#include "common/philox.h"
+
+namespace ff {
+namespace {
+
+ProfileEntry summarize(std::vector<double> samples_us) {
+  std::sort(samples_us.begin(), samples_us.end());
+  const auto quantile = [&](double q) { return samples_us[static_cast<size_t>(q * static_cast<double>(samples_us.size() - 1))]; };
+  return {quantile(0.5), static_cast<int>(samples_us.size()), (quantile(0.75) - quantile(0.25)) / quantile(0.5)};
+}
+
+std::string first_line_with(const std::string& path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind(key, 0) == 0 && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
+  return "unknown";
+}
+
+}  // namespace
+
+// One thread's backend and what it works on: several sets of buffers, taken in turn.
+class KernelMeasurement::Lane {
+ public:
+  explicit Lane(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  ~Lane() { clear(); }
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  void clear() {
+    for (void* memory : buffers_) backend_->release(memory);
+    buffers_.clear();
+    sets_.clear();
+    kernel_.reset();
+  }
+
+  void prepare_kernel(const OperatorDefinition& definition, const Block& part, bool input_gradients, int64_t rotated_bytes) {
+    clear();
+    kernel_ = backend_->make_kernel({definition, part, std::vector<bool>(definition.inputs().size(), input_gradients), "measured", 1});
+    int64_t footprint = 1;
+    do {
+      sets_.push_back(buffers_of(definition, part, input_gradients, footprint));
+    } while (static_cast<int64_t>(sets_.size() + 1) * footprint <= rotated_bytes && sets_.size() < 16);
+  }
+
+  void prepare_plain(int count, int64_t bytes, int64_t rotated_bytes) {
+    clear();
+    do {
+      KernelArguments set;
+      for (int i = 0; i < count; ++i) set.outputs.push_back(filled(bytes));
+      sets_.push_back(set);
+    } while (static_cast<int64_t>(sets_.size() + 1) * count * bytes <= rotated_bytes && sets_.size() < 16);
+  }
+
+  Backend& backend() { return *backend_; }
+  Kernel& kernel() { return *kernel_; }
+  KernelArguments& set(int repetition) { return sets_[static_cast<size_t>(repetition) % sets_.size()]; }
+
+ private:
+  float* filled(int64_t bytes, bool zero = false) {
+    float* memory = static_cast<float*>(backend_->allocate(std::max<int64_t>(bytes, element_bytes)));
+    buffers_.push_back(memory);
+    std::vector<float> values(static_cast<size_t>(bytes / element_bytes), 0.0f);
+    uint32_t state = 12345;  // any finite values do; full Philox would cost more than the kernels
+    if (!zero)
+      for (float& value : values) value = static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) / 16777216.0f - 0.5f;
+    if (bytes > 0) backend_->store_from_host(values.data(), memory, {bytes / element_bytes});
+    return memory;
+  }
+
+  KernelArguments buffers_of(const OperatorDefinition& definition, const Block& part, bool input_gradients, int64_t& footprint) {
+    KernelArguments set;
+    footprint = 0;
+    const auto filled_block = [&](const Block& block, bool zero = false) {
+      footprint += block.volume() * element_bytes;
+      return filled(block.volume() * element_bytes, zero);
+    };
+    for (int i = 0; i < static_cast<int>(definition.inputs().size()); ++i) {
+      const Block block = definition.input_block(i, part);
+      const bool tokens = definition.inputs()[i].type == DataType::i32;
+      set.inputs.push_back(filled_block(block, tokens));
+      set.input_gradients.push_back(input_gradients && definition.differentiable_input(i) ? filled_block(block) : nullptr);
+    }
+    for (int p = 0; p < static_cast<int>(definition.parameters().size()); ++p) {
+      set.parameters.push_back(filled_block(definition.parameter_block(p, part)));
+      set.parameter_gradients.push_back(filled_block(definition.parameter_block(p, part)));
+    }
+    for (int o = 0; o < static_cast<int>(definition.outputs().size()); ++o) {
+      set.outputs.push_back(filled_block(definition.output_block(o, part)));
+      if (!definition.is_loss()) set.output_gradients.push_back(filled_block(definition.output_block(o, part)));
+    }
+    return set;
+  }
+
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Kernel> kernel_;
+  std::vector<void*> buffers_;
+  std::vector<KernelArguments> sets_;
+};
+
+KernelMeasurement::KernelMeasurement(MakeBackend make_backend, MeasurementSettings settings) : settings_(settings) {
+  for (int lane = 0; lane < std::max(1, settings.concurrent); ++lane) lanes_.push_back(std::make_unique<Lane>(make_backend()));
+}
+
+KernelMeasurement::~KernelMeasurement() = default;
+
+std::vector<ProfileEntry> KernelMeasurement::time(int phases, const std::function<void(Lane&)>& prepare,
+                                                  const std::function<void(Lane&, int, int)>& work) {
+  using Clock = std::chrono::steady_clock;
+  std::atomic<int> ready{0};
+  std::atomic<bool> done{false};
+  std::vector<std::exception_ptr> failures(lanes_.size());
+  std::vector<std::vector<double>> samples(static_cast<size_t>(phases));
+  const auto guarded = [&](size_t lane, const std::function<void()>& body) {
+    try {
+      body();
+    } catch (...) {
+      failures[lane] = std::current_exception();
+      done = true;
+    }
+  };
+  const auto warm_up = [&](size_t lane) {
+    prepare(*lanes_[lane]);
+    for (int repetition = 0; repetition < 2; ++repetition)
+      for (int phase = 0; phase < phases; ++phase) work(*lanes_[lane], phase, repetition);
+    ++ready;
+    while (ready < static_cast<int>(lanes_.size()) && !done) std::this_thread::yield();
+  };
+  std::vector<std::thread> others;
+  for (size_t lane = 1; lane < lanes_.size(); ++lane)
+    others.emplace_back([&, lane] {
+      guarded(lane, [&] {
+        warm_up(lane);
+        for (int repetition = 0; !done; ++repetition)
+          for (int phase = 0; phase < phases && !done; ++phase) work(*lanes_[lane], phase, repetition);
+      });
+    });
+  guarded(0, [&] {
+    warm_up(0);
+    double measured_ms = 0;
+    for (int repetition = 0; !done && repetition < settings_.most_samples &&
+                             (repetition < settings_.least_samples || measured_ms < settings_.least_ms);
+         ++repetition)
+      for (int phase = 0; phase < phases; ++phase) {
+        const auto begin = Clock::now();
+        work(*lanes_[0], phase, repetition);
+        lanes_[0]->backend().wait();
+        const double us = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+        samples[static_cast<size_t>(phase)].push_back(us);
+        measured_ms += us / 1e3;
+      }
+  });
+  done = true;
+  for (std::thread& other : others) other.join();
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+  std::vector<ProfileEntry> entries;
+  for (auto& phase : samples) entries.push_back(summarize(std::move(phase)));
+  for (auto& lane : lanes_) lane->clear();
+  return entries;
+}
+
+KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& definition, const Block& part, bool backward, bool input_gradients) {
+  const auto entries = time(
+      backward ? 2 : 1, [&](Lane& lane) { lane.prepare_kernel(definition, part, input_gradients, settings_.rotated_bytes); },
+      [](Lane& lane, int phase, int repetition) {
+        phase == 0 ? lane.kernel().forward(lane.set(repetition)) : lane.kernel().backward(lane.set(repetition));
+      });
+  return {entries[0], backward ? entries[1] : ProfileEntry{}};
+}
+
+ProfileEntry KernelMeasurement::copy(int64_t bytes) {
+  const Shape shape{bytes / element_bytes};
+  return time(
+      1, [&](Lane& lane) { lane.prepare_plain(2, bytes, settings_.rotated_bytes); },
+      [&](Lane& lane, int, int repetition) {
+        KernelArguments& set = lane.set(repetition);
+        lane.backend().copy_block(set.outputs[0], Block(shape), set.outputs[1], Block(shape), Block(shape));
+      })[0];
+}
+
+ProfileEntry KernelMeasurement::update(int64_t bytes) {
+  const SgdSettings settings{1e-6f, 0.9f, 1e-4f};
+  return time(
+      1, [&](Lane& lane) { lane.prepare_plain(3, bytes, settings_.rotated_bytes); },
+      [&](Lane& lane, int, int repetition) {
+        KernelArguments& set = lane.set(repetition);
+        lane.backend().sgd_update(set.outputs[0], set.outputs[1], set.outputs[2], bytes / element_bytes, settings);
+      })[0];
+}
+
+void measure_rates(KernelMeasurement& measurement, Profile& profile) {
+  for (int64_t bytes : {int64_t{64}, int64_t{4} << 10, int64_t{32} << 10, int64_t{256} << 10, int64_t{2} << 20, int64_t{16} << 20, int64_t{64} << 20}) {
+    const std::string size = " " + std::to_string(bytes);
+    if (!profile.entries.count("copy" + size)) profile.entries["copy" + size] = measurement.copy(bytes);
+    if (!profile.entries.count("update" + size)) profile.entries["update" + size] = measurement.update(bytes);
+  }
+}
+
+Json describe_this_machine(const MeasurementSettings& settings) {
+  utsname system{};
+  uname(&system);
+  char date[16] = "";
+  const std::time_t now = std::time(nullptr);
+  std::tm calendar{};
+  std::strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &calendar));
+  return {{"where", system.nodename},
+          {"processor", first_line_with("/proc/cpuinfo", "model name")},
+          {"libraries", {{"oneDNN", cpu_library_version()}}},
+          {"date", date},
+          {"threads", settings.threads},
+          {"concurrent", settings.concurrent}};
+}
+
+}  // namespace ff

@@ -1,0 +1,35 @@
+// Profile files, ffprofile/1: measured execution times of kernels, by signature, for one device model.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/json_file.h"
+#include "common/kernels/backend.h"
+
+namespace ff {
+
+struct ProfileEntry {
+  double us = 0;      // median
+  int samples = 0;
+  double spread = 0;  // (third quartile - first quartile) / median
+};
+
+struct Profile {
+  std::string device_model;
+  Json measured = Json::object();  // where and with what: host, processor, libraries, date, threads, concurrent
+  std::map<std::string, ProfileEntry> entries;
+};
+
+Profile load_profile(const std::string& path);               // throws InputError
+void save_profile(const std::string& path, const Profile&);  // atomic
+
+// "forward conv2d ...", "backward ...", "backward-parameters ..." (no input needs its gradient): key of a profile entry.
+std::string kernel_signature(const OperatorDefinition& definition, const Block& part, Phase phase, bool input_gradients);
+
+// The profile's entries "copy BYTES" and "update BYTES" hold the time of copying, or updating by SGD, so many bytes. Time for other
+// sizes by linear interpolation between the measured neighbours, by proportion beyond them. Nothing without any such entry.
+std::optional<double> interpolated_us(const Profile& profile, const std::string& work, int64_t bytes);
+
+}  // namespace ff

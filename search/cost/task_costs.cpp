@@ -1,0 +1,86 @@
+#include "search/cost/task_costs.h"
+
+namespace ff {
+
+TaskCostModel::TaskCostModel(const Graph& graph, const Topology& topology, KernelCosts& kernels)
+    : graph_(graph), topology_(topology), kernels_(kernels), communication_(topology), cache_(graph.operators.size()) {}
+
+const std::vector<TaskCostModel::PartCost>& TaskCostModel::part_costs(OperatorId op, const std::vector<int>& degrees, int model) {
+  Cached& cached = cache_[op][degrees];
+  if (cached.by_model.empty()) cached.by_model.resize(topology_.models.size());
+  std::vector<PartCost>& costs = cached.by_model[model];
+  if (!costs.empty()) return costs;
+  const Operator& described = graph_.operators[op];
+  bool input_gradients = false;
+  for (size_t input = 0; input < described.inputs.size(); ++input)
+    input_gradients = input_gradients || graph_.input_has_gradient(op, static_cast<int>(input));
+  int64_t parts = 1;
+  for (int degree : degrees) parts *= degree;
+  for (int64_t part = 0; part < parts; ++part) {
+    const Block block = described.definition->part(degrees, part);
+    PartCost cost;
+    cost.forward = kernels_.kernel(*described.definition, block, Phase::forward, described.has_backward, input_gradients, model);
+    if (described.has_backward)
+      cost.backward = kernels_.kernel(*described.definition, block, Phase::backward, true, input_gradients, model);
+    costs.push_back(cost);
+  }
+  return costs;
+}
+
+const TaskCostModel::PartCost& TaskCostModel::part_cost(OperatorId op, const std::vector<int>& degrees, int part, int model) {
+  return part_costs(op, degrees, model)[part];
+}
+
+Nanoseconds TaskCostModel::duration(const Task& task, const Strategy& strategy) {
+  const int model = topology_.devices[task.device].model;
+  const auto cached = [&](std::map<std::pair<int, int64_t>, Nanoseconds>& cache, int64_t bytes, auto&& compute) {
+    const auto [it, added] = cache.try_emplace({model, bytes}, 0);
+    if (added) it->second = compute();
+    return it->second;
+  };
+  if (task.kind == TaskKind::update) return cached(updates_, task.bytes, [&] { return kernels_.update(task.bytes, model); });
+  const PartCost& cost = part_cost(task.op, strategy[task.op].degrees, task.part, model);
+  Nanoseconds ns = task.kind == TaskKind::forward ? cost.forward.ns : cost.backward.ns;
+  if (task.copy_bytes > 0) ns += cached(copies_, task.copy_bytes, [&] { return kernels_.copy(task.copy_bytes, model); });
+  return ns;
+}
+
+TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy) {
+  TaskCosts costs;
+  costs.resource_count = static_cast<int32_t>(topology_.devices.size() + topology_.channels.size());
+  costs.duration.reserve(graph.tasks.size());
+  costs.use_begin.reserve(graph.tasks.size() + 1);
+  costs.uses.reserve(graph.tasks.size() * 2);
+  CommunicationCost communication;
+  for (const Task& task : graph.tasks) {
+    costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
+    if (is_transfer(task.kind) || task.kind == TaskKind::synchronization) {
+      if (task.kind == TaskKind::synchronization) communication_.all_reduce(graph.units[task.unit].holders, task.bytes, communication);
+      else communication_.transfer(task.device, task.destination, task.bytes, communication);
+      costs.duration.push_back(communication.duration);
+      costs.uses.insert(costs.uses.end(), communication.uses.begin(), communication.uses.end());
+    } else {
+      const Nanoseconds ns = duration(task, strategy);
+      costs.duration.push_back(ns);
+      costs.uses.push_back({task.device, ns});
+    }
+  }
+  costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
+  return costs;
+}
+
+CostCounts TaskCostModel::count_sources(const Strategy& strategy) {
+  CostCounts counts;
+  const auto count = [&](CostSource source) {
+    ++(source == CostSource::profile ? counts.profile : source == CostSource::measured ? counts.measured : counts.analytic);
+  };
+  for (OperatorId op = 0; op < static_cast<OperatorId>(strategy.size()); ++op)
+    for (int part = 0; part < strategy[op].parts(); ++part) {
+      const PartCost& cost = part_cost(op, strategy[op].degrees, part, topology_.devices[strategy[op].devices[part]].model);
+      count(cost.forward.source);
+      if (graph_.operators[op].has_backward) count(cost.backward.source);
+    }
+  return counts;
+}
+
+}  // namespace ff

@@ -1,0 +1,49 @@
+// Duration and resources of every task of a task graph.
+#pragma once
+
+#include <array>
+#include <map>
+#include <vector>
+
+#include "common/task_graph/task_graph.h"
+#include "search/cost/communication.h"
+#include "search/cost/kernel_costs.h"
+
+namespace ff {
+
+struct CostCounts {
+  int64_t profile = 0, measured = 0, analytic = 0;
+};
+
+// Caches what depends on an operator's degrees. Not thread-safe: one a thread; several can share one KernelCosts.
+class TaskCostModel {
+ public:
+  TaskCostModel(const Graph& graph, const Topology& topology, KernelCosts& kernels);
+
+  TaskCosts costs(const TaskGraph& tasks, const Strategy& strategy);
+
+  // Forward and backward of one part on a device model.
+  struct PartCost {
+    KernelCost forward{0, CostSource::analytic}, backward{0, CostSource::analytic};
+  };
+  const PartCost& part_cost(OperatorId op, const std::vector<int>& degrees, int part, int model);
+
+  // Where the kernel costs of this strategy came from, one count a compute task.
+  CostCounts count_sources(const Strategy& strategy);
+
+ private:
+  struct Cached {
+    std::vector<std::vector<PartCost>> by_model;  // [model][part]; empty until asked for
+  };
+  const std::vector<PartCost>& part_costs(OperatorId op, const std::vector<int>& degrees, int model);
+  Nanoseconds duration(const Task& task, const Strategy& strategy);
+
+  const Graph& graph_;
+  const Topology& topology_;
+  KernelCosts& kernels_;
+  CommunicationModel communication_;
+  std::vector<std::map<std::vector<int>, Cached>> cache_;  // by operator
+  std::map<std::pair<int, int64_t>, Nanoseconds> copies_, updates_;
+};
+
+}  // namespace ff

@@ -1,0 +1,42 @@
+#include "search/optimizer/evaluator.h"
+
+#include "search/cost/memory.h"
+
+namespace ff {
+
+Evaluator::Evaluator(const Graph& graph, const Topology& topology, KernelCosts& kernels)
+    : topology_(topology), builder_(graph), cost_model_(graph, topology, kernels) {
+  for (const DeviceModel& model : topology.models) memory_limited_ = memory_limited_ || model.memory_bytes > 0;
+}
+
+double Evaluator::memory_excess(const TaskGraph& tasks, const Strategy& strategy) {
+  if (!memory_limited_) return 0;
+  const std::vector<int64_t> used = memory_bytes(builder_, tasks, strategy, static_cast<int>(topology_.devices.size()));
+  double excess = 0;
+  for (size_t device = 0; device < used.size(); ++device) {
+    const int64_t capacity = topology_.model_of(static_cast<DeviceId>(device)).memory_bytes;
+    if (capacity > 0 && used[device] > capacity)
+      excess = std::max(excess, static_cast<double>(used[device] - capacity) / static_cast<double>(capacity));
+  }
+  return excess;
+}
+
+Evaluation Evaluator::evaluate(const Strategy& strategy) {
+  const TaskGraph tasks = builder_.build(strategy);
+  const Timeline timeline = simulate_full(tasks, cost_model_.costs(tasks, strategy));
+  const double excess = memory_excess(tasks, strategy);
+  const double makespan = static_cast<double>(timeline.makespan);
+  return {timeline.makespan, excess > 0 ? makespan * (2 + excess) : makespan, excess == 0};
+}
+
+Evaluator::Details Evaluator::details(const Strategy& strategy) {
+  Details details;
+  details.tasks = builder_.build(strategy);
+  details.costs = cost_model_.costs(details.tasks, strategy);
+  details.timeline = simulate_full(details.tasks, details.costs);
+  details.memory_bytes = memory_bytes(builder_, details.tasks, strategy, static_cast<int>(topology_.devices.size()));
+  details.sources = cost_model_.count_sources(strategy);
+  return details;
+}
+
+}  // namespace ff

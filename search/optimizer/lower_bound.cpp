@@ -1,0 +1,54 @@
+#include "search/optimizer/lower_bound.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace ff {
+
+Nanoseconds lower_bound(const Graph& graph, const Topology& topology, const SearchSpace& space, TaskCostModel& costs) {
+  constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
+  Nanoseconds total_work = 0;
+  std::vector<Nanoseconds> forward(graph.operators.size(), never), backward(graph.operators.size(), never);
+  for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op) {
+    Nanoseconds least_work = never;
+    for (const std::vector<int>& degrees : space.degrees(op)) {
+      int parts = 1;
+      for (int degree : degrees) parts *= degree;
+      Nanoseconds work = 0, slowest_forward = 0, slowest_backward = 0;
+      for (int part = 0; part < parts; ++part) {
+        Nanoseconds part_forward = never, part_backward = never;
+        for (int model = 0; model < static_cast<int>(topology.models.size()); ++model) {
+          const TaskCostModel::PartCost& cost = costs.part_cost(op, degrees, part, model);
+          part_forward = std::min(part_forward, cost.forward.ns);
+          part_backward = std::min(part_backward, cost.backward.ns);
+        }
+        work += part_forward + part_backward;
+        slowest_forward = std::max(slowest_forward, part_forward);
+        slowest_backward = std::max(slowest_backward, part_backward);
+      }
+      least_work = std::min(least_work, work);
+      forward[op] = std::min(forward[op], slowest_forward);
+      backward[op] = std::min(backward[op], slowest_backward);
+    }
+    total_work += least_work;
+  }
+  // Longest path that goes forward through the graph, turns at one operator, and comes back along the edges that carry a gradient.
+  std::vector<Nanoseconds> one_way(graph.operators.size(), 0), round_trip(graph.operators.size(), 0);
+  Nanoseconds longest = 0;
+  for (size_t op = 0; op < graph.operators.size(); ++op) {
+    Nanoseconds before = 0, around = 0;
+    for (size_t input = 0; input < graph.operators[op].inputs.size(); ++input) {
+      const OperatorId producer = graph.tensors[graph.operators[op].inputs[input]].producer;
+      if (producer < 0) continue;
+      before = std::max(before, one_way[producer]);
+      const bool returns = graph.operators[op].has_backward && graph.input_has_gradient(static_cast<OperatorId>(op), static_cast<int>(input));
+      around = std::max(around, returns ? round_trip[producer] : one_way[producer]);
+    }
+    one_way[op] = before + forward[op];
+    round_trip[op] = around + forward[op] + (graph.operators[op].has_backward ? backward[op] : 0);
+    longest = std::max(longest, round_trip[op]);
+  }
+  return std::max(total_work / static_cast<Nanoseconds>(topology.devices.size()), longest);
+}
+
+}  // namespace ff

@@ -1,0 +1,182 @@
+#include "search/optimizer/mcmc.h"
+
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace ff {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// Gathers what the chains have done so far for the progress line.
+class ProgressBoard {
+ public:
+  ProgressBoard(Clock::time_point begin, const std::function<void(const McmcProgress&)>& report) : begin_(begin), report_(report) {}
+
+  void add(int64_t proposals, int64_t accepted, Nanoseconds current, Nanoseconds best) {
+    std::lock_guard lock(mutex_);
+    total_.proposals += proposals;
+    total_.accepted += accepted;
+    total_.current = current;
+    if (total_.best == 0 || best < total_.best) total_.best = best;
+    total_.elapsed_s = seconds_since(begin_);
+    if (report_ && total_.elapsed_s >= next_report_s_) {
+      next_report_s_ = total_.elapsed_s + 0.2;
+      report_(total_);
+    }
+  }
+
+ private:
+  Clock::time_point begin_;
+  const std::function<void(const McmcProgress&)>& report_;
+  std::mutex mutex_;
+  McmcProgress total_;
+  double next_report_s_ = 0;
+};
+
+struct ChainLimits {
+  int64_t proposals;  // 0: not limited
+  double budget_s;    // 0: not limited
+};
+
+class Chain {
+ public:
+  Chain(const Graph& graph, const Topology& topology, KernelCosts& kernels, const SearchSpace& space, const McmcSettings& settings, int number)
+      : graph_(graph), space_(space), settings_(settings), random_(settings.seed, static_cast<uint64_t>(number)),
+        evaluator_(graph, topology, kernels) {}
+
+  void run(const Strategy& initial, ChainLimits limits, const std::atomic<bool>& stop, ProgressBoard& board) {
+    current_ = initial;
+    current_evaluation_ = evaluator_.evaluate(current_);
+    best = current_;
+    best_evaluation = current_evaluation_;
+    record(current_evaluation_.cost, true);
+    const Clock::time_point begin = Clock::now();
+    double best_at_s = 0;
+    int64_t best_at = 0, reported = 0, reported_accepted = 0;
+    const auto report = [&] {
+      board.add(proposals - reported, accepted - reported_accepted, current_evaluation_.makespan, best_evaluation.makespan);
+      reported = proposals;
+      reported_accepted = accepted;
+    };
+    report();
+    while (!stop) {
+      if (limits.proposals > 0 && (proposals >= limits.proposals || 2 * (proposals - best_at) >= limits.proposals)) break;
+      if (limits.budget_s > 0 && proposals % 8 == 0) {
+        const double elapsed = seconds_since(begin);
+        if (elapsed >= limits.budget_s || 2 * (elapsed - best_at_s) >= limits.budget_s) break;
+      }
+      if (propose()) {
+        best_at = proposals;
+        best_at_s = seconds_since(begin);
+      }
+      if (proposals % 16 == 0) report();
+    }
+    report();
+  }
+
+  Strategy best;
+  Evaluation best_evaluation;
+  int64_t proposals = 0, accepted = 0;
+  uint64_t hash = 0xcbf29ce484222325ULL;
+
+ private:
+  // One step; true when it found a better strategy than ever before.
+  bool propose() {
+    const OperatorId op = static_cast<OperatorId>(random_.below(static_cast<uint32_t>(graph_.operators.size())));
+    Configuration proposal = space_.random_configuration(op, random_);
+    const double uniform = random_.uniform();
+    std::swap(current_[op], proposal);
+    const Evaluation evaluation = evaluator_.evaluate(current_);
+    const double slowdown = (evaluation.cost - current_evaluation_.cost) / current_evaluation_.cost;
+    const bool accept = uniform < std::exp(-settings_.beta * slowdown);
+    ++proposals;
+    record(evaluation.cost, accept);
+    if (!accept) {
+      std::swap(current_[op], proposal);
+      return false;
+    }
+    ++accepted;
+    current_evaluation_ = evaluation;
+    if (evaluation.cost >= best_evaluation.cost) return false;
+    best = current_;
+    best_evaluation = evaluation;
+    return true;
+  }
+
+  // Only accepted costs enter, so that an algorithm may reject without knowing the exact cost.
+  void record(double cost, bool accept) {
+    const uint64_t value = accept ? std::bit_cast<uint64_t>(cost) : 0;
+    for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (value >> (8 * byte) & 0xFF)) * 0x100000001b3ULL;
+  }
+
+  const Graph& graph_;
+  const SearchSpace& space_;
+  const McmcSettings& settings_;
+  RandomStream random_;
+  Evaluator evaluator_;
+  Strategy current_;
+  Evaluation current_evaluation_;
+};
+
+}  // namespace
+
+McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts& kernels, const std::vector<Candidate>& candidates,
+                       const McmcSettings& settings, const std::atomic<bool>& stop, const std::function<void(const McmcProgress&)>& progress) {
+  const Clock::time_point begin = Clock::now();
+  const SearchSpace space(graph, topology);
+  const int threads = std::max(1, std::min(settings.threads, settings.chains));
+  ProgressBoard board(begin, progress);
+  std::vector<std::unique_ptr<Chain>> chains(static_cast<size_t>(settings.chains));
+  std::atomic<int> next{0};
+  std::vector<std::exception_ptr> failures(static_cast<size_t>(threads));
+  const auto work = [&](int thread) {
+    try {
+      for (int number = next++; number < settings.chains; number = next++) {
+        ChainLimits limits{0, settings.budget_s * threads / settings.chains};
+        if (settings.proposals > 0)  // the first chains take one more where the number does not divide
+          limits.proposals = std::max<int64_t>(1, settings.proposals / settings.chains + (number < settings.proposals % settings.chains));
+        auto chain = std::make_unique<Chain>(graph, topology, kernels, space, settings, number);
+        chain->run(candidates[static_cast<size_t>(number) % candidates.size()].strategy, limits, stop, board);
+        chains[static_cast<size_t>(number)] = std::move(chain);
+      }
+    } catch (...) {
+      failures[static_cast<size_t>(thread)] = std::current_exception();
+      next = settings.chains;
+    }
+  };
+  std::vector<std::thread> others;
+  for (int thread = 1; thread < threads; ++thread) others.emplace_back(work, thread);
+  work(0);
+  for (std::thread& other : others) other.join();
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+
+  McmcResult result;
+  Evaluator evaluator(graph, topology, kernels);
+  const auto consider = [&](const Strategy& strategy, const Evaluation& evaluation, const std::string& from) {
+    if (!result.best.empty() && evaluation.cost >= result.best_evaluation.cost) return;
+    result.best = strategy;
+    result.best_evaluation = evaluation;
+    result.best_from = from;
+  };
+  for (size_t c = 0; c < chains.size(); ++c) {
+    const Chain& chain = *chains[c];
+    consider(chain.best, chain.best_evaluation, candidates[c % candidates.size()].name);
+    result.proposals += chain.proposals;
+    result.accepted += chain.accepted;
+    result.chain_hash = (result.chain_hash ^ chain.hash) * 0x100000001b3ULL;
+  }
+  for (const Candidate& candidate : candidates) consider(candidate.strategy, evaluator.evaluate(candidate.strategy), candidate.name);
+  result.elapsed_s = seconds_since(begin);
+  result.interrupted = stop;
+  return result;
+}
+
+}  // namespace ff

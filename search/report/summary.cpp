@@ -1,0 +1,114 @@
+#include "search/report/summary.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace ff {
+namespace {
+
+double us(Nanoseconds ns) { return static_cast<double>(ns) / 1e3; }
+
+std::string format(const char* pattern, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, pattern, value);
+  return text;
+}
+
+std::string devices_text(const std::vector<DeviceId>& devices) {
+  std::string text;
+  for (size_t i = 0; i < devices.size();) {
+    size_t j = i;
+    while (j + 1 < devices.size() && devices[j + 1] == devices[j] + 1) ++j;
+    text += (text.empty() ? "" : ",") + std::to_string(devices[i]);
+    if (j > i) text += "-" + std::to_string(devices[j]);
+    i = j + 1;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string time_text(Nanoseconds ns) {
+  if (ns < 1000000) return format("%.1f us", static_cast<double>(ns) / 1e3);
+  if (ns < 10000000000) return format("%.3f ms", static_cast<double>(ns) / 1e6);
+  return format("%.2f s", static_cast<double>(ns) / 1e9);
+}
+
+std::string bytes_text(int64_t bytes) {
+  const double value = static_cast<double>(bytes);
+  if (bytes < 1000) return std::to_string(bytes) + " B";
+  if (bytes < 1000000) return format("%.1f kB", value / 1e3);
+  if (bytes < 1000000000) return format("%.1f MB", value / 1e6);
+  return format("%.2f GB", value / 1e9);
+}
+
+std::string strategy_to_text(const Graph& graph, const Strategy& strategy) {
+  const auto describe = [&](size_t op) {
+    std::string degrees;
+    const auto& dimensions = graph.operators[op].definition->dimensions();
+    for (size_t d = 0; d < dimensions.size(); ++d)
+      if (strategy[op].degrees[d] > 1)
+        degrees += (degrees.empty() ? "" : " x ") + dimensions[d].name + " " + std::to_string(strategy[op].degrees[d]);
+    return (degrees.empty() ? "whole" : degrees) + "  on devices " + devices_text(strategy[op].devices);
+  };
+  std::string text;
+  for (size_t first = 0; first < strategy.size();) {
+    size_t last = first;
+    const std::string described = describe(first);
+    while (last + 1 < strategy.size() && describe(last + 1) == described) ++last;
+    std::string name = graph.operators[first].name;
+    if (last > first) name += (last > first + 1 ? " .. " : ", ") + graph.operators[last].name;
+    name.resize(std::max<size_t>(name.size(), 28), ' ');
+    text += "  " + name + " " + described + "\n";
+    first = last + 1;
+  }
+  return text;
+}
+
+Json report_to_json(const SearchReport& report) {
+  Json baselines = Json::object();
+  for (const Baseline& baseline : report.baselines) baselines[baseline.algorithm] = us(baseline.predicted);
+  Json json = {{"algorithm", report.algorithm},
+               {"seed", report.seed},
+               {"proposals", report.proposals},
+               {"accepted", report.accepted},
+               {"elapsed_s", report.elapsed_s},
+               {"proposals_per_s", report.elapsed_s > 0 ? static_cast<double>(report.proposals) / report.elapsed_s : 0.0},
+               {"chain_hash", report.chain_hash},
+               {"tasks", report.tasks},
+               {"predicted_us", us(report.predicted)},
+               {"lower_bound_us", us(report.lower_bound)},
+               {"fits_memory", report.feasible},
+               {"baselines", baselines},
+               {"memory_bytes", report.memory_bytes},
+               {"transfer_bytes", report.transfer_bytes},
+               {"synchronization_bytes", report.synchronization_bytes},
+               {"costs", {{"profile", report.sources.profile}, {"measured", report.sources.measured}, {"analytic", report.sources.analytic}}}};
+  return json;
+}
+
+std::string report_to_text(const SearchReport& report, const Graph& graph, const Topology& topology, const Strategy& strategy) {
+  std::string text = graph.name + ", batch " + std::to_string(graph.batch_size) + ", on " + topology.name + " (" +
+                     std::to_string(topology.devices.size()) + " devices)\n";
+  const double seconds = static_cast<double>(report.predicted) / 1e9;
+  text += "predicted iteration  " + time_text(report.predicted) + "  (" + format("%.1f", static_cast<double>(graph.batch_size) / seconds) +
+          " samples/s)\n";
+  for (const Baseline& baseline : report.baselines)
+    text += baseline.algorithm + "        " + time_text(baseline.predicted) +
+            format("  (%.2f times as long)", static_cast<double>(baseline.predicted) / static_cast<double>(report.predicted)) +
+            (baseline.feasible ? "" : "  does not fit into memory") + "\n";
+  text += "lower bound          " + time_text(report.lower_bound) +
+          format("  (%.2f times the bound)\n", static_cast<double>(report.predicted) / static_cast<double>(report.lower_bound));
+  text += "transfers            " + bytes_text(report.transfer_bytes) + ", synchronization " + bytes_text(report.synchronization_bytes) + "\n";
+  if (!report.memory_bytes.empty())
+    text += "memory               " + bytes_text(*std::max_element(report.memory_bytes.begin(), report.memory_bytes.end())) +
+            " on the fullest device" + (report.feasible ? "" : "; IT DOES NOT FIT") + "\n";
+  text += "kernel costs         " + std::to_string(report.sources.profile) + " from a profile, " + std::to_string(report.sources.measured) +
+          " measured, " + std::to_string(report.sources.analytic) + " analytic\n";
+  if (report.proposals > 0)
+    text += "search               " + std::to_string(report.proposals) + " proposals, " + std::to_string(report.accepted) + " accepted, " +
+            format("%.1f s", report.elapsed_s) + format(" (%.0f proposals/s)\n", static_cast<double>(report.proposals) / report.elapsed_s);
+  return text + "strategy\n" + strategy_to_text(graph, strategy);
+}
+
+}  // namespace ff

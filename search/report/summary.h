@@ -1,0 +1,42 @@
+// What the commands print: the JSON objects of --json, and the same as text for people.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "search/optimizer/evaluator.h"
+#include "search/optimizer/mcmc.h"
+
+namespace ff {
+
+struct Baseline {
+  std::string algorithm;
+  Nanoseconds predicted = 0;
+  bool feasible = true;
+};
+
+// Result of one algorithm on one graph and topology.
+struct SearchReport {
+  std::string algorithm;
+  uint64_t seed = 0;
+  int64_t proposals = 0, accepted = 0;
+  double elapsed_s = 0;
+  std::string chain_hash;  // "" for algorithms without a chain
+  Nanoseconds predicted = 0, lower_bound = 0;
+  bool feasible = true;
+  int64_t tasks = 0, transfer_bytes = 0, synchronization_bytes = 0;
+  std::vector<int64_t> memory_bytes;
+  CostCounts sources;
+  std::vector<Baseline> baselines;
+};
+
+Json report_to_json(const SearchReport& report);
+std::string report_to_text(const SearchReport& report, const Graph& graph, const Topology& topology, const Strategy& strategy);
+
+// Operators in graph order, equal neighbours folded: "conv1..conv3  sample 4  devices 0-3".
+std::string strategy_to_text(const Graph& graph, const Strategy& strategy);
+
+std::string time_text(Nanoseconds ns);      // "1.234 ms"
+std::string bytes_text(int64_t bytes);      // "12.3 MB"
+
+}  // namespace ff

@@ -1,0 +1,64 @@
+#include "search/simulator/full.h"
+
+#include <algorithm>
+#include <numeric>
+#include <queue>
+#include <tuple>
+
+namespace ff {
+namespace {
+
+struct Event {
+  Nanoseconds ready;
+  TaskKey key;
+  int32_t task;
+  bool operator>(const Event& other) const { return ready != other.ready ? ready > other.ready : key > other.key; }
+};
+
+}  // namespace
+
+Timeline simulate_full(const TaskGraph& graph, const TaskCosts& costs) {
+  const size_t count = graph.tasks.size();
+  Timeline timeline;
+  timeline.ready.assign(count, 0);
+  timeline.start.resize(count);
+  timeline.end.resize(count);
+  std::vector<Nanoseconds> free_at(costs.resource_count, 0);
+  std::vector<int32_t> waiting = graph.predecessor_count;
+  std::vector<Event> storage;
+  storage.reserve(count / 4 + 16);
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> queue(std::greater<>(), std::move(storage));
+  for (size_t t = 0; t < count; ++t)
+    if (waiting[t] == 0) queue.push({0, graph.tasks[t].key, static_cast<int32_t>(t)});
+  while (!queue.empty()) {
+    const Event event = queue.top();
+    queue.pop();
+    Nanoseconds start = event.ready;
+    for (int32_t u = costs.use_begin[event.task]; u < costs.use_begin[event.task + 1]; ++u)
+      start = std::max(start, free_at[costs.uses[u].resource]);
+    for (int32_t u = costs.use_begin[event.task]; u < costs.use_begin[event.task + 1]; ++u)
+      free_at[costs.uses[u].resource] = start + costs.uses[u].occupancy;
+    const Nanoseconds end = start + costs.duration[event.task];
+    timeline.start[event.task] = start;
+    timeline.end[event.task] = end;
+    timeline.makespan = std::max(timeline.makespan, end);
+    for (int32_t s = graph.successor_begin[event.task]; s < graph.successor_begin[event.task + 1]; ++s) {
+      const int32_t successor = graph.successors[s];
+      timeline.ready[successor] = std::max(timeline.ready[successor], end);
+      if (--waiting[successor] == 0) queue.push({timeline.ready[successor], graph.tasks[successor].key, successor});
+    }
+  }
+  return timeline;
+}
+
+std::vector<int> tasks_by_start(const TaskGraph& graph, const Timeline& timeline) {
+  std::vector<int> order(graph.tasks.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    return std::tie(timeline.start[a], timeline.ready[a], graph.tasks[a].key) <
+           std::tie(timeline.start[b], timeline.ready[b], graph.tasks[b].key);
+  });
+  return order;
+}
+
+}  // namespace ff
