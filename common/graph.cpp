@@ -87,6 +87,8 @@ class GraphParser {
     const std::string name = op.inputs[input].substr(0, op.inputs[input].find(':'));
     if (const auto it = by_name.find(name); it != by_name.end()) return it->second;
     if (tensor_ids_.count(op.inputs[input])) return -1;
+    if (tensor_ids_.count(name))
+      op.place.at("inputs").items()[input].fail("\"" + name + "\" is an input of the graph and has no output \"" + op.inputs[input] + "\"");
     std::vector<std::string> known;
     for (TensorId id : graph_.inputs) known.push_back(graph_.tensors[id].name);
     for (const PendingOperator& other : pending_) known.push_back(other.name);
