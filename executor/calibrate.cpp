@@ -1,0 +1,280 @@
+#include "executor/calibrate.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "common/graph.h"
+
+namespace ff {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+template <typename Function>
+double time_us(Function function) {
+  const Clock::time_point begin = Clock::now();
+  function();
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+// Median of `function`'s time after a warm-up: at least 5 times and about 60 ms.
+template <typename Function>
+double median_us(Function function) {
+  function();
+  std::vector<double> times;
+  double total_us = 0;
+  while (times.size() < 5 || (total_us < 60e3 && times.size() < 2000)) {
+    times.push_back(time_us(function));
+    total_us += times.back();
+  }
+  return median(times);
+}
+
+// What one rank's device does.
+struct ComputeRates {
+  double peak_tflops, memory_gb_per_s, launch_us;
+};
+
+// Memory of a kernel's arguments.
+struct Scratch {
+  Scratch(Backend& backend, int64_t bytes) : backend(backend), memory(backend.allocate(bytes)) { backend.fill_zero(memory, bytes); }
+  ~Scratch() { backend.release(memory); }
+  float* data() const { return static_cast<float*>(memory); }
+  Backend& backend;
+  void* memory;
+};
+
+// A product of two matrices of 1024 x 1024, and a relu of one element for the cost of a kernel that has nothing to do.
+ComputeRates measure_compute(Backend& backend) {
+  constexpr int64_t side = 1024;
+  const Graph graph = parse_graph(parse_json(R"({"format": "ffgraph/1", "name": "calibration", "batch_size": 1024,
+    "inputs": [{"name": "x", "shape": ["batch", 1024], "dtype": "f32"}, {"name": "one", "shape": ["batch", 1], "dtype": "f32"},
+               {"name": "label", "shape": ["batch"], "dtype": "i32"}],
+    "operators": [{"name": "product", "type": "linear", "inputs": ["x"], "attributes": {"out_features": 1024, "bias": false}},
+                  {"name": "relu", "type": "relu", "inputs": ["one"]},
+                  {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["product", "label"]}]})", "calibration"));
+  ComputeRates rates{};
+  const Scratch a(backend, side * side * 4), b(backend, side * side * 4), c(backend, side * side * 4);
+  for (const Operator& op : graph.operators) {
+    if (op.definition->is_loss()) continue;
+    const bool product = op.name == "product";
+    const Block part = product ? op.definition->whole() : Block{{0, 1}, {0, 1}};
+    const auto kernel = backend.make_kernel({*op.definition, part, {false}, op.name, 0});
+    KernelArguments arguments;
+    arguments.inputs = {a.data()};
+    if (product) arguments.parameters = {b.data()};
+    arguments.outputs = {c.data()};
+    const double us = median_us([&] {
+      kernel->forward(arguments);
+      backend.wait();
+    });
+    if (product) rates.peak_tflops = 2.0 * side * side * side / us * 1e-6;
+    else rates.launch_us = us;
+  }
+  constexpr int64_t bytes = 64 << 20;
+  const Scratch from(backend, bytes), to(backend, bytes);
+  const Block block{{0, bytes / 4}};
+  const double us = median_us([&] {
+    backend.copy_block(from.data(), block, to.data(), block, block);
+    backend.wait();
+  });
+  rates.memory_gb_per_s = 2.0 * bytes / us * 1e-3;  // read and written
+  return rates;
+}
+
+// time = latency + bytes / bandwidth, by least squares of the relative error with the latency given.
+double fit_gb_per_s(const std::vector<double>& bytes, const std::vector<double>& us, double latency_us) {
+  double numerator = 0, denominator = 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const double weight = 1 / (us[i] * us[i]);
+    numerator += weight * bytes[i] * std::max(us[i] - latency_us, 0.0);
+    denominator += weight * bytes[i] * bytes[i];
+  }
+  return numerator > 0 ? 1e-3 * denominator / numerator : 1e3;
+}
+
+struct LinkRates {
+  double latency_us, gb_per_s, all_reduce_latency_us, all_reduce_gb_per_s;
+  double full_duplex;  // 1 or 0
+};
+
+// Measures between this rank and `peer`; both call, the lower rank's times count.
+class LinkMeasurement {
+ public:
+  LinkMeasurement(Transport& transport, int peer)
+      : transport_(transport), peer_(peer), first_(transport.rank() < peer), out_(largest / 4), in_(largest / 4) {}
+
+  LinkRates run() {
+    LinkRates rates{};
+    rates.latency_us = one_way_us(4);
+    std::vector<double> bytes, us;
+    for (int64_t size = 4 << 10; size <= largest; size *= 4) {
+      bytes.push_back(static_cast<double>(size));
+      us.push_back(one_way_us(size));
+    }
+    rates.gb_per_s = fit_gb_per_s(bytes, us, rates.latency_us);
+    constexpr int64_t duplex_bytes = 1 << 20;
+    rates.full_duplex = both_ways_us(duplex_bytes) < 1.5 * one_way_us(duplex_bytes) ? 1 : 0;
+    measure_all_reduce(rates);
+    return rates;
+  }
+
+ private:
+  static constexpr int64_t largest = 16 << 20;
+  static constexpr int tag = 1;
+
+  static int repetitions(int64_t bytes) { return static_cast<int>(std::clamp<int64_t>((8 << 20) / (bytes + 1), 7, 400)); }
+
+  // Half the median time of there and back; the receive of the answer is posted first, as programs do.
+  double one_way_us(int64_t bytes) {
+    std::vector<double> times;
+    for (int i = 0; i < repetitions(bytes) + 2; ++i) {
+      const double us = time_us([&] {
+        Request receive = transport_.receive(in_.data(), bytes, peer_, tag);
+        if (!first_) transport_.wait(receive);
+        Request send = transport_.send(out_.data(), bytes, peer_, tag);
+        transport_.wait(send);
+        transport_.wait(receive);
+      });
+      if (i >= 2) times.push_back(us / 2);
+    }
+    return median(times);
+  }
+
+  double both_ways_us(int64_t bytes) {
+    std::vector<double> times;
+    for (int i = 0; i < repetitions(bytes) + 2; ++i) {
+      const double us = time_us([&] {
+        Request receive = transport_.receive(in_.data(), bytes, peer_, tag);
+        Request send = transport_.send(out_.data(), bytes, peer_, tag);
+        transport_.wait(send);
+        transport_.wait(receive);
+      });
+      if (i >= 2) times.push_back(us);
+    }
+    return median(times);
+  }
+
+  // Among 2 ranks an all-reduce takes 2 latencies, and each hop carries 2 (k-1)/k = 1 times its bytes.
+  void measure_all_reduce(LinkRates& rates) {
+    const GroupId group = transport_.make_group({std::min(transport_.rank(), peer_), std::max(transport_.rank(), peer_)});
+    const auto reduce_us = [&](int64_t bytes) {
+      std::vector<double> times;
+      for (int i = 0; i < repetitions(bytes) + 2; ++i) {
+        const double us = time_us([&] {
+          Request request = transport_.all_reduce(group, out_.data(), bytes / 4);
+          transport_.wait(request);
+        });
+        if (i >= 2) times.push_back(us);
+      }
+      return median(times);
+    };
+    rates.all_reduce_latency_us = reduce_us(4) / 2;
+    std::vector<double> bytes, us;
+    for (int64_t size = 4 << 10; size <= largest; size *= 4) {
+      bytes.push_back(static_cast<double>(size));
+      us.push_back(reduce_us(size));
+    }
+    rates.all_reduce_gb_per_s = fit_gb_per_s(bytes, us, 2 * rates.all_reduce_latency_us);
+  }
+
+  Transport& transport_;
+  const int peer_;
+  const bool first_;
+  std::vector<float> out_, in_;
+};
+
+template <typename Value>
+std::vector<Value> gather_values(Transport& transport, const Value& mine) {
+  std::vector<Value> all;
+  for (const std::string& bytes : transport.gather(std::string(reinterpret_cast<const char*>(&mine), sizeof(Value)))) {
+    all.emplace_back();
+    std::memcpy(&all.back(), bytes.data(), sizeof(Value));
+  }
+  return all;
+}
+
+double rounded(double value) {
+  if (value <= 0) return 0;
+  const double scale = std::pow(10, 3 - std::floor(std::log10(value)));  // four digits
+  return std::round(value * scale) / scale;
+}
+
+std::vector<std::string> hosts_of(Transport& transport) {
+  const std::vector<std::string> hosts = transport.gather(transport.host());
+  std::string joined;
+  for (const std::string& host : hosts) joined += host + '\n';
+  joined = transport.broadcast(joined);
+  std::vector<std::string> all;
+  for (size_t at = 0; at < joined.size(); at = joined.find('\n', at) + 1) all.push_back(joined.substr(at, joined.find('\n', at) - at));
+  return all;
+}
+
+// The slowest rank's rates: a step ends when the last rank has ended.
+Json device_model(const std::vector<ComputeRates>& ranks, int cores, int64_t memory_bytes) {
+  ComputeRates slowest = ranks[0];
+  for (const ComputeRates& rank : ranks) {
+    slowest.peak_tflops = std::min(slowest.peak_tflops, rank.peak_tflops);
+    slowest.memory_gb_per_s = std::min(slowest.memory_gb_per_s, rank.memory_gb_per_s);
+    slowest.launch_us = std::max(slowest.launch_us, rank.launch_us);
+  }
+  return {{"peak_tflops", rounded(slowest.peak_tflops)}, {"memory_gb_per_s", rounded(slowest.memory_gb_per_s)},
+          {"memory_bytes", memory_bytes}, {"launch_us", rounded(slowest.launch_us)}, {"cores", cores},
+          {"source", "measured by ffexec --calibrate on " + std::to_string(ranks.size()) + " ranks at once"}};
+}
+
+}  // namespace
+
+int cores_per_rank(Transport& transport) {
+  const std::vector<std::string> hosts = hosts_of(transport);
+  const int sharing = static_cast<int>(std::count(hosts.begin(), hosts.end(), transport.host()));
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, cores / sharing);
+}
+
+Json calibrate(Backend& backend, Transport& transport, int cores) {
+  const std::vector<std::string> hosts = hosts_of(transport);
+  const int size = transport.size(), rank = transport.rank();
+  transport.barrier();  // all ranks compute at once, as they do in training
+  const std::vector<ComputeRates> computes = gather_values(transport, measure_compute(backend));
+  const int64_t sharing = std::count(hosts.begin(), hosts.end(), transport.host());
+  const int64_t memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / sharing;
+
+  Json links = Json::array();
+  for (int a = 0; a < size; ++a)
+    for (int b = a + 1; b < size; ++b) {
+      transport.barrier();
+      LinkRates mine{};
+      if (rank == a || rank == b) mine = LinkMeasurement(transport, rank == a ? b : a).run();
+      const std::vector<LinkRates> all = gather_values(transport, mine);
+      if (rank != 0) continue;
+      const LinkRates& rates = all[static_cast<size_t>(a)];
+      const bool one_host = hosts[static_cast<size_t>(a)] == hosts[static_cast<size_t>(b)];
+      links.push_back({{"between", {"rank" + std::to_string(a), "rank" + std::to_string(b)}},
+                       {"bandwidth_gb_per_s", rounded(rates.gb_per_s)}, {"latency_us", rounded(rates.latency_us)},
+                       {"duplex", rates.full_duplex > 0 ? "full" : "half"}, {"busy_endpoints", one_host},
+                       {"all_reduce_gb_per_s", rounded(rates.all_reduce_gb_per_s)},
+                       {"all_reduce_latency_us", rounded(rates.all_reduce_latency_us)}});
+    }
+  if (rank != 0) return {};
+
+  Json devices = Json::array();
+  for (int r = 0; r < size; ++r)
+    devices.push_back({{"name", "rank" + std::to_string(r)}, {"kind", "cpu"}, {"model", "cpu"}, {"node", hosts[static_cast<size_t>(r)]}});
+  Json topology = {{"format", "fftopology/1"}, {"name", "calibrated-cpu-" + std::to_string(size)},
+                   {"device_models", {{"cpu", device_model(computes, cores, memory_bytes)}}}, {"devices", std::move(devices)}};
+  if (!links.empty()) topology["links"] = std::move(links);
+  return topology;
+}
+
+}  // namespace ff

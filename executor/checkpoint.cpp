@@ -1,0 +1,122 @@
+#include "executor/checkpoint.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "common/json_file.h"
+
+namespace ff {
+namespace {
+
+constexpr const char* velocity_suffix = ".velocity";
+constexpr uint64_t longest_header = 100'000'000;  // the format's own limit
+
+Shape shape_of(const JsonPlace& place) {
+  Shape shape;
+  for (const JsonPlace& size : place.at("shape").items()) shape.push_back(size.as_integer(0, int64_t{1} << 50));
+  return shape;
+}
+
+// One tensor of the file, checked against its parameter.
+std::vector<float> read_tensor(const JsonPlace& place, const Parameter& parameter, const std::string& content, size_t data_at) {
+  place.allow_keys({"dtype", "shape", "data_offsets"}, "key of a tensor");
+  const JsonPlace dtype = place.at("dtype");
+  if (dtype.as_string() != "F32") dtype.fail("found " + dtype.value().dump() + ", expected \"F32\"");
+  const Shape shape = shape_of(place);
+  if (shape != parameter.spec.shape)
+    place.at("shape").fail("found " + to_string(shape) + ", but the graph's parameter " + parameter.name + " has shape " +
+                           to_string(parameter.spec.shape));
+  const auto offsets = place.at("data_offsets").items();
+  if (offsets.size() != 2) place.at("data_offsets").fail("has " + std::to_string(offsets.size()) + " elements, expected 2");
+  const int64_t size = static_cast<int64_t>(content.size() - data_at);
+  const int64_t begin = offsets[0].as_integer(0, INT64_MAX), end = offsets[1].as_integer(0, INT64_MAX);
+  const int64_t expected = volume(shape) * element_bytes;
+  if (end > size)
+    place.at("data_offsets").fail("the data ends at byte " + std::to_string(end) + ", but the file is truncated: it holds " +
+                                  std::to_string(size) + " bytes of data");
+  if (begin > end || end - begin != expected)
+    place.at("data_offsets").fail("span " + std::to_string(end - begin) + " bytes, expected " + std::to_string(expected));
+  std::vector<float> values(static_cast<size_t>(volume(shape)));
+  if (expected > 0) std::memcpy(values.data(), content.data() + data_at + begin, static_cast<size_t>(expected));
+  return values;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw InputError(path + ": cannot open: " + std::strerror(errno));
+  std::ostringstream content;
+  content << file.rdbuf();
+  if (file.bad() || content.fail()) throw InputError(path + ": cannot read, expected a safetensors file");
+  return std::move(content).str();
+}
+
+}  // namespace
+
+std::string checkpoint_to_safetensors(const Graph& graph, const Checkpoint& checkpoint) {
+  Json header = Json::object();
+  header["__metadata__"] = {{"format", "pt"}, {"graph", graph.name}};
+  std::vector<const std::vector<float>*> data;
+  int64_t offset = 0;
+  const auto add = [&](const Parameter& parameter, const std::string& name, const HostTensors& tensors) {
+    const auto it = tensors.find(parameter.name);
+    if (it == tensors.end()) return;
+    const int64_t end = offset + volume(parameter.spec.shape) * element_bytes;
+    header[name] = {{"dtype", "F32"}, {"shape", parameter.spec.shape}, {"data_offsets", {offset, end}}};
+    data.push_back(&it->second);
+    offset = end;
+  };
+  for (const Parameter& parameter : graph.parameters) {
+    add(parameter, parameter.name, checkpoint.weights);
+    add(parameter, parameter.name + velocity_suffix, checkpoint.velocities);
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // data begins at a multiple of 8 bytes
+  const uint64_t length = text.size();
+  std::string content;
+  content.reserve(8 + text.size() + static_cast<size_t>(offset));
+  for (int byte = 0; byte < 8; ++byte) content.push_back(static_cast<char>(length >> (8 * byte) & 0xFF));
+  content += text;
+  for (const std::vector<float>* values : data)
+    content.append(reinterpret_cast<const char*>(values->data()), values->size() * sizeof(float));
+  return content;
+}
+
+void save_checkpoint(const std::string& path, const Graph& graph, const Checkpoint& checkpoint) {
+  write_file_atomically(path, checkpoint_to_safetensors(graph, checkpoint));
+}
+
+Checkpoint load_checkpoint(const std::string& path, const Graph& graph) {
+  const std::string content = read_file(path);
+  if (content.size() < 8) throw InputError(path + ": has " + std::to_string(content.size()) + " bytes, expected a safetensors file");
+  uint64_t length = 0;
+  for (int byte = 0; byte < 8; ++byte) length |= uint64_t{static_cast<unsigned char>(content[static_cast<size_t>(byte)])} << (8 * byte);
+  if (length > longest_header)
+    throw InputError(path + ": is not a safetensors file (its header would have " + std::to_string(length) + " bytes)");
+  if (length > content.size() - 8)
+    throw InputError(path + ": is truncated: its header has " + std::to_string(length) + " bytes, the file " + std::to_string(content.size()));
+  const JsonPlace root = parse_json(content.substr(8, static_cast<size_t>(length)), path);
+  root.expect_object();
+  const size_t data_at = 8 + static_cast<size_t>(length);
+  std::map<std::string, std::pair<const Parameter*, bool>> expected;  // by tensor name: parameter, is it its velocity?
+  std::vector<std::string> names;
+  for (const Parameter& parameter : graph.parameters) {
+    expected[parameter.name] = {&parameter, false};
+    expected[parameter.name + velocity_suffix] = {&parameter, true};
+    names.push_back(parameter.name);
+  }
+  Checkpoint checkpoint;
+  for (const auto& [name, place] : root.members()) {
+    if (name == "__metadata__") continue;
+    const auto it = expected.find(name);
+    if (it == expected.end()) place.fail("the graph \"" + graph.name + "\" has no parameter \"" + name + "\"" + suggestion(name, names));
+    const auto& [parameter, velocity] = it->second;
+    (velocity ? checkpoint.velocities : checkpoint.weights)[parameter->name] = read_tensor(place, *parameter, content, data_at);
+  }
+  for (const std::string& name : names)
+    if (!checkpoint.weights.count(name)) throw InputError(path + ": lacks the tensor \"" + name + "\", a parameter of the graph \"" + graph.name + "\"");
+  return checkpoint;
+}
+
+}  // namespace ff

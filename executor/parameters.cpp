@@ -1,0 +1,120 @@
+#include "executor/parameters.h"
+
+#include <algorithm>
+
+#include "common/philox.h"
+#include "executor/runs.h"
+
+namespace ff {
+namespace {
+
+// Buffers are row-major and dense: as one axis, their elements go to and from the host unchanged.
+void store(Program& program, const std::vector<float>& host, float* memory) {
+  program.backend.store_from_host(host.data(), memory, {static_cast<int64_t>(host.size())});
+}
+
+// The elements of `region` in a dense buffer of `block`, row-major.
+std::vector<float> load(Program& program, const float* memory, const Block& block, const Block& region) {
+  std::vector<float> whole(static_cast<size_t>(block.volume())), part;
+  program.backend.load_to_host(memory, whole.data(), {block.volume()});
+  if (region == block) return whole;
+  for_each_run(block, region, [&](int64_t offset, int64_t length) {
+    part.insert(part.end(), whole.begin() + offset, whole.begin() + offset + length);
+  });
+  return part;
+}
+
+// This rank's elements of a piece.
+std::vector<float> load_piece(Program& program, ParameterData data, const ParameterPiece& piece) {
+  if (data == ParameterData::gradient) {
+    for (const UnitPlan& unit : program.units)
+      for (const PieceGradient& gradient : unit.gradients)
+        if (gradient.piece == &piece) return load(program, gradient.gradient, piece.block, piece.block);
+  } else {
+    // The first buffer that contains the piece is the one that is updated.
+    for (const ParameterBuffer& buffer : program.parameters)
+      if (buffer.parameter == piece.parameter && buffer.block.contains(piece.block))
+        return load(program, data == ParameterData::weight ? buffer.weight : buffer.velocity, buffer.block, piece.block);
+  }
+  throw MachineError("a piece of parameter " + program.graph.parameters[piece.parameter].name + " is not on its rank");
+}
+
+}  // namespace
+
+void initialize_parameters(Program& program, uint64_t seed) {
+  for (const ParameterBuffer& buffer : program.parameters) {
+    const Parameter& parameter = program.graph.parameters[buffer.parameter];
+    const uint64_t stream = random_stream(seed, parameter.name);
+    const float bound = static_cast<float>(parameter.spec.uniform_bound), constant = static_cast<float>(parameter.spec.constant);
+    std::vector<float> values;
+    values.reserve(static_cast<size_t>(buffer.block.volume()));
+    uint64_t counter = UINT64_MAX;
+    std::array<uint32_t, 4> bits{};
+    for_each_run(Block(parameter.spec.shape), buffer.block, [&](int64_t offset, int64_t length) {
+      for (int64_t i = offset; i < offset + length; ++i) {
+        const uint64_t index = static_cast<uint64_t>(i);
+        if (bound != 0 && index / 4 != counter) {
+          counter = index / 4;
+          bits = philox(stream, counter, 0);  // as uniform_at, four numbers at a time
+        }
+        values.push_back(bound == 0 ? constant : (2 * uniform_float(bits[index % 4]) - 1) * bound);
+      }
+    });
+    store(program, values, buffer.weight);
+  }
+}
+
+HostTensors gather_parameters(Program& program, ParameterData data) {
+  program.finish_sends();
+  if (data == ParameterData::velocity && program.settings.sgd.momentum == 0) return {};
+  Transport& transport = program.transport;
+  HostTensors tensors;
+  int tag = static_cast<int>(program.tasks.tasks.size());  // behind those of the transfers
+  for (size_t g = 0; g < program.builder.groups().size(); ++g) {
+    if (data != ParameterData::weight && !program.builder.groups()[g].trained) continue;
+    for (const ParameterPiece& piece : program.builder.pieces(static_cast<int>(g), program.strategy)) {
+      DeviceId owner = transport.size();
+      for (const auto& [op, part] : piece.users) owner = std::min(owner, program.strategy[op].devices[part]);
+      ++tag;
+      std::vector<float> values;
+      if (owner == transport.rank()) values = load_piece(program, data, piece);
+      const int64_t bytes = piece.block.volume() * element_bytes;
+      if (owner == transport.rank() && owner != 0) {
+        Request request = transport.send(values.data(), bytes, 0, tag);
+        transport.wait(request);
+      }
+      if (transport.rank() != 0) continue;
+      if (owner != 0) {
+        values.resize(static_cast<size_t>(piece.block.volume()));
+        Request request = transport.receive(values.data(), bytes, owner, tag);
+        transport.wait(request);
+      }
+      const Parameter& parameter = program.graph.parameters[piece.parameter];
+      std::vector<float>& whole = tensors[parameter.name];
+      whole.resize(static_cast<size_t>(volume(parameter.spec.shape)));
+      auto from = values.begin();
+      for_each_run(Block(parameter.spec.shape), piece.block, [&](int64_t offset, int64_t length) {
+        std::copy(from, from + length, whole.begin() + offset);
+        from += length;
+      });
+    }
+  }
+  return tensors;
+}
+
+void set_parameters(Program& program, ParameterData data, const HostTensors& tensors) {
+  program.finish_sends();
+  for (const ParameterBuffer& buffer : program.parameters) {
+    const Parameter& parameter = program.graph.parameters[buffer.parameter];
+    float* memory = data == ParameterData::weight ? buffer.weight : buffer.velocity;
+    const auto it = tensors.find(parameter.name);
+    if (it == tensors.end() || !memory) continue;
+    std::vector<float> values;
+    for_each_run(Block(parameter.spec.shape), buffer.block, [&](int64_t offset, int64_t length) {
+      values.insert(values.end(), it->second.begin() + offset, it->second.begin() + offset + length);
+    });
+    store(program, values, memory);
+  }
+}
+
+}  // namespace ff

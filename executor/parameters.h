@@ -1,0 +1,27 @@
+// Parameters as whole tensors on the host: initialization, gathering from the ranks, and setting. Used by checkpoints, --verify and tests.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "executor/program.h"
+
+namespace ff {
+
+// Whole tensors by name, row-major.
+using HostTensors = std::map<std::string, std::vector<float>>;
+
+enum class ParameterData { weight, velocity, gradient };
+
+// Initial values from (seed, parameter name, element index), so that every split draws the same.
+void initialize_parameters(Program& program, uint64_t seed);
+
+// Rank 0: whole tensors, by Parameter::name; the others send what they hold and return nothing. All ranks call. Parameters that are not
+// trained have no velocity and no gradient; a gradient is that of the last iteration, summed over the devices.
+HostTensors gather_parameters(Program& program, ParameterData data);
+
+// Stores blocks of whole tensors in this rank's buffers. Parameters that `tensors` lacks keep their values.
+void set_parameters(Program& program, ParameterData data, const HostTensors& tensors);
+
+}  // namespace ff

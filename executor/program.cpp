@@ -1,0 +1,166 @@
+#include "executor/program.h"
+
+#include <chrono>
+
+namespace ff {
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+BufferPool::~BufferPool() {
+  for (void* buffer : buffers_) backend_.release(buffer);
+}
+
+float* BufferPool::allocate(int64_t elements) {
+  if (elements <= 0) return nullptr;
+  buffers_.reserve(buffers_.size() + 1);
+  void* memory = backend_.allocate(elements * element_bytes);
+  buffers_.push_back(memory);
+  bytes_ += elements * element_bytes;
+  return static_cast<float*>(memory);
+}
+
+Block parameter_storage(const Block& block) {
+  if (block.rank() < 4) return block;
+  assert(block.rank() == 4 && block[2].begin == 0 && block[3].begin == 0);
+  return {block[0], block[1], {0, block[2].end * block[3].end}};
+}
+
+Program::~Program() {
+  try {
+    finish_sends();
+  } catch (...) {  // the transport has failed, which whoever destroys us already knows
+  }
+}
+
+int64_t Program::memory_bytes() const {
+  int64_t bytes = buffers.bytes();
+  for (const auto& kernel : kernels) bytes += kernel->workspace_bytes();
+  return bytes;
+}
+
+std::string Program::task_name(int task) const { return ff::task_name(builder, tasks, task); }
+
+void Program::finish_sends() {
+  for (Transfer& send : sends) transport.wait(send.request);
+}
+
+void Program::note(Event::Kind kind, int task) {
+  const int64_t now = now_ns(), duration = now - noted_ns_;
+  switch (kind) {
+    case Event::Kind::compute:
+    case Event::Kind::copy:
+    case Event::Kind::update: shares_.busy_ns += duration; break;
+    case Event::Kind::send:
+    case Event::Kind::receive:
+    case Event::Kind::all_reduce: shares_.transfer_ns += duration; break;
+    case Event::Kind::wait: shares_.idle_ns += duration; break;
+  }
+  if (events_) events_->push_back({kind, task, noted_ns_, now});
+  noted_ns_ = now;
+}
+
+void Program::run(int64_t iteration, bool training) {
+  const int64_t begin = now_ns();
+  shares_ = {};
+  noted_ns_ = begin;
+  const Step* current = nullptr;
+  try {
+    for (Transfer& receive : receives)
+      if (training || tasks.tasks[receive.task].kind == TaskKind::activation)
+        receive.request = transport.receive(receive.memory, receive.bytes, receive.peer, receive.task);
+    if (!receives.empty()) note(Event::Kind::receive, receives[0].task);
+    for (Step& step : steps) {
+      current = &step;
+      if (is_compute(step.kind)) {
+        if (training || step.kind == TaskKind::forward) run_compute(step, iteration, training);
+      } else if (training) {
+        if (step.kind == TaskKind::synchronization) run_synchronization(step);
+        else run_update(step);
+      }
+    }
+    backend.wait();
+  } catch (const std::exception& error) {
+    if (!current) throw;
+    throw MachineError("task " + task_name(current->task) + ": " + error.what());
+  }
+  shares_.total_ns = now_ns() - begin;
+}
+
+void Program::copy(const std::vector<ZeroFill>& zeros, const std::vector<BlockCopy>& copies) {
+  for (const ZeroFill& zero : zeros) backend.fill_zero(zero.memory, zero.bytes);
+  for (const BlockCopy& one : copies) {
+    if (one.add)
+      backend.add_block(static_cast<const float*>(one.source), one.source_block, static_cast<float*>(one.destination),
+                        one.destination_block, one.region);
+    else
+      backend.copy_block(one.source, one.source_block, one.destination, one.destination_block, one.region);
+  }
+}
+
+void Program::run_compute(Step& step, int64_t iteration, bool training) {
+  // What this step sent in the previous iteration lies in the memory that it writes now.
+  if (!step.sends.empty()) {
+    for (int send : step.sends) transport.wait(sends[send].request);
+    note(Event::Kind::send, sends[step.sends[0]].task);
+  }
+  for (int receive : step.receives) {
+    transport.wait(receives[receive].request);
+    note(Event::Kind::wait, receives[receive].task);
+  }
+  if (!step.gather.empty() || !step.zeros.empty()) {
+    copy(step.zeros, step.gather);
+    note(Event::Kind::copy, step.task);
+  }
+  step.arguments.iteration = iteration;
+  step.arguments.training = training;
+  if (step.kind == TaskKind::forward) step.kernel->forward(step.arguments);
+  else step.kernel->backward(step.arguments);
+  note(Event::Kind::compute, step.task);
+  if (!step.pack.empty()) {
+    copy({}, step.pack);
+    note(Event::Kind::copy, step.task);
+  }
+  if (!step.sends.empty()) {
+    backend.wait();
+    for (int index : step.sends) {
+      Transfer& send = sends[index];
+      send.request = transport.send(send.memory, send.bytes, send.peer, send.task);
+      note(Event::Kind::send, send.task);
+    }
+  } else if (transport.size() > 1) {
+    transport.poll();
+    note(Event::Kind::send, step.task);
+  }
+}
+
+void Program::run_synchronization(Step& step) {
+  UnitPlan& unit = units[step.unit];
+  if (!unit.pack.empty() || !unit.zeros.empty()) {
+    copy(unit.zeros, unit.pack);
+    note(Event::Kind::copy, step.task);
+  }
+  backend.wait();
+  unit.request = transport.all_reduce(unit.group, unit.packed, unit.elements);
+  note(Event::Kind::all_reduce, step.task);
+}
+
+void Program::run_update(Step& step) {
+  UnitPlan& unit = units[step.unit];
+  if (unit.group >= 0) {
+    transport.wait(unit.request);
+    note(Event::Kind::all_reduce, step.task);
+  } else {
+    copy(unit.zeros, unit.pack);
+  }
+  for (const SgdRun& run : unit.updates)
+    backend.sgd_update(run.parameter, run.gradient, run.velocity, run.elements, settings.sgd);
+  copy({}, unit.spread);
+  note(Event::Kind::update, step.task);
+}
+
+}  // namespace ff

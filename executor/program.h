@@ -1,0 +1,199 @@
+// This rank's share of the task graph: a flat list of steps in the strategy's issue order, with every buffer planned and allocated
+// once, so that an iteration allocates nothing and a step costs its kernel, its copies and about a microsecond.
+//
+// Data moves without a copy wherever a block is used whole: a local consumer reads its producer's buffer, a remote one receives into
+// its input buffer, and the sender sends its output buffer. Everything else goes through copy_block, counted by Task::copy_bytes.
+// Receives are all posted when an iteration begins: every buffer is free by then, and early receives spare the transport a copy.
+// A send is waited for when its memory is about to be written again, one iteration later.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/graph.h"
+#include "common/kernels/backend.h"
+#include "common/strategy.h"
+#include "common/task_graph/task_graph.h"
+#include "executor/transport/transport.h"
+
+namespace ff {
+
+// Memory of one backend, released together.
+class BufferPool {
+ public:
+  explicit BufferPool(Backend& backend) : backend_(backend) {}
+  ~BufferPool();
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+  float* allocate(int64_t elements);  // null for none
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  Backend& backend_;
+  std::vector<void*> buffers_;
+  int64_t bytes_ = 0;
+};
+
+struct BlockCopy {
+  const void* source;
+  Block source_block;
+  void* destination;
+  Block destination_block;
+  Block region;
+  bool add = false;  // f32: adds to the destination
+};
+
+struct ZeroFill {
+  void* memory;
+  int64_t bytes;
+};
+
+struct Transfer {
+  int task;  // its index in the task graph is the tag
+  int peer;
+  void* memory;
+  int64_t bytes;
+  Request request;
+};
+
+// What runs for one task on this rank.
+struct Step {
+  TaskKind kind;
+  int task;
+  int unit = -1;  // synchronization, update: index into Program::units
+  // forward, backward:
+  Kernel* kernel = nullptr;
+  KernelArguments arguments;
+  std::vector<int> receives;      // needed by this step: indices into Program::receives
+  std::vector<ZeroFill> zeros;    // then
+  std::vector<BlockCopy> gather;  // pieces of inputs, or contributions to the output gradient
+  std::vector<BlockCopy> pack;    // behind the kernel: what goes into send buffers
+  std::vector<int> sends;         // started last: indices into Program::sends
+};
+
+// A block of a parameter on this rank. Parts with the same block share it; distinct blocks of one parameter may overlap.
+struct ParameterBuffer {
+  ParameterId parameter;
+  Block block;
+  float* weight;
+  float* velocity;  // null without momentum or training
+};
+
+struct SgdRun {
+  float* parameter;
+  const float* gradient;
+  float* velocity;
+  int64_t elements;
+};
+
+// Where a piece's gradient, summed over the devices, lies on this rank: dense, within its unit's packed buffer.
+struct PieceGradient {
+  const ParameterPiece* piece;
+  float* gradient;
+};
+
+// A synchronization unit on this rank: gradients lie packed in one buffer; backward writes them there wherever it can.
+struct UnitPlan {
+  GroupId group = -1;  // -1: this rank is the only holder
+  float* packed = nullptr;
+  int64_t elements = 0;
+  std::vector<ZeroFill> zeros;
+  std::vector<BlockCopy> pack;
+  std::vector<SgdRun> updates;
+  std::vector<BlockCopy> spread;  // updated pieces to the other local buffers that contain them
+  std::vector<PieceGradient> gradients;
+  Request request;
+};
+
+struct InputBuffer {
+  TensorId tensor;
+  Block block;
+  void* memory;  // in the backend's storage
+};
+
+struct LossBuffer {
+  OperatorId op;
+  Block block;  // of the outputs "loss" and "correct"
+  const float* loss;
+  const float* correct;
+};
+
+// Something that a rank did, for the trace and the shares of its time. Times are steady_clock's.
+struct Event {
+  enum class Kind : uint8_t { compute, copy, wait, send, receive, all_reduce, update };
+  Kind kind;
+  int task;
+  int64_t begin_ns;
+  int64_t end_ns;
+};
+
+// How a rank spent an iteration. busy: kernels, copies, updates. transfer: in calls that send, receive and all-reduce, the wait for an
+// all-reduce included. The rest of the iteration is idle: waiting for another rank's data.
+struct TimeShares {
+  int64_t busy_ns = 0;
+  int64_t transfer_ns = 0;
+  int64_t idle_ns = 0;
+  int64_t total_ns = 0;
+};
+
+struct ProgramSettings {
+  SgdSettings sgd;
+  uint64_t seed = 0;  // of dropout
+};
+
+class Program {
+ public:
+  // The strategy's devices are the transport's ranks. An issue order that does not fit the task graph is replaced by the default one.
+  Program(const Graph& graph, const Strategy& strategy, const std::vector<std::string>& issue_order, Backend& backend,
+          Transport& transport, const ProgramSettings& settings);
+  ~Program();
+
+  // One training iteration, or (training false) forward tasks alone. Inputs have been stored. A failure is a MachineError that names the task.
+  void run(int64_t iteration, bool training);
+  void finish_sends();  // after which buffers may be changed from outside
+
+  int64_t memory_bytes() const;
+  std::string task_name(int task) const;
+
+  // Where it fits: records every event of the following runs.
+  void record_events(std::vector<Event>* events) { events_ = events; }
+  const TimeShares& last_shares() const { return shares_; }
+
+  const Graph& graph;
+  const Strategy& strategy;
+  Backend& backend;
+  Transport& transport;
+  ProgramSettings settings;
+  TaskGraphBuilder builder;
+  TaskGraph tasks;
+
+  // The plan (program_plan.cpp).
+  BufferPool buffers;
+  std::vector<std::unique_ptr<Kernel>> kernels;
+  std::vector<Step> steps;
+  std::vector<Transfer> sends, receives;
+  std::vector<UnitPlan> units;  // by unit of the task graph; untouched where this rank is no holder
+  std::vector<ParameterBuffer> parameters;
+  std::vector<InputBuffer> inputs;
+  std::vector<LossBuffer> losses;
+  bool own_issue_order = false;  // the default one is in use
+
+ private:
+  friend class ProgramPlanner;
+  void run_compute(Step& step, int64_t iteration, bool training);
+  void run_synchronization(Step& step);
+  void run_update(Step& step);
+  void copy(const std::vector<ZeroFill>& zeros, const std::vector<BlockCopy>& copies);
+  void note(Event::Kind kind, int task);  // what happened since the last note
+
+  std::vector<Event>* events_ = nullptr;
+  TimeShares shares_;
+  int64_t noted_ns_ = 0;
+};
+
+// Parameters are row-major while rank-4 blocks are stored channels-last: their last two axes, which nothing splits, become one.
+Block parameter_storage(const Block& block);
+
+}  // namespace ff

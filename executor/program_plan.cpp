@@ -1,0 +1,402 @@
+// The construction of a program: parts, edges forward and backward, and synchronization units, in this order.
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "executor/program.h"
+#include "executor/runs.h"
+
+namespace ff {
+
+class ProgramPlanner {
+ public:
+  explicit ProgramPlanner(Program& program)
+      : program_(program), graph_(program.graph), strategy_(program.strategy), rank_(program.transport.rank()) {}
+
+  void plan(const std::vector<std::string>& issue_order) {
+    make_steps(issue_order);
+    make_parts();
+    for (size_t edge = 0; edge < program_.builder.edges().size(); ++edge) plan_forward(static_cast<int>(edge));
+    for (size_t edge = 0; edge < program_.builder.edges().size(); ++edge) collect_contributions(static_cast<int>(edge));
+    for (LocalPart& part : parts_)
+      if (graph_.operators[part.op].has_backward)
+        for (size_t output = 0; output < part.outputs.size(); ++output) plan_output_gradient(part, output);
+    make_units();
+    for (LocalPart& part : parts_) allocate_parameter_gradients(part);
+    for (int unit : pending_pack_) plan_pack(unit);
+    for (LocalPart& part : parts_) finish_part(part);
+  }
+
+ private:
+  // A contribution to the gradient of an output block: from a consumer here, or received.
+  struct Contribution {
+    const BlockPair* pair;
+    bool local;
+    const float* gradient;  // local: of the consumer's input block
+    Block gradient_block;
+    int task;  // remote: the transfer
+    int source;
+  };
+
+  // An operator's part on this rank and its memory.
+  struct LocalPart {
+    OperatorId op;
+    int part;
+    Block block;
+    Kernel* kernel;
+    int forward_step, backward_step;  // backward -1 without one
+    std::vector<Block> input_blocks, output_blocks, parameter_blocks;
+    std::vector<const void*> inputs;
+    std::vector<float*> outputs, output_gradients, input_gradients, parameter_gradients;
+    std::vector<int> parameters;                             // indices into Program::parameters
+    std::vector<std::vector<Contribution>> contributions;  // by output
+  };
+
+  LocalPart* local(OperatorId op, int part) {
+    const int index = part_index_[static_cast<size_t>(op)][static_cast<size_t>(part)];
+    return index < 0 ? nullptr : &parts_[static_cast<size_t>(index)];
+  }
+
+  void make_steps(const std::vector<std::string>& issue_order) {
+    const TaskGraph& tasks = program_.tasks;
+    std::vector<int> order = issue_order_from_names(program_.builder, tasks, issue_order);
+    program_.own_issue_order = order.empty();
+    if (order.empty()) order = default_issue_order(tasks);
+    step_of_task_.assign(tasks.tasks.size(), -1);
+    for (int index : order) {
+      const Task& task = tasks.tasks[index];
+      if (is_transfer(task.kind)) {
+        (task.kind == TaskKind::activation ? activations_ : gradients_)[task.pair] = index;
+        continue;
+      }
+      bool here = task.device == rank_;
+      if (task.kind == TaskKind::synchronization) {
+        const auto& holders = tasks.units[task.unit].holders;
+        here = std::find(holders.begin(), holders.end(), rank_) != holders.end();
+      }
+      if (!here) continue;
+      step_of_task_[index] = static_cast<int>(program_.steps.size());
+      Step step{};
+      step.kind = task.kind;
+      step.task = index;
+      step.unit = task.unit;
+      program_.steps.push_back(std::move(step));
+    }
+  }
+
+  void make_parts() {
+    std::map<std::pair<OperatorId, int>, std::pair<int, int>> steps;  // (op, part) -> steps
+    for (const Step& step : program_.steps) {
+      if (!is_compute(step.kind)) continue;
+      const Task& task = program_.tasks.tasks[step.task];
+      auto& entry = steps.emplace(std::pair(task.op, task.part), std::pair(-1, -1)).first->second;
+      (step.kind == TaskKind::forward ? entry.first : entry.second) = step_of_task_[step.task];
+    }
+    part_index_.resize(graph_.operators.size());
+    for (size_t op = 0; op < graph_.operators.size(); ++op) part_index_[op].assign(strategy_[op].devices.size(), -1);
+    for (const auto& [where, both] : steps) {
+      part_index_[where.first][where.second] = static_cast<int>(parts_.size());
+      parts_.push_back(make_part(where.first, where.second, both.first, both.second));
+    }
+  }
+
+  LocalPart make_part(OperatorId id, int number, int forward_step, int backward_step) {
+    const Operator& op = graph_.operators[id];
+    const OperatorDefinition& definition = *op.definition;
+    LocalPart part{};
+    part.op = id;
+    part.part = number;
+    part.block = definition.part(strategy_[id].degrees, number);
+    part.forward_step = forward_step;
+    part.backward_step = backward_step;
+    std::vector<bool> wanted;
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const int input = static_cast<int>(i);
+      part.input_blocks.push_back(definition.input_block(input, part.block));
+      wanted.push_back(op.has_backward && graph_.input_has_gradient(id, input));
+      part.input_gradients.push_back(wanted[i] ? program_.buffers.allocate(part.input_blocks[i].volume()) : nullptr);
+      part.inputs.push_back(graph_.tensors[op.inputs[i]].producer < 0 ? graph_input(op.inputs[i], part.input_blocks[i]) : nullptr);
+    }
+    for (size_t o = 0; o < op.outputs.size(); ++o) {
+      part.output_blocks.push_back(definition.output_block(static_cast<int>(o), part.block));
+      part.outputs.push_back(program_.buffers.allocate(part.output_blocks[o].volume()));
+    }
+    part.output_gradients.resize(definition.is_loss() ? 0 : op.outputs.size());
+    part.contributions.resize(op.outputs.size());
+    for (size_t p = 0; p < op.parameters.size(); ++p) {
+      part.parameter_blocks.push_back(definition.parameter_block(static_cast<int>(p), part.block));
+      part.parameters.push_back(parameter_buffer(op.parameters[p], part.parameter_blocks[p]));
+    }
+    if (definition.is_loss()) program_.losses.push_back({id, part.output_blocks[0], part.outputs[0], part.outputs[1]});
+    program_.kernels.push_back(program_.backend.make_kernel({definition, part.block, wanted, op.name, program_.settings.seed}));
+    part.kernel = program_.kernels.back().get();
+    return part;
+  }
+
+  const void* graph_input(TensorId tensor, const Block& block) {
+    for (const InputBuffer& input : program_.inputs)
+      if (input.tensor == tensor && input.block == block) return input.memory;
+    program_.inputs.push_back({tensor, block, program_.buffers.allocate(block.volume())});
+    return program_.inputs.back().memory;
+  }
+
+  int parameter_buffer(ParameterId parameter, const Block& block) {
+    for (size_t i = 0; i < program_.parameters.size(); ++i)
+      if (program_.parameters[i].parameter == parameter && program_.parameters[i].block == block) return static_cast<int>(i);
+    bool trained = false;
+    for (const auto& [op, which] : graph_.parameters[parameter].uses) trained = trained || graph_.operators[op].has_backward;
+    float* weight = program_.buffers.allocate(block.volume());
+    float* velocity = nullptr;
+    if (trained && program_.settings.sgd.momentum != 0) {
+      velocity = program_.buffers.allocate(block.volume());
+      program_.backend.fill_zero(velocity, block.volume() * element_bytes);
+    }
+    program_.parameters.push_back({parameter, block, weight, velocity});
+    return static_cast<int>(program_.parameters.size()) - 1;
+  }
+
+  int add_receive(int task, int source, void* memory, int64_t bytes) {
+    program_.receives.push_back({task, source, memory, bytes, {}});
+    return static_cast<int>(program_.receives.size()) - 1;
+  }
+
+  // Starts a send behind `step` of a region of `memory`, which holds `block`: packed first unless the region is all of it.
+  void add_send(int step_index, int task, int destination, float* memory, const Block& block, const Block& region, bool whole) {
+    Step& step = program_.steps[static_cast<size_t>(step_index)];
+    float* sent = memory;
+    if (!whole) {
+      sent = program_.buffers.allocate(region.volume());
+      step.pack.push_back({memory, block, sent, region, region});
+    }
+    step.sends.push_back(static_cast<int>(program_.sends.size()));
+    program_.sends.push_back({task, destination, sent, region.volume() * element_bytes, {}});
+  }
+
+  void plan_forward(int edge_index) {
+    const Edge& edge = program_.builder.edges()[edge_index];
+    const int output = graph_.tensors[edge.tensor].output;
+    for (const BlockPair& pair : program_.builder.pairs(edge_index, strategy_)) {
+      LocalPart* producer = local(edge.producer, pair.producer_part);
+      LocalPart* consumer = local(edge.consumer, pair.consumer_part);
+      const auto it = activations_.find(&pair);
+      if (producer && !consumer)
+        add_send(producer->forward_step, it->second, strategy_[edge.consumer].devices[pair.consumer_part], producer->outputs[output],
+                 producer->output_blocks[output], pair.region, pair.whole_output);
+      if (!consumer) continue;
+      const void*& input = consumer->inputs[edge.input];
+      if (producer && pair.whole_input && pair.whole_output) {
+        input = producer->outputs[output];
+        continue;
+      }
+      const Block& block = consumer->input_blocks[edge.input];
+      if (!input) input = program_.buffers.allocate(block.volume());
+      void* assembled = const_cast<void*>(input);  // this planner allocated it
+      Step& step = program_.steps[consumer->forward_step];
+      if (producer) {
+        step.gather.push_back({producer->outputs[output], producer->output_blocks[output], assembled, block, pair.region});
+        continue;
+      }
+      const int source = strategy_[edge.producer].devices[pair.producer_part];
+      void* received = pair.whole_input ? assembled : program_.buffers.allocate(pair.region.volume());
+      step.receives.push_back(add_receive(it->second, source, received, pair.bytes));
+      if (!pair.whole_input) step.gather.push_back({received, pair.region, assembled, block, pair.region});
+    }
+  }
+
+  void collect_contributions(int edge_index) {
+    const Edge& edge = program_.builder.edges()[edge_index];
+    if (!graph_.operators[edge.consumer].has_backward || !graph_.input_has_gradient(edge.consumer, edge.input)) return;
+    const int output = graph_.tensors[edge.tensor].output;
+    for (const BlockPair& pair : program_.builder.pairs(edge_index, strategy_)) {
+      LocalPart* producer = local(edge.producer, pair.producer_part);
+      LocalPart* consumer = local(edge.consumer, pair.consumer_part);
+      if (!producer && !consumer) continue;
+      const int task = producer && consumer ? -1 : gradients_.at(&pair);
+      if (consumer && !producer)
+        add_send(consumer->backward_step, task, strategy_[edge.producer].devices[pair.producer_part],
+                 consumer->input_gradients[edge.input], consumer->input_blocks[edge.input], pair.region, pair.whole_input);
+      if (!producer) continue;
+      Contribution contribution{&pair, consumer != nullptr, nullptr, pair.region, task, strategy_[edge.consumer].devices[pair.consumer_part]};
+      if (consumer) {
+        contribution.gradient = consumer->input_gradients[edge.input];
+        contribution.gradient_block = consumer->input_blocks[edge.input];
+      }
+      producer->contributions[output].push_back(contribution);
+    }
+  }
+
+  void plan_output_gradient(LocalPart& part, size_t output) {
+    if (part.output_gradients.empty()) return;  // a loss
+    std::vector<Contribution>& contributions = part.contributions[output];
+    Step& step = program_.steps[part.backward_step];
+    const Block& block = part.output_blocks[output];
+    float*& gradient = part.output_gradients[output];
+    if (contributions.size() == 1 && contributions[0].pair->whole_output) {
+      const Contribution& only = contributions[0];
+      if (only.local && only.pair->whole_input) {
+        gradient = const_cast<float*>(only.gradient);
+        return;
+      }
+      if (!only.local) {
+        gradient = program_.buffers.allocate(block.volume());
+        step.receives.push_back(add_receive(only.task, only.source, gradient, only.pair->bytes));
+        return;
+      }
+    }
+    gradient = program_.buffers.allocate(block.volume());
+    // One that covers everything goes first: it overwrites, and the others are added.
+    std::stable_partition(contributions.begin(), contributions.end(), [](const Contribution& c) { return c.pair->whole_output; });
+    bool disjoint = true;
+    int64_t covered = 0;
+    for (size_t i = 0; i < contributions.size(); ++i) {
+      covered += contributions[i].pair->region.volume();
+      for (size_t j = 0; j < i && disjoint; ++j)
+        disjoint = intersect(contributions[i].pair->region, contributions[j].pair->region).empty();
+    }
+    const bool first_covers = !contributions.empty() && contributions[0].pair->whole_output;
+    if (!first_covers && (!disjoint || covered < block.volume())) step.zeros.push_back({gradient, block.volume() * element_bytes});
+    for (size_t i = 0; i < contributions.size(); ++i) {
+      const Contribution& contribution = contributions[i];
+      const float* source = contribution.gradient;
+      if (!contribution.local) {
+        float* received = program_.buffers.allocate(contribution.pair->region.volume());
+        step.receives.push_back(add_receive(contribution.task, contribution.source, received, contribution.pair->bytes));
+        source = received;
+      }
+      const bool overwrites = disjoint || (first_covers && i == 0);
+      step.gather.push_back({source, contribution.gradient_block, gradient, block, contribution.pair->region, !overwrites});
+    }
+  }
+
+  // Packed gradient buffers, in which backward writes directly where a part's whole parameter block is one piece. Groups of ranks are
+  // shared by the units with the same holders.
+  void make_units() {
+    constexpr int64_t alignment = 16;  // elements: 64 bytes, for the kernels that write here
+    std::map<std::vector<DeviceId>, GroupId> groups;
+    program_.units.resize(program_.tasks.units.size());
+    for (size_t u = 0; u < program_.units.size(); ++u) {
+      const SynchronizationUnit& unit = program_.tasks.units[u];
+      if (std::find(unit.holders.begin(), unit.holders.end(), rank_) == unit.holders.end()) continue;
+      UnitPlan& plan = program_.units[u];
+      if (unit.holders.size() > 1) {
+        const auto [it, added] = groups.emplace(unit.holders, -1);
+        if (added) it->second = program_.transport.make_group(unit.holders);
+        plan.group = it->second;
+      }
+      std::vector<int64_t> offsets;
+      for (const ParameterPiece* piece : unit.pieces) {
+        offsets.push_back(plan.elements);
+        plan.elements += (piece->block.volume() + alignment - 1) / alignment * alignment;
+      }
+      plan.packed = program_.buffers.allocate(plan.elements);
+      program_.backend.fill_zero(plan.packed, plan.elements * element_bytes);  // the gaps stay zero
+      for (size_t p = 0; p < unit.pieces.size(); ++p) {
+        plan.gradients.push_back({unit.pieces[p], plan.packed + offsets[p]});
+        plan_update(plan, plan.gradients.back());
+      }
+      pending_pack_.push_back(static_cast<int>(u));
+    }
+  }
+
+  // SGD on the first local buffer that contains the piece; the others copy the result.
+  void plan_update(UnitPlan& plan, const PieceGradient& gradient) {
+    const ParameterPiece& piece = *gradient.piece;
+    const ParameterBuffer* first = nullptr;
+    for (const ParameterBuffer& buffer : program_.parameters) {
+      if (buffer.parameter != piece.parameter || !buffer.block.contains(piece.block)) continue;
+      if (first) {
+        plan.spread.push_back({first->weight, parameter_storage(first->block), buffer.weight, parameter_storage(buffer.block),
+                               parameter_storage(piece.block)});
+        continue;
+      }
+      first = &buffer;
+      int64_t done = 0;
+      for_each_run(buffer.block, piece.block, [&](int64_t offset, int64_t length) {
+        plan.updates.push_back({buffer.weight + offset, gradient.gradient + done, buffer.velocity ? buffer.velocity + offset : nullptr, length});
+        done += length;
+      });
+    }
+  }
+
+  void allocate_parameter_gradients(LocalPart& part) {
+    const Operator& op = graph_.operators[part.op];
+    if (!op.has_backward) return;
+    for (size_t p = 0; p < op.parameters.size(); ++p) {
+      float* gradient = nullptr;
+      for (int unit : pending_pack_)
+        for (const PieceGradient& piece : program_.units[unit].gradients)
+          if (piece.piece->parameter == op.parameters[p] && piece.piece->block == part.parameter_blocks[p] &&
+              written_in_place_.emplace(piece.piece, std::pair(part.op, part.part)).second)
+            gradient = piece.gradient;
+      part.parameter_gradients.push_back(gradient ? gradient : program_.buffers.allocate(part.parameter_blocks[p].volume()));
+    }
+  }
+
+  void plan_pack(int index) {
+    UnitPlan& plan = program_.units[index];
+    for (const PieceGradient& packed : plan.gradients) {
+      const ParameterPiece& piece = *packed.piece;
+      const auto in_place = written_in_place_.find(&piece);
+      bool first = in_place == written_in_place_.end();
+      const Block storage = parameter_storage(piece.block);
+      for (const auto& user : piece.users) {
+        LocalPart* part = local(user.first, user.second);
+        if (!part || part->backward_step < 0) continue;
+        if (in_place != written_in_place_.end() && in_place->second == user) continue;
+        const Operator& op = graph_.operators[part->op];
+        for (size_t p = 0; p < op.parameters.size(); ++p) {
+          if (op.parameters[p] != piece.parameter) continue;
+          plan.pack.push_back({part->parameter_gradients[p], parameter_storage(part->parameter_blocks[p]), packed.gradient, storage, storage, !first});
+          first = false;
+        }
+      }
+      // Holders whose users have no backward pass contribute nothing.
+      if (first) plan.zeros.push_back({packed.gradient, piece.block.volume() * element_bytes});
+    }
+  }
+
+  void finish_part(LocalPart& part) {
+    const Operator& op = graph_.operators[part.op];
+    KernelArguments arguments;
+    arguments.inputs = part.inputs;
+    for (int parameter : part.parameters) arguments.parameters.push_back(program_.parameters[parameter].weight);
+    arguments.outputs = part.outputs;
+    Step& forward = program_.steps[part.forward_step];
+    forward.kernel = part.kernel;
+    forward.arguments = arguments;
+    if (!op.has_backward) return;
+    for (size_t output = 0; output < part.output_gradients.size(); ++output)
+      arguments.output_gradients.push_back(part.output_gradients[output]);
+    arguments.input_gradients = part.input_gradients;
+    arguments.parameter_gradients = part.parameter_gradients;
+    Step& backward = program_.steps[part.backward_step];
+    backward.kernel = part.kernel;
+    backward.arguments = std::move(arguments);
+  }
+
+  Program& program_;
+  const Graph& graph_;
+  const Strategy& strategy_;
+  const int rank_;
+  std::vector<int> step_of_task_;  // -1: on another rank
+  std::vector<LocalPart> parts_;   // by (operator, part)
+  std::vector<std::vector<int>> part_index_;
+  std::unordered_map<const BlockPair*, int> activations_, gradients_;  // transfer tasks
+  std::vector<int> pending_pack_;                                      // units that this rank holds
+  std::map<const ParameterPiece*, std::pair<OperatorId, int>> written_in_place_;
+};
+
+Program::Program(const Graph& graph, const Strategy& strategy, const std::vector<std::string>& issue_order, Backend& backend,
+                 Transport& transport, const ProgramSettings& settings)
+    : graph(graph),
+      strategy(strategy),
+      backend(backend),
+      transport(transport),
+      settings(settings),
+      builder(graph),
+      tasks(builder.build(strategy)),
+      buffers(backend) {
+  ProgramPlanner(*this).plan(issue_order);
+}
+
+}  // namespace ff

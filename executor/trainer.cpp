@@ -1,0 +1,240 @@
+#include "executor/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "common/operators/softmax.h"
+
+namespace ff {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int64_t elapsed_ns(Clock::time_point since) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - since).count();
+}
+
+double loss_weight(const Graph& graph, OperatorId op) {
+  const auto* loss = dynamic_cast<const SoftmaxCrossEntropy*>(graph.operators[op].definition.get());
+  return loss ? loss->weight : 1;
+}
+
+OperatorId main_loss(const Graph& graph) {
+  OperatorId best = graph.losses[0];
+  for (OperatorId op : graph.losses)
+    if (loss_weight(graph, op) > loss_weight(graph, best)) best = op;
+  return best;
+}
+
+// Numbers as control data.
+std::string to_bytes(const std::vector<double>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double)};
+}
+std::vector<double> from_bytes(const std::string& bytes) {
+  std::vector<double> numbers(bytes.size() / sizeof(double));
+  std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(double));
+  return numbers;
+}
+
+// Element-wise sum over the ranks, added in rank order: the same bits everywhere.
+std::vector<double> sum_over_ranks(Transport& transport, const std::vector<double>& mine) {
+  std::vector<double> sum;
+  for (const std::string& bytes : transport.gather(to_bytes(mine))) {
+    const std::vector<double> numbers = from_bytes(bytes);
+    sum.resize(numbers.size(), 0.0);
+    for (size_t i = 0; i < numbers.size(); ++i) sum[i] += numbers[i];
+  }
+  return from_bytes(transport.broadcast(to_bytes(sum)));
+}
+
+}  // namespace
+
+Trainer::Trainer(const StrategyFile& file, Backend& backend, Transport& transport, const TrainerSettings& settings)
+    : file_(file),
+      settings_(settings),
+      program_(file.graph, file.strategy, file.issue_order, backend, transport, {settings.sgd, settings.seed}),
+      main_loss_(main_loss(file.graph)) {
+  initialize_parameters(program_, settings.seed);
+}
+
+void Trainer::load_batch(const DataSource& data, std::span<const int64_t> samples) {
+  for (const InputBuffer& input : program_.inputs) {
+    host_.resize(static_cast<size_t>(input.block.volume()));
+    data.read(input.tensor, input.block, samples, host_.data());
+    program_.backend.store_from_host(host_.data(), input.memory, input.block.shape());
+  }
+}
+
+Trainer::LossSums Trainer::sum_losses(int64_t valid_samples) {
+  LossSums sums;
+  for (const LossBuffer& buffer : program_.losses) {
+    const auto sum = [&](const float* memory) {
+      host_.resize(static_cast<size_t>(buffer.block.volume()));
+      program_.backend.load_to_host(memory, host_.data(), buffer.block.shape());
+      const int64_t rows = std::clamp<int64_t>(valid_samples - buffer.block[0].begin, 0, buffer.block[0].size());
+      const int64_t elements = rows * (buffer.block.volume() / buffer.block[0].size());
+      return std::accumulate(host_.begin(), host_.begin() + elements, 0.0);
+    };
+    const Operator& op = file_.graph.operators[buffer.op];
+    const double elements = static_cast<double>(volume(file_.graph.tensors[op.outputs[0]].shape));
+    sums.loss += loss_weight(file_.graph, buffer.op) * sum(buffer.loss) / elements;
+    if (buffer.op == main_loss_) sums.correct += sum(buffer.correct);
+  }
+  return sums;
+}
+
+double Trainer::run_iteration() {
+  program_.run(iteration_++, true);
+  return sum_losses(file_.graph.batch_size).loss;
+}
+
+Evaluation Trainer::evaluate(const DataSource& data) {
+  const int64_t batch = file_.graph.batch_size, samples = data.samples();
+  double loss = 0, correct = 0;
+  std::vector<int64_t> rows(static_cast<size_t>(batch));
+  for (int64_t first = 0; first < samples; first += batch) {
+    // The last batch is filled up with its last sample, which then does not count.
+    for (int64_t row = 0; row < batch; ++row) rows[static_cast<size_t>(row)] = std::min(first + row, samples - 1);
+    load_batch(data, rows);
+    program_.run(iteration_, false);
+    const LossSums sums = sum_losses(std::min(batch, samples - first));
+    loss += sums.loss;
+    correct += sums.correct;
+  }
+  const std::vector<double> totals = sum_over_ranks(program_.transport, {loss, correct});
+  const Shape& labels = file_.graph.tensors[file_.graph.operators[main_loss_].outputs[0]].shape;
+  const double per_sample = static_cast<double>(volume(labels)) / static_cast<double>(batch);
+  return {totals[0] * static_cast<double>(batch) / static_cast<double>(samples), totals[1] / (static_cast<double>(samples) * per_sample)};
+}
+
+namespace {
+
+// One run's state. Ranks meet every few iterations only ("marks"), to sum losses and to agree whether to go on.
+class Run {
+ public:
+  Run(Trainer& trainer, const RunSettings& settings) : trainer_(trainer), settings_(settings), batch_(trainer.graph().batch_size) {
+    batches_ = std::max<int64_t>(1, settings.data->samples() / batch_);
+    total_ = settings.epochs > 0 ? settings.epochs * batches_ : settings.iterations;
+    if (settings.events) trainer.program().record_events(settings.events);
+  }
+
+  RunResult run() {
+    next_mark_ = 1;
+    last_mark_ = Clock::now();
+    for (int64_t i = 0; i < total_ && !result_.interrupted; ++i) {
+      load(i);
+      if (settings_.events) settings_.events->clear();
+      const Clock::time_point begin = Clock::now();
+      pending_losses_.push_back(trainer_.run_iteration());
+      times_ns_.push_back(static_cast<double>(elapsed_ns(begin)));
+      const TimeShares& shares = trainer_.program().last_shares();
+      busy_ns_ += shares.busy_ns;
+      transfer_ns_ += shares.transfer_ns;
+      const bool epoch_ends = settings_.epochs > 0 && (i + 1) % batches_ == 0;
+      if (i + 1 == next_mark_ || i + 1 == total_ || epoch_ends) mark(i + 1);
+      if (epoch_ends && !result_.interrupted) end_epoch((i + 1) / batches_);
+    }
+    if (settings_.epochs == 0 && settings_.evaluation && !result_.interrupted) result_.evaluation = evaluate();
+    trainer_.program().finish_sends();
+    report();
+    trainer_.program().record_events(nullptr);
+    return std::move(result_);
+  }
+
+ private:
+  void load(int64_t iteration) {
+    const Clock::time_point begin = Clock::now();
+    const int64_t epoch = iteration / batches_, first = iteration % batches_ * batch_;
+    if (first == 0 && (epoch == 0 || settings_.shuffle)) {
+      const int64_t samples = settings_.data->samples();
+      if (settings_.shuffle) order_ = shuffled_samples(samples, trainer_.settings().seed, epoch);
+      else order_ = identity(samples);
+    }
+    // A single batch that does not change stays where it is.
+    if (!loaded_ || batches_ > 1 || settings_.shuffle)
+      trainer_.load_batch(*settings_.data, std::span(order_).subspan(static_cast<size_t>(first), static_cast<size_t>(batch_)));
+    loaded_ = true;
+    loading_ns_ += elapsed_ns(begin);
+  }
+
+  static std::vector<int64_t> identity(int64_t count) {
+    std::vector<int64_t> order(static_cast<size_t>(count));
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+
+  // Sums the losses since the last mark; rank 0 places the next one about 0.3 s ahead, and the ranks agree on an interruption.
+  void mark(int64_t done) {
+    constexpr double distance_s = 0.3;
+    const double elapsed_s = static_cast<double>(elapsed_ns(last_mark_)) * 1e-9;
+    const double iterations = static_cast<double>(pending_losses_.size());
+    std::vector<double> mine = pending_losses_;
+    mine.push_back(settings_.interrupted && settings_.interrupted() ? 1 : 0);
+    const double ahead = std::clamp(iterations * distance_s / std::max(elapsed_s, 1e-9), 1.0, 4 * iterations);
+    mine.push_back(trainer_.transport().rank() == 0 ? std::floor(ahead) : 0);
+    const std::vector<double> all = sum_over_ranks(trainer_.transport(), mine);
+    result_.losses.insert(result_.losses.end(), all.begin(), all.end() - 2);
+    result_.interrupted = all[all.size() - 2] > 0;
+    next_mark_ = done + static_cast<int64_t>(all.back());
+    pending_losses_.clear();
+    last_mark_ = Clock::now();
+    if (settings_.on_progress) settings_.on_progress(done, total_, result_.losses);
+  }
+
+  void end_epoch(int64_t epoch) {
+    const auto first = result_.losses.end() - batches_;
+    const double mean = std::accumulate(first, result_.losses.end(), 0.0) / static_cast<double>(batches_);
+    result_.epoch_losses.push_back(mean);
+    if (settings_.evaluation) result_.evaluation = evaluate();
+    if (settings_.on_epoch) settings_.on_epoch(epoch, mean, result_.evaluation);
+    last_mark_ = Clock::now();
+  }
+
+  Evaluation evaluate() {
+    trainer_.program().record_events(nullptr);
+    const Evaluation evaluation = trainer_.evaluate(*settings_.evaluation);
+    if (settings_.events) trainer_.program().record_events(settings_.events);
+    loaded_ = false;
+    return evaluation;
+  }
+
+  void report() {
+    const double total_ns = std::max(1.0, std::accumulate(times_ns_.begin(), times_ns_.end(), 0.0));
+    const double count = std::max<double>(1, static_cast<double>(times_ns_.size()));
+    const double busy = static_cast<double>(busy_ns_) / total_ns, transfer = static_cast<double>(transfer_ns_) / total_ns;
+    std::vector<double> mine = {static_cast<double>(trainer_.program().memory_bytes()), busy, transfer,
+                                std::max(0.0, 1 - busy - transfer), static_cast<double>(loading_ns_) / count * 1e-3};
+    const size_t header = mine.size();
+    mine.insert(mine.end(), times_ns_.begin(), times_ns_.end());
+    std::vector<double> slowest(times_ns_.size(), 0.0);
+    for (const std::string& bytes : trainer_.transport().gather(to_bytes(mine))) {
+      const std::vector<double> numbers = from_bytes(bytes);
+      result_.ranks.push_back({static_cast<int64_t>(numbers[0]), numbers[1], numbers[2], numbers[3], numbers[4]});
+      for (size_t i = 0; i < slowest.size(); ++i) slowest[i] = std::max(slowest[i], numbers[header + i]);
+    }
+    if (slowest.empty()) return;
+    std::nth_element(slowest.begin(), slowest.begin() + static_cast<int64_t>(slowest.size() / 2), slowest.end());
+    result_.median_us = slowest[slowest.size() / 2] * 1e-3;
+  }
+
+  Trainer& trainer_;
+  const RunSettings& settings_;
+  const int64_t batch_;
+  int64_t batches_, total_;
+  std::vector<int64_t> order_;  // of the samples in this epoch
+  bool loaded_ = false;
+  std::vector<double> pending_losses_, times_ns_;
+  int64_t busy_ns_ = 0, transfer_ns_ = 0, loading_ns_ = 0;
+  int64_t next_mark_ = 1;
+  Clock::time_point last_mark_;
+  RunResult result_;
+};
+
+}  // namespace
+
+RunResult run_training(Trainer& trainer, const RunSettings& settings) { return Run(trainer, settings).run(); }
+
+}  // namespace ff

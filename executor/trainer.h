@@ -1,0 +1,92 @@
+// Training with a strategy: batches in, iterations, losses and times out. All ranks call the same functions in the same order.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/strategy.h"
+#include "executor/data.h"
+#include "executor/parameters.h"
+#include "executor/program.h"
+
+namespace ff {
+
+struct TrainerSettings {
+  SgdSettings sgd;
+  uint64_t seed = 0;  // initial parameters, dropout, synthetic data, order of the samples
+};
+
+struct Evaluation {
+  double loss = 0;  // sum over loss operators of weight * mean
+  double top1 = 0;  // share of labels with the largest logit, of the loss operator of greatest weight
+};
+
+class Trainer {
+ public:
+  // `file` outlives the trainer. Parameters are initialized.
+  Trainer(const StrategyFile& file, Backend& backend, Transport& transport, const TrainerSettings& settings);
+
+  // Row r of the batch becomes sample samples[r] of `data`; samples has batch_size elements.
+  void load_batch(const DataSource& data, std::span<const int64_t> samples);
+  // One training iteration; returns this rank's share of the training loss (their sum over ranks is the loss).
+  double run_iteration();
+  // Forward passes over all samples of `data`; the same result on every rank.
+  Evaluation evaluate(const DataSource& data);
+
+  Program& program() { return program_; }
+  const Graph& graph() const { return file_.graph; }
+  Transport& transport() { return program_.transport; }
+  const TrainerSettings& settings() const { return settings_; }
+
+ private:
+  struct LossSums {
+    double loss = 0;     // weight * sum over elements / elements of a batch
+    double correct = 0;  // of the main loss
+  };
+  LossSums sum_losses(int64_t valid_samples);
+
+  const StrategyFile& file_;
+  const TrainerSettings settings_;
+  Program program_;
+  OperatorId main_loss_;
+  int64_t iteration_ = 0;
+  std::vector<float> host_;  // between the data source or the losses and the backend
+};
+
+struct RunSettings {
+  int64_t iterations = 10;               // without epochs
+  int64_t epochs = 0;                    // above 0: passes over the data instead; incomplete batches are dropped
+  const DataSource* data = nullptr;      // required
+  bool shuffle = false;                  // the samples, anew in every epoch
+  const DataSource* evaluation = nullptr;  // after each epoch, or at the end
+  std::vector<Event>* events = nullptr;  // becomes this rank's events of the last iteration
+
+  // Called on every rank a few times a second at the most, at the same iterations.
+  std::function<void(int64_t done, int64_t total, std::span<const double> losses)> on_progress;
+  std::function<void(int64_t epoch, double mean_loss, const std::optional<Evaluation>&)> on_epoch;
+  std::function<bool()> interrupted;  // true on any rank ends the run early, on all
+};
+
+// How a rank spent its time and memory.
+struct RankReport {
+  int64_t memory_bytes = 0;
+  double busy = 0, transfer = 0, idle = 0;  // shares of its iterations, which sum to 1
+  double loading_us = 0;                    // reading a batch, outside the iteration's time; mean of an iteration
+};
+
+struct RunResult {
+  std::vector<double> losses;        // by iteration, equal on all ranks
+  std::vector<double> epoch_losses;  // mean of an epoch's losses
+  std::optional<Evaluation> evaluation;
+  bool interrupted = false;
+  // Rank 0 only:
+  double median_us = 0;  // over iterations, of the slowest rank's time
+  std::vector<RankReport> ranks;
+};
+
+RunResult run_training(Trainer& trainer, const RunSettings& settings);
+
+}  // namespace ff

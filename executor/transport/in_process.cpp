@@ -1,0 +1,235 @@
+#include "executor/transport/in_process.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <tuple>
+
+#include "common/errors.h"
+
+namespace ff {
+namespace {
+
+struct Operation {
+  void* memory;
+  int64_t bytes;
+  bool complete = false;
+};
+using OperationPtr = std::shared_ptr<Operation>;
+
+// An all-reduce that some ranks of the group have started.
+struct Reduction {
+  int arrived = 0;
+  std::map<int, OperationPtr> by_rank;
+};
+
+// Everything that the ranks share, under one lock.
+struct World {
+  explicit World(int ranks) : size(ranks), control(static_cast<size_t>(ranks)) {}
+
+  const int size;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool failed = false;
+
+  struct Queue {
+    std::deque<OperationPtr> sends, receives;  // one of them is empty
+  };
+  std::map<std::tuple<int, int, int>, Queue> queues;  // by source, destination, tag
+  // By ranks of the group and which of this rank's groups with these ranks it is; then by number of the all-reduce.
+  std::map<std::pair<std::vector<int>, int>, std::map<int64_t, Reduction>> reductions;
+
+  // Control data: everyone deposits, the last one publishes, everyone reads.
+  std::vector<std::string> control, published;
+  int deposited = 0;
+  int64_t control_round = 0;
+};
+
+class InProcessTransport : public Transport {
+ public:
+  InProcessTransport(World& world, int rank) : world_(world), rank_(rank) {}
+
+  std::string name() const override { return "in-process"; }
+  int rank() const override { return rank_; }
+  int size() const override { return world_.size; }
+  std::string host() const override { return "localhost"; }
+
+  Request send(const void* memory, int64_t bytes, int destination, int tag) override {
+    const auto operation = std::make_shared<Operation>(Operation{const_cast<void*>(memory), bytes});
+    const std::lock_guard lock(world_.mutex);
+    World::Queue& queue = world_.queues[{rank_, destination, tag}];
+    if (queue.receives.empty()) queue.sends.push_back(operation);
+    else match(operation, take(queue.receives));
+    return keep(operation);
+  }
+
+  Request receive(void* memory, int64_t bytes, int source, int tag) override {
+    const auto operation = std::make_shared<Operation>(Operation{memory, bytes});
+    const std::lock_guard lock(world_.mutex);
+    World::Queue& queue = world_.queues[{source, rank_, tag}];
+    if (queue.sends.empty()) queue.receives.push_back(operation);
+    else match(take(queue.sends), operation);
+    return keep(operation);
+  }
+
+  bool test(Request& request) override {
+    if (!request.pending()) return true;
+    const std::lock_guard lock(world_.mutex);
+    if (!slots_[static_cast<size_t>(request.slot)]->complete) {
+      fail_if_peer_failed();
+      return false;
+    }
+    release(request);
+    return true;
+  }
+
+  void wait(Request& request) override {
+    if (!request.pending()) return;
+    const OperationPtr operation = slots_[static_cast<size_t>(request.slot)];
+    std::unique_lock lock(world_.mutex);
+    world_.changed.wait(lock, [&] { return operation->complete || world_.failed; });
+    if (!operation->complete) fail_if_peer_failed();
+    release(request);
+  }
+
+  void poll() override {}
+
+  GroupId make_group(const std::vector<int>& ranks) override {
+    int instance = 0;
+    for (const Group& group : groups_) instance += group.ranks == ranks;
+    groups_.push_back({ranks, instance, 0});
+    return static_cast<GroupId>(groups_.size()) - 1;
+  }
+
+  Request all_reduce(GroupId id, float* values, int64_t elements) override {
+    Group& group = groups_[static_cast<size_t>(id)];
+    const auto operation = std::make_shared<Operation>(Operation{values, elements * 4});
+    const std::lock_guard lock(world_.mutex);
+    auto& started = world_.reductions[{group.ranks, group.instance}];
+    const int64_t number = group.started++;
+    Reduction& reduction = started[number];
+    reduction.by_rank[rank_] = operation;
+    if (++reduction.arrived == static_cast<int>(group.ranks.size())) {
+      complete(reduction);
+      started.erase(number);
+    }
+    return keep(operation);
+  }
+
+  void barrier() override { exchange(""); }
+  std::vector<std::string> gather(const std::string& bytes) override {
+    std::vector<std::string> all = exchange(bytes);
+    return rank_ == 0 ? all : std::vector<std::string>();
+  }
+  std::string broadcast(const std::string& bytes) override { return exchange(bytes)[0]; }
+
+  [[noreturn]] void abort(int exit_code) override {
+    throw MachineError("rank " + std::to_string(rank_) + " aborted with exit code " + std::to_string(exit_code));
+  }
+
+ private:
+  struct Group {
+    std::vector<int> ranks;
+    int instance;  // a second group of the same ranks is another one
+    int64_t started;
+  };
+
+  static OperationPtr take(std::deque<OperationPtr>& queue) {
+    OperationPtr first = std::move(queue.front());
+    queue.pop_front();
+    return first;
+  }
+
+  void match(const OperationPtr& send, const OperationPtr& receive) {
+    if (send->bytes != receive->bytes)
+      throw MachineError("a message of " + std::to_string(send->bytes) + " bytes meets a receive of " + std::to_string(receive->bytes));
+    if (send->bytes > 0) std::memcpy(receive->memory, send->memory, static_cast<size_t>(send->bytes));
+    send->complete = receive->complete = true;
+    world_.changed.notify_all();
+  }
+
+  void complete(Reduction& reduction) {
+    const int64_t elements = reduction.by_rank.begin()->second->bytes / 4;
+    std::vector<float> sum(static_cast<size_t>(elements), 0.0f);
+    for (const auto& [rank, operation] : reduction.by_rank) {
+      if (operation->bytes != elements * 4)
+        throw MachineError("an all-reduce of " + std::to_string(elements) + " elements meets one of " + std::to_string(operation->bytes / 4));
+      const float* values = static_cast<const float*>(operation->memory);
+      for (int64_t i = 0; i < elements; ++i) sum[static_cast<size_t>(i)] += values[i];
+    }
+    for (const auto& [rank, operation] : reduction.by_rank) {
+      if (elements > 0) std::memcpy(operation->memory, sum.data(), sum.size() * sizeof(float));
+      operation->complete = true;
+    }
+    world_.changed.notify_all();
+  }
+
+  std::vector<std::string> exchange(const std::string& bytes) {
+    std::unique_lock lock(world_.mutex);
+    fail_if_peer_failed();
+    const int64_t round = world_.control_round;
+    world_.control[static_cast<size_t>(rank_)] = bytes;
+    if (++world_.deposited == world_.size) {
+      world_.published = world_.control;
+      world_.deposited = 0;
+      ++world_.control_round;
+      world_.changed.notify_all();
+    } else {
+      world_.changed.wait(lock, [&] { return world_.control_round != round || world_.failed; });
+      if (world_.control_round == round) fail_if_peer_failed();
+    }
+    return world_.published;  // the next round cannot be published before every rank has deposited again
+  }
+
+  void fail_if_peer_failed() const {
+    if (world_.failed) throw MachineError("rank " + std::to_string(rank_) + ": another rank failed");
+  }
+
+  Request keep(OperationPtr operation) {
+    for (size_t slot = 0; slot < slots_.size(); ++slot)
+      if (!slots_[slot]) {
+        slots_[slot] = std::move(operation);
+        return {static_cast<int>(slot)};
+      }
+    slots_.push_back(std::move(operation));
+    return {static_cast<int>(slots_.size()) - 1};
+  }
+  void release(Request& request) {
+    slots_[static_cast<size_t>(request.slot)].reset();
+    request.slot = -1;
+  }
+
+  World& world_;
+  const int rank_;
+  std::vector<OperationPtr> slots_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace
+
+void run_in_process(int ranks, const std::function<void(Transport&)>& run) {
+  World world(ranks);
+  std::exception_ptr first;
+  const auto run_rank = [&](int rank) {
+    InProcessTransport transport(world, rank);
+    try {
+      run(transport);
+    } catch (...) {
+      const std::lock_guard lock(world.mutex);
+      if (!first) first = std::current_exception();
+      world.failed = true;
+      world.changed.notify_all();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(run_rank, rank);
+  run_rank(0);
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace ff

@@ -1,0 +1,14 @@
+// Transport over MPI. With FF_MPI=OFF no_mpi.cpp stands in for mpi.cpp.
+#pragma once
+
+#include <memory>
+
+#include "executor/transport/transport.h"
+
+namespace ff {
+
+// Initializes MPI, once a process, for all ranks that mpirun started (one without mpirun). The destructor finalizes it.
+// Throws MachineError.
+std::unique_ptr<Transport> make_mpi_transport();
+
+}  // namespace ff

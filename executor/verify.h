@@ -1,0 +1,29 @@
+// Does this strategy compute the same function as one device? Runs the same iterations on one and compares.
+#pragma once
+
+#include <string>
+
+#include "executor/checkpoint.h"
+#include "executor/trainer.h"
+
+namespace ff {
+
+struct Verification {
+  double max_relative_error = 0;  // over losses and final parameters
+  double tolerance = 0;
+  std::string worst;  // "the loss of iteration 7", "parameter conv1.weight"
+  bool passed() const { return max_relative_error <= tolerance; }
+};
+
+// max |a - b| / max |b|; differences where both are below `floor` count as that much smaller. Infinite when a number is not finite.
+double relative_error(std::span<const float> a, std::span<const float> b, float floor = 1e-3f);
+
+// Called on one rank: `result` and `parameters` are those of the run with `file`, which began with `initial` (if not null) and
+// followed `settings`.
+Verification verify(const StrategyFile& file, Backend& backend, const TrainerSettings& trainer_settings, const RunSettings& settings,
+                    const RunResult& result, const Checkpoint* initial, const HostTensors& parameters);
+
+// Restores a checkpoint on this rank.
+void restore(Trainer& trainer, const Checkpoint& checkpoint);
+
+}  // namespace ff
