@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Installs what building, testing and the demo need, on Debian 12, with apt-get, as root or through sudo.
+# Packages that are there are left alone; when all are, nothing is run and no network is needed.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build ccache                                    # build
+  nlohmann-json3-dev libcli11-dev libopenmpi-dev openmpi-bin libdnnl-dev
+  catch2 python3 python3-numpy python3-jsonschema                 # tests
+  dataset-fashion-mnist                                           # data of the demo
+)
+
+fail() {
+  echo "install_dependencies.sh: $*" >&2
+  exit 3
+}
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  fail "this is no Debian system; install by hand what these Debian packages hold: ${packages[*]}"
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  [[ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)" == installed ]] || missing+=("$package")
+done
+if [[ ${#missing[@]} -eq 0 ]]; then
+  echo "all dependencies are installed"
+  exit 0
+fi
+
+as_root=()
+if [[ $EUID -ne 0 ]]; then
+  command -v sudo >/dev/null || fail "not root and no sudo here; as root, run: apt-get install ${missing[*]}"
+  as_root=(sudo)
+fi
+as_root+=(env DEBIAN_FRONTEND=noninteractive)
+install=("${as_root[@]}" apt-get install -y --no-install-recommends "${missing[@]}")
+
+echo "installing: ${missing[*]}"
+# The package lists may be missing or out of date: then update them and try again.
+if ! apt-cache show "${missing[@]}" >/dev/null 2>&1 || ! "${install[@]}"; then
+  "${as_root[@]}" apt-get update || fail "apt-get update failed; is there a network? Missing: ${missing[*]}"
+  "${install[@]}" || fail "apt-get could not install: ${missing[*]}"
+fi

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# From a fresh checkout to a trained network: builds, measures this machine, searches a strategy for LeNet on two CPU ranks, trains
+# with it on Fashion-MNIST, and compares the prediction with what it took. All it makes is in build/ and data/.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+ranks=2
+out=build/quickstart
+ffsearch=build/release/ffsearch
+ffexec=build/release/ffexec
+
+step() { printf '\n== %s\n' "$*"; }
+
+# One thread a rank; more ranks than cores is fine; ranks of several jobs do not share core 0.
+if [[ $EUID -eq 0 ]]; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMP_NUM_THREADS=1
+
+step "install"
+scripts/install_dependencies.sh
+
+step "build"
+cmake --preset release >/dev/null
+cmake --build --preset release --target ffsearch ffexec
+
+step "data"
+scripts/fashion_mnist.py data/fashion-mnist
+mkdir -p "$out"
+
+step "measure this machine: $ranks ranks and the memory between them"
+mpirun -n "$ranks" "$ffexec" --calibrate --out "$out/topology.json"
+
+step "search a strategy"
+"$ffsearch" --graph graphs/lenet.json --topo "$out/topology.json" --seed 1 --budget 20s --cost measure --out "$out/strategy.json"
+
+step "train"
+mpirun -n "$ranks" "$ffexec" --strategy "$out/strategy.json" --data data/fashion-mnist/train --eval data/fashion-mnist/test \
+  --epochs 3 --lr 0.05 --momentum 0.9 --json >"$out/result.json"
+
+step "result"
+/usr/bin/python3 - "$out/result.json" <<'PYTHON'
+import json
+import sys
+
+result = json.load(open(sys.argv[1], encoding="utf-8"))
+predicted, measured = result["predicted_us"], result["measured_us"]
+print(f"one iteration    predicted {predicted / 1e3:.2f} ms, measured {measured / 1e3:.2f} ms ({measured / predicted:.2f} times)")
+print(f"training         {result['iterations']} iterations, loss {result['losses'][0]:.3f} -> {result['losses'][-1]:.3f}")
+accuracy = result.get("accuracy", result.get("eval", {}).get("accuracy") if isinstance(result.get("eval"), dict) else None)
+if accuracy is not None:
+    print(f"test accuracy    {100 * accuracy:.1f} %")
+PYTHON

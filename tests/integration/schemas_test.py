@@ -1,0 +1,128 @@
+#!/usr/bin/python3
+"""Validates committed files, the examples of docs/formats.md, and any files given as arguments against docs/schema/.
+
+Prints each failure and "N passed, M failed"; exits 0, 1 when something failed, 77 (skipped) without python3-jsonschema.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+try:
+    import jsonschema
+except ImportError:
+    print("skipped: python3-jsonschema is not installed")
+    sys.exit(77)
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+FORMATS = ("ffgraph", "fftopology", "ffprofile", "ffstrategy")
+
+
+def load_validators():
+    """One validator a format; references between the schemas are resolved without a network."""
+    folder = REPOSITORY / "docs" / "schema"
+    schemas = {(folder / f"{name}.json").as_uri(): json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+               for name in FORMATS}
+    validators = {}
+    for name, (uri, schema) in zip(FORMATS, schemas.items()):
+        jsonschema.Draft202012Validator.check_schema(schema)
+        resolver = jsonschema.RefResolver(uri, schema, store=dict(schemas))
+        validators[name + "/1"] = jsonschema.Draft202012Validator(schema, resolver=resolver)
+    return validators
+
+
+def undescribed_properties(schema, path=""):
+    """Places of properties without a description: editors show it as help."""
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if key == "properties" and not path.endswith(("/if", "/then")):
+                yield from (f"{path}/properties/{name}" for name, field in value.items() if "description" not in field)
+            yield from undescribed_properties(value, f"{path}/{key}")
+    elif isinstance(schema, list):
+        for index, value in enumerate(schema):
+            yield from undescribed_properties(value, f"{path}/{index}")
+
+
+def documents():
+    """(where, text, expected format or None) of everything to validate."""
+    for folder, expected in (("graphs", "ffgraph/1"), ("topologies", "fftopology/1"), ("profiles", "ffprofile/1")):
+        for path in sorted((REPOSITORY / folder).glob("*.json")):
+            yield f"{folder}/{path.name}", path.read_text(encoding="utf-8"), expected
+    text = (REPOSITORY / "docs" / "formats.md").read_text(encoding="utf-8")
+    for match in re.finditer(r"^```json\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        line = text.count("\n", 0, match.start()) + 2
+        yield f"docs/formats.md:{line}", match.group(1), None
+    for argument in sys.argv[1:]:
+        yield argument, pathlib.Path(argument).read_text(encoding="utf-8"), None
+
+
+def problem(validators, text, expected):
+    """What is wrong with a document, or None."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        return str(error)
+    name = document.get("format") if isinstance(document, dict) else None
+    if name not in validators or expected not in (None, name):
+        return f"format {name!r}, expected {expected or ' or '.join(validators)}"
+    error = jsonschema.exceptions.best_match(validators[name].iter_errors(document))
+    return error and "/" + "/".join(map(str, error.absolute_path)) + ": " + error.message
+
+
+# Each must be refused: (format, what makes a valid example of docs/formats.md invalid).
+MUTATIONS = [
+    ("ffgraph/1", lambda d: d.update(batchsize=1)),
+    ("ffgraph/1", lambda d: d["inputs"][0].update(dtype="f64")),
+    ("ffgraph/1", lambda d: d["inputs"][0]["shape"].__setitem__(0, 64)),
+    ("ffgraph/1", lambda d: d["operators"][0]["attributes"].update(kernal=3)),
+    ("ffgraph/1", lambda d: d["operators"][0].update(type="conv3d")),
+    ("ffgraph/1", lambda d: d["operators"][0]["attributes"].pop("kernel")),
+    ("fftopology/1", lambda d: d["nodes"].pop("network")),
+    ("fftopology/1", lambda d: d.pop("nodes")),
+    ("fftopology/1", lambda d: d["nodes"]["links"][0].update(bandwidth_gb_per_s=0)),
+    ("fftopology/1", lambda d: d["nodes"]["devices"][0].update(kind="tpu")),
+    ("ffprofile/1", lambda d: d["entries"].update({"sideways conv2d": {"us": 1, "samples": 1, "spread": 0}})),
+    ("ffprofile/1", lambda d: next(iter(d["entries"].values())).pop("us")),
+    ("ffstrategy/1", lambda d: next(iter(d["configurations"].values())).update(device=[0])),
+    ("ffstrategy/1", lambda d: next(iter(d["configurations"].values()))["degrees"].update(sample=0)),
+    ("ffstrategy/1", lambda d: d["graph"].pop("operators")),
+    ("ffstrategy/1", lambda d: d["issue_order"].append("fc1")),
+]
+
+
+def main():
+    validators = load_validators()
+    passed, failures = 0, []
+    examples = {}
+    for where, text, expected in documents():
+        found = problem(validators, text, expected)
+        if found:
+            failures.append(f"{where}: {found}")
+        else:
+            passed += 1
+            if where.startswith("docs/"):
+                examples.setdefault(json.loads(text)["format"], text)
+    for name, validator in validators.items():
+        missing = list(undescribed_properties(validator.schema))
+        failures += [f"docs/schema/{name[:-2]}.json: {place} has no description" for place in missing]
+        passed += not missing
+        if name not in examples:
+            failures.append(f"docs/formats.md: no example of {name}")
+    for number, (name, mutate) in enumerate(MUTATIONS):
+        if name not in examples:
+            continue
+        document = json.loads(examples[name])
+        mutate(document)
+        if problem(validators, json.dumps(document), name):
+            passed += 1
+        else:
+            failures.append(f"docs/schema/{name[:-2]}.json: accepts mutation {number} of the example, which it should refuse")
+    for failure in failures:
+        print("FAILED", failure)
+    print(f"{passed} passed, {len(failures)} failed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
