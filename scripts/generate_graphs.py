@@ -3,7 +3,7 @@
 
     scripts/generate_graphs.py                          every network into graphs/
     scripts/generate_graphs.py vgg16 --width 0.25       a quarter of the channels: graphs/vgg16-w0.25.json
-    scripts/generate_graphs.py alexnet --batch 64 --out /tmp
+    scripts/generate_graphs.py alexnet --batch 64 --out elsewhere/
 
 Adding a network: one function below with the decorator @network(batch=...).
 """

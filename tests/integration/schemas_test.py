@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Validates committed files, the examples of docs/formats.md, and any files given as arguments against docs/schema/.
+"""Validates committed files, the examples of docs/formats.md, and any files given as arguments against docs/schema/, and checks that
+the committed graphs and topologies are what their generators write.
 
 Prints each failure and "N passed, M failed"; exits 0, 1 when something failed, 77 (skipped) without python3-jsonschema.
 """
@@ -16,6 +17,12 @@ except ImportError:
     sys.exit(77)
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+
+import generate_graphs  # noqa: E402
+import generate_topologies  # noqa: E402
+
 FORMATS = ("ffgraph", "fftopology", "ffprofile", "ffstrategy")
 
 
@@ -91,6 +98,14 @@ MUTATIONS = [
 ]
 
 
+def generated():
+    """(path, text) of every file that the generators write by default."""
+    for name in generate_graphs.NETWORKS:
+        yield REPOSITORY / "graphs" / f"{name}.json", generate_graphs.readable_json(generate_graphs.build(name)) + "\n"
+    for name in generate_topologies.COMMITTED:
+        yield REPOSITORY / "topologies" / f"{name}.json", generate_graphs.readable_json(generate_topologies.build(name)) + "\n"
+
+
 def main():
     validators = load_validators()
     passed, failures = 0, []
@@ -103,6 +118,11 @@ def main():
             passed += 1
             if where.startswith("docs/"):
                 examples.setdefault(json.loads(text)["format"], text)
+    for path, text in generated():
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            passed += 1
+        else:
+            failures.append(f"{path.parent.name}/{path.name}: not what scripts/generate_{path.parent.name}.py writes; run it")
     for name, validator in validators.items():
         missing = list(undescribed_properties(validator.schema))
         failures += [f"docs/schema/{name[:-2]}.json: {place} has no description" for place in missing]
