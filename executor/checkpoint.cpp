@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 
 #include "common/json_file.h"
 
@@ -46,10 +45,11 @@ std::vector<float> read_tensor(const JsonPlace& place, const Parameter& paramete
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw InputError(path + ": cannot open: " + std::strerror(errno));
-  std::ostringstream content;
-  content << file.rdbuf();
-  if (file.bad() || content.fail()) throw InputError(path + ": cannot read, expected a safetensors file");
-  return std::move(content).str();
+  std::string content;
+  char part[1 << 16];
+  while (file.read(part, sizeof part) || file.gcount() > 0) content.append(part, static_cast<size_t>(file.gcount()));
+  if (!file.eof()) throw InputError(path + ": cannot read, expected a safetensors file");  // a directory
+  return content;
 }
 
 }  // namespace

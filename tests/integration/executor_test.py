@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Runs ffexec as its users do, under mpirun. Usage: executor_test.py BUILD_DIRECTORY (standard library only)."""
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BUILD = None
+ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
+                   OMPI_MCA_rmaps_base_oversubscribe="1")
+
+BATCH = 8
+GRAPH = {
+    "format": "ffgraph/1", "name": "tiny", "batch_size": BATCH,
+    "inputs": [{"name": "image", "shape": ["batch", 1, 8, 8], "dtype": "f32"},
+               {"name": "label", "shape": ["batch"], "dtype": "i32"}],
+    "operators": [
+        {"name": "conv", "type": "conv2d", "inputs": ["image"],
+         "attributes": {"out_channels": 4, "kernel": [3, 3], "padding": [1, 1], "activation": "relu"}},
+        {"name": "pool", "type": "pool2d", "inputs": ["conv"], "attributes": {"kernel": [2, 2]}},
+        {"name": "flat", "type": "flatten", "inputs": ["pool"]},
+        {"name": "fc", "type": "linear", "inputs": ["flat"], "attributes": {"out_features": 3}},
+        {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["fc", "label"]}]}
+DIMENSIONS = {"conv": ["sample", "channel", "height", "width"], "pool": ["sample", "channel", "height", "width"],
+              "flat": ["sample", "channel"], "fc": ["sample", "channel"], "loss": ["sample"]}
+
+
+def topology(ranks):
+    return {"format": "fftopology/1", "name": "cpus",
+            "device_models": {"cpu": {"peak_tflops": 0.1, "memory_gb_per_s": 10, "launch_us": 1, "cores": 1}},
+            "devices": [{"name": f"cpu{i}", "kind": "cpu", "model": "cpu"} for i in range(ranks)],
+            "links": [{"between": [f"cpu{i}", f"cpu{j}"], "bandwidth_gb_per_s": 5, "latency_us": 1}
+                      for i in range(ranks) for j in range(i)]}
+
+
+def strategy(ranks, split="sample"):
+    """Every operator split over all ranks along `split`, or by sample where it cannot be split so."""
+    configurations = {}
+    for name, dimensions in DIMENSIONS.items():
+        axis = split if split in dimensions else "sample"
+        degree = min(ranks, 3) if name == "fc" and axis == "channel" else ranks
+        configurations[name] = {"degrees": {d: degree if d == axis else 1 for d in dimensions},
+                                "devices": list(range(degree))}
+    return {"format": "ffstrategy/1", "graph": GRAPH, "topology": topology(ranks), "configurations": configurations}
+
+
+def npy(descr, shape, values):
+    shape = "(" + ", ".join(map(str, shape)) + ",)"
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    data = struct.pack(f"<{len(values)}{'f' if descr == '<f4' else 'i'}", *values)
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
+
+
+class ExecutorTest(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.temporary.name, name)
+
+    def write_strategy(self, ranks, split="sample"):
+        path = self.path(f"s{ranks}-{split}.json")
+        with open(path, "w") as file:
+            json.dump(strategy(ranks, split), file)
+        return path
+
+    def write_data(self, name, samples):
+        os.mkdir(self.path(name))
+        # Learnable: the brightest third of the image is the label.
+        labels = [(7 * i) % 3 for i in range(samples)]
+        images = [(1.0 if p * 3 // 64 == labels[i] else 0.0) + ((i * 64 + p) * 37 % 101) / 200.0
+                  for i in range(samples) for p in range(64)]
+        with open(self.path(name + "/image.npy"), "wb") as file:
+            file.write(npy("<f4", (samples, 1, 8, 8), images))
+        with open(self.path(name + "/label.npy"), "wb") as file:
+            file.write(npy("<i4", (samples,), labels))
+        return self.path(name)
+
+    def command(self, ranks, *arguments):
+        launcher = ["mpirun", "--bind-to", "none", "-n", str(ranks)] if ranks else []
+        return launcher + [os.path.join(BUILD, "ffexec"), *arguments]
+
+    def run_program(self, ranks, *arguments):
+        return subprocess.run(self.command(ranks, *arguments), env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+
+    def train(self, ranks, *arguments):
+        result = self.run_program(ranks, *arguments, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def test_every_strategy_has_the_same_losses(self):
+        expected = None
+        for ranks, split in [(0, "sample"), (1, "sample"), (2, "sample"), (2, "channel"), (4, "sample"), (4, "height"), (4, "channel")]:
+            result = self.train(ranks, "--strategy", self.write_strategy(max(ranks, 1), split), "--iterations", "5", "--lr", "0.1",
+                                "--momentum", "0.9", "--verify")
+            self.assertEqual(result["iterations"], 5)
+            self.assertEqual(len(result["memory_bytes"]), max(ranks, 1))
+            self.assertLess(result["verified"]["max_relative_error"], 1e-3)
+            self.assertIsNone(result["predicted_us"])
+            self.assertGreater(result["measured_us"], 0)
+            expected = expected or result["losses"]
+            for a, b in zip(result["losses"], expected):
+                self.assertAlmostEqual(a, b, delta=1e-4 * abs(b))
+
+    def test_epochs_learn_and_evaluate(self):
+        data, evaluation = self.write_data("train", 50), self.write_data("eval", 21)
+        results = [self.train(ranks, "--strategy", self.write_strategy(ranks), "--data", data, "--eval", evaluation, "--epochs", "8",
+                              "--lr", "0.1") for ranks in (1, 2)]
+        for result in results:
+            self.assertEqual(result["iterations"], 8 * 6)
+            self.assertEqual(len(result["epoch_losses"]), 8)
+            self.assertLess(result["epoch_losses"][-1], result["epoch_losses"][0] / 2)
+            self.assertGreater(result["eval"]["top1"], 0.9)
+        self.assertAlmostEqual(results[0]["eval"]["loss"], results[1]["eval"]["loss"], delta=1e-3)
+
+    def test_training_goes_on_from_a_checkpoint_with_another_strategy(self):
+        one, two, four = self.write_strategy(1), self.write_strategy(2), self.write_strategy(4, "channel")
+        options = ["--lr", "0.1", "--momentum", "0.9"]
+        through = self.train(1, "--strategy", one, "--iterations", "6", *options)["losses"]
+        first = self.train(2, "--strategy", two, "--iterations", "3", "--save", self.path("half"), *options)["losses"]
+        second = self.train(4, "--strategy", four, "--iterations", "3", "--load", self.path("half"), "--verify", *options)["losses"]
+        for a, b in zip(first + second, through):
+            self.assertAlmostEqual(a, b, delta=1e-3 * abs(b))
+
+    def test_trace(self):
+        self.train(2, "--strategy", self.write_strategy(2, "channel"), "--iterations", "3", "--trace", self.path("t.json"))
+        with open(self.path("t.json")) as file:
+            events = json.load(file)["traceEvents"]
+        self.assertEqual({e["pid"] for e in events}, {0, 1})
+        self.assertIn("conv/forward/0", {e["name"] for e in events})
+        self.assertIn("transfer", {e.get("cat") for e in events})
+        self.assertTrue(all(e["ts"] >= 0 and e["dur"] >= 0 for e in events if e["ph"] == "X"))
+
+    def test_calibration_writes_a_topology(self):
+        result = self.run_program(2, "--calibrate", "--out", self.path("topo.json"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(self.path("topo.json")) as file:
+            found = json.load(file)
+        self.assertEqual([d["name"] for d in found["devices"]], ["rank0", "rank1"])
+        self.assertEqual(len(found["links"]), 1)
+        self.assertTrue(found["links"][0]["busy_endpoints"])
+        plan = strategy(2)
+        plan["topology"] = found
+        for device in plan["topology"]["device_models"].values():
+            self.assertGreater(device["peak_tflops"], 0)
+        with open(self.path("s.json"), "w") as file:
+            json.dump(plan, file)
+        self.train(2, "--strategy", self.path("s.json"))
+
+    def assert_fails(self, code, message, ranks, *arguments):
+        result = self.run_program(ranks, *arguments)
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        self.assertEqual(result.stderr.count(message), 1, result.stderr)
+
+    def test_wrong_number_of_ranks(self):
+        path = self.write_strategy(2)
+        self.assert_fails(1, f"ffexec: {path} is for 2 devices (cpu0, cpu1), started with 3 ranks: use mpirun -n 2\n", 3, "--strategy", path)
+        self.assert_fails(1, f"ffexec: {path} is for 2 devices (cpu0, cpu1), started with 1 rank: use mpirun -n 2\n", 0, "--strategy", path)
+
+    def test_unreadable_inputs(self):
+        path = self.write_strategy(2)
+        self.assert_fails(1, "ffexec: /nowhere.json: cannot open: No such file or directory\n", 2, "--strategy", "/nowhere.json")
+        self.assert_fails(1, "ffexec: /nowhere: is not a directory, expected one with a .npy file for each input of the graph\n", 2,
+                          "--strategy", path, "--data", "/nowhere")
+        self.assert_fails(1, "ffexec: /nowhere/m: cannot open: No such file or directory\n", 2, "--strategy", path, "--load", "/nowhere/m")
+        self.assert_fails(3, "ffexec: this ffexec was built without CUDA\n", 2, "--strategy", path, "--backend", "cuda")
+        self.assert_fails(3, "ffexec: this ffexec was built without CUDA\n", 2, "--strategy", path, "--transport", "nccl")
+        data = self.write_data("data", 16)
+        with open(self.path("data/label.npy"), "wb") as file:
+            file.write(npy("<i4", (16,), [0] * 15 + [9]))
+        for ranks in (0, 2):
+            self.assert_fails(1, "label.npy: sample 15 has the label 9, expected 0 to 2\n", ranks, "--strategy",
+                              self.write_strategy(max(ranks, 1)), "--data", data, "--epochs", "1")
+
+    def test_wrong_command_line(self):
+        self.assert_fails(2, "--strategy is required", 2)
+        self.assert_fails(2, "--epochs requires --data", 2, "--strategy", "s.json", "--epochs", "1")
+        self.assert_fails(2, "--iterations", 2, "--strategy", "s.json", "--iterations", "0")
+
+    def children(self, process):
+        """ffexec processes below mpirun."""
+        listing = subprocess.run(["ps", "-eo", "pid,ppid,comm"], capture_output=True, text=True).stdout.split("\n")[1:]
+        rows = [line.split(None, 2) for line in listing if line.strip()]
+        return [int(pid) for pid, parent, name in rows if int(parent) == process.pid and name == "ffexec"]
+
+    def start_long_run(self, ranks, *arguments):
+        process = subprocess.Popen(self.command(ranks, "--strategy", self.write_strategy(max(ranks, 1)), "--iterations", "100000000",
+                                                *arguments), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(3)
+        self.assertIsNone(process.poll())
+        return process
+
+    def test_a_killed_rank_ends_the_job(self):
+        process = self.start_long_run(4)
+        ranks = self.children(process)
+        self.assertEqual(len(ranks), 4)
+        os.kill(ranks[2], signal.SIGKILL)
+        begin = time.monotonic()
+        process.communicate(timeout=30)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertLess(time.monotonic() - begin, 10)
+
+    def test_interruption_saves_what_there_is(self):
+        process = self.start_long_run(0, "--json", "--save", self.path("m"))
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 130)
+        self.assertTrue(json.loads(out)["interrupted"])
+        self.assertTrue(os.path.exists(self.path("m")))
+
+
+if __name__ == "__main__":
+    BUILD = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)
