@@ -36,4 +36,4 @@ step "search a strategy"
 
 step "train, and compare the prediction with what it takes"
 mpirun -n "$ranks" "$ffexec" --strategy "$out/strategy.json" --data data/fashion-mnist/train --eval data/fashion-mnist/test \
-  --epochs 3 --lr 0.05 --momentum 0.9
+  --epochs 3 --lr 0.01 --momentum 0.9
