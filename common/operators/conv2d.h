@@ -14,6 +14,9 @@ class Conv2d : public OperatorDefinition {
   Block output_block(int output, const Block& part) const override;
   Block input_block(int input, const Block& part) const override;
   Block parameter_block(int parameter, const Block& part) const override;
+  bool reads_every_element(int input) const override {
+    return height.leaves_no_gap() && width.leaves_no_gap() && OperatorDefinition::reads_every_element(input);
+  }
   std::string attribute_text() const override;
   std::string signature(const Block& part) const override;
   bool backward_reads_output() const override { return relu; }

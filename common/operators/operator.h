@@ -69,6 +69,11 @@ class OperatorDefinition {
   virtual Block input_block(int input, const Block& part) const = 0;
   virtual Block parameter_block(int parameter, const Block& part) const;  // default: the whole parameter
 
+  // Does every non-empty part read something of this input? Does every element of the input reach some part? Both whatever the degrees;
+  // false is always safe.
+  virtual bool every_part_reads(int /*input*/) const { return true; }
+  virtual bool reads_every_element(int input) const { return input_block(input, whole()) == Block(inputs_[input].shape); }
+
   // Attributes in a fixed order, "kernel=5x5 stride=1x1"; "" without any.
   virtual std::string attribute_text() const { return ""; }
   // Everything on which the execution time depends: type, attributes, local shapes, local padding. Key of a profile entry.

@@ -12,6 +12,9 @@ class Pool2d : public OperatorDefinition {
 
   Block output_block(int, const Block& part) const override { return part; }
   Block input_block(int input, const Block& part) const override;
+  bool reads_every_element(int input) const override {
+    return height.leaves_no_gap() && width.leaves_no_gap() && OperatorDefinition::reads_every_element(input);
+  }
   std::string attribute_text() const override;
   std::string signature(const Block& part) const override;
   bool backward_reads_input(int) const override { return false; }

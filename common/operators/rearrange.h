@@ -12,6 +12,7 @@ class Concat : public OperatorDefinition {
 
   Block output_block(int, const Block& part) const override { return part; }
   Block input_block(int input, const Block& part) const override;
+  bool every_part_reads(int) const override { return false; }
   std::string attribute_text() const override { return "axis=" + std::to_string(axis); }
   bool backward_reads_input(int) const override { return false; }
 

@@ -31,6 +31,8 @@ struct Window {
   // Padding that a kernel restricted to `output` sees before and behind input(output).
   int64_t padding_before(Interval output) const { return std::max<int64_t>(0, -unclipped(output).begin); }
   int64_t padding_behind(Interval output) const { return std::max<int64_t>(0, unclipped(output).end - input_size); }
+  // Neighbouring windows touch or overlap, and a window has no holes.
+  bool leaves_no_gap() const { return stride <= kernel && dilation == 1; }
 
  private:
   Interval unclipped(Interval output) const {

@@ -6,12 +6,6 @@
 namespace ff {
 namespace {
 
-TaskKey make_key(TaskKind kind, int64_t what, int64_t part, int64_t other) {
-  assert(what < (1 << 20) && part < (1 << 20) && other < (1 << 20));
-  return static_cast<TaskKey>(kind) << 60 | static_cast<TaskKey>(what) << 40 | static_cast<TaskKey>(part) << 20 |
-         static_cast<TaskKey>(other);
-}
-
 BlockPairs intersect_blocks(const Graph& graph, const Edge& edge, const std::vector<int>& producer_degrees,
                             const std::vector<int>& consumer_degrees) {
   const OperatorDefinition& producer = *graph.operators[edge.producer].definition;
@@ -75,6 +69,12 @@ void cut_parameter(const Graph& graph, ParameterId id, const Strategy& strategy,
 }
 
 }  // namespace
+
+TaskKey make_task_key(TaskKind kind, int64_t what, int64_t part, int64_t other) {
+  assert(what < (1 << 20) && part < (1 << 20) && other < (1 << 20));
+  return static_cast<TaskKey>(kind) << 60 | static_cast<TaskKey>(what) << 40 | static_cast<TaskKey>(part) << 20 |
+         static_cast<TaskKey>(other);
+}
 
 std::string_view to_string(TaskKind kind) {
   switch (kind) {
@@ -179,7 +179,7 @@ void TaskGraphBuilder::add_compute_tasks(Assembly& assembly) {
       }
       base.push_back(static_cast<int32_t>(assembly.graph.tasks.size()));
       for (int part = 0; part < configuration.parts(); ++part) {
-        Task task{make_key(kind, op, part, 0), kind};
+        Task task{make_task_key(kind, op, part, 0), kind};
         task.op = op;
         task.part = part;
         task.device = configuration.devices[part];
@@ -222,7 +222,7 @@ void TaskGraphBuilder::add_transfers(Assembly& assembly) {
           assembly.order.emplace_back(before, after);
           return;
         }
-        Task task{make_key(kind, static_cast<int64_t>(e), pair.consumer_part, pair.producer_part), kind};
+        Task task{make_task_key(kind, static_cast<int64_t>(e), pair.consumer_part, pair.producer_part), kind};
         task.edge = static_cast<int32_t>(e);
         task.device = from;
         task.destination = to;
@@ -287,7 +287,7 @@ void TaskGraphBuilder::add_synchronization(Assembly& assembly) {
       contributors.erase(std::unique(contributors.begin(), contributors.end()), contributors.end());
       int32_t collective = -1;
       if (unit.holders.size() > 1) {
-        Task task{make_key(TaskKind::synchronization, static_cast<int64_t>(g), number, 0), TaskKind::synchronization};
+        Task task{make_task_key(TaskKind::synchronization, static_cast<int64_t>(g), number, 0), TaskKind::synchronization};
         task.unit = static_cast<int32_t>(u);
         task.bytes = unit.bytes;
         collective = assembly.add(task);
@@ -295,7 +295,7 @@ void TaskGraphBuilder::add_synchronization(Assembly& assembly) {
         for (int32_t contributor : contributors) assembly.order.emplace_back(contributor, collective);
       }
       for (DeviceId holder : unit.holders) {
-        Task task{make_key(TaskKind::update, static_cast<int64_t>(g), number, holder), TaskKind::update};
+        Task task{make_task_key(TaskKind::update, static_cast<int64_t>(g), number, holder), TaskKind::update};
         task.unit = static_cast<int32_t>(u);
         task.device = holder;
         task.bytes = unit.bytes;

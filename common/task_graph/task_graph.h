@@ -30,6 +30,7 @@ inline bool is_compute(TaskKind kind) { return kind == TaskKind::forward || kind
 // Breaks ties of ready times. A fixed function of what the task is, never of the order in which tasks were created:
 // kind (4 bits), operator, edge or parameter group (20), part or unit (20), pair or device (20).
 using TaskKey = uint64_t;
+TaskKey make_task_key(TaskKind kind, int64_t what, int64_t part, int64_t other);
 
 // An input of an operator that another operator produces.
 struct Edge {

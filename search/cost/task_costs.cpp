@@ -31,18 +31,25 @@ const TaskCostModel::PartCost& TaskCostModel::part_cost(OperatorId op, const std
   return part_costs(op, degrees, model)[part];
 }
 
+Nanoseconds TaskCostModel::copy_ns(int64_t bytes, int model) {
+  if (bytes == 0) return 0;
+  const auto [it, added] = copies_.try_emplace({model, bytes}, 0);
+  if (added) it->second = kernels_.copy(bytes, model);
+  return it->second;
+}
+
+Nanoseconds TaskCostModel::update_ns(int64_t bytes, int model) {
+  if (bytes == 0) return 0;
+  const auto [it, added] = updates_.try_emplace({model, bytes}, 0);
+  if (added) it->second = kernels_.update(bytes, model);
+  return it->second;
+}
+
 Nanoseconds TaskCostModel::duration(const Task& task, const Strategy& strategy) {
   const int model = topology_.devices[task.device].model;
-  const auto cached = [&](std::map<std::pair<int, int64_t>, Nanoseconds>& cache, int64_t bytes, auto&& compute) {
-    const auto [it, added] = cache.try_emplace({model, bytes}, 0);
-    if (added) it->second = compute();
-    return it->second;
-  };
-  if (task.kind == TaskKind::update) return cached(updates_, task.bytes, [&] { return kernels_.update(task.bytes, model); });
+  if (task.kind == TaskKind::update) return update_ns(task.bytes, model);
   const PartCost& cost = part_cost(task.op, strategy[task.op].degrees, task.part, model);
-  Nanoseconds ns = task.kind == TaskKind::forward ? cost.forward.ns : cost.backward.ns;
-  if (task.copy_bytes > 0) ns += cached(copies_, task.copy_bytes, [&] { return kernels_.copy(task.copy_bytes, model); });
-  return ns;
+  return (task.kind == TaskKind::forward ? cost.forward.ns : cost.backward.ns) + copy_ns(task.copy_bytes, model);
 }
 
 TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy) {

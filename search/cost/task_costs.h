@@ -31,6 +31,11 @@ class TaskCostModel {
   // Where the kernel costs of this strategy came from, one count a compute task.
   CostCounts count_sources(const Strategy& strategy);
 
+  // Time of a compute task's copies, and of an update of so many bytes; both 0 for 0 bytes.
+  Nanoseconds copy_ns(int64_t bytes, int model);
+  Nanoseconds update_ns(int64_t bytes, int model);
+  CommunicationModel& communication() { return communication_; }
+
  private:
   struct Cached {
     std::vector<std::vector<PartCost>> by_model;  // [model][part]; empty until asked for

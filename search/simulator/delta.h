@@ -1,0 +1,61 @@
+// Delta simulation: the makespan after one operator's configuration changed, by re-timing no more than needed.
+//
+// The same timeline as simulate_full, to the last nanosecond, for less work:
+//   - No task graph is built. The tasks that follow a task are read off the block pairs of its edges, which depend on degrees alone and are
+//     cached; a change touches the state of one operator, its edges and its parameter group.
+//   - The events before the first one that a change can affect (the first forward task of a producer of the changed operator) are not
+//     simulated again: the simulation restarts from a snapshot taken shortly before.
+//   - A proposal comes with the largest makespan that would be accepted. As soon as a lower bound passes it the outcome is certain: the
+//     work of a device, the longest path through the changed operator, and during simulation a task's end plus the longest path behind it
+//     or plus the work that its device still has to do.
+// docs/simulator.md works an example and argues why the two agree; tests/unit/search/delta_test.cpp compares them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "search/cost/task_costs.h"
+
+namespace ff {
+
+struct DeltaStatistics {
+  int64_t proposals = 0;
+  int64_t rejected_before_simulation = 0;  // by a bound on device work or on the path through the operator
+  int64_t rejected_during_simulation = 0;
+  int64_t events = 0;  // tasks taken, in proposals and in accepted timelines
+};
+
+class DeltaSimulator {
+ public:
+  // The cost model must outlive the simulator. Not thread-safe: one a thread.
+  DeltaSimulator(const Graph& graph, const Topology& topology, TaskCostModel& costs);
+  ~DeltaSimulator();
+
+  // Simulates a whole strategy.
+  void reset(const Strategy& strategy);
+
+  const Strategy& strategy() const;
+  Nanoseconds makespan() const;  // of strategy()
+
+  // The makespan with `configuration` for `op`, or nothing when it is certain to exceed `limit`. To be followed by accept or reject; only
+  // a proposal that returned a makespan can be accepted.
+  std::optional<Nanoseconds> propose(OperatorId op, const Configuration& configuration, Nanoseconds limit);
+  void accept();
+  void reject();
+
+  // Every task of the current timeline, in the order in which tasks were taken.
+  struct Record {
+    TaskKey key;
+    Nanoseconds ready, start, end;
+  };
+  const std::vector<Record>& records() const;
+  const DeltaStatistics& statistics() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ff
