@@ -1,10 +1,9 @@
 // ffexec: the command line. Everything else is in the library.
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <iostream>
+#include <thread>
 
 #include "executor/calibrate.h"
 #include "executor/checkpoint.h"
@@ -222,7 +221,9 @@ int run(const Options& options, Transport& transport) {
     return options.calibrate ? calibrate_machine(options, transport) : train(options, inputs, transport);
   } catch (...) {
     const auto [failure, message] = describe_current_exception();
-    std::cerr << "ffexec: " << where(transport) << message << std::endl;
+    // Where several ranks fail alike, the lowest one prints and ends the others before their turn comes.
+    if (transport.rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(200 + 20 * std::min(transport.rank(), 40)));
+    std::cerr << "ffexec: " + where(transport) + message + "\n" << std::flush;
     if (transport.size() == 1) return failure;
     transport.abort(failure);  // the others may wait for this rank
   }
