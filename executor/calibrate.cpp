@@ -230,7 +230,7 @@ Json device_model(const std::vector<ComputeRates>& ranks, int cores, int64_t mem
   }
   return {{"peak_tflops", rounded(slowest.peak_tflops)}, {"memory_gb_per_s", rounded(slowest.memory_gb_per_s)},
           {"memory_bytes", memory_bytes}, {"launch_us", rounded(slowest.launch_us)}, {"cores", cores},
-          {"source", "measured by ffexec --calibrate on " + std::to_string(ranks.size()) + " ranks at once"}};
+          {"source", "measured by ffexec --calibrate" + (ranks.size() > 1 ? ", " + std::to_string(ranks.size()) + " ranks at once" : std::string())}};
 }
 
 }  // namespace

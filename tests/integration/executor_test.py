@@ -24,10 +24,11 @@ GRAPH = {
          "attributes": {"out_channels": 4, "kernel": [3, 3], "padding": [1, 1], "activation": "relu"}},
         {"name": "pool", "type": "pool2d", "inputs": ["conv"], "attributes": {"kernel": [2, 2]}},
         {"name": "flat", "type": "flatten", "inputs": ["pool"]},
-        {"name": "fc", "type": "linear", "inputs": ["flat"], "attributes": {"out_features": 3}},
+        {"name": "wide", "type": "linear", "inputs": ["flat"], "attributes": {"out_features": 400, "activation": "relu"}},
+        {"name": "fc", "type": "linear", "inputs": ["wide"], "attributes": {"out_features": 3}},
         {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["fc", "label"]}]}
 DIMENSIONS = {"conv": ["sample", "channel", "height", "width"], "pool": ["sample", "channel", "height", "width"],
-              "flat": ["sample", "channel"], "fc": ["sample", "channel"], "loss": ["sample"]}
+              "flat": ["sample", "channel"], "wide": ["sample", "channel"], "fc": ["sample", "channel"], "loss": ["sample"]}
 
 
 def topology(ranks):

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <mutex>
 #include <numeric>
+#include <set>
 
 #include "executor/transport/in_process.h"
 #include "executor/trainer.h"
@@ -96,11 +97,12 @@ std::vector<std::string> random_issue_order(const Graph& graph, const Strategy& 
   return issue_order_names(builder, tasks, order);
 }
 
-void check_case(unsigned seed) {
+void check_case(unsigned seed, std::set<std::string>& types) {
   std::mt19937 random(seed);
   const Json network = random_network(random);
   StrategyFile one_device{parse_graph(parse_json(network.dump(), "random")), {}, {}, {}, Json::object(), false};
   one_device.strategy = single_device(one_device.graph);
+  for (const Operator& op : one_device.graph.operators) types.insert(op.definition->type());
   StrategyFile split = one_device;
   const int ranks = 1 + static_cast<int>(seed % 4);
   split.strategy = random_strategy(split.graph, ranks, random);
@@ -126,7 +128,12 @@ void check_case(unsigned seed) {
 }  // namespace
 
 TEST_CASE("random strategies compute what one device computes") {
-  for (unsigned seed = 0; seed < 400; ++seed) check_case(seed);
+  std::set<std::string> types;
+  for (unsigned seed = 0; seed < 400; ++seed) check_case(seed, types);
+  for (const std::string& type : operator_types()) {
+    INFO("random_network.cpp draws no " << type);
+    CHECK(types.count(type) == 1);
+  }
 }
 
 }  // namespace ff

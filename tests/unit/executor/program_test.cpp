@@ -1,0 +1,128 @@
+#include "executor/program.h"
+
+#include <catch2/catch.hpp>
+
+#include "executor/report.h"
+#include "executor/transport/in_process.h"
+#include "temporary_directory.h"
+
+namespace ff {
+namespace {
+
+// Two linear layers and a loss, 4 samples, for 2 devices.
+StrategyFile two_layers() {
+  const std::string graph = R"({"format": "ffgraph/1", "name": "two-layers", "batch_size": 4,
+    "inputs": [{"name": "x", "shape": ["batch", 6], "dtype": "f32"}, {"name": "label", "shape": ["batch"], "dtype": "i32"}],
+    "operators": [{"name": "fc1", "type": "linear", "inputs": ["x"], "attributes": {"out_features": 5, "activation": "relu"}},
+                  {"name": "fc2", "type": "linear", "inputs": ["fc1"], "attributes": {"out_features": 3}},
+                  {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["fc2", "label"]}]})";
+  const std::string topology = R"({"format": "fftopology/1", "name": "cpus",
+    "device_models": {"cpu": {"peak_tflops": 0.1, "memory_gb_per_s": 10, "launch_us": 1}},
+    "devices": [{"name": "cpu0", "kind": "cpu", "model": "cpu"}, {"name": "cpu1", "kind": "cpu", "model": "cpu"}],
+    "links": [{"between": ["cpu0", "cpu1"], "bandwidth_gb_per_s": 5, "latency_us": 1}]})";
+  StrategyFile file{parse_graph(parse_json(graph, "graph")), parse_topology(parse_json(topology, "topology")), {}, {}, Json::object(), false};
+  file.strategy = single_device(file.graph);
+  return file;
+}
+
+template <typename Function>
+void with_programs(const StrategyFile& file, int ranks, Function check) {
+  run_in_process(ranks, [&](Transport& transport) {
+    const auto backend = make_cpu_backend(1);
+    Program program(file.graph, file.strategy, file.issue_order, *backend, transport, {});
+    check(program);
+  });
+}
+
+int64_t copies(const Program& program) {
+  size_t count = 0;
+  for (const Step& step : program.steps) count += step.gather.size() + step.pack.size() + step.zeros.size();
+  for (const UnitPlan& unit : program.units) count += unit.pack.size() + unit.spread.size() + unit.zeros.size();
+  return static_cast<int64_t>(count);
+}
+
+}  // namespace
+
+TEST_CASE("whole blocks move without copies") {
+  StrategyFile file = two_layers();
+  SECTION("on one device") {
+    with_programs(file, 1, [](const Program& program) {
+      CHECK(copies(program) == 0);
+      CHECK(program.sends.empty());
+      CHECK(program.steps.size() == 8);  // 3 forward, 3 backward, 2 updates
+    });
+  }
+  SECTION("split by samples: gradients are written where they are reduced") {
+    file.strategy = data_parallel(file.graph, file.topology);
+    with_programs(file, 2, [](const Program& program) {
+      CHECK(copies(program) == 0);
+      CHECK(program.sends.empty());
+      CHECK(program.steps.size() == 10);  // and 2 synchronizations
+    });
+  }
+  SECTION("one operator on the other device: its blocks are sent and received in place") {
+    file.strategy[1].devices = {1};
+    with_programs(file, 2, [](const Program& program) {
+      CHECK(copies(program) == 0);
+      CHECK(program.sends.size() == 2);
+      CHECK(program.receives.size() == 2);
+    });
+  }
+  SECTION("split by channel: pieces are assembled") {
+    file.strategy[0] = {{1, 2}, {0, 1}};
+    with_programs(file, 2, [](const Program& program) {
+      // Rank 0 joins its own channels and the received ones for fc2, and packs the other rank's part of the gradient.
+      CHECK(copies(program) == (program.transport.rank() == 0 ? 4 : 0));
+    });
+  }
+  SECTION("a device without any task") {
+    with_programs(file, 2, [](const Program& program) {
+      if (program.transport.rank() == 1) CHECK(program.steps.empty());
+      if (program.transport.rank() == 1) CHECK(program.memory_bytes() == 0);
+    });
+  }
+}
+
+TEST_CASE("an issue order that does not fit gives way to the default one") {
+  StrategyFile file = two_layers();
+  file.issue_order = {"fc1/forward/0"};
+  with_programs(file, 1, [](const Program& program) {
+    CHECK(program.own_issue_order);
+    CHECK(program.task_name(program.steps[0].task) == "fc1/forward/0");
+  });
+}
+
+TEST_CASE("the summary says what was measured and predicted") {
+  StrategyFile file = two_layers();
+  RunResult result;
+  result.losses = {1.5, 1.25};
+  result.median_us = 2000;
+  result.ranks = {{1500000, 0.5, 0.25, 0.25, 12}, {1000, 1, 0, 0, 0}};
+  const std::string table =
+      "  rank  device                busy   transfer   idle     memory    data\n"
+      "     0  cpu0                50.0 %    25.0 %   25.0 %     1.5 MB  12 us\n"
+      "     1  cpu1               100.0 %     0.0 %    0.0 %     1.0 kB  0 us\n";
+  const std::string losses = "loss        1.5 first, 1.25 last\n";
+  CHECK(summary_text(file, result, {}) == losses + "iteration   2 ms measured (median of 2); no prediction in the strategy file\n" + table);
+  file.provenance["predicted_us"] = 1500.0;
+  CHECK(summary_text(file, result, {}) == losses + "iteration   2 ms measured (median of 2), 1.5 ms predicted (-25.0 %)\n" + table);
+  CHECK(summary_json(file, result, {})["predicted_us"] == 1500.0);
+  file.edited = true;
+  CHECK(summary_text(file, result, {}) ==
+        losses + "iteration   2 ms measured (median of 2); no prediction: the strategy was edited by hand\n" + table);
+  CHECK(summary_json(file, result, Verification{1e-6, 1e-4, "parameter fc1.weight"}).dump() ==
+        R"({"iterations":2,"measured_us":2000.0,"predicted_us":null,"losses":[1.5,1.25],"memory_bytes":[1500000,1000],)"
+        R"("shares":[{"busy":0.5,"transfer":0.25,"idle":0.25},{"busy":1.0,"transfer":0.0,"idle":0.0}],"loading_us":12.0,)"
+        R"("verified":{"max_relative_error":1e-06,"passed":true}})");
+}
+
+TEST_CASE("relative errors are of the largest element, and never hide a number that is not finite") {
+  const std::vector<float> a = {1.0f, 2.0f}, b = {1.0f, 2.002f}, bad = {1.0f, NAN};
+  CHECK(relative_error(a, b) == Approx(0.001).epsilon(0.01));
+  CHECK(std::isinf(relative_error(a, bad)));
+  CHECK(std::isinf(relative_error(bad, bad)));
+  CHECK(std::isinf(relative_error(a, {})));
+  CHECK(relative_error(std::vector<float>{1e-9f}, std::vector<float>{0.0f}) < 1e-5);
+}
+
+}  // namespace ff
