@@ -97,6 +97,17 @@ std::vector<std::string> random_issue_order(const Graph& graph, const Strategy& 
   return issue_order_names(builder, tasks, order);
 }
 
+void compare(const StrategyFile& one_device, const StrategyFile& split, int ranks) {
+  const Outcome expected = train(one_device, 1), found = train(split, ranks);
+  for (size_t i = 0; i < iterations; ++i) {
+    CHECK(found.losses[i] == Approx(expected.losses[i]).epsilon(1e-4).margin(1e-6));
+    check_equal(found.gradients[i], expected.gradients[i], "gradient in iteration " + std::to_string(i));
+    check_equal(found.weights[i], expected.weights[i], "weight in iteration " + std::to_string(i));
+  }
+  check_equal(found.velocities, expected.velocities, "velocity");
+  CHECK(found.evaluation.loss == Approx(expected.evaluation.loss).epsilon(1e-4).margin(1e-6));
+}
+
 void check_case(unsigned seed, std::set<std::string>& types) {
   std::mt19937 random(seed);
   const Json network = random_network(random);
@@ -115,14 +126,7 @@ void check_case(unsigned seed, std::set<std::string>& types) {
     for (DeviceId device : split.strategy[op].devices) configurations += " " + std::to_string(device);
   }
   INFO("seed " << seed << ", " << ranks << " ranks\n" << network.dump(1) << configurations);
-  const Outcome expected = train(one_device, 1), found = train(split, ranks);
-  for (size_t i = 0; i < iterations; ++i) {
-    CHECK(found.losses[i] == Approx(expected.losses[i]).epsilon(1e-4).margin(1e-6));
-    check_equal(found.gradients[i], expected.gradients[i], "gradient in iteration " + std::to_string(i));
-    check_equal(found.weights[i], expected.weights[i], "weight in iteration " + std::to_string(i));
-  }
-  check_equal(found.velocities, expected.velocities, "velocity");
-  CHECK(found.evaluation.loss == Approx(expected.evaluation.loss).epsilon(1e-4).margin(1e-6));
+  compare(one_device, split, ranks);
 }
 
 }  // namespace
@@ -134,6 +138,20 @@ TEST_CASE("random strategies compute what one device computes") {
     INFO("random_network.cpp draws no " << type);
     CHECK(types.count(type) == 1);
   }
+}
+
+TEST_CASE("a rank that holds a shared parameter without contributing to its gradient") {
+  // "unused" leads to no loss, but shares the weights of "fc".
+  const std::string graph = R"({"format": "ffgraph/1", "name": "shared", "batch_size": 4,
+    "inputs": [{"name": "x", "shape": ["batch", 6], "dtype": "f32"}, {"name": "label", "shape": ["batch"], "dtype": "i32"}],
+    "operators": [{"name": "fc", "type": "linear", "inputs": ["x"], "attributes": {"out_features": 5}, "parameters": "shared"},
+                  {"name": "unused", "type": "linear", "inputs": ["x"], "attributes": {"out_features": 5}, "parameters": "shared"},
+                  {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["fc", "label"]}]})";
+  StrategyFile one_device{parse_graph(parse_json(graph, "graph")), {}, {}, {}, Json::object(), false};
+  one_device.strategy = single_device(one_device.graph);
+  StrategyFile split = one_device;
+  split.strategy[1] = {{1, 2}, {1, 1}};  // two parts on rank 1, whose blocks are pieces of rank 0's whole parameter
+  compare(one_device, split, 2);
 }
 
 }  // namespace ff
