@@ -98,7 +98,7 @@ class ExecutorTest(unittest.TestCase):
     def test_every_strategy_has_the_same_losses(self):
         expected = None
         for ranks, split in [(0, "sample"), (1, "sample"), (2, "sample"), (2, "channel"), (4, "sample"), (4, "height"), (4, "channel")]:
-            result = self.train(ranks, "--strategy", self.write_strategy(max(ranks, 1), split), "--iterations", "5", "--lr", "0.1",
+            result = self.train(ranks, "--strategy", self.write_strategy(max(ranks, 1), split), "--iterations", "5", "--lr", "0.02",
                                 "--momentum", "0.9", "--verify")
             self.assertEqual(result["iterations"], 5)
             self.assertEqual(len(result["memory_bytes"]), max(ranks, 1))
@@ -122,7 +122,8 @@ class ExecutorTest(unittest.TestCase):
 
     def test_training_goes_on_from_a_checkpoint_with_another_strategy(self):
         one, two, four = self.write_strategy(1), self.write_strategy(2), self.write_strategy(4, "channel")
-        options = ["--lr", "0.1", "--momentum", "0.9"]
+        # At 0.1 a relu unit comes to lie within rounding of 0 and goes either way: the strategies then differ by 0.8 % of its bias.
+        options = ["--lr", "0.02", "--momentum", "0.9"]
         through = self.train(1, "--strategy", one, "--iterations", "6", *options)["losses"]
         first = self.train(2, "--strategy", two, "--iterations", "3", "--save", self.path("half"), *options)["losses"]
         second = self.train(4, "--strategy", four, "--iterations", "3", "--load", self.path("half"), "--verify", *options)["losses"]
