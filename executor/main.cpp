@@ -224,8 +224,8 @@ int run(const Options& options, Transport& transport) {
     // Where several ranks fail alike, the lowest one prints and ends the others before their turn comes.
     if (transport.rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(200 + 20 * std::min(transport.rank(), 40)));
     std::cerr << "ffexec: " + where(transport) + message + "\n" << std::flush;
-    if (transport.size() == 1) return failure;
-    transport.abort(failure);  // the others may wait for this rank
+    if (transport.size() > 1) transport.abort(failure);  // the others may wait for this rank
+    return failure;
   }
 }
 

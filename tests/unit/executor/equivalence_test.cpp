@@ -7,7 +7,7 @@
 #include "executor/transport/in_process.h"
 #include "executor/trainer.h"
 #include "executor/verify.h"
-#include "random_network.h"
+#include "tests/support/random_network.h"
 
 namespace ff {
 namespace {

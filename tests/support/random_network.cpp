@@ -1,4 +1,4 @@
-#include "random_network.h"
+#include "tests/support/random_network.h"
 
 #include <algorithm>
 

@@ -1,0 +1,114 @@
+#include "common/kernels/backend.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "common/errors.h"
+#include "common/kernels/cpu/block_copy.h"
+#include "common/kernels/cpu/kernels.h"
+
+namespace ff {
+namespace {
+
+FF_VECTORIZED void sgd_with_momentum(float* parameter, const float* gradient, float* velocity, int64_t elements, float rate, float momentum,
+                                     float decay) {
+  for (int64_t i = 0; i < elements; ++i) {
+    velocity[i] = momentum * velocity[i] + (gradient[i] + decay * parameter[i]);
+    parameter[i] -= rate * velocity[i];
+  }
+}
+
+FF_VECTORIZED void sgd_plain(float* parameter, const float* gradient, int64_t elements, float rate, float decay) {
+  for (int64_t i = 0; i < elements; ++i) parameter[i] -= rate * (gradient[i] + decay * parameter[i]);
+}
+
+// Every operator type and its kernel, in the order of operator.cpp.
+struct KernelFamily {
+  const char* type;
+  std::unique_ptr<Kernel> (*make)(const cpu::Context&, const KernelRequest&);
+};
+constexpr KernelFamily families[] = {
+    {"conv2d", cpu::make_conv2d_kernel},
+    {"pool2d", cpu::make_pool2d_kernel},
+    {"linear", cpu::make_linear_kernel},
+    {"relu", cpu::make_elementwise_kernel},
+    {"tanh", cpu::make_elementwise_kernel},
+    {"sigmoid", cpu::make_elementwise_kernel},
+    {"add", cpu::make_elementwise_kernel},
+    {"dropout", cpu::make_dropout_kernel},
+    {"local_response_normalization", cpu::make_local_response_normalization_kernel},
+    {"concat", cpu::make_concat_kernel},
+    {"flatten", cpu::make_flatten_kernel},
+    {"softmax", cpu::make_softmax_kernel},
+    {"softmax_cross_entropy", cpu::make_softmax_cross_entropy_kernel},
+};
+
+class CpuBackend : public Backend {
+ public:
+  explicit CpuBackend(int threads) : context_(threads) {}
+
+  std::string name() const override { return "cpu"; }
+
+  std::unique_ptr<Kernel> make_kernel(const KernelRequest& request) override {
+    context_.use_threads();
+    try {
+      for (const KernelFamily& family : families)
+        if (request.definition.type() == family.type) return family.make(context_, request);
+    } catch (const dnnl::error& error) {
+      throw MachineError("oneDNN: " + std::string(error.what()) + " (kernel \"" + request.definition.signature(request.part) + "\")");
+    }
+    throw InputError("the CPU backend has no kernel for operators of type " + request.definition.type());
+  }
+
+  void* allocate(int64_t bytes) override {
+    constexpr size_t alignment = 64;
+    const size_t rounded = (static_cast<size_t>(bytes) + alignment - 1) / alignment * alignment;
+    void* memory = std::aligned_alloc(alignment, std::max(rounded, alignment));
+    if (!memory) throw MachineError("out of memory: cannot allocate " + std::to_string(bytes) + " bytes");
+    return memory;
+  }
+  void release(void* memory) override { std::free(memory); }
+
+  void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block, const Block& region) override {
+    cpu::copy_block(source, source_block, destination, destination_block, region);
+  }
+  void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block, const Block& region) override {
+    cpu::add_block(source, source_block, destination, destination_block, region);
+  }
+  void fill_zero(void* memory, int64_t bytes) override { std::memset(memory, 0, static_cast<size_t>(bytes)); }
+  void add(const float* source, float* destination, int64_t elements) override { cpu::add_to(source, destination, elements); }
+
+  void store_from_host(const void* host, void* memory, const Shape& shape) override {
+    if (shape.size() == 4)
+      cpu::transpose(static_cast<const uint32_t*>(host), shape[0], shape[1], shape[2] * shape[3], static_cast<uint32_t*>(memory));
+    else
+      std::memcpy(memory, host, static_cast<size_t>(volume(shape) * element_bytes));
+  }
+  void load_to_host(const void* memory, void* host, const Shape& shape) override {
+    if (shape.size() == 4)
+      cpu::transpose(static_cast<const uint32_t*>(memory), shape[0], shape[2] * shape[3], shape[1], static_cast<uint32_t*>(host));
+    else
+      std::memcpy(host, memory, static_cast<size_t>(volume(shape) * element_bytes));
+  }
+
+  void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements, const SgdSettings& settings) override {
+    if (velocity) sgd_with_momentum(parameter, gradient, velocity, elements, settings.learning_rate, settings.momentum, settings.weight_decay);
+    else sgd_plain(parameter, gradient, elements, settings.learning_rate, settings.weight_decay);
+  }
+
+  void wait() override {}
+
+ private:
+  cpu::Context context_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(int threads) { return std::make_unique<CpuBackend>(threads); }
+
+std::string cpu_library_version() {
+  const dnnl_version_t* version = dnnl_version();
+  return std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch);
+}
+
+}  // namespace ff

@@ -1,0 +1,220 @@
+#include "common/operators/conv2d.h"
+
+#include "common/kernels/cpu/block_copy.h"
+#include "common/kernels/cpu/kernels.h"
+
+namespace ff::cpu {
+namespace {
+
+using dnnl::memory;
+using dnnl::prop_kind;
+
+// One oneDNN convolution over dense channels-last buffers.
+struct Geometry {
+  Shape input, output;  // [batch, channels, height, width]
+  Shape weight;         // [out, in / groups, kernel height, kernel width]
+  int64_t groups = 1;
+  memory::dims strides, dilations, padding_before, padding_behind;
+  bool bias = false, relu = false, input_gradient = false;
+};
+
+class Convolution {
+ public:
+  Convolution(const Context& context, const Geometry& geometry) : context_(context), geometry_(geometry) {
+    const memory::desc input = storage(geometry.input), output = storage(geometry.output);
+    const memory::desc weight = weight_descriptor(memory::format_tag::any), plain_weight = plain_weight_descriptor();
+    const memory::desc bias = geometry.bias ? memory::desc({geometry.output[1]}, memory::data_type::f32, memory::format_tag::a) : memory::desc();
+
+    dnnl::primitive_attr attributes = user_scratchpad();
+    if (geometry.relu) {
+      dnnl::post_ops after;
+      after.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0, 0);
+      attributes.set_post_ops(after);
+    }
+    const dnnl::convolution_forward::primitive_desc forward(
+        {prop_kind::forward_training, dnnl::algorithm::convolution_direct, input, weight, bias, output, geometry.strides, geometry.dilations,
+         geometry.padding_before, geometry.padding_behind},
+        attributes, context.engine);
+    forward_ = Primitive::make<dnnl::convolution_forward>(context, forward);
+    forward_weight_ = Reordered(context, plain_weight, forward.weights_desc());
+    forward_.add(context, DNNL_ARG_SRC, input);
+    forward_.add(context, DNNL_ARG_DST, output);
+    forward_.add(DNNL_ARG_WEIGHTS, forward_weight_.memory());
+    if (geometry.bias) forward_.add(context, DNNL_ARG_BIAS, bias);
+
+    const dnnl::convolution_backward_weights::primitive_desc backward_weight(
+        {dnnl::algorithm::convolution_direct, input, weight, bias, output, geometry.strides, geometry.dilations, geometry.padding_before,
+         geometry.padding_behind},
+        user_scratchpad(), context.engine, forward);
+    backward_weight_ = Primitive::make<dnnl::convolution_backward_weights>(context, backward_weight);
+    weight_gradient_ = Reordered(context, plain_weight, backward_weight.diff_weights_desc());
+    backward_weight_.add(context, DNNL_ARG_SRC, input);
+    backward_weight_.add(context, DNNL_ARG_DIFF_DST, output);
+    backward_weight_.add(DNNL_ARG_DIFF_WEIGHTS, weight_gradient_.memory());
+    if (geometry.bias) backward_weight_.add(context, DNNL_ARG_DIFF_BIAS, bias);
+    if (!geometry.input_gradient) return;
+
+    const dnnl::convolution_backward_data::primitive_desc backward_input(
+        {dnnl::algorithm::convolution_direct, input, weight, output, geometry.strides, geometry.dilations, geometry.padding_before,
+         geometry.padding_behind},
+        user_scratchpad(), context.engine, forward);
+    backward_input_ = Primitive::make<dnnl::convolution_backward_data>(context, backward_input);
+    backward_input_weight_ = Reordered(context, plain_weight, backward_input.weights_desc());
+    backward_input_.add(context, DNNL_ARG_DIFF_SRC, input);
+    backward_input_.add(context, DNNL_ARG_DIFF_DST, output);
+    backward_input_.add(DNNL_ARG_WEIGHTS, backward_input_weight_.memory());
+  }
+
+  void forward(const float* input, const float* weight, const float* bias, float* output) {
+    forward_weight_.fill(context_, weight);
+    if (bias) forward_.run(context_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, output}});
+    else forward_.run(context_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_DST, output}});
+  }
+
+  // `gradient` is behind the fused relu already.
+  void backward(const float* input, const float* weight, const float* gradient, float* input_gradient, float* weight_gradient,
+                float* bias_gradient) {
+    weight_gradient_.attach(weight_gradient);
+    if (bias_gradient)
+      backward_weight_.run(context_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_DIFF_DST, gradient}, {DNNL_ARG_DIFF_BIAS, bias_gradient}});
+    else
+      backward_weight_.run(context_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_DIFF_DST, gradient}});
+    weight_gradient_.empty(context_, weight_gradient);
+    if (!input_gradient) return;
+    backward_input_weight_.fill(context_, weight);
+    backward_input_.run(context_, {{DNNL_ARG_DIFF_DST, gradient}, {DNNL_ARG_DIFF_SRC, input_gradient}});
+  }
+
+  const Geometry& geometry() const { return geometry_; }
+
+ private:
+  memory::dims weight_sizes() const {
+    const Shape& w = geometry_.weight;
+    if (geometry_.groups == 1) return {w[0], w[1], w[2], w[3]};
+    return {geometry_.groups, w[0] / geometry_.groups, w[1], w[2], w[3]};
+  }
+  memory::desc weight_descriptor(memory::format_tag tag) const { return {weight_sizes(), memory::data_type::f32, tag}; }
+  memory::desc plain_weight_descriptor() const {
+    return weight_descriptor(geometry_.groups == 1 ? memory::format_tag::oihw : memory::format_tag::goihw);
+  }
+
+  const Context& context_;
+  Geometry geometry_;
+  Primitive forward_, backward_weight_, backward_input_;
+  Reordered forward_weight_, weight_gradient_, backward_input_weight_;
+};
+
+// A part of a convolution. Where the part cuts groups it is one convolution a touched group, on channel slices copied out and in.
+class Conv2dKernel : public Kernel {
+ public:
+  Conv2dKernel(const Context& context, const Conv2d& conv, const Block& part, bool input_gradient) : context_(context), conv_(conv) {
+    Geometry whole;
+    whole.input = conv.input_block(0, part).shape();
+    whole.output = part.shape();
+    whole.weight = conv.parameter_block(0, part).shape();
+    whole.strides = {conv.height.stride, conv.width.stride};
+    whole.dilations = {conv.height.dilation - 1, conv.width.dilation - 1};
+    whole.padding_before = {conv.height.padding_before(part[2]), conv.width.padding_before(part[3])};
+    whole.padding_behind = {conv.height.padding_behind(part[2]), conv.width.padding_behind(part[3])};
+    whole.bias = conv.bias;
+    whole.relu = conv.relu;
+    whole.input_gradient = input_gradient;
+    output_ = whole.output;
+    input_ = whole.input;
+    if (conv.relu) masked_.resize(static_cast<size_t>(part.volume()));
+
+    const int64_t out_per_group = conv.out_channels / conv.groups, in_per_group = conv.in_channels / conv.groups;
+    const int64_t first = part[1].begin / out_per_group, last = (part[1].end - 1) / out_per_group;
+    const bool cuts_groups = part[1].begin % out_per_group != 0 || part[1].end % out_per_group != 0;
+    if (first == last || !cuts_groups) {
+      whole.groups = last - first + 1;
+      slices_.push_back({std::make_unique<Convolution>(context, whole), 0, 0});
+      return;
+    }
+    for (int64_t group = first; group <= last; ++group) {
+      const Interval channels = intersect(part[1], Interval{group * out_per_group, (group + 1) * out_per_group});
+      Geometry slice = whole;
+      slice.input[1] = in_per_group;
+      slice.output[1] = slice.weight[0] = channels.size();
+      slices_.push_back({std::make_unique<Convolution>(context, slice), (group - first) * in_per_group, channels.begin - part[1].begin});
+    }
+    input_slice_.resize(static_cast<size_t>(volume(input_) / input_[1] * in_per_group));
+    input_gradient_slice_.resize(input_slice_.size());
+    output_slice_.resize(static_cast<size_t>(volume(output_) / output_[1] * out_per_group));
+  }
+
+  void forward(const KernelArguments& arguments) override {
+    context_.use_threads();
+    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    for (Slice& slice : slices_) {
+      const float* bias = conv_.bias ? arguments.parameters[1] + slice.first_output : nullptr;
+      const float* weight = arguments.parameters[0] + slice.first_output * weight_row();
+      if (slices_.size() == 1) {
+        slice.convolution->forward(input, weight, bias, arguments.outputs[0]);
+        continue;
+      }
+      const Geometry& geometry = slice.convolution->geometry();
+      take_channels(input, input_, slice.first_input, geometry.input[1], input_slice_.data());
+      slice.convolution->forward(input_slice_.data(), weight, bias, output_slice_.data());
+      copy_columns(output_slice_.data(), geometry.output[1], arguments.outputs[0] + slice.first_output, output_[1], volume(output_) / output_[1],
+                   geometry.output[1]);
+    }
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    context_.use_threads();
+    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    const float* gradient = arguments.output_gradients[0];
+    if (conv_.relu) {
+      mask_by_positive(arguments.outputs[0], gradient, masked_.data(), volume(output_));
+      gradient = masked_.data();
+    }
+    float* input_gradient = arguments.input_gradients[0];
+    for (Slice& slice : slices_) {
+      float* bias_gradient = conv_.bias ? arguments.parameter_gradients[1] + slice.first_output : nullptr;
+      const float* weight = arguments.parameters[0] + slice.first_output * weight_row();
+      float* weight_gradient = arguments.parameter_gradients[0] + slice.first_output * weight_row();
+      if (slices_.size() == 1) {
+        slice.convolution->backward(input, weight, gradient, input_gradient, weight_gradient, bias_gradient);
+        continue;
+      }
+      const Geometry& geometry = slice.convolution->geometry();
+      take_channels(input, input_, slice.first_input, geometry.input[1], input_slice_.data());
+      take_channels(gradient, output_, slice.first_output, geometry.output[1], output_slice_.data());
+      slice.convolution->backward(input_slice_.data(), weight, output_slice_.data(), input_gradient ? input_gradient_slice_.data() : nullptr,
+                                  weight_gradient, bias_gradient);
+      if (input_gradient)
+        copy_columns(input_gradient_slice_.data(), geometry.input[1], input_gradient + slice.first_input, input_[1], volume(input_) / input_[1],
+                     geometry.input[1]);
+    }
+  }
+
+  int64_t workspace_bytes() const override {
+    return static_cast<int64_t>((masked_.size() + input_slice_.size() + input_gradient_slice_.size() + output_slice_.size()) * sizeof(float));
+  }
+
+ private:
+  struct Slice {
+    std::unique_ptr<Convolution> convolution;
+    int64_t first_input, first_output;  // channels, within the part's blocks
+  };
+  int64_t weight_row() const { return conv_.in_channels / conv_.groups * conv_.height.kernel * conv_.width.kernel; }
+  static void take_channels(const float* source, const Shape& shape, int64_t first, int64_t count, float* slice) {
+    copy_columns(source + first, shape[1], slice, count, volume(shape) / shape[1], count);
+  }
+
+  const Context& context_;
+  const Conv2d& conv_;
+  Shape input_, output_;
+  std::vector<Slice> slices_;
+  std::vector<float> masked_;  // gradient behind the relu
+  std::vector<float> input_slice_, input_gradient_slice_, output_slice_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_conv2d_kernel(const Context& context, const KernelRequest& request) {
+  return std::make_unique<Conv2dKernel>(context, dynamic_cast<const Conv2d&>(request.definition), request.part, request.input_gradients[0]);
+}
+
+}  // namespace ff::cpu
