@@ -129,6 +129,7 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
     found.report.accepted = result.accepted;
     found.report.elapsed_s = result.elapsed_s;
     found.report.chain_hash = hexadecimal(result.chain_hash);
+    found.report.statistics = result.statistics;
   } else {
     found.strategy = baseline;
     found.report = describe(problem, found.strategy, evaluator, details);

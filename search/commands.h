@@ -15,7 +15,7 @@ namespace ff {
 struct CommandOptions {
   std::string graph, topology, strategy;
   int64_t batch = 0, batch_per_device = 0;  // 0: the graph file's
-  std::string algorithm = "mcmc", simulator = "full";
+  std::string algorithm = "mcmc";
   McmcSettings search;
   CostMode cost = CostMode::automatic;
   std::vector<std::string> profiles;

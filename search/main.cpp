@@ -41,7 +41,7 @@ double parse_duration(const std::string& text) {
 
 struct Flags {
   ff::CommandOptions options;
-  std::string budget, cost = "auto";
+  std::string budget, cost = "auto", simulator = "delta";
 };
 
 void add_common_flags(CLI::App& app, Flags& flags) {
@@ -73,6 +73,9 @@ void add_search_flags(CLI::App& app, Flags& flags) {
   app.add_option("--threads", flags.options.search.threads, "threads that run chains; never changes the result of --proposals")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  app.add_option("--simulator", flags.simulator, "delta re-times what a proposal changed, full re-times everything: same result, more slowly")
+      ->check(CLI::IsMember({"delta", "full"}))
+      ->capture_default_str();
   app.add_option("--beta", flags.options.search.beta, "a strategy slower by the share x is accepted with probability exp(-beta x)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -88,7 +91,6 @@ int main(int argc, char** argv) {
   add_common_flags(app, flags);
   add_search_flags(app, flags);
   app.add_option("--algorithm", flags.options.algorithm, "mcmc or data-parallel")->check(CLI::IsMember({"mcmc", "data-parallel"}))->capture_default_str();
-  app.add_option("--simulator", flags.options.simulator, "full")->check(CLI::IsMember({"full"}))->capture_default_str();
   app.add_option("--out", flags.options.out, "strategy file to write")->capture_default_str();
   app.add_option("--trace", flags.options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
   app.add_option("--report", flags.options.report, "write the result (as --json prints it) to a file");
@@ -120,6 +122,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? ff::exit_done : ff::exit_usage;
   }
+  flags.options.search.simulator = flags.simulator == "full" ? ff::SimulatorKind::full : ff::SimulatorKind::delta;
   flags.options.cost = flags.cost == "measure" ? ff::CostMode::measure
                        : flags.cost == "profile" ? ff::CostMode::profile
                        : flags.cost == "analytic" ? ff::CostMode::analytic

@@ -21,12 +21,19 @@ double Evaluator::memory_excess(const TaskGraph& tasks, const Strategy& strategy
   return excess;
 }
 
+Evaluation Evaluator::with_excess(Nanoseconds makespan, double excess) {
+  const double time = static_cast<double>(makespan);
+  return {makespan, excess > 0 ? time * (2 + excess) : time, excess == 0};
+}
+
 Evaluation Evaluator::evaluate(const Strategy& strategy) {
   const TaskGraph tasks = builder_.build(strategy);
   const Timeline timeline = simulate_full(tasks, cost_model_.costs(tasks, strategy));
-  const double excess = memory_excess(tasks, strategy);
-  const double makespan = static_cast<double>(timeline.makespan);
-  return {timeline.makespan, excess > 0 ? makespan * (2 + excess) : makespan, excess == 0};
+  return with_excess(timeline.makespan, memory_excess(tasks, strategy));
+}
+
+Evaluation Evaluator::evaluate_known(const Strategy& strategy, Nanoseconds makespan) {
+  return with_excess(makespan, memory_limited_ ? memory_excess(builder_.build(strategy), strategy) : 0);
 }
 
 Evaluator::Details Evaluator::details(const Strategy& strategy) {

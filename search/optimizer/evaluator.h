@@ -29,12 +29,16 @@ class Evaluator {
   };
   Details details(const Strategy& strategy);
 
+  // The cost of a strategy whose makespan is known.
+  Evaluation evaluate_known(const Strategy& strategy, Nanoseconds makespan);
+
   TaskGraphBuilder& builder() { return builder_; }
   TaskCostModel& cost_model() { return cost_model_; }
 
  private:
   // How far the fullest device exceeds its memory, as a share of it; 0 when all fit.
   double memory_excess(const TaskGraph& tasks, const Strategy& strategy);
+  static Evaluation with_excess(Nanoseconds makespan, double excess);
 
   const Topology& topology_;
   TaskGraphBuilder builder_;

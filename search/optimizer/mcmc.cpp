@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -49,12 +50,11 @@ class Chain {
  public:
   Chain(const Graph& graph, const Topology& topology, KernelCosts& kernels, const SearchSpace& space, const McmcSettings& settings, int number)
       : graph_(graph), space_(space), settings_(settings), random_(settings.seed, static_cast<uint64_t>(number)),
-        evaluator_(graph, topology, kernels) {}
+        oracle_(make_chain_oracle(settings.simulator, graph, topology, kernels)) {}
 
   void run(const Strategy& initial, ChainLimits limits, const std::atomic<bool>& stop, ProgressBoard& board) {
-    current_ = initial;
-    current_evaluation_ = evaluator_.evaluate(current_);
-    best = current_;
+    current_evaluation_ = oracle_->start(initial);
+    best = initial;
     best_evaluation = current_evaluation_;
     record(current_evaluation_.cost, true);
     const Clock::time_point begin = Clock::now();
@@ -86,30 +86,34 @@ class Chain {
   int64_t proposals = 0, accepted = 0;
   uint64_t hash = 0xcbf29ce484222325ULL;
 
- private:
   // One step; true when it found a better strategy than ever before.
   bool propose() {
     const OperatorId op = static_cast<OperatorId>(random_.below(static_cast<uint32_t>(graph_.operators.size())));
-    Configuration proposal = space_.random_configuration(op, random_);
+    const Configuration proposal = space_.random_configuration(op, random_);
+    // Accepting with probability exp(-beta (cost' - cost) / cost) is accepting whatever costs at most this, for a uniform number in [0, 1).
     const double uniform = random_.uniform();
-    std::swap(current_[op], proposal);
-    const Evaluation evaluation = evaluator_.evaluate(current_);
-    const double slowdown = (evaluation.cost - current_evaluation_.cost) / current_evaluation_.cost;
-    const bool accept = uniform < std::exp(-settings_.beta * slowdown);
+    const double largest_cost = settings_.beta > 0 ? std::floor(current_evaluation_.cost * (1 - std::log(uniform) / settings_.beta))
+                                                   : std::numeric_limits<double>::infinity();
+    const std::optional<Evaluation> evaluation = oracle_->propose(op, proposal, largest_cost);
+    const bool accept = evaluation && evaluation->cost <= largest_cost;
     ++proposals;
-    record(evaluation.cost, accept);
+    record(accept ? evaluation->cost : 0, accept);
     if (!accept) {
-      std::swap(current_[op], proposal);
+      oracle_->reject();
       return false;
     }
+    oracle_->accept();
     ++accepted;
-    current_evaluation_ = evaluation;
-    if (evaluation.cost >= best_evaluation.cost) return false;
-    best = current_;
-    best_evaluation = evaluation;
+    current_evaluation_ = *evaluation;
+    if (evaluation->cost >= best_evaluation.cost) return false;
+    best = oracle_->strategy();
+    best_evaluation = *evaluation;
     return true;
   }
 
+  DeltaStatistics statistics() const { return oracle_->statistics(); }
+
+ private:
   // Only accepted costs enter, so that an algorithm may reject without knowing the exact cost.
   void record(double cost, bool accept) {
     const uint64_t value = accept ? std::bit_cast<uint64_t>(cost) : 0;
@@ -120,8 +124,7 @@ class Chain {
   const SearchSpace& space_;
   const McmcSettings& settings_;
   RandomStream random_;
-  Evaluator evaluator_;
-  Strategy current_;
+  std::unique_ptr<ChainOracle> oracle_;
   Evaluation current_evaluation_;
 };
 
@@ -171,6 +174,11 @@ McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts
     consider(chain.best, chain.best_evaluation, candidates[c % candidates.size()].name);
     result.proposals += chain.proposals;
     result.accepted += chain.accepted;
+    const DeltaStatistics statistics = chain.statistics();
+    result.statistics.proposals += statistics.proposals;
+    result.statistics.rejected_before_simulation += statistics.rejected_before_simulation;
+    result.statistics.rejected_during_simulation += statistics.rejected_during_simulation;
+    result.statistics.events += statistics.events;
     result.chain_hash = (result.chain_hash ^ chain.hash) * 0x100000001b3ULL;
   }
   for (const Candidate& candidate : candidates) consider(candidate.strategy, evaluator.evaluate(candidate.strategy), candidate.name);

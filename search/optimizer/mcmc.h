@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "search/optimizer/evaluator.h"
+#include "search/optimizer/chain_oracle.h"
 #include "search/optimizer/search_space.h"
 
 namespace ff {
@@ -21,6 +21,7 @@ struct McmcSettings {
   double budget_s = 0;    // wall time; 0: not limited
   uint64_t seed = 0;
   int chains = 2;   // chain c starts from candidate c modulo their number
+  SimulatorKind simulator = SimulatorKind::delta;  // never changes the result of a search limited by proposals
   int threads = 1;  // never changes the result of a search limited by proposals
   // A proposal that is slower by the share x of the current time is accepted with probability exp(-beta x): relative, so that one value
   // serves milliseconds and minutes. The default was chosen by docs/design-notes.md, "beta".
@@ -41,6 +42,7 @@ struct McmcResult {
   double elapsed_s = 0;
   uint64_t chain_hash = 0;  // over every decision and cost of every chain: equal searches have equal hashes
   bool interrupted = false;
+  DeltaStatistics statistics;
 };
 
 // Runs the chains. Each stops at its share of the budget, or when half of that has passed without a better strategy. The result is never

@@ -27,6 +27,7 @@ struct SearchReport {
   int64_t tasks = 0, transfer_bytes = 0, synchronization_bytes = 0;
   std::vector<int64_t> memory_bytes;
   CostCounts sources;
+  DeltaStatistics statistics;
   std::vector<Baseline> baselines;
 };
 

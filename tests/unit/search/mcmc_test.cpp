@@ -37,6 +37,20 @@ TEST_CASE("the same seed and proposals give the same strategy for any number of 
   CHECK(problem.search(settings).chain_hash != one.chain_hash);
 }
 
+TEST_CASE("delta and full simulation accept the same proposals") {
+  Problem problem;
+  for (uint64_t seed : {1, 2, 3}) {
+    McmcSettings settings{.proposals = 1500, .seed = seed, .simulator = SimulatorKind::delta};
+    const McmcResult delta = problem.search(settings);
+    settings.simulator = SimulatorKind::full;
+    const McmcResult full = problem.search(settings);
+    CHECK(delta.chain_hash == full.chain_hash);
+    CHECK(delta.best == full.best);
+    CHECK(delta.accepted == full.accepted);
+    CHECK(delta.statistics.rejected_before_simulation > 0);
+  }
+}
+
 TEST_CASE("the result is never worse than a candidate and never better than the lower bound") {
   Problem problem;
   Evaluator evaluator(problem.graph, problem.topology, problem.kernels);
