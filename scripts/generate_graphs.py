@@ -79,9 +79,15 @@ class GraphBuilder:
                         padding=[padding, padding] if padding else None,
                         groups=groups if groups != 1 else None, activation=activation)
 
-    def max_pool(self, name, x, kernel, stride=None):
-        return self.add("pool2d", name, x, method="max", kernel=[kernel, kernel],
+    def pool(self, method, name, x, kernel, stride=None):
+        return self.add("pool2d", name, x, method=method, kernel=[kernel, kernel],
                         stride=[stride, stride] if stride not in (None, kernel) else None)
+
+    def max_pool(self, name, x, kernel, stride=None):
+        return self.pool("max", name, x, kernel, stride)
+
+    def average_pool(self, name, x, kernel, stride=None):
+        return self.pool("average", name, x, kernel, stride)
 
     def linear(self, name, x, features, activation="relu", hidden=True):
         """hidden=False keeps the number of features at any width: class scores."""
@@ -110,17 +116,21 @@ def network(batch):
 @network(batch=64)
 def lenet(g):
     g.description = ("LeNet-5 for 28x28 grey images (LeCun et al. 1998, Gradient-Based Learning Applied to Document Recognition), "
-                     "as it is built today: padding instead of 32x32 images, relu, max pooling, all channels connected; "
-                     "61,706 parameters.")
+                     "with its tanh units and average subsampling; padding instead of 32x32 images, all channels connected, and a "
+                     "linear last layer in place of radial basis functions: 61,706 parameters.")
     x = g.input("image", (1, 28, 28))
     label = g.input("label", dtype="i32")
-    x = g.conv2d("conv1", x, 6, 5, padding=2)
-    x = g.max_pool("pool1", x, 2)
-    x = g.conv2d("conv2", x, 16, 5)
-    x = g.max_pool("pool2", x, 2)
+    x = g.conv2d("conv1", x, 6, 5, padding=2, activation=None)
+    x = g.add("tanh", "tanh1", x)
+    x = g.average_pool("pool1", x, 2)
+    x = g.conv2d("conv2", x, 16, 5, activation=None)
+    x = g.add("tanh", "tanh2", x)
+    x = g.average_pool("pool2", x, 2)
     x = g.add("flatten", "flatten", x)
-    x = g.linear("fc1", x, 120)
-    x = g.linear("fc2", x, 84)
+    x = g.linear("fc1", x, 120, activation=None)
+    x = g.add("tanh", "tanh3", x)
+    x = g.linear("fc2", x, 84, activation=None)
+    x = g.add("tanh", "tanh4", x)
     g.classifier("fc3", x, 10, label)
 
 

@@ -32,8 +32,8 @@ step "measure this machine: $ranks ranks and the memory between them"
 mpirun -n "$ranks" "$ffexec" --calibrate --out "$out/topology.json"
 
 step "search a strategy"
-"$ffsearch" --graph graphs/lenet.json --topo "$out/topology.json" --seed 1 --budget 20s --cost measure --out "$out/strategy.json"
+"$ffsearch" --graph graphs/lenet.json --topo "$out/topology.json" --seed 1 --budget 10s --cost measure --out "$out/strategy.json"
 
 step "train, and compare the prediction with what it takes"
 mpirun -n "$ranks" "$ffexec" --strategy "$out/strategy.json" --data data/fashion-mnist/train --eval data/fashion-mnist/test \
-  --epochs 3 --lr 0.01 --momentum 0.9
+  --epochs 3 --lr 0.05 --momentum 0.9

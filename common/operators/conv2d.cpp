@@ -40,8 +40,8 @@ Conv2d::Conv2d(const OperatorRequest& request) : OperatorDefinition(request.type
 
   outputs_ = {{"", {input[0], out_channels, height.output_size(), width.output_size()}}};
   const int64_t fan_in = in_channels / groups * kernel[0] * kernel[1];
-  // He et al. 2015 (arXiv 1502.01852), uniform form: variance 2 / fan_in.
-  parameters_ = {{"weight", {out_channels, in_channels / groups, kernel[0], kernel[1]}, std::sqrt(6.0 / static_cast<double>(fan_in))}};
+  // Uniform with variance 2 / fan_in in front of a relu (He et al. 2015, arXiv 1502.01852), else 1 / fan_in (LeCun et al. 1998).
+  parameters_ = {{"weight", {out_channels, in_channels / groups, kernel[0], kernel[1]}, std::sqrt((relu ? 6.0 : 3.0) / static_cast<double>(fan_in))}};
   if (bias) parameters_.push_back({"bias", {out_channels}});
   const Shape& output = outputs_[0].shape;
   dimensions_ = {{"sample", DimensionKind::sample, output[0]},

@@ -18,8 +18,8 @@ Linear::Linear(const OperatorRequest& request) : OperatorDefinition(request.type
   relu = request.choice("activation", "none", {"none", "relu"}) == "relu";
   output.back() = out_features;
   outputs_ = {{"", output}};
-  // He et al. 2015 (arXiv 1502.01852), uniform form: variance 2 / fan_in.
-  parameters_ = {{"weight", {out_features, in_features}, std::sqrt(6.0 / static_cast<double>(in_features))}};
+  // Uniform with variance 2 / fan_in in front of a relu (He et al. 2015, arXiv 1502.01852), else 1 / fan_in (LeCun et al. 1998).
+  parameters_ = {{"weight", {out_features, in_features}, std::sqrt((relu ? 6.0 : 3.0) / static_cast<double>(in_features))}};
   if (bias) parameters_.push_back({"bias", {out_features}});
   dimensions_ = {{"sample", DimensionKind::sample, output[0]}};
   if (output.size() == 3) dimensions_.push_back({"length", DimensionKind::attribute, output[1]});

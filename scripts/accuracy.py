@@ -1,0 +1,85 @@
+#!/usr/bin/python3
+"""Predicted against measured iteration time on CPU ranks; called by accuracy.sh with BUILD_DIR WORK_DIR SCALE."""
+
+import json
+import subprocess
+import sys
+
+build, work, scale = sys.argv[1], sys.argv[2], float(sys.argv[3])
+
+
+def run(*command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def mpirun(ranks, *command):
+    return run("mpirun", "-n", str(ranks), f"{build}/ffexec", *command)
+
+
+def split_by_channel(strategy, ranks):
+    """Splits every operator with a channel dimension by channel where it divides, and the others by sample."""
+    edited = json.loads(json.dumps(strategy))
+    for name, configuration in edited["configurations"].items():
+        degrees = configuration["degrees"]
+        chosen = "channel" if "channel" in degrees else "sample"
+        if name == strategy["graph"]["operators"][-2]["name"]:
+            chosen = "sample"  # the logits: a loss reads all classes
+        configuration["degrees"] = {dimension: ranks if dimension == chosen else 1 for dimension in degrees}
+        configuration["devices"] = list(range(ranks))
+    return edited
+
+
+def split_by_height(strategy, ranks):
+    """Image operators by height with halo rows, the others by sample; on one device two tasks an operator."""
+    edited = json.loads(json.dumps(strategy))
+    for configuration in edited["configurations"].values():
+        degrees = configuration["degrees"]
+        chosen = "height" if "height" in degrees else "sample"
+        parts = max(ranks, 2)
+        configuration["degrees"] = {dimension: parts if dimension == chosen else 1 for dimension in degrees}
+        configuration["devices"] = [part % ranks for part in range(parts)]
+    return edited
+
+
+print("| network | batch | ranks | strategy | predicted ms | measured ms | difference |")
+print("|---|---|---|---|---|---|---|")
+differences = {1: [], 2: []}
+for ranks in (1, 2):
+    topology = f"{work}/topology-{ranks}.json"
+    mpirun(ranks, "--calibrate", "--out", topology)
+    for network, batch, iterations in (("lenet", 64, 400), ("alexnet", 16, 12)):
+        base = f"{work}/base.json"
+        profile = f"{work}/profile-{ranks}-{network}.json"
+        common = ("--graph", f"graphs/{network}.json", "--topo", topology, "--batch", str(batch), "--quiet")
+        run(f"{build}/ffsearch", "profile", "--graph", f"graphs/{network}.json", "--topo", topology, "--batch", str(batch), "--out", profile, "--quiet")
+        run(f"{build}/ffsearch", *common, "--algorithm", "data-parallel", "--profile", profile, "--out", base)
+        with open(base) as file:
+            strategy = json.load(file)
+        candidates = [("data-parallel" if ranks > 1 else "one device", strategy)]
+        if ranks > 1:
+            searched = f"{work}/searched.json"
+            run(f"{build}/ffsearch", *common, "--proposals", "20000", "--seed", "1", "--profile", profile, "--out", searched)
+            with open(searched) as file:
+                candidates.append(("searched", json.load(file)))
+            candidates.append(("channel", split_by_channel(strategy, ranks)))
+        else:
+            candidates.append(("sample in 2 tasks", {**strategy, "configurations": {
+                name: {"degrees": {d: 2 if d == "sample" else 1 for d in c["degrees"]}, "devices": [0, 0]}
+                for name, c in strategy["configurations"].items()}}))
+            candidates.append(("height in 2 tasks", split_by_height(strategy, ranks)))
+        for name, candidate in candidates:
+            edited, timed = f"{work}/edited.json", f"{work}/timed.json"
+            with open(edited, "w") as file:
+                json.dump(candidate, file)
+            run(f"{build}/ffsearch", "simulate", "--strategy", edited, "--profile", profile, "--out", timed, "--quiet")
+            result = json.loads(mpirun(ranks, "--strategy", timed, "--iterations", str(max(3, int(iterations * scale))), "--momentum", "0.9",
+                                       "--lr", "0.001", "--json"))
+            predicted, measured = result["predicted_us"] / 1e3, result["measured_us"] / 1e3
+            difference = predicted / measured - 1
+            differences[ranks].append(abs(difference))
+            print(f"| {network} | {batch} | {ranks} | {name} | {predicted:.3f} | {measured:.3f} | {100 * difference:+.1f} % |", flush=True)
+for ranks, values in differences.items():
+    print(f"\n{ranks} rank(s): mean {100 * sum(values) / len(values):.1f} %, worst {100 * max(values):.1f} %")
