@@ -25,7 +25,7 @@ struct McmcSettings {
   int threads = 1;  // never changes the result of a search limited by proposals
   // A proposal that is slower by the share x of the current time is accepted with probability exp(-beta x): relative, so that one value
   // serves milliseconds and minutes. The default was chosen by docs/design-notes.md, "beta".
-  double beta = 100;
+  double beta = 500;
 };
 
 struct McmcProgress {

@@ -8,8 +8,8 @@ namespace {
 
 // c [m, n] = op(a) op(b), row-major.
 void multiply(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, const float* b,
-              int64_t b_stride, float beta, float* c) {
-  const dnnl_status_t status = dnnl_sgemm(transpose_a, transpose_b, m, n, k, 1.0f, a, a_stride, b, b_stride, beta, c, n);
+              int64_t b_stride, float* c) {
+  const dnnl_status_t status = dnnl_sgemm(transpose_a, transpose_b, m, n, k, 1.0f, a, a_stride, b, b_stride, 0.0f, c, n);
   if (status != dnnl_success) throw MachineError("oneDNN: sgemm failed with status " + std::to_string(status));
 }
 
@@ -22,15 +22,16 @@ class LinearKernel : public Kernel {
     in_ = linear.in_features;
     out_ = part[part.rank() - 1].size();
     if (linear.relu) masked_.resize(static_cast<size_t>(rows_ * out_));
+    make_forward();
   }
 
   void forward(const KernelArguments& arguments) override {
     context_.use_threads();
-    const float* input = static_cast<const float*>(arguments.inputs[0]);
-    float* output = arguments.outputs[0];
-    if (linear_.bias) fill_rows(arguments.parameters[1], output, rows_, out_);
-    multiply('N', 'T', rows_, out_, in_, input, in_, arguments.parameters[0], in_, linear_.bias ? 1.0f : 0.0f, output);
-    if (linear_.relu) mask_by_positive(output, output, output, rows_ * out_);
+    const float* bias = linear_.bias ? arguments.parameters[1] : nullptr;
+    if (bias)
+      forward_.run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]}, {DNNL_ARG_WEIGHTS, arguments.parameters[0]}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, arguments.outputs[0]}});
+    else
+      forward_.run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]}, {DNNL_ARG_WEIGHTS, arguments.parameters[0]}, {DNNL_ARG_DST, arguments.outputs[0]}});
   }
 
   void backward(const KernelArguments& arguments) override {
@@ -41,21 +42,39 @@ class LinearKernel : public Kernel {
       gradient = masked_.data();
     }
     const float* input = static_cast<const float*>(arguments.inputs[0]);
-    multiply('T', 'N', out_, in_, rows_, gradient, out_, input, in_, 0.0f, arguments.parameter_gradients[0]);
+    multiply('T', 'N', out_, in_, rows_, gradient, out_, input, in_, arguments.parameter_gradients[0]);
     if (linear_.bias) sum_rows(gradient, rows_, out_, arguments.parameter_gradients[1]);
-    if (arguments.input_gradients[0]) multiply('N', 'N', rows_, in_, out_, gradient, out_, arguments.parameters[0], in_, 0.0f, arguments.input_gradients[0]);
+    if (arguments.input_gradients[0]) multiply('N', 'N', rows_, in_, out_, gradient, out_, arguments.parameters[0], in_, arguments.input_gradients[0]);
   }
 
   int64_t workspace_bytes() const override { return static_cast<int64_t>(masked_.size() * sizeof(float)); }
 
  private:
-  static void fill_rows(const float* row, float* matrix, int64_t rows, int64_t columns) {
-    for (int64_t r = 0; r < rows; ++r) std::copy(row, row + columns, matrix + r * columns);
+  // oneDNN's matmul: 11 ms where its sgemm takes 19 for [16, 9216] times [4096, 9216]^T on one core. Backward has no transposed
+  // operand that hurts, and sgemm is as fast there.
+  void make_forward() {
+    using dnnl::memory;
+    const memory::desc input = row_major({rows_, in_}), output = row_major({rows_, out_});
+    const memory::desc weight({in_, out_}, memory::data_type::f32, memory::format_tag::ba);  // weight^T, as it lies
+    const memory::desc bias = linear_.bias ? row_major({1, out_}) : memory::desc();
+    dnnl::primitive_attr attributes = user_scratchpad();
+    if (linear_.relu) {
+      dnnl::post_ops after;
+      after.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0, 0);
+      attributes.set_post_ops(after);
+    }
+    const dnnl::matmul::primitive_desc descriptor({input, weight, bias, output}, attributes, context_.engine);
+    forward_ = Primitive::make<dnnl::matmul>(context_, descriptor);
+    forward_.add(context_, DNNL_ARG_SRC, input);
+    forward_.add(context_, DNNL_ARG_WEIGHTS, weight);
+    if (linear_.bias) forward_.add(context_, DNNL_ARG_BIAS, bias);
+    forward_.add(context_, DNNL_ARG_DST, output);
   }
 
   const Context& context_;
   const Linear& linear_;
   int64_t rows_, in_, out_;
+  Primitive forward_;
   std::vector<float> masked_;  // gradient behind the relu
 };
 
