@@ -50,6 +50,12 @@ differences = {1: [], 2: []}
 for ranks in (1, 2):
     topology = f"{work}/topology-{ranks}.json"
     mpirun(ranks, "--calibrate", "--out", topology)
+    with open(topology) as file:
+        calibrated = json.load(file)
+    for model in calibrated["device_models"].values():
+        model["cores"] = 1  # one thread a rank, however many ranks there are
+    with open(topology, "w") as file:
+        json.dump(calibrated, file)
     for network, batch, iterations in (("lenet", 64, 400), ("alexnet", 16, 12)):
         base = f"{work}/base.json"
         profile = f"{work}/profile-{ranks}-{network}.json"

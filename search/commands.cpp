@@ -146,7 +146,7 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
 CommandResult run_search(const CommandOptions& options, const CommandContext& context) {
   for (const std::string& path : {options.out, options.trace, options.report}) check_writable(path);
   const Problem problem = load_problem(options);
-  KernelCosts kernels(problem.topology, options.cost, load_profiles(options));
+  KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology));
   const SearchSpace space(problem.graph, problem.topology);
   if (!measure_search_space(problem, space, kernels, context, nullptr))
     throw MachineError("interrupted while measuring kernels, before any strategy was found; nothing was written");
@@ -170,7 +170,7 @@ CommandResult run_simulate(const CommandOptions& options, const CommandContext&)
                        std::to_string(problem.topology.devices.size()));
     problem.topology = std::move(other);
   }
-  KernelCosts kernels(problem.topology, options.cost, load_profiles(options));
+  KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology));
   Evaluator evaluator(problem.graph, problem.topology, kernels);
   Evaluator::Details details;
   SearchReport report = describe(problem, file.strategy, evaluator, details);
@@ -185,7 +185,7 @@ CommandResult run_simulate(const CommandOptions& options, const CommandContext&)
 
 CommandResult run_compare(const CommandOptions& options, const CommandContext& context) {
   const Problem problem = load_problem(options);
-  KernelCosts kernels(problem.topology, options.cost, load_profiles(options));
+  KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology));
   const SearchSpace space(problem.graph, problem.topology);
   if (!measure_search_space(problem, space, kernels, context, nullptr)) throw MachineError("interrupted while measuring kernels");
   CommandResult result;
@@ -212,7 +212,7 @@ CommandResult run_profile(const CommandOptions& options, const CommandContext& c
   std::vector<Profile> known;
   struct stat status {};
   if (stat(options.profile_out.c_str(), &status) == 0) known.push_back(load_profile(options.profile_out));
-  KernelCosts kernels(problem.topology, CostMode::automatic, known);
+  KernelCosts kernels(problem.topology, CostMode::automatic, known, working_set_bytes(problem.graph, problem.topology));
   int model = -1;
   for (int m = 0; m < static_cast<int>(problem.topology.models.size()); ++m)
     if (kernels.measurable(m)) model = m;

@@ -88,6 +88,23 @@ std::string_view to_string(TaskKind kind) {
   return "";
 }
 
+std::vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy) {
+  std::vector<int64_t> sums(unit.holders.size(), 0);
+  std::vector<int> contributions(unit.holders.size());
+  for (const ParameterPiece* piece : unit.pieces) {
+    std::fill(contributions.begin(), contributions.end(), 0);
+    for (const auto& [op, part] : piece->users)
+      if (graph.operators[op].has_backward) {
+        const auto holder = std::lower_bound(unit.holders.begin(), unit.holders.end(), strategy[op].devices[part]);
+        ++contributions[static_cast<size_t>(holder - unit.holders.begin())];
+      }
+    const int64_t bytes = piece->block.volume() * element_bytes;
+    for (size_t h = 0; h < sums.size(); ++h)
+      if (contributions[h] > 1) sums[h] += (contributions[h] - 1) * bytes * 3 / 2;
+  }
+  return sums;
+}
+
 TaskGraphBuilder::TaskGraphBuilder(const Graph& graph) : graph_(graph) {
   for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op)
     for (size_t input = 0; input < graph.operators[op].inputs.size(); ++input) {
@@ -294,11 +311,14 @@ void TaskGraphBuilder::add_synchronization(Assembly& assembly) {
         graph.synchronization_bytes += 2 * static_cast<int64_t>(unit.holders.size() - 1) * unit.bytes;
         for (int32_t contributor : contributors) assembly.order.emplace_back(contributor, collective);
       }
-      for (DeviceId holder : unit.holders) {
+      const std::vector<int64_t> sums = gradient_sum_bytes(unit, graph_, assembly.strategy);
+      for (size_t h = 0; h < unit.holders.size(); ++h) {
+        const DeviceId holder = unit.holders[h];
         Task task{make_task_key(TaskKind::update, static_cast<int64_t>(g), number, holder), TaskKind::update};
         task.unit = static_cast<int32_t>(u);
         task.device = holder;
         task.bytes = unit.bytes;
+        task.copy_bytes = sums[h];
         const int32_t update = assembly.add(task);
         if (collective >= 0) assembly.order.emplace_back(collective, update);
         else

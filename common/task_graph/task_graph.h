@@ -76,6 +76,9 @@ struct SynchronizationUnit {
   int64_t bytes = 0;
 };
 
+// Copy bytes of adding up, on each of the unit's holders, the gradients of its several parts there. [holder]
+std::vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy);
+
 struct Task {
   TaskKey key;
   TaskKind kind;
@@ -87,7 +90,9 @@ struct Task {
   DeviceId destination = -1;  // transfers
   const BlockPair* pair = nullptr;  // transfers
   int64_t bytes = 0;       // transfers, synchronization, update: bytes moved, reduced, updated
-  int64_t copy_bytes = 0;  // compute: bytes copied or added to assemble inputs, gather contributions, and pack what is sent
+  // Bytes copied (or added: then 3/2 of them, as an addition moves 3 for a copy's 2) on the device as a part of the task. Compute: to assemble
+  // inputs, gather contributions, and pack what is sent. Update: to add up the gradients of several parts on one device.
+  int64_t copy_bytes = 0;
 };
 
 struct TaskGraph {

@@ -13,7 +13,8 @@ Nanoseconds to_ns(double us) { return std::max<Nanoseconds>(1, std::llround(us *
 
 }  // namespace
 
-KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles) : mode_(mode) {
+KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles, int64_t working_set_bytes)
+    : mode_(mode) {
   for (size_t m = 0; m < topology.models.size(); ++m) {
     Model model;
     model.model = topology.models[m];
@@ -28,6 +29,7 @@ KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Pr
     const int hardware = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, model.model.cores));
     model.settings.concurrent = std::min(model.settings.concurrent, hardware);
     model.settings.threads = model.model.cores;
+    if (working_set_bytes > 0) model.settings.rotated_bytes = std::min(model.settings.rotated_bytes, working_set_bytes);
     for (Profile& profile : profiles)
       if (profile.device_model == model.model.name) model.profile = profile;
     model.entries_read = model.profile.entries.size();
@@ -99,5 +101,11 @@ Nanoseconds KernelCosts::rate(const std::string& work, int64_t bytes, int index)
 
 Nanoseconds KernelCosts::copy(int64_t bytes, int model) { return rate("copy", bytes, model); }
 Nanoseconds KernelCosts::update(int64_t bytes, int model) { return rate("update", bytes, model); }
+
+int64_t working_set_bytes(const Graph& graph, const Topology& topology) {
+  int64_t elements = 3 * graph.parameter_count();
+  for (const Tensor& tensor : graph.tensors) elements += (tensor.has_gradient ? 2 : 1) * volume(tensor.shape);
+  return elements * element_bytes / static_cast<int64_t>(topology.devices.size());
+}
 
 }  // namespace ff

@@ -27,8 +27,9 @@ struct KernelCost {
 // Thread-safe. A kernel that is to be measured is measured when first asked for, so ask for all before threads compute beside it.
 class KernelCosts {
  public:
-  // `profiles`: entries to use, by device model; models without one get an empty profile.
-  KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles);
+  // `profiles`: entries to use, by device model; models without one get an empty profile. `working_set_bytes`: what an iteration touches
+  // on one device (see working_set_bytes below); a measured kernel finds its data as cold in the caches as among so much.
+  KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles, int64_t working_set_bytes = 0);
 
   // Throws InputError when the mode is `profile` and there is no entry, MachineError when it is `measure` and this machine has no
   // such device.
@@ -59,5 +60,8 @@ class KernelCosts {
   std::mutex mutex_;
   std::atomic<int64_t> measured_count_{0};
 };
+
+// Bytes of all activations and their gradients, and of parameters with gradient and velocity, over the number of devices.
+int64_t working_set_bytes(const Graph& graph, const Topology& topology);
 
 }  // namespace ff

@@ -17,7 +17,7 @@ struct MeasurementSettings {
   double least_ms = 12;        // keep repeating until so much time has been measured
   int least_samples = 5;
   int most_samples = 60;
-  int64_t rotated_bytes = 24 << 20;  // buffers are rotated through so many bytes, so that a kernel finds its data as cold as in training
+  int64_t rotated_bytes = 24 << 20;  // buffers are rotated through at most so many bytes, so that a kernel finds its data as cold as in training
 };
 
 class KernelMeasurement {

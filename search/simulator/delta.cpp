@@ -264,30 +264,30 @@ class DeltaSimulator::State {
     }
     const std::vector<ParameterPiece>& pieces = builder_.pieces(g, strategy_);
     std::map<std::vector<DeviceId>, int32_t> by_holders;
-    std::vector<int64_t> bytes;
     for (size_t p = 0; p < pieces.size(); ++p) {
       std::vector<DeviceId> holders;
       for (const auto& [op, part] : pieces[p].users) holders.push_back(strategy_[op].devices[part]);
       std::sort(holders.begin(), holders.end());
       holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
       const auto [it, added] = by_holders.emplace(holders, static_cast<int32_t>(state.units.size()));
-      if (added) {
-        state.units.push_back({static_cast<int64_t>(p), std::move(holders), {}, {}, 0});
-        bytes.push_back(0);
-      }
-      const int32_t unit = it->second;
-      bytes[unit] += pieces[p].block.volume() * element_bytes;
+      if (added) state.units.push_back({static_cast<int64_t>(p), {g, std::move(holders), {}, 0}, {}, {}, 0});
+      UnitState& unit = state.units[it->second];
+      unit.unit.pieces.push_back(&pieces[p]);
+      unit.unit.bytes += pieces[p].block.volume() * element_bytes;
       for (const auto& [op, part] : pieces[p].users) {
         std::vector<int32_t>& units = state.units_of[position_of[op]][part];
-        if (std::find(units.begin(), units.end(), unit) != units.end()) continue;
-        units.push_back(unit);
-        ++state.units[unit].waits;
+        if (std::find(units.begin(), units.end(), it->second) != units.end()) continue;
+        units.push_back(it->second);
+        ++unit.waits;
       }
     }
-    for (size_t u = 0; u < state.units.size(); ++u) {
-      UnitState& unit = state.units[u];
-      for (DeviceId holder : unit.holders) unit.update.push_back(costs_.update_ns(bytes[u], model_of(holder)));
-      if (unit.holders.size() > 1) costs_.communication().all_reduce(unit.holders, bytes[u], unit.collective);
+    for (UnitState& unit : state.units) {
+      const std::vector<int64_t> sums = gradient_sum_bytes(unit.unit, graph_, strategy_);
+      for (size_t h = 0; h < sums.size(); ++h) {
+        const int model = model_of(unit.unit.holders[h]);
+        unit.update.push_back(costs_.update_ns(unit.unit.bytes, model) + costs_.copy_ns(sums[h], model));
+      }
+      if (sums.size() > 1) costs_.communication().all_reduce(unit.unit.holders, unit.unit.bytes, unit.collective);
     }
   }
 
@@ -302,7 +302,7 @@ class DeltaSimulator::State {
   }
   void add_group_work(int g, Nanoseconds sign) {
     for (const UnitState& unit : groups_[g].units)
-      for (size_t h = 0; h < unit.holders.size(); ++h) work_[unit.holders[h]] += sign * unit.update[h];
+      for (size_t h = 0; h < unit.unit.holders.size(); ++h) work_[unit.unit.holders[h]] += sign * unit.update[h];
   }
   void sum_work() {
     work_.assign(device_count_, 0);
@@ -535,8 +535,8 @@ class DeltaSimulator::State {
         const int32_t slot = unit_slot_[g] + u;
         if (!arrive(now_, slot, end)) continue;
         const UnitState& unit = groups_[g].units[u];
-        if (unit.holders.size() > 1) push({now_.ready[slot], make_task_key(TaskKind::synchronization, g, unit.number, 0), u, 0});
-        else push({now_.ready[slot], make_task_key(TaskKind::update, g, unit.number, unit.holders[0]), u, 0});
+        if (unit.unit.holders.size() > 1) push({now_.ready[slot], make_task_key(TaskKind::synchronization, g, unit.number, 0), u, 0});
+        else push({now_.ready[slot], make_task_key(TaskKind::update, g, unit.number, unit.unit.holders[0]), u, 0});
       }
   }
 
@@ -624,13 +624,13 @@ class DeltaSimulator::State {
       case TaskKind::synchronization: {
         const UnitState& unit = groups_[what].units[event.index];
         occupy(event.ready, unit.collective, start, end);
-        for (size_t h = 0; h < unit.holders.size(); ++h)
-          push({end, make_task_key(TaskKind::update, what, unit.number, unit.holders[h]), event.index, static_cast<int32_t>(h)});
+        for (size_t h = 0; h < unit.unit.holders.size(); ++h)
+          push({end, make_task_key(TaskKind::update, what, unit.number, unit.unit.holders[h]), event.index, static_cast<int32_t>(h)});
         return end <= limit;
       }
       case TaskKind::update: {
         const UnitState& unit = groups_[what].units[event.index];
-        return take_on_device(event, unit.holders[event.holder], unit.update[event.holder], 0, limit, start, end);
+        return take_on_device(event, unit.unit.holders[event.holder], unit.update[event.holder], 0, limit, start, end);
       }
     }
     return true;

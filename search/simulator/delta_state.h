@@ -40,7 +40,7 @@ struct EdgeState {
 
 struct UnitState {
   int64_t number;  // of the first piece: part of the key
-  std::vector<DeviceId> holders;
+  SynchronizationUnit unit;
   std::vector<Nanoseconds> update;  // [holder]
   CommunicationCost collective;     // of several holders
   int32_t waits = 0;
