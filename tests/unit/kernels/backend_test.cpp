@@ -1,0 +1,127 @@
+// What a backend does beside kernels: moving blocks, converting layouts, updating parameters.
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "common/graph.h"
+#include "common/kernels/backend.h"
+
+using namespace ff;
+
+namespace {
+
+// Index of an element in the storage of a block: channels-last for rank 4.
+size_t stored_index(const Block& block, const std::vector<int64_t>& index) {
+  const std::vector<int> order = block.rank() == 4 ? std::vector<int>{0, 2, 3, 1} : std::vector<int>{0, 1, 2};
+  int64_t at = 0;
+  for (int i = 0; i < block.rank(); ++i) at = at * block[order[i]].size() + index[order[i]] - block[order[i]].begin;
+  return static_cast<size_t>(at);
+}
+
+template <class Visit>
+void for_each_index(const Block& block, const Visit& visit) {
+  for (int64_t i = 0; i < block.volume(); ++i) {
+    std::vector<int64_t> index(static_cast<size_t>(block.rank()));
+    int64_t rest = i;
+    for (int axis = block.rank() - 1; axis >= 0; --axis) {
+      index[static_cast<size_t>(axis)] = block[axis].begin + rest % block[axis].size();
+      rest /= block[axis].size();
+    }
+    visit(index);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("blocks are copied and added element by element") {
+  const auto backend = make_cpu_backend();
+  std::mt19937 random(1);
+  const auto between = [&](int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random); };
+  for (int number = 0; number < 500; ++number) {
+    Block region, source, destination;
+    for (int64_t axis = between(1, 4); axis > 0; --axis) {
+      const int64_t begin = between(3, 6), end = begin + between(1, number % 5 == 0 ? 40 : 4);
+      region.append({begin, end});
+      source.append({begin - between(0, 2), end + between(0, 2)});
+      destination.append({begin - between(0, 2), end + between(0, 2)});
+    }
+    std::vector<float> from(static_cast<size_t>(source.volume())), to(static_cast<size_t>(destination.volume()));
+    for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i + 1);
+    for (size_t i = 0; i < to.size(); ++i) to[i] = -static_cast<float>(i) - 0.5f;
+    std::vector<float> copied = to, added = to;
+    backend->copy_block(from.data(), source, copied.data(), destination, region);
+    backend->add_block(from.data(), source, added.data(), destination, region);
+    std::vector<float> expected_copy = to, expected_sum = to;
+    for_each_index(region, [&](const std::vector<int64_t>& index) {
+      expected_copy[stored_index(destination, index)] = from[stored_index(source, index)];
+      expected_sum[stored_index(destination, index)] += from[stored_index(source, index)];
+    });
+    REQUIRE(copied == expected_copy);
+    REQUIRE(added == expected_sum);
+  }
+}
+
+TEST_CASE("images are stored channels-last and come back") {
+  const auto backend = make_cpu_backend();
+  const Shape shape{2, 3, 4, 5};
+  std::vector<float> host(120), stored(120), back(120);
+  for (size_t i = 0; i < host.size(); ++i) host[i] = static_cast<float>(i);
+  backend->store_from_host(host.data(), stored.data(), shape);
+  CHECK(stored[0] == 0);
+  CHECK(stored[1] == 20);  // the next channel of the same pixel
+  CHECK(stored[3] == 1);   // the next column
+  backend->load_to_host(stored.data(), back.data(), shape);
+  CHECK(back == host);
+}
+
+TEST_CASE("SGD follows torch.optim.SGD") {
+  const auto backend = make_cpu_backend();
+  std::vector<float> parameter{1, -2}, gradient{0.5f, 0.25f}, velocity{0, 0.1f};
+  backend->sgd_update(parameter.data(), gradient.data(), velocity.data(), 2, {0.1f, 0.9f, 0.01f});
+  CHECK(velocity[0] == Approx(0.5 + 0.01));
+  CHECK(velocity[1] == Approx(0.9 * 0.1 + 0.25 - 0.02));
+  CHECK(parameter[0] == Approx(1 - 0.1 * 0.51));
+  CHECK(parameter[1] == Approx(-2 - 0.1 * 0.32));
+  backend->sgd_update(parameter.data(), gradient.data(), nullptr, 2, {0.1f, 0, 0});
+  CHECK(parameter[0] == Approx(1 - 0.051 - 0.05));
+}
+
+TEST_CASE("dropout keeps its share, draws anew each iteration, and is the identity in evaluation") {
+  const auto backend = make_cpu_backend();
+  const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"g","batch_size":100,"inputs":[{"name":"x","shape":["batch",500],"dtype":"f32"},
+    {"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[{"name":"d","type":"dropout","inputs":["x"],"attributes":{"rate":0.3}},
+    {"name":"l","type":"softmax_cross_entropy","inputs":["d","label"]}]})", "g"));
+  const OperatorDefinition& dropout = *graph.operators[0].definition;
+  const auto kernel = backend->make_kernel({dropout, dropout.whole(), {true}, "d", 1});
+  std::vector<float> ones(50000, 1.0f), first(50000), second(50000);
+  KernelArguments arguments;
+  arguments.inputs = {ones.data()};
+  arguments.outputs = {first.data()};
+  kernel->forward(arguments);
+  arguments.iteration = 1;
+  arguments.outputs = {second.data()};
+  kernel->forward(arguments);
+  int kept = 0, both = 0;
+  for (size_t i = 0; i < first.size(); ++i) {
+    kept += first[i] != 0;
+    both += first[i] != 0 && second[i] != 0;
+  }
+  CHECK(kept == Approx(35000).epsilon(0.02));
+  CHECK(both == Approx(24500).epsilon(0.03));  // independent draws
+  arguments.training = false;
+  kernel->forward(arguments);
+  CHECK(second == ones);
+}
+
+TEST_CASE("a label out of range names the operator, the label and the classes") {
+  const auto backend = make_cpu_backend();
+  const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"g","batch_size":1,"inputs":[{"name":"x","shape":["batch",3],"dtype":"f32"},
+    {"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[{"name":"l","type":"softmax_cross_entropy","inputs":["x","label"]}]})", "g"));
+  const OperatorDefinition& loss = *graph.operators[0].definition;
+  const auto kernel = backend->make_kernel({loss, loss.whole(), {true, false}, "l", 1});
+  float logits[3] = {1, 2, 3}, losses[1], correct[1];
+  int32_t label = 3;
+  KernelArguments arguments;
+  arguments.inputs = {logits, &label};
+  arguments.outputs = {losses, correct};
+  CHECK_THROWS_WITH(kernel->forward(arguments), "l: found the label 3, expected one from 0 to 2");
+}

@@ -1,0 +1,310 @@
+// Every kernel of the CPU backend against the double-precision reference, forward and backward, on random shapes, attributes and parts; and
+// the reference's backward against finite differences of its forward.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "common/graph.h"
+#include "common/kernels/backend.h"
+#include "tests/unit/kernels/reference.h"
+
+using namespace ff;
+using reference::Values;
+
+namespace {
+
+class Cases {
+ public:
+  explicit Cases(uint32_t seed) : random_(seed) {}
+
+  int64_t between(int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random_); }
+  bool chance() { return between(0, 1) == 1; }
+  double normal() { return std::normal_distribution<double>()(random_); }
+
+  // A graph whose first operator is a random one of `type`.
+  Json graph(const std::string& type) {
+    Json attributes = Json::object();
+    const bool image = type == "conv2d" || type == "pool2d" || type == "local_response_normalization";
+    const bool vector = type == "linear" || type == "softmax" || type == "softmax_cross_entropy";
+    const int64_t rank = image ? 4 : vector ? between(2, 3) : type == "flatten" || type == "concat" ? between(2, 4) : between(1, 4);
+    Json shape = Json::array({"batch"});
+    int64_t groups = 1;
+    if (type == "conv2d" && chance()) groups = between(2, 3);
+    for (int64_t axis = 1; axis < rank; ++axis) shape.push_back(axis == 1 ? between(1, 6) * groups : between(image ? 4 : 1, 11));
+    std::vector<Json> inputs{shape};
+    if (type == "conv2d") conv_attributes(attributes, groups);
+    if (type == "pool2d") pool_attributes(attributes);
+    if (type == "linear") attributes = {{"out_features", between(1, 20)}, {"bias", chance()}, {"activation", chance() ? "relu" : "none"}};
+    if (type == "dropout") attributes["rate"] = 0.1 * static_cast<double>(between(0, 9));
+    if (type == "local_response_normalization")
+      attributes = {{"size", 2 * between(0, 3) + 1}, {"alpha", 0.3}, {"beta", chance() ? 0.75 : 0.6}, {"bias", 1.5}};
+    if (type == "softmax_cross_entropy") attributes["weight"] = 0.5;
+    if (type == "add") inputs.resize(static_cast<size_t>(between(2, 4)), shape);
+    if (type == "concat") {
+      const int64_t axis = between(1, rank - 1);
+      attributes["axis"] = axis;
+      for (int64_t more = between(1, 3); more > 0; --more) {
+        inputs.push_back(shape);
+        inputs.back()[static_cast<size_t>(axis)] = between(1, 7);
+      }
+    }
+    return wrap(type, inputs, attributes);
+  }
+
+  Values values(const Shape& shape) {
+    Values result(static_cast<size_t>(volume(shape)));
+    for (double& value : result) value = static_cast<float>(normal());  // what a float holds, so that both sides see the same
+    return result;
+  }
+
+  std::vector<int> degrees(const OperatorDefinition& definition) {
+    std::vector<int> result;
+    for (const ParallelDimension& dimension : definition.dimensions()) result.push_back(static_cast<int>(between(1, std::min<int64_t>(3, dimension.size))));
+    return result;
+  }
+
+ private:
+  void conv_attributes(Json& attributes, int64_t groups) {
+    attributes = {{"out_channels", between(1, 6) * groups}, {"kernel", {between(1, 3), between(1, 4)}}, {"stride", {between(1, 3), between(1, 2)}},
+                  {"groups", groups}, {"bias", chance()}, {"activation", chance() ? "relu" : "none"}};
+    if (chance()) attributes["padding"] = {between(0, attributes["kernel"][0].get<int64_t>() - 1), between(0, attributes["kernel"][1].get<int64_t>() - 1)};
+    if (between(0, 3) == 0) {
+      attributes["dilation"] = {2, 1};
+      attributes["kernel"] = {2, 3};
+      attributes["padding"] = {1, 1};
+    }
+  }
+  void pool_attributes(Json& attributes) {
+    const int64_t kernel = between(1, 4);
+    attributes = {{"method", chance() ? "max" : "average"}, {"kernel", kernel}, {"stride", between(1, 3)}, {"padding", between(0, kernel / 2)}};
+    if (chance()) attributes["ceil"] = true;
+    else if (chance()) attributes["count_padding"] = true;
+  }
+  Json wrap(const std::string& type, const std::vector<Json>& shapes, const Json& attributes) {
+    Json inputs = Json::array(), names = Json::array();
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      names.push_back("x" + std::to_string(i));
+      inputs.push_back({{"name", names.back()}, {"shape", shapes[i]}, {"dtype", "f32"}});
+    }
+    Json op = {{"name", "tested"}, {"type", type}, {"attributes", attributes}};
+    if (type == "softmax_cross_entropy") {
+      Json label = shapes[0];
+      label.erase(label.size() - 1);
+      inputs.push_back({{"name", "label"}, {"shape", label}, {"dtype", "i32"}});
+      names.push_back("label");
+    }
+    op["inputs"] = names;
+    Json operators = Json::array({op});
+    if (type != "softmax_cross_entropy") {  // a graph needs a loss
+      inputs.push_back({{"name", "z"}, {"shape", {"batch", 2}}, {"dtype", "f32"}});
+      inputs.push_back({{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}});
+      operators.push_back({{"name", "loss"}, {"type", "softmax_cross_entropy"}, {"inputs", {"z", "label"}}});
+    }
+    return {{"format", "ffgraph/1"}, {"name", "one"}, {"batch_size", between(1, 6)}, {"inputs", inputs}, {"operators", operators}};
+  }
+
+  std::mt19937 random_;
+};
+
+// Calls visit(index in the whole row-major tensor, index in the row-major block) for every element of the block.
+template <class Visit>
+void for_each_element(const Shape& shape, const Block& block, const Visit& visit) {
+  const int64_t count = block.volume();
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t rest = i, index = 0, stride = 1;
+    for (int axis = block.rank() - 1; axis >= 0; --axis) {
+      index += (block[axis].begin + rest % block[axis].size()) * stride;
+      rest /= block[axis].size();
+      stride *= shape[static_cast<size_t>(axis)];
+    }
+    visit(static_cast<size_t>(index), static_cast<size_t>(i));
+  }
+}
+
+// A block in the backend's memory, filled from and read back as row-major values of the whole tensor.
+class Buffer {
+ public:
+  Buffer(Backend& backend, const Shape& shape, const Block& block, bool stored) : backend_(backend), shape_(shape), block_(block), stored_(stored) {
+    memory_ = backend.allocate(std::max<int64_t>(block.volume(), 1) * element_bytes);
+    std::vector<float> nonsense(static_cast<size_t>(std::max<int64_t>(block.volume(), 1)), 1e30f);
+    std::memcpy(memory_, nonsense.data(), nonsense.size() * sizeof(float));
+  }
+  ~Buffer() { backend_.release(memory_); }
+  Buffer(Buffer&& other) noexcept : backend_(other.backend_), shape_(other.shape_), block_(other.block_), stored_(other.stored_), memory_(other.memory_) { other.memory_ = nullptr; }
+
+  void fill(const Values& whole, DataType type) {
+    std::vector<uint32_t> host(static_cast<size_t>(block_.volume()));
+    for_each_element(shape_, block_, [&](size_t w, size_t b) {
+      if (type == DataType::i32) {
+        const int32_t label = static_cast<int32_t>(whole[w]);
+        std::memcpy(&host[b], &label, 4);
+      } else {
+        const float value = static_cast<float>(whole[w]);
+        std::memcpy(&host[b], &value, 4);
+      }
+    });
+    if (block_.empty()) return;
+    if (stored_) backend_.store_from_host(host.data(), memory_, block_.shape());
+    else std::memcpy(memory_, host.data(), host.size() * 4);
+  }
+
+  // Largest difference from the whole tensor's block, relative to the block's largest value.
+  double difference(const Values& whole) {
+    if (block_.empty()) return 0;
+    std::vector<float> host(static_cast<size_t>(block_.volume()));
+    if (stored_) backend_.load_to_host(memory_, host.data(), block_.shape());
+    else std::memcpy(host.data(), memory_, host.size() * 4);
+    double worst = 0, scale = 1e-3;
+    for_each_element(shape_, block_, [&](size_t w, size_t b) {
+      worst = std::max(worst, std::abs(whole[w] - static_cast<double>(host[b])));
+      scale = std::max(scale, std::abs(whole[w]));
+    });
+    return worst / scale;
+  }
+  float* data() { return static_cast<float*>(memory_); }
+
+ private:
+  Backend& backend_;
+  Shape shape_;
+  Block block_;
+  bool stored_;  // an activation, in storage order; else a parameter, row-major
+  void* memory_;
+};
+
+constexpr double tolerance = 2e-5;
+
+// One task's kernel, both phases, against the reference on the whole tensors.
+void check_part(Backend& backend, const OperatorDefinition& definition, const Block& part, const reference::Operands& operands,
+                const std::vector<Values>& gradients, const reference::Randomness& randomness) {
+  INFO("part " << to_string(part) << ", " << definition.signature(part));
+  std::vector<Buffer> inputs, parameters, outputs, input_gradients, parameter_gradients, output_gradients;
+  KernelArguments arguments;
+  arguments.iteration = randomness.iteration;
+  for (size_t i = 0; i < operands.inputs.size(); ++i) {
+    const TensorSpec& spec = definition.inputs()[i];
+    const Block block = definition.input_block(static_cast<int>(i), part);
+    inputs.emplace_back(backend, spec.shape, block, true).fill(operands.inputs[i], spec.type);
+    arguments.inputs.push_back(inputs.back().data());
+    input_gradients.emplace_back(backend, spec.shape, block, true);
+    arguments.input_gradients.push_back(definition.differentiable_input(static_cast<int>(i)) ? input_gradients.back().data() : nullptr);
+  }
+  for (size_t p = 0; p < operands.parameters.size(); ++p) {
+    const Block block = definition.parameter_block(static_cast<int>(p), part);
+    parameters.emplace_back(backend, definition.parameters()[p].shape, block, false).fill(operands.parameters[p], DataType::f32);
+    arguments.parameters.push_back(parameters.back().data());
+    parameter_gradients.emplace_back(backend, definition.parameters()[p].shape, block, false);
+    arguments.parameter_gradients.push_back(parameter_gradients.back().data());
+  }
+  std::vector<Values> inside;  // the output gradient, zero outside the part
+  for (size_t o = 0; o < gradients.size(); ++o) {
+    const Shape& shape = definition.outputs()[o].shape;
+    const Block block = definition.output_block(static_cast<int>(o), part);
+    outputs.emplace_back(backend, shape, block, true);
+    arguments.outputs.push_back(outputs.back().data());
+    inside.emplace_back(gradients[o].size(), 0.0);
+    for_each_element(shape, block, [&](size_t w, size_t) { inside.back()[w] = gradients[o][w]; });
+    output_gradients.emplace_back(backend, shape, block, true).fill(gradients[o], DataType::f32);
+    if (!definition.is_loss()) arguments.output_gradients.push_back(output_gradients.back().data());
+  }
+  auto kernel = backend.make_kernel({definition, part, std::vector<bool>(inputs.size(), true), randomness.operator_name, randomness.seed});
+  for (int repetition = 0; repetition < 2; ++repetition) {  // kernels are used again and again
+    kernel->forward(arguments);
+    const std::vector<Values> expected = reference::forward(definition, operands, randomness);
+    for (size_t o = 0; o < outputs.size(); ++o) REQUIRE(outputs[o].difference(expected[o]) < tolerance);
+    kernel->backward(arguments);
+    const reference::Gradients expected_gradients = reference::backward(definition, operands, inside, randomness);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (arguments.input_gradients[i]) REQUIRE(input_gradients[i].difference(expected_gradients.inputs[i]) < tolerance);
+    for (size_t p = 0; p < parameters.size(); ++p) REQUIRE(parameter_gradients[p].difference(expected_gradients.parameters[p]) < tolerance);
+  }
+}
+
+struct Drawn {
+  Graph graph;
+  reference::Operands operands;
+  std::vector<Values> gradients;
+  const OperatorDefinition& definition() const { return *graph.operators[0].definition; }
+};
+
+// Nothing where the random attributes do not fit the random shape.
+std::optional<Drawn> draw(Cases& cases, const std::string& type, std::string& text) {
+  text = cases.graph(type).dump();
+  try {
+    Drawn drawn{parse_graph(parse_json(text, "test")), {}, {}};
+    REQUIRE(drawn.definition().type() == type);
+    for (const TensorSpec& spec : drawn.definition().inputs()) {
+      drawn.operands.inputs.push_back(cases.values(spec.shape));
+      if (spec.type == DataType::i32)
+        for (double& label : drawn.operands.inputs.back()) label = static_cast<double>(cases.between(0, drawn.definition().inputs()[0].shape.back() - 1));
+    }
+    for (const ParameterSpec& spec : drawn.definition().parameters()) drawn.operands.parameters.push_back(cases.values(spec.shape));
+    for (const TensorSpec& spec : drawn.definition().outputs())
+      drawn.gradients.push_back(drawn.definition().is_loss() ? Values(static_cast<size_t>(volume(spec.shape)), 1.0) : cases.values(spec.shape));
+    return drawn;
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every kernel equals the double-precision reference, forward and backward, on any part") {
+  const auto backend = make_cpu_backend();
+  for (const std::string& type : operator_types()) {
+    int checked = 0;
+    for (uint32_t seed = 0; checked < 60; ++seed) {
+      REQUIRE(seed < 1000);
+      Cases cases(seed);
+      std::string text;
+      const auto drawn = draw(cases, type, text);
+      if (!drawn) continue;
+      INFO("seed " << seed << ": " << text);
+      ++checked;
+      const std::vector<int> degrees = cases.degrees(drawn->definition());
+      int64_t parts = 1;
+      for (int degree : degrees) parts *= degree;
+      for (int64_t part : {int64_t{0}, cases.between(0, parts - 1), parts - 1})
+        check_part(*backend, drawn->definition(), drawn->definition().part(degrees, part), drawn->operands, drawn->gradients, {"tested", 7, cases.between(0, 5)});
+    }
+  }
+}
+
+TEST_CASE("the reference's gradients equal finite differences") {
+  for (const std::string& type : operator_types()) {
+    int checked = 0;
+    for (uint32_t seed = 0; checked < 12; ++seed) {
+      Cases cases(seed);
+      std::string text;
+      auto drawn = draw(cases, type, text);
+      if (!drawn) continue;
+      INFO("seed " << seed << ": " << text);
+      ++checked;
+      const reference::Randomness randomness{"tested", 7, 1};
+      const OperatorDefinition& definition = drawn->definition();
+      const auto* loss = definition.is_loss() ? &definition : nullptr;
+      const auto objective = [&] {  // what the gradients are of
+        const std::vector<Values> y = reference::forward(definition, drawn->operands, randomness);
+        double sum = 0;
+        for (size_t k = 0; k < y[0].size(); ++k) sum += y[0][k] * drawn->gradients[0][k];
+        return loss ? sum * 0.5 / static_cast<double>(y[0].size()) : sum;  // weight 0.5, mean
+      };
+      const reference::Gradients gradients = reference::backward(definition, drawn->operands, drawn->gradients, randomness);
+      const auto check = [&](Values& values, const Values& gradient) {
+        for (int sample = 0; sample < 6 && !values.empty() && !gradient.empty(); ++sample) {
+          const size_t k = static_cast<size_t>(cases.between(0, static_cast<int64_t>(values.size()) - 1));
+          const double kept = values[k], step = 1e-6;
+          values[k] = kept + step;
+          const double above = objective();
+          values[k] = kept - step;
+          const double below = objective();
+          values[k] = kept;
+          REQUIRE(gradient[k] == Approx((above - below) / (2 * step)).margin(1e-5));
+        }
+      };
+      for (size_t i = 0; i < drawn->operands.inputs.size(); ++i)
+        if (definition.differentiable_input(static_cast<int>(i))) check(drawn->operands.inputs[i], gradients.inputs[i]);
+      for (size_t p = 0; p < drawn->operands.parameters.size(); ++p) check(drawn->operands.parameters[p], gradients.parameters[p]);
+    }
+  }
+}
