@@ -54,7 +54,15 @@ class GraphParser {
     if (type != "f32" && type != "i32") place.at("dtype").fail("found \"" + type + "\"" + suggestion(type, {"f32", "i32"}));
     tensor.type = type == "f32" ? DataType::f32 : DataType::i32;
     check_name(place.at("name"), tensor.name);
+    check_size(place.at("shape"), tensor.name, tensor.shape);
     graph_.inputs.push_back(add_tensor(std::move(tensor)));
+  }
+
+  // Sizes multiply far below what 64 bits hold, so that nothing behind has to worry.
+  static void check_size(const JsonPlace& place, const std::string& name, const Shape& shape) {
+    double elements = 1;
+    for (int64_t size : shape) elements *= static_cast<double>(size);
+    if (elements > 0x1p44) place.fail(name + " would have shape " + to_string(shape) + ", more than 2^44 elements");
   }
 
   void check_name(const JsonPlace& place, const std::string& name) {
@@ -156,6 +164,7 @@ class GraphParser {
       graph_.tensors[op.inputs[input]].uses.push_back({id, static_cast<int>(input)});
     for (size_t output = 0; output < op.definition->outputs().size(); ++output) {
       const TensorSpec& spec = op.definition->outputs()[output];
+      check_size(pending.place, op.name, spec.shape);
       const std::string suffix = output == 0 ? "" : ":" + spec.name;
       op.outputs.push_back(add_tensor({op.name + suffix, spec.shape, spec.type, id, static_cast<int>(output), {}, false}));
       if (output == 0 && !spec.name.empty()) tensor_ids_[op.name + ":" + spec.name] = op.outputs[0];
@@ -182,6 +191,7 @@ class GraphParser {
     if (group_place && specs.empty()) group_place->fail(op.definition->type() + " has no parameters to share");
     for (size_t i = 0; i < specs.size(); ++i) {
       const std::string name = group + "." + specs[i].name;
+      check_size(pending.place, name, specs[i].shape);
       auto [it, added] = parameter_ids_.emplace(name, static_cast<ParameterId>(graph_.parameters.size()));
       if (added) graph_.parameters.push_back({name, specs[i], {}});
       Parameter& parameter = graph_.parameters[it->second];

@@ -180,6 +180,8 @@ JsonPlace parse_json(const std::string& text, const std::string& name) {
     const auto [line, column] = line_and_column(text, error.byte ? error.byte - 1 : 0);
     std::string reason = error.what();
     if (const size_t at = reason.find("syntax error"); at != std::string::npos) reason = reason.substr(at);
+    for (char& c : reason)  // the parser quotes what it read, which may be no text at all
+      if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) reason = "the file is empty, expected a JSON object";
     throw InputError(name + ": line " + std::to_string(line) + ", column " + std::to_string(column) + ": " + reason);
   } catch (const Json::exception& error) {

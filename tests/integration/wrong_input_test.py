@@ -1,0 +1,210 @@
+#!/usr/bin/python3
+"""Wrong input, both programs: one clear message, the right exit code, no hang, nothing overwritten. Usage: wrong_input_test.py BUILD_DIR"""
+
+import copy
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/dev").resolve()
+GRAPH = ROOT / "graphs/lenet.json"
+TOPOLOGY = ROOT / "topologies/local-cpu-2.json"
+LIMIT_S = 60
+
+
+def run(*command, cwd):
+    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+class WrongInput(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.work = pathlib.Path(self.folder.name)
+        self.graph = json.loads(GRAPH.read_text())
+        self.topology = json.loads(TOPOLOGY.read_text())
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def search(self, graph=GRAPH, topology=TOPOLOGY, *flags):
+        return run(BUILD / "ffsearch", "--graph", graph, "--topo", topology, "--cost", "analytic", "--proposals", 50, "--out",
+                   self.work / "s.json", *flags, cwd=self.work)
+
+    def execute(self, ranks, strategy, *flags):
+        return run("mpirun", "-n", ranks, BUILD / "ffexec", "--strategy", strategy, "--iterations", 3, *flags, cwd=self.work)
+
+    def write(self, name, content):
+        path = self.work / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+    def refused(self, result, *parts, code=1, program="ffsearch: "):
+        returned, stdout, stderr = result
+        self.assertEqual(returned, code, stderr)
+        self.assertEqual(stdout, "")
+        lines = [line for line in stderr.splitlines() if line.startswith(program)]
+        self.assertEqual(len(lines), 1, stderr)
+        for part in parts:
+            self.assertIn(part, lines[0])
+
+    def test_graphs(self):
+        def changed(change):
+            graph = copy.deepcopy(self.graph)
+            change(graph)
+            return self.search(self.write("g.json", graph))
+
+        self.refused(self.search(self.work / "none.json"), "none.json: cannot open: No such file or directory")
+        self.refused(self.search(self.work), "is a directory, expected a JSON file")
+        self.refused(self.search(self.write("g.json", "")), "g.json: line 1, column 1: the file is empty")
+        self.refused(self.search(self.write("g.json", '{"format": "ffgraph/1",\n "name"')), "g.json: line 2, column", "syntax error")
+        self.refused(self.search(self.write("g.json", "[" * 5000)), "g.json: ")
+        (self.work / "g.json").write_bytes(b"\xff" * 100)
+        self.refused(self.search(self.work / "g.json"), "g.json: line 1, column 1")
+        self.refused(changed(lambda g: g.update(nmae="x")), "/nmae: unknown key of a graph; did you mean \"name\"?")
+        self.refused(changed(lambda g: g["operators"][0]["attributes"].update(kernal=3)),
+                     "/operators/0/attributes/kernal: unknown attribute of conv2d; did you mean \"kernel\"?")
+        self.refused(changed(lambda g: g["operators"][0].update(inputs=["tanh2"])), "the graph has a cycle: ")
+        self.refused(changed(lambda g: g["operators"][-1].update(inputs=["fc2", "image"])), "/inputs/1: has type f32")
+        self.refused(changed(lambda g: g["operators"][6].update(type="linear", attributes={"out_features": 3})), "linear expects 2 to 3 axes")
+        self.refused(changed(lambda g: g.update(operators=[])), "/operators: is empty")
+        self.refused(changed(lambda g: g.update(batch_size=-3)), "/batch_size: found -3, expected an integer from 1")
+        self.refused(changed(lambda g: g.update(batch_size=10**12)), "/batch_size: found 1000000000000")
+        self.refused(changed(lambda g: g["operators"][0]["attributes"].update(out_channels=10**9)), "/out_channels: found 1000000000")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--batch", 10**13), "more than 2^44 elements")
+        self.refused(changed(lambda g: g["operators"][0].update(name="fc1")), "is already that of")
+
+    def test_topologies(self):
+        def changed(change):
+            topology = copy.deepcopy(self.topology)
+            change(topology)
+            return self.search(GRAPH, self.write("t.json", topology))
+
+        self.refused(changed(lambda t: t.update(links=[])), "no route joins the devices")
+        self.refused(changed(lambda t: t["devices"][0].update(model="gpu")), "/devices/0/model: no device model is named \"gpu\"")
+        self.refused(changed(lambda t: t["links"][0].update(between=["cpu0", "cpu7"])), "/links/0/between/1: no device or switch is named \"cpu7\"")
+        self.refused(changed(lambda t: t["links"][0].update(bandwidth_gb_per_s=0)), "expected a number above 0")
+        self.refused(changed(lambda t: t.update(format="fftopology/9")), "/format: found \"fftopology/9\", expected \"fftopology/1\"")
+
+    def test_strategies(self):
+        self.assertEqual(self.search()[0], 0)
+        good = json.loads((self.work / "s.json").read_text())
+
+        def changed(change):
+            strategy = copy.deepcopy(good)
+            change(strategy["configurations"])
+            path = self.write("edited.json", strategy)
+            return path
+
+        cases = [
+            (lambda c: c["fc3"].update(degrees={"channel": 11}, devices=[0] * 11), "fc3/degrees/channel: found 11, but dimension \"channel\" of fc3 has size 10"),
+            (lambda c: c["fc3"].update(degrees={"chanel": 2}), "did you mean \"channel\"?"),
+            (lambda c: c["fc3"].update(degrees={"sample": 2}, devices=[0, 5]), "/configurations/fc3/devices/1: found 5"),
+            (lambda c: c["fc3"].update(degrees={"sample": 2}, devices=[0]), "has 1 devices, expected 2"),
+            (lambda c: c["fc3"].update(degrees={"sample": -1}), "found -1"),
+            (lambda c: c.pop("fc3"), "/configurations: \"fc3\" is missing"),
+            (lambda c: c.update(fc9={}), "/configurations/fc9: unknown operator"),
+            (lambda c: c.update(fc3=7), "found 7, expected an object"),
+        ]
+        for change, message in cases:
+            path = changed(change)
+            self.refused(run(BUILD / "ffsearch", "simulate", "--strategy", path, cwd=self.work), message)
+            self.refused(self.execute(2, path), message, program="ffexec: ")
+        self.refused(self.execute(1, self.work / "s.json"), "is for 2 devices", program="ffexec: ")
+        self.refused(self.execute(3, self.work / "s.json"), "is for 2 devices", program="ffexec: ")
+        self.refused(self.execute(2, self.work / "none.json"), "none.json: cannot open", program="ffexec: ")
+        self.refused(self.execute(2, self.work / "s.json", "--data", self.work / "nowhere"), "nowhere", program="ffexec: ")
+        self.write("image.npy", "not an array")
+        self.refused(self.execute(2, self.work / "s.json", "--data", self.work), "image.npy", program="ffexec: ")
+
+    def test_command_lines(self):
+        for flags in (["--nonsense"], ["--proposals", "-1"], ["--algorithm", "magic"], ["--budget", "soon"], ["--batch", "0"], ["--threads", "0"]):
+            code, stdout, stderr = self.search(GRAPH, TOPOLOGY, *flags)
+            self.assertEqual((code, stdout), (2, ""), flags)
+            self.assertTrue(stderr)
+        self.assertEqual(run(BUILD / "ffsearch", "--graph", GRAPH, cwd=self.work)[0], 2)
+
+    def test_outputs_that_cannot_be_written(self):
+        self.refused(self.search(GRAPH, TOPOLOGY, "--trace", self.work / "no/t.json"), "there is no folder")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--report", self.work), "is a directory")
+        self.assertFalse((self.work / "s.json").exists())
+
+    def test_a_full_disk_leaves_the_old_strategy(self):
+        small = self.work / "small"
+        small.mkdir()
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", small], capture_output=True, check=False).returncode:
+            self.skipTest("a tiny tmpfs cannot be mounted here")
+        try:
+            (small / "s.json").write_text("old")
+            code, stdout, stderr = run(BUILD / "ffsearch", "--graph", GRAPH, "--topo", ROOT / "topologies/p100-4x4.json", "--proposals", 50,
+                                       "--out", small / "s.json", cwd=self.work)
+            self.assertEqual((code, stdout), (3, ""))
+            self.assertEqual(stderr.strip(), f"ffsearch: {small}/s.json: cannot write: No space left on device; nothing was changed")
+            self.assertEqual((small / "s.json").read_text(), "old")
+            self.assertEqual(os.listdir(small), ["s.json"])
+        finally:
+            subprocess.run(["umount", small], check=True)
+
+    def test_an_interrupted_search_writes_its_best(self):
+        with subprocess.Popen([BUILD / "ffsearch", "--graph", GRAPH, "--topo", TOPOLOGY, "--cost", "analytic", "--budget", "10m", "--json", "--out",
+                               self.work / "s.json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            time.sleep(1.5)
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=LIMIT_S)
+        self.assertEqual((process.returncode, stderr), (130, ""))
+        self.assertGreater(json.loads(stdout)["proposals"], 0)
+        self.assertEqual(run(BUILD / "ffsearch", "simulate", "--strategy", self.work / "s.json", "--cost", "analytic", cwd=self.work)[0], 0)
+
+    def test_a_killed_rank_ends_the_job(self):
+        self.assertEqual(self.search()[0], 0)
+        with subprocess.Popen(["mpirun", "-n", "2", BUILD / "ffexec", "--strategy", self.work / "s.json", "--iterations", "100000000"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            time.sleep(3)
+            children = subprocess.run(["pgrep", "-f", f"ffexec --strategy {self.work}"], capture_output=True, text=True, check=False).stdout.split()
+            ranks = [pid for pid in children if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "ffexec"]
+            self.assertEqual(len(ranks), 2)
+            os.kill(int(ranks[1]), signal.SIGKILL)
+            began = time.monotonic()
+            stderr = process.communicate(timeout=LIMIT_S)[1]
+        self.assertLess(time.monotonic() - began, 10)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertIn("killed", stderr.lower())
+
+
+class Reproducible(unittest.TestCase):
+    def test_same_seed_same_strategy_for_any_number_of_threads(self):
+        with tempfile.TemporaryDirectory() as folder:
+            results = []
+            for name, threads, simulator in (("a", 1, "delta"), ("b", 1, "delta"), ("c", 2, "delta"), ("d", 2, "full")):
+                code, stdout, stderr = run(BUILD / "ffsearch", "--graph", GRAPH, "--topo", ROOT / "topologies/p100-4x4.json", "--seed", 5, "--proposals", 1000,
+                                           "--chains", 4, "--threads", threads, "--simulator", simulator, "--json", "--out", f"{folder}/{name}", cwd=folder)
+                self.assertEqual((code, stderr), (0, ""))
+                result = json.loads(stdout)
+                self.assertLessEqual(result["predicted_us"], result["baselines"]["data-parallel"])
+                self.assertGreaterEqual(result["predicted_us"], result["lower_bound_us"])
+                results.append((result["chain_hash"], result["predicted_us"], pathlib.Path(f"{folder}/{name}").read_text()))
+            self.assertEqual(len(set(results)), 1)
+
+    def test_a_profile_is_written_resumed_and_enough(self):
+        with tempfile.TemporaryDirectory() as folder:
+            common = ("--graph", GRAPH, "--topo", ROOT / "topologies/local-cpu-1.json")
+            profile = ("profile", *common, "--out", f"{folder}/p.json")
+            self.assertIn("measured ", run(BUILD / "ffsearch", *profile, cwd=folder)[1])
+            self.assertIn("measured 0 kernels", run(BUILD / "ffsearch", *profile, cwd=folder)[1])
+            code, stdout, _ = run(BUILD / "ffsearch", *common, "--cost", "profile", "--profile", f"{folder}/p.json", "--proposals", 20, "--json", "--out",
+                                  f"{folder}/s.json", cwd=folder)
+            self.assertEqual(code, 0)
+            costs = json.loads(stdout)["costs"]
+            self.assertGreater(costs["profile"], 0)
+            self.assertEqual(costs["measured"] + costs["analytic"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
