@@ -69,6 +69,30 @@ bool same_timeline(const DeltaSimulator& delta, Evaluator& evaluator, std::strin
 
 }  // namespace
 
+TEST_CASE("the example of docs/simulator.md") {
+  const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"two","batch_size":4,
+    "inputs":[{"name":"x","shape":["batch",8],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
+    "operators":[
+      {"name":"fc1","type":"linear","inputs":["x"],"attributes":{"out_features":8,"bias":false}},
+      {"name":"fc2","type":"linear","inputs":["fc1"],"attributes":{"out_features":8,"bias":false}},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["fc2","label"]}]})", "graph"));
+  const Topology topology = parse_topology(parse_json(R"({"format":"fftopology/1","name":"t",
+    "device_models":{"flat":{"peak_tflops":1e9,"memory_gb_per_s":1e9,"launch_us":10}},
+    "devices":[{"name":"d0","kind":"gpu","model":"flat"},{"name":"d1","kind":"gpu","model":"flat"}],
+    "links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}]})", "topology"));
+  KernelCosts kernels(topology, CostMode::analytic, {});
+  TaskCostModel costs(graph, topology, kernels);
+  DeltaSimulator delta(graph, topology, costs);
+  delta.reset({{{1, 1}, {0}}, {{1, 1}, {1}}, {{1}, {0}}});
+  CHECK(delta.makespan() == 90512);
+  CHECK_FALSE(delta.propose(1, {{1, 1}, {0}}, 79000));
+  CHECK(delta.statistics().rejected_before_simulation == 1);
+  delta.reject();
+  REQUIRE(delta.propose(1, {{1, 1}, {0}}, 91000));
+  delta.accept();
+  CHECK(delta.makespan() == 80000);
+}
+
 TEST_CASE("delta simulation equals full simulation in every task's times") {
   const int cases = 1000, changes = 200;
   for (int number = 0; number < cases; ++number) {
