@@ -38,25 +38,41 @@ std::vector<int64_t> memory_bytes(TaskGraphBuilder& builder, const TaskGraph& ta
         if (parameter_blocks.emplace(task.device, op.parameters[p], corners).second) here += 2 * bytes_of(block);
       }
     } else {
-      for (int o = 0; o < static_cast<int>(op.outputs.size()); ++o)
-        if (graph.tensors[op.outputs[o]].has_gradient) here += bytes_of(definition.output_block(o, part));
       for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i)
         if (graph.input_has_gradient(task.op, i)) here += bytes_of(definition.input_block(i, part));
       for (int p = 0; p < static_cast<int>(op.parameters.size()); ++p) here += bytes_of(definition.parameter_block(p, part));
     }
   }
-  // Inputs that are not the producer's own buffer.
+  // Inputs that are not the producer's own buffer, and gradients of outputs that are not one consumer's own contribution.
+  std::vector<std::vector<int>> contributions(graph.tensors.size()), own(graph.tensors.size());
   for (size_t e = 0; e < builder.edges().size(); ++e) {
     const Edge& edge = builder.edges()[e];
     const Configuration& producer = strategy[edge.producer];
     const Configuration& consumer = strategy[edge.consumer];
+    const bool has_gradient = graph.operators[edge.consumer].has_backward && graph.input_has_gradient(edge.consumer, edge.input);
+    contributions[edge.tensor].resize(producer.devices.size(), 0);
+    own[edge.tensor].resize(producer.devices.size(), 0);
     std::vector<bool> aliased(consumer.devices.size(), false);
-    for (const BlockPair& pair : builder.pairs(static_cast<int>(e), strategy))
-      if (pair.whole_input && pair.whole_output && producer.devices[pair.producer_part] == consumer.devices[pair.consumer_part])
-        aliased[pair.consumer_part] = true;
+    for (const BlockPair& pair : builder.pairs(static_cast<int>(e), strategy)) {
+      const bool same_buffer =
+          pair.whole_input && pair.whole_output && producer.devices[pair.producer_part] == consumer.devices[pair.consumer_part];
+      if (same_buffer) aliased[pair.consumer_part] = true;
+      if (!has_gradient) continue;
+      ++contributions[edge.tensor][pair.producer_part];
+      if (same_buffer) own[edge.tensor][pair.producer_part] = 1;
+    }
     const OperatorDefinition& definition = *graph.operators[edge.consumer].definition;
     for (int part = 0; part < consumer.parts(); ++part)
       if (!aliased[part]) bytes[consumer.devices[part]] += bytes_of(definition.input_block(edge.input, definition.part(consumer.degrees, part)));
+  }
+  for (size_t t = 0; t < graph.tensors.size(); ++t) {
+    const Tensor& tensor = graph.tensors[t];
+    if (!tensor.has_gradient) continue;
+    const OperatorDefinition& definition = *graph.operators[tensor.producer].definition;
+    const Configuration& producer = strategy[tensor.producer];
+    for (int part = 0; part < producer.parts(); ++part)
+      if (contributions[t][part] != 1 || !own[t][part])
+        bytes[producer.devices[part]] += bytes_of(definition.output_block(tensor.output, definition.part(producer.degrees, part)));
   }
   return bytes;
 }
