@@ -20,6 +20,7 @@ class Conv2d : public OperatorDefinition {
   std::string attribute_text() const override;
   std::string signature(const Block& part) const override;
   bool backward_reads_output() const override { return relu; }
+  int64_t workspace_bytes(const Block& part) const override { return relu ? part.volume() * element_bytes : 0; }
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
 

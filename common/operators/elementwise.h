@@ -28,6 +28,7 @@ class Dropout : public OperatorDefinition {
   Block input_block(int, const Block& part) const override { return part; }
   std::string attribute_text() const override;
   bool backward_reads_input(int) const override { return false; }
+  int64_t workspace_bytes(const Block& part) const override { return part.volume() * element_bytes; }
 
   double rate;
 };

@@ -15,6 +15,7 @@ class Linear : public OperatorDefinition {
   Block parameter_block(int parameter, const Block& part) const override;
   std::string attribute_text() const override;
   bool backward_reads_output() const override { return relu; }
+  int64_t workspace_bytes(const Block& part) const override { return relu ? part.volume() * element_bytes : 0; }
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
 

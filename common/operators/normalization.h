@@ -14,6 +14,7 @@ class LocalResponseNormalization : public OperatorDefinition {
   Block output_block(int output, const Block& part) const override;
   Block input_block(int input, const Block& part) const override;
   std::string attribute_text() const override;
+  int64_t workspace_bytes(const Block& part) const override { return 2 * output_block(0, part).volume() * element_bytes; }
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
 

@@ -87,6 +87,9 @@ class OperatorDefinition {
   virtual bool backward_reads_input(int /*input*/) const { return true; }
   virtual bool backward_reads_output() const { return false; }
 
+  // What a kernel keeps from forward to backward, or needs in between, beyond its arguments: masks, denominators, probabilities.
+  virtual int64_t workspace_bytes(const Block& /*part*/) const { return 0; }
+
   virtual Work forward_work(const Block& part) const;
   // input_gradients: does any input need its gradient (false for the first layer)?
   virtual Work backward_work(const Block& part, bool input_gradients) const;

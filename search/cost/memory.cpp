@@ -28,6 +28,7 @@ std::vector<int64_t> memory_bytes(TaskGraphBuilder& builder, const TaskGraph& ta
     const Block part = definition.part(strategy[task.op].degrees, task.part);
     int64_t& here = bytes[task.device];
     if (task.kind == TaskKind::forward) {
+      here += definition.workspace_bytes(part);
       for (int o = 0; o < static_cast<int>(op.outputs.size()); ++o) here += bytes_of(definition.output_block(o, part));
       for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i)
         if (graph.tensors[op.inputs[i]].producer < 0) here += bytes_of(definition.input_block(i, part));

@@ -8,7 +8,7 @@
 
 namespace ff {
 
-// Parameters with velocity, gradients, activations kept for backward, assembled inputs, gradient contributions and transfer buffers:
+// Parameters with velocity, gradients, activations kept for backward, assembled inputs, gradient contributions, kernel workspaces and transfer buffers:
 // the buffers that the executor plans (executor/program.h), each allocated once for the whole run. [device]
 std::vector<int64_t> memory_bytes(TaskGraphBuilder& builder, const TaskGraph& tasks, const Strategy& strategy, int device_count);
 
