@@ -16,12 +16,13 @@ std::vector<ParallelDimension> all_axes(const Shape& shape) {
 }  // namespace
 
 Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  function = type_ == "relu"   ? Function::relu
-             : type_ == "tanh" ? Function::tanh
-             : type_ == "add"  ? Function::add
-                               : Function::sigmoid;
+  constexpr std::pair<const char*, Function> functions[] = {{"relu", Function::relu}, {"tanh", Function::tanh}, {"sigmoid", Function::sigmoid},
+                                                            {"gelu", Function::gelu}, {"add", Function::add},   {"sub", Function::sub},
+                                                            {"mul", Function::mul}};
+  for (const auto& [name, value] : functions)
+    if (type_ == name) function = value;
   if (function == Function::add) request.expect_inputs_between(2, SIZE_MAX);
-  else request.expect_inputs(1);
+  else request.expect_inputs(function == Function::sub || function == Function::mul ? 2 : 1);
   request.allow_attributes({});
   for (size_t i = 0; i < inputs_.size(); ++i) {
     request.expect_rank(i, 1, 4);

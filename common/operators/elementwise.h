@@ -4,17 +4,20 @@
 
 namespace ff {
 
-// relu, tanh, sigmoid (one input) and add (two or more inputs of one shape). Every axis can be split; none holds parameters.
+// relu, tanh, sigmoid, gelu (one input), sub and mul (two inputs of one shape), add (two or more). Every axis can be split; none holds
+// parameters.
 class Elementwise : public OperatorDefinition {
  public:
   explicit Elementwise(const OperatorRequest& request);
 
   Block output_block(int, const Block& part) const override { return part; }
   Block input_block(int, const Block& part) const override { return part; }
-  bool backward_reads_input(int) const override { return false; }
-  bool backward_reads_output() const override { return function != Function::add; }
+  bool backward_reads_input(int) const override { return function == Function::gelu || function == Function::mul; }
+  bool backward_reads_output() const override {
+    return function == Function::relu || function == Function::tanh || function == Function::sigmoid;
+  }
 
-  enum class Function { relu, tanh, sigmoid, add };
+  enum class Function { relu, tanh, sigmoid, gelu, add, sub, mul };
   Function function;
 };
 

@@ -118,7 +118,7 @@ class NetworkWriter {
         add("pool2d", {input}, attributes);
         break;
       }
-      case 4: add(std::vector<std::string>{"relu", "tanh", "sigmoid"}[static_cast<size_t>(between(0, 2))], {input}, {}); break;
+      case 4: add(std::vector<std::string>{"relu", "tanh", "sigmoid", "gelu"}[static_cast<size_t>(between(0, 3))], {input}, {}); break;
       case 5: add("local_response_normalization", {input}, {{"size", 1 + 2 * between(0, 2)}, {"alpha", 0.1}, {"bias", 1.5}}); break;
       case 6: add_with_equal(input, shape); break;
       case 7: add_concat(input, shape); break;
@@ -130,7 +130,8 @@ class NetworkWriter {
     std::vector<std::string> inputs{input};
     for (const Named& tensor : tensors_)
       if (tensor.spec.shape == shape && inputs.size() < 3 && (tensor.name != input || chance(3))) inputs.push_back(tensor.name);
-    if (inputs.size() > 1) add("add", inputs, {});
+    if (inputs.size() == 2 && chance(3)) add(chance(2) ? "sub" : "mul", inputs, {});
+    else if (inputs.size() > 1) add("add", inputs, {});
   }
 
   void add_concat(const std::string& input, const Shape& shape) {

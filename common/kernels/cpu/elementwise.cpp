@@ -14,24 +14,36 @@ FF_VECTORIZED void tanh_gradient(const float* output, const float* gradient, flo
 FF_VECTORIZED void sigmoid_gradient(const float* output, const float* gradient, float* result, int64_t elements) {
   for (int64_t i = 0; i < elements; ++i) result[i] = gradient[i] * output[i] * (1.0f - output[i]);
 }
+FF_VECTORIZED void subtract(const float* a, const float* b, float* result, int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) result[i] = a[i] - b[i];
+}
+FF_VECTORIZED void negate(const float* source, float* result, int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) result[i] = -source[i];
+}
 FF_VECTORIZED void scale_by(const float* factors, const float* source, float* destination, int64_t elements) {
   for (int64_t i = 0; i < elements; ++i) destination[i] = factors[i] * source[i];
 }
 
-// relu, tanh, sigmoid, add: the layout of the block does not matter.
+// The layout of the block does not matter. tanh, sigmoid and gelu are oneDNN's.
 class ElementwiseKernel : public Kernel {
  public:
   ElementwiseKernel(const Context& context, const Elementwise& definition, const Block& part)
       : context_(context), function_(definition.function), elements_(part.volume()) {
-    if (function_ != Elementwise::Function::tanh && function_ != Elementwise::Function::sigmoid) return;
+    using Function = Elementwise::Function;
+    if (function_ != Function::tanh && function_ != Function::sigmoid && function_ != Function::gelu) return;
     const dnnl::memory::desc data = row_major({elements_});
-    const auto algorithm =
-        function_ == Elementwise::Function::tanh ? dnnl::algorithm::eltwise_tanh : dnnl::algorithm::eltwise_logistic;
+    const auto algorithm = function_ == Function::tanh      ? dnnl::algorithm::eltwise_tanh
+                           : function_ == Function::sigmoid ? dnnl::algorithm::eltwise_logistic
+                                                            : dnnl::algorithm::eltwise_gelu_erf;
     const dnnl::eltwise_forward::primitive_desc forward({dnnl::prop_kind::forward_training, algorithm, data, 0.0f, 0.0f}, user_scratchpad(),
                                                         context.engine);
     forward_ = Primitive::make<dnnl::eltwise_forward>(context, forward);
     forward_.add(context, DNNL_ARG_SRC, data);
     forward_.add(context, DNNL_ARG_DST, data);
+    if (function_ != Function::gelu) return;
+    const dnnl::eltwise_backward::primitive_desc backward({algorithm, data, data, 0.0f, 0.0f}, user_scratchpad(), context.engine, forward);
+    backward_ = Primitive::make<dnnl::eltwise_backward>(context, backward);
+    for (int argument : {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC}) backward_.add(context, argument, data);
   }
 
   void forward(const KernelArguments& arguments) override {
@@ -43,6 +55,10 @@ class ElementwiseKernel : public Kernel {
     } else if (function_ == Elementwise::Function::add) {
       std::memcpy(output, input, bytes());
       for (size_t i = 1; i < arguments.inputs.size(); ++i) add_to(static_cast<const float*>(arguments.inputs[i]), output, elements_);
+    } else if (function_ == Elementwise::Function::sub) {
+      subtract(input, static_cast<const float*>(arguments.inputs[1]), output, elements_);
+    } else if (function_ == Elementwise::Function::mul) {
+      scale_by(static_cast<const float*>(arguments.inputs[1]), input, output, elements_);
     } else {
       forward_.run(context_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_DST, output}});
     }
@@ -50,13 +66,20 @@ class ElementwiseKernel : public Kernel {
 
   void backward(const KernelArguments& arguments) override {
     const float* gradient = arguments.output_gradients[0];
-    for (float* result : arguments.input_gradients) {
+    for (size_t i = 0; i < arguments.input_gradients.size(); ++i) {
+      float* result = arguments.input_gradients[i];
       if (!result) continue;
       switch (function_) {
         case Elementwise::Function::relu: mask_by_positive(arguments.outputs[0], gradient, result, elements_); break;
         case Elementwise::Function::tanh: tanh_gradient(arguments.outputs[0], gradient, result, elements_); break;
         case Elementwise::Function::sigmoid: sigmoid_gradient(arguments.outputs[0], gradient, result, elements_); break;
+        case Elementwise::Function::gelu:
+          context_.use_threads();
+          backward_.run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]}, {DNNL_ARG_DIFF_DST, gradient}, {DNNL_ARG_DIFF_SRC, result}});
+          break;
         case Elementwise::Function::add: std::memcpy(result, gradient, bytes()); break;
+        case Elementwise::Function::sub: i == 0 ? (void)std::memcpy(result, gradient, bytes()) : negate(gradient, result, elements_); break;
+        case Elementwise::Function::mul: scale_by(static_cast<const float*>(arguments.inputs[1 - i]), gradient, result, elements_); break;
       }
     }
   }
@@ -67,7 +90,7 @@ class ElementwiseKernel : public Kernel {
   const Context& context_;
   Elementwise::Function function_;
   int64_t elements_;
-  Primitive forward_;
+  Primitive forward_, backward_;
 };
 
 class DropoutKernel : public Kernel {

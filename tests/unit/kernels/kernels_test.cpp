@@ -41,6 +41,7 @@ class Cases {
       attributes = {{"size", 2 * between(0, 3) + 1}, {"alpha", 0.3}, {"beta", chance() ? 0.75 : 0.6}, {"bias", 1.5}};
     if (type == "softmax_cross_entropy") attributes["weight"] = 0.5;
     if (type == "add") inputs.resize(static_cast<size_t>(between(2, 4)), shape);
+    if (type == "sub" || type == "mul") inputs.resize(2, shape);
     if (type == "concat") {
       const int64_t axis = between(1, rank - 1);
       attributes["axis"] = axis;

@@ -151,9 +151,9 @@ double apply(Elementwise::Function f, double x) {
     case Elementwise::Function::relu: return std::max(0.0, x);
     case Elementwise::Function::tanh: return std::tanh(x);
     case Elementwise::Function::sigmoid: return 1 / (1 + std::exp(-x));
-    case Elementwise::Function::add: return x;
+    case Elementwise::Function::gelu: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    default: return x;
   }
-  return x;
 }
 
 double slope(Elementwise::Function f, double x) {
@@ -162,9 +162,9 @@ double slope(Elementwise::Function f, double x) {
     case Elementwise::Function::relu: return x > 0 ? 1 : 0;
     case Elementwise::Function::tanh: return 1 - y * y;
     case Elementwise::Function::sigmoid: return y * (1 - y);
-    case Elementwise::Function::add: return 1;
+    case Elementwise::Function::gelu: return 0.5 * (1 + std::erf(x / std::sqrt(2.0))) + x * std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0));
+    default: return 1;
   }
-  return 1;
 }
 
 double dropout_factor(const Dropout& dropout, const Randomness& r, size_t index) {
@@ -244,8 +244,12 @@ std::vector<Values> forward(const OperatorDefinition& definition, const Operands
   if (const auto* lrn = dynamic_cast<const LocalResponseNormalization*>(&definition)) return {lrn_forward(*lrn, x.inputs[0])};
   Values y(elements(definition.outputs()[0].shape), 0);
   if (const auto* elementwise = dynamic_cast<const Elementwise*>(&definition)) {
-    for (const Values& input : x.inputs)
-      for (size_t i = 0; i < y.size(); ++i) y[i] += apply(elementwise->function, input[i]);
+    for (size_t i = 0; i < y.size(); ++i) {
+      if (elementwise->function == Elementwise::Function::mul) y[i] = x.inputs[0][i] * x.inputs[1][i];
+      else if (elementwise->function == Elementwise::Function::sub) y[i] = x.inputs[0][i] - x.inputs[1][i];
+      else
+        for (const Values& input : x.inputs) y[i] += apply(elementwise->function, input[i]);
+    }
   } else if (const auto* dropout = dynamic_cast<const Dropout*>(&definition)) {
     for (size_t i = 0; i < y.size(); ++i) y[i] = x.inputs[0][i] * dropout_factor(*dropout, randomness, i);
   } else if (const auto* concat = dynamic_cast<const Concat*>(&definition)) {
@@ -282,7 +286,11 @@ Gradients backward(const OperatorDefinition& definition, const Operands& x, cons
   for (const Values& input : x.inputs) d.inputs.emplace_back(input.size(), 0.0);
   if (const auto* elementwise = dynamic_cast<const Elementwise*>(&definition)) {
     for (size_t i = 0; i < x.inputs.size(); ++i)
-      for (size_t k = 0; k < dy.size(); ++k) d.inputs[i][k] = dy[k] * slope(elementwise->function, x.inputs[i][k]);
+      for (size_t k = 0; k < dy.size(); ++k) {
+        if (elementwise->function == Elementwise::Function::mul) d.inputs[i][k] = dy[k] * x.inputs[1 - i][k];
+        else if (elementwise->function == Elementwise::Function::sub) d.inputs[i][k] = i == 0 ? dy[k] : -dy[k];
+        else d.inputs[i][k] = dy[k] * slope(elementwise->function, x.inputs[i][k]);
+      }
   } else if (const auto* dropout = dynamic_cast<const Dropout*>(&definition)) {
     for (size_t k = 0; k < dy.size(); ++k) d.inputs[0][k] = dy[k] * dropout_factor(*dropout, randomness, k);
   } else if (const auto* concat = dynamic_cast<const Concat*>(&definition)) {
