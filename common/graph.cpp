@@ -35,7 +35,7 @@ class GraphParser {
 
  private:
   void add_input(const JsonPlace& place) {
-    place.allow_keys({"name", "shape", "dtype"}, "key of an input");
+    place.allow_keys({"name", "shape", "dtype", "steps"}, "key of an input");
     Tensor tensor;
     tensor.name = place.at("name").as_string();
     const auto sizes = place.at("shape").items();
@@ -55,7 +55,18 @@ class GraphParser {
     tensor.type = type == "f32" ? DataType::f32 : DataType::i32;
     check_name(place.at("name"), tensor.name);
     check_size(place.at("shape"), tensor.name, tensor.shape);
-    graph_.inputs.push_back(add_tensor(std::move(tensor)));
+    tensor.data_name = tensor.name;
+    const auto steps = place.find("steps");
+    if (!steps) {
+      graph_.inputs.push_back(add_tensor(std::move(tensor)));
+      return;
+    }
+    tensor.steps = steps->as_integer(1, 1 << 16);
+    if (sizes.size() > 3) place.at("shape").fail("has " + std::to_string(sizes.size()) + " axes, expected at most 3 beside the steps");
+    for (tensor.step = 0; tensor.step < tensor.steps; ++tensor.step) {
+      tensor.name = tensor.data_name + ":" + std::to_string(tensor.step);
+      graph_.inputs.push_back(add_tensor(tensor));
+    }
   }
 
   // Sizes multiply far below what 64 bits hold, so that nothing behind has to worry.
@@ -98,7 +109,13 @@ class GraphParser {
     if (tensor_ids_.count(name))
       op.place.at("inputs").items()[input].fail("\"" + name + "\" is an input of the graph and has no output \"" + op.inputs[input] + "\"");
     std::vector<std::string> known;
-    for (TensorId id : graph_.inputs) known.push_back(graph_.tensors[id].name);
+    for (TensorId id : graph_.inputs) {
+      const Tensor& tensor = graph_.tensors[id];
+      if (tensor.steps > 0 && tensor.data_name == name)
+        op.place.at("inputs").items()[input].fail("\"" + op.inputs[input] + "\" is no step of the input \"" + name + "\"; its steps are \"" + name +
+                                                  ":0\" to \"" + name + ":" + std::to_string(tensor.steps - 1) + "\"");
+      known.push_back(tensor.name);
+    }
     for (const PendingOperator& other : pending_) known.push_back(other.name);
     op.place.at("inputs").items()[input].fail("no operator or input is named \"" + name + "\"" + suggestion(name, known));
   }
@@ -166,7 +183,13 @@ class GraphParser {
       const TensorSpec& spec = op.definition->outputs()[output];
       check_size(pending.place, op.name, spec.shape);
       const std::string suffix = output == 0 ? "" : ":" + spec.name;
-      op.outputs.push_back(add_tensor({op.name + suffix, spec.shape, spec.type, id, static_cast<int>(output), {}, false}));
+      Tensor tensor;
+      tensor.name = op.name + suffix;
+      tensor.shape = spec.shape;
+      tensor.type = spec.type;
+      tensor.producer = id;
+      tensor.output = static_cast<int>(output);
+      op.outputs.push_back(add_tensor(std::move(tensor)));
       if (output == 0 && !spec.name.empty()) tensor_ids_[op.name + ":" + spec.name] = op.outputs[0];
     }
     add_parameters(pending, op, id);

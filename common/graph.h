@@ -25,6 +25,10 @@ struct Tensor {
   OperatorId producer = -1;  // -1: a graph input, present wherever it is needed
   int output = 0;            // which output of the producer
   std::vector<TensorUse> uses;
+  // Of a graph input with steps ("token" with 40 of them is the tensors token:0 .. token:39): its data file and the place on its second axis.
+  std::string data_name;  // graph inputs: "token"
+  int64_t step = -1;      // -1: the file holds this tensor alone
+  int64_t steps = 0;
   bool has_gradient = false;  // backward computes d loss / d tensor: parameters lie upstream and a loss downstream
 };
 

@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "common/operators/embedding.h"
 #include "common/operators/softmax.h"
 #include "common/philox.h"
 #include "executor/npy_file.h"
@@ -20,7 +21,7 @@ class SyntheticData : public DataSource {
   void read(TensorId input, const Block& block, std::span<const int64_t> samples, void* out) const override {
     const Tensor& tensor = graph_.tensors[input];
     const uint64_t stream = random_stream(seed_, tensor.name);
-    const int64_t classes = tensor.type == DataType::i32 ? label_classes(graph_, input) : 0;
+    const int64_t limit = tensor.type == DataType::i32 ? index_limit(graph_, input) : 0;
     Block sample{{0, 1}}, region{{0, 1}};
     for (int axis = 1; axis < block.rank(); ++axis) {
       sample.append({0, tensor.shape[static_cast<size_t>(axis)]});
@@ -34,7 +35,7 @@ class SyntheticData : public DataSource {
         for (int64_t i = 0; i < length; ++i) {
           const float uniform = uniform_at(stream, static_cast<uint64_t>(first + offset + i));
           if (tensor.type == DataType::f32) *floats++ = 2 * uniform - 1;
-          else *integers++ = static_cast<int32_t>(static_cast<double>(uniform) * static_cast<double>(classes));
+          else *integers++ = static_cast<int32_t>(static_cast<double>(uniform) * static_cast<double>(limit));
         }
       });
     }
@@ -55,12 +56,18 @@ class NpyData : public DataSource {
     const NpyFile* first = nullptr;
     for (TensorId input : graph.inputs) {
       const Tensor& tensor = graph.tensors[input];
-      const std::string path = directory + "/" + tensor.name + ".npy";
+      if (tensor.step > 0) {
+        files_[input] = files_[input - 1];  // of the step before
+        continue;
+      }
+      const std::string path = directory + "/" + tensor.data_name + ".npy";
       if (stat(path.c_str(), &status) != 0)
-        throw InputError(path + ": missing; the graph \"" + graph.name + "\" has an input \"" + tensor.name + "\"");
-      files_[input] = std::make_unique<NpyFile>(path);
+        throw InputError(path + ": missing; the graph \"" + graph.name + "\" has an input \"" + tensor.data_name + "\"");
+      files_[input] = std::make_shared<NpyFile>(path);
       const NpyFile& file = *files_[input];
-      file.expect(tensor.shape, tensor.type, tensor.name);
+      Shape shape = tensor.shape;
+      if (tensor.steps > 0) shape.insert(shape.begin() + 1, tensor.steps);
+      file.expect(shape, tensor.type, tensor.data_name);
       if (first && file.samples() != first->samples())
         throw InputError(path + ": has " + std::to_string(file.samples()) + " samples, but " + first->path() + " has " +
                          std::to_string(first->samples()));
@@ -75,20 +82,25 @@ class NpyData : public DataSource {
 
   void read(TensorId input, const Block& block, std::span<const int64_t> samples, void* out) const override {
     const Tensor& tensor = graph_.tensors[input];
-    files_[input]->read(block, samples, tensor.type, out);
+    Block stored = block;
+    if (tensor.steps > 0) {
+      stored = {block[0], {tensor.step, tensor.step + 1}};
+      for (int axis = 1; axis < block.rank(); ++axis) stored.append(block[axis]);
+    }
+    files_[input]->read(stored, samples, tensor.type, out);
     if (tensor.type != DataType::i32) return;
-    // The kernels index with labels: a wrong one would read outside of the logits.
-    const int64_t classes = label_classes(graph_, input), row_elements = block.volume() / block[0].size();
+    // Kernels index with labels and tokens: a wrong one would read outside of their tensors.
+    const int64_t limit = index_limit(graph_, input), row_elements = block.volume() / block[0].size();
     const int32_t* labels = static_cast<const int32_t*>(out);
     for (int64_t i = 0; i < block.volume(); ++i)
-      if (labels[i] < 0 || labels[i] >= classes)
+      if (labels[i] < 0 || labels[i] >= limit)
         throw InputError(files_[input]->path() + ": sample " + std::to_string(samples[static_cast<size_t>(block[0].begin + i / row_elements)]) +
-                         " has the label " + std::to_string(labels[i]) + ", expected 0 to " + std::to_string(classes - 1));
+                         " has the label " + std::to_string(labels[i]) + ", expected 0 to " + std::to_string(limit - 1));
   }
 
  private:
   const Graph& graph_;
-  std::vector<std::unique_ptr<NpyFile>> files_;  // by tensor
+  std::vector<std::shared_ptr<const NpyFile>> files_;  // by tensor
   int64_t samples_ = 0;
 };
 
@@ -100,10 +112,16 @@ std::unique_ptr<DataSource> npy_data(const Graph& graph, const std::string& dire
   return std::make_unique<NpyData>(graph, directory, least);
 }
 
-int64_t label_classes(const Graph& graph, TensorId labels) {
-  for (const TensorUse& use : graph.tensors[labels].uses)
-    if (const auto* loss = dynamic_cast<const SoftmaxCrossEntropy*>(graph.operators[use.consumer].definition.get())) return loss->classes;
-  return 2;
+int64_t index_limit(const Graph& graph, TensorId input) {
+  int64_t limit = 0;
+  for (const TensorUse& use : graph.tensors[input].uses) {
+    const OperatorDefinition* definition = graph.operators[use.consumer].definition.get();
+    int64_t here = 0;
+    if (const auto* loss = dynamic_cast<const SoftmaxCrossEntropy*>(definition)) here = loss->classes;
+    if (const auto* embedding = dynamic_cast<const Embedding*>(definition)) here = embedding->vocabulary;
+    if (here > 0 && (limit == 0 || here < limit)) limit = here;
+  }
+  return limit > 0 ? limit : 2;
 }
 
 std::vector<int64_t> shuffled_samples(int64_t count, uint64_t seed, int64_t epoch) {

@@ -18,15 +18,16 @@ class DataSource {
   virtual void read(TensorId input, const Block& block, std::span<const int64_t> samples, void* out) const = 0;
 };
 
-// One batch by Philox from (seed, input name, element index): f32 uniform in [-1, 1), i32 uniform below the number of classes.
+// One batch by Philox from (seed, input name, element index): f32 uniform in [-1, 1), i32 uniform below index_limit.
 std::unique_ptr<DataSource> synthetic_data(const Graph& graph, uint64_t seed);
 
-// DIRECTORY/NAME.npy for each graph input. Every rank maps the files and reads its own blocks. Throws InputError when a file is
+// DIRECTORY/NAME.npy for each graph input (of one with steps the second axis is the step). Every rank maps the files and reads its own blocks. Throws InputError when a file is
 // missing or unfit, or when the files disagree; `least` is the smallest acceptable number of samples (a batch, for training).
 std::unique_ptr<DataSource> npy_data(const Graph& graph, const std::string& directory, int64_t least);
 
-// Classes of the loss operator that reads these labels; for other i32 inputs 2.
-int64_t label_classes(const Graph& graph, TensorId labels);
+// Labels and tokens run from 0 to below this: the fewest classes or words of the losses and embeddings that read this i32 input. 2 where there
+// are none.
+int64_t index_limit(const Graph& graph, TensorId input);
 
 // The samples 0 .. count - 1 in the order of an epoch: a Fisher-Yates shuffle drawn by Philox from (seed, epoch), alike on all ranks.
 std::vector<int64_t> shuffled_samples(int64_t count, uint64_t seed, int64_t epoch);

@@ -22,7 +22,7 @@ class ProgramPlanner {
       if (graph_.operators[part.op].has_backward)
         for (size_t output = 0; output < part.outputs.size(); ++output) plan_output_gradient(part, output);
     make_units();
-    for (LocalPart& part : parts_) allocate_parameter_gradients(part);
+    allocate_parameter_gradients();
     for (int unit : pending_pack_) plan_pack(unit);
     for (LocalPart& part : parts_) finish_part(part);
   }
@@ -48,6 +48,7 @@ class ProgramPlanner {
     std::vector<Block> input_blocks, output_blocks, parameter_blocks;
     std::vector<const void*> inputs;
     std::vector<float*> outputs, output_gradients, input_gradients, parameter_gradients;
+    std::vector<uint8_t> accumulate;                         // by parameter: its gradient is added to
     std::vector<int> parameters;                             // indices into Program::parameters
     std::vector<std::vector<Contribution>> contributions;  // by output
   };
@@ -318,38 +319,49 @@ class ProgramPlanner {
     }
   }
 
-  void allocate_parameter_gradients(LocalPart& part) {
-    const Operator& op = graph_.operators[part.op];
-    if (!op.has_backward) return;
-    for (size_t p = 0; p < op.parameters.size(); ++p) {
-      float* gradient = nullptr;
-      for (int unit : pending_pack_)
-        for (const PieceGradient& piece : program_.units[unit].gradients)
-          if (piece.piece->parameter == op.parameters[p] && piece.piece->block == part.parameter_blocks[p] &&
-              written_in_place_.emplace(piece.piece, std::pair(part.op, part.part)).second)
-            gradient = piece.gradient;
-      part.parameter_gradients.push_back(gradient ? gradient : program_.buffers.allocate(part.parameter_blocks[p].volume()));
-    }
+  // Parts with the same block of a parameter share its gradient: the first backward task writes, the others add.
+  void allocate_parameter_gradients() {
+    std::vector<LocalPart*> in_order;
+    for (LocalPart& part : parts_)
+      if (part.backward_step >= 0) in_order.push_back(&part);
+    std::sort(in_order.begin(), in_order.end(), [](const LocalPart* a, const LocalPart* b) { return a->backward_step < b->backward_step; });
+    std::vector<float*> gradients(program_.parameters.size(), nullptr);  // by parameter buffer
+    for (LocalPart* part : in_order)
+      for (size_t p = 0; p < part->parameters.size(); ++p) {
+        float*& gradient = gradients[static_cast<size_t>(part->parameters[p])];
+        part->accumulate.push_back(gradient != nullptr);
+        if (!gradient) gradient = parameter_gradient(program_.parameters[part->parameters[p]]);
+        part->parameter_gradients.push_back(gradient);
+      }
+  }
+
+  // Within the packed buffer of its unit if the block is one piece.
+  float* parameter_gradient(const ParameterBuffer& buffer) {
+    for (int unit : pending_pack_)
+      for (const PieceGradient& piece : program_.units[unit].gradients)
+        if (piece.piece->parameter == buffer.parameter && piece.piece->block == buffer.block) return piece.gradient;
+    return program_.buffers.allocate(buffer.block.volume());
   }
 
   void plan_pack(int index) {
     UnitPlan& plan = program_.units[index];
     for (const PieceGradient& packed : plan.gradients) {
       const ParameterPiece& piece = *packed.piece;
-      const auto in_place = written_in_place_.find(&piece);
-      bool first = in_place == written_in_place_.end();
       const Block storage = parameter_storage(piece.block);
-      for (const auto& user : piece.users) {
-        LocalPart* part = local(user.first, user.second);
-        if (!part || part->backward_step < 0) continue;
-        if (in_place != written_in_place_.end() && in_place->second == user) continue;
-        const Operator& op = graph_.operators[part->op];
-        for (size_t p = 0; p < op.parameters.size(); ++p) {
-          if (op.parameters[p] != piece.parameter) continue;
-          plan.pack.push_back({part->parameter_gradients[p], parameter_storage(part->parameter_blocks[p]), packed.gradient, storage, storage, !first});
-          first = false;
+      std::vector<float*> added;  // gradients that contain the piece: in place first
+      for (bool in_place : {true, false})
+        for (const auto& user : piece.users) {
+          const LocalPart* part = local(user.first, user.second);
+          if (!part || part->backward_step < 0) continue;
+          for (size_t p = 0; p < part->parameters.size(); ++p) {
+            float* gradient = part->parameter_gradients[p];
+            if (graph_.operators[part->op].parameters[p] != piece.parameter || (gradient == packed.gradient) != in_place) continue;
+            if (std::find(added.begin(), added.end(), gradient) != added.end()) continue;
+            if (!in_place) plan.pack.push_back({gradient, parameter_storage(part->parameter_blocks[p]), packed.gradient, storage, storage, !added.empty()});
+            added.push_back(gradient);
+          }
         }
-      }
+      const bool first = added.empty();
       // Holders whose users have no backward pass contribute nothing.
       if (first) plan.zeros.push_back({packed.gradient, piece.block.volume() * element_bytes});
     }
@@ -369,6 +381,7 @@ class ProgramPlanner {
       arguments.output_gradients.push_back(part.output_gradients[output]);
     arguments.input_gradients = part.input_gradients;
     arguments.parameter_gradients = part.parameter_gradients;
+    arguments.accumulate = part.accumulate;
     Step& backward = program_.steps[part.backward_step];
     backward.kernel = part.kernel;
     backward.arguments = std::move(arguments);
@@ -383,7 +396,6 @@ class ProgramPlanner {
   std::vector<std::vector<int>> part_index_;
   std::unordered_map<const BlockPair*, int> activations_, gradients_;  // transfer tasks
   std::vector<int> pending_pack_;                                      // units that this rank holds
-  std::map<const ParameterPiece*, std::pair<OperatorId, int>> written_in_place_;
 };
 
 Program::Program(const Graph& graph, const Strategy& strategy, const std::vector<std::string>& issue_order, Backend& backend,

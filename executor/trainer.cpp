@@ -22,11 +22,14 @@ double loss_weight(const Graph& graph, OperatorId op) {
   return loss ? loss->weight : 1;
 }
 
-OperatorId main_loss(const Graph& graph) {
-  OperatorId best = graph.losses[0];
+// The loss operators of greatest weight: one, or those of all steps.
+std::vector<OperatorId> main_losses(const Graph& graph) {
+  double greatest = 0;
+  for (OperatorId op : graph.losses) greatest = std::max(greatest, loss_weight(graph, op));
+  std::vector<OperatorId> losses;
   for (OperatorId op : graph.losses)
-    if (loss_weight(graph, op) > loss_weight(graph, best)) best = op;
-  return best;
+    if (loss_weight(graph, op) == greatest) losses.push_back(op);
+  return losses;
 }
 
 // Numbers as control data.
@@ -56,7 +59,7 @@ Trainer::Trainer(const StrategyFile& file, Backend& backend, Transport& transpor
     : file_(file),
       settings_(settings),
       program_(file.graph, file.strategy, file.issue_order, backend, transport, {settings.sgd, settings.seed}),
-      main_loss_(main_loss(file.graph)) {
+      main_losses_(main_losses(file.graph)) {
   initialize_parameters(program_, settings.seed);
 }
 
@@ -81,7 +84,7 @@ Trainer::LossSums Trainer::sum_losses(int64_t valid_samples) {
     const Operator& op = file_.graph.operators[buffer.op];
     const double elements = static_cast<double>(volume(file_.graph.tensors[op.outputs[0]].shape));
     sums.loss += loss_weight(file_.graph, buffer.op) * sum(buffer.loss) / elements;
-    if (buffer.op == main_loss_) sums.correct += sum(buffer.correct);
+    if (std::find(main_losses_.begin(), main_losses_.end(), buffer.op) != main_losses_.end()) sums.correct += sum(buffer.correct);
   }
   return sums;
 }
@@ -105,8 +108,9 @@ Evaluation Trainer::evaluate(const DataSource& data) {
     correct += sums.correct;
   }
   const std::vector<double> totals = sum_over_ranks(program_.transport, {loss, correct});
-  const Shape& labels = file_.graph.tensors[file_.graph.operators[main_loss_].outputs[0]].shape;
-  const double per_sample = static_cast<double>(volume(labels)) / static_cast<double>(batch);
+  double labels = 0;  // in a batch
+  for (OperatorId op : main_losses_) labels += static_cast<double>(volume(file_.graph.tensors[file_.graph.operators[op].outputs[0]].shape));
+  const double per_sample = labels / static_cast<double>(batch);
   return {totals[0] * static_cast<double>(batch) / static_cast<double>(samples), totals[1] / (static_cast<double>(samples) * per_sample)};
 }
 

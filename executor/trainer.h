@@ -21,7 +21,7 @@ struct TrainerSettings {
 
 struct Evaluation {
   double loss = 0;  // sum over loss operators of weight * mean
-  double top1 = 0;  // share of labels with the largest logit, of the loss operator of greatest weight
+  double top1 = 0;  // share of labels with the largest logit, of the loss operators of greatest weight
 };
 
 class Trainer {
@@ -51,7 +51,7 @@ class Trainer {
   const StrategyFile& file_;
   const TrainerSettings settings_;
   Program program_;
-  OperatorId main_loss_;
+  const std::vector<OperatorId> main_losses_;
   int64_t iteration_ = 0;
   std::vector<float> host_;  // between the data source or the losses and the backend
 };

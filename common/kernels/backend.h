@@ -26,9 +26,12 @@ struct KernelArguments {
   // backward only:
   std::vector<const float*> output_gradients;  // like outputs; empty for a loss operator
   std::vector<float*> input_gradients;         // like inputs; every element is overwritten; null where no gradient is wanted
-  std::vector<float*> parameter_gradients;     // like parameters; every element is overwritten
+  std::vector<float*> parameter_gradients;     // like parameters; every element is overwritten, or added to:
+  std::vector<uint8_t> accumulate;             // like parameters: is it added to? Empty: none is.
   int64_t iteration = 0;  // dropout draws a new mask each iteration
   bool training = true;   // false: evaluation (dropout is the identity)
+
+  bool accumulates(size_t parameter) const { return !accumulate.empty() && accumulate[parameter]; }
 };
 
 // One task's kernel. Whatever forward must keep for backward beyond the arguments lies in the kernel (counted by workspace_bytes).

@@ -6,26 +6,35 @@
 
 namespace ff {
 
-Conv2d::Conv2d(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+namespace {
+
+// The input's shape, once the request is seen to have what a convolution needs.
+Shape image_shape(const OperatorRequest& request) {
   request.expect_inputs(1);
   request.expect_rank(0, 4, 4);
   request.expect_type(0, DataType::f32);
   request.allow_attributes({"out_channels", "kernel", "stride", "padding", "dilation", "groups", "bias", "activation"});
-  const Shape& input = inputs_[0].shape;
-  in_channels = input[1];
+  return request.inputs[0].shape;
+}
+
+Window window(const OperatorRequest& request, size_t axis) {
+  request.required_attribute("kernel");
+  return {request.inputs[0].shape[2 + axis], request.pair("kernel", {1, 1}, 1, 1 << 16)[axis], request.pair("stride", {1, 1}, 1, 1 << 16)[axis],
+          request.pair("padding", {0, 0}, 0, 1 << 16)[axis], request.pair("dilation", {1, 1}, 1, 1 << 16)[axis]};
+}
+
+}  // namespace
+
+Conv2d::Conv2d(const OperatorRequest& request) : Conv2d{request, image_shape(request), window(request, 0), window(request, 1)} {}
+
+Conv2d::Conv2d(const OperatorRequest& request, const Shape& image, const Window& height_window, const Window& width_window)
+    : OperatorDefinition(request.type, {{"", image}}), in_channels(image[1]), height(height_window), width(width_window) {
   out_channels = request.required_attribute("out_channels").as_integer(1, int64_t{1} << 24);
   groups = request.integer("groups", 1, 1, in_channels);
   if (in_channels % groups != 0 || out_channels % groups != 0)
     request.required_attribute("groups").fail("found " + std::to_string(groups) + ", expected a divisor of " +
                                               std::to_string(in_channels) + " input channels and " +
                                               std::to_string(out_channels) + " output channels");
-  request.required_attribute("kernel");
-  const auto kernel = request.pair("kernel", {1, 1}, 1, 1 << 16);
-  const auto stride = request.pair("stride", {1, 1}, 1, 1 << 16);
-  const auto padding = request.pair("padding", {0, 0}, 0, 1 << 16);
-  const auto dilation = request.pair("dilation", {1, 1}, 1, 1 << 16);
-  height = {input[2], kernel[0], stride[0], padding[0], dilation[0]};
-  width = {input[3], kernel[1], stride[1], padding[1], dilation[1]};
   for (const Window& window : {height, width}) {
     if (window.padding >= window.extent())
       request.required_attribute("padding").fail("found " + std::to_string(window.padding) +
@@ -33,15 +42,15 @@ Conv2d::Conv2d(const OperatorRequest& request) : OperatorDefinition(request.type
                                                  std::to_string(window.extent()));
     if (window.output_size() < 1)
       request.required_attribute("kernel").fail("the kernel's extent " + std::to_string(window.extent()) +
-                                                " exceeds the padded input of shape " + to_string(input));
+                                                " exceeds the padded input of shape " + to_string(request.inputs[0].shape));
   }
   bias = request.flag("bias", true);
   relu = request.choice("activation", "none", {"none", "relu"}) == "relu";
 
-  outputs_ = {{"", {input[0], out_channels, height.output_size(), width.output_size()}}};
-  const int64_t fan_in = in_channels / groups * kernel[0] * kernel[1];
+  outputs_ = {{"", {image[0], out_channels, height.output_size(), width.output_size()}}};
+  const int64_t fan_in = in_channels / groups * height.kernel * width.kernel;
   // Uniform with variance 2 / fan_in in front of a relu (He et al. 2015, arXiv 1502.01852), else 1 / fan_in (LeCun et al. 1998).
-  parameters_ = {{"weight", {out_channels, in_channels / groups, kernel[0], kernel[1]}, std::sqrt((relu ? 6.0 : 3.0) / static_cast<double>(fan_in))}};
+  parameters_ = {{"weight", {out_channels, in_channels / groups, height.kernel, width.kernel}, std::sqrt((relu ? 6.0 : 3.0) / static_cast<double>(fan_in))}};
   if (bias) parameters_.push_back({"bias", {out_channels}});
   const Shape& output = outputs_[0].shape;
   dimensions_ = {{"sample", DimensionKind::sample, output[0]},

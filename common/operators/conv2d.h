@@ -10,6 +10,8 @@ namespace ff {
 class Conv2d : public OperatorDefinition {
  public:
   explicit Conv2d(const OperatorRequest& request);
+  // The same on an input of shape `image` and with these windows; the other attributes are the request's.
+  Conv2d(const OperatorRequest& request, const Shape& image, const Window& height, const Window& width);
 
   Block output_block(int output, const Block& part) const override;
   Block input_block(int input, const Block& part) const override;

@@ -4,30 +4,42 @@
 
 namespace ff {
 
-Pool2d::Pool2d(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+namespace {
+
+// The input's shape, once the request is seen to have what pooling needs.
+Shape image_shape(const OperatorRequest& request) {
   request.expect_inputs(1);
   request.expect_rank(0, 4, 4);
   request.expect_type(0, DataType::f32);
   request.allow_attributes({"method", "kernel", "stride", "padding", "ceil", "count_padding"});
-  const Shape& input = inputs_[0].shape;
-  method = request.choice("method", "max", {"max", "average"}) == "max" ? Method::max : Method::average;
+  return request.inputs[0].shape;
+}
+
+Window window(const OperatorRequest& request, size_t axis) {
   request.required_attribute("kernel");
   const auto kernel = request.pair("kernel", {1, 1}, 1, 1 << 16);
-  const auto stride = request.pair("stride", kernel, 1, 1 << 16);
-  const auto padding = request.pair("padding", {0, 0}, 0, 1 << 16);
+  return {request.inputs[0].shape[2 + axis], kernel[axis], request.pair("stride", kernel, 1, 1 << 16)[axis],
+          request.pair("padding", {0, 0}, 0, 1 << 16)[axis]};
+}
+
+}  // namespace
+
+Pool2d::Pool2d(const OperatorRequest& request) : Pool2d{request, image_shape(request), window(request, 0), window(request, 1)} {}
+
+Pool2d::Pool2d(const OperatorRequest& request, const Shape& input, const Window& height_window, const Window& width_window)
+    : OperatorDefinition(request.type, {{"", input}}), height(height_window), width(width_window) {
+  method = request.choice("method", "max", {"max", "average"}) == "max" ? Method::max : Method::average;
   const bool ceil = request.flag("ceil", false);
   count_padding = request.flag("count_padding", false);
   if (ceil && count_padding)
     request.required_attribute("count_padding").fail("cannot be combined with \"ceil\": the last window would count positions beyond the padding");
-  height = {input[2], kernel[0], stride[0], padding[0]};
-  width = {input[3], kernel[1], stride[1], padding[1]};
   for (const Window& window : {height, width}) {
     if (2 * window.padding > window.kernel)
       request.required_attribute("padding").fail("found " + std::to_string(window.padding) +
                                                  ", expected at most half of the kernel " + std::to_string(window.kernel));
     if (window.output_size(ceil) < 1)
       request.required_attribute("kernel").fail("the kernel " + std::to_string(window.kernel) +
-                                                " exceeds the padded input of shape " + to_string(input));
+                                                " exceeds the padded input of shape " + to_string(request.inputs[0].shape));
   }
   outputs_ = {{"", {input[0], input[1], height.output_size(ceil), width.output_size(ceil)}}};
   const Shape& output = outputs_[0].shape;

@@ -9,6 +9,8 @@ namespace ff {
 class Pool2d : public OperatorDefinition {
  public:
   explicit Pool2d(const OperatorRequest& request);
+  // The same on an input of shape `image` and with these windows; the other attributes are the request's.
+  Pool2d(const OperatorRequest& request, const Shape& image, const Window& height, const Window& width);
 
   Block output_block(int, const Block& part) const override { return part; }
   Block input_block(int input, const Block& part) const override;

@@ -37,12 +37,18 @@ void cut_parameter(const Graph& graph, ParameterId id, const Strategy& strategy,
     OperatorId op;
     int part;
     Block block;
+    int block_number;
   };
   std::vector<Use> uses;
+  std::vector<Block> distinct;
   for (const auto& [op, which] : parameter.uses)
     for (int part = 0; part < strategy[op].parts(); ++part) {
       const OperatorDefinition& definition = *graph.operators[op].definition;
-      uses.push_back({op, part, definition.parameter_block(which, definition.part(strategy[op].degrees, part))});
+      const Block block = definition.parameter_block(which, definition.part(strategy[op].degrees, part));
+      const auto found = std::find(distinct.begin(), distinct.end(), block);
+      const int number = static_cast<int>(found - distinct.begin());
+      if (found == distinct.end()) distinct.push_back(block);
+      uses.push_back({op, part, block, number});
     }
   const int rank = static_cast<int>(parameter.spec.shape.size());
   std::vector<std::vector<int64_t>> cuts(rank);
@@ -58,9 +64,12 @@ void cut_parameter(const Graph& graph, ParameterId id, const Strategy& strategy,
   while (true) {
     Block block;
     for (int axis = 0; axis < rank; ++axis) block.append({cuts[axis][cell[axis]], cuts[axis][cell[axis] + 1]});
-    ParameterPiece piece{id, block, {}};
+    ParameterPiece piece{id, block, {}, {}};
     for (const Use& use : uses)
-      if (use.block.contains(block)) piece.users.emplace_back(use.op, use.part);
+      if (use.block.contains(block)) {
+        piece.users.emplace_back(use.op, use.part);
+        piece.user_blocks.push_back(use.block_number);
+      }
     if (!piece.users.empty()) pieces.push_back(std::move(piece));
     int axis = rank - 1;
     while (axis >= 0 && ++cell[axis] + 1 == cuts[axis].size()) cell[axis--] = 0;
@@ -91,16 +100,25 @@ std::string_view to_string(TaskKind kind) {
 std::vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy) {
   std::vector<int64_t> sums(unit.holders.size(), 0);
   std::vector<int> contributions(unit.holders.size());
+  std::vector<std::vector<int>> blocks(unit.holders.size());
   for (const ParameterPiece* piece : unit.pieces) {
     std::fill(contributions.begin(), contributions.end(), 0);
-    for (const auto& [op, part] : piece->users)
-      if (graph.operators[op].has_backward) {
-        const auto holder = std::lower_bound(unit.holders.begin(), unit.holders.end(), strategy[op].devices[part]);
-        ++contributions[static_cast<size_t>(holder - unit.holders.begin())];
-      }
+    for (std::vector<int>& numbers : blocks) numbers.clear();
+    for (size_t u = 0; u < piece->users.size(); ++u) {
+      const auto& [op, part] = piece->users[u];
+      if (!graph.operators[op].has_backward) continue;
+      const size_t holder = static_cast<size_t>(
+          std::lower_bound(unit.holders.begin(), unit.holders.end(), strategy[op].devices[part]) - unit.holders.begin());
+      ++contributions[holder];
+      std::vector<int>& numbers = blocks[holder];
+      if (std::find(numbers.begin(), numbers.end(), piece->user_blocks[u]) == numbers.end()) numbers.push_back(piece->user_blocks[u]);
+    }
     const int64_t bytes = piece->block.volume() * element_bytes;
     for (size_t h = 0; h < sums.size(); ++h)
-      if (contributions[h] > 1) sums[h] += (contributions[h] - 1) * bytes * 3 / 2;
+      if (contributions[h] > 1) {
+        const int distinct = static_cast<int>(blocks[h].size());
+        sums[h] += (distinct - 1) * bytes * 3 / 2 + (contributions[h] - distinct) * bytes / 2;
+      }
   }
   return sums;
 }

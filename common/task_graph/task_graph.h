@@ -58,6 +58,7 @@ struct ParameterPiece {
   ParameterId parameter;
   Block block;
   std::vector<std::pair<OperatorId, int>> users;  // (operator, part), ascending
+  std::vector<int> user_blocks;  // by user: equal numbers for equal blocks of the parameter, whose gradients are one buffer on a device
 };
 
 // Parameters used by exactly the same operators, such as a layer's weight and bias: synchronized and updated together.
@@ -76,7 +77,8 @@ struct SynchronizationUnit {
   int64_t bytes = 0;
 };
 
-// Copy bytes of adding up, on each of the unit's holders, the gradients of its several parts there. [holder]
+// Copy bytes of adding up, on each of the unit's holders, the gradients of its several parts there: kernels with the same block add to one
+// buffer (which they read beside writing it: half of a copy), different blocks are added up behind (3/2 of a copy). [holder]
 std::vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy);
 
 struct Task {

@@ -36,12 +36,12 @@ std::vector<int64_t> memory_bytes(TaskGraphBuilder& builder, const TaskGraph& ta
         const Block block = definition.parameter_block(p, part);
         std::vector<int64_t> corners;
         for (int axis = 0; axis < block.rank(); ++axis) corners.insert(corners.end(), {block[axis].begin, block[axis].end});
-        if (parameter_blocks.emplace(task.device, op.parameters[p], corners).second) here += 2 * bytes_of(block);
+        // Weight, velocity and gradient, one of each for all parts with the same block.
+        if (parameter_blocks.emplace(task.device, op.parameters[p], corners).second) here += (op.has_backward ? 3 : 2) * bytes_of(block);
       }
     } else {
       for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i)
         if (graph.input_has_gradient(task.op, i)) here += bytes_of(definition.input_block(i, part));
-      for (int p = 0; p < static_cast<int>(op.parameters.size()); ++p) here += bytes_of(definition.parameter_block(p, part));
     }
   }
   // Inputs that are not the producer's own buffer, and gradients of outputs that are not one consumer's own contribution.

@@ -17,11 +17,13 @@ class NetworkWriter {
       image.push_back(size);
     }
     tensors_.push_back({"image", {"", image}, 0});
+    if (chance(2)) add_sequences();
     for (int64_t steps = between(1, 7); steps > 0; --steps) add_image_operator();
-    flatten_images();
+    join_into_flat();
+    if (chance(3)) add_recurrence();
     for (int64_t steps = between(0, 5); steps > 0; --steps) add_flat_operator();
     add_losses();
-    if (chance(3)) add_sequence();
+    if (chance(3)) add_loss_at_positions();
     return {{"format", "ffgraph/1"}, {"name", "random"}, {"batch_size", batch_}, {"inputs", inputs_}, {"operators", operators_}};
   }
 
@@ -39,7 +41,7 @@ class NetworkWriter {
   Named* pick(size_t rank) {
     std::vector<Named*> fresh, all;
     for (Named& tensor : tensors_)
-      if (tensor.spec.shape.size() == rank) {
+      if (tensor.spec.shape.size() == rank && tensor.spec.type == DataType::f32) {
         all.push_back(&tensor);
         if (tensor.uses == 0) fresh.push_back(&tensor);
       }
@@ -66,7 +68,8 @@ class NetworkWriter {
       tensor.uses += static_cast<int>(std::count(inputs.begin(), inputs.end(), tensor.name));
     if (!definition->parameters().empty() && chance(2)) share(op, *definition, attributes);
     const std::string name = op["name"];
-    tensors_.push_back({name, definition->outputs()[0], 0});
+    for (size_t o = 0; o < definition->outputs().size() && !definition->is_loss(); ++o)
+      tensors_.push_back({o == 0 ? name : name + ":" + definition->outputs()[o].name, definition->outputs()[o], 0});
     operators_.push_back(op);
     return name;
   }
@@ -97,7 +100,7 @@ class NetworkWriter {
     Named* from = pick(4);
     const std::string input = from->name;
     const Shape shape = from->spec.shape;
-    switch (between(0, 8)) {
+    switch (between(0, 11)) {
       case 0:
       case 1:
       case 2: {
@@ -123,13 +126,154 @@ class NetworkWriter {
       case 6: add_with_equal(input, shape); break;
       case 7: add_concat(input, shape); break;
       case 8: add("dropout", {input}, {{"rate", 0.3}}); break;
+      case 9: add("mean", {input}, {}); break;
+      case 10: add_rearrangement(input, shape); break;
+      case 11: add_batch_norm(input); break;
     }
+  }
+
+  void add_batch_norm(const std::string& input) {
+    Json attributes = {{"epsilon", 0.1}};
+    if (chance(3)) attributes["activation"] = "relu";
+    add("batch_norm", {input}, attributes);
+  }
+
+  // slice, split, pad, transpose, reshape.
+  void add_rearrangement(const std::string& input, const Shape& shape) {
+    const int64_t rank = static_cast<int64_t>(shape.size()), axis = between(1, rank - 1), size = shape[static_cast<size_t>(axis)];
+    switch (between(0, 4)) {
+      case 0: {
+        const int64_t begin = between(0, size - 1);
+        add("slice", {input}, {{"axis", axis}, {"begin", begin}, {"end", between(begin + 1, size)}});
+        break;
+      }
+      case 1: {
+        const int64_t first = between(1, size);
+        add("split", {input}, {{"axis", axis}, {"sizes", first < size ? Json{first, size - first} : Json{size}}});
+        break;
+      }
+      case 2: {
+        Json padding = Json::array();
+        for (int64_t a = 1; a < rank; ++a) padding.push_back({between(0, 2), between(0, 2)});
+        add("pad", {input}, {{"padding", padding}});
+        break;
+      }
+      case 3: {
+        std::vector<int64_t> axes;
+        for (int64_t a = 1; a < rank; ++a) axes.push_back(a);
+        std::shuffle(axes.begin(), axes.end(), random_);
+        add("transpose", {input}, {{"axes", axes}});
+        break;
+      }
+      case 4: {
+        Json sizes = Json::array();  // the last two axes become one, or a new one of size 1 comes
+        for (int64_t a = 1; a < rank; ++a) sizes.push_back(shape[static_cast<size_t>(a)]);
+        if (rank > 2 && chance(2)) {
+          const int64_t last = sizes.back();
+          sizes.erase(sizes.size() - 1);
+          sizes.back() = sizes.back().get<int64_t>() * last;
+        } else if (rank < 4) {
+          sizes.insert(sizes.begin(), 1);
+        }
+        add("reshape", {input}, {{"shape", sizes}});
+        break;
+      }
+    }
+  }
+
+  void declare(const std::string& name, const Shape& sample, const char* type, int64_t steps = 0) {
+    Json shape = Json::array({"batch"});
+    Shape whole{batch_};
+    for (int64_t size : sample) {
+      shape.push_back(size);
+      whole.push_back(size);
+    }
+    inputs_.push_back({{"name", name}, {"shape", shape}, {"dtype", type}});
+    if (steps > 0) inputs_.back()["steps"] = steps;
+    const DataType data_type = std::string(type) == "i32" ? DataType::i32 : DataType::f32;
+    for (int64_t step = 0; step < std::max<int64_t>(steps, 1); ++step)
+      tensors_.push_back({steps > 0 ? name + ":" + std::to_string(step) : name, {"", whole, data_type}, 0});
+  }
+
+  // [batch, length, channel], from tokens.
+  void add_sequences() {
+    declare("tokens", {between(2, 5)}, "i32");
+    add("embedding", {"tokens"}, {{"vocabulary", 7}, {"channels", 2 * between(1, 3)}});
+    for (int64_t steps = between(1, 5); steps > 0; --steps) add_sequence_operator();
+  }
+
+  void add_sequence_operator() {
+    Named* from = pick(3);
+    const std::string input = from->name;
+    const Shape shape = from->spec.shape;
+    switch (between(0, 11)) {
+      case 0: {
+        Json attributes = {{"out_channels", between(1, 4)}, {"kernel", between(1, 3)}, {"stride", between(1, 2)}};
+        attributes["padding"] = between(0, attributes["kernel"].get<int64_t>() - 1);
+        if (chance(3)) attributes["activation"] = "relu";
+        add("conv1d", {input}, attributes);
+        break;
+      }
+      case 1: {
+        const int64_t kernel = between(1, 3);
+        add("pool1d", {input}, {{"kernel", kernel}, {"stride", between(1, 2)}, {"padding", between(0, kernel / 2)}, {"method", chance(2) ? "max" : "average"}});
+        break;
+      }
+      case 2:
+      case 3: add("multi_head_attention", {input}, {{"heads", shape[2] % 2 == 0 ? between(1, 2) : 1}, {"causal", chance(2)}}); break;
+      case 4: add("position_embedding", {input}, {}); break;
+      case 5:
+        if (shape[2] >= 4) add("layer_norm", {input}, {{"epsilon", 0.1}});
+        break;
+      case 6: add_matmul(input, shape); break;
+      case 7: add("mean", {input}, {}); break;
+      case 8: add_rearrangement(input, shape); break;
+      case 9: add_linear(input); break;
+      case 10: add_with_equal(input, shape); break;
+      case 11: add_batch_norm(input); break;
+    }
+  }
+
+  void add_matmul(const std::string& input, const Shape& shape) {
+    for (const Named& tensor : tensors_) {
+      if (tensor.spec.shape.size() != 3 || tensor.spec.type != DataType::f32 || (tensor.uses > 0 && chance(2))) continue;
+      if (tensor.spec.shape[2] == shape[2]) return void(add("matmul", {input, tensor.name}, {{"transpose", true}, {"scale", 0.5}}));
+      if (tensor.spec.shape[1] == shape[2]) return void(add("matmul", {input, tensor.name}, {{"scale", 0.3}}));
+    }
+  }
+
+  // An unrolled LSTM over the steps of an input, and attention over its states.
+  void add_recurrence() {
+    const int64_t steps = between(2, 4), hidden = between(1, 5);
+    const bool words = chance(2);
+    if (words) declare("step", {}, "i32", steps);
+    else declare("step", {between(1, 4)}, "f32", steps);
+    std::vector<std::string> states;
+    std::string last;
+    for (int64_t t = 0; t < steps; ++t) {
+      std::string x = "step:" + std::to_string(t);
+      if (words) x = add_in_group("embedding", {x}, {{"vocabulary", 5}, {"channels", 3}}, "words");
+      std::vector<std::string> inputs{x};
+      if (t > 0) inputs.insert(inputs.end(), {last, last + ":c"});
+      last = add_in_group("lstm", inputs, {{"hidden", hidden}}, "recurrent");
+      states.push_back(last);
+    }
+    if (chance(2)) {
+      const std::string stacked = add("stack", states, {});
+      add("attention", {pick(2)->name, stacked}, {{"out_features", between(1, 4)}});
+    }
+  }
+
+  std::string add_in_group(const std::string& type, const std::vector<std::string>& inputs, const Json& attributes, const std::string& group) {
+    const std::string name = add(type, inputs, attributes);
+    operators_.back()["parameters"] = group;
+    return name;
   }
 
   void add_with_equal(const std::string& input, const Shape& shape) {
     std::vector<std::string> inputs{input};
     for (const Named& tensor : tensors_)
-      if (tensor.spec.shape == shape && inputs.size() < 3 && (tensor.name != input || chance(3))) inputs.push_back(tensor.name);
+      if (tensor.spec.shape == shape && tensor.spec.type == DataType::f32 && inputs.size() < 3 && (tensor.name != input || chance(3))) inputs.push_back(tensor.name);
     if (inputs.size() == 2 && chance(3)) add(chance(2) ? "sub" : "mul", inputs, {});
     else if (inputs.size() > 1) add("add", inputs, {});
   }
@@ -139,17 +283,18 @@ class NetworkWriter {
     std::vector<std::string> inputs{input};
     for (const Named& tensor : tensors_) {
       Shape same = tensor.spec.shape;
-      if (same.size() != shape.size() || inputs.size() >= 3) continue;
+      if (same.size() != shape.size() || tensor.spec.type != DataType::f32 || inputs.size() >= 3) continue;
       same[static_cast<size_t>(axis)] = shape[static_cast<size_t>(axis)];
       if (same == shape && chance(2)) inputs.push_back(tensor.name);
     }
     add("concat", inputs, {{"axis", axis}});
   }
 
-  void flatten_images() {
+  // Images and sequences become [batch, channel].
+  void join_into_flat() {
     std::vector<std::string> flat;
     for (size_t i = 0; i < tensors_.size(); ++i)
-      if (tensors_[i].spec.shape.size() == 4 && (tensors_[i].uses == 0 || chance(6))) flat.push_back(tensors_[i].name);
+      if (tensors_[i].spec.shape.size() >= 3 && (tensors_[i].uses == 0 || chance(6)) && tensors_[i].spec.type == DataType::f32) flat.push_back(tensors_[i].name);
     for (const std::string& name : flat) add("flatten", {name}, {});
   }
 
@@ -157,7 +302,7 @@ class NetworkWriter {
     Named* from = pick(2);
     const std::string input = from->name;
     const Shape shape = from->spec.shape;
-    switch (between(0, 6)) {
+    switch (between(0, 9)) {
       case 0:
       case 1:
       case 2: add_linear(input); break;
@@ -165,6 +310,11 @@ class NetworkWriter {
       case 4: add_with_equal(input, shape); break;
       case 5: add_concat(input, shape); break;
       case 6: add("dropout", {input}, {{"rate", 0.5}}); break;
+      case 7: add_rearrangement(input, shape); break;
+      case 8:
+        if (shape[1] >= 4) add("layer_norm", {input}, {{"epsilon", 0.1}});
+        break;
+      case 9: add_batch_norm(input); break;
     }
   }
 
@@ -187,7 +337,7 @@ class NetworkWriter {
   }
 
   // [batch, length, channel]: linear layers with shared parameters, and a loss at every position.
-  void add_sequence() {
+  void add_loss_at_positions() {
     const int64_t length = between(1, 4), features = between(1, 4);
     inputs_.push_back({{"name", "sequence"}, {"shape", Json::array({"batch", length, features})}, {"dtype", "f32"}});
     inputs_.push_back({{"name", "targets"}, {"shape", Json::array({"batch", length})}, {"dtype", "i32"}});

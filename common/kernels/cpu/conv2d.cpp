@@ -1,7 +1,10 @@
 #include "common/operators/conv2d.h"
 
+#include <array>
+
 #include "common/kernels/cpu/block_copy.h"
 #include "common/kernels/cpu/kernels.h"
+#include "common/operators/sequence.h"
 
 namespace ff::cpu {
 namespace {
@@ -170,10 +173,13 @@ class Conv2dKernel : public Kernel {
       gradient = masked_.data();
     }
     float* input_gradient = arguments.input_gradients[0];
+    std::array<float*, 2> gradients{};
+    for (size_t p = 0; p < arguments.parameter_gradients.size(); ++p)
+      gradients[p] = scratch_[p].target(arguments.parameter_gradients[p], arguments.accumulates(p), output_[1] * (p == 0 ? weight_row() : 1));
     for (Slice& slice : slices_) {
-      float* bias_gradient = conv_.bias ? arguments.parameter_gradients[1] + slice.first_output : nullptr;
+      float* bias_gradient = conv_.bias ? gradients[1] + slice.first_output : nullptr;
       const float* weight = arguments.parameters[0] + slice.first_output * weight_row();
-      float* weight_gradient = arguments.parameter_gradients[0] + slice.first_output * weight_row();
+      float* weight_gradient = gradients[0] + slice.first_output * weight_row();
       if (slices_.size() == 1) {
         slice.convolution->backward(input, weight, gradient, input_gradient, weight_gradient, bias_gradient);
         continue;
@@ -187,6 +193,7 @@ class Conv2dKernel : public Kernel {
         copy_columns(input_gradient_slice_.data(), geometry.input[1], input_gradient + slice.first_input, input_[1], volume(input_) / input_[1],
                      geometry.input[1]);
     }
+    for (size_t p = 0; p < arguments.parameter_gradients.size(); ++p) scratch_[p].finish(arguments.parameter_gradients[p], arguments.accumulates(p));
   }
 
   int64_t workspace_bytes() const override {
@@ -209,12 +216,18 @@ class Conv2dKernel : public Kernel {
   std::vector<Slice> slices_;
   std::vector<float> masked_;  // gradient behind the relu
   std::vector<float> input_slice_, input_gradient_slice_, output_slice_;
+  std::array<GradientScratch, 2> scratch_;  // weight, bias
 };
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_conv2d_kernel(const Context& context, const KernelRequest& request) {
   return std::make_unique<Conv2dKernel>(context, dynamic_cast<const Conv2d&>(request.definition), request.part, request.input_gradients[0]);
+}
+
+std::unique_ptr<Kernel> make_conv1d_kernel(const Context& context, const KernelRequest& request) {
+  const Conv1d& sequence = dynamic_cast<const Conv1d&>(request.definition);
+  return std::make_unique<Conv2dKernel>(context, sequence.image, to_image(request.part), request.input_gradients[0]);
 }
 
 }  // namespace ff::cpu

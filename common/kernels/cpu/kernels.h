@@ -21,14 +21,54 @@ std::unique_ptr<Kernel> make_linear_kernel(const Context&, const KernelRequest&)
 std::unique_ptr<Kernel> make_elementwise_kernel(const Context&, const KernelRequest&);
 std::unique_ptr<Kernel> make_dropout_kernel(const Context&, const KernelRequest&);
 std::unique_ptr<Kernel> make_local_response_normalization_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_layer_norm_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_embedding_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_lstm_kernel(const Context&, const KernelRequest&);
 std::unique_ptr<Kernel> make_concat_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_conv1d_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_pool1d_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_position_embedding_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_attention_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_multi_head_attention_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_matmul_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_mean_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_stack_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_slice_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_pad_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_transpose_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_reshape_kernel(const Context&, const KernelRequest&);
 std::unique_ptr<Kernel> make_flatten_kernel(const Context&, const KernelRequest&);
 std::unique_ptr<Kernel> make_softmax_kernel(const Context&, const KernelRequest&);
 std::unique_ptr<Kernel> make_softmax_cross_entropy_kernel(const Context&, const KernelRequest&);
 
+// c [m, n] = alpha op(a) op(b) + beta c, row-major with strides, by oneDNN's sgemm; 'T' transposes an operand.
+void multiply_matrices(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, const float* b,
+                       int64_t b_stride, float beta, float* c, int64_t c_stride, float alpha = 1);
+
+// Softmax over the rows of [rows, classes], from DNNL_ARG_SRC to DNNL_ARG_DST; one may be the other.
+Primitive make_softmax(const Context& context, int64_t rows, int64_t classes);
+// Its input's gradient from its output and the output's gradient; the two gradients may be one buffer.
+void softmax_gradient(const float* output, const float* gradient, int64_t rows, int64_t classes, float* result);
+
 // Loops that several kernels share.
 void mask_by_positive(const float* gate, const float* source, float* destination, int64_t elements);  // gate > 0 ? source : 0
-void sum_rows(const float* matrix, int64_t rows, int64_t columns, float* sums);                       // [rows, columns] -> [columns]
+void sum_rows(const float* matrix, int64_t rows, int64_t columns, float* sums, bool add = false);      // [rows, columns] -> [columns]
 void add_to(const float* source, float* destination, int64_t elements);                              // destination += source
+
+// Where a library's kernel can only overwrite: it writes to target(), and finish() adds that to the gradient if it was to be added to.
+class GradientScratch {
+ public:
+  float* target(float* gradient, bool accumulate, int64_t elements) {
+    if (!accumulate) return gradient;
+    values_.resize(static_cast<size_t>(elements));
+    return values_.data();
+  }
+  void finish(float* gradient, bool accumulate) const {
+    if (accumulate) add_to(values_.data(), gradient, static_cast<int64_t>(values_.size()));
+  }
+
+ private:
+  std::vector<float> values_;
+};
 
 }  // namespace ff::cpu

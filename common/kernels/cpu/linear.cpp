@@ -1,17 +1,9 @@
 #include "common/operators/linear.h"
 
-#include "common/errors.h"
 #include "common/kernels/cpu/kernels.h"
 
 namespace ff::cpu {
 namespace {
-
-// c [m, n] = op(a) op(b), row-major.
-void multiply(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, const float* b,
-              int64_t b_stride, float* c) {
-  const dnnl_status_t status = dnnl_sgemm(transpose_a, transpose_b, m, n, k, 1.0f, a, a_stride, b, b_stride, 0.0f, c, n);
-  if (status != dnnl_success) throw MachineError("oneDNN: sgemm failed with status " + std::to_string(status));
-}
 
 // input [rows, in], weight [out, in], bias [out] -> output [rows, out].
 class LinearKernel : public Kernel {
@@ -42,9 +34,10 @@ class LinearKernel : public Kernel {
       gradient = masked_.data();
     }
     const float* input = static_cast<const float*>(arguments.inputs[0]);
-    multiply('T', 'N', out_, in_, rows_, gradient, out_, input, in_, arguments.parameter_gradients[0]);
-    if (linear_.bias) sum_rows(gradient, rows_, out_, arguments.parameter_gradients[1]);
-    if (arguments.input_gradients[0]) multiply('N', 'N', rows_, in_, out_, gradient, out_, arguments.parameters[0], in_, arguments.input_gradients[0]);
+    multiply_matrices('T', 'N', out_, in_, rows_, gradient, out_, input, in_, arguments.accumulates(0) ? 1 : 0, arguments.parameter_gradients[0], in_);
+    if (linear_.bias) sum_rows(gradient, rows_, out_, arguments.parameter_gradients[1], arguments.accumulates(1));
+    if (arguments.input_gradients[0])
+      multiply_matrices('N', 'N', rows_, in_, out_, gradient, out_, arguments.parameters[0], in_, 0, arguments.input_gradients[0], in_);
   }
 
   int64_t workspace_bytes() const override { return static_cast<int64_t>(masked_.size() * sizeof(float)); }

@@ -1,6 +1,7 @@
 #include "common/operators/pool2d.h"
 
 #include "common/kernels/cpu/kernels.h"
+#include "common/operators/sequence.h"
 
 namespace ff::cpu {
 namespace {
@@ -54,6 +55,10 @@ class Pool2dKernel : public Kernel {
 
 std::unique_ptr<Kernel> make_pool2d_kernel(const Context& context, const KernelRequest& request) {
   return std::make_unique<Pool2dKernel>(context, dynamic_cast<const Pool2d&>(request.definition), request.part);
+}
+
+std::unique_ptr<Kernel> make_pool1d_kernel(const Context& context, const KernelRequest& request) {
+  return std::make_unique<Pool2dKernel>(context, dynamic_cast<const Pool1d&>(request.definition).image, to_image(request.part));
 }
 
 }  // namespace ff::cpu

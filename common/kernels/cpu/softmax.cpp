@@ -6,9 +6,6 @@
 #include "common/kernels/cpu/kernels.h"
 
 namespace ff::cpu {
-namespace {
-
-// Softmax over rows: [rows, classes].
 Primitive make_softmax(const Context& context, int64_t rows, int64_t classes) {
   const dnnl::memory::desc data = row_major({rows, classes});
   const dnnl::softmax_forward::primitive_desc descriptor({dnnl::prop_kind::forward_training, data, 1}, user_scratchpad(), context.engine);
@@ -17,6 +14,17 @@ Primitive make_softmax(const Context& context, int64_t rows, int64_t classes) {
   primitive.add(context, DNNL_ARG_DST, data);
   return primitive;
 }
+
+FF_VECTORIZED void softmax_gradient(const float* output, const float* gradient, int64_t rows, int64_t classes, float* result) {
+  for (int64_t row = 0; row < rows; ++row, output += classes, gradient += classes, result += classes) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < classes; ++c) sum += output[c] * gradient[c];
+    for (int64_t c = 0; c < classes; ++c) result[c] = output[c] * (gradient[c] - sum);
+  }
+}
+
+namespace {
 
 class SoftmaxKernel : public Kernel {
  public:
@@ -31,13 +39,7 @@ class SoftmaxKernel : public Kernel {
   void backward(const KernelArguments& arguments) override {  // d input = output * (d output - sum over classes of output * d output)
     float* result = arguments.input_gradients[0];
     if (!result) return;
-    for (int64_t row = 0; row < rows_; ++row) {
-      const float* output = arguments.outputs[0] + row * classes_;
-      const float* gradient = arguments.output_gradients[0] + row * classes_;
-      double sum = 0;
-      for (int64_t c = 0; c < classes_; ++c) sum += static_cast<double>(output[c]) * gradient[c];
-      for (int64_t c = 0; c < classes_; ++c) result[row * classes_ + c] = output[c] * (gradient[c] - static_cast<float>(sum));
-    }
+    softmax_gradient(arguments.outputs[0], arguments.output_gradients[0], rows_, classes_, result);
   }
 
  private:

@@ -133,7 +133,7 @@ void check_case(unsigned seed, std::set<std::string>& types) {
 
 TEST_CASE("random strategies compute what one device computes") {
   std::set<std::string> types;
-  for (unsigned seed = 0; seed < 400; ++seed) check_case(seed, types);
+  for (unsigned seed = 0; seed < 600; ++seed) check_case(seed, types);
   for (const std::string& type : operator_types()) {
     INFO("random_network.cpp draws no " << type);
     CHECK(types.count(type) == 1);

@@ -14,6 +14,8 @@ using reference::Values;
 
 namespace {
 
+constexpr int64_t vocabulary = 5;
+
 class Cases {
  public:
   explicit Cases(uint32_t seed) : random_(seed) {}
@@ -25,23 +27,55 @@ class Cases {
   // A graph whose first operator is a random one of `type`.
   Json graph(const std::string& type) {
     Json attributes = Json::object();
-    const bool image = type == "conv2d" || type == "pool2d" || type == "local_response_normalization";
-    const bool vector = type == "linear" || type == "softmax" || type == "softmax_cross_entropy";
-    const int64_t rank = image ? 4 : vector ? between(2, 3) : type == "flatten" || type == "concat" ? between(2, 4) : between(1, 4);
+    int64_t rank = between(1, 4);
+    if (type == "conv2d" || type == "pool2d" || type == "local_response_normalization") rank = 4;
+    if (type == "conv1d" || type == "pool1d" || type == "position_embedding" || type == "multi_head_attention" || type == "matmul") rank = 3;
+    if (type == "linear" || type == "softmax" || type == "softmax_cross_entropy" || type == "layer_norm") rank = between(2, 3);
+    if (type == "flatten" || type == "concat" || type == "slice" || type == "split" || type == "pad") rank = between(2, 4);
+    if (type == "mean" || type == "transpose") rank = between(3, 4);
+    if (type == "lstm" || type == "attention" || type == "stack") rank = 2;
+    if (type == "embedding") rank = between(1, 2);
+    const bool image = rank == 4 && type.find("2d") != std::string::npos;
     Json shape = Json::array({"batch"});
     int64_t groups = 1;
-    if (type == "conv2d" && chance()) groups = between(2, 3);
-    for (int64_t axis = 1; axis < rank; ++axis) shape.push_back(axis == 1 ? between(1, 6) * groups : between(image ? 4 : 1, 11));
+    if ((type == "conv2d" || type == "conv1d") && chance()) groups = between(2, 3);
+    const int64_t channel_axis = type == "conv1d" ? 2 : 1;
+    for (int64_t axis = 1; axis < rank; ++axis) shape.push_back(axis == channel_axis ? between(1, 6) * groups : between(image ? 4 : 1, 11));
     std::vector<Json> inputs{shape};
-    if (type == "conv2d") conv_attributes(attributes, groups);
-    if (type == "pool2d") pool_attributes(attributes);
+    if (type == "conv2d" || type == "conv1d") conv_attributes(attributes, groups);
+    if (type == "pool2d" || type == "pool1d") pool_attributes(attributes);
+    if (type == "conv1d")
+      for (const char* key : {"kernel", "stride", "padding", "dilation"})
+        if (attributes.contains(key)) attributes[key] = Json(attributes[key][1]);
     if (type == "linear") attributes = {{"out_features", between(1, 20)}, {"bias", chance()}, {"activation", chance() ? "relu" : "none"}};
     if (type == "dropout") attributes["rate"] = 0.1 * static_cast<double>(between(0, 9));
     if (type == "local_response_normalization")
       attributes = {{"size", 2 * between(0, 3) + 1}, {"alpha", 0.3}, {"beta", chance() ? 0.75 : 0.6}, {"bias", 1.5}};
     if (type == "softmax_cross_entropy") attributes["weight"] = 0.5;
     if (type == "add") inputs.resize(static_cast<size_t>(between(2, 4)), shape);
+    if (type == "stack") inputs.resize(static_cast<size_t>(between(1, 5)), shape);
     if (type == "sub" || type == "mul") inputs.resize(2, shape);
+    if (type == "embedding") attributes = {{"vocabulary", vocabulary}, {"channels", between(1, 9)}};
+    if (type == "layer_norm") {
+      inputs[0].back() = between(4, 11);  // of very few features little but rounding is left
+      attributes["epsilon"] = 0.01;
+    }
+    if (type == "lstm") lstm_inputs(inputs, attributes);
+    if (type == "attention") {
+      inputs.push_back({"batch", between(1, 5), between(1, 6)});
+      attributes["out_features"] = between(1, 7);
+    }
+    if (type == "multi_head_attention") {
+      const int64_t heads = between(1, 3);
+      inputs[0] = {"batch", between(1, 5), heads * between(1, 4)};
+      attributes = {{"heads", heads}, {"causal", chance()}};
+    }
+    if (type == "matmul") {
+      const bool transposed = chance();
+      const int64_t columns = between(1, 6);
+      inputs.push_back(transposed ? Json{"batch", columns, shape[2]} : Json{"batch", shape[2], columns});
+      attributes = {{"transpose", transposed}, {"scale", chance() ? 1.0 : 0.25}};
+    }
     if (type == "concat") {
       const int64_t axis = between(1, rank - 1);
       attributes["axis"] = axis;
@@ -50,6 +84,7 @@ class Cases {
         inputs.back()[static_cast<size_t>(axis)] = between(1, 7);
       }
     }
+    if (type == "slice" || type == "split" || type == "pad" || type == "transpose" || type == "reshape") rearranging_attributes(type, shape, attributes);
     return wrap(type, inputs, attributes);
   }
 
@@ -76,6 +111,45 @@ class Cases {
       attributes["padding"] = {1, 1};
     }
   }
+  void lstm_inputs(std::vector<Json>& inputs, Json& attributes) {
+    attributes["hidden"] = between(1, 7);
+    if (chance()) return;
+    inputs.push_back({"batch", attributes["hidden"]});
+    inputs.push_back({"batch", attributes["hidden"]});
+  }
+  void rearranging_attributes(const std::string& type, const Json& shape, Json& attributes) {
+    const int64_t rank = static_cast<int64_t>(shape.size()), axis = rank > 1 ? between(1, rank - 1) : 0;
+    const auto size = [&](int64_t a) { return shape[static_cast<size_t>(a)].get<int64_t>(); };
+    if (type == "slice") {
+      const int64_t begin = between(0, size(axis) - 1);
+      attributes = {{"axis", axis}, {"begin", begin}, {"end", between(begin + 1, size(axis))}};
+    } else if (type == "split") {
+      attributes = {{"axis", axis}, {"sizes", Json::array()}};
+      for (int64_t rest = size(axis); rest > 0;) {
+        const int64_t part = between(1, rest);
+        attributes["sizes"].push_back(part);
+        rest -= part;
+      }
+    } else if (type == "pad") {
+      for (int64_t a = 1; a < rank; ++a) attributes["padding"].push_back({between(0, 3), between(0, 3)});
+    } else if (type == "transpose") {
+      std::vector<int64_t> axes;
+      for (int64_t a = 1; a < rank; ++a) axes.push_back(a);
+      std::shuffle(axes.begin(), axes.end(), random_);
+      attributes["axes"] = axes;
+    } else {
+      int64_t elements = 1;
+      for (int64_t a = 1; a < rank; ++a) elements *= size(a);
+      for (int64_t factor = between(1, 3); factor > 1; --factor)
+        for (int64_t divisor = between(2, 6); divisor > 1; --divisor)
+          if (elements % divisor == 0) {
+            attributes["shape"].push_back(divisor);
+            elements /= divisor;
+            break;
+          }
+      attributes["shape"].push_back(elements);
+    }
+  }
   void pool_attributes(Json& attributes) {
     const int64_t kernel = between(1, 4);
     attributes = {{"method", chance() ? "max" : "average"}, {"kernel", kernel}, {"stride", between(1, 3)}, {"padding", between(0, kernel / 2)}};
@@ -86,7 +160,7 @@ class Cases {
     Json inputs = Json::array(), names = Json::array();
     for (size_t i = 0; i < shapes.size(); ++i) {
       names.push_back("x" + std::to_string(i));
-      inputs.push_back({{"name", names.back()}, {"shape", shapes[i]}, {"dtype", "f32"}});
+      inputs.push_back({{"name", names.back()}, {"shape", shapes[i]}, {"dtype", type == "embedding" ? "i32" : "f32"}});
     }
     Json op = {{"name", "tested"}, {"type", type}, {"attributes", attributes}};
     if (type == "softmax_cross_entropy") {
@@ -209,7 +283,8 @@ void check_part(Backend& backend, const OperatorDefinition& definition, const Bl
     if (!definition.is_loss()) arguments.output_gradients.push_back(output_gradients.back().data());
   }
   auto kernel = backend.make_kernel({definition, part, std::vector<bool>(inputs.size(), true), randomness.operator_name, randomness.seed});
-  for (int repetition = 0; repetition < 2; ++repetition) {  // kernels are used again and again
+  for (int repetition = 0; repetition < 2; ++repetition) {  // kernels are used again and again; the second time gradients are added up
+    arguments.accumulate.assign(parameters.size(), repetition == 1);
     kernel->forward(arguments);
     const std::vector<Values> expected = reference::forward(definition, operands, randomness);
     for (size_t o = 0; o < outputs.size(); ++o) REQUIRE(outputs[o].difference(expected[o]) < tolerance);
@@ -217,7 +292,11 @@ void check_part(Backend& backend, const OperatorDefinition& definition, const Bl
     const reference::Gradients expected_gradients = reference::backward(definition, operands, inside, randomness);
     for (size_t i = 0; i < inputs.size(); ++i)
       if (arguments.input_gradients[i]) REQUIRE(input_gradients[i].difference(expected_gradients.inputs[i]) < tolerance);
-    for (size_t p = 0; p < parameters.size(); ++p) REQUIRE(parameter_gradients[p].difference(expected_gradients.parameters[p]) < tolerance);
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      Values expected_sum = expected_gradients.parameters[p];
+      for (double& value : expected_sum) value *= repetition + 1;
+      REQUIRE(parameter_gradients[p].difference(expected_sum) < tolerance);
+    }
   }
 }
 
@@ -237,9 +316,14 @@ std::optional<Drawn> draw(Cases& cases, const std::string& type, std::string& te
     for (const TensorSpec& spec : drawn.definition().inputs()) {
       drawn.operands.inputs.push_back(cases.values(spec.shape));
       if (spec.type == DataType::i32)
-        for (double& label : drawn.operands.inputs.back()) label = static_cast<double>(cases.between(0, drawn.definition().inputs()[0].shape.back() - 1));
+        for (double& label : drawn.operands.inputs.back())
+          label = static_cast<double>(cases.between(0, (type == "embedding" ? vocabulary : drawn.definition().inputs()[0].shape.back()) - 1));
     }
-    for (const ParameterSpec& spec : drawn.definition().parameters()) drawn.operands.parameters.push_back(cases.values(spec.shape));
+    for (const ParameterSpec& spec : drawn.definition().parameters()) {
+      drawn.operands.parameters.push_back(cases.values(spec.shape));
+      if (type == "attention")  // far out on its tanh little but rounding is left of the gradients
+        for (double& value : drawn.operands.parameters.back()) value *= 0.25;
+    }
     for (const TensorSpec& spec : drawn.definition().outputs())
       drawn.gradients.push_back(drawn.definition().is_loss() ? Values(static_cast<size_t>(volume(spec.shape)), 1.0) : cases.values(spec.shape));
     return drawn;
@@ -287,7 +371,8 @@ TEST_CASE("the reference's gradients equal finite differences") {
       const auto objective = [&] {  // what the gradients are of
         const std::vector<Values> y = reference::forward(definition, drawn->operands, randomness);
         double sum = 0;
-        for (size_t k = 0; k < y[0].size(); ++k) sum += y[0][k] * drawn->gradients[0][k];
+        for (size_t o = 0; o < (loss ? 1 : y.size()); ++o)
+          for (size_t k = 0; k < y[o].size(); ++k) sum += y[o][k] * drawn->gradients[o][k];
         return loss ? sum * 0.5 / static_cast<double>(y[0].size()) : sum;  // weight 0.5, mean
       };
       const reference::Gradients gradients = reference::backward(definition, drawn->operands, drawn->gradients, randomness);

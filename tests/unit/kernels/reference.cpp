@@ -12,6 +12,8 @@
 #include "common/operators/rearrange.h"
 #include "common/operators/softmax.h"
 #include "common/philox.h"
+#include "common/operators/sequence.h"
+#include "tests/unit/kernels/reference_taped.h"
 
 namespace ff::reference {
 namespace {
@@ -235,9 +237,74 @@ Values softmax_rows(const Values& x, size_t classes) {
   return y;
 }
 
+// [batch, length, channel] as [batch, channel, 1, length], and back.
+Values swap_positions(const Values& x, int64_t batch, int64_t rows, int64_t columns) {
+  Values y(x.size());
+  for (int64_t n = 0; n < batch; ++n)
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < columns; ++c)
+        y[static_cast<size_t>((n * columns + c) * rows + r)] = x[static_cast<size_t>((n * rows + r) * columns + c)];
+  return y;
+}
+Values sequence_to_image(const Values& x, const Shape& sequence) { return swap_positions(x, sequence[0], sequence[1], sequence[2]); }
+Values image_to_sequence(const Values& x, const Shape& sequence) { return swap_positions(x, sequence[0], sequence[2], sequence[1]); }
+
+// What conv1d and pool1d are on images.
+const OperatorDefinition* image_form(const OperatorDefinition& definition) {
+  if (const auto* conv = dynamic_cast<const Conv1d*>(&definition)) return &conv->image;
+  if (const auto* pool = dynamic_cast<const Pool1d*>(&definition)) return &pool->image;
+  return nullptr;
+}
+
+TapedOperands on_tape(const OperatorDefinition& definition, const Operands& x, Tape& tape) {
+  TapedOperands taped;
+  for (size_t i = 0; i < x.inputs.size(); ++i) {
+    taped.inputs.emplace_back();
+    for (double value : x.inputs[i])
+      taped.inputs.back().push_back(definition.differentiable_input(static_cast<int>(i)) ? tape.variable(value) : Number(value));
+  }
+  for (const Values& parameter : x.parameters) {
+    taped.parameters.emplace_back();
+    for (double value : parameter) taped.parameters.back().push_back(tape.variable(value));
+  }
+  return taped;
+}
+
+Gradients taped_backward(const OperatorDefinition& definition, const Operands& x, const std::vector<Values>& output_gradients) {
+  Tape tape;
+  const TapedOperands taped = on_tape(definition, x, tape);
+  const std::vector<Numbers> outputs = taped_forward(definition, taped);
+  for (size_t o = 0; o < outputs.size(); ++o)
+    for (size_t k = 0; k < outputs[o].size(); ++k) tape.seed(outputs[o][k], output_gradients[o][k]);
+  tape.sweep();
+  Gradients gradients;
+  const auto gradients_of = [&](const Numbers& numbers) {
+    Values values;
+    for (const Number& number : numbers)
+      if (number.tape) values.push_back(tape.gradient(number));
+    return values;
+  };
+  for (const Numbers& input : taped.inputs) gradients.inputs.push_back(gradients_of(input));
+  for (const Numbers& parameter : taped.parameters) gradients.parameters.push_back(gradients_of(parameter));
+  return gradients;
+}
+
 }  // namespace
 
 std::vector<Values> forward(const OperatorDefinition& definition, const Operands& x, const Randomness& randomness) {
+  if (const OperatorDefinition* image = image_form(definition)) {
+    const Values y = forward(*image, {{sequence_to_image(x.inputs[0], definition.inputs()[0].shape)}, x.parameters}, randomness)[0];
+    return {image_to_sequence(y, definition.outputs()[0].shape)};
+  }
+  Tape tape;
+  if (const std::vector<Numbers> taped = taped_forward(definition, on_tape(definition, x, tape)); !taped.empty()) {
+    std::vector<Values> values;
+    for (const Numbers& output : taped) {
+      values.emplace_back();
+      for (const Number& number : output) values.back().push_back(number.value);
+    }
+    return values;
+  }
   if (const auto* conv = dynamic_cast<const Conv2d*>(&definition)) return {conv_forward(*conv, x, true)};
   if (const auto* pool = dynamic_cast<const Pool2d*>(&definition)) return {pool_forward(*pool, x.inputs[0])};
   if (const auto* linear = dynamic_cast<const Linear*>(&definition)) return {linear_forward(*linear, x)};
@@ -278,6 +345,14 @@ std::vector<Values> forward(const OperatorDefinition& definition, const Operands
 Gradients backward(const OperatorDefinition& definition, const Operands& x, const std::vector<Values>& output_gradients,
                    const Randomness& randomness) {
   const Values& dy = output_gradients[0];
+  if (const OperatorDefinition* image = image_form(definition)) {
+    Gradients gradients = backward(*image, {{sequence_to_image(x.inputs[0], definition.inputs()[0].shape)}, x.parameters},
+                                   {sequence_to_image(dy, definition.outputs()[0].shape)}, randomness);
+    gradients.inputs[0] = image_to_sequence(gradients.inputs[0], definition.inputs()[0].shape);
+    return gradients;
+  }
+  Tape tape;
+  if (!taped_forward(definition, on_tape(definition, x, tape)).empty()) return taped_backward(definition, x, output_gradients);
   if (const auto* conv = dynamic_cast<const Conv2d*>(&definition)) return conv_backward(*conv, x, dy);
   if (const auto* linear = dynamic_cast<const Linear*>(&definition)) return linear_backward(*linear, x, dy);
   if (const auto* pool = dynamic_cast<const Pool2d*>(&definition)) return {{pool_backward(*pool, x.inputs[0], dy)}, {}};

@@ -1,0 +1,45 @@
+#include "common/operators/mean.h"
+
+#include "common/kernels/cpu/kernels.h"
+
+namespace ff::cpu {
+namespace {
+
+FF_VECTORIZED void scale_by(float factor, const float* source, float* destination, int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) destination[i] = factor * source[i];
+}
+
+// [samples, positions, channels] -> [samples, channels]: sequences and images are both stored so.
+class MeanKernel : public Kernel {
+ public:
+  MeanKernel(const Mean& mean, const Block& part) : samples_(part[0].size()), positions_(mean.positions), channels_(part[1].size()) {}
+
+  void forward(const KernelArguments& arguments) override {
+    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    for (int64_t s = 0; s < samples_; ++s) {
+      float* output = arguments.outputs[0] + s * channels_;
+      sum_rows(input + s * positions_ * channels_, positions_, channels_, output);
+      scale_by(1.0f / static_cast<float>(positions_), output, output, channels_);
+    }
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    float* result = arguments.input_gradients[0];
+    if (!result) return;
+    for (int64_t s = 0; s < samples_; ++s)
+      for (int64_t position = 0; position < positions_; ++position)
+        scale_by(1.0f / static_cast<float>(positions_), arguments.output_gradients[0] + s * channels_, result + (s * positions_ + position) * channels_,
+                 channels_);
+  }
+
+ private:
+  int64_t samples_, positions_, channels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_mean_kernel(const Context&, const KernelRequest& request) {
+  return std::make_unique<MeanKernel>(dynamic_cast<const Mean&>(request.definition), request.part);
+}
+
+}  // namespace ff::cpu

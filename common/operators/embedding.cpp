@@ -1,0 +1,57 @@
+#include "common/operators/embedding.h"
+
+#include "common/operators/families.h"
+
+namespace ff {
+
+Embedding::Embedding(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+  request.expect_inputs(1);
+  request.expect_rank(0, 1, 2);
+  request.expect_type(0, DataType::i32);
+  request.allow_attributes({"vocabulary", "channels"});
+  vocabulary = request.required_attribute("vocabulary").as_integer(1, int64_t{1} << 31);
+  channels = request.required_attribute("channels").as_integer(1, int64_t{1} << 24);
+  Shape output = inputs_[0].shape;
+  output.push_back(channels);
+  outputs_ = {{"", output}};
+  parameters_ = {{"weight", {vocabulary, channels}, 0.1}};  // as Zaremba et al. 2014 (arXiv 1409.2329) start their medium language model, about
+  dimensions_ = {{"sample", DimensionKind::sample, output[0]}};
+  if (output.size() == 3) dimensions_.push_back({"length", DimensionKind::attribute, output[1]});
+  dimensions_.push_back({"channel", DimensionKind::parameter, channels});
+}
+
+Block Embedding::input_block(int, const Block& part) const {
+  Block block;
+  for (int axis = 0; axis + 1 < part.rank(); ++axis) block.append(part[axis]);
+  return block;
+}
+
+Block Embedding::parameter_block(int, const Block& part) const { return {{0, vocabulary}, part[part.rank() - 1]}; }
+
+// Reads one row a token, not the whole table.
+Work Embedding::forward_work(const Block& part) const { return {0, 2.0 * static_cast<double>(part.volume() * element_bytes)}; }
+
+// The gradient is dense: the whole table is cleared, and the rows of the tokens are added to.
+Work Embedding::backward_work(const Block& part, bool) const {
+  const double table = static_cast<double>(parameter_block(0, part).volume() * element_bytes);
+  return {static_cast<double>(part.volume()), table + 3.0 * static_cast<double>(part.volume() * element_bytes)};
+}
+
+PositionEmbedding::PositionEmbedding(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+  request.expect_inputs(1);
+  request.expect_rank(0, 3, 3);
+  request.expect_type(0, DataType::f32);
+  request.allow_attributes({});
+  const Shape& shape = inputs_[0].shape;
+  outputs_ = {{"", shape}};
+  parameters_ = {{"weight", {shape[1], shape[2]}, 0.03}};  // about the standard deviation 0.02 of Devlin et al. 2018 (arXiv 1810.04805)
+  dimensions_ = {{"sample", DimensionKind::sample, shape[0]},
+                 {"length", DimensionKind::parameter, shape[1]},
+                 {"channel", DimensionKind::parameter, shape[2]}};
+}
+
+std::unique_ptr<OperatorDefinition> make_embedding(const OperatorRequest& request) { return std::make_unique<Embedding>(request); }
+
+std::unique_ptr<OperatorDefinition> make_position_embedding(const OperatorRequest& request) { return std::make_unique<PositionEmbedding>(request); }
+
+}  // namespace ff

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "common/operators/operator.h"
+
+namespace ff {
+
+// tokens (i32) [batch] or [batch, length] -> [..., channels]: row `token` of weight [vocabulary, channels].
+class Embedding : public OperatorDefinition {
+ public:
+  explicit Embedding(const OperatorRequest& request);
+
+  Block output_block(int, const Block& part) const override { return part; }
+  Block input_block(int input, const Block& part) const override;
+  Block parameter_block(int parameter, const Block& part) const override;
+  Work forward_work(const Block& part) const override;
+  Work backward_work(const Block& part, bool input_gradients) const override;
+
+  int64_t vocabulary, channels;
+};
+
+// input [batch, length, channels] + weight [length, channels] for every sample.
+class PositionEmbedding : public OperatorDefinition {
+ public:
+  explicit PositionEmbedding(const OperatorRequest& request);
+
+  Block output_block(int, const Block& part) const override { return part; }
+  Block input_block(int, const Block& part) const override { return part; }
+  Block parameter_block(int, const Block& part) const override { return {part[1], part[2]}; }
+  bool backward_reads_input(int) const override { return false; }
+};
+
+}  // namespace ff

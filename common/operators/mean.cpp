@@ -1,0 +1,30 @@
+#include "common/operators/mean.h"
+
+#include "common/operators/families.h"
+
+namespace ff {
+
+Mean::Mean(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+  request.expect_inputs(1);
+  request.expect_rank(0, 3, 4);
+  request.expect_type(0, DataType::f32);
+  request.allow_attributes({});
+  const Shape& shape = inputs_[0].shape;
+  const bool image = shape.size() == 4;
+  const int64_t channels = image ? shape[1] : shape[2];
+  positions = image ? shape[2] * shape[3] : shape[1];
+  outputs_ = {{"", {shape[0], channels}}};
+  dimensions_ = {{"sample", DimensionKind::sample, shape[0]}, {"channel", DimensionKind::attribute, channels}};
+}
+
+Block Mean::input_block(int, const Block& part) const {
+  const Shape& shape = inputs_[0].shape;
+  if (shape.size() == 4) return {part[0], part[1], {0, shape[2]}, {0, shape[3]}};
+  return {part[0], {0, shape[1]}, part[1]};
+}
+
+Work Mean::forward_work(const Block& part) const { return {static_cast<double>(part.volume() * positions), touched_bytes(part)}; }
+
+std::unique_ptr<OperatorDefinition> make_mean(const OperatorRequest& request) { return std::make_unique<Mean>(request); }
+
+}  // namespace ff
