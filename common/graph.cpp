@@ -213,7 +213,7 @@ class GraphParser {
     const auto& specs = op.definition->parameters();
     if (group_place && specs.empty()) group_place->fail(op.definition->type() + " has no parameters to share");
     for (size_t i = 0; i < specs.size(); ++i) {
-      const std::string name = group + "." + specs[i].name;
+      const std::string name = (specs[i].trained ? group : pending.name) + "." + specs[i].name;
       check_size(pending.place, name, specs[i].shape);
       auto [it, added] = parameter_ids_.emplace(name, static_cast<ParameterId>(graph_.parameters.size()));
       if (added) graph_.parameters.push_back({name, specs[i], {}});
@@ -269,7 +269,8 @@ class GraphParser {
 
 int64_t Graph::parameter_count() const {
   int64_t count = 0;
-  for (const Parameter& parameter : parameters) count += volume(parameter.spec.shape);
+  for (const Parameter& parameter : parameters)
+    if (parameter.spec.trained) count += volume(parameter.spec.shape);
   return count;
 }
 

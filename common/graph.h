@@ -62,7 +62,7 @@ struct Graph {
   bool input_has_gradient(OperatorId op, int input) const {
     return tensors[operators[op].inputs[input]].has_gradient && operators[op].definition->differentiable_input(input);
   }
-  int64_t parameter_count() const;  // elements
+  int64_t parameter_count() const;  // elements that are trained
 };
 
 // Throws InputError for anything that is not a valid ffgraph/1. batch_size 0 keeps the file's.

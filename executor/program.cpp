@@ -77,9 +77,10 @@ void Program::run(int64_t iteration, bool training) {
     for (Step& step : steps) {
       current = &step;
       if (is_compute(step.kind)) {
-        if (training || step.kind == TaskKind::forward) run_compute(step, iteration, training);
+        if (training || is_forward(step.kind)) run_compute(step, iteration, training);
       } else if (training) {
-        if (step.kind == TaskKind::synchronization) run_synchronization(step);
+        if (is_reduction(step.kind)) run_reduction(step);
+        else if (step.kind == TaskKind::synchronization) run_synchronization(step);
         else run_update(step);
       }
     }
@@ -118,8 +119,7 @@ void Program::run_compute(Step& step, int64_t iteration, bool training) {
   }
   step.arguments.iteration = iteration;
   step.arguments.training = training;
-  if (step.kind == TaskKind::forward) step.kernel->forward(step.arguments);
-  else step.kernel->backward(step.arguments);
+  run_kernel(step, training);
   note(Event::Kind::compute, step.task);
   if (!step.pack.empty()) {
     copy({}, step.pack);
@@ -136,6 +136,42 @@ void Program::run_compute(Step& step, int64_t iteration, bool training) {
     transport.poll();
     note(Event::Kind::send, step.task);
   }
+}
+
+void Program::run_kernel(Step& step, bool training) {
+  if (step.reduction >= 0 && training) {
+    ReductionPlan& reduction = reductions[static_cast<size_t>(step.reduction)];
+    if (reduction.pending) {
+      transport.wait(reduction.request);
+      note(Event::Kind::all_reduce, step.task);
+    }
+    reduction.pending = false;
+  }
+  switch (step.kind) {
+    case TaskKind::forward_statistics:
+      if (training) step.kernel->forward_statistics(step.arguments);
+      break;
+    case TaskKind::backward_statistics: step.kernel->backward_statistics(step.arguments); break;
+    case TaskKind::forward:
+      step.kernel->forward(step.arguments);
+      if (step.updates_state && training) step.kernel->update_state(step.arguments);
+      break;
+    default: step.kernel->backward(step.arguments);
+  }
+}
+
+void Program::run_reduction(Step& step) {
+  ReductionPlan& reduction = reductions[static_cast<size_t>(step.reduction)];
+  if (!reduction.parts.empty()) {
+    backend.fill_zero(reduction.sums, reduction.elements * element_bytes);
+    for (const float* part : reduction.parts) backend.add(part, reduction.sums, reduction.elements);
+    note(Event::Kind::copy, step.task);
+  }
+  if (reduction.group < 0) return;
+  backend.wait();
+  reduction.request = transport.all_reduce(reduction.group, reduction.sums, reduction.elements);
+  reduction.pending = true;
+  note(Event::Kind::all_reduce, step.task);
 }
 
 void Program::run_synchronization(Step& step) {

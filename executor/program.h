@@ -58,11 +58,23 @@ struct Transfer {
   Request request;
 };
 
+// A reduction of statistics on this rank.
+struct ReductionPlan {
+  GroupId group = -1;  // -1: this rank holds all parts
+  float* sums = nullptr;
+  int64_t elements = 0;
+  std::vector<const float*> parts;  // of several local parts: each one's own sums; of a single one, it writes to `sums`
+  Request request;
+  bool pending = false;
+};
+
 // What runs for one task on this rank.
 struct Step {
   TaskKind kind;
   int task;
   int unit = -1;  // synchronization, update: index into Program::units
+  int reduction = -1;  // reductions, and the forward or backward task behind one: index into Program::reductions
+  bool updates_state = false;  // forward: behind it the kernel's states move towards the batch's statistics
   // forward, backward:
   Kernel* kernel = nullptr;
   KernelArguments arguments;
@@ -174,6 +186,7 @@ class Program {
   std::vector<std::unique_ptr<Kernel>> kernels;
   std::vector<Step> steps;
   std::vector<Transfer> sends, receives;
+  std::vector<ReductionPlan> reductions;
   std::vector<UnitPlan> units;  // by unit of the task graph; untouched where this rank is no holder
   std::vector<ParameterBuffer> parameters;
   std::vector<InputBuffer> inputs;
@@ -183,6 +196,8 @@ class Program {
  private:
   friend class ProgramPlanner;
   void run_compute(Step& step, int64_t iteration, bool training);
+  void run_kernel(Step& step, bool training);
+  void run_reduction(Step& step);
   void run_synchronization(Step& step);
   void run_update(Step& step);
   void copy(const std::vector<ZeroFill>& zeros, const std::vector<BlockCopy>& copies);

@@ -1,6 +1,7 @@
 // The construction of a program: parts, edges forward and backward, and synchronization units, in this order.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "executor/program.h"
@@ -25,6 +26,8 @@ class ProgramPlanner {
     allocate_parameter_gradients();
     for (int unit : pending_pack_) plan_pack(unit);
     for (LocalPart& part : parts_) finish_part(part);
+    plan_reductions();
+    find_state_updates();
   }
 
  private:
@@ -45,6 +48,7 @@ class ProgramPlanner {
     Block block;
     Kernel* kernel;
     int forward_step, backward_step;  // backward -1 without one
+    int forward_first, backward_first;  // the steps of the statistics tasks, else the same
     std::vector<Block> input_blocks, output_blocks, parameter_blocks;
     std::vector<const void*> inputs;
     std::vector<float*> outputs, output_gradients, input_gradients, parameter_gradients;
@@ -74,6 +78,9 @@ class ProgramPlanner {
       if (task.kind == TaskKind::synchronization) {
         const auto& holders = tasks.units[task.unit].holders;
         here = std::find(holders.begin(), holders.end(), rank_) != holders.end();
+      } else if (is_reduction(task.kind)) {
+        const std::vector<DeviceId> holders = reduction_holders(*graph_.operators[task.op].definition, strategy_[task.op], task.part);
+        here = std::find(holders.begin(), holders.end(), rank_) != holders.end();
       }
       if (!here) continue;
       step_of_task_[index] = static_cast<int>(program_.steps.size());
@@ -86,30 +93,35 @@ class ProgramPlanner {
   }
 
   void make_parts() {
-    std::map<std::pair<OperatorId, int>, std::pair<int, int>> steps;  // (op, part) -> steps
+    std::map<std::pair<OperatorId, int>, std::map<TaskKind, int>> steps;  // (op, part) -> steps
     for (const Step& step : program_.steps) {
       if (!is_compute(step.kind)) continue;
       const Task& task = program_.tasks.tasks[step.task];
-      auto& entry = steps.emplace(std::pair(task.op, task.part), std::pair(-1, -1)).first->second;
-      (step.kind == TaskKind::forward ? entry.first : entry.second) = step_of_task_[step.task];
+      steps[{task.op, task.part}][step.kind] = step_of_task_[step.task];
     }
     part_index_.resize(graph_.operators.size());
     for (size_t op = 0; op < graph_.operators.size(); ++op) part_index_[op].assign(strategy_[op].devices.size(), -1);
-    for (const auto& [where, both] : steps) {
+    for (const auto& [where, by_kind] : steps) {
       part_index_[where.first][where.second] = static_cast<int>(parts_.size());
-      parts_.push_back(make_part(where.first, where.second, both.first, both.second));
+      parts_.push_back(make_part(where.first, where.second, by_kind));
     }
   }
 
-  LocalPart make_part(OperatorId id, int number, int forward_step, int backward_step) {
+  LocalPart make_part(OperatorId id, int number, const std::map<TaskKind, int>& steps) {
     const Operator& op = graph_.operators[id];
     const OperatorDefinition& definition = *op.definition;
     LocalPart part{};
     part.op = id;
     part.part = number;
     part.block = definition.part(strategy_[id].degrees, number);
-    part.forward_step = forward_step;
-    part.backward_step = backward_step;
+    const auto step = [&](TaskKind kind, int otherwise) {
+      const auto found = steps.find(kind);
+      return found == steps.end() ? otherwise : found->second;
+    };
+    part.forward_step = step(TaskKind::forward, -1);
+    part.backward_step = step(TaskKind::backward, -1);
+    part.forward_first = step(TaskKind::forward_statistics, part.forward_step);
+    part.backward_first = step(TaskKind::backward_statistics, part.backward_step);
     std::vector<bool> wanted;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const int input = static_cast<int>(i);
@@ -145,7 +157,8 @@ class ProgramPlanner {
     for (size_t i = 0; i < program_.parameters.size(); ++i)
       if (program_.parameters[i].parameter == parameter && program_.parameters[i].block == block) return static_cast<int>(i);
     bool trained = false;
-    for (const auto& [op, which] : graph_.parameters[parameter].uses) trained = trained || graph_.operators[op].has_backward;
+    for (const auto& [op, which] : graph_.parameters[parameter].uses)
+      trained = trained || (graph_.parameters[parameter].spec.trained && graph_.operators[op].has_backward);
     float* weight = program_.buffers.allocate(block.volume());
     float* velocity = nullptr;
     if (trained && program_.settings.sgd.momentum != 0) {
@@ -192,7 +205,7 @@ class ProgramPlanner {
       const Block& block = consumer->input_blocks[edge.input];
       if (!input) input = program_.buffers.allocate(block.volume());
       void* assembled = const_cast<void*>(input);  // this planner allocated it
-      Step& step = program_.steps[consumer->forward_step];
+      Step& step = program_.steps[consumer->forward_first];
       if (producer) {
         step.gather.push_back({producer->outputs[output], producer->output_blocks[output], assembled, block, pair.region});
         continue;
@@ -229,7 +242,7 @@ class ProgramPlanner {
   void plan_output_gradient(LocalPart& part, size_t output) {
     if (part.output_gradients.empty()) return;  // a loss
     std::vector<Contribution>& contributions = part.contributions[output];
-    Step& step = program_.steps[part.backward_step];
+    Step& step = program_.steps[part.backward_first];
     const Block& block = part.output_blocks[output];
     float*& gradient = part.output_gradients[output];
     if (contributions.size() == 1 && contributions[0].pair->whole_output) {
@@ -273,17 +286,12 @@ class ProgramPlanner {
   // shared by the units with the same holders.
   void make_units() {
     constexpr int64_t alignment = 16;  // elements: 64 bytes, for the kernels that write here
-    std::map<std::vector<DeviceId>, GroupId> groups;
     program_.units.resize(program_.tasks.units.size());
     for (size_t u = 0; u < program_.units.size(); ++u) {
       const SynchronizationUnit& unit = program_.tasks.units[u];
       if (std::find(unit.holders.begin(), unit.holders.end(), rank_) == unit.holders.end()) continue;
       UnitPlan& plan = program_.units[u];
-      if (unit.holders.size() > 1) {
-        const auto [it, added] = groups.emplace(unit.holders, -1);
-        if (added) it->second = program_.transport.make_group(unit.holders);
-        plan.group = it->second;
-      }
+      if (unit.holders.size() > 1) plan.group = group_of(unit.holders);
       std::vector<int64_t> offsets;
       for (const ParameterPiece* piece : unit.pieces) {
         offsets.push_back(plan.elements);
@@ -328,6 +336,11 @@ class ProgramPlanner {
     std::vector<float*> gradients(program_.parameters.size(), nullptr);  // by parameter buffer
     for (LocalPart* part : in_order)
       for (size_t p = 0; p < part->parameters.size(); ++p) {
+        if (!graph_.parameters[graph_.operators[part->op].parameters[p]].spec.trained) {
+          part->accumulate.push_back(false);
+          part->parameter_gradients.push_back(nullptr);
+          continue;
+        }
         float*& gradient = gradients[static_cast<size_t>(part->parameters[p])];
         part->accumulate.push_back(gradient != nullptr);
         if (!gradient) gradient = parameter_gradient(program_.parameters[part->parameters[p]]);
@@ -373,18 +386,73 @@ class ProgramPlanner {
     arguments.inputs = part.inputs;
     for (int parameter : part.parameters) arguments.parameters.push_back(program_.parameters[parameter].weight);
     arguments.outputs = part.outputs;
-    Step& forward = program_.steps[part.forward_step];
-    forward.kernel = part.kernel;
-    forward.arguments = arguments;
+    for (int first : {part.forward_first, part.forward_step}) {
+      program_.steps[first].kernel = part.kernel;
+      program_.steps[first].arguments = arguments;
+    }
     if (!op.has_backward) return;
     for (size_t output = 0; output < part.output_gradients.size(); ++output)
       arguments.output_gradients.push_back(part.output_gradients[output]);
     arguments.input_gradients = part.input_gradients;
     arguments.parameter_gradients = part.parameter_gradients;
     arguments.accumulate = part.accumulate;
-    Step& backward = program_.steps[part.backward_step];
-    backward.kernel = part.kernel;
-    backward.arguments = std::move(arguments);
+    for (int first : {part.backward_first, part.backward_step}) {
+      program_.steps[first].kernel = part.kernel;
+      program_.steps[first].arguments = arguments;
+    }
+  }
+
+  // Each part writes its own sums; a single one on this rank writes where they are reduced.
+  void plan_reductions() {
+    for (Step& step : program_.steps) {
+      if (!is_reduction(step.kind)) continue;
+      const Task& task = program_.tasks.tasks[step.task];
+      const OperatorDefinition& definition = *graph_.operators[task.op].definition;
+      const Configuration& configuration = strategy_[task.op];
+      step.reduction = static_cast<int>(program_.reductions.size());
+      ReductionPlan plan;
+      plan.elements = task.bytes / element_bytes;
+      const std::vector<DeviceId> holders = reduction_holders(definition, configuration, task.part);
+      if (holders.size() > 1) plan.group = group_of(holders);
+      std::vector<LocalPart*> members;
+      for (int part = 0; part < configuration.parts(); ++part)
+        if (LocalPart* member = local(task.op, part); member && definition.statistics_group(configuration.degrees, part) == task.part)
+          members.push_back(member);
+      plan.sums = program_.buffers.allocate(plan.elements);
+      for (LocalPart* member : members) {
+        const bool forward = step.kind == TaskKind::forward_reduction;
+        Step& first = program_.steps[forward ? member->forward_first : member->backward_first];
+        Step& last = program_.steps[forward ? member->forward_step : member->backward_step];
+        first.arguments.statistics = members.size() == 1 ? plan.sums : program_.buffers.allocate(plan.elements);
+        if (members.size() > 1) plan.parts.push_back(first.arguments.statistics);
+        last.arguments.statistics = plan.sums;
+        last.reduction = step.reduction;
+      }
+      program_.reductions.push_back(std::move(plan));
+    }
+  }
+
+  // Of all parts with the same states, the first forward task updates them.
+  void find_state_updates() {
+    std::set<std::pair<OperatorId, int>> updated;  // (operator, parameter buffer)
+    for (size_t s = 0; s < program_.steps.size(); ++s)
+      for (const LocalPart& part : parts_) {
+        if (part.forward_step != static_cast<int>(s)) continue;
+        const Operator& op = graph_.operators[part.op];
+        std::vector<float*> states(part.parameters.size(), nullptr);
+        for (size_t p = 0; p < part.parameters.size(); ++p) {
+          if (graph_.parameters[op.parameters[p]].spec.trained) continue;
+          states[p] = program_.parameters[part.parameters[p]].weight;
+          if (updated.emplace(part.op, part.parameters[p]).second) program_.steps[s].updates_state = true;
+        }
+        program_.steps[s].arguments.states = std::move(states);
+      }
+  }
+
+  GroupId group_of(const std::vector<DeviceId>& holders) {
+    const auto [it, added] = groups_.emplace(holders, -1);
+    if (added) it->second = program_.transport.make_group(holders);
+    return it->second;
   }
 
   Program& program_;
@@ -396,6 +464,7 @@ class ProgramPlanner {
   std::vector<std::vector<int>> part_index_;
   std::unordered_map<const BlockPair*, int> activations_, gradients_;  // transfer tasks
   std::vector<int> pending_pack_;                                      // units that this rank holds
+  std::map<std::vector<DeviceId>, GroupId> groups_;
 };
 
 Program::Program(const Graph& graph, const Strategy& strategy, const std::vector<std::string>& issue_order, Backend& backend,

@@ -15,7 +15,9 @@
 
 namespace ff {
 
-enum class Phase : uint8_t { forward, backward };
+// The statistics phases are those of operators with has_statistics() alone.
+enum class Phase : uint8_t { forward_statistics, forward, backward_statistics, backward };
+constexpr int phase_count = 4;
 
 // What one task's kernel works on. Pointers are to dense blocks in the backend's memory; an empty block's pointer may be null.
 // Vectors are as long as the definition's inputs, parameters or outputs, or empty where the phase does not use them.
@@ -28,8 +30,13 @@ struct KernelArguments {
   std::vector<float*> input_gradients;         // like inputs; every element is overwritten; null where no gradient is wanted
   std::vector<float*> parameter_gradients;     // like parameters; every element is overwritten, or added to:
   std::vector<uint8_t> accumulate;             // like parameters: is it added to? Empty: none is.
+  // Operators with statistics: the statistics phases write their part's sums (statistics_bytes), the others read the sums of all parts with
+  // which they are common. Backward's differ from forward's.
+  float* statistics = nullptr;
+  // Like parameters: those that are not trained, to be updated by update_state; null for the others. Or empty.
+  std::vector<float*> states;
   int64_t iteration = 0;  // dropout draws a new mask each iteration
-  bool training = true;   // false: evaluation (dropout is the identity)
+  bool training = true;   // false: evaluation (dropout is the identity, batch_norm normalizes by its running statistics)
 
   bool accumulates(size_t parameter) const { return !accumulate.empty() && accumulate[parameter]; }
 };
@@ -40,6 +47,10 @@ class Kernel {
   virtual ~Kernel() = default;
   virtual void forward(const KernelArguments& arguments) = 0;
   virtual void backward(const KernelArguments& arguments) = 0;
+  virtual void forward_statistics(const KernelArguments&) {}
+  virtual void backward_statistics(const KernelArguments&) {}
+  // Behind forward in training, once a device and iteration for all parts with the same states: moves them towards the batch's statistics.
+  virtual void update_state(const KernelArguments&) {}
   virtual int64_t workspace_bytes() const { return 0; }
 };
 

@@ -11,6 +11,7 @@ std::unique_ptr<OperatorDefinition> make_linear(const OperatorRequest&);
 std::unique_ptr<OperatorDefinition> make_elementwise(const OperatorRequest&);
 std::unique_ptr<OperatorDefinition> make_dropout(const OperatorRequest&);
 std::unique_ptr<OperatorDefinition> make_local_response_normalization(const OperatorRequest&);
+std::unique_ptr<OperatorDefinition> make_batch_norm(const OperatorRequest&);
 std::unique_ptr<OperatorDefinition> make_layer_norm(const OperatorRequest&);
 std::unique_ptr<OperatorDefinition> make_embedding(const OperatorRequest&);
 std::unique_ptr<OperatorDefinition> make_lstm(const OperatorRequest&);

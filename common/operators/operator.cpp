@@ -33,6 +33,25 @@ Block OperatorDefinition::whole() const {
   return part;
 }
 
+int OperatorDefinition::statistics_group(const std::vector<int>& degrees, int part) const {
+  int group = 0, stride = 1;
+  for (size_t d = degrees.size(); d-- > 0;) {
+    if (dimensions_[d].kind == DimensionKind::parameter) {
+      group += part % degrees[d] * stride;
+      stride *= degrees[d];
+    }
+    part /= degrees[d];
+  }
+  return group;
+}
+
+int OperatorDefinition::statistics_groups(const std::vector<int>& degrees) const {
+  int groups = 1;
+  for (size_t d = 0; d < degrees.size(); ++d)
+    if (dimensions_[d].kind == DimensionKind::parameter) groups *= degrees[d];
+  return groups;
+}
+
 Block OperatorDefinition::parameter_block(int parameter, const Block&) const { return Block(parameters_[parameter].shape); }
 
 std::string OperatorDefinition::signature(const Block& part) const {
@@ -168,6 +187,7 @@ static constexpr OperatorFamily families[] = {
     {"mul", make_elementwise},
     {"dropout", make_dropout},
     {"local_response_normalization", make_local_response_normalization},
+    {"batch_norm", make_batch_norm},
     {"layer_norm", make_layer_norm},
     {"embedding", make_embedding},
     {"position_embedding", make_position_embedding},

@@ -42,6 +42,7 @@ struct ParameterSpec {
   Shape shape;
   double uniform_bound = 0;
   double constant = 0;
+  bool trained = true;  // false: kept by the operator itself, such as running statistics; never shared
 };
 
 // Work of one task, for the analytic cost model. Bytes count each operand once.
@@ -86,6 +87,15 @@ class OperatorDefinition {
   // What backward reads of forward's data (for memory planning).
   virtual bool backward_reads_input(int /*input*/) const { return true; }
   virtual bool backward_reads_output() const { return false; }
+
+  // Some operators (batch_norm) need sums over the whole batch halfway. Each direction then has two tasks a part: one sums up, parts with
+  // common sums all-reduce them, and the other goes on. Bytes that a part all-reduces in each direction; 0 for ordinary operators.
+  virtual int64_t statistics_bytes(const Block& /*part*/) const { return 0; }
+  bool has_statistics() const { return statistics_bytes(whole()) > 0; }
+  // Parts with the same number have common sums: those that agree in the dimensions that split parameters.
+  int statistics_group(const std::vector<int>& degrees, int part) const;
+  int statistics_groups(const std::vector<int>& degrees) const;
+  virtual Work statistics_work(const Block& /*part*/, bool /*backward*/) const { return {}; }
 
   // What a kernel keeps from forward to backward, or needs in between, beyond its arguments: masks, denominators, probabilities.
   virtual int64_t workspace_bytes(const Block& /*part*/) const { return 0; }

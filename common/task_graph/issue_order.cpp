@@ -12,7 +12,7 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
   const Task& task = tasks.tasks[index];
   const Graph& graph = builder.graph();
   const std::string kind(to_string(task.kind));
-  if (is_compute(task.kind)) return graph.operators[task.op].name + "/" + kind + "/" + std::to_string(task.part);
+  if (is_compute(task.kind) || is_reduction(task.kind)) return graph.operators[task.op].name + "/" + kind + "/" + std::to_string(task.part);
   if (is_transfer(task.kind)) {
     const Edge& edge = builder.edges()[task.edge];
     const std::string input = graph.operators[edge.consumer].name + ":" + std::to_string(edge.input);
@@ -30,8 +30,8 @@ std::vector<int> default_issue_order(const TaskGraph& graph) {
   // Whatever moves data goes out as soon as it can; then forward in graph order, then backward in reverse.
   const auto rank = [&](int index) {
     const Task& task = graph.tasks[index];
-    const bool backward = task.kind == TaskKind::backward;
-    const int phase = task.kind == TaskKind::forward ? 1 : backward ? 2 : 0;
+    const bool backward = is_compute(task.kind) && !is_forward(task.kind);
+    const int phase = !is_compute(task.kind) ? 0 : backward ? 2 : 1;
     return std::make_tuple(phase, backward ? -task.op : task.op, task.key);
   };
   using Entry = std::pair<decltype(rank(0)), int>;

@@ -93,8 +93,21 @@ std::string_view to_string(TaskKind kind) {
     case TaskKind::gradient: return "gradient";
     case TaskKind::synchronization: return "synchronization";
     case TaskKind::update: return "update";
+    case TaskKind::forward_statistics: return "forward_statistics";
+    case TaskKind::forward_reduction: return "forward_reduction";
+    case TaskKind::backward_statistics: return "backward_statistics";
+    case TaskKind::backward_reduction: return "backward_reduction";
   }
   return "";
+}
+
+std::vector<DeviceId> reduction_holders(const OperatorDefinition& definition, const Configuration& configuration, int number) {
+  std::vector<DeviceId> holders;
+  for (int part = 0; part < configuration.parts(); ++part)
+    if (definition.statistics_group(configuration.degrees, part) == number) holders.push_back(configuration.devices[part]);
+  std::sort(holders.begin(), holders.end());
+  holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
+  return holders;
 }
 
 std::vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy) {
@@ -130,15 +143,16 @@ TaskGraphBuilder::TaskGraphBuilder(const Graph& graph) : graph_(graph) {
       if (graph.tensors[tensor].producer >= 0)
         edges_.push_back({tensor, graph.tensors[tensor].producer, op, static_cast<int>(input)});
     }
-  std::map<std::vector<OperatorId>, int> by_operators;
+  std::map<std::pair<std::vector<OperatorId>, bool>, int> by_operators;
   for (ParameterId id = 0; id < static_cast<ParameterId>(graph.parameters.size()); ++id) {
     std::vector<OperatorId> operators;
     for (const auto& [op, which] : graph.parameters[id].uses) operators.push_back(op);
-    const auto [it, added] = by_operators.emplace(operators, static_cast<int>(groups_.size()));
+    const auto [it, added] = by_operators.emplace(std::pair(operators, graph.parameters[id].spec.trained), static_cast<int>(groups_.size()));
     const std::string& name = graph.parameters[id].name;
     if (added) groups_.push_back({name.substr(0, name.rfind('.')), {}, operators, false});
     ParameterGroup& group = groups_[it->second];
     group.parameters.push_back(id);
+    if (!graph.parameters[id].spec.trained) continue;
     for (OperatorId op : operators) group.trained = group.trained || graph.operators[op].has_backward;
   }
   pair_cache_.resize(edges_.size());
@@ -173,6 +187,7 @@ struct TaskGraphBuilder::Assembly {
   const Strategy& strategy;
   TaskGraph graph;
   std::vector<int32_t> forward_base, backward_base;  // by operator: index of part 0's task; backward -1 without one
+  std::vector<int32_t> forward_first, backward_first;  // the same of the tasks that come first: the statistics tasks, or the tasks themselves
   std::vector<std::pair<int32_t, int32_t>> order;    // (before, after)
 
   int32_t add(const Task& task) {
@@ -195,7 +210,7 @@ struct TaskGraphBuilder::Assembly {
 };
 
 TaskGraph TaskGraphBuilder::build(const Strategy& strategy) {
-  Assembly assembly{strategy, {}, {}, {}, {}};
+  Assembly assembly{strategy, {}, {}, {}, {}, {}, {}};
   add_compute_tasks(assembly);
   add_transfers(assembly);
   add_synchronization(assembly);
@@ -207,21 +222,56 @@ void TaskGraphBuilder::add_compute_tasks(Assembly& assembly) {
   for (OperatorId op = 0; op < static_cast<OperatorId>(graph_.operators.size()); ++op) {
     const Configuration& configuration = assembly.strategy[op];
     for (TaskKind kind : {TaskKind::forward, TaskKind::backward}) {
-      auto& base = kind == TaskKind::forward ? assembly.forward_base : assembly.backward_base;
-      if (kind == TaskKind::backward && !graph_.operators[op].has_backward) {
+      const bool forward = kind == TaskKind::forward;
+      auto& base = forward ? assembly.forward_base : assembly.backward_base;
+      auto& first = forward ? assembly.forward_first : assembly.backward_first;
+      if (!forward && !graph_.operators[op].has_backward) {
         base.push_back(-1);
+        first.push_back(-1);
         continue;
       }
-      base.push_back(static_cast<int32_t>(assembly.graph.tasks.size()));
-      for (int part = 0; part < configuration.parts(); ++part) {
-        Task task{make_task_key(kind, op, part, 0), kind};
-        task.op = op;
-        task.part = part;
-        task.device = configuration.devices[part];
-        const int32_t index = assembly.add(task);
-        if (kind == TaskKind::backward) assembly.order.emplace_back(assembly.forward_base[op] + part, index);
-      }
+      const auto add_parts = [&](TaskKind added) {
+        const int32_t begin = static_cast<int32_t>(assembly.graph.tasks.size());
+        for (int part = 0; part < configuration.parts(); ++part) {
+          Task task{make_task_key(added, op, part, 0), added};
+          task.op = op;
+          task.part = part;
+          task.device = configuration.devices[part];
+          assembly.add(task);
+        }
+        return begin;
+      };
+      const bool statistics = graph_.operators[op].definition->has_statistics();
+      if (statistics) first.push_back(add_parts(forward ? TaskKind::forward_statistics : TaskKind::backward_statistics));
+      base.push_back(add_parts(kind));
+      if (statistics) add_reductions(assembly, op, forward);
+      else first.push_back(base.back());
+      if (!forward)
+        for (int part = 0; part < configuration.parts(); ++part)
+          assembly.order.emplace_back(assembly.forward_base[op] + part, assembly.backward_first[op] + part);
     }
+  }
+}
+
+void TaskGraphBuilder::add_reductions(Assembly& assembly, OperatorId op, bool forward) {
+  const OperatorDefinition& definition = *graph_.operators[op].definition;
+  const Configuration& configuration = assembly.strategy[op];
+  const TaskKind kind = forward ? TaskKind::forward_reduction : TaskKind::backward_reduction;
+  const int32_t begin = static_cast<int32_t>(assembly.graph.tasks.size());
+  for (int group = 0; group < definition.statistics_groups(configuration.degrees); ++group) {
+    Task task{make_task_key(kind, op, group, 0), kind};
+    task.op = op;
+    task.part = group;
+    assembly.add(task);
+  }
+  const int32_t first = (forward ? assembly.forward_first : assembly.backward_first).back();
+  const int32_t last = (forward ? assembly.forward_base : assembly.backward_base).back();
+  for (int part = 0; part < configuration.parts(); ++part) {
+    Task& reduction = assembly.graph.tasks[begin + definition.statistics_group(configuration.degrees, part)];
+    reduction.bytes = definition.statistics_bytes(definition.part(configuration.degrees, part));
+    const int32_t index = static_cast<int32_t>(&reduction - assembly.graph.tasks.data());
+    assembly.order.emplace_back(first + part, index);
+    assembly.order.emplace_back(index, last + part);
   }
 }
 
@@ -249,7 +299,7 @@ void TaskGraphBuilder::add_transfers(Assembly& assembly) {
     for (size_t i = 0; i < block_pairs.size(); ++i) {
       const BlockPair& pair = block_pairs[i];
       const int32_t forward_producer = assembly.forward_base[edge.producer] + pair.producer_part;
-      const int32_t forward_consumer = assembly.forward_base[edge.consumer] + pair.consumer_part;
+      const int32_t forward_consumer = assembly.forward_first[edge.consumer] + pair.consumer_part;
       const DeviceId source = producer.devices[pair.producer_part], destination = consumer.devices[pair.consumer_part];
       const bool local = source == destination;
       const auto connect = [&](TaskKind kind, int32_t before, int32_t after, DeviceId from, DeviceId to) {
@@ -273,7 +323,7 @@ void TaskGraphBuilder::add_transfers(Assembly& assembly) {
       if (!in_place) tasks[forward_consumer].copy_bytes += pair.bytes;
       if (!local && !pair.whole_output) tasks[forward_producer].copy_bytes += pair.bytes;  // packing
       if (!has_gradient) continue;
-      const int32_t backward_producer = assembly.backward_base[edge.producer] + pair.producer_part;
+      const int32_t backward_producer = assembly.backward_first[edge.producer] + pair.producer_part;
       const int32_t backward_consumer = assembly.backward_base[edge.consumer] + pair.consumer_part;
       connect(TaskKind::gradient, backward_consumer, backward_producer, destination, source);
       if (!local && !pair.whole_input) tasks[backward_consumer].copy_bytes += pair.bytes;  // packing
@@ -286,7 +336,7 @@ void TaskGraphBuilder::add_transfers(Assembly& assembly) {
   for (const auto& [tensor, parts] : contributions)
     for (size_t part = 0; part < parts.size(); ++part)
       if (parts[part].count > 1 || !parts[part].in_place)
-        tasks[assembly.backward_base[graph_.tensors[tensor].producer] + static_cast<int32_t>(part)].copy_bytes += parts[part].bytes;
+        tasks[assembly.backward_first[graph_.tensors[tensor].producer] + static_cast<int32_t>(part)].copy_bytes += parts[part].bytes;
 }
 
 void TaskGraphBuilder::add_synchronization(Assembly& assembly) {

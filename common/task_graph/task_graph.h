@@ -4,6 +4,10 @@
 // Tasks, for an operator with p parts:
 //   forward            p tasks, one a part
 //   backward           p tasks, if the operator has a backward pass
+//   forward_statistics, backward_statistics
+//                      of operators with statistics, one a part: sums over the part, in front of its forward or backward task
+//   forward_reduction, backward_reduction
+//                      an all-reduce of those sums among the parts that have them in common, between the two
 //   activation         a transfer of the intersection of a producer's output block and a consumer's input block, where the two
 //                      tasks sit on different devices (on one device it is an ordering edge)
 //   gradient           the same pairs the other way: the consumer's contribution to the gradient of the producer's output
@@ -22,10 +26,17 @@
 
 namespace ff {
 
-enum class TaskKind : uint8_t { forward, activation, backward, gradient, synchronization, update };
+enum class TaskKind : uint8_t {
+  forward, activation, backward, gradient, synchronization, update, forward_statistics, forward_reduction, backward_statistics, backward_reduction
+};
 std::string_view to_string(TaskKind kind);
 inline bool is_transfer(TaskKind kind) { return kind == TaskKind::activation || kind == TaskKind::gradient; }
-inline bool is_compute(TaskKind kind) { return kind == TaskKind::forward || kind == TaskKind::backward; }
+inline bool is_statistics(TaskKind kind) { return kind == TaskKind::forward_statistics || kind == TaskKind::backward_statistics; }
+inline bool is_compute(TaskKind kind) { return kind == TaskKind::forward || kind == TaskKind::backward || is_statistics(kind); }
+inline bool is_reduction(TaskKind kind) { return kind == TaskKind::forward_reduction || kind == TaskKind::backward_reduction; }
+inline bool is_forward(TaskKind kind) {  // runs in evaluation too
+  return kind == TaskKind::forward || kind == TaskKind::forward_statistics || kind == TaskKind::activation;
+}
 
 // Breaks ties of ready times. A fixed function of what the task is, never of the order in which tasks were created:
 // kind (4 bits), operator, edge or parameter group (20), part or unit (20), pair or device (20).
@@ -84,14 +95,14 @@ std::vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const G
 struct Task {
   TaskKey key;
   TaskKind kind;
-  int32_t op = -1;      // forward, backward: operator
-  int32_t part = -1;    // forward, backward: part
+  int32_t op = -1;      // compute, reductions: operator
+  int32_t part = -1;    // compute: part; reductions: which group of parts (OperatorDefinition::statistics_group)
   int32_t edge = -1;    // transfers
   int32_t unit = -1;    // synchronization, update: index into TaskGraph::units
   DeviceId device = -1;       // compute and update: where; transfers: source
   DeviceId destination = -1;  // transfers
   const BlockPair* pair = nullptr;  // transfers
-  int64_t bytes = 0;       // transfers, synchronization, update: bytes moved, reduced, updated
+  int64_t bytes = 0;       // transfers, reductions, synchronization, update: bytes moved, reduced, updated
   // Bytes copied (or added: then 3/2 of them, as an addition moves 3 for a copy's 2) on the device as a part of the task. Compute: to assemble
   // inputs, gather contributions, and pack what is sent. Update: to add up the gradients of several parts on one device.
   int64_t copy_bytes = 0;
@@ -110,6 +121,9 @@ struct TaskGraph {
 
 // Derives task graphs for one graph. Block intersections and parameter pieces depend on degrees alone and are cached, so building
 // for a second strategy is cheap. The returned graph points into the builder's caches. Not thread-safe: one builder a thread.
+// The devices, ascending, of the parts of statistics group `number`.
+std::vector<DeviceId> reduction_holders(const OperatorDefinition& definition, const Configuration& configuration, int number);
+
 class TaskGraphBuilder {
  public:
   explicit TaskGraphBuilder(const Graph& graph);
@@ -128,6 +142,7 @@ class TaskGraphBuilder {
  private:
   struct Assembly;
   void add_compute_tasks(Assembly& assembly);
+  void add_reductions(Assembly& assembly, OperatorId op, bool forward);
   void add_transfers(Assembly& assembly);
   void add_synchronization(Assembly& assembly);
 

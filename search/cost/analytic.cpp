@@ -13,7 +13,13 @@ double roofline_us(const DeviceModel& model, const Work& work) {
 
 double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part, Phase phase,
                           bool input_gradients) {
-  return roofline_us(model, phase == Phase::forward ? definition.forward_work(part) : definition.backward_work(part, input_gradients));
+  switch (phase) {
+    case Phase::forward_statistics: return roofline_us(model, definition.statistics_work(part, false));
+    case Phase::forward: return roofline_us(model, definition.forward_work(part));
+    case Phase::backward_statistics: return roofline_us(model, definition.statistics_work(part, true));
+    case Phase::backward: return roofline_us(model, definition.backward_work(part, input_gradients));
+  }
+  return 0;
 }
 
 double analytic_copy_us(const DeviceModel& model, int64_t bytes) { return roofline_us(model, {0, 2.0 * static_cast<double>(bytes)}); }

@@ -74,6 +74,11 @@ CommunicationModel::CollectiveShape CommunicationModel::tree(const std::vector<D
 }
 
 void CommunicationModel::all_reduce(const std::vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
+  if (holders.size() == 1) {
+    cost.duration = 0;
+    cost.uses.clear();
+    return;
+  }
   auto it = shapes_.find(holders);
   if (it == shapes_.end()) it = shapes_.emplace(holders, std::make_pair(ring(holders), tree(holders))).first;
   const double size = static_cast<double>(bytes);

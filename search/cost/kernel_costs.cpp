@@ -82,9 +82,8 @@ KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block
     model.measured_here[key] = true;
     ++measured_count_;
   };
-  keep(Phase::forward, result.forward);
-  if (backward_too) keep(Phase::backward, result.backward);
-  return {to_ns(phase == Phase::forward ? result.forward.us : result.backward.us), CostSource::measured};
+  for (const auto& [measured, entry] : result) keep(measured, entry);
+  return {to_ns(result.at(phase).us), CostSource::measured};
 }
 
 Nanoseconds KernelCosts::rate(const std::string& work, int64_t bytes, int index) {

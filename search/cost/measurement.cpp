@@ -95,12 +95,14 @@ class KernelMeasurement::Lane {
     }
     for (int p = 0; p < static_cast<int>(definition.parameters().size()); ++p) {
       set.parameters.push_back(filled_block(definition.parameter_block(p, part)));
-      set.parameter_gradients.push_back(filled_block(definition.parameter_block(p, part)));
+      const bool trained = definition.parameters()[p].trained;
+      set.parameter_gradients.push_back(trained ? filled_block(definition.parameter_block(p, part)) : nullptr);
     }
     for (int o = 0; o < static_cast<int>(definition.outputs().size()); ++o) {
       set.outputs.push_back(filled_block(definition.output_block(o, part)));
       if (!definition.is_loss()) set.output_gradients.push_back(filled_block(definition.output_block(o, part)));
     }
+    if (definition.has_statistics()) set.statistics = filled(definition.statistics_bytes(part));
     return set;
   }
 
@@ -173,12 +175,26 @@ std::vector<ProfileEntry> KernelMeasurement::time(int phases, const std::functio
 }
 
 KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& definition, const Block& part, bool backward, bool input_gradients) {
+  std::vector<Phase> phases;
+  if (definition.has_statistics()) phases.push_back(Phase::forward_statistics);
+  phases.push_back(Phase::forward);
+  if (backward && definition.has_statistics()) phases.push_back(Phase::backward_statistics);
+  if (backward) phases.push_back(Phase::backward);
   const auto entries = time(
-      backward ? 2 : 1, [&](Lane& lane) { lane.prepare_kernel(definition, part, input_gradients, settings_.rotated_bytes); },
-      [](Lane& lane, int phase, int repetition) {
-        phase == 0 ? lane.kernel().forward(lane.set(repetition)) : lane.kernel().backward(lane.set(repetition));
+      static_cast<int>(phases.size()), [&](Lane& lane) { lane.prepare_kernel(definition, part, input_gradients, settings_.rotated_bytes); },
+      [&phases](Lane& lane, int phase, int repetition) {
+        Kernel& kernel = lane.kernel();
+        KernelArguments& set = lane.set(repetition);
+        switch (phases[static_cast<size_t>(phase)]) {
+          case Phase::forward_statistics: kernel.forward_statistics(set); break;
+          case Phase::forward: kernel.forward(set); break;
+          case Phase::backward_statistics: kernel.backward_statistics(set); break;
+          case Phase::backward: kernel.backward(set); break;
+        }
       });
-  return {entries[0], backward ? entries[1] : ProfileEntry{}};
+  Result result;
+  for (size_t i = 0; i < phases.size(); ++i) result[phases[i]] = entries[i];
+  return result;
 }
 
 ProfileEntry KernelMeasurement::copy(int64_t bytes) {

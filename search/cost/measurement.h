@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,10 +28,8 @@ class KernelMeasurement {
   KernelMeasurement(MakeBackend make_backend, MeasurementSettings settings);
   ~KernelMeasurement();
 
-  // Both phases of one kernel; backward only when asked for.
-  struct Result {
-    ProfileEntry forward, backward;
-  };
+  // The phases of one kernel, by Phase; backward only when asked for, statistics only of operators that have them.
+  using Result = std::map<Phase, ProfileEntry>;
   Result kernel(const OperatorDefinition& definition, const Block& part, bool backward, bool input_gradients);
   ProfileEntry copy(int64_t bytes);
   ProfileEntry update(int64_t bytes);

@@ -27,7 +27,9 @@ std::vector<int64_t> memory_bytes(TaskGraphBuilder& builder, const TaskGraph& ta
     const OperatorDefinition& definition = *op.definition;
     const Block part = definition.part(strategy[task.op].degrees, task.part);
     int64_t& here = bytes[task.device];
-    if (task.kind == TaskKind::forward) {
+    if (is_statistics(task.kind)) {
+      here += definition.statistics_bytes(part);
+    } else if (task.kind == TaskKind::forward) {
       here += definition.workspace_bytes(part);
       for (int o = 0; o < static_cast<int>(op.outputs.size()); ++o) here += bytes_of(definition.output_block(o, part));
       for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i)
@@ -37,7 +39,7 @@ std::vector<int64_t> memory_bytes(TaskGraphBuilder& builder, const TaskGraph& ta
         std::vector<int64_t> corners;
         for (int axis = 0; axis < block.rank(); ++axis) corners.insert(corners.end(), {block[axis].begin, block[axis].end});
         // Weight, velocity and gradient, one of each for all parts with the same block.
-        if (parameter_blocks.emplace(task.device, op.parameters[p], corners).second) here += (op.has_backward ? 3 : 2) * bytes_of(block);
+        if (parameter_blocks.emplace(task.device, op.parameters[p], corners).second) here += (!definition.parameters()[p].trained ? 1 : op.has_backward ? 3 : 2) * bytes_of(block);
       }
     } else {
       for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i)

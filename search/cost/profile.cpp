@@ -31,8 +31,14 @@ void save_profile(const std::string& path, const Profile& profile) {
 }
 
 std::string kernel_signature(const OperatorDefinition& definition, const Block& part, Phase phase, bool input_gradients) {
-  const char* prefix = phase == Phase::forward ? "forward " : input_gradients ? "backward " : "backward-parameters ";
-  return prefix + definition.signature(part);
+  const std::string signature = definition.signature(part);
+  switch (phase) {
+    case Phase::forward_statistics: return "forward-statistics " + signature;
+    case Phase::forward: return "forward " + signature;
+    case Phase::backward_statistics: return "backward-statistics " + signature;
+    case Phase::backward: break;
+  }
+  return (input_gradients ? "backward " : "backward-parameters ") + signature;
 }
 
 std::optional<double> interpolated_us(const Profile& profile, const std::string& work, int64_t bytes) {

@@ -19,6 +19,12 @@ const std::vector<TaskCostModel::PartCost>& TaskCostModel::part_costs(OperatorId
   for (int64_t part = 0; part < parts; ++part) {
     const Block block = described.definition->part(degrees, part);
     PartCost cost;
+    const bool statistics = described.definition->has_statistics();
+    const auto statistics_cost = [&](Phase phase) {
+      return kernels_.kernel(*described.definition, block, phase, described.has_backward, input_gradients, model);
+    };
+    if (statistics) cost.forward_statistics = statistics_cost(Phase::forward_statistics);
+    if (statistics && described.has_backward) cost.backward_statistics = statistics_cost(Phase::backward_statistics);
     cost.forward = kernels_.kernel(*described.definition, block, Phase::forward, described.has_backward, input_gradients, model);
     if (described.has_backward)
       cost.backward = kernels_.kernel(*described.definition, block, Phase::backward, true, input_gradients, model);
@@ -49,7 +55,11 @@ Nanoseconds TaskCostModel::duration(const Task& task, const Strategy& strategy) 
   const int model = topology_.devices[task.device].model;
   if (task.kind == TaskKind::update) return update_ns(task.bytes, model) + copy_ns(task.copy_bytes, model);
   const PartCost& cost = part_cost(task.op, strategy[task.op].degrees, task.part, model);
-  return (task.kind == TaskKind::forward ? cost.forward.ns : cost.backward.ns) + copy_ns(task.copy_bytes, model);
+  const KernelCost& kernel = task.kind == TaskKind::forward              ? cost.forward
+                             : task.kind == TaskKind::backward           ? cost.backward
+                             : task.kind == TaskKind::forward_statistics ? cost.forward_statistics
+                                                                         : cost.backward_statistics;
+  return kernel.ns + copy_ns(task.copy_bytes, model);
 }
 
 TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy) {
@@ -61,8 +71,10 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
   CommunicationCost communication;
   for (const Task& task : graph.tasks) {
     costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
-    if (is_transfer(task.kind) || task.kind == TaskKind::synchronization) {
-      if (task.kind == TaskKind::synchronization) communication_.all_reduce(graph.units[task.unit].holders, task.bytes, communication);
+    if (is_transfer(task.kind) || is_reduction(task.kind) || task.kind == TaskKind::synchronization) {
+      if (is_reduction(task.kind))
+        communication_.all_reduce(reduction_holders(*graph_.operators[task.op].definition, strategy[task.op], task.part), task.bytes, communication);
+      else if (task.kind == TaskKind::synchronization) communication_.all_reduce(graph.units[task.unit].holders, task.bytes, communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
       costs.duration.push_back(communication.duration);
       costs.uses.insert(costs.uses.end(), communication.uses.begin(), communication.uses.end());

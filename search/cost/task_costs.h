@@ -22,9 +22,12 @@ class TaskCostModel {
 
   TaskCosts costs(const TaskGraph& tasks, const Strategy& strategy);
 
-  // Forward and backward of one part on a device model.
+  // One part on a device model. Phases that the operator does not have cost nothing.
   struct PartCost {
     KernelCost forward{0, CostSource::analytic}, backward{0, CostSource::analytic};
+    KernelCost forward_statistics{0, CostSource::analytic}, backward_statistics{0, CostSource::analytic};
+    Nanoseconds all_forward() const { return forward_statistics.ns + forward.ns; }
+    Nanoseconds all_backward() const { return backward_statistics.ns + backward.ns; }
   };
   const PartCost& part_cost(OperatorId op, const std::vector<int>& degrees, int part, int model);
 

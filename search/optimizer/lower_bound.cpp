@@ -19,8 +19,8 @@ Nanoseconds lower_bound(const Graph& graph, const Topology& topology, const Sear
         Nanoseconds part_forward = never, part_backward = never;
         for (int model = 0; model < static_cast<int>(topology.models.size()); ++model) {
           const TaskCostModel::PartCost& cost = costs.part_cost(op, degrees, part, model);
-          part_forward = std::min(part_forward, cost.forward.ns);
-          part_backward = std::min(part_backward, cost.backward.ns);
+          part_forward = std::min(part_forward, cost.all_forward());
+          part_backward = std::min(part_backward, cost.all_backward());
         }
         work += part_forward + part_backward;
         slowest_forward = std::max(slowest_forward, part_forward);

@@ -64,12 +64,15 @@ class DeltaSimulator::State {
       every_part_is_read_.push_back(consumer.reads_every_element(edge.input));
       edge_has_gradient_[e] = graph.operators[edge.consumer].has_backward && graph.input_has_gradient(edge.consumer, edge.input);
     }
+    for (std::vector<int>& edges : out_edges_)  // contributions to the gradients are counted tensor by tensor
+      std::stable_sort(edges.begin(), edges.end(), [&](int a, int b) { return builder_.edges()[a].tensor < builder_.edges()[b].tensor; });
     groups_.resize(builder_.groups().size());
     for (size_t g = 0; g < groups_.size(); ++g)
       if (builder_.groups()[g].trained)
         for (size_t position = 0; position < builder_.groups()[g].operators.size(); ++position)
           groups_of_[builder_.groups()[g].operators[position]].push_back({static_cast<int>(g), static_cast<int>(position)});
     operators_.resize(count);
+    for (const Operator& op : graph.operators) has_statistics_.push_back(op.definition->has_statistics());
     for (auto* path : {&paths_.head, &paths_.middle, &paths_.tail_forward, &paths_.tail_backward, &paths_.least_forward, &paths_.least_backward})
       path->resize(count);
     first_position_.resize(count);
@@ -140,6 +143,9 @@ class DeltaSimulator::State {
   OperatorId count() const { return static_cast<OperatorId>(graph_.operators.size()); }
   int model_of(DeviceId device) const { return topology_.devices[device].model; }
   bool has_backward(OperatorId op) const { return graph_.operators[op].has_backward; }
+  bool has_statistics(OperatorId op) const { return has_statistics_[op]; }
+  TaskKind first_forward(OperatorId op) const { return has_statistics(op) ? TaskKind::forward_statistics : TaskKind::forward; }
+  TaskKind first_backward(OperatorId op) const { return has_statistics(op) ? TaskKind::backward_statistics : TaskKind::backward; }
 
   // ---- what a strategy says: operators, edges, groups ----
 
@@ -153,8 +159,32 @@ class DeltaSimulator::State {
     state.backward_kernel.assign(parts, 0);
     for (size_t part = 0; part < parts; ++part) {
       const auto& cost = costs_.part_cost(op, state.degrees, static_cast<int>(part), model_of(state.devices[part]));
-      state.forward_kernel[part] = cost.forward.ns;
-      if (has_backward(op)) state.backward_kernel[part] = cost.backward.ns;
+      state.forward_kernel[part] = cost.all_forward();
+      if (has_backward(op)) state.backward_kernel[part] = cost.all_backward();
+    }
+    if (has_statistics(op)) set_reductions(op);
+  }
+
+  void set_reductions(OperatorId op) {
+    OperatorState& state = operators_[op];
+    const OperatorDefinition& definition = *graph_.operators[op].definition;
+    const int parts = state.parts();
+    state.reductions.assign(static_cast<size_t>(definition.statistics_groups(state.degrees)), {});
+    state.forward_statistics_kernel.resize(parts);
+    state.backward_statistics_kernel.assign(parts, 0);
+    for (int part = 0; part < parts; ++part) {
+      state.reductions[definition.statistics_group(state.degrees, part)].parts.push_back(part);
+      const auto& cost = costs_.part_cost(op, state.degrees, part, model_of(state.devices[part]));
+      state.forward_statistics_kernel[part] = cost.forward_statistics.ns;
+      if (has_backward(op)) state.backward_statistics_kernel[part] = cost.backward_statistics.ns;
+    }
+    for (ReductionState& reduction : state.reductions) {
+      std::vector<DeviceId> holders;
+      for (int part : reduction.parts) holders.push_back(state.devices[part]);
+      std::sort(holders.begin(), holders.end());
+      holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
+      const int64_t bytes = definition.statistics_bytes(definition.part(state.degrees, reduction.parts[0]));
+      costs_.communication().all_reduce(holders, bytes, reduction.collective);
     }
   }
 
@@ -212,15 +242,19 @@ class DeltaSimulator::State {
     const size_t parts = state.devices.size();
     state.forward.resize(parts);
     state.backward.resize(parts);
+    if (has_statistics(op)) {
+      state.forward_statistics.resize(parts);
+      state.backward_statistics.resize(parts);
+    }
     state.forward_waits.assign(parts, 0);
     state.backward_waits.assign(parts, 1);  // its own forward task
     for (size_t part = 0; part < parts; ++part) {
       const int model = model_of(state.devices[part]);
-      int64_t forward_bytes = 0, backward_bytes = 0;
+      int64_t assembled = 0, packed = 0, gathered = 0, packed_back = 0;  // bytes
       for (int e : in_edges_[op]) {
         const EdgeState& edge = edges_[e];
-        forward_bytes += edge.assembled[part];
-        backward_bytes += edge.packed_back[part];
+        assembled += edge.assembled[part];
+        packed_back += edge.packed_back[part];
         state.forward_waits[part] += edge.plan->consumer_begin[part + 1] - edge.plan->consumer_begin[part];
       }
       // Contributions are counted by tensor: a single one that needs no copy is used where it arrives.
@@ -229,13 +263,13 @@ class DeltaSimulator::State {
       int64_t contributed = 0;
       bool in_place = false;
       const auto finish_tensor = [&] {
-        if (contributions > 1 || (contributions == 1 && !in_place)) backward_bytes += contributed;
+        if (contributions > 1 || (contributions == 1 && !in_place)) gathered += contributed;
         contributions = 0;
         contributed = 0;
       };
       for (int e : out_edges_[op]) {
         const EdgeState& edge = edges_[e];
-        forward_bytes += edge.packed[part];
+        packed += edge.packed[part];
         if (!edge_has_gradient_[e]) continue;
         if (builder_.edges()[e].tensor != tensor) {
           finish_tensor();
@@ -247,8 +281,16 @@ class DeltaSimulator::State {
         state.backward_waits[part] += edge.contributions[part];
       }
       finish_tensor();
-      state.forward[part] = state.forward_kernel[part] + costs_.copy_ns(forward_bytes, model);
-      state.backward[part] = state.backward_kernel[part] + (has_backward(op) ? costs_.copy_ns(backward_bytes, model) : 0);
+      if (has_statistics(op)) {
+        const Nanoseconds forward = state.forward_statistics_kernel[part], backward = state.backward_statistics_kernel[part];
+        state.forward_statistics[part] = forward + costs_.copy_ns(assembled, model);
+        state.forward[part] = state.forward_kernel[part] - forward + costs_.copy_ns(packed, model);
+        state.backward_statistics[part] = backward + costs_.copy_ns(gathered, model);
+        state.backward[part] = state.backward_kernel[part] - backward + costs_.copy_ns(packed_back, model);
+        continue;
+      }
+      state.forward[part] = state.forward_kernel[part] + costs_.copy_ns(assembled + packed, model);
+      state.backward[part] = state.backward_kernel[part] + (has_backward(op) ? costs_.copy_ns(gathered + packed_back, model) : 0);
     }
   }
 
@@ -297,6 +339,7 @@ class DeltaSimulator::State {
     const OperatorState& state = operators_[op];
     for (int part = 0; part < state.parts(); ++part) {
       work_[state.devices[part]] += sign * (state.forward[part] + state.backward[part]);
+      if (has_statistics(op)) work_[state.devices[part]] += sign * (state.forward_statistics[part] + state.backward_statistics[part]);
       kernel_work_[state.devices[part]] += sign * (state.forward_kernel[part] + state.backward_kernel[part]);
     }
   }
@@ -356,7 +399,7 @@ class DeltaSimulator::State {
     for (size_t part = 0; part < configuration.devices.size(); ++part) {
       const DeviceId device = configuration.devices[part];
       const auto& cost = costs_.part_cost(op, configuration.degrees, static_cast<int>(part), model_of(device));
-      const Nanoseconds time = cost.forward.ns + (has_backward(op) ? cost.backward.ns : 0);
+      const Nanoseconds time = cost.all_forward() + (has_backward(op) ? cost.all_backward() : 0);
       bound_work_[device] += time;
       slowest = std::max(slowest, time);
     }
@@ -410,12 +453,18 @@ class DeltaSimulator::State {
     int32_t next = 0;
     forward_slot_.resize(operators_.size());
     backward_slot_.resize(operators_.size());
+    forward_reduction_slot_.resize(operators_.size());
+    backward_reduction_slot_.resize(operators_.size());
     unit_slot_.resize(groups_.size());
     unit_capacity_.resize(groups_.size());
     for (OperatorId op = 0; op < count(); ++op) {
       const int32_t capacity = std::max(device_count_, operators_[op].parts());
       forward_slot_[op] = next;
       backward_slot_[op] = next + capacity;
+      next += 2 * capacity;
+      if (!has_statistics(op)) continue;
+      forward_reduction_slot_[op] = next;
+      backward_reduction_slot_[op] = next + capacity;
       next += 2 * capacity;
     }
     for (size_t g = 0; g < groups_.size(); ++g) {
@@ -450,11 +499,23 @@ class DeltaSimulator::State {
       for (int part = 0; part < state.parts(); ++part) {
         now_.waits[forward_slot_[op] + part] = state.forward_waits[part];
         now_.waits[backward_slot_[op] + part] = state.backward_waits[part];
-        if (state.forward_waits[part] == 0) push({0, make_task_key(TaskKind::forward, op, part, 0), 0, 0});
+        if (state.forward_waits[part] == 0) push({0, make_task_key(first_forward(op), op, part, 0), 0, 0});
       }
+      set_reduction_waits(op, now_);
     }
     for (size_t g = 0; g < groups_.size(); ++g)
       for (size_t u = 0; u < groups_[g].units.size(); ++u) now_.waits[unit_slot_[g] + static_cast<int32_t>(u)] = groups_[g].units[u].waits;
+  }
+
+  void set_reduction_waits(OperatorId op, Progress& at) {
+    if (!has_statistics(op)) return;
+    const std::vector<ReductionState>& reductions = operators_[op].reductions;
+    for (size_t g = 0; g < reductions.size(); ++g)
+      for (const auto* slots : {&forward_reduction_slot_, &backward_reduction_slot_}) {
+        const int32_t slot = (*slots)[op] + static_cast<int32_t>(g);
+        at.waits[slot] = static_cast<int32_t>(reductions[g].parts.size());
+        at.ready[slot] = 0;
+      }
   }
 
   // To the last snapshot before anything that the change of `op` touches, with the changed tasks' predecessors counted anew.
@@ -486,6 +547,7 @@ class DeltaSimulator::State {
       at.waits[backward_slot_[op] + part] = state.backward_waits[part];
       at.ready[forward_slot_[op] + part] = at.ready[backward_slot_[op] + part] = 0;
     }
+    set_reduction_waits(op, at);
     // Neighbours: predecessors on other edges may have ended already, those on the changed edges have not.
     for (const auto& [neighbour, old] : undo_.operators) {
       if (neighbour == op) continue;
@@ -523,11 +585,11 @@ class DeltaSimulator::State {
   }
   void arrive_forward(OperatorId op, int part, Nanoseconds end) {
     const int32_t slot = forward_slot_[op] + part;
-    if (arrive(now_, slot, end)) push({now_.ready[slot], make_task_key(TaskKind::forward, op, part, 0), 0, 0});
+    if (arrive(now_, slot, end)) push({now_.ready[slot], make_task_key(first_forward(op), op, part, 0), 0, 0});
   }
   void arrive_backward(OperatorId op, int part, Nanoseconds end) {
     const int32_t slot = backward_slot_[op] + part;
-    if (arrive(now_, slot, end)) push({now_.ready[slot], make_task_key(TaskKind::backward, op, part, 0), 0, 0});
+    if (arrive(now_, slot, end)) push({now_.ready[slot], make_task_key(first_backward(op), op, part, 0), 0, 0});
   }
   void arrive_units(OperatorId op, int part, Nanoseconds end) {
     for (const auto& [g, position] : groups_of_[op])
@@ -566,6 +628,13 @@ class DeltaSimulator::State {
     for (const ResourceUse& use : cost.uses) start = std::max(start, now_.free_at[use.resource]);
     for (const ResourceUse& use : cost.uses) now_.free_at[use.resource] = start + use.occupancy;
     end = start + cost.duration;
+  }
+
+  // A statistics task of `part` has ended.
+  void arrive_reduction(TaskKind kind, OperatorId op, int part, Nanoseconds end) {
+    const int group = graph_.operators[op].definition->statistics_group(operators_[op].degrees, part);
+    const int32_t slot = (kind == TaskKind::forward_reduction ? forward_reduction_slot_ : backward_reduction_slot_)[op] + group;
+    if (arrive(now_, slot, end)) push({now_.ready[slot], make_task_key(kind, op, group, 0), 0, 0});
   }
 
   void follow_forward(OperatorId op, int part, Nanoseconds end) {
@@ -617,6 +686,28 @@ class DeltaSimulator::State {
         follow_backward(what, part, end);
         return true;
       }
+      case TaskKind::forward_statistics: {
+        const OperatorState& state = operators_[what];
+        const Nanoseconds behind = paths_.tail_forward[what] + state.forward_kernel[part] - state.forward_statistics_kernel[part];
+        if (!take_on_device(event, state.devices[part], state.forward_statistics[part], behind, limit, start, end)) return false;
+        arrive_reduction(TaskKind::forward_reduction, what, part, end);
+        return true;
+      }
+      case TaskKind::backward_statistics: {
+        const OperatorState& state = operators_[what];
+        const Nanoseconds behind = paths_.tail_backward[what] + state.backward_kernel[part] - state.backward_statistics_kernel[part];
+        if (!take_on_device(event, state.devices[part], state.backward_statistics[part], behind, limit, start, end)) return false;
+        arrive_reduction(TaskKind::backward_reduction, what, part, end);
+        return true;
+      }
+      case TaskKind::forward_reduction:
+      case TaskKind::backward_reduction: {
+        const ReductionState& reduction = operators_[what].reductions[part];
+        occupy(event.ready, reduction.collective, start, end);
+        const TaskKind next = kind_of(event.key) == TaskKind::forward_reduction ? TaskKind::forward : TaskKind::backward;
+        for (int member : reduction.parts) push({end, make_task_key(next, what, member, 0), 0, 0});
+        return end <= limit;
+      }
       case TaskKind::activation:
       case TaskKind::gradient:
         take_transfer(event, start, end);
@@ -662,7 +753,7 @@ class DeltaSimulator::State {
 
   void remember(const Event& event, Nanoseconds end) {
     const TaskKind kind = kind_of(event.key);
-    if (!is_compute(kind)) return;
+    if (kind != TaskKind::forward && kind != TaskKind::backward) return;
     const OperatorId op = what_of(event.key);
     const int32_t slot = (kind == TaskKind::forward ? forward_slot_[op] : backward_slot_[op]) + part_of(event.key);
     ended_at_[slot] = end;
@@ -723,6 +814,7 @@ class DeltaSimulator::State {
   const int device_count_;
   std::vector<std::vector<int>> in_edges_, out_edges_;                // [operator]
   std::vector<std::vector<std::pair<int, int>>> groups_of_;           // [operator]: (trained group, position in it)
+  std::vector<bool> has_statistics_;                                  // [operator]
   std::vector<bool> edge_has_gradient_, every_part_reads_, every_part_is_read_;  // [edge]
   std::unordered_map<const BlockPairs*, EdgePlan> plans_;
 
@@ -737,6 +829,7 @@ class DeltaSimulator::State {
   Undo undo_;
 
   std::vector<int32_t> forward_slot_, backward_slot_;  // [operator]: slot of part 0
+  std::vector<int32_t> forward_reduction_slot_, backward_reduction_slot_;  // [operator with statistics]: slot of its first group
   std::vector<int32_t> unit_slot_, unit_capacity_;     // [group]
   int32_t slot_count_ = 0;
   Progress now_;

@@ -9,12 +9,21 @@
 
 namespace ff::delta {
 
+// The all-reduce of the statistics that some parts of an operator have in common.
+struct ReductionState {
+  std::vector<int> parts;
+  CommunicationCost collective;
+};
+
 // One operator under its current configuration. Durations include copies.
 struct OperatorState {
   std::vector<DeviceId> devices;
   std::vector<int> degrees;
   std::vector<Nanoseconds> forward_kernel, backward_kernel;            // [part]
   std::vector<Nanoseconds> forward, backward;                          // [part]: kernel plus copies
+  // Of operators with statistics, else empty. forward_kernel and backward_kernel include them.
+  std::vector<Nanoseconds> forward_statistics_kernel, backward_statistics_kernel, forward_statistics, backward_statistics;  // [part]
+  std::vector<ReductionState> reductions;                              // [statistics group], alike in both directions
   std::vector<int32_t> forward_waits, backward_waits;                  // [part]: predecessors
   int parts() const { return static_cast<int>(devices.size()); }
 };

@@ -133,6 +133,11 @@ class NetworkWriter {
   }
 
   void add_batch_norm(const std::string& input) {
+    for (const Named& tensor : tensors_) {
+      const Shape& shape = tensor.spec.shape;
+      // Of very few elements little but rounding is left, which a relu would turn into something.
+      if (tensor.name == input && volume(shape) / shape[shape.size() == 3 ? 2 : 1] < 4) return;
+    }
     Json attributes = {{"epsilon", 0.1}};
     if (chance(3)) attributes["activation"] = "relu";
     add("batch_norm", {input}, attributes);

@@ -42,6 +42,7 @@ constexpr KernelFamily families[] = {
     {"mul", cpu::make_elementwise_kernel},
     {"dropout", cpu::make_dropout_kernel},
     {"local_response_normalization", cpu::make_local_response_normalization_kernel},
+    {"batch_norm", cpu::make_batch_norm_kernel},
     {"layer_norm", cpu::make_layer_norm_kernel},
     {"embedding", cpu::make_embedding_kernel},
     {"position_embedding", cpu::make_position_embedding_kernel},

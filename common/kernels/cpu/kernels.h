@@ -21,6 +21,7 @@ std::unique_ptr<Kernel> make_linear_kernel(const Context&, const KernelRequest&)
 std::unique_ptr<Kernel> make_elementwise_kernel(const Context&, const KernelRequest&);
 std::unique_ptr<Kernel> make_dropout_kernel(const Context&, const KernelRequest&);
 std::unique_ptr<Kernel> make_local_response_normalization_kernel(const Context&, const KernelRequest&);
+std::unique_ptr<Kernel> make_batch_norm_kernel(const Context&, const KernelRequest&);
 std::unique_ptr<Kernel> make_layer_norm_kernel(const Context&, const KernelRequest&);
 std::unique_ptr<Kernel> make_embedding_kernel(const Context&, const KernelRequest&);
 std::unique_ptr<Kernel> make_lstm_kernel(const Context&, const KernelRequest&);

@@ -70,9 +70,13 @@ Outcome train(const StrategyFile& file, int ranks) {
 
 void check_equal(const HostTensors& found, const HostTensors& expected, const std::string& what) {
   REQUIRE(found.size() == expected.size());
+  // Some gradients are zero but for rounding: of a bias in front of a batch normalization. They are compared with the others.
+  float largest = 0;
+  for (const auto& [name, values] : expected)
+    for (float value : values) largest = std::max(largest, std::abs(value));
   for (const auto& [name, values] : expected) {
     INFO(what << " of " << name);
-    const double error = relative_error(found.at(name), values);
+    const double error = relative_error(found.at(name), values, std::max(1e-3f, 1e-2f * largest));
     if (error <= 1e-4) continue;
     CHECK(error <= 1e-4);
   }

@@ -53,6 +53,27 @@ Numbers softmax(const Numbers& scores) {
   return weights;
 }
 
+void batch_norm(const BatchNorm& norm, Operation& o) {
+  const Shape& shape = norm.outputs()[0].shape;
+  const size_t axis = static_cast<size_t>(norm.channel_axis);
+  const Numbers& x = o.operands.inputs[0];
+  int64_t inner = 1;
+  for (size_t a = axis + 1; a < shape.size(); ++a) inner *= shape[a];
+  const auto channel_of = [&](size_t i) { return i / static_cast<size_t>(inner) % static_cast<size_t>(shape[axis]); };
+  const double count = static_cast<double>(norm.elements_per_channel);
+  Numbers mean(static_cast<size_t>(shape[axis])), variance(mean.size());
+  for (size_t i = 0; i < x.size(); ++i) mean[channel_of(i)] = mean[channel_of(i)] + x[i] / count;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const Number centered = x[i] - mean[channel_of(i)];
+    variance[channel_of(i)] = variance[channel_of(i)] + centered * centered / count;
+  }
+  for (size_t i = 0; i < x.size(); ++i) {
+    const size_t c = channel_of(i);
+    const Number y = (x[i] - mean[c]) / sqrt(variance[c] + norm.epsilon) * o.operands.parameters[0][c] + o.operands.parameters[1][c];
+    o.results[0][i] = norm.relu ? relu(y) : y;
+  }
+}
+
 void layer_norm(const LayerNorm& norm, Operation& o) {
   const size_t features = static_cast<size_t>(norm.features);
   const Numbers& x = o.operands.inputs[0];
@@ -208,7 +229,8 @@ void position_embedding(Operation& o) {
 
 std::vector<Numbers> taped_forward(const OperatorDefinition& definition, const TapedOperands& x) {
   Operation o(definition, x);
-  if (const auto* op = dynamic_cast<const LayerNorm*>(&definition)) layer_norm(*op, o);
+  if (const auto* op = dynamic_cast<const BatchNorm*>(&definition)) batch_norm(*op, o);
+  else if (const auto* op = dynamic_cast<const LayerNorm*>(&definition)) layer_norm(*op, o);
   else if (const auto* op = dynamic_cast<const Embedding*>(&definition)) embedding(*op, o);
   else if (dynamic_cast<const PositionEmbedding*>(&definition)) position_embedding(o);
   else if (const auto* op = dynamic_cast<const Lstm*>(&definition)) lstm(*op, o);

@@ -1,0 +1,196 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "common/kernels/cpu/kernels.h"
+#include "common/operators/normalization.h"
+
+namespace ff::cpu {
+namespace {
+
+// Sums of a few hundred rows in single precision; those are added up in double precision.
+constexpr int64_t rows_at_once = 256;
+
+FF_VECTORIZED void add_sums(const float* input, int64_t rows, int64_t channels, float* sums, float* squares) {
+  for (int64_t row = 0; row < rows; ++row, input += channels)
+    for (int64_t c = 0; c < channels; ++c) {
+      sums[c] += input[c];
+      squares[c] += input[c] * input[c];
+    }
+}
+
+// Of the gradient g, and of g times the normalized input. `output` null: there is no relu behind.
+FF_VECTORIZED void add_gradient_sums(const float* input, const float* gradient, const float* output, const float* mean, const float* inverse, int64_t rows,
+                                     int64_t channels, float* sums, float* products) {
+  for (int64_t row = 0; row < rows; ++row, input += channels, gradient += channels) {
+    if (output) {
+      for (int64_t c = 0; c < channels; ++c) {
+        const float g = output[c] > 0 ? gradient[c] : 0.0f;
+        sums[c] += g;
+        products[c] += g * (input[c] - mean[c]) * inverse[c];
+      }
+      output += channels;
+    } else {
+      for (int64_t c = 0; c < channels; ++c) {
+        sums[c] += gradient[c];
+        products[c] += gradient[c] * (input[c] - mean[c]) * inverse[c];
+      }
+    }
+  }
+}
+
+FF_VECTORIZED void scale_and_shift(const float* input, int64_t rows, int64_t channels, const float* scale, const float* shift, bool relu, float* output) {
+  for (int64_t row = 0; row < rows; ++row, input += channels, output += channels) {
+    if (relu)
+      for (int64_t c = 0; c < channels; ++c) output[c] = std::max(0.0f, input[c] * scale[c] + shift[c]);
+    else
+      for (int64_t c = 0; c < channels; ++c) output[c] = input[c] * scale[c] + shift[c];
+  }
+}
+
+// result = a g + b input + c, by channel.
+FF_VECTORIZED void input_gradient(const float* input, const float* gradient, const float* output, int64_t rows, int64_t channels, const float* a,
+                                  const float* b, const float* constant, float* result) {
+  for (int64_t row = 0; row < rows; ++row, input += channels, gradient += channels, result += channels) {
+    if (output) {
+      for (int64_t c = 0; c < channels; ++c) result[c] = a[c] * (output[c] > 0 ? gradient[c] : 0.0f) + b[c] * input[c] + constant[c];
+      output += channels;
+    } else {
+      for (int64_t c = 0; c < channels; ++c) result[c] = a[c] * gradient[c] + b[c] * input[c] + constant[c];
+    }
+  }
+}
+
+// [rows, channels]: all ranks of the input are stored channels-last.
+class BatchNormKernel : public Kernel {
+ public:
+  BatchNormKernel(const BatchNorm& norm, const Block& part)
+      : norm_(norm), channels_(part[norm.channel_axis].size()), rows_(part.volume() / channels_),
+        elements_(static_cast<double>(norm.global ? norm.elements_per_channel : rows_)) {
+    for (std::vector<float>* values : {&mean_, &inverse_deviation_, &a_, &b_}) values->resize(static_cast<size_t>(channels_));
+    own_sums_.resize(static_cast<size_t>(2 * channels_));
+  }
+
+  void forward_statistics(const KernelArguments& arguments) override {
+    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    sum_up(arguments.statistics, [&](int64_t row, int64_t count, float* sums) {
+      add_sums(input + row * channels_, count, channels_, sums, sums + channels_);
+    });
+  }
+
+  void forward(const KernelArguments& arguments) override {
+    const float *weight = arguments.parameters[0], *bias = arguments.parameters[1];
+    KernelArguments local = arguments;
+    if (!norm_.global && arguments.training) {
+      local.statistics = own_sums_.data();
+      forward_statistics(local);
+    }
+    for (int64_t i = 0; i < channels_; ++i) {
+      const size_t c = static_cast<size_t>(i);
+      double mean = 0, variance = 0;
+      if (arguments.training) {
+        mean = local.statistics[c] / elements_;
+        variance = variance_of(local.statistics, c);
+      } else {
+        mean = arguments.parameters[2][c];
+        variance = arguments.parameters[3][c];
+      }
+      mean_[c] = static_cast<float>(mean);
+      inverse_deviation_[c] = static_cast<float>(1 / std::sqrt(variance + norm_.epsilon));
+      a_[c] = weight[c] * inverse_deviation_[c];
+      b_[c] = bias[c] - a_[c] * mean_[c];
+    }
+    scale_and_shift(static_cast<const float*>(arguments.inputs[0]), rows_, channels_, a_.data(), b_.data(), norm_.relu, arguments.outputs[0]);
+  }
+
+  void update_state(const KernelArguments& arguments) override {
+    const float* sums = norm_.global ? arguments.statistics : own_sums_.data();
+    const double share = norm_.momentum, unbiased = elements_ > 1 ? elements_ / (elements_ - 1) : 1;
+    for (int64_t i = 0; i < channels_; ++i) {
+      const size_t c = static_cast<size_t>(i);
+      float &mean = arguments.states[2][c], &variance = arguments.states[3][c];
+      mean = static_cast<float>((1 - share) * mean + share * sums[c] / elements_);
+      variance = static_cast<float>((1 - share) * variance + share * unbiased * variance_of(sums, c));
+    }
+  }
+
+  void backward_statistics(const KernelArguments& arguments) override {
+    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    const float* output = norm_.relu ? arguments.outputs[0] : nullptr;
+    sum_up(arguments.statistics, [&](int64_t row, int64_t count, float* sums) {
+      add_gradient_sums(input + row * channels_, arguments.output_gradients[0] + row * channels_, output ? output + row * channels_ : nullptr,
+                        mean_.data(), inverse_deviation_.data(), count, channels_, sums, sums + channels_);
+    });
+    std::copy(arguments.statistics, arguments.statistics + 2 * channels_, own_sums_.begin());
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    const float* sums = arguments.statistics;
+    if (!norm_.global) {
+      KernelArguments local = arguments;
+      own_gradient_sums_.resize(own_sums_.size());
+      local.statistics = own_gradient_sums_.data();
+      backward_statistics(local);
+      sums = own_gradient_sums_.data();
+    }
+    // This part's share of the parameters' gradients, and the whole batch's of the input's.
+    const float *own_bias = own_sums_.data(), *own_weight = own_bias + channels_;
+    float *weight_gradient = arguments.parameter_gradients[0], *bias_gradient = arguments.parameter_gradients[1];
+    for (int64_t c = 0; c < channels_; ++c) {
+      weight_gradient[c] = own_weight[c] + (arguments.accumulates(0) ? weight_gradient[c] : 0.0f);
+      bias_gradient[c] = own_bias[c] + (arguments.accumulates(1) ? bias_gradient[c] : 0.0f);
+    }
+    if (!arguments.input_gradients[0]) return;
+    // scale (g - mean(g) - n mean(g n)), n = (input - mean) / deviation, in the form a g + b input + c.
+    std::vector<float>& constant = constant_;
+    constant.resize(static_cast<size_t>(channels_));
+    for (int64_t i = 0; i < channels_; ++i) {
+      const size_t c = static_cast<size_t>(i);
+      const double scale = static_cast<double>(arguments.parameters[0][c]) * inverse_deviation_[c];
+      const double mean_gradient = sums[c] / elements_, mean_product = sums[c + static_cast<size_t>(channels_)] / elements_;
+      const double slope = -scale * mean_product * inverse_deviation_[c];
+      a_[c] = static_cast<float>(scale);
+      b_[c] = static_cast<float>(slope);
+      constant[c] = static_cast<float>(-scale * mean_gradient - slope * mean_[c]);
+    }
+    input_gradient(static_cast<const float*>(arguments.inputs[0]), arguments.output_gradients[0], norm_.relu ? arguments.outputs[0] : nullptr, rows_,
+                   channels_, a_.data(), b_.data(), constant.data(), arguments.input_gradients[0]);
+  }
+
+  int64_t workspace_bytes() const override { return 6 * channels_ * static_cast<int64_t>(sizeof(float)); }
+
+ private:
+  double variance_of(const float* sums, size_t channel) const {
+    const double mean = sums[channel] / elements_;
+    return std::max(0.0, sums[channel + static_cast<size_t>(channels_)] / elements_ - mean * mean);
+  }
+
+  // Calls add(first row, rows, sums [2, channels]) for a few rows at a time and adds the sums up.
+  template <class Add>
+  void sum_up(float* result, const Add& add) {
+    const size_t width = static_cast<size_t>(2 * channels_);
+    totals_.assign(width, 0.0);
+    partial_.resize(width);
+    for (int64_t row = 0; row < rows_; row += rows_at_once) {
+      std::fill(partial_.begin(), partial_.end(), 0.0f);
+      add(row, std::min(rows_at_once, rows_ - row), partial_.data());
+      for (size_t i = 0; i < width; ++i) totals_[i] += partial_[i];
+    }
+    for (size_t i = 0; i < width; ++i) result[i] = static_cast<float>(totals_[i]);
+  }
+
+  const BatchNorm& norm_;
+  int64_t channels_, rows_;
+  double elements_;  // a channel's, over all that it is normalized by
+  std::vector<float> mean_, inverse_deviation_, a_, b_, constant_;
+  std::vector<float> own_sums_, own_gradient_sums_, partial_;
+  std::vector<double> totals_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_batch_norm_kernel(const Context&, const KernelRequest& request) {
+  return std::make_unique<BatchNormKernel>(dynamic_cast<const BatchNorm&>(request.definition), request.part);
+}
+
+}  // namespace ff::cpu
