@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building, testing and the demo need, on Debian 12, with apt-get, as root or through sudo.
-# Packages that are there are left alone; when all are, nothing is run and no network is needed.
+# With --pytorch also what the comparison with PyTorch needs (220 MB). Packages that are there are left alone; when all are, nothing is run and no network is needed.
 set -euo pipefail
 
 packages=(
@@ -9,6 +9,7 @@ packages=(
   catch2 python3 python3-numpy python3-jsonschema                 # tests
   dataset-fashion-mnist                                           # data of the demo
 )
+if [[ "${1:-}" == --pytorch ]]; then packages+=(python3-torch libopenblas0-serial); fi
 
 fail() {
   echo "install_dependencies.sh: $*" >&2

@@ -1,0 +1,375 @@
+#!/usr/bin/python3
+"""Times training iterations of ffexec on one rank beside PyTorch's on one thread: the same networks, batches and optimizer (SGD with
+momentum), forward, backward and update on one synthetic batch that does not change.
+
+    scripts/bench_vs_torch.py                                 all networks, five rounds
+    scripts/bench_vs_torch.py --only alexnet lstm --rounds 9
+    scripts/bench_vs_torch.py --out docs/results/vs-pytorch.md
+    scripts/bench_vs_torch.py --python venv/bin/python        the PyTorch of another interpreter
+
+The programs take turns, and a round's ratio is of measurements that follow each other; the table has medians over the rounds. Before, the
+two sides must have the same number of parameters.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import re
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+LEARNING_RATE, MOMENTUM = 1e-3, 0.9
+REFERENCE_BLAS = "reference BLAS"
+# name -> (what it is, kind of PyTorch model, graph file or arguments of generate_graphs.py, batch)
+NETWORKS = {
+    "alexnet": ("AlexNet", "images", "graphs/alexnet.json", 8),
+    "resnet50": ("ResNet-50", "images", "graphs/resnet50.json", 4),
+    "lstm": ("LSTM, 2 layers of 512, 20 steps", "lstm", ["rnnlm", "--width", "0.25", "--steps", "20"], 16),
+    "transformer": ("Transformer, 2 layers of 512, 128 tokens", "transformer",
+                    ["gpt2-small", "--width", "0.6667", "--layers", "2", "--steps", "128", "--vocabulary", "10000"], 4),
+}
+
+
+# ---- PyTorch's side, in a process of its own: one JSON object on stdout
+
+def pair(value):
+    return tuple(value) if isinstance(value, list) else (value, value)
+
+
+def image_model(torch, graph):
+    """A network of images, operator by operator as the graph lists them; its modules are those that one would write by hand."""
+    nn, functional = torch.nn, torch.nn.functional
+
+    class Images(nn.Module):
+        def __init__(self, shapes):
+            super().__init__()
+            self.layers, self.calls = nn.ModuleDict(), []
+            uses = [name for op in graph["operators"] for name in op["inputs"]]
+            for op in graph["operators"]:
+                function = self.make(op, shapes, uses)
+                if op["type"] == "softmax_cross_entropy":
+                    self.scores = op["inputs"][0]
+                    continue
+                with torch.no_grad():  # a pass with one sample, to know the shapes; evaluation: batch_norm wants more than one value
+                    self.eval()
+                    shapes[op["name"]] = function(*(shapes[name].clone() for name in op["inputs"]))
+                self.calls.append((op["name"], op["inputs"], function))
+            self.train()
+
+        def make(self, op, shapes, uses):
+            kind, attributes, shape = op["type"], op.get("attributes", {}), shapes[op["inputs"][0]].shape
+            relu = attributes.get("activation") == "relu"
+            if kind == "conv2d":
+                module = nn.Conv2d(shape[1], attributes["out_channels"], pair(attributes["kernel"]), pair(attributes.get("stride", 1)),
+                                   pair(attributes.get("padding", 0)), pair(attributes.get("dilation", 1)), attributes.get("groups", 1),
+                                   attributes.get("bias", True))
+            elif kind == "pool2d":
+                kernel, padding = pair(attributes["kernel"]), pair(attributes.get("padding", 0))
+                stride, ceil = pair(attributes.get("stride", attributes["kernel"])), attributes.get("ceil", False)
+                if attributes.get("method", "max") == "max":
+                    return nn.MaxPool2d(kernel, stride, padding, ceil_mode=ceil)
+                return nn.AvgPool2d(kernel, stride, padding, ceil, attributes.get("count_padding", False))
+            elif kind == "linear":
+                module = nn.Linear(shape[1], attributes["out_features"], attributes.get("bias", True))
+            elif kind == "batch_norm":
+                module = nn.BatchNorm2d(shape[1], attributes.get("epsilon", 1e-5), attributes.get("momentum", 0.1))
+            elif kind == "dropout":
+                module = nn.Dropout(attributes.get("rate", 0.5))
+            elif kind == "local_response_normalization":
+                module = nn.LocalResponseNorm(attributes.get("size", 5), attributes.get("alpha", 1e-4), attributes.get("beta", 0.75),
+                                              attributes.get("bias", 2))
+            elif kind == "relu":
+                return nn.ReLU(inplace=uses.count(op["inputs"][0]) == 1)
+            elif kind == "add":
+                return lambda first, *others: sum(others, first)
+            elif kind == "concat":
+                return lambda *tensors: torch.cat(tensors, attributes.get("axis", 1))
+            elif kind == "flatten":
+                return nn.Flatten()
+            elif kind == "mean":
+                return lambda x: x.mean((2, 3))
+            elif kind == "softmax_cross_entropy":
+                return None
+            else:
+                sys.exit(f"no PyTorch counterpart is written for the operator type {kind}")
+            self.layers[op["name"].replace(".", "_")] = module
+            return (lambda x: functional.relu_(module(x))) if relu else module
+
+        def forward(self, image, label):
+            tensors = {graph["inputs"][0]["name"]: image}
+            for name, inputs, function in self.calls:
+                tensors[name] = function(*(tensors[i] for i in inputs))
+            return functional.cross_entropy(tensors[self.scores], label)
+
+    image = graph["inputs"][0]
+    model = Images({image["name"]: torch.zeros(1, *image["shape"][1:]), graph["inputs"][1]["name"]: torch.zeros(1)})
+    classes = next(op for op in reversed(graph["operators"]) if op["type"] == "linear")["attributes"]["out_features"]
+    batch = graph["batch_size"]
+    return model, [torch.rand(batch, *image["shape"][1:]) * 2 - 1, torch.randint(classes, (batch,))]
+
+
+def attributes_of(graph, kind):
+    """The attributes of all operators of a type, one operator a parameter group."""
+    groups = {op.get("parameters", op["name"]): op.get("attributes", {}) for op in graph["operators"] if op["type"] == kind}
+    return list(groups.values())
+
+
+def dropout_of(graph):
+    rates = [attributes.get("rate", 0.5) for attributes in attributes_of(graph, "dropout")]
+    return rates[0] if rates else 0.0
+
+
+def lstm_model(torch, graph):
+    nn, functional = torch.nn, torch.nn.functional
+    embedding, layers, rate = attributes_of(graph, "embedding")[0], attributes_of(graph, "lstm"), dropout_of(graph)
+    steps = next(value["steps"] for value in graph["inputs"] if "steps" in value)
+    vocabulary, hidden = embedding["vocabulary"], layers[0]["hidden"]
+
+    class LanguageModel(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(vocabulary, embedding["channels"])
+            self.lstm = nn.LSTM(embedding["channels"], hidden, len(layers), dropout=rate)
+            self.dropout = nn.Dropout(rate) if rate else nn.Identity()
+            self.scores = nn.Linear(hidden, vocabulary)
+
+        def forward(self, token, label):
+            output, _ = self.lstm(self.dropout(self.embedding(token)))
+            return functional.cross_entropy(self.scores(self.dropout(output)).flatten(0, 1), label.flatten())
+
+    return LanguageModel(), [torch.randint(vocabulary, (steps, graph["batch_size"])) for _ in range(2)]
+
+
+def transformer_model(torch, graph):
+    nn, functional = torch.nn, torch.nn.functional
+    embedding, attentions, rate = attributes_of(graph, "embedding")[0], attributes_of(graph, "multi_head_attention"), dropout_of(graph)
+    vocabulary, channels, heads = embedding["vocabulary"], embedding["channels"], attentions[0]["heads"]
+    length = graph["inputs"][0]["shape"][1]
+    linears = [op for op in graph["operators"] if op["type"] == "linear"]
+    wide = linears[1]["attributes"]["out_features"]
+    tables = [op for op in graph["operators"] if op["type"] == "embedding"]
+    tied = linears[-1].get("parameters", linears[-1]["name"]) == tables[0].get("parameters", tables[0]["name"])
+    bias = linears[-1].get("attributes", {}).get("bias", True)
+    fused = getattr(functional, "scaled_dot_product_attention", None)
+    later = torch.ones(length, length, dtype=torch.bool).triu(1)
+
+    def dropout():
+        return nn.Dropout(rate) if rate else nn.Identity()
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
+            self.queries_keys_values, self.project = nn.Linear(channels, 3 * channels), nn.Linear(channels, channels)
+            self.wide, self.narrow = nn.Linear(channels, wide), nn.Linear(wide, channels)
+            self.dropout1, self.dropout2 = dropout(), dropout()
+
+        def attention(self, x):
+            query, key, value = (part.unflatten(2, (heads, channels // heads)).transpose(1, 2) for part in self.queries_keys_values(x).chunk(3, 2))
+            if fused:
+                result = fused(query, key, value, is_causal=True)
+            else:
+                weights = (query @ key.transpose(2, 3)) * (channels // heads) ** -0.5
+                result = weights.masked_fill(later, float("-inf")).softmax(3) @ value
+            return self.project(result.transpose(1, 2).flatten(2))
+
+        def forward(self, x):
+            x = x + self.dropout1(self.attention(self.norm1(x)))
+            return x + self.dropout2(self.narrow(functional.gelu(self.wide(self.norm2(x)))))
+
+    class Transformer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.positions = nn.Embedding(vocabulary, channels), nn.Parameter(torch.randn(length, channels))
+            self.blocks = nn.Sequential(*(Block() for _ in attentions))
+            self.norm, self.scores, self.dropout = nn.LayerNorm(channels), nn.Linear(channels, vocabulary, bias), dropout()
+            if tied:
+                self.scores.weight = self.embedding.weight
+
+        def forward(self, token, label):
+            x = self.norm(self.blocks(self.dropout(self.embedding(token) + self.positions)))
+            return functional.cross_entropy(self.scores(x).flatten(0, 1), label.flatten())
+
+    return Transformer(), [torch.randint(vocabulary, (graph["batch_size"], length)) for _ in range(2)]
+
+
+def loaded_blas():
+    """The BLAS library that this process has loaded, or None: PyTorch's own builds hold one inside."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        paths = {os.path.realpath(line.split()[-1]) for line in maps if re.search(r"/lib(blas|openblas|mkl_rt|blis)[^/]*\.so", line)}
+    for path in paths:  # Debian's OpenBLAS comes as a libblas that loads it
+        if found := re.search(r"libopenblas.*-r([\d.]+\d)", path):
+            return f"OpenBLAS {found.group(1)}"
+    return REFERENCE_BLAS if any("/blas/libblas" in path for path in paths) else ", ".join(sorted(paths)) or None
+
+
+def pytorch_side(kind, graph_path, iterations):
+    import torch
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    graph = json.loads(pathlib.Path(graph_path).read_text(encoding="utf-8"))
+    model, batch = {"images": image_model, "lstm": lstm_model, "transformer": transformer_model}[kind](torch, graph)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    times, losses = [], []
+    for _ in range(iterations):
+        begin = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)  # faster than zeros to add to
+        loss = model(*batch)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        times.append(time.perf_counter() - begin)
+    if not all(map(math.isfinite, losses)):
+        sys.exit("PyTorch's loss is not finite")
+    # PyTorch's LSTM has two biases that are only ever added; the second one does not count.
+    parameters = sum(value.numel() for name, value in model.named_parameters() if not re.search(r"\.bias_hh_l\d+$", name))
+    configuration = torch.__config__.show()
+    onednn = re.search(r"MKL-?DNN v([\d.]+)", configuration)
+    if kind == "images" and not torch.backends.mkldnn.is_available():
+        onednn = None
+    math_library = re.search(r"Math Kernel Library Version ([\d.]+)", configuration)
+    capability = re.search(r"CPU capability usage: (\S+)", configuration)
+    print(json.dumps({"times": times, "parameters": parameters, "version": torch.__version__, "onednn": onednn and onednn.group(1),
+                      "blas": f"MKL {math_library.group(1)}" if math_library else loaded_blas(), "capability": capability and capability.group(1)}))
+
+
+# ---- the comparison
+
+def run(command, environment=None):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}: exit {done.returncode}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+class Benchmark:
+    def __init__(self, name, arguments, work):
+        self.title, self.kind, source, batch = NETWORKS[name]
+        self.batch, self.arguments = batch, arguments
+        self.environment = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", OMPI_MCA_hwloc_base_binding_policy="none",
+                                OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        if isinstance(source, list):
+            path = run([REPOSITORY / "scripts/generate_graphs.py", *source, "--batch", batch, "--out", work]).strip()
+        else:
+            path = REPOSITORY / source
+        graph = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        graph["batch_size"] = batch
+        graph.pop("$schema", None)
+        self.graph, self.strategy, self.checkpoint = work / f"{name}.json", work / f"{name}.strategy.json", work / "parameters.safetensors"
+        self.graph.write_text(json.dumps(graph), encoding="utf-8")
+        run([arguments.build / "ffsearch", "--graph", self.graph, "--topo", REPOSITORY / "topologies/local-cpu-1.json", "--cost", "analytic",
+             "--algorithm", "data-parallel", "--quiet", "--out", self.strategy])
+
+    def ffexec(self, iterations, *extra):
+        return json.loads(run([self.arguments.build / "ffexec", "--strategy", self.strategy, "--iterations", iterations, "--lr", LEARNING_RATE,
+                               "--momentum", MOMENTUM, "--seed", 1, "--json", *extra], self.environment))
+
+    def pytorch(self, iterations):
+        # glibc would hand large gradients back to the system in each iteration: without this AlexNet takes 1.3 times as long.
+        environment = dict(self.environment, MALLOC_MMAP_THRESHOLD_=str(1 << 32), MALLOC_TRIM_THRESHOLD_=str(1 << 35), MALLOC_TOP_PAD_=str(1 << 28))
+        return json.loads(run([self.arguments.python, __file__, "--pytorch-side", self.kind, self.graph, iterations], environment))
+
+    def parameters_of_ffexec(self):
+        with open(self.checkpoint, "rb") as file:
+            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        self.checkpoint.unlink()
+        return sum(math.prod(entry["shape"]) for name, entry in header.items()
+                   if name != "__metadata__" and not name.endswith((".velocity", ".running_mean", ".running_variance")))
+
+    def measure(self):
+        """(rounds of (ffexec ms, PyTorch ms), about PyTorch)."""
+        first = self.ffexec(3, "--save", self.checkpoint)
+        about = self.pytorch(3)
+        if about["blas"] == REFERENCE_BLAS and not self.arguments.any_blas:
+            sys.exit("PyTorch uses the slow reference BLAS; for a fair comparison: apt-get install libopenblas0-serial, or give --any-blas")
+        mine = self.parameters_of_ffexec()
+        if mine != about["parameters"]:
+            sys.exit(f"{self.title}: not the same network: {mine:,} parameters in ffexec, {about['parameters']:,} in PyTorch")
+        slowest_s = max(first["measured_us"] * 1e-6, statistics.median(about["times"]))
+        iterations = max(5, min(300, round(self.arguments.seconds / slowest_s)))
+        rounds = []
+        for number in range(self.arguments.rounds):
+            sides = [lambda: self.ffexec(iterations)["measured_us"] * 1e-3, lambda: statistics.median(self.pytorch(iterations + 1)["times"][1:]) * 1e3]
+            if number % 2:
+                times = [sides[1](), sides[0]()][::-1]
+            else:
+                times = [sides[0](), sides[1]()]
+            rounds.append(tuple(times))
+            print(f"{self.title}, round {number + 1} of {self.arguments.rounds}: ffexec {times[0]:.2f} ms, PyTorch {times[1]:.2f} ms "
+                  f"({iterations} iterations each)", file=sys.stderr, flush=True)
+        return rounds, mine, about
+
+
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "unknown processor")
+
+
+def onednn_of(program):
+    """The version of the library that a program loads: the package's, else that of its file name."""
+    found = re.search(r"=> (\S*/libdnnl\S*)", subprocess.run(["ldd", program], capture_output=True, text=True).stdout)
+    if not found:
+        return "none"
+    file = os.path.realpath(found.group(1))
+    package = subprocess.run(["dpkg-query", "--search", f"*/{os.path.basename(file)}"], capture_output=True, text=True).stdout.split(":")[0]
+    version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True).stdout if package else ""
+    return version.split("-")[0] or re.sub(r".*\.so\.?", "", file)
+
+
+def report(results, arguments):
+    about = next(iter(results.values()))[2]
+    versions = (f"{run([arguments.build / 'ffexec', '--version']).strip()} ({arguments.build.name} build, oneDNN {onednn_of(arguments.build / 'ffexec')}); "
+                f"PyTorch {about['version']} (oneDNN {about['onednn'] or 'off'}, BLAS {about['blas'] or 'built in'}, {about['capability'] or 'unknown'} kernels)")
+    lines = ["| network | parameters | batch | ffexec ms | PyTorch ms | PyTorch / ffexec | over the rounds |", "|---|---|---|---|---|---|---|"]
+    for name, (rounds, parameters, _) in results.items():
+        ratios = [pytorch / ffexec for ffexec, pytorch in rounds]
+        mine, theirs = (statistics.median(column) for column in zip(*rounds))
+        lines.append(f"| {NETWORKS[name][0]} | {parameters * 1e-6:.1f} M | {NETWORKS[name][3]} | {mine:.1f} | {theirs:.1f} | {statistics.median(ratios):.2f} "
+                     f"| {min(ratios):.2f} to {max(ratios):.2f} |")
+    return versions, "\n".join(lines)
+
+
+def main():
+    if sys.argv[1:2] == ["--pytorch-side"]:
+        return pytorch_side(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    parser = argparse.ArgumentParser(description="Times training iterations of ffexec on one rank beside PyTorch's on one thread.")
+    parser.add_argument("--only", nargs="+", choices=NETWORKS, metavar="NETWORK", help="any of: " + ", ".join(NETWORKS))
+    parser.add_argument("--rounds", type=int, default=5, help="measurements of each side, in turn; default: 5")
+    parser.add_argument("--seconds", type=float, default=5, help="length of a measurement, about; default: 5")
+    parser.add_argument("--build", type=pathlib.Path, metavar="DIR", help="default: build/release, else build/dev")
+    parser.add_argument("--python", default="/usr/bin/python3", help="interpreter that has PyTorch; default: /usr/bin/python3")
+    parser.add_argument("--any-blas", action="store_true", help="measure PyTorch with the reference BLAS, too")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="write the result as Markdown")
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error("--rounds: expected at least 1")
+    builds = [arguments.build] if arguments.build else [REPOSITORY / "build/release", REPOSITORY / "build/dev"]
+    arguments.build = next((build.resolve() for build in builds if (build / "ffexec").exists()), None)
+    if arguments.build is None:
+        sys.exit("no ffexec in " + " or ".join(map(str, builds)) + "; build it: cmake --preset release && cmake --build --preset release")
+    if subprocess.run([arguments.python, "-c", "import torch"], capture_output=True).returncode != 0:
+        sys.exit(f"{arguments.python} has no PyTorch: apt-get install python3-torch libopenblas0-serial, or give --python")
+    results = {}
+    with tempfile.TemporaryDirectory() as work:
+        for name in arguments.only or NETWORKS:
+            results[name] = Benchmark(name, arguments, pathlib.Path(work)).measure()
+    versions, table = report(results, arguments)
+    print(f"{versions}\n\n{table}")
+    if arguments.out:
+        text = (f"# One training iteration, beside PyTorch\n\n{processor()}; one rank, one thread each; SGD with momentum, synthetic data. Median of "
+                f"{arguments.rounds} rounds in which the two take turns, each the median of its iterations in about {arguments.seconds:g} s; the last column has the\n"
+                f"smallest and the largest ratio of a round. PyTorch's memory allocator is told to keep freed memory, which helps it. {versions}.\nRepeat with `scripts/bench_vs_torch.py --out FILE`.\n\n{table}\n")
+        temporary = arguments.out.with_name(arguments.out.name + ".tmp")
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, arguments.out)
+
+
+if __name__ == "__main__":
+    main()

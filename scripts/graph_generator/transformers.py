@@ -1,0 +1,76 @@
+"""Transformers."""
+
+from .builder import network
+
+HEAD = 64  # channels of a head, at any width
+
+
+def attend(g, name, x, hidden, causal=None):
+    """Multi-head attention, its output projection and dropout."""
+    x = g.add("multi_head_attention", name + ".attention", x, heads=hidden // HEAD, causal=causal)
+    x = g.add("linear", name + ".projection", x, out_features=hidden)
+    return g.add("dropout", name + ".dropout1", x, rate=0.1)
+
+
+def feed_forward(g, name, x, hidden):
+    x = g.add("linear", name + ".expand", x, out_features=4 * hidden)
+    x = g.add("gelu", name + ".gelu", x)
+    x = g.add("linear", name + ".contract", x, out_features=hidden)
+    return g.add("dropout", name + ".dropout2", x, rate=0.1)
+
+
+def embed(g, length, vocabulary, hidden):
+    """Token and position; the table is the parameter group "tokens"."""
+    token = g.input("token", (length,), dtype="i32")
+    x = g.add("embedding", "tokens", token, parameters="tokens", vocabulary=vocabulary, channels=hidden)
+    return g.add("position_embedding", "positions", x)
+
+
+def score(g, x, label, vocabulary):
+    """The loss at every position, of scores by the table of the embedding."""
+    x = g.add("linear", "output", x, parameters="tokens", out_features=vocabulary, bias=False)
+    g.add("softmax_cross_entropy", "loss", [x, label])
+
+
+@network(batch=32, name="bert-base")
+def bert_base(g):
+    g.description = ("BERT base, uncased (Devlin, Chang, Lee, Toutanova 2018, arXiv 1810.04805), pre-trained on masked words: 12 layers of 768 "
+                     "channels and 12 heads, 128 positions; 109,187,328 parameters. The published one has rows for 512 positions, token types, "
+                     "a bias of the word scores, next-sentence prediction, and dropout of the attention's weights, all left out here; and its "
+                     "loss is that of the masked positions, here of every position.")
+    length, layers, vocabulary = g.size("steps", 128), g.size("layers", 12), g.size("vocabulary", 30522)
+    hidden = g.scaled(768, HEAD)
+    x = embed(g, length, vocabulary, hidden)
+    label = g.input("label", (length,), dtype="i32")
+    x = g.add("layer_norm", "norm", x, epsilon=1e-12)
+    x = g.add("dropout", "dropout", x, rate=0.1)
+    for layer in range(1, layers + 1):
+        name = f"layer{layer}"
+        x = g.add("add", name + ".add1", [x, attend(g, name, x, hidden)])
+        x = g.add("layer_norm", name + ".norm1", x, epsilon=1e-12)
+        x = g.add("add", name + ".add2", [x, feed_forward(g, name, x, hidden)])
+        x = g.add("layer_norm", name + ".norm2", x, epsilon=1e-12)
+    x = g.add("linear", "head", x, out_features=hidden)
+    x = g.add("gelu", "head.gelu", x)
+    x = g.add("layer_norm", "head.norm", x, epsilon=1e-12)
+    score(g, x, label, vocabulary)
+
+
+@network(batch=8, name="gpt2-small")
+def gpt2_small(g):
+    g.description = ("GPT-2 small (Radford, Wu, Child, Luan, Amodei, Sutskever 2019, Language Models are Unsupervised Multitask Learners): 12 layers "
+                     "of 768 channels and 12 heads, 1024 positions; 124,439,808 parameters. Without the published dropout of the "
+                     "attention's weights, and with gelu by the error function instead of tanh.")
+    length, layers, vocabulary = g.size("steps", 1024), g.size("layers", 12), g.size("vocabulary", 50257)
+    hidden = g.scaled(768, HEAD)
+    x = embed(g, length, vocabulary, hidden)
+    label = g.input("label", (length,), dtype="i32")
+    x = g.add("dropout", "dropout", x, rate=0.1)
+    for layer in range(1, layers + 1):
+        name = f"layer{layer}"
+        y = g.add("layer_norm", name + ".norm1", x)
+        x = g.add("add", name + ".add1", [x, attend(g, name, y, hidden, causal=True)])
+        y = g.add("layer_norm", name + ".norm2", x)
+        x = g.add("add", name + ".add2", [x, feed_forward(g, name, y, hidden)])
+    x = g.add("layer_norm", "norm", x)
+    score(g, x, label, vocabulary)

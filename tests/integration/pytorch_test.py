@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Trains three small networks with ffexec and with PyTorch, from the same parameters on the same data, and compares losses and
+parameters. Usage: pytorch_test.py BUILD_DIRECTORY. Exits 77 (skipped) without PyTorch."""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import numpy
+    import torch
+except ImportError:
+    print("skipped: PyTorch is not installed")
+    sys.exit(77)
+
+sys.dont_write_bytecode = True
+import pytorch_networks as networks  # noqa: E402
+
+BUILD = None
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
+                   OMPI_MCA_rmaps_base_oversubscribe="1")
+ITERATIONS, MOMENTUM, WEIGHT_DECAY = 10, 0.9, 1e-4
+TOLERANCE = 1e-3  # of a loss; of a tensor's largest value
+UPDATE_TOLERANCE = 1e-2  # of the largest change that training made to a tensor
+
+
+def write_safetensors(path, tensors):
+    header, offset = {}, 0
+    for name, values in tensors.items():
+        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [offset, offset + values.nbytes]}
+        offset += values.nbytes
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for values in tensors.values():
+            file.write(values.astype("<f4").tobytes())
+
+
+def read_safetensors(path):
+    with open(path, "rb") as file:
+        content = file.read()
+    begin = 8 + struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8:begin])
+    header.pop("__metadata__", None)
+    return {name: numpy.frombuffer(content[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]], "<f4").reshape(entry["shape"])
+            for name, entry in header.items()}
+
+
+def train_in_pytorch(network):
+    """(losses, loss of an evaluation behind them, parameters), computed with 64 bits: what rounding adds is ffexec's alone."""
+    torch.manual_seed(0)
+    parameters = {name: torch.tensor(values, dtype=torch.float64, requires_grad=not name.endswith(networks.RUNNING))
+                  for name, values in network.parameters.items()}
+    data = {name: torch.tensor(values, dtype=torch.int64 if values.dtype == numpy.int32 else torch.float64) for name, values in network.data.items()}
+    optimizer = torch.optim.SGD([p for p in parameters.values() if p.requires_grad], lr=network.learning_rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+    losses = []
+    for _ in range(ITERATIONS):
+        optimizer.zero_grad()
+        loss = network.loss(parameters, data, True)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    with torch.no_grad():
+        evaluation = network.loss(parameters, data, False).item()
+    return losses, evaluation, {name: values.detach().numpy() for name, values in parameters.items()}
+
+
+def mixed(network, strategy):
+    """The strategy with each operator split as the network says; the issue order and the prediction do not hold any longer."""
+    configurations = {}
+    for operator in network.graph["operators"]:
+        degrees, devices = network.split(operator["name"])
+        configurations[operator["name"]] = {"degrees": degrees, "devices": devices}
+    return {"format": "ffstrategy/1", "graph": strategy["graph"], "topology": strategy["topology"], "configurations": configurations}
+
+
+class PytorchTest(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.temporary.name, name)
+
+    def run_program(self, *command):
+        result = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
+        self.assertEqual(result.returncode, 0, f"{' '.join(command)}\n{result.stdout}{result.stderr}")
+        return result.stdout
+
+    def search(self, ranks, *arguments):
+        path = self.path(f"searched-{ranks}.json")
+        self.run_program(os.path.join(BUILD, "ffsearch"), "--graph", self.path("graph.json"), "--topo",
+                         os.path.join(REPOSITORY, "topologies", f"local-cpu-{ranks}.json"), "--cost", "analytic", "--quiet", "--out", path, *arguments)
+        return path
+
+    def assert_close(self, what, found, expected, scale, tolerance):
+        worst = float(numpy.max(numpy.abs(numpy.asarray(found, numpy.float64) - expected)))
+        self.assertLessEqual(worst, tolerance * scale, f"{what}: differs by {worst:.3g}, by {worst / scale:.2g} of {scale:.3g}")
+        return worst / scale
+
+    def compare(self, network, label, ranks, strategy, expected):
+        losses, evaluation, parameters = expected
+        saved = self.path("trained.safetensors")
+        result = json.loads(self.run_program(
+            "mpirun", "--bind-to", "none", "-n", str(ranks), os.path.join(BUILD, "ffexec"), "--strategy", strategy, "--data", self.path("data"),
+            "--eval", self.path("data"), "--load", self.path("initial.safetensors"), "--save", saved, "--iterations", str(ITERATIONS),
+            "--lr", str(network.learning_rate), "--momentum", str(MOMENTUM), "--weight-decay", str(WEIGHT_DECAY), "--json"))
+        self.assertEqual(len(result["losses"]), ITERATIONS)
+        worst_loss = max(self.assert_close(f"{label}: loss {i}", result["losses"][i], losses[i], losses[i], TOLERANCE) for i in range(ITERATIONS))
+        self.assert_close(f"{label}: evaluation", result["eval"]["loss"], evaluation, evaluation, TOLERANCE)
+        trained = read_safetensors(saved)
+        self.assertEqual({name for name in trained if not name.endswith(".velocity")}, set(parameters))
+        worst_value = worst_update = 0
+        for name, values in parameters.items():
+            self.assertEqual(trained[name].shape, values.shape, name)
+            worst_value = max(worst_value, self.assert_close(f"{label}: {name}", trained[name], values, numpy.max(numpy.abs(values)), TOLERANCE))
+            # A wrong gradient of a parameter that hardly moves would pass the comparison of values.
+            update = numpy.max(numpy.abs(values - network.parameters[name]))
+            worst_update = max(worst_update, self.assert_close(f"{label}: update of {name}", trained[name], values, update, UPDATE_TOLERANCE))
+        print(f"{network.graph['name']}, {label}: loss {losses[0]:.4f} to {losses[-1]:.4f}; largest relative differences: "
+              f"losses {worst_loss:.1e}, parameters {worst_value:.1e}, their updates {worst_update:.1e}", flush=True)
+
+    def check(self, network):
+        with open(self.path("graph.json"), "w") as file:
+            json.dump(network.graph, file)
+        write_safetensors(self.path("initial.safetensors"), network.parameters)
+        os.mkdir(self.path("data"))
+        for name, values in network.data.items():
+            numpy.save(self.path(f"data/{name}.npy"), values)
+        expected = train_in_pytorch(network)
+        self.assertLess(expected[0][-1], 0.95 * expected[0][0], "the network learns nothing: a poor test")
+        self.compare(network, "1 rank", 1, self.search(1, "--algorithm", "data-parallel"), expected)
+        searched = self.search(2, "--proposals", "200", "--seed", "3")
+        self.compare(network, "2 ranks, searched", 2, searched, expected)
+        with open(searched) as file:
+            strategy = mixed(network, json.load(file))
+        with open(self.path("mixed.json"), "w") as file:
+            json.dump(strategy, file)
+        self.compare(network, "2 ranks, mixed", 2, self.path("mixed.json"), expected)
+
+    def test_image_classifier(self):
+        self.check(networks.image_classifier())
+
+    def test_language_model(self):
+        self.check(networks.language_model())
+
+    def test_transformer(self):
+        self.check(networks.transformer())
+
+
+if __name__ == "__main__":
+    BUILD = os.path.abspath(sys.argv.pop(1))
+    torch.set_num_threads(1)
+    unittest.main(verbosity=2)
