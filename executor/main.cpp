@@ -190,7 +190,8 @@ int train(const Options& options, const Inputs& inputs, Transport& transport) {
     else std::cout << summary_text(file, result, verification) << std::flush;
     if (verification && !verification->passed()) {
       std::cerr << "ffexec: verification failed: " << verification->worst << " differs from the one-device run by "
-                << verification->max_relative_error << " (relative), expected at most " << verification->tolerance << std::endl;
+                << verification->max_relative_error << " (relative), expected at most " << verification->tolerance
+                << ", or 10 times the " << verification->rounding_error << " that one unit in the last place of the weights makes" << std::endl;
       code = exit_input;
     }
   }

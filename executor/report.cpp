@@ -62,6 +62,8 @@ std::string summary_text(const StrategyFile& file, const RunResult& result, cons
   }
   if (verification)
     text += format("verified    against one device: largest relative error %.3g (%s)\n", verification->max_relative_error, verification->worst.c_str());
+  if (verification && verification->rounding_error > 0)
+    text += format("            weights that differ in their last place alone make %.3g on one device\n", verification->rounding_error);
   return text;
 }
 
@@ -86,6 +88,7 @@ Json summary_json(const StrategyFile& file, const RunResult& result, const std::
   if (verification) {
     const double error = verification->max_relative_error;
     json["verified"] = {{"max_relative_error", std::isfinite(error) ? Json(error) : Json()}, {"passed", verification->passed()}};
+    if (verification->rounding_error > 0) json["verified"]["rounding_error"] = verification->rounding_error;
   }
   if (result.interrupted) json["interrupted"] = true;
   return json;

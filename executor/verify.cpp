@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 
+#include "common/philox.h"
 #include "executor/transport/in_process.h"
 
 namespace ff {
@@ -23,6 +25,43 @@ void restore(Trainer& trainer, const Checkpoint& checkpoint) {
   set_parameters(trainer.program(), ParameterData::velocity, checkpoint.velocities);
 }
 
+namespace {
+
+struct Outcome {
+  std::vector<double> losses;
+  HostTensors parameters;
+};
+
+// Every weight one unit in the last place larger or smaller.
+void perturb(Trainer& trainer) {
+  HostTensors weights = gather_parameters(trainer.program(), ParameterData::weight);
+  for (auto& [name, values] : weights) {
+    const uint64_t stream = random_stream(1, name);
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = std::nextafter(values[i], uniform_at(stream, i) < 0.5f ? -std::numeric_limits<float>::max() : std::numeric_limits<float>::max());
+  }
+  set_parameters(trainer.program(), ParameterData::weight, weights);
+}
+
+// Largest relative difference, and what it is of.
+std::pair<double, std::string> difference(const Outcome& found, const Outcome& expected) {
+  std::pair<double, std::string> worst{0, "nothing"};
+  const auto consider = [&](double error, const std::string& what) {
+    if (!(error <= worst.first)) worst = {error, what};
+  };
+  for (size_t i = 0; i < expected.losses.size(); ++i) {
+    const float mine[] = {static_cast<float>(found.losses[i])}, theirs[] = {static_cast<float>(expected.losses[i])};
+    consider(relative_error(mine, theirs), "the loss of iteration " + std::to_string(i));
+  }
+  for (const auto& [name, values] : expected.parameters) {
+    const auto it = found.parameters.find(name);
+    consider(it == found.parameters.end() ? std::numeric_limits<double>::infinity() : relative_error(it->second, values), "parameter " + name);
+  }
+  return worst;
+}
+
+}  // namespace
+
 Verification verify(const StrategyFile& file, Backend& backend, const TrainerSettings& trainer_settings, const RunSettings& settings,
                     const RunResult& result, const Checkpoint* initial, const HostTensors& parameters) {
   const StrategyFile one_device{file.graph, file.topology, single_device(file.graph), {}, Json::object(), false};
@@ -30,31 +69,24 @@ Verification verify(const StrategyFile& file, Backend& backend, const TrainerSet
   quiet.iterations = static_cast<int64_t>(result.losses.size());  // fewer than asked for after an interruption
   quiet.data = settings.data;
   quiet.shuffle = settings.shuffle;
-  RunResult reference;
-  HostTensors expected;
-  run_in_process(1, [&](Transport& transport) {
-    Trainer trainer(one_device, backend, transport, trainer_settings);
-    if (initial) restore(trainer, *initial);
-    reference = run_training(trainer, quiet);
-    expected = gather_parameters(trainer.program(), ParameterData::weight);
-  });
+  const auto run_alone = [&](bool perturbed) {
+    Outcome outcome;
+    run_in_process(1, [&](Transport& transport) {
+      Trainer trainer(one_device, backend, transport, trainer_settings);
+      if (initial) restore(trainer, *initial);
+      if (perturbed) perturb(trainer);
+      outcome.losses = run_training(trainer, quiet).losses;
+      outcome.parameters = gather_parameters(trainer.program(), ParameterData::weight);
+    });
+    return outcome;
+  };
+  const Outcome reference = run_alone(false);
   Verification verification;
   // Rounding differences grow as training goes on from slightly different parameters.
   verification.tolerance = 1e-4 * std::sqrt(std::max(1.0, static_cast<double>(result.losses.size())));
-  const auto consider = [&](double error, const std::string& what) {
-    if (!(error <= verification.max_relative_error)) {
-      verification.max_relative_error = error;
-      verification.worst = what;
-    }
-  };
-  for (size_t i = 0; i < result.losses.size(); ++i) {
-    const float mine[] = {static_cast<float>(result.losses[i])}, theirs[] = {static_cast<float>(reference.losses[i])};
-    consider(relative_error(mine, theirs), "the loss of iteration " + std::to_string(i));
-  }
-  for (const auto& [name, values] : expected) {
-    const auto it = parameters.find(name);
-    consider(it == parameters.end() ? std::numeric_limits<double>::infinity() : relative_error(it->second, values), "parameter " + name);
-  }
+  std::tie(verification.max_relative_error, verification.worst) = difference({result.losses, parameters}, reference);
+  if (std::isfinite(verification.max_relative_error) && verification.max_relative_error > verification.tolerance)
+    verification.rounding_error = difference(run_alone(true), reference).first;
   return verification;
 }
 

@@ -1,6 +1,7 @@
 // Does this strategy compute the same function as one device? Runs the same iterations on one and compares.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "executor/checkpoint.h"
@@ -11,8 +12,11 @@ namespace ff {
 struct Verification {
   double max_relative_error = 0;  // over losses and final parameters
   double tolerance = 0;
+  // Where the error exceeds the tolerance: that of a second one-device run whose initial weights differ by one unit in the last place. A unit of
+  // relu or max pooling that sits on its kink makes much of such a difference, in any framework.
+  double rounding_error = 0;
   std::string worst;  // "the loss of iteration 7", "parameter conv1.weight"
-  bool passed() const { return max_relative_error <= tolerance; }
+  bool passed() const { return max_relative_error <= std::max(tolerance, 10 * rounding_error); }
 };
 
 // max |a - b| / max |b|; differences where both are below `floor` count as that much smaller. Infinite when a number is not finite.

@@ -110,7 +110,7 @@ TEST_CASE("the summary says what was measured and predicted") {
   file.edited = true;
   CHECK(summary_text(file, result, {}) ==
         losses + "iteration   2 ms measured (median of 2); no prediction: the strategy was edited by hand\n" + table);
-  CHECK(summary_json(file, result, Verification{1e-6, 1e-4, "parameter fc1.weight"}).dump() ==
+  CHECK(summary_json(file, result, Verification{1e-6, 1e-4, 0, "parameter fc1.weight"}).dump() ==
         R"({"iterations":2,"measured_us":2000.0,"predicted_us":null,"losses":[1.5,1.25],"memory_bytes":[1500000,1000],)"
         R"("shares":[{"busy":0.5,"transfer":0.25,"idle":0.25},{"busy":1.0,"transfer":0.0,"idle":0.0}],"loading_us":12.0,)"
         R"("verified":{"max_relative_error":1e-06,"passed":true}})");
