@@ -249,6 +249,19 @@ def run(command, environment=None):
     return done.stdout
 
 
+def join_outputs(graph):
+    """One linear and one loss over all steps, stacked, instead of one a step: what PyTorch's module does, too."""
+    scores = [op for op in graph["operators"] if op["name"].startswith("output.t")]
+    vocabulary = scores[0]["attributes"]["out_features"]
+    graph["operators"] = [op for op in graph["operators"] if not op["name"].startswith(("output.t", "loss.t"))]
+    graph["operators"] += [{"name": "hidden", "type": "stack", "inputs": [op["inputs"][0] for op in scores]},
+                           {"name": "output", "type": "linear", "inputs": ["hidden"], "attributes": {"out_features": vocabulary}},
+                           {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["output", "label"]}]
+    for value in graph["inputs"]:
+        if value["name"] == "label":
+            value["shape"] = ["batch", value.pop("steps")]
+
+
 class Benchmark:
     def __init__(self, name, arguments, work):
         self.title, self.kind, source, batch = NETWORKS[name]
@@ -261,6 +274,8 @@ class Benchmark:
             path = REPOSITORY / source
         graph = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
         graph["batch_size"] = batch
+        if self.kind == "lstm":
+            join_outputs(graph)
         graph.pop("$schema", None)
         self.graph, self.strategy, self.checkpoint = work / f"{name}.json", work / f"{name}.strategy.json", work / "parameters.safetensors"
         self.graph.write_text(json.dumps(graph), encoding="utf-8")

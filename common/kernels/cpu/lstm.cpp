@@ -9,23 +9,42 @@ namespace ff::cpu {
 namespace {
 
 // What one row's units go through, as arrays of `units` elements: gates i, f, g, o follow one another in `gates`.
-FF_VECTORIZED void next_state(const float* gates, const float* c, int64_t units, float* next_c) {
-  const float *i = gates, *f = gates + units, *g = gates + 2 * units;
-  for (int64_t u = 0; u < units; ++u) next_c[u] = f[u] * (c ? c[u] : 0.0f) + i[u] * g[u];
+
+// sigmoid(x) = (1 + tanh(x / 2)) / 2, so that one tanh serves all gates: the sums of i, f and o are halved before it and finished behind it.
+FF_VECTORIZED void halve_sigmoid_gates(float* gates, int64_t units) {
+  for (int64_t u = 0; u < 2 * units; ++u) gates[u] *= 0.5f;
+  for (int64_t u = 3 * units; u < 4 * units; ++u) gates[u] *= 0.5f;
 }
 
+FF_VECTORIZED void next_state(float* gates, const float* c, int64_t units, float* next_c) {
+  float *i = gates, *f = gates + units, *g = gates + 2 * units, *o = gates + 3 * units;
+  for (int64_t u = 0; u < units; ++u) {
+    i[u] = 0.5f + 0.5f * i[u];
+    f[u] = 0.5f + 0.5f * f[u];
+    o[u] = 0.5f + 0.5f * o[u];
+    next_c[u] = i[u] * g[u];
+  }
+  if (!c) return;
+  for (int64_t u = 0; u < units; ++u) next_c[u] += f[u] * c[u];
+}
+
+FF_VECTORIZED void multiply(const float* a, const float* b, int64_t elements, float* product) {
+  for (int64_t i = 0; i < elements; ++i) product[i] = a[i] * b[i];
+}
+
+// `c`, `dh` and `dc` are zeros where there are none; `c_gradient` may be null.
 FF_VECTORIZED void state_gradients(const float* gates, const float* c, const float* tanh_c, const float* dh, const float* dc, int64_t units,
                                    float* gate_gradients, float* c_gradient) {
   const float *i = gates, *f = gates + units, *g = gates + 2 * units, *o = gates + 3 * units;
   for (int64_t u = 0; u < units; ++u) {
-    const float h_gradient = dh ? dh[u] : 0.0f;
-    const float total = (dc ? dc[u] : 0.0f) + h_gradient * o[u] * (1.0f - tanh_c[u] * tanh_c[u]);
+    const float total = dc[u] + dh[u] * o[u] * (1.0f - tanh_c[u] * tanh_c[u]);
     gate_gradients[u] = total * g[u] * i[u] * (1.0f - i[u]);
-    gate_gradients[units + u] = total * (c ? c[u] : 0.0f) * f[u] * (1.0f - f[u]);
+    gate_gradients[units + u] = total * c[u] * f[u] * (1.0f - f[u]);
     gate_gradients[2 * units + u] = total * i[u] * (1.0f - g[u] * g[u]);
-    gate_gradients[3 * units + u] = h_gradient * tanh_c[u] * o[u] * (1.0f - o[u]);
-    if (c_gradient) c_gradient[u] = total * f[u];
+    gate_gradients[3 * units + u] = dh[u] * tanh_c[u] * o[u] * (1.0f - o[u]);
   }
+  if (!c_gradient) return;
+  for (int64_t u = 0; u < units; ++u) c_gradient[u] = (dc[u] + dh[u] * o[u] * (1.0f - tanh_c[u] * tanh_c[u])) * f[u];
 }
 
 // x [rows, in], h, c [rows, hidden or units] -> h', c' [rows, units]. oneDNN's LSTM works on whole sequences and whole hidden states; one step
@@ -34,12 +53,12 @@ class LstmKernel : public Kernel {
  public:
   LstmKernel(const Context& context, const Lstm& lstm, const Block& part)
       : context_(context), first_(lstm.first_step()), rows_(part[0].size()), units_(part[1].size()), in_(lstm.in_features), hidden_(lstm.hidden),
-        gates_(static_cast<size_t>(rows_ * units_ * 4)), tanh_c_(static_cast<size_t>(rows_ * units_)), gate_gradients_(gates_.size()) {
+        gates_(static_cast<size_t>(rows_ * units_ * 4)), tanh_c_(static_cast<size_t>(rows_ * units_)), gate_gradients_(gates_.size()),
+        zeros_(static_cast<size_t>(units_)) {
     input_product_ = product(in_, gates_size(), /*add=*/false);
     if (!first_) recurrent_product_ = product(hidden_, gates_size(), /*add=*/true);
-    tanh_gate_ = strided_eltwise(dnnl::algorithm::eltwise_tanh);
-    sigmoid_gates_ = strided_eltwise(dnnl::algorithm::eltwise_logistic);
-    tanh_state_ = eltwise(dnnl::algorithm::eltwise_tanh, units_);
+    tanh_gates_ = make_tanh(gates_size());
+    tanh_state_ = make_tanh(units_);
   }
 
   void forward(const KernelArguments& arguments) override {
@@ -54,17 +73,14 @@ class LstmKernel : public Kernel {
       recurrent_product_.run(context_, {{DNNL_ARG_SRC, arguments.inputs[1]}, {DNNL_ARG_WEIGHTS, arguments.parameters[1]}, {DNNL_ARG_DST, gates}});
       c = static_cast<const float*>(arguments.inputs[2]);
     }
-    sigmoid_gates_.run(context_, {{DNNL_ARG_SRC, gates}, {DNNL_ARG_DST, gates}});
-    sigmoid_gates_.run(context_, {{DNNL_ARG_SRC, gates + units_}, {DNNL_ARG_DST, gates + units_}});
-    tanh_gate_.run(context_, {{DNNL_ARG_SRC, gates + 2 * units_}, {DNNL_ARG_DST, gates + 2 * units_}});
-    sigmoid_gates_.run(context_, {{DNNL_ARG_SRC, gates + 3 * units_}, {DNNL_ARG_DST, gates + 3 * units_}});
+    for (int64_t row = 0; row < rows_; ++row) halve_sigmoid_gates(gates + row * 4 * units_, units_);
+    tanh_gates_.run(context_, {{DNNL_ARG_SRC, gates}, {DNNL_ARG_DST, gates}});
     float* next_c = arguments.outputs[1];
     for (int64_t row = 0; row < rows_; ++row)
       next_state(gates + row * 4 * units_, c ? c + row * units_ : nullptr, units_, next_c + row * units_);
     tanh_state_.run(context_, {{DNNL_ARG_SRC, next_c}, {DNNL_ARG_DST, tanh_c_.data()}});
     for (int64_t row = 0; row < rows_; ++row)
-      for (int64_t u = 0; u < units_; ++u)
-        arguments.outputs[0][row * units_ + u] = gates[row * 4 * units_ + 3 * units_ + u] * tanh_c_[static_cast<size_t>(row * units_ + u)];
+      multiply(gates + (row * 4 + 3) * units_, tanh_c_.data() + row * units_, units_, arguments.outputs[0] + row * units_);
   }
 
   void backward(const KernelArguments& arguments) override {
@@ -72,10 +88,10 @@ class LstmKernel : public Kernel {
     const float *dh = arguments.output_gradients[0], *dc = arguments.output_gradients[1];  // null where nothing came
     const float* c = first_ ? nullptr : static_cast<const float*>(arguments.inputs[2]);
     float* c_gradient = first_ ? nullptr : arguments.input_gradients[2];
-    const auto row_of = [&](auto* matrix, int64_t row) { return matrix ? matrix + row * units_ : nullptr; };
+    const auto row_of = [&](const float* matrix, int64_t row) { return matrix ? matrix + row * units_ : zeros_.data(); };
     for (int64_t row = 0; row < rows_; ++row)
       state_gradients(gates_.data() + row * 4 * units_, row_of(c, row), tanh_c_.data() + row * units_, row_of(dh, row), row_of(dc, row), units_,
-                      gate_gradients_.data() + row * 4 * units_, row_of(c_gradient, row));
+                      gate_gradients_.data() + row * 4 * units_, c_gradient ? c_gradient + row * units_ : nullptr);
     const float* gradients = gate_gradients_.data();  // [rows, 4 units]
     const int64_t gates = gates_size();
     const auto product_gradients = [&](const float* input, int64_t size, const float* weight, float* weight_gradient, bool accumulate,
@@ -120,26 +136,23 @@ class LstmKernel : public Kernel {
     return primitive;
   }
 
-  Primitive eltwise(dnnl::algorithm algorithm, const dnnl::memory::desc& data) const {
-    const dnnl::eltwise_forward::primitive_desc descriptor({dnnl::prop_kind::forward_training, algorithm, data, 0.0f, 0.0f}, user_scratchpad(),
-                                                           context_.engine);
+  Primitive make_tanh(int64_t columns) const {
+    const dnnl::memory::desc data = row_major({rows_, columns});
+    const dnnl::eltwise_forward::primitive_desc descriptor({dnnl::prop_kind::forward_training, dnnl::algorithm::eltwise_tanh, data, 0.0f, 0.0f},
+                                                           user_scratchpad(), context_.engine);
     Primitive primitive = Primitive::make<dnnl::eltwise_forward>(context_, descriptor);
     primitive.add(context_, DNNL_ARG_SRC, data);
     primitive.add(context_, DNNL_ARG_DST, data);
     return primitive;
   }
-  Primitive eltwise(dnnl::algorithm algorithm, int64_t columns) const { return eltwise(algorithm, row_major({rows_, columns})); }
-  // One gate's columns of [rows, 4 units].
-  Primitive strided_eltwise(dnnl::algorithm algorithm) const {
-    return eltwise(algorithm, dnnl::memory::desc({rows_, units_}, dnnl::memory::data_type::f32, dnnl::memory::dims{4 * units_, 1}));
-  }
 
   const Context& context_;
   bool first_;
   int64_t rows_, units_, in_, hidden_;
-  Primitive input_product_, recurrent_product_, sigmoid_gates_, tanh_gate_, tanh_state_;
+  Primitive input_product_, recurrent_product_, tanh_gates_, tanh_state_;
   std::vector<float> gates_, tanh_c_;  // kept for backward: [rows, 4, units], [rows, units]
   std::vector<float> gate_gradients_;  // [rows, 4, units]
+  std::vector<float> zeros_;           // [units]
 };
 
 }  // namespace
