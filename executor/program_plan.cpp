@@ -34,6 +34,7 @@ class ProgramPlanner {
   // A contribution to the gradient of an output block: from a consumer here, or received.
   struct Contribution {
     const BlockPair* pair;
+    Block region;
     bool local;
     const float* gradient;  // local: of the consumer's input block
     Block gradient_block;
@@ -192,10 +193,12 @@ class ProgramPlanner {
     for (const BlockPair& pair : program_.builder.pairs(edge_index, strategy_)) {
       LocalPart* producer = local(edge.producer, pair.producer_part);
       LocalPart* consumer = local(edge.consumer, pair.consumer_part);
+      if (!producer && !consumer) continue;
+      const Block region = program_.builder.region(edge_index, pair, strategy_);
       const auto it = activations_.find(&pair);
       if (producer && !consumer)
         add_send(producer->forward_step, it->second, strategy_[edge.consumer].devices[pair.consumer_part], producer->outputs[output],
-                 producer->output_blocks[output], pair.region, pair.whole_output);
+                 producer->output_blocks[output], region, pair.whole_output);
       if (!consumer) continue;
       const void*& input = consumer->inputs[edge.input];
       if (producer && pair.whole_input && pair.whole_output) {
@@ -207,13 +210,13 @@ class ProgramPlanner {
       void* assembled = const_cast<void*>(input);  // this planner allocated it
       Step& step = program_.steps[consumer->forward_first];
       if (producer) {
-        step.gather.push_back({producer->outputs[output], producer->output_blocks[output], assembled, block, pair.region});
+        step.gather.push_back({producer->outputs[output], producer->output_blocks[output], assembled, block, region});
         continue;
       }
       const int source = strategy_[edge.producer].devices[pair.producer_part];
-      void* received = pair.whole_input ? assembled : program_.buffers.allocate(pair.region.volume());
+      void* received = pair.whole_input ? assembled : program_.buffers.allocate(region.volume());
       step.receives.push_back(add_receive(it->second, source, received, pair.bytes));
-      if (!pair.whole_input) step.gather.push_back({received, pair.region, assembled, block, pair.region});
+      if (!pair.whole_input) step.gather.push_back({received, region, assembled, block, region});
     }
   }
 
@@ -225,12 +228,13 @@ class ProgramPlanner {
       LocalPart* producer = local(edge.producer, pair.producer_part);
       LocalPart* consumer = local(edge.consumer, pair.consumer_part);
       if (!producer && !consumer) continue;
+      const Block region = program_.builder.region(edge_index, pair, strategy_);
       const int task = producer && consumer ? -1 : gradients_.at(&pair);
       if (consumer && !producer)
         add_send(consumer->backward_step, task, strategy_[edge.producer].devices[pair.producer_part],
-                 consumer->input_gradients[edge.input], consumer->input_blocks[edge.input], pair.region, pair.whole_input);
+                 consumer->input_gradients[edge.input], consumer->input_blocks[edge.input], region, pair.whole_input);
       if (!producer) continue;
-      Contribution contribution{&pair, consumer != nullptr, nullptr, pair.region, task, strategy_[edge.consumer].devices[pair.consumer_part]};
+      Contribution contribution{&pair, region, consumer != nullptr, nullptr, region, task, strategy_[edge.consumer].devices[pair.consumer_part]};
       if (consumer) {
         contribution.gradient = consumer->input_gradients[edge.input];
         contribution.gradient_block = consumer->input_blocks[edge.input];
@@ -263,9 +267,9 @@ class ProgramPlanner {
     bool disjoint = true;
     int64_t covered = 0;
     for (size_t i = 0; i < contributions.size(); ++i) {
-      covered += contributions[i].pair->region.volume();
+      covered += contributions[i].region.volume();
       for (size_t j = 0; j < i && disjoint; ++j)
-        disjoint = intersect(contributions[i].pair->region, contributions[j].pair->region).empty();
+        disjoint = intersect(contributions[i].region, contributions[j].region).empty();
     }
     const bool first_covers = !contributions.empty() && contributions[0].pair->whole_output;
     if (!first_covers && (!disjoint || covered < block.volume())) step.zeros.push_back({gradient, block.volume() * element_bytes});
@@ -273,12 +277,12 @@ class ProgramPlanner {
       const Contribution& contribution = contributions[i];
       const float* source = contribution.gradient;
       if (!contribution.local) {
-        float* received = program_.buffers.allocate(contribution.pair->region.volume());
+        float* received = program_.buffers.allocate(contribution.region.volume());
         step.receives.push_back(add_receive(contribution.task, contribution.source, received, contribution.pair->bytes));
         source = received;
       }
       const bool overwrites = disjoint || (first_covers && i == 0);
-      step.gather.push_back({source, contribution.gradient_block, gradient, block, contribution.pair->region, !overwrites});
+      step.gather.push_back({source, contribution.gradient_block, gradient, block, contribution.region, !overwrites});
     }
   }
 

@@ -1,10 +1,71 @@
 #include "common/task_graph/task_graph.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 
 namespace ff {
 namespace {
+
+// The blocks that an operator's parts write of one output: a grid of cells. Finds the few that a block overlaps without looking at all.
+class OutputGrid {
+ public:
+  OutputGrid(const OperatorDefinition& producer, int output, const std::vector<int>& degrees, int parts) {
+    for (int p = 0; p < parts; ++p) blocks_.push_back(producer.output_block(output, producer.part(degrees, p)));
+    const int rank = blocks_[0].rank();
+    begins_.resize(static_cast<size_t>(rank));
+    for (int axis = 0; axis < rank; ++axis) {
+      std::vector<int64_t>& begins = begins_[static_cast<size_t>(axis)];
+      for (const Block& block : blocks_) begins.push_back(block[axis].begin);
+      std::sort(begins.begin(), begins.end());
+      begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
+    }
+    size_t cells = 1;
+    for (const auto& begins : begins_) cells *= begins.size();
+    assert(cells == blocks_.size());
+    part_of_cell_.resize(cells);
+    for (int p = 0; p < parts; ++p) {
+      size_t cell = 0;
+      for (int axis = 0; axis < rank; ++axis) cell = cell * begins_[static_cast<size_t>(axis)].size() + index_of(axis, blocks_[static_cast<size_t>(p)][axis].begin);
+      part_of_cell_[cell] = p;
+    }
+  }
+
+  // Calls visit(part, its block).
+  template <class Visit>
+  void for_each_overlapping(const Block& read, const Visit& visit) const {
+    std::array<size_t, Block::max_rank> first{}, last{}, at{};
+    const int rank = read.rank();
+    for (int axis = 0; axis < rank; ++axis) {
+      first[static_cast<size_t>(axis)] = at[static_cast<size_t>(axis)] = index_of(axis, read[axis].begin);
+      last[static_cast<size_t>(axis)] = index_of(axis, read[axis].end - 1);
+    }
+    while (true) {
+      size_t cell = 0;
+      for (size_t axis = 0; axis < static_cast<size_t>(rank); ++axis) cell = cell * begins_[axis].size() + at[axis];
+      const int32_t part = part_of_cell_[cell];
+      visit(part, blocks_[static_cast<size_t>(part)]);
+      int axis = rank - 1;
+      while (axis >= 0 && at[static_cast<size_t>(axis)] == last[static_cast<size_t>(axis)]) {
+        at[static_cast<size_t>(axis)] = first[static_cast<size_t>(axis)];
+        --axis;
+      }
+      if (axis < 0) return;
+      ++at[static_cast<size_t>(axis)];
+    }
+  }
+
+ private:
+  // The interval of this axis that holds the position.
+  size_t index_of(int axis, int64_t position) const {
+    const std::vector<int64_t>& begins = begins_[static_cast<size_t>(axis)];
+    return static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), position) - begins.begin()) - 1;
+  }
+
+  std::vector<Block> blocks_;
+  std::vector<std::vector<int64_t>> begins_;  // by axis
+  std::vector<int32_t> part_of_cell_;
+};
 
 BlockPairs intersect_blocks(const Graph& graph, const Edge& edge, const std::vector<int>& producer_degrees,
                             const std::vector<int>& consumer_degrees) {
@@ -16,16 +77,18 @@ BlockPairs intersect_blocks(const Graph& graph, const Edge& edge, const std::vec
     for (int degree : degrees) parts *= degree;
     return static_cast<int>(parts);
   };
-  std::vector<Block> written;
-  for (int p = 0; p < count(producer_degrees); ++p) written.push_back(producer.output_block(output, producer.part(producer_degrees, p)));
+  const OutputGrid grid(producer, output, producer_degrees, count(producer_degrees));
   BlockPairs pairs;
   for (int c = 0; c < count(consumer_degrees); ++c) {
     const Block read = consumer.input_block(edge.input, consumer.part(consumer_degrees, c));
     if (read.empty()) continue;
-    for (int p = 0; p < static_cast<int>(written.size()); ++p) {
-      const Block region = intersect(written[p], read);
-      if (!region.empty()) pairs.push_back({p, c, region, region.volume() * element_bytes, region == written[p], region == read});
-    }
+    const size_t first = pairs.size();
+    grid.for_each_overlapping(read, [&](int32_t p, const Block& written) {
+      const Block region = intersect(written, read);
+      pairs.push_back({p, c, region.volume() * element_bytes, region == written, region == read});
+    });
+    std::sort(pairs.begin() + static_cast<int64_t>(first), pairs.end(),
+              [](const BlockPair& a, const BlockPair& b) { return a.producer_part < b.producer_part; });
   }
   return pairs;
 }
@@ -169,6 +232,14 @@ const BlockPairs& TaskGraphBuilder::pairs(int edge, const Strategy& strategy) {
   if (!cached)
     cached = std::make_unique<BlockPairs>(intersect_blocks(graph_, e, strategy[e.producer].degrees, strategy[e.consumer].degrees));
   return *cached;
+}
+
+Block TaskGraphBuilder::region(int edge, const BlockPair& pair, const Strategy& strategy) const {
+  const Edge& e = edges_[edge];
+  const OperatorDefinition& producer = *graph_.operators[e.producer].definition;
+  const OperatorDefinition& consumer = *graph_.operators[e.consumer].definition;
+  return intersect(producer.output_block(graph_.tensors[e.tensor].output, producer.part(strategy[e.producer].degrees, pair.producer_part)),
+                   consumer.input_block(e.input, consumer.part(strategy[e.consumer].degrees, pair.consumer_part)));
 }
 
 const std::vector<ParameterPiece>& TaskGraphBuilder::pieces(int group, const Strategy& strategy) {

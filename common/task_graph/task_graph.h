@@ -53,12 +53,11 @@ struct Edge {
 
 // A non-empty intersection of a producer's output block and a consumer's input block.
 struct BlockPair {
-  int producer_part;
-  int consumer_part;
-  Block region;
+  int32_t producer_part;
+  int32_t consumer_part;
   int64_t bytes;
-  bool whole_output;  // the region is the producer's whole block
-  bool whole_input;   // the region is all that the consumer reads
+  bool whole_output;  // the intersection is the producer's whole block
+  bool whole_input;   // the intersection is all that the consumer reads
 };
 
 // The pairs of one edge for given degrees at both ends, in order of (consumer part, producer part).
@@ -137,6 +136,8 @@ class TaskGraphBuilder {
 
   // The blocks of edge `edge` under the degrees of `strategy`.
   const BlockPairs& pairs(int edge, const Strategy& strategy);
+  // The intersection itself.
+  Block region(int edge, const BlockPair& pair, const Strategy& strategy) const;
   const std::vector<ParameterPiece>& pieces(int group, const Strategy& strategy);
 
  private:
