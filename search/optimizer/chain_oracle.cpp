@@ -37,28 +37,60 @@ class FullOracle : public ChainOracle {
 class DeltaOracle : public ChainOracle {
  public:
   DeltaOracle(const Graph& graph, const Topology& topology, KernelCosts& kernels)
-      : evaluator_(graph, topology, kernels), simulator_(graph, topology, evaluator_.cost_model()) {}
+      : evaluator_(graph, topology, kernels), simulator_(evaluator_.builder(), topology, evaluator_.cost_model()),
+        memory_(evaluator_.builder(), static_cast<int>(topology.devices.size())), no_bytes_(topology.devices.size(), 0) {}
 
   Evaluation start(const Strategy& strategy) override {
+    strategy_ = strategy;
     simulator_.reset(strategy);
-    return evaluator_.evaluate_known(strategy, simulator_.makespan());
+    memory_.reset(strategy);
+    const Evaluation evaluation = evaluator_.evaluation(simulator_.makespan(), evaluator_.memory_limited() ? memory_.change(0, strategy) : no_bytes_);
+    feasible_ = evaluation.feasible;
+    return evaluation;
   }
-  // A cost is at least its makespan, so a makespan above the largest cost settles it.
+
+  // Memory is looked at last where the current strategy fits (few proposals come so far), else first: it then says which makespan is too long.
   std::optional<Evaluation> propose(OperatorId op, const Configuration& configuration, double largest_cost) override {
+    proposed_ = op;
+    previous_ = strategy_[op];
+    strategy_[op] = configuration;
+    memory_changed_ = evaluator_.memory_limited() && !feasible_;
+    const std::vector<int64_t>* bytes = memory_changed_ ? &memory_.change(op, strategy_) : &no_bytes_;
+    const double largest_time = largest_cost / Evaluator::cost_factor(evaluator_.memory_excess(*bytes));
     constexpr double most = static_cast<double>(std::numeric_limits<Nanoseconds>::max() / 2);
-    const Nanoseconds limit = largest_cost < most ? static_cast<Nanoseconds>(largest_cost) : std::numeric_limits<Nanoseconds>::max();
+    const Nanoseconds limit = largest_time < most ? static_cast<Nanoseconds>(largest_time) : std::numeric_limits<Nanoseconds>::max();
     const auto makespan = simulator_.propose(op, configuration, limit);
     if (!makespan) return std::nullopt;
-    return evaluator_.evaluate_known(simulator_.strategy(), *makespan);
+    if (evaluator_.memory_limited() && feasible_) {
+      memory_changed_ = true;
+      bytes = &memory_.change(op, strategy_);
+    }
+    proposed_evaluation_ = evaluator_.evaluation(*makespan, *bytes);
+    return proposed_evaluation_;
   }
-  void accept() override { simulator_.accept(); }
-  void reject() override { simulator_.reject(); }
-  const Strategy& strategy() const override { return simulator_.strategy(); }
+  void accept() override {
+    simulator_.accept();
+    feasible_ = proposed_evaluation_.feasible;
+  }
+  void reject() override {
+    simulator_.reject();
+    strategy_[proposed_] = previous_;
+    if (memory_changed_) memory_.undo();
+  }
+  const Strategy& strategy() const override { return strategy_; }
   DeltaStatistics statistics() const override { return simulator_.statistics(); }
 
  private:
   Evaluator evaluator_;
   DeltaSimulator simulator_;
+  MemoryModel memory_;
+  const std::vector<int64_t> no_bytes_;  // by device, where memory is not looked at
+  Strategy strategy_;
+  OperatorId proposed_ = -1;
+  Configuration previous_;
+  Evaluation proposed_evaluation_;
+  bool feasible_ = true;         // the current strategy
+  bool memory_changed_ = false;  // memory_ follows the proposal
 };
 
 }  // namespace

@@ -1,17 +1,14 @@
 #include "search/optimizer/evaluator.h"
 
-#include "search/cost/memory.h"
-
 namespace ff {
 
 Evaluator::Evaluator(const Graph& graph, const Topology& topology, KernelCosts& kernels)
-    : topology_(topology), builder_(graph), cost_model_(graph, topology, kernels) {
+    : topology_(topology), builder_(graph), cost_model_(graph, topology, kernels),
+      memory_(builder_, static_cast<int>(topology.devices.size())) {
   for (const DeviceModel& model : topology.models) memory_limited_ = memory_limited_ || model.memory_bytes > 0;
 }
 
-double Evaluator::memory_excess(const TaskGraph& tasks, const Strategy& strategy) {
-  if (!memory_limited_) return 0;
-  const std::vector<int64_t> used = memory_bytes(builder_, tasks, strategy, static_cast<int>(topology_.devices.size()));
+double Evaluator::memory_excess(const std::vector<int64_t>& used) const {
   double excess = 0;
   for (size_t device = 0; device < used.size(); ++device) {
     const int64_t capacity = topology_.model_of(static_cast<DeviceId>(device)).memory_bytes;
@@ -23,17 +20,13 @@ double Evaluator::memory_excess(const TaskGraph& tasks, const Strategy& strategy
 
 Evaluation Evaluator::with_excess(Nanoseconds makespan, double excess) {
   const double time = static_cast<double>(makespan);
-  return {makespan, excess > 0 ? time * (2 + excess) : time, excess == 0};
+  return {makespan, time * cost_factor(excess), excess == 0};
 }
 
 Evaluation Evaluator::evaluate(const Strategy& strategy) {
   const TaskGraph tasks = builder_.build(strategy);
   const Timeline timeline = simulate_full(tasks, cost_model_.costs(tasks, strategy));
-  return with_excess(timeline.makespan, memory_excess(tasks, strategy));
-}
-
-Evaluation Evaluator::evaluate_known(const Strategy& strategy, Nanoseconds makespan) {
-  return with_excess(makespan, memory_limited_ ? memory_excess(builder_.build(strategy), strategy) : 0);
+  return with_excess(timeline.makespan, memory_limited_ ? memory_excess(memory_.bytes(strategy)) : 0);
 }
 
 Evaluator::Details Evaluator::details(const Strategy& strategy) {
@@ -41,7 +34,7 @@ Evaluator::Details Evaluator::details(const Strategy& strategy) {
   details.tasks = builder_.build(strategy);
   details.costs = cost_model_.costs(details.tasks, strategy);
   details.timeline = simulate_full(details.tasks, details.costs);
-  details.memory_bytes = memory_bytes(builder_, details.tasks, strategy, static_cast<int>(topology_.devices.size()));
+  details.memory_bytes = memory_.bytes(strategy);
   details.sources = cost_model_.count_sources(strategy);
   return details;
 }

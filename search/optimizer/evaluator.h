@@ -1,6 +1,7 @@
 // The oracle of the search: what would an iteration under this strategy take?
 #pragma once
 
+#include "search/cost/memory.h"
 #include "search/cost/task_costs.h"
 #include "search/simulator/full.h"
 
@@ -29,20 +30,24 @@ class Evaluator {
   };
   Details details(const Strategy& strategy);
 
-  // The cost of a strategy whose makespan is known.
-  Evaluation evaluate_known(const Strategy& strategy, Nanoseconds makespan);
+  // The evaluation of a makespan and the bytes needed of each device.
+  Evaluation evaluation(Nanoseconds makespan, const std::vector<int64_t>& bytes) const { return with_excess(makespan, memory_excess(bytes)); }
+  // How far the fullest device exceeds its memory, as a share of it; 0 when all fit.
+  double memory_excess(const std::vector<int64_t>& bytes) const;
+  bool memory_limited() const { return memory_limited_; }
+  // A cost is its makespan times this.
+  static double cost_factor(double excess) { return excess > 0 ? 2 + excess : 1; }
 
   TaskGraphBuilder& builder() { return builder_; }
   TaskCostModel& cost_model() { return cost_model_; }
 
  private:
-  // How far the fullest device exceeds its memory, as a share of it; 0 when all fit.
-  double memory_excess(const TaskGraph& tasks, const Strategy& strategy);
   static Evaluation with_excess(Nanoseconds makespan, double excess);
 
   const Topology& topology_;
   TaskGraphBuilder builder_;
   TaskCostModel cost_model_;
+  MemoryModel memory_;
   bool memory_limited_ = false;
 };
 

@@ -47,8 +47,9 @@ struct Progress {
 
 class DeltaSimulator::State {
  public:
-  State(const Graph& graph, const Topology& topology, TaskCostModel& costs)
-      : graph_(graph), topology_(topology), costs_(costs), builder_(graph), device_count_(static_cast<int>(topology.devices.size())) {
+  State(TaskGraphBuilder& builder, const Topology& topology, TaskCostModel& costs)
+      : graph_(builder.graph()), topology_(topology), costs_(costs), builder_(builder), device_count_(static_cast<int>(topology.devices.size())) {
+    const Graph& graph = graph_;
     const size_t count = graph.operators.size();
     in_edges_.resize(count);
     out_edges_.resize(count);
@@ -810,7 +811,7 @@ class DeltaSimulator::State {
   const Graph& graph_;
   const Topology& topology_;
   TaskCostModel& costs_;
-  TaskGraphBuilder builder_;
+  TaskGraphBuilder& builder_;
   const int device_count_;
   std::vector<std::vector<int>> in_edges_, out_edges_;                // [operator]
   std::vector<std::vector<std::pair<int, int>>> groups_of_;           // [operator]: (trained group, position in it)
@@ -844,8 +845,8 @@ class DeltaSimulator::State {
   std::vector<size_t> position_;         // [slot]: when it was taken
 };
 
-DeltaSimulator::DeltaSimulator(const Graph& graph, const Topology& topology, TaskCostModel& costs)
-    : state_(std::make_unique<State>(graph, topology, costs)) {}
+DeltaSimulator::DeltaSimulator(TaskGraphBuilder& builder, const Topology& topology, TaskCostModel& costs)
+    : state_(std::make_unique<State>(builder, topology, costs)) {}
 DeltaSimulator::~DeltaSimulator() = default;
 
 void DeltaSimulator::reset(const Strategy& strategy) { state_->reset(strategy); }

@@ -29,8 +29,8 @@ struct DeltaStatistics {
 
 class DeltaSimulator {
  public:
-  // The cost model must outlive the simulator. Not thread-safe: one a thread.
-  DeltaSimulator(const Graph& graph, const Topology& topology, TaskCostModel& costs);
+  // All must outlive the simulator. Not thread-safe: one a thread.
+  DeltaSimulator(TaskGraphBuilder& builder, const Topology& topology, TaskCostModel& costs);
   ~DeltaSimulator();
 
   // Simulates a whole strategy.

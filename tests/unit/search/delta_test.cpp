@@ -81,8 +81,9 @@ TEST_CASE("the example of docs/simulator.md") {
     "devices":[{"name":"d0","kind":"gpu","model":"flat"},{"name":"d1","kind":"gpu","model":"flat"}],
     "links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}]})", "topology"));
   KernelCosts kernels(topology, CostMode::analytic, {});
+  TaskGraphBuilder builder(graph);
   TaskCostModel costs(graph, topology, kernels);
-  DeltaSimulator delta(graph, topology, costs);
+  DeltaSimulator delta(builder, topology, costs);
   delta.reset({{{1, 1}, {0}}, {{1, 1}, {1}}, {{1}, {0}}});
   CHECK(delta.makespan() == 90512);
   CHECK_FALSE(delta.propose(1, {{1, 1}, {0}}, 79000));
@@ -104,7 +105,7 @@ TEST_CASE("delta simulation equals full simulation in every task's times") {
     KernelCosts kernels(topology, CostMode::analytic, {});
     TaskCostModel costs(graph, topology, kernels);
     Evaluator evaluator(graph, topology, kernels);
-    DeltaSimulator delta(graph, topology, costs);
+    DeltaSimulator delta(evaluator.builder(), topology, costs);
     Strategy strategy = random_strategy(graph, devices, random);
     delta.reset(strategy);
     std::string difference;
