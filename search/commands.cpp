@@ -120,14 +120,18 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
   const Evaluation baseline_evaluation = evaluator.evaluate(baseline);
   if (algorithm == "mcmc") {
     RandomStream random(options.search.seed, ~uint64_t{0});
-    std::vector<Candidate> candidates{{"data-parallel", baseline}};
-    for (int chain = 1; chain < options.search.chains; ++chain) candidates.push_back({"random", space.random_strategy(random)});
+    std::vector<Candidate> candidates;
+    for (int chain = 0; chain < options.search.chains; ++chain) {
+      const std::string& init = options.init[std::min(static_cast<size_t>(chain), options.init.size() - 1)];
+      candidates.push_back({init, init == "random" ? space.random_strategy(random) : baseline});
+    }
     const McmcResult result = search_mcmc(problem.graph, problem.topology, kernels, candidates, options.search, context.stop, context.search_progress);
     found.strategy = result.best;
     found.report = describe(problem, found.strategy, evaluator, details);
     found.report.proposals = result.proposals;
     found.report.accepted = result.accepted;
     found.report.elapsed_s = result.elapsed_s;
+    found.report.best_found_s = result.best_found_s;
     found.report.chain_hash = hexadecimal(result.chain_hash);
     found.report.statistics = result.statistics;
   } else {

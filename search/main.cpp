@@ -67,8 +67,12 @@ void add_search_flags(CLI::App& app, Flags& flags) {
   app.add_option("--budget", flags.budget, "search for so long (30s, 5m, 1h); 30s unless --proposals is given");
   app.add_option("--proposals", flags.options.search.proposals, "search with so many proposals")->check(CLI::PositiveNumber);
   app.add_option("--seed", flags.options.search.seed, "seed of all random choices")->capture_default_str();
-  app.add_option("--chains", flags.options.search.chains, "independent Markov chains; they start from data parallelism and random strategies in turn")
+  app.add_option("--chains", flags.options.search.chains, "independent Markov chains")
       ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--init", flags.options.init, "what the chains start from, one after the other; further chains from the last; random is another strategy for each")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"data-parallel", "random"}))
       ->capture_default_str();
   app.add_option("--threads", flags.options.search.threads, "threads that run chains; never changes the result of --proposals")
       ->check(CLI::Range(1, 1024))

@@ -58,7 +58,6 @@ class Chain {
     best_evaluation = current_evaluation_;
     record(current_evaluation_.cost, true);
     const Clock::time_point begin = Clock::now();
-    double best_at_s = 0;
     int64_t best_at = 0, reported = 0, reported_accepted = 0;
     const auto report = [&] {
       board.add(proposals - reported, accepted - reported_accepted, current_evaluation_.makespan, best_evaluation.makespan);
@@ -83,6 +82,7 @@ class Chain {
 
   Strategy best;
   Evaluation best_evaluation;
+  double best_at_s = 0;  // since the chain began
   int64_t proposals = 0, accepted = 0;
   uint64_t hash = 0xcbf29ce484222325ULL;
 
@@ -163,15 +163,16 @@ McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts
 
   McmcResult result;
   Evaluator evaluator(graph, topology, kernels);
-  const auto consider = [&](const Strategy& strategy, const Evaluation& evaluation, const std::string& from) {
+  const auto consider = [&](const Strategy& strategy, const Evaluation& evaluation, const std::string& from, double found_s) {
     if (!result.best.empty() && evaluation.cost >= result.best_evaluation.cost) return;
     result.best = strategy;
     result.best_evaluation = evaluation;
     result.best_from = from;
+    result.best_found_s = found_s;
   };
   for (size_t c = 0; c < chains.size(); ++c) {
     const Chain& chain = *chains[c];
-    consider(chain.best, chain.best_evaluation, candidates[c % candidates.size()].name);
+    consider(chain.best, chain.best_evaluation, candidates[c % candidates.size()].name, chain.best_at_s);
     result.proposals += chain.proposals;
     result.accepted += chain.accepted;
     const DeltaStatistics statistics = chain.statistics();
@@ -181,7 +182,7 @@ McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts
     result.statistics.events += statistics.events;
     result.chain_hash = (result.chain_hash ^ chain.hash) * 0x100000001b3ULL;
   }
-  for (const Candidate& candidate : candidates) consider(candidate.strategy, evaluator.evaluate(candidate.strategy), candidate.name);
+  for (const Candidate& candidate : candidates) consider(candidate.strategy, evaluator.evaluate(candidate.strategy), candidate.name, 0);
   result.elapsed_s = seconds_since(begin);
   result.interrupted = stop;
   return result;

@@ -38,6 +38,7 @@ struct McmcResult {
   Strategy best;
   Evaluation best_evaluation;
   std::string best_from;  // the candidate that the best chain started from
+  double best_found_s = 0;  // into that chain
   int64_t proposals = 0, accepted = 0;
   double elapsed_s = 0;
   uint64_t chain_hash = 0;  // over every decision and cost of every chain: equal searches have equal hashes

@@ -20,6 +20,7 @@ struct SearchReport {
   std::string algorithm;
   uint64_t seed = 0;
   int64_t proposals = 0, accepted = 0;
+  double best_found_s = 0;
   double elapsed_s = 0;
   std::string chain_hash;  // "" for algorithms without a chain
   Nanoseconds predicted = 0, lower_bound = 0;

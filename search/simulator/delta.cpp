@@ -89,6 +89,8 @@ class DeltaSimulator::State {
     lay_out_slots();
     sum_work();
     set_paths();
+    task_estimate_ = 0;
+    for (const OperatorState& state : operators_) task_estimate_ += 2 * state.devices.size();
     record();
   }
 

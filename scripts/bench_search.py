@@ -1,0 +1,107 @@
+#!/usr/bin/python3
+"""Proposals per second of the search, delta against full simulation, on one thread. Called by bench_search.sh."""
+
+import argparse
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+# Proposals per second of FlexFlow's published stand-alone simulator (2018), g++ 12 -O3 -march=native, one core, from data parallelism, analytic costs,
+# 4 GPUs a node; it simulates in full, one task an operator part, and adds parameter synchronization serially at the end.
+REFERENCE = {
+    "alexnet": {4: 54764, 8: 11052, 16: 2969, 32: 787, 64: 187},
+    "resnet101": {4: 6301, 8: 2363, 16: 756, 32: 211, 64: 53},
+    "inception_v3": {4: 4374, 8: 1417, 16: 466, 32: 130, 64: 36},
+    "nmt": {4: 1080, 8: 420, 16: 141, 32: 38.9, 64: 10.3},
+}
+NETWORKS = ["alexnet", "resnet101", "inception_v3", "nmt", "rnnlm", "rnntc"]
+
+
+def topology(devices, work):
+    """P100s, 4 a node, without a limit of memory: the reference has none."""
+    path = work / f"p100-{devices // 4}x4.json"
+    value = json.loads((REPOSITORY / "topologies/p100-4x4.json").read_text())
+    value["name"] = path.stem
+    value["nodes"]["count"] = devices // 4
+    for model in value["device_models"].values():
+        model.pop("memory_bytes", None)
+    value.pop("$schema", None)
+    path.write_text(json.dumps(value))
+    return path
+
+
+def search(build, graph, topo, batch, simulator, init, proposals, seed=1):
+    """(result, peak memory in MB) of a search."""
+    command = [build / "ffsearch", "--graph", graph, "--topo", topo, "--batch-per-device", batch, "--cost", "analytic", "--seed", seed, "--chains", 1,
+               "--init", init, "--proposals", 2 * proposals, "--simulator", simulator, "--json", "--out", os.devnull]
+    # Twice as many as wanted: a chain stops when half of its proposals passed without a better strategy.
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(write, 1)
+        os.execv(command[0], [str(word) for word in command])
+    os.close(write)
+    with os.fdopen(read) as output:
+        text = output.read()
+    _, status, usage = os.wait4(child, 0)
+    if status != 0:
+        sys.exit(f"{' '.join(map(str, command))}: failed")
+    return json.loads(text), usage.ru_maxrss / 1e3
+
+
+def measure(build, network, devices, init, work, delta_proposals, full_proposals):
+    graph, topo = REPOSITORY / f"graphs/{network}.json", topology(devices, work)
+    batch = 256 if network == "alexnet" else 64
+    delta, memory = search(build, graph, topo, batch, "delta", init, delta_proposals)
+    full, _ = search(build, graph, topo, batch, "full", init, full_proposals)
+    same, _ = search(build, graph, topo, batch, "delta", init, full_proposals)
+    rate, full_rate = delta["proposals_per_s"], full["proposals_per_s"]
+    early = delta["rejected_before_simulation"] / delta["proposals"]
+    during = delta["rejected_during_simulation"] / delta["proposals"]
+    reference = REFERENCE.get(network, {}).get(devices)
+    return [network, len(json.loads(graph.read_text())["operators"]), devices, delta["tasks"], f"{rate:,.0f}", f"{full_rate:,.1f}", f"{rate / full_rate:,.1f}",
+            f"{delta['elapsed_s'] * 1e9 / max(1, delta['events']):,.0f}", f"{100 * early:.0f} %", f"{100 * during:.0f} %", f"{memory:,.0f}",
+            "equal" if full["chain_hash"] == same["chain_hash"] else "DIFFERENT",
+            f"{reference:,}" if reference else "", f"{rate / reference:,.1f}" if reference else ""]
+
+
+HEADER = ["network", "operators", "GPUs", "tasks", "delta /s", "full /s", "delta / full", "ns a task taken", "rejected before", "during", "peak MB", "chain_hash",
+          "reference /s", "delta / reference"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=pathlib.Path, default=REPOSITORY / "build/release")
+    parser.add_argument("--networks", nargs="+", default=NETWORKS)
+    parser.add_argument("--devices", nargs="+", type=int, default=[4, 16, 64])
+    parser.add_argument("--init", nargs="+", default=["data-parallel", "random"])
+    parser.add_argument("--proposals", type=int, default=4000, help="with delta simulation")
+    parser.add_argument("--full-proposals", type=int, default=40)
+    parser.add_argument("--out", type=pathlib.Path, help="write the tables as Markdown")
+    arguments = parser.parse_args()
+    lines = []
+
+    def emit(line):
+        lines.append(line)
+        print(line, flush=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        for init in arguments.init:
+            emit(f"\nOne chain from {init}, one thread:\n")
+            emit("| " + " | ".join(HEADER) + " |")
+            emit("|" + "---|" * len(HEADER))
+            for network in arguments.networks:
+                for devices in arguments.devices:
+                    emit("| " + " | ".join(map(str, measure(arguments.build.resolve(), network, devices, init, pathlib.Path(folder), arguments.proposals,
+                                                             arguments.full_proposals))) + " |")
+    if arguments.out:
+        arguments.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
