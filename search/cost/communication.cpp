@@ -75,7 +75,7 @@ CommunicationModel::CollectiveShape CommunicationModel::tree(const std::vector<D
 
 void CommunicationModel::all_reduce(const std::vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
   if (holders.size() == 1) {
-    cost.duration = 0;
+    cost.duration = 1;
     cost.uses.clear();
     return;
   }

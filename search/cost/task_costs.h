@@ -30,6 +30,7 @@ class TaskCostModel {
     Nanoseconds all_backward() const { return backward_statistics.ns + backward.ns; }
   };
   const PartCost& part_cost(OperatorId op, const std::vector<int>& degrees, int part, int model);
+  const std::vector<PartCost>& part_costs(OperatorId op, const std::vector<int>& degrees, int model);  // [part]
 
   // Where the kernel costs of this strategy came from, one count a compute task.
   CostCounts count_sources(const Strategy& strategy);
@@ -43,7 +44,6 @@ class TaskCostModel {
   struct Cached {
     std::vector<std::vector<PartCost>> by_model;  // [model][part]; empty until asked for
   };
-  const std::vector<PartCost>& part_costs(OperatorId op, const std::vector<int>& degrees, int model);
   Nanoseconds duration(const Task& task, const Strategy& strategy);
 
   const Graph& graph_;
