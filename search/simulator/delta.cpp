@@ -399,8 +399,8 @@ class DeltaSimulator::State {
         else push({end, make_task_key(TaskKind::activation, e, consumer_part, part), index, 0});
       }
     }
-    if (state_.has_backward(op)) arrive_backward<recording>(op, part, end);
-    else arrive_units<recording>(op, part, end);
+    if (!state_.has_backward(op)) arrive_units<recording>(op, part, end);
+    else if (state_.tasks[op].backward_waits[part] == 0) push({end, make_task_key(first_backward(op), op, part, 0), 0, 0});
   }
 
   template <bool recording>

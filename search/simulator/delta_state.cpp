@@ -243,7 +243,7 @@ void StrategyState::set_tasks(OperatorId op) {
     task.backward_statistics.clear();
   }
   task.forward_waits.assign(parts, 0);
-  task.backward_waits.assign(parts, 1);  // its own forward task
+  task.backward_waits.assign(parts, 0);
   for (size_t part = 0; part < parts; ++part) {
     const int model = model_of(state.devices[part]);
     int64_t assembled = 0, packed = 0, gathered = 0, packed_back = 0;  // bytes

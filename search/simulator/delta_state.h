@@ -33,7 +33,9 @@ struct OperatorState {
 struct OperatorTasks {
   std::vector<Nanoseconds> forward, backward;                        // [part]
   std::vector<Nanoseconds> forward_statistics, backward_statistics;  // [part], of operators with statistics
-  std::vector<int32_t> forward_waits, backward_waits;                // [part]: predecessors of the first task of the direction
+  // [part]: predecessors of the first task of the direction. Backward: contributions to its gradients alone, behind which the part's own forward
+  // task lies anyway; without any it follows the forward task.
+  std::vector<int32_t> forward_waits, backward_waits;
 };
 
 // One edge under given degrees at both ends: who exchanges blocks with whom.
