@@ -481,9 +481,13 @@ class DeltaSimulator::State {
   // Takes all events; false as soon as the makespan is certain to exceed the limit. A recorded run keeps the timeline and snapshots of it.
   template <bool recording>
   bool run(Nanoseconds limit) {
-    const size_t first = taken_;
+    // So far apart that taking them costs a few words an event.
+    size_t next_snapshot = taken_ == 0 ? 0 : taken_ + least_snapshot_distance;
     while (!queue_.empty()) {
-      if (recording && taken_ % snapshot_distance == 0 && (taken_ > first || taken_ == 0)) take_snapshot();
+      if (recording && taken_ >= next_snapshot) {
+        take_snapshot();
+        next_snapshot = taken_ + std::max(least_snapshot_distance, (partial_.size() * 3 + queue_.size() * 3 + resource_count_) / 16);
+      }
       std::pop_heap(queue_.begin(), queue_.end(), Later());
       const Event event = queue_.back();
       queue_.pop_back();
@@ -510,7 +514,7 @@ class DeltaSimulator::State {
     if (kind == TaskKind::forward) first_position_[op] = std::min(first_position_[op], taken_);
   }
 
-  static constexpr size_t snapshot_distance = 32;  // events; fewer restart closer to a change and take longer to record
+  static constexpr size_t least_snapshot_distance = 32;  // events; fewer restart closer to a change and take longer to record
 
   StrategyState state_;
   const int device_count_;

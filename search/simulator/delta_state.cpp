@@ -315,21 +315,34 @@ void StrategyState::set_group(int g) {
     unit.unit.bytes += pieces[p].block.volume() * element_bytes;
     for (const auto& [op, part] : pieces[p].users) uses.emplace_back(position_of_[op], part, it->second);
   }
-  std::sort(uses.begin(), uses.end());
-  uses.erase(std::unique(uses.begin(), uses.end()), uses.end());
-  size_t next = 0;
+  // Sorted by (position, part) by counting; a part's units are few.
+  for (size_t position = 0; position < group.operators.size(); ++position)
+    state.begin[position].assign(static_cast<size_t>(operators[group.operators[position]].parts()) + 1, 0);
+  for (const auto& [position, part, unit] : uses) ++state.begin[position][part + 1];
   for (size_t position = 0; position < group.operators.size(); ++position) {
-    const int parts = operators[group.operators[position]].parts();
+    std::vector<int32_t>& begin = state.begin[position];
+    for (size_t part = 1; part < begin.size(); ++part) begin[part] += begin[part - 1];
+    state.units_of[position].resize(static_cast<size_t>(begin.back()));
+  }
+  for (size_t i = uses.size(); i-- > 0;) {
+    const auto& [position, part, unit] = uses[i];
+    state.units_of[position][--state.begin[position][part + 1]] = unit;
+  }
+  for (size_t position = 0; position < group.operators.size(); ++position) {
     std::vector<int32_t>&begin = state.begin[position], &units = state.units_of[position];
-    begin.assign(1, 0);
-    units.clear();
-    for (int part = 0; part < parts; ++part) {
-      for (; next < uses.size() && std::get<0>(uses[next]) == static_cast<int>(position) && std::get<1>(uses[next]) == part; ++next) {
-        units.push_back(std::get<2>(uses[next]));
-        ++state.units[units.back()].waits;
-      }
-      begin.push_back(static_cast<int32_t>(units.size()));
+    int32_t kept = 0;
+    for (size_t part = 0; part + 1 < begin.size(); ++part) {
+      const int32_t first = begin[part + 1], last = part + 2 < begin.size() ? begin[part + 2] : static_cast<int32_t>(units.size());
+      std::sort(units.begin() + first, units.begin() + last);
+      begin[part] = kept;
+      for (int32_t i = first; i < last; ++i)
+        if (i == first || units[i] != units[i - 1]) {
+          ++state.units[units[i]].waits;
+          units[kept++] = units[i];
+        }
     }
+    begin.back() = kept;
+    units.resize(static_cast<size_t>(kept));
   }
   for (UnitState& unit : state.units) {
     const std::vector<int64_t> sums = gradient_sum_bytes(unit.unit, graph, strategy);
