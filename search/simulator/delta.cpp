@@ -23,8 +23,48 @@ struct Event {
   int32_t index;  // transfers: the pair; synchronization and update: the unit
   int32_t holder;  // update
 };
-struct Later {
-  bool operator()(const Event& a, const Event& b) const { return a.ready != b.ready ? a.ready > b.ready : a.key > b.key; }
+bool earlier(const Event& a, const Event& b) { return a.ready != b.ready ? a.ready < b.ready : a.key < b.key; }
+
+// Ready tasks in the order in which they are taken: a sorted array, since most tasks become ready behind nearly all others that are.
+class EventQueue {
+ public:
+  bool empty() const { return head_ == events_.size(); }
+  size_t size() const { return events_.size() - head_; }
+  void clear() {
+    events_.clear();
+    head_ = 0;
+  }
+  void push(const Event& event) {
+    events_.push_back(event);
+    size_t at = events_.size() - 1;
+    for (int near = 0; near < 8; ++near, --at) {
+      if (at == head_ || !earlier(event, events_[at - 1])) {
+        events_[at] = event;
+        return;
+      }
+      events_[at] = events_[at - 1];
+    }
+    const auto place = std::upper_bound(events_.begin() + static_cast<int64_t>(head_), events_.begin() + static_cast<int64_t>(at), event, earlier);
+    std::copy_backward(place, events_.begin() + static_cast<int64_t>(at), events_.begin() + static_cast<int64_t>(at) + 1);
+    *place = event;
+  }
+  Event pop() {
+    const Event event = events_[head_++];
+    if (head_ >= 4096 && 2 * head_ >= events_.size()) {
+      events_.erase(events_.begin(), events_.begin() + static_cast<int64_t>(head_));
+      head_ = 0;
+    }
+    return event;
+  }
+  void save(std::vector<Event>& events) const { events.assign(events_.begin() + static_cast<int64_t>(head_), events_.end()); }
+  void load(const std::vector<Event>& events) {
+    events_ = events;
+    head_ = 0;
+  }
+
+ private:
+  std::vector<Event> events_;
+  size_t head_ = 0;
 };
 
 TaskKind kind_of(TaskKey key) { return static_cast<TaskKind>(key >> 60); }
@@ -54,7 +94,7 @@ struct Snapshot {
   };
   size_t position = 0;               // events taken
   std::vector<Partial> partial;
-  std::vector<Event> queue;          // heap
+  std::vector<Event> queue;
   std::vector<Nanoseconds> free_at;  // [resource]
   std::vector<Nanoseconds> done;     // [device]: compute and update work taken so far
   Nanoseconds makespan = 0;
@@ -83,6 +123,7 @@ class DeltaSimulator::State {
     }
     proposed_ = op;
     changed_ = true;
+    restarted_from_ = 1;  // nothing is simulated yet
     state_.change(op, configuration);
     if (*std::max_element(state_.work.begin(), state_.work.end()) > limit) {
       ++statistics.rejected_before_simulation;
@@ -107,6 +148,7 @@ class DeltaSimulator::State {
     if (!changed_) return;
     changed_ = false;
     state_.undo();
+    if (restarted_from_ == before_all) initial_of_current_.swap(initial_);
   }
 
   const Strategy& strategy() const { return state_.strategy; }
@@ -212,7 +254,7 @@ class DeltaSimulator::State {
       const Slot& slot = slots_[slot_of(waiting)];
       snapshot.partial.push_back({waiting, predecessors_of(waiting) - slot.left, slot.ready});
     }
-    snapshot.queue = queue_;
+    queue_.save(snapshot.queue);
     snapshot.free_at = free_at_;
     snapshot.done = done_;
     snapshot.makespan = makespan_;
@@ -228,7 +270,7 @@ class DeltaSimulator::State {
   void restore(const Snapshot& snapshot) {
     next_epoch();
     taken_ = snapshot.position;
-    queue_ = snapshot.queue;
+    queue_.load(snapshot.queue);
     free_at_ = snapshot.free_at;
     done_ = snapshot.done;
     makespan_ = snapshot.makespan;
@@ -246,12 +288,14 @@ class DeltaSimulator::State {
     taken_ = 0;
     partial_.clear();
     queue_.clear();
+    initial_.clear();
     free_at_.assign(resource_count_, 0);
     done_.assign(static_cast<size_t>(device_count_), 0);
     makespan_ = 0;
     for (OperatorId op = 0; op < state_.count(); ++op)
       for (int part = 0; part < state_.operators[op].parts(); ++part)
-        if (state_.tasks[op].forward_waits[part] == 0) push({0, make_task_key(first_forward(op), op, part, 0), 0, 0});
+        if (state_.tasks[op].forward_waits[part] == 0) initial_.push_back({0, make_task_key(first_forward(op), op, part, 0), 0, 0});
+    std::sort(initial_.begin(), initial_.end(), earlier);
   }
 
   // Units of the proposed operator's groups are other ones now. Has any gradient for them been ready before `position`?
@@ -284,8 +328,12 @@ class DeltaSimulator::State {
       while (from > 0 && units_have_begun(snapshots_[from - 1].position)) --from;
       restarted_from_ = from;  // 1 is the first snapshot
     }
-    if (restarted_from_ == before_all) start_fresh();
-    else restore(snapshots_[restarted_from_ - 1]);
+    if (restarted_from_ == before_all) {
+      initial_of_current_.swap(initial_);
+      start_fresh();
+    } else {
+      restore(snapshots_[restarted_from_ - 1]);
+    }
   }
 
   // Simulates the current strategy, keeping the timeline, from the beginning or from a snapshot that still holds.
@@ -312,10 +360,7 @@ class DeltaSimulator::State {
   TaskKind first_forward(OperatorId op) const { return has_statistics(op) ? TaskKind::forward_statistics : TaskKind::forward; }
   TaskKind first_backward(OperatorId op) const { return has_statistics(op) ? TaskKind::backward_statistics : TaskKind::backward; }
 
-  void push(const Event& event) {
-    queue_.push_back(event);
-    std::push_heap(queue_.begin(), queue_.end(), Later());
-  }
+  void push(const Event& event) { queue_.push(event); }
 
   template <bool recording>
   void arrive_forward(OperatorId op, int part, Nanoseconds end) {
@@ -483,14 +528,13 @@ class DeltaSimulator::State {
   bool run(Nanoseconds limit) {
     // So far apart that taking them costs a few words an event.
     size_t next_snapshot = taken_ == 0 ? 0 : taken_ + least_snapshot_distance;
-    while (!queue_.empty()) {
+    while (taken_ < initial_.size() || !queue_.empty()) {
       if (recording && taken_ >= next_snapshot) {
         take_snapshot();
         next_snapshot = taken_ + std::max(least_snapshot_distance, (partial_.size() * 3 + queue_.size() * 3 + resource_count_) / 16);
       }
-      std::pop_heap(queue_.begin(), queue_.end(), Later());
-      const Event event = queue_.back();
-      queue_.pop_back();
+      // Tasks without predecessors are ready at 0 and all others later: they come first, in the order of their keys.
+      const Event event = taken_ < initial_.size() ? initial_[taken_] : queue_.pop();
       Nanoseconds start = 0, end = 0;
       ++statistics.events;
       if (!take<recording>(event, limit, start, end)) return false;
@@ -530,7 +574,9 @@ class DeltaSimulator::State {
   std::vector<Slot> slots_;
   uint32_t epoch_ = 1;
   size_t taken_ = 0;
-  std::vector<Event> queue_;
+  std::vector<Event> initial_;             // tasks without predecessors, in the order in which they are taken
+  std::vector<Event> initial_of_current_;  // those of the current strategy while a proposal has its own
+  EventQueue queue_;
   std::vector<Nanoseconds> free_at_, done_;
   Nanoseconds makespan_ = 0;
   CommunicationCost transfer_cost_;  // scratch
