@@ -72,7 +72,7 @@ class ProgramPlanner {
     for (int index : order) {
       const Task& task = tasks.tasks[index];
       if (is_transfer(task.kind)) {
-        (task.kind == TaskKind::activation ? activations_ : gradients_)[task.pair] = index;
+        (task.kind == TaskKind::activation ? activations_ : gradients_)[{task.edge, task.pair}] = index;
         continue;
       }
       bool here = task.device == rank_;
@@ -195,7 +195,7 @@ class ProgramPlanner {
       LocalPart* consumer = local(edge.consumer, pair.consumer_part);
       if (!producer && !consumer) continue;
       const Block region = program_.builder.region(edge_index, pair, strategy_);
-      const auto it = activations_.find(&pair);
+      const auto it = activations_.find({edge_index, &pair});
       if (producer && !consumer)
         add_send(producer->forward_step, it->second, strategy_[edge.consumer].devices[pair.consumer_part], producer->outputs[output],
                  producer->output_blocks[output], region, pair.whole_output);
@@ -229,7 +229,7 @@ class ProgramPlanner {
       LocalPart* consumer = local(edge.consumer, pair.consumer_part);
       if (!producer && !consumer) continue;
       const Block region = program_.builder.region(edge_index, pair, strategy_);
-      const int task = producer && consumer ? -1 : gradients_.at(&pair);
+      const int task = producer && consumer ? -1 : gradients_.at({edge_index, &pair});
       if (consumer && !producer)
         add_send(consumer->backward_step, task, strategy_[edge.producer].devices[pair.producer_part],
                  consumer->input_gradients[edge.input], consumer->input_blocks[edge.input], region, pair.whole_input);
@@ -466,7 +466,7 @@ class ProgramPlanner {
   std::vector<int> step_of_task_;  // -1: on another rank
   std::vector<LocalPart> parts_;   // by (operator, part)
   std::vector<std::vector<int>> part_index_;
-  std::unordered_map<const BlockPair*, int> activations_, gradients_;  // transfer tasks
+  std::map<std::pair<int, const BlockPair*>, int> activations_, gradients_;  // transfer tasks, by edge and pair
   std::vector<int> pending_pack_;                                      // units that this rank holds
   std::map<std::vector<DeviceId>, GroupId> groups_;
 };

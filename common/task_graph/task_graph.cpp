@@ -228,10 +228,20 @@ const BlockPairs& TaskGraphBuilder::pairs(int edge, const Strategy& strategy) {
   const Edge& e = edges_[edge];
   std::vector<int> key = strategy[e.producer].degrees;
   key.insert(key.end(), strategy[e.consumer].degrees.begin(), strategy[e.consumer].degrees.end());
-  std::unique_ptr<BlockPairs>& cached = pair_cache_[edge][std::move(key)];
-  if (!cached)
-    cached = std::make_unique<BlockPairs>(intersect_blocks(graph_, e, strategy[e.producer].degrees, strategy[e.consumer].degrees));
+  const BlockPairs*& cached = pair_cache_[edge][std::move(key)];
+  if (!cached) cached = shared(intersect_blocks(graph_, e, strategy[e.producer].degrees, strategy[e.consumer].degrees));
   return *cached;
+}
+
+const BlockPairs* TaskGraphBuilder::shared(BlockPairs pairs) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const BlockPair& pair : pairs)
+    for (uint64_t value : {static_cast<uint64_t>(pair.producer_part), static_cast<uint64_t>(pair.consumer_part), static_cast<uint64_t>(pair.bytes)})
+      hash = (hash ^ value) * 0x100000001b3ULL;
+  const auto [begin, end] = distinct_pairs_.equal_range(hash);
+  for (auto it = begin; it != end; ++it)
+    if (*it->second == pairs) return it->second.get();
+  return distinct_pairs_.emplace(hash, std::make_unique<const BlockPairs>(std::move(pairs)))->second.get();
 }
 
 Block TaskGraphBuilder::region(int edge, const BlockPair& pair, const Strategy& strategy) const {

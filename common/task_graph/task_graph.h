@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "common/graph.h"
@@ -58,6 +59,7 @@ struct BlockPair {
   int64_t bytes;
   bool whole_output;  // the intersection is the producer's whole block
   bool whole_input;   // the intersection is all that the consumer reads
+  bool operator==(const BlockPair&) const = default;
 };
 
 // The pairs of one edge for given degrees at both ends, in order of (consumer part, producer part).
@@ -150,7 +152,10 @@ class TaskGraphBuilder {
   const Graph& graph_;
   std::vector<Edge> edges_;
   std::vector<ParameterGroup> groups_;
-  std::vector<std::map<std::vector<int>, std::unique_ptr<BlockPairs>>> pair_cache_;                    // by edge
+  const BlockPairs* shared(BlockPairs pairs);  // one copy of equal ones, as unrolled steps have
+
+  std::vector<std::map<std::vector<int>, const BlockPairs*>> pair_cache_;                              // by edge
+  std::unordered_multimap<uint64_t, std::unique_ptr<const BlockPairs>> distinct_pairs_;                // by hash
   std::vector<std::map<std::vector<int>, std::unique_ptr<std::vector<ParameterPiece>>>> piece_cache_;  // by group
 };
 

@@ -211,8 +211,8 @@ class DeltaSimulator::State {
 
   int32_t predecessors_of(Waiting waiting) const {
     switch (waiting.kind) {
-      case Waiting::Kind::forward: return state_.tasks[waiting.which].forward_waits[waiting.part];
-      case Waiting::Kind::backward: return state_.tasks[waiting.which].backward_waits[waiting.part];
+      case Waiting::Kind::forward: return state_.tasks[waiting.which].parts[waiting.part].forward_waits;
+      case Waiting::Kind::backward: return state_.tasks[waiting.which].parts[waiting.part].backward_waits;
       case Waiting::Kind::forward_reduction:
       case Waiting::Kind::backward_reduction: return static_cast<int32_t>(state_.operators[waiting.which].reductions[waiting.part].parts.size());
       case Waiting::Kind::unit: return state_.groups[waiting.which].units[waiting.part].waits;
@@ -222,7 +222,7 @@ class DeltaSimulator::State {
 
   // A predecessor has ended; true when it was the last one. A recorded run keeps the list of what has begun to arrive.
   template <bool recording>
-  bool arrive(Waiting waiting, int32_t slot_number, int32_t predecessors, Nanoseconds end) {
+  bool arrive(Waiting waiting, int32_t slot_number, const int32_t& predecessors, Nanoseconds end) {
     Slot& slot = slots_[slot_number];
     if (slot.epoch != epoch_) {
       slot = {end, predecessors - 1, epoch_};
@@ -294,7 +294,7 @@ class DeltaSimulator::State {
     makespan_ = 0;
     for (OperatorId op = 0; op < state_.count(); ++op)
       for (int part = 0; part < state_.operators[op].parts(); ++part)
-        if (state_.tasks[op].forward_waits[part] == 0) initial_.push_back({0, make_task_key(first_forward(op), op, part, 0), 0, 0});
+        if (state_.tasks[op].parts[part].forward_waits == 0) initial_.push_back({0, make_task_key(first_forward(op), op, part, 0), 0, 0});
     std::sort(initial_.begin(), initial_.end(), earlier);
   }
 
@@ -315,9 +315,11 @@ class DeltaSimulator::State {
     size_t first = never;
     for (int e : state_.in_edges[proposed_]) first = std::min(first, first_position_[state_.edge(e).producer]);
     // A part that reads graph inputs alone is ready from the start, so it is in every snapshot's past.
-    const auto reads_inputs_alone = [](const std::vector<int32_t>& waits) { return *std::min_element(waits.begin(), waits.end()) == 0; };
+    const auto reads_inputs_alone = [](const OperatorTasks& tasks) {
+      return std::any_of(tasks.parts.begin(), tasks.parts.end(), [](const PartTasks& part) { return part.forward_waits == 0; });
+    };
     for (size_t i = 0; i < state_.touched(); ++i)
-      if (state_.before(i).op == proposed_ && (reads_inputs_alone(state_.before(i).tasks.forward_waits) || reads_inputs_alone(state_.tasks[proposed_].forward_waits)))
+      if (state_.before(i).op == proposed_ && (reads_inputs_alone(state_.before(i).tasks) || reads_inputs_alone(state_.tasks[proposed_])))
         first = 0;
     restarted_from_ = before_all;
     if (!fits_slots(proposed_)) lay_out_slots();
@@ -365,27 +367,35 @@ class DeltaSimulator::State {
   template <bool recording>
   void arrive_forward(OperatorId op, int part, Nanoseconds end) {
     const int32_t slot = forward_slot_[op] + part;
-    if (arrive<recording>({Waiting::Kind::forward, op, part}, slot, state_.tasks[op].forward_waits[part], end))
+    if (arrive<recording>({Waiting::Kind::forward, op, part}, slot, state_.tasks[op].parts[part].forward_waits, end))
       push({slots_[slot].ready, make_task_key(first_forward(op), op, part, 0), 0, 0});
   }
   template <bool recording>
   void arrive_backward(OperatorId op, int part, Nanoseconds end) {
     const int32_t slot = backward_slot_[op] + part;
-    if (arrive<recording>({Waiting::Kind::backward, op, part}, slot, state_.tasks[op].backward_waits[part], end))
+    if (arrive<recording>({Waiting::Kind::backward, op, part}, slot, state_.tasks[op].parts[part].backward_waits, end))
       push({slots_[slot].ready, make_task_key(first_backward(op), op, part, 0), 0, 0});
   }
   template <bool recording>
   void arrive_units(OperatorId op, int part, Nanoseconds end) {
     for (const auto& [g, position] : state_.groups_of[op]) {
       const GroupState& group = state_.groups[g];
+      if (group.one_unit) {
+        arrive_unit<recording>(g, 0, group.units[0], end);
+        continue;
+      }
       for (int32_t i = group.begin[position][part]; i < group.begin[position][part + 1]; ++i) {
-        const int32_t u = group.units_of[position][i], slot = unit_slot_[g] + u;
-        const UnitState& unit = group.units[u];
-        if (!arrive<recording>({Waiting::Kind::unit, g, u}, slot, unit.waits, end)) continue;
-        if (unit.unit.holders.size() > 1) push({slots_[slot].ready, make_task_key(TaskKind::synchronization, g, unit.number, 0), u, 0});
-        else push({slots_[slot].ready, make_task_key(TaskKind::update, g, unit.number, unit.unit.holders[0]), u, 0});
+        const int32_t u = group.units_of[position][i];
+        arrive_unit<recording>(g, u, group.units[u], end);
       }
     }
+  }
+  template <bool recording>
+  void arrive_unit(int g, int32_t u, const UnitState& unit, Nanoseconds end) {
+    const int32_t slot = unit_slot_[g] + u;
+    if (!arrive<recording>({Waiting::Kind::unit, g, u}, slot, unit.waits, end)) return;
+    if (unit.unit.holders.size() > 1) push({slots_[slot].ready, make_task_key(TaskKind::synchronization, g, unit.number, 0), u, 0});
+    else push({slots_[slot].ready, make_task_key(TaskKind::update, g, unit.number, unit.unit.holders[0]), u, 0});
   }
   // A statistics task of `part` has ended.
   template <bool recording>
@@ -432,33 +442,43 @@ class DeltaSimulator::State {
 
   template <bool recording>
   void follow_forward(OperatorId op, int part, Nanoseconds end) {
-    const DeviceId device = state_.operators[op].devices[part];
+    const DeviceId device = state_.tasks[op].parts[part].device;
     for (int e : state_.out_edges[op]) {
       const EdgePlan& plan = *state_.edges[e].plan;
       const OperatorId consumer = state_.edge(e).consumer;
-      const std::vector<DeviceId>& devices = state_.operators[consumer].devices;
+      const std::vector<PartTasks>& parts = state_.tasks[consumer].parts;
+      if (plan.one_to_one) {
+        if (parts[part].device == device) arrive_forward<recording>(consumer, part, end);
+        else push({end, make_task_key(TaskKind::activation, e, part, part), part, 0});
+        continue;
+      }
       for (int32_t i = plan.producer_begin[part]; i < plan.producer_begin[part + 1]; ++i) {
         const int32_t index = plan.by_producer[i];
         const int consumer_part = (*plan.pairs)[index].consumer_part;
-        if (devices[consumer_part] == device) arrive_forward<recording>(consumer, consumer_part, end);
+        if (parts[consumer_part].device == device) arrive_forward<recording>(consumer, consumer_part, end);
         else push({end, make_task_key(TaskKind::activation, e, consumer_part, part), index, 0});
       }
     }
     if (!state_.has_backward(op)) arrive_units<recording>(op, part, end);
-    else if (state_.tasks[op].backward_waits[part] == 0) push({end, make_task_key(first_backward(op), op, part, 0), 0, 0});
+    else if (state_.tasks[op].parts[part].backward_waits == 0) push({end, make_task_key(first_backward(op), op, part, 0), 0, 0});
   }
 
   template <bool recording>
   void follow_backward(OperatorId op, int part, Nanoseconds end) {
-    const DeviceId device = state_.operators[op].devices[part];
+    const DeviceId device = state_.tasks[op].parts[part].device;
     for (int e : state_.in_edges[op]) {
       if (!state_.edge_has_gradient[e]) continue;
       const EdgePlan& plan = *state_.edges[e].plan;
       const OperatorId producer = state_.edge(e).producer;
-      const std::vector<DeviceId>& devices = state_.operators[producer].devices;
+      const std::vector<PartTasks>& parts = state_.tasks[producer].parts;
+      if (plan.one_to_one) {
+        if (parts[part].device == device) arrive_backward<recording>(producer, part, end);
+        else push({end, make_task_key(TaskKind::gradient, e, part, part), part, 0});
+        continue;
+      }
       for (int32_t index = plan.consumer_begin[part]; index < plan.consumer_begin[part + 1]; ++index) {
         const int producer_part = (*plan.pairs)[index].producer_part;
-        if (devices[producer_part] == device) arrive_backward<recording>(producer, producer_part, end);
+        if (parts[producer_part].device == device) arrive_backward<recording>(producer, producer_part, end);
         else push({end, make_task_key(TaskKind::gradient, e, part, producer_part), index, 0});
       }
     }
@@ -471,13 +491,15 @@ class DeltaSimulator::State {
     const int what = what_of(event.key), part = part_of(event.key);
     switch (kind_of(event.key)) {
       case TaskKind::forward: {
-        if (!take_on_device(event, state_.operators[what].devices[part], state_.tasks[what].forward[part], state_.paths.tail_forward[what], limit, start, end))
+        const PartTasks& tasks = state_.tasks[what].parts[part];
+        if (!take_on_device(event, tasks.device, tasks.forward, state_.paths.tail_forward[what], limit, start, end))
           return false;
         follow_forward<recording>(what, part, end);
         return true;
       }
       case TaskKind::backward: {
-        if (!take_on_device(event, state_.operators[what].devices[part], state_.tasks[what].backward[part], state_.paths.tail_backward[what], limit, start, end))
+        const PartTasks& tasks = state_.tasks[what].parts[part];
+        if (!take_on_device(event, tasks.device, tasks.backward, state_.paths.tail_backward[what], limit, start, end))
           return false;
         follow_backward<recording>(what, part, end);
         return true;

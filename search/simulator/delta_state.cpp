@@ -185,10 +185,10 @@ void StrategyState::set_reductions(OperatorId op) {
 
 const EdgePlan& StrategyState::plan_of(int e) {
   const BlockPairs& pairs = builder.pairs(e, strategy);
-  auto [it, added] = plans_.try_emplace(&pairs);
+  const size_t producers = strategy[edge(e).producer].devices.size(), consumers = strategy[edge(e).consumer].devices.size();
+  auto [it, added] = plans_.try_emplace({&pairs, producers, consumers});
   EdgePlan& plan = it->second;
   if (!added) return plan;
-  const size_t producers = strategy[edge(e).producer].devices.size(), consumers = strategy[edge(e).consumer].devices.size();
   plan.pairs = &pairs;
   plan.consumer_begin.assign(consumers + 1, 0);
   plan.producer_begin.assign(producers + 1, 0);
@@ -201,6 +201,9 @@ const EdgePlan& StrategyState::plan_of(int e) {
   plan.by_producer.resize(pairs.size());
   std::vector<int32_t> next(plan.producer_begin.begin(), plan.producer_begin.end() - 1);
   for (size_t i = 0; i < pairs.size(); ++i) plan.by_producer[next[pairs[i].producer_part]++] = static_cast<int32_t>(i);
+  plan.one_to_one = pairs.size() == producers && pairs.size() == consumers;
+  for (size_t i = 0; i < pairs.size() && plan.one_to_one; ++i)
+    plan.one_to_one = pairs[i].producer_part == static_cast<int32_t>(i) && pairs[i].consumer_part == static_cast<int32_t>(i);
   return plan;
 }
 
@@ -233,8 +236,7 @@ void StrategyState::set_tasks(OperatorId op) {
   const OperatorState& state = operators[op];
   OperatorTasks& task = tasks[op];
   const size_t parts = state.devices.size();
-  task.forward.resize(parts);
-  task.backward.resize(parts);
+  task.parts.resize(parts);
   if (has_statistics[op]) {
     task.forward_statistics.resize(parts);
     task.backward_statistics.resize(parts);
@@ -242,15 +244,15 @@ void StrategyState::set_tasks(OperatorId op) {
     task.forward_statistics.clear();
     task.backward_statistics.clear();
   }
-  task.forward_waits.assign(parts, 0);
-  task.backward_waits.assign(parts, 0);
   for (size_t part = 0; part < parts; ++part) {
     const int model = model_of(state.devices[part]);
     int64_t assembled = 0, packed = 0, gathered = 0, packed_back = 0;  // bytes
+    PartTasks& result = task.parts[part];
+    result = {0, 0, state.devices[part], 0, 0};
     for (int e : in_edges[op]) {
       assembled += edges[e].assembled[part];
       packed_back += edges[e].packed_back[part];
-      task.forward_waits[part] += edges[e].plan->consumer_begin[part + 1] - edges[e].plan->consumer_begin[part];
+      result.forward_waits += edges[e].plan->consumer_begin[part + 1] - edges[e].plan->consumer_begin[part];
     }
     // Contributions are counted by tensor: a single one that needs no copy is used where it arrives.
     TensorId tensor = -1;
@@ -272,19 +274,19 @@ void StrategyState::set_tasks(OperatorId op) {
       contributions += edges[e].contributions[part];
       contributed += edges[e].contributed[part];
       if (edges[e].contributions[part] > 0) in_place = edges[e].in_place[part];
-      task.backward_waits[part] += edges[e].contributions[part];
+      result.backward_waits += edges[e].contributions[part];
     }
     finish_tensor();
     if (has_statistics[op]) {
       const Nanoseconds forward = state.forward_statistics_kernel[part], backward = state.backward_statistics_kernel[part];
       task.forward_statistics[part] = forward + costs.copy_ns(assembled, model);
-      task.forward[part] = state.forward_kernel[part] - forward + costs.copy_ns(packed, model);
+      result.forward = state.forward_kernel[part] - forward + costs.copy_ns(packed, model);
       task.backward_statistics[part] = backward + costs.copy_ns(gathered, model);
-      task.backward[part] = state.backward_kernel[part] - backward + costs.copy_ns(packed_back, model);
+      result.backward = state.backward_kernel[part] - backward + costs.copy_ns(packed_back, model);
       continue;
     }
-    task.forward[part] = state.forward_kernel[part] + costs.copy_ns(assembled + packed, model);
-    task.backward[part] = state.backward_kernel[part] + (has_backward(op) ? costs.copy_ns(gathered + packed_back, model) : 0);
+    result.forward = state.forward_kernel[part] + costs.copy_ns(assembled + packed, model);
+    result.backward = state.backward_kernel[part] + (has_backward(op) ? costs.copy_ns(gathered + packed_back, model) : 0);
   }
 }
 
@@ -344,6 +346,9 @@ void StrategyState::set_group(int g) {
     begin.back() = kept;
     units.resize(static_cast<size_t>(kept));
   }
+  int32_t parts_of_all = 0;
+  for (OperatorId op : group.operators) parts_of_all += operators[op].parts();
+  state.one_unit = state.units.size() == 1 && state.units[0].waits == parts_of_all;
   for (UnitState& unit : state.units) {
     const std::vector<int64_t> sums = gradient_sum_bytes(unit.unit, graph, strategy);
     for (size_t h = 0; h < sums.size(); ++h) {
@@ -358,7 +363,7 @@ void StrategyState::add_work(OperatorId op, Nanoseconds sign) {
   const OperatorTasks& task = tasks[op];
   const std::vector<DeviceId>& devices = operators[op].devices;
   for (size_t part = 0; part < devices.size(); ++part) {
-    work[devices[part]] += sign * (task.forward[part] + task.backward[part]);
+    work[devices[part]] += sign * (task.parts[part].forward + task.parts[part].backward);
     if (has_statistics[op]) work[devices[part]] += sign * (task.forward_statistics[part] + task.backward_statistics[part]);
   }
 }

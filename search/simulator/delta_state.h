@@ -4,7 +4,7 @@
 
 #include <map>
 #include <memory>
-#include <unordered_map>
+#include <tuple>
 #include <vector>
 
 #include "search/cost/task_costs.h"
@@ -29,13 +29,18 @@ struct OperatorState {
   int parts() const { return static_cast<int>(devices.size()); }
 };
 
-// What the operators around it add: durations with copies, and numbers of predecessors.
+// A part's tasks among those around it: what the event loop needs together.
+struct PartTasks {
+  Nanoseconds forward, backward;  // durations with copies
+  DeviceId device;
+  // Predecessors of the first task of the direction. Backward: contributions to its gradients alone, behind which the part's own forward task lies
+  // anyway; without any it follows the forward task.
+  int32_t forward_waits, backward_waits;
+};
+
 struct OperatorTasks {
-  std::vector<Nanoseconds> forward, backward;                        // [part]
+  std::vector<PartTasks> parts;
   std::vector<Nanoseconds> forward_statistics, backward_statistics;  // [part], of operators with statistics
-  // [part]: predecessors of the first task of the direction. Backward: contributions to its gradients alone, behind which the part's own forward
-  // task lies anyway; without any it follows the forward task.
-  std::vector<int32_t> forward_waits, backward_waits;
 };
 
 // One edge under given degrees at both ends: who exchanges blocks with whom.
@@ -44,6 +49,7 @@ struct EdgePlan {
   std::vector<int32_t> consumer_begin;  // [consumer part + 1]: its pairs
   std::vector<int32_t> producer_begin;  // [producer part + 1]: into by_producer
   std::vector<int32_t> by_producer;     // indices of pairs
+  bool one_to_one = false;              // part i exchanges blocks with part i, in pair i, and with no other
 };
 
 // Copies that an edge causes, which depend on the devices too.
@@ -69,6 +75,7 @@ struct GroupState {
   std::vector<UnitState> units;
   // Units that wait for a part of the operator at a position of the group: units_of[position][begin[position][part] ..].
   std::vector<std::vector<int32_t>> begin, units_of;
+  bool one_unit = false;  // which all parts wait for
 };
 
 // Longest paths through the operators, when each takes the time of its fastest part's kernel and copies and transfers take none:
@@ -161,7 +168,7 @@ class StrategyState {
   void set_paths();
 
   std::vector<std::vector<OperatorId>> around_;  // [operator]: itself and its neighbours
-  std::unordered_map<const BlockPairs*, EdgePlan> plans_;
+  std::map<std::tuple<const BlockPairs*, size_t, size_t>, EdgePlan> plans_;  // by pairs, producer parts, consumer parts
   Undo undo_;
   std::vector<int> position_of_;       // scratch: [operator], of a group
   std::vector<uint8_t> is_holder_;     // scratch: [device]
