@@ -427,7 +427,7 @@ class DeltaSimulator::State {
   }
 
   template <bool recording>
-  void take_transfer(const Event& event, Nanoseconds& start, Nanoseconds& end) {
+  bool take_transfer(const Event& event, Nanoseconds limit, Nanoseconds& start, Nanoseconds& end) {
     const bool activation = kind_of(event.key) == TaskKind::activation;
     const int e = what_of(event.key);
     const Edge& edge = state_.edge(e);
@@ -436,8 +436,13 @@ class DeltaSimulator::State {
     const DeviceId consumer = state_.operators[edge.consumer].devices[pair.consumer_part];
     state_.costs.communication().transfer(activation ? producer : consumer, activation ? consumer : producer, pair.bytes, transfer_cost_);
     occupy(event.ready, transfer_cost_, start, end);
-    if (activation) arrive_forward<recording>(edge.consumer, pair.consumer_part, end);
-    else arrive_backward<recording>(edge.producer, pair.producer_part, end);
+    const OperatorPaths& paths = state_.paths;
+    if (activation) {
+      arrive_forward<recording>(edge.consumer, pair.consumer_part, end);
+      return end + paths.least_forward[edge.consumer] + paths.tail_forward[edge.consumer] <= limit;
+    }
+    arrive_backward<recording>(edge.producer, pair.producer_part, end);
+    return end + paths.least_backward[edge.producer] + paths.tail_backward[edge.producer] <= limit;
   }
 
   template <bool recording>
@@ -506,14 +511,16 @@ class DeltaSimulator::State {
       }
       case TaskKind::forward_statistics: {
         const OperatorState& state = state_.operators[what];
-        const Nanoseconds behind = state_.paths.tail_forward[what] + state.forward_kernel[part] - state.forward_statistics_kernel[part];
+        const Nanoseconds behind = state_.paths.tail_forward[what] + state.forward_kernel[part] - state.forward_statistics_kernel[part] +
+                                   state.reductions[state.reduction_of[part]].collective.duration;
         if (!take_on_device(event, state.devices[part], state_.tasks[what].forward_statistics[part], behind, limit, start, end)) return false;
         arrive_reduction<recording>(TaskKind::forward_reduction, what, part, end);
         return true;
       }
       case TaskKind::backward_statistics: {
         const OperatorState& state = state_.operators[what];
-        const Nanoseconds behind = state_.paths.tail_backward[what] + state.backward_kernel[part] - state.backward_statistics_kernel[part];
+        const Nanoseconds behind = state_.paths.tail_backward[what] + state.backward_kernel[part] - state.backward_statistics_kernel[part] +
+                                   state.reductions[state.reduction_of[part]].collective.duration;
         if (!take_on_device(event, state.devices[part], state_.tasks[what].backward_statistics[part], behind, limit, start, end)) return false;
         arrive_reduction<recording>(TaskKind::backward_reduction, what, part, end);
         return true;
@@ -524,12 +531,11 @@ class DeltaSimulator::State {
         occupy(event.ready, reduction.collective, start, end);
         const TaskKind next = kind_of(event.key) == TaskKind::forward_reduction ? TaskKind::forward : TaskKind::backward;
         for (int member : reduction.parts) push({end, make_task_key(next, what, member, 0), 0, 0});
-        return end <= limit;
+        return end + (next == TaskKind::forward ? state_.paths.tail_forward[what] : state_.paths.tail_backward[what]) <= limit;
       }
       case TaskKind::activation:
       case TaskKind::gradient:
-        take_transfer<recording>(event, start, end);
-        return end <= limit;
+        return take_transfer<recording>(event, limit, start, end);
       case TaskKind::synchronization: {
         const UnitState& unit = state_.groups[what].units[event.index];
         occupy(event.ready, unit.collective, start, end);

@@ -40,7 +40,8 @@ StrategyState::StrategyState(TaskGraphBuilder& builder_, const Topology& topolog
     if (builder.groups()[g].trained)
       for (size_t position = 0; position < builder.groups()[g].operators.size(); ++position)
         groups_of[builder.groups()[g].operators[position]].push_back({static_cast<int>(g), static_cast<int>(position)});
-  for (auto* path : {&paths.head, &paths.middle, &paths.tail_forward, &paths.tail_backward, &paths.least_forward, &paths.least_backward})
+  for (auto* path : {&paths.head, &paths.middle, &paths.tail_forward, &paths.tail_producers, &paths.tail_backward, &paths.least_forward,
+                     &paths.least_backward, &paths.least_synchronization})
     path->resize(operator_count);
 }
 
@@ -52,6 +53,7 @@ void StrategyState::reset(const Strategy& new_strategy) {
   for (OperatorId op = 0; op < count(); ++op) set_tasks(op);
   work.assign(topology.devices.size(), 0);
   kernel_work = work;
+  std::fill(paths.least_synchronization.begin(), paths.least_synchronization.end(), 0);
   for (OperatorId op = 0; op < count(); ++op) {
     add_work(op, 1);
     add_kernel_work(op, 1);
@@ -96,6 +98,7 @@ void StrategyState::change(OperatorId op, const Configuration& configuration) {
     add_work(neighbour, 1);
   }
   add_kernel_work(op, 1);
+  paths.least_synchronization[op] = 0;
   for (const auto& [g, position] : groups_of[op]) {
     add_group_work(g, -1);
     undo_.groups.emplace_back(g, std::move(groups[g]));
@@ -137,7 +140,7 @@ Nanoseconds StrategyState::least_makespan(OperatorId op, const Configuration& co
     bound_work_[device] += time;
     slowest = std::max(slowest, time);
   }
-  return std::max(paths.head[op] + slowest + paths.middle[op] + paths.tail_backward[op], *std::max_element(bound_work_.begin(), bound_work_.end()));
+  return std::max(paths.head[op] + slowest + paths.middle[op] + paths.tail_producers[op], *std::max_element(bound_work_.begin(), bound_work_.end()));
 }
 
 void StrategyState::set_operator(OperatorId op) {
@@ -155,7 +158,12 @@ void StrategyState::set_operator(OperatorId op) {
   }
   paths.least_forward[op] = *std::min_element(state.forward_kernel.begin(), state.forward_kernel.end());
   paths.least_backward[op] = *std::min_element(state.backward_kernel.begin(), state.backward_kernel.end());
-  if (has_statistics[op]) set_reductions(op);
+  if (!has_statistics[op]) return;
+  set_reductions(op);
+  Nanoseconds least = state.reductions[0].collective.duration;
+  for (const ReductionState& reduction : state.reductions) least = std::min(least, reduction.collective.duration);
+  paths.least_forward[op] += least;
+  paths.least_backward[op] += least;
 }
 
 void StrategyState::set_reductions(OperatorId op) {
@@ -290,6 +298,11 @@ void StrategyState::set_tasks(OperatorId op) {
   }
 }
 
+// From the last gradient to the end of the first update.
+static Nanoseconds unit_time(const UnitState& unit) {
+  return (unit.unit.holders.size() > 1 ? unit.collective.duration : 0) + *std::min_element(unit.update.begin(), unit.update.end());
+}
+
 void StrategyState::set_group(int g) {
   const ParameterGroup& group = builder.groups()[g];
   GroupState& state = groups[g];
@@ -357,6 +370,10 @@ void StrategyState::set_group(int g) {
     }
     if (sums.size() > 1) costs.communication().all_reduce(unit.unit.holders, unit.unit.bytes, unit.collective);
   }
+  if (group.operators.size() > 1) return;
+  Nanoseconds least = state.units.empty() ? 0 : unit_time(state.units[0]);
+  for (const UnitState& unit : state.units) least = std::min(least, unit_time(unit));
+  paths.least_synchronization[group.operators[0]] = std::max(paths.least_synchronization[group.operators[0]], least);
 }
 
 void StrategyState::add_work(OperatorId op, Nanoseconds sign) {
@@ -380,14 +397,15 @@ void StrategyState::add_group_work(int g, Nanoseconds sign) {
 
 void StrategyState::set_paths() {
   for (OperatorId op = 0; op < count(); ++op) {
-    paths.head[op] = paths.tail_backward[op] = 0;
+    paths.head[op] = paths.tail_producers[op] = 0;
     for (int e : in_edges[op]) {
       if (!every_part_reads[e]) continue;
       const OperatorId producer = edge(e).producer;
       paths.head[op] = std::max(paths.head[op], paths.head[producer] + paths.least_forward[producer]);
       if (edge_has_gradient[e])
-        paths.tail_backward[op] = std::max(paths.tail_backward[op], paths.least_backward[producer] + paths.tail_backward[producer]);
+        paths.tail_producers[op] = std::max(paths.tail_producers[op], paths.least_backward[producer] + paths.tail_backward[producer]);
     }
+    paths.tail_backward[op] = std::max(paths.tail_producers[op], paths.least_synchronization[op]);
   }
   for (OperatorId op = count(); op-- > 0;) {
     paths.middle[op] = paths.tail_forward[op] = 0;

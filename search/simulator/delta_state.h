@@ -78,15 +78,17 @@ struct GroupState {
   bool one_unit = false;  // which all parts wait for
 };
 
-// Longest paths through the operators, when each takes the time of its fastest part's kernel and copies and transfers take none:
-//   head           from the start to the operator's forward tasks
-//   middle         from an operator's forward to its backward task, through its consumers
-//   tail_backward  behind a backward task
-//   tail_forward   behind a forward task
-// Only edges count over which every part of both ends exchanges data, whatever the degrees. Then head, middle and tail_backward of an
+// Longest paths through the operators, when each takes the time of its fastest part's kernel (and reduction) and copies and transfers take none:
+//   head            from the start to the operator's forward tasks
+//   middle          from an operator's forward to its backward task, through its consumers
+//   tail_producers  behind a backward task, through its producers
+//   tail_backward   the same, or its own synchronization where no other operator shares its parameters
+//   tail_forward    behind a forward task
+// Only edges count over which every part of both ends exchanges data, whatever the degrees. Then head, middle and tail_producers of an
 // operator do not depend on its own configuration.
 struct OperatorPaths {
-  std::vector<Nanoseconds> head, middle, tail_forward, tail_backward, least_forward, least_backward;  // [operator]
+  std::vector<Nanoseconds> head, middle, tail_forward, tail_producers, tail_backward;  // [operator]
+  std::vector<Nanoseconds> least_forward, least_backward, least_synchronization;       // [operator]: of its own
 };
 
 class StrategyState {
