@@ -2,10 +2,9 @@
 
 #include <sys/stat.h>
 
+#include <limits>
 #include <numeric>
 
-#include "common/operators/embedding.h"
-#include "common/operators/softmax.h"
 #include "common/philox.h"
 #include "executor/npy_file.h"
 #include "executor/runs.h"
@@ -113,15 +112,10 @@ std::unique_ptr<DataSource> npy_data(const Graph& graph, const std::string& dire
 }
 
 int64_t index_limit(const Graph& graph, TensorId input) {
-  int64_t limit = 0;
-  for (const TensorUse& use : graph.tensors[input].uses) {
-    const OperatorDefinition* definition = graph.operators[use.consumer].definition.get();
-    int64_t here = 0;
-    if (const auto* loss = dynamic_cast<const SoftmaxCrossEntropy*>(definition)) here = loss->classes;
-    if (const auto* embedding = dynamic_cast<const Embedding*>(definition)) here = embedding->vocabulary;
-    if (here > 0 && (limit == 0 || here < limit)) limit = here;
-  }
-  return limit > 0 ? limit : 2;
+  int64_t limit = std::numeric_limits<int32_t>::max();
+  for (const TensorUse& use : graph.tensors[input].uses)
+    limit = std::min(limit, graph.operators[use.consumer].definition->index_limit(use.input));
+  return limit;
 }
 
 std::vector<int64_t> shuffled_samples(int64_t count, uint64_t seed, int64_t epoch) {

@@ -76,7 +76,7 @@ def examine(machine, network):
     folder = machine.work / network
     run(sys.executable, "scripts/generate_graphs.py", network, *VARIANTS[network], "--out", folder)
     graph = next(folder.glob("*.json"))
-    results = {ranks: machine.train(ranks, machine.plan(graph, ranks), "--iterations", 12) for ranks in (1, 2)}
+    results = {ranks: machine.train(ranks, machine.plan(graph, ranks), "--iterations", 30) for ranks in (1, 2)}
     verified = machine.train(2, machine.work / "strategy-2.json", "--iterations", 1, "--verify")["verified"]["max_relative_error"]
     predictions = {ranks: json.loads(run(machine.search, "simulate", "--strategy", machine.work / f"strategy-{ranks}.json", "--cost", "analytic", "--json"))
                    for ranks in (1, 2)}
@@ -107,7 +107,7 @@ def main():
         arguments.out.write_text(f"""# Every network on this machine's CPU
 
 Written by `scripts/networks_on_cpu.py`. Networks are scaled down as their names say (w: width, s: steps, i: image, l: layers, v: vocabulary, b: batch;
-see [networks](../networks.md)); the two columns of 16 P100 are of the full network with analytic costs, {64} samples or the network's own batch in all.
+see [networks](../networks.md)); the two columns of 16 P100 are of the full network with analytic costs, 64 samples or the network's own batch in all.
 
 - **verify**: largest relative difference of loss and parameters between two ranks with the searched strategy and one device, one iteration.
 - **memory**: largest difference between predicted and allocated bytes, over the ranks of both runs.

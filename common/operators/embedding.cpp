@@ -37,6 +37,9 @@ Work Embedding::backward_work(const Block& part, bool) const {
   return {static_cast<double>(part.volume()), table + 3.0 * static_cast<double>(part.volume() * element_bytes)};
 }
 
+// The table is not cleared then.
+double Embedding::gradient_addition_bytes(const Block& part) const { return -static_cast<double>(parameter_block(0, part).volume() * element_bytes); }
+
 PositionEmbedding::PositionEmbedding(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs(1);
   request.expect_rank(0, 3, 3);

@@ -14,6 +14,8 @@ class Embedding : public OperatorDefinition {
   Block parameter_block(int parameter, const Block& part) const override;
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
+  double gradient_addition_bytes(const Block& part) const override;
+  int64_t index_limit(int) const override { return vocabulary; }
 
   int64_t vocabulary, channels;
 };

@@ -75,6 +75,13 @@ Work OperatorDefinition::forward_work(const Block& part) const {
   return {static_cast<double>(output_block(0, part).volume()), touched_bytes(part)};
 }
 
+double OperatorDefinition::gradient_addition_bytes(const Block& part) const {
+  double bytes = 0;
+  for (int p = 0; p < static_cast<int>(parameters_.size()); ++p)
+    if (parameters_[p].trained) bytes += static_cast<double>(parameter_block(p, part).volume() * element_bytes);
+  return bytes;
+}
+
 Work OperatorDefinition::backward_work(const Block& part, bool) const {
   return {2.0 * static_cast<double>(output_block(0, part).volume()), 1.5 * touched_bytes(part)};
 }

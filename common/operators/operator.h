@@ -84,6 +84,8 @@ class OperatorDefinition {
   virtual bool is_loss() const { return false; }
   // Does the gradient flow to this input (class labels and token indices have none)?
   virtual bool differentiable_input(int input) const { return inputs_[input].type == DataType::f32; }
+  // Values of an i32 input lie from 0 up to, but not including, this.
+  virtual int64_t index_limit(int /*input*/) const { return 2; }
   // What backward reads of forward's data (for memory planning).
   virtual bool backward_reads_input(int /*input*/) const { return true; }
   virtual bool backward_reads_output() const { return false; }
@@ -103,6 +105,8 @@ class OperatorDefinition {
   virtual Work forward_work(const Block& part) const;
   // input_gradients: does any input need its gradient (false for the first layer)?
   virtual Work backward_work(const Block& part, bool input_gradients) const;
+  // Bytes that backward moves beyond that where it adds to the gradients of the parameters, which are then read too, instead of writing them.
+  virtual double gradient_addition_bytes(const Block& part) const;
 
  protected:
   OperatorDefinition(std::string type, std::vector<TensorSpec> inputs) : type_(std::move(type)), inputs_(std::move(inputs)) {}

@@ -175,26 +175,20 @@ std::vector<DeviceId> reduction_holders(const OperatorDefinition& definition, co
 
 std::vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy) {
   std::vector<int64_t> sums(unit.holders.size(), 0);
-  std::vector<int> contributions(unit.holders.size());
   std::vector<std::vector<int>> blocks(unit.holders.size());
   for (const ParameterPiece* piece : unit.pieces) {
-    std::fill(contributions.begin(), contributions.end(), 0);
     for (std::vector<int>& numbers : blocks) numbers.clear();
     for (size_t u = 0; u < piece->users.size(); ++u) {
       const auto& [op, part] = piece->users[u];
       if (!graph.operators[op].has_backward) continue;
       const size_t holder = static_cast<size_t>(
           std::lower_bound(unit.holders.begin(), unit.holders.end(), strategy[op].devices[part]) - unit.holders.begin());
-      ++contributions[holder];
       std::vector<int>& numbers = blocks[holder];
       if (std::find(numbers.begin(), numbers.end(), piece->user_blocks[u]) == numbers.end()) numbers.push_back(piece->user_blocks[u]);
     }
     const int64_t bytes = piece->block.volume() * element_bytes;
     for (size_t h = 0; h < sums.size(); ++h)
-      if (contributions[h] > 1) {
-        const int distinct = static_cast<int>(blocks[h].size());
-        sums[h] += (distinct - 1) * bytes * 3 / 2 + (contributions[h] - distinct) * bytes / 2;
-      }
+      if (blocks[h].size() > 1) sums[h] += static_cast<int64_t>(blocks[h].size() - 1) * bytes * 3 / 2;
   }
   return sums;
 }

@@ -89,8 +89,8 @@ struct SynchronizationUnit {
   int64_t bytes = 0;
 };
 
-// Copy bytes of adding up, on each of the unit's holders, the gradients of its several parts there: kernels with the same block add to one
-// buffer (which they read beside writing it: half of a copy), different blocks are added up behind (3/2 of a copy). [holder]
+// Copy bytes of adding up, on each of the unit's holders, the gradients of its several parts there: different blocks are added up behind the
+// kernels (3/2 of a copy); kernels with the same block add to one buffer, which is part of their own time. [holder]
 std::vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy);
 
 struct Task {

@@ -11,13 +11,17 @@ double roofline_us(const DeviceModel& model, const Work& work) {
 
 }  // namespace
 
-double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part, Phase phase,
-                          bool input_gradients) {
+double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part, Phase phase, KernelUse use) {
   switch (phase) {
     case Phase::forward_statistics: return roofline_us(model, definition.statistics_work(part, false));
     case Phase::forward: return roofline_us(model, definition.forward_work(part));
     case Phase::backward_statistics: return roofline_us(model, definition.statistics_work(part, true));
-    case Phase::backward: return roofline_us(model, definition.backward_work(part, input_gradients));
+    case Phase::backward: {
+      Work work = definition.backward_work(part, use.input_gradients);
+      if (use.shared_bytes > 0)  // gradients are read to be added to
+        work.bytes += definition.gradient_addition_bytes(part);
+      return roofline_us(model, work);
+    }
   }
   return 0;
 }

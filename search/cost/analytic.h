@@ -3,11 +3,12 @@
 
 #include "common/kernels/backend.h"
 #include "common/topology.h"
+#include "search/cost/profile.h"
 
 namespace ff {
 
 // max(launch, flops / peak rate, bytes / memory bandwidth).
-double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part, Phase phase, bool input_gradients);
+double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part, Phase phase, KernelUse use);
 // Every byte is read once and written once.
 double analytic_copy_us(const DeviceModel& model, int64_t bytes);
 // SGD with momentum: reads parameter, gradient and velocity, writes parameter and velocity.

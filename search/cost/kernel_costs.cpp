@@ -60,11 +60,11 @@ KernelMeasurement& KernelCosts::measurement(Model& model) {
   return *model.measurement;
 }
 
-KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too, bool input_gradients,
+KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too, KernelUse use,
                                int index) {
   Model& model = models_[index];
-  if (mode_ == CostMode::analytic) return {to_ns(analytic_kernel_us(model.model, definition, part, phase, input_gradients)), CostSource::analytic};
-  const std::string signature = kernel_signature(definition, part, phase, input_gradients);
+  if (mode_ == CostMode::analytic) return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use)), CostSource::analytic};
+  const std::string signature = kernel_signature(definition, part, phase, use);
   std::lock_guard lock(mutex_);
   // `measure` believes only what was measured by this run.
   const bool usable = mode_ != CostMode::measure || model.measured_here.count(signature);
@@ -74,10 +74,10 @@ KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block
     throw InputError("the profile of device model \"" + model.model.name + "\" has no entry \"" + signature +
                      "\"; run ffsearch profile for this graph and topology");
   if (mode_ == CostMode::automatic && !model.on_this_machine)
-    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, input_gradients)), CostSource::analytic};
-  const KernelMeasurement::Result result = measurement(model).kernel(definition, part, backward_too, input_gradients);
+    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use)), CostSource::analytic};
+  const KernelMeasurement::Result result = measurement(model).kernel(definition, part, backward_too, use);
   const auto keep = [&](Phase measured, const ProfileEntry& entry) {
-    const std::string key = kernel_signature(definition, part, measured, input_gradients);
+    const std::string key = kernel_signature(definition, part, measured, use);
     model.profile.entries[key] = entry;
     model.measured_here[key] = true;
     ++measured_count_;

@@ -33,7 +33,7 @@ class KernelCosts {
 
   // Throws InputError when the mode is `profile` and there is no entry, MachineError when it is `measure` and this machine has no
   // such device.
-  KernelCost kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too, bool input_gradients, int model);
+  KernelCost kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too, KernelUse use, int model);
   Nanoseconds copy(int64_t bytes, int model);
   Nanoseconds update(int64_t bytes, int model);
 

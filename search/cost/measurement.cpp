@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <ctime>
 #include <exception>
@@ -46,13 +47,22 @@ class KernelMeasurement::Lane {
     kernel_.reset();
   }
 
-  void prepare_kernel(const OperatorDefinition& definition, const Block& part, bool input_gradients, int64_t rotated_bytes) {
+  void prepare_kernel(const OperatorDefinition& definition, const Block& part, KernelUse use, int64_t rotated_bytes) {
     clear();
-    kernel_ = backend_->make_kernel({definition, part, std::vector<bool>(definition.inputs().size(), input_gradients), "measured", 1});
+    kernel_ = backend_->make_kernel({definition, part, std::vector<bool>(definition.inputs().size(), use.input_gradients), "measured", 1});
+    int64_t parameter_footprint = 1;
+    std::vector<KernelArguments> parameter_sets;
+    do {
+      parameter_sets.push_back(parameters_of(definition, part, parameter_footprint));
+    } while (use.shared_bytes > 0 && static_cast<int64_t>(parameter_sets.size() + 1) * parameter_footprint <= use.shared_bytes &&
+             parameter_sets.size() < most_sets);
     int64_t footprint = 1;
     do {
-      sets_.push_back(buffers_of(definition, part, input_gradients, footprint));
-    } while (static_cast<int64_t>(sets_.size() + 1) * footprint <= rotated_bytes && sets_.size() < 16);
+      if (use.shared_bytes == 0 && sets_.size() == parameter_sets.size())
+        parameter_sets.push_back(parameters_of(definition, part, parameter_footprint));
+      sets_.push_back(buffers_of(definition, part, use, parameter_sets[sets_.size() % parameter_sets.size()], footprint));
+    } while (static_cast<int64_t>(sets_.size() + 1) * (footprint + (use.shared_bytes == 0 ? parameter_footprint : 0)) <= rotated_bytes &&
+             sets_.size() < most_sets);
   }
 
   void prepare_plain(int count, int64_t bytes, int64_t rotated_bytes) {
@@ -61,7 +71,7 @@ class KernelMeasurement::Lane {
       KernelArguments set;
       for (int i = 0; i < count; ++i) set.outputs.push_back(filled(bytes));
       sets_.push_back(set);
-    } while (static_cast<int64_t>(sets_.size() + 1) * count * bytes <= rotated_bytes && sets_.size() < 16);
+    } while (static_cast<int64_t>(sets_.size() + 1) * count * bytes <= rotated_bytes && sets_.size() < most_sets);
   }
 
   Backend& backend() { return *backend_; }
@@ -69,35 +79,53 @@ class KernelMeasurement::Lane {
   KernelArguments& set(int repetition) { return sets_[static_cast<size_t>(repetition) % sets_.size()]; }
 
  private:
-  float* filled(int64_t bytes, bool zero = false) {
+  static constexpr size_t most_sets = 16;
+
+  // Random values: of float in [-0.5, 0.5), or, with an index limit, i32 below that.
+  float* filled(int64_t bytes, int64_t index_limit = 0) {
     float* memory = static_cast<float*>(backend_->allocate(std::max<int64_t>(bytes, element_bytes)));
     buffers_.push_back(memory);
     std::vector<float> values(static_cast<size_t>(bytes / element_bytes), 0.0f);
-    uint32_t state = 12345;  // any finite values do; full Philox would cost more than the kernels
-    if (!zero)
-      for (float& value : values) value = static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) / 16777216.0f - 0.5f;
+    uint32_t state = 12345;  // full Philox would cost more than the kernels
+    for (float& value : values) {
+      state = state * 1664525u + 1013904223u;
+      const double uniform = (state >> 8) / 16777216.0;
+      if (index_limit > 0)
+        value = std::bit_cast<float>(static_cast<int32_t>(uniform * static_cast<double>(index_limit)));
+      else
+        value = static_cast<float>(uniform) - 0.5f;
+    }
     if (bytes > 0) backend_->store_from_host(values.data(), memory, {bytes / element_bytes});
     return memory;
   }
 
-  KernelArguments buffers_of(const OperatorDefinition& definition, const Block& part, bool input_gradients, int64_t& footprint) {
+  KernelArguments parameters_of(const OperatorDefinition& definition, const Block& part, int64_t& footprint) {
     KernelArguments set;
     footprint = 0;
-    const auto filled_block = [&](const Block& block, bool zero = false) {
+    for (int p = 0; p < static_cast<int>(definition.parameters().size()); ++p) {
+      const int64_t bytes = definition.parameter_block(p, part).volume() * element_bytes;
+      const bool trained = definition.parameters()[p].trained;
+      set.parameters.push_back(filled(bytes));
+      set.parameter_gradients.push_back(trained ? filled(bytes) : nullptr);
+      footprint += trained ? 2 * bytes : bytes;
+    }
+    return set;
+  }
+
+  // `set`: with its parameters.
+  KernelArguments buffers_of(const OperatorDefinition& definition, const Block& part, KernelUse use, KernelArguments set, int64_t& footprint) {
+    footprint = 0;
+    const auto filled_block = [&](const Block& block, int64_t index_limit = 0) {
       footprint += block.volume() * element_bytes;
-      return filled(block.volume() * element_bytes, zero);
+      return filled(block.volume() * element_bytes, index_limit);
     };
     for (int i = 0; i < static_cast<int>(definition.inputs().size()); ++i) {
       const Block block = definition.input_block(i, part);
-      const bool tokens = definition.inputs()[i].type == DataType::i32;
-      set.inputs.push_back(filled_block(block, tokens));
-      set.input_gradients.push_back(input_gradients && definition.differentiable_input(i) ? filled_block(block) : nullptr);
+      const bool indices = definition.inputs()[i].type == DataType::i32;
+      set.inputs.push_back(filled_block(block, indices ? definition.index_limit(i) : 0));
+      set.input_gradients.push_back(use.input_gradients && definition.differentiable_input(i) ? filled_block(block) : nullptr);
     }
-    for (int p = 0; p < static_cast<int>(definition.parameters().size()); ++p) {
-      set.parameters.push_back(filled_block(definition.parameter_block(p, part)));
-      const bool trained = definition.parameters()[p].trained;
-      set.parameter_gradients.push_back(trained ? filled_block(definition.parameter_block(p, part)) : nullptr);
-    }
+    if (use.shared_bytes > 0) set.accumulate.assign(definition.parameters().size(), 1);
     for (int o = 0; o < static_cast<int>(definition.outputs().size()); ++o) {
       set.outputs.push_back(filled_block(definition.output_block(o, part)));
       if (!definition.is_loss()) set.output_gradients.push_back(filled_block(definition.output_block(o, part)));
@@ -174,14 +202,14 @@ std::vector<ProfileEntry> KernelMeasurement::time(int phases, const std::functio
   return entries;
 }
 
-KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& definition, const Block& part, bool backward, bool input_gradients) {
+KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& definition, const Block& part, bool backward, KernelUse use) {
   std::vector<Phase> phases;
   if (definition.has_statistics()) phases.push_back(Phase::forward_statistics);
   phases.push_back(Phase::forward);
   if (backward && definition.has_statistics()) phases.push_back(Phase::backward_statistics);
   if (backward) phases.push_back(Phase::backward);
   const auto entries = time(
-      static_cast<int>(phases.size()), [&](Lane& lane) { lane.prepare_kernel(definition, part, input_gradients, settings_.rotated_bytes); },
+      static_cast<int>(phases.size()), [&](Lane& lane) { lane.prepare_kernel(definition, part, use, settings_.rotated_bytes); },
       [&phases](Lane& lane, int phase, int repetition) {
         Kernel& kernel = lane.kernel();
         KernelArguments& set = lane.set(repetition);

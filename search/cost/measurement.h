@@ -30,7 +30,7 @@ class KernelMeasurement {
 
   // The phases of one kernel, by Phase; backward only when asked for, statistics only of operators that have them.
   using Result = std::map<Phase, ProfileEntry>;
-  Result kernel(const OperatorDefinition& definition, const Block& part, bool backward, bool input_gradients);
+  Result kernel(const OperatorDefinition& definition, const Block& part, bool backward, KernelUse use);
   ProfileEntry copy(int64_t bytes);
   ProfileEntry update(int64_t bytes);
 

@@ -30,15 +30,15 @@ void save_profile(const std::string& path, const Profile& profile) {
   write_json_file(path, {{"format", "ffprofile/1"}, {"device_model", profile.device_model}, {"measured", profile.measured}, {"entries", entries}});
 }
 
-std::string kernel_signature(const OperatorDefinition& definition, const Block& part, Phase phase, bool input_gradients) {
-  const std::string signature = definition.signature(part);
+std::string kernel_signature(const OperatorDefinition& definition, const Block& part, Phase phase, KernelUse use) {
+  const std::string signature = definition.signature(part) + (use.shared_bytes > 0 ? " shared=" + std::to_string(std::max<int64_t>(1, use.shared_bytes >> 20)) + "M" : "");
   switch (phase) {
     case Phase::forward_statistics: return "forward-statistics " + signature;
     case Phase::forward: return "forward " + signature;
     case Phase::backward_statistics: return "backward-statistics " + signature;
     case Phase::backward: break;
   }
-  return (input_gradients ? "backward " : "backward-parameters ") + signature;
+  return (use.input_gradients ? "backward " : "backward-parameters ") + signature;
 }
 
 std::optional<double> interpolated_us(const Profile& profile, const std::string& work, int64_t bytes) {

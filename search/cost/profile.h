@@ -25,8 +25,16 @@ struct Profile {
 Profile load_profile(const std::string& path);               // throws InputError
 void save_profile(const std::string& path, const Profile&);  // atomic
 
-// "forward conv2d ...", "backward ...", "backward-parameters ..." (no input needs its gradient): key of a profile entry.
-std::string kernel_signature(const OperatorDefinition& definition, const Block& part, Phase phase, bool input_gradients);
+// How a graph uses a kernel, as far as its time depends on it.
+struct KernelUse {
+  bool input_gradients = false;    // does any input need its gradient (false for the first layer)?
+  // Of parameters that several operators share, such as unrolled steps: bytes of all that operators of this type share, with gradients. So much a
+  // device goes through again and again, whence they stay in a cache that holds them; gradients are added to. 0: none are shared.
+  int64_t shared_bytes = 0;
+};
+
+// "forward conv2d ...", "backward ...", "backward-parameters ..." (no input needs its gradient), "... shared=3M": key of a profile entry.
+std::string kernel_signature(const OperatorDefinition& definition, const Block& part, Phase phase, KernelUse use);
 
 // The profile's entries "copy BYTES" and "update BYTES" hold the time of copying, or updating by SGD, so many bytes. Time for other
 // sizes by linear interpolation between the measured neighbours, by proportion beyond them. Nothing without any such entry.

@@ -3,7 +3,12 @@
 namespace ff {
 
 TaskCostModel::TaskCostModel(const Graph& graph, const Topology& topology, KernelCosts& kernels)
-    : graph_(graph), topology_(topology), kernels_(kernels), communication_(topology), cache_(graph.operators.size()) {}
+    : graph_(graph), topology_(topology), kernels_(kernels), communication_(topology), cache_(graph.operators.size()) {
+  for (const Parameter& parameter : graph.parameters)
+    if (parameter.uses.size() > 1)
+      shared_bytes_[graph.operators[parameter.uses[0].first].definition->type()] += 2 * volume(parameter.spec.shape) * element_bytes;
+  for (const Operator& op : graph.operators) shared_bytes_.try_emplace(op.definition->type(), 1);  // shares with another type
+}
 
 const std::vector<TaskCostModel::PartCost>& TaskCostModel::part_costs(OperatorId op, const std::vector<int>& degrees, int model) {
   Cached& cached = cache_[op][degrees];
@@ -11,9 +16,11 @@ const std::vector<TaskCostModel::PartCost>& TaskCostModel::part_costs(OperatorId
   std::vector<PartCost>& costs = cached.by_model[model];
   if (!costs.empty()) return costs;
   const Operator& described = graph_.operators[op];
-  bool input_gradients = false;
+  KernelUse use;
   for (size_t input = 0; input < described.inputs.size(); ++input)
-    input_gradients = input_gradients || graph_.input_has_gradient(op, static_cast<int>(input));
+    use.input_gradients = use.input_gradients || graph_.input_has_gradient(op, static_cast<int>(input));
+  for (ParameterId parameter : described.parameters)
+    if (graph_.parameters[parameter].uses.size() > 1) use.shared_bytes = shared_bytes_.at(described.definition->type());
   int64_t parts = 1;
   for (int degree : degrees) parts *= degree;
   for (int64_t part = 0; part < parts; ++part) {
@@ -21,13 +28,13 @@ const std::vector<TaskCostModel::PartCost>& TaskCostModel::part_costs(OperatorId
     PartCost cost;
     const bool statistics = described.definition->has_statistics();
     const auto statistics_cost = [&](Phase phase) {
-      return kernels_.kernel(*described.definition, block, phase, described.has_backward, input_gradients, model);
+      return kernels_.kernel(*described.definition, block, phase, described.has_backward, use, model);
     };
     if (statistics) cost.forward_statistics = statistics_cost(Phase::forward_statistics);
     if (statistics && described.has_backward) cost.backward_statistics = statistics_cost(Phase::backward_statistics);
-    cost.forward = kernels_.kernel(*described.definition, block, Phase::forward, described.has_backward, input_gradients, model);
+    cost.forward = kernels_.kernel(*described.definition, block, Phase::forward, described.has_backward, use, model);
     if (described.has_backward)
-      cost.backward = kernels_.kernel(*described.definition, block, Phase::backward, true, input_gradients, model);
+      cost.backward = kernels_.kernel(*described.definition, block, Phase::backward, true, use, model);
     costs.push_back(cost);
   }
   return costs;

@@ -50,6 +50,7 @@ class TaskCostModel {
   const Topology& topology_;
   KernelCosts& kernels_;
   CommunicationModel communication_;
+  std::map<std::string, int64_t> shared_bytes_;            // by operator type: see KernelUse
   std::vector<std::map<std::vector<int>, Cached>> cache_;  // by operator
   std::map<std::pair<int, int64_t>, Nanoseconds> copies_, updates_;
 };

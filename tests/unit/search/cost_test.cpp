@@ -91,18 +91,18 @@ TEST_CASE("costs come from the allowed source") {
   const OperatorDefinition& conv = *graph.operators[0].definition;
   Profile profile;
   profile.device_model = "m";
-  profile.entries[kernel_signature(conv, conv.whole(), Phase::forward, false)] = {42, 1, 0};
+  profile.entries[kernel_signature(conv, conv.whole(), Phase::forward, {})] = {42, 1, 0};
 
   KernelCosts automatic(topology, CostMode::automatic, {profile});
-  CHECK(automatic.kernel(conv, conv.whole(), Phase::forward, true, false, 0).ns == 42000);
-  CHECK(automatic.kernel(conv, conv.whole(), Phase::forward, true, false, 0).source == CostSource::profile);
-  CHECK(automatic.kernel(conv, conv.whole(), Phase::backward, true, false, 0).source == CostSource::analytic);
+  CHECK(automatic.kernel(conv, conv.whole(), Phase::forward, true, {}, 0).ns == 42000);
+  CHECK(automatic.kernel(conv, conv.whole(), Phase::forward, true, {}, 0).source == CostSource::profile);
+  CHECK(automatic.kernel(conv, conv.whole(), Phase::backward, true, {}, 0).source == CostSource::analytic);
 
   KernelCosts only_profile(topology, CostMode::profile, {profile});
-  CHECK_THROWS_WITH(only_profile.kernel(conv, conv.whole(), Phase::backward, true, false, 0),
+  CHECK_THROWS_WITH(only_profile.kernel(conv, conv.whole(), Phase::backward, true, {}, 0),
                     Catch::Contains("has no entry \"backward-parameters conv2d") && Catch::Contains("run ffsearch profile"));
   KernelCosts measured(topology, CostMode::measure, {});
-  CHECK_THROWS_WITH(measured.kernel(conv, conv.whole(), Phase::forward, true, false, 0), Catch::Contains("this machine has no such device"));
+  CHECK_THROWS_WITH(measured.kernel(conv, conv.whole(), Phase::forward, true, {}, 0), Catch::Contains("this machine has no such device"));
   profile.device_model = "n";
   CHECK_THROWS_WITH(KernelCosts(topology, CostMode::automatic, {profile}),
                     "the profile is of device model \"n\", which the topology \"t\" does not have; did you mean \"m\"?");
@@ -113,11 +113,11 @@ TEST_CASE("kernels are measured with the executor's own, forward and backward ap
   const Topology topology = parse(R"("devices":[{"name":"x","kind":"cpu","model":"m"}])");
   KernelCosts costs(topology, CostMode::measure, {});
   const OperatorDefinition& conv = *graph.operators[0].definition;
-  const KernelCost forward = costs.kernel(conv, conv.whole(), Phase::forward, true, false, 0);
+  const KernelCost forward = costs.kernel(conv, conv.whole(), Phase::forward, true, {}, 0);
   CHECK(forward.source == CostSource::measured);
   CHECK(forward.ns > 100);
   CHECK(costs.measured_count() == 2);
-  CHECK(costs.kernel(conv, conv.whole(), Phase::forward, true, false, 0).ns == forward.ns);  // once is enough
+  CHECK(costs.kernel(conv, conv.whole(), Phase::forward, true, {}, 0).ns == forward.ns);  // once is enough
   CHECK(costs.measured_count() == 2);
   CHECK(costs.copy(1 << 20, 0) > 1000);
   CHECK(costs.update(1 << 20, 0) > 1000);
