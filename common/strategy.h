@@ -11,9 +11,19 @@
 
 namespace ff {
 
+using Degrees = std::vector<int>;  // of one operator, one a parallelizable dimension
+
+struct DegreesHash {
+  size_t operator()(const Degrees& degrees) const {
+    uint64_t hash = 0xcbf29ce484222325ULL;
+    for (int degree : degrees) hash = (hash ^ static_cast<uint64_t>(degree)) * 0x9e3779b97f4a7c15ULL;
+    return static_cast<size_t>(hash ^ hash >> 32);
+  }
+};
+
 // One operator's degrees (one a parallelizable dimension) and devices (one a task; task numbers are row-major over the degrees).
 struct Configuration {
-  std::vector<int> degrees;
+  Degrees degrees;
   std::vector<DeviceId> devices;
   bool operator==(const Configuration&) const = default;
   int64_t parts() const { return static_cast<int64_t>(devices.size()); }

@@ -72,7 +72,7 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
   int tag = static_cast<int>(program.tasks.tasks.size());  // behind those of the transfers
   for (size_t g = 0; g < program.builder.groups().size(); ++g) {
     if (data != ParameterData::weight && !program.builder.groups()[g].trained) continue;
-    for (const ParameterPiece& piece : program.builder.pieces(static_cast<int>(g), program.strategy)) {
+    for (const auto pieces = program.builder.pieces(static_cast<int>(g), program.strategy); const ParameterPiece& piece : *pieces) {
       DeviceId owner = transport.size();
       for (const auto& [op, part] : piece.users) owner = std::min(owner, program.strategy[op].devices[part]);
       ++tag;

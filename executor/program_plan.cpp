@@ -190,7 +190,7 @@ class ProgramPlanner {
   void plan_forward(int edge_index) {
     const Edge& edge = program_.builder.edges()[edge_index];
     const int output = graph_.tensors[edge.tensor].output;
-    for (const BlockPair& pair : program_.builder.pairs(edge_index, strategy_)) {
+    for (const auto pairs = program_.builder.pairs(edge_index, strategy_); const BlockPair& pair : *pairs) {
       LocalPart* producer = local(edge.producer, pair.producer_part);
       LocalPart* consumer = local(edge.consumer, pair.consumer_part);
       if (!producer && !consumer) continue;
@@ -224,7 +224,7 @@ class ProgramPlanner {
     const Edge& edge = program_.builder.edges()[edge_index];
     if (!graph_.operators[edge.consumer].has_backward || !graph_.input_has_gradient(edge.consumer, edge.input)) return;
     const int output = graph_.tensors[edge.tensor].output;
-    for (const BlockPair& pair : program_.builder.pairs(edge_index, strategy_)) {
+    for (const auto pairs = program_.builder.pairs(edge_index, strategy_); const BlockPair& pair : *pairs) {
       LocalPart* producer = local(edge.producer, pair.producer_part);
       LocalPart* consumer = local(edge.consumer, pair.consumer_part);
       if (!producer && !consumer) continue;

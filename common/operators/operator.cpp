@@ -27,6 +27,24 @@ Block OperatorDefinition::part(const std::vector<int>& degrees, int64_t index) c
   return part;
 }
 
+std::vector<int> OperatorDefinition::kinds_of_parts(const std::vector<int>& degrees) const {
+  std::vector<int> kinds = {0};
+  for (size_t d = 0; d < degrees.size(); ++d) {
+    const bool matters = position_matters(static_cast<int>(d));
+    const int64_t size = dimensions_[d].size, smaller = size / degrees[d];
+    const int kinds_here = matters ? degrees[d] : size % degrees[d] == 0 ? 1 : 2;
+    std::vector<int> finer;
+    finer.reserve(kinds.size() * static_cast<size_t>(degrees[d]));
+    for (int kind : kinds)
+      for (int i = 0; i < degrees[d]; ++i) {
+        const int here = matters ? i : kinds_here == 1 || split(size, degrees[d], i).size() == smaller ? 0 : 1;
+        finer.push_back(kind * kinds_here + here);
+      }
+    kinds = std::move(finer);
+  }
+  return kinds;
+}
+
 Block OperatorDefinition::whole() const {
   Block part;
   for (const ParallelDimension& dimension : dimensions_) part.append({0, dimension.size});

@@ -63,6 +63,8 @@ class OperatorDefinition {
 
   // Part number `index` (row-major over the degrees) of the operator split by `degrees` (one a dimension).
   Block part(const std::vector<int>& degrees, int64_t index) const;
+  // Parts with equal numbers do equal work: their blocks have equal shapes and see equal padding, and differ in position alone. [part], from 0
+  std::vector<int> kinds_of_parts(const std::vector<int>& degrees) const;
   Block whole() const;  // the part of a single task
 
   // The block of each tensor that the task of `part` computes or reads. An input block may be empty (concat).
@@ -79,6 +81,9 @@ class OperatorDefinition {
   virtual std::string attribute_text() const { return ""; }
   // Everything on which the execution time depends: type, attributes, local shapes, local padding. Key of a profile entry.
   virtual std::string signature(const Block& part) const;
+
+  // Does a part's work depend on where it lies in this dimension, and not on its size alone? True is always safe.
+  virtual bool position_matters(int dimension) const { return dimensions_[dimension].kind != DimensionKind::sample; }
 
   // A loss operator starts backward: it has no incoming gradient, and its first output is the loss of each sample (or position).
   virtual bool is_loss() const { return false; }

@@ -218,24 +218,35 @@ TaskGraphBuilder::TaskGraphBuilder(const Graph& graph) : graph_(graph) {
 
 TaskGraphBuilder::~TaskGraphBuilder() = default;
 
-const BlockPairs& TaskGraphBuilder::pairs(int edge, const Strategy& strategy) {
-  const Edge& e = edges_[edge];
-  std::vector<int> key = strategy[e.producer].degrees;
-  key.insert(key.end(), strategy[e.consumer].degrees.begin(), strategy[e.consumer].degrees.end());
-  const BlockPairs*& cached = pair_cache_[edge][std::move(key)];
-  if (!cached) cached = shared(intersect_blocks(graph_, e, strategy[e.producer].degrees, strategy[e.consumer].degrees));
-  return *cached;
+std::shared_ptr<const BlockPairs> TaskGraphBuilder::pairs(int edge, const Strategy& strategy) {
+  return pairs(edge, strategy[edges_[edge].producer].degrees, strategy[edges_[edge].consumer].degrees);
 }
 
-const BlockPairs* TaskGraphBuilder::shared(BlockPairs pairs) {
+std::shared_ptr<const BlockPairs> TaskGraphBuilder::pairs(int edge, const Degrees& producer, const Degrees& consumer) {
+  Degrees key = producer;
+  key.insert(key.end(), consumer.begin(), consumer.end());
+  const auto found = pair_cache_[edge].find(key);
+  if (found != pair_cache_[edge].end()) return found->second;
+  const auto result = shared(intersect_blocks(graph_, edges_[edge], producer, consumer));
+  pair_cache_[edge].emplace(std::move(key), result);
+  return result;
+}
+
+std::shared_ptr<const BlockPairs> TaskGraphBuilder::shared(BlockPairs pairs) {
   uint64_t hash = 0xcbf29ce484222325ULL;
   for (const BlockPair& pair : pairs)
     for (uint64_t value : {static_cast<uint64_t>(pair.producer_part), static_cast<uint64_t>(pair.consumer_part), static_cast<uint64_t>(pair.bytes)})
       hash = (hash ^ value) * 0x100000001b3ULL;
   const auto [begin, end] = distinct_pairs_.equal_range(hash);
   for (auto it = begin; it != end; ++it)
-    if (*it->second == pairs) return it->second.get();
-  return distinct_pairs_.emplace(hash, std::make_unique<const BlockPairs>(std::move(pairs)))->second.get();
+    if (*it->second == pairs) return it->second;
+  if (cached_pairs_ > most_cached_pairs) {
+    for (auto& cache : pair_cache_) cache.clear();
+    distinct_pairs_.clear();
+    cached_pairs_ = 0;
+  }
+  cached_pairs_ += pairs.size();
+  return distinct_pairs_.emplace(hash, std::make_shared<const BlockPairs>(std::move(pairs)))->second;
 }
 
 Block TaskGraphBuilder::region(int edge, const BlockPair& pair, const Strategy& strategy) const {
@@ -246,15 +257,19 @@ Block TaskGraphBuilder::region(int edge, const BlockPair& pair, const Strategy& 
                    consumer.input_block(e.input, consumer.part(strategy[e.consumer].degrees, pair.consumer_part)));
 }
 
-const std::vector<ParameterPiece>& TaskGraphBuilder::pieces(int group, const Strategy& strategy) {
-  std::vector<int> key;
+std::shared_ptr<const std::vector<ParameterPiece>> TaskGraphBuilder::pieces(int group, const Strategy& strategy) {
+  Degrees key;
   for (OperatorId op : groups_[group].operators) key.insert(key.end(), strategy[op].degrees.begin(), strategy[op].degrees.end());
-  std::unique_ptr<std::vector<ParameterPiece>>& cached = piece_cache_[group][std::move(key)];
-  if (!cached) {
-    cached = std::make_unique<std::vector<ParameterPiece>>();
-    for (ParameterId id : groups_[group].parameters) cut_parameter(graph_, id, strategy, *cached);
+  const auto found = piece_cache_[group].find(key);
+  if (found != piece_cache_[group].end()) return found->second;
+  auto result = std::make_shared<std::vector<ParameterPiece>>();
+  for (ParameterId id : groups_[group].parameters) cut_parameter(graph_, id, strategy, *result);
+  if (cached_users_ > most_cached_users) {
+    for (auto& cache : piece_cache_) cache.clear();
+    cached_users_ = 0;
   }
-  return *cached;
+  for (const ParameterPiece& piece : *result) cached_users_ += piece.users.size();
+  return piece_cache_[group].emplace(std::move(key), std::move(result)).first->second;
 }
 
 // A task graph under construction.
@@ -364,7 +379,9 @@ void TaskGraphBuilder::add_transfers(Assembly& assembly) {
     const Edge& edge = edges_[e];
     const Configuration& producer = assembly.strategy[edge.producer];
     const Configuration& consumer = assembly.strategy[edge.consumer];
-    const BlockPairs& block_pairs = pairs(static_cast<int>(e), assembly.strategy);
+    const auto shared_pairs = pairs(static_cast<int>(e), assembly.strategy);
+    assembly.graph.kept.push_back(shared_pairs);
+    const BlockPairs& block_pairs = *shared_pairs;
     const bool has_gradient = graph_.input_has_gradient(edge.consumer, edge.input) && graph_.operators[edge.consumer].has_backward;
     std::vector<Contributions>* received = nullptr;
     if (has_gradient) {
@@ -418,7 +435,9 @@ void TaskGraphBuilder::add_synchronization(Assembly& assembly) {
   TaskGraph& graph = assembly.graph;
   for (size_t g = 0; g < groups_.size(); ++g) {
     if (!groups_[g].trained) continue;
-    const std::vector<ParameterPiece>& group_pieces = pieces(static_cast<int>(g), assembly.strategy);
+    const auto shared_pieces = pieces(static_cast<int>(g), assembly.strategy);
+    graph.kept.push_back(shared_pieces);
+    const std::vector<ParameterPiece>& group_pieces = *shared_pieces;
     std::map<std::vector<DeviceId>, size_t> by_holders;
     const size_t first_unit = graph.units.size();
     std::vector<size_t> first_piece;  // of each unit: its number in keys and names

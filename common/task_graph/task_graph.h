@@ -116,15 +116,16 @@ struct TaskGraph {
   std::vector<int32_t> successor_begin;
   std::vector<int32_t> successors;
   std::vector<int32_t> predecessor_count;
+  std::vector<std::shared_ptr<const void>> kept;  // what pairs and pieces point into
   int64_t transfer_bytes = 0;         // of all activation and gradient transfers
   int64_t synchronization_bytes = 0;  // 2 (k-1) times the bytes of each collective of k holders: what a ring moves in all
 };
 
-// Derives task graphs for one graph. Block intersections and parameter pieces depend on degrees alone and are cached, so building
-// for a second strategy is cheap. The returned graph points into the builder's caches. Not thread-safe: one builder a thread.
 // The devices, ascending, of the parts of statistics group `number`.
 std::vector<DeviceId> reduction_holders(const OperatorDefinition& definition, const Configuration& configuration, int number);
 
+// Derives task graphs for one graph. Block intersections and parameter pieces depend on degrees alone and are cached, so building
+// for a second strategy is cheap; caches forget all when they have grown large. Not thread-safe: one builder a thread.
 class TaskGraphBuilder {
  public:
   explicit TaskGraphBuilder(const Graph& graph);
@@ -136,11 +137,12 @@ class TaskGraphBuilder {
 
   TaskGraph build(const Strategy& strategy);
 
-  // The blocks of edge `edge` under the degrees of `strategy`.
-  const BlockPairs& pairs(int edge, const Strategy& strategy);
+  // The blocks of an edge under these degrees at its ends.
+  std::shared_ptr<const BlockPairs> pairs(int edge, const Degrees& producer, const Degrees& consumer);
+  std::shared_ptr<const BlockPairs> pairs(int edge, const Strategy& strategy);
   // The intersection itself.
   Block region(int edge, const BlockPair& pair, const Strategy& strategy) const;
-  const std::vector<ParameterPiece>& pieces(int group, const Strategy& strategy);
+  std::shared_ptr<const std::vector<ParameterPiece>> pieces(int group, const Strategy& strategy);
 
  private:
   struct Assembly;
@@ -152,11 +154,16 @@ class TaskGraphBuilder {
   const Graph& graph_;
   std::vector<Edge> edges_;
   std::vector<ParameterGroup> groups_;
-  const BlockPairs* shared(BlockPairs pairs);  // one copy of equal ones, as unrolled steps have
+  std::shared_ptr<const BlockPairs> shared(BlockPairs pairs);  // one copy of equal ones, as unrolled steps have
 
-  std::vector<std::map<std::vector<int>, const BlockPairs*>> pair_cache_;                              // by edge
-  std::unordered_multimap<uint64_t, std::unique_ptr<const BlockPairs>> distinct_pairs_;                // by hash
-  std::vector<std::map<std::vector<int>, std::unique_ptr<std::vector<ParameterPiece>>>> piece_cache_;  // by group
+  static constexpr size_t most_cached_pairs = size_t{1} << 24;  // 384 MB
+  static constexpr size_t most_cached_users = size_t{1} << 22;  // 64 MB
+
+  std::vector<std::unordered_map<Degrees, std::shared_ptr<const BlockPairs>, DegreesHash>> pair_cache_;  // by edge; key: both ends' degrees
+  std::unordered_multimap<uint64_t, std::shared_ptr<const BlockPairs>> distinct_pairs_;                  // by hash
+  size_t cached_pairs_ = 0;
+  std::vector<std::unordered_map<Degrees, std::shared_ptr<const std::vector<ParameterPiece>>, DegreesHash>> piece_cache_;  // by group
+  size_t cached_users_ = 0;
 };
 
 // "conv1/forward/0", "conv1->pool1/activation/0-2", "conv1/synchronization/0", "conv1/update/0@3" (unit, device):

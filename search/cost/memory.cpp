@@ -108,7 +108,7 @@ MemoryModel::Share MemoryModel::edge_share(int e, const Strategy& strategy) {
   const std::vector<int64_t>& input_bytes = part_bytes(edge.consumer, consumer.degrees).inputs[edge.input];
   std::vector<int64_t> inputs = input_bytes;
   Share share;
-  for (const BlockPair& pair : builder_.pairs(e, strategy)) {
+  for (const auto pairs = builder_.pairs(e, strategy); const BlockPair& pair : *pairs) {
     const DeviceId source = producer.devices[pair.producer_part], destination = consumer.devices[pair.consumer_part];
     if (source == destination) {
       if (pair.whole_input && pair.whole_output) inputs[pair.consumer_part] = 0;
@@ -134,7 +134,7 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
     const Edge& edge = builder_.edges()[e];
     if (!graph_.operators[edge.consumer].has_backward || !graph_.input_has_gradient(edge.consumer, edge.input)) continue;
     const std::vector<DeviceId>& consumers = strategy[edge.consumer].devices;
-    for (const BlockPair& pair : builder_.pairs(e, strategy)) {
+    for (const auto pairs = builder_.pairs(e, strategy); const BlockPair& pair : *pairs) {
       ++contributions[pair.producer_part];
       if (pair.whole_input && pair.whole_output && producer.devices[pair.producer_part] == consumers[pair.consumer_part]) own[pair.producer_part] = true;
     }

@@ -1,59 +1,74 @@
 #include "search/cost/task_costs.h"
 
+#include <map>
+
 namespace ff {
 
 TaskCostModel::TaskCostModel(const Graph& graph, const Topology& topology, KernelCosts& kernels)
-    : graph_(graph), topology_(topology), kernels_(kernels), communication_(topology), cache_(graph.operators.size()) {
+    : graph_(graph), topology_(topology), kernels_(kernels), communication_(topology), uses_(graph.operators.size()),
+      cache_(graph.operators.size() * topology.models.size()) {
+  std::map<std::string, int64_t> shared_bytes;  // by operator type: see KernelUse
   for (const Parameter& parameter : graph.parameters)
     if (parameter.uses.size() > 1)
-      shared_bytes_[graph.operators[parameter.uses[0].first].definition->type()] += 2 * volume(parameter.spec.shape) * element_bytes;
-  for (const Operator& op : graph.operators) shared_bytes_.try_emplace(op.definition->type(), 1);  // shares with another type
-}
-
-const std::vector<TaskCostModel::PartCost>& TaskCostModel::part_costs(OperatorId op, const std::vector<int>& degrees, int model) {
-  Cached& cached = cache_[op][degrees];
-  if (cached.by_model.empty()) cached.by_model.resize(topology_.models.size());
-  std::vector<PartCost>& costs = cached.by_model[model];
-  if (!costs.empty()) return costs;
-  const Operator& described = graph_.operators[op];
-  KernelUse use;
-  for (size_t input = 0; input < described.inputs.size(); ++input)
-    use.input_gradients = use.input_gradients || graph_.input_has_gradient(op, static_cast<int>(input));
-  for (ParameterId parameter : described.parameters)
-    if (graph_.parameters[parameter].uses.size() > 1) use.shared_bytes = shared_bytes_.at(described.definition->type());
-  int64_t parts = 1;
-  for (int degree : degrees) parts *= degree;
-  for (int64_t part = 0; part < parts; ++part) {
-    const Block block = described.definition->part(degrees, part);
-    PartCost cost;
-    const bool statistics = described.definition->has_statistics();
-    const auto statistics_cost = [&](Phase phase) {
-      return kernels_.kernel(*described.definition, block, phase, described.has_backward, use, model);
-    };
-    if (statistics) cost.forward_statistics = statistics_cost(Phase::forward_statistics);
-    if (statistics && described.has_backward) cost.backward_statistics = statistics_cost(Phase::backward_statistics);
-    cost.forward = kernels_.kernel(*described.definition, block, Phase::forward, described.has_backward, use, model);
-    if (described.has_backward)
-      cost.backward = kernels_.kernel(*described.definition, block, Phase::backward, true, use, model);
-    costs.push_back(cost);
+      shared_bytes[graph.operators[parameter.uses[0].first].definition->type()] += 2 * volume(parameter.spec.shape) * element_bytes;
+  for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op) {
+    const Operator& described = graph.operators[op];
+    for (size_t input = 0; input < described.inputs.size(); ++input)
+      uses_[op].input_gradients = uses_[op].input_gradients || graph.input_has_gradient(op, static_cast<int>(input));
+    for (ParameterId parameter : described.parameters)
+      if (graph.parameters[parameter].uses.size() > 1)
+        uses_[op].shared_bytes = shared_bytes.try_emplace(described.definition->type(), 1).first->second;  // 1: shared with another type
   }
-  return costs;
 }
 
-const TaskCostModel::PartCost& TaskCostModel::part_cost(OperatorId op, const std::vector<int>& degrees, int part, int model) {
-  return part_costs(op, degrees, model)[part];
+TaskCostModel::PartCost TaskCostModel::cost_of(OperatorId op, const Block& part, const KernelUse& use, int model) {
+  const Operator& described = graph_.operators[op];
+  const auto kernel = [&](Phase phase) { return kernels_.kernel(*described.definition, part, phase, described.has_backward, use, model); };
+  const bool statistics = described.definition->has_statistics();
+  PartCost cost;
+  if (statistics) cost.forward_statistics = kernel(Phase::forward_statistics);
+  if (statistics && described.has_backward) cost.backward_statistics = kernel(Phase::backward_statistics);
+  cost.forward = kernel(Phase::forward);
+  if (described.has_backward) cost.backward = kernel(Phase::backward);
+  return cost;
+}
+
+const TaskCostModel::PartCosts& TaskCostModel::part_costs(OperatorId op, const Degrees& degrees, int model) {
+  auto& cache = cache_[static_cast<size_t>(model) * graph_.operators.size() + static_cast<size_t>(op)];
+  const auto found = cache.find(degrees);
+  if (found != cache.end()) return found->second;
+  const OperatorDefinition& definition = *graph_.operators[op].definition;
+  PartCosts costs;
+  const std::vector<int> kinds = definition.kinds_of_parts(degrees);
+  std::vector<int> number;  // [kind]: of its cost
+  for (size_t part = 0; part < kinds.size(); ++part) {
+    const size_t kind = static_cast<size_t>(kinds[part]);
+    if (kind >= number.size()) number.resize(kind + 1, -1);
+    if (number[kind] < 0) {
+      number[kind] = static_cast<int>(costs.distinct.size());
+      costs.distinct.push_back(cost_of(op, definition.part(degrees, static_cast<int64_t>(part)), uses_[op], model));
+    }
+    costs.which.push_back(static_cast<uint16_t>(number[kind]));
+  }
+  if (costs.distinct.size() == 1) costs.which = {};
+  if (cached_parts_ > most_cached_parts) {
+    for (auto& of_operator : cache_) of_operator.clear();
+    cached_parts_ = 0;
+  }
+  cached_parts_ += costs.which.size() + costs.distinct.size() * sizeof(PartCost) / sizeof(uint16_t) + 64;
+  return cache.emplace(degrees, std::move(costs)).first->second;
 }
 
 Nanoseconds TaskCostModel::copy_ns(int64_t bytes, int model) {
   if (bytes == 0) return 0;
-  const auto [it, added] = copies_.try_emplace({model, bytes}, 0);
+  const auto [it, added] = copies_.try_emplace(bytes * static_cast<int64_t>(topology_.models.size()) + model, 0);
   if (added) it->second = kernels_.copy(bytes, model);
   return it->second;
 }
 
 Nanoseconds TaskCostModel::update_ns(int64_t bytes, int model) {
   if (bytes == 0) return 0;
-  const auto [it, added] = updates_.try_emplace({model, bytes}, 0);
+  const auto [it, added] = updates_.try_emplace(bytes * static_cast<int64_t>(topology_.models.size()) + model, 0);
   if (added) it->second = kernels_.update(bytes, model);
   return it->second;
 }

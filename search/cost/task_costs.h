@@ -2,7 +2,7 @@
 #pragma once
 
 #include <array>
-#include <map>
+#include <unordered_map>
 #include <vector>
 
 #include "common/task_graph/task_graph.h"
@@ -29,8 +29,14 @@ class TaskCostModel {
     Nanoseconds all_forward() const { return forward_statistics.ns + forward.ns; }
     Nanoseconds all_backward() const { return backward_statistics.ns + backward.ns; }
   };
-  const PartCost& part_cost(OperatorId op, const std::vector<int>& degrees, int part, int model);
-  const std::vector<PartCost>& part_costs(OperatorId op, const std::vector<int>& degrees, int model);  // [part]
+  // Of all parts; few of them differ.
+  struct PartCosts {
+    std::vector<PartCost> distinct;
+    std::vector<uint16_t> which;  // [part]; empty: all alike
+    const PartCost& operator[](size_t part) const { return distinct[which.empty() ? 0 : which[part]]; }
+  };
+  const PartCost& part_cost(OperatorId op, const Degrees& degrees, int part, int model) { return part_costs(op, degrees, model)[static_cast<size_t>(part)]; }
+  const PartCosts& part_costs(OperatorId op, const Degrees& degrees, int model);  // holds until the next call
 
   // Where the kernel costs of this strategy came from, one count a compute task.
   CostCounts count_sources(const Strategy& strategy);
@@ -41,18 +47,19 @@ class TaskCostModel {
   CommunicationModel& communication() { return communication_; }
 
  private:
-  struct Cached {
-    std::vector<std::vector<PartCost>> by_model;  // [model][part]; empty until asked for
-  };
+  static constexpr size_t most_cached_parts = size_t{1} << 26;  // 128 MB
+
+  PartCost cost_of(OperatorId op, const Block& part, const KernelUse& use, int model);
   Nanoseconds duration(const Task& task, const Strategy& strategy);
 
   const Graph& graph_;
   const Topology& topology_;
   KernelCosts& kernels_;
   CommunicationModel communication_;
-  std::map<std::string, int64_t> shared_bytes_;            // by operator type: see KernelUse
-  std::vector<std::map<std::vector<int>, Cached>> cache_;  // by operator
-  std::map<std::pair<int, int64_t>, Nanoseconds> copies_, updates_;
+  std::vector<KernelUse> uses_;                            // by operator
+  std::vector<std::unordered_map<Degrees, PartCosts, DegreesHash>> cache_;  // [model and operator]
+  size_t cached_parts_ = 0;
+  std::unordered_map<int64_t, Nanoseconds> copies_, updates_;  // by bytes and model
 };
 
 }  // namespace ff

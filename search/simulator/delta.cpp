@@ -4,6 +4,7 @@
 #include <cassert>
 #include <limits>
 
+#include "search/simulator/delta_bound.h"
 #include "search/simulator/delta_state.h"
 
 namespace ff {
@@ -105,7 +106,7 @@ struct Snapshot {
 class DeltaSimulator::State {
  public:
   State(TaskGraphBuilder& builder, const Topology& topology, TaskCostModel& costs)
-      : state_(builder, topology, costs), device_count_(static_cast<int>(topology.devices.size())),
+      : state_(builder, topology, costs), bound_(state_), device_count_(static_cast<int>(topology.devices.size())),
         resource_count_(topology.devices.size() + topology.channels.size()), first_position_(state_.operators.size()) {}
 
   void reset(const Strategy& strategy) {
@@ -117,7 +118,7 @@ class DeltaSimulator::State {
   std::optional<Nanoseconds> propose(OperatorId op, const Configuration& configuration, Nanoseconds limit) {
     ++statistics.proposals;
     changed_ = false;
-    if (limit != unlimited && state_.least_makespan(op, configuration) > limit) {
+    if (limit != unlimited && bound_.exceeds(op, configuration, known_before(op), limit)) {
       ++statistics.rejected_before_simulation;
       return std::nullopt;
     }
@@ -310,6 +311,18 @@ class DeltaSimulator::State {
     return false;
   }
 
+  // What no change of this operator affects: the events before the first forward task of a producer, as long as all parts wait for one.
+  KnownPrefix known_before(OperatorId op) const {
+    size_t first = never;
+    bool all_wait = false;
+    for (int e : state_.in_edges[op]) {
+      first = std::min(first, first_position_[state_.edge(e).producer]);
+      all_wait = all_wait || state_.every_part_reads[e];
+    }
+    if (!all_wait || first >= records.size()) first = 0;
+    return {first, first > 0 ? records[first].ready : 0, forward_slot_, ended_at_, position_};
+  }
+
   // To the last snapshot before anything that the proposal touches.
   void restart() {
     size_t first = never;
@@ -384,18 +397,15 @@ class DeltaSimulator::State {
         arrive_unit<recording>(g, 0, group.units[0], end);
         continue;
       }
-      for (int32_t i = group.begin[position][part]; i < group.begin[position][part + 1]; ++i) {
-        const int32_t u = group.units_of[position][i];
-        arrive_unit<recording>(g, u, group.units[u], end);
-      }
+      for (int32_t u : group.units_of_shard[group.lists[position]->shard_of_part[part]]) arrive_unit<recording>(g, u, group.units[u], end);
     }
   }
   template <bool recording>
   void arrive_unit(int g, int32_t u, const UnitState& unit, Nanoseconds end) {
     const int32_t slot = unit_slot_[g] + u;
     if (!arrive<recording>({Waiting::Kind::unit, g, u}, slot, unit.waits, end)) return;
-    if (unit.unit.holders.size() > 1) push({slots_[slot].ready, make_task_key(TaskKind::synchronization, g, unit.number, 0), u, 0});
-    else push({slots_[slot].ready, make_task_key(TaskKind::update, g, unit.number, unit.unit.holders[0]), u, 0});
+    if (unit.holders.size() > 1) push({slots_[slot].ready, make_task_key(TaskKind::synchronization, g, unit.number, 0), u, 0});
+    else push({slots_[slot].ready, make_task_key(TaskKind::update, g, unit.number, unit.holders[0]), u, 0});
   }
   // A statistics task of `part` has ended.
   template <bool recording>
@@ -539,13 +549,13 @@ class DeltaSimulator::State {
       case TaskKind::synchronization: {
         const UnitState& unit = state_.groups[what].units[event.index];
         occupy(event.ready, unit.collective, start, end);
-        for (size_t h = 0; h < unit.unit.holders.size(); ++h)
-          push({end, make_task_key(TaskKind::update, what, unit.number, unit.unit.holders[h]), event.index, static_cast<int32_t>(h)});
+        for (size_t h = 0; h < unit.holders.size(); ++h)
+          push({end, make_task_key(TaskKind::update, what, unit.number, unit.holders[h]), event.index, static_cast<int32_t>(h)});
         return end <= limit;
       }
       case TaskKind::update: {
         const UnitState& unit = state_.groups[what].units[event.index];
-        return take_on_device(event, unit.unit.holders[event.holder], unit.update[event.holder], 0, limit, start, end);
+        return take_on_device(event, unit.holders[event.holder], unit.update[event.holder], 0, limit, start, end);
       }
     }
     return true;
@@ -589,6 +599,7 @@ class DeltaSimulator::State {
   static constexpr size_t least_snapshot_distance = 32;  // events; fewer restart closer to a change and take longer to record
 
   StrategyState state_;
+  ProposalBound bound_;
   const int device_count_;
   const size_t resource_count_;
 

@@ -1,8 +1,37 @@
 #include "search/simulator/delta_state.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace ff::delta {
+namespace {
+
+std::shared_ptr<const EdgePlan> make_plan(const std::shared_ptr<const BlockPairs>& pairs, size_t producers, size_t consumers) {
+  auto plan = std::make_shared<EdgePlan>();
+  plan->pairs = pairs;
+  plan->consumer_begin.assign(consumers + 1, 0);
+  plan->producer_begin.assign(producers + 1, 0);
+  for (const BlockPair& pair : *pairs) {
+    ++plan->consumer_begin[pair.consumer_part + 1];
+    ++plan->producer_begin[pair.producer_part + 1];
+  }
+  for (size_t c = 0; c < consumers; ++c) plan->consumer_begin[c + 1] += plan->consumer_begin[c];
+  for (size_t p = 0; p < producers; ++p) plan->producer_begin[p + 1] += plan->producer_begin[p];
+  plan->by_producer.resize(pairs->size());
+  std::vector<int32_t> next(plan->producer_begin.begin(), plan->producer_begin.end() - 1);
+  for (size_t i = 0; i < pairs->size(); ++i) plan->by_producer[next[(*pairs)[i].producer_part]++] = static_cast<int32_t>(i);
+  plan->one_to_one = pairs->size() == producers && pairs->size() == consumers;
+  for (size_t i = 0; i < pairs->size() && plan->one_to_one; ++i)
+    plan->one_to_one = (*pairs)[i].producer_part == static_cast<int32_t>(i) && (*pairs)[i].consumer_part == static_cast<int32_t>(i);
+  return plan;
+}
+
+// From the last gradient to the end of the first update.
+Nanoseconds unit_time(const UnitState& unit) {
+  return (unit.holders.size() > 1 ? unit.collective.duration : 0) + *std::min_element(unit.update.begin(), unit.update.end());
+}
+
+}  // namespace
 
 StrategyState::StrategyState(TaskGraphBuilder& builder_, const Topology& topology_, TaskCostModel& costs_)
     : builder(builder_), graph(builder_.graph()), topology(topology_), costs(costs_) {
@@ -15,8 +44,8 @@ StrategyState::StrategyState(TaskGraphBuilder& builder_, const Topology& topolog
   tasks.resize(operator_count);
   edges.resize(builder.edges().size());
   groups.resize(builder.groups().size());
-  position_of_.assign(operator_count, -1);
-  is_holder_.assign(topology.devices.size(), 0);
+  plans_.resize(edges.size());
+  for (const ParameterGroup& group : builder.groups()) partitions_.emplace_back(graph, group);
   for (size_t e = 0; e < edges.size(); ++e) {
     const Edge& edge = builder.edges()[e];
     in_edges[edge.consumer].push_back(static_cast<int>(e));
@@ -122,27 +151,6 @@ void StrategyState::undo() {
   undo_.clear();
 }
 
-Nanoseconds StrategyState::least_makespan(OperatorId op, const Configuration& configuration) {
-  const OperatorState& old = operators[op];
-  bound_work_ = kernel_work;
-  for (int part = 0; part < old.parts(); ++part) bound_work_[old.devices[part]] -= old.forward_kernel[part] + old.backward_kernel[part];
-  Nanoseconds slowest = 0;
-  const std::vector<TaskCostModel::PartCost>* costs_of_parts = nullptr;
-  int model = -1;
-  for (size_t part = 0; part < configuration.devices.size(); ++part) {
-    const DeviceId device = configuration.devices[part];
-    if (model_of(device) != model) {
-      model = model_of(device);
-      costs_of_parts = &costs.part_costs(op, configuration.degrees, model);
-    }
-    const TaskCostModel::PartCost& cost = (*costs_of_parts)[part];
-    const Nanoseconds time = cost.all_forward() + (has_backward(op) ? cost.all_backward() : 0);
-    bound_work_[device] += time;
-    slowest = std::max(slowest, time);
-  }
-  return std::max(paths.head[op] + slowest + paths.middle[op] + paths.tail_producers[op], *std::max_element(bound_work_.begin(), bound_work_.end()));
-}
-
 void StrategyState::set_operator(OperatorId op) {
   OperatorState& state = operators[op];
   const Configuration& configuration = strategy[op];
@@ -151,8 +159,13 @@ void StrategyState::set_operator(OperatorId op) {
   const size_t parts = state.devices.size();
   state.forward_kernel.resize(parts);
   state.backward_kernel.assign(parts, 0);
-  for (size_t part = 0; part < parts; ++part) {
-    const auto& cost = costs.part_cost(op, state.degrees, static_cast<int>(part), model_of(state.devices[part]));
+  const TaskCostModel::PartCosts* part_costs = nullptr;
+  for (size_t part = 0, model = ~size_t{0}; part < parts; ++part) {
+    if (const size_t own = static_cast<size_t>(model_of(state.devices[part])); own != model) {
+      model = own;
+      part_costs = &costs.part_costs(op, state.degrees, static_cast<int>(model));
+    }
+    const TaskCostModel::PartCost& cost = (*part_costs)[part];
     state.forward_kernel[part] = cost.all_forward();
     if (has_backward(op)) state.backward_kernel[part] = cost.all_backward();
   }
@@ -191,33 +204,34 @@ void StrategyState::set_reductions(OperatorId op) {
   }
 }
 
-const EdgePlan& StrategyState::plan_of(int e) {
-  const BlockPairs& pairs = builder.pairs(e, strategy);
-  const size_t producers = strategy[edge(e).producer].devices.size(), consumers = strategy[edge(e).consumer].devices.size();
-  auto [it, added] = plans_.try_emplace({&pairs, producers, consumers});
-  EdgePlan& plan = it->second;
-  if (!added) return plan;
-  plan.pairs = &pairs;
-  plan.consumer_begin.assign(consumers + 1, 0);
-  plan.producer_begin.assign(producers + 1, 0);
-  for (const BlockPair& pair : pairs) {
-    ++plan.consumer_begin[pair.consumer_part + 1];
-    ++plan.producer_begin[pair.producer_part + 1];
+const std::shared_ptr<const EdgePlan>& StrategyState::plan_of(int e, const Degrees& producer, const Degrees& consumer) {
+  plan_key_ = producer;
+  plan_key_.insert(plan_key_.end(), consumer.begin(), consumer.end());
+  const auto found = plans_[e].find(plan_key_);
+  if (found != plans_[e].end()) return found->second;
+  const auto product = [](const Degrees& degrees) {
+    size_t parts = 1;
+    for (int degree : degrees) parts *= static_cast<size_t>(degree);
+    return parts;
+  };
+  const size_t producers = product(producer), consumers = product(consumer);
+  const auto pairs = builder.pairs(e, producer, consumer);
+  if (cached_pairs_ > most_cached_pairs) {
+    for (auto& plans : plans_) plans.clear();
+    distinct_plans_.clear();
+    cached_pairs_ = 0;
   }
-  for (size_t c = 0; c < consumers; ++c) plan.consumer_begin[c + 1] += plan.consumer_begin[c];
-  for (size_t p = 0; p < producers; ++p) plan.producer_begin[p + 1] += plan.producer_begin[p];
-  plan.by_producer.resize(pairs.size());
-  std::vector<int32_t> next(plan.producer_begin.begin(), plan.producer_begin.end() - 1);
-  for (size_t i = 0; i < pairs.size(); ++i) plan.by_producer[next[pairs[i].producer_part]++] = static_cast<int32_t>(i);
-  plan.one_to_one = pairs.size() == producers && pairs.size() == consumers;
-  for (size_t i = 0; i < pairs.size() && plan.one_to_one; ++i)
-    plan.one_to_one = pairs[i].producer_part == static_cast<int32_t>(i) && pairs[i].consumer_part == static_cast<int32_t>(i);
-  return plan;
+  std::shared_ptr<const EdgePlan>& plan = distinct_plans_[{pairs.get(), producers, consumers}];
+  if (!plan) {
+    plan = make_plan(pairs, producers, consumers);
+    cached_pairs_ += pairs->size() + producers + consumers;
+  }
+  return plans_[e].emplace(plan_key_, plan).first->second;
 }
 
 void StrategyState::set_edge(int e) {
   EdgeState& state = edges[e];
-  state.plan = &plan_of(e);
+  state.plan = plan_of(e, strategy[edge(e).producer].degrees, strategy[edge(e).consumer].degrees);
   const std::vector<DeviceId>& producers = strategy[edge(e).producer].devices;
   const std::vector<DeviceId>& consumers = strategy[edge(e).consumer].devices;
   state.assembled.assign(consumers.size(), 0);
@@ -298,82 +312,116 @@ void StrategyState::set_tasks(OperatorId op) {
   }
 }
 
-// From the last gradient to the end of the first update.
-static Nanoseconds unit_time(const UnitState& unit) {
-  return (unit.unit.holders.size() > 1 ? unit.collective.duration : 0) + *std::min_element(unit.update.begin(), unit.update.end());
-}
-
 void StrategyState::set_group(int g) {
   const ParameterGroup& group = builder.groups()[g];
   GroupState& state = groups[g];
-  state.units.clear();
-  state.begin.resize(group.operators.size());
-  state.units_of.resize(group.operators.size());
-  for (size_t position = 0; position < group.operators.size(); ++position) position_of_[group.operators[position]] = static_cast<int>(position);
-  const std::vector<ParameterPiece>& pieces = builder.pieces(g, strategy);
-  std::map<std::vector<DeviceId>, int32_t> by_holders;
-  std::vector<std::tuple<int32_t, int32_t, int32_t>> uses;  // (position, part, unit)
-  std::vector<DeviceId> holders;
-  for (size_t p = 0; p < pieces.size(); ++p) {
-    holders.clear();
-    for (const auto& [op, part] : pieces[p].users) {
-      const DeviceId device = strategy[op].devices[part];
-      if (!is_holder_[device]) holders.push_back(device);
-      is_holder_[device] = 1;
-    }
-    for (DeviceId device : holders) is_holder_[device] = 0;
-    std::sort(holders.begin(), holders.end());
-    const auto [it, added] = by_holders.emplace(holders, static_cast<int32_t>(state.units.size()));
-    if (added) state.units.push_back({static_cast<int64_t>(p), {g, holders, {}, 0}, {}, {}, 0});
-    UnitState& unit = state.units[it->second];
-    unit.unit.pieces.push_back(&pieces[p]);
-    unit.unit.bytes += pieces[p].block.volume() * element_bytes;
-    for (const auto& [op, part] : pieces[p].users) uses.emplace_back(position_of_[op], part, it->second);
-  }
-  // Sorted by (position, part) by counting; a part's units are few.
+  state.lists.resize(group.operators.size());
   for (size_t position = 0; position < group.operators.size(); ++position)
-    state.begin[position].assign(static_cast<size_t>(operators[group.operators[position]].parts()) + 1, 0);
-  for (const auto& [position, part, unit] : uses) ++state.begin[position][part + 1];
-  for (size_t position = 0; position < group.operators.size(); ++position) {
-    std::vector<int32_t>& begin = state.begin[position];
-    for (size_t part = 1; part < begin.size(); ++part) begin[part] += begin[part - 1];
-    state.units_of[position].resize(static_cast<size_t>(begin.back()));
-  }
-  for (size_t i = uses.size(); i-- > 0;) {
-    const auto& [position, part, unit] = uses[i];
-    state.units_of[position][--state.begin[position][part + 1]] = unit;
-  }
-  for (size_t position = 0; position < group.operators.size(); ++position) {
-    std::vector<int32_t>&begin = state.begin[position], &units = state.units_of[position];
-    int32_t kept = 0;
-    for (size_t part = 0; part + 1 < begin.size(); ++part) {
-      const int32_t first = begin[part + 1], last = part + 2 < begin.size() ? begin[part + 2] : static_cast<int32_t>(units.size());
-      std::sort(units.begin() + first, units.begin() + last);
-      begin[part] = kept;
-      for (int32_t i = first; i < last; ++i)
-        if (i == first || units[i] != units[i - 1]) {
-          ++state.units[units[i]].waits;
-          units[kept++] = units[i];
-        }
+    state.lists[position] = partitions_[g].shards(position, operators[group.operators[position]].degrees);
+  const ParameterPartition& partition = partitions_[g].partition(state.lists);
+  find_holders(g, partition);
+
+  // Pieces with the same holders are one unit.
+  const size_t words = (topology.devices.size() + 63) / 64;
+  state.units.clear();
+  scratch_.unit_of.clear();
+  scratch_.unit_devices.clear();
+  scratch_.piece_devices.resize(words);
+  std::vector<int32_t> unit_of_piece(partition.piece_bytes.size());
+  for (size_t piece = 0; piece < partition.piece_bytes.size(); ++piece) {
+    std::fill(scratch_.piece_devices.begin(), scratch_.piece_devices.end(), 0);
+    for (const auto& shards : partition.classes_of_piece[piece])
+      for (int32_t shard : shards)
+        for (size_t word = 0; word < words; ++word) scratch_.piece_devices[word] |= scratch_.shard_devices[static_cast<size_t>(shard) * words + word];
+    uint64_t hash = 0;
+    for (uint64_t word : scratch_.piece_devices) hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+    int32_t number = -1;
+    const auto [begin, end] = scratch_.unit_of.equal_range(hash);
+    for (auto it = begin; it != end; ++it)
+      if (scratch_.unit_devices[static_cast<size_t>(it->second)] == scratch_.piece_devices) number = it->second;
+    if (number < 0) {
+      number = static_cast<int32_t>(state.units.size());
+      scratch_.unit_of.emplace(hash, number);
+      scratch_.unit_devices.push_back(scratch_.piece_devices);
+      UnitState& unit = state.units.emplace_back();
+      unit.number = static_cast<int64_t>(piece);
+      for (size_t word = 0; word < words; ++word)
+        for (uint64_t bits = scratch_.piece_devices[word]; bits != 0; bits &= bits - 1)
+          unit.holders.push_back(static_cast<DeviceId>(word * 64 + static_cast<size_t>(std::countr_zero(bits))));
     }
-    begin.back() = kept;
-    units.resize(static_cast<size_t>(kept));
+    state.units[static_cast<size_t>(number)].bytes += partition.piece_bytes[piece];
+    unit_of_piece[piece] = number;
   }
+  state.units_of_shard.resize(partition.pieces_of_shard.size());
   int32_t parts_of_all = 0;
-  for (OperatorId op : group.operators) parts_of_all += operators[op].parts();
-  state.one_unit = state.units.size() == 1 && state.units[0].waits == parts_of_all;
-  for (UnitState& unit : state.units) {
-    const std::vector<int64_t> sums = gradient_sum_bytes(unit.unit, graph, strategy);
-    for (size_t h = 0; h < sums.size(); ++h) {
-      const int model = model_of(unit.unit.holders[h]);
-      unit.update.push_back(costs.update_ns(unit.unit.bytes, model) + costs.copy_ns(sums[h], model));
-    }
-    if (sums.size() > 1) costs.communication().all_reduce(unit.unit.holders, unit.unit.bytes, unit.collective);
+  for (size_t shard = 0; shard < partition.pieces_of_shard.size(); ++shard) {
+    std::vector<int32_t>& units = state.units_of_shard[shard];
+    units.clear();
+    for (int32_t piece : partition.pieces_of_shard[shard]) units.push_back(unit_of_piece[static_cast<size_t>(piece)]);
+    std::sort(units.begin(), units.end());
+    units.erase(std::unique(units.begin(), units.end()), units.end());
+    if (units.empty()) continue;
+    parts_of_all += scratch_.shard_parts[shard];
+    for (int32_t unit : units) state.units[static_cast<size_t>(unit)].waits += scratch_.shard_parts[shard];
   }
+  state.one_unit = state.units.size() == 1 && state.units[0].waits == parts_of_all;
+  set_updates(g, partition, unit_of_piece);
   if (group.operators.size() > 1) return;
   Nanoseconds least = state.units.empty() ? 0 : unit_time(state.units[0]);
   for (const UnitState& unit : state.units) least = std::min(least, unit_time(unit));
   paths.least_synchronization[group.operators[0]] = std::max(paths.least_synchronization[group.operators[0]], least);
+}
+
+// Which devices hold each shard.
+void StrategyState::find_holders(int g, const ParameterPartition& partition) {
+  const ParameterGroup& group = builder.groups()[g];
+  const size_t words = (topology.devices.size() + 63) / 64;
+  scratch_.shard_devices.assign(partition.pieces_of_shard.size() * words, 0);
+  scratch_.shard_gradients.assign(partition.pieces_of_shard.size() * words, 0);
+  scratch_.shard_parts.assign(partition.pieces_of_shard.size(), 0);
+  for (size_t position = 0; position < group.operators.size(); ++position) {
+    const OperatorId op = group.operators[position];
+    const std::vector<int32_t>& shard_of_part = groups[g].lists[position]->shard_of_part;
+    const std::vector<DeviceId>& devices = operators[op].devices;
+    std::vector<uint64_t>* holders[] = {&scratch_.shard_devices, &scratch_.shard_gradients};
+    for (size_t part = 0; part < devices.size(); ++part) {
+      const size_t shard = static_cast<size_t>(shard_of_part[part]), device = static_cast<size_t>(devices[part]);
+      ++scratch_.shard_parts[shard];
+      for (int which = 0; which < (has_backward(op) ? 2 : 1); ++which) (*holders[which])[shard * words + device / 64] |= uint64_t{1} << device % 64;
+    }
+  }
+}
+
+// What a unit's update takes on each holder: SGD, and adding up the gradients of different blocks (see gradient_sum_bytes).
+void StrategyState::set_updates(int g, const ParameterPartition& partition, const std::vector<int32_t>& unit_of_piece) {
+  const size_t words = (topology.devices.size() + 63) / 64;
+  GroupState& state = groups[g];
+  std::vector<std::vector<int32_t>> summed(state.units.size());  // pieces with gradients of several blocks
+  for (size_t piece = 0; piece < unit_of_piece.size(); ++piece)
+    if (partition.classes_of_piece[piece].size() > 1) summed[static_cast<size_t>(unit_of_piece[piece])].push_back(static_cast<int32_t>(piece));
+  scratch_.sums.resize(topology.devices.size());
+  scratch_.blocks.resize(topology.devices.size());
+  for (size_t u = 0; u < state.units.size(); ++u) {
+    UnitState& unit = state.units[u];
+    for (DeviceId holder : unit.holders) scratch_.sums[holder] = 0;
+    for (int32_t piece : summed[u]) {
+      for (DeviceId holder : unit.holders) scratch_.blocks[holder] = 0;
+      for (const auto& shards : partition.classes_of_piece[static_cast<size_t>(piece)])
+        for (size_t word = 0; word < words; ++word) {
+          uint64_t bits = 0;
+          for (int32_t shard : shards) bits |= scratch_.shard_gradients[static_cast<size_t>(shard) * words + word];
+          for (; bits != 0; bits &= bits - 1) ++scratch_.blocks[word * 64 + static_cast<size_t>(std::countr_zero(bits))];
+        }
+      for (DeviceId holder : unit.holders)
+        if (scratch_.blocks[holder] > 1)
+          scratch_.sums[holder] += static_cast<int64_t>(scratch_.blocks[holder] - 1) * partition.piece_bytes[static_cast<size_t>(piece)] * 3 / 2;
+    }
+    for (DeviceId holder : unit.holders) {
+      const int model = model_of(holder);
+      unit.update.push_back(costs.update_ns(unit.bytes, model) + costs.copy_ns(scratch_.sums[holder], model));
+    }
+    if (unit.holders.size() > 1) costs.communication().all_reduce(unit.holders, unit.bytes, unit.collective);
+  }
 }
 
 void StrategyState::add_work(OperatorId op, Nanoseconds sign) {
@@ -392,7 +440,7 @@ void StrategyState::add_kernel_work(OperatorId op, Nanoseconds sign) {
 
 void StrategyState::add_group_work(int g, Nanoseconds sign) {
   for (const UnitState& unit : groups[g].units)
-    for (size_t h = 0; h < unit.unit.holders.size(); ++h) work[unit.unit.holders[h]] += sign * unit.update[h];
+    for (size_t h = 0; h < unit.holders.size(); ++h) work[unit.holders[h]] += sign * unit.update[h];
 }
 
 void StrategyState::set_paths() {

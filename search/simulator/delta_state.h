@@ -5,9 +5,11 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "search/cost/task_costs.h"
+#include "search/simulator/parameter_partition.h"
 
 namespace ff::delta {
 
@@ -45,7 +47,7 @@ struct OperatorTasks {
 
 // One edge under given degrees at both ends: who exchanges blocks with whom.
 struct EdgePlan {
-  const BlockPairs* pairs = nullptr;    // in order of (consumer part, producer part)
+  std::shared_ptr<const BlockPairs> pairs;  // in order of (consumer part, producer part)
   std::vector<int32_t> consumer_begin;  // [consumer part + 1]: its pairs
   std::vector<int32_t> producer_begin;  // [producer part + 1]: into by_producer
   std::vector<int32_t> by_producer;     // indices of pairs
@@ -54,7 +56,7 @@ struct EdgePlan {
 
 // Copies that an edge causes, which depend on the devices too.
 struct EdgeState {
-  const EdgePlan* plan = nullptr;
+  std::shared_ptr<const EdgePlan> plan;
   std::vector<int64_t> assembled;      // [consumer part]: bytes copied to assemble its input
   std::vector<int64_t> packed;         // [producer part]: bytes packed to send activations
   std::vector<int64_t> packed_back;    // [consumer part]: bytes packed to send gradients
@@ -63,18 +65,20 @@ struct EdgeState {
   std::vector<uint8_t> in_place;       // [producer part]: the (only) contribution needs no copy
 };
 
+// The pieces of a group that the same devices hold.
 struct UnitState {
   int64_t number;  // of the first piece: part of the key
-  SynchronizationUnit unit;
+  std::vector<DeviceId> holders;  // ascending
+  int64_t bytes = 0;
   std::vector<Nanoseconds> update;  // [holder]
   CommunicationCost collective;     // of several holders
-  int32_t waits = 0;
+  int32_t waits = 0;                // for so many parts
 };
 
 struct GroupState {
   std::vector<UnitState> units;
-  // Units that wait for a part of the operator at a position of the group: units_of[position][begin[position][part] ..].
-  std::vector<std::vector<int32_t>> begin, units_of;
+  std::vector<std::shared_ptr<const ShardList>> lists;  // [position of the group]
+  std::vector<std::vector<int32_t>> units_of_shard;     // [shard]: ascending; empty where not in use
   bool one_unit = false;  // which all parts wait for
 };
 
@@ -111,8 +115,8 @@ class StrategyState {
   Before before(size_t i) const { return {undo_.tasks[i].first, undo_.tasks[i].second}; }
   const OperatorState& changed_before() const { return undo_.changed; }
 
-  // A lower bound on the makespan with this configuration from kernel times alone: the work of each device, and the path through the operator.
-  Nanoseconds least_makespan(OperatorId op, const Configuration& configuration);
+  // Of an edge under these degrees at its ends.
+  const std::shared_ptr<const EdgePlan>& plan_of(int e, const Degrees& producer, const Degrees& consumer);
 
   OperatorId count() const { return static_cast<OperatorId>(graph.operators.size()); }
   int model_of(DeviceId device) const { return topology.devices[device].model; }
@@ -160,21 +164,34 @@ class StrategyState {
 
   void set_operator(OperatorId op);
   void set_reductions(OperatorId op);
-  const EdgePlan& plan_of(int e);
   void set_edge(int e);
   void set_tasks(OperatorId op);
   void set_group(int g);
+  void find_holders(int g, const ParameterPartition& partition);
+  void set_updates(int g, const ParameterPartition& partition, const std::vector<int32_t>& unit_of_piece);
   void add_work(OperatorId op, Nanoseconds sign);
   void add_kernel_work(OperatorId op, Nanoseconds sign);
   void add_group_work(int g, Nanoseconds sign);
   void set_paths();
 
   std::vector<std::vector<OperatorId>> around_;  // [operator]: itself and its neighbours
-  std::map<std::tuple<const BlockPairs*, size_t, size_t>, EdgePlan> plans_;  // by pairs, producer parts, consumer parts
+  static constexpr size_t most_cached_pairs = size_t{1} << 26;  // 256 MB
+  std::vector<std::unordered_map<Degrees, std::shared_ptr<const EdgePlan>, DegreesHash>> plans_;  // by edge; key: both ends' degrees
+  std::map<std::tuple<const BlockPairs*, size_t, size_t>, std::shared_ptr<const EdgePlan>> distinct_plans_;  // by pairs, producer parts, consumer parts
+  size_t cached_pairs_ = 0;
+  Degrees plan_key_;  // scratch
+  std::vector<GroupPartitions> partitions_;  // [group]
   Undo undo_;
-  std::vector<int> position_of_;       // scratch: [operator], of a group
-  std::vector<uint8_t> is_holder_;     // scratch: [device]
-  std::vector<Nanoseconds> bound_work_;  // scratch: [device]
+
+  struct HolderScratch {
+    std::vector<uint64_t> shard_devices, shard_gradients;  // [shard][word]: devices that hold it, and those where it has a gradient
+    std::vector<int32_t> shard_parts;                       // [shard]
+    std::vector<uint64_t> piece_devices;                    // [word]
+    std::unordered_multimap<uint64_t, int32_t> unit_of;     // by hash of devices
+    std::vector<std::vector<uint64_t>> unit_devices;        // [unit]
+    std::vector<int64_t> sums;                              // [device]: bytes added up
+    std::vector<int32_t> blocks;                            // [device]
+  } scratch_;
 };
 
 }  // namespace ff::delta

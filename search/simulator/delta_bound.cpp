@@ -1,0 +1,184 @@
+#include "search/simulator/delta_bound.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace ff::delta {
+
+ProposalBound::ProposalBound(StrategyState& state)
+    : state_(state), device_ready_(state.topology.devices.size()), device_forward_(state.topology.devices.size()),
+      device_backward_(state.topology.devices.size()), forward_ready_(state.operators.size()), forward_ready_epoch_(state.operators.size(), 0),
+      loads_(state.topology.channels.size()) {}
+
+bool ProposalBound::exceeds(OperatorId op, const Configuration& configuration, const KnownPrefix& prefix, Nanoseconds limit) {
+  prefix_ = &prefix;
+  ++epoch_;
+  if (devices_exceed(op, configuration, limit)) return true;
+  if (inputs_exceed(op, configuration, limit)) return true;
+  return parts_exceed(op, configuration, limit);
+}
+
+// Work of each device, and the path through the operator's slowest part.
+bool ProposalBound::devices_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit) {
+  const OperatorState& old = state_.operators[op];
+  const OperatorPaths& paths = state_.paths;
+  work_ = state_.kernel_work;
+  for (int part = 0; part < old.parts(); ++part) work_[old.devices[part]] -= old.forward_kernel[part] + old.backward_kernel[part];
+  const size_t parts = configuration.devices.size();
+  forward_kernel_.resize(parts);
+  backward_kernel_.resize(parts);
+  Nanoseconds slowest = 0;
+  const TaskCostModel::PartCosts* costs = nullptr;
+  int model = -1;
+  for (size_t part = 0; part < parts; ++part) {
+    const DeviceId device = configuration.devices[part];
+    if (state_.model_of(device) != model) {
+      model = state_.model_of(device);
+      costs = &state_.costs.part_costs(op, configuration.degrees, model);
+    }
+    const TaskCostModel::PartCost& cost = (*costs)[part];
+    forward_kernel_[part] = cost.all_forward();
+    backward_kernel_[part] = state_.has_backward(op) ? cost.all_backward() : 0;
+    work_[device] += forward_kernel_[part] + backward_kernel_[part];
+    slowest = std::max(slowest, forward_kernel_[part] + backward_kernel_[part]);
+  }
+  least_forward_ = *std::min_element(forward_kernel_.begin(), forward_kernel_.end());
+  least_backward_ = *std::min_element(backward_kernel_.begin(), backward_kernel_.end());
+  behind_ = paths.middle[op] + paths.tail_producers[op];
+  return paths.head[op] + slowest + behind_ > limit || *std::max_element(work_.begin(), work_.end()) > limit;
+}
+
+Nanoseconds ProposalBound::forward_end(OperatorId op, int part) {
+  const int32_t slot = prefix_->forward_slot[op] + part;
+  if (prefix_->position[slot] < prefix_->events) return prefix_->ended_at[slot];
+  const OperatorState& operator_state = state_.operators[op];
+  const Nanoseconds ready = forward_ready(op), kernel = operator_state.forward_kernel[part];
+  if (!state_.has_statistics[op]) return std::max(ready, prefix_->ready) + kernel;
+  // The first of its two tasks may have been taken.
+  return std::max(ready + kernel + operator_state.reductions[operator_state.reduction_of[part]].collective.duration,
+                  prefix_->ready + kernel - operator_state.forward_statistics_kernel[part]);
+}
+
+// No part of the operator that is not among the known events becomes ready before this.
+Nanoseconds ProposalBound::forward_ready(OperatorId op) {
+  if (forward_ready_epoch_[op] == epoch_) return forward_ready_[op];
+  Nanoseconds ready = 0;
+  for (int e : state_.in_edges[op]) {
+    if (!state_.every_part_reads[e]) continue;
+    const OperatorId producer = state_.edge(e).producer;
+    Nanoseconds earliest = std::numeric_limits<Nanoseconds>::max();
+    for (int part = 0; part < state_.operators[producer].parts() && earliest > ready; ++part) earliest = std::min(earliest, forward_end(producer, part));
+    ready = std::max(ready, earliest);
+  }
+  forward_ready_epoch_[op] = epoch_;
+  return forward_ready_[op] = ready;
+}
+
+Nanoseconds ProposalBound::add_transfer(DeviceId source, DeviceId destination, int64_t bytes, Nanoseconds earliest) {
+  state_.costs.communication().transfer(source, destination, bytes, transfer_);
+  const int32_t devices = static_cast<int32_t>(state_.topology.devices.size());
+  for (const ResourceUse& use : transfer_.uses) {
+    if (use.resource < devices) continue;
+    Load& load = loads_[use.resource - devices];
+    if (load.epoch != load_epoch_) {
+      load = {0, earliest, load_epoch_};
+      loaded_.push_back(use.resource - devices);
+    }
+    load.occupied += use.occupancy;
+    load.first = std::min(load.first, earliest);
+  }
+  return earliest + transfer_.duration;
+}
+
+Nanoseconds ProposalBound::loaded_until() const {
+  Nanoseconds until = 0;
+  for (ChannelId channel : loaded_) until = std::max(until, loads_[channel].first + loads_[channel].occupied);
+  return until;
+}
+
+// When do the parts become ready, and is that too late?
+bool ProposalBound::inputs_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit) {
+  const size_t parts = configuration.devices.size();
+  ready_.assign(parts, prefix_->ready);
+  for (int e : state_.in_edges[op]) {
+    const OperatorId producer = state_.edge(e).producer;
+    const EdgePlan& plan = *state_.plan_of(e, state_.strategy[producer].degrees, configuration.degrees);
+    const std::vector<DeviceId>& producers = state_.operators[producer].devices;
+    begin_loads();
+    for (size_t part = 0; part < parts; ++part) {
+      const DeviceId device = configuration.devices[part];
+      for (int32_t i = plan.consumer_begin[part]; i < plan.consumer_begin[part + 1]; ++i) {
+        const BlockPair& pair = (*plan.pairs)[i];
+        const Nanoseconds end = forward_end(producer, pair.producer_part);
+        const DeviceId source = producers[pair.producer_part];
+        ready_[part] = std::max(ready_[part], source == device ? end : add_transfer(source, device, pair.bytes, end));
+      }
+      if (ready_[part] + forward_kernel_[part] + backward_kernel_[part] + behind_ > limit) return true;
+    }
+    if (loaded_until() + least_forward_ + least_backward_ + behind_ > limit) return true;
+  }
+  return false;
+}
+
+// Several parts on one device, and the transfers of gradients and outputs.
+bool ProposalBound::parts_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit) {
+  const size_t parts = configuration.devices.size();
+  constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
+  const bool backward = state_.has_backward(op);
+  for (DeviceId device : configuration.devices) {
+    device_ready_[device] = never;
+    device_forward_[device] = device_backward_[device] = 0;
+  }
+  Nanoseconds first_end = never;  // of the operator's forward tasks
+  for (size_t part = 0; part < parts; ++part) {
+    const DeviceId device = configuration.devices[part];
+    device_ready_[device] = std::min(device_ready_[device], ready_[part]);
+    device_forward_[device] += forward_kernel_[part];
+    device_backward_[device] += backward_kernel_[part];
+    first_end = std::min(first_end, ready_[part] + forward_kernel_[part]);
+  }
+  for (DeviceId device : configuration.devices)
+    if (device_ready_[device] + std::max(device_forward_[device] + least_backward_, least_forward_ + device_backward_[device]) + behind_ > limit) return true;
+
+  const OperatorPaths& paths = state_.paths;
+  for (int e : state_.out_edges[op]) {
+    const OperatorId consumer = state_.edge(e).consumer;
+    const EdgePlan& plan = *state_.plan_of(e, configuration.degrees, state_.strategy[consumer].degrees);
+    const std::vector<DeviceId>& consumers = state_.operators[consumer].devices;
+    const bool gradient = backward && state_.edge_has_gradient[e];
+    const Nanoseconds through_consumer = paths.least_forward[consumer] + (gradient ? paths.middle[consumer] + paths.least_backward[consumer] : 0);
+    const Nanoseconds behind = gradient ? least_backward_ + paths.tail_producers[op] : 0;
+    begin_loads();
+    for (const BlockPair& pair : *plan.pairs) {
+      const DeviceId from = configuration.devices[pair.producer_part], to = consumers[pair.consumer_part];
+      if (from != to) add_transfer(from, to, pair.bytes, ready_[pair.producer_part] + forward_kernel_[pair.producer_part]);
+    }
+    if (loaded_until() + through_consumer + behind > limit) return true;
+    if (!gradient) continue;
+    begin_loads();
+    for (const BlockPair& pair : *plan.pairs) {
+      const DeviceId from = consumers[pair.consumer_part], to = configuration.devices[pair.producer_part];
+      if (from != to) add_transfer(from, to, pair.bytes, first_end + through_consumer);
+    }
+    if (loaded_until() + behind > limit) return true;
+  }
+  for (int e : state_.in_edges[op]) {
+    if (!backward || !state_.edge_has_gradient[e]) continue;
+    const OperatorId producer = state_.edge(e).producer;
+    const EdgePlan& plan = *state_.plan_of(e, state_.strategy[producer].degrees, configuration.degrees);
+    const std::vector<DeviceId>& producers = state_.operators[producer].devices;
+    const Nanoseconds behind = paths.least_backward[producer] + paths.tail_backward[producer];
+    begin_loads();
+    Nanoseconds last = 0;
+    for (const BlockPair& pair : *plan.pairs) {
+      const size_t part = static_cast<size_t>(pair.consumer_part);
+      const DeviceId from = configuration.devices[part], to = producers[pair.producer_part];
+      const Nanoseconds end = ready_[part] + forward_kernel_[part] + paths.middle[op] + backward_kernel_[part];
+      if (from != to) last = std::max(last, add_transfer(from, to, pair.bytes, end));
+    }
+    if (std::max(last, loaded_until()) + behind > limit) return true;
+  }
+  return false;
+}
+
+}  // namespace ff::delta

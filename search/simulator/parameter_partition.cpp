@@ -1,0 +1,146 @@
+#include "search/simulator/parameter_partition.h"
+
+#include <algorithm>
+
+namespace ff::delta {
+
+std::vector<Block> GroupPartitions::blocks(size_t position, const Degrees& degrees, int part) const {
+  const OperatorId op = group_.operators[position];
+  const OperatorDefinition& definition = *graph_.operators[op].definition;
+  const Block block = definition.part(degrees, part);
+  std::vector<Block> result;
+  for (ParameterId parameter : group_.parameters)
+    for (const auto& [user, which] : graph_.parameters[parameter].uses)
+      if (user == op) {
+        result.push_back(definition.parameter_block(which, block));
+        break;
+      }
+  return result;
+}
+
+std::shared_ptr<const ShardList> GroupPartitions::shards(size_t position, const Degrees& degrees) {
+  const auto found = lists_[position].find(degrees);
+  if (found != lists_[position].end()) return found->second;
+  ShardList list{};
+  int parts = 1;
+  for (int degree : degrees) parts *= degree;
+  for (int part = 0; part < parts; ++part) {
+    std::vector<Block> shard = blocks(position, degrees, part);
+    uint64_t hash = 0xcbf29ce484222325ULL;
+    for (const Block& block : shard)
+      for (int axis = 0; axis < block.rank(); ++axis)
+        for (int64_t edge : {block[axis].begin, block[axis].end}) hash = (hash ^ static_cast<uint64_t>(edge)) * 0x100000001b3ULL;
+    int32_t number = -1;
+    const auto [begin, end] = shard_numbers_.equal_range(hash);
+    for (auto it = begin; it != end; ++it)
+      if (shards_[it->second] == shard) number = it->second;
+    if (number < 0) {
+      number = static_cast<int32_t>(shards_.size());
+      shards_.push_back(std::move(shard));
+      shard_numbers_.emplace(hash, number);
+    }
+    list.shard_of_part.push_back(number);
+  }
+  list.shards = list.shard_of_part;
+  std::sort(list.shards.begin(), list.shards.end());
+  list.shards.erase(std::unique(list.shards.begin(), list.shards.end()), list.shards.end());
+  list.number = list_numbers_.try_emplace(list.shards, static_cast<int>(list_numbers_.size())).first->second;
+  if (cached_parts_ > most_cached_parts) {
+    for (auto& lists : lists_) lists.clear();
+    cached_parts_ = 0;
+  }
+  cached_parts_ += list.shard_of_part.size();
+  return lists_[position].emplace(degrees, std::make_shared<const ShardList>(std::move(list))).first->second;
+}
+
+const ParameterPartition& GroupPartitions::partition(const std::vector<std::shared_ptr<const ShardList>>& lists) {
+  Degrees key;
+  for (const auto& list : lists)
+    if (std::find(key.begin(), key.end(), list->number) == key.end()) key.push_back(list->number);
+  std::sort(key.begin(), key.end());
+  std::unique_ptr<ParameterPartition>& result = found_[key];
+  if (result) return *result;
+  result = std::make_unique<ParameterPartition>();
+  std::vector<int32_t> shards;
+  for (const auto& list : lists) {
+    if (std::find(key.begin(), key.end(), list->number) == key.end()) continue;  // equal to one before
+    key.erase(std::find(key.begin(), key.end(), list->number));
+    shards.insert(shards.end(), list->shards.begin(), list->shards.end());
+  }
+  std::sort(shards.begin(), shards.end());
+  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
+  result->pieces_of_shard.resize(shards_.size());
+  for (size_t parameter = 0; parameter < group_.parameters.size(); ++parameter) cut(parameter, shards, *result);
+  return *result;
+}
+
+// Cuts each axis of the parameter wherever a block begins or ends; the cells of that grid that some block contains are the pieces.
+void GroupPartitions::cut(size_t parameter, const std::vector<int32_t>& shards, ParameterPartition& partition) const {
+  std::vector<Block> distinct;
+  std::vector<std::vector<int32_t>> classes;  // [distinct block]: shards
+  const auto corners_before = [](const Block& a, const Block& b) {
+    for (int axis = 0; axis < a.rank(); ++axis) {
+      if (a[axis].begin != b[axis].begin) return a[axis].begin < b[axis].begin;
+      if (a[axis].end != b[axis].end) return a[axis].end < b[axis].end;
+    }
+    return false;
+  };
+  std::vector<int32_t> order = shards;
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return corners_before(shards_[a][parameter], shards_[b][parameter]); });
+  for (int32_t shard : order) {
+    const Block& block = shards_[shard][parameter];
+    if (distinct.empty() || !(distinct.back() == block)) {
+      distinct.push_back(block);
+      classes.emplace_back();
+    }
+    classes.back().push_back(shard);
+  }
+  const int rank = distinct[0].rank();
+  std::vector<std::vector<int64_t>> cuts(static_cast<size_t>(rank));
+  size_t cells = 1;
+  std::vector<size_t> stride(static_cast<size_t>(rank));
+  for (int axis = rank - 1; axis >= 0; --axis) {
+    std::vector<int64_t>& axis_cuts = cuts[static_cast<size_t>(axis)];
+    for (const Block& block : distinct) {
+      axis_cuts.push_back(block[axis].begin);
+      axis_cuts.push_back(block[axis].end);
+    }
+    std::sort(axis_cuts.begin(), axis_cuts.end());
+    axis_cuts.erase(std::unique(axis_cuts.begin(), axis_cuts.end()), axis_cuts.end());
+    stride[static_cast<size_t>(axis)] = cells;
+    cells *= axis_cuts.size() - 1;
+  }
+  std::vector<std::vector<int32_t>> covering(cells);  // [cell]: distinct blocks
+  const auto index_of = [&](int axis, int64_t position) {
+    const std::vector<int64_t>& axis_cuts = cuts[static_cast<size_t>(axis)];
+    return static_cast<size_t>(std::lower_bound(axis_cuts.begin(), axis_cuts.end(), position) - axis_cuts.begin());
+  };
+  for (size_t number = 0; number < distinct.size(); ++number) {
+    std::vector<size_t> reached = {0};  // cells of the block, axis by axis
+    for (int axis = 0; axis < rank; ++axis) {
+      std::vector<size_t> further;
+      const size_t first = index_of(axis, distinct[number][axis].begin), last = index_of(axis, distinct[number][axis].end);
+      for (size_t cell : reached)
+        for (size_t i = first; i < last; ++i) further.push_back(cell + i * stride[static_cast<size_t>(axis)]);
+      reached = std::move(further);
+    }
+    for (size_t cell : reached) covering[cell].push_back(static_cast<int32_t>(number));
+  }
+  for (size_t cell = 0; cell < cells; ++cell) {
+    if (covering[cell].empty()) continue;
+    int64_t elements = 1;
+    for (size_t axis = 0; axis < static_cast<size_t>(rank); ++axis) {
+      const size_t i = cell / stride[axis] % (cuts[axis].size() - 1);
+      elements *= cuts[axis][i + 1] - cuts[axis][i];
+    }
+    const int32_t piece = static_cast<int32_t>(partition.piece_bytes.size());
+    partition.piece_bytes.push_back(elements * element_bytes);
+    partition.classes_of_piece.emplace_back();
+    for (int32_t number : covering[cell]) {
+      partition.classes_of_piece.back().push_back(classes[static_cast<size_t>(number)]);
+      for (int32_t shard : classes[static_cast<size_t>(number)]) partition.pieces_of_shard[shard].push_back(piece);
+    }
+  }
+}
+
+}  // namespace ff::delta
