@@ -189,6 +189,7 @@ class DeltaSimulator::State {
     partial_at_.assign(static_cast<size_t>(next), 0);
     ended_at_.assign(static_cast<size_t>(next), 0);
     position_.assign(static_cast<size_t>(next), never);
+    std::fill(first_position_.begin(), first_position_.end(), before_all);  // nothing is known of the timeline any more
     snapshot_count_ = 0;
   }
 
