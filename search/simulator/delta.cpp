@@ -6,6 +6,7 @@
 
 #include "search/simulator/delta_bound.h"
 #include "search/simulator/delta_state.h"
+#include "search/simulator/delta_timeline.h"
 
 namespace ff {
 
@@ -17,97 +18,14 @@ constexpr Nanoseconds unlimited = std::numeric_limits<Nanoseconds>::max();
 constexpr size_t before_all = 0;  // position of the first event
 constexpr size_t never = std::numeric_limits<size_t>::max();
 
-// A task that is ready to be taken.
-struct Event {
-  Nanoseconds ready;
-  TaskKey key;
-  int32_t index;  // transfers: the pair; synchronization and update: the unit
-  int32_t holder;  // update
-};
-bool earlier(const Event& a, const Event& b) { return a.ready != b.ready ? a.ready < b.ready : a.key < b.key; }
-
-// Ready tasks in the order in which they are taken: a sorted array, since most tasks become ready behind nearly all others that are.
-class EventQueue {
- public:
-  bool empty() const { return head_ == events_.size(); }
-  size_t size() const { return events_.size() - head_; }
-  void clear() {
-    events_.clear();
-    head_ = 0;
-  }
-  void push(const Event& event) {
-    events_.push_back(event);
-    size_t at = events_.size() - 1;
-    for (int near = 0; near < 8; ++near, --at) {
-      if (at == head_ || !earlier(event, events_[at - 1])) {
-        events_[at] = event;
-        return;
-      }
-      events_[at] = events_[at - 1];
-    }
-    const auto place = std::upper_bound(events_.begin() + static_cast<int64_t>(head_), events_.begin() + static_cast<int64_t>(at), event, earlier);
-    std::copy_backward(place, events_.begin() + static_cast<int64_t>(at), events_.begin() + static_cast<int64_t>(at) + 1);
-    *place = event;
-  }
-  Event pop() {
-    const Event event = events_[head_++];
-    if (head_ >= 4096 && 2 * head_ >= events_.size()) {
-      events_.erase(events_.begin(), events_.begin() + static_cast<int64_t>(head_));
-      head_ = 0;
-    }
-    return event;
-  }
-  void save(std::vector<Event>& events) const { events.assign(events_.begin() + static_cast<int64_t>(head_), events_.end()); }
-  void load(const std::vector<Event>& events) {
-    events_ = events;
-    head_ = 0;
-  }
-
- private:
-  std::vector<Event> events_;
-  size_t head_ = 0;
-};
-
-TaskKind kind_of(TaskKey key) { return static_cast<TaskKind>(key >> 60); }
-int what_of(TaskKey key) { return static_cast<int>(key >> 40 & 0xFFFFF); }
-int part_of(TaskKey key) { return static_cast<int>(key >> 20 & 0xFFFFF); }
-
-// Something that waits for several predecessors.
-struct Waiting {
-  enum class Kind : uint8_t { forward, backward, forward_reduction, backward_reduction, unit } kind;
-  int32_t which;  // operator; of a unit: group
-  int32_t part;   // part; of a reduction: statistics group; of a unit: its index
-};
-
-// How far it is. Slots of another epoch have not been reached: nothing has arrived.
-struct Slot {
-  Nanoseconds ready = 0;  // latest end of a predecessor so far
-  int32_t left = 0;       // predecessors that have not ended
-  uint32_t epoch = 0;
-};
-
-// Where a simulation stands: everything that a restart needs. Small, since what has not begun to arrive needs no mention.
-struct Snapshot {
-  struct Partial {
-    Waiting waiting;
-    int32_t arrived;
-    Nanoseconds ready;
-  };
-  size_t position = 0;               // events taken
-  std::vector<Partial> partial;
-  std::vector<Event> queue;
-  std::vector<Nanoseconds> free_at;  // [resource]
-  std::vector<Nanoseconds> done;     // [device]: compute and update work taken so far
-  Nanoseconds makespan = 0;
-};
-
 }  // namespace
 
 class DeltaSimulator::State {
  public:
   State(TaskGraphBuilder& builder, const Topology& topology, TaskCostModel& costs)
       : state_(builder, topology, costs), bound_(state_), device_count_(static_cast<int>(topology.devices.size())),
-        resource_count_(topology.devices.size() + topology.channels.size()), first_position_(state_.operators.size()) {}
+        resource_count_(topology.devices.size() + topology.channels.size()), is_touched_(state_.operators.size(), 0),
+        first_position_(state_.operators.size()) {}
 
   void reset(const Strategy& strategy) {
     state_.reset(strategy);
@@ -187,6 +105,7 @@ class DeltaSimulator::State {
     epoch_ = 1;
     partial_.clear();
     partial_at_.assign(static_cast<size_t>(next), 0);
+    snapshot_at_.assign(static_cast<size_t>(next), -1);
     ended_at_.assign(static_cast<size_t>(next), 0);
     position_.assign(static_cast<size_t>(next), never);
     std::fill(first_position_.begin(), first_position_.end(), before_all);  // nothing is known of the timeline any more
@@ -211,6 +130,18 @@ class DeltaSimulator::State {
     return 0;
   }
 
+  // Of a compute task or reduction that has one, else -1.
+  int32_t slot_of(const Event& event) const {
+    const int what = what_of(event.key), part = part_of(event.key);
+    switch (kind_of(event.key)) {
+      case TaskKind::forward: return forward_slot_[what] + part;
+      case TaskKind::backward: return backward_slot_[what] + part;
+      case TaskKind::forward_reduction: return forward_reduction_slot_[what] + part;
+      case TaskKind::backward_reduction: return backward_reduction_slot_[what] + part;
+      default: return -1;
+    }
+  }
+
   int32_t predecessors_of(Waiting waiting) const {
     switch (waiting.kind) {
       case Waiting::Kind::forward: return state_.tasks[waiting.which].parts[waiting.part].forward_waits;
@@ -222,13 +153,12 @@ class DeltaSimulator::State {
     return 0;
   }
 
-  // A predecessor has ended; true when it was the last one. A recorded run keeps the list of what has begun to arrive.
-  template <bool recording>
+  // A predecessor has ended; true when it was the last one.
   bool arrive(Waiting waiting, int32_t slot_number, const int32_t& predecessors, Nanoseconds end) {
     Slot& slot = slots_[slot_number];
     if (slot.epoch != epoch_) {
       slot = {end, predecessors - 1, epoch_};
-      if (recording && slot.left > 0) {
+      if (slot.left > 0) {
         partial_at_[slot_number] = static_cast<int32_t>(partial_.size());
         partial_.push_back(waiting);
       }
@@ -236,21 +166,23 @@ class DeltaSimulator::State {
     }
     slot.ready = std::max(slot.ready, end);
     if (--slot.left > 0) return false;
-    if (recording) {
-      const int32_t hole = partial_at_[slot_number];
-      partial_[hole] = partial_.back();
-      partial_at_[slot_of(partial_[hole])] = hole;
-      partial_.pop_back();
-    }
+    const int32_t hole = partial_at_[slot_number];
+    partial_[hole] = partial_.back();
+    partial_at_[slot_of(partial_[hole])] = hole;
+    partial_.pop_back();
     return true;
   }
 
   // ---- snapshots ----
 
-  void take_snapshot() {
+  void take_snapshot(const Event& next) {
     if (snapshot_count_ == snapshots_.size()) snapshots_.emplace_back();
+    if (const int32_t slot = slot_of(next); slot >= 0) snapshot_at_[slot] = static_cast<int32_t>(snapshot_count_);
     Snapshot& snapshot = snapshots_[snapshot_count_++];
     snapshot.position = taken_;
+    snapshot.next = next.key;
+    snapshot.ready = next.ready;
+    snapshot.latest_until_next = 0;
     snapshot.partial.clear();
     for (const Waiting& waiting : partial_) {
       const Slot& slot = slots_[slot_of(waiting)];
@@ -269,17 +201,18 @@ class DeltaSimulator::State {
     }
   }
 
-  void restore(const Snapshot& snapshot) {
+  // Goes on as behind the snapshot, so much later.
+  void restore(const Snapshot& snapshot, Nanoseconds later) {
     next_epoch();
-    taken_ = snapshot.position;
-    queue_.load(snapshot.queue);
+    taken_ = std::max(snapshot.position, initial_.size());
+    queue_.load(snapshot.queue, later);
     free_at_ = snapshot.free_at;
-    done_ = snapshot.done;
-    makespan_ = snapshot.makespan;
+    if (later != 0)
+      for (Nanoseconds& free_at : free_at_) free_at += later;
     partial_.clear();
     for (const Snapshot::Partial& partial : snapshot.partial) {
       const int32_t slot = slot_of(partial.waiting);
-      slots_[slot] = {partial.ready, predecessors_of(partial.waiting) - partial.arrived, epoch_};
+      slots_[slot] = {partial.ready + later, predecessors_of(partial.waiting) - partial.arrived, epoch_};
       partial_at_[slot] = static_cast<int32_t>(partial_.size());
       partial_.push_back(partial.waiting);
     }
@@ -348,8 +281,16 @@ class DeltaSimulator::State {
       initial_of_current_.swap(initial_);
       start_fresh();
     } else {
-      restore(snapshots_[restarted_from_ - 1]);
+      resume(snapshots_[restarted_from_ - 1]);
     }
+    plan_rejoining();
+  }
+
+  void resume(const Snapshot& snapshot) {
+    restore(snapshot, 0);
+    taken_ = snapshot.position;
+    done_ = snapshot.done;
+    makespan_ = snapshot.makespan;
   }
 
   // Simulates the current strategy, keeping the timeline, from the beginning or from a snapshot that still holds.
@@ -359,15 +300,19 @@ class DeltaSimulator::State {
       start_fresh();
     } else {
       snapshot_count_ = snapshot;
-      restore(snapshots_[snapshot - 1]);
+      resume(snapshots_[snapshot - 1]);
+      snapshots_[snapshot - 1].latest_until_next = 0;
     }
     records.resize(taken_);
     for (size_t& position : first_position_)
       if (position >= taken_) position = never;
     for (size_t& position : position_)
       if (position >= taken_) position = never;
+    rejoining_ = Rejoining::never;
     run<true>(unlimited);
     makespan = makespan_;
+    Nanoseconds latest = 0;
+    for (size_t i = snapshot_count_; i-- > 0;) snapshots_[i].latest_behind = latest = std::max(latest, snapshots_[i].latest_until_next);
   }
 
   // ---- the event loop ----
@@ -378,45 +323,40 @@ class DeltaSimulator::State {
 
   void push(const Event& event) { queue_.push(event); }
 
-  template <bool recording>
   void arrive_forward(OperatorId op, int part, Nanoseconds end) {
     const int32_t slot = forward_slot_[op] + part;
-    if (arrive<recording>({Waiting::Kind::forward, op, part}, slot, state_.tasks[op].parts[part].forward_waits, end))
+    if (arrive({Waiting::Kind::forward, op, part}, slot, state_.tasks[op].parts[part].forward_waits, end))
       push({slots_[slot].ready, make_task_key(first_forward(op), op, part, 0), 0, 0});
   }
-  template <bool recording>
   void arrive_backward(OperatorId op, int part, Nanoseconds end) {
     const int32_t slot = backward_slot_[op] + part;
-    if (arrive<recording>({Waiting::Kind::backward, op, part}, slot, state_.tasks[op].parts[part].backward_waits, end))
+    if (arrive({Waiting::Kind::backward, op, part}, slot, state_.tasks[op].parts[part].backward_waits, end))
       push({slots_[slot].ready, make_task_key(first_backward(op), op, part, 0), 0, 0});
   }
-  template <bool recording>
   void arrive_units(OperatorId op, int part, Nanoseconds end) {
     for (const auto& [g, position] : state_.groups_of[op]) {
       const GroupState& group = state_.groups[g];
       if (group.one_unit) {
-        arrive_unit<recording>(g, 0, group.units[0], end);
+        arrive_unit(g, 0, group.units[0], end);
         continue;
       }
-      for (int32_t u : group.units_of_shard[group.lists[position]->shard_of_part[part]]) arrive_unit<recording>(g, u, group.units[u], end);
+      for (int32_t u : group.units_of_shard[group.lists[position]->shard_of_part[part]]) arrive_unit(g, u, group.units[u], end);
     }
   }
-  template <bool recording>
   void arrive_unit(int g, int32_t u, const UnitState& unit, Nanoseconds end) {
     const int32_t slot = unit_slot_[g] + u;
-    if (!arrive<recording>({Waiting::Kind::unit, g, u}, slot, unit.waits, end)) return;
+    if (!arrive({Waiting::Kind::unit, g, u}, slot, unit.waits, end)) return;
     if (unit.holders.size() > 1) push({slots_[slot].ready, make_task_key(TaskKind::synchronization, g, unit.number, 0), u, 0});
     else push({slots_[slot].ready, make_task_key(TaskKind::update, g, unit.number, unit.holders[0]), u, 0});
   }
   // A statistics task of `part` has ended.
-  template <bool recording>
   void arrive_reduction(TaskKind kind, OperatorId op, int part, Nanoseconds end) {
     const OperatorState& state = state_.operators[op];
     const int group = state.reduction_of[part];
     const bool forward = kind == TaskKind::forward_reduction;
     const int32_t slot = (forward ? forward_reduction_slot_ : backward_reduction_slot_)[op] + group;
     const Waiting waiting{forward ? Waiting::Kind::forward_reduction : Waiting::Kind::backward_reduction, op, group};
-    if (arrive<recording>(waiting, slot, static_cast<int32_t>(state.reductions[group].parts.size()), end))
+    if (arrive(waiting, slot, static_cast<int32_t>(state.reductions[group].parts.size()), end))
       push({slots_[slot].ready, make_task_key(kind, op, group, 0), 0, 0});
   }
 
@@ -437,7 +377,6 @@ class DeltaSimulator::State {
     end = start + cost.duration;
   }
 
-  template <bool recording>
   bool take_transfer(const Event& event, Nanoseconds limit, Nanoseconds& start, Nanoseconds& end) {
     const bool activation = kind_of(event.key) == TaskKind::activation;
     const int e = what_of(event.key);
@@ -449,14 +388,13 @@ class DeltaSimulator::State {
     occupy(event.ready, transfer_cost_, start, end);
     const OperatorPaths& paths = state_.paths;
     if (activation) {
-      arrive_forward<recording>(edge.consumer, pair.consumer_part, end);
+      arrive_forward(edge.consumer, pair.consumer_part, end);
       return end + paths.least_forward[edge.consumer] + paths.tail_forward[edge.consumer] <= limit;
     }
-    arrive_backward<recording>(edge.producer, pair.producer_part, end);
+    arrive_backward(edge.producer, pair.producer_part, end);
     return end + paths.least_backward[edge.producer] + paths.tail_backward[edge.producer] <= limit;
   }
 
-  template <bool recording>
   void follow_forward(OperatorId op, int part, Nanoseconds end) {
     const DeviceId device = state_.tasks[op].parts[part].device;
     for (int e : state_.out_edges[op]) {
@@ -464,22 +402,21 @@ class DeltaSimulator::State {
       const OperatorId consumer = state_.edge(e).consumer;
       const std::vector<PartTasks>& parts = state_.tasks[consumer].parts;
       if (plan.one_to_one) {
-        if (parts[part].device == device) arrive_forward<recording>(consumer, part, end);
+        if (parts[part].device == device) arrive_forward(consumer, part, end);
         else push({end, make_task_key(TaskKind::activation, e, part, part), part, 0});
         continue;
       }
       for (int32_t i = plan.producer_begin[part]; i < plan.producer_begin[part + 1]; ++i) {
         const int32_t index = plan.by_producer[i];
         const int consumer_part = (*plan.pairs)[index].consumer_part;
-        if (parts[consumer_part].device == device) arrive_forward<recording>(consumer, consumer_part, end);
+        if (parts[consumer_part].device == device) arrive_forward(consumer, consumer_part, end);
         else push({end, make_task_key(TaskKind::activation, e, consumer_part, part), index, 0});
       }
     }
-    if (!state_.has_backward(op)) arrive_units<recording>(op, part, end);
+    if (!state_.has_backward(op)) arrive_units(op, part, end);
     else if (state_.tasks[op].parts[part].backward_waits == 0) push({end, make_task_key(first_backward(op), op, part, 0), 0, 0});
   }
 
-  template <bool recording>
   void follow_backward(OperatorId op, int part, Nanoseconds end) {
     const DeviceId device = state_.tasks[op].parts[part].device;
     for (int e : state_.in_edges[op]) {
@@ -488,21 +425,20 @@ class DeltaSimulator::State {
       const OperatorId producer = state_.edge(e).producer;
       const std::vector<PartTasks>& parts = state_.tasks[producer].parts;
       if (plan.one_to_one) {
-        if (parts[part].device == device) arrive_backward<recording>(producer, part, end);
+        if (parts[part].device == device) arrive_backward(producer, part, end);
         else push({end, make_task_key(TaskKind::gradient, e, part, part), part, 0});
         continue;
       }
       for (int32_t index = plan.consumer_begin[part]; index < plan.consumer_begin[part + 1]; ++index) {
         const int producer_part = (*plan.pairs)[index].producer_part;
-        if (parts[producer_part].device == device) arrive_backward<recording>(producer, producer_part, end);
+        if (parts[producer_part].device == device) arrive_backward(producer, producer_part, end);
         else push({end, make_task_key(TaskKind::gradient, e, part, producer_part), index, 0});
       }
     }
-    arrive_units<recording>(op, part, end);
+    arrive_units(op, part, end);
   }
 
   // Takes one task; false when the limit is certain to be passed.
-  template <bool recording>
   bool take(const Event& event, Nanoseconds limit, Nanoseconds& start, Nanoseconds& end) {
     const int what = what_of(event.key), part = part_of(event.key);
     switch (kind_of(event.key)) {
@@ -510,14 +446,14 @@ class DeltaSimulator::State {
         const PartTasks& tasks = state_.tasks[what].parts[part];
         if (!take_on_device(event, tasks.device, tasks.forward, state_.paths.tail_forward[what], limit, start, end))
           return false;
-        follow_forward<recording>(what, part, end);
+        follow_forward(what, part, end);
         return true;
       }
       case TaskKind::backward: {
         const PartTasks& tasks = state_.tasks[what].parts[part];
         if (!take_on_device(event, tasks.device, tasks.backward, state_.paths.tail_backward[what], limit, start, end))
           return false;
-        follow_backward<recording>(what, part, end);
+        follow_backward(what, part, end);
         return true;
       }
       case TaskKind::forward_statistics: {
@@ -525,7 +461,7 @@ class DeltaSimulator::State {
         const Nanoseconds behind = state_.paths.tail_forward[what] + state.forward_kernel[part] - state.forward_statistics_kernel[part] +
                                    state.reductions[state.reduction_of[part]].collective.duration;
         if (!take_on_device(event, state.devices[part], state_.tasks[what].forward_statistics[part], behind, limit, start, end)) return false;
-        arrive_reduction<recording>(TaskKind::forward_reduction, what, part, end);
+        arrive_reduction(TaskKind::forward_reduction, what, part, end);
         return true;
       }
       case TaskKind::backward_statistics: {
@@ -533,7 +469,7 @@ class DeltaSimulator::State {
         const Nanoseconds behind = state_.paths.tail_backward[what] + state.backward_kernel[part] - state.backward_statistics_kernel[part] +
                                    state.reductions[state.reduction_of[part]].collective.duration;
         if (!take_on_device(event, state.devices[part], state_.tasks[what].backward_statistics[part], behind, limit, start, end)) return false;
-        arrive_reduction<recording>(TaskKind::backward_reduction, what, part, end);
+        arrive_reduction(TaskKind::backward_reduction, what, part, end);
         return true;
       }
       case TaskKind::forward_reduction:
@@ -546,7 +482,7 @@ class DeltaSimulator::State {
       }
       case TaskKind::activation:
       case TaskKind::gradient:
-        return take_transfer<recording>(event, limit, start, end);
+        return take_transfer(event, limit, start, end);
       case TaskKind::synchronization: {
         const UnitState& unit = state_.groups[what].units[event.index];
         occupy(event.ready, unit.collective, start, end);
@@ -562,28 +498,142 @@ class DeltaSimulator::State {
     return true;
   }
 
-  // Takes all events; false as soon as the makespan is certain to exceed the limit. A recorded run keeps the timeline and snapshots of it.
+  // Takes all events; false as soon as the makespan is certain to exceed the limit. A recorded run keeps the timeline and snapshots of it, any
+  // other one returns to the recorded timeline where it can.
   template <bool recording>
   bool run(Nanoseconds limit) {
-    // So far apart that taking them costs a few words an event.
-    size_t next_snapshot = taken_ == 0 ? 0 : taken_ + least_snapshot_distance;
     while (taken_ < initial_.size() || !queue_.empty()) {
-      if (recording && taken_ >= next_snapshot) {
-        take_snapshot();
-        next_snapshot = taken_ + std::max(least_snapshot_distance, (partial_.size() * 3 + queue_.size() * 3 + resource_count_) / 16);
-      }
       // Tasks without predecessors are ready at 0 and all others later: they come first, in the order of their keys.
-      const Event event = taken_ < initial_.size() ? initial_[taken_] : queue_.pop();
+      const bool initial = taken_ < initial_.size();
+      if (recording && is_snapshot_due(initial ? initial_[taken_] : queue_.front())) take_snapshot(initial ? initial_[taken_] : queue_.front());
+      if (!recording && !initial && rejoining_ != Rejoining::never && rejoin(queue_.front())) {
+        if (rejoining_ == Rejoining::done) return makespan_ <= limit;
+        continue;
+      }
+      const Event event = initial ? initial_[taken_] : queue_.pop();
       Nanoseconds start = 0, end = 0;
       ++statistics.events;
-      if (!take<recording>(event, limit, start, end)) return false;
+      if (!take(event, limit, start, end)) return false;
       makespan_ = std::max(makespan_, end);
       if (recording) {
         records.push_back({event.key, event.ready, start, end});
+        snapshots_[snapshot_count_ - 1].latest_until_next = std::max(snapshots_[snapshot_count_ - 1].latest_until_next, end);
         remember(event, end);
       }
       ++taken_;
     }
+    return true;
+  }
+
+  // Snapshots are so far apart that taking them costs a few words an event, and where a changed timeline is most likely to be as it was, but for a
+  // shift: at a reduction, behind which all parts begin together, else at a compute task.
+  bool is_snapshot_due(const Event& next) const {
+    if (snapshot_count_ == 0) return true;
+    const size_t distance = taken_ - snapshots_[snapshot_count_ - 1].position;
+    if (distance < least_snapshot_distance) return false;
+    const size_t least = std::max(least_snapshot_distance, (partial_.size() * 3 + queue_.size() * 3 + resource_count_) / 16);
+    const TaskKind kind = kind_of(next.key);
+    return distance >= least * (is_reduction(kind) ? 1 : kind == TaskKind::forward || kind == TaskKind::backward ? 2 : 4);
+  }
+
+  // ---- returning to the current strategy's timeline ----
+  //
+  // Taking tasks first in, first out does not depend on when it is: once everything that a change touches lies behind, and the queue, what has
+  // arrived and the free times of resources are those of a snapshot but for a shift of all times, what follows is what followed the snapshot,
+  // shifted. A change touches tasks in two places, forward and backward; between them the simulation may skip to the second.
+
+  enum class Rejoining : uint8_t { never, possible, done };
+
+  void plan_rejoining() {
+    rejoining_ = snapshot_count_ > 0 ? Rejoining::possible : Rejoining::never;
+    last_touched_forward_ = last_touched_backward_ = 0;
+    first_touched_backward_ = never;
+    const auto include = [&](OperatorId op, size_t parts) {
+      for (size_t part = 0; part < parts; ++part) {
+        last_touched_forward_ = std::max(last_touched_forward_, position_[static_cast<size_t>(forward_slot_[op]) + part]);
+        if (!state_.has_backward(op)) continue;
+        const size_t position = position_[static_cast<size_t>(backward_slot_[op]) + part];
+        last_touched_backward_ = std::max(last_touched_backward_, position);
+        first_touched_backward_ = std::min(first_touched_backward_, position);
+      }
+    };
+    for (OperatorId op : touched_) is_touched_[op] = 0;
+    touched_.clear();
+    for (size_t i = 0; i < state_.touched(); ++i) {
+      const OperatorId op = state_.before(i).op;
+      touched_.push_back(op);
+      is_touched_[op] = 1;
+      include(op, state_.before(i).tasks.parts.size());
+    }
+    last_touched_backward_ = std::max(last_touched_backward_, last_touched_forward_);
+  }
+
+  bool is_touched(TaskKey key) const {
+    const int what = what_of(key);
+    const TaskKind kind = kind_of(key);
+    if (is_transfer(kind)) return state_.edge(what).producer == proposed_ || state_.edge(what).consumer == proposed_;
+    if (kind == TaskKind::synchronization || kind == TaskKind::update) return is_touched_group(what);
+    return is_touched_[what];
+  }
+  bool is_touched(Waiting waiting) const { return waiting.kind == Waiting::Kind::unit ? is_touched_group(waiting.which) : is_touched_[waiting.which]; }
+  bool is_touched_group(int group) const {
+    for (const auto& [g, position] : state_.groups_of[proposed_])
+      if (g == group) return true;
+    return false;
+  }
+
+  // Is everything as behind the snapshot but for a shift, and untouched by the change?
+  bool equals(const Snapshot& snapshot, Nanoseconds later) const {
+    if (queue_.size() != snapshot.queue.size() || partial_.size() != snapshot.partial.size()) return false;
+    const Event* event = queue_.begin();
+    for (const Event& known : snapshot.queue) {
+      if (event->key != known.key || event->ready != known.ready + later || event->index != known.index || event->holder != known.holder) return false;
+      ++event;
+    }
+    // Times before the next event make no difference any more.
+    const auto alike = [&](Nanoseconds time, Nanoseconds known) {
+      return std::max(time - later, snapshot.ready) == std::max(known, snapshot.ready);
+    };
+    for (size_t resource = 0; resource < resource_count_; ++resource)
+      if (!alike(free_at_[resource], snapshot.free_at[resource])) return false;
+    for (const Snapshot::Partial& known : snapshot.partial) {
+      const Slot& slot = slots_[slot_of(known.waiting)];
+      if (slot.epoch != epoch_ || slot.left <= 0 || predecessors_of(known.waiting) - slot.left != known.arrived || !alike(slot.ready, known.ready))
+        return false;
+      if (is_touched(known.waiting)) return false;
+    }
+    for (const Event& known : snapshot.queue)
+      if (is_touched(known.key)) return false;
+    return true;
+  }
+
+  // Where the next event is one of a snapshot: skips what is known from there. True if anything was skipped.
+  bool rejoin(const Event& next) {
+    const int32_t slot = slot_of(next);
+    if (slot < 0) return false;
+    const int32_t index = snapshot_at_[slot];
+    if (index < 0 || static_cast<size_t>(index) >= snapshot_count_) return false;
+    const Snapshot& snapshot = snapshots_[static_cast<size_t>(index)];
+    if (snapshot.next != next.key || snapshot.position <= last_touched_forward_) return false;
+    const size_t initial = (restarted_from_ == before_all ? initial_of_current_ : initial_).size();
+    if (snapshot.position < initial) return false;
+    const bool behind_all = snapshot.position > last_touched_backward_;
+    size_t target = static_cast<size_t>(index);
+    if (!behind_all) {
+      while (target + 1 < snapshot_count_ && snapshots_[target + 1].position <= first_touched_backward_) ++target;
+      while (target > static_cast<size_t>(index) && units_have_begun(snapshots_[target].position)) --target;
+      if (target == static_cast<size_t>(index)) return false;
+    }
+    const Nanoseconds later = next.ready - snapshot.ready;
+    if (!equals(snapshot, later)) return false;
+    if (behind_all) {
+      makespan_ = std::max(makespan_, snapshot.latest_behind + later);
+      rejoining_ = Rejoining::done;
+      return true;
+    }
+    for (size_t i = static_cast<size_t>(index); i < target; ++i) makespan_ = std::max(makespan_, snapshots_[i].latest_until_next + later);
+    for (size_t device = 0; device < done_.size(); ++device) done_[device] += snapshots_[target].done[device] - snapshot.done[device];
+    restore(snapshots_[target], later);
     return true;
   }
 
@@ -621,13 +671,20 @@ class DeltaSimulator::State {
   Nanoseconds makespan_ = 0;
   CommunicationCost transfer_cost_;  // scratch
 
-  // Of a recorded run: what has begun to arrive, and where in the list each slot stands.
+  // What has begun to arrive, and where in the list each slot stands.
   std::vector<Waiting> partial_;
   std::vector<int32_t> partial_at_;
+
+  // Of a proposal's run: which events of the current timeline the change touches.
+  Rejoining rejoining_ = Rejoining::never;
+  size_t last_touched_forward_ = 0, first_touched_backward_ = 0, last_touched_backward_ = 0;
+  std::vector<OperatorId> touched_;
+  std::vector<uint8_t> is_touched_;  // [operator]
 
   // Of the current strategy's timeline.
   std::vector<Snapshot> snapshots_;
   size_t snapshot_count_ = 0;
+  std::vector<int32_t> snapshot_at_;    // [slot]: the snapshot before its task, if there is one
   std::vector<size_t> first_position_;  // [operator]: of its first forward task
   std::vector<Nanoseconds> ended_at_;   // [slot]: end of a forward or backward task
   std::vector<size_t> position_;        // [slot]: when it was taken
