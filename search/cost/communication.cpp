@@ -7,7 +7,8 @@
 namespace ff {
 namespace {
 
-Nanoseconds at_least_one(double ns) { return std::max<Nanoseconds>(1, std::llround(ns)); }
+// Rounded, without a call of the mathematics library: the hottest line of a search.
+Nanoseconds at_least_one(double ns) { return std::max<Nanoseconds>(1, static_cast<Nanoseconds>(ns + 0.5)); }
 
 }  // namespace
 

@@ -30,7 +30,7 @@ class DeltaSimulator::State {
   void reset(const Strategy& strategy) {
     state_.reset(strategy);
     lay_out_slots();
-    record_from(before_all);
+    record_from(before_all, false);
   }
 
   std::optional<Nanoseconds> propose(OperatorId op, const Configuration& configuration, Nanoseconds limit) {
@@ -59,7 +59,7 @@ class DeltaSimulator::State {
   void accept() {
     assert(changed_);
     changed_ = false;
-    record_from(restarted_from_);  // the snapshots before hold: the change touches nothing that has happened or begun by then
+    record_from(restarted_from_, true);  // the snapshots before hold: the change touches nothing that has happened or begun by then
     state_.keep();
   }
 
@@ -233,16 +233,16 @@ class DeltaSimulator::State {
     std::sort(initial_.begin(), initial_.end(), earlier);
   }
 
-  // Units of the proposed operator's groups are other ones now. Has any gradient for them been ready before `position`?
-  bool units_have_begun(size_t position) const {
+  // Units of the proposed operator's groups are other ones now. The position of the first task of another operator whose gradient is for them.
+  size_t first_contribution() const {
+    size_t first = never;
     for (const auto& [g, own] : state_.groups_of[proposed_])
       for (OperatorId other : state_.builder.groups()[g].operators) {
         if (other == proposed_) continue;
         const int32_t slots = state_.has_backward(other) ? backward_slot_[other] : forward_slot_[other];
-        for (int part = 0; part < state_.operators[other].parts(); ++part)
-          if (position_[slots + part] < position) return true;
+        for (int part = 0; part < state_.operators[other].parts(); ++part) first = std::min(first, position_[slots + part]);
       }
-    return false;
+    return first;
   }
 
   // What no change of this operator affects: the events before the first forward task of a producer, as long as all parts wait for one.
@@ -269,12 +269,13 @@ class DeltaSimulator::State {
       if (state_.before(i).op == proposed_ && (reads_inputs_alone(state_.before(i).tasks) || reads_inputs_alone(state_.tasks[proposed_])))
         first = 0;
     restarted_from_ = before_all;
+    first_contribution_ = first_contribution();
     if (!fits_slots(proposed_)) lay_out_slots();
     else if (first > 0) {
       size_t from = static_cast<size_t>(std::upper_bound(snapshots_.begin(), snapshots_.begin() + static_cast<int64_t>(snapshot_count_), first,
                                                          [](size_t position, const Snapshot& snapshot) { return position < snapshot.position; }) -
                                         snapshots_.begin());
-      while (from > 0 && units_have_begun(snapshots_[from - 1].position)) --from;
+      while (from > 0 && snapshots_[from - 1].position > first_contribution_) --from;
       restarted_from_ = from;  // 1 is the first snapshot
     }
     if (restarted_from_ == before_all) {
@@ -293,8 +294,10 @@ class DeltaSimulator::State {
     makespan_ = snapshot.makespan;
   }
 
-  // Simulates the current strategy, keeping the timeline, from the beginning or from a snapshot that still holds.
-  void record_from(size_t snapshot) {
+  // Simulates the current strategy, keeping the timeline, from the beginning or from a snapshot that still holds. `return_to_known`: the plan of
+  // the proposal that is accepted now holds too.
+  void record_from(size_t snapshot, bool return_to_known) {
+    const size_t known_snapshots = snapshot_count_;
     if (snapshot == before_all) {
       snapshot_count_ = 0;
       start_fresh();
@@ -303,12 +306,22 @@ class DeltaSimulator::State {
       resume(snapshots_[snapshot - 1]);
       snapshots_[snapshot - 1].latest_until_next = 0;
     }
+    rejoining_ = return_to_known && rejoining_ != Rejoining::never ? Rejoining::possible : Rejoining::never;
+    saved_snapshots_from_ = snapshot_count_;
+    saved_records_from_ = taken_;
+    saved_snapshot_count_ = 0;
+    if (rejoining_ == Rejoining::possible) {
+      saved_records_.assign(records.begin() + static_cast<int64_t>(taken_), records.end());
+      for (size_t i = snapshot_count_; i < known_snapshots; ++i, ++saved_snapshot_count_) {
+        if (saved_snapshot_count_ == saved_snapshots_.size()) saved_snapshots_.emplace_back();
+        std::swap(saved_snapshots_[saved_snapshot_count_], snapshots_[i]);
+      }
+    }
     records.resize(taken_);
     for (size_t& position : first_position_)
       if (position >= taken_) position = never;
     for (size_t& position : position_)
       if (position >= taken_) position = never;
-    rejoining_ = Rejoining::never;
     run<true>(unlimited);
     makespan = makespan_;
     Nanoseconds latest = 0;
@@ -498,28 +511,23 @@ class DeltaSimulator::State {
     return true;
   }
 
-  // Takes all events; false as soon as the makespan is certain to exceed the limit. A recorded run keeps the timeline and snapshots of it, any
-  // other one returns to the recorded timeline where it can.
+  // Takes all events; false as soon as the makespan is certain to exceed the limit. A recorded run keeps the timeline and snapshots of it.
   template <bool recording>
   bool run(Nanoseconds limit) {
     while (taken_ < initial_.size() || !queue_.empty()) {
       // Tasks without predecessors are ready at 0 and all others later: they come first, in the order of their keys.
       const bool initial = taken_ < initial_.size();
-      if (recording && is_snapshot_due(initial ? initial_[taken_] : queue_.front())) take_snapshot(initial ? initial_[taken_] : queue_.front());
-      if (!recording && !initial && rejoining_ != Rejoining::never && rejoin(queue_.front())) {
+      if (!initial && rejoining_ != Rejoining::never && rejoin<recording>(queue_.front())) {
         if (rejoining_ == Rejoining::done) return makespan_ <= limit;
         continue;
       }
+      if (recording && is_snapshot_due(initial ? initial_[taken_] : queue_.front())) take_snapshot(initial ? initial_[taken_] : queue_.front());
       const Event event = initial ? initial_[taken_] : queue_.pop();
       Nanoseconds start = 0, end = 0;
       ++statistics.events;
       if (!take(event, limit, start, end)) return false;
       makespan_ = std::max(makespan_, end);
-      if (recording) {
-        records.push_back({event.key, event.ready, start, end});
-        snapshots_[snapshot_count_ - 1].latest_until_next = std::max(snapshots_[snapshot_count_ - 1].latest_until_next, end);
-        remember(event, end);
-      }
+      if (recording) record({event.key, event.ready, start, end});
       ++taken_;
     }
     return true;
@@ -542,10 +550,11 @@ class DeltaSimulator::State {
   // arrived and the free times of resources are those of a snapshot but for a shift of all times, what follows is what followed the snapshot,
   // shifted. A change touches tasks in two places, forward and backward; between them the simulation may skip to the second.
 
-  enum class Rejoining : uint8_t { never, possible, done };
+  enum class Rejoining : uint8_t { never, possible, done };  // done: all that was left is known
 
   void plan_rejoining() {
     rejoining_ = snapshot_count_ > 0 ? Rejoining::possible : Rejoining::never;
+    known_initial_ = (restarted_from_ == before_all ? initial_of_current_ : initial_).size();
     last_touched_forward_ = last_touched_backward_ = 0;
     first_touched_backward_ = never;
     const auto include = [&](OperatorId op, size_t parts) {
@@ -607,44 +616,92 @@ class DeltaSimulator::State {
     return true;
   }
 
+  // The timeline to return to: the current strategy's, which a recorded run has put aside from its beginning on.
+  template <bool recording>
+  Snapshot& known(size_t index) {
+    return recording ? saved_snapshots_[index - saved_snapshots_from_] : snapshots_[index];
+  }
+
   // Where the next event is one of a snapshot: skips what is known from there. True if anything was skipped.
+  template <bool recording>
   bool rejoin(const Event& next) {
     const int32_t slot = slot_of(next);
-    if (slot < 0) return false;
-    const int32_t index = snapshot_at_[slot];
-    if (index < 0 || static_cast<size_t>(index) >= snapshot_count_) return false;
-    const Snapshot& snapshot = snapshots_[static_cast<size_t>(index)];
+    if (slot < 0 || snapshot_at_[slot] < 0) return false;
+    const size_t index = static_cast<size_t>(snapshot_at_[slot]);
+    const size_t begin = recording ? saved_snapshots_from_ : 0, end = recording ? saved_snapshots_from_ + saved_snapshot_count_ : snapshot_count_;
+    if (index < begin || index >= end) return false;
+    const Snapshot& snapshot = known<recording>(index);
     if (snapshot.next != next.key || snapshot.position <= last_touched_forward_) return false;
-    const size_t initial = (restarted_from_ == before_all ? initial_of_current_ : initial_).size();
-    if (snapshot.position < initial) return false;
+    if (snapshot.position < known_initial_) return false;
     const bool behind_all = snapshot.position > last_touched_backward_;
-    size_t target = static_cast<size_t>(index);
+    size_t target = index;
     if (!behind_all) {
-      while (target + 1 < snapshot_count_ && snapshots_[target + 1].position <= first_touched_backward_) ++target;
-      while (target > static_cast<size_t>(index) && units_have_begun(snapshots_[target].position)) --target;
-      if (target == static_cast<size_t>(index)) return false;
+      const size_t last = std::min(first_touched_backward_, first_contribution_);
+      while (target + 1 < end && known<recording>(target + 1).position <= last) ++target;
+      if (target == index) return false;
     }
     const Nanoseconds later = next.ready - snapshot.ready;
     if (!equals(snapshot, later)) return false;
+    ++statistics.returned;
+    if (recording) repeat_records(index, behind_all ? end : target, later);
     if (behind_all) {
       makespan_ = std::max(makespan_, snapshot.latest_behind + later);
       rejoining_ = Rejoining::done;
       return true;
     }
-    for (size_t i = static_cast<size_t>(index); i < target; ++i) makespan_ = std::max(makespan_, snapshots_[i].latest_until_next + later);
-    for (size_t device = 0; device < done_.size(); ++device) done_[device] += snapshots_[target].done[device] - snapshot.done[device];
-    restore(snapshots_[target], later);
+    for (size_t i = index; i < target; ++i) makespan_ = std::max(makespan_, known<recording>(i).latest_until_next + later);
+    for (size_t device = 0; device < done_.size(); ++device) done_[device] += known<recording>(target).done[device] - snapshot.done[device];
+    restore(known<recording>(target), later);
+    if (recording) taken_ = records.size();
     return true;
   }
 
-  void remember(const Event& event, Nanoseconds end) {
-    const TaskKind kind = kind_of(event.key);
-    if (kind != TaskKind::forward && kind != TaskKind::backward) return;
-    const OperatorId op = what_of(event.key);
-    const int32_t slot = (kind == TaskKind::forward ? forward_slot_[op] : backward_slot_[op]) + part_of(event.key);
-    ended_at_[slot] = end;
-    position_[slot] = taken_;
-    if (kind == TaskKind::forward) first_position_[op] = std::min(first_position_[op], taken_);
+  // Records what followed one saved snapshot up to another (or the end), so much later, and the snapshots from the first on.
+  void repeat_records(size_t from, size_t to, Nanoseconds later) {
+    const size_t end = saved_snapshots_from_ + saved_snapshot_count_;
+    const Snapshot& first = known<true>(from);
+    const std::vector<Nanoseconds> done_before = first.done;
+    for (size_t i = from; i <= to && i < end; ++i) {
+      Snapshot& saved = known<true>(i);
+      if (i > from || is_snapshot_due(queue_.front())) repeat_snapshot(saved, done_before, later);
+      if (i == to) break;
+      const size_t last = i + 1 < end ? known<true>(i + 1).position : saved_records_from_ + saved_records_.size();
+      for (size_t r = saved.position; r < last; ++r) {
+        const Record& known_record = saved_records_[r - saved_records_from_];
+        record({known_record.key, known_record.ready + later, known_record.start + later, known_record.end + later});
+      }
+    }
+  }
+
+  void repeat_snapshot(const Snapshot& saved, const std::vector<Nanoseconds>& done_before, Nanoseconds later) {
+    if (snapshot_count_ == snapshots_.size()) snapshots_.emplace_back();
+    Snapshot& snapshot = snapshots_[snapshot_count_];
+    snapshot = saved;
+    snapshot.position = records.size();
+    snapshot.ready += later;
+    snapshot.latest_until_next = 0;
+    for (Snapshot::Partial& partial : snapshot.partial) partial.ready += later;
+    for (Event& event : snapshot.queue) event.ready += later;
+    for (Nanoseconds& free_at : snapshot.free_at) free_at += later;
+    for (size_t device = 0; device < done_.size(); ++device) snapshot.done[device] += done_[device] - done_before[device];
+    snapshot.makespan = makespan_;
+    if (snapshot_count_ > 0) snapshot.makespan = std::max(snapshots_[snapshot_count_ - 1].makespan, snapshots_[snapshot_count_ - 1].latest_until_next);
+    if (const int32_t slot = slot_of(Event{0, saved.next, 0, 0}); slot >= 0) snapshot_at_[slot] = static_cast<int32_t>(snapshot_count_);
+    ++snapshot_count_;
+  }
+
+  void record(const Record& record) {
+    Nanoseconds& latest = snapshots_[snapshot_count_ - 1].latest_until_next;
+    latest = std::max(latest, record.end);
+    const TaskKind kind = kind_of(record.key);
+    if (kind == TaskKind::forward || kind == TaskKind::backward) {
+      const OperatorId op = what_of(record.key);
+      const int32_t slot = (kind == TaskKind::forward ? forward_slot_[op] : backward_slot_[op]) + part_of(record.key);
+      ended_at_[slot] = record.end;
+      position_[slot] = records.size();
+      if (kind == TaskKind::forward) first_position_[op] = std::min(first_position_[op], records.size());
+    }
+    records.push_back(record);
   }
 
   static constexpr size_t least_snapshot_distance = 32;  // events; fewer restart closer to a change and take longer to record
@@ -677,6 +734,8 @@ class DeltaSimulator::State {
 
   // Of a proposal's run: which events of the current timeline the change touches.
   Rejoining rejoining_ = Rejoining::never;
+  size_t known_initial_ = 0;  // so many tasks without predecessors has the current timeline
+  size_t first_contribution_ = 0;
   size_t last_touched_forward_ = 0, first_touched_backward_ = 0, last_touched_backward_ = 0;
   std::vector<OperatorId> touched_;
   std::vector<uint8_t> is_touched_;  // [operator]
@@ -685,6 +744,11 @@ class DeltaSimulator::State {
   std::vector<Snapshot> snapshots_;
   size_t snapshot_count_ = 0;
   std::vector<int32_t> snapshot_at_;    // [slot]: the snapshot before its task, if there is one
+
+  // While an accepted proposal is recorded: the timeline before it, from the restart on.
+  std::vector<Record> saved_records_;
+  std::vector<Snapshot> saved_snapshots_;
+  size_t saved_records_from_ = 0, saved_snapshots_from_ = 0, saved_snapshot_count_ = 0;
   std::vector<size_t> first_position_;  // [operator]: of its first forward task
   std::vector<Nanoseconds> ended_at_;   // [slot]: end of a forward or backward task
   std::vector<size_t> position_;        // [slot]: when it was taken

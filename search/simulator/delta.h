@@ -24,6 +24,7 @@ struct DeltaStatistics {
   int64_t proposals = 0;
   int64_t rejected_before_simulation = 0;  // by a bound on device work or on the path through the operator
   int64_t rejected_during_simulation = 0;
+  int64_t returned = 0;  // simulations that returned to the known timeline, in proposals and in accepted timelines
   int64_t events = 0;  // tasks taken, in proposals and in accepted timelines
 };
 

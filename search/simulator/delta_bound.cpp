@@ -14,8 +14,7 @@ bool ProposalBound::exceeds(OperatorId op, const Configuration& configuration, c
   prefix_ = &prefix;
   ++epoch_;
   if (devices_exceed(op, configuration, limit)) return true;
-  if (inputs_exceed(op, configuration, limit)) return true;
-  return parts_exceed(op, configuration, limit);
+  return inputs_exceed(op, configuration, limit) || shared_devices_exceed(configuration, limit);
 }
 
 // Work of each device, and the path through the operator's slowest part.
@@ -120,64 +119,21 @@ bool ProposalBound::inputs_exceed(OperatorId op, const Configuration& configurat
   return false;
 }
 
-// Several parts on one device, and the transfers of gradients and outputs.
-bool ProposalBound::parts_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit) {
+// Several parts on one device.
+bool ProposalBound::shared_devices_exceed(const Configuration& configuration, Nanoseconds limit) {
   const size_t parts = configuration.devices.size();
-  constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
-  const bool backward = state_.has_backward(op);
   for (DeviceId device : configuration.devices) {
-    device_ready_[device] = never;
+    device_ready_[device] = std::numeric_limits<Nanoseconds>::max();
     device_forward_[device] = device_backward_[device] = 0;
   }
-  Nanoseconds first_end = never;  // of the operator's forward tasks
   for (size_t part = 0; part < parts; ++part) {
     const DeviceId device = configuration.devices[part];
     device_ready_[device] = std::min(device_ready_[device], ready_[part]);
     device_forward_[device] += forward_kernel_[part];
     device_backward_[device] += backward_kernel_[part];
-    first_end = std::min(first_end, ready_[part] + forward_kernel_[part]);
   }
   for (DeviceId device : configuration.devices)
     if (device_ready_[device] + std::max(device_forward_[device] + least_backward_, least_forward_ + device_backward_[device]) + behind_ > limit) return true;
-
-  const OperatorPaths& paths = state_.paths;
-  for (int e : state_.out_edges[op]) {
-    const OperatorId consumer = state_.edge(e).consumer;
-    const EdgePlan& plan = *state_.plan_of(e, configuration.degrees, state_.strategy[consumer].degrees);
-    const std::vector<DeviceId>& consumers = state_.operators[consumer].devices;
-    const bool gradient = backward && state_.edge_has_gradient[e];
-    const Nanoseconds through_consumer = paths.least_forward[consumer] + (gradient ? paths.middle[consumer] + paths.least_backward[consumer] : 0);
-    const Nanoseconds behind = gradient ? least_backward_ + paths.tail_producers[op] : 0;
-    begin_loads();
-    for (const BlockPair& pair : *plan.pairs) {
-      const DeviceId from = configuration.devices[pair.producer_part], to = consumers[pair.consumer_part];
-      if (from != to) add_transfer(from, to, pair.bytes, ready_[pair.producer_part] + forward_kernel_[pair.producer_part]);
-    }
-    if (loaded_until() + through_consumer + behind > limit) return true;
-    if (!gradient) continue;
-    begin_loads();
-    for (const BlockPair& pair : *plan.pairs) {
-      const DeviceId from = consumers[pair.consumer_part], to = configuration.devices[pair.producer_part];
-      if (from != to) add_transfer(from, to, pair.bytes, first_end + through_consumer);
-    }
-    if (loaded_until() + behind > limit) return true;
-  }
-  for (int e : state_.in_edges[op]) {
-    if (!backward || !state_.edge_has_gradient[e]) continue;
-    const OperatorId producer = state_.edge(e).producer;
-    const EdgePlan& plan = *state_.plan_of(e, state_.strategy[producer].degrees, configuration.degrees);
-    const std::vector<DeviceId>& producers = state_.operators[producer].devices;
-    const Nanoseconds behind = paths.least_backward[producer] + paths.tail_backward[producer];
-    begin_loads();
-    Nanoseconds last = 0;
-    for (const BlockPair& pair : *plan.pairs) {
-      const size_t part = static_cast<size_t>(pair.consumer_part);
-      const DeviceId from = configuration.devices[part], to = producers[pair.producer_part];
-      const Nanoseconds end = ready_[part] + forward_kernel_[part] + paths.middle[op] + backward_kernel_[part];
-      if (from != to) last = std::max(last, add_transfer(from, to, pair.bytes, end));
-    }
-    if (std::max(last, loaded_until()) + behind > limit) return true;
-  }
   return false;
 }
 

@@ -35,7 +35,7 @@ class ProposalBound {
   bool devices_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit);
   // Sets when the parts become ready.
   bool inputs_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit);
-  bool parts_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit);
+  bool shared_devices_exceed(const Configuration& configuration, Nanoseconds limit);
   Nanoseconds forward_end(OperatorId op, int part);
   Nanoseconds forward_ready(OperatorId op);
   void begin_loads() { ++load_epoch_; loaded_.clear(); }

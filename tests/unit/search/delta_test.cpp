@@ -96,6 +96,7 @@ TEST_CASE("the example of docs/simulator.md") {
 
 TEST_CASE("delta simulation equals full simulation in every task's times") {
   const int cases = 1000, changes = 200;
+  DeltaStatistics sum;
   for (int number = 0; number < cases; ++number) {
     INFO("case " << number);
     std::mt19937 random(static_cast<uint32_t>(number));
@@ -136,5 +137,12 @@ TEST_CASE("delta simulation equals full simulation in every task's times") {
       REQUIRE(delta.strategy() == strategy);
       if (compare) REQUIRE((same_timeline(delta, evaluator, difference) || (UNSCOPED_INFO(difference), false)));
     }
+    sum.rejected_before_simulation += delta.statistics().rejected_before_simulation;
+    sum.rejected_during_simulation += delta.statistics().rejected_during_simulation;
+    sum.returned += delta.statistics().returned;
   }
+  // The shortcuts have been tried often.
+  CHECK(sum.rejected_before_simulation > 1000);
+  CHECK(sum.rejected_during_simulation > 1000);
+  CHECK(sum.returned > 1000);
 }
