@@ -7,7 +7,7 @@ namespace {
 
 class NetworkWriter {
  public:
-  explicit NetworkWriter(std::mt19937& random) : random_(random), batch_(between(1, 6)) {}
+  explicit NetworkWriter(RandomSource& random) : random_(random), batch_(between(1, 6)) {}
 
   Json write() {
     inputs_.push_back({{"name", "image"}, {"shape", Json::array({"batch"})}, {"dtype", "f32"}});
@@ -352,7 +352,7 @@ class NetworkWriter {
     add("softmax_cross_entropy", {chance(2) ? add_linear(again, 4) : again, "targets"}, {});
   }
 
-  std::mt19937& random_;
+  RandomSource& random_;
   const int64_t batch_;
   Json inputs_ = Json::array(), operators_ = Json::array();
   std::vector<Named> tensors_;
@@ -361,9 +361,9 @@ class NetworkWriter {
 
 }  // namespace
 
-Json random_network(std::mt19937& random) { return NetworkWriter(random).write(); }
+Json random_network(RandomSource& random) { return NetworkWriter(random).write(); }
 
-Strategy random_strategy(const Graph& graph, int devices, std::mt19937& random) {
+Strategy random_strategy(const Graph& graph, int devices, RandomSource& random) {
   const auto between = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
   std::vector<DeviceId> allowed;
   for (DeviceId device = 0; device < devices; ++device)

@@ -83,7 +83,7 @@ void check_equal(const HostTensors& found, const HostTensors& expected, const st
 }
 
 // A random order of the tasks that the task graph allows.
-std::vector<std::string> random_issue_order(const Graph& graph, const Strategy& strategy, std::mt19937& random) {
+std::vector<std::string> random_issue_order(const Graph& graph, const Strategy& strategy, RandomSource& random) {
   TaskGraphBuilder builder(graph);
   const TaskGraph tasks = builder.build(strategy);
   std::vector<int32_t> waiting = tasks.predecessor_count;
@@ -113,7 +113,7 @@ void compare(const StrategyFile& one_device, const StrategyFile& split, int rank
 }
 
 void check_case(unsigned seed, std::set<std::string>& types) {
-  std::mt19937 random(seed);
+  RandomSource random(seed);
   const Json network = random_network(random);
   StrategyFile one_device{parse_graph(parse_json(network.dump(), "random")), {}, {}, {}, Json::object(), false};
   one_device.strategy = single_device(one_device.graph);

@@ -1,73 +1,12 @@
 // Delta simulation against full simulation: the same ready, start and end of every task, after any sequence of accepted, rejected and
 // undone changes, on random graphs and topologies (switches, shared and half-duplex links, busy endpoints, shared parameters, ties).
-#include <algorithm>
 #include <catch2/catch.hpp>
-#include <cmath>
 
 #include "search/optimizer/evaluator.h"
 #include "search/simulator/delta.h"
-#include "tests/support/random_network.h"
+#include "tests/support/delta_comparison.h"
 
 using namespace ff;
-
-namespace {
-
-int64_t between(std::mt19937& random, int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random); }
-
-// Devices on one or two switches, or joined pairwise; few different rates, so that ready times tie often.
-Topology random_topology(std::mt19937& random, int devices) {
-  Json json = {{"format", "fftopology/1"}, {"name", "random"}};
-  // Either everything takes the launch time (all ties), or times follow work.
-  const bool ties = between(random, 0, 1) == 0;
-  json["device_models"]["m"] = {{"peak_tflops", ties ? 1e9 : 1e-4}, {"memory_gb_per_s", ties ? 1e9 : 0.05}, {"launch_us", between(random, 0, 3)}};
-  json["device_models"]["n"] = {{"peak_tflops", ties ? 1e9 : 2e-4}, {"memory_gb_per_s", ties ? 1e9 : 0.1}, {"launch_us", between(random, 0, 3)}};
-  const auto link = [&](const std::string& a, const std::string& b) {
-    Json result = {{"between", {a, b}}, {"bandwidth_gb_per_s", std::pow(2.0, between(random, -6, 0))}, {"latency_us", between(random, 0, 2)}};
-    if (between(random, 0, 3) == 0) result["duplex"] = "half";
-    if (between(random, 0, 4) == 0) result["busy_endpoints"] = true;
-    if (between(random, 0, 4) == 0) result["all_reduce_gb_per_s"] = 0.25;
-    return result;
-  };
-  for (int d = 0; d < devices; ++d)
-    json["devices"].push_back({{"name", "d" + std::to_string(d)}, {"kind", "gpu"}, {"model", between(random, 0, 3) ? "m" : "n"}});
-  json["links"] = Json::array();
-  if (between(random, 0, 1)) {
-    json["switches"] = {"s0", "s1"};
-    json["links"].push_back(link("s0", "s1"));
-    for (int d = 0; d < devices; ++d) json["links"].push_back(link("d" + std::to_string(d), between(random, 0, 1) ? "s0" : "s1"));
-  } else {
-    for (int d = 0; d < devices; ++d)
-      for (int other = 0; other < d; ++other) json["links"].push_back(link("d" + std::to_string(d), "d" + std::to_string(other)));
-  }
-  return parse_topology(parse_json(json.dump(), "topology"));
-}
-
-bool same_timeline(const DeltaSimulator& delta, Evaluator& evaluator, std::string& difference) {
-  const Evaluator::Details details = evaluator.details(delta.strategy());
-  std::vector<DeltaSimulator::Record> records = delta.records();
-  if (records.size() != details.tasks.tasks.size()) {
-    difference = std::to_string(records.size()) + " records of " + std::to_string(details.tasks.tasks.size()) + " tasks";
-    return false;
-  }
-  std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
-  std::vector<int> order(records.size());
-  for (size_t t = 0; t < order.size(); ++t) order[t] = static_cast<int>(t);
-  std::sort(order.begin(), order.end(), [&](int a, int b) { return details.tasks.tasks[a].key < details.tasks.tasks[b].key; });
-  for (size_t i = 0; i < order.size(); ++i) {
-    const int t = order[i];
-    const DeltaSimulator::Record& record = records[i];
-    if (record.key == details.tasks.tasks[t].key && record.ready == details.timeline.ready[t] && record.start == details.timeline.start[t] &&
-        record.end == details.timeline.end[t])
-      continue;
-    difference = task_name(evaluator.builder(), details.tasks, t) + ": delta " + std::to_string(record.ready) + " " + std::to_string(record.start) +
-                 " " + std::to_string(record.end) + ", full " + std::to_string(details.timeline.ready[t]) + " " +
-                 std::to_string(details.timeline.start[t]) + " " + std::to_string(details.timeline.end[t]);
-    return false;
-  }
-  return delta.makespan() == details.timeline.makespan;
-}
-
-}  // namespace
 
 TEST_CASE("the example of docs/simulator.md") {
   const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"two","batch_size":4,
@@ -95,51 +34,16 @@ TEST_CASE("the example of docs/simulator.md") {
 }
 
 TEST_CASE("delta simulation equals full simulation in every task's times") {
-  const int cases = 1000, changes = 200;
   DeltaStatistics sum;
-  for (int number = 0; number < cases; ++number) {
+  for (uint32_t number = 0; number < 1000; ++number) {
     INFO("case " << number);
-    std::mt19937 random(static_cast<uint32_t>(number));
-    const Graph graph = parse_graph(parse_json(random_network(random).dump(), "graph"));
-    const int devices = static_cast<int>(between(random, 1, 5));
-    const Topology topology = random_topology(random, devices);
-    KernelCosts kernels(topology, CostMode::analytic, {});
-    TaskCostModel costs(graph, topology, kernels);
-    Evaluator evaluator(graph, topology, kernels);
-    DeltaSimulator delta(evaluator.builder(), topology, costs);
-    Strategy strategy = random_strategy(graph, devices, random);
-    delta.reset(strategy);
-    std::string difference;
-    REQUIRE((same_timeline(delta, evaluator, difference) || (UNSCOPED_INFO(difference), false)));
-    for (int change = 0; change < changes; ++change) {
-      INFO("change " << change);
-      const OperatorId op = static_cast<OperatorId>(between(random, 0, static_cast<int64_t>(graph.operators.size()) - 1));
-      const Configuration proposal = random_strategy(graph, devices, random)[op];
-      // Limits around the current makespan, and none.
-      const int64_t kind = between(random, 0, 2);
-      const Nanoseconds limit = kind == 0 ? INT64_MAX : delta.makespan() * between(random, 70, 150) / 100;
-      const auto makespan = delta.propose(op, proposal, limit);
-      const bool compare = change % 20 == 0 || change + 1 == changes;
-      Strategy proposed = delta.strategy();
-      proposed[op] = proposal;
-      if (compare || !makespan) {
-        const Nanoseconds judged = evaluator.evaluate(proposed).makespan;
-        if (makespan) REQUIRE(*makespan == judged);
-        else REQUIRE(judged > limit);
-      }
-      if (makespan && between(random, 0, 1)) {
-        delta.accept();
-        REQUIRE(delta.strategy() == proposed);
-        strategy = proposed;
-      } else {
-        delta.reject();
-      }
-      REQUIRE(delta.strategy() == strategy);
-      if (compare) REQUIRE((same_timeline(delta, evaluator, difference) || (UNSCOPED_INFO(difference), false)));
-    }
-    sum.rejected_before_simulation += delta.statistics().rejected_before_simulation;
-    sum.rejected_during_simulation += delta.statistics().rejected_during_simulation;
-    sum.returned += delta.statistics().returned;
+    RandomSource random(number);
+    const DeltaComparison comparison = compare_delta_with_full(random, 200, 20);
+    INFO(comparison.difference);
+    REQUIRE(comparison.difference.empty());
+    sum.rejected_before_simulation += comparison.statistics.rejected_before_simulation;
+    sum.rejected_during_simulation += comparison.statistics.rejected_during_simulation;
+    sum.returned += comparison.statistics.returned;
   }
   // The shortcuts have been tried often.
   CHECK(sum.rejected_before_simulation > 1000);

@@ -1,0 +1,14 @@
+// Fuzz target: delta simulation against full simulation. The bytes decide network, topology, strategies, proposals and limits.
+//   cmake --preset fuzz && cmake --build --preset fuzz && build/fuzz/tests/delta_fuzz -max_total_time=3600 -max_len=2048
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/support/delta_comparison.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+  ff::RandomSource random(bytes, size);
+  const ff::DeltaComparison comparison = ff::compare_delta_with_full(random, static_cast<int>(8 + size / 16), 8);
+  if (comparison.difference.empty()) return 0;
+  std::fprintf(stderr, "%s\n", comparison.difference.c_str());
+  std::abort();
+}

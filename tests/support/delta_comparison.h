@@ -1,0 +1,23 @@
+// Delta simulation against full simulation on a random network, topology and chain of changes.
+#pragma once
+
+#include <string>
+
+#include "search/simulator/delta.h"
+#include "tests/support/random_source.h"
+
+namespace ff {
+
+// Devices on one or two switches, or joined pairwise; few different rates, so that ready times tie often.
+Topology random_topology(RandomSource& random, int devices);
+
+struct DeltaComparison {
+  std::string difference;  // empty: none
+  DeltaStatistics statistics;
+};
+
+// Proposals with and without a limit, accepted and rejected. The whole timelines are compared at first, every `interval` changes and at last;
+// makespans then and whenever a proposal was rejected early.
+DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int interval);
+
+}  // namespace ff
