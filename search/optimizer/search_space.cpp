@@ -19,11 +19,11 @@ void enumerate(const std::vector<ParallelDimension>& dimensions, int device_coun
 
 }  // namespace
 
-SearchSpace::SearchSpace(const Graph& graph, const Topology& topology) : device_count_(static_cast<int>(topology.devices.size())) {
+SearchSpace::SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators) : device_count_(static_cast<int>(topology.devices.size())) {
   for (const Operator& op : graph.operators) {
     std::vector<int> degrees;
     degrees_.emplace_back();
-    enumerate(op.definition->dimensions(), device_count_, device_count_, degrees, degrees_.back());
+    enumerate(op.definition->dimensions(), device_count_, whole_operators ? 1 : device_count_, degrees, degrees_.back());
   }
 }
 

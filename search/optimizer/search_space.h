@@ -12,7 +12,8 @@ namespace ff {
 // dimension's size, and their product is at most the number of devices. (Strategy files may hold any other degrees.)
 class SearchSpace {
  public:
-  SearchSpace(const Graph& graph, const Topology& topology);
+  // whole_operators: no operator is split, which leaves device placement alone.
+  SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators = false);
 
   const std::vector<std::vector<int>>& degrees(OperatorId op) const { return degrees_[op]; }
 
