@@ -11,8 +11,8 @@
 namespace ff {
 namespace {
 
-// Pairs of blocks that OptCNN's tables may look at: about a second, and an hour.
-constexpr double quick_steps = 3e7, thorough_steps = 1e11;
+// Pairs of blocks that OptCNN's tables may look at: one or two seconds, and an hour.
+constexpr double quick_steps = 1e8, thorough_steps = 1e11;
 
 AlgorithmResult of(Strategy strategy, std::string note) {
   AlgorithmResult result;
@@ -129,7 +129,8 @@ AlgorithmResult run_chains(const AlgorithmRequest& request, bool whole_operators
   }
   result.chains = search_mcmc(request.graph, request.topology, request.kernels, starts, own.search, request.stop, request.progress, cheap);
   result.strategy = result.chains->best;
-  result.note = "best chain started from " + result.chains->best_from;
+  const auto unbeaten = std::find_if(cheap.begin(), cheap.end(), [&](const Candidate& candidate) { return candidate.strategy == result.strategy; });
+  result.note = unbeaten != cheap.end() ? "nothing better than " + unbeaten->name + " was found" : "found from " + result.chains->best_from;
   if (request.check_local) check_locally(own, result);
   return result;
 }

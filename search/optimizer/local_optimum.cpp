@@ -70,23 +70,27 @@ LocalOptimum local_optimum(const Graph& graph, const Topology& topology, KernelC
   // After its turn an operator has its best configuration given the others': one turn each without a change proves the optimum.
   OperatorId unchanged = 0;
   for (OperatorId op = 0; unchanged < operators && !stop; op = (op + 1) % operators) {
-    neighbours[op] = 0;
-    bool changed = false;
+    int64_t configurations = 0;
+    bool changed = false, own_seen = false;  // the configuration that it has in the end
     neighbourhood.for_each(op, [&](const Configuration& configuration) {
-      if (configuration == oracle->strategy()[op]) return true;
-      ++neighbours[op];
+      ++configurations;
+      if (configuration == oracle->strategy()[op]) {
+        own_seen = true;
+        return true;
+      }
       const std::optional<Evaluation> evaluation = oracle->propose(op, configuration, std::nextafter(result.evaluation.cost, 0));
       if (evaluation && evaluation->cost < result.evaluation.cost) {
         oracle->accept();
         result.evaluation = *evaluation;
         ++result.improvements;
-        changed = true;
+        changed = own_seen = true;
       } else {
         oracle->reject();
       }
       if (++result.evaluated % 64 == 0 && progress) progress(result.evaluated, result.evaluation.makespan);
       return !stop;
     });
+    neighbours[op] = configurations - own_seen;
     unchanged = changed ? 1 : unchanged + 1;
   }
   result.proven = unchanged >= operators && !stop;
