@@ -41,7 +41,8 @@ AlgorithmResult run_expert(const AlgorithmRequest& request) {
 
 AlgorithmResult run_optcnn(const AlgorithmRequest& request) {
   const auto found = optcnn(request.graph, request.topology, request.space, request.evaluator.builder(), request.evaluator.cost_model(),
-                            request.thorough ? thorough_steps : quick_steps);
+                            request.thorough ? thorough_steps : quick_steps, request.thorough ? &request.stop : nullptr);
+  if (!found && request.thorough && request.stop) throw MachineError("interrupted while optcnn computed its cost tables; nothing was written");
   if (!found)
     throw NotApplicable("optcnn: the cost tables of " + request.graph.name + " on " + std::to_string(request.topology.devices.size()) +
                         " devices are too large; use fewer devices or another algorithm");

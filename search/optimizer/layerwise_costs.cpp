@@ -264,7 +264,7 @@ double LayerwiseCosts::steps() const {
   return steps;
 }
 
-CostTables LayerwiseCosts::tables() {
+CostTables LayerwiseCosts::tables(const std::atomic<bool>* stop) {
   CostTables tables;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     tables.node_costs.emplace_back();
@@ -281,9 +281,10 @@ CostTables LayerwiseCosts::tables() {
     const bool inside = use.producer == use.consumer;
     std::vector<Nanoseconds>& costs = (inside ? within : between)[{use.written, use.read, use.gradient}];
     if (costs.empty())
-      for (size_t a = 0; a < choices; ++a)
+      for (size_t a = 0; a < choices && !(stop && *stop); ++a)
         for (size_t b = inside ? a : 0; b < (inside ? a + 1 : others); ++b) costs.push_back(edge_cost(use, a, b));
     std::vector<Nanoseconds>& sum = inside ? tables.node_costs[static_cast<size_t>(use.producer)] : edges[{use.producer, use.consumer}];
+    if (stop && *stop) return tables;
     sum.resize(costs.size(), 0);
     for (size_t i = 0; i < costs.size(); ++i) sum[i] += costs[i];
   }

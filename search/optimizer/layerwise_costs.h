@@ -4,6 +4,7 @@
 // Differences from that paper: kernel times, links and collectives are those of our simulator, not bytes over bandwidth and parameter servers.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <vector>
 
@@ -29,8 +30,9 @@ class LayerwiseCosts {
   // others were whole and on device 0.
   bool groups_are_split() const { return groups_are_split_; }
 
-  // Costs of all layers and of all pairs of layers with tensors between them; edges within a layer belong to the layer.
-  CostTables tables();
+  // Costs of all layers and of all pairs of layers with tensors between them; edges within a layer belong to the layer. `stop` ends it early,
+  // with tables that mean nothing.
+  CostTables tables(const std::atomic<bool>* stop = nullptr);
   // The strategy of one choice of degrees a layer.
   Strategy strategy(const std::vector<int>& choice) const;
 
