@@ -137,7 +137,8 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
     report.statistics = result.chains->statistics;
   }
   report.baselines = std::move(result.baselines);
-  if (std::none_of(report.baselines.begin(), report.baselines.end(), [](const Baseline& baseline) { return baseline.algorithm == "data-parallel"; })) {
+  const auto is_data_parallel = [](const Baseline& baseline) { return baseline.algorithm == "data-parallel"; };
+  if (std::none_of(report.baselines.begin(), report.baselines.end(), is_data_parallel)) {
     const Evaluation evaluation = evaluator.evaluate(data_parallel(problem.graph, problem.topology));
     report.baselines.insert(report.baselines.begin(), {"data-parallel", evaluation.makespan, evaluation.feasible});
   }

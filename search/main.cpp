@@ -41,7 +41,7 @@ double parse_duration(const std::string& text) {
 
 struct Flags {
   ff::CommandOptions options;
-  std::string budget, cost = "auto", simulator = "delta", proposals_from = "paper";
+  std::string budget, cost = "auto", simulator = "delta", proposals_from = "mixed";
 };
 
 // What --algorithm takes, a line each.
@@ -84,10 +84,10 @@ void add_search_flags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--init", flags.options.init, "what the chains start from, one after the other; further chains from the last; random is another strategy for each, best the best of the "
-                                             "others. Default: data-parallel,random, and the result is never worse than any of the others")
+                                             "others. Default: data-parallel,best,random, and the result is never worse than any of the others")
       ->delimiter(',')
       ->check(CLI::IsMember(init_names()));
-  app.add_option("--proposals-from", flags.proposals_from, "paper: a random configuration for one operator; mixed: half of them others, docs/algorithms.md")
+  app.add_option("--proposals-from", flags.proposals_from, "paper: a random configuration for one operator; mixed: these and others (docs/algorithms.md)")
       ->check(CLI::IsMember({"paper", "mixed"}))
       ->capture_default_str();
   app.add_option("--threads", flags.options.search.threads, "threads that run chains; never changes the result of --proposals")

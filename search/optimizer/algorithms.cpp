@@ -48,7 +48,8 @@ AlgorithmResult run_optcnn(const AlgorithmRequest& request) {
                         " devices are too large; use fewer devices or another algorithm");
   const bool proven = found->not_eliminated == 0 && !found->groups_are_split;
   std::string note = std::to_string(request.graph.operators.size()) + " operators as " + std::to_string(found->layers) + " layers; ";
-  if (found->not_eliminated > 0) note += std::to_string(found->not_eliminated) + " layers could not be eliminated: not proven best for its own cost model";
+  if (found->not_eliminated > 0)
+    note += std::to_string(found->not_eliminated) + " layers could not be eliminated: not proven best for its own cost model";
   else if (found->groups_are_split) note += "operators of different kinds share parameters: their synchronization is estimated";
   else note += "best for its own cost model, in which nothing overlaps";
   AlgorithmResult result = of(found->strategy, std::move(note));
@@ -86,8 +87,8 @@ void check_locally(const AlgorithmRequest& request, AlgorithmResult& result) {
   const auto progress = [&](int64_t evaluated, Nanoseconds best) {
     if (request.progress) request.progress({before_s, result.chains->proposals + evaluated, result.chains->accepted, best, best});
   };
-  const LocalOptimum optimum = local_optimum(request.graph, request.topology, request.kernels, neighbourhood, result.strategy, request.search.simulator,
-                                             request.stop, progress);
+  const LocalOptimum optimum = local_optimum(request.graph, request.topology, request.kernels, neighbourhood, result.strategy,
+                                             request.search.simulator, request.stop, progress);
   const Nanoseconds before = result.chains->best_evaluation.makespan;
   result.strategy = optimum.strategy;
   result.details["local_optimum"] = {{"proven", optimum.proven}, {"neighbourhood", neighbourhood.text()}, {"neighbours", optimum.neighbours},
@@ -95,14 +96,19 @@ void check_locally(const AlgorithmRequest& request, AlgorithmResult& result) {
                                      {"before_us", static_cast<double>(before) / 1e3}, {"elapsed_s", optimum.elapsed_s}};
 }
 
+// Data parallelism as the paper has it, the best existing strategy, and random ones. Why not the best alone: docs/algorithms.md.
+std::vector<std::string> default_init(bool whole_operators, const std::string& best) {
+  if (whole_operators) return {"best", "random"};
+  if (best == "data-parallel") return {"data-parallel", "random"};
+  return {"data-parallel", "best", "random"};
+}
+
 AlgorithmResult run_chains(const AlgorithmRequest& request, bool whole_operators) {
   AlgorithmRequest own = request;
   own.search.whole_operators = whole_operators;
   const bool all = request.init.empty();
-  const std::vector<std::string> init = !all ? request.init : whole_operators ? std::vector<std::string>{"best", "random"}
-                                                                              : std::vector<std::string>{"data-parallel", "random"};
-  const bool wants_best = std::find(init.begin(), init.end(), "best") != init.end();
-  std::vector<Candidate> cheap = candidates(own, all || wants_best, whole_operators);
+  const bool wants_best = std::find(request.init.begin(), request.init.end(), "best") != request.init.end();
+  const std::vector<Candidate> cheap = candidates(own, all || wants_best, whole_operators);
   AlgorithmResult result;
   const Candidate* best = nullptr;
   double least = 0;
@@ -113,6 +119,7 @@ AlgorithmResult run_chains(const AlgorithmRequest& request, bool whole_operators
     best = &candidate;
     least = evaluation.cost;
   }
+  const std::vector<std::string> init = all ? default_init(whole_operators, best->name) : request.init;
   const SearchSpace space(request.graph, request.topology, whole_operators);
   RandomStream random(request.search.seed, ~uint64_t{0});
   std::vector<Candidate> starts;
@@ -146,7 +153,8 @@ const std::vector<Algorithm>& algorithms() {
       {"expert", "what experts do by hand for convolutional and for recurrent networks", true, run_expert},
       {"optcnn", "best degrees layer by layer if nothing overlapped, by dynamic programming", true, run_optcnn},
       {"placement", "one device an operator, by mcmc", false, [](const AlgorithmRequest& request) { return run_chains(request, true); }},
-      {"mcmc", "degrees and devices by Markov Chain Monte Carlo search", false, [](const AlgorithmRequest& request) { return run_chains(request, false); }},
+      {"mcmc", "degrees and devices by Markov Chain Monte Carlo search", false,
+       [](const AlgorithmRequest& request) { return run_chains(request, false); }},
   };
   return list;
 }

@@ -14,7 +14,9 @@ class FullOracle : public ChainOracle {
     strategy_ = strategy;
     return evaluator_.evaluate(strategy_);
   }
-  std::optional<Evaluation> propose(OperatorId op, const Configuration& configuration, double) override { return propose_all({{op, configuration}}); }
+  std::optional<Evaluation> propose(OperatorId op, const Configuration& configuration, double) override {
+    return propose_all({{op, configuration}});
+  }
   Evaluation propose_all(const std::vector<Change>& changes) override {
     ++statistics_.proposals;
     previous_.clear();
@@ -81,7 +83,8 @@ class DeltaOracle : public ChainOracle {
     for (const Change& change : changes) strategy_[change.op] = change.configuration;
     if (!other_simulator_) other_simulator_ = new_simulator();
     other_simulator_->reset(strategy_);
-    proposed_evaluation_ = evaluator_.evaluation(other_simulator_->makespan(), evaluator_.memory_limited() ? evaluator_.memory_bytes(strategy_) : no_bytes_);
+    const std::vector<int64_t> bytes = evaluator_.memory_limited() ? evaluator_.memory_bytes(strategy_) : no_bytes_;
+    proposed_evaluation_ = evaluator_.evaluation(other_simulator_->makespan(), bytes);
     return proposed_evaluation_;
   }
   void accept() override {

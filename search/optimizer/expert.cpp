@@ -26,7 +26,7 @@ Strategy one_weird_trick(const Graph& graph, const Topology& topology) {
     bool follows = true;
     for (TensorId input : described.inputs) {
       const OperatorId producer = graph.tensors[input].producer;
-      follows = follows && producer >= 0 && by_channel[static_cast<size_t>(producer)];
+      follows = follows && producer >= 0 && by_channel[producer];
     }
     if (described.definition->type() != "linear" && !follows) continue;
     by_channel[op] = true;
@@ -44,14 +44,14 @@ std::vector<int> layer_depths(const Graph& graph) {
   const std::vector<std::vector<OperatorId>> layers = parameter_sharing_layers(graph);
   std::vector<size_t> layer_of(graph.operators.size());
   for (size_t layer = 0; layer < layers.size(); ++layer)
-    for (OperatorId op : layers[layer]) layer_of[static_cast<size_t>(op)] = layer;
+    for (OperatorId op : layers[layer]) layer_of[op] = layer;
   std::vector<int> depth(layers.size(), 0), depth_of(graph.operators.size());
   for (size_t layer = 0; layer < layers.size(); ++layer)
     for (OperatorId op : layers[layer])
-      for (TensorId input : graph.operators[static_cast<size_t>(op)].inputs) {
-        const OperatorId producer = graph.tensors[static_cast<size_t>(input)].producer;
-        if (producer >= 0 && layer_of[static_cast<size_t>(producer)] < layer)
-          depth[layer] = std::max(depth[layer], depth[layer_of[static_cast<size_t>(producer)]] + 1);
+      for (TensorId input : graph.operators[op].inputs) {
+        const OperatorId producer = graph.tensors[input].producer;
+        if (producer >= 0 && layer_of[producer] < layer)
+          depth[layer] = std::max(depth[layer], depth[layer_of[producer]] + 1);
       }
   for (size_t op = 0; op < depth_of.size(); ++op) depth_of[op] = depth[layer_of[op]];
   return depth_of;
@@ -61,7 +61,7 @@ Strategy replicas_of_stages(const Graph& graph, const Topology& topology, TaskCo
   std::vector<std::vector<DeviceId>> nodes;
   std::map<std::string, size_t> node_number;
   for (DeviceId device = 0; device < static_cast<DeviceId>(topology.devices.size()); ++device) {
-    const auto [it, added] = node_number.emplace(topology.devices[static_cast<size_t>(device)].node, nodes.size());
+    const auto [it, added] = node_number.emplace(topology.devices[device].node, nodes.size());
     if (added) nodes.emplace_back();
     nodes[it->second].push_back(device);
   }
@@ -70,20 +70,22 @@ Strategy replicas_of_stages(const Graph& graph, const Topology& topology, TaskCo
   const std::vector<int> depth = layer_depths(graph);
   const size_t depths = static_cast<size_t>(*std::max_element(depth.begin(), depth.end())) + 1;
   Strategy strategy = single_device(graph);
-  for (size_t op = 0; op < strategy.size(); ++op)
-    strategy[op].degrees[0] = static_cast<int>(std::min<int64_t>(graph.operators[op].definition->dimensions()[0].size, static_cast<int64_t>(nodes.size())));
+  for (size_t op = 0; op < strategy.size(); ++op) {
+    const int64_t samples = graph.operators[op].definition->dimensions()[0].size;
+    strategy[op].degrees[0] = static_cast<int>(std::min(samples, static_cast<int64_t>(nodes.size())));
+  }
   std::vector<std::vector<Nanoseconds>> times(stages, std::vector<Nanoseconds>(depths, 0));
   for (size_t stage = 0; stage < stages; ++stage)
     for (size_t op = 0; op < strategy.size(); ++op) {
       const TaskCostModel::PartCost& cost =
-          costs.part_cost(static_cast<OperatorId>(op), strategy[op].degrees, 0, topology.devices[static_cast<size_t>(nodes[0][stage])].model);
-      times[stage][static_cast<size_t>(depth[op])] += cost.all_forward() + cost.all_backward();
+          costs.part_cost(static_cast<OperatorId>(op), strategy[op].degrees, 0, topology.devices[nodes[0][stage]].model);
+      times[stage][depth[op]] += cost.all_forward() + cost.all_backward();
     }
   const std::vector<int> stage_of = balanced_stages(times);
   for (size_t op = 0; op < strategy.size(); ++op) {
     strategy[op].devices.clear();
     for (int node = 0; node < strategy[op].degrees[0]; ++node)
-      strategy[op].devices.push_back(nodes[static_cast<size_t>(node)][static_cast<size_t>(stage_of[static_cast<size_t>(depth[op])])]);
+      strategy[op].devices.push_back(nodes[node][stage_of[depth[op]]]);
   }
   return strategy;
 }
@@ -94,23 +96,23 @@ std::vector<std::vector<OperatorId>> parameter_sharing_layers(const Graph& graph
   std::vector<OperatorId> first(graph.operators.size());  // union-find whose root is the first operator
   std::iota(first.begin(), first.end(), 0);
   const auto root = [&](OperatorId op) {
-    while (first[static_cast<size_t>(op)] != op) op = first[static_cast<size_t>(op)] = first[static_cast<size_t>(first[static_cast<size_t>(op)])];
+    while (first[op] != op) op = first[op] = first[first[op]];
     return op;
   };
   for (const Parameter& parameter : graph.parameters)
     for (const auto& [op, which] : parameter.uses) {
       const OperatorId a = root(parameter.uses[0].first), b = root(op);
-      first[static_cast<size_t>(std::max(a, b))] = std::min(a, b);
+      first[std::max(a, b)] = std::min(a, b);
     }
   std::vector<std::vector<OperatorId>> layers;
   std::vector<size_t> layer_of(graph.operators.size());
   for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op) {
     const OperatorId leader = root(op);
     if (leader == op) {
-      layer_of[static_cast<size_t>(op)] = layers.size();
+      layer_of[op] = layers.size();
       layers.emplace_back();
     }
-    layers[layer_of[static_cast<size_t>(leader)]].push_back(op);
+    layers[layer_of[leader]].push_back(op);
   }
   return layers;
 }

@@ -8,12 +8,6 @@
 namespace ff {
 namespace {
 
-int parts_of(const std::vector<int>& degrees) {
-  int parts = 1;
-  for (int degree : degrees) parts *= degree;
-  return parts;
-}
-
 bool same_dimensions(const OperatorDefinition& a, const OperatorDefinition& b) {
   if (a.type() != b.type() || a.dimensions().size() != b.dimensions().size()) return false;
   for (size_t d = 0; d < a.dimensions().size(); ++d)
@@ -28,11 +22,11 @@ class LayerwiseCosts::Loads {
  public:
   explicit Loads(LayerwiseCosts& costs) : costs_(costs) {}
   ~Loads() {
-    for (int32_t resource : costs_.loaded_) costs_.load_ns_[static_cast<size_t>(resource)] = 0;
+    for (int32_t resource : costs_.loaded_) costs_.load_ns_[resource] = 0;
     costs_.loaded_.clear();
   }
   void add(int32_t resource, double ns) {
-    double& load = costs_.load_ns_[static_cast<size_t>(resource)];
+    double& load = costs_.load_ns_[resource];
     if (load == 0) costs_.loaded_.push_back(resource);
     load += ns;
     most_ = std::max(most_, load);
@@ -57,7 +51,7 @@ LayerwiseCosts::LayerwiseCosts(const Graph& graph, const Topology& topology, con
         cost.latency_ns = route.latency_us * 1e3;
         cost.ns_per_byte = 1 / route.bandwidth_gb_per_s;  // 1 GB/s is 1 byte a ns
         for (ChannelId channel : route.channels)
-          cost.hops.push_back({device_count_ + channel, 1 / topology.channels[static_cast<size_t>(channel)].bandwidth_gb_per_s});
+          cost.hops.push_back({device_count_ + channel, 1 / topology.channels[channel].bandwidth_gb_per_s});
         if (route.busy_endpoints)
           for (DeviceId device : {source, destination}) cost.hops.push_back({device, cost.ns_per_byte});
       }
@@ -66,8 +60,8 @@ LayerwiseCosts::LayerwiseCosts(const Graph& graph, const Topology& topology, con
   make_layers(space);
   const auto blocks_of = [&](OperatorId op, const auto& block) {
     std::vector<std::vector<Block>> lists;
-    const OperatorDefinition& definition = *graph.operators[static_cast<size_t>(op)].definition;
-    for (const std::vector<int>& degrees : layers_[static_cast<size_t>(layer_of_[static_cast<size_t>(op)])].degrees) {
+    const OperatorDefinition& definition = *graph.operators[op].definition;
+    for (const std::vector<int>& degrees : layers_[layer_of_[op]].degrees) {
       lists.emplace_back();
       for (int part = 0; part < parts_of(degrees); ++part) lists.back().push_back(block(definition, definition.part(degrees, part)));
     }
@@ -75,12 +69,12 @@ LayerwiseCosts::LayerwiseCosts(const Graph& graph, const Topology& topology, con
   };
   for (size_t e = 0; e < builder.edges().size(); ++e) {
     const Edge& edge = builder.edges()[e];
-    const int output = graph.tensors[static_cast<size_t>(edge.tensor)].output;
+    const int output = graph.tensors[edge.tensor].output;
     const int written = blocks_of(edge.producer, [&](const OperatorDefinition& d, const Block& part) { return d.output_block(output, part); });
     const int read = blocks_of(edge.consumer, [&](const OperatorDefinition& d, const Block& part) { return d.input_block(edge.input, part); });
-    const bool gradient = graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[static_cast<size_t>(edge.consumer)].has_backward;
-    uses_.push_back({static_cast<int>(e), written, read, gradient, layer_of_[static_cast<size_t>(edge.producer)],
-                     layer_of_[static_cast<size_t>(edge.consumer)]});
+    const bool gradient = graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[edge.consumer].has_backward;
+    uses_.push_back({static_cast<int>(e), written, read, gradient, layer_of_[edge.producer],
+                     layer_of_[edge.consumer]});
   }
 }
 
@@ -89,9 +83,9 @@ void LayerwiseCosts::make_layers(const SearchSpace& space) {
   for (const std::vector<OperatorId>& sharing : parameter_sharing_layers(graph_)) {
     std::vector<size_t> kinds;  // layers made of this set, one for each kind of operator
     for (OperatorId op : sharing) {
-      const OperatorDefinition& definition = *graph_.operators[static_cast<size_t>(op)].definition;
+      const OperatorDefinition& definition = *graph_.operators[op].definition;
       const auto same = std::find_if(kinds.begin(), kinds.end(), [&](size_t layer) {
-        return same_dimensions(*graph_.operators[static_cast<size_t>(layers_[layer].operators[0])].definition, definition);
+        return same_dimensions(*graph_.operators[layers_[layer].operators[0]].definition, definition);
       });
       const size_t layer = same != kinds.end() ? *same : layers_.size();
       if (same == kinds.end()) {
@@ -99,7 +93,7 @@ void LayerwiseCosts::make_layers(const SearchSpace& space) {
         layers_.push_back({{}, space.degrees(op)});
       }
       layers_[layer].operators.push_back(op);
-      layer_of_[static_cast<size_t>(op)] = static_cast<int>(layer);
+      layer_of_[op] = static_cast<int>(layer);
       const auto& allowed = space.degrees(op);
       std::erase_if(layers_[layer].degrees, [&](const auto& degrees) { return std::find(allowed.begin(), allowed.end(), degrees) == allowed.end(); });
     }
@@ -122,10 +116,10 @@ int LayerwiseCosts::blocks_number(std::vector<std::vector<Block>> blocks) {
 }
 
 Nanoseconds LayerwiseCosts::compute_ns(OperatorId op, const std::vector<int>& degrees) {
-  const OperatorDefinition& definition = *graph_.operators[static_cast<size_t>(op)].definition;
+  const OperatorDefinition& definition = *graph_.operators[op].definition;
   Nanoseconds forward = 0, backward = 0, reductions = 0;
   for (int part = 0; part < parts_of(degrees); ++part) {
-    const TaskCostModel::PartCost& cost = costs_.part_cost(op, degrees, part, topology_.devices[static_cast<size_t>(part)].model);
+    const TaskCostModel::PartCost& cost = costs_.part_cost(op, degrees, part, topology_.devices[part].model);
     forward = std::max(forward, cost.all_forward());
     backward = std::max(backward, cost.all_backward());
   }
@@ -142,7 +136,7 @@ Nanoseconds LayerwiseCosts::compute_ns(OperatorId op, const std::vector<int>& de
       costs_.communication().all_reduce(holders[group], bytes[group], communication);
       reductions = std::max(reductions, communication.duration);
     }
-    if (graph_.operators[static_cast<size_t>(op)].has_backward) reductions *= 2;
+    if (graph_.operators[op].has_backward) reductions *= 2;
   }
   return forward + backward + reductions;
 }
@@ -151,18 +145,18 @@ Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const std::vector<int>
   Strategy strategy = single_device(graph_);
   std::vector<DeviceId> devices;
   for (int part = 0; part < parts_of(degrees); ++part) devices.push_back(part);
-  for (OperatorId op : layers_[static_cast<size_t>(layer)].operators) strategy[static_cast<size_t>(op)] = {degrees, devices};
+  for (OperatorId op : layers_[layer].operators) strategy[op] = {degrees, devices};
   Loads collectives(*this);
   std::vector<Nanoseconds> updates(static_cast<size_t>(device_count_), 0);
   CommunicationCost communication;
   for (size_t g = 0; g < builder_.groups().size(); ++g) {
     const ParameterGroup& group = builder_.groups()[g];
-    if (!group.trained || std::none_of(group.operators.begin(), group.operators.end(), [&](OperatorId op) { return layer_of_[static_cast<size_t>(op)] == layer; }))
+    if (!group.trained || std::none_of(group.operators.begin(), group.operators.end(), [&](OperatorId op) { return layer_of_[op] == layer; }))
       continue;
     std::map<std::vector<DeviceId>, SynchronizationUnit> units;
     for (const ParameterPiece& piece : builder_.pieces(static_cast<int>(g), strategy)) {
       std::vector<DeviceId> holders;
-      for (const auto& [op, part] : piece.users) holders.push_back(strategy[static_cast<size_t>(op)].devices[static_cast<size_t>(part)]);
+      for (const auto& [op, part] : piece.users) holders.push_back(strategy[op].devices[part]);
       std::sort(holders.begin(), holders.end());
       holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
       SynchronizationUnit& unit = units[holders];
@@ -178,8 +172,8 @@ Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const std::vector<int>
       }
       const std::vector<int64_t> sums = gradient_sum_bytes(unit, graph_, strategy);
       for (size_t h = 0; h < holders.size(); ++h) {
-        const int model = topology_.devices[static_cast<size_t>(holders[h])].model;
-        updates[static_cast<size_t>(holders[h])] += costs_.update_ns(unit.bytes, model) + costs_.copy_ns(sums[h], model);
+        const int model = topology_.devices[holders[h]].model;
+        updates[holders[h]] += costs_.update_ns(unit.bytes, model) + costs_.copy_ns(sums[h], model);
       }
     }
   }
@@ -189,7 +183,7 @@ Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const std::vector<int>
 Nanoseconds LayerwiseCosts::slowest_copy(const std::vector<int64_t>& bytes) {
   std::vector<int64_t> most(topology_.models.size(), 0);
   for (size_t part = 0; part < bytes.size(); ++part) {
-    int64_t& of_model = most[static_cast<size_t>(topology_.devices[part].model)];
+    int64_t& of_model = most[topology_.devices[part].model];
     of_model = std::max(of_model, bytes[part]);
   }
   Nanoseconds slowest = 0;
@@ -205,10 +199,10 @@ Nanoseconds LayerwiseCosts::transfer_ns(const std::vector<Block>& written, const
   };
   std::vector<Pair> pairs;
   for (int c = 0; c < static_cast<int>(read.size()); ++c) {
-    const Block& reads = read[static_cast<size_t>(c)];
+    const Block& reads = read[c];
     if (reads.empty()) continue;
     for (int p = 0; p < static_cast<int>(written.size()); ++p) {
-      const Block& writes = written[static_cast<size_t>(p)];
+      const Block& writes = written[p];
       int64_t elements = 1;
       for (int axis = 0; axis < reads.rank() && elements > 0; ++axis) elements *= std::max<int64_t>(0, intersect(writes[axis], reads[axis]).size());
       if (elements > 0) pairs.push_back({p, c, elements * element_bytes, elements == writes.volume(), elements == reads.volume()});
@@ -219,7 +213,7 @@ Nanoseconds LayerwiseCosts::transfer_ns(const std::vector<Block>& written, const
     for (const Pair& pair : pairs) {
       if (pair.producer == pair.consumer) continue;
       const int source = backward ? pair.consumer : pair.producer, destination = backward ? pair.producer : pair.consumer;
-      const RouteCost& route = routes_[static_cast<size_t>(source * device_count_ + destination)];
+      const RouteCost& route = routes_[source * device_count_ + destination];
       const double bytes = static_cast<double>(pair.bytes);
       loads.at_least(route.latency_ns + bytes * route.ns_per_byte);
       for (const Hop& hop : route.hops) loads.add(hop.resource, bytes * hop.ns_per_byte);
@@ -247,7 +241,7 @@ Nanoseconds LayerwiseCosts::transfer_ns(const std::vector<Block>& written, const
 }
 
 Nanoseconds LayerwiseCosts::edge_cost(const EdgeUse& use, size_t producer_choice, size_t consumer_choice) {
-  return transfer_ns(block_lists_[static_cast<size_t>(use.written)][producer_choice], block_lists_[static_cast<size_t>(use.read)][consumer_choice],
+  return transfer_ns(block_lists_[use.written][producer_choice], block_lists_[use.read][consumer_choice],
                      use.gradient);
 }
 
@@ -255,8 +249,8 @@ double LayerwiseCosts::steps() const {
   std::map<std::tuple<int, int, bool>, double> different;
   for (const EdgeUse& use : uses_) {
     double written = 0, read = 0;
-    for (const auto& blocks : block_lists_[static_cast<size_t>(use.written)]) written += static_cast<double>(blocks.size());
-    for (const auto& blocks : block_lists_[static_cast<size_t>(use.read)]) read += static_cast<double>(blocks.size());
+    for (const auto& blocks : block_lists_[use.written]) written += static_cast<double>(blocks.size());
+    for (const auto& blocks : block_lists_[use.read]) read += static_cast<double>(blocks.size());
     different[{use.written, use.read, use.gradient}] = written * read;
   }
   double steps = 0;
@@ -277,13 +271,13 @@ CostTables LayerwiseCosts::tables(const std::atomic<bool>* stop) {
   std::map<std::tuple<int, int, bool>, std::vector<Nanoseconds>> between, within;  // by blocks: unrolled steps and repeated layers have the same
   std::map<std::pair<int, int>, std::vector<Nanoseconds>> edges;                    // by layers
   for (const EdgeUse& use : uses_) {
-    const size_t choices = layers_[static_cast<size_t>(use.producer)].degrees.size(), others = layers_[static_cast<size_t>(use.consumer)].degrees.size();
+    const size_t choices = layers_[use.producer].degrees.size(), others = layers_[use.consumer].degrees.size();
     const bool inside = use.producer == use.consumer;
     std::vector<Nanoseconds>& costs = (inside ? within : between)[{use.written, use.read, use.gradient}];
     if (costs.empty())
       for (size_t a = 0; a < choices && !(stop && *stop); ++a)
         for (size_t b = inside ? a : 0; b < (inside ? a + 1 : others); ++b) costs.push_back(edge_cost(use, a, b));
-    std::vector<Nanoseconds>& sum = inside ? tables.node_costs[static_cast<size_t>(use.producer)] : edges[{use.producer, use.consumer}];
+    std::vector<Nanoseconds>& sum = inside ? tables.node_costs[use.producer] : edges[{use.producer, use.consumer}];
     if (stop && *stop) return tables;
     sum.resize(costs.size(), 0);
     for (size_t i = 0; i < costs.size(); ++i) sum[i] += costs[i];
@@ -296,8 +290,8 @@ Strategy LayerwiseCosts::strategy(const std::vector<int>& choice) const {
   Strategy strategy(graph_.operators.size());
   for (size_t layer = 0; layer < layers_.size(); ++layer)
     for (OperatorId op : layers_[layer].operators) {
-      Configuration& configuration = strategy[static_cast<size_t>(op)];
-      configuration.degrees = layers_[layer].degrees[static_cast<size_t>(choice[layer])];
+      Configuration& configuration = strategy[op];
+      configuration.degrees = layers_[layer].degrees[choice[layer]];
       for (int part = 0; part < parts_of(configuration.degrees); ++part) configuration.devices.push_back(part);
     }
   return strategy;

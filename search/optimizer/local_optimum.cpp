@@ -4,22 +4,12 @@
 #include <cmath>
 
 namespace ff {
-namespace {
-
-size_t parts_of(const std::vector<int>& degrees) {
-  size_t parts = 1;
-  for (int degree : degrees) parts *= static_cast<size_t>(degree);
-  return parts;
-}
-
-}  // namespace
-
 Neighbourhood::Neighbourhood(const Graph& graph, const Topology& topology, const SearchSpace& space, int64_t most_assignments)
     : space_(space), device_count_(topology.devices.size()), most_assignments_(most_assignments) {
   size_t most_parts = 0, fewest_left = SIZE_MAX;
   for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op)
     for (const std::vector<int>& degrees : space.degrees(op)) {
-      const size_t parts = parts_of(degrees);
+      const size_t parts = static_cast<size_t>(parts_of(degrees));
       if (every_assignment(parts)) most_parts = std::max(most_parts, parts);
       else fewest_left = std::min(fewest_left, parts);
     }
@@ -38,7 +28,7 @@ bool Neighbourhood::every_assignment(size_t parts) const {
 void Neighbourhood::for_each(OperatorId op, const std::function<bool(const Configuration&)>& visit) const {
   Configuration configuration;
   for (const std::vector<int>& degrees : space_.degrees(op)) {
-    const size_t parts = parts_of(degrees);
+    const size_t parts = static_cast<size_t>(parts_of(degrees));
     configuration.degrees = degrees;
     configuration.devices.assign(parts, 0);
     if (every_assignment(parts)) {
@@ -59,8 +49,9 @@ void Neighbourhood::for_each(OperatorId op, const std::function<bool(const Confi
   }
 }
 
-LocalOptimum local_optimum(const Graph& graph, const Topology& topology, KernelCosts& kernels, const Neighbourhood& neighbourhood, const Strategy& start,
-                           SimulatorKind simulator, const std::atomic<bool>& stop, const std::function<void(int64_t, Nanoseconds)>& progress) {
+LocalOptimum local_optimum(const Graph& graph, const Topology& topology, KernelCosts& kernels, const Neighbourhood& neighbourhood,
+                           const Strategy& start, SimulatorKind simulator, const std::atomic<bool>& stop,
+                           const std::function<void(int64_t, Nanoseconds)>& progress) {
   const auto begin = std::chrono::steady_clock::now();
   const std::unique_ptr<ChainOracle> oracle = make_chain_oracle(simulator, graph, topology, kernels);
   LocalOptimum result;

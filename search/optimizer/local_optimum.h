@@ -42,7 +42,8 @@ struct LocalOptimum {
 
 // Goes through all neighbours of `start`, moves to each that is better, and ends when none is. `stop` ends it early;
 // `progress(evaluated, best)` is called now and then.
-LocalOptimum local_optimum(const Graph& graph, const Topology& topology, KernelCosts& kernels, const Neighbourhood& neighbourhood, const Strategy& start,
-                           SimulatorKind simulator, const std::atomic<bool>& stop, const std::function<void(int64_t, Nanoseconds)>& progress = nullptr);
+LocalOptimum local_optimum(const Graph& graph, const Topology& topology, KernelCosts& kernels, const Neighbourhood& neighbourhood,
+                           const Strategy& start, SimulatorKind simulator, const std::atomic<bool>& stop,
+                           const std::function<void(int64_t, Nanoseconds)>& progress = nullptr);
 
 }  // namespace ff

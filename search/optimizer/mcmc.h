@@ -25,7 +25,7 @@ struct McmcSettings {
   // A proposal that is slower by the share x of the current time is accepted with probability exp(-beta x): relative, so that one value
   // serves milliseconds and minutes. The default was chosen by docs/design-notes.md, "beta".
   double beta = 500;
-  ProposalKind proposals_from = ProposalKind::paper;  // what measured best: docs/algorithms.md
+  ProposalKind proposals_from = ProposalKind::mixed;  // what measured best: docs/algorithms.md
   bool whole_operators = false;                       // device placement alone: no operator is split
 };
 

@@ -5,16 +5,6 @@
 #include "search/optimizer/expert.h"
 
 namespace ff {
-namespace {
-
-int parts_of(const std::vector<int>& degrees) {
-  int parts = 1;
-  for (int degree : degrees) parts *= degree;
-  return parts;
-}
-
-}  // namespace
-
 ProposalSource::ProposalSource(ProposalKind kind, const Graph& graph, const Topology& topology, const SearchSpace& space)
     : kind_(kind), graph_(graph), space_(space), device_count_(static_cast<uint32_t>(topology.devices.size())), neighbours_(graph.operators.size()),
       group_(graph.operators.size()) {
@@ -47,18 +37,19 @@ void ProposalSource::draw(const Strategy& current, RandomStream& random, std::ve
 
 void ProposalSource::draw_mixed(const Strategy& current, RandomStream& random, std::vector<Change>& changes) const {
   const uint32_t move = random.below(20);
-  if (move < 9) return;
+  if (move < 7) return;
   const OperatorId op = static_cast<OperatorId>(random.below(static_cast<uint32_t>(graph_.operators.size())));
   bool found = false;
-  if (move < 13) found = copy_neighbour(current, op, random, changes);
-  else if (move < 16) found = change_devices(current, op, random, changes);
-  else if (move < 18) found = change_degrees(current, op, random, changes);
-  else if (move < 19) found = permute_devices(current, op, random, changes);
+  if (move < 11) found = copy_neighbour(current, op, random, changes);
+  else if (move < 14) found = change_devices(current, op, random, changes);
+  else if (move < 16) found = change_degrees(current, op, random, changes);
+  else if (move < 17) found = permute_devices(current, op, random, changes);
   else found = change_group(current, op, random, changes);
   if (!found) changes.clear();
 }
 
-bool ProposalSource::translate(OperatorId from, const Configuration& configuration, OperatorId op, RandomStream& random, Configuration& result) const {
+bool ProposalSource::translate(OperatorId from, const Configuration& configuration, OperatorId op, RandomStream& random,
+                               Configuration& result) const {
   const auto& names = graph_.operators[from].definition->dimensions();
   const auto& dimensions = graph_.operators[op].definition->dimensions();
   const int parts = static_cast<int>(configuration.parts());
@@ -103,7 +94,8 @@ bool ProposalSource::change_devices(const Strategy& current, OperatorId op, Rand
   const uint32_t way = random.below(4);
   const uint32_t device = random.below(device_count_);
   if (way < 2) {  // consecutive
-    for (size_t part = 0; part < configuration.devices.size(); ++part) configuration.devices[part] = static_cast<DeviceId>((device + part) % device_count_);
+    for (size_t part = 0; part < configuration.devices.size(); ++part)
+      configuration.devices[part] = static_cast<DeviceId>((device + part) % device_count_);
   } else if (way == 2) {  // each alone
     for (DeviceId& each : configuration.devices) each = static_cast<DeviceId>(random.below(device_count_));
   } else {  // one

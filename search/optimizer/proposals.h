@@ -10,8 +10,8 @@
 namespace ff {
 
 // paper: one operator, drawn uniformly, gets a random configuration (paper, section 6.2).
-// mixed: that for 45 % of the proposals; else the configuration of a neighbour (20 %), other devices (15 %), other degrees (10 %), two devices
-//        swapped or all rotated (5 %), or one configuration for a whole parameter group (5 %). Not symmetric: the chain no longer draws from
+// mixed: that for 35 % of the proposals; else the configuration of a neighbour (20 %), other devices (15 %), other degrees (10 %), two devices
+//        swapped or all rotated (5 %), or one configuration for a whole parameter group (15 %; without one, the paper's). Not symmetric: the chain no longer draws from
 //        exp(-beta cost), it only searches.
 enum class ProposalKind { paper, mixed };
 

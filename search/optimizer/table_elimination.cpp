@@ -90,7 +90,7 @@ class Elimination {
     int best = -1;
     double least = most_steps_;
     for (int node = 0; node < static_cast<int>(sizes_.size()); ++node) {
-      if (!alive_[static_cast<size_t>(node)]) continue;
+      if (!alive_[node]) continue;
       double steps = sizes_[node];
       for (int other : neighbours(node)) steps *= sizes_[other];
       if (steps > least || (best >= 0 && steps == least)) continue;
@@ -132,7 +132,7 @@ class Elimination {
         choice[other] = 0;
       }
     }
-    alive_[static_cast<size_t>(node)] = false;
+    alive_[node] = false;
     decisions_.push_back(std::move(decision));
     if (!merged.nodes.empty()) add(std::move(merged));
   }
@@ -193,10 +193,10 @@ class Elimination {
 
 Nanoseconds CostTables::cost(const std::vector<int>& choice) const {
   Nanoseconds sum = 0;
-  for (size_t node = 0; node < node_costs.size(); ++node) sum += node_costs[node][static_cast<size_t>(choice[node])];
+  for (size_t node = 0; node < node_costs.size(); ++node) sum += node_costs[node][choice[node]];
   for (const Edge& edge : edges)
-    sum += edge.costs[static_cast<size_t>(choice[static_cast<size_t>(edge.a)]) * node_costs[static_cast<size_t>(edge.b)].size() +
-                      static_cast<size_t>(choice[static_cast<size_t>(edge.b)])];
+    sum += edge.costs[static_cast<size_t>(choice[edge.a]) * node_costs[edge.b].size() +
+                      static_cast<size_t>(choice[edge.b])];
   return sum;
 }
 

@@ -35,7 +35,8 @@ std::string local_optimum_text(const Json& local) {
   std::string text = padded("local optimum");
   const int64_t improvements = local["improvements"];
   if (improvements > 0)
-    text += format("the search ended at %.3f ms, which ", local["before_us"].get<double>() / 1e3) + std::to_string(improvements) + " changes improved; now ";
+    text += format("the search ended at %.3f ms, which ", local["before_us"].get<double>() / 1e3) + std::to_string(improvements) +
+            " changes improved; now ";
   text += local["proven"].get<bool>() ? "no neighbour is better: " + std::to_string(local["neighbours"].get<int64_t>()) + " neighbours, "
                                       : "interrupted before that was known: ";
   return text + local["neighbourhood"].get<std::string>() + format("; %.1f s\n", local["elapsed_s"].get<double>());
@@ -88,8 +89,8 @@ std::string comparison_to_text(const std::vector<SearchReport>& reports, const s
   std::string text = line, notes;
   for (const SearchReport& report : reports) {
     const int64_t fullest = *std::max_element(report.memory_bytes.begin(), report.memory_bytes.end());
-    std::snprintf(line, sizeof line, "%-16s %12s %12.1f %11s %12s %12s %11s %8.1f s%s\n", report.algorithm.c_str(), time_text(report.predicted).c_str(),
-                  static_cast<double>(batch_size) * 1e9 / static_cast<double>(report.predicted), bytes_text(report.transfer_bytes).c_str(),
+    std::snprintf(line, sizeof line, "%-16s %12s %12.1f %11s %12s %12s %11s %8.1f s%s\n", report.algorithm.c_str(),
+                  time_text(report.predicted).c_str(), static_cast<double>(batch_size) * 1e9 / static_cast<double>(report.predicted), bytes_text(report.transfer_bytes).c_str(),
                   bytes_text(report.synchronization_bytes).c_str(), time_text(report.compute).c_str(), bytes_text(fullest).c_str(), report.total_s,
                   report.feasible ? "" : "  does not fit");
     text += line;

@@ -39,7 +39,8 @@ Nanoseconds slowest_stage(const std::vector<std::vector<Nanoseconds>>& times, co
 
 struct Fixture {
   Fixture(const std::string& graph_name, const std::string& topology_name)
-      : graph(load_graph(FF_SOURCE_DIR "/graphs/" + graph_name + ".json")), topology(load_topology(FF_SOURCE_DIR "/topologies/" + topology_name + ".json")) {}
+      : graph(load_graph(FF_SOURCE_DIR "/graphs/" + graph_name + ".json")),
+        topology(load_topology(FF_SOURCE_DIR "/topologies/" + topology_name + ".json")) {}
   Graph graph;
   Topology topology;
   KernelCosts kernels{topology, CostMode::analytic, {}};
