@@ -37,8 +37,9 @@ std::string local_optimum_text(const Json& local) {
   if (improvements > 0)
     text += format("the search ended at %.3f ms, which ", local["before_us"].get<double>() / 1e3) + std::to_string(improvements) +
             " changes improved; now ";
-  text += local["proven"].get<bool>() ? "no neighbour is better: " + std::to_string(local["neighbours"].get<int64_t>()) + " neighbours, "
-                                      : "interrupted before that was known: ";
+  text += local["proven"].get<bool>()
+              ? "no neighbour is better: " + std::to_string(local["neighbours"].get<int64_t>()) + " neighbours, "
+              : "not known, interrupted after " + std::to_string(local["evaluated"].get<int64_t>()) + " evaluations of neighbours, ";
   return text + local["neighbourhood"].get<std::string>() + format("; %.1f s\n", local["elapsed_s"].get<double>());
 }
 
