@@ -38,7 +38,7 @@ def topology(devices, work):
 def search(build, graph, topo, batch, simulator, init, proposals, seed=1):
     """(result, peak memory in MB) of a search."""
     command = [build / "ffsearch", "--graph", graph, "--topo", topo, "--batch-per-device", batch, "--cost", "analytic", "--seed", seed, "--chains", 1,
-               "--init", init, "--proposals", 2 * proposals, "--simulator", simulator, "--json", "--out", os.devnull]
+               "--init", init, "--proposals-from", "paper", "--proposals", 2 * proposals, "--simulator", simulator, "--json", "--out", os.devnull]
     # Twice as many as wanted: a chain stops when half of its proposals passed without a better strategy.
     read, write = os.pipe()
     child = os.fork()

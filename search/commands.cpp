@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "search/optimizer/lower_bound.h"
@@ -56,6 +57,8 @@ SearchReport describe(const Problem& problem, const Strategy& strategy, Evaluato
   report.tasks = static_cast<int64_t>(details.tasks.tasks.size());
   report.transfer_bytes = details.tasks.transfer_bytes;
   report.synchronization_bytes = details.tasks.synchronization_bytes;
+  for (size_t task = 0; task < details.tasks.tasks.size(); ++task)
+    if (is_compute(details.tasks.tasks[task].kind)) report.compute += details.costs.duration[task];
   report.memory_bytes = details.memory_bytes;
   report.sources = details.sources;
   for (size_t device = 0; device < report.memory_bytes.size(); ++device) {
@@ -74,6 +77,7 @@ std::string hexadecimal(uint64_t value) {
 Json provenance(const SearchReport& report, const Problem& problem) {
   Json json = {{"program", std::string("ffsearch ") + FF_VERSION},
                {"algorithm", report.algorithm},
+               {"note", report.note},
                {"seed", report.seed},
                {"proposals", report.proposals},
                {"chain_hash", report.chain_hash},
@@ -114,34 +118,31 @@ struct Found {
 Found find_strategy(const std::string& algorithm, const Problem& problem, const SearchSpace& space, KernelCosts& kernels,
                     const CommandOptions& options, const CommandContext& context) {
   Evaluator evaluator(problem.graph, problem.topology, kernels);
+  AlgorithmResult result = run_algorithm(algorithm, {problem.graph, problem.topology, kernels, space, evaluator, options.search, options.init,
+                                                     options.check_local, true, context.stop, context.search_progress});
   Evaluator::Details details;
-  Found found;
-  const Strategy baseline = data_parallel(problem.graph, problem.topology);
-  const Evaluation baseline_evaluation = evaluator.evaluate(baseline);
-  if (algorithm == "mcmc") {
-    RandomStream random(options.search.seed, ~uint64_t{0});
-    std::vector<Candidate> candidates;
-    for (int chain = 0; chain < options.search.chains; ++chain) {
-      const std::string& init = options.init[std::min(static_cast<size_t>(chain), options.init.size() - 1)];
-      candidates.push_back({init, init == "random" ? space.random_strategy(random) : baseline});
-    }
-    const McmcResult result = search_mcmc(problem.graph, problem.topology, kernels, candidates, options.search, context.stop, context.search_progress);
-    found.strategy = result.best;
-    found.report = describe(problem, found.strategy, evaluator, details);
-    found.report.proposals = result.proposals;
-    found.report.accepted = result.accepted;
-    found.report.elapsed_s = result.elapsed_s;
-    found.report.best_found_s = result.best_found_s;
-    found.report.chain_hash = hexadecimal(result.chain_hash);
-    found.report.statistics = result.statistics;
-  } else {
-    found.strategy = baseline;
-    found.report = describe(problem, found.strategy, evaluator, details);
+  Found found{describe(problem, result.strategy, evaluator, details), std::move(result.strategy)};
+  SearchReport& report = found.report;
+  report.algorithm = algorithm;
+  report.note = result.note;
+  report.details = result.details;
+  report.seed = options.search.seed;
+  report.elapsed_s = report.total_s = result.elapsed_s;
+  if (result.chains) {
+    report.proposals = result.chains->proposals;
+    report.accepted = result.chains->accepted;
+    report.elapsed_s = result.chains->elapsed_s;
+    report.best_found_s = result.chains->best_found_s;
+    report.chain_hash = hexadecimal(result.chains->chain_hash);
+    report.statistics = result.chains->statistics;
   }
-  found.report.algorithm = algorithm;
-  found.report.seed = options.search.seed;
-  found.report.baselines = {{"data-parallel", baseline_evaluation.makespan, baseline_evaluation.feasible}};
-  found.report.lower_bound = lower_bound(problem.graph, problem.topology, space, evaluator.cost_model());
+  report.baselines = std::move(result.baselines);
+  const auto is_data_parallel = [](const Baseline& baseline) { return baseline.algorithm == "data-parallel"; };
+  if (std::none_of(report.baselines.begin(), report.baselines.end(), is_data_parallel)) {
+    const Evaluation evaluation = evaluator.evaluate(data_parallel(problem.graph, problem.topology));
+    report.baselines.insert(report.baselines.begin(), {"data-parallel", evaluation.makespan, evaluation.feasible});
+  }
+  report.lower_bound = lower_bound(problem.graph, problem.topology, space, evaluator.cost_model());
   return found;
 }
 
@@ -194,19 +195,18 @@ CommandResult run_compare(const CommandOptions& options, const CommandContext& c
   if (!measure_search_space(problem, space, kernels, context, nullptr)) throw MachineError("interrupted while measuring kernels");
   CommandResult result;
   result.json = {{"algorithms", Json::object()}};
-  char line[160];
-  std::snprintf(line, sizeof line, "%-16s %14s %14s %12s %14s %12s %10s\n", "algorithm", "iteration", "samples/s", "transfers", "synchronized", "memory", "search");
-  result.text = line;
-  for (const char* algorithm : {"data-parallel", "mcmc"}) {
-    const SearchReport report = find_strategy(algorithm, problem, space, kernels, options, context).report;
-    result.json["algorithms"][algorithm] = report_to_json(report);
-    const int64_t fullest = *std::max_element(report.memory_bytes.begin(), report.memory_bytes.end());
-    std::snprintf(line, sizeof line, "%-16s %14s %14.1f %12s %14s %12s %8.1f s%s\n", algorithm, time_text(report.predicted).c_str(),
-                  static_cast<double>(problem.graph.batch_size) * 1e9 / static_cast<double>(report.predicted),
-                  bytes_text(report.transfer_bytes).c_str(), bytes_text(report.synchronization_bytes).c_str(), bytes_text(fullest).c_str(),
-                  report.elapsed_s, report.feasible ? "" : "  does not fit");
-    result.text += line;
+  std::vector<SearchReport> reports;
+  std::vector<std::pair<std::string, std::string>> failed;
+  for (const std::string& algorithm : algorithm_names()) {
+    try {
+      reports.push_back(find_strategy(algorithm, problem, space, kernels, options, context).report);
+      result.json["algorithms"][algorithm] = report_to_json(reports.back());
+    } catch (const NotApplicable& error) {
+      failed.emplace_back(algorithm, error.what());
+      result.json["algorithms"][algorithm] = {{"not_applicable", error.what()}};
+    }
   }
+  result.text = comparison_to_text(reports, failed, problem.graph.batch_size);
   return result;
 }
 

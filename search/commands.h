@@ -17,7 +17,8 @@ struct CommandOptions {
   int64_t batch = 0, batch_per_device = 0;  // 0: the graph file's
   std::string algorithm = "mcmc";
   McmcSettings search;
-  std::vector<std::string> init{"data-parallel", "random"};  // chain c starts from the c-th, then from the last again
+  std::vector<std::string> init;  // AlgorithmRequest::init
+  bool check_local = false;
   CostMode cost = CostMode::automatic;
   std::vector<std::string> profiles;
   std::string out = "strategy.json", simulate_out, profile_out, trace, report;

@@ -41,8 +41,21 @@ double parse_duration(const std::string& text) {
 
 struct Flags {
   ff::CommandOptions options;
-  std::string budget, cost = "auto", simulator = "delta";
+  std::string budget, cost = "auto", simulator = "delta", proposals_from = "mixed";
 };
+
+// What --algorithm takes, a line each.
+std::string algorithms_text() {
+  std::string text = "how to find the strategy:";
+  for (const ff::Algorithm& algorithm : ff::algorithms()) text += "\n" + algorithm.name + ": " + algorithm.summary;
+  return text + "\n";
+}
+
+std::vector<std::string> init_names() {
+  std::vector<std::string> names = ff::cheap_algorithm_names();
+  names.insert(names.end(), {"best", "random"});
+  return names;
+}
 
 void add_common_flags(CLI::App& app, Flags& flags) {
   app.add_option("--cost", flags.cost, "where kernel times come from: auto (profile, else measured if this machine has the device, else analytic), measure, profile, analytic")
@@ -70,9 +83,12 @@ void add_search_flags(CLI::App& app, Flags& flags) {
   app.add_option("--chains", flags.options.search.chains, "independent Markov chains")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_option("--init", flags.options.init, "what the chains start from, one after the other; further chains from the last; random is another strategy for each")
+  app.add_option("--init", flags.options.init, "what the chains start from, one after the other; further chains from the last; random is another strategy for each, best the best of the "
+                                             "others. Default: data-parallel,best,random, and the result is never worse than any of the others")
       ->delimiter(',')
-      ->check(CLI::IsMember({"data-parallel", "random"}))
+      ->check(CLI::IsMember(init_names()));
+  app.add_option("--proposals-from", flags.proposals_from, "paper: a random configuration for one operator; mixed: these and others (docs/algorithms.md)")
+      ->check(CLI::IsMember({"paper", "mixed"}))
       ->capture_default_str();
   app.add_option("--threads", flags.options.search.threads, "threads that run chains; never changes the result of --proposals")
       ->check(CLI::Range(1, 1024))
@@ -94,7 +110,8 @@ int main(int argc, char** argv) {
   add_graph_flags(app, flags, false);
   add_common_flags(app, flags);
   add_search_flags(app, flags);
-  app.add_option("--algorithm", flags.options.algorithm, "mcmc or data-parallel")->check(CLI::IsMember({"mcmc", "data-parallel"}))->capture_default_str();
+  app.add_option("--algorithm", flags.options.algorithm, algorithms_text())->check(CLI::IsMember(ff::algorithm_names()))->capture_default_str();
+  app.add_flag("--check-local", flags.options.check_local, "go on until no strategy is better that differs in one operator; with mcmc and placement");
   app.add_option("--out", flags.options.out, "strategy file to write")->capture_default_str();
   app.add_option("--trace", flags.options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
   app.add_option("--report", flags.options.report, "write the result (as --json prints it) to a file");
@@ -123,10 +140,13 @@ int main(int argc, char** argv) {
       throw CLI::RequiredError(flags.options.graph.empty() ? "--graph" : "--topo");
     if (!flags.budget.empty()) flags.options.search.budget_s = parse_duration(flags.budget);
     else if (flags.options.search.proposals == 0) flags.options.search.budget_s = 30;
+    if (flags.options.check_local && flags.options.algorithm != "mcmc" && flags.options.algorithm != "placement")
+      throw CLI::ValidationError("--check-local", "goes with --algorithm mcmc or placement");
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? ff::exit_done : ff::exit_usage;
   }
   flags.options.search.simulator = flags.simulator == "full" ? ff::SimulatorKind::full : ff::SimulatorKind::delta;
+  flags.options.search.proposals_from = flags.proposals_from == "mixed" ? ff::ProposalKind::mixed : ff::ProposalKind::paper;
   flags.options.cost = flags.cost == "measure" ? ff::CostMode::measure
                        : flags.cost == "profile" ? ff::CostMode::profile
                        : flags.cost == "analytic" ? ff::CostMode::analytic

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "search/optimizer/evaluator.h"
 #include "search/simulator/delta.h"
@@ -11,6 +12,12 @@
 namespace ff {
 
 enum class SimulatorKind { full, delta };
+
+// One operator gets another configuration.
+struct Change {
+  OperatorId op;
+  Configuration configuration;
+};
 
 // Follows one chain. Not thread-safe.
 class ChainOracle {
@@ -21,6 +28,8 @@ class ChainOracle {
   // The evaluation of the current strategy with `configuration` for `op`; nothing when its cost is certain to exceed `largest_cost`. (With
   // full simulation always an evaluation.) To be followed by accept or reject.
   virtual std::optional<Evaluation> propose(OperatorId op, const Configuration& configuration, double largest_cost) = 0;
+  // The same for several operators at once, simulated as a whole by either simulator.
+  virtual Evaluation propose_all(const std::vector<Change>& changes) = 0;
   virtual void accept() = 0;
   virtual void reject() = 0;
   virtual const Strategy& strategy() const = 0;

@@ -34,6 +34,7 @@ class Evaluator {
   Evaluation evaluation(Nanoseconds makespan, const std::vector<int64_t>& bytes) const { return with_excess(makespan, memory_excess(bytes)); }
   // How far the fullest device exceeds its memory, as a share of it; 0 when all fit.
   double memory_excess(const std::vector<int64_t>& bytes) const;
+  std::vector<int64_t> memory_bytes(const Strategy& strategy) { return memory_.bytes(strategy); }  // by device
   bool memory_limited() const { return memory_limited_; }
   // A cost is its makespan times this.
   static double cost_factor(double excess) { return excess > 0 ? 2 + excess : 1; }

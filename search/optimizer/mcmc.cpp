@@ -48,8 +48,8 @@ struct ChainLimits {
 
 class Chain {
  public:
-  Chain(const Graph& graph, const Topology& topology, KernelCosts& kernels, const SearchSpace& space, const McmcSettings& settings, int number)
-      : graph_(graph), space_(space), settings_(settings), random_(settings.seed, static_cast<uint64_t>(number)),
+  Chain(const Graph& graph, const Topology& topology, KernelCosts& kernels, const ProposalSource& source, const McmcSettings& settings, int number)
+      : source_(source), settings_(settings), random_(settings.seed, static_cast<uint64_t>(number)),
         oracle_(make_chain_oracle(settings.simulator, graph, topology, kernels)) {}
 
   void run(const Strategy& initial, ChainLimits limits, const std::atomic<bool>& stop, ProgressBoard& board) {
@@ -88,13 +88,13 @@ class Chain {
 
   // One step; true when it found a better strategy than ever before.
   bool propose() {
-    const OperatorId op = static_cast<OperatorId>(random_.below(static_cast<uint32_t>(graph_.operators.size())));
-    const Configuration proposal = space_.random_configuration(op, random_);
+    source_.draw(oracle_->strategy(), random_, changes_);
     // Accepting with probability exp(-beta (cost' - cost) / cost) is accepting whatever costs at most this, for a uniform number in [0, 1).
     const double uniform = random_.uniform();
     const double largest_cost = settings_.beta > 0 ? std::floor(current_evaluation_.cost * (1 - std::log(uniform) / settings_.beta))
                                                    : std::numeric_limits<double>::infinity();
-    const std::optional<Evaluation> evaluation = oracle_->propose(op, proposal, largest_cost);
+    const std::optional<Evaluation> evaluation = changes_.size() == 1 ? oracle_->propose(changes_[0].op, changes_[0].configuration, largest_cost)
+                                                                     : oracle_->propose_all(changes_);
     const bool accept = evaluation && evaluation->cost <= largest_cost;
     ++proposals;
     record(accept ? evaluation->cost : 0, accept);
@@ -120,9 +120,9 @@ class Chain {
     for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (value >> (8 * byte) & 0xFF)) * 0x100000001b3ULL;
   }
 
-  const Graph& graph_;
-  const SearchSpace& space_;
+  const ProposalSource& source_;
   const McmcSettings& settings_;
+  std::vector<Change> changes_;
   RandomStream random_;
   std::unique_ptr<ChainOracle> oracle_;
   Evaluation current_evaluation_;
@@ -131,9 +131,11 @@ class Chain {
 }  // namespace
 
 McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts& kernels, const std::vector<Candidate>& candidates,
-                       const McmcSettings& settings, const std::atomic<bool>& stop, const std::function<void(const McmcProgress&)>& progress) {
+                       const McmcSettings& settings, const std::atomic<bool>& stop, const std::function<void(const McmcProgress&)>& progress,
+                       const std::vector<Candidate>& others) {
   const Clock::time_point begin = Clock::now();
-  const SearchSpace space(graph, topology);
+  const SearchSpace space(graph, topology, settings.whole_operators);
+  const ProposalSource source(settings.proposals_from, graph, topology, space);
   const int threads = std::max(1, std::min(settings.threads, settings.chains));
   ProgressBoard board(begin, progress);
   std::vector<std::unique_ptr<Chain>> chains(static_cast<size_t>(settings.chains));
@@ -145,7 +147,7 @@ McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts
         ChainLimits limits{0, settings.budget_s * threads / settings.chains};
         if (settings.proposals > 0)  // the first chains take one more where the number does not divide
           limits.proposals = std::max<int64_t>(1, settings.proposals / settings.chains + (number < settings.proposals % settings.chains));
-        auto chain = std::make_unique<Chain>(graph, topology, kernels, space, settings, number);
+        auto chain = std::make_unique<Chain>(graph, topology, kernels, source, settings, number);
         chain->run(candidates[static_cast<size_t>(number) % candidates.size()].strategy, limits, stop, board);
         chains[static_cast<size_t>(number)] = std::move(chain);
       }
@@ -154,10 +156,10 @@ McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts
       next = settings.chains;
     }
   };
-  std::vector<std::thread> others;
-  for (int thread = 1; thread < threads; ++thread) others.emplace_back(work, thread);
+  std::vector<std::thread> helpers;
+  for (int thread = 1; thread < threads; ++thread) helpers.emplace_back(work, thread);
   work(0);
-  for (std::thread& other : others) other.join();
+  for (std::thread& helper : helpers) helper.join();
   for (const std::exception_ptr& failure : failures)
     if (failure) std::rethrow_exception(failure);
 
@@ -182,7 +184,8 @@ McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts
     result.statistics.events += statistics.events;
     result.chain_hash = (result.chain_hash ^ chain.hash) * 0x100000001b3ULL;
   }
-  for (const Candidate& candidate : candidates) consider(candidate.strategy, evaluator.evaluate(candidate.strategy), candidate.name, 0);
+  for (const auto* list : {&candidates, &others})
+    for (const Candidate& candidate : *list) consider(candidate.strategy, evaluator.evaluate(candidate.strategy), candidate.name, 0);
   result.elapsed_s = seconds_since(begin);
   result.interrupted = stop;
   return result;

@@ -6,13 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "search/optimizer/chain_oracle.h"
-#include "search/optimizer/search_space.h"
+#include "search/optimizer/proposals.h"
 
 namespace ff {
 
 struct Candidate {
-  std::string name;  // "data-parallel", "random"
+  std::string name;  // of an algorithm, or "random"
   Strategy strategy;
 };
 
@@ -26,6 +25,8 @@ struct McmcSettings {
   // A proposal that is slower by the share x of the current time is accepted with probability exp(-beta x): relative, so that one value
   // serves milliseconds and minutes. The default was chosen by docs/design-notes.md, "beta".
   double beta = 500;
+  ProposalKind proposals_from = ProposalKind::mixed;  // what measured best: docs/algorithms.md
+  bool whole_operators = false;                       // device placement alone: no operator is split
 };
 
 struct McmcProgress {
@@ -47,8 +48,9 @@ struct McmcResult {
 };
 
 // Runs the chains. Each stops at its share of the budget, or when half of that has passed without a better strategy. The result is never
-// worse than any candidate. `stop` ends the search early; `progress` is called from one thread at a time, a few times a second.
+// worse than any candidate, nor than any of the `others`, from which no chain starts. `stop` ends the search early; `progress` is called from one thread at a time, a few times a second.
 McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts& kernels, const std::vector<Candidate>& candidates,
-                       const McmcSettings& settings, const std::atomic<bool>& stop, const std::function<void(const McmcProgress&)>& progress);
+                       const McmcSettings& settings, const std::atomic<bool>& stop, const std::function<void(const McmcProgress&)>& progress,
+                       const std::vector<Candidate>& others = {});
 
 }  // namespace ff

@@ -19,19 +19,24 @@ void enumerate(const std::vector<ParallelDimension>& dimensions, int device_coun
 
 }  // namespace
 
-SearchSpace::SearchSpace(const Graph& graph, const Topology& topology) : device_count_(static_cast<int>(topology.devices.size())) {
+int parts_of(const std::vector<int>& degrees) {
+  int parts = 1;
+  for (int degree : degrees) parts *= degree;
+  return parts;
+}
+
+SearchSpace::SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators) : device_count_(static_cast<int>(topology.devices.size())) {
   for (const Operator& op : graph.operators) {
     std::vector<int> degrees;
     degrees_.emplace_back();
-    enumerate(op.definition->dimensions(), device_count_, device_count_, degrees, degrees_.back());
+    enumerate(op.definition->dimensions(), device_count_, whole_operators ? 1 : device_count_, degrees, degrees_.back());
   }
 }
 
 Configuration SearchSpace::random_configuration(OperatorId op, RandomStream& random) const {
   Configuration configuration;
   configuration.degrees = degrees_[op][random.below(static_cast<uint32_t>(degrees_[op].size()))];
-  int parts = 1;
-  for (int degree : configuration.degrees) parts *= degree;
+  const int parts = parts_of(configuration.degrees);
   const bool consecutive = random.below(2) == 0;
   const int first = static_cast<int>(random.below(static_cast<uint32_t>(device_count_)));
   for (int part = 0; part < parts; ++part)

@@ -8,11 +8,15 @@
 
 namespace ff {
 
+// How many parts an operator split by these degrees has.
+int parts_of(const std::vector<int>& degrees);
+
 // For every operator, the degrees that a random configuration can have: each degree divides the number of devices and is at most the
 // dimension's size, and their product is at most the number of devices. (Strategy files may hold any other degrees.)
 class SearchSpace {
  public:
-  SearchSpace(const Graph& graph, const Topology& topology);
+  // whole_operators: no operator is split, which leaves device placement alone.
+  SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators = false);
 
   const std::vector<std::vector<int>>& degrees(OperatorId op) const { return degrees_[op]; }
 

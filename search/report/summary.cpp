@@ -26,6 +26,23 @@ std::string devices_text(const std::vector<DeviceId>& devices) {
   return text;
 }
 
+std::string padded(std::string text) {
+  text.resize(std::max<size_t>(text.size() + 1, 21), ' ');
+  return text;
+}
+
+std::string local_optimum_text(const Json& local) {
+  std::string text = padded("local optimum");
+  const int64_t improvements = local["improvements"];
+  if (improvements > 0)
+    text += format("the search ended at %.3f ms, which ", local["before_us"].get<double>() / 1e3) + std::to_string(improvements) +
+            " changes improved; now ";
+  text += local["proven"].get<bool>()
+              ? "no neighbour is better: " + std::to_string(local["neighbours"].get<int64_t>()) + " neighbours, "
+              : "not known, interrupted after " + std::to_string(local["evaluated"].get<int64_t>()) + " evaluations of neighbours, ";
+  return text + local["neighbourhood"].get<std::string>() + format("; %.1f s\n", local["elapsed_s"].get<double>());
+}
+
 }  // namespace
 
 std::string time_text(Nanoseconds ns) {
@@ -65,14 +82,38 @@ std::string strategy_to_text(const Graph& graph, const Strategy& strategy) {
   return text;
 }
 
+std::string comparison_to_text(const std::vector<SearchReport>& reports, const std::vector<std::pair<std::string, std::string>>& failed,
+                               int64_t batch_size) {
+  char line[200];
+  std::snprintf(line, sizeof line, "%-16s %12s %12s %11s %12s %12s %11s %10s\n", "algorithm", "iteration", "samples/s", "transfers", "synchronized",
+                "computing", "memory", "search");
+  std::string text = line, notes;
+  for (const SearchReport& report : reports) {
+    const int64_t fullest = *std::max_element(report.memory_bytes.begin(), report.memory_bytes.end());
+    std::snprintf(line, sizeof line, "%-16s %12s %12.1f %11s %12s %12s %11s %8.1f s%s\n", report.algorithm.c_str(),
+                  time_text(report.predicted).c_str(), static_cast<double>(batch_size) * 1e9 / static_cast<double>(report.predicted), bytes_text(report.transfer_bytes).c_str(),
+                  bytes_text(report.synchronization_bytes).c_str(), time_text(report.compute).c_str(), bytes_text(fullest).c_str(), report.total_s,
+                  report.feasible ? "" : "  does not fit");
+    text += line;
+    notes += padded(report.algorithm) + report.note + "\n";
+  }
+  for (const auto& [name, message] : failed) {
+    text += padded(name).substr(0, 17) + "not applicable\n";
+    notes += padded(name) + message + "\n";
+  }
+  return text + "\n" + notes;
+}
+
 Json report_to_json(const SearchReport& report) {
   Json baselines = Json::object();
   for (const Baseline& baseline : report.baselines) baselines[baseline.algorithm] = us(baseline.predicted);
   Json json = {{"algorithm", report.algorithm},
+               {"note", report.note},
                {"seed", report.seed},
                {"proposals", report.proposals},
                {"accepted", report.accepted},
                {"elapsed_s", report.elapsed_s},
+               {"total_s", report.total_s},
                {"proposals_per_s", report.elapsed_s > 0 ? static_cast<double>(report.proposals) / report.elapsed_s : 0.0},
                {"chain_hash", report.chain_hash},
                {"rejected_before_simulation", report.statistics.rejected_before_simulation},
@@ -86,7 +127,9 @@ Json report_to_json(const SearchReport& report) {
                {"memory_bytes", report.memory_bytes},
                {"transfer_bytes", report.transfer_bytes},
                {"synchronization_bytes", report.synchronization_bytes},
+               {"compute_us", us(report.compute)},
                {"costs", {{"profile", report.sources.profile}, {"measured", report.sources.measured}, {"analytic", report.sources.analytic}}}};
+  json.update(report.details);
   return json;
 }
 
@@ -96,8 +139,9 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   const double seconds = static_cast<double>(report.predicted) / 1e9;
   text += "predicted iteration  " + time_text(report.predicted) + "  (" + format("%.1f", static_cast<double>(graph.batch_size) / seconds) +
           " samples/s)\n";
+  if (!report.note.empty()) text += padded(report.algorithm) + report.note + "\n";
   for (const Baseline& baseline : report.baselines)
-    text += baseline.algorithm + "        " + time_text(baseline.predicted) +
+    text += padded(baseline.algorithm) + time_text(baseline.predicted) +
             format("  (%.2f times as long)", static_cast<double>(baseline.predicted) / static_cast<double>(report.predicted)) +
             (baseline.feasible ? "" : "  does not fit into memory") + "\n";
   text += "lower bound          " + time_text(report.lower_bound) +
@@ -111,6 +155,7 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   if (report.proposals > 0)
     text += "search               " + std::to_string(report.proposals) + " proposals, " + std::to_string(report.accepted) + " accepted, " +
             format("%.1f s", report.elapsed_s) + format(" (%.0f proposals/s)\n", static_cast<double>(report.proposals) / report.elapsed_s);
+  if (report.details.contains("local_optimum")) text += local_optimum_text(report.details["local_optimum"]);
   return text + "strategy\n" + strategy_to_text(graph, strategy);
 }
 

@@ -143,7 +143,7 @@ class WrongInput(unittest.TestCase):
             self.skipTest("a tiny tmpfs cannot be mounted here")
         try:
             (small / "s.json").write_text("old")
-            code, stdout, stderr = run(BUILD / "ffsearch", "--graph", GRAPH, "--topo", ROOT / "topologies/p100-4x4.json", "--proposals", 50,
+            code, stdout, stderr = run(BUILD / "ffsearch", "--graph", GRAPH, "--topo", ROOT / "topologies/p100-4x4.json", "--algorithm", "data-parallel",
                                        "--out", small / "s.json", cwd=self.work)
             self.assertEqual((code, stdout), (3, ""))
             self.assertEqual(stderr.strip(), f"ffsearch: {small}/s.json: cannot write: No space left on device; nothing was changed")

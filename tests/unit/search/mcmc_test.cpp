@@ -40,7 +40,7 @@ TEST_CASE("the same seed and proposals give the same strategy for any number of 
 TEST_CASE("delta and full simulation accept the same proposals") {
   Problem problem;
   for (uint64_t seed : {1, 2, 3}) {
-    McmcSettings settings{.proposals = 1500, .seed = seed, .simulator = SimulatorKind::delta};
+    McmcSettings settings{.proposals = 1500, .seed = seed, .simulator = SimulatorKind::delta, .proposals_from = ProposalKind::paper};
     const McmcResult delta = problem.search(settings);
     settings.simulator = SimulatorKind::full;
     const McmcResult full = problem.search(settings);

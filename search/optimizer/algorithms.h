@@ -1,0 +1,68 @@
+// Every way to produce a strategy, by name: the one list behind --algorithm, --init, compare and the baselines of a search.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/errors.h"
+#include "search/optimizer/mcmc.h"
+
+namespace ff {
+
+// An algorithm that cannot do this graph on these devices; the message says why.
+class NotApplicable : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+struct AlgorithmRequest {
+  const Graph& graph;
+  const Topology& topology;
+  KernelCosts& kernels;
+  const SearchSpace& space;
+  Evaluator& evaluator;  // of the same graph, topology and kernels
+  McmcSettings search;   // budget, seed and threads; what is not an mcmc takes of it what it needs
+  // mcmc: what its chains start from, one after the other and then from the last again: cheap algorithms by name, "best" (of them), "random".
+  // Empty: the default, docs/algorithms.md.
+  std::vector<std::string> init;
+  bool check_local = false;  // mcmc and placement: go on to a local optimum
+  bool thorough = true;      // false: give up (NotApplicable) rather than take more than about a second
+  const std::atomic<bool>& stop;
+  std::function<void(const McmcProgress&)> progress;
+};
+
+// Another algorithm's strategy that was looked at on the way.
+struct Baseline {
+  std::string algorithm;
+  Nanoseconds predicted = 0;
+  bool feasible = true;
+};
+
+struct AlgorithmResult {
+  Strategy strategy;
+  std::string note;                 // one line: what was done and whose rule it is
+  Json details = Json::object();    // keys of the algorithm's own for the result's JSON
+  std::vector<Baseline> baselines;
+  std::optional<McmcResult> chains;
+  double elapsed_s = 0;             // of the whole; chains->elapsed_s is that of the chains alone
+};
+
+struct Algorithm {
+  std::string name;
+  std::string summary;  // for --help
+  bool cheap;           // no search: an initial candidate and a baseline of every default search
+  std::function<AlgorithmResult(const AlgorithmRequest&)> run;  // throws NotApplicable, InputError, MachineError
+};
+
+// In the order in which compare shows them: what is simple first.
+const std::vector<Algorithm>& algorithms();
+std::vector<std::string> algorithm_names();
+std::vector<std::string> cheap_algorithm_names();
+
+// Throws InputError for an unknown name.
+AlgorithmResult run_algorithm(const std::string& name, const AlgorithmRequest& request);
+
+}  // namespace ff

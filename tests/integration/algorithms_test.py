@@ -1,0 +1,109 @@
+#!/usr/bin/python3
+"""Every algorithm of ffsearch: its strategy for LeNet on two CPU ranks is executed and verified. Usage: algorithms_test.py BUILD_DIR"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/dev").resolve()
+PROBLEM = ["--graph", ROOT / "graphs/lenet.json", "--topo", ROOT / "topologies/local-cpu-2.json", "--cost", "analytic", "--proposals", "500"]
+CHEAP = ["data-parallel", "single-device", "model-parallel", "expert", "optcnn"]
+
+
+def run(*command, cwd=None):
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
+                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none")
+    return subprocess.run([str(word) for word in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+class Algorithms(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.work = pathlib.Path(cls.folder.name)
+        done = run(BUILD / "ffsearch", "compare", *PROBLEM, "--json")
+        assert done.returncode == 0, done.stderr
+        cls.compared = json.loads(done.stdout)["algorithms"]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def search(self, *flags):
+        done = run(BUILD / "ffsearch", *PROBLEM, "--out", self.work / "s.json", "--json", *flags)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_compare_has_every_algorithm_with_the_same_fields(self):
+        self.assertLessEqual({*CHEAP, "placement", "mcmc"}, set(self.compared))
+        for name, result in self.compared.items():
+            with self.subTest(name):
+                self.assertEqual(result["algorithm"], name)
+                for key in ["predicted_us", "compute_us", "total_s"]:
+                    self.assertGreater(result[key], 0)
+                self.assertGreaterEqual(result["predicted_us"], result["lower_bound_us"])
+                self.assertGreaterEqual(result["predicted_us"], self.compared["mcmc"]["predicted_us"] if name in CHEAP else 0)
+                for key in ["transfer_bytes", "synchronization_bytes", "memory_bytes", "note"]:
+                    self.assertIn(key, result)
+                self.assertEqual(len(result["memory_bytes"]), 2)
+        self.assertEqual(self.compared["single-device"]["transfer_bytes"], 0)
+        self.assertEqual(self.compared["single-device"]["synchronization_bytes"], 0)
+
+    def test_compare_prints_a_line_for_each(self):
+        done = run(BUILD / "ffsearch", "compare", *PROBLEM)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in self.compared:
+            self.assertEqual(sum(line.startswith(name + " ") for line in done.stdout.splitlines()), 2, done.stdout)  # figures, note
+
+    def test_every_strategy_is_executed(self):
+        for name in self.compared:
+            with self.subTest(name):
+                found = self.search("--algorithm", name)
+                self.assertEqual(found["algorithm"], name)
+                provenance = json.loads((self.work / "s.json").read_text())["provenance"]
+                self.assertEqual(provenance["algorithm"], name)
+                self.assertEqual(provenance["note"], found["note"])
+                done = run("mpirun", "-n", "2", BUILD / "ffexec", "--strategy", self.work / "s.json", "--iterations", "3", "--lr", "0.01", "--verify", "--json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                trained = json.loads(done.stdout)
+                self.assertLess(trained["verified"]["max_relative_error"], 1e-3)
+                self.assertAlmostEqual(trained["predicted_us"], found["predicted_us"], places=2)
+
+    def test_the_result_is_never_slower_than_a_baseline(self):
+        found = self.search()
+        self.assertEqual(sorted(found["baselines"]), sorted(CHEAP))
+        self.assertEqual(found["predicted_us"], min(found["predicted_us"], *found["baselines"].values()))
+
+    def test_init(self):
+        self.assertEqual(list(self.search("--init", "data-parallel", "--chains", 1)["baselines"]), ["data-parallel"])
+        self.assertEqual(sorted(self.search("--init", "expert,random")["baselines"]), ["data-parallel", "expert"])
+
+    def test_check_local(self):
+        found = self.search("--check-local")["local_optimum"]
+        self.assertTrue(found["proven"])
+        self.assertGreater(found["neighbours"], 100)
+        self.assertIn("every assignment of devices", found["neighbourhood"])
+
+    def test_mixed_proposals_decide_alike_with_either_simulator(self):
+        delta, full = (self.search("--proposals-from", "mixed", "--simulator", simulator) for simulator in ("delta", "full"))
+        self.assertEqual(delta["chain_hash"], full["chain_hash"])
+
+    def test_wrong_flags(self):
+        for flags, message in [(["--algorithm", "mcmcm"], "--algorithm"), (["--init", "placement"], "--init"), (["--proposals-from", "x"], "--proposals-from"),
+                               (["--algorithm", "expert", "--check-local"], "goes with --algorithm mcmc or placement")]:
+            done = run(BUILD / "ffsearch", *PROBLEM, "--out", self.work / "none.json", *flags)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(message, done.stderr)
+        done = run(BUILD / "ffsearch", *PROBLEM, "--out", self.work / "none.json", "--algorithm", "placement", "--init", "data-parallel")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, "ffsearch: --init: \"data-parallel\" splits operators, which placement does not\n")
+        self.assertFalse((self.work / "none.json").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
