@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "search/optimizer/exhaustive.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/report/trace.h"
 
@@ -134,6 +135,16 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
     found.report.best_found_s = result.best_found_s;
     found.report.chain_hash = hexadecimal(result.chain_hash);
     found.report.statistics = result.statistics;
+  } else if (algorithm == "exhaustive") {
+    const ExhaustiveResult result = search_exhaustive(problem.graph, problem.topology, kernels,
+                                                      {.budget_s = options.search.budget_s, .seed = options.search.seed}, context.stop, nullptr);
+    found.strategy = result.best;
+    found.report = describe(problem, found.strategy, evaluator, details);
+    found.report.elapsed_s = result.elapsed_s;
+    found.report.lower_bound = result.lower_bound;
+    std::fprintf(stderr, "%s: best %lld ns, lower bound %lld ns, 10^%.2f strategies, %lld symmetries, %lld nodes, %lld leaves, first %lld ns in %.2f s, %.2f s\n",
+                 result.proven ? "proven" : "not proven", static_cast<long long>(result.best_evaluation.makespan), static_cast<long long>(result.lower_bound), result.log10_size, static_cast<long long>(result.symmetries),
+                 static_cast<long long>(result.nodes), static_cast<long long>(result.leaves), static_cast<long long>(result.first_cost), result.first_found_s, result.elapsed_s);
   } else {
     found.strategy = baseline;
     found.report = describe(problem, found.strategy, evaluator, details);
@@ -141,7 +152,7 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
   found.report.algorithm = algorithm;
   found.report.seed = options.search.seed;
   found.report.baselines = {{"data-parallel", baseline_evaluation.makespan, baseline_evaluation.feasible}};
-  found.report.lower_bound = lower_bound(problem.graph, problem.topology, space, evaluator.cost_model());
+  if (found.report.lower_bound == 0) found.report.lower_bound = lower_bound(problem.graph, problem.topology, space, evaluator.cost_model());
   return found;
 }
 

@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
   add_graph_flags(app, flags, false);
   add_common_flags(app, flags);
   add_search_flags(app, flags);
-  app.add_option("--algorithm", flags.options.algorithm, "mcmc or data-parallel")->check(CLI::IsMember({"mcmc", "data-parallel"}))->capture_default_str();
+  app.add_option("--algorithm", flags.options.algorithm, "mcmc, data-parallel, exhaustive or reinforce")->check(CLI::IsMember({"mcmc", "data-parallel", "exhaustive", "reinforce"}))->capture_default_str();
   app.add_option("--out", flags.options.out, "strategy file to write")->capture_default_str();
   app.add_option("--trace", flags.options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
   app.add_option("--report", flags.options.report, "write the result (as --json prints it) to a file");

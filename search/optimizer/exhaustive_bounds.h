@@ -1,0 +1,140 @@
+// Lower bounds for exhaustive search on single configurations and on pairs of neighbours, and the configurations that survive them.
+//
+// First in, first out has anomalies: a task that takes longer can make an iteration shorter. So nothing here compares schedules. A bound
+// is the length of a path that every schedule has to walk, or the work that some resource has to do between two such paths, with every
+// duration at its least over what is still open.
+//
+// Three tables, for each configuration of each operator; every entry holds for all strategies that contain the configuration and cost less than
+// the limit:
+//   head        [part]         end of its forward task
+//   round_trip  [part][part']  from the end of the forward task of `part` to the start of the backward task of part'
+//   tail        [part']        from the end of the backward task of part' to the end of the iteration; forward_tail from the end of the
+//                              forward task
+// An entry is the largest over the operator's edges of the least over the neighbour's surviving configurations of the longest path through
+// that neighbour. A configuration whose head, round trip and tail, or whose devices' work between them, reach the limit is struck out, and so
+// is a pair of neighbours; the tables are computed anew until nothing more falls away.
+#pragma once
+
+#include <functional>
+
+#include "search/optimizer/exhaustive_space.h"
+
+namespace ff {
+
+constexpr Nanoseconds no_path = -(Nanoseconds{1} << 50);
+
+// A task on one machine: it cannot begin before `head`, works for `work`, and `tail` passes behind it.
+struct MachineTask {
+  Nanoseconds head, work, tail;
+};
+// Length of the best preemptive schedule of the tasks on one machine (Jackson's rule: of those ready, the longest tail first), which no schedule
+// beats, with or without preemption. Reorders `tasks`.
+Nanoseconds one_machine_bound(std::vector<MachineTask>& tasks);
+
+// What both directions of an edge add between given choices of its ends.
+struct Crossing {
+  struct Pair {
+    int producer_part, consumer_part;
+    Nanoseconds forward, backward;  // transfers
+  };
+  std::array<Pair, most_parts * most_parts> pairs;
+  int count = 0;
+  std::array<int64_t, most_parts> input_copies{}, packing{};            // bytes, forward: [consumer part], [producer part]
+  std::array<int64_t, most_parts> gradient_packing{}, gradient_sums{};  // bytes, backward: [consumer part], [producer part]
+  std::array<bool, most_parts> gradient_in_place{};                     // [producer part]: a single contribution would need no copy
+  std::array<int, most_parts> contributions{};                          // [producer part]
+};
+
+// Updates of a parameter group whose operators are all fixed: what each device does once the parts have ended and the collective is over.
+struct UnitBound {
+  uint32_t holders = 0;
+  std::vector<std::pair<OperatorId, int>> contributors;  // (operator, part)
+  Nanoseconds all_reduce = 0;
+  std::vector<std::pair<int, Nanoseconds>> updates;  // (device, time)
+};
+
+class ExhaustiveBounds {
+ public:
+  explicit ExhaustiveBounds(ExhaustiveSpace& space);
+
+  // Strikes out what cannot belong to a strategy that costs less than `limit`, all configurations being there at first. False when nothing is left.
+  bool reduce(Nanoseconds limit, const std::function<bool()>& stop);
+
+  bool alive(OperatorId op, int32_t orbit) const { return tables_[static_cast<size_t>(op)].alive[static_cast<size_t>(orbit)]; }
+  int64_t alive_count(OperatorId op) const;  // configurations, symmetric ones counted each
+  Nanoseconds head(OperatorId op, int32_t orbit, int part) const { return entry(op, orbit).head[static_cast<size_t>(part)]; }
+  Nanoseconds round_trip(OperatorId op, int32_t orbit, int part, int back) const {
+    return entry(op, orbit).round_trip[static_cast<size_t>(part)][static_cast<size_t>(back)];
+  }
+  Nanoseconds tail(OperatorId op, int32_t orbit, int part) const { return entry(op, orbit).tail[static_cast<size_t>(part)]; }
+  Nanoseconds forward_tail(OperatorId op, int32_t orbit, int part) const { return entry(op, orbit).forward_tail[static_cast<size_t>(part)]; }
+
+  // A lower bound on the cost of every strategy that contains the configuration.
+  Nanoseconds bound(OperatorId op, int32_t orbit);
+
+  // Work of the operator's kernels, and of its updates where it shares no parameters.
+  Nanoseconds own_work(OperatorId op, int32_t orbit) const { return entry(op, orbit).work; }
+  // The least update work of the shared group `group` on a device that this configuration of one of its operators causes.
+  double shared_update(OperatorId op, const Choice& choice, int group, int device) const;
+  Nanoseconds least_own_work(OperatorId op) const { return tables_[static_cast<size_t>(op)].least_work; }
+  double least_shared_updates(int group) const { return least_shared_[static_cast<size_t>(group)]; }
+  const std::vector<int>& groups_of(OperatorId op) const { return groups_of_[static_cast<size_t>(op)]; }  // that are trained
+  bool shared(int group) const { return space_.builder().groups()[static_cast<size_t>(group)].operators.size() > 1; }
+
+  void cross(int edge, const Choice& producer, const Choice& consumer, Crossing& crossing) const;
+  // Time of a task's copies of at least so many bytes, on the device of a part.
+  Nanoseconds copy_time(const Choice& choice, int part, int64_t bytes) {
+    return bytes == 0 ? 0 : space_.least_copy(bytes, space_.model_of(choice.devices[static_cast<size_t>(part)]));
+  }
+  Nanoseconds forward_time(OperatorId op, const Choice& choice, int part) const;
+  Nanoseconds backward_time(OperatorId op, const Choice& choice, int part) const;
+  // The units of a group under configurations of all its operators (the others of `strategy` are not looked at).
+  std::vector<UnitBound> units(int group, const Strategy& strategy);
+
+  ExhaustiveSpace& space() { return space_; }
+
+ private:
+  using Parts = std::array<Nanoseconds, most_parts>;
+  struct Entry {
+    Parts head{}, tail{}, forward_tail{};
+    std::array<Parts, most_parts> round_trip{};
+    Nanoseconds work = 0;
+    Parts update_tail{};  // by the updates of groups of its own
+    std::vector<UnitBound> units;  // of these groups
+    std::map<int, std::vector<double>> shared_updates;  // by shared group: [device]
+  };
+  struct Table {
+    std::vector<Entry> entries;  // [orbit]
+    std::vector<bool> alive;
+    Nanoseconds least_work = 0;
+  };
+
+  const Entry& entry(OperatorId op, int32_t orbit) const { return tables_[static_cast<size_t>(op)].entries[static_cast<size_t>(orbit)]; }
+  // The longest paths through the consumer of an edge, between given choices of both ends.
+  struct Passage {
+    std::array<Parts, most_parts> round_trip;  // [producer part][producer part]: added to the producer's
+    Parts forward_tail;                        // [producer part]
+    Parts head, tail;                          // [consumer part]
+    Nanoseconds longest;                       // of all paths through both ends
+  };
+  const Choice& representative(OperatorId op, int32_t orbit) const;
+  void lay_out(OperatorId op);
+  void lay_out_updates(OperatorId op, const Choice& choice, Entry& entry);
+  void start_tables();
+  void pass(int edge, const Choice& producer, const Entry& before, const Choice& consumer, const Entry& after, Passage& passage);
+  void extend_from_producers(OperatorId op, int32_t orbit);
+  void extend_from_consumers(OperatorId op, int32_t orbit);
+  void finish_tails(OperatorId op, const Choice& choice, Entry& entry);
+  void sum_up_work();
+  bool strike(OperatorId op, int32_t orbit, bool& changed);
+  bool any_alive(OperatorId op) const;
+
+  ExhaustiveSpace& space_;
+  std::vector<Table> tables_;
+  std::vector<std::vector<int>> groups_of_;
+  std::vector<double> least_shared_;
+  Nanoseconds limit_ = 0;
+  double all_work_ = 0;  // the least of all operators and shared groups
+};
+
+}  // namespace ff

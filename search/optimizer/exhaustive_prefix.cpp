@@ -1,0 +1,299 @@
+#include "search/optimizer/exhaustive_prefix.h"
+
+#include <algorithm>
+
+namespace ff {
+
+PrefixBounds::PrefixBounds(ExhaustiveBounds& bounds)
+    : bounds_(bounds), space_(bounds.space()), choices_(space_.graph().operators.size()), fixed_(choices_.size()),
+      crossings_(space_.edges().size()), groups_(space_.builder().groups().size()),
+      machine_tasks_(static_cast<size_t>(space_.device_count())), packing_(choices_.size()), gradient_packing_(choices_.size()),
+      input_copies_(choices_.size()), gradient_copies_(choices_.size()), contributions_(space_.graph().tensors.size()) {
+  for (size_t g = 0; g < groups_.size(); ++g)
+    for (OperatorId op : space_.builder().groups()[g].operators) groups_[g].last = std::max(groups_[g].last, op);
+}
+
+void PrefixBounds::push(const Choice& choice) {
+  const OperatorId op = size_++;
+  choices_[static_cast<size_t>(op)] = choice;
+  for (int e : space_.in_edges()[static_cast<size_t>(op)])
+    bounds_.cross(e, choices_[static_cast<size_t>(space_.edges()[static_cast<size_t>(e)].edge.producer)], choice, crossings_[static_cast<size_t>(e)]);
+}
+
+void PrefixBounds::pop() { --size_; }
+
+Strategy PrefixBounds::strategy() const {
+  Strategy strategy(choices_.size());
+  for (OperatorId op = 0; op < size_; ++op) strategy[static_cast<size_t>(op)] = space_.configuration(op, (*this)[op]);
+  return strategy;
+}
+
+const std::vector<UnitBound>& PrefixBounds::units(int g) {
+  Group& group = groups_[static_cast<size_t>(g)];
+  std::vector<int32_t> key;
+  for (OperatorId op : space_.builder().groups()[static_cast<size_t>(g)].operators) {
+    const Choice& choice = (*this)[op];
+    int32_t packed = 0;
+    for (int part = 0; part < choice.parts; ++part) packed = packed * 8 + choice.devices[static_cast<size_t>(part)];
+    key.push_back(choice.degrees);
+    key.push_back(packed);
+  }
+  const auto it = group.cache.find(key);
+  if (it != group.cache.end()) return it->second;
+  if (group.cache.size() > 100000) group.cache.clear();
+  return group.cache.emplace(std::move(key), bounds_.units(g, strategy())).first->second;
+}
+
+// Copies of tasks whose neighbours are open may be more, never less.
+void PrefixBounds::durations() {
+  const Graph& graph = space_.graph();
+  for (size_t op = 0; op < static_cast<size_t>(size_); ++op) {
+    packing_[op].fill(0);
+    gradient_packing_[op].fill(0);
+    input_copies_[op].fill(0);
+    for (TensorId tensor : graph.operators[op].outputs) {
+      contributions_[static_cast<size_t>(tensor)].count.fill(0);
+      contributions_[static_cast<size_t>(tensor)].bytes.fill(0);
+    }
+    for (int e : space_.in_edges()[op]) {
+      const Edge& edge = space_.edges()[static_cast<size_t>(e)].edge;
+      const Crossing& crossing = crossings_[static_cast<size_t>(e)];
+      Contributions& contributions = contributions_[static_cast<size_t>(edge.tensor)];
+      for (size_t part = 0; part < most_parts; ++part) {
+        packing_[static_cast<size_t>(edge.producer)][part] += crossing.packing[part];
+        input_copies_[op][part] += crossing.input_copies[part];
+        gradient_packing_[op][part] += crossing.gradient_packing[part];
+        contributions.count[part] += crossing.contributions[part];
+        contributions.bytes[part] += crossing.gradient_sums[part];
+        if (crossing.contributions[part] > 0) contributions.in_place[part] = crossing.gradient_in_place[part];
+      }
+    }
+  }
+  for (OperatorId op = 0; op < size_; ++op) {
+    const size_t o = static_cast<size_t>(op);
+    const Choice& choice = choices_[o];
+    const bool statistics = space_.choices(op).statistics;
+    // A task's copies are timed together; with statistics the two tasks' are timed apart, and the larger one is a bound whatever the rates.
+    const auto copies = [&](int part, int64_t first, int64_t second) {
+      return statistics ? std::max(bounds_.copy_time(choice, part, first), bounds_.copy_time(choice, part, second))
+                        : bounds_.copy_time(choice, part, first + second);
+    };
+    for (int part = 0; part < choice.parts; ++part) {
+      const size_t p = static_cast<size_t>(part);
+      fixed_[o].forward[p] = bounds_.forward_time(op, choice, part) + copies(part, input_copies_[o][p], packing_[o][p]);
+      if (!graph.operators[o].has_backward) continue;
+      int64_t sums = 0;
+      for (TensorId tensor : graph.operators[o].outputs) {
+        const Contributions& contributions = contributions_[static_cast<size_t>(tensor)];
+        if (contributions.count[p] > 1 || (contributions.count[p] == 1 && !contributions.in_place[p])) sums += contributions.bytes[p];
+      }
+      fixed_[o].backward[p] = bounds_.backward_time(op, choice, part) + copies(part, sums, gradient_packing_[o][p]);
+    }
+  }
+}
+
+void PrefixBounds::ends() {
+  const Graph& graph = space_.graph();
+  for (OperatorId op = 0; op < size_; ++op) {
+    Fixed& fixed = fixed_[static_cast<size_t>(op)];
+    Parts ready{};
+    for (int e : space_.in_edges()[static_cast<size_t>(op)]) {
+      const Fixed& producer = fixed_[static_cast<size_t>(space_.edges()[static_cast<size_t>(e)].edge.producer)];
+      const Crossing& crossing = crossings_[static_cast<size_t>(e)];
+      for (int i = 0; i < crossing.count; ++i) {
+        const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
+        Nanoseconds& at = ready[static_cast<size_t>(pair.consumer_part)];
+        at = std::max(at, producer.forward_end[static_cast<size_t>(pair.producer_part)] + pair.forward);
+      }
+    }
+    for (size_t p = 0; p < static_cast<size_t>((*this)[op].parts); ++p) fixed.forward_end[p] = ready[p] + fixed.forward[p];
+  }
+  for (OperatorId op = size_ - 1; op >= 0; --op) {
+    if (!graph.operators[op].has_backward) continue;
+    Fixed& fixed = fixed_[static_cast<size_t>(op)];
+    const Choice& choice = (*this)[op];
+    Parts ready{};
+    for (int back = 0; back < choice.parts; ++back)
+      for (int part = 0; part < choice.parts; ++part)
+        ready[static_cast<size_t>(back)] = std::max(ready[static_cast<size_t>(back)], fixed.forward_end[static_cast<size_t>(part)] +
+                                                                                         bounds_.round_trip(op, choice.orbit, part, back));
+    for (int e : space_.out_edges()[static_cast<size_t>(op)]) {
+      const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
+      if (edge.edge.consumer >= size_ || !edge.gradient) continue;
+      const Fixed& consumer = fixed_[static_cast<size_t>(edge.edge.consumer)];
+      const Crossing& crossing = crossings_[static_cast<size_t>(e)];
+      for (int i = 0; i < crossing.count; ++i) {
+        const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
+        Nanoseconds& at = ready[static_cast<size_t>(pair.producer_part)];
+        at = std::max(at, consumer.backward_end[static_cast<size_t>(pair.consumer_part)] + pair.backward);
+      }
+    }
+    for (size_t p = 0; p < static_cast<size_t>(choice.parts); ++p) fixed.backward_end[p] = ready[p] + fixed.backward[p];
+  }
+}
+
+void PrefixBounds::tails() {
+  const Graph& graph = space_.graph();
+  complete_.clear();
+  for (OperatorId op = 0; op < size_; ++op) fixed_[static_cast<size_t>(op)].update_tail.fill(0);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (!space_.builder().groups()[g].trained || groups_[g].last >= size_) continue;
+    complete_.push_back(&units(static_cast<int>(g)));
+    for (const UnitBound& unit : *complete_.back()) {
+      Nanoseconds longest = 0;
+      for (const auto& [device, time] : unit.updates) longest = std::max(longest, time);
+      for (const auto& [op, part] : unit.contributors) {
+        Nanoseconds& tail = fixed_[static_cast<size_t>(op)].update_tail[static_cast<size_t>(part)];
+        tail = std::max(tail, unit.all_reduce + longest);
+      }
+    }
+  }
+  for (OperatorId op = 0; op < size_; ++op) {
+    if (!graph.operators[op].has_backward) continue;
+    Fixed& fixed = fixed_[static_cast<size_t>(op)];
+    const Choice& choice = (*this)[op];
+    for (int part = 0; part < choice.parts; ++part)
+      fixed.tail[static_cast<size_t>(part)] = std::max(bounds_.tail(op, choice.orbit, part), fixed.update_tail[static_cast<size_t>(part)]);
+    for (int e : space_.in_edges()[static_cast<size_t>(op)]) {
+      const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
+      if (!edge.gradient) continue;
+      const Fixed& producer = fixed_[static_cast<size_t>(edge.edge.producer)];
+      const Crossing& crossing = crossings_[static_cast<size_t>(e)];
+      for (int i = 0; i < crossing.count; ++i) {
+        const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
+        const size_t p = static_cast<size_t>(pair.producer_part);
+        Nanoseconds& tail = fixed.tail[static_cast<size_t>(pair.consumer_part)];
+        tail = std::max(tail, pair.backward + producer.backward[p] + producer.tail[p]);
+      }
+    }
+  }
+  for (OperatorId op = size_ - 1; op >= 0; --op) {
+    Fixed& fixed = fixed_[static_cast<size_t>(op)];
+    const Choice& choice = (*this)[op];
+    for (int part = 0; part < choice.parts; ++part) {
+      const size_t p = static_cast<size_t>(part);
+      fixed.forward_tail[p] = bounds_.forward_tail(op, choice.orbit, part);
+      if (!graph.operators[op].has_backward) {
+        fixed.forward_tail[p] = std::max(fixed.forward_tail[p], fixed.update_tail[p]);
+        continue;
+      }
+      for (int back = 0; back < choice.parts; ++back)
+        fixed.forward_tail[p] = std::max(fixed.forward_tail[p], bounds_.round_trip(op, choice.orbit, part, back) +
+                                                                    fixed.backward[static_cast<size_t>(back)] + fixed.tail[static_cast<size_t>(back)]);
+    }
+    for (int e : space_.out_edges()[static_cast<size_t>(op)]) {
+      const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
+      if (edge.edge.consumer >= size_) continue;
+      const Fixed& consumer = fixed_[static_cast<size_t>(edge.edge.consumer)];
+      const Crossing& crossing = crossings_[static_cast<size_t>(e)];
+      for (int i = 0; i < crossing.count; ++i) {
+        const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
+        const size_t q = static_cast<size_t>(pair.consumer_part);
+        Nanoseconds& tail = fixed.forward_tail[static_cast<size_t>(pair.producer_part)];
+        tail = std::max(tail, pair.forward + consumer.forward[q] + consumer.forward_tail[q]);
+      }
+    }
+  }
+}
+
+Nanoseconds PrefixBounds::machines(Nanoseconds longest, Nanoseconds enough) {
+  const Graph& graph = space_.graph();
+  for (std::vector<MachineTask>& tasks : machine_tasks_) tasks.clear();
+  double work = 0;
+  const auto add = [&](int device, Nanoseconds head, Nanoseconds time, Nanoseconds tail) {
+    machine_tasks_[static_cast<size_t>(device)].push_back({head, time, tail});
+    work += static_cast<double>(time);
+  };
+  const auto end_of = [&](OperatorId op, int part) {
+    return (graph.operators[op].has_backward ? fixed_[static_cast<size_t>(op)].backward_end
+                                             : fixed_[static_cast<size_t>(op)].forward_end)[static_cast<size_t>(part)];
+  };
+  for (OperatorId op = 0; op < size_; ++op) {
+    const Fixed& fixed = fixed_[static_cast<size_t>(op)];
+    const Choice& choice = (*this)[op];
+    for (size_t p = 0; p < static_cast<size_t>(choice.parts); ++p) {
+      add(choice.devices[p], fixed.forward_end[p] - fixed.forward[p], fixed.forward[p], fixed.forward_tail[p]);
+      if (graph.operators[op].has_backward) add(choice.devices[p], fixed.backward_end[p] - fixed.backward[p], fixed.backward[p], fixed.tail[p]);
+    }
+  }
+  for (const std::vector<UnitBound>* units : complete_)
+    for (const UnitBound& unit : *units) {
+      Nanoseconds ready = 0;
+      for (const auto& [op, part] : unit.contributors) ready = std::max(ready, end_of(op, part));
+      for (const auto& [device, time] : unit.updates) add(device, ready + unit.all_reduce, time, 0);
+    }
+  for (OperatorId op = size_; op < static_cast<OperatorId>(choices_.size()); ++op) work += static_cast<double>(bounds_.least_own_work(op));
+  for (size_t g = 0; g < groups_.size(); ++g) {  // partly fixed: each device updates at least what the operator with the most there holds
+    const ParameterGroup& group = space_.builder().groups()[g];
+    if (!group.trained || !bounds_.shared(static_cast<int>(g)) || groups_[g].last < size_) continue;
+    double sum = 0;
+    for (int device = 0; device < space_.device_count(); ++device) {
+      double most = 0;
+      Nanoseconds head = 0;
+      for (OperatorId op : group.operators) {
+        if (op >= size_) continue;
+        const double updates = bounds_.shared_update(op, (*this)[op], static_cast<int>(g), device);
+        if (updates <= most) continue;
+        most = updates;
+        head = INT64_MAX;
+        for (int part = 0; part < (*this)[op].parts; ++part)
+          if ((*this)[op].devices[static_cast<size_t>(part)] == device) head = std::min(head, end_of(op, part));
+      }
+      sum += most;
+      if (most > 0) machine_tasks_[static_cast<size_t>(device)].push_back({head, static_cast<Nanoseconds>(most), 0});
+    }
+    work += std::max(sum, bounds_.least_shared_updates(static_cast<int>(g)));
+  }
+  longest = std::max(longest, static_cast<Nanoseconds>(work * (1 - 1e-12) / space_.device_count()));
+  for (std::vector<MachineTask>& tasks : machine_tasks_) {
+    if (longest >= enough) return longest;
+    longest = std::max(longest, one_machine_bound(tasks));
+  }
+  return longest;
+}
+
+Nanoseconds PrefixBounds::evaluate(Nanoseconds enough) {
+  durations();
+  ends();
+  tails();
+  Nanoseconds longest = 0;
+  for (OperatorId op = 0; op < size_; ++op)
+    for (size_t p = 0; p < static_cast<size_t>((*this)[op].parts); ++p)
+      longest = std::max(longest, fixed_[static_cast<size_t>(op)].forward_end[p] + fixed_[static_cast<size_t>(op)].forward_tail[p]);
+  return longest >= enough ? longest : machines(longest, enough);
+}
+
+Nanoseconds PrefixBounds::glance(const Choice& choice) {
+  const OperatorId op = size_;
+  Nanoseconds longest = 0;
+  Crossing crossing;
+  for (int e : space_.in_edges()[static_cast<size_t>(op)]) {
+    const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
+    const Choice& producer = (*this)[edge.edge.producer];
+    const Fixed& before = fixed_[static_cast<size_t>(edge.edge.producer)];
+    bounds_.cross(e, producer, choice, crossing);
+    Parts at_back;
+    at_back.fill(no_path);
+    for (int i = 0; i < crossing.count; ++i) {
+      const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
+      const int q = pair.consumer_part;
+      const Nanoseconds end = before.forward_end[static_cast<size_t>(pair.producer_part)] + pair.forward + bounds_.forward_time(op, choice, q) +
+                              bounds_.copy_time(choice, q, crossing.input_copies[static_cast<size_t>(q)]);
+      longest = std::max(longest, end + bounds_.forward_tail(op, choice.orbit, q));
+      if (edge.gradient)
+        for (int back = 0; back < choice.parts; ++back)
+          at_back[static_cast<size_t>(back)] = std::max(at_back[static_cast<size_t>(back)], end + bounds_.round_trip(op, choice.orbit, q, back));
+    }
+    if (!edge.gradient) continue;
+    for (int i = 0; i < crossing.count; ++i) {
+      const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
+      const size_t q = static_cast<size_t>(pair.consumer_part), p = static_cast<size_t>(pair.producer_part);
+      longest = std::max(longest, at_back[q] + bounds_.backward_time(op, choice, pair.consumer_part) +
+                                      bounds_.copy_time(choice, pair.consumer_part, crossing.gradient_packing[q]) + pair.backward +
+                                      before.backward[p] + before.tail[p]);
+    }
+  }
+  return longest;
+}
+
+}  // namespace ff
