@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "search/optimizer/exhaustive_prefix.h"
+#include "search/optimizer/exhaustive_partial.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/optimizer/mcmc.h"
 
@@ -12,6 +12,7 @@ namespace ff {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr int first_chains = 16;
 
 // Costs are whole nanoseconds, or more for strategies that do not fit; a strategy costs less than `cost` if its bound does.
 Nanoseconds limit_of(double cost) { return static_cast<Nanoseconds>(std::ceil(cost)); }
@@ -45,10 +46,10 @@ class Search {
   void find_first(const Graph& graph, const Topology& topology, KernelCosts& kernels) {
     std::vector<Candidate> candidates{{"data-parallel", data_parallel(graph, topology)}, {"single-device", single_device(graph)}};
     RandomStream random(settings_.seed, ~uint64_t{0});
-    for (int i = 0; i < 2; ++i) candidates.push_back({"random", search_space_.random_strategy(random)});
+    for (int i = 2; i < first_chains; ++i) candidates.push_back({"random", search_space_.random_strategy(random)});
     const bool all = settings_.assignments == Assignments::all;  // else chains would leave the space
     if (all) {
-      const McmcSettings chains{.proposals = settings_.proposals, .seed = settings_.seed, .chains = 4};
+      const McmcSettings chains{.proposals = settings_.proposals, .seed = settings_.seed, .chains = first_chains, .beta = 20};  // warm: many basins
       const McmcResult found = search_mcmc(graph, topology, kernels, candidates, chains, stop_, nullptr);
       result.best = found.best;
       result.best_evaluation = found.best_evaluation;
@@ -67,44 +68,91 @@ class Search {
 
   void prove() {
     ExhaustiveBounds bounds(space_);
-    PrefixBounds prefix(bounds);
-    prefix_ = &prefix;
+    PartialBounds partial(bounds);
+    partial_ = &partial;
     bounds_ = &bounds;
-    for (double gap : {0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.0}) {
-      const Nanoseconds best = limit_of(result.best_evaluation.cost);
-      limit_ = gap == 0 ? best : static_cast<Nanoseconds>(static_cast<double>(best) * (1 - gap));
-      if (limit_ <= result.lower_bound && gap > 0) continue;
-      if (limit_ <= result.lower_bound || out_of_time()) break;
+    while (result.lower_bound < limit_of(result.best_evaluation.cost) && !out_of_time()) {
+      limit_ = next_limit();
       const bool any = bounds.reduce(limit_, [this] { return out_of_time(); });
+      if (getenv("FFX")) {
+        fprintf(stderr, "%.1f s: lb %lld best %lld limit %lld any %d nodes %lld leaves %lld alive", seconds(), (long long)result.lower_bound, (long long)result.best_evaluation.makespan, (long long)limit_, any, (long long)result.nodes, (long long)result.leaves);
+        for (int op = 0; op < (int)space_.graph().operators.size(); ++op) fprintf(stderr, " %lld", (long long)bounds.alive_count(op));
+        fprintf(stderr, "\n");
+      }
       if (out_of_time()) break;
-      if (any) descend(space_.symmetries());
+      if (any) find_order();
+      if (any) descend(0, space_.symmetries());
       if (stopped_) break;
       result.lower_bound = std::max(result.lower_bound, limit_);  // `limit_` has come down to the best cost where a strategy was found
     }
   }
 
+  // Towards the best cost from below, as a limit above the optimum leaves far more to be looked at than one below.
+  Nanoseconds next_limit() const {
+    const double best = static_cast<double>(limit_of(result.best_evaluation.cost)), proven = static_cast<double>(result.lower_bound);
+    if (best > 1.1 * proven) return static_cast<Nanoseconds>(1.05 * proven) + 1;
+    if (best > 1.002 * proven) return static_cast<Nanoseconds>((best + proven) / 2);
+    return static_cast<Nanoseconds>(best);
+  }
+
+  // The heaviest operator and those of its parameter group, then always the heaviest of the neighbours: what weighs much decides early, and
+  // neighbours tell at once what the transfers between them take.
+  void find_order() {
+    const size_t count = space_.graph().operators.size();
+    std::vector<double> weight(count);
+    std::vector<int> family(count);  // operators that share parameters have equal numbers
+    for (size_t op = 0; op < count; ++op) {
+      weight[op] = bounds_->least_own_work(static_cast<OperatorId>(op));
+      family[op] = static_cast<int>(op);
+    }
+    for (const ParameterGroup& group : space_.builder().groups())
+      for (OperatorId op : group.operators) family[static_cast<size_t>(op)] = std::min(family[static_cast<size_t>(op)], group.operators[0]);
+    std::vector<double> family_weight(count, 0);
+    for (size_t op = 0; op < count; ++op) family_weight[static_cast<size_t>(family[op])] += weight[op];
+    for (size_t g = 0; g < space_.builder().groups().size(); ++g)
+      if (bounds_->shared(static_cast<int>(g)))
+        family_weight[static_cast<size_t>(family[static_cast<size_t>(space_.builder().groups()[g].operators[0])])] += bounds_->open_update(static_cast<int>(g)).work;
+    order_.clear();
+    std::vector<bool> taken(count), near(count);
+    while (order_.size() < count) {
+      int next = -1;
+      for (size_t op = 0; op < count; ++op) {
+        if (taken[op]) continue;
+        const auto rank = [&](size_t candidate) {
+          return std::tuple(!order_.empty() && family[candidate] == family[static_cast<size_t>(order_.back())], static_cast<bool>(near[candidate]),
+                            family_weight[static_cast<size_t>(family[candidate])]);
+        };
+        if (next < 0 || rank(op) > rank(static_cast<size_t>(next))) next = static_cast<int>(op);
+      }
+      taken[static_cast<size_t>(next)] = true;
+      order_.push_back(next);
+      for (int e : space_.in_edges()[static_cast<size_t>(next)]) near[static_cast<size_t>(space_.edges()[static_cast<size_t>(e)].edge.producer)] = true;
+      for (int e : space_.out_edges()[static_cast<size_t>(next)]) near[static_cast<size_t>(space_.edges()[static_cast<size_t>(e)].edge.consumer)] = true;
+    }
+  }
+
   // The configurations of the next operator, one of those that the remaining symmetries map onto each other.
-  void descend(const std::vector<DevicePermutation>& symmetries) {
-    const OperatorId op = prefix_->size();
-    if (op == static_cast<OperatorId>(space_.graph().operators.size())) return visit_leaf();
+  void descend(size_t depth, const std::vector<DevicePermutation>& symmetries) {
+    if (depth == order_.size()) return visit_leaf();
+    const OperatorId op = order_[depth];
     struct Child {
       Nanoseconds bound;
       int32_t choice;
     };
     std::vector<Child> children;
     const std::vector<Choice>& choices = space_.choices(op).choices;
-    prefix_->evaluate(no_limit);  // for glances
+    partial_->evaluate(no_limit);  // for glances
     for (size_t i = 0; i < choices.size(); ++i) {
       const Choice& choice = choices[i];
-      if (!bounds_->alive(op, choice.orbit) || !canonical(choice, symmetries) || prefix_->glance(choice) >= limit_) continue;
+      if (!bounds_->alive(op, choice.orbit) || !canonical(choice, symmetries) || partial_->glance(op, choice) >= limit_) continue;
       children.push_back({0, static_cast<int32_t>(i)});
     }
     std::erase_if(children, [&](Child& child) {
       if (out_of_time()) return true;
       ++result.nodes;
-      prefix_->push(choices[static_cast<size_t>(child.choice)]);
-      child.bound = prefix_->evaluate(limit_);
-      prefix_->pop();
+      partial_->push(op, choices[static_cast<size_t>(child.choice)]);
+      child.bound = partial_->evaluate(limit_);
+      partial_->pop();
       return child.bound >= limit_;
     });
     std::stable_sort(children.begin(), children.end(), [](const Child& a, const Child& b) { return a.bound < b.bound; });
@@ -115,9 +163,9 @@ class Search {
       std::vector<DevicePermutation> remaining;
       for (const DevicePermutation& symmetry : symmetries)
         if (space_.image(choice, symmetry).devices == choice.devices) remaining.push_back(symmetry);
-      prefix_->push(choice);
-      descend(remaining);
-      prefix_->pop();
+      partial_->push(op, choice);
+      descend(depth + 1, remaining);
+      partial_->pop();
     }
   }
 
@@ -127,7 +175,7 @@ class Search {
   }
 
   void visit_leaf() {
-    const Strategy strategy = prefix_->strategy();
+    const Strategy strategy = partial_->strategy();
     consider(strategy);
     const std::vector<std::pair<std::vector<DeviceId>, int64_t>> collectives = collectives_of(strategy);
     if (collectives.empty()) return;
@@ -209,7 +257,8 @@ class Search {
   SearchSpace search_space_;
   ExhaustiveSpace space_;
   ExhaustiveBounds* bounds_ = nullptr;
-  PrefixBounds* prefix_ = nullptr;
+  PartialBounds* partial_ = nullptr;
+  std::vector<OperatorId> order_;
   Nanoseconds limit_ = 0;
   bool stopped_ = false;
   int64_t checks_ = 0;

@@ -25,7 +25,7 @@ struct ExhaustiveSettings {
   double budget_s = 0;   // wall time; 0: not limited
   int64_t nodes = 0;     // partial strategies to be bounded; 0: not limited
   uint64_t seed = 0;     // of the Markov chains that look for a first good strategy
-  int64_t proposals = 40000;  // of these chains
+  int64_t proposals = 320000;  // of these chains
   Assignments assignments = Assignments::all;
 };
 

@@ -34,9 +34,19 @@ Nanoseconds one_machine_bound(std::vector<MachineTask>& tasks) {
   return longest;
 }
 
+Nanoseconds spread_bound(std::vector<OpenTask>& tasks, int devices) {
+  std::sort(tasks.begin(), tasks.end(), [](const OpenTask& a, const OpenTask& b) { return a.head > b.head; });
+  double work = 0, longest = 0;
+  for (const OpenTask& task : tasks) {
+    work += task.work;
+    longest = std::max(longest, static_cast<double>(task.head) + work / devices);
+  }
+  return static_cast<Nanoseconds>(longest * (1 - 1e-12));  // whatever sums were rounded
+}
+
 ExhaustiveBounds::ExhaustiveBounds(ExhaustiveSpace& space)
     : space_(space), tables_(space.graph().operators.size()), groups_of_(space.graph().operators.size()),
-      least_shared_(space.builder().groups().size(), 0) {
+      open_updates_(space.builder().groups().size()) {
   const std::vector<ParameterGroup>& groups = space.builder().groups();
   for (size_t g = 0; g < groups.size(); ++g)
     if (groups[g].trained)
@@ -67,7 +77,10 @@ void ExhaustiveBounds::lay_out(OperatorId op) {
   for (size_t orbit = 0; orbit < table.entries.size(); ++orbit) {
     const Choice& choice = representative(op, static_cast<int32_t>(orbit));
     Entry& entry = table.entries[orbit];
-    for (int part = 0; part < choice.parts; ++part) entry.work += forward_time(op, choice, part) + backward_time(op, choice, part);
+    for (int part = 0; part < choice.parts; ++part) {
+      entry.forward_work += forward_time(op, choice, part);
+      entry.backward_work += backward_time(op, choice, part);
+    }
     lay_out_updates(op, choice, entry);
   }
 }
@@ -83,7 +96,7 @@ void ExhaustiveBounds::lay_out_updates(OperatorId op, const Choice& choice, Entr
       for (UnitBound& unit : units(g, strategy)) {
         Nanoseconds longest = 0;
         for (const auto& [device, time] : unit.updates) {
-          entry.work += time;
+          entry.update_work += time;
           longest = std::max(longest, time);
         }
         if (graph.operators[op].has_backward)
@@ -355,27 +368,52 @@ int64_t ExhaustiveBounds::alive_count(OperatorId op) const {
 }
 
 void ExhaustiveBounds::sum_up_work() {
-  constexpr double never = std::numeric_limits<double>::max();
-  std::fill(least_shared_.begin(), least_shared_.end(), 0);
-  all_work_ = 0;
+  constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
+  for (OpenTask& update : open_updates_) update = {never, 0};
   for (OperatorId op = 0; op < static_cast<OperatorId>(tables_.size()); ++op) {
     Table& table = tables_[static_cast<size_t>(op)];
-    table.least_work = std::numeric_limits<Nanoseconds>::max();
+    const bool has_backward = space_.graph().operators[op].has_backward, statistics = space_.choices(op).statistics;
+    Nanoseconds forward = never, backward = never, end = never, forward_work = never, backward_work = never, update_work = never;
     std::map<int, double> least;
     for (size_t orbit = 0; orbit < table.entries.size(); ++orbit) {
       if (!table.alive[orbit]) continue;
-      table.least_work = std::min(table.least_work, table.entries[orbit].work);
-      for (const auto& [group, updates] : table.entries[orbit].shared_updates) {
+      const Entry& entry = table.entries[orbit];
+      const Choice& choice = representative(op, static_cast<int32_t>(orbit));
+      forward_work = std::min(forward_work, entry.forward_work);
+      backward_work = std::min(backward_work, entry.backward_work);
+      update_work = std::min(update_work, entry.update_work);
+      for (int part = 0; part < choice.parts; ++part) {
+        const Nanoseconds start = statistics ? 0 : entry.head[static_cast<size_t>(part)] - forward_time(op, choice, part);
+        forward = std::min(forward, start);
+        const Nanoseconds ready = has_backward ? backward_ready(entry, choice, part) : 0;
+        if (has_backward) backward = std::min(backward, ready);
+        end = std::min(end, has_backward ? ready + backward_time(op, choice, part) : entry.head[static_cast<size_t>(part)]);
+      }
+      for (const auto& [group, updates] : entry.shared_updates) {
         double sum = 0;
         for (double update : updates) sum += update;
-        double& known = least.try_emplace(group, never).first->second;
+        double& known = least.try_emplace(group, std::numeric_limits<double>::max()).first->second;
         known = std::min(known, sum);
       }
     }
-    all_work_ += static_cast<double>(table.least_work);
-    for (const auto& [group, sum] : least) least_shared_[static_cast<size_t>(group)] = std::max(least_shared_[static_cast<size_t>(group)], sum);
+    table.open.clear();
+    if (forward_work == never) continue;  // nothing is alive
+    table.open.push_back({forward, static_cast<double>(forward_work)});
+    if (has_backward) table.open.push_back({backward, static_cast<double>(backward_work)});
+    if (update_work > 0) table.open.push_back({end, static_cast<double>(update_work)});
+    table.least_work = static_cast<double>(forward_work + backward_work + update_work);
+    for (const auto& [group, sum] : least) {
+      OpenTask& update = open_updates_[static_cast<size_t>(group)];
+      update = {std::min(update.head, end), std::max(update.work, sum)};
+    }
   }
-  for (double shared : least_shared_) all_work_ += shared;
+}
+
+Nanoseconds ExhaustiveBounds::backward_ready(const Entry& entry, const Choice& choice, int part) const {
+  Nanoseconds ready = 0;
+  for (size_t from = 0; from < static_cast<size_t>(choice.parts); ++from)
+    ready = std::max(ready, entry.head[from] + entry.round_trip[from][static_cast<size_t>(part)]);
+  return ready;
 }
 
 Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
@@ -384,29 +422,21 @@ Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
   const bool has_backward = space_.graph().operators[op].has_backward;
   Nanoseconds longest = 0;
   std::vector<std::vector<MachineTask>> machines(static_cast<size_t>(space_.device_count()));
-  Parts backward_ready;
+  Parts back_ready;
   for (int part = 0; part < choice.parts; ++part) {
     const size_t p = static_cast<size_t>(part), device = static_cast<size_t>(choice.devices[p]);
     longest = std::max(longest, entry.head[p] + entry.forward_tail[p]);
     const Nanoseconds forward = forward_time(op, choice, part);
-    machines[device].push_back({entry.head[p] - forward, forward, entry.forward_tail[p]});
+    machines[device].push_back({space_.choices(op).statistics ? 0 : entry.head[p] - forward, forward, entry.forward_tail[p]});
     if (!has_backward) continue;
-    backward_ready[p] = 0;
-    for (size_t from = 0; from < static_cast<size_t>(choice.parts); ++from)
-      backward_ready[p] = std::max(backward_ready[p], entry.head[from] + entry.round_trip[from][p]);
-    machines[device].push_back({backward_ready[p], backward_time(op, choice, part), entry.tail[p]});
-  }
-  double work = all_work_ - static_cast<double>(tables_[static_cast<size_t>(op)].least_work) + static_cast<double>(entry.work);
-  for (const auto& [group, updates] : entry.shared_updates) {
-    double sum = 0;
-    for (double update : updates) sum += update;
-    work += std::max(0.0, sum - least_shared_[static_cast<size_t>(group)]);
+    back_ready[p] = backward_ready(entry, choice, part);
+    machines[device].push_back({back_ready[p], backward_time(op, choice, part), entry.tail[p]});
   }
   for (size_t device = 0; device < machines.size(); ++device) {
     Nanoseconds first_end = std::numeric_limits<Nanoseconds>::max();
     for (int part = 0; part < choice.parts; ++part)
       if (static_cast<size_t>(choice.devices[static_cast<size_t>(part)]) == device)
-        first_end = std::min(first_end, has_backward ? backward_ready[static_cast<size_t>(part)] + backward_time(op, choice, part)
+        first_end = std::min(first_end, has_backward ? back_ready[static_cast<size_t>(part)] + backward_time(op, choice, part)
                                                      : entry.head[static_cast<size_t>(part)]);
     for (const auto& [group, updates] : entry.shared_updates)
       if (updates[device] > 0) machines[device].push_back({first_end, static_cast<Nanoseconds>(updates[device]), 0});
@@ -414,12 +444,24 @@ Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
   for (const UnitBound& unit : entry.units) {
     Nanoseconds ready = 0;
     for (const auto& [user, part] : unit.contributors)
-      ready = std::max(ready, has_backward ? backward_ready[static_cast<size_t>(part)] + backward_time(op, choice, part)
+      ready = std::max(ready, has_backward ? back_ready[static_cast<size_t>(part)] + backward_time(op, choice, part)
                                            : entry.head[static_cast<size_t>(part)]);
     for (const auto& [device, time] : unit.updates) machines[static_cast<size_t>(device)].push_back({ready + unit.all_reduce, time, 0});
   }
+  released_.clear();
+  for (const std::vector<MachineTask>& machine : machines)
+    for (const MachineTask& task : machine) released_.push_back({task.head, static_cast<double>(task.work)});
+  for (OperatorId other = 0; other < static_cast<OperatorId>(tables_.size()); ++other)
+    if (other != op) released_.insert(released_.end(), open_tasks(other).begin(), open_tasks(other).end());
+  for (size_t group = 0; group < open_updates_.size(); ++group) {
+    double known = 0;
+    if (const auto it = entry.shared_updates.find(static_cast<int>(group)); it != entry.shared_updates.end())
+      for (double updates : it->second) known += updates;
+    if (open_updates_[group].work > known) released_.push_back({open_updates_[group].head, open_updates_[group].work - known});
+  }
+  longest = std::max(longest, spread_bound(released_, space_.device_count()));
   for (std::vector<MachineTask>& machine : machines) longest = std::max(longest, one_machine_bound(machine));
-  return std::max(longest, static_cast<Nanoseconds>(work * (1 - 1e-12) / space_.device_count()));
+  return longest;
 }
 
 bool ExhaustiveBounds::strike(OperatorId op, int32_t orbit, bool& changed) {

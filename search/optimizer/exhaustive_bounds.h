@@ -31,6 +31,15 @@ struct MachineTask {
 // beats, with or without preemption. Reorders `tasks`.
 Nanoseconds one_machine_bound(std::vector<MachineTask>& tasks);
 
+// Work that somebody has to do, not before `head`.
+struct OpenTask {
+  Nanoseconds head;
+  double work;
+};
+// The earliest time by which `devices` can have done the tasks, however they are divided: for each head, the head plus an even share of the
+// work that is released then or later. Reorders `tasks`.
+Nanoseconds spread_bound(std::vector<OpenTask>& tasks, int devices);
+
 // What both directions of an edge add between given choices of its ends.
 struct Crossing {
   struct Pair {
@@ -72,12 +81,12 @@ class ExhaustiveBounds {
   // A lower bound on the cost of every strategy that contains the configuration.
   Nanoseconds bound(OperatorId op, int32_t orbit);
 
-  // Work of the operator's kernels, and of its updates where it shares no parameters.
-  Nanoseconds own_work(OperatorId op, int32_t orbit) const { return entry(op, orbit).work; }
   // The least update work of the shared group `group` on a device that this configuration of one of its operators causes.
   double shared_update(OperatorId op, const Choice& choice, int group, int device) const;
-  Nanoseconds least_own_work(OperatorId op) const { return tables_[static_cast<size_t>(op)].least_work; }
-  double least_shared_updates(int group) const { return least_shared_[static_cast<size_t>(group)]; }
+  double least_own_work(OperatorId op) const { return tables_[static_cast<size_t>(op)].least_work; }
+  // The least of an open operator, forward, backward and updates of its own; and of the updates of a shared group.
+  const std::vector<OpenTask>& open_tasks(OperatorId op) const { return tables_[static_cast<size_t>(op)].open; }
+  const OpenTask& open_update(int group) const { return open_updates_[static_cast<size_t>(group)]; }
   const std::vector<int>& groups_of(OperatorId op) const { return groups_of_[static_cast<size_t>(op)]; }  // that are trained
   bool shared(int group) const { return space_.builder().groups()[static_cast<size_t>(group)].operators.size() > 1; }
 
@@ -98,7 +107,7 @@ class ExhaustiveBounds {
   struct Entry {
     Parts head{}, tail{}, forward_tail{};
     std::array<Parts, most_parts> round_trip{};
-    Nanoseconds work = 0;
+    Nanoseconds forward_work = 0, backward_work = 0, update_work = 0;
     Parts update_tail{};  // by the updates of groups of its own
     std::vector<UnitBound> units;  // of these groups
     std::map<int, std::vector<double>> shared_updates;  // by shared group: [device]
@@ -106,7 +115,8 @@ class ExhaustiveBounds {
   struct Table {
     std::vector<Entry> entries;  // [orbit]
     std::vector<bool> alive;
-    Nanoseconds least_work = 0;
+    std::vector<OpenTask> open;
+    double least_work = 0;  // of them
   };
 
   const Entry& entry(OperatorId op, int32_t orbit) const { return tables_[static_cast<size_t>(op)].entries[static_cast<size_t>(orbit)]; }
@@ -126,15 +136,16 @@ class ExhaustiveBounds {
   void extend_from_consumers(OperatorId op, int32_t orbit);
   void finish_tails(OperatorId op, const Choice& choice, Entry& entry);
   void sum_up_work();
+  Nanoseconds backward_ready(const Entry& entry, const Choice& choice, int part) const;
   bool strike(OperatorId op, int32_t orbit, bool& changed);
   bool any_alive(OperatorId op) const;
 
   ExhaustiveSpace& space_;
   std::vector<Table> tables_;
   std::vector<std::vector<int>> groups_of_;
-  std::vector<double> least_shared_;
+  std::vector<OpenTask> open_updates_;  // [group]
+  std::vector<OpenTask> released_;      // scratch
   Nanoseconds limit_ = 0;
-  double all_work_ = 0;  // the least of all operators and shared groups
 };
 
 }  // namespace ff

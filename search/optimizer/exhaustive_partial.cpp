@@ -1,34 +1,55 @@
-#include "search/optimizer/exhaustive_prefix.h"
+#include "search/optimizer/exhaustive_partial.h"
 
 #include <algorithm>
 
 namespace ff {
 
-PrefixBounds::PrefixBounds(ExhaustiveBounds& bounds)
+PartialBounds::PartialBounds(ExhaustiveBounds& bounds)
     : bounds_(bounds), space_(bounds.space()), choices_(space_.graph().operators.size()), fixed_(choices_.size()),
       crossings_(space_.edges().size()), groups_(space_.builder().groups().size()),
       machine_tasks_(static_cast<size_t>(space_.device_count())), packing_(choices_.size()), gradient_packing_(choices_.size()),
       input_copies_(choices_.size()), gradient_copies_(choices_.size()), contributions_(space_.graph().tensors.size()) {
+  is_fixed_.resize(choices_.size());
+  groups_of_.resize(choices_.size());
   for (size_t g = 0; g < groups_.size(); ++g)
-    for (OperatorId op : space_.builder().groups()[g].operators) groups_[g].last = std::max(groups_[g].last, op);
+    for (OperatorId op : space_.builder().groups()[g].operators) groups_of_[static_cast<size_t>(op)].push_back(static_cast<int>(g));
 }
 
-void PrefixBounds::push(const Choice& choice) {
-  const OperatorId op = size_++;
+bool PartialBounds::crossed(int edge) const {
+  const Edge& ends = space_.edges()[static_cast<size_t>(edge)].edge;
+  return fixed(ends.producer) && fixed(ends.consumer);
+}
+
+void PartialBounds::push(OperatorId op, const Choice& choice) {
+  order_.push_back(op);
+  topological_.insert(std::lower_bound(topological_.begin(), topological_.end(), op), op);
+  is_fixed_[static_cast<size_t>(op)] = true;
   choices_[static_cast<size_t>(op)] = choice;
-  for (int e : space_.in_edges()[static_cast<size_t>(op)])
-    bounds_.cross(e, choices_[static_cast<size_t>(space_.edges()[static_cast<size_t>(e)].edge.producer)], choice, crossings_[static_cast<size_t>(e)]);
+  for (int g : groups_of_[static_cast<size_t>(op)]) ++groups_[static_cast<size_t>(g)].fixed;
+  const auto cross = [&](int e) {
+    if (!crossed(e)) return;
+    const Edge& ends = space_.edges()[static_cast<size_t>(e)].edge;
+    bounds_.cross(e, (*this)[ends.producer], (*this)[ends.consumer], crossings_[static_cast<size_t>(e)]);
+  };
+  for (int e : space_.in_edges()[static_cast<size_t>(op)]) cross(e);
+  for (int e : space_.out_edges()[static_cast<size_t>(op)]) cross(e);
 }
 
-void PrefixBounds::pop() { --size_; }
+void PartialBounds::pop() {
+  const OperatorId op = order_.back();
+  order_.pop_back();
+  topological_.erase(std::lower_bound(topological_.begin(), topological_.end(), op));
+  is_fixed_[static_cast<size_t>(op)] = false;
+  for (int g : groups_of_[static_cast<size_t>(op)]) --groups_[static_cast<size_t>(g)].fixed;
+}
 
-Strategy PrefixBounds::strategy() const {
+Strategy PartialBounds::strategy() const {
   Strategy strategy(choices_.size());
-  for (OperatorId op = 0; op < size_; ++op) strategy[static_cast<size_t>(op)] = space_.configuration(op, (*this)[op]);
+  for (OperatorId op : topological_) strategy[static_cast<size_t>(op)] = space_.configuration(op, (*this)[op]);
   return strategy;
 }
 
-const std::vector<UnitBound>& PrefixBounds::units(int g) {
+const std::vector<UnitBound>& PartialBounds::units(int g) {
   Group& group = groups_[static_cast<size_t>(g)];
   std::vector<int32_t> key;
   for (OperatorId op : space_.builder().groups()[static_cast<size_t>(g)].operators) {
@@ -45,9 +66,10 @@ const std::vector<UnitBound>& PrefixBounds::units(int g) {
 }
 
 // Copies of tasks whose neighbours are open may be more, never less.
-void PrefixBounds::durations() {
+void PartialBounds::durations() {
   const Graph& graph = space_.graph();
-  for (size_t op = 0; op < static_cast<size_t>(size_); ++op) {
+  for (OperatorId fixed_op : topological_) {
+    const size_t op = static_cast<size_t>(fixed_op);
     packing_[op].fill(0);
     gradient_packing_[op].fill(0);
     input_copies_[op].fill(0);
@@ -55,7 +77,11 @@ void PrefixBounds::durations() {
       contributions_[static_cast<size_t>(tensor)].count.fill(0);
       contributions_[static_cast<size_t>(tensor)].bytes.fill(0);
     }
+  }
+  for (OperatorId fixed_op : topological_) {
+    const size_t op = static_cast<size_t>(fixed_op);
     for (int e : space_.in_edges()[op]) {
+      if (!crossed(e)) continue;
       const Edge& edge = space_.edges()[static_cast<size_t>(e)].edge;
       const Crossing& crossing = crossings_[static_cast<size_t>(e)];
       Contributions& contributions = contributions_[static_cast<size_t>(edge.tensor)];
@@ -69,7 +95,7 @@ void PrefixBounds::durations() {
       }
     }
   }
-  for (OperatorId op = 0; op < size_; ++op) {
+  for (OperatorId op : topological_) {
     const size_t o = static_cast<size_t>(op);
     const Choice& choice = choices_[o];
     const bool statistics = space_.choices(op).statistics;
@@ -92,12 +118,13 @@ void PrefixBounds::durations() {
   }
 }
 
-void PrefixBounds::ends() {
+void PartialBounds::ends() {
   const Graph& graph = space_.graph();
-  for (OperatorId op = 0; op < size_; ++op) {
-    Fixed& fixed = fixed_[static_cast<size_t>(op)];
+  for (OperatorId op : topological_) {
+    Fixed& here = fixed_[static_cast<size_t>(op)];
     Parts ready{};
     for (int e : space_.in_edges()[static_cast<size_t>(op)]) {
+      if (!crossed(e)) continue;
       const Fixed& producer = fixed_[static_cast<size_t>(space_.edges()[static_cast<size_t>(e)].edge.producer)];
       const Crossing& crossing = crossings_[static_cast<size_t>(e)];
       for (int i = 0; i < crossing.count; ++i) {
@@ -106,20 +133,24 @@ void PrefixBounds::ends() {
         at = std::max(at, producer.forward_end[static_cast<size_t>(pair.producer_part)] + pair.forward);
       }
     }
-    for (size_t p = 0; p < static_cast<size_t>((*this)[op].parts); ++p) fixed.forward_end[p] = ready[p] + fixed.forward[p];
+    for (size_t p = 0; p < static_cast<size_t>((*this)[op].parts); ++p) {
+      here.forward_end[p] = std::max(ready[p] + here.forward[p], bounds_.head(op, (*this)[op].orbit, static_cast<int>(p)));
+      here.forward_ready[p] = space_.choices(op).statistics ? ready[p] : here.forward_end[p] - here.forward[p];
+    }
   }
-  for (OperatorId op = size_ - 1; op >= 0; --op) {
+  for (size_t i = topological_.size(); i-- > 0;) {
+    const OperatorId op = topological_[i];
     if (!graph.operators[op].has_backward) continue;
-    Fixed& fixed = fixed_[static_cast<size_t>(op)];
+    Fixed& here = fixed_[static_cast<size_t>(op)];
     const Choice& choice = (*this)[op];
     Parts ready{};
     for (int back = 0; back < choice.parts; ++back)
       for (int part = 0; part < choice.parts; ++part)
-        ready[static_cast<size_t>(back)] = std::max(ready[static_cast<size_t>(back)], fixed.forward_end[static_cast<size_t>(part)] +
+        ready[static_cast<size_t>(back)] = std::max(ready[static_cast<size_t>(back)], here.forward_end[static_cast<size_t>(part)] +
                                                                                          bounds_.round_trip(op, choice.orbit, part, back));
     for (int e : space_.out_edges()[static_cast<size_t>(op)]) {
       const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
-      if (edge.edge.consumer >= size_ || !edge.gradient) continue;
+      if (!fixed(edge.edge.consumer) || !edge.gradient) continue;
       const Fixed& consumer = fixed_[static_cast<size_t>(edge.edge.consumer)];
       const Crossing& crossing = crossings_[static_cast<size_t>(e)];
       for (int i = 0; i < crossing.count; ++i) {
@@ -128,16 +159,16 @@ void PrefixBounds::ends() {
         at = std::max(at, consumer.backward_end[static_cast<size_t>(pair.consumer_part)] + pair.backward);
       }
     }
-    for (size_t p = 0; p < static_cast<size_t>(choice.parts); ++p) fixed.backward_end[p] = ready[p] + fixed.backward[p];
+    for (size_t p = 0; p < static_cast<size_t>(choice.parts); ++p) here.backward_end[p] = ready[p] + here.backward[p];
   }
 }
 
-void PrefixBounds::tails() {
+void PartialBounds::tails() {
   const Graph& graph = space_.graph();
   complete_.clear();
-  for (OperatorId op = 0; op < size_; ++op) fixed_[static_cast<size_t>(op)].update_tail.fill(0);
+  for (OperatorId op : topological_) fixed_[static_cast<size_t>(op)].update_tail.fill(0);
   for (size_t g = 0; g < groups_.size(); ++g) {
-    if (!space_.builder().groups()[g].trained || groups_[g].last >= size_) continue;
+    if (!space_.builder().groups()[g].trained || groups_[g].fixed < space_.builder().groups()[g].operators.size()) continue;
     complete_.push_back(&units(static_cast<int>(g)));
     for (const UnitBound& unit : *complete_.back()) {
       Nanoseconds longest = 0;
@@ -148,72 +179,69 @@ void PrefixBounds::tails() {
       }
     }
   }
-  for (OperatorId op = 0; op < size_; ++op) {
+  for (OperatorId op : topological_) {
     if (!graph.operators[op].has_backward) continue;
-    Fixed& fixed = fixed_[static_cast<size_t>(op)];
+    Fixed& here = fixed_[static_cast<size_t>(op)];
     const Choice& choice = (*this)[op];
     for (int part = 0; part < choice.parts; ++part)
-      fixed.tail[static_cast<size_t>(part)] = std::max(bounds_.tail(op, choice.orbit, part), fixed.update_tail[static_cast<size_t>(part)]);
+      here.tail[static_cast<size_t>(part)] = std::max(bounds_.tail(op, choice.orbit, part), here.update_tail[static_cast<size_t>(part)]);
     for (int e : space_.in_edges()[static_cast<size_t>(op)]) {
       const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
-      if (!edge.gradient) continue;
+      if (!edge.gradient || !fixed(edge.edge.producer)) continue;
       const Fixed& producer = fixed_[static_cast<size_t>(edge.edge.producer)];
       const Crossing& crossing = crossings_[static_cast<size_t>(e)];
       for (int i = 0; i < crossing.count; ++i) {
         const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
         const size_t p = static_cast<size_t>(pair.producer_part);
-        Nanoseconds& tail = fixed.tail[static_cast<size_t>(pair.consumer_part)];
+        Nanoseconds& tail = here.tail[static_cast<size_t>(pair.consumer_part)];
         tail = std::max(tail, pair.backward + producer.backward[p] + producer.tail[p]);
       }
     }
   }
-  for (OperatorId op = size_ - 1; op >= 0; --op) {
-    Fixed& fixed = fixed_[static_cast<size_t>(op)];
+  for (size_t i = topological_.size(); i-- > 0;) {
+    const OperatorId op = topological_[i];
+    Fixed& here = fixed_[static_cast<size_t>(op)];
     const Choice& choice = (*this)[op];
     for (int part = 0; part < choice.parts; ++part) {
       const size_t p = static_cast<size_t>(part);
-      fixed.forward_tail[p] = bounds_.forward_tail(op, choice.orbit, part);
+      here.forward_tail[p] = bounds_.forward_tail(op, choice.orbit, part);
       if (!graph.operators[op].has_backward) {
-        fixed.forward_tail[p] = std::max(fixed.forward_tail[p], fixed.update_tail[p]);
+        here.forward_tail[p] = std::max(here.forward_tail[p], here.update_tail[p]);
         continue;
       }
       for (int back = 0; back < choice.parts; ++back)
-        fixed.forward_tail[p] = std::max(fixed.forward_tail[p], bounds_.round_trip(op, choice.orbit, part, back) +
-                                                                    fixed.backward[static_cast<size_t>(back)] + fixed.tail[static_cast<size_t>(back)]);
+        here.forward_tail[p] = std::max(here.forward_tail[p], bounds_.round_trip(op, choice.orbit, part, back) +
+                                                                    here.backward[static_cast<size_t>(back)] + here.tail[static_cast<size_t>(back)]);
     }
     for (int e : space_.out_edges()[static_cast<size_t>(op)]) {
       const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
-      if (edge.edge.consumer >= size_) continue;
+      if (!fixed(edge.edge.consumer)) continue;
       const Fixed& consumer = fixed_[static_cast<size_t>(edge.edge.consumer)];
       const Crossing& crossing = crossings_[static_cast<size_t>(e)];
       for (int i = 0; i < crossing.count; ++i) {
         const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
         const size_t q = static_cast<size_t>(pair.consumer_part);
-        Nanoseconds& tail = fixed.forward_tail[static_cast<size_t>(pair.producer_part)];
+        Nanoseconds& tail = here.forward_tail[static_cast<size_t>(pair.producer_part)];
         tail = std::max(tail, pair.forward + consumer.forward[q] + consumer.forward_tail[q]);
       }
     }
   }
 }
 
-Nanoseconds PrefixBounds::machines(Nanoseconds longest, Nanoseconds enough) {
+Nanoseconds PartialBounds::machines(Nanoseconds longest, Nanoseconds enough) {
   const Graph& graph = space_.graph();
   for (std::vector<MachineTask>& tasks : machine_tasks_) tasks.clear();
-  double work = 0;
+  released_.clear();
   const auto add = [&](int device, Nanoseconds head, Nanoseconds time, Nanoseconds tail) {
     machine_tasks_[static_cast<size_t>(device)].push_back({head, time, tail});
-    work += static_cast<double>(time);
+    released_.push_back({head, static_cast<double>(time)});
   };
-  const auto end_of = [&](OperatorId op, int part) {
-    return (graph.operators[op].has_backward ? fixed_[static_cast<size_t>(op)].backward_end
-                                             : fixed_[static_cast<size_t>(op)].forward_end)[static_cast<size_t>(part)];
-  };
-  for (OperatorId op = 0; op < size_; ++op) {
-    const Fixed& fixed = fixed_[static_cast<size_t>(op)];
+  for (OperatorId op : topological_) {
+    const Fixed& here = fixed_[static_cast<size_t>(op)];
     const Choice& choice = (*this)[op];
     for (size_t p = 0; p < static_cast<size_t>(choice.parts); ++p) {
-      add(choice.devices[p], fixed.forward_end[p] - fixed.forward[p], fixed.forward[p], fixed.forward_tail[p]);
-      if (graph.operators[op].has_backward) add(choice.devices[p], fixed.backward_end[p] - fixed.backward[p], fixed.backward[p], fixed.tail[p]);
+      add(choice.devices[p], here.forward_ready[p], here.forward[p], here.forward_tail[p]);
+      if (graph.operators[op].has_backward) add(choice.devices[p], here.backward_end[p] - here.backward[p], here.backward[p], here.tail[p]);
     }
   }
   for (const std::vector<UnitBound>* units : complete_)
@@ -222,29 +250,11 @@ Nanoseconds PrefixBounds::machines(Nanoseconds longest, Nanoseconds enough) {
       for (const auto& [op, part] : unit.contributors) ready = std::max(ready, end_of(op, part));
       for (const auto& [device, time] : unit.updates) add(device, ready + unit.all_reduce, time, 0);
     }
-  for (OperatorId op = size_; op < static_cast<OperatorId>(choices_.size()); ++op) work += static_cast<double>(bounds_.least_own_work(op));
-  for (size_t g = 0; g < groups_.size(); ++g) {  // partly fixed: each device updates at least what the operator with the most there holds
-    const ParameterGroup& group = space_.builder().groups()[g];
-    if (!group.trained || !bounds_.shared(static_cast<int>(g)) || groups_[g].last < size_) continue;
-    double sum = 0;
-    for (int device = 0; device < space_.device_count(); ++device) {
-      double most = 0;
-      Nanoseconds head = 0;
-      for (OperatorId op : group.operators) {
-        if (op >= size_) continue;
-        const double updates = bounds_.shared_update(op, (*this)[op], static_cast<int>(g), device);
-        if (updates <= most) continue;
-        most = updates;
-        head = INT64_MAX;
-        for (int part = 0; part < (*this)[op].parts; ++part)
-          if ((*this)[op].devices[static_cast<size_t>(part)] == device) head = std::min(head, end_of(op, part));
-      }
-      sum += most;
-      if (most > 0) machine_tasks_[static_cast<size_t>(device)].push_back({head, static_cast<Nanoseconds>(most), 0});
-    }
-    work += std::max(sum, bounds_.least_shared_updates(static_cast<int>(g)));
-  }
-  longest = std::max(longest, static_cast<Nanoseconds>(work * (1 - 1e-12) / space_.device_count()));
+  for (OperatorId op = 0; op < static_cast<OperatorId>(choices_.size()); ++op)
+    if (!fixed(op))
+      for (const OpenTask& task : bounds_.open_tasks(op)) released_.push_back(task);
+  add_partly_fixed_groups();
+  longest = std::max(longest, spread_bound(released_, space_.device_count()));
   for (std::vector<MachineTask>& tasks : machine_tasks_) {
     if (longest >= enough) return longest;
     longest = std::max(longest, one_machine_bound(tasks));
@@ -252,23 +262,58 @@ Nanoseconds PrefixBounds::machines(Nanoseconds longest, Nanoseconds enough) {
   return longest;
 }
 
-Nanoseconds PrefixBounds::evaluate(Nanoseconds enough) {
+Nanoseconds PartialBounds::end_of(OperatorId op, int part) const {
+  const Fixed& here = fixed_[static_cast<size_t>(op)];
+  return (space_.graph().operators[op].has_backward ? here.backward_end : here.forward_end)[static_cast<size_t>(part)];
+}
+
+// Each device updates at least what the fixed operator with the most there holds.
+void PartialBounds::add_partly_fixed_groups() {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const ParameterGroup& group = space_.builder().groups()[g];
+    if (!group.trained || !bounds_.shared(static_cast<int>(g)) || groups_[g].fixed == group.operators.size()) continue;
+    double sum = 0;
+    Nanoseconds first = INT64_MAX;
+    for (int device = 0; device < space_.device_count() && groups_[g].fixed > 0; ++device) {
+      double most = 0;
+      Nanoseconds head = 0;
+      for (OperatorId op : group.operators) {
+        if (!fixed(op)) continue;
+        const double updates = bounds_.shared_update(op, (*this)[op], static_cast<int>(g), device);
+        if (updates <= most) continue;
+        most = updates;
+        head = INT64_MAX;
+        for (int part = 0; part < (*this)[op].parts; ++part)
+          if ((*this)[op].devices[static_cast<size_t>(part)] == device) head = std::min(head, end_of(op, part));
+      }
+      if (most <= 0) continue;
+      sum += most;
+      first = std::min(first, head);
+      machine_tasks_[static_cast<size_t>(device)].push_back({head, static_cast<Nanoseconds>(most), 0});
+      released_.push_back({head, most});
+    }
+    const OpenTask& least = bounds_.open_update(static_cast<int>(g));
+    if (least.work > sum) released_.push_back({std::min(first, least.head), least.work - sum});
+  }
+}
+
+Nanoseconds PartialBounds::evaluate(Nanoseconds enough) {
   durations();
   ends();
   tails();
   Nanoseconds longest = 0;
-  for (OperatorId op = 0; op < size_; ++op)
+  for (OperatorId op : topological_)
     for (size_t p = 0; p < static_cast<size_t>((*this)[op].parts); ++p)
       longest = std::max(longest, fixed_[static_cast<size_t>(op)].forward_end[p] + fixed_[static_cast<size_t>(op)].forward_tail[p]);
   return longest >= enough ? longest : machines(longest, enough);
 }
 
-Nanoseconds PrefixBounds::glance(const Choice& choice) {
-  const OperatorId op = size_;
+Nanoseconds PartialBounds::glance(OperatorId op, const Choice& choice) {
   Nanoseconds longest = 0;
   Crossing crossing;
   for (int e : space_.in_edges()[static_cast<size_t>(op)]) {
     const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
+    if (!fixed(edge.edge.producer)) continue;
     const Choice& producer = (*this)[edge.edge.producer];
     const Fixed& before = fixed_[static_cast<size_t>(edge.edge.producer)];
     bounds_.cross(e, producer, choice, crossing);
