@@ -74,11 +74,6 @@ class Search {
     while (result.lower_bound < limit_of(result.best_evaluation.cost) && !out_of_time()) {
       limit_ = next_limit();
       const bool any = bounds.reduce(limit_, [this] { return out_of_time(); });
-      if (getenv("FFX")) {
-        fprintf(stderr, "%.1f s: lb %lld best %lld limit %lld any %d nodes %lld leaves %lld alive", seconds(), (long long)result.lower_bound, (long long)result.best_evaluation.makespan, (long long)limit_, any, (long long)result.nodes, (long long)result.leaves);
-        for (int op = 0; op < (int)space_.graph().operators.size(); ++op) fprintf(stderr, " %lld", (long long)bounds.alive_count(op));
-        fprintf(stderr, "\n");
-      }
       if (out_of_time()) break;
       if (any) find_order();
       if (any) descend(0, space_.symmetries());
@@ -91,7 +86,7 @@ class Search {
   Nanoseconds next_limit() const {
     const double best = static_cast<double>(limit_of(result.best_evaluation.cost)), proven = static_cast<double>(result.lower_bound);
     if (best > 1.1 * proven) return static_cast<Nanoseconds>(1.05 * proven) + 1;
-    if (best > 1.002 * proven) return static_cast<Nanoseconds>((best + proven) / 2);
+    if (best > 1.002 * proven) return std::max(result.lower_bound + 1, static_cast<Nanoseconds>((best + proven) / 2));
     return static_cast<Nanoseconds>(best);
   }
 

@@ -2,45 +2,17 @@
 // undone changes, on random graphs and topologies (switches, shared and half-duplex links, busy endpoints, shared parameters, ties).
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cmath>
 
 #include "search/optimizer/evaluator.h"
 #include "search/simulator/delta.h"
 #include "tests/support/random_network.h"
+#include "tests/support/random_topology.h"
 
 using namespace ff;
 
 namespace {
 
 int64_t between(std::mt19937& random, int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random); }
-
-// Devices on one or two switches, or joined pairwise; few different rates, so that ready times tie often.
-Topology random_topology(std::mt19937& random, int devices) {
-  Json json = {{"format", "fftopology/1"}, {"name", "random"}};
-  // Either everything takes the launch time (all ties), or times follow work.
-  const bool ties = between(random, 0, 1) == 0;
-  json["device_models"]["m"] = {{"peak_tflops", ties ? 1e9 : 1e-4}, {"memory_gb_per_s", ties ? 1e9 : 0.05}, {"launch_us", between(random, 0, 3)}};
-  json["device_models"]["n"] = {{"peak_tflops", ties ? 1e9 : 2e-4}, {"memory_gb_per_s", ties ? 1e9 : 0.1}, {"launch_us", between(random, 0, 3)}};
-  const auto link = [&](const std::string& a, const std::string& b) {
-    Json result = {{"between", {a, b}}, {"bandwidth_gb_per_s", std::pow(2.0, between(random, -6, 0))}, {"latency_us", between(random, 0, 2)}};
-    if (between(random, 0, 3) == 0) result["duplex"] = "half";
-    if (between(random, 0, 4) == 0) result["busy_endpoints"] = true;
-    if (between(random, 0, 4) == 0) result["all_reduce_gb_per_s"] = 0.25;
-    return result;
-  };
-  for (int d = 0; d < devices; ++d)
-    json["devices"].push_back({{"name", "d" + std::to_string(d)}, {"kind", "gpu"}, {"model", between(random, 0, 3) ? "m" : "n"}});
-  json["links"] = Json::array();
-  if (between(random, 0, 1)) {
-    json["switches"] = {"s0", "s1"};
-    json["links"].push_back(link("s0", "s1"));
-    for (int d = 0; d < devices; ++d) json["links"].push_back(link("d" + std::to_string(d), between(random, 0, 1) ? "s0" : "s1"));
-  } else {
-    for (int d = 0; d < devices; ++d)
-      for (int other = 0; other < d; ++other) json["links"].push_back(link("d" + std::to_string(d), "d" + std::to_string(other)));
-  }
-  return parse_topology(parse_json(json.dump(), "topology"));
-}
 
 bool same_timeline(const DeltaSimulator& delta, Evaluator& evaluator, std::string& difference) {
   const Evaluator::Details details = evaluator.details(delta.strategy());
