@@ -41,7 +41,7 @@ Nanoseconds spread_bound(std::vector<OpenTask>& tasks, int devices) {
     work += task.work;
     longest = std::max(longest, static_cast<double>(task.head) + work / devices);
   }
-  return static_cast<Nanoseconds>(longest * (1 - 1e-12));  // whatever sums were rounded
+  return static_cast<Nanoseconds>(std::ceil(longest * (1 - 1e-12) - 1e-6));  // times are whole; sums may have been rounded up
 }
 
 ExhaustiveBounds::ExhaustiveBounds(ExhaustiveSpace& space)
