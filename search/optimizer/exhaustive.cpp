@@ -43,10 +43,21 @@ class Search {
  private:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
 
+  // Data parallelism may have degrees that do not divide the number of devices.
+  bool in_space(const Strategy& strategy) const {
+    for (size_t op = 0; op < strategy.size(); ++op) {
+      const std::vector<std::vector<int>>& degrees = search_space_.degrees(static_cast<OperatorId>(op));
+      if (std::find(degrees.begin(), degrees.end(), strategy[op].degrees) == degrees.end()) return false;
+    }
+    return true;
+  }
+
   void find_first(const Graph& graph, const Topology& topology, KernelCosts& kernels) {
     std::vector<Candidate> candidates{{"data-parallel", data_parallel(graph, topology)}, {"single-device", single_device(graph)}};
+    std::erase_if(candidates, [&](const Candidate& candidate) { return !in_space(candidate.strategy); });
+    const size_t fixed = candidates.size();
     RandomStream random(settings_.seed, ~uint64_t{0});
-    for (int i = 2; i < first_chains; ++i) candidates.push_back({"random", search_space_.random_strategy(random)});
+    for (size_t i = fixed; i < first_chains; ++i) candidates.push_back({"random", search_space_.random_strategy(random)});
     const bool all = settings_.assignments == Assignments::all;  // else chains would leave the space
     if (all) {
       const McmcSettings chains{.proposals = settings_.proposals, .seed = settings_.seed, .chains = first_chains, .beta = 20};  // warm: many basins
@@ -54,7 +65,7 @@ class Search {
       result.best = found.best;
       result.best_evaluation = found.best_evaluation;
     } else {
-      candidates.resize(2);
+      candidates.resize(fixed);
       for (const Candidate& candidate : candidates) {
         const Evaluation evaluation = evaluator_.evaluate(candidate.strategy);
         if (!result.best.empty() && evaluation.cost >= result.best_evaluation.cost) continue;
