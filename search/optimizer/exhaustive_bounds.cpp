@@ -47,6 +47,12 @@ Nanoseconds spread_bound(std::vector<OpenTask>& tasks, int devices) {
 ExhaustiveBounds::ExhaustiveBounds(ExhaustiveSpace& space)
     : space_(space), tables_(space.graph().operators.size()), groups_of_(space.graph().operators.size()),
       open_updates_(space.builder().groups().size()) {
+  in_position_.resize(space.edges().size());
+  out_position_.resize(space.edges().size());
+  for (size_t op = 0; op < tables_.size(); ++op) {
+    for (size_t i = 0; i < space.in_edges()[op].size(); ++i) in_position_[static_cast<size_t>(space.in_edges()[op][i])] = i;
+    for (size_t i = 0; i < space.out_edges()[op].size(); ++i) out_position_[static_cast<size_t>(space.out_edges()[op][i])] = i;
+  }
   const std::vector<ParameterGroup>& groups = space.builder().groups();
   for (size_t g = 0; g < groups.size(); ++g)
     if (groups[g].trained)
@@ -77,10 +83,6 @@ void ExhaustiveBounds::lay_out(OperatorId op) {
   for (size_t orbit = 0; orbit < table.entries.size(); ++orbit) {
     const Choice& choice = representative(op, static_cast<int32_t>(orbit));
     Entry& entry = table.entries[orbit];
-    for (int part = 0; part < choice.parts; ++part) {
-      entry.forward_work += forward_time(op, choice, part);
-      entry.backward_work += backward_time(op, choice, part);
-    }
     lay_out_updates(op, choice, entry);
   }
 }
@@ -176,6 +178,14 @@ double ExhaustiveBounds::shared_update(OperatorId op, const Choice& choice, int 
   return 0;
 }
 
+const EdgeCopies& ExhaustiveBounds::consumer_copies(int edge, int32_t orbit) const {
+  return entry(space_.edges()[static_cast<size_t>(edge)].edge.consumer, orbit).in[in_position_[static_cast<size_t>(edge)]];
+}
+
+const EdgeCopies& ExhaustiveBounds::producer_copies(int edge, int32_t orbit) const {
+  return entry(space_.edges()[static_cast<size_t>(edge)].edge.producer, orbit).out[out_position_[static_cast<size_t>(edge)]];
+}
+
 void ExhaustiveBounds::cross(int edge, const Choice& producer, const Choice& consumer, Crossing& crossing) const {
   const bool gradient = space_.edges()[static_cast<size_t>(edge)].gradient;
   const int devices = space_.device_count();
@@ -210,40 +220,70 @@ void ExhaustiveBounds::start_tables() {
     for (size_t orbit = 0; orbit < table.entries.size(); ++orbit) {
       const Choice& choice = representative(op, static_cast<int32_t>(orbit));
       Entry& entry = table.entries[orbit];
+      entry.in.assign(space_.in_edges()[static_cast<size_t>(op)].size(), {});
+      entry.out.assign(space_.out_edges()[static_cast<size_t>(op)].size(), {});
       entry.tail = entry.update_tail;
+      entry.head.fill(0);
       entry.forward_tail.fill(0);
       for (Parts& row : entry.round_trip) row.fill(no_path);
       for (int part = 0; part < choice.parts; ++part) {
         const size_t p = static_cast<size_t>(part);
-        entry.head[p] = forward_time(op, choice, part);
         if (space_.graph().operators[op].has_backward) entry.round_trip[p][p] = 0;
       }
-      finish_tails(op, choice, entry);
+      finish(op, choice, entry);
     }
   }
 }
 
-void ExhaustiveBounds::finish_tails(OperatorId op, const Choice& choice, Entry& entry) {
-  if (!space_.graph().operators[op].has_backward) return;
+// Sums and longest paths over the entry itself.
+void ExhaustiveBounds::finish(OperatorId op, const Choice& choice, Entry& entry) {
+  const bool has_backward = space_.graph().operators[op].has_backward;
+  entry.forward_work = entry.backward_work = 0;
+  for (int part = 0; part < choice.parts; ++part) {
+    const size_t p = static_cast<size_t>(part);
+    entry.input_copies[p] = entry.packing[p] = entry.gradient_packing[p] = entry.gradient_sums[p] = 0;
+    for (const EdgeCopies& copies : entry.in) {
+      entry.input_copies[p] += copies.forward[p];
+      entry.gradient_packing[p] += copies.backward[p];
+    }
+    for (const EdgeCopies& copies : entry.out) {
+      entry.packing[p] += copies.forward[p];
+      entry.gradient_sums[p] += copies.backward[p];
+    }
+    const Nanoseconds forward = least_forward(op, choice, entry, part);
+    entry.head[p] = std::max(entry.head[p], forward);
+    entry.forward_work += forward;
+    if (has_backward) entry.backward_work += least_backward(op, choice, entry, part);
+  }
+  if (!has_backward) return;
   for (int part = 0; part < choice.parts; ++part)
     for (int back = 0; back < choice.parts; ++back) {
       const size_t p = static_cast<size_t>(part), b = static_cast<size_t>(back);
-      entry.forward_tail[p] = std::max(entry.forward_tail[p], entry.round_trip[p][b] + backward_time(op, choice, back) + entry.tail[b]);
+      entry.forward_tail[p] = std::max(entry.forward_tail[p], entry.round_trip[p][b] + least_backward(op, choice, entry, back) + entry.tail[b]);
     }
 }
 
-// Each task's copies are counted on one side only: a consumer's forward task assembles this input, and packs this edge's gradient in backward; a
-// producer's backward task adds up this edge's gradients. So no time stands twice on a path, whatever a task's copies have in common.
+// The copies of this edge are known, those of the tasks' other edges at their least. Round trips, heads and tails end where a task begins or
+// has ended, so that each task of a path is counted once, with all of its copies.
 void ExhaustiveBounds::pass(int edge, const Choice& producer, const Entry& before, const Choice& consumer, const Entry& after, Passage& passage) {
   const Edge& ends = space_.edges()[static_cast<size_t>(edge)].edge;
   const bool gradient = space_.edges()[static_cast<size_t>(edge)].gradient;
   Crossing crossing;
   cross(edge, producer, consumer, crossing);
   const size_t producers = static_cast<size_t>(producer.parts), consumers = static_cast<size_t>(consumer.parts);
+  const EdgeCopies& producer_known = before.out[out_position_[static_cast<size_t>(edge)]];
+  const EdgeCopies& consumer_known = after.in[in_position_[static_cast<size_t>(edge)]];
+  passage.producer.forward = crossing.packing;
+  passage.consumer.forward = crossing.input_copies;
+  passage.consumer.backward = crossing.gradient_packing;
+  for (size_t p = 0; p < producers; ++p)
+    passage.producer.backward[p] = crossing.contributions[p] > 1 || (crossing.contributions[p] == 1 && !crossing.gradient_in_place[p]) ? crossing.gradient_sums[p] : 0;
   Parts forward, backward;  // of the consumer's tasks; and of the producer's backward tasks
   std::array<Parts, most_parts> to_back;  // [producer part][consumer part]: until the consumer's backward task has ended
   for (size_t q = 0; q < consumers; ++q) {
-    forward[q] = forward_time(ends.consumer, consumer, static_cast<int>(q)) + copy_time(consumer, static_cast<int>(q), crossing.input_copies[q]);
+    const int64_t other_inputs = after.input_copies[q] - consumer_known.forward[q];
+    forward[q] = forward_time(ends.consumer, consumer, static_cast<int>(q)) +
+                 copy_time(ends.consumer, consumer, static_cast<int>(q), other_inputs + crossing.input_copies[q], after.packing[q]);
     passage.head[q] = no_path;
     passage.tail[q] = no_path;
   }
@@ -264,14 +304,17 @@ void ExhaustiveBounds::pass(int edge, const Choice& producer, const Entry& befor
   }
   for (size_t p = 0; p < producers; ++p) passage.longest = std::max(passage.longest, before.head[p] + passage.forward_tail[p]);
   if (!gradient) return;
-  for (size_t q = 0; q < consumers; ++q)
-    backward[q] = backward_time(ends.consumer, consumer, static_cast<int>(q)) + copy_time(consumer, static_cast<int>(q), crossing.gradient_packing[q]);
+  for (size_t q = 0; q < consumers; ++q) {
+    const int64_t other_packing = after.gradient_packing[q] - consumer_known.backward[q];
+    backward[q] = backward_time(ends.consumer, consumer, static_cast<int>(q)) +
+                  copy_time(ends.consumer, consumer, static_cast<int>(q), after.gradient_sums[q], other_packing + crossing.gradient_packing[q]);
+  }
   Parts sum_up;  // the producer's backward tasks
-  for (size_t p = 0; p < producers; ++p)
+  for (size_t p = 0; p < producers; ++p) {
+    const int64_t other_sums = before.gradient_sums[p] - producer_known.backward[p];
     sum_up[p] = backward_time(ends.producer, producer, static_cast<int>(p)) +
-                (crossing.contributions[p] > 1 || (crossing.contributions[p] == 1 && !crossing.gradient_in_place[p])
-                     ? copy_time(producer, static_cast<int>(p), crossing.gradient_sums[p])
-                     : 0);
+                copy_time(ends.producer, producer, static_cast<int>(p), other_sums + passage.producer.backward[p], before.gradient_packing[p]);
+  }
   for (int i = 0; i < crossing.count; ++i) {
     const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
     const size_t back = static_cast<size_t>(pair.producer_part), q = static_cast<size_t>(pair.consumer_part);
@@ -293,6 +336,9 @@ void ExhaustiveBounds::extend_from_producers(OperatorId op, int32_t orbit) {
     const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
     const OperatorId producer = edge.edge.producer;
     Parts head, tail;
+    EdgeCopies copies;
+    copies.forward.fill(std::numeric_limits<int64_t>::max());
+    copies.backward = copies.forward;
     head.fill(std::numeric_limits<Nanoseconds>::max());
     tail.fill(std::numeric_limits<Nanoseconds>::max());
     bool possible = false;
@@ -304,18 +350,21 @@ void ExhaustiveBounds::extend_from_producers(OperatorId op, int32_t orbit) {
       for (size_t q = 0; q < parts; ++q) {
         head[q] = std::min(head[q], passage.head[q]);
         tail[q] = std::min(tail[q], passage.tail[q]);
+        copies.forward[q] = std::min(copies.forward[q], passage.consumer.forward[q]);
+        copies.backward[q] = std::min(copies.backward[q], passage.consumer.backward[q]);
       }
     }
     if (!possible) {
       tables_[static_cast<size_t>(op)].alive[static_cast<size_t>(orbit)] = false;
       return;
     }
+    entry.in[in_position_[static_cast<size_t>(e)]] = copies;
     for (size_t q = 0; q < parts; ++q) {
       entry.head[q] = std::max(entry.head[q], head[q]);
       if (edge.gradient) entry.tail[q] = std::max(entry.tail[q], tail[q]);
     }
   }
-  finish_tails(op, choice, entry);
+  finish(op, choice, entry);
 }
 
 void ExhaustiveBounds::extend_from_consumers(OperatorId op, int32_t orbit) {
@@ -328,6 +377,9 @@ void ExhaustiveBounds::extend_from_consumers(OperatorId op, int32_t orbit) {
     const OperatorId consumer = edge.edge.consumer;
     Parts forward_tail;
     std::array<Parts, most_parts> round_trip;
+    EdgeCopies copies;
+    copies.forward.fill(std::numeric_limits<int64_t>::max());
+    copies.backward = copies.forward;
     forward_tail.fill(std::numeric_limits<Nanoseconds>::max());
     round_trip.fill(forward_tail);
     bool possible = false;
@@ -338,6 +390,8 @@ void ExhaustiveBounds::extend_from_consumers(OperatorId op, int32_t orbit) {
       possible = true;
       for (size_t p = 0; p < parts; ++p) {
         forward_tail[p] = std::min(forward_tail[p], passage.forward_tail[p]);
+        copies.forward[p] = std::min(copies.forward[p], passage.producer.forward[p]);
+        copies.backward[p] = std::min(copies.backward[p], passage.producer.backward[p]);
         for (size_t back = 0; back < parts; ++back) round_trip[p][back] = std::min(round_trip[p][back], passage.round_trip[p][back]);
       }
     }
@@ -345,13 +399,14 @@ void ExhaustiveBounds::extend_from_consumers(OperatorId op, int32_t orbit) {
       tables_[static_cast<size_t>(op)].alive[static_cast<size_t>(orbit)] = false;
       return;
     }
+    entry.out[out_position_[static_cast<size_t>(e)]] = copies;
     for (size_t p = 0; p < parts; ++p) {
       entry.forward_tail[p] = std::max(entry.forward_tail[p], forward_tail[p]);
       if (!edge.gradient) continue;
       for (size_t back = 0; back < parts; ++back) entry.round_trip[p][back] = std::max(entry.round_trip[p][back], round_trip[p][back]);
     }
   }
-  finish_tails(op, choice, entry);
+  finish(op, choice, entry);
 }
 
 // ---- striking out ----
@@ -383,11 +438,11 @@ void ExhaustiveBounds::sum_up_work() {
       backward_work = std::min(backward_work, entry.backward_work);
       update_work = std::min(update_work, entry.update_work);
       for (int part = 0; part < choice.parts; ++part) {
-        const Nanoseconds start = statistics ? 0 : entry.head[static_cast<size_t>(part)] - forward_time(op, choice, part);
+        const Nanoseconds start = statistics ? 0 : entry.head[static_cast<size_t>(part)] - least_forward(op, choice, entry, part);
         forward = std::min(forward, start);
         const Nanoseconds ready = has_backward ? backward_ready(entry, choice, part) : 0;
         if (has_backward) backward = std::min(backward, ready);
-        end = std::min(end, has_backward ? ready + backward_time(op, choice, part) : entry.head[static_cast<size_t>(part)]);
+        end = std::min(end, has_backward ? ready + least_backward(op, choice, entry, part) : entry.head[static_cast<size_t>(part)]);
       }
       for (const auto& [group, updates] : entry.shared_updates) {
         double sum = 0;
@@ -426,17 +481,17 @@ Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
   for (int part = 0; part < choice.parts; ++part) {
     const size_t p = static_cast<size_t>(part), device = static_cast<size_t>(choice.devices[p]);
     longest = std::max(longest, entry.head[p] + entry.forward_tail[p]);
-    const Nanoseconds forward = forward_time(op, choice, part);
+    const Nanoseconds forward = least_forward(op, choice, entry, part);
     machines[device].push_back({space_.choices(op).statistics ? 0 : entry.head[p] - forward, forward, entry.forward_tail[p]});
     if (!has_backward) continue;
     back_ready[p] = backward_ready(entry, choice, part);
-    machines[device].push_back({back_ready[p], backward_time(op, choice, part), entry.tail[p]});
+    machines[device].push_back({back_ready[p], least_backward(op, choice, entry, part), entry.tail[p]});
   }
   for (size_t device = 0; device < machines.size(); ++device) {
     Nanoseconds first_end = std::numeric_limits<Nanoseconds>::max();
     for (int part = 0; part < choice.parts; ++part)
       if (static_cast<size_t>(choice.devices[static_cast<size_t>(part)]) == device)
-        first_end = std::min(first_end, has_backward ? back_ready[static_cast<size_t>(part)] + backward_time(op, choice, part)
+        first_end = std::min(first_end, has_backward ? back_ready[static_cast<size_t>(part)] + least_backward(op, choice, entry, part)
                                                      : entry.head[static_cast<size_t>(part)]);
     for (const auto& [group, updates] : entry.shared_updates)
       if (updates[device] > 0) machines[device].push_back({first_end, static_cast<Nanoseconds>(updates[device]), 0});
@@ -444,7 +499,7 @@ Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
   for (const UnitBound& unit : entry.units) {
     Nanoseconds ready = 0;
     for (const auto& [user, part] : unit.contributors)
-      ready = std::max(ready, has_backward ? back_ready[static_cast<size_t>(part)] + backward_time(op, choice, part)
+      ready = std::max(ready, has_backward ? back_ready[static_cast<size_t>(part)] + least_backward(op, choice, entry, part)
                                            : entry.head[static_cast<size_t>(part)]);
     for (const auto& [device, time] : unit.updates) machines[static_cast<size_t>(device)].push_back({ready + unit.all_reduce, time, 0});
   }

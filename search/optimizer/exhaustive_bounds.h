@@ -54,6 +54,12 @@ struct Crossing {
   std::array<int, most_parts> contributions{};                          // [producer part]
 };
 
+// The least bytes that tasks of an operator copy because of one edge, over all open choices of its other end. [part]
+struct EdgeCopies {
+  std::array<int64_t, most_parts> forward{};   // the consumer's input copies, or the producer's packing
+  std::array<int64_t, most_parts> backward{};  // the consumer's packing of the gradient, or the producer's sums
+};
+
 // Updates of a parameter group whose operators are all fixed: what each device does once the parts have ended and the collective is over.
 struct UnitBound {
   uint32_t holders = 0;
@@ -97,6 +103,14 @@ class ExhaustiveBounds {
   }
   Nanoseconds forward_time(OperatorId op, const Choice& choice, int part) const;
   Nanoseconds backward_time(OperatorId op, const Choice& choice, int part) const;
+  const EdgeCopies& consumer_copies(int edge, int32_t orbit) const;  // of the edge's consumer
+  const EdgeCopies& producer_copies(int edge, int32_t orbit) const;  // of its producer
+  // Time of copying `first` bytes at the beginning and `second` at the end: at once, or apart where statistics lie between (then the larger
+  // of the two is a bound whatever the rates).
+  Nanoseconds copy_time(OperatorId op, const Choice& choice, int part, int64_t first, int64_t second) {
+    return space_.choices(op).statistics ? std::max(copy_time(choice, part, first), copy_time(choice, part, second))
+                                         : copy_time(choice, part, first + second);
+  }
   // The units of a group under configurations of all its operators (the others of `strategy` are not looked at).
   std::vector<UnitBound> units(int group, const Strategy& strategy);
 
@@ -108,6 +122,8 @@ class ExhaustiveBounds {
     Parts head{}, tail{}, forward_tail{};
     std::array<Parts, most_parts> round_trip{};
     Nanoseconds forward_work = 0, backward_work = 0, update_work = 0;
+    std::vector<EdgeCopies> in, out;                    // [position in in_edges, out_edges]
+    std::array<int64_t, most_parts> input_copies{}, packing{}, gradient_packing{}, gradient_sums{};  // sums over them
     Parts update_tail{};  // by the updates of groups of its own
     std::vector<UnitBound> units;  // of these groups
     std::map<int, std::vector<double>> shared_updates;  // by shared group: [device]
@@ -125,16 +141,26 @@ class ExhaustiveBounds {
     std::array<Parts, most_parts> round_trip;  // [producer part][producer part]: added to the producer's
     Parts forward_tail;                        // [producer part]
     Parts head, tail;                          // [consumer part]
+    EdgeCopies producer, consumer;
     Nanoseconds longest;                       // of all paths through both ends
   };
   const Choice& representative(OperatorId op, int32_t orbit) const;
+  // Kernels and the least copies.
+  Nanoseconds least_forward(OperatorId op, const Choice& choice, const Entry& entry, int part) {
+    const size_t p = static_cast<size_t>(part);
+    return forward_time(op, choice, part) + copy_time(op, choice, part, entry.input_copies[p], entry.packing[p]);
+  }
+  Nanoseconds least_backward(OperatorId op, const Choice& choice, const Entry& entry, int part) {
+    const size_t p = static_cast<size_t>(part);
+    return backward_time(op, choice, part) + copy_time(op, choice, part, entry.gradient_sums[p], entry.gradient_packing[p]);
+  }
   void lay_out(OperatorId op);
   void lay_out_updates(OperatorId op, const Choice& choice, Entry& entry);
   void start_tables();
   void pass(int edge, const Choice& producer, const Entry& before, const Choice& consumer, const Entry& after, Passage& passage);
   void extend_from_producers(OperatorId op, int32_t orbit);
   void extend_from_consumers(OperatorId op, int32_t orbit);
-  void finish_tails(OperatorId op, const Choice& choice, Entry& entry);
+  void finish(OperatorId op, const Choice& choice, Entry& entry);
   void sum_up_work();
   Nanoseconds backward_ready(const Entry& entry, const Choice& choice, int part) const;
   bool strike(OperatorId op, int32_t orbit, bool& changed);
@@ -143,6 +169,7 @@ class ExhaustiveBounds {
   ExhaustiveSpace& space_;
   std::vector<Table> tables_;
   std::vector<std::vector<int>> groups_of_;
+  std::vector<size_t> in_position_, out_position_;  // [edge]: in the consumer's in_edges, the producer's out_edges
   std::vector<OpenTask> open_updates_;  // [group]
   std::vector<OpenTask> released_;      // scratch
   Nanoseconds limit_ = 0;

@@ -65,7 +65,28 @@ const std::vector<UnitBound>& PartialBounds::units(int g) {
   return group.cache.emplace(std::move(key), bounds_.units(g, strategy())).first->second;
 }
 
-// Copies of tasks whose neighbours are open may be more, never less.
+// Because of neighbours that are open: the least.
+void PartialBounds::add_open_copies(OperatorId op) {
+  const size_t o = static_cast<size_t>(op);
+  const int32_t orbit = choices_[o].orbit;
+  for (int e : space_.in_edges()[o]) {
+    if (crossed(e)) continue;
+    const EdgeCopies& copies = bounds_.consumer_copies(e, orbit);
+    for (size_t part = 0; part < static_cast<size_t>(choices_[o].parts); ++part) {
+      input_copies_[o][part] += copies.forward[part];
+      gradient_packing_[o][part] += copies.backward[part];
+    }
+  }
+  for (int e : space_.out_edges()[o]) {
+    if (crossed(e)) continue;
+    const EdgeCopies& copies = bounds_.producer_copies(e, orbit);
+    for (size_t part = 0; part < static_cast<size_t>(choices_[o].parts); ++part) {
+      packing_[o][part] += copies.forward[part];
+      gradient_copies_[o][part] += copies.backward[part];
+    }
+  }
+}
+
 void PartialBounds::durations() {
   const Graph& graph = space_.graph();
   for (OperatorId fixed_op : topological_) {
@@ -73,6 +94,7 @@ void PartialBounds::durations() {
     packing_[op].fill(0);
     gradient_packing_[op].fill(0);
     input_copies_[op].fill(0);
+    gradient_copies_[op].fill(0);
     for (TensorId tensor : graph.operators[op].outputs) {
       contributions_[static_cast<size_t>(tensor)].count.fill(0);
       contributions_[static_cast<size_t>(tensor)].bytes.fill(0);
@@ -95,25 +117,20 @@ void PartialBounds::durations() {
       }
     }
   }
+  for (OperatorId op : topological_) add_open_copies(op);
   for (OperatorId op : topological_) {
     const size_t o = static_cast<size_t>(op);
     const Choice& choice = choices_[o];
-    const bool statistics = space_.choices(op).statistics;
-    // A task's copies are timed together; with statistics the two tasks' are timed apart, and the larger one is a bound whatever the rates.
-    const auto copies = [&](int part, int64_t first, int64_t second) {
-      return statistics ? std::max(bounds_.copy_time(choice, part, first), bounds_.copy_time(choice, part, second))
-                        : bounds_.copy_time(choice, part, first + second);
-    };
     for (int part = 0; part < choice.parts; ++part) {
       const size_t p = static_cast<size_t>(part);
-      fixed_[o].forward[p] = bounds_.forward_time(op, choice, part) + copies(part, input_copies_[o][p], packing_[o][p]);
+      fixed_[o].forward[p] = bounds_.forward_time(op, choice, part) + bounds_.copy_time(op, choice, part, input_copies_[o][p], packing_[o][p]);
       if (!graph.operators[o].has_backward) continue;
-      int64_t sums = 0;
+      int64_t sums = gradient_copies_[o][p];
       for (TensorId tensor : graph.operators[o].outputs) {
         const Contributions& contributions = contributions_[static_cast<size_t>(tensor)];
         if (contributions.count[p] > 1 || (contributions.count[p] == 1 && !contributions.in_place[p])) sums += contributions.bytes[p];
       }
-      fixed_[o].backward[p] = bounds_.backward_time(op, choice, part) + copies(part, sums, gradient_packing_[o][p]);
+      fixed_[o].backward[p] = bounds_.backward_time(op, choice, part) + bounds_.copy_time(op, choice, part, sums, gradient_packing_[o][p]);
     }
   }
 }

@@ -41,6 +41,7 @@ class PartialBounds {
 
   const std::vector<UnitBound>& units(int group);
   void durations();
+  void add_open_copies(OperatorId op);
   bool crossed(int edge) const;  // are both ends fixed?
   void ends();
   void tails();
