@@ -138,14 +138,14 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
     found.report.statistics = result.statistics;
   } else if (algorithm == "exhaustive") {
     const ExhaustiveResult result = search_exhaustive(problem.graph, problem.topology, kernels,
-                                                      {.budget_s = options.search.budget_s, .seed = options.search.seed}, context.stop, nullptr);
+                                                      {.budget_s = options.search.budget_s,
+                                                       .seed = options.search.seed,
+                                                       .assignments = options.assignments == "all" ? Assignments::all : Assignments::consecutive},
+                                                      context.stop, nullptr);
     found.strategy = result.best;
     found.report = describe(problem, found.strategy, evaluator, details);
     found.report.elapsed_s = result.elapsed_s;
     found.report.lower_bound = result.lower_bound;
-    std::fprintf(stderr, "%s: best %lld ns, lower bound %lld ns, 10^%.2f strategies, %lld symmetries, %lld nodes, %lld leaves, first %lld ns in %.2f s, %.2f s\n",
-                 result.proven ? "proven" : "not proven", static_cast<long long>(result.best_evaluation.makespan), static_cast<long long>(result.lower_bound), result.log10_size, static_cast<long long>(result.symmetries),
-                 static_cast<long long>(result.nodes), static_cast<long long>(result.leaves), static_cast<long long>(result.first_cost), result.first_found_s, result.elapsed_s);
   } else if (algorithm == "reinforce") {
     const ReinforceResult result = search_reinforce(problem.graph, problem.topology, kernels,
                                                     {.evaluations = options.search.proposals, .budget_s = options.search.budget_s, .seed = options.search.seed},

@@ -17,6 +17,7 @@ struct CommandOptions {
   int64_t batch = 0, batch_per_device = 0;  // 0: the graph file's
   std::string algorithm = "mcmc";
   McmcSettings search;
+  std::string assignments = "all";  // of exhaustive: all or consecutive
   std::vector<std::string> init{"data-parallel", "random"};  // chain c starts from the c-th, then from the last again
   CostMode cost = CostMode::automatic;
   std::vector<std::string> profiles;

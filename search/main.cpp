@@ -95,6 +95,9 @@ int main(int argc, char** argv) {
   add_common_flags(app, flags);
   add_search_flags(app, flags);
   app.add_option("--algorithm", flags.options.algorithm, "mcmc, data-parallel, exhaustive or reinforce")->check(CLI::IsMember({"mcmc", "data-parallel", "exhaustive", "reinforce"}))->capture_default_str();
+  app.add_option("--assignments", flags.options.assignments, "exhaustive: all, each part on any device; consecutive, part p on device first + p")
+      ->check(CLI::IsMember({"all", "consecutive"}))
+      ->capture_default_str();
   app.add_option("--out", flags.options.out, "strategy file to write")->capture_default_str();
   app.add_option("--trace", flags.options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
   app.add_option("--report", flags.options.report, "write the result (as --json prints it) to a file");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <tuple>
 
 #include "search/optimizer/exhaustive_partial.h"
 #include "search/optimizer/lower_bound.h"
@@ -60,7 +61,7 @@ class Search {
     for (size_t i = fixed; i < first_chains; ++i) candidates.push_back({"random", search_space_.random_strategy(random)});
     const bool all = settings_.assignments == Assignments::all;  // else chains would leave the space
     if (all) {
-      const McmcSettings chains{.proposals = settings_.proposals, .seed = settings_.seed, .chains = first_chains, .beta = 20};  // warm: many basins
+      const McmcSettings chains{.proposals = settings_.proposals, .budget_s = settings_.budget_s / 4, .seed = settings_.seed, .chains = first_chains, .beta = 20};  // warm: many basins
       const McmcResult found = search_mcmc(graph, topology, kernels, candidates, chains, stop_, nullptr);
       result.best = found.best;
       result.best_evaluation = found.best_evaluation;
