@@ -28,7 +28,8 @@ class Search {
     result.log10_size = space_.log10_size();
     result.symmetries = static_cast<int64_t>(space_.symmetries().size());
     find_first(graph, topology, kernels);
-    result.lower_bound = std::min(lower_bound(graph, topology, search_space_, evaluator_.cost_model()), limit_of(result.best_evaluation.cost));
+    if (!space_.enumerable())
+      result.lower_bound = std::min(lower_bound(graph, topology, search_space_, evaluator_.cost_model()), limit_of(result.best_evaluation.cost));
   }
 
   ExhaustiveResult result;
@@ -97,6 +98,8 @@ class Search {
   // Towards the best cost from below, as a limit above the optimum leaves far more to be looked at than one below.
   Nanoseconds next_limit() const {
     const double best = static_cast<double>(limit_of(result.best_evaluation.cost)), proven = static_cast<double>(result.lower_bound);
+    if (best > 2 * proven) return static_cast<Nanoseconds>(best / 2) + 1;
+    if (best > 1.3 * proven) return static_cast<Nanoseconds>(1.2 * proven) + 1;
     if (best > 1.1 * proven) return static_cast<Nanoseconds>(1.05 * proven) + 1;
     if (best > 1.002 * proven) return std::max(result.lower_bound + 1, static_cast<Nanoseconds>((best + proven) / 2));
     return static_cast<Nanoseconds>(best);

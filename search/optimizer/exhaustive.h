@@ -33,7 +33,7 @@ struct ExhaustiveResult {
   Strategy best;
   Evaluation best_evaluation;
   bool proven = false;          // no strategy of the space costs less than `best`
-  Nanoseconds lower_bound = 0;  // no strategy of the space costs less than this, in ns; the best cost when proven
+  Nanoseconds lower_bound = 0;  // no strategy of the space costs less than this, in ns; the best cost when proven, 0 before anything is
   double log10_size = 0;        // decimal logarithm of the number of strategies in the space
   int64_t symmetries = 1;       // permutations of devices that change nothing
   // The space was too large to be laid out (more than 8 parts an operator or 100,000 configurations): nothing was searched.
