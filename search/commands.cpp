@@ -119,7 +119,7 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
                     const CommandOptions& options, const CommandContext& context) {
   Evaluator evaluator(problem.graph, problem.topology, kernels);
   AlgorithmResult result = run_algorithm(algorithm, {problem.graph, problem.topology, kernels, space, evaluator, options.search, options.init,
-                                                     options.check_local, true, context.stop, context.search_progress});
+                                                     options.check_local, options.assignments, true, context.stop, context.search_progress});
   Evaluator::Details details;
   Found found{describe(problem, result.strategy, evaluator, details), std::move(result.strategy)};
   SearchReport& report = found.report;

@@ -19,6 +19,7 @@ struct CommandOptions {
   McmcSettings search;
   std::vector<std::string> init;  // AlgorithmRequest::init
   bool check_local = false;
+  Assignments assignments = Assignments::all;  // of exhaustive
   CostMode cost = CostMode::automatic;
   std::vector<std::string> profiles;
   std::string out = "strategy.json", simulate_out, profile_out, trace, report;

@@ -41,7 +41,7 @@ double parse_duration(const std::string& text) {
 
 struct Flags {
   ff::CommandOptions options;
-  std::string budget, cost = "auto", simulator = "delta", proposals_from = "mixed";
+  std::string budget, cost = "auto", simulator = "delta", assignments = "all", proposals_from = "mixed";
 };
 
 // What --algorithm takes, a line each.
@@ -111,6 +111,9 @@ int main(int argc, char** argv) {
   add_common_flags(app, flags);
   add_search_flags(app, flags);
   app.add_option("--algorithm", flags.options.algorithm, algorithms_text())->check(CLI::IsMember(ff::algorithm_names()))->capture_default_str();
+  app.add_option("--assignments", flags.assignments, "exhaustive: all, each part on any device; consecutive, part p on device first + p")
+      ->check(CLI::IsMember({"all", "consecutive"}))
+      ->capture_default_str();
   app.add_flag("--check-local", flags.options.check_local, "go on until no strategy is better that differs in one operator; with mcmc and placement");
   app.add_option("--out", flags.options.out, "strategy file to write")->capture_default_str();
   app.add_option("--trace", flags.options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
@@ -145,6 +148,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? ff::exit_done : ff::exit_usage;
   }
+  flags.options.assignments = flags.assignments == "all" ? ff::Assignments::all : ff::Assignments::consecutive;
   flags.options.search.simulator = flags.simulator == "full" ? ff::SimulatorKind::full : ff::SimulatorKind::delta;
   flags.options.search.proposals_from = flags.proposals_from == "mixed" ? ff::ProposalKind::mixed : ff::ProposalKind::paper;
   flags.options.cost = flags.cost == "measure" ? ff::CostMode::measure

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 
+#include "search/optimizer/exhaustive.h"
 #include "search/optimizer/expert.h"
 #include "search/optimizer/local_optimum.h"
 #include "search/optimizer/model_parallel.h"
 #include "search/optimizer/optcnn.h"
+#include "search/optimizer/reinforce.h"
 
 namespace ff {
 namespace {
@@ -143,6 +145,43 @@ AlgorithmResult run_chains(const AlgorithmRequest& request, bool whole_operators
   return result;
 }
 
+AlgorithmResult run_exhaustive(const AlgorithmRequest& request) {
+  if (!request.thorough) throw NotApplicable("exhaustive: takes longer than a baseline may");
+  const auto progress = [&](const ExhaustiveProgress& now) {
+    if (request.progress) request.progress({now.elapsed_s, now.nodes, now.leaves, now.lower_bound, now.best});
+  };
+  const ExhaustiveResult found = search_exhaustive(request.graph, request.topology, request.kernels,
+                                                   {.budget_s = request.search.budget_s, .seed = request.search.seed, .assignments = request.assignments},
+                                                   request.stop, progress);
+  if (found.too_large)
+    throw NotApplicable("exhaustive: the strategies of " + request.graph.name + " on " + std::to_string(request.topology.devices.size()) +
+                        " devices are too many to be laid out (more than 8 parts an operator or 100,000 configurations); use fewer devices or mcmc");
+  const double best = found.best_evaluation.cost, bound = static_cast<double>(found.lower_bound);
+  char note[200];
+  std::snprintf(note, sizeof note, "%s, of 10^%.1f strategies, %s", found.proven ? "proven best" : "not proven best", found.log10_size,
+                request.assignments == Assignments::all ? "every part on any device" : "parts on consecutive devices");
+  AlgorithmResult result = of(found.best, note);
+  result.details["exhaustive"] = {{"proven", found.proven}, {"gap", best > 0 ? std::max(0.0, 1 - bound / best) : 0.0},
+                                  {"proven_lower_bound_us", bound / 1e3}, {"assignments", request.assignments == Assignments::all ? "all" : "consecutive"},
+                                  {"log10_strategies", found.log10_size}, {"symmetries", found.symmetries}, {"nodes", found.nodes},
+                                  {"leaves", found.leaves}, {"interrupted", found.interrupted}};
+  return result;
+}
+
+AlgorithmResult run_reinforce(const AlgorithmRequest& request) {
+  const auto progress = [&](const ReinforceProgress& now) {
+    if (request.progress) request.progress({now.elapsed_s, now.evaluations, 0, now.best, now.best});
+  };
+  const ReinforceResult found = search_reinforce(request.graph, request.topology, request.kernels,
+                                                 {.evaluations = request.search.proposals, .budget_s = request.search.budget_s, .seed = request.search.seed},
+                                                 request.stop, progress);
+  AlgorithmResult result = of(found.best, std::to_string(found.groups) + " co-location groups placed; the best of " + std::to_string(found.evaluations) +
+                                              " placements");
+  result.details["reinforce"] = {{"evaluations", found.evaluations}, {"best_found_at", found.best_found_at}, {"groups", found.groups},
+                                 {"final_entropy", found.final_entropy}};
+  return result;
+}
+
 }  // namespace
 
 const std::vector<Algorithm>& algorithms() {
@@ -153,6 +192,8 @@ const std::vector<Algorithm>& algorithms() {
       {"expert", "what experts do by hand for convolutional and for recurrent networks", true, run_expert},
       {"optcnn", "best degrees layer by layer if nothing overlapped, by dynamic programming", true, run_optcnn},
       {"placement", "one device an operator, by mcmc", false, [](const AlgorithmRequest& request) { return run_chains(request, true); }},
+      {"reinforce", "one device an operator, learned by policy gradient with the simulator as environment", false, run_reinforce},
+      {"exhaustive", "the proven optimum of small problems, or how far from proven", false, run_exhaustive},
       {"mcmc", "degrees and devices by Markov Chain Monte Carlo search", false,
        [](const AlgorithmRequest& request) { return run_chains(request, false); }},
   };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/errors.h"
+#include "search/optimizer/exhaustive_space.h"
 #include "search/optimizer/mcmc.h"
 
 namespace ff {
@@ -29,6 +30,7 @@ struct AlgorithmRequest {
   // Empty: the default, docs/algorithms.md.
   std::vector<std::string> init;
   bool check_local = false;  // mcmc and placement: go on to a local optimum
+  Assignments assignments = Assignments::all;  // exhaustive
   bool thorough = true;      // false: give up (NotApplicable) rather than take more than about a second
   const std::atomic<bool>& stop;
   std::function<void(const McmcProgress&)> progress;

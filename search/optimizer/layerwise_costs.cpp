@@ -154,7 +154,7 @@ Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const std::vector<int>
     if (!group.trained || std::none_of(group.operators.begin(), group.operators.end(), [&](OperatorId op) { return layer_of_[op] == layer; }))
       continue;
     std::map<std::vector<DeviceId>, SynchronizationUnit> units;
-    for (const ParameterPiece& piece : builder_.pieces(static_cast<int>(g), strategy)) {
+    for (const auto pieces = builder_.pieces(static_cast<int>(g), strategy); const ParameterPiece& piece : *pieces) {
       std::vector<DeviceId> holders;
       for (const auto& [op, part] : piece.users) holders.push_back(strategy[op].devices[part]);
       std::sort(holders.begin(), holders.end());

@@ -14,7 +14,7 @@ Nanoseconds lower_bound(const Graph& graph, const Topology& topology, const Sear
     for (const std::vector<int>& degrees : space.degrees(op)) {
       int parts = 1;
       for (int degree : degrees) parts *= degree;
-      Nanoseconds work = 0, slowest_forward = 0, slowest_backward = 0;
+      Nanoseconds work = 0, fastest_forward = never, fastest_backward = never;
       for (int part = 0; part < parts; ++part) {
         Nanoseconds part_forward = never, part_backward = never;
         for (int model = 0; model < static_cast<int>(topology.models.size()); ++model) {
@@ -23,12 +23,12 @@ Nanoseconds lower_bound(const Graph& graph, const Topology& topology, const Sear
           part_backward = std::min(part_backward, cost.all_backward());
         }
         work += part_forward + part_backward;
-        slowest_forward = std::max(slowest_forward, part_forward);
-        slowest_backward = std::max(slowest_backward, part_backward);
+        fastest_forward = std::min(fastest_forward, part_forward);
+        fastest_backward = std::min(fastest_backward, part_backward);
       }
       least_work = std::min(least_work, work);
-      forward[op] = std::min(forward[op], slowest_forward);
-      backward[op] = std::min(backward[op], slowest_backward);
+      forward[op] = std::min(forward[op], fastest_forward);
+      backward[op] = std::min(backward[op], fastest_backward);
     }
     total_work += least_work;
   }
@@ -39,7 +39,7 @@ Nanoseconds lower_bound(const Graph& graph, const Topology& topology, const Sear
     Nanoseconds before = 0, around = 0;
     for (size_t input = 0; input < graph.operators[op].inputs.size(); ++input) {
       const OperatorId producer = graph.tensors[graph.operators[op].inputs[input]].producer;
-      if (producer < 0) continue;
+      if (producer < 0 || !graph.operators[op].definition->every_part_reads(static_cast<int>(input))) continue;
       before = std::max(before, one_way[producer]);
       const bool returns = graph.operators[op].has_backward && graph.input_has_gradient(static_cast<OperatorId>(op), static_cast<int>(input));
       around = std::max(around, returns ? round_trip[producer] : one_way[producer]);

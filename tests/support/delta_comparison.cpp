@@ -1,10 +1,10 @@
 #include "tests/support/delta_comparison.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "search/optimizer/evaluator.h"
 #include "tests/support/random_network.h"
+#include "tests/support/random_topology.h"
 
 namespace ff {
 namespace {
@@ -35,34 +35,6 @@ std::string difference_of(const DeltaSimulator& delta, Evaluator& evaluator) {
 }
 
 }  // namespace
-
-// Devices on one or two switches, or joined pairwise; few different rates, so that ready times tie often.
-Topology random_topology(RandomSource& random, int devices) {
-  Json json = {{"format", "fftopology/1"}, {"name", "random"}};
-  // Either everything takes the launch time (all ties), or times follow work.
-  const bool ties = random.between(0, 1) == 0;
-  json["device_models"]["m"] = {{"peak_tflops", ties ? 1e9 : 1e-4}, {"memory_gb_per_s", ties ? 1e9 : 0.05}, {"launch_us", random.between(0, 3)}};
-  json["device_models"]["n"] = {{"peak_tflops", ties ? 1e9 : 2e-4}, {"memory_gb_per_s", ties ? 1e9 : 0.1}, {"launch_us", random.between(0, 3)}};
-  const auto link = [&](const std::string& a, const std::string& b) {
-    Json result = {{"between", {a, b}}, {"bandwidth_gb_per_s", std::pow(2.0, random.between(-6, 0))}, {"latency_us", random.between(0, 2)}};
-    if (random.between(0, 3) == 0) result["duplex"] = "half";
-    if (random.between(0, 4) == 0) result["busy_endpoints"] = true;
-    if (random.between(0, 4) == 0) result["all_reduce_gb_per_s"] = 0.25;
-    return result;
-  };
-  for (int d = 0; d < devices; ++d)
-    json["devices"].push_back({{"name", "d" + std::to_string(d)}, {"kind", "gpu"}, {"model", random.between(0, 3) ? "m" : "n"}});
-  json["links"] = Json::array();
-  if (random.between(0, 1)) {
-    json["switches"] = {"s0", "s1"};
-    json["links"].push_back(link("s0", "s1"));
-    for (int d = 0; d < devices; ++d) json["links"].push_back(link("d" + std::to_string(d), random.between(0, 1) ? "s0" : "s1"));
-  } else {
-    for (int d = 0; d < devices; ++d)
-      for (int other = 0; other < d; ++other) json["links"].push_back(link("d" + std::to_string(d), "d" + std::to_string(other)));
-  }
-  return parse_topology(parse_json(json.dump(), "topology"));
-}
 
 DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int interval) {
   const Graph graph = parse_graph(parse_json(random_network(random).dump(), "graph"));

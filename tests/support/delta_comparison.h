@@ -8,9 +8,6 @@
 
 namespace ff {
 
-// Devices on one or two switches, or joined pairwise; few different rates, so that ready times tie often.
-Topology random_topology(RandomSource& random, int devices);
-
 struct DeltaComparison {
   std::string difference;  // empty: none
   DeltaStatistics statistics;

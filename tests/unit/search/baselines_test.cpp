@@ -16,7 +16,7 @@ using namespace ff;
 
 namespace {
 
-int64_t between(std::mt19937& random, int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random); }
+int64_t between(RandomSource& random, int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random); }
 
 // Calls visit for every combination of choices below `sizes`.
 void for_each_choice(const std::vector<int>& sizes, const std::function<void(const std::vector<int>&)>& visit) {
@@ -49,11 +49,11 @@ struct Fixture {
   std::atomic<bool> stop{false};
 
   AlgorithmResult run(const std::string& algorithm, const McmcSettings& settings = {.proposals = 300}, const std::vector<std::string>& init = {}) {
-    return run_algorithm(algorithm, {graph, topology, kernels, space, evaluator, settings, init, false, true, stop, nullptr});
+    return run_algorithm(algorithm, {graph, topology, kernels, space, evaluator, settings, init, false, Assignments::all, true, stop, nullptr});
   }
 };
 
-CostTables random_tables(std::mt19937& random, bool dense) {
+CostTables random_tables(RandomSource& random, bool dense) {
   CostTables tables;
   const int nodes = static_cast<int>(between(random, 1, 7));
   for (int node = 0; node < nodes; ++node) {
@@ -86,7 +86,7 @@ Nanoseconds enumerated_minimum(const CostTables& tables) {
 }  // namespace
 
 TEST_CASE("stages are balanced as well as by trying every cut") {
-  std::mt19937 random(1);
+  RandomSource random(1);
   for (int round = 0; round < 300; ++round) {
     const size_t stages = static_cast<size_t>(between(random, 1, 4)), items = static_cast<size_t>(between(random, 1, 8));
     std::vector<std::vector<Nanoseconds>> times(stages, std::vector<Nanoseconds>(items));
@@ -160,7 +160,7 @@ TEST_CASE("expert: other networks are data parallel, and the note says so") {
 }
 
 TEST_CASE("elimination finds the minimum of any tables") {
-  std::mt19937 random(2);
+  RandomSource random(2);
   for (int round = 0; round < 400; ++round) {
     const CostTables tables = random_tables(random, round % 4 == 0);
     const TableMinimum minimum = minimize(tables);
@@ -171,7 +171,7 @@ TEST_CASE("elimination finds the minimum of any tables") {
 }
 
 TEST_CASE("elimination says when it could not finish") {
-  std::mt19937 random(3);
+  RandomSource random(3);
   int unfinished = 0, equal = 0;
   for (int round = 0; round < 200; ++round) {
     const CostTables tables = random_tables(random, true);
@@ -188,7 +188,7 @@ TEST_CASE("elimination says when it could not finish") {
 }
 
 TEST_CASE("optcnn equals enumeration of its own cost model on random networks") {
-  std::mt19937 random(4);
+  RandomSource random(4);
   int enumerated = 0, shared = 0;
   for (int round = 0; round < 2000 && enumerated < 40; ++round) {
     const Json network = random_network(random);
@@ -285,7 +285,7 @@ TEST_CASE("a candidate that exceeds a device's memory is not preferred to one th
   for (DeviceModel& model : tight.models) model.memory_bytes = (alone[0] + split[0]) / 2;
   Evaluator evaluator(roomy.graph, tight, roomy.kernels);
   const AlgorithmResult result = run_algorithm(
-      "mcmc", {roomy.graph, tight, roomy.kernels, roomy.space, evaluator, {.proposals = 20}, {}, false, true, roomy.stop, nullptr});
+      "mcmc", {roomy.graph, tight, roomy.kernels, roomy.space, evaluator, {.proposals = 20}, {}, false, Assignments::all, true, roomy.stop, nullptr});
   CHECK(evaluator.evaluate(result.strategy).feasible);
   const auto single = std::find_if(result.baselines.begin(), result.baselines.end(), [](const Baseline& b) { return b.algorithm == "single-device"; });
   REQUIRE(single != result.baselines.end());

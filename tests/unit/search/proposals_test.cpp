@@ -94,7 +94,7 @@ TEST_CASE("delta and full simulation accept the same mixed proposals") {
       Problem problem(name);
       check_same_decisions(problem, {.proposals = 1500, .seed = seed, .proposals_from = ProposalKind::mixed});
     }
-  std::mt19937 random(7);
+  RandomSource random(7);
   for (int round = 0; round < 15; ++round) {
     Problem problem(parse_graph(parse_json(random_network(random).dump(), "network")), load_topology(FF_SOURCE_DIR "/topologies/local-cpu-4.json"));
     check_same_decisions(problem, {.proposals = 300, .seed = static_cast<uint64_t>(round), .beta = 20, .proposals_from = ProposalKind::mixed});
@@ -124,7 +124,7 @@ TEST_CASE("mixed proposals give the same result for any number of threads") {
 }
 
 TEST_CASE("a local optimum is one: no neighbour is better by full simulation") {
-  std::mt19937 random(8);
+  RandomSource random(8);
   int improved = 0;
   for (int round = 0; round < 12; ++round) {
     Problem problem(parse_graph(parse_json(random_network(random).dump(), "network")),

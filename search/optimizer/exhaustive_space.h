@@ -1,0 +1,120 @@
+// The strategies that exhaustive search goes through, laid out for speed: every configuration of every operator, what its parts cost, and the
+// block pairs of every edge for every pair of degrees.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "search/cost/task_costs.h"
+#include "search/optimizer/search_space.h"
+#include "search/optimizer/topology_symmetry.h"
+
+namespace ff {
+
+constexpr int most_parts = 8;  // of one operator, in exhaustive search
+
+// Which assignments of an operator's parts to devices count as configurations.
+enum class Assignments {
+  all,          // each part on any device
+  consecutive,  // part p on device (first + p) modulo their number, for any first
+};
+
+// One configuration of one operator.
+struct Choice {
+  int16_t degrees = 0;  // index into OperatorChoices::degrees
+  int8_t parts = 0;
+  std::array<int8_t, most_parts> devices{};
+  int32_t orbit = 0;  // choices that a symmetry of the topology maps onto each other have the same number
+};
+
+struct DegreesCosts {
+  std::vector<int> degrees;
+  int parts = 0;
+  std::vector<std::array<Nanoseconds, most_parts>> forward, backward;  // [device model][part]: kernels, statistics included, without copies
+};
+
+struct OperatorChoices {
+  std::vector<DegreesCosts> degrees;
+  std::vector<Choice> choices;
+  std::vector<int32_t> representative;           // [orbit]: the first choice of it
+  std::vector<std::vector<int32_t>> of_orbit;    // [orbit]: all of its choices
+  bool statistics = false;
+};
+
+struct PairDelay {
+  int8_t producer_part, consumer_part;
+  bool whole_output, whole_input;
+  int64_t bytes;
+  const Nanoseconds* delay;  // [source * devices + destination]; 0 from a device to itself
+};
+
+struct EdgeChoices {
+  Edge edge;
+  bool gradient = false;
+  std::vector<std::vector<PairDelay>> pairs;  // [producer's degrees * number of the consumer's + consumer's degrees]
+};
+
+class ExhaustiveSpace {
+ public:
+  // Throws nothing; when the space cannot be laid out (see `enumerable`) there are no choices.
+  ExhaustiveSpace(TaskGraphBuilder& builder, const Topology& topology, KernelCosts& kernels, TaskCostModel& costs, const SearchSpace& space,
+                  Assignments assignments);
+
+  const Graph& graph() const { return builder_.graph(); }
+  int device_count() const { return device_count_; }
+  int model_of(int device) const { return topology_.devices[static_cast<size_t>(device)].model; }
+  // At most 8 parts an operator and 100,000 configurations.
+  bool enumerable() const { return enumerable_; }
+  double log10_size() const { return log10_size_; }  // decimal logarithm of the number of strategies, symmetric ones counted each
+
+  const std::vector<DevicePermutation>& symmetries() const { return symmetries_; }
+  const OperatorChoices& choices(OperatorId op) const { return operators_[static_cast<size_t>(op)]; }
+  const std::vector<EdgeChoices>& edges() const { return edges_; }
+  const std::vector<std::vector<int>>& in_edges() const { return in_edges_; }    // [operator]
+  const std::vector<std::vector<int>>& out_edges() const { return out_edges_; }  // [operator]
+  const std::vector<PairDelay>& pairs(int edge, const Choice& producer, const Choice& consumer) const;
+
+  Configuration configuration(OperatorId op, const Choice& choice) const;
+  // The choice that is this configuration; -1 for one outside of the space.
+  int32_t find(OperatorId op, const Configuration& configuration) const;
+  // The choice with every part on the image of its device.
+  Choice image(const Choice& choice, const DevicePermutation& permutation) const;
+
+  // Time of copying at least so many bytes: the least of any larger number. Measured times need not grow with the size.
+  Nanoseconds least_copy(int64_t bytes, int model);
+  // A time an updated byte, in ns, that no partition of bytes into update tasks beats.
+  double update_ns_per_byte(int model) const { return update_ns_per_byte_[static_cast<size_t>(model)]; }
+  Nanoseconds least_update(int model) const { return least_update_[static_cast<size_t>(model)]; }  // of an update of any size
+  // The least time of an all-reduce among the images of `holders` (a set of bits) under all symmetries.
+  Nanoseconds least_all_reduce(uint32_t holders, int64_t bytes);
+  TaskGraphBuilder& builder() { return builder_; }
+  TaskCostModel& costs() { return costs_; }
+
+ private:
+  void enumerate(OperatorId op, const std::vector<std::vector<int>>& degrees, Assignments assignments);
+  void find_orbits(OperatorId op);
+  void lay_out_edges();
+  void bound_rates(KernelCosts& kernels, int model);
+  const Nanoseconds* delays(int64_t bytes);
+
+  TaskGraphBuilder& builder_;
+  const Topology& topology_;
+  TaskCostModel& costs_;
+  int device_count_;
+  bool enumerable_ = true;
+  double log10_size_ = 0;
+  std::vector<DevicePermutation> symmetries_;
+  std::vector<OperatorChoices> operators_;
+  std::vector<EdgeChoices> edges_;
+  std::vector<std::vector<int>> in_edges_, out_edges_;
+  std::unordered_map<int64_t, std::unique_ptr<std::vector<Nanoseconds>>> delays_;     // by bytes
+  std::vector<std::unordered_map<int64_t, Nanoseconds>> least_copies_;                // [model], by bytes
+  std::vector<std::vector<int64_t>> measured_copies_;                                 // [model]: sizes of profile entries
+  std::vector<double> update_ns_per_byte_;
+  std::vector<Nanoseconds> least_update_;
+  std::map<std::pair<uint32_t, int64_t>, Nanoseconds> all_reduces_;
+};
+
+}  // namespace ff
