@@ -16,6 +16,10 @@ class Conv2d : public OperatorDefinition {
   Block output_block(int output, const Block& part) const override;
   Block input_block(int input, const Block& part) const override;
   Block parameter_block(int parameter, const Block& part) const override;
+  bool position_matters(int dimension) const override {
+    const DimensionKind kind = dimensions_[dimension].kind;
+    return kind == DimensionKind::attribute || (kind == DimensionKind::parameter && groups > 1);
+  }
   bool reads_every_element(int input) const override {
     return height.leaves_no_gap() && width.leaves_no_gap() && OperatorDefinition::reads_every_element(input);
   }

@@ -22,6 +22,7 @@ class Lstm : public OperatorDefinition {
   int64_t workspace_bytes(const Block& part) const override { return 9 * part.volume() * element_bytes; }
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
+  bool position_matters(int dimension) const override { return dimensions_[dimension].kind == DimensionKind::attribute; }
 
   bool first_step() const { return inputs_.size() == 1; }
 

@@ -1,8 +1,10 @@
 #include <catch2/catch.hpp>
+#include <map>
 #include <cstdio>
 
 #include "search/cost/communication.h"
 #include "search/cost/kernel_costs.h"
+#include "tests/support/random_network.h"
 
 using namespace ff;
 
@@ -121,4 +123,27 @@ TEST_CASE("kernels are measured with the executor's own, forward and backward ap
   CHECK(costs.measured_count() == 2);
   CHECK(costs.copy(1 << 20, 0) > 1000);
   CHECK(costs.update(1 << 20, 0) > 1000);
+}
+
+TEST_CASE("parts of one kind have one signature") {
+  int64_t compared = 0;
+  for (uint32_t number = 0; number < 300; ++number) {
+    RandomSource random(number);
+    const Graph graph = parse_graph(parse_json(random_network(random).dump(), "graph"));
+    const Strategy strategy = random_strategy(graph, 6, random);
+    for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op) {
+      const OperatorDefinition& definition = *graph.operators[op].definition;
+      const std::vector<int> kinds = definition.kinds_of_parts(strategy[op].degrees);
+      REQUIRE(static_cast<int64_t>(kinds.size()) == strategy[op].parts());
+      std::map<int, std::string> signatures;
+      for (size_t part = 0; part < kinds.size(); ++part) {
+        const std::string signature = definition.signature(definition.part(strategy[op].degrees, static_cast<int64_t>(part)));
+        const auto [known, added] = signatures.try_emplace(kinds[part], signature);
+        INFO("case " << number << ", operator " << graph.operators[op].name << ", part " << part);
+        REQUIRE(known->second == signature);
+        if (!added) ++compared;
+      }
+    }
+  }
+  CHECK(compared > 1000);
 }
