@@ -191,6 +191,7 @@ class Program {
   // there is one rank. Where recording fails, on any rank, iterations go on as before and graph_failure says why.
   void use_graph(std::unique_ptr<IterationGraph> graph) { graph_ = std::move(graph); }
   const std::string& graph_failure() const { return graph_failure_; }
+  bool uses_graph() const { return graph_ && graph_->recorded(); }
 
   const Graph& graph;
   const Strategy& strategy;

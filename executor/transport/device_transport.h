@@ -16,7 +16,7 @@ class DeviceTransport : public Transport {
   std::string host() const override { return host_.host(); }
   NodePlace place() const override { return host_.place(); }
   bool follows_backend() const override { return true; }
-  Transport& for_host_memory() override { return host_; }
+  Transport& for_host_memory() override { return host_.for_host_memory(); }
 
   void barrier() override { host_.barrier(); }
   std::vector<std::string> gather(const std::string& bytes) override { return host_.gather(bytes); }
