@@ -11,8 +11,6 @@
 namespace ff {
 namespace {
 
-constexpr size_t iterations = 2;
-
 // A random order of the tasks that the task graph allows.
 std::vector<std::string> random_issue_order(const Graph& graph, const Strategy& strategy, std::mt19937& random) {
   TaskGraphBuilder builder(graph);
@@ -84,7 +82,7 @@ EquivalenceCase random_case(unsigned seed, int ranks) {
 }
 
 EquivalenceOutcome train_for_comparison(const StrategyFile& file, Backend& backend, Transport& transport,
-                                        const std::function<void(Program&)>& look) {
+                                        const std::function<void(Program&)>& look, int iterations) {
   EquivalenceOutcome outcome;
   const TrainerSettings settings{{0.05f, 0.9f, 0.01f}, 7};
   const auto data = synthetic_data(file.graph, 7);
@@ -93,7 +91,7 @@ EquivalenceOutcome train_for_comparison(const StrategyFile& file, Backend& backe
   Trainer trainer(file, backend, transport, settings);
   if (look) look(trainer.program());
   trainer.load_batch(*data, samples);
-  for (size_t i = 0; i < iterations; ++i) {
+  for (int i = 0; i < iterations; ++i) {
     outcome.losses.push_back(sum(transport, trainer.run_iteration()));
     outcome.gradients.push_back(gather_parameters(trainer.program(), ParameterData::gradient));
     outcome.weights.push_back(gather_parameters(trainer.program(), ParameterData::weight));

@@ -10,7 +10,7 @@
 
 namespace ff {
 
-// What two training iterations and an evaluation leave, on rank 0; the other ranks' outcomes are empty.
+// What training iterations and an evaluation leave, on rank 0; the other ranks' outcomes are empty.
 struct EquivalenceOutcome {
   std::vector<double> losses;
   std::vector<HostTensors> gradients, weights;  // after each iteration
@@ -28,7 +28,7 @@ EquivalenceCase random_case(unsigned seed, int ranks);
 
 // On one rank; all ranks call. `look` sees the program before the first iteration.
 EquivalenceOutcome train_for_comparison(const StrategyFile& file, Backend& backend, Transport& transport,
-                                        const std::function<void(Program&)>& look = {});
+                                        const std::function<void(Program&)>& look = {}, int iterations = 2);
 
 // "" when all agree within `tolerance` (relative), else one line for each difference.
 std::string differences(const EquivalenceOutcome& found, const EquivalenceOutcome& expected, double tolerance);
