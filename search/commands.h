@@ -19,6 +19,7 @@ struct CommandOptions {
   McmcSettings search;
   std::vector<std::string> init{"data-parallel", "random"};  // chain c starts from the c-th, then from the last again
   CostMode cost = CostMode::automatic;
+  Precision precision = Precision::fp32;  // of GPUs' matrix products and convolutions
   std::vector<std::string> profiles;
   std::string out = "strategy.json", simulate_out, profile_out, trace, report;
   bool json = false, quiet = false;

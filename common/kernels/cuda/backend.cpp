@@ -72,7 +72,7 @@ class KernelOnDevice : public Kernel {
 
 // So long the stream is kept busy before a measured kernel, so that all of its launches are submitted when the clock starts to run, as in a
 // captured graph.
-constexpr int64_t submission_ns = 60'000;
+constexpr int64_t submission_ns = 150'000;
 
 class DeviceBackend : public CudaBackend {
  public:

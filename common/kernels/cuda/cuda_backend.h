@@ -65,7 +65,7 @@ struct CudaDescription {
   int compute_capability = 0;  // 90: 9.0
   int multiprocessors = 0;
   int64_t memory_bytes = 0, l2_cache_bytes = 0;
-  double clock_mhz = 0, memory_clock_mhz = 0;  // the highest
+  std::string clocks;          // "now 1980 MHz, memory 3201 MHz; at most 1980 MHz, memory 3201 MHz"; what is now where NVML tells it
 };
 CudaDescription describe_cuda_device(int device);
 
