@@ -137,6 +137,7 @@ void Program::submit(int64_t iteration, bool training) {
   }
   start_up_to(steps.size());
   if (transport.follows_backend()) finish_sends();
+  transport.end_iteration();
   current_task_ = -1;
 }
 

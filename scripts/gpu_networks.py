@@ -24,7 +24,7 @@ NETWORKS = ["alexnet", "resnet50", "rnnlm", "gpt2-small", "nmt", "inception_v3",
 def run(*command):
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, command))}: exit {done.returncode}: {(done.stderr or done.stdout).strip()}")
+        raise RuntimeError(f"{(done.stderr or done.stdout).strip()} (exit {done.returncode} of {' '.join(map(str, command))})")
     return done.stdout
 
 

@@ -149,6 +149,14 @@ class NcclTransport : public DeviceTransport {
     backend_.wait_for_event(follow_, reduce_stream_);
   }
 
+  // Also of a stream that had nothing to do: a recording ends with all streams joined.
+  void end_iteration() override {
+    for (cudaStream_t stream : {transfer_stream_, reduce_stream_}) {
+      backend_.record_event(follow_, stream);
+      backend_.wait_for_event(follow_);
+    }
+  }
+
   void finish_iteration() override {
     backend_.record_event(end_);
     wait_for_end();

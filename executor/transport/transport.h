@@ -78,6 +78,8 @@ class Transport {
   // Transfers between these two start together.
   virtual void begin_group() {}
   virtual void end_group() {}
+  // What the backend is given from now on comes behind all transfers and all-reduces.
+  virtual void end_iteration() {}
   // Returns when the backend is done and no other rank waits for a call of this one. Throws TransportError for what has gone wrong meanwhile.
   virtual void finish_iteration() {}
   // Behind a failure of this rank: gives up all transfers, so that nothing in this process waits for another rank.

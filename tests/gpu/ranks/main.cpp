@@ -2,9 +2,10 @@
 //   test_gpu_ranks threads [N]            N (1, 2 and 4 without it) ranks as threads, transfers staged through pinned memory
 //   mpirun -n N test_gpu_ranks mpi        processes, staged transfers over MPI
 //   mpirun -n N test_gpu_ranks nccl       processes, NCCL. Ranks that share a GPU present themselves as different hosts (NCCL_HOSTID)
-// --cases C (100), --seed S (0); --cuda-graph: five iterations, the last three as a CUDA graph.
+// --cases C (100), --seed S (0), --seconds T: fewer cases when the time is up; --cuda-graph: five iterations, the last three as a CUDA graph.
 // Exit codes: 0 all agree, 1 some do not, 77 skipped: no GPU.
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 
@@ -27,6 +28,7 @@ struct Options {
   std::string transport;
   int ranks = 0;
   unsigned cases = 100, seed = 0;
+  double seconds = 1e9;
   bool cuda_graph = false;
   int iterations() const { return cuda_graph ? 5 : 2; }
 };
@@ -44,27 +46,36 @@ EquivalenceOutcome train_on_rank(const StrategyFile& file, CudaBackend& backend,
   return train_for_comparison(file, backend, transport, use_graph, options.iterations());
 }
 
-// On rank 0: 1 when the case fails.
-int report(const EquivalenceCase& one, const EquivalenceOutcome& found, CudaBackend& backend, const Options& options) {
-  const std::string text = differences(found, train_alone(one.one_device, backend, options), tolerance);
-  if (!text.empty()) std::cout << one.text << "\n" << text << std::endl;
-  return text.empty() ? 0 : 1;
+// All ranks call. The number of cases that fail, on rank 0; the others return 0.
+int run_cases(const Options& options, CudaBackend& backend, Transport& transport) {
+  const auto begin = std::chrono::steady_clock::now();
+  unsigned done = 0, failed = 0;
+  for (bool go_on = true; done < options.cases && go_on; ++done) {
+    const EquivalenceCase one = random_case(options.seed + done, transport.size());
+    const EquivalenceOutcome found = train_on_rank(one.split, backend, transport, options);
+    if (transport.rank() == 0) {
+      const std::string text = differences(found, train_alone(one.one_device, backend, options), tolerance);
+      if (!text.empty()) std::cout << one.text << "\n" << text << std::endl;
+      failed += !text.empty();
+    }
+    const bool in_time = std::chrono::steady_clock::now() - begin < std::chrono::duration<double>(options.seconds);
+    go_on = transport.broadcast(in_time ? "+" : "-") == "+";
+  }
+  if (transport.rank() != 0) return 0;
+  std::cout << transport.name() << ", " << transport.size() << (transport.size() == 1 ? " rank" : " ranks") << (options.cuda_graph ? ", CUDA graph" : "") << ": "
+            << done - failed << " of " << done << " cases agree with one device" << (done < options.cases ? "; the time was up" : "") << std::endl;
+  return static_cast<int>(failed);
 }
 
 int run_threads(const Options& options, int ranks) {
   int failed = 0;
-  for (unsigned c = 0; c < options.cases; ++c) {
-    const EquivalenceCase one = random_case(options.seed + c, ranks);
-    run_in_process(ranks, [&](Transport& host) {
-      const auto backend = make_cuda_backend(0);
-      const auto staging = make_staging_transport(host, *backend);
-      // A single rank has nothing to stage, and may be recorded.
-      const EquivalenceOutcome found = train_on_rank(one.split, *backend, ranks == 1 ? host : *staging, options);
-      if (host.rank() == 0) failed += report(one, found, *backend, options);
-    });
-  }
-  std::cout << "threads, " << ranks << " ranks on one GPU: " << options.cases - static_cast<unsigned>(failed) << " of " << options.cases
-            << " cases agree with one device" << std::endl;
+  run_in_process(ranks, [&](Transport& host) {
+    const auto backend = make_cuda_backend(0);
+    const auto staging = make_staging_transport(host, *backend);
+    // A single rank has nothing to stage, and may be recorded.
+    const int mine = run_cases(options, *backend, ranks == 1 ? host : *staging);
+    if (host.rank() == 0) failed = mine;
+  });
   return failed;
 }
 
@@ -78,16 +89,8 @@ int run_processes(const Options& options, Transport& host) {
   const DeviceChoice choice = choose_device({"cuda", options.transport, true, true}, seen, host);
   const auto backend = make_cuda_backend(choice.gpu);
   const auto transport = choice.nccl ? make_nccl_transport(host, *backend) : make_staging_transport(host, *backend);
-  int failed = 0;
-  for (unsigned c = 0; c < options.cases; ++c) {
-    const EquivalenceCase one = random_case(options.seed + c, host.size());
-    const EquivalenceOutcome found = train_on_rank(one.split, *backend, host.size() == 1 ? host : *transport, options);
-    if (host.rank() == 0) failed += report(one, found, *backend, options);
-  }
-  if (host.rank() == 0)
-    std::cout << transport->name() << ", " << host.size() << " ranks: " << options.cases - static_cast<unsigned>(failed) << " of " << options.cases
-              << " cases agree with one device" << std::endl;
-  return host.broadcast(std::string(1, failed ? 'x' : '.')) == "x";
+  const int failed = run_cases(options, *backend, host.size() == 1 ? host : *transport);
+  return host.broadcast(failed ? "x" : ".") == "x";
 }
 
 int run(const Options& options, Transport* host) {
@@ -112,6 +115,7 @@ int main(int argc, char** argv) {
   app.add_option("ranks", options.ranks, "of threads");
   app.add_option("--cases", options.cases, "random networks");
   app.add_option("--seed", options.seed, "of the first one");
+  app.add_option("--seconds", options.seconds, "time for each number of ranks");
   app.add_flag("--cuda-graph", options.cuda_graph, "record iterations");
   CLI11_PARSE(app, argc, argv);
   std::unique_ptr<Transport> host;
