@@ -63,9 +63,9 @@ pack() {
 # The folders of CUDA's libraries: those of PyTorch's wheels, which must be of the CUDA version that the programs were linked with.
 cuda_folders() {
   local program=$1 wanted
-  wanted=$(ldd "$program" 2>/dev/null | grep -oE 'libcudart\.so\.[0-9]+' | head -1)
+  wanted=$(LD_LIBRARY_PATH=$LIBRARIES ldd "$program" 2>/dev/null | grep -oE 'libcudart\.so\.[0-9]+' | head -1)
   [[ -n $wanted ]] || { echo "gpu_check.sh: the programs were built without CUDA: everything that needs it will be skipped" >&2; return 0; }
-  if ! ldd "$program" | grep -E 'libcudart|libcublas|libcudnn|libnccl' | grep -q 'not found'; then return 0; fi
+  if ! LD_LIBRARY_PATH=$LIBRARIES ldd "$program" | grep -E 'libcudart|libcublas|libcudnn|libnccl' | grep -q 'not found'; then return 0; fi
   "$PYTHON" - "$wanted" <<'PYTHON_END'
 import glob, os, site, sys, sysconfig
 wanted = sys.argv[1]
