@@ -9,7 +9,7 @@
 namespace ff::cuda {
 namespace {
 
-// More workspace than this seldom makes a convolution faster; small GPUs give a sixteenth of their memory at most.
+// More workspace than this seldom makes a convolution faster; where memory is short, a quarter of what is free.
 constexpr int64_t most_workspace_bytes = int64_t{1} << 30;
 
 int narrow(int64_t value) {
@@ -109,9 +109,9 @@ void Convolution::choose(Pass pass) {
 ConvolutionChoice Convolution::measured(Pass pass) const {
   Memory<float> input(context_, geometry_.input_elements()), weight(context_, geometry_.weight_elements()), output(context_, geometry_.output_elements());
   for (const Memory<float>* memory : {&input, &weight, &output}) fill_zero(context_, memory->data(), memory->bytes());
-  cudaDeviceProp properties{};
-  FF_CHECK(cudaGetDeviceProperties(&properties, context_.device));
-  Memory<char> workspace(context_, std::min(most_workspace_bytes, static_cast<int64_t>(properties.totalGlobalMem / 16)));
+  size_t free_bytes = 0, all_bytes = 0;
+  FF_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));
+  Memory<char> workspace(context_, std::min(most_workspace_bytes, static_cast<int64_t>(free_bytes / 4)));
 
   std::vector<ConvolutionChoice> candidates;
   if (is_product()) candidates.push_back({Method::product});

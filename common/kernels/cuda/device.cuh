@@ -187,14 +187,16 @@ void column_sums(const Context& context, int64_t rows, int64_t columns, const Su
       <<<static_cast<unsigned>((columns + finishers - 1) / finishers), finishers, 0, context.stream>>>(plan, finish, partial);
 }
 
-// The first index out of range is kept for Context::report_fault.
+// An index out of range is kept for Context::report_fault, unless there is one already. Threads of one kernel may write theirs at once; any of them
+// will do. Not by an atomic operation, which not every host's memory takes from a GPU.
 __device__ inline bool in_range(int32_t index, int64_t limit, int number, Fault* fault) {
   if (index >= 0 && index < limit) return true;
-  if (atomicCAS_system(&fault->raised, 0, number) == 0) {
-    fault->found = index;
-    fault->limit = static_cast<int>(limit);
-    __threadfence_system();
-  }
+  volatile Fault* record = fault;
+  if (record->raised != 0) return false;
+  record->found = index;
+  record->limit = static_cast<int>(limit);
+  __threadfence_system();
+  record->raised = number;
   return false;
 }
 
