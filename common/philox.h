@@ -8,7 +8,7 @@
 
 namespace ff {
 
-inline std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
+constexpr std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
   constexpr uint32_t multiplier0 = 0xD2511F53, multiplier1 = 0xCD9E8D57;  // ibid., table 2
   constexpr uint32_t weyl0 = 0x9E3779B9, weyl1 = 0xBB67AE85;
   uint32_t c0 = static_cast<uint32_t>(counter_low), c1 = static_cast<uint32_t>(counter_low >> 32);
@@ -35,7 +35,7 @@ inline uint64_t random_stream(uint64_t seed, std::string_view name) {
 }
 
 // Uniform in [0, 1) with 24 bits, as floats hold them.
-inline float uniform_float(uint32_t bits) { return static_cast<float>(bits >> 8) * (1.0f / 16777216.0f); }
+constexpr float uniform_float(uint32_t bits) { return static_cast<float>(bits >> 8) * (1.0f / 16777216.0f); }
 
 // Number `index` of a stream, uniform in [0, 1): lane index % 4 of counter index / 4.
 inline float uniform_at(uint64_t stream, uint64_t index, uint64_t subsequence = 0) {

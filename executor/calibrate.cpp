@@ -111,8 +111,8 @@ struct LinkRates {
 // Measures between this rank and `peer`; both call, the lower rank's times count.
 class LinkMeasurement {
  public:
-  LinkMeasurement(Transport& transport, int peer)
-      : transport_(transport), peer_(peer), first_(transport.rank() < peer), out_(largest / 4), in_(largest / 4) {}
+  LinkMeasurement(Transport& transport, int peer, GroupId group)
+      : transport_(transport), peer_(peer), group_(group), first_(transport.rank() < peer), out_(largest / 4), in_(largest / 4) {}
 
   LinkRates run() {
     LinkRates rates{};
@@ -167,12 +167,11 @@ class LinkMeasurement {
 
   // Among 2 ranks an all-reduce takes 2 latencies, and each hop carries 2 (k-1)/k = 1 times its bytes.
   void measure_all_reduce(LinkRates& rates) {
-    const GroupId group = transport_.make_group({std::min(transport_.rank(), peer_), std::max(transport_.rank(), peer_)});
     const auto reduce_us = [&](int64_t bytes) {
       std::vector<double> times;
       for (int i = 0; i < repetitions(bytes) + 2; ++i) {
         const double us = time_us([&] {
-          Request request = transport_.all_reduce(group, out_.data(), bytes / 4);
+          Request request = transport_.all_reduce(group_, out_.data(), bytes / 4, tag);
           transport_.wait(request);
         });
         if (i >= 2) times.push_back(us);
@@ -190,6 +189,7 @@ class LinkMeasurement {
 
   Transport& transport_;
   const int peer_;
+  const GroupId group_;  // of the two ranks
   const bool first_;
   std::vector<float> out_, in_;
 };
@@ -253,9 +253,10 @@ Json calibrate(Backend& backend, Transport& transport, int cores) {
   Json links = Json::array();
   for (int a = 0; a < size; ++a)
     for (int b = a + 1; b < size; ++b) {
+      const GroupId group = transport.make_groups({{a, b}})[0];
       transport.barrier();
       LinkRates mine{};
-      if (rank == a || rank == b) mine = LinkMeasurement(transport, rank == a ? b : a).run();
+      if (rank == a || rank == b) mine = LinkMeasurement(transport, rank == a ? b : a, group).run();
       const std::vector<LinkRates> all = gather_values(transport, mine);
       if (rank != 0) continue;
       const LinkRates& rates = all[static_cast<size_t>(a)];

@@ -1,5 +1,6 @@
 // ffexec: the command line. Everything else is in the library.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <iostream>
@@ -7,10 +8,13 @@
 
 #include "executor/calibrate.h"
 #include "executor/checkpoint.h"
+#include "executor/device_choice.h"
 #include "executor/report.h"
 #include "executor/trace.h"
 #include "executor/trainer.h"
 #include "executor/transport/mpi.h"
+#include "executor/transport/nccl.h"
+#include "executor/transport/staging.h"
 #include "executor/verify.h"
 
 namespace {
@@ -25,19 +29,24 @@ void request_interrupt(int signal) {
 }
 
 struct Options {
-  std::string strategy, backend = "auto", transport = "auto", data, eval, save, load, trace, out;
+  std::string strategy, backend = "auto", transport = "auto", precision = "fp32", data, eval, save, load, trace, out;
   int64_t iterations = 0, epochs = 0;
   double lr = 0.01, momentum = 0, weight_decay = 0;
   uint64_t seed = 0;
-  bool verify = false, json = false, calibrate = false;
+  bool verify = false, json = false, calibrate = false, share_gpu = false, no_cuda_graph = false;
 };
 
 void declare(CLI::App& app, Options& options) {
   app.set_version_flag("--version", std::string("ffexec ") + FF_VERSION);
   auto* strategy = app.add_option("--strategy", options.strategy, "strategy file (ffstrategy/1) to train with");
   app.add_option("--iterations", options.iterations, "training iterations (default 10 without --epochs)")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  app.add_option("--backend", options.backend, "kernels")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  app.add_option("--transport", options.transport, "how ranks exchange data")->check(CLI::IsMember({"auto", "mpi", "nccl"}));
+  app.add_option("--backend", options.backend, "kernels (default auto: cuda where the strategy's devices are GPUs and every rank has one)")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  app.add_option("--transport", options.transport, "how ranks exchange data (default auto: nccl between GPUs, mpi where ranks share one)")
+      ->check(CLI::IsMember({"auto", "mpi", "nccl"}));
+  app.add_option("--precision", options.precision, "of matrix products and convolutions on GPUs (default fp32)")->check(CLI::IsMember({"fp32", "tf32"}));
+  app.add_flag("--share-gpu", options.share_gpu, "let several ranks of a node use one GPU");
+  app.add_flag("--no-cuda-graph", options.no_cuda_graph, "submit every kernel in every iteration instead of recording one iteration");
   auto* data = app.add_option("--data", options.data, "directory with one .npy file for each graph input (default: synthetic data)");
   app.add_option("--eval", options.eval, "directory of evaluation data, like --data");
   app.add_option("--epochs", options.epochs, "passes over --data")->needs(data)->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
@@ -96,10 +105,6 @@ int run_together(Transport& transport, Function function) {
   return transport.broadcast(std::string(1, static_cast<char>(code)))[0];
 }
 
-void refuse_cuda(const Options& options) {
-  if (options.backend == "cuda" || options.transport == "nccl") throw MachineError("this ffexec was built without CUDA");
-}
-
 StrategyFile load_fitting_strategy(const Options& options, int ranks) {
   StrategyFile file = load_strategy(options.strategy);
   const size_t devices = file.topology.devices.size();
@@ -120,7 +125,6 @@ struct Inputs {
 };
 
 Inputs load_inputs(const Options& options, int ranks) {
-  refuse_cuda(options);
   Inputs inputs;
   inputs.file = std::make_unique<StrategyFile>(load_fitting_strategy(options, ranks));
   const Graph& graph = inputs.file->graph;
@@ -150,13 +154,62 @@ std::vector<std::string> device_names(const StrategyFile& file) {
   return names;
 }
 
-int train(const Options& options, const Inputs& inputs, Transport& transport) {
+DeviceRequest device_request(const Options& options, const StrategyFile& file) {
+  const auto& devices = file.topology.devices;
+  const bool gpus = std::all_of(devices.begin(), devices.end(), [](const Device& device) { return device.kind == DeviceKind::gpu; });
+  return {options.backend, options.transport, options.share_gpu, gpus};
+}
+
+// A rank's device, and what it exchanges data with.
+struct Machine {
+  std::unique_ptr<Backend> backend;
+  CudaBackend* cuda = nullptr;  // the backend, if it is a GPU's
+  std::unique_ptr<Transport> device_transport;
+  Transport* transport = nullptr;
+  std::string text;  // for people
+};
+
+Machine make_machine(const Options& options, const StrategyFile& file, const DeviceChoice& choice, Transport& host) {
+  Machine machine;
+  machine.transport = &host;
+  if (!choice.cuda) {
+    machine.backend = make_cpu_backend(file.topology.model_of(host.rank()).cores);
+    machine.text = "CPU";
+    return machine;
+  }
+  auto backend = make_cuda_backend(choice.gpu, options.precision == "tf32" ? Precision::tf32 : Precision::fp32);
+  machine.cuda = backend.get();
+  machine.backend = std::move(backend);
+  if (choice.nccl) machine.device_transport = make_nccl_transport(host, *machine.cuda);
+  else if (host.size() > 1) machine.device_transport = make_staging_transport(host, *machine.cuda);
+  if (machine.device_transport) machine.transport = machine.device_transport.get();
+  machine.text = describe_cuda_device(choice.gpu).name + ", " + options.precision;
+  if (host.size() > 1) machine.text += choice.nccl ? ", NCCL " + nccl_version() : ", MPI through the host's memory";
+  return machine;
+}
+
+// Where this rank's program runs on a GPU. Returns what the user should know.
+std::string use_gpu(const Options& options, const Machine& machine, Program& program) {
+  if (!machine.cuda) return "";
+  program.use_clock(make_device_clock(*machine.cuda));
+  if (options.no_cuda_graph) return "";
+  if (machine.device_transport && !machine.device_transport->ordered())
+    return "no CUDA graph: transfers through the host's memory cannot be part of one";
+  if (!options.trace.empty()) return "no CUDA graph: --trace times every task";
+  program.use_graph(make_iteration_graph(*machine.cuda));
+  return "";
+}
+
+int train(const Options& options, const Inputs& inputs, const DeviceChoice& choice, Transport& host) {
   const StrategyFile& file = *inputs.file;
-  const bool first = transport.rank() == 0;
+  const bool first = host.rank() == 0;
+  const Machine machine = make_machine(options, file, choice, host);
+  Transport& transport = *machine.transport;
   const TrainerSettings trainer_settings{{static_cast<float>(options.lr), static_cast<float>(options.momentum), static_cast<float>(options.weight_decay)},
                                          options.seed};
-  const auto backend = make_cpu_backend(file.topology.model_of(transport.rank()).cores);
-  Trainer trainer(file, *backend, transport, trainer_settings);
+  Trainer trainer(file, *machine.backend, transport, trainer_settings);
+  for (const std::string& note : {choice.note, use_gpu(options, machine, trainer.program())})
+    if (first && !note.empty()) std::cerr << "ffexec: note: " << note << std::endl;
   if (inputs.initial) restore(trainer, *inputs.initial);
   std::vector<Event> events;
   RunSettings settings;
@@ -172,6 +225,8 @@ int train(const Options& options, const Inputs& inputs, Transport& transport) {
     std::cerr << "ffexec: " << options.strategy << ": the issue order does not fit the configurations; using the default order" << std::endl;
 
   const RunResult result = run_training(trainer, settings);
+  if (first && !trainer.program().graph_failure().empty())
+    std::cerr << "ffexec: note: no CUDA graph: " << trainer.program().graph_failure() << std::endl;
 
   HostTensors weights, velocities;
   if (options.verify || !options.save.empty()) weights = gather_parameters(trainer.program(), ParameterData::weight);
@@ -183,11 +238,19 @@ int train(const Options& options, const Inputs& inputs, Transport& transport) {
   }
   std::optional<Verification> verification;
   if (first && options.verify)
-    verification = verify(file, *backend, trainer_settings, settings, result, inputs.initial.get(), weights);
+    verification = verify(file, *machine.backend, trainer_settings, settings, result, inputs.initial.get(), weights);
   int code = result.interrupted ? exit_interrupted : exit_done;
   if (first) {
-    if (options.json) std::cout << summary_json(file, result, verification).dump(2) << std::endl;
-    else std::cout << summary_text(file, result, verification) << std::flush;
+    if (options.json) {
+      Json summary = summary_json(file, result, verification);
+      summary["backend"] = machine.backend->name();
+      summary["transport"] = transport.name();
+      if (machine.cuda) summary["cuda_graph"] = trainer.program().uses_graph();
+      std::cout << summary.dump(2) << std::endl;
+    } else {
+      std::cout << summary_text(file, result, verification);
+      if (machine.cuda) std::cout << "device      " << machine.text << (trainer.program().uses_graph() ? ", CUDA graph" : "") << std::endl;
+    }
     if (verification && !verification->passed()) {
       std::cerr << "ffexec: verification failed: " << verification->worst << " differs from the one-device run by "
                 << verification->max_relative_error << " (relative), expected at most " << verification->tolerance
@@ -213,18 +276,21 @@ int calibrate_machine(const Options& options, Transport& transport) {
 
 int run(const Options& options, Transport& transport) {
   Inputs inputs;
-  const int code = run_together(transport, [&] {
-    if (options.calibrate) refuse_cuda(options);
-    else inputs = load_inputs(options, transport.size());
+  DeviceChoice choice;
+  int code = run_together(transport, [&] {
+    if (!options.calibrate) inputs = load_inputs(options, transport.size());
   });
+  if (code == exit_done && !options.calibrate)
+    code = run_together(transport, [&] { choice = choose_device(device_request(options, *inputs.file), look_for_gpus(transport.place()), transport); });
   if (code != exit_done) return code;
   try {
-    return options.calibrate ? calibrate_machine(options, transport) : train(options, inputs, transport);
+    return options.calibrate ? calibrate_machine(options, transport) : train(options, inputs, choice, transport);
   } catch (...) {
     const auto [failure, message] = describe_current_exception();
     // Where several ranks fail alike, the lowest one prints and ends the others before their turn comes.
     if (transport.rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(200 + 20 * std::min(transport.rank(), 40)));
-    std::cerr << "ffexec: " + where(transport) + message + "\n" << std::flush;
+    const std::string prefix = message.find(where(transport)) == std::string::npos ? where(transport) : "";  // transports say where themselves
+    std::cerr << "ffexec: " + prefix + message + "\n" << std::flush;
     if (transport.size() > 1) transport.abort(failure);  // the others may wait for this rank
     return failure;
   }
@@ -253,6 +319,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (options.strategy.empty() && !options.calibrate) throw CLI::RequiredError("--strategy");
+    if (options.backend == "cpu" && options.transport == "nccl") throw CLI::ValidationError("--transport nccl", "NCCL is for GPUs: use --backend cuda");
+    if (options.calibrate && (options.backend == "cuda" || options.transport == "nccl"))
+      throw CLI::ValidationError("--calibrate", "measures CPUs alone; topologies/ has GPUs, and ffsearch profile measures their kernels");
   } catch (const CLI::ParseError& error) {
     return print_parse_result(app, error, *transport);
   }

@@ -67,7 +67,7 @@ void initialize_parameters(Program& program, uint64_t seed) {
 HostTensors gather_parameters(Program& program, ParameterData data) {
   program.finish_sends();
   if (data == ParameterData::velocity && program.settings.sgd.momentum == 0) return {};
-  Transport& transport = program.transport;
+  Transport& transport = program.transport.for_host_memory();
   HostTensors tensors;
   int tag = static_cast<int>(program.tasks.tasks.size());  // behind those of the transfers
   for (size_t g = 0; g < program.builder.groups().size(); ++g) {

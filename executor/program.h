@@ -5,6 +5,10 @@
 // its input buffer, and the sender sends its output buffer. Everything else goes through copy_block, counted by Task::copy_bytes.
 // Receives are all posted when an iteration begins: every buffer is free by then, and early receives spare the transport a copy.
 // A send is waited for when its memory is about to be written again, one iteration later.
+//
+// On a GPU nothing here waits for a kernel but the end of an iteration: transports that follow the backend (transport.h) order their work with
+// the kernels' by events. With an ordered one, receives and sends are started at their place in the order that all ranks share
+// (transfer_order.h). An iteration that involves the host nowhere can be recorded as a CUDA graph (use_graph).
 #pragma once
 
 #include <functional>
@@ -16,6 +20,8 @@
 #include "common/kernels/backend.h"
 #include "common/strategy.h"
 #include "common/task_graph/task_graph.h"
+#include "executor/cuda/device_clock.h"
+#include "executor/cuda/iteration_graph.h"
 #include "executor/transport/transport.h"
 
 namespace ff {
@@ -56,6 +62,12 @@ struct Transfer {
   void* memory;
   int64_t bytes;
   Request request;
+};
+
+// Transfers that an ordered transport starts together.
+struct TransferGroup {
+  std::vector<int> sends, receives;  // indices into Program::sends and receives
+  size_t steps_before;               // they start behind so many of Program::steps
 };
 
 // A reduction of statistics on this rank.
@@ -173,6 +185,14 @@ class Program {
   void record_events(std::vector<Event>* events) { events_ = events; }
   const TimeShares& last_shares() const { return shares_; }
 
+  // On a GPU: what its clock says of the second iteration stands for the shares of all others.
+  void use_clock(std::unique_ptr<DeviceClock> clock) { clock_ = std::move(clock); }
+  // On a GPU: the third training iteration is recorded and launched as a whole from then on, unless events are recorded. The transport is NCCL's or
+  // there is one rank. Where recording fails, on any rank, iterations go on as before and graph_failure says why.
+  void use_graph(std::unique_ptr<IterationGraph> graph) { graph_ = std::move(graph); }
+  const std::string& graph_failure() const { return graph_failure_; }
+  bool uses_graph() const { return graph_ && graph_->recorded(); }
+
   const Graph& graph;
   const Strategy& strategy;
   Backend& backend;
@@ -186,6 +206,7 @@ class Program {
   std::vector<std::unique_ptr<Kernel>> kernels;
   std::vector<Step> steps;
   std::vector<Transfer> sends, receives;
+  std::vector<TransferGroup> transfer_groups;  // with an ordered transport
   std::vector<ReductionPlan> reductions;
   std::vector<UnitPlan> units;  // by unit of the task graph; untouched where this rank is no holder
   std::vector<ParameterBuffer> parameters;
@@ -195,6 +216,11 @@ class Program {
 
  private:
   friend class ProgramPlanner;
+  void submit(int64_t iteration, bool training);
+  bool replay(int64_t iteration);
+  void start_receives(bool training);
+  void start_transfers(const TransferGroup& group, bool training);
+  void run_step(Step& step, int64_t iteration, bool training);
   void run_compute(Step& step, int64_t iteration, bool training);
   void run_kernel(Step& step, bool training);
   void run_reduction(Step& step);
@@ -202,10 +228,21 @@ class Program {
   void run_update(Step& step);
   void copy(const std::vector<ZeroFill>& zeros, const std::vector<BlockCopy>& copies);
   void note(Event::Kind kind, int task);  // what happened since the last note
+  void add_event(const Event& event);
+  void finish_clock(int64_t begin_ns);
 
   std::vector<Event>* events_ = nullptr;
   TimeShares shares_;
   int64_t noted_ns_ = 0;
+  int current_task_ = -1;
+
+  std::unique_ptr<DeviceClock> clock_;
+  bool clock_runs_ = false;    // in this iteration
+  std::vector<Event> marks_;   // without their times
+  TimeShares timed_shares_;    // of the last iteration in which the clock ran
+  std::unique_ptr<IterationGraph> graph_;
+  std::string graph_failure_;
+  int64_t submitted_ = 0;      // training iterations that were not launched as a graph
 };
 
 // Parameters are row-major while rank-4 blocks are stored channels-last: their last two axes, which nothing splits, become one.

@@ -6,6 +6,7 @@
 
 #include "executor/program.h"
 #include "executor/runs.h"
+#include "executor/transfer_order.h"
 
 namespace ff {
 
@@ -16,6 +17,7 @@ class ProgramPlanner {
 
   void plan(const std::vector<std::string>& issue_order) {
     make_steps(issue_order);
+    make_groups();
     make_parts();
     for (size_t edge = 0; edge < program_.builder.edges().size(); ++edge) plan_forward(static_cast<int>(edge));
     for (size_t edge = 0; edge < program_.builder.edges().size(); ++edge) collect_contributions(static_cast<int>(edge));
@@ -28,6 +30,7 @@ class ProgramPlanner {
     for (LocalPart& part : parts_) finish_part(part);
     plan_reductions();
     find_state_updates();
+    plan_connections();
   }
 
  private:
@@ -68,6 +71,7 @@ class ProgramPlanner {
     std::vector<int> order = issue_order_from_names(program_.builder, tasks, issue_order);
     program_.own_issue_order = order.empty();
     if (order.empty()) order = default_issue_order(tasks);
+    order_ = order;
     step_of_task_.assign(tasks.tasks.size(), -1);
     for (int index : order) {
       const Task& task = tasks.tasks[index];
@@ -453,16 +457,52 @@ class ProgramPlanner {
       }
   }
 
-  GroupId group_of(const std::vector<DeviceId>& holders) {
-    const auto [it, added] = groups_.emplace(holders, -1);
-    if (added) it->second = program_.transport.make_group(holders);
-    return it->second;
+  // All groups of ranks that add something up, on every rank in the same order.
+  void make_groups() {
+    std::set<std::vector<DeviceId>> found;
+    for (const SynchronizationUnit& unit : program_.tasks.units) found.insert(unit.holders);
+    for (const Task& task : program_.tasks.tasks)
+      if (is_reduction(task.kind)) found.insert(reduction_holders(*graph_.operators[task.op].definition, strategy_[task.op], task.part));
+    std::vector<std::vector<int>> groups;
+    for (const std::vector<DeviceId>& holders : found)
+      if (holders.size() > 1) groups.emplace_back(holders.begin(), holders.end());
+    const std::vector<GroupId> made = program_.transport.make_groups(groups);
+    for (size_t g = 0; g < groups.size(); ++g) groups_.emplace(std::vector<DeviceId>(groups[g].begin(), groups[g].end()), made[g]);
+  }
+
+  GroupId group_of(const std::vector<DeviceId>& holders) const { return groups_.at(holders); }
+
+  // Whom this rank exchanges data with, and, for an ordered transport, in which order.
+  void plan_connections() {
+    std::set<int> destinations, sources;
+    std::unordered_map<int, int> send_of, receive_of;  // by task
+    for (size_t i = 0; i < program_.sends.size(); ++i) {
+      destinations.insert(program_.sends[i].peer);
+      send_of[program_.sends[i].task] = static_cast<int>(i);
+    }
+    for (size_t i = 0; i < program_.receives.size(); ++i) {
+      sources.insert(program_.receives[i].peer);
+      receive_of[program_.receives[i].task] = static_cast<int>(i);
+    }
+    program_.transport.connect({destinations.begin(), destinations.end()}, {sources.begin(), sources.end()});
+    if (!program_.transport.ordered()) return;
+    std::vector<bool> steps_here(step_of_task_.size());
+    for (size_t t = 0; t < steps_here.size(); ++t) steps_here[t] = step_of_task_[t] >= 0;
+    for (const TransferRun& run : order_transfers(program_.tasks, order_, steps_here, rank_)) {
+      TransferGroup group{{}, {}, static_cast<size_t>(run.steps_before)};
+      for (const int task : run.tasks) {
+        if (program_.tasks.tasks[task].device == rank_) group.sends.push_back(send_of.at(task));
+        else group.receives.push_back(receive_of.at(task));
+      }
+      program_.transfer_groups.push_back(std::move(group));
+    }
   }
 
   Program& program_;
   const Graph& graph_;
   const Strategy& strategy_;
   const int rank_;
+  std::vector<int> order_;         // all tasks, as every rank has them
   std::vector<int> step_of_task_;  // -1: on another rank
   std::vector<LocalPart> parts_;   // by (operator, part)
   std::vector<std::vector<int>> part_index_;

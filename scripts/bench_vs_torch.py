@@ -6,9 +6,13 @@ momentum), forward, backward and update on one synthetic batch that does not cha
     scripts/bench_vs_torch.py --only alexnet lstm --rounds 9
     scripts/bench_vs_torch.py --out docs/results/vs-pytorch.md
     scripts/bench_vs_torch.py --python venv/bin/python        the PyTorch of another interpreter
+    scripts/bench_vs_torch.py --device cuda --out docs/results/h200-vs-pytorch.md     on one GPU, with larger networks
 
 The programs take turns, and a round's ratio is of measurements that follow each other; the table has medians over the rounds. Before, the
 two sides must have the same number of parameters.
+
+On a GPU both sides compute in the same precision (--precision), PyTorch with cuDNN's algorithms chosen by measurement and without waiting for the GPU
+within blocks of ten iterations.
 """
 
 import argparse
@@ -34,6 +38,15 @@ NETWORKS = {
     "lstm": ("LSTM, 2 layers of 512, 20 steps", "lstm", ["rnnlm", "--width", "0.25", "--steps", "20"], 16),
     "transformer": ("Transformer, 2 layers of 512, 128 tokens", "transformer",
                     ["gpt2-small", "--width", "0.6667", "--layers", "2", "--steps", "128", "--vocabulary", "10000"], 4),
+}
+NETWORKS_ON_GPU = {
+    "alexnet": ("AlexNet", "images", "graphs/alexnet.json", 256),
+    "resnet50": ("ResNet-50", "images", "graphs/resnet50.json", 64),
+    "rnnlm": ("RNNLM", "lstm", "graphs/rnnlm.json", 64),
+    "gpt2-small": ("GPT-2 small", "transformer", "graphs/gpt2-small.json", 8),
+    "nmt": ("NMT", "translation", "graphs/nmt.json", 64),
+    "inception_v3": ("Inception-v3", "images", "graphs/inception_v3.json", 64),
+    "resnet101": ("ResNet-101", "images", "graphs/resnet101.json", 64),
 }
 
 
@@ -147,6 +160,34 @@ def lstm_model(torch, graph):
     return LanguageModel(), [torch.randint(vocabulary, (steps, graph["batch_size"])) for _ in range(2)]
 
 
+def translation_model(torch, graph):
+    """Two layers of LSTM on each side; Luong et al. 2015 (arXiv 1508.04025), attention with the general score, without input feeding."""
+    nn, functional = torch.nn, torch.nn.functional
+    embeddings = {op["parameters"]: op["attributes"] for op in graph["operators"] if op["type"] == "embedding"}
+    source, target = embeddings["source_embedding"], embeddings["target_embedding"]
+    hidden = attributes_of(graph, "lstm")[0]["hidden"]
+    steps = next(value["steps"] for value in graph["inputs"] if "steps" in value)
+
+    class Translation(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.source, self.target = nn.Embedding(source["vocabulary"], source["channels"]), nn.Embedding(target["vocabulary"], target["channels"])
+            self.encoder, self.decoder = nn.LSTM(source["channels"], hidden, 2), nn.LSTM(target["channels"], hidden, 2)
+            self.score, self.combine = nn.Linear(hidden, hidden, bias=False), nn.Linear(2 * hidden, hidden, bias=False)
+            self.output = nn.Linear(hidden, target["vocabulary"])
+
+        def forward(self, source, target, label):
+            states, last = self.encoder(self.source(source))
+            queries, _ = self.decoder(self.target(target), last)
+            states, queries = states.transpose(0, 1), queries.transpose(0, 1)  # [batch, step, channel]
+            weights = (self.score(queries) @ states.transpose(1, 2)).softmax(2)
+            attended = torch.tanh(self.combine(torch.cat((weights @ states, queries), 2)))
+            return functional.cross_entropy(self.output(attended).flatten(0, 1), label.transpose(0, 1).flatten())
+
+    vocabularies = (source["vocabulary"], target["vocabulary"], target["vocabulary"])
+    return Translation(), [torch.randint(vocabulary, (steps, graph["batch_size"])) for vocabulary in vocabularies]
+
+
 def transformer_model(torch, graph):
     nn, functional = torch.nn, torch.nn.functional
     embedding, attentions, rate = attributes_of(graph, "embedding")[0], attributes_of(graph, "multi_head_attention"), dropout_of(graph)
@@ -177,7 +218,7 @@ def transformer_model(torch, graph):
                 result = fused(query, key, value, is_causal=True)
             else:
                 weights = (query @ key.transpose(2, 3)) * (channels // heads) ** -0.5
-                result = weights.masked_fill(later, float("-inf")).softmax(3) @ value
+                result = weights.masked_fill(later.to(x.device), float("-inf")).softmax(3) @ value
             return self.project(result.transpose(1, 2).flatten(2))
 
         def forward(self, x):
@@ -210,22 +251,32 @@ def loaded_blas():
     return REFERENCE_BLAS if any("/blas/libblas" in path for path in paths) else ", ".join(sorted(paths)) or None
 
 
-def pytorch_side(kind, graph_path, iterations):
+MODELS = {"images": image_model, "lstm": lstm_model, "transformer": transformer_model, "translation": translation_model}
+
+
+def pytorch_side(kind, graph_path, iterations, device, precision):
     import torch
     torch.set_num_threads(1)
     torch.manual_seed(1)
     graph = json.loads(pathlib.Path(graph_path).read_text(encoding="utf-8"))
-    model, batch = {"images": image_model, "lstm": lstm_model, "transformer": transformer_model}[kind](torch, graph)
+    on_gpu, tf32 = device == "cuda", precision == "tf32"
+    if on_gpu:
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
+    model, batch = MODELS[kind](torch, graph)
+    model, batch = model.to(device), [tensor.to(device) for tensor in batch]
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     times, losses = [], []
-    for _ in range(iterations):
+    block = 10 if on_gpu else 1
+    for _ in range(math.ceil(iterations / block)):
         begin = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)  # faster than zeros to add to
-        loss = model(*batch)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-        times.append(time.perf_counter() - begin)
+        for _ in range(block):
+            optimizer.zero_grad(set_to_none=True)  # faster than zeros to add to
+            loss = model(*batch)
+            loss.backward()
+            optimizer.step()
+        losses.append(loss.item())  # waits
+        times.append((time.perf_counter() - begin) / block)
     if not all(map(math.isfinite, losses)):
         sys.exit("PyTorch's loss is not finite")
     # PyTorch's LSTM has two biases that are only ever added; the second one does not count.
@@ -237,6 +288,7 @@ def pytorch_side(kind, graph_path, iterations):
     math_library = re.search(r"Math Kernel Library Version ([\d.]+)", configuration)
     capability = re.search(r"CPU capability usage: (\S+)", configuration)
     print(json.dumps({"times": times, "parameters": parameters, "version": torch.__version__, "onednn": onednn and onednn.group(1),
+                      "gpu": torch.cuda.get_device_name() if on_gpu else None, "cudnn": torch.backends.cudnn.version() if on_gpu else None,
                       "blas": f"MKL {math_library.group(1)}" if math_library else loaded_blas(), "capability": capability and capability.group(1)}))
 
 
@@ -264,8 +316,8 @@ def join_outputs(graph):
 
 class Benchmark:
     def __init__(self, name, arguments, work):
-        self.title, self.kind, source, batch = NETWORKS[name]
-        self.batch, self.arguments = batch, arguments
+        self.title, self.kind, source, batch = arguments.networks[name]
+        self.batch, self.arguments, self.on_gpu = batch, arguments, arguments.device == "cuda"
         self.environment = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", OMPI_MCA_hwloc_base_binding_policy="none",
                                 OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
         if isinstance(source, list):
@@ -274,22 +326,24 @@ class Benchmark:
             path = REPOSITORY / source
         graph = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
         graph["batch_size"] = batch
-        if self.kind == "lstm":
+        if self.kind in ("lstm", "translation"):
             join_outputs(graph)
         graph.pop("$schema", None)
         self.graph, self.strategy, self.checkpoint = work / f"{name}.json", work / f"{name}.strategy.json", work / "parameters.safetensors"
         self.graph.write_text(json.dumps(graph), encoding="utf-8")
-        run([arguments.build / "ffsearch", "--graph", self.graph, "--topo", REPOSITORY / "topologies/local-cpu-1.json", "--cost", "analytic",
+        run([arguments.build / "ffsearch", "--graph", self.graph, "--topo", REPOSITORY / f"topologies/{'h200-1' if self.on_gpu else 'local-cpu-1'}.json", "--cost", "analytic",
              "--algorithm", "data-parallel", "--quiet", "--out", self.strategy])
 
     def ffexec(self, iterations, *extra):
         return json.loads(run([self.arguments.build / "ffexec", "--strategy", self.strategy, "--iterations", iterations, "--lr", LEARNING_RATE,
-                               "--momentum", MOMENTUM, "--seed", 1, "--json", *extra], self.environment))
+                               "--momentum", MOMENTUM, "--seed", 1, "--json", "--backend", self.arguments.device, "--precision", self.arguments.precision, *extra],
+                              self.environment))
 
     def pytorch(self, iterations):
         # glibc would hand large gradients back to the system in each iteration: without this AlexNet takes 1.3 times as long.
         environment = dict(self.environment, MALLOC_MMAP_THRESHOLD_=str(1 << 32), MALLOC_TRIM_THRESHOLD_=str(1 << 35), MALLOC_TOP_PAD_=str(1 << 28))
-        return json.loads(run([self.arguments.python, __file__, "--pytorch-side", self.kind, self.graph, iterations], environment))
+        return json.loads(run([self.arguments.python, __file__, "--pytorch-side", self.kind, self.graph, iterations, self.arguments.device,
+                               self.arguments.precision], environment))
 
     def parameters_of_ffexec(self):
         with open(self.checkpoint, "rb") as file:
@@ -302,7 +356,7 @@ class Benchmark:
         """(rounds of (ffexec ms, PyTorch ms), about PyTorch)."""
         first = self.ffexec(3, "--save", self.checkpoint)
         about = self.pytorch(3)
-        if about["blas"] == REFERENCE_BLAS and not self.arguments.any_blas:
+        if about["blas"] == REFERENCE_BLAS and not self.on_gpu and not self.arguments.any_blas:
             sys.exit("PyTorch uses the slow reference BLAS; for a fair comparison: apt-get install libopenblas0-serial, or give --any-blas")
         mine = self.parameters_of_ffexec()
         if mine != about["parameters"]:
@@ -311,7 +365,7 @@ class Benchmark:
         iterations = max(5, min(300, round(self.arguments.seconds / slowest_s)))
         rounds = []
         for number in range(self.arguments.rounds):
-            sides = [lambda: self.ffexec(iterations)["measured_us"] * 1e-3, lambda: statistics.median(self.pytorch(iterations + 1)["times"][1:]) * 1e3]
+            sides = [lambda: self.ffexec(iterations)["measured_us"] * 1e-3, lambda: statistics.median(self.pytorch(iterations + (10 if self.on_gpu else 1))["times"][1:]) * 1e3]
             if number % 2:
                 times = [sides[1](), sides[0]()][::-1]
             else:
@@ -340,22 +394,28 @@ def onednn_of(program):
 
 def report(results, arguments):
     about = next(iter(results.values()))[2]
-    versions = (f"{run([arguments.build / 'ffexec', '--version']).strip()} ({arguments.build.name} build, oneDNN {onednn_of(arguments.build / 'ffexec')}); "
-                f"PyTorch {about['version']} (oneDNN {about['onednn'] or 'off'}, BLAS {about['blas'] or 'built in'}, {about['capability'] or 'unknown'} kernels)")
+    if arguments.device == "cuda":
+        versions = (f"{run([arguments.build / 'ffexec', '--version']).strip()} ({arguments.build.name} build) and PyTorch {about['version']} (cuDNN {about['cudnn']}), "
+                    f"{about['gpu']}, {arguments.precision}")
+    else:
+        versions = (f"{run([arguments.build / 'ffexec', '--version']).strip()} ({arguments.build.name} build, oneDNN {onednn_of(arguments.build / 'ffexec')}); "
+                    f"PyTorch {about['version']} (oneDNN {about['onednn'] or 'off'}, BLAS {about['blas'] or 'built in'}, {about['capability'] or 'unknown'} kernels)")
     lines = ["| network | parameters | batch | ffexec ms | PyTorch ms | PyTorch / ffexec | over the rounds |", "|---|---|---|---|---|---|---|"]
     for name, (rounds, parameters, _) in results.items():
         ratios = [pytorch / ffexec for ffexec, pytorch in rounds]
         mine, theirs = (statistics.median(column) for column in zip(*rounds))
-        lines.append(f"| {NETWORKS[name][0]} | {parameters * 1e-6:.1f} M | {NETWORKS[name][3]} | {mine:.1f} | {theirs:.1f} | {statistics.median(ratios):.2f} "
+        lines.append(f"| {arguments.networks[name][0]} | {parameters * 1e-6:.1f} M | {arguments.networks[name][3]} | {mine:.1f} | {theirs:.1f} | {statistics.median(ratios):.2f} "
                      f"| {min(ratios):.2f} to {max(ratios):.2f} |")
     return versions, "\n".join(lines)
 
 
 def main():
     if sys.argv[1:2] == ["--pytorch-side"]:
-        return pytorch_side(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+        return pytorch_side(sys.argv[2], sys.argv[3], int(sys.argv[4]), *sys.argv[5:7])
     parser = argparse.ArgumentParser(description="Times training iterations of ffexec on one rank beside PyTorch's on one thread.")
-    parser.add_argument("--only", nargs="+", choices=NETWORKS, metavar="NETWORK", help="any of: " + ", ".join(NETWORKS))
+    parser.add_argument("--only", nargs="+", metavar="NETWORK", help=f"any of: {', '.join(NETWORKS)}; with --device cuda: {', '.join(NETWORKS_ON_GPU)}")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu")
+    parser.add_argument("--precision", choices=["fp32", "tf32"], default="fp32", help="of products and convolutions on a GPU; default: fp32")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each side, in turn; default: 5")
     parser.add_argument("--seconds", type=float, default=5, help="length of a measurement, about; default: 5")
     parser.add_argument("--build", type=pathlib.Path, metavar="DIR", help="default: build/release, else build/dev")
@@ -365,6 +425,10 @@ def main():
     arguments = parser.parse_args()
     if arguments.rounds < 1:
         parser.error("--rounds: expected at least 1")
+    arguments.networks = NETWORKS_ON_GPU if arguments.device == "cuda" else NETWORKS
+    for name in arguments.only or []:
+        if name not in arguments.networks:
+            parser.error(f"--only: no network {name}; known: {', '.join(arguments.networks)}")
     builds = [arguments.build] if arguments.build else [REPOSITORY / "build/release", REPOSITORY / "build/dev"]
     arguments.build = next((build.resolve() for build in builds if (build / "ffexec").exists()), None)
     if arguments.build is None:
@@ -373,17 +437,27 @@ def main():
         sys.exit(f"{arguments.python} has no PyTorch: apt-get install python3-torch libopenblas0-serial, or give --python")
     results = {}
     with tempfile.TemporaryDirectory() as work:
-        for name in arguments.only or NETWORKS:
+        for name in arguments.only or arguments.networks:
             results[name] = Benchmark(name, arguments, pathlib.Path(work)).measure()
+            if arguments.out:
+                write(results, arguments)  # what is measured stays when the rest is not
     versions, table = report(results, arguments)
     print(f"{versions}\n\n{table}")
-    if arguments.out:
-        text = (f"# One training iteration, beside PyTorch\n\n{processor()}; one rank, one thread each; SGD with momentum, synthetic data. Median of "
-                f"{arguments.rounds} rounds in which the two take turns, each the median of its iterations in about {arguments.seconds:g} s; the last column has the\n"
-                f"smallest and the largest ratio of a round. PyTorch's memory allocator is told to keep freed memory, which helps it. {versions}.\nRepeat with `scripts/bench_vs_torch.py --out FILE`.\n\n{table}\n")
-        temporary = arguments.out.with_name(arguments.out.name + ".tmp")
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, arguments.out)
+
+
+def write(results, arguments):
+    versions, table = report(results, arguments)
+    about = (f"Median of {arguments.rounds} rounds in which the two take turns, each the median of its iterations in about {arguments.seconds:g} s; "
+             "the last column has the\nsmallest and the largest ratio of a round.")
+    if arguments.device == "cuda":
+        text = (f"# One training iteration on a GPU, beside PyTorch\n\nOne rank; SGD with momentum, synthetic data. {about} {versions}.\n"
+                f"Repeat with `scripts/bench_vs_torch.py --device cuda --precision {arguments.precision} --out FILE`.\n\n{table}\n")
+    else:
+        text = (f"# One training iteration, beside PyTorch\n\n{processor()}; one rank, one thread each; SGD with momentum, synthetic data. {about} "
+                f"PyTorch's memory allocator is told to keep freed memory, which helps it. {versions}.\nRepeat with `scripts/bench_vs_torch.py --out FILE`.\n\n{table}\n")
+    temporary = arguments.out.with_name(arguments.out.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, arguments.out)
 
 
 if __name__ == "__main__":

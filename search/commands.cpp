@@ -151,7 +151,8 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
 CommandResult run_search(const CommandOptions& options, const CommandContext& context) {
   for (const std::string& path : {options.out, options.trace, options.report}) check_writable(path);
   const Problem problem = load_problem(options);
-  KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology));
+  KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology),
+                      options.precision);
   const SearchSpace space(problem.graph, problem.topology);
   if (!measure_search_space(problem, space, kernels, context, nullptr))
     throw MachineError("interrupted while measuring kernels, before any strategy was found; nothing was written");
@@ -175,7 +176,8 @@ CommandResult run_simulate(const CommandOptions& options, const CommandContext&)
                        std::to_string(problem.topology.devices.size()));
     problem.topology = std::move(other);
   }
-  KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology));
+  KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology),
+                      options.precision);
   Evaluator evaluator(problem.graph, problem.topology, kernels);
   Evaluator::Details details;
   SearchReport report = describe(problem, file.strategy, evaluator, details);
@@ -190,7 +192,8 @@ CommandResult run_simulate(const CommandOptions& options, const CommandContext&)
 
 CommandResult run_compare(const CommandOptions& options, const CommandContext& context) {
   const Problem problem = load_problem(options);
-  KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology));
+  KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology),
+                      options.precision);
   const SearchSpace space(problem.graph, problem.topology);
   if (!measure_search_space(problem, space, kernels, context, nullptr)) throw MachineError("interrupted while measuring kernels");
   CommandResult result;
@@ -216,12 +219,13 @@ CommandResult run_profile(const CommandOptions& options, const CommandContext& c
   std::vector<Profile> known;
   struct stat status {};
   if (stat(options.profile_out.c_str(), &status) == 0) known.push_back(load_profile(options.profile_out));
-  KernelCosts kernels(problem.topology, CostMode::automatic, known, working_set_bytes(problem.graph, problem.topology));
+  KernelCosts kernels(problem.topology, CostMode::automatic, known, working_set_bytes(problem.graph, problem.topology),
+                      options.precision);
   int model = -1;
   for (int m = 0; m < static_cast<int>(problem.topology.models.size()); ++m)
     if (kernels.measurable(m)) model = m;
   if (model < 0)
-    throw MachineError("this machine has none of the devices of " + options.topology + ": there is nothing to measure");
+    throw MachineError("this machine has none of the devices of " + options.topology + ": there is nothing to measure" + kernels.why_not_measurable(0));
   // Kept as we go: an interrupted run resumes where it stopped.
   auto saved = std::chrono::steady_clock::now();
   const auto save_now_and_then = [&] {
@@ -229,7 +233,12 @@ CommandResult run_profile(const CommandOptions& options, const CommandContext& c
     save_profile(options.profile_out, kernels.profile(model));
     saved = std::chrono::steady_clock::now();
   };
-  measure_search_space(problem, SearchSpace(problem.graph, problem.topology), kernels, context, save_now_and_then);
+  try {
+    measure_search_space(problem, SearchSpace(problem.graph, problem.topology), kernels, context, save_now_and_then);
+  } catch (const std::exception&) {
+    save_profile(options.profile_out, kernels.profile(model));
+    throw;
+  }
   save_profile(options.profile_out, kernels.profile(model));
   const int64_t entries = static_cast<int64_t>(kernels.profile(model).entries.size());
   return {{{"device_model", kernels.profile(model).device_model}, {"measured", kernels.measured_count()}, {"entries", entries}},

@@ -21,6 +21,7 @@ struct CommandOptions {
   bool check_local = false;
   Assignments assignments = Assignments::all;  // of exhaustive
   CostMode cost = CostMode::automatic;
+  Precision precision = Precision::fp32;  // of GPUs' matrix products and convolutions
   std::vector<std::string> profiles;
   std::string out = "strategy.json", simulate_out, profile_out, trace, report;
   bool json = false, quiet = false;

@@ -41,7 +41,7 @@ double parse_duration(const std::string& text) {
 
 struct Flags {
   ff::CommandOptions options;
-  std::string budget, cost = "auto", simulator = "delta", assignments = "all", proposals_from = "mixed";
+  std::string budget, cost = "auto", simulator = "delta", assignments = "all", proposals_from = "mixed", precision = "fp32";
 };
 
 // What --algorithm takes, a line each.
@@ -57,7 +57,14 @@ std::vector<std::string> init_names() {
   return names;
 }
 
+void add_precision_flag(CLI::App& app, Flags& flags) {
+  app.add_option("--precision", flags.precision, "of matrix products and convolutions on GPUs, as ffexec's")
+      ->check(CLI::IsMember({"fp32", "tf32"}))
+      ->capture_default_str();
+}
+
 void add_common_flags(CLI::App& app, Flags& flags) {
+  add_precision_flag(app, flags);
   app.add_option("--cost", flags.cost, "where kernel times come from: auto (profile, else measured if this machine has the device, else analytic), measure, profile, analytic")
       ->check(CLI::IsMember({"auto", "measure", "profile", "analytic"}))
       ->capture_default_str();
@@ -134,6 +141,7 @@ int main(int argc, char** argv) {
   CLI::App* profile = app.add_subcommand("profile", "measure every kernel that a search could ask for");
   add_graph_flags(*profile, flags, true);
   profile->add_option("--out", flags.options.profile_out, "profile file to write; what it holds already is kept and not measured again")->required();
+  add_precision_flag(*profile, flags);
   profile->add_flag("--quiet", flags.options.quiet, "print errors only");
   app.require_subcommand(0, 1);
 
@@ -151,6 +159,7 @@ int main(int argc, char** argv) {
   flags.options.assignments = flags.assignments == "all" ? ff::Assignments::all : ff::Assignments::consecutive;
   flags.options.search.simulator = flags.simulator == "full" ? ff::SimulatorKind::full : ff::SimulatorKind::delta;
   flags.options.search.proposals_from = flags.proposals_from == "mixed" ? ff::ProposalKind::mixed : ff::ProposalKind::paper;
+  flags.options.precision = flags.precision == "tf32" ? ff::Precision::tf32 : ff::Precision::fp32;
   flags.options.cost = flags.cost == "measure" ? ff::CostMode::measure
                        : flags.cost == "profile" ? ff::CostMode::profile
                        : flags.cost == "analytic" ? ff::CostMode::analytic

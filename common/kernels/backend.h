@@ -6,6 +6,7 @@
 // other ranks, and all parameters, are row-major.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -95,7 +96,22 @@ class Backend {
   // As torch.optim.SGD without dampening. velocity may be null when momentum is 0.
   virtual void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements, const SgdSettings& settings) = 0;
 
+  // On the CPU what was submitted is complete already. A GPU's kernels report indices out of range (InputError) here.
   virtual void wait() = 0;
+
+  // Memory that kernels share while they run, beside each kernel's workspace_bytes.
+  virtual int64_t shared_workspace_bytes() const { return 0; }
+
+  // How long does what is submitted between the two take? By the device's own clock, without the time that submitting takes where that runs
+  // ahead of the device. The second call waits.
+  virtual void start_stopwatch() { started_ = std::chrono::steady_clock::now(); }
+  virtual double stop_stopwatch_us() {
+    wait();
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - started_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point started_;
 };
 
 // One thread by default; `threads` is the device model's cores.

@@ -1,5 +1,6 @@
 #include "executor/transport/in_process.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -57,6 +58,7 @@ class InProcessTransport : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return world_.size; }
   std::string host() const override { return "localhost"; }
+  NodePlace place() const override { return {0, rank_, world_.size}; }
 
   Request send(const void* memory, int64_t bytes, int destination, int tag) override {
     const auto operation = std::make_shared<Operation>(Operation{const_cast<void*>(memory), bytes});
@@ -98,14 +100,14 @@ class InProcessTransport : public Transport {
 
   void poll() override {}
 
-  GroupId make_group(const std::vector<int>& ranks) override {
-    int instance = 0;
-    for (const Group& group : groups_) instance += group.ranks == ranks;
-    groups_.push_back({ranks, instance, 0});
-    return static_cast<GroupId>(groups_.size()) - 1;
+  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override {
+    std::vector<GroupId> made;
+    for (const std::vector<int>& ranks : groups)
+      made.push_back(std::find(ranks.begin(), ranks.end(), rank_) == ranks.end() ? -1 : make_group(ranks));
+    return made;
   }
 
-  Request all_reduce(GroupId id, float* values, int64_t elements) override {
+  Request all_reduce(GroupId id, float* values, int64_t elements, int) override {
     Group& group = groups_[static_cast<size_t>(id)];
     const auto operation = std::make_shared<Operation>(Operation{values, elements * 4});
     const std::lock_guard lock(world_.mutex);
@@ -137,6 +139,13 @@ class InProcessTransport : public Transport {
     int instance;  // a second group of the same ranks is another one
     int64_t started;
   };
+
+  GroupId make_group(const std::vector<int>& ranks) {
+    int instance = 0;
+    for (const Group& group : groups_) instance += group.ranks == ranks;
+    groups_.push_back({ranks, instance, 0});
+    return static_cast<GroupId>(groups_.size()) - 1;
+  }
 
   static OperationPtr take(std::deque<OperationPtr>& queue) {
     OperationPtr first = std::move(queue.front());

@@ -161,6 +161,7 @@ class MpiTransport : public Transport {
     MPI_Get_processor_name(name, &length);
     host_.assign(name, static_cast<size_t>(length));
     check(MPI_Comm_dup(MPI_COMM_WORLD, &control_), "MPI_Comm_dup");
+    find_place();
   }
 
   ~MpiTransport() override {
@@ -173,6 +174,7 @@ class MpiTransport : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string host() const override { return host_; }
+  NodePlace place() const override { return place_; }
 
   Request send(const void* memory, int64_t bytes, int destination, int tag) override {
     const Request request = new_request();
@@ -211,22 +213,14 @@ class MpiTransport : public Transport {
     check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
   }
 
-  GroupId make_group(const std::vector<int>& ranks) override {
-    MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
-    check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
-    check(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &group), "MPI_Group_incl");
-    MPI_Comm communicator = MPI_COMM_NULL;
-    check(MPI_Comm_create_group(MPI_COMM_WORLD, group, 0, &communicator), "MPI_Comm_create_group");
-    MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
-    MPI_Group_free(&group);
-    MPI_Group_free(&world);
-    Group made{communicator, 0, static_cast<int>(ranks.size())};
-    MPI_Comm_rank(communicator, &made.rank);
-    groups_.push_back(made);
-    return static_cast<GroupId>(groups_.size()) - 1;
+  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override {
+    std::vector<GroupId> made;
+    for (const std::vector<int>& ranks : groups)
+      made.push_back(std::find(ranks.begin(), ranks.end(), rank_) == ranks.end() ? -1 : make_group(ranks));
+    return made;
   }
 
-  Request all_reduce(GroupId group, float* values, int64_t elements) override {
+  Request all_reduce(GroupId group, float* values, int64_t elements, int) override {
     Group& members = groups_[static_cast<size_t>(group)];
     const Request request = new_request();
     if (members.size > AllReduce::most_ranks) {
@@ -274,6 +268,33 @@ class MpiTransport : public Transport {
   }
 
  private:
+  // The ranks that can share memory are a node's.
+  void find_place() {
+    MPI_Comm node = MPI_COMM_NULL;
+    check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+    MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(node, &place_.local_rank);
+    MPI_Comm_size(node, &place_.local_size);
+    place_.node = rank_;
+    check(MPI_Bcast(&place_.node, 1, MPI_INT, 0, node), "MPI_Bcast");
+    MPI_Comm_free(&node);
+  }
+
+  GroupId make_group(const std::vector<int>& ranks) {
+    MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+    check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+    check(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &group), "MPI_Group_incl");
+    MPI_Comm communicator = MPI_COMM_NULL;
+    check(MPI_Comm_create_group(MPI_COMM_WORLD, group, 0, &communicator), "MPI_Comm_create_group");
+    MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
+    MPI_Group_free(&group);
+    MPI_Group_free(&world);
+    Group made{communicator, 0, static_cast<int>(ranks.size())};
+    MPI_Comm_rank(communicator, &made.rank);
+    groups_.push_back(made);
+    return static_cast<GroupId>(groups_.size()) - 1;
+  }
+
   bool is_all_reduce(const Request& request) const {
     return std::any_of(active_.begin(), active_.end(), [&](const auto& active) { return active.first == request.slot; });
   }
@@ -325,6 +346,7 @@ class MpiTransport : public Transport {
 
   int rank_ = 0, size_ = 1;
   std::string host_;
+  NodePlace place_;
   MPI_Comm control_ = MPI_COMM_NULL;
   std::vector<Group> groups_;
   std::vector<std::pair<int, std::unique_ptr<AllReduce>>> active_;  // by request slot, in the order of their start

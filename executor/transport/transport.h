@@ -3,12 +3,23 @@
 //
 // Sends and receives are non-blocking and match by (source, destination, tag) in the order of posting, so the same tag can be used
 // in every iteration. The memory belongs to the transport from the call until `wait` or a successful `test`.
+//
+// Three kinds of transport differ in two properties:
+//                      follows_backend  ordered
+//   mpi, in_process    no               no       memory is the host's; the caller has waited for the backend before it sends
+//   staging            yes              no       memory is a GPU's, copied through the host
+//   nccl               yes              yes      memory is a GPU's; the GPUs exchange data themselves
+// One that follows the backend takes calls while the backend still works: a send or an all-reduce takes effect behind everything the backend was
+// given before it, and `wait` holds back what the backend is given afterwards, not (or not only) the caller.
+// An ordered one has no tags to match by: all ranks start transfers and all-reduces in one total order (Program::transfer_groups), at both ends.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "common/errors.h"
 
 namespace ff {
 
@@ -20,13 +31,32 @@ struct Request {
 
 using GroupId = int;
 
+// A failure found behind the call that caused it. `tag` is that operation's, -1 when it is not known.
+class TransportError : public MachineError {
+ public:
+  TransportError(const std::string& message, int tag) : MachineError(message), tag(tag) {}
+  int tag;
+};
+
+// Where a rank runs: the ranks of a node share its memory and its GPUs.
+struct NodePlace {
+  int node = 0;        // the lowest rank on this node
+  int local_rank = 0;  // this rank's number among those of its node
+  int local_size = 1;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
-  virtual std::string name() const = 0;  // "mpi", "in-process"
+  virtual std::string name() const = 0;  // "mpi", "in-process", "staging", "nccl"
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::string host() const = 0;
+  virtual NodePlace place() const = 0;
+  virtual bool follows_backend() const { return false; }
+  virtual bool ordered() const { return false; }
+  // The one for host memory, when this one is for a GPU's.
+  virtual Transport& for_host_memory() { return *this; }
 
   virtual Request send(const void* memory, int64_t bytes, int destination, int tag) = 0;
   virtual Request receive(void* memory, int64_t bytes, int source, int tag) = 0;
@@ -35,10 +65,25 @@ class Transport {
   // Lets transfers progress; called between compute tasks, since not every transport has a thread for that.
   virtual void poll() = 0;
 
-  // A group of ranks (ascending) for all-reduces. Every rank of it makes the same groups in the same order; other ranks do not call.
-  virtual GroupId make_group(const std::vector<int>& ranks) = 0;
-  // Starts summing `elements` floats of all ranks of the group, in place. The ranks start a group's all-reduces in one order.
-  virtual Request all_reduce(GroupId group, float* values, int64_t elements) = 0;
+  // Groups of ranks (each ascending) for all-reduces. All ranks call with the same groups; the answer for one that this rank is not in is -1.
+  virtual std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) = 0;
+  // Starts summing `elements` floats of all ranks of the group, in place. The ranks start a group's all-reduces in one order. `tag` is for messages.
+  virtual Request all_reduce(GroupId group, float* values, int64_t elements, int tag) = 0;
+
+  // For transports that follow the backend or are ordered; nothing in the others.
+  // Sets up the connections to these ranks. All ranks call, once a program.
+  virtual void connect(const std::vector<int>& /*destinations*/, const std::vector<int>& /*sources*/) {}
+  // The receives that follow may write to their memory once the backend has done what it has been given so far.
+  virtual void begin_iteration() {}
+  // Transfers between these two start together.
+  virtual void begin_group() {}
+  virtual void end_group() {}
+  // What the backend is given from now on comes behind all transfers and all-reduces.
+  virtual void end_iteration() {}
+  // Returns when the backend is done and no other rank waits for a call of this one. Throws TransportError for what has gone wrong meanwhile.
+  virtual void finish_iteration() {}
+  // Behind a failure of this rank: gives up all transfers, so that nothing in this process waits for another rank.
+  virtual void give_up() {}
 
   // Control data, among all ranks; they block.
   virtual void barrier() = 0;

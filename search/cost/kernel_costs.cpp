@@ -11,10 +11,18 @@ namespace {
 
 Nanoseconds to_ns(double us) { return std::max<Nanoseconds>(1, std::llround(us * 1e3)); }
 
+void expect_precision(const Profile& profile, Precision precision) {
+  const std::string wanted = precision == Precision::tf32 ? "tf32" : "fp32", measured = profile.measured.value("precision", wanted);
+  if (measured != wanted)
+    throw InputError("the profile of device model \"" + profile.device_model + "\" was measured with precision " + measured + ", not " + wanted +
+                     "; give --precision " + measured + " or another profile");
+}
+
 }  // namespace
 
-KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles, int64_t working_set_bytes)
+KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles, int64_t working_set_bytes, Precision precision)
     : mode_(mode) {
+  const bool may_measure = mode == CostMode::measure || mode == CostMode::automatic;
   for (size_t m = 0; m < topology.models.size(); ++m) {
     Model model;
     model.model = topology.models[m];
@@ -23,15 +31,23 @@ KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Pr
     for (const Device& device : topology.devices) {
       if (device.model != static_cast<int>(m)) continue;
       ++devices_of_node[device.node];
-      model.on_this_machine = device.kind == DeviceKind::cpu;
+      model.is_gpu = device.kind == DeviceKind::gpu;
     }
-    for (const auto& [node, count] : devices_of_node) model.settings.concurrent = std::max(model.settings.concurrent, count);
-    const int hardware = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, model.model.cores));
-    model.settings.concurrent = std::min(model.settings.concurrent, hardware);
-    model.settings.threads = model.model.cores;
+    if (model.is_gpu) {
+      const int gpu = may_measure ? gpu_of_model(model.model.name) : -1;
+      model.on_this_machine = gpu >= 0;
+      if (gpu >= 0) model.settings = gpu_settings(gpu, precision);
+    } else if (!devices_of_node.empty()) {
+      model.on_this_machine = true;
+      for (const auto& [node, count] : devices_of_node) model.settings.concurrent = std::max(model.settings.concurrent, count);
+      const int hardware = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, model.model.cores));
+      model.settings.concurrent = std::min(model.settings.concurrent, hardware);
+      model.settings.threads = model.model.cores;
+    }
     if (working_set_bytes > 0) model.settings.rotated_bytes = std::min(model.settings.rotated_bytes, working_set_bytes);
     for (Profile& profile : profiles)
       if (profile.device_model == model.model.name) model.profile = profile;
+    if (model.is_gpu) expect_precision(model.profile, precision);
     model.entries_read = model.profile.entries.size();
     models_.push_back(std::move(model));
   }
@@ -48,16 +64,35 @@ bool KernelCosts::measurable(int model) const {
   return models_[model].on_this_machine && (mode_ == CostMode::measure || mode_ == CostMode::automatic);
 }
 
+std::string KernelCosts::why_not_measurable(int model) const {
+  if (!models_[model].is_gpu || models_[model].on_this_machine) return "";
+  try {
+    cuda_device_count();
+  } catch (const MachineError& error) {
+    return std::string(", ") + error.what();
+  }
+  return ", GPU 0 is \"" + describe_cuda_device(0).name + "\"";
+}
+
 KernelMeasurement& KernelCosts::measurement(Model& model) {
   if (!model.on_this_machine)
     throw MachineError("cannot measure kernels of device model \"" + model.model.name +
-                       "\": this machine has no such device; use --cost profile or --cost analytic");
+                       "\": this machine has no such device" + why_not_measurable(static_cast<int>(&model - models_.data())) +
+                       "; use --cost profile or --cost analytic");
   if (!model.measurement) {
-    const int threads = model.settings.threads;
-    model.measurement = std::make_unique<KernelMeasurement>([threads] { return make_cpu_backend(threads); }, model.settings);
-    if (model.profile.measured.empty()) model.profile.measured = describe_this_machine(model.settings);
+    const MeasurementSettings settings = model.settings;
+    const auto make_backend = [settings]() -> std::unique_ptr<Backend> {
+      if (settings.gpu >= 0) return make_cuda_backend(settings.gpu, settings.precision);
+      return make_cpu_backend(settings.threads);
+    };
+    model.measurement = std::make_unique<KernelMeasurement>(make_backend, settings);
   }
   return *model.measurement;
+}
+
+// Behind the first measurement, when the clocks have gone up.
+void KernelCosts::describe_machine(Model& model) {
+  if (model.profile.measured.empty()) model.profile.measured = describe_this_machine(model.settings);
 }
 
 KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too, KernelUse use,
@@ -76,6 +111,7 @@ KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block
   if (mode_ == CostMode::automatic && !model.on_this_machine)
     return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use)), CostSource::analytic};
   const KernelMeasurement::Result result = measurement(model).kernel(definition, part, backward_too, use);
+  describe_machine(model);
   const auto keep = [&](Phase measured, const ProfileEntry& entry) {
     const std::string key = kernel_signature(definition, part, measured, use);
     model.profile.entries[key] = entry;
@@ -93,7 +129,10 @@ Nanoseconds KernelCosts::rate(const std::string& work, int64_t bytes, int index)
   };
   if (mode_ == CostMode::analytic) return analytic();
   std::lock_guard lock(mutex_);
-  if (measurable(index)) measure_rates(measurement(model), model.profile);
+  if (measurable(index)) {
+    measure_rates(measurement(model), model.profile);
+    describe_machine(model);
+  }
   if (const auto us = interpolated_us(model.profile, work, bytes)) return to_ns(*us);
   return analytic();
 }

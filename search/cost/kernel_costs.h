@@ -29,7 +29,9 @@ class KernelCosts {
  public:
   // `profiles`: entries to use, by device model; models without one get an empty profile. `working_set_bytes`: what an iteration touches
   // on one device (see working_set_bytes below); a measured kernel finds its data as cold in the caches as among so much.
-  KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles, int64_t working_set_bytes = 0);
+  // `precision`: of GPUs' products; a profile that was measured with another one is an InputError.
+  KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles, int64_t working_set_bytes = 0,
+              Precision precision = Precision::fp32);
 
   // Throws InputError when the mode is `profile` and there is no entry, MachineError when it is `measure` and this machine has no
   // such device.
@@ -39,6 +41,8 @@ class KernelCosts {
 
   // Can (and may) costs of this model be measured here?
   bool measurable(int model) const;
+  // Why this machine cannot measure it: ", no GPU: cudaGetDeviceCount: ...", or "".
+  std::string why_not_measurable(int model) const;
   const Profile& profile(int model) const { return models_[model].profile; }
   int64_t measured_count() const { return measured_count_; }  // kernels measured by this object
 
@@ -50,9 +54,11 @@ class KernelCosts {
     std::map<std::string, bool> measured_here;
     std::unique_ptr<KernelMeasurement> measurement;
     MeasurementSettings settings;
+    bool is_gpu = false;
     bool on_this_machine = false;
   };
   KernelMeasurement& measurement(Model& model);
+  void describe_machine(Model& model);
   Nanoseconds rate(const std::string& work, int64_t bytes, int model);
 
   CostMode mode_;

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <chrono>
+#include <cctype>
 #include <ctime>
 #include <exception>
 #include <fstream>
 #include <thread>
 
-#include "common/philox.h"
+#include "common/errors.h"
 
 namespace ff {
 namespace {
@@ -35,7 +35,7 @@ std::string first_line_with(const std::string& path, const std::string& key) {
 // One thread's backend and what it works on: several sets of buffers, taken in turn.
 class KernelMeasurement::Lane {
  public:
-  explicit Lane(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  Lane(std::unique_ptr<Backend> backend, size_t most_sets) : backend_(std::move(backend)), most_sets_(most_sets) {}
   ~Lane() { clear(); }
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -43,6 +43,7 @@ class KernelMeasurement::Lane {
   void clear() {
     for (void* memory : buffers_) backend_->release(memory);
     buffers_.clear();
+    patterns_.clear();
     sets_.clear();
     kernel_.reset();
   }
@@ -55,14 +56,14 @@ class KernelMeasurement::Lane {
     do {
       parameter_sets.push_back(parameters_of(definition, part, parameter_footprint));
     } while (use.shared_bytes > 0 && static_cast<int64_t>(parameter_sets.size() + 1) * parameter_footprint <= use.shared_bytes &&
-             parameter_sets.size() < most_sets);
+             parameter_sets.size() < most_sets_);
     int64_t footprint = 1;
     do {
       if (use.shared_bytes == 0 && sets_.size() == parameter_sets.size())
         parameter_sets.push_back(parameters_of(definition, part, parameter_footprint));
       sets_.push_back(buffers_of(definition, part, use, parameter_sets[sets_.size() % parameter_sets.size()], footprint));
     } while (static_cast<int64_t>(sets_.size() + 1) * (footprint + (use.shared_bytes == 0 ? parameter_footprint : 0)) <= rotated_bytes &&
-             sets_.size() < most_sets);
+             sets_.size() < most_sets_);
   }
 
   void prepare_plain(int count, int64_t bytes, int64_t rotated_bytes) {
@@ -71,7 +72,7 @@ class KernelMeasurement::Lane {
       KernelArguments set;
       for (int i = 0; i < count; ++i) set.outputs.push_back(filled(bytes));
       sets_.push_back(set);
-    } while (static_cast<int64_t>(sets_.size() + 1) * count * bytes <= rotated_bytes && sets_.size() < most_sets);
+    } while (static_cast<int64_t>(sets_.size() + 1) * count * bytes <= rotated_bytes && sets_.size() < most_sets_);
   }
 
   Backend& backend() { return *backend_; }
@@ -79,12 +80,16 @@ class KernelMeasurement::Lane {
   KernelArguments& set(int repetition) { return sets_[static_cast<size_t>(repetition) % sets_.size()]; }
 
  private:
-  static constexpr size_t most_sets = 16;
-
   // Random values: of float in [-0.5, 0.5), or, with an index limit, i32 below that.
   float* filled(int64_t bytes, int64_t index_limit = 0) {
     float* memory = static_cast<float*>(backend_->allocate(std::max<int64_t>(bytes, element_bytes)));
     buffers_.push_back(memory);
+    const auto [pattern, first] = patterns_.emplace(std::pair(bytes, index_limit), memory);
+    if (!first) {  // the same values, which the device copies faster than they are drawn
+      const Block all(Shape{bytes / element_bytes});
+      backend_->copy_block(pattern->second, all, memory, all, all);
+      return memory;
+    }
     std::vector<float> values(static_cast<size_t>(bytes / element_bytes), 0.0f);
     uint32_t state = 12345;  // full Philox would cost more than the kernels
     for (float& value : values) {
@@ -135,20 +140,21 @@ class KernelMeasurement::Lane {
   }
 
   std::unique_ptr<Backend> backend_;
+  size_t most_sets_;
   std::unique_ptr<Kernel> kernel_;
   std::vector<void*> buffers_;
+  std::map<std::pair<int64_t, int64_t>, const float*> patterns_;  // first buffer of so many bytes with such an index limit
   std::vector<KernelArguments> sets_;
 };
 
 KernelMeasurement::KernelMeasurement(MakeBackend make_backend, MeasurementSettings settings) : settings_(settings) {
-  for (int lane = 0; lane < std::max(1, settings.concurrent); ++lane) lanes_.push_back(std::make_unique<Lane>(make_backend()));
+  for (int lane = 0; lane < std::max(1, settings.concurrent); ++lane) lanes_.push_back(std::make_unique<Lane>(make_backend(), settings.most_sets));
 }
 
 KernelMeasurement::~KernelMeasurement() = default;
 
 std::vector<ProfileEntry> KernelMeasurement::time(int phases, const std::function<void(Lane&)>& prepare,
                                                   const std::function<void(Lane&, int, int)>& work) {
-  using Clock = std::chrono::steady_clock;
   std::atomic<int> ready{0};
   std::atomic<bool> done{false};
   std::vector<std::exception_ptr> failures(lanes_.size());
@@ -163,8 +169,10 @@ std::vector<ProfileEntry> KernelMeasurement::time(int phases, const std::functio
   };
   const auto warm_up = [&](size_t lane) {
     prepare(*lanes_[lane]);
+    lanes_[lane]->backend().wait();
     for (int repetition = 0; repetition < 2; ++repetition)
       for (int phase = 0; phase < phases; ++phase) work(*lanes_[lane], phase, repetition);
+    lanes_[lane]->backend().wait();
     ++ready;
     while (ready < static_cast<int>(lanes_.size()) && !done) std::this_thread::yield();
   };
@@ -184,10 +192,9 @@ std::vector<ProfileEntry> KernelMeasurement::time(int phases, const std::functio
                              (repetition < settings_.least_samples || measured_ms < settings_.least_ms);
          ++repetition)
       for (int phase = 0; phase < phases; ++phase) {
-        const auto begin = Clock::now();
+        lanes_[0]->backend().start_stopwatch();
         work(*lanes_[0], phase, repetition);
-        lanes_[0]->backend().wait();
-        const double us = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+        const double us = lanes_[0]->backend().stop_stopwatch_us();
         samples[static_cast<size_t>(phase)].push_back(us);
         measured_ms += us / 1e3;
       }
@@ -253,6 +260,39 @@ void measure_rates(KernelMeasurement& measurement, Profile& profile) {
   }
 }
 
+MeasurementSettings gpu_settings(int gpu, Precision precision) {
+  MeasurementSettings settings;
+  settings.gpu = gpu;
+  settings.precision = precision;
+  settings.rotated_bytes = 3 * describe_cuda_device(gpu).l2_cache_bytes;
+  settings.most_sets = 64;
+  return settings;
+}
+
+bool names_model(const std::string& gpu_name, const std::string& model) {
+  const auto lower = [](std::string text) {
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
+  };
+  const std::string name = lower(gpu_name), wanted = lower(model);
+  const auto in_word = [&](size_t at) { return at < name.size() && std::isalnum(static_cast<unsigned char>(name[at])); };
+  for (size_t at = name.find(wanted); at != std::string::npos; at = name.find(wanted, at + 1))
+    if ((at == 0 || !in_word(at - 1)) && !in_word(at + wanted.size())) return true;
+  return false;
+}
+
+int gpu_of_model(const std::string& model) {
+  int count = 0;
+  try {
+    count = cuda_device_count();
+  } catch (const MachineError&) {
+    return -1;
+  }
+  for (int gpu = 0; gpu < count; ++gpu)
+    if (names_model(describe_cuda_device(gpu).name, model)) return gpu;
+  return -1;
+}
+
 Json describe_this_machine(const MeasurementSettings& settings) {
   utsname system{};
   uname(&system);
@@ -260,6 +300,18 @@ Json describe_this_machine(const MeasurementSettings& settings) {
   const std::time_t now = std::time(nullptr);
   std::tm calendar{};
   std::strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &calendar));
+  if (settings.gpu >= 0) {
+    const CudaDescription gpu = describe_cuda_device(settings.gpu);
+    return {{"where", system.nodename},
+            {"processor", gpu.name},
+            {"driver", gpu.driver},
+            {"clocks", gpu.clocks},
+            {"libraries", {{"CUDA", gpu.runtime}, {"cuDNN", gpu.cudnn}, {"cuBLAS", gpu.cublas}}},
+            {"precision", settings.precision == Precision::tf32 ? "tf32" : "fp32"},
+            {"date", date},
+            {"threads", 1},
+            {"concurrent", settings.concurrent}};
+  }
   return {{"where", system.nodename},
           {"processor", first_line_with("/proc/cpuinfo", "model name")},
           {"libraries", {{"oneDNN", cpu_library_version()}}},

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/kernels/backend.h"
+#include "common/kernels/cuda/cuda_backend.h"
 #include "search/cost/profile.h"
 
 namespace ff {
@@ -19,6 +20,9 @@ struct MeasurementSettings {
   int least_samples = 5;
   int most_samples = 60;
   int64_t rotated_bytes = 24 << 20;  // buffers are rotated through at most so many bytes, so that a kernel finds its data as cold as in training
+  size_t most_sets = 16;             // and at most so many sets of buffers
+  int gpu = -1;                      // number of the GPU that is measured; -1: the CPU
+  Precision precision = Precision::fp32;  // of a GPU's products
 };
 
 class KernelMeasurement {
@@ -46,6 +50,15 @@ class KernelMeasurement {
 
 // Adds "copy" and "update" entries for a range of sizes, unless the profile has them.
 void measure_rates(KernelMeasurement& measurement, Profile& profile);
+
+// The settings for a GPU of this machine. Its level-2 cache holds what a kernel of training has just written, so that is rotated through a few times.
+MeasurementSettings gpu_settings(int gpu, Precision precision);
+
+// Has a GPU's name ("NVIDIA H200") the device model's ("h200") as a word, whatever the case?
+bool names_model(const std::string& gpu_name, const std::string& model);
+
+// The number of this machine's first GPU whose name names the device model; -1 without one.
+int gpu_of_model(const std::string& model);
 
 // Where and with what this machine measures: goes into a profile's "measured".
 Json describe_this_machine(const MeasurementSettings& settings);

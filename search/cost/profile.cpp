@@ -12,7 +12,7 @@ Profile load_profile(const std::string& path) {
   Profile profile;
   profile.device_model = place.at("device_model").as_string();
   const JsonPlace measured = place.at("measured");
-  measured.allow_keys({"where", "processor", "driver", "clocks", "libraries", "date", "threads", "concurrent"}, "key of measured");
+  measured.allow_keys({"where", "processor", "driver", "clocks", "libraries", "precision", "date", "threads", "concurrent"}, "key of measured");
   profile.measured = measured.value();
   for (const auto& [signature, entry] : place.at("entries").members()) {
     entry.allow_keys({"us", "samples", "spread"}, "key of a profile entry");

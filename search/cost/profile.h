@@ -18,7 +18,7 @@ struct ProfileEntry {
 
 struct Profile {
   std::string device_model;
-  Json measured = Json::object();  // where and with what: host, processor, libraries, date, threads, concurrent
+  Json measured = Json::object();  // where and with what: host, processor, driver, clocks, libraries, precision, date, threads, concurrent
   std::map<std::string, ProfileEntry> entries;
 };
 

@@ -165,14 +165,34 @@ class ExecutorTest(unittest.TestCase):
         self.assert_fails(1, f"ffexec: {path} is for 2 devices (cpu0, cpu1), started with 3 ranks: use mpirun -n 2\n", 3, "--strategy", path)
         self.assert_fails(1, f"ffexec: {path} is for 2 devices (cpu0, cpu1), started with 1 rank: use mpirun -n 2\n", 0, "--strategy", path)
 
+    def test_no_gpu(self):
+        path = self.write_strategy(2)
+        probe = self.run_program(2, "--strategy", path, "--backend", "cuda")
+        if probe.returncode == 0 or "no GPU: " not in probe.stderr:
+            self.skipTest("this machine has GPUs")
+        for flag, value in (("--backend", "cuda"), ("--transport", "nccl")):
+            self.assert_fails(3, "ffexec: no GPU: ", 2, "--strategy", path, flag, value)
+        self.assert_fails(2, "--transport nccl: NCCL is for GPUs: use --backend cuda\n", 2, "--strategy", path, "--backend", "cpu", "--transport", "nccl")
+        self.assert_fails(2, "--calibrate: measures CPUs alone; topologies/ has GPUs, and ffsearch profile measures their kernels\n", 2,
+                          "--calibrate", "--out", self.path("t.json"), "--backend", "cuda")
+
+    def test_strategy_for_gpus_on_cpus(self):
+        path = self.write_strategy(2)
+        with open(path, encoding="utf-8") as file:
+            strategy = file.read()
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(strategy.replace('"kind": "cpu"', '"kind": "gpu"').replace('"kind":"cpu"', '"kind":"gpu"'))
+        result = self.run_program(2, "--strategy", path, "--iterations", "1", "--share-gpu", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        backend = json.loads(result.stdout)["backend"]
+        self.assertEqual(result.stderr.count("ffexec: note: the strategy is for GPUs, running on CPUs (no GPU: "), backend == "cpu", result.stderr)
+
     def test_unreadable_inputs(self):
         path = self.write_strategy(2)
         self.assert_fails(1, "ffexec: /nowhere.json: cannot open: No such file or directory\n", 2, "--strategy", "/nowhere.json")
         self.assert_fails(1, "ffexec: /nowhere: is not a directory, expected one with a .npy file for each input of the graph\n", 2,
                           "--strategy", path, "--data", "/nowhere")
         self.assert_fails(1, "ffexec: /nowhere/m: cannot open: No such file or directory\n", 2, "--strategy", path, "--load", "/nowhere/m")
-        self.assert_fails(3, "ffexec: this ffexec was built without CUDA\n", 2, "--strategy", path, "--backend", "cuda")
-        self.assert_fails(3, "ffexec: this ffexec was built without CUDA\n", 2, "--strategy", path, "--transport", "nccl")
         data = self.write_data("data", 16)
         with open(self.path("data/label.npy"), "wb") as file:
             file.write(npy("<i4", (16,), [0] * 15 + [9]))

@@ -198,4 +198,3 @@ TEST_CASE("docs/operators.md and the schema know every operator type") {
   for (const ff::JsonPlace& type : schema.at("$defs").at("operator_type").at("enum").items()) types.push_back(type.as_string());
   CHECK(types == ff::operator_types());
 }
-/root/.pyenv/libexec/pyenv-hooks: line 24: enable: cannot open shared object /root/.pyenv/libexec/pyenv-realpath.dylib: /root/.pyenv/libexec/pyenv-realpath.dylib: cannot open shared object file: No such file or directory

@@ -1,28 +1,22 @@
 // Every strategy computes the same function: random networks with random strategies against one device.
 #include <catch2/catch.hpp>
 #include <mutex>
-#include <numeric>
-#include <set>
 
+#include "executor/transfer_order.h"
 #include "executor/transport/in_process.h"
-#include "executor/trainer.h"
-#include "executor/verify.h"
+#include "executor/transport/staging.h"
+#include "tests/support/executor/equivalence.h"
+#include "tests/support/executor/ordered_transport.h"
+#include "tests/support/executor/posing_backend.h"
 #include "tests/support/random_network.h"
 
 namespace ff {
 namespace {
 
-constexpr int iterations = 2;
-
-struct Outcome {
-  std::vector<double> losses;
-  std::vector<HostTensors> gradients, weights;  // after each iteration
-  HostTensors velocities;
-  Evaluation evaluation;
-};
+constexpr double tolerance = 1e-4;
 
 // Task::copy_bytes is what the simulator charges: the program must copy exactly that.
-void check_copies(const Program& program) {
+void check_copies(Program& program) {
   for (const Step& step : program.steps) {
     if (!is_compute(step.kind)) continue;
     int64_t bytes = 0;
@@ -34,114 +28,106 @@ void check_copies(const Program& program) {
   }
 }
 
-Outcome train(const StrategyFile& file, int ranks) {
-  Outcome outcome;
-  outcome.losses.assign(iterations, 0);
-  outcome.gradients.resize(iterations);
-  outcome.weights.resize(iterations);
-  std::mutex mutex;
+// Runs a strategy on ranks of this process, each with the backend and transport that `on_rank` gives it. Rank 0's outcome.
+using OnRank = std::function<EquivalenceOutcome(const StrategyFile&, Transport&)>;
+EquivalenceOutcome train(const StrategyFile& file, int ranks, const OnRank& on_rank) {
+  EquivalenceOutcome outcome;
   run_in_process(ranks, [&](Transport& transport) {
-    const auto backend = make_cpu_backend(1);
-    const TrainerSettings settings{{0.05f, 0.9f, 0.01f}, 7};
-    const auto data = synthetic_data(file.graph, 7);
-    std::vector<int64_t> samples(static_cast<size_t>(file.graph.batch_size));
-    std::iota(samples.begin(), samples.end(), 0);
-    Trainer trainer(file, *backend, transport, settings);
-    check_copies(trainer.program());
-    trainer.load_batch(*data, samples);
-    for (size_t i = 0; i < iterations; ++i) {
-      const double loss = trainer.run_iteration();
-      HostTensors gradients = gather_parameters(trainer.program(), ParameterData::gradient);
-      HostTensors weights = gather_parameters(trainer.program(), ParameterData::weight);
-      const std::lock_guard lock(mutex);
-      outcome.losses[i] += loss;
-      if (transport.rank() != 0) continue;
-      outcome.gradients[i] = std::move(gradients);
-      outcome.weights[i] = std::move(weights);
-    }
-    HostTensors velocities = gather_parameters(trainer.program(), ParameterData::velocity);
-    const Evaluation evaluation = trainer.evaluate(*data);
-    if (transport.rank() != 0) return;
-    outcome.velocities = std::move(velocities);
-    outcome.evaluation = evaluation;
+    EquivalenceOutcome mine = on_rank(file, transport);
+    if (transport.rank() == 0) outcome = std::move(mine);
   });
   return outcome;
 }
 
-void check_equal(const HostTensors& found, const HostTensors& expected, const std::string& what) {
-  REQUIRE(found.size() == expected.size());
-  // Some gradients are zero but for rounding: of a bias in front of a batch normalization. They are compared with the others.
-  float largest = 0;
-  for (const auto& [name, values] : expected)
-    for (float value : values) largest = std::max(largest, std::abs(value));
-  for (const auto& [name, values] : expected) {
-    INFO(what << " of " << name);
-    const double error = relative_error(found.at(name), values, std::max(1e-3f, 1e-2f * largest));
-    if (error <= 1e-4) continue;
-    CHECK(error <= 1e-4);
-  }
+EquivalenceOutcome on_cpu(const StrategyFile& file, Transport& transport) {
+  const auto backend = make_cpu_backend(1);
+  return train_for_comparison(file, *backend, transport, check_copies);
 }
 
-// A random order of the tasks that the task graph allows.
-std::vector<std::string> random_issue_order(const Graph& graph, const Strategy& strategy, RandomSource& random) {
-  TaskGraphBuilder builder(graph);
-  const TaskGraph tasks = builder.build(strategy);
-  std::vector<int32_t> waiting = tasks.predecessor_count;
-  std::vector<int> ready, order;
-  for (size_t t = 0; t < tasks.tasks.size(); ++t)
-    if (waiting[t] == 0) ready.push_back(static_cast<int>(t));
-  while (!ready.empty()) {
-    std::swap(ready[std::uniform_int_distribution<size_t>(0, ready.size() - 1)(random)], ready.back());
-    const int task = ready.back();
-    ready.pop_back();
-    order.push_back(task);
-    for (int32_t s = tasks.successor_begin[task]; s < tasks.successor_begin[task + 1]; ++s)
-      if (--waiting[tasks.successors[s]] == 0) ready.push_back(tasks.successors[s]);
-  }
-  return issue_order_names(builder, tasks, order);
+// Through buffers that stand for pinned memory, with copies that are late.
+EquivalenceOutcome staged(const StrategyFile& file, Transport& transport) {
+  const auto backend = make_posing_backend();
+  const auto pinned_only = make_pinned_only_transport(transport, *backend);
+  const auto staging = make_staging_transport(*pinned_only, *backend);
+  return train_for_comparison(file, *backend, *staging);
 }
 
-void compare(const StrategyFile& one_device, const StrategyFile& split, int ranks) {
-  const Outcome expected = train(one_device, 1), found = train(split, ranks);
-  for (size_t i = 0; i < iterations; ++i) {
-    CHECK(found.losses[i] == Approx(expected.losses[i]).epsilon(1e-4).margin(1e-6));
-    check_equal(found.gradients[i], expected.gradients[i], "gradient in iteration " + std::to_string(i));
-    check_equal(found.weights[i], expected.weights[i], "weight in iteration " + std::to_string(i));
-  }
-  check_equal(found.velocities, expected.velocities, "velocity");
-  CHECK(found.evaluation.loss == Approx(expected.evaluation.loss).epsilon(1e-4).margin(1e-6));
+void compare(const StrategyFile& one_device, const StrategyFile& split, int ranks, const OnRank& on_rank = on_cpu) {
+  const std::string found = differences(train(split, ranks, on_rank), train(one_device, 1, on_cpu), tolerance);
+  CHECK(found == "");
 }
 
-void check_case(unsigned seed, std::set<std::string>& types) {
-  RandomSource random(seed);
-  const Json network = random_network(random);
-  StrategyFile one_device{parse_graph(parse_json(network.dump(), "random")), {}, {}, {}, Json::object(), false};
-  one_device.strategy = single_device(one_device.graph);
-  for (const Operator& op : one_device.graph.operators) types.insert(op.definition->type());
-  StrategyFile split = one_device;
-  const int ranks = 1 + static_cast<int>(seed % 4);
-  split.strategy = random_strategy(split.graph, ranks, random);
-  if (seed % 3 == 0) split.issue_order = random_issue_order(split.graph, split.strategy, random);
-  std::string configurations;
-  for (size_t op = 0; op < split.strategy.size(); ++op) {
-    configurations += "\n  " + split.graph.operators[op].name + ": degrees";
-    for (int degree : split.strategy[op].degrees) configurations += " " + std::to_string(degree);
-    configurations += " devices";
-    for (DeviceId device : split.strategy[op].devices) configurations += " " + std::to_string(device);
-  }
-  INFO("seed " << seed << ", " << ranks << " ranks\n" << network.dump(1) << configurations);
-  compare(one_device, split, ranks);
+void check_case(unsigned seed, const OnRank& on_rank, std::set<std::string>* types = nullptr) {
+  const EquivalenceCase one = random_case(seed, 1 + static_cast<int>(seed % 4));
+  if (types)
+    for (const Operator& op : one.one_device.graph.operators) types->insert(op.definition->type());
+  INFO(one.text);
+  compare(one.one_device, one.split, one.ranks, on_rank);
 }
 
 }  // namespace
 
 TEST_CASE("random strategies compute what one device computes") {
   std::set<std::string> types;
-  for (unsigned seed = 0; seed < 600; ++seed) check_case(seed, types);
+  for (unsigned seed = 0; seed < 600; ++seed) check_case(seed, on_cpu, &types);
   for (const std::string& type : operator_types()) {
     INFO("random_network.cpp draws no " << type);
     CHECK(types.count(type) == 1);
   }
+}
+
+TEST_CASE("random strategies through staged transfers") {
+  for (unsigned seed = 1000; seed < 1200; ++seed) check_case(seed, staged);
+}
+
+TEST_CASE("random strategies through transfers in one shared order") {
+  for (unsigned seed = 2000; seed < 2200; ++seed) {
+    const auto world = make_ordered_world();
+    check_case(seed, [&](const StrategyFile& file, Transport& transport) {
+      const auto backend = make_cpu_backend(1);
+      const auto ordered = make_ordered_transport(world, transport);
+      return train_for_comparison(file, *backend, *ordered);
+    });
+  }
+}
+
+TEST_CASE("a run of transfers has no member that depends on another and one transfer each way with a peer") {
+  size_t runs = 0, largest = 0;
+  for (unsigned seed = 3000; seed < 3200; ++seed) {
+    const int ranks = 2 + static_cast<int>(seed % 5);
+    const EquivalenceCase one = random_case(seed, ranks);
+    TaskGraphBuilder builder(one.split.graph);
+    const TaskGraph tasks = builder.build(one.split.strategy);
+    const std::vector<int> order = default_issue_order(tasks);
+    const int rank = static_cast<int>(seed / 5) % ranks;
+    std::vector<bool> here(tasks.tasks.size(), false);
+    for (size_t t = 0; t < tasks.tasks.size(); ++t) here[t] = !is_transfer(tasks.tasks[t].kind) && tasks.tasks[t].device == rank;
+    std::vector<int> transfers;
+    for (const TransferRun& run : order_transfers(tasks, order, here, rank)) {
+      ++runs;
+      largest = std::max(largest, run.tasks.size());
+      CHECK(run.tasks.size() <= largest_transfer_run);
+      transfers.insert(transfers.end(), run.tasks.begin(), run.tasks.end());
+      std::set<std::pair<int, int>> peers;
+      for (const int task : run.tasks) CHECK(peers.emplace(tasks.tasks[task].device, tasks.tasks[task].destination).second);
+      // What the members lead to, found by walking the graph.
+      std::set<int> reached;
+      std::vector<int> next(run.tasks);
+      while (!next.empty()) {
+        const int task = next.back();
+        next.pop_back();
+        for (int32_t s = tasks.successor_begin[task]; s < tasks.successor_begin[task + 1]; ++s)
+          if (reached.insert(tasks.successors[s]).second) next.push_back(tasks.successors[s]);
+      }
+      for (const int task : run.tasks) CHECK(reached.count(task) == 0);
+    }
+    std::vector<int> expected;
+    for (const int task : order)
+      if (is_transfer(tasks.tasks[task].kind) && (tasks.tasks[task].device == rank || tasks.tasks[task].destination == rank)) expected.push_back(task);
+    CHECK(transfers == expected);
+  }
+  CHECK(runs > 100);
+  CHECK(largest > 2);
 }
 
 TEST_CASE("a rank that holds a shared parameter without contributing to its gradient") {

@@ -110,6 +110,24 @@ TEST_CASE("costs come from the allowed source") {
                     "the profile is of device model \"n\", which the topology \"t\" does not have; did you mean \"m\"?");
 }
 
+TEST_CASE("a device model is found by the GPU's name") {
+  CHECK(names_model("NVIDIA H200", "h200"));
+  CHECK(names_model("Tesla P100-SXM2-16GB", "p100"));
+  CHECK(names_model("NVIDIA A100-SXM4-80GB", "a100"));
+  CHECK_FALSE(names_model("NVIDIA GH200 480GB", "h200"));
+  CHECK_FALSE(names_model("NVIDIA H100 80GB HBM3", "h200"));
+}
+
+TEST_CASE("a GPU's profile is used with the precision that it was measured with") {
+  const Topology topology = parse(R"("devices":[{"name":"x","kind":"gpu","model":"m"}])");
+  Profile profile;
+  profile.device_model = "m";
+  profile.measured["precision"] = "tf32";
+  CHECK_NOTHROW(KernelCosts(topology, CostMode::profile, {profile}, 0, Precision::tf32));
+  CHECK_THROWS_WITH(KernelCosts(topology, CostMode::profile, {profile}),
+                    "the profile of device model \"m\" was measured with precision tf32, not fp32; give --precision tf32 or another profile");
+}
+
 TEST_CASE("kernels are measured with the executor's own, forward and backward apart") {
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/lenet.json", 2);
   const Topology topology = parse(R"("devices":[{"name":"x","kind":"cpu","model":"m"}])");

@@ -1,0 +1,292 @@
+#include <utility>
+
+#include "common/errors.h"
+#include "common/kernels/cuda/kernels.h"
+
+namespace ff {
+namespace {
+
+// Every operator type and its kernel, in the order of operator.cpp.
+struct KernelFamily {
+  const char* type;
+  std::unique_ptr<Kernel> (*make)(const cuda::Context&, const KernelRequest&);
+};
+constexpr KernelFamily families[] = {
+    {"conv2d", cuda::make_conv2d_kernel},
+    {"conv1d", cuda::make_conv1d_kernel},
+    {"pool2d", cuda::make_pool2d_kernel},
+    {"pool1d", cuda::make_pool1d_kernel},
+    {"linear", cuda::make_linear_kernel},
+    {"relu", cuda::make_elementwise_kernel},
+    {"tanh", cuda::make_elementwise_kernel},
+    {"sigmoid", cuda::make_elementwise_kernel},
+    {"gelu", cuda::make_elementwise_kernel},
+    {"add", cuda::make_elementwise_kernel},
+    {"sub", cuda::make_elementwise_kernel},
+    {"mul", cuda::make_elementwise_kernel},
+    {"dropout", cuda::make_dropout_kernel},
+    {"local_response_normalization", cuda::make_local_response_normalization_kernel},
+    {"batch_norm", cuda::make_batch_norm_kernel},
+    {"layer_norm", cuda::make_layer_norm_kernel},
+    {"embedding", cuda::make_embedding_kernel},
+    {"position_embedding", cuda::make_position_embedding_kernel},
+    {"lstm", cuda::make_lstm_kernel},
+    {"attention", cuda::make_attention_kernel},
+    {"multi_head_attention", cuda::make_multi_head_attention_kernel},
+    {"matmul", cuda::make_matmul_kernel},
+    {"mean", cuda::make_mean_kernel},
+    {"concat", cuda::make_concat_kernel},
+    {"stack", cuda::make_stack_kernel},
+    {"slice", cuda::make_slice_kernel},
+    {"split", cuda::make_slice_kernel},
+    {"pad", cuda::make_pad_kernel},
+    {"transpose", cuda::make_transpose_kernel},
+    {"reshape", cuda::make_reshape_kernel},
+    {"flatten", cuda::make_flatten_kernel},
+    {"softmax", cuda::make_softmax_kernel},
+    {"softmax_cross_entropy", cuda::make_softmax_cross_entropy_kernel},
+};
+
+// A kernel on its device, whichever device the calling thread used before. A launch that fails says so at once.
+class KernelOnDevice : public Kernel {
+ public:
+  KernelOnDevice(const cuda::Context& context, std::unique_ptr<Kernel> kernel) : context_(context), kernel_(std::move(kernel)) {}
+
+  void forward(const KernelArguments& arguments) override { run(&Kernel::forward, arguments); }
+  void backward(const KernelArguments& arguments) override { run(&Kernel::backward, arguments); }
+  void forward_statistics(const KernelArguments& arguments) override { run(&Kernel::forward_statistics, arguments); }
+  void backward_statistics(const KernelArguments& arguments) override { run(&Kernel::backward_statistics, arguments); }
+  void update_state(const KernelArguments& arguments) override { run(&Kernel::update_state, arguments); }
+  int64_t workspace_bytes() const override { return kernel_->workspace_bytes(); }
+
+ private:
+  void run(void (Kernel::*phase)(const KernelArguments&), const KernelArguments& arguments) {
+    context_.use();
+    ((*kernel_).*phase)(arguments);
+    FF_CHECK(cudaGetLastError());
+  }
+
+  const cuda::Context& context_;
+  std::unique_ptr<Kernel> kernel_;
+};
+
+// So long the stream is kept busy before a measured kernel, so that all of its launches are submitted when the clock starts to run, as in a
+// captured graph.
+constexpr int64_t submission_ns = 150'000;
+
+class DeviceBackend : public CudaBackend {
+ public:
+  DeviceBackend(int device, Precision precision) : context_(device, precision) {
+    FF_CHECK(cudaEventCreate(&begin_));
+    FF_CHECK(cudaEventCreate(&end_));
+  }
+  ~DeviceBackend() override {
+    cudaSetDevice(context_.device);
+    cudaStreamSynchronize(context_.stream);
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+
+  std::string name() const override { return "cuda"; }
+  int device() const override { return context_.device; }
+  Precision precision() const override { return context_.precision; }
+  void* stream() const override { return context_.stream; }
+  void use_device() const override { context_.use(); }
+
+  std::unique_ptr<Kernel> make_kernel(const KernelRequest& request) override {
+    context_.use();
+    for (const KernelFamily& family : families)
+      if (request.definition.type() == family.type) {
+        try {
+          return std::make_unique<KernelOnDevice>(context_, family.make(context_, request));
+        } catch (const MachineError& error) {
+          throw MachineError(std::string(error.what()) + " (kernel \"" + request.definition.signature(request.part) + "\")");
+        }
+      }
+    throw InputError("the CUDA backend has no kernel for operators of type " + request.definition.type());
+  }
+  int64_t shared_workspace_bytes() const override { return context_.scratch_bytes(); }
+
+  void* allocate(int64_t bytes) override {
+    context_.use();
+    void* memory = nullptr;
+    const cudaError_t status = cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 64)));  // aligned to 256 bytes
+    if (status == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();  // or it would be found by the next check
+      throw MachineError("out of memory on GPU " + std::to_string(context_.device) + ": cannot allocate " + std::to_string(bytes) + " bytes");
+    }
+    cuda::check(status, "cudaMalloc");
+    return memory;
+  }
+  void release(void* memory) override {
+    context_.use();
+    cudaFree(memory);  // waits for the work that uses it; its errors are reported by `wait`
+  }
+
+  void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block, const Block& region) override {
+    context_.use();
+    cuda::copy_block(context_, source, source_block, destination, destination_block, region);
+    FF_CHECK(cudaGetLastError());
+  }
+  void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block, const Block& region) override {
+    context_.use();
+    cuda::add_block(context_, source, source_block, destination, destination_block, region);
+    FF_CHECK(cudaGetLastError());
+  }
+  void fill_zero(void* memory, int64_t bytes) override {
+    context_.use();
+    cuda::fill_zero(context_, memory, bytes);
+  }
+  void add(const float* source, float* destination, int64_t elements) override {
+    context_.use();
+    cuda::add_to(context_, source, destination, elements);
+    FF_CHECK(cudaGetLastError());
+  }
+
+  // Both return when the host's memory may be used again: behind all work that was submitted before.
+  void store_from_host(const void* host, void* memory, const Shape& shape) override {
+    const int64_t elements = volume(shape);
+    if (elements == 0) return;
+    context_.use();
+    float* target = static_cast<float*>(memory);
+    if (shape.size() == 4) target = staging(elements);
+    FF_CHECK(cudaMemcpyAsync(target, host, static_cast<size_t>(elements) * element_bytes, cudaMemcpyHostToDevice, context_.stream));
+    if (shape.size() == 4) cuda::transpose(context_, target, shape[0], shape[1], shape[2] * shape[3], static_cast<float*>(memory));
+    FF_CHECK(cudaStreamSynchronize(context_.stream));
+  }
+  void load_to_host(const void* memory, void* host, const Shape& shape) override {
+    const int64_t elements = volume(shape);
+    if (elements == 0) return;
+    context_.use();
+    const float* source = static_cast<const float*>(memory);
+    if (shape.size() == 4) {
+      float* rows = staging(elements);
+      cuda::transpose(context_, source, shape[0], shape[2] * shape[3], shape[1], rows);
+      source = rows;
+    }
+    FF_CHECK(cudaMemcpyAsync(host, source, static_cast<size_t>(elements) * element_bytes, cudaMemcpyDeviceToHost, context_.stream));
+    FF_CHECK(cudaStreamSynchronize(context_.stream));
+  }
+
+  void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements, const SgdSettings& settings) override {
+    context_.use();
+    cuda::sgd_update(context_, parameter, gradient, velocity, elements, settings);
+    FF_CHECK(cudaGetLastError());
+  }
+
+  void wait() override {
+    context_.use();
+    FF_CHECK(cudaStreamSynchronize(context_.stream));
+    context_.report_fault();
+  }
+
+  void start_stopwatch() override {
+    context_.use();
+    cuda::keep_busy(context_, submission_ns);
+    FF_CHECK(cudaEventRecord(begin_, context_.stream));
+  }
+  double stop_stopwatch_us() override {
+    context_.use();
+    FF_CHECK(cudaEventRecord(end_, context_.stream));
+    FF_CHECK(cudaEventSynchronize(end_));
+    context_.report_fault();
+    float ms = 0;
+    FF_CHECK(cudaEventElapsedTime(&ms, begin_, end_));
+    return 1e3 * ms;
+  }
+
+  CudaEvent create_event() override {
+    context_.use();
+    cudaEvent_t event = nullptr;
+    FF_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    return event;
+  }
+  void destroy_event(CudaEvent event) override { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
+  void record_event(CudaEvent event, void* stream) override {
+    context_.use();
+    FF_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(event), stream_or_own(stream)));
+  }
+  void wait_for_event(CudaEvent event, void* stream) override {
+    context_.use();
+    FF_CHECK(cudaStreamWaitEvent(stream_or_own(stream), static_cast<cudaEvent_t>(event), 0));
+  }
+  bool event_done(CudaEvent event) override {
+    context_.use();
+    const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event));
+    if (status == cudaErrorNotReady) {
+      (void)cudaGetLastError();
+      return false;
+    }
+    cuda::check(status, "cudaEventQuery");
+    return true;
+  }
+  void* create_stream() override {
+    context_.use();
+    int least = 0, greatest = 0;
+    FF_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    cudaStream_t stream = nullptr;
+    FF_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
+    return stream;
+  }
+  void destroy_stream(void* stream) override { cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
+  void wait_for_stream(void* stream) override {
+    context_.use();
+    FF_CHECK(cudaStreamSynchronize(stream_or_own(stream)));
+  }
+
+  void* allocate_pinned(int64_t bytes) override {
+    context_.use();
+    void* memory = nullptr;
+    FF_CHECK(cudaHostAlloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 64)), cudaHostAllocPortable));
+    return memory;
+  }
+  void release_pinned(void* memory) override { cudaFreeHost(memory); }
+  void copy_to_host(const void* memory, void* host, int64_t bytes, void* stream) override {
+    context_.use();
+    FF_CHECK(cudaMemcpyAsync(host, memory, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_or_own(stream)));
+  }
+  void copy_from_host(const void* host, void* memory, int64_t bytes, void* stream) override {
+    context_.use();
+    FF_CHECK(cudaMemcpyAsync(memory, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_or_own(stream)));
+  }
+
+  void set_iteration(int64_t iteration) override {
+    context_.use();
+    context_.set_iteration(iteration);
+    FF_CHECK(cudaGetLastError());
+  }
+  void check() override {
+    context_.use();
+    const cudaError_t status = cudaStreamQuery(context_.stream);
+    if (status != cudaErrorNotReady) cuda::check(status, "cudaStreamQuery");
+    else (void)cudaGetLastError();
+  }
+
+ private:
+  cudaStream_t stream_or_own(void* stream) const { return stream ? static_cast<cudaStream_t>(stream) : context_.stream; }
+
+  // For images on their way between layouts.
+  float* staging(int64_t elements) {
+    if (staging_.size() < elements) {
+      FF_CHECK(cudaStreamSynchronize(context_.stream));
+      staging_ = cuda::Memory<float>();
+      staging_ = cuda::Memory<float>(context_, elements);
+    }
+    return staging_.data();
+  }
+
+  cuda::Context context_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  cuda::Memory<float> staging_;
+};
+
+}  // namespace
+
+std::unique_ptr<CudaBackend> make_cuda_backend(int device, Precision precision) {
+  const int count = cuda_device_count();
+  if (device < 0 || device >= count)
+    throw MachineError("no GPU " + std::to_string(device) + ": this machine has " + std::to_string(count) + (count == 1 ? " GPU" : " GPUs"));
+  return std::make_unique<DeviceBackend>(device, precision);
+}
+
+}  // namespace ff

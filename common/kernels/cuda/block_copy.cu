@@ -1,0 +1,113 @@
+#include "common/kernels/cuda/device.cuh"
+#include "common/kernels/cuda/kernels.h"
+
+namespace ff::cuda {
+namespace {
+
+enum class Move { copy, add, zero };
+
+// Every element of the loops, the innermost one last. Index: 32 bits where they suffice, since divisions by 64 bits are slow.
+template <Move move, class Index>
+__global__ void move_kernel(StridedLoops loops, Index count, const float* source, float* destination) {
+  const Index stride = static_cast<Index>(gridDim.x) * blockDim.x;
+  for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
+    Index rest = i;
+    int64_t from = 0, to = 0;
+#pragma unroll
+    for (int axis = most_strides - 1; axis >= 0; --axis) {
+      if (axis >= loops.depth) continue;
+      const Index size = static_cast<Index>(loops.sizes[axis]), next = rest / size, index = rest - next * size;
+      from += index * loops.from[axis];
+      to += index * loops.to[axis];
+      rest = next;
+    }
+    if (move == Move::copy) destination[to] = source[from];
+    if (move == Move::add) destination[to] += source[from];
+    if (move == Move::zero) destination[to] = 0.0f;
+  }
+}
+
+// Neighbouring loops that are one on both sides become one; loops of one element go.
+StridedLoops merged(const StridedLoops& loops) {
+  StridedLoops result;
+  for (int axis = 0; axis < loops.depth; ++axis) {
+    if (loops.sizes[axis] == 1) continue;
+    const int last = result.depth - 1;
+    if (last >= 0 && result.from[last] == loops.from[axis] * loops.sizes[axis] && result.to[last] == loops.to[axis] * loops.sizes[axis]) {
+      result.sizes[last] *= loops.sizes[axis];
+      result.from[last] = loops.from[axis];
+      result.to[last] = loops.to[axis];
+      continue;
+    }
+    result.sizes[result.depth] = loops.sizes[axis];
+    result.from[result.depth] = loops.from[axis];
+    result.to[result.depth] = loops.to[axis];
+    ++result.depth;
+  }
+  return result;
+}
+
+template <Move move>
+void run(const Context& context, const StridedLoops& all, const float* source, float* destination) {
+  const StridedLoops loops = merged(all);
+  int64_t count = 1;
+  for (int axis = 0; axis < loops.depth; ++axis) count *= loops.sizes[axis];
+  if (count == 0) return;
+  if (move == Move::copy && (loops.depth == 0 || (loops.depth == 1 && loops.from[0] == 1 && loops.to[0] == 1))) {
+    copy(context, source, destination, count);
+    return;
+  }
+  const int blocks = blocks_for(context, count);
+  if (count < (int64_t{1} << 30))
+    move_kernel<move, uint32_t><<<blocks, block_threads, 0, context.stream>>>(loops, static_cast<uint32_t>(count), source, destination);
+  else
+    move_kernel<move, uint64_t><<<blocks, block_threads, 0, context.stream>>>(loops, static_cast<uint64_t>(count), source, destination);
+}
+
+// The axis that is stored at position `i`, outermost first.
+int stored_axis(int rank, int i) {
+  constexpr int channels_last[] = {0, 2, 3, 1};
+  return rank == 4 ? channels_last[i] : i;
+}
+
+template <Move move>
+void move_block(const Context& context, const float* source, const Block& source_block, float* destination, const Block& destination_block,
+                const Block& region) {
+  if (region.empty()) return;
+  StridedLoops loops;
+  loops.depth = region.rank();
+  int64_t from = 1, to = 1;
+  for (int i = loops.depth - 1; i >= 0; --i) {
+    const int axis = stored_axis(loops.depth, i);
+    loops.sizes[i] = region[axis].size();
+    loops.from[i] = from;
+    loops.to[i] = to;
+    source += (region[axis].begin - source_block[axis].begin) * from;
+    destination += (region[axis].begin - destination_block[axis].begin) * to;
+    from *= source_block[axis].size();
+    to *= destination_block[axis].size();
+  }
+  run<move>(context, loops, source, destination);
+}
+
+}  // namespace
+
+void copy_block(const Context& context, const void* source, const Block& source_block, void* destination, const Block& destination_block,
+                const Block& region) {
+  move_block<Move::copy>(context, static_cast<const float*>(source), source_block, static_cast<float*>(destination), destination_block, region);
+}
+
+void add_block(const Context& context, const float* source, const Block& source_block, float* destination, const Block& destination_block,
+               const Block& region) {
+  move_block<Move::add>(context, source, source_block, destination, destination_block, region);
+}
+
+void zero_block(const Context& context, float* destination, const Block& destination_block, const Block& region) {
+  move_block<Move::zero>(context, destination, destination_block, destination, destination_block, region);
+}
+
+void copy_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination) {
+  run<Move::copy>(context, loops, source, destination);
+}
+
+}  // namespace ff::cuda

@@ -1,0 +1,255 @@
+#include "common/kernels/cuda/convolution.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "common/errors.h"
+#include "common/kernels/cuda/kernels.h"
+
+namespace ff::cuda {
+namespace {
+
+// More workspace than this seldom makes a convolution faster; where memory is short, a quarter of what is free.
+constexpr int64_t most_workspace_bytes = int64_t{1} << 30;
+
+int narrow(int64_t value) {
+  if (value > INT32_MAX) throw MachineError("a convolution's size " + std::to_string(value) + " exceeds what cuDNN counts");
+  return static_cast<int>(value);
+}
+
+}  // namespace
+
+std::string ConvolutionGeometry::text() const {
+  std::string text = std::to_string(samples) + " " + std::to_string(groups) + " " + std::to_string(in_channels) + " " + std::to_string(out_channels);
+  for (const auto* pair : {&input, &output, &kernel, &stride, &dilation, &padding}) text += " " + std::to_string((*pair)[0]) + "x" + std::to_string((*pair)[1]);
+  return text;
+}
+
+struct Convolution::Layout {
+  Layout() {
+    FF_CHECK(cudnnCreateTensorDescriptor(&input));
+    FF_CHECK(cudnnCreateTensorDescriptor(&output));
+    FF_CHECK(cudnnCreateFilterDescriptor(&weight));
+    FF_CHECK(cudnnCreateConvolutionDescriptor(&convolution));
+  }
+  ~Layout() {
+    if (convolution) cudnnDestroyConvolutionDescriptor(convolution);
+    if (weight) cudnnDestroyFilterDescriptor(weight);
+    if (output) cudnnDestroyTensorDescriptor(output);
+    if (input) cudnnDestroyTensorDescriptor(input);
+  }
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+
+  cudnnTensorDescriptor_t input = nullptr, output = nullptr;
+  cudnnFilterDescriptor_t weight = nullptr;
+  cudnnConvolutionDescriptor_t convolution = nullptr;
+};
+
+Convolution::Convolution(const Context& context, const ConvolutionGeometry& geometry, bool input_gradient) : context_(context), geometry_(geometry) {
+  const auto make = [&](cudnnTensorFormat_t format) {
+    auto layout = std::make_unique<Layout>();
+    const ConvolutionGeometry& g = geometry_;
+    FF_CHECK(cudnnSetTensor4dDescriptor(layout->input, format, CUDNN_DATA_FLOAT, narrow(g.samples), narrow(g.in_channels), narrow(g.input[0]),
+                                        narrow(g.input[1])));
+    FF_CHECK(cudnnSetTensor4dDescriptor(layout->output, format, CUDNN_DATA_FLOAT, narrow(g.samples), narrow(g.out_channels), narrow(g.output[0]),
+                                        narrow(g.output[1])));
+    FF_CHECK(cudnnSetFilter4dDescriptor(layout->weight, CUDNN_DATA_FLOAT, format, narrow(g.out_channels), narrow(g.in_channels / g.groups),
+                                        narrow(g.kernel[0]), narrow(g.kernel[1])));
+    FF_CHECK(cudnnSetConvolution2dDescriptor(layout->convolution, narrow(g.padding[0]), narrow(g.padding[1]), narrow(g.stride[0]), narrow(g.stride[1]),
+                                             narrow(g.dilation[0]), narrow(g.dilation[1]), CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
+    FF_CHECK(cudnnSetConvolutionGroupCount(layout->convolution, narrow(g.groups)));
+    return layout;
+  };
+  channels_last_ = make(CUDNN_TENSOR_NHWC);
+  channels_first_ = make(CUDNN_TENSOR_NCHW);
+  choose(Pass::forward);
+  choose(Pass::backward_weight);
+  if (input_gradient) choose(Pass::backward_input);
+}
+
+Convolution::~Convolution() = default;
+
+void Convolution::forward(const float* input, const float* weight, float* output, ScratchPieces scratch) const {
+  run(Pass::forward, choices_[static_cast<size_t>(Pass::forward)], const_cast<float*>(input), const_cast<float*>(weight), output, false, scratch);
+}
+void Convolution::backward_input(const float* weight, const float* output_gradient, float* input_gradient, ScratchPieces scratch) const {
+  run(Pass::backward_input, choices_[static_cast<size_t>(Pass::backward_input)], input_gradient, const_cast<float*>(weight),
+      const_cast<float*>(output_gradient), false, scratch);
+}
+void Convolution::backward_weight(const float* input, const float* output_gradient, float* weight_gradient, bool add, ScratchPieces scratch) const {
+  run(Pass::backward_weight, choices_[static_cast<size_t>(Pass::backward_weight)], const_cast<float*>(input), weight_gradient,
+      const_cast<float*>(output_gradient), add, scratch);
+}
+
+int64_t Convolution::scratch_bytes() const {
+  int64_t bytes = 0;
+  for (Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
+    bytes = std::max(bytes, scratch_bytes(choices_[static_cast<size_t>(pass)]));
+  return bytes;
+}
+
+bool Convolution::is_product() const {
+  const std::array<int64_t, 2> one{1, 1}, none{0, 0};
+  return geometry_.groups == 1 && geometry_.kernel == one && geometry_.stride == one && geometry_.padding == none;
+}
+bool Convolution::weight_order_agrees() const {
+  return geometry_.in_channels == geometry_.groups || geometry_.kernel[0] * geometry_.kernel[1] == 1;
+}
+const Convolution::Layout& Convolution::layout(Method method) const { return method == Method::channels_last ? *channels_last_ : *channels_first_; }
+
+void Convolution::choose(Pass pass) {
+  const std::string key = std::to_string(static_cast<int>(pass)) + ": " + geometry_.text();
+  auto known = context_.convolutions.find(key);
+  if (known == context_.convolutions.end()) known = context_.convolutions.emplace(key, measured(pass)).first;
+  choices_[static_cast<size_t>(pass)] = known->second;
+}
+
+// Every way once to warm up and then a few times, with all that belongs to it.
+ConvolutionChoice Convolution::measured(Pass pass) const {
+  Memory<float> input(context_, geometry_.input_elements()), weight(context_, geometry_.weight_elements()), output(context_, geometry_.output_elements());
+  for (const Memory<float>* memory : {&input, &weight, &output}) fill_zero(context_, memory->data(), memory->bytes());
+  size_t free_bytes = 0, all_bytes = 0;
+  FF_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));
+  Memory<char> workspace(context_, std::min(most_workspace_bytes, static_cast<int64_t>(free_bytes / 4)));
+
+  std::vector<ConvolutionChoice> candidates;
+  if (is_product()) candidates.push_back({Method::product});
+  for (Method method : {Method::channels_last, Method::channels_first}) {
+    const ConvolutionChoice choice = fastest_algorithm(pass, method, input.data(), weight.data(), output.data(), workspace);
+    if (choice.method != Method::none) candidates.push_back(choice);
+  }
+  workspace = Memory<char>();
+  cudaEvent_t begin = nullptr, end = nullptr;
+  FF_CHECK(cudaEventCreate(&begin));
+  FF_CHECK(cudaEventCreate(&end));
+  ConvolutionChoice best;
+  float best_ms = 0;
+  for (const ConvolutionChoice& candidate : candidates) {
+    Memory<char> scratch(context_, scratch_bytes(candidate));
+    constexpr int repetitions = 3;
+    for (int repetition = 0; repetition <= repetitions; ++repetition) {
+      if (repetition == 1) FF_CHECK(cudaEventRecord(begin, context_.stream));
+      run(pass, candidate, input.data(), weight.data(), output.data(), false, ScratchPieces(scratch.data()));
+    }
+    FF_CHECK(cudaEventRecord(end, context_.stream));
+    FF_CHECK(cudaEventSynchronize(end));
+    float ms = 0;
+    FF_CHECK(cudaEventElapsedTime(&ms, begin, end));
+    if (best.method == Method::none || ms < best_ms) best = candidate, best_ms = ms;
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  if (best.method == Method::none) throw MachineError("cuDNN has no algorithm for the convolution " + geometry_.text());
+  return best;
+}
+
+// Method::none where cuDNN has none in this layout.
+ConvolutionChoice Convolution::fastest_algorithm(Pass pass, Method method, float* input, float* weight, float* output, Memory<char>& workspace) const {
+  const Layout& layout = this->layout(method);
+  FF_CHECK(cudnnSetConvolutionMathType(layout.convolution, context_.precision == Precision::tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH));
+  constexpr int most = 32;
+  int found = 0;
+  ConvolutionChoice choice;
+  // The results are sorted by time. One that may differ from run to run is taken only where there is no other.
+  const auto pick = [&](cudnnStatus_t status, const auto* results) {
+    (void)cudaGetLastError();  // left behind by algorithms that do not fit
+    if (status != CUDNN_STATUS_SUCCESS) return;
+    for (bool deterministic : {true, false})
+      for (int i = 0; i < found && choice.method == Method::none; ++i)
+        if (results[i].status == CUDNN_STATUS_SUCCESS && static_cast<int64_t>(results[i].memory) <= workspace.bytes() &&
+            (!deterministic || results[i].determinism == CUDNN_DETERMINISTIC))
+          choice = {method, static_cast<int>(results[i].algo), results[i].mathType, static_cast<int64_t>(results[i].memory)};
+  };
+  const size_t bytes = static_cast<size_t>(workspace.bytes());
+  if (pass == Pass::forward) {
+    cudnnConvolutionFwdAlgoPerf_t results[most];
+    pick(cudnnFindConvolutionForwardAlgorithmEx(context_.dnn, layout.input, input, layout.weight, weight, layout.convolution, layout.output, output, most,
+                                                &found, results, workspace.data(), bytes),
+         results);
+  } else if (pass == Pass::backward_input) {
+    cudnnConvolutionBwdDataAlgoPerf_t results[most];
+    pick(cudnnFindConvolutionBackwardDataAlgorithmEx(context_.dnn, layout.weight, weight, layout.output, output, layout.convolution, layout.input, input,
+                                                     most, &found, results, workspace.data(), bytes),
+         results);
+  } else {
+    cudnnConvolutionBwdFilterAlgoPerf_t results[most];
+    pick(cudnnFindConvolutionBackwardFilterAlgorithmEx(context_.dnn, layout.input, input, layout.output, output, layout.convolution, layout.weight, weight,
+                                                       most, &found, results, workspace.data(), bytes),
+         results);
+  }
+  return choice;
+}
+
+int64_t Convolution::scratch_bytes(const ConvolutionChoice& choice) const {
+  ScratchPieces pieces;
+  if (choice.method == Method::channels_last && !weight_order_agrees()) pieces.take(geometry_.weight_elements());
+  if (choice.method == Method::channels_first) {
+    pieces.take(geometry_.input_elements());
+    pieces.take(geometry_.output_elements());
+  }
+  pieces.take<char>(choice.workspace_bytes);
+  return pieces.taken();
+}
+
+// `input`, `weight`, `output`: the values, or the gradients where the pass makes or uses those. The pass's result is the one that it is named by.
+void Convolution::run(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, bool add, ScratchPieces scratch) const {
+  const ConvolutionGeometry& g = geometry_;
+  if (choice.method == Method::product) {
+    run_product(pass, input, weight, output, add);
+  } else if (choice.method == Method::channels_last) {
+    const int64_t in = g.in_channels / g.groups, window = g.kernel[0] * g.kernel[1];
+    float* own_weight = weight_order_agrees() ? weight : scratch.take(g.weight_elements());
+    char* workspace = scratch.take<char>(choice.workspace_bytes);
+    if (own_weight == weight) {
+      run_cudnn(pass, choice, input, weight, output, add, workspace);
+      return;
+    }
+    if (pass != Pass::backward_weight) transpose(context_, weight, g.out_channels, in, window, own_weight);
+    run_cudnn(pass, choice, input, own_weight, output, false, workspace);
+    if (pass == Pass::backward_weight) transpose(context_, own_weight, g.out_channels, window, in, weight, add);
+  } else {
+    const int64_t input_pixels = g.input[0] * g.input[1], output_pixels = g.output[0] * g.output[1];
+    float *own_input = scratch.take(g.input_elements()), *own_output = scratch.take(g.output_elements());
+    char* workspace = scratch.take<char>(choice.workspace_bytes);
+    if (pass != Pass::backward_input) transpose(context_, input, g.samples, input_pixels, g.in_channels, own_input);
+    if (pass != Pass::forward) transpose(context_, output, g.samples, output_pixels, g.out_channels, own_output);
+    run_cudnn(pass, choice, own_input, weight, own_output, add, workspace);
+    if (pass == Pass::backward_input) transpose(context_, own_input, g.samples, g.in_channels, input_pixels, input);
+    if (pass == Pass::forward) transpose(context_, own_output, g.samples, g.out_channels, output_pixels, output);
+  }
+}
+
+// input [pixels, in], weight [out, in], output [pixels, out].
+void Convolution::run_product(Pass pass, float* input, float* weight, float* output, bool add) const {
+  const int64_t in = geometry_.in_channels, out = geometry_.out_channels, pixels = geometry_.samples * geometry_.input[0] * geometry_.input[1];
+  switch (pass) {
+    case Pass::forward: multiply_matrices(context_, 'N', 'T', pixels, out, in, input, in, weight, in, 0, output, out); break;
+    case Pass::backward_input: multiply_matrices(context_, 'N', 'N', pixels, in, out, output, out, weight, in, 0, input, in); break;
+    case Pass::backward_weight: multiply_matrices(context_, 'T', 'N', out, in, pixels, output, out, input, in, add ? 1 : 0, weight, in); break;
+  }
+}
+
+void Convolution::run_cudnn(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, bool add, void* workspace) const {
+  const Layout& layout = this->layout(choice.method);
+  const float one = 1, beta = add ? 1 : 0;
+  const size_t bytes = static_cast<size_t>(choice.workspace_bytes);
+  FF_CHECK(cudnnSetConvolutionMathType(layout.convolution, choice.math));
+  switch (pass) {
+    case Pass::forward:
+      FF_CHECK(cudnnConvolutionForward(context_.dnn, &one, layout.input, input, layout.weight, weight, layout.convolution,
+                                       static_cast<cudnnConvolutionFwdAlgo_t>(choice.algorithm), workspace, bytes, &beta, layout.output, output));
+      break;
+    case Pass::backward_input:
+      FF_CHECK(cudnnConvolutionBackwardData(context_.dnn, &one, layout.weight, weight, layout.output, output, layout.convolution,
+                                            static_cast<cudnnConvolutionBwdDataAlgo_t>(choice.algorithm), workspace, bytes, &beta, layout.input, input));
+      break;
+    case Pass::backward_weight:
+      FF_CHECK(cudnnConvolutionBackwardFilter(context_.dnn, &one, layout.input, input, layout.output, output, layout.convolution,
+                                              static_cast<cudnnConvolutionBwdFilterAlgo_t>(choice.algorithm), workspace, bytes, &beta, layout.weight,
+                                              weight));
+      break;
+  }
+}
+
+}  // namespace ff::cuda

@@ -1,0 +1,64 @@
+// One convolution and its gradients by cuDNN, on dense channels-last blocks and row-major weights, with the same padding on both sides.
+//
+// Each pass can be computed in several ways, and which one is fastest depends on the geometry, the device and the precision, whence it is measured:
+//   product         a window of one position is a matrix product (cuBLAS)
+//   channels_last   cuDNN on the blocks as they lie; the weights go through scratch memory, from [out, in, kernel] to [out, kernel, in]
+//   channels_first  cuDNN on transposed copies of the blocks; the weights as they lie
+// each of cuDNN's with its fastest algorithm that gives the same result in every run and whose workspace stays below a limit.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "common/kernels/cuda/context.h"
+
+namespace ff::cuda {
+
+struct ConvolutionGeometry {
+  int64_t samples, groups, in_channels, out_channels;
+  std::array<int64_t, 2> input, output, kernel, stride, dilation, padding;  // height, width
+
+  int64_t input_elements() const { return samples * in_channels * input[0] * input[1]; }
+  int64_t output_elements() const { return samples * out_channels * output[0] * output[1]; }
+  int64_t weight_elements() const { return out_channels * (in_channels / groups) * kernel[0] * kernel[1]; }
+  std::string text() const;
+};
+
+class Convolution {
+ public:
+  Convolution(const Context& context, const ConvolutionGeometry& geometry, bool input_gradient);
+  ~Convolution();
+  Convolution(const Convolution&) = delete;
+  Convolution& operator=(const Convolution&) = delete;
+
+  // Each takes its scratch memory from `scratch`.
+  void forward(const float* input, const float* weight, float* output, ScratchPieces scratch) const;
+  void backward_input(const float* weight, const float* output_gradient, float* input_gradient, ScratchPieces scratch) const;
+  void backward_weight(const float* input, const float* output_gradient, float* weight_gradient, bool add, ScratchPieces scratch) const;
+
+  int64_t scratch_bytes() const;  // of the pass that takes most
+  const ConvolutionGeometry& geometry() const { return geometry_; }
+
+ private:
+  enum class Pass { forward, backward_input, backward_weight };
+  using Method = ConvolutionChoice::Method;
+  struct Layout;  // cuDNN's descriptors, of channels_last or channels_first
+
+  const Layout& layout(Method method) const;
+  void choose(Pass pass);
+  ConvolutionChoice measured(Pass pass) const;
+  ConvolutionChoice fastest_algorithm(Pass pass, Method method, float* input, float* weight, float* output, Memory<char>& workspace) const;
+  void run(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, bool add, ScratchPieces scratch) const;
+  void run_product(Pass pass, float* input, float* weight, float* output, bool add) const;
+  void run_cudnn(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, bool add, void* workspace) const;
+  int64_t scratch_bytes(const ConvolutionChoice& choice) const;
+  bool is_product() const;
+  bool weight_order_agrees() const;  // [out, in, kernel] is [out, kernel, in]
+
+  const Context& context_;
+  ConvolutionGeometry geometry_;
+  std::unique_ptr<Layout> channels_last_, channels_first_;
+  std::array<ConvolutionChoice, 3> choices_;  // by Pass
+};
+
+}  // namespace ff::cuda

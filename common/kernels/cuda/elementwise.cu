@@ -1,0 +1,174 @@
+#include "common/operators/elementwise.h"
+
+#include "common/kernels/cuda/device.cuh"
+#include "common/kernels/cuda/kernels.h"
+#include "common/philox.h"
+
+namespace ff::cuda {
+namespace {
+
+using Function = Elementwise::Function;
+
+constexpr float inverse_root_2 = 0.70710678118654752f, inverse_root_2_pi = 0.39894228040143268f;
+
+// The layout of the block does not matter. `b`: the second input of sub, mul and add.
+void apply(const Context& context, Function function, const float* a, const float* b, int64_t elements, float* result) {
+  switch (function) {
+    case Function::relu: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] > 0 ? a[i] : 0.0f; }); break;
+    case Function::tanh: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = tanhf(a[i]); }); break;
+    case Function::sigmoid: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = 1.0f / (1.0f + expf(-a[i])); }); break;
+    case Function::gelu:
+      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = 0.5f * a[i] * (1.0f + erff(a[i] * inverse_root_2)); });
+      break;
+    case Function::add: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] + b[i]; }); break;
+    case Function::sub: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] - b[i]; }); break;
+    case Function::mul: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] * b[i]; }); break;
+  }
+}
+
+// d/dx of x Phi(x), Phi being the normal distribution: Phi(x) + x phi(x).
+void gelu_gradient(const Context& context, const float* input, const float* gradient, int64_t elements, float* result) {
+  for_each_index(context, elements, [=] __device__(int64_t i) {
+    const float x = input[i];
+    result[i] = gradient[i] * (0.5f * (1.0f + erff(x * inverse_root_2)) + x * inverse_root_2_pi * expf(-0.5f * x * x));
+  });
+}
+
+void sigmoid_gradient(const Context& context, const float* output, const float* gradient, int64_t elements, float* result) {
+  for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = gradient[i] * output[i] * (1.0f - output[i]); });
+}
+
+void negate(const Context& context, const float* source, int64_t elements, float* result) {
+  for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = -source[i]; });
+}
+
+class ElementwiseKernel : public Kernel {
+ public:
+  ElementwiseKernel(const Context& context, const Elementwise& definition, const Block& part)
+      : context_(context), function_(definition.function), elements_(part.volume()) {}
+
+  void forward(const KernelArguments& arguments) override {
+    const auto input = [&](size_t i) { return static_cast<const float*>(arguments.inputs[i]); };
+    apply(context_, function_, input(0), arguments.inputs.size() > 1 ? input(1) : nullptr, elements_, arguments.outputs[0]);
+    for (size_t i = 2; i < arguments.inputs.size(); ++i) add_to(context_, input(i), arguments.outputs[0], elements_);
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    const float* gradient = arguments.output_gradients[0];
+    for (size_t i = 0; i < arguments.input_gradients.size(); ++i) {
+      float* result = arguments.input_gradients[i];
+      if (!result) continue;
+      switch (function_) {
+        case Function::relu: mask_by_positive(context_, arguments.outputs[0], gradient, result, elements_); break;
+        case Function::tanh: tanh_gradient(context_, arguments.outputs[0], gradient, result, elements_); break;
+        case Function::sigmoid: sigmoid_gradient(context_, arguments.outputs[0], gradient, elements_, result); break;
+        case Function::gelu: gelu_gradient(context_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result); break;
+        case Function::add: copy(context_, gradient, result, elements_); break;
+        case Function::sub:
+          if (i == 0) copy(context_, gradient, result, elements_);
+          else negate(context_, gradient, elements_, result);
+          break;
+        case Function::mul: apply(context_, Function::mul, static_cast<const float*>(arguments.inputs[1 - i]), gradient, elements_, result); break;
+      }
+    }
+  }
+
+ private:
+  const Context& context_;
+  Function function_;
+  int64_t elements_;
+};
+
+// Where the elements of a block, in storage order, lie in the whole row-major tensor: loops, the innermost one last.
+struct WholeIndex {
+  int depth = 0;
+  int64_t sizes[Block::max_rank] = {}, strides[Block::max_rank] = {};
+  int64_t offset = 0;
+};
+
+WholeIndex whole_index(const Shape& shape, const Block& part) {
+  constexpr int channels_last[] = {0, 2, 3, 1};
+  const int rank = part.rank();
+  int64_t strides[Block::max_rank], stride = 1;
+  WholeIndex index;
+  for (int axis = rank - 1; axis >= 0; --axis) {
+    strides[axis] = stride;
+    index.offset += part[axis].begin * stride;
+    stride *= shape[static_cast<size_t>(axis)];
+  }
+  for (int i = 0; i < rank; ++i) {
+    const int axis = rank == 4 ? channels_last[i] : i, last = index.depth - 1;
+    if (last >= 0 && index.strides[last] == strides[axis] * part[axis].size()) {  // goes on where the inner loop ends: one loop
+      index.sizes[last] *= part[axis].size();
+      index.strides[last] = strides[axis];
+      continue;
+    }
+    index.sizes[index.depth] = part[axis].size();
+    index.strides[index.depth++] = strides[axis];
+  }
+  return index;
+}
+
+// destination = source * (0 or 1 / (1 - rate)), drawn as in common/philox.h. A thread does four neighbours, which mostly share one Philox counter.
+void drop(const Context& context, const WholeIndex& whole, uint64_t stream, int64_t iteration, float rate, int64_t elements, const float* source,
+          float* destination) {
+  const float kept = 1.0f / (1.0f - rate);
+  const int64_t* iteration_memory = context.iteration_memory();
+  for_each_index(context, (elements + 3) / 4, [=] __device__(int64_t four) {
+    const uint64_t draw = static_cast<uint64_t>(iteration_memory ? *iteration_memory : iteration);
+    uint64_t drawn_counter = ~uint64_t{0};
+    std::array<uint32_t, 4> bits{};
+    for (int64_t i = four * 4; i < four * 4 + 4 && i < elements; ++i) {
+      int64_t rest = i;
+      uint64_t index = static_cast<uint64_t>(whole.offset);
+      for (int axis = whole.depth - 1; axis >= 0; --axis) {
+        index += static_cast<uint64_t>(rest % whole.sizes[axis] * whole.strides[axis]);
+        rest /= whole.sizes[axis];
+      }
+      if (index / 4 != drawn_counter) {
+        drawn_counter = index / 4;
+        bits = philox(stream, drawn_counter, draw);
+      }
+      const uint32_t lane = static_cast<uint32_t>(index % 4);
+      const uint32_t word = lane == 0 ? bits[0] : lane == 1 ? bits[1] : lane == 2 ? bits[2] : bits[3];
+      destination[i] = uniform_float(word) >= rate ? source[i] * kept : 0.0f;
+    }
+  });
+}
+
+// The mask is drawn again backward: that costs less than to store and read it.
+class DropoutKernel : public Kernel {
+ public:
+  DropoutKernel(const Context& context, const Dropout& definition, const KernelRequest& request)
+      : context_(context), rate_(static_cast<float>(definition.rate)), stream_(random_stream(request.seed, request.operator_name)),
+        whole_(whole_index(definition.outputs()[0].shape, request.part)), elements_(request.part.volume()) {}
+
+  void forward(const KernelArguments& arguments) override {
+    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    if (arguments.training) drop(context_, whole_, stream_, arguments.iteration, rate_, elements_, input, arguments.outputs[0]);
+    else copy(context_, input, arguments.outputs[0], elements_);
+  }
+  void backward(const KernelArguments& arguments) override {
+    if (arguments.input_gradients[0])
+      drop(context_, whole_, stream_, arguments.iteration, rate_, elements_, arguments.output_gradients[0], arguments.input_gradients[0]);
+  }
+
+ private:
+  const Context& context_;
+  float rate_;
+  uint64_t stream_;
+  WholeIndex whole_;
+  int64_t elements_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_elementwise_kernel(const Context& context, const KernelRequest& request) {
+  return std::make_unique<ElementwiseKernel>(context, dynamic_cast<const Elementwise&>(request.definition), request.part);
+}
+
+std::unique_ptr<Kernel> make_dropout_kernel(const Context& context, const KernelRequest& request) {
+  return std::make_unique<DropoutKernel>(context, dynamic_cast<const Dropout&>(request.definition), request);
+}
+
+}  // namespace ff::cuda

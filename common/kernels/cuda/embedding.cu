@@ -1,0 +1,104 @@
+#include "common/operators/embedding.h"
+
+#include "common/kernels/cuda/device.cuh"
+#include "common/kernels/cuda/kernels.h"
+
+namespace ff::cuda {
+namespace {
+
+void look_up(const Context& context, const float* table, const int32_t* tokens, int64_t count, int64_t channels, int64_t vocabulary, int number,
+             float* output) {
+  Fault* fault = context.fault();
+  for_each_index(context, count * channels, [=] __device__(int64_t i) {
+    const int64_t t = i / channels, channel = i - t * channels;
+    const int32_t token = tokens[t];
+    const bool known = token >= 0 && token < vocabulary;
+    if (channel == 0) in_range(token, vocabulary, number, fault);
+    output[i] = known ? table[token * channels + channel] : 0.0f;
+  });
+}
+
+// One block a token. That of a token's first occurrence adds up the gradients of all its occurrences, in their order, so that the sum is the same in
+// every run, which atomic additions would not give; the others end at once.
+__global__ void add_gradients_kernel(const float* gradients, const int32_t* tokens, int64_t count, int64_t channels, int64_t vocabulary, float* table) {
+  const int64_t own = blockIdx.x;
+  const int32_t token = tokens[own];
+  if (token < 0 || token >= vocabulary) return;
+  bool earlier = false;
+  for (int64_t t = threadIdx.x; t < own && !earlier; t += blockDim.x) earlier = tokens[t] == token;
+  if (__syncthreads_or(earlier)) return;
+  __shared__ bool equal[block_threads];
+  float* row = table + token * channels;
+  for (int64_t first = own; first < count; first += blockDim.x) {
+    const int64_t t = first + threadIdx.x;
+    equal[threadIdx.x] = t < count && tokens[t] == token;
+    if (!__syncthreads_or(equal[threadIdx.x])) continue;
+    for (int j = 0; j < static_cast<int>(blockDim.x); ++j)
+      if (equal[j])
+        for (int64_t channel = threadIdx.x; channel < channels; channel += blockDim.x) row[channel] += gradients[(first + j) * channels + channel];
+    __syncthreads();
+  }
+}
+
+class EmbeddingKernel : public Kernel {
+ public:
+  EmbeddingKernel(const Context& context, const Embedding& embedding, const KernelRequest& request)
+      : context_(context), number_(context.fault_number(request.operator_name, "token")), vocabulary_(embedding.vocabulary),
+        channels_(request.part[request.part.rank() - 1].size()), tokens_(request.part.volume() / channels_) {}
+
+  void forward(const KernelArguments& arguments) override {
+    look_up(context_, arguments.parameters[0], static_cast<const int32_t*>(arguments.inputs[0]), tokens_, channels_, vocabulary_, number_,
+            arguments.outputs[0]);
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    float* table = arguments.parameter_gradients[0];
+    if (!arguments.accumulates(0)) fill_zero(context_, table, vocabulary_ * channels_ * element_bytes);
+    if (tokens_ > 0)
+      add_gradients_kernel<<<static_cast<unsigned>(tokens_), block_threads, 0, context_.stream>>>(
+          arguments.output_gradients[0], static_cast<const int32_t*>(arguments.inputs[0]), tokens_, channels_, vocabulary_, table);
+  }
+
+ private:
+  const Context& context_;
+  int number_;
+  int64_t vocabulary_, channels_, tokens_;
+};
+
+// output [samples, positions] = input + weight [positions], a position being all channels of it.
+void add_to_each_sample(const Context& context, const float* input, const float* weight, int64_t samples, int64_t elements, float* output) {
+  for_each_index(context, samples * elements, [=] __device__(int64_t i) { output[i] = input[i] + weight[i % elements]; });
+}
+
+class PositionEmbeddingKernel : public Kernel {
+ public:
+  PositionEmbeddingKernel(const Context& context, const Block& part)
+      : context_(context), samples_(part[0].size()), elements_(part[1].size() * part[2].size()) {
+    context.reserve_scratch(sum_rows_scratch_bytes(context, samples_, elements_));
+  }
+
+  void forward(const KernelArguments& arguments) override {
+    add_to_each_sample(context_, static_cast<const float*>(arguments.inputs[0]), arguments.parameters[0], samples_, elements_, arguments.outputs[0]);
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    sum_rows(context_, arguments.output_gradients[0], samples_, elements_, arguments.parameter_gradients[0], arguments.accumulates(0), context_.scratch());
+    if (arguments.input_gradients[0]) copy(context_, arguments.output_gradients[0], arguments.input_gradients[0], samples_ * elements_);
+  }
+
+ private:
+  const Context& context_;
+  int64_t samples_, elements_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_embedding_kernel(const Context& context, const KernelRequest& request) {
+  return std::make_unique<EmbeddingKernel>(context, dynamic_cast<const Embedding&>(request.definition), request);
+}
+
+std::unique_ptr<Kernel> make_position_embedding_kernel(const Context& context, const KernelRequest& request) {
+  return std::make_unique<PositionEmbeddingKernel>(context, request.part);
+}
+
+}  // namespace ff::cuda

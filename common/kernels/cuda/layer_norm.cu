@@ -1,0 +1,106 @@
+#include "common/kernels/cuda/device.cuh"
+#include "common/kernels/cuda/kernels.h"
+#include "common/operators/normalization.h"
+
+namespace ff::cuda {
+namespace {
+
+// What backward needs of the rows.
+struct RowStatistics {
+  float *mean, *inverse_deviation;  // [rows]
+};
+
+// In two passes, as the variance of values far from 0 needs it.
+void normalize(const Context& context, const float* input, int64_t rows, int64_t features, float epsilon, const float* weight, const float* bias,
+               float* output, RowStatistics statistics) {
+  for_each_row(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
+    using Row = decltype(row_threads);
+    const float* x = input + row * features;
+    float sum = 0, squares = 0;
+    for (int64_t f = Row::thread(); f < features; f += Row::threads) sum += x[f];
+    const float mean = Row::sum(sum) / static_cast<float>(features);
+    for (int64_t f = Row::thread(); f < features; f += Row::threads) squares += (x[f] - mean) * (x[f] - mean);
+    const float inverse_deviation = 1.0f / sqrtf(Row::sum(squares) / static_cast<float>(features) + epsilon);
+    for (int64_t f = Row::thread(); f < features; f += Row::threads)
+      output[row * features + f] = (x[f] - mean) * inverse_deviation * weight[f] + bias[f];
+    if (Row::thread() != 0) return;
+    statistics.mean[row] = mean;
+    statistics.inverse_deviation[row] = inverse_deviation;
+  });
+}
+
+// With n = (input - mean) / deviation and g = gradient * weight: result = (g - mean(g) - n mean(g n)) / deviation.
+void input_gradients(const Context& context, const float* input, const float* gradient, const float* weight, int64_t rows, int64_t features,
+                     RowStatistics statistics, float* result) {
+  for_each_row(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
+    using Row = decltype(row_threads);
+    const int64_t at = row * features;
+    const float mean = statistics.mean[row], inverse_deviation = statistics.inverse_deviation[row];
+    float sum = 0, product = 0;
+    for (int64_t f = Row::thread(); f < features; f += Row::threads) {
+      const float scaled = gradient[at + f] * weight[f];
+      sum += scaled;
+      product += scaled * (input[at + f] - mean) * inverse_deviation;
+    }
+    sum = Row::sum(sum) / static_cast<float>(features);
+    product = Row::sum(product) / static_cast<float>(features);
+    for (int64_t f = Row::thread(); f < features; f += Row::threads)
+      result[at + f] = (gradient[at + f] * weight[f] - sum - (input[at + f] - mean) * inverse_deviation * product) * inverse_deviation;
+  });
+}
+
+void parameter_gradients(const Context& context, const float* input, const float* gradient, int64_t rows, int64_t features, RowStatistics statistics,
+                         float* weight, bool add_weight, float* bias, bool add_bias) {
+  column_sums<2>(
+      context, rows, features,
+      [=] __device__(int64_t row, int64_t f) {
+        const float g = gradient[row * features + f];
+        return Sums<2>{{g * (input[row * features + f] - statistics.mean[row]) * statistics.inverse_deviation[row], g}};
+      },
+      [=] __device__(int64_t f, const double* total) {
+        weight[f] = static_cast<float>(total[0]) + (add_weight ? weight[f] : 0.0f);
+        bias[f] = static_cast<float>(total[1]) + (add_bias ? bias[f] : 0.0f);
+      },
+      context.scratch());
+}
+
+// [rows, features].
+class LayerNormKernel : public Kernel {
+ public:
+  LayerNormKernel(const Context& context, const LayerNorm& definition, const Block& part)
+      : context_(context), rows_(part.volume()), features_(definition.features), epsilon_(static_cast<float>(definition.epsilon)), mean_(context, rows_),
+        inverse_deviation_(context, rows_) {
+    context.reserve_scratch(column_sums_scratch_bytes<2>(context, rows_, features_));
+  }
+
+  void forward(const KernelArguments& arguments) override {
+    normalize(context_, static_cast<const float*>(arguments.inputs[0]), rows_, features_, epsilon_, arguments.parameters[0], arguments.parameters[1],
+              arguments.outputs[0], statistics());
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    const float *input = static_cast<const float*>(arguments.inputs[0]), *gradient = arguments.output_gradients[0];
+    parameter_gradients(context_, input, gradient, rows_, features_, statistics(), arguments.parameter_gradients[0], arguments.accumulates(0),
+                        arguments.parameter_gradients[1], arguments.accumulates(1));
+    if (arguments.input_gradients[0])
+      input_gradients(context_, input, gradient, arguments.parameters[0], rows_, features_, statistics(), arguments.input_gradients[0]);
+  }
+
+  int64_t workspace_bytes() const override { return mean_.bytes() + inverse_deviation_.bytes(); }
+
+ private:
+  RowStatistics statistics() const { return {mean_.data(), inverse_deviation_.data()}; }
+
+  const Context& context_;
+  int64_t rows_, features_;
+  float epsilon_;
+  Memory<float> mean_, inverse_deviation_;  // [rows]
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_layer_norm_kernel(const Context& context, const KernelRequest& request) {
+  return std::make_unique<LayerNormKernel>(context, dynamic_cast<const LayerNorm&>(request.definition), request.part);
+}
+
+}  // namespace ff::cuda

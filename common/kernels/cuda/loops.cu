@@ -1,0 +1,108 @@
+#include "common/kernels/cuda/device.cuh"
+#include "common/kernels/cuda/kernels.h"
+
+namespace ff::cuda {
+namespace {
+
+constexpr int tile = 32, tile_rows = 8;
+
+// A block moves one tile, through shared memory so that reads and writes are both along rows. One more column than a tile has spares bank conflicts.
+__global__ void transpose_kernel(const float* source, int64_t rows, int64_t columns, int64_t row_tiles, int64_t column_tiles, bool add, float* destination) {
+  __shared__ float values[tile][tile + 1];
+  int64_t rest = blockIdx.x;
+  const int64_t first_column = rest % column_tiles * tile;
+  rest /= column_tiles;
+  const int64_t first_row = rest % row_tiles * tile;
+  const int64_t offset = rest / row_tiles * rows * columns;
+  for (int r = threadIdx.y; r < tile; r += tile_rows) {
+    const int64_t row = first_row + r, column = first_column + threadIdx.x;
+    if (row < rows && column < columns) values[r][threadIdx.x] = source[offset + row * columns + column];
+  }
+  __syncthreads();
+  for (int c = threadIdx.y; c < tile; c += tile_rows) {
+    const int64_t column = first_column + c, row = first_row + threadIdx.x;
+    if (row >= rows || column >= columns) continue;
+    float& target = destination[offset + column * rows + row];
+    target = add ? target + values[threadIdx.x][c] : values[threadIdx.x][c];
+  }
+}
+
+__global__ void set_value_kernel(int64_t* memory, int64_t value) { *memory = value; }
+
+__global__ void keep_busy_kernel(int64_t nanoseconds) {
+  int64_t begin, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (now - begin < nanoseconds);
+}
+
+}  // namespace
+
+void copy(const Context& context, const void* source, void* destination, int64_t elements) {
+  if (elements > 0)
+    FF_CHECK(cudaMemcpyAsync(destination, source, static_cast<size_t>(elements) * element_bytes, cudaMemcpyDeviceToDevice, context.stream));
+}
+
+void fill_zero(const Context& context, void* memory, int64_t bytes) {
+  if (bytes > 0) FF_CHECK(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), context.stream));
+}
+
+void add_to(const Context& context, const float* source, float* destination, int64_t elements) {
+  for_each_index(context, elements, [=] __device__(int64_t i) { destination[i] += source[i]; });
+}
+
+void mask_by_positive(const Context& context, const float* gate, const float* source, float* destination, int64_t elements) {
+  for_each_index(context, elements, [=] __device__(int64_t i) { destination[i] = gate[i] > 0 ? source[i] : 0.0f; });
+}
+
+void tanh_gradient(const Context& context, const float* output, const float* gradient, float* result, int64_t elements) {
+  for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = gradient[i] * (1.0f - output[i] * output[i]); });
+}
+
+void add_bias(const Context& context, const float* bias, bool relu, int64_t rows, int64_t columns, float* values) {
+  if (!bias && !relu) return;
+  for_each_index(context, rows * columns, [=] __device__(int64_t i) {
+    const float sum = values[i] + (bias ? bias[i % columns] : 0.0f);
+    values[i] = relu && !(sum > 0) ? 0.0f : sum;
+  });
+}
+
+int64_t sum_rows_scratch_bytes(const Context& context, int64_t rows, int64_t columns) { return column_sums_scratch_bytes<1>(context, rows, columns); }
+
+void sum_rows(const Context& context, const float* matrix, int64_t rows, int64_t columns, float* sums, bool add, void* scratch) {
+  column_sums<1>(
+      context, rows, columns, [=] __device__(int64_t row, int64_t column) { return Sums<1>{{matrix[row * columns + column]}}; },
+      [=] __device__(int64_t column, const double* total) { sums[column] = static_cast<float>(total[0]) + (add ? sums[column] : 0.0f); }, scratch);
+}
+
+void transpose(const Context& context, const float* source, int64_t count, int64_t rows, int64_t columns, float* destination, bool add) {
+  if (count * rows * columns == 0) return;
+  const int64_t row_tiles = (rows + tile - 1) / tile, column_tiles = (columns + tile - 1) / tile;
+  transpose_kernel<<<static_cast<unsigned>(count * row_tiles * column_tiles), dim3(tile, tile_rows), 0, context.stream>>>(source, rows, columns, row_tiles,
+                                                                                                                  column_tiles, add, destination);
+}
+
+void copy_columns(const Context& context, const float* source, int64_t source_stride, float* destination, int64_t destination_stride, int64_t rows,
+                  int64_t width) {
+  for_each_index(context, rows * width, [=] __device__(int64_t i) {
+    const int64_t row = i / width, column = i - row * width;
+    destination[row * destination_stride + column] = source[row * source_stride + column];
+  });
+}
+
+void sgd_update(const Context& context, float* parameter, const float* gradient, float* velocity, int64_t elements, const SgdSettings& settings) {
+  const float rate = settings.learning_rate, momentum = settings.momentum, decay = settings.weight_decay;
+  for_each_index(context, elements, [=] __device__(int64_t i) {
+    const float value = parameter[i];
+    float step = gradient[i] + decay * value;
+    if (velocity) step = velocity[i] = momentum * velocity[i] + step;
+    parameter[i] = value - rate * step;
+  });
+}
+
+void keep_busy(const Context& context, int64_t nanoseconds) { keep_busy_kernel<<<1, 1, 0, context.stream>>>(nanoseconds); }
+
+void Context::set_iteration(int64_t iteration) const { set_value_kernel<<<1, 1, 0, stream>>>(iteration_, iteration); }
+
+}  // namespace ff::cuda

@@ -1,0 +1,303 @@
+#include "executor/transport/nccl.h"
+
+#include <nccl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <thread>
+
+#include "executor/transport/device_transport.h"
+
+namespace ff {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class NcclTransport : public DeviceTransport {
+ public:
+  NcclTransport(Transport& host, CudaBackend& backend) : DeviceTransport(host), backend_(backend) {
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    backend_.use_device();
+    ncclUniqueId id{};
+    std::string bytes;
+    if (host_.rank() == 0) {
+      check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+      bytes.assign(id.internal, sizeof id.internal);
+    }
+    bytes = host_.broadcast(bytes);
+    std::memcpy(id.internal, bytes.data(), std::min(bytes.size(), sizeof id.internal));
+    check(ncclCommInitRank(&world_, host_.size(), id, host_.rank()), "ncclCommInitRank");
+    transfer_stream_ = static_cast<cudaStream_t>(backend_.create_stream());
+    reduce_stream_ = static_cast<cudaStream_t>(backend_.create_stream());
+    follow_ = backend_.create_event();
+    end_ = backend_.create_event();
+  }
+
+  ~NcclTransport() override {
+    if (std::uncaught_exceptions() > 0) give_up();
+    if (!given_up_) {
+      for (const auto& [ranks, group] : groups_)
+        if (group.communicator) ncclCommDestroy(group.communicator);
+      ncclCommDestroy(world_);
+    }
+    for (CudaEvent event : events_) backend_.destroy_event(event);
+    backend_.destroy_event(follow_);
+    backend_.destroy_event(end_);
+    backend_.destroy_stream(transfer_stream_);
+    backend_.destroy_stream(reduce_stream_);
+  }
+
+  std::string name() const override { return "nccl"; }
+  bool ordered() const override { return true; }
+
+  Request send(const void* memory, int64_t bytes, int destination, int tag) override {
+    return add({true, const_cast<void*>(memory), bytes, destination, new_operation(tag)});
+  }
+  Request receive(void* memory, int64_t bytes, int source, int tag) override {
+    return add({false, memory, bytes, source, new_operation(tag)});
+  }
+
+  void begin_group() override { grouping_ = true; }
+  void end_group() override {
+    grouping_ = false;
+    start(group_);
+    group_.clear();
+  }
+
+  Request all_reduce(GroupId group, float* values, int64_t elements, int tag) override {
+    const int operation = new_operation(tag);
+    follow(reduce_stream_);
+    const auto it = std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) { return one.second.id == group; });
+    check(ncclAllReduce(values, values, static_cast<size_t>(elements), ncclFloat32, ncclSum, it->second.communicator, reduce_stream_), "ncclAllReduce", tag);
+    backend_.record_event(events_[static_cast<size_t>(operation)], reduce_stream_);
+    return {operation};
+  }
+
+  bool test(Request& request) override {
+    if (!request.pending()) return true;
+    if (!backend_.event_done(events_[static_cast<size_t>(request.slot)])) return false;
+    request.slot = -1;
+    return true;
+  }
+
+  void wait(Request& request) override {
+    if (!request.pending()) return;
+    backend_.wait_for_event(events_[static_cast<size_t>(request.slot)]);
+    request.slot = -1;
+  }
+
+  void poll() override {}
+
+  // Groups without a common rank are split from the world at once; a group that was made before is used again.
+  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override {
+    std::vector<std::vector<int>> missing;
+    for (const std::vector<int>& ranks : groups)
+      if (!groups_.count(ranks) && std::find(missing.begin(), missing.end(), ranks) == missing.end()) missing.push_back(ranks);
+    while (!missing.empty()) {
+      std::vector<std::vector<int>> now, later;
+      std::vector<bool> taken(static_cast<size_t>(size()), false);
+      for (const std::vector<int>& ranks : missing) {
+        const bool free = std::none_of(ranks.begin(), ranks.end(), [&](int r) { return taken[static_cast<size_t>(r)]; });
+        (free ? now : later).push_back(ranks);
+        if (!free) continue;
+        for (int r : ranks) taken[static_cast<size_t>(r)] = true;
+      }
+      split(now);
+      missing = later;
+    }
+    std::vector<GroupId> made;
+    for (const std::vector<int>& ranks : groups) made.push_back(groups_.at(ranks).id);
+    return made;
+  }
+
+  // NCCL connects two ranks when they first exchange data, and the caller waits for that. All pairs at once, here, so that no order of first
+  // transfers can be a wrong one. One float each way is enough: all channels to a peer are set up.
+  void connect(const std::vector<int>& destinations, const std::vector<int>& sources) override {
+    constexpr int64_t distance = 64;  // bytes from one peer's float to the next one's
+    const int64_t bytes = static_cast<int64_t>(destinations.size() + sources.size()) * distance;
+    if (bytes > 0) {
+      void* scratch = backend_.allocate(bytes);
+      backend_.fill_zero(scratch, bytes);
+      backend_.wait();
+      char* at = static_cast<char*>(scratch);
+      check(ncclGroupStart(), "ncclGroupStart");
+      for (int peer : destinations) {
+        check(ncclSend(at, 4, ncclInt8, peer, world_, transfer_stream_), "ncclSend");
+        at += distance;
+      }
+      for (int peer : sources) {
+        check(ncclRecv(at, 4, ncclInt8, peer, world_, transfer_stream_), "ncclRecv");
+        at += distance;
+      }
+      check(ncclGroupEnd(), "ncclGroupEnd");
+      backend_.record_event(end_, transfer_stream_);
+      wait_for_end();
+      backend_.release(scratch);
+    }
+    host_.barrier();
+  }
+
+  // Both streams come behind the backend's, which also makes them part of a recording (iteration_graph.h).
+  void begin_iteration() override {
+    used_ = 0;
+    backend_.record_event(follow_);
+    backend_.wait_for_event(follow_, transfer_stream_);
+    backend_.wait_for_event(follow_, reduce_stream_);
+  }
+
+  // Also of a stream that had nothing to do: a recording ends with all streams joined.
+  void end_iteration() override {
+    for (cudaStream_t stream : {transfer_stream_, reduce_stream_}) {
+      backend_.record_event(follow_, stream);
+      backend_.wait_for_event(follow_);
+    }
+  }
+
+  void finish_iteration() override {
+    backend_.record_event(end_);
+    wait_for_end();
+  }
+
+  // Ends the kernels that wait for other ranks, so that freeing memory, which waits for kernels, returns.
+  void give_up() override {
+    if (given_up_) return;
+    given_up_ = true;
+    for (const auto& [ranks, group] : groups_)
+      if (group.communicator) ncclCommAbort(group.communicator);
+    if (world_) ncclCommAbort(world_);
+  }
+
+ private:
+  struct Member {
+    bool send;
+    void* memory;
+    int64_t bytes;
+    int peer;
+    int operation;
+  };
+  struct Group {
+    GroupId id;  // -1: of other ranks
+    ncclComm_t communicator;
+  };
+
+  Request add(const Member& member) {
+    if (grouping_) group_.push_back(member);
+    else start({member});
+    return {member.operation};
+  }
+
+  void start(const std::vector<Member>& members) {
+    if (members.empty()) return;
+    if (std::any_of(members.begin(), members.end(), [](const Member& member) { return member.send; })) follow(transfer_stream_);
+    check(ncclGroupStart(), "ncclGroupStart");
+    for (const Member& member : members) {
+      const size_t bytes = static_cast<size_t>(member.bytes);
+      const int tag = tags_[static_cast<size_t>(member.operation)];
+      if (member.send) check(ncclSend(member.memory, bytes, ncclInt8, member.peer, world_, transfer_stream_), "ncclSend", tag);
+      else check(ncclRecv(member.memory, bytes, ncclInt8, member.peer, world_, transfer_stream_), "ncclRecv", tag);
+    }
+    check(ncclGroupEnd(), "ncclGroupEnd", tags_[static_cast<size_t>(members.front().operation)]);
+    for (const Member& member : members) backend_.record_event(events_[static_cast<size_t>(member.operation)], transfer_stream_);
+  }
+
+  // What is submitted to `stream` from now on comes behind what the backend was given.
+  void follow(cudaStream_t stream) {
+    backend_.record_event(follow_);
+    backend_.wait_for_event(follow_, stream);
+  }
+
+  // Operations of an iteration are numbered in the order of their start, and keep their events until the next one.
+  int new_operation(int tag) {
+    if (used_ == events_.size()) {
+      events_.push_back(backend_.create_event());
+      tags_.push_back(-1);
+    }
+    tags_[used_] = tag;
+    return static_cast<int>(used_++);
+  }
+
+  void split(const std::vector<std::vector<int>>& groups) {
+    int color = NCCL_SPLIT_NOCOLOR;
+    for (size_t g = 0; g < groups.size(); ++g)
+      if (std::find(groups[g].begin(), groups[g].end(), rank()) != groups[g].end()) color = static_cast<int>(g);
+    ncclComm_t communicator = nullptr;
+    // Resources of its own (splitShare 0, the default): all-reduces would otherwise not run beside transfers.
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    check(ncclCommSplit(world_, color, rank(), &communicator, &config), "ncclCommSplit");
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const bool mine = static_cast<int>(g) == color;
+      groups_[groups[g]] = {mine ? made_++ : -1, mine ? communicator : nullptr};
+    }
+  }
+
+  // Until all that was submitted before `end_` is done, while watching for what goes wrong elsewhere.
+  void wait_for_end() {
+    Clock::time_point looked = Clock::now();
+    while (!backend_.event_done(end_)) {
+      std::this_thread::yield();
+      if (Clock::now() - looked < std::chrono::milliseconds(5)) continue;
+      looked = Clock::now();
+      look_for_errors(world_);
+      for (const auto& [ranks, group] : groups_)
+        if (group.communicator) look_for_errors(group.communicator);
+    }
+  }
+
+  void look_for_errors(ncclComm_t communicator) {
+    ncclResult_t state = ncclSuccess;
+    check(ncclCommGetAsyncError(communicator, &state), "ncclCommGetAsyncError");
+    if (state == ncclSuccess || state == ncclInProgress) return;
+    // A remote error comes of another rank's, which is given the time to say more about it.
+    if (state == ncclRemoteError) std::this_thread::sleep_for(std::chrono::seconds(2));
+    check(state, "ncclCommGetAsyncError", first_incomplete());
+  }
+
+  // The task whose transfer or all-reduce holds up the others, where that can be told: events of a recording have no state of their own.
+  int first_incomplete() {
+    for (size_t i = 0; i < used_; ++i) {
+      try {
+        if (!backend_.event_done(events_[i])) return tags_[i];
+      } catch (const MachineError&) {
+        return -1;
+      }
+    }
+    return -1;
+  }
+
+  void check(ncclResult_t result, const char* call, int tag = -1) const {
+    if (result == ncclSuccess) return;
+    const char* detail = ncclGetLastError(nullptr);
+    throw TransportError("rank " + std::to_string(host_.rank()) + " on " + host_.host() + ": " + call + ": " + ncclGetErrorString(result) +
+                             (detail && *detail ? std::string(" (") + detail + ")" : ""),
+                         tag);
+  }
+
+  CudaBackend& backend_;
+  ncclComm_t world_ = nullptr;
+  cudaStream_t transfer_stream_ = nullptr, reduce_stream_ = nullptr;
+  CudaEvent follow_ = nullptr, end_ = nullptr;
+  std::map<std::vector<int>, Group> groups_;
+  int made_ = 0;
+  std::vector<CudaEvent> events_;  // by operation of this iteration
+  std::vector<int> tags_;
+  size_t used_ = 0;
+  std::vector<Member> group_;
+  bool grouping_ = false;
+  bool given_up_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_nccl_transport(Transport& host, CudaBackend& backend) { return std::make_unique<NcclTransport>(host, backend); }
+
+std::string nccl_version() {
+  int version = 0;  // 22809: 2.28.9
+  if (ncclGetVersion(&version) != ncclSuccess) return "";
+  return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." + std::to_string(version % 100);
+}
+
+}  // namespace ff

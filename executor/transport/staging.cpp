@@ -1,0 +1,205 @@
+#include "executor/transport/staging.h"
+
+#include <deque>
+#include <exception>
+#include <map>
+#include <thread>
+
+#include "executor/transport/device_transport.h"
+
+namespace ff {
+namespace {
+
+// Pinned host memory, kept for the next message of the same size: pinning takes milliseconds.
+class PinnedBuffers {
+ public:
+  explicit PinnedBuffers(CudaBackend& backend) : backend_(backend) {}
+  ~PinnedBuffers() {
+    for (const auto& [bytes, memory] : free_) backend_.release_pinned(memory);
+  }
+  void* take(int64_t bytes) {
+    const auto it = free_.find(bytes);
+    if (it == free_.end()) return backend_.allocate_pinned(bytes);
+    void* memory = it->second;
+    free_.erase(it);
+    return memory;
+  }
+  void give_back(void* memory, int64_t bytes) { free_.emplace(bytes, memory); }
+
+ private:
+  CudaBackend& backend_;
+  std::multimap<int64_t, void*> free_;
+};
+
+struct Operation {
+  enum class Kind : uint8_t { send, receive, all_reduce };
+  Kind kind = Kind::send;
+  void* device = nullptr;
+  void* pinned = nullptr;
+  int64_t bytes = 0;
+  int peer = -1, tag = -1;  // send
+  GroupId group = -1;       // all-reduce
+  CudaEvent copied = nullptr;  // out to the pinned buffer, or in from it
+  bool started = false;        // the message or the all-reduce, on the host
+  Request inner;
+};
+
+class StagingTransport : public DeviceTransport {
+ public:
+  StagingTransport(Transport& host, CudaBackend& backend)
+      : DeviceTransport(host), backend_(backend), buffers_(backend), out_(backend.create_stream()), follow_(backend.create_event()) {}
+
+  ~StagingTransport() override {
+    // Behind a failure, messages may never arrive: their buffers stay, as the process ends.
+    if (std::uncaught_exceptions() == 0 && !given_up_) {
+      try {
+        while (!ending_.empty()) progress();
+      } catch (const std::exception&) {  // another rank failed, which says so itself
+      }
+    }
+    for (Operation& operation : slots_)
+      if (operation.copied) backend_.destroy_event(operation.copied);
+    backend_.destroy_event(follow_);
+    backend_.destroy_stream(out_);
+  }
+
+  std::string name() const override { return "staging"; }
+
+  Request send(const void* memory, int64_t bytes, int destination, int tag) override {
+    Operation operation;
+    operation.kind = Operation::Kind::send;
+    operation.device = const_cast<void*>(memory);
+    operation.bytes = bytes;
+    operation.peer = destination;
+    operation.tag = tag;
+    return copy_out(operation);
+  }
+
+  Request receive(void* memory, int64_t bytes, int source, int tag) override {
+    Operation operation;
+    operation.kind = Operation::Kind::receive;
+    operation.device = memory;
+    operation.bytes = bytes;
+    operation.pinned = buffers_.take(bytes);
+    operation.inner = host_.receive(operation.pinned, bytes, source, tag);
+    operation.started = true;
+    return keep(operation);
+  }
+
+  Request all_reduce(GroupId group, float* values, int64_t elements, int tag) override {
+    Operation operation;
+    operation.kind = Operation::Kind::all_reduce;
+    operation.device = values;
+    operation.bytes = elements * static_cast<int64_t>(sizeof(float));
+    operation.tag = tag;
+    operation.group = group;
+    return copy_out(operation);
+  }
+
+  bool test(Request& request) override {
+    if (!request.pending()) return true;
+    progress();
+    Operation& operation = slots_[static_cast<size_t>(request.slot)];
+    // A send's memory may be written again behind the copy: the backend's stream waits for it.
+    if (operation.kind == Operation::Kind::send) {
+      backend_.wait_for_event(operation.copied);
+    } else {
+      if (!operation.started || !host_.test(operation.inner)) return false;
+      backend_.copy_from_host(operation.pinned, operation.device, operation.bytes);
+      backend_.record_event(operation.copied);
+    }
+    ending_.push_back(request.slot);
+    request.slot = -1;
+    return true;
+  }
+
+  void wait(Request& request) override {
+    while (!test(request)) std::this_thread::yield();
+  }
+
+  void poll() override {
+    progress();
+    host_.poll();
+  }
+
+  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override { return host_.make_groups(groups); }
+
+  // The host's receives write to pinned buffers; the copies from there are in the backend's own order.
+  void begin_iteration() override { progress(); }
+
+  void finish_iteration() override {
+    while (!waiting_.empty()) {
+      progress();
+      std::this_thread::yield();
+    }
+    backend_.wait();
+  }
+
+  void give_up() override { given_up_ = true; }
+
+ private:
+  Request copy_out(Operation operation) {
+    operation.pinned = buffers_.take(operation.bytes);
+    const Request request = keep(operation);
+    backend_.record_event(follow_);
+    backend_.wait_for_event(follow_, out_);
+    backend_.copy_to_host(operation.device, operation.pinned, operation.bytes, out_);
+    backend_.record_event(slots_[static_cast<size_t>(request.slot)].copied, out_);
+    waiting_.push_back(request.slot);
+    progress();
+    return request;
+  }
+
+  // Starts what has been copied out, in order, and takes back the buffers that nobody needs any more.
+  void progress() {
+    while (!waiting_.empty()) {
+      Operation& operation = slots_[static_cast<size_t>(waiting_.front())];
+      if (!backend_.event_done(operation.copied)) break;
+      operation.inner = operation.kind == Operation::Kind::send
+                            ? host_.send(operation.pinned, operation.bytes, operation.peer, operation.tag)
+                            : host_.all_reduce(operation.group, static_cast<float*>(operation.pinned), operation.bytes / 4, operation.tag);
+      operation.started = true;
+      waiting_.pop_front();
+    }
+    while (!ending_.empty()) {
+      Operation& operation = slots_[static_cast<size_t>(ending_.front())];
+      const bool done = operation.kind == Operation::Kind::send ? operation.started && host_.test(operation.inner) : backend_.event_done(operation.copied);
+      if (!done) break;
+      buffers_.give_back(operation.pinned, operation.bytes);
+      free_.push_back(ending_.front());
+      ending_.pop_front();
+    }
+  }
+
+  Request keep(Operation operation) {
+    if (free_.empty()) {
+      free_.push_back(static_cast<int>(slots_.size()));
+      slots_.emplace_back();
+      slots_.back().copied = backend_.create_event();
+    }
+    const Request request{free_.back()};
+    free_.pop_back();
+    Operation& slot = slots_[static_cast<size_t>(request.slot)];
+    operation.copied = slot.copied;
+    slot = operation;
+    return request;
+  }
+
+  CudaBackend& backend_;
+  PinnedBuffers buffers_;
+  void* out_;         // stream of the copies to the host
+  CudaEvent follow_;  // of the backend's stream
+  std::deque<Operation> slots_;
+  std::vector<int> free_;
+  std::deque<int> waiting_;  // copied out, then started, in this order
+  std::deque<int> ending_;   // waited for, until their buffers are free
+  bool given_up_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_staging_transport(Transport& host, CudaBackend& backend) {
+  return std::make_unique<StagingTransport>(host, backend);
+}
+
+}  // namespace ff

@@ -1,0 +1,209 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in one command of at most 9 minutes, on a machine that has no Open MPI, CLI11, nlohmann/json or Catch2 and no network.
+#
+#   scripts/gpu_check.sh --pack DIR [BUILD]   where the product was built (BUILD: build/cuda): puts the programs and what they need into DIR/pack.tar.xz
+#   scripts/gpu_check.sh DIR [OUT]            on the machine with the GPU, in a checkout of the same version: unpacks that and runs all steps
+#   scripts/gpu_check.sh BUILD [OUT]          on a machine that built the product itself
+#
+# OUT (default: $OUT, else gpu_check.out) gets gpu_check.log, one line a step in steps.tsv, h200.json (the profile), predicted.md, pytorch.md. Steps
+# run in the order of their importance, each within its own time; what does not fit is listed as not run. A table comes last.
+# GPU_CHECK_SECONDS: all the time there is (540). GPU_CHECK_ONLY: a regular expression of steps' names. GPU_CHECK_PYTHON: the interpreter with PyTorch.
+# Exit code: 0 when no step failed, 3 without a GPU (the steps then run as far as they say "skipped"), else 1.
+set -uo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+PROGRAMS="ffexec ffsearch tests/test_gpu tests/test_gpu_ranks"
+# CUDA's libraries come with PyTorch's wheels there, the C library with every Linux.
+LEFT_OUT='libcuda|libcudart|libcublas|libcudnn|libnccl|libnvrtc|libnvJitLink|ld-linux|libc\.so|libm\.so|libpthread|libdl\.so|librt\.so|linux-vdso'
+
+fail() { echo "gpu_check.sh: $*" >&2; exit 1; }
+
+needed_libraries() { ldd "$@" 2>/dev/null | awk '/=> \// {print $3}' | sort -u | grep -Ev "/($LEFT_OUT)" || true; }
+
+# Open MPI is found through OPAL_* variables (unpack): its programs have their folders compiled in.
+pack() {
+  local folder=$1 build=${2:-$ROOT/build/cuda} work
+  [[ -x $build/ffexec ]] || fail "no ffexec in $build: cmake --preset cuda && cmake --build --preset cuda"
+  command -v orterun >/dev/null || fail "no orterun here; Open MPI is packed from this machine"
+  work=$(mktemp -d)
+  trap "rm -rf '$work'" EXIT
+  mkdir -p "$work"/{bin,lib/openmpi,lib/pmix,lib/fallback,share/openmpi,share/pmix,etc} "$folder"
+  local program
+  for program in $PROGRAMS; do
+    [[ -x $build/$program ]] || fail "no $program in $build"
+    cp "$build/$program" "$work/bin/" && strip "$work/bin/$(basename "$program")"
+  done
+  cp -L "$(command -v orterun)" "$work/bin/orterun"
+  local plugins pmix
+  plugins=$(dirname "$(ldconfig -p | awk '/libmpi\.so/ {print $NF; exit}')")
+  plugins=$(find "$(readlink -f "$plugins")" "$(readlink -f "$plugins")/openmpi" -name mca_pml_ob1.so 2>/dev/null | head -1)
+  [[ -n $plugins ]] || fail "Open MPI's plugins are not where its library is"
+  plugins=$(dirname "$plugins")
+  find "$plugins" -name 'mca_*.so' | grep -Ev 'ucx|ofi|psm|openib|ugni|flux|romio|gridengine|slurm|monitoring|usnic' | xargs -I{} cp -L {} "$work/lib/openmpi/"
+  pmix=$(find "$(readlink -f "$plugins/../../..")" -path '*pmix*' -name 'pmix_mca_*.so' 2>/dev/null | head -1)
+  [[ -z $pmix ]] || cp -L "$(dirname "$pmix")"/pmix_mca_*.so "$work/lib/pmix/"
+  cp /usr/share/openmpi/help-*.txt "$work/share/openmpi/" 2>/dev/null
+  find /usr/share -path '*pmix*' -name 'help-*.txt' -exec cp {} "$work/share/pmix/" \; 2>/dev/null
+  : > "$work/etc/openmpi-mca-params.conf"
+  local library
+  for library in $(needed_libraries "$work"/bin/* "$work"/lib/openmpi/*.so "$work"/lib/pmix/*.so); do
+    case $library in
+      */libstdc++.so*|*/libgcc_s.so*) cp -L "$library" "$work/lib/fallback/" ;;  # a newer one there goes first
+      *) cp -L "$library" "$work/lib/" ;;
+    esac
+  done
+  find "$work/lib" -name '*.so*' -exec strip --strip-unneeded {} \; 2>/dev/null
+  # One dictionary over all files: the programs hold the same GPU code.
+  tar -C "$work" -cf - . | xz -T1 --lzma2=preset=6,dict=192MiB > "$folder/pack.tar.xz" || fail "cannot write $folder/pack.tar.xz"
+  local bytes
+  bytes=$(stat -c %s "$folder/pack.tar.xz")
+  echo "$folder/pack.tar.xz: $((bytes / 1048576)) MiB, unpacked $(du -sm "$work" | cut -f1) MiB"
+  ((bytes <= 64 << 20)) || fail "more than 64 MiB: build for one architecture (-DCMAKE_CUDA_ARCHITECTURES=90) and pack again"
+}
+
+# The folders of CUDA's libraries: those of PyTorch's wheels, which must be of the CUDA version that the programs were linked with.
+cuda_folders() {
+  local program=$1 wanted
+  wanted=$(LD_LIBRARY_PATH=$LIBRARIES ldd "$program" 2>/dev/null | grep -oE 'libcudart\.so\.[0-9]+' | head -1)
+  [[ -n $wanted ]] || { echo "gpu_check.sh: the programs were built without CUDA: everything that needs it will be skipped" >&2; return 0; }
+  if ! LD_LIBRARY_PATH=$LIBRARIES ldd "$program" | grep -E 'libcudart|libcublas|libcudnn|libnccl' | grep -q 'not found'; then return 0; fi
+  "$PYTHON" - "$wanted" <<'PYTHON_END'
+import glob, os, site, sys, sysconfig
+wanted = sys.argv[1]
+roots = {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], *site.getsitepackages(), *(p for p in sys.path if p.endswith("-packages"))}
+folders = sorted({os.path.dirname(os.path.realpath(path)) for root in roots for path in glob.glob(os.path.join(root, "nvidia", "**", "lib*.so.*"), recursive=True)})
+folders += [f for f in ("/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib") if os.path.isdir(f)]
+runtimes = sorted({os.path.basename(path) for folder in folders for path in glob.glob(os.path.join(folder, "libcudart.so.*"))})
+if not any(name == wanted or name.startswith(wanted + ".") for name in runtimes):
+    sys.exit(f"gpu_check.sh: the programs need {wanted}; this machine has {', '.join(runtimes) or 'no CUDA runtime'}: "
+             "install PyTorch for that CUDA version, or build with the toolkit of this one")
+print(":".join(folders))
+PYTHON_END
+}
+
+unpack() {
+  WORK=$(mktemp -d)
+  "$PYTHON" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$1/pack.tar.xz" "$WORK" 2>/dev/null || tar -C "$WORK" -xf "$1/pack.tar.xz" ||
+    fail "cannot unpack $1/pack.tar.xz"
+  REAL=$WORK/bin
+  export OPAL_PREFIX=$WORK OPAL_BINDIR=$WORK/bin OPAL_LIBDIR=$WORK/lib OPAL_PKGLIBDIR=$WORK/lib/openmpi OPAL_DATADIR=$WORK/share OPAL_PKGDATADIR=$WORK/share/openmpi
+  export OPAL_SYSCONFDIR=$WORK/etc PMIX_INSTALL_PREFIX=$WORK
+  export OMPI_MCA_mca_base_component_path=$WORK/lib/openmpi PMIX_MCA_mca_base_component_path=$WORK/lib/pmix OMPI_MCA_mca_base_param_files=$WORK/etc/openmpi-mca-params.conf
+  LIBRARIES=$WORK/lib
+  [[ -n $(ldconfig -p 2>/dev/null | grep 'libstdc++\.so\.6') ]] || LIBRARIES=$LIBRARIES:$WORK/lib/fallback
+}
+
+# The programs find their libraries by themselves, so that other programs (PyTorch) do not find these.
+wrap() {
+  local program
+  BIN=$SCRATCH/bin
+  mkdir -p "$BIN"
+  for program in "$REAL"/*; do
+    printf '#!/bin/sh\nLD_LIBRARY_PATH="%s${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "%s" "$@"\n' "$LIBRARIES" "$program" > "$BIN/$(basename "$program")"
+    chmod +x "$BIN/$(basename "$program")"
+  done
+}
+
+remaining() { echo $((BEGIN + GPU_CHECK_SECONDS - $(date +%s))); }
+
+# step NAME SECONDS COMMAND...: its output goes to the log, its last line into the table.
+FAILED=0
+step() {
+  local name=$1 limit=$2 left began code outcome
+  shift 2
+  [[ $name =~ ${GPU_CHECK_ONLY:-.} ]] || return 0
+  left=$(remaining)
+  if ((left < 5)); then
+    printf '%s\tnot run\t0\tno time left\n' "$name" >> "$OUT/steps.tsv"
+    return 0
+  fi
+  ((limit < left)) || limit=$left
+  echo "== $name ($limit s at most): $*" | tee -a "$OUT/gpu_check.log"
+  began=$(date +%s)
+  timeout -k 5 "$limit" "$@" > "$SCRATCH/output" 2>&1
+  code=$?
+  cat "$SCRATCH/output" >> "$OUT/gpu_check.log"
+  case $code in
+    0) outcome=ok ;;
+    77) outcome=skipped ;;
+    124 | 137) outcome="time is up" ;;
+    *) outcome="failed ($code)" ;;
+  esac
+  grep -q 'skipped: no GPU' "$SCRATCH/output" && outcome=skipped
+  [[ $outcome == failed* || $outcome == time* ]] && FAILED=1
+  printf '%s\t%s\t%s\t%s\n' "$name" "$outcome" $(($(date +%s) - began)) "$(telling_line)" >> "$OUT/steps.tsv"
+}
+
+# The last line that is an outcome, else the last one.
+telling_line() {
+  local line
+  line=$(grep -E 'cases agree|skipped: no GPU|ERROR SUMMARY|RACECHECK SUMMARY' "$SCRATCH/output" | tail -1)
+  [[ -n $line ]] || line=$(grep -v '^[[:space:]]*$' "$SCRATCH/output" | grep -v '^[-=]*$' | tail -1)
+  sed 's/^[[:space:]]*//' <<< "$line" | cut -c1-140
+}
+
+run_steps() {
+  local networks=("$PYTHON" "$ROOT/scripts/gpu_networks.py" --bin "$BIN" --profile "$OUT/h200.json")
+  local ranks="$BIN/test_gpu_ranks" rank_flags=(--oversubscribe --bind-to none)
+  step "GPU" 20 bash -c 'nvidia-smi 2>&1 || { echo "no nvidia-smi"; exit 0; }'
+  step "kernel tests" 90 "$BIN/test_gpu"
+  step "1 rank, verified" 30 "${networks[@]}" smoke
+  step "threads, staged" 75 "$ranks" threads --seconds 22
+  step "CUDA graph, 1 rank" 30 "$ranks" threads 1 --cuda-graph --seconds 22
+  step "NCCL, 2 ranks" 60 "$MPIRUN" "${rank_flags[@]}" -n 2 "$ranks" nccl --seconds 50
+  step "MPI, 2 ranks" 30 "$MPIRUN" "${rank_flags[@]}" -n 2 "$ranks" mpi --seconds 22
+  step "predicted, measured" 150 "${networks[@]}" predicted --out "$OUT/predicted.md"
+  step "PyTorch" 120 "$PYTHON" "$ROOT/scripts/bench_vs_torch.py" --device cuda --build "$BIN" --python "$PYTHON" --rounds 1 --seconds 1 --out "$OUT/pytorch.md"
+  step "NCCL, 4 ranks" 60 "$MPIRUN" "${rank_flags[@]}" -n 4 "$ranks" nccl --seconds 50
+  step "MPI, 4 ranks" 40 "$MPIRUN" "${rank_flags[@]}" -n 4 "$ranks" mpi --seconds 30
+  step "NCCL, CUDA graph" 40 "$MPIRUN" "${rank_flags[@]}" -n 2 "$ranks" nccl --cuda-graph --seconds 28
+  if command -v compute-sanitizer >/dev/null; then
+    step "memcheck" 90 env LD_LIBRARY_PATH="$LIBRARIES" compute-sanitizer --tool memcheck --error-exitcode 9 "$REAL/test_gpu"
+    step "racecheck" 90 env LD_LIBRARY_PATH="$LIBRARIES" compute-sanitizer --tool racecheck --error-exitcode 9 "$REAL/test_gpu"
+  else
+    printf 'memcheck, racecheck\tnot run\t0\tno compute-sanitizer here\n' >> "$OUT/steps.tsv"
+  fi
+}
+
+print_table() {
+  echo
+  printf '%-22s %-12s %5s  %s\n' step outcome s "last line"
+  while IFS=$'\t' read -r name outcome seconds line; do printf '%-22s %-12s %5s  %s\n' "$name" "$outcome" "$seconds" "$line"; done < "$OUT/steps.tsv"
+}
+
+if [[ ${1:-} == --pack ]]; then
+  [[ -n ${2:-} ]] || fail "--pack needs a folder"
+  pack "$2" "${3:-}"
+  exit 0
+fi
+[[ -n ${1:-} ]] || { sed -n '2,13p' "${BASH_SOURCE[0]}" | sed 's/^# \?//'; exit 2; }
+OUT=${2:-${OUT:-gpu_check.out}}
+GPU_CHECK_SECONDS=${GPU_CHECK_SECONDS:-540}
+PYTHON=${GPU_CHECK_PYTHON:-python3}
+BEGIN=$(date +%s)
+mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd) || fail "cannot write to $OUT"
+: > "$OUT/gpu_check.log"
+: > "$OUT/steps.tsv"
+SCRATCH=$(mktemp -d)
+WORK=
+LIBRARIES=
+trap 'rm -rf "$SCRATCH" ${WORK:+"$WORK"}' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1
+export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_pml=ob1 OMPI_MCA_plm=isolated PYTHONUNBUFFERED=1
+if [[ -f $1/pack.tar.xz ]]; then
+  unpack "$1"
+else
+  [[ -x $1/ffexec ]] || fail "neither pack.tar.xz nor ffexec in $1"
+  REAL=$SCRATCH/real
+  mkdir -p "$REAL"
+  for program in $PROGRAMS; do [[ ! -x $1/$program ]] || ln -s "$(readlink -f "$1/$program")" "$REAL/"; done
+  [[ -z $(command -v orterun) ]] || ln -s "$(command -v orterun)" "$REAL/orterun"
+fi
+folders=$(cuda_folders "$REAL/ffexec") || fail "see above"
+[[ -z $folders ]] || LIBRARIES=$folders${LIBRARIES:+:$LIBRARIES}
+if missing=$(LD_LIBRARY_PATH=$LIBRARIES ldd "$REAL"/* 2>&1 | grep 'not found'); then fail "libraries are missing: $(sort -u <<< "$missing" | tr -s '\n\t ' ' ')"; fi
+wrap
+MPIRUN=$BIN/orterun
+run_steps
+print_table | tee -a "$OUT/gpu_check.log"
+if grep -q $'^kernel tests\tskipped' "$OUT/steps.tsv"; then exit 3; fi
+exit $FAILED

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Every network on one GPU: its kernels are profiled, a strategy's iteration time is predicted from the profile, and ffexec measures it.
+
+    scripts/gpu_networks.py predicted --bin build/cuda --profile profiles/h200.json --out docs/results/h200-predicted.md
+    scripts/gpu_networks.py smoke --bin build/cuda --profile profile.json     one small network, verified against a second run on one device
+
+Networks come in the order of their importance, at their own batch size and at a quarter of it; the table is written after each of them, so that
+what was measured is not lost when the time is up. The profile keeps what it holds. --topology and --backend try the script without a GPU.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+NETWORKS = ["alexnet", "resnet50", "rnnlm", "gpt2-small", "nmt", "inception_v3", "resnet101", "vgg16", "bert-base", "dlrm", "rnntc", "lenet", "rnnlm-2step"]
+
+
+def run(*command):
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{(done.stderr or done.stdout).strip()} (exit {done.returncode} of {' '.join(map(str, command))})")
+    return done.stdout
+
+
+class Machine:
+    def __init__(self, arguments, work):
+        self.arguments, self.work = arguments, work
+        self.search, self.execute = arguments.bin / "ffsearch", arguments.bin / "ffexec"
+
+    def plan(self, network, batch):
+        """The strategy for one device, and the prediction."""
+        inputs = ["--graph", REPOSITORY / f"graphs/{network}.json", "--topo", self.arguments.topology, "--batch", batch]
+        run(self.search, "profile", *inputs, "--out", self.arguments.profile, "--quiet")
+        strategy = self.work / f"{network}-{batch}.json"
+        return strategy, json.loads(run(self.search, *inputs, "--cost", "profile", "--profile", self.arguments.profile, "--algorithm", "data-parallel",
+                                        "--out", strategy, "--json"))
+
+    def train(self, strategy, *options):
+        return json.loads(run(self.execute, "--strategy", strategy, "--backend", self.arguments.backend, "--lr", "0.001", "--momentum", "0.9", "--json", *options))
+
+
+def smoke(machine):
+    strategy, _ = machine.plan("lenet", 64)
+    result = machine.train(strategy, "--iterations", 5, "--verify")
+    print(f"lenet: {result['measured_us']:.1f} us an iteration, verified: largest relative error {result['verified']['max_relative_error']:.2g}")
+
+
+class Table:
+    def __init__(self, path):
+        self.path, self.lines, self.errors, self.failed = path, [], [], []
+        self.head = ["| network | batch | predicted ms | measured ms | error | memory predicted MB | used MB | CUDA graph |", "|---|---|---|---|---|---|---|---|"]
+        print("\n".join(self.head), flush=True)
+
+    def add(self, network, batch, prediction, result):
+        predicted, measured = prediction["predicted_us"], result["measured_us"]
+        self.errors.append(predicted / measured - 1)
+        self.lines.append(f"| {network} | {batch} | {predicted * 1e-3:.3f} | {measured * 1e-3:.3f} | {self.errors[-1] * 100:+.1f} % "
+                          f"| {prediction['memory_bytes'][0] * 1e-6:.0f} | {result['memory_bytes'][0] * 1e-6:.0f} | {'yes' if result.get('cuda_graph') else 'no'} |")
+        print(self.lines[-1], flush=True)
+        self.write()
+
+    def summary(self):
+        failed = f"; failed: {', '.join(self.failed)}" if self.failed else ""
+        if not self.errors:
+            return "nothing was measured" + failed
+        sizes = [abs(error) for error in self.errors]
+        return f"{len(sizes)} measured: error {100 * sum(sizes) / len(sizes):.1f} % mean, {100 * max(sizes):.1f} % worst{failed}"
+
+    def write(self):
+        if not self.path:
+            return
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        temporary.write_text("# Predicted and measured iteration time, one device\n\nWritten by `scripts/gpu_networks.py predicted`. " + self.summary() + ".\n\n"
+                             + "\n".join(self.head + self.lines) + "\n", encoding="utf-8")
+        os.replace(temporary, self.path)
+
+
+def predicted(machine, arguments):
+    table = Table(arguments.out)
+
+    def stop(*_):
+        print("time is up: " + table.summary(), flush=True)
+        sys.exit(0 if table.errors else 1)
+
+    signal.signal(signal.SIGTERM, stop)
+    for network in arguments.only:
+        own = json.loads((REPOSITORY / f"graphs/{network}.json").read_text(encoding="utf-8"))["batch_size"]
+        for batch in (own, max(1, own // 4)) if not arguments.batch else arguments.batch:
+            try:
+                strategy, prediction = machine.plan(network, batch)
+                table.add(network, batch, prediction, machine.train(strategy, "--iterations", arguments.iterations))
+            except RuntimeError as error:
+                table.failed.append(f"{network} {batch}")
+                print(error, flush=True)
+    print(table.summary(), flush=True)
+    return 1 if table.failed or not table.errors else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["smoke", "predicted"])
+    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of ffsearch and ffexec")
+    parser.add_argument("--profile", type=pathlib.Path, required=True)
+    parser.add_argument("--topology", type=pathlib.Path, default=REPOSITORY / "topologies/h200-1.json")
+    parser.add_argument("--backend", default="cuda")
+    parser.add_argument("--only", nargs="+", choices=NETWORKS, default=NETWORKS, metavar="NETWORK")
+    parser.add_argument("--batch", type=int, nargs="+", help="instead of the two of each network")
+    parser.add_argument("--iterations", type=int, default=30)
+    parser.add_argument("--out", type=pathlib.Path, help="write the table as Markdown")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        machine = Machine(arguments, pathlib.Path(folder))
+        try:
+            return predicted(machine, arguments) if arguments.what == "predicted" else smoke(machine)
+        except RuntimeError as error:
+            sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+// What the CUDA backend does beside kernels, against the CPU backend.
+#include <cstring>
+#include <random>
+
+#include "common/graph.h"
+#include "tests/gpu/gpu_or_skip.h"
+
+using namespace ff;
+
+namespace {
+
+// Memory of a backend with these values.
+class Values {
+ public:
+  Values(Backend& backend, const std::vector<float>& values) : backend_(backend), size_(static_cast<int64_t>(values.size())) {
+    memory_ = static_cast<float*>(backend.allocate(size_ * element_bytes));
+    backend.store_from_host(values.data(), memory_, {size_});
+  }
+  ~Values() { backend_.release(memory_); }
+  Values(const Values&) = delete;
+  Values& operator=(const Values&) = delete;
+
+  float* data() { return memory_; }
+  std::vector<float> read() {
+    std::vector<float> values(static_cast<size_t>(size_));
+    backend_.load_to_host(memory_, values.data(), {size_});
+    return values;
+  }
+
+ private:
+  Backend& backend_;
+  int64_t size_;
+  float* memory_;
+};
+
+std::vector<float> numbers(int64_t count, float scale) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = scale * static_cast<float>(i + 1);
+  return values;
+}
+
+Graph one_operator(const std::string& type, const std::string& inputs, const std::string& attributes) {
+  return parse_graph(parse_json(R"({"format":"ffgraph/1","name":"g","batch_size":30,"inputs":[)" + inputs +
+                                    R"(,{"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[{"name":"tested","type":")" + type +
+                                    R"(","inputs":["x"],"attributes":)" + attributes +
+                                    R"(},{"name":"f","type":"flatten","inputs":["tested"]},{"name":"l","type":"softmax_cross_entropy","inputs":["f","label"]}]})",
+                                "g"));
+}
+
+}  // namespace
+
+TEST_CASE("how many GPUs there are, or why there is none") {
+  int count = 0;
+  std::string reason;
+  try {
+    count = cuda_device_count();
+  } catch (const MachineError& error) {
+    reason = error.what();
+  }
+  if (count > 0) {
+    CHECK_THROWS_WITH(make_cuda_backend(1000), Catch::StartsWith("no GPU 1000: this machine has "));
+    CHECK(describe_cuda_device(0).memory_bytes > 0);
+  } else {
+    CHECK_THAT(reason, Catch::StartsWith("no GPU: "));
+    CHECK_THROWS_WITH(make_cuda_backend(0), reason);
+  }
+}
+
+TEST_CASE("blocks of any rank are copied and added on the GPU as on the CPU") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu) return;
+  const auto cpu = make_cpu_backend();
+  std::mt19937 random(1);
+  const auto between = [&](int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random); };
+  for (int number = 0; number < 300; ++number) {
+    Block region, source, destination;
+    const bool tight = number % 3 == 0;  // loops become one where both sides are contiguous
+    for (int64_t axis = between(1, Block::max_rank); axis > 0; --axis) {
+      const int64_t begin = between(3, 6), end = begin + between(1, 6);
+      region.append({begin, end});
+      source.append(tight && axis > 1 ? Interval{begin, end} : Interval{begin - between(0, 2), end + between(0, 2)});
+      destination.append(tight && axis > 1 ? Interval{begin, end} : Interval{begin - between(0, 2), end + between(0, 2)});
+    }
+    const std::vector<float> from = numbers(source.volume(), 1), to = numbers(destination.volume(), -0.5f);
+    std::vector<std::vector<float>> copied, added;
+    for (Backend* backend : {static_cast<Backend*>(gpu.get()), cpu.get()}) {
+      Values a(*backend, from), b(*backend, to), c(*backend, to);
+      backend->copy_block(a.data(), source, b.data(), destination, region);
+      backend->add_block(a.data(), source, c.data(), destination, region);
+      copied.push_back(b.read());
+      added.push_back(c.read());
+    }
+    REQUIRE(copied[0] == copied[1]);
+    REQUIRE(added[0] == added[1]);
+  }
+}
+
+TEST_CASE("images go to the GPU channels-last and come back") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu) return;
+  const Shape shape{3, 37, 41, 5};
+  const std::vector<float> host = numbers(volume(shape), 1);
+  Values memory(*gpu, std::vector<float>(host.size()));
+  gpu->store_from_host(host.data(), memory.data(), shape);
+  const std::vector<float> stored = memory.read();
+  CHECK(stored[0] == host[0]);
+  CHECK(stored[1] == host[41 * 5]);  // the next channel of the same pixel
+  CHECK(stored[37] == host[1]);      // the next column
+  std::vector<float> back(host.size());
+  gpu->load_to_host(memory.data(), back.data(), shape);
+  CHECK(back == host);
+}
+
+TEST_CASE("zeros, sums and SGD on the GPU equal the CPU's") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu) return;
+  const auto cpu = make_cpu_backend();
+  for (bool momentum : {true, false}) {
+    const SgdSettings settings{0.1f, momentum ? 0.9f : 0.0f, 0.01f};
+    std::vector<std::vector<float>> results;
+    for (Backend* backend : {static_cast<Backend*>(gpu.get()), cpu.get()}) {
+      Values parameter(*backend, numbers(10007, 0.01f)), gradient(*backend, numbers(10007, -0.002f)), velocity(*backend, numbers(10007, 0.003f));
+      backend->fill_zero(velocity.data(), 5000 * element_bytes);
+      backend->add(parameter.data(), gradient.data(), 7000);
+      backend->sgd_update(parameter.data(), gradient.data(), momentum ? velocity.data() : nullptr, 10007, settings);
+      for (Values* values : {&parameter, &gradient, &velocity}) results.push_back(values->read());
+    }
+    for (size_t v = 0; v < 3; ++v)
+      for (size_t i = 0; i < results[v].size(); ++i) REQUIRE(results[v][i] == Approx(results[v + 3][i]).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("dropout drops the same elements on the GPU as on the CPU, on any part") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu) return;
+  const auto cpu = make_cpu_backend();
+  const Graph graph = one_operator("dropout", R"({"name":"x","shape":["batch",7,9,5],"dtype":"f32"})", R"({"rate":0.3})");
+  const OperatorDefinition& dropout = *graph.operators[0].definition;
+  for (int64_t part = 0; part < 8; ++part) {
+    const Block block = dropout.part({2, 2, 2, 1}, part);
+    std::vector<std::vector<float>> results;
+    for (Backend* backend : {static_cast<Backend*>(gpu.get()), cpu.get()}) {
+      const auto kernel = backend->make_kernel({dropout, block, {true}, "tested", 5});
+      Values input(*backend, numbers(block.volume(), 1)), output(*backend, numbers(block.volume(), 0));
+      KernelArguments arguments;
+      arguments.iteration = part;
+      arguments.inputs = {input.data()};
+      arguments.outputs = {output.data()};
+      kernel->forward(arguments);
+      results.push_back(output.read());
+    }
+    REQUIRE(results[0] == results[1]);
+  }
+}
+
+TEST_CASE("an index out of range is reported when the GPU is waited for, and only once") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu) return;
+  const Graph graph = one_operator("embedding", R"({"name":"x","shape":["batch"],"dtype":"i32"})", R"({"vocabulary":3,"channels":4})");
+  const OperatorDefinition& embedding = *graph.operators[0].definition;
+  const auto kernel = gpu->make_kernel({embedding, embedding.whole(), {false}, "tested", 1});
+  std::vector<float> tokens(30);
+  const int32_t wrong = 3;
+  std::memcpy(&tokens[20], &wrong, sizeof wrong);
+  Values table(*gpu, numbers(12, 1)), input(*gpu, tokens), output(*gpu, numbers(120, 1));
+  KernelArguments arguments;
+  arguments.inputs = {input.data()};
+  arguments.parameters = {table.data()};
+  arguments.outputs = {output.data()};
+  kernel->forward(arguments);
+  CHECK_THROWS_WITH(gpu->wait(), "tested: found the token 3, expected one from 0 to 2");
+  CHECK_NOTHROW(gpu->wait());
+}
+
+TEST_CASE("the GPU's stopwatch measures work that is submitted while it runs") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu) return;
+  Values source(*gpu, numbers(1 << 20, 1)), destination(*gpu, numbers(1 << 20, 1));
+  gpu->start_stopwatch();
+  gpu->add(source.data(), destination.data(), 1 << 20);
+  CHECK(gpu->stop_stopwatch_us() > 0);
+  CHECK(destination.read()[1] == 4);
+}
+
+TEST_CASE("the same work gives the same bits on the GPU") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu) return;
+  const Graph graph = one_operator("conv2d", R"({"name":"x","shape":["batch",8,20,20],"dtype":"f32"})", R"({"out_channels":16,"kernel":3,"padding":1})");
+  const OperatorDefinition& conv = *graph.operators[0].definition;
+  const auto kernel = gpu->make_kernel({conv, conv.whole(), {true}, "tested", 1});
+  Values input(*gpu, numbers(30 * 8 * 400, 1e-4f)), gradient(*gpu, numbers(30 * 16 * 400, -1e-4f)), weight(*gpu, numbers(16 * 72, 1e-2f)),
+      bias(*gpu, numbers(16, 1));
+  std::vector<std::vector<float>> results;
+  for (int repetition = 0; repetition < 2; ++repetition) {
+    Values output(*gpu, numbers(30 * 16 * 400, 0)), input_gradient(*gpu, numbers(30 * 8 * 400, 0)), weight_gradient(*gpu, numbers(16 * 72, 0)),
+        bias_gradient(*gpu, numbers(16, 0));
+    KernelArguments arguments;
+    arguments.inputs = {input.data()};
+    arguments.parameters = {weight.data(), bias.data()};
+    arguments.outputs = {output.data()};
+    arguments.output_gradients = {gradient.data()};
+    arguments.input_gradients = {input_gradient.data()};
+    arguments.parameter_gradients = {weight_gradient.data(), bias_gradient.data()};
+    kernel->forward(arguments);
+    kernel->backward(arguments);
+    for (Values* values : {&output, &input_gradient, &weight_gradient, &bias_gradient}) results.push_back(values->read());
+  }
+  for (size_t i = 0; i < 4; ++i) CHECK(results[i] == results[i + 4]);
+}

@@ -1,0 +1,134 @@
+// Every kernel of the CUDA backend against the double-precision reference, forward and backward: the random cases that the CPU's kernels pass, and
+// cases so large that rows take a block of threads and sums are split over blocks.
+#include "tests/gpu/gpu_or_skip.h"
+#include "tests/unit/kernels/kernel_cases.h"
+
+using namespace ff;
+using namespace ff::kernel_cases;
+
+namespace {
+
+// Winograd and Fourier algorithms of cuDNN round more than sums do.
+constexpr double tolerance = 5e-5;
+
+bool is_convolution(const std::string& type) { return type == "conv2d" || type == "conv1d"; }
+
+// A graph whose first operator has these inputs; shapes without the batch.
+std::string large_case(const std::string& type, const std::vector<Json>& shapes, const Json& attributes, int64_t batch) {
+  Json inputs = Json::array(), names = Json::array();
+  for (const Json& shape : shapes) {
+    Json whole = Json::array({"batch"});
+    for (const Json& size : shape) whole.push_back(size);
+    const bool label = type == "softmax_cross_entropy" && !names.empty();
+    names.push_back("x" + std::to_string(names.size()));
+    inputs.push_back({{"name", names.back()}, {"shape", whole}, {"dtype", type == "embedding" || label ? "i32" : "f32"}});
+  }
+  Json operators = Json::array({{{"name", "tested"}, {"type", type}, {"attributes", attributes}, {"inputs", names}}});
+  if (type != "softmax_cross_entropy") {  // a graph needs a loss
+    inputs.push_back({{"name", "z"}, {"shape", {"batch", 2}}, {"dtype", "f32"}});
+    inputs.push_back({{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}});
+    operators.push_back({{"name", "loss"}, {"type", "softmax_cross_entropy"}, {"inputs", {"z", "label"}}});
+  }
+  return Json{{"format", "ffgraph/1"}, {"name", "one"}, {"batch_size", batch}, {"inputs", inputs}, {"operators", operators}}.dump();
+}
+
+void check_large(Backend& backend, const std::string& text, double largest_difference) {
+  INFO(text);
+  Cases cases(1);
+  const auto drawn = draw_values(cases, text);
+  REQUIRE(drawn);
+  const OperatorDefinition& definition = drawn->definition();
+  for (int degree : {1, 2}) {
+    std::vector<int> degrees(definition.dimensions().size(), 1);
+    for (size_t d = 0; d < degrees.size(); ++d)
+      if (definition.dimensions()[d].size >= degree) degrees[d] = degree;
+    int64_t parts = 1;
+    for (int of : degrees) parts *= of;
+    check_part(backend, definition, definition.part(degrees, parts - 1), drawn->operands, drawn->gradients, {"tested", 7, 3}, largest_difference);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every CUDA kernel equals the double-precision reference, forward and backward, on any part") {
+  const auto backend = gpu_or_skip();
+  if (!backend) return;
+  for (const std::string& type : operator_types()) check_random_cases(*backend, type, is_convolution(type) ? 25 : 60, tolerance);
+}
+
+TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes") {
+  const auto backend = gpu_or_skip();
+  if (!backend) return;
+  const Json none = Json::object();
+  for (const std::string& text : {
+           large_case("conv2d", {{16, 19, 21}}, {{"out_channels", 32}, {"kernel", 3}, {"padding", 1}, {"activation", "relu"}}, 4),
+           large_case("conv2d", {{32, 14, 14}}, {{"out_channels", 48}, {"kernel", 1}}, 4),
+           large_case("conv2d", {{3, 43, 43}}, {{"out_channels", 16}, {"kernel", 11}, {"stride", 4}, {"padding", 2}}, 3),
+           large_case("conv2d", {{12, 17, 17}}, {{"out_channels", 12}, {"kernel", 5}, {"stride", 2}, {"padding", 2}, {"groups", 3}}, 3),
+           large_case("pool2d", {{40, 27, 27}}, {{"kernel", 3}, {"stride", 2}}, 5),
+           large_case("pool2d", {{5, 20, 20}}, {{"kernel", 20}, {"stride", 1}}, 5),  // more than 256 places in a window
+           large_case("linear", {{300}}, {{"out_features", 500}, {"activation", "relu"}}, 700),
+           large_case("gelu", {{130, 70}}, none, 40),
+           large_case("dropout", {{31, 17, 19}}, {{"rate", 0.4}}, 9),
+           large_case("local_response_normalization", {{96, 13, 13}}, {{"size", 5}}, 4),
+           large_case("batch_norm", {{70, 33, 35}}, {{"activation", "relu"}}, 9),
+           large_case("layer_norm", {{50, 700}}, none, 12),
+           large_case("embedding", {{60}}, {{"vocabulary", 40}, {"channels", 300}}, 20),
+           large_case("position_embedding", {{64, 200}}, none, 300),
+           large_case("lstm", {{48}, {60}, {60}}, {{"hidden", 60}}, 30),
+           large_case("attention", {{40}, {25, 50}}, {{"out_features", 60}}, 20),
+           large_case("multi_head_attention", {{40, 48}}, {{"heads", 4}, {"causal", true}}, 3),
+           large_case("matmul", {{70, 90}, {90, 110}}, {{"scale", 0.25}}, 12),
+           large_case("mean", {{150, 21, 21}}, none, 8),
+           large_case("transpose", {{60, 40, 30}}, {{"axes", {3, 1, 2}}}, 5),
+           large_case("flatten", {{100, 37, 5}}, none, 6),
+           large_case("softmax", {{3000}}, none, 70),
+           large_case("softmax_cross_entropy", {{40, 1000}, {40}}, none, 9),
+       })
+    check_large(*backend, text, tolerance);
+}
+
+TEST_CASE("with tf32 matrix products and convolutions stay within its ten bits") {
+  const auto backend = gpu_or_skip(Precision::tf32);
+  if (!backend) return;
+  for (const std::string& text : {
+           large_case("conv2d", {{16, 19, 21}}, {{"out_channels", 32}, {"kernel", 3}, {"padding", 1}}, 4),
+           large_case("linear", {{300}}, {{"out_features", 500}}, 700),
+           large_case("matmul", {{70, 90}, {90, 110}}, Json::object(), 12),
+       })
+    check_large(*backend, text, 2e-3);
+}
+
+TEST_CASE("running statistics move on the GPU as on the CPU") {
+  const auto backend = gpu_or_skip();
+  if (!backend) return;
+  const auto cpu = make_cpu_backend();
+  Cases cases(3);
+  const auto drawn = draw_values(cases, large_case("batch_norm", {{7, 5, 6}}, {{"statistics", "local"}}, 4));
+  REQUIRE(drawn);
+  const OperatorDefinition& definition = drawn->definition();
+  const Shape shape = definition.inputs()[0].shape, channels{7};
+  std::vector<std::vector<float>> results;
+  for (Backend* one : {static_cast<Backend*>(backend.get()), cpu.get()}) {
+    Buffer input(*one, shape, Block(shape), true), output(*one, shape, Block(shape), true);
+    input.fill(drawn->operands.inputs[0], DataType::f32);
+    std::vector<Buffer> parameters;
+    KernelArguments arguments;
+    for (const Values& values : drawn->operands.parameters) {
+      parameters.emplace_back(*one, channels, Block(channels), false).fill(values, DataType::f32);
+      arguments.parameters.push_back(parameters.back().data());
+    }
+    arguments.inputs = {input.data()};
+    arguments.outputs = {output.data()};
+    arguments.states = {nullptr, nullptr, parameters[2].data(), parameters[3].data()};
+    const auto kernel = one->make_kernel({definition, definition.whole(), {true}, "norm", 1});
+    kernel->forward(arguments);
+    kernel->update_state(arguments);
+    one->wait();
+    std::vector<float> states(14);
+    one->load_to_host(parameters[2].data(), states.data(), channels);
+    one->load_to_host(parameters[3].data(), states.data() + 7, channels);
+    results.push_back(states);
+  }
+  for (size_t i = 0; i < results[0].size(); ++i) CHECK(results[0][i] == Approx(results[1][i]).epsilon(1e-5));
+}

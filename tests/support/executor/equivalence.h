@@ -1,0 +1,36 @@
+// Does a split strategy compute what one device computes? For any backend and transport, in threads or in processes.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "executor/trainer.h"
+
+namespace ff {
+
+// What training iterations and an evaluation leave, on rank 0; the other ranks' outcomes are empty.
+struct EquivalenceOutcome {
+  std::vector<double> losses;
+  std::vector<HostTensors> gradients, weights;  // after each iteration
+  HostTensors velocities;
+  Evaluation evaluation;
+};
+
+// A random network with a random strategy for `ranks` devices, and the same network on one.
+struct EquivalenceCase {
+  StrategyFile one_device, split;
+  int ranks = 1;
+  std::string text;  // what it is, for messages
+};
+EquivalenceCase random_case(unsigned seed, int ranks);
+
+// On one rank; all ranks call. `look` sees the program before the first iteration.
+EquivalenceOutcome train_for_comparison(const StrategyFile& file, Backend& backend, Transport& transport,
+                                        const std::function<void(Program&)>& look = {}, int iterations = 2);
+
+// "" when all agree within `tolerance` (relative), else one line for each difference.
+std::string differences(const EquivalenceOutcome& found, const EquivalenceOutcome& expected, double tolerance);
+
+}  // namespace ff

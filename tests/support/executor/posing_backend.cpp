@@ -1,0 +1,170 @@
+#include "tests/support/executor/posing_backend.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+
+#include "executor/transport/device_transport.h"
+
+namespace ff {
+namespace {
+
+// Allocations by address.
+class Ranges {
+ public:
+  void add(const void* memory, int64_t bytes) { ends_[static_cast<const char*>(memory)] = static_cast<const char*>(memory) + bytes; }
+  void remove(const void* memory) { ends_.erase(static_cast<const char*>(memory)); }
+  bool contains(const void* memory, int64_t bytes) const {
+    const char* at = static_cast<const char*>(memory);
+    auto it = ends_.upper_bound(at);
+    return it != ends_.begin() && at + bytes <= (--it)->second;
+  }
+
+ private:
+  std::map<const char*, const char*> ends_;
+};
+
+struct Stream {
+  std::deque<std::function<void()>> work;
+};
+
+struct PosingEvent {
+  Stream* stream = nullptr;
+  int recorded = 0, reached = 0;
+};
+
+class Posing : public PosingBackend {
+ public:
+  std::string name() const override { return "posing"; }
+  std::unique_ptr<Kernel> make_kernel(const KernelRequest& request) override { return cpu_->make_kernel(request); }
+  void* allocate(int64_t bytes) override {
+    void* memory = cpu_->allocate(bytes);
+    device_.add(memory, bytes);
+    return memory;
+  }
+  void release(void* memory) override {
+    device_.remove(memory);
+    cpu_->release(memory);
+  }
+  void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block, const Block& region) override {
+    cpu_->copy_block(source, source_block, destination, destination_block, region);
+  }
+  void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block, const Block& region) override {
+    cpu_->add_block(source, source_block, destination, destination_block, region);
+  }
+  void fill_zero(void* memory, int64_t bytes) override { cpu_->fill_zero(memory, bytes); }
+  void add(const float* source, float* destination, int64_t elements) override { cpu_->add(source, destination, elements); }
+  void store_from_host(const void* host, void* memory, const Shape& shape) override { cpu_->store_from_host(host, memory, shape); }
+  void load_to_host(const void* memory, void* host, const Shape& shape) override { cpu_->load_to_host(memory, host, shape); }
+  void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements, const SgdSettings& settings) override {
+    cpu_->sgd_update(parameter, gradient, velocity, elements, settings);
+  }
+  void wait() override {}
+
+  int device() const override { return 0; }
+  Precision precision() const override { return Precision::fp32; }
+  void* stream() const override { return nullptr; }
+  void use_device() const override {}
+
+  CudaEvent create_event() override { return new PosingEvent; }
+  void destroy_event(CudaEvent event) override { delete static_cast<PosingEvent*>(event); }
+  void record_event(CudaEvent handle, void* stream) override {
+    auto* event = static_cast<PosingEvent*>(handle);
+    event->stream = static_cast<Stream*>(stream);
+    const int number = ++event->recorded;
+    if (!stream) event->reached = number;
+    else event->stream->work.push_back([event, number] { event->reached = number; });
+  }
+  void wait_for_event(CudaEvent handle, void* stream) override {
+    auto* event = static_cast<PosingEvent*>(handle);
+    if (event->reached == event->recorded) return;
+    if (stream) throw MachineError("the posing backend does not order streams behind other streams but its own");
+    while (event->reached < event->recorded) step(*event->stream);  // its own stream waits
+  }
+  bool event_done(CudaEvent handle) override {
+    auto* event = static_cast<PosingEvent*>(handle);
+    if (event->reached == event->recorded) return true;
+    step(*event->stream);
+    return false;
+  }
+  void* create_stream() override { return new Stream; }
+  void destroy_stream(void* stream) override { delete static_cast<Stream*>(stream); }
+  void wait_for_stream(void* stream) override {
+    while (stream && !static_cast<Stream*>(stream)->work.empty()) step(*static_cast<Stream*>(stream));
+  }
+
+  void* allocate_pinned(int64_t bytes) override {
+    void* memory = std::malloc(static_cast<size_t>(bytes) + 1);
+    pinned_.add(memory, bytes);
+    return memory;
+  }
+  void release_pinned(void* memory) override {
+    pinned_.remove(memory);
+    std::free(memory);
+  }
+  void copy_to_host(const void* memory, void* host, int64_t bytes, void* stream) override { copy(memory, device_, host, pinned_, bytes, stream); }
+  void copy_from_host(const void* host, void* memory, int64_t bytes, void* stream) override { copy(host, pinned_, memory, device_, bytes, stream); }
+
+  void set_iteration(int64_t) override {}
+  void check() override {}
+
+  bool is_pinned(const void* memory, int64_t bytes) const override { return pinned_.contains(memory, bytes); }
+
+ private:
+  static void step(Stream& stream) {
+    if (stream.work.empty()) throw MachineError("an event is waited for whose stream has nothing to do");
+    const auto work = std::move(stream.work.front());
+    stream.work.pop_front();
+    work();
+  }
+  static void copy(const void* from, const Ranges& sources, void* to, const Ranges& targets, int64_t bytes, void* stream) {
+    if (!sources.contains(from, bytes) || !targets.contains(to, bytes)) throw MachineError("a copy between memory that is not what it should be");
+    const auto run = [=] { std::memcpy(to, from, static_cast<size_t>(bytes)); };
+    if (stream) static_cast<Stream*>(stream)->work.push_back(run);
+    else run();
+  }
+
+  std::unique_ptr<Backend> cpu_ = make_cpu_backend(1);
+  Ranges device_, pinned_;
+};
+
+class PinnedOnly : public DeviceTransport {
+ public:
+  PinnedOnly(Transport& transport, PosingBackend& backend) : DeviceTransport(transport), backend_(backend) {}
+  std::string name() const override { return "pinned only"; }
+  bool follows_backend() const override { return false; }
+  Request send(const void* memory, int64_t bytes, int destination, int tag) override {
+    check(memory, bytes);
+    return host_.send(memory, bytes, destination, tag);
+  }
+  Request receive(void* memory, int64_t bytes, int source, int tag) override {
+    check(memory, bytes);
+    return host_.receive(memory, bytes, source, tag);
+  }
+  bool test(Request& request) override { return host_.test(request); }
+  void wait(Request& request) override { host_.wait(request); }
+  void poll() override { host_.poll(); }
+  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override { return host_.make_groups(groups); }
+  Request all_reduce(GroupId group, float* values, int64_t elements, int tag) override {
+    check(values, elements * 4);
+    return host_.all_reduce(group, values, elements, tag);
+  }
+
+ private:
+  void check(const void* memory, int64_t bytes) const {
+    if (!backend_.is_pinned(memory, bytes)) throw MachineError("a message outside of pinned memory");
+  }
+  PosingBackend& backend_;
+};
+
+}  // namespace
+
+std::unique_ptr<PosingBackend> make_posing_backend() { return std::make_unique<Posing>(); }
+
+std::unique_ptr<Transport> make_pinned_only_transport(Transport& transport, PosingBackend& backend) {
+  return std::make_unique<PinnedOnly>(transport, backend);
+}
+
+}  // namespace ff

@@ -1,0 +1,392 @@
+// One operator on random or given shapes, attributes and parts, its kernel in any backend against the double-precision reference.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <random>
+
+#include "common/graph.h"
+#include "common/kernels/backend.h"
+#include "common/operators/normalization.h"
+#include "tests/unit/kernels/reference.h"
+
+namespace ff::kernel_cases {
+
+using reference::Values;
+
+constexpr int64_t vocabulary = 5;
+
+class Cases {
+ public:
+  explicit Cases(uint32_t seed) : random_(seed) {}
+
+  int64_t between(int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random_); }
+  bool chance() { return between(0, 1) == 1; }
+  double normal() { return std::normal_distribution<double>()(random_); }
+
+  // A graph whose first operator is a random one of `type`.
+  Json graph(const std::string& type) {
+    Json attributes = Json::object();
+    int64_t rank = between(1, 4);
+    if (type == "conv2d" || type == "pool2d" || type == "local_response_normalization") rank = 4;
+    if (type == "conv1d" || type == "pool1d" || type == "position_embedding" || type == "multi_head_attention" || type == "matmul") rank = 3;
+    if (type == "linear" || type == "softmax" || type == "softmax_cross_entropy" || type == "layer_norm") rank = between(2, 3);
+    if (type == "flatten" || type == "concat" || type == "slice" || type == "split" || type == "pad" || type == "batch_norm") rank = between(2, 4);
+    if (type == "mean" || type == "transpose") rank = between(3, 4);
+    if (type == "lstm" || type == "attention" || type == "stack") rank = 2;
+    if (type == "embedding") rank = between(1, 2);
+    const bool image = rank == 4 && type.find("2d") != std::string::npos;
+    Json shape = Json::array({"batch"});
+    int64_t groups = 1;
+    if ((type == "conv2d" || type == "conv1d") && chance()) groups = between(2, 3);
+    const int64_t channel_axis = type == "conv1d" ? 2 : 1;
+    for (int64_t axis = 1; axis < rank; ++axis) shape.push_back(axis == channel_axis ? between(1, 6) * groups : between(image ? 4 : 1, 11));
+    std::vector<Json> inputs{shape};
+    if (type == "conv2d" || type == "conv1d") conv_attributes(attributes, groups);
+    if (type == "pool2d" || type == "pool1d") pool_attributes(attributes);
+    if (type == "conv1d")
+      for (const char* key : {"kernel", "stride", "padding", "dilation"})
+        if (attributes.contains(key)) attributes[key] = Json(attributes[key][1]);
+    if (type == "linear") attributes = {{"out_features", between(1, 20)}, {"bias", chance()}, {"activation", chance() ? "relu" : "none"}};
+    if (type == "dropout") attributes["rate"] = 0.1 * static_cast<double>(between(0, 9));
+    if (type == "local_response_normalization")
+      attributes = {{"size", 2 * between(0, 3) + 1}, {"alpha", 0.3}, {"beta", chance() ? 0.75 : 0.6}, {"bias", 1.5}};
+    if (type == "softmax_cross_entropy") attributes["weight"] = 0.5;
+    if (type == "add") inputs.resize(static_cast<size_t>(between(2, 4)), shape);
+    if (type == "stack") inputs.resize(static_cast<size_t>(between(1, 5)), shape);
+    if (type == "sub" || type == "mul") inputs.resize(2, shape);
+    if (type == "embedding") attributes = {{"vocabulary", vocabulary}, {"channels", between(1, 9)}};
+    if (type == "batch_norm") attributes = {{"epsilon", 0.1}, {"activation", chance() ? "relu" : "none"}, {"statistics", between(0, 3) > 0 ? "global" : "local"}};
+    if (type == "layer_norm") {
+      inputs[0].back() = between(4, 11);  // of very few features little but rounding is left
+      attributes["epsilon"] = 0.01;
+    }
+    if (type == "lstm") lstm_inputs(inputs, attributes);
+    if (type == "attention") {
+      inputs.push_back({"batch", between(1, 5), between(1, 6)});
+      attributes["out_features"] = between(1, 7);
+    }
+    if (type == "multi_head_attention") {
+      const int64_t heads = between(1, 3);
+      inputs[0] = {"batch", between(1, 5), heads * between(1, 4)};
+      attributes = {{"heads", heads}, {"causal", chance()}};
+    }
+    if (type == "matmul") {
+      const bool transposed = chance();
+      const int64_t columns = between(1, 6);
+      inputs.push_back(transposed ? Json{"batch", columns, shape[2]} : Json{"batch", shape[2], columns});
+      attributes = {{"transpose", transposed}, {"scale", chance() ? 1.0 : 0.25}};
+    }
+    if (type == "concat") {
+      const int64_t axis = between(1, rank - 1);
+      attributes["axis"] = axis;
+      for (int64_t more = between(1, 3); more > 0; --more) {
+        inputs.push_back(shape);
+        inputs.back()[static_cast<size_t>(axis)] = between(1, 7);
+      }
+    }
+    if (type == "slice" || type == "split" || type == "pad" || type == "transpose" || type == "reshape") rearranging_attributes(type, shape, attributes);
+    return wrap(type, inputs, attributes);
+  }
+
+  Values values(const Shape& shape) {
+    Values result(static_cast<size_t>(volume(shape)));
+    for (double& value : result) value = static_cast<float>(normal());  // what a float holds, so that both sides see the same
+    return result;
+  }
+
+  std::vector<int> degrees(const OperatorDefinition& definition) {
+    std::vector<int> result;
+    const bool whole = definition.type() == "batch_norm" && !definition.has_statistics();  // local statistics: only the whole is the reference
+    for (const ParallelDimension& dimension : definition.dimensions())
+      result.push_back(whole ? 1 : static_cast<int>(between(1, std::min<int64_t>(3, dimension.size))));
+    return result;
+  }
+
+ private:
+  void conv_attributes(Json& attributes, int64_t groups) {
+    attributes = {{"out_channels", between(1, 6) * groups}, {"kernel", {between(1, 3), between(1, 4)}}, {"stride", {between(1, 3), between(1, 2)}},
+                  {"groups", groups}, {"bias", chance()}, {"activation", chance() ? "relu" : "none"}};
+    if (chance()) attributes["padding"] = {between(0, attributes["kernel"][0].get<int64_t>() - 1), between(0, attributes["kernel"][1].get<int64_t>() - 1)};
+    if (between(0, 3) == 0) {
+      attributes["dilation"] = {2, 1};
+      attributes["kernel"] = {2, 3};
+      attributes["padding"] = {1, 1};
+    }
+  }
+  void lstm_inputs(std::vector<Json>& inputs, Json& attributes) {
+    attributes["hidden"] = between(1, 7);
+    if (chance()) return;
+    inputs.push_back({"batch", attributes["hidden"]});
+    inputs.push_back({"batch", attributes["hidden"]});
+  }
+  void rearranging_attributes(const std::string& type, const Json& shape, Json& attributes) {
+    const int64_t rank = static_cast<int64_t>(shape.size()), axis = rank > 1 ? between(1, rank - 1) : 0;
+    const auto size = [&](int64_t a) { return shape[static_cast<size_t>(a)].get<int64_t>(); };
+    if (type == "slice") {
+      const int64_t begin = between(0, size(axis) - 1);
+      attributes = {{"axis", axis}, {"begin", begin}, {"end", between(begin + 1, size(axis))}};
+    } else if (type == "split") {
+      attributes = {{"axis", axis}, {"sizes", Json::array()}};
+      for (int64_t rest = size(axis); rest > 0;) {
+        const int64_t part = between(1, rest);
+        attributes["sizes"].push_back(part);
+        rest -= part;
+      }
+    } else if (type == "pad") {
+      for (int64_t a = 1; a < rank; ++a) attributes["padding"].push_back({between(0, 3), between(0, 3)});
+    } else if (type == "transpose") {
+      std::vector<int64_t> axes;
+      for (int64_t a = 1; a < rank; ++a) axes.push_back(a);
+      std::shuffle(axes.begin(), axes.end(), random_);
+      attributes["axes"] = axes;
+    } else {
+      int64_t elements = 1;
+      for (int64_t a = 1; a < rank; ++a) elements *= size(a);
+      for (int64_t factor = between(1, 3); factor > 1; --factor)
+        for (int64_t divisor = between(2, 6); divisor > 1; --divisor)
+          if (elements % divisor == 0) {
+            attributes["shape"].push_back(divisor);
+            elements /= divisor;
+            break;
+          }
+      attributes["shape"].push_back(elements);
+    }
+  }
+  void pool_attributes(Json& attributes) {
+    const int64_t kernel = between(1, 4);
+    attributes = {{"method", chance() ? "max" : "average"}, {"kernel", kernel}, {"stride", between(1, 3)}, {"padding", between(0, kernel / 2)}};
+    if (chance()) attributes["ceil"] = true;
+    else if (chance()) attributes["count_padding"] = true;
+  }
+  Json wrap(const std::string& type, const std::vector<Json>& shapes, const Json& attributes) {
+    Json inputs = Json::array(), names = Json::array();
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      names.push_back("x" + std::to_string(i));
+      inputs.push_back({{"name", names.back()}, {"shape", shapes[i]}, {"dtype", type == "embedding" ? "i32" : "f32"}});
+    }
+    Json op = {{"name", "tested"}, {"type", type}, {"attributes", attributes}};
+    if (type == "softmax_cross_entropy") {
+      Json label = shapes[0];
+      label.erase(label.size() - 1);
+      inputs.push_back({{"name", "label"}, {"shape", label}, {"dtype", "i32"}});
+      names.push_back("label");
+    }
+    op["inputs"] = names;
+    Json operators = Json::array({op});
+    if (type != "softmax_cross_entropy") {  // a graph needs a loss
+      inputs.push_back({{"name", "z"}, {"shape", {"batch", 2}}, {"dtype", "f32"}});
+      inputs.push_back({{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}});
+      operators.push_back({{"name", "loss"}, {"type", "softmax_cross_entropy"}, {"inputs", {"z", "label"}}});
+    }
+    return {{"format", "ffgraph/1"}, {"name", "one"}, {"batch_size", between(1, 6)}, {"inputs", inputs}, {"operators", operators}};
+  }
+
+  std::mt19937 random_;
+};
+
+// Calls visit(index in the whole row-major tensor, index in the row-major block) for every element of the block.
+template <class Visit>
+void for_each_element(const Shape& shape, const Block& block, const Visit& visit) {
+  const int64_t count = block.volume();
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t rest = i, index = 0, stride = 1;
+    for (int axis = block.rank() - 1; axis >= 0; --axis) {
+      index += (block[axis].begin + rest % block[axis].size()) * stride;
+      rest /= block[axis].size();
+      stride *= shape[static_cast<size_t>(axis)];
+    }
+    visit(static_cast<size_t>(index), static_cast<size_t>(i));
+  }
+}
+
+// A block in the backend's memory, filled from and read back as row-major values of the whole tensor.
+class Buffer {
+ public:
+  Buffer(Backend& backend, const Shape& shape, const Block& block, bool stored) : backend_(backend), shape_(shape), block_(block), stored_(stored) {
+    memory_ = backend.allocate(std::max<int64_t>(block.volume(), 1) * element_bytes);
+    const std::vector<float> nonsense(static_cast<size_t>(std::max<int64_t>(block.volume(), 1)), 1e30f);
+    backend.store_from_host(nonsense.data(), memory_, {static_cast<int64_t>(nonsense.size())});
+  }
+  ~Buffer() { backend_.release(memory_); }
+  Buffer(Buffer&& other) noexcept : backend_(other.backend_), shape_(other.shape_), block_(other.block_), stored_(other.stored_), memory_(other.memory_) { other.memory_ = nullptr; }
+
+  void fill(const Values& whole, DataType type) {
+    std::vector<uint32_t> host(static_cast<size_t>(block_.volume()));
+    for_each_element(shape_, block_, [&](size_t w, size_t b) {
+      if (type == DataType::i32) {
+        const int32_t label = static_cast<int32_t>(whole[w]);
+        std::memcpy(&host[b], &label, 4);
+      } else {
+        const float value = static_cast<float>(whole[w]);
+        std::memcpy(&host[b], &value, 4);
+      }
+    });
+    if (block_.empty()) return;
+    backend_.store_from_host(host.data(), memory_, stored_ ? block_.shape() : Shape{block_.volume()});
+  }
+
+  // Largest difference from the whole tensor's block, relative to the block's largest value (or `floor`).
+  double difference(const Values& whole, double floor = 1e-3) {
+    if (block_.empty()) return 0;
+    std::vector<float> host(static_cast<size_t>(block_.volume()));
+    backend_.load_to_host(memory_, host.data(), stored_ ? block_.shape() : Shape{block_.volume()});
+    double worst = 0, scale = floor;
+    for_each_element(shape_, block_, [&](size_t w, size_t b) {
+      worst = std::max(worst, std::abs(whole[w] - static_cast<double>(host[b])));
+      scale = std::max(scale, std::abs(whole[w]));
+    });
+    return worst / scale;
+  }
+  float* data() { return static_cast<float*>(memory_); }
+
+ private:
+  Backend& backend_;
+  Shape shape_;
+  Block block_;
+  bool stored_;  // an activation, in storage order; else a parameter, row-major
+  void* memory_;
+};
+
+// Forward statistics of the channels of `part` over the whole batch.
+inline Buffer whole_batch_sums(Backend& backend, const OperatorDefinition& definition, const Block& part, const reference::Operands& operands) {
+  Block batch = definition.whole();
+  for (int d = 0; d < part.rank(); ++d)
+    if (definition.dimensions()[static_cast<size_t>(d)].kind == DimensionKind::parameter) batch[d] = part[d];
+  Buffer input(backend, definition.inputs()[0].shape, definition.input_block(0, batch), true);
+  input.fill(operands.inputs[0], DataType::f32);
+  const Shape sizes{definition.statistics_bytes(batch) / element_bytes};
+  Buffer sums(backend, sizes, Block(sizes), false);
+  KernelArguments arguments;
+  arguments.inputs = {input.data()};
+  arguments.statistics = sums.data();
+  const auto kernel = backend.make_kernel({definition, batch, {true}, "sums", 1});
+  kernel->forward_statistics(arguments);
+  backend.wait();
+  return sums;
+}
+
+// One task's kernel, both phases, against the reference on the whole tensors.
+inline void check_part(Backend& backend, const OperatorDefinition& definition, const Block& part, const reference::Operands& operands,
+                       const std::vector<Values>& gradients, const reference::Randomness& randomness, double tolerance) {
+  INFO("part " << to_string(part) << ", " << definition.signature(part));
+  std::vector<Buffer> inputs, parameters, outputs, input_gradients, parameter_gradients, output_gradients;
+  KernelArguments arguments;
+  arguments.iteration = randomness.iteration;
+  for (size_t i = 0; i < operands.inputs.size(); ++i) {
+    const TensorSpec& spec = definition.inputs()[i];
+    const Block block = definition.input_block(static_cast<int>(i), part);
+    inputs.emplace_back(backend, spec.shape, block, true).fill(operands.inputs[i], spec.type);
+    arguments.inputs.push_back(inputs.back().data());
+    input_gradients.emplace_back(backend, spec.shape, block, true);
+    arguments.input_gradients.push_back(definition.differentiable_input(static_cast<int>(i)) ? input_gradients.back().data() : nullptr);
+  }
+  for (size_t p = 0; p < operands.parameters.size(); ++p) {
+    const Block block = definition.parameter_block(static_cast<int>(p), part);
+    parameters.emplace_back(backend, definition.parameters()[p].shape, block, false).fill(operands.parameters[p], DataType::f32);
+    arguments.parameters.push_back(parameters.back().data());
+    parameter_gradients.emplace_back(backend, definition.parameters()[p].shape, block, false);
+    arguments.parameter_gradients.push_back(definition.parameters()[p].trained ? parameter_gradients.back().data() : nullptr);
+  }
+  std::vector<Values> inside;  // the output gradient, zero outside the part
+  for (size_t o = 0; o < gradients.size(); ++o) {
+    const Shape& shape = definition.outputs()[o].shape;
+    const Block block = definition.output_block(static_cast<int>(o), part);
+    outputs.emplace_back(backend, shape, block, true);
+    arguments.outputs.push_back(outputs.back().data());
+    inside.emplace_back(gradients[o].size(), 0.0);
+    for_each_element(shape, block, [&](size_t w, size_t) { inside.back()[w] = gradients[o][w]; });
+    output_gradients.emplace_back(backend, shape, block, true).fill(gradients[o], DataType::f32);
+    if (!definition.is_loss()) arguments.output_gradients.push_back(output_gradients.back().data());
+  }
+  auto kernel = backend.make_kernel({definition, part, std::vector<bool>(inputs.size(), true), randomness.operator_name, randomness.seed});
+  std::optional<Buffer> statistics;
+  for (int repetition = 0; repetition < 2; ++repetition) {  // kernels are used again and again; the second time gradients are added up
+    arguments.accumulate.assign(parameters.size(), repetition == 1);
+    if (definition.has_statistics()) {
+      statistics.emplace(whole_batch_sums(backend, definition, part, operands));
+      arguments.statistics = statistics->data();
+    }
+    kernel->forward(arguments);
+    const std::vector<Values> expected = reference::forward(definition, operands, randomness);
+    for (size_t o = 0; o < outputs.size(); ++o) REQUIRE(outputs[o].difference(expected[o]) < tolerance);
+    if (definition.has_statistics()) kernel->backward_statistics(arguments);  // outside of the part the gradient is 0: its sums are all
+    kernel->backward(arguments);
+    const reference::Gradients expected_gradients = reference::backward(definition, operands, inside, randomness);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (arguments.input_gradients[i]) REQUIRE(input_gradients[i].difference(expected_gradients.inputs[i]) < tolerance);
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      if (!definition.parameters()[p].trained) continue;
+      Values expected_sum = expected_gradients.parameters[p];
+      for (double& value : expected_sum) value *= repetition + 1;
+      // Sums over a batch that is normalized cancel: compare with the size of a summand at least.
+      REQUIRE(parameter_gradients[p].difference(expected_sum, definition.type() == "batch_norm" ? 1 : 1e-3) < tolerance);
+    }
+  }
+}
+
+struct Drawn {
+  Graph graph;
+  reference::Operands operands;
+  std::vector<Values> gradients;
+  const OperatorDefinition& definition() const { return *graph.operators[0].definition; }
+};
+
+// Random values for the first operator of the graph in this text. Nothing where its attributes do not fit its shapes.
+inline std::optional<Drawn> draw_values(Cases& cases, const std::string& text) {
+  try {
+    Drawn drawn{parse_graph(parse_json(text, "test")), {}, {}};
+    if (const auto* norm = dynamic_cast<const BatchNorm*>(&drawn.definition()); norm && norm->elements_per_channel < 6)
+      return std::nullopt;  // of very few elements little but rounding is left
+    const OperatorDefinition& definition = drawn.definition();
+    for (size_t i = 0; i < definition.inputs().size(); ++i) {
+      const TensorSpec& spec = definition.inputs()[i];
+      drawn.operands.inputs.push_back(cases.values(spec.shape));
+      if (spec.type == DataType::i32)
+        for (double& index : drawn.operands.inputs.back())
+          index = static_cast<double>(cases.between(0, definition.index_limit(static_cast<int>(i)) - 1));
+    }
+    for (const ParameterSpec& spec : definition.parameters()) {
+      drawn.operands.parameters.push_back(cases.values(spec.shape));
+      if (definition.type() == "attention")  // far out on its tanh little but rounding is left of the gradients
+        for (double& value : drawn.operands.parameters.back()) value *= 0.25;
+    }
+    for (const TensorSpec& spec : definition.outputs())
+      drawn.gradients.push_back(definition.is_loss() ? Values(static_cast<size_t>(volume(spec.shape)), 1.0) : cases.values(spec.shape));
+    return drawn;
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+// The same of a random graph.
+inline std::optional<Drawn> draw(Cases& cases, const std::string& type, std::string& text) {
+  text = cases.graph(type).dump();
+  return draw_values(cases, text);
+}
+
+// `count` random cases of an operator type, of each the first, the last and a random part.
+inline void check_random_cases(Backend& backend, const std::string& type, int count, double tolerance) {
+  int checked = 0;
+  for (uint32_t seed = 0; checked < count; ++seed) {
+    REQUIRE(seed < 1000);
+    Cases cases(seed);
+    std::string text;
+    const auto drawn = draw(cases, type, text);
+    if (!drawn) continue;
+    INFO("seed " << seed << ": " << text);
+    REQUIRE(drawn->definition().type() == type);
+    ++checked;
+    const std::vector<int> degrees = cases.degrees(drawn->definition());
+    int64_t parts = 1;
+    for (int degree : degrees) parts *= degree;
+    for (int64_t part : {int64_t{0}, cases.between(0, parts - 1), parts - 1})
+      check_part(backend, drawn->definition(), drawn->definition().part(degrees, part), drawn->operands, drawn->gradients, {"tested", 7, cases.between(0, 5)},
+                 tolerance);
+  }
+}
+
+}  // namespace ff::kernel_cases
