@@ -1,6 +1,7 @@
 #include "common/topology.h"
 
 #include <algorithm>
+#include <set>
 #include <map>
 #include <queue>
 #include <tuple>
@@ -190,6 +191,41 @@ const Route& Topology::route(DeviceId source, DeviceId destination) const {
   RoutesFrom& routes = (*routes_)[source];
   std::call_once(routes.once, [&] { compute_routes(source, routes); });
   return routes.to[destination];
+}
+
+Topology::IncomingRates Topology::incoming_rates() const {
+  IncomingRates rates;
+  const size_t device_count = devices.size();
+  std::map<std::string, int> numbers;
+  for (size_t d = 0; d < device_count; ++d)  // a device without a node is one of its own
+    rates.node_of.push_back(
+        numbers.try_emplace(devices[d].node.empty() ? "device " + devices[d].name : devices[d].node, static_cast<int>(numbers.size())).first->second);
+  // Of each vertex: the node to which it belongs, or -1.
+  std::vector<int> node_of_vertex(rates.node_of);
+  node_of_vertex.resize(neighbours_.size(), -1);
+  for (size_t v = device_count; v < neighbours_.size(); ++v) {
+    int node = -1;
+    bool shared = false;
+    for (const Neighbour& neighbour : neighbours_[v]) {
+      if (static_cast<size_t>(neighbour.vertex) >= device_count) continue;
+      const int own = rates.node_of[neighbour.vertex];
+      shared = shared || (node >= 0 && own != node);
+      node = own;
+    }
+    if (!shared) node_of_vertex[v] = node;
+  }
+  std::set<std::pair<int, ChannelId>> into_device, into_node;  // a half-duplex link once
+  for (size_t v = 0; v < neighbours_.size(); ++v)
+    for (const Neighbour& neighbour : neighbours_[v]) {
+      if (static_cast<size_t>(neighbour.vertex) < device_count) into_device.emplace(neighbour.vertex, neighbour.channel);
+      const int node = node_of_vertex[neighbour.vertex];
+      if (node >= 0 && node != node_of_vertex[v]) into_node.emplace(node, neighbour.channel);
+    }
+  rates.device.assign(device_count, 0);
+  rates.node.assign(numbers.size(), 0);
+  for (const auto& [device, channel] : into_device) rates.device[device] += channels[channel].bandwidth_gb_per_s;
+  for (const auto& [node, channel] : into_node) rates.node[node] += channels[channel].bandwidth_gb_per_s;
+  return rates;
 }
 
 void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {

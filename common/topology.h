@@ -64,6 +64,14 @@ class Topology {
   // order), through switches only: devices forward nothing. source != destination. Thread-safe; each source is computed once.
   const Route& route(DeviceId source, DeviceId destination) const;
 
+  // How fast data can come in at most, in GB/s: the sum over the channels that lead into a device, or from outside into a node (its devices, and
+  // the switches that no other node's device is linked to).
+  struct IncomingRates {
+    std::vector<double> device, node;
+    std::vector<int> node_of;  // [device]
+  };
+  IncomingRates incoming_rates() const;
+
  private:
   friend class TopologyParser;
   struct Neighbour {

@@ -592,9 +592,9 @@ class DeltaSimulator::State {
   }
 
   // Is everything as behind the snapshot but for a shift, and untouched by the change?
-  bool equals(const Snapshot& snapshot, Nanoseconds later) const {
+  bool equals(const Snapshot& snapshot, Nanoseconds later) {
     if (queue_.size() != snapshot.queue.size() || partial_.size() != snapshot.partial.size()) return false;
-    const Event* event = queue_.begin();
+    const Event* event = queue_.sorted();
     for (const Event& known : snapshot.queue) {
       if (event->key != known.key || event->ready != known.ready + later || event->index != known.index || event->holder != known.holder) return false;
       ++event;

@@ -8,13 +8,14 @@ namespace ff::delta {
 ProposalBound::ProposalBound(StrategyState& state)
     : state_(state), device_ready_(state.topology.devices.size()), device_forward_(state.topology.devices.size()),
       device_backward_(state.topology.devices.size()), forward_ready_(state.operators.size()), forward_ready_epoch_(state.operators.size(), 0),
-      loads_(state.topology.channels.size()) {}
+      loads_(state.topology.channels.size()), incoming_(state.topology.incoming_rates()), producer_blocks_(incoming_.node.size()),
+      node_bytes_(incoming_.node.size()) {}
 
 bool ProposalBound::exceeds(OperatorId op, const Configuration& configuration, const KnownPrefix& prefix, Nanoseconds limit) {
   prefix_ = &prefix;
   ++epoch_;
   if (devices_exceed(op, configuration, limit)) return true;
-  return inputs_exceed(op, configuration, limit) || shared_devices_exceed(configuration, limit);
+  return volumes_exceed(op, configuration, limit) || inputs_exceed(op, configuration, limit) || shared_devices_exceed(configuration, limit);
 }
 
 // Work of each device, and the path through the operator's slowest part.
@@ -71,6 +72,46 @@ Nanoseconds ProposalBound::forward_ready(OperatorId op) {
   }
   forward_ready_epoch_[op] = epoch_;
   return forward_ready_[op] = ready;
+}
+
+bool ProposalBound::volumes_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit) {
+  const OperatorDefinition& definition = *state_.graph.operators[op].definition;
+  const size_t parts = configuration.devices.size();
+  for (int e : state_.in_edges[op]) {
+    const Edge& edge = state_.edge(e);
+    const OperatorState& producer = state_.operators[edge.producer];
+    const OperatorDefinition& producer_definition = *state_.graph.operators[edge.producer].definition;
+    Nanoseconds earliest = std::numeric_limits<Nanoseconds>::max();
+    for (auto& blocks : producer_blocks_) blocks.clear();
+    for (int part = 0; part < producer.parts(); ++part) {
+      earliest = std::min(earliest, forward_end(edge.producer, part));
+      const DeviceId device = producer.devices[part];
+      producer_blocks_[incoming_.node_of[device]].emplace_back(
+          device, producer_definition.output_block(state_.graph.tensors[edge.tensor].output, producer_definition.part(producer.degrees, part)));
+    }
+    // Every transfer takes its bytes over the rate of some channel, rounded to nanoseconds.
+    const Nanoseconds begin = earliest + least_forward_ + least_backward_ + behind_ - producer.parts() * static_cast<Nanoseconds>(parts);
+    std::fill(node_bytes_.begin(), node_bytes_.end(), 0);
+    for (size_t part = 0; part < parts; ++part) {
+      const DeviceId device = configuration.devices[part];
+      const int node = incoming_.node_of[device];
+      const Block read = definition.input_block(edge.input, definition.part(configuration.degrees, static_cast<int64_t>(part)));
+      if (read.empty()) continue;
+      int64_t from_elsewhere = read.volume() * element_bytes;
+      int64_t from_outside = from_elsewhere;
+      for (const auto& [holder, block] : producer_blocks_[node]) {
+        const int64_t bytes = intersect(block, read).volume() * element_bytes;
+        from_outside -= bytes;
+        if (holder == device) from_elsewhere -= bytes;
+      }
+      node_bytes_[node] += from_outside;
+      const double device_rate = incoming_.device[device], node_rate = incoming_.node[node];
+      if (from_elsewhere > 0 && device_rate > 0 && begin + static_cast<Nanoseconds>(static_cast<double>(from_elsewhere) / device_rate) > limit) return true;
+      if (node_bytes_[node] > 0 && node_rate > 0 && begin + static_cast<Nanoseconds>(static_cast<double>(node_bytes_[node]) / node_rate) > limit)
+        return true;
+    }
+  }
+  return false;
 }
 
 Nanoseconds ProposalBound::add_transfer(DeviceId source, DeviceId destination, int64_t bytes, Nanoseconds earliest) {

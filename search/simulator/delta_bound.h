@@ -33,6 +33,8 @@ class ProposalBound {
   };
 
   bool devices_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit);
+  // When can the parts be ready at the earliest, by the amount of data that each device and node must get? Without looking at pairs of parts.
+  bool volumes_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit);
   // Sets when the parts become ready.
   bool inputs_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit);
   bool shared_devices_exceed(const Configuration& configuration, Nanoseconds limit);
@@ -53,6 +55,9 @@ class ProposalBound {
   std::vector<uint32_t> forward_ready_epoch_;                          // [operator]
   std::vector<Load> loads_;                                            // [channel]
   std::vector<ChannelId> loaded_;
+  const Topology::IncomingRates incoming_;
+  std::vector<std::vector<std::pair<DeviceId, Block>>> producer_blocks_;  // [node]: device and block of the producer's parts there
+  std::vector<int64_t> node_bytes_;                                       // [node]
   CommunicationCost transfer_;  // scratch
   uint32_t epoch_ = 0, load_epoch_ = 0;
   Nanoseconds least_forward_ = 0, least_backward_ = 0, behind_ = 0;
