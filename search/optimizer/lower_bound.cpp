@@ -15,10 +15,12 @@ Nanoseconds lower_bound(const Graph& graph, const Topology& topology, const Sear
       int parts = 1;
       for (int degree : degrees) parts *= degree;
       Nanoseconds work = 0, fastest_forward = never, fastest_backward = never;
+      std::vector<TaskCostModel::PartCosts> by_model;
+      for (int model = 0; model < static_cast<int>(topology.models.size()); ++model) by_model.push_back(costs.part_costs(op, degrees, model));
       for (int part = 0; part < parts; ++part) {
         Nanoseconds part_forward = never, part_backward = never;
-        for (int model = 0; model < static_cast<int>(topology.models.size()); ++model) {
-          const TaskCostModel::PartCost& cost = costs.part_cost(op, degrees, part, model);
+        for (const TaskCostModel::PartCosts& of_model : by_model) {
+          const TaskCostModel::PartCost& cost = of_model[static_cast<size_t>(part)];
           part_forward = std::min(part_forward, cost.all_forward());
           part_backward = std::min(part_backward, cost.all_backward());
         }

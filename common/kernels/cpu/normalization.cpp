@@ -28,7 +28,7 @@ FF_VECTORIZED void scale_and_power(float bias, float factor, int64_t channels, f
   }
 }
 
-FF_VECTORIZED void multiply(const float* a, const float* b, int64_t channels, float* result) {
+FF_VECTORIZED void multiply_elements(const float* a, const float* b, int64_t channels, float* result) {
   for (int64_t c = 0; c < channels; ++c) result[c] = a[c] * b[c];
 }
 
@@ -67,7 +67,7 @@ class LocalResponseNormalizationKernel : public Kernel {
           power[c] = std::pow(scale[c], static_cast<float>(-lrn_.beta));
         }
       }
-      multiply(input + at, power, channels_, arguments.outputs[0] + at);
+      multiply_elements(input + at, power, channels_, arguments.outputs[0] + at);
     }
   }
 
