@@ -70,6 +70,20 @@ def measure(build, network, devices, init, work, delta_proposals, full_proposals
             f"{reference:,}" if reference else "", f"{rate / reference:,.1f}" if reference else ""]
 
 
+def grow(arguments, emit, work):
+    emit("\nOne chain from data parallelism, delta simulation, one thread:\n")
+    emit("| network | GPUs | tasks | proposals | ms a proposal | times the row before | peak MB |")
+    emit("|---|---|---|---|---|---|---|")
+    for network in arguments.networks:
+        before = None
+        for devices in arguments.growth or [64, 256, 1024, 4096]:
+            graph = REPOSITORY / f"graphs/{network}.json"
+            result, memory = search(arguments.build.resolve(), graph, topology(devices, work), 64, "delta", "data-parallel", arguments.proposals)
+            ms = result["elapsed_s"] * 1e3 / result["proposals"]
+            emit(f"| {network} | {devices} | {result['tasks']:,} | {result['proposals']} | {ms:,.2f} | {f'{ms / before:.1f}' if before else ''} | {memory:,.0f} |")
+            before = ms
+
+
 HEADER = ["network", "operators", "GPUs", "tasks", "delta /s", "full /s", "delta / full", "ns a task taken", "rejected before", "during", "peak MB", "chain_hash",
           "reference /s", "delta / reference"]
 
@@ -82,6 +96,7 @@ def main():
     parser.add_argument("--init", nargs="+", default=["data-parallel", "random"])
     parser.add_argument("--proposals", type=int, default=4000, help="with delta simulation")
     parser.add_argument("--full-proposals", type=int, default=40)
+    parser.add_argument("--growth", nargs="*", type=int, metavar="GPUS", help="instead: time a proposal and memory at so many GPUs (default 64 256 1024 4096)")
     parser.add_argument("--out", type=pathlib.Path, help="write the tables as Markdown")
     arguments = parser.parse_args()
     lines = []
@@ -91,6 +106,9 @@ def main():
         print(line, flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
+        if arguments.growth is not None:
+            grow(arguments, emit, pathlib.Path(folder))
+            arguments.init = []
         for init in arguments.init:
             emit(f"\nOne chain from {init}, one thread:\n")
             emit("| " + " | ".join(HEADER) + " |")
