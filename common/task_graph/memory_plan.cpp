@@ -52,7 +52,9 @@ class MemoryPlanner {
     int last() const { return backward < 0 ? forward : backward; }
   };
 
-  int plan_of(DeviceId device) const { return device < static_cast<DeviceId>(plan_of_device_.size()) ? plan_of_device_[static_cast<size_t>(device)] : -1; }
+  int plan_of(DeviceId device) const {
+    return device < static_cast<DeviceId>(plan_of_device_.size()) ? plan_of_device_[static_cast<size_t>(device)] : -1;
+  }
 
   void make_steps(const std::vector<int>& order) {
     const auto add = [&](DeviceId device, int task) {
@@ -103,12 +105,13 @@ class MemoryPlanner {
     part.inputs.assign(op.inputs.size(), -1);
     for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i) {
       const bool wanted = op.has_backward && graph_.input_has_gradient(id, i);
-      part.input_gradients.push_back(!wanted ? -1 : add(part.plan, {Kind::input_gradient, id, number, i}, definition.input_block(i, block).volume() * element_bytes,
-                                                        part.backward_first, part.backward));
+      const int64_t bytes = definition.input_block(i, block).volume() * element_bytes;
+      part.input_gradients.push_back(wanted ? add(part.plan, {Kind::input_gradient, id, number, i}, bytes, part.backward_first, part.backward) : -1);
     }
-    for (int o = 0; o < static_cast<int>(op.outputs.size()); ++o)
-      part.outputs.push_back(definition.is_loss() ? -1 : add(part.plan, {Kind::output, id, number, o}, definition.output_block(o, block).volume() * element_bytes,
-                                                             part.forward_first, part.last()));
+    for (int o = 0; o < static_cast<int>(op.outputs.size()); ++o) {
+      const int64_t bytes = definition.output_block(o, block).volume() * element_bytes;
+      part.outputs.push_back(definition.is_loss() ? -1 : add(part.plan, {Kind::output, id, number, o}, bytes, part.forward_first, part.last()));
+    }
     part.contributions.resize(op.outputs.size());
   }
 
