@@ -110,6 +110,10 @@ void Program::run(int64_t iteration, bool training) {
     }
     transport.finish_iteration();
     backend.wait();
+    if (when_unused_) {
+      finish_sends();
+      report_unused(static_cast<int>(steps.size()));
+    }
     if (clock_) finish_clock(begin);
   } catch (const TransportError& error) {
     transport.give_up();
@@ -134,6 +138,7 @@ void Program::submit(int64_t iteration, bool training) {
   for (size_t s = 0; s < steps.size(); ++s) {
     start_up_to(s);
     run_step(steps[s], iteration, training);
+    if (when_unused_) report_unused(static_cast<int>(s));
   }
   start_up_to(steps.size());
   if (transport.follows_backend()) finish_sends();
@@ -167,7 +172,13 @@ bool Program::replay(int64_t iteration) {
   return true;
 }
 
+void Program::report_unused(int step) {
+  for (const PlannedBuffer& buffer : memory.buffers)
+    if (buffer.last == step) when_unused_(arena + buffer.offset / element_bytes, buffer.bytes);
+}
+
 void Program::start_receives(bool training) {
+  for (int send : waits_before_receives) transport.wait(sends[send].request);
   for (Transfer& receive : receives)
     if (training || tasks.tasks[receive.task].kind == TaskKind::activation)
       receive.request = transport.receive(receive.memory, receive.bytes, receive.peer, receive.task);
@@ -213,10 +224,10 @@ void Program::copy(const std::vector<ZeroFill>& zeros, const std::vector<BlockCo
 }
 
 void Program::run_compute(Step& step, int64_t iteration, bool training) {
-  // What this step sent in the previous iteration lies in the memory that it writes now.
-  if (!step.sends.empty()) {
-    for (int send : step.sends) transport.wait(sends[send].request);
-    note(Event::Kind::send, sends[step.sends[0]].task);
+  // What was sent in the previous iteration may lie in the memory that this step writes now.
+  if (!step.waits.empty()) {
+    for (int send : step.waits) transport.wait(sends[send].request);
+    note(Event::Kind::send, sends[step.waits[0]].task);
   }
   for (int receive : step.receives) {
     transport.wait(receives[receive].request);

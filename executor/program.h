@@ -3,8 +3,8 @@
 //
 // Data moves without a copy wherever a block is used whole: a local consumer reads its producer's buffer, a remote one receives into
 // its input buffer, and the sender sends its output buffer. Everything else goes through copy_block, counted by Task::copy_bytes.
-// Receives are all posted when an iteration begins: every buffer is free by then, and early receives spare the transport a copy.
-// A send is waited for when its memory is about to be written again, one iteration later.
+// Receives are all posted when an iteration begins: their memory is not used for anything else until they are read (memory_plan.h), and early receives
+// spare the transport a copy. A send is waited for when its memory is about to be written again, in the next iteration.
 //
 // On a GPU nothing here waits for a kernel but the end of an iteration: transports that follow the backend (transport.h) order their work with
 // the kernels' by events. With an ordered one, receives and sends are started at their place in the order that all ranks share
@@ -19,6 +19,7 @@
 #include "common/graph.h"
 #include "common/kernels/backend.h"
 #include "common/strategy.h"
+#include "common/task_graph/memory_plan.h"
 #include "common/task_graph/task_graph.h"
 #include "executor/cuda/device_clock.h"
 #include "executor/cuda/iteration_graph.h"
@@ -95,6 +96,7 @@ struct Step {
   std::vector<BlockCopy> gather;  // pieces of inputs, or contributions to the output gradient
   std::vector<BlockCopy> pack;    // behind the kernel: what goes into send buffers
   std::vector<int> sends;         // started last: indices into Program::sends
+  std::vector<int> waits;         // before all: sends of the iteration before that read what this step overwrites
 };
 
 // A block of a parameter on this rank. Parts with the same block share it; distinct blocks of one parameter may overlap.
@@ -185,6 +187,9 @@ class Program {
   void record_events(std::vector<Event>* events) { events_ = events; }
   const TimeShares& last_shares() const { return shares_; }
 
+  // For tests: called behind a step with each buffer of the arena that is not used any more in this iteration.
+  void when_unused(std::function<void(void* memory, int64_t bytes)> call) { when_unused_ = std::move(call); }
+
   // On a GPU: what its clock says of the second iteration stands for the shares of all others.
   void use_clock(std::unique_ptr<DeviceClock> clock) { clock_ = std::move(clock); }
   // On a GPU: the third training iteration is recorded and launched as a whole from then on, unless events are recorded. The transport is NCCL's or
@@ -203,9 +208,12 @@ class Program {
 
   // The plan (program_plan.cpp).
   BufferPool buffers;
+  MemoryPlan memory;       // of what lives within an iteration (memory_plan.h)
+  float* arena = nullptr;  // where it lies; what lives longer has memory of its own
   std::vector<std::unique_ptr<Kernel>> kernels;
   std::vector<Step> steps;
   std::vector<Transfer> sends, receives;
+  std::vector<int> waits_before_receives;  // sends of the iteration before that read what is received into
   std::vector<TransferGroup> transfer_groups;  // with an ordered transport
   std::vector<ReductionPlan> reductions;
   std::vector<UnitPlan> units;  // by unit of the task graph; untouched where this rank is no holder
@@ -227,10 +235,12 @@ class Program {
   void run_synchronization(Step& step);
   void run_update(Step& step);
   void copy(const std::vector<ZeroFill>& zeros, const std::vector<BlockCopy>& copies);
+  void report_unused(int step);
   void note(Event::Kind kind, int task);  // what happened since the last note
   void add_event(const Event& event);
   void finish_clock(int64_t begin_ns);
 
+  std::function<void(void*, int64_t)> when_unused_;
   std::vector<Event>* events_ = nullptr;
   TimeShares shares_;
   int64_t noted_ns_ = 0;

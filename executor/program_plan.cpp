@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <unordered_map>
 
 #include "executor/program.h"
@@ -12,6 +13,8 @@ namespace ff {
 
 class ProgramPlanner {
  public:
+  using Kind = BufferKey::Kind;
+
   explicit ProgramPlanner(Program& program)
       : program_(program), graph_(program.graph), strategy_(program.strategy), rank_(program.transport.rank()) {}
 
@@ -30,6 +33,7 @@ class ProgramPlanner {
     for (LocalPart& part : parts_) finish_part(part);
     plan_reductions();
     find_state_updates();
+    plan_send_waits();
     plan_connections();
   }
 
@@ -37,6 +41,7 @@ class ProgramPlanner {
   // A contribution to the gradient of an output block: from a consumer here, or received.
   struct Contribution {
     const BlockPair* pair;
+    BufferKey received;  // where it is received, unless in place
     Block region;
     bool local;
     const float* gradient;  // local: of the consumer's input block
@@ -73,28 +78,27 @@ class ProgramPlanner {
     if (order.empty()) order = default_issue_order(tasks);
     order_ = order;
     step_of_task_.assign(tasks.tasks.size(), -1);
-    for (int index : order) {
-      const Task& task = tasks.tasks[index];
-      if (is_transfer(task.kind)) {
+    for (int index : order)
+      if (const Task& task = tasks.tasks[index]; is_transfer(task.kind))
         (task.kind == TaskKind::activation ? activations_ : gradients_)[{task.edge, task.pair}] = index;
-        continue;
-      }
-      bool here = task.device == rank_;
-      if (task.kind == TaskKind::synchronization) {
-        const auto& holders = tasks.units[task.unit].holders;
-        here = std::find(holders.begin(), holders.end(), rank_) != holders.end();
-      } else if (is_reduction(task.kind)) {
-        const std::vector<DeviceId> holders = reduction_holders(*graph_.operators[task.op].definition, strategy_[task.op], task.part);
-        here = std::find(holders.begin(), holders.end(), rank_) != holders.end();
-      }
-      if (!here) continue;
+    program_.memory = std::move(plan_memory(program_.builder, strategy_, tasks, order, {rank_})[0]);
+    program_.arena = program_.buffers.allocate(program_.memory.arena_bytes / element_bytes);
+    for (int index : program_.memory.steps) {
       step_of_task_[index] = static_cast<int>(program_.steps.size());
       Step step{};
-      step.kind = task.kind;
+      step.kind = tasks.tasks[index].kind;
       step.task = index;
-      step.unit = task.unit;
+      step.unit = tasks.tasks[index].unit;
       program_.steps.push_back(std::move(step));
     }
+  }
+
+  // A buffer's place in the arena; null for an empty one.
+  float* place(const BufferKey& key, int64_t elements) const {
+    if (elements == 0) return nullptr;
+    const PlannedBuffer* buffer = program_.memory.find(key);
+    if (!buffer || buffer->bytes != elements * element_bytes) throw std::logic_error("the memory plan does not fit the program");
+    return program_.arena + buffer->offset / element_bytes;
   }
 
   void make_parts() {
@@ -132,12 +136,14 @@ class ProgramPlanner {
       const int input = static_cast<int>(i);
       part.input_blocks.push_back(definition.input_block(input, part.block));
       wanted.push_back(op.has_backward && graph_.input_has_gradient(id, input));
-      part.input_gradients.push_back(wanted[i] ? program_.buffers.allocate(part.input_blocks[i].volume()) : nullptr);
+      part.input_gradients.push_back(wanted[i] ? place({Kind::input_gradient, id, number, input}, part.input_blocks[i].volume()) : nullptr);
       part.inputs.push_back(graph_.tensors[op.inputs[i]].producer < 0 ? graph_input(op.inputs[i], part.input_blocks[i]) : nullptr);
     }
     for (size_t o = 0; o < op.outputs.size(); ++o) {
-      part.output_blocks.push_back(definition.output_block(static_cast<int>(o), part.block));
-      part.outputs.push_back(program_.buffers.allocate(part.output_blocks[o].volume()));
+      const int output = static_cast<int>(o);
+      part.output_blocks.push_back(definition.output_block(output, part.block));
+      const int64_t elements = part.output_blocks[o].volume();
+      part.outputs.push_back(definition.is_loss() ? program_.buffers.allocate(elements) : place({Kind::output, id, number, output}, elements));
     }
     part.output_gradients.resize(definition.is_loss() ? 0 : op.outputs.size());
     part.contributions.resize(op.outputs.size());
@@ -180,11 +186,11 @@ class ProgramPlanner {
   }
 
   // Starts a send behind `step` of a region of `memory`, which holds `block`: packed first unless the region is all of it.
-  void add_send(int step_index, int task, int destination, float* memory, const Block& block, const Block& region, bool whole) {
+  void add_send(int step_index, int task, int destination, float* memory, const Block& block, const Block& region, bool whole, const BufferKey& packed) {
     Step& step = program_.steps[static_cast<size_t>(step_index)];
     float* sent = memory;
     if (!whole) {
-      sent = program_.buffers.allocate(region.volume());
+      sent = place(packed, region.volume());
       step.pack.push_back({memory, block, sent, region, region});
     }
     step.sends.push_back(static_cast<int>(program_.sends.size()));
@@ -194,7 +200,9 @@ class ProgramPlanner {
   void plan_forward(int edge_index) {
     const Edge& edge = program_.builder.edges()[edge_index];
     const int output = graph_.tensors[edge.tensor].output;
-    for (const auto pairs = program_.builder.pairs(edge_index, strategy_); const BlockPair& pair : *pairs) {
+    const auto pairs = program_.builder.pairs(edge_index, strategy_);
+    for (const BlockPair& pair : *pairs) {
+      const int number = static_cast<int>(&pair - pairs->data());
       LocalPart* producer = local(edge.producer, pair.producer_part);
       LocalPart* consumer = local(edge.consumer, pair.consumer_part);
       if (!producer && !consumer) continue;
@@ -202,7 +210,7 @@ class ProgramPlanner {
       const auto it = activations_.find({edge_index, &pair});
       if (producer && !consumer)
         add_send(producer->forward_step, it->second, strategy_[edge.consumer].devices[pair.consumer_part], producer->outputs[output],
-                 producer->output_blocks[output], region, pair.whole_output);
+                 producer->output_blocks[output], region, pair.whole_output, {Kind::packed_activation, edge_index, number});
       if (!consumer) continue;
       const void*& input = consumer->inputs[edge.input];
       if (producer && pair.whole_input && pair.whole_output) {
@@ -210,7 +218,7 @@ class ProgramPlanner {
         continue;
       }
       const Block& block = consumer->input_blocks[edge.input];
-      if (!input) input = program_.buffers.allocate(block.volume());
+      if (!input) input = place({Kind::input, edge.consumer, pair.consumer_part, edge.input}, block.volume());
       void* assembled = const_cast<void*>(input);  // this planner allocated it
       Step& step = program_.steps[consumer->forward_first];
       if (producer) {
@@ -218,7 +226,7 @@ class ProgramPlanner {
         continue;
       }
       const int source = strategy_[edge.producer].devices[pair.producer_part];
-      void* received = pair.whole_input ? assembled : program_.buffers.allocate(region.volume());
+      void* received = pair.whole_input ? assembled : place({Kind::received_activation, edge_index, number}, region.volume());
       step.receives.push_back(add_receive(it->second, source, received, pair.bytes));
       if (!pair.whole_input) step.gather.push_back({received, region, assembled, block, region});
     }
@@ -228,7 +236,9 @@ class ProgramPlanner {
     const Edge& edge = program_.builder.edges()[edge_index];
     if (!graph_.operators[edge.consumer].has_backward || !graph_.input_has_gradient(edge.consumer, edge.input)) return;
     const int output = graph_.tensors[edge.tensor].output;
-    for (const auto pairs = program_.builder.pairs(edge_index, strategy_); const BlockPair& pair : *pairs) {
+    const auto pairs = program_.builder.pairs(edge_index, strategy_);
+    for (const BlockPair& pair : *pairs) {
+      const int number = static_cast<int>(&pair - pairs->data());
       LocalPart* producer = local(edge.producer, pair.producer_part);
       LocalPart* consumer = local(edge.consumer, pair.consumer_part);
       if (!producer && !consumer) continue;
@@ -236,9 +246,11 @@ class ProgramPlanner {
       const int task = producer && consumer ? -1 : gradients_.at({edge_index, &pair});
       if (consumer && !producer)
         add_send(consumer->backward_step, task, strategy_[edge.producer].devices[pair.producer_part],
-                 consumer->input_gradients[edge.input], consumer->input_blocks[edge.input], region, pair.whole_input);
+                 consumer->input_gradients[edge.input], consumer->input_blocks[edge.input], region, pair.whole_input,
+                 {Kind::packed_gradient, edge_index, number});
       if (!producer) continue;
-      Contribution contribution{&pair, region, consumer != nullptr, nullptr, region, task, strategy_[edge.consumer].devices[pair.consumer_part]};
+      Contribution contribution{&pair, {Kind::received_gradient, edge_index, number}, region, consumer != nullptr, nullptr, region, task,
+                                strategy_[edge.consumer].devices[pair.consumer_part]};
       if (consumer) {
         contribution.gradient = consumer->input_gradients[edge.input];
         contribution.gradient_block = consumer->input_blocks[edge.input];
@@ -253,6 +265,7 @@ class ProgramPlanner {
     Step& step = program_.steps[part.backward_first];
     const Block& block = part.output_blocks[output];
     float*& gradient = part.output_gradients[output];
+    const BufferKey key{Kind::output_gradient, part.op, part.part, static_cast<int>(output)};
     if (contributions.size() == 1 && contributions[0].pair->whole_output) {
       const Contribution& only = contributions[0];
       if (only.local && only.pair->whole_input) {
@@ -260,12 +273,12 @@ class ProgramPlanner {
         return;
       }
       if (!only.local) {
-        gradient = program_.buffers.allocate(block.volume());
+        gradient = place(key, block.volume());
         step.receives.push_back(add_receive(only.task, only.source, gradient, only.pair->bytes));
         return;
       }
     }
-    gradient = program_.buffers.allocate(block.volume());
+    gradient = place(key, block.volume());
     // One that covers everything goes first: it overwrites, and the others are added.
     std::stable_partition(contributions.begin(), contributions.end(), [](const Contribution& c) { return c.pair->whole_output; });
     bool disjoint = true;
@@ -281,7 +294,7 @@ class ProgramPlanner {
       const Contribution& contribution = contributions[i];
       const float* source = contribution.gradient;
       if (!contribution.local) {
-        float* received = program_.buffers.allocate(contribution.region.volume());
+        float* received = place(contribution.received, contribution.region.volume());
         step.receives.push_back(add_receive(contribution.task, contribution.source, received, contribution.pair->bytes));
         source = received;
       }
@@ -455,6 +468,23 @@ class ProgramPlanner {
         }
         program_.steps[s].arguments.states = std::move(states);
       }
+  }
+
+  // What a step writes first may lie where an earlier iteration's send is still read.
+  void plan_send_waits() {
+    if (program_.transport.follows_backend()) return;  // an iteration ends behind its sends
+    std::set<const void*> received;
+    for (const Transfer& receive : program_.receives) received.insert(receive.memory);
+    for (size_t i = 0; i < program_.sends.size(); ++i) {
+      const Transfer& send = program_.sends[i];
+      const int64_t begin = (static_cast<const float*>(send.memory) - program_.arena) * element_bytes, end = begin + send.bytes;
+      for (const PlannedBuffer& buffer : program_.memory.buffers) {
+        if (buffer.offset >= end || begin >= buffer.offset + buffer.bytes) continue;
+        const bool by_receive = buffer.first == 0 && received.count(program_.arena + buffer.offset / element_bytes) > 0;
+        std::vector<int>& waits = by_receive ? program_.waits_before_receives : program_.steps[static_cast<size_t>(buffer.first)].waits;
+        if (waits.empty() || waits.back() != static_cast<int>(i)) waits.push_back(static_cast<int>(i));
+      }
+    }
   }
 
   // All groups of ranks that add something up, on every rank in the same order.

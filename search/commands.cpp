@@ -50,8 +50,7 @@ bool measure_search_space(const Problem& problem, const SearchSpace& space, Kern
   return true;
 }
 
-SearchReport describe(const Problem& problem, const Strategy& strategy, Evaluator& evaluator, Evaluator::Details& details) {
-  details = evaluator.details(strategy);
+SearchReport describe(const Problem& problem, const Evaluator::Details& details) {
   SearchReport report;
   report.predicted = details.timeline.makespan;
   report.tasks = static_cast<int64_t>(details.tasks.tasks.size());
@@ -93,8 +92,7 @@ Json provenance(const SearchReport& report, const Problem& problem) {
 void write_outputs(const std::string& out, const std::string& trace, const Problem& problem, const Strategy& strategy, const SearchReport& report,
                    Evaluator& evaluator, const Evaluator::Details& details) {
   if (!out.empty()) {
-    const std::vector<int> order = tasks_by_start(details.tasks, details.timeline);
-    save_strategy(out, {problem.graph, problem.topology, strategy, issue_order_names(evaluator.builder(), details.tasks, order),
+    save_strategy(out, {problem.graph, problem.topology, strategy, issue_order_names(evaluator.builder(), details.tasks, details.order),
                         provenance(report, problem), false});
   }
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
@@ -120,8 +118,7 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
   Evaluator evaluator(problem.graph, problem.topology, kernels);
   AlgorithmResult result = run_algorithm(algorithm, {problem.graph, problem.topology, kernels, space, evaluator, options.search, options.init,
                                                      options.check_local, options.assignments, true, context.stop, context.search_progress});
-  Evaluator::Details details;
-  Found found{describe(problem, result.strategy, evaluator, details), std::move(result.strategy)};
+  Found found{describe(problem, evaluator.details(result.strategy)), std::move(result.strategy)};
   SearchReport& report = found.report;
   report.algorithm = algorithm;
   report.note = result.note;
@@ -179,8 +176,10 @@ CommandResult run_simulate(const CommandOptions& options, const CommandContext&)
   KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology),
                       options.precision);
   Evaluator evaluator(problem.graph, problem.topology, kernels);
-  Evaluator::Details details;
-  SearchReport report = describe(problem, file.strategy, evaluator, details);
+  // Memory is that of the order in which the strategy would run: the file's, or the simulated one where that is written.
+  const Evaluator::Details details =
+      options.simulate_out.empty() ? evaluator.details(file.strategy, file.issue_order) : evaluator.details(file.strategy);
+  SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
   const Evaluation baseline = evaluator.evaluate(data_parallel(problem.graph, problem.topology));
   report.baselines = {{"data-parallel", baseline.makespan, baseline.feasible}};

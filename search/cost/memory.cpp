@@ -1,18 +1,30 @@
 #include "search/cost/memory.h"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
+#include <tuple>
 
 namespace ff {
 namespace {
 
 int64_t bytes_of(const Block& block) { return block.volume() * element_bytes; }
+int64_t aligned(int64_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
+// In the arena.
+int64_t place_of(const Block& block) { return aligned(bytes_of(block)); }
+
+std::vector<int64_t> corners(const Block& block) {
+  std::vector<int64_t> result;
+  for (int axis = 0; axis < block.rank(); ++axis) result.insert(result.end(), {block[axis].begin, block[axis].end});
+  return result;
+}
 
 }  // namespace
 
 MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count)
     : builder_(builder), graph_(builder.graph()), edges_of_tensor_(graph_.tensors.size()), groups_of_(graph_.operators.size()),
       items_around_(graph_.operators.size()), part_bytes_(graph_.operators.size()), block_numbers_(graph_.parameters.size()),
-      bytes_(static_cast<size_t>(device_count)) {
+      sums_(static_cast<size_t>(device_count)), brief_(static_cast<size_t>(device_count)), bytes_(static_cast<size_t>(device_count)) {
   for (size_t e = 0; e < builder.edges().size(); ++e) edges_of_tensor_[builder.edges()[e].tensor].push_back(static_cast<int>(e));
   for (size_t g = 0; g < builder.groups().size(); ++g)
     for (OperatorId op : builder.groups()[g].operators) groups_of_[op].push_back(static_cast<int>(g));
@@ -26,7 +38,7 @@ MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count)
     std::sort(tensors.begin(), tensors.end());
     tensors.erase(std::unique(tensors.begin(), tensors.end()), tensors.end());
     for (TensorId tensor : tensors)
-      if (graph_.tensors[tensor].has_gradient) items.push_back({Item::Kind::tensor, tensor});
+      if (graph_.tensors[tensor].producer >= 0) items.push_back({Item::Kind::tensor, tensor});
     for (int g : groups_of_[op]) items.push_back({Item::Kind::group, g});
   }
 }
@@ -53,10 +65,8 @@ MemoryModel::Share MemoryModel::share(Item item, const Strategy& strategy) {
 }
 
 int MemoryModel::block_number(ParameterId parameter, const Block& block) {
-  std::vector<int64_t> corners;
-  for (int axis = 0; axis < block.rank(); ++axis) corners.insert(corners.end(), {block[axis].begin, block[axis].end});
   auto& numbers = block_numbers_[parameter];
-  return numbers.emplace(std::move(corners), static_cast<int>(numbers.size())).first->second;
+  return numbers.emplace(corners(block), static_cast<int>(numbers.size())).first->second;
 }
 
 const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const std::vector<int>& degrees) {
@@ -72,31 +82,41 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const std::
   for (int degree : degrees) parts *= degree;
   for (int64_t number = 0; number < parts; ++number) {
     const Block part = definition.part(degrees, number);
-    int64_t own = definition.workspace_bytes(part) + (op.has_backward ? 2 : 1) * definition.statistics_bytes(part);
+    int64_t fixed = definition.workspace_bytes(part) + (op.has_backward ? 2 : 1) * definition.statistics_bytes(part);
+    int64_t outputs = 0, gradients = 0;
     for (size_t o = 0; o < op.outputs.size(); ++o) {
-      result.outputs[o].push_back(bytes_of(definition.output_block(static_cast<int>(o), part)));
-      own += result.outputs[o].back();
+      const Block block = definition.output_block(static_cast<int>(o), part);
+      result.outputs[o].push_back(place_of(block));
+      if (definition.is_loss()) fixed += bytes_of(block);
+      else outputs += result.outputs[o].back();
     }
     for (size_t i = 0; i < op.inputs.size(); ++i) {
-      const int64_t bytes = bytes_of(definition.input_block(static_cast<int>(i), part));
-      result.inputs[i].push_back(bytes);
-      if (graph_.tensors[op.inputs[i]].producer < 0) own += bytes;
-      if (op.has_backward && graph_.input_has_gradient(id, static_cast<int>(i))) own += bytes;
+      const Block block = definition.input_block(static_cast<int>(i), part);
+      result.inputs[i].push_back(place_of(block));
+      if (graph_.tensors[op.inputs[i]].producer < 0) fixed += bytes_of(block);
+      if (op.has_backward && graph_.input_has_gradient(id, static_cast<int>(i))) gradients += result.inputs[i].back();
     }
     for (size_t p = 0; p < op.parameters.size(); ++p) {
       const Block block = definition.parameter_block(static_cast<int>(p), part);
       const int copies = !definition.parameters()[p].trained ? 1 : op.has_backward ? 3 : 2;  // weight, velocity, gradient
       result.parameters[p].emplace_back(block_number(op.parameters[p], block), copies * bytes_of(block));
     }
-    result.own.push_back(own);
+    result.fixed.push_back(fixed);
+    result.activations.push_back(outputs);
+    result.gradients.push_back(gradients);
   }
   return result;
 }
 
+// Until its backward task runs a part has its outputs, from then on the gradients of its inputs; both while it runs.
 MemoryModel::Share MemoryModel::operator_share(OperatorId op, const Strategy& strategy) {
   const PartBytes& bytes = part_bytes(op, strategy[op].degrees);
   Share share;
-  for (size_t part = 0; part < bytes.own.size(); ++part) share.emplace_back(strategy[op].devices[part], bytes.own[part]);
+  for (size_t part = 0; part < bytes.fixed.size(); ++part) {
+    const auto [less, more] = std::minmax(bytes.activations[part], bytes.gradients[part]);
+    const bool brief = !graph_.operators[op].definition->has_statistics();  // else other tasks run between its two backward tasks
+    share.push_back({strategy[op].devices[part], bytes.fixed[part] + more + (brief ? 0 : less), brief ? less : 0});
+  }
   return share;
 }
 
@@ -115,34 +135,57 @@ MemoryModel::Share MemoryModel::edge_share(int e, const Strategy& strategy) {
       continue;
     }
     const int directions = has_gradient ? 2 : 1;  // what the sender packs of an activation the receiver of the gradient stages, and vice versa
-    if (!pair.whole_output) share.emplace_back(source, directions * pair.bytes);
-    if (!pair.whole_input) share.emplace_back(destination, directions * pair.bytes);
+    if (!pair.whole_output) share.push_back({source, directions * aligned(pair.bytes)});
+    if (!pair.whole_input) share.push_back({destination, directions * aligned(pair.bytes)});
   }
   for (size_t part = 0; part < inputs.size(); ++part)
-    if (inputs[part] > 0) share.emplace_back(consumer.devices[part], inputs[part]);
+    if (inputs[part] > 0) share.push_back({consumer.devices[part], inputs[part]});
   return share;
 }
 
-// Gradients of outputs that are not one consumer's own contribution.
+// Gradients of outputs that are not one consumer's own contribution, and outputs that outlive their operator's backward task.
 MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strategy) {
   const Tensor& tensor = graph_.tensors[id];
-  if (!tensor.has_gradient) return {};
+  if (tensor.producer < 0 || !graph_.operators[tensor.producer].has_backward || graph_.operators[tensor.producer].definition->is_loss()) return {};
+  struct Gradient {
+    int contributions = 0;
+    bool in_place = false, received = false, kept = false;
+    int64_t staged = 0;  // bytes of contributions that are received and cover the whole output
+  };
   const Configuration& producer = strategy[tensor.producer];
-  std::vector<int> contributions(producer.devices.size(), 0);
-  std::vector<bool> own(producer.devices.size(), false);
+  std::vector<Gradient> gradients(producer.devices.size());
   for (int e : edges_of_tensor_[id]) {
     const Edge& edge = builder_.edges()[e];
-    if (!graph_.operators[edge.consumer].has_backward || !graph_.input_has_gradient(edge.consumer, edge.input)) continue;
+    const bool contributes = graph_.operators[edge.consumer].has_backward && graph_.input_has_gradient(edge.consumer, edge.input);
     const std::vector<DeviceId>& consumers = strategy[edge.consumer].devices;
     for (const auto pairs = builder_.pairs(e, strategy); const BlockPair& pair : *pairs) {
-      ++contributions[pair.producer_part];
-      if (pair.whole_input && pair.whole_output && producer.devices[pair.producer_part] == consumers[pair.consumer_part]) own[pair.producer_part] = true;
+      Gradient& gradient = gradients[pair.producer_part];
+      const bool local = producer.devices[pair.producer_part] == consumers[pair.consumer_part];
+      if (local ? !contributes : pair.whole_output) gradient.kept = true;
+      if (!contributes) continue;
+      ++gradient.contributions;
+      if (!pair.whole_output) continue;
+      if (!local) gradient.received = true;
+      if (!local) gradient.staged += aligned(pair.bytes);
+      if (local && pair.whole_input) gradient.in_place = true;
     }
   }
-  const std::vector<int64_t>& bytes = part_bytes(tensor.producer, producer.degrees).outputs[tensor.output];
+  const Operator& op = graph_.operators[tensor.producer];
+  const PartBytes& bytes = part_bytes(tensor.producer, producer.degrees);
+  const bool brief = !op.definition->has_statistics() && op.outputs.size() == 1;  // else several gradients are added up at one time
   Share share;
-  for (size_t part = 0; part < bytes.size(); ++part)
-    if (contributions[part] != 1 || !own[part]) share.emplace_back(producer.devices[part], bytes[part]);
+  for (size_t part = 0; part < gradients.size(); ++part) {
+    const Gradient& gradient = gradients[part];
+    const int64_t output = bytes.outputs[tensor.output][part];
+    const bool single = gradient.contributions == 1;
+    Need need{producer.devices[part], gradient.kept ? std::min(output, bytes.gradients[part]) : 0};
+    if (single && gradient.received) need.bytes += output;
+    else if (!(single && gradient.in_place)) {
+      need.bytes += gradient.staged + (brief ? 0 : output);
+      need.brief = brief ? output : 0;
+    }
+    if (need.bytes > 0 || need.brief > 0) share.push_back(need);
+  }
   return share;
 }
 
@@ -164,13 +207,29 @@ MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
   for (size_t i = 0; i < blocks.size(); ++i) {
     const auto& [device, parameter, block, bytes] = blocks[i];
     const bool again = i > 0 && device == std::get<0>(blocks[i - 1]) && parameter == std::get<1>(blocks[i - 1]) && block == std::get<2>(blocks[i - 1]);
-    if (!again) share.emplace_back(device, -bytes);
+    if (!again) share.push_back({device, -bytes});
   }
   return share;
 }
 
-void MemoryModel::add(const Share& share, int64_t sign) {
-  for (const auto& [device, bytes] : share) bytes_[device] += sign * bytes;
+void MemoryModel::add(const Share& share, Item::Kind kind, int64_t sign) {
+  for (const Need& need : share) {
+    sums_[need.device] += sign * need.bytes;
+    if (need.brief == 0) continue;
+    auto& counts = brief_[need.device][kind == Item::Kind::operation ? 0 : 1];
+    const auto it = counts.try_emplace(need.brief, 0).first;
+    it->second += static_cast<int>(sign);
+    if (it->second == 0) counts.erase(it);
+  }
+}
+
+const std::vector<int64_t>& MemoryModel::total() {
+  for (size_t device = 0; device < bytes_.size(); ++device) {
+    bytes_[device] = sums_[device];
+    for (const auto& counts : brief_[device])
+      if (!counts.empty()) bytes_[device] += counts.rbegin()->first;
+  }
+  return bytes_;
 }
 
 std::vector<int64_t> MemoryModel::bytes(const Strategy& strategy) {
@@ -178,41 +237,68 @@ std::vector<int64_t> MemoryModel::bytes(const Strategy& strategy) {
   return bytes_;
 }
 
+std::vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& tasks, const std::vector<int>& order) {
+  std::vector<DeviceId> devices(bytes_.size());
+  std::iota(devices.begin(), devices.end(), 0);
+  std::vector<int64_t> result;
+  for (const MemoryPlan& plan : plan_memory(builder_, strategy, tasks, order, devices)) result.push_back(plan.arena_bytes);
+  std::set<std::tuple<DeviceId, TensorId, std::vector<int64_t>>> inputs;  // one copy serves all that read the same block
+  for (OperatorId id = 0; id < static_cast<OperatorId>(graph_.operators.size()); ++id) {
+    const Operator& op = graph_.operators[id];
+    const PartBytes& bytes = part_bytes(id, strategy[id].degrees);
+    for (size_t part = 0; part < bytes.fixed.size(); ++part) {
+      const DeviceId device = strategy[id].devices[part];
+      result[device] += bytes.fixed[part];
+      for (size_t i = 0; i < op.inputs.size(); ++i) {
+        if (graph_.tensors[op.inputs[i]].producer >= 0) continue;
+        const Block block = op.definition->input_block(static_cast<int>(i), op.definition->part(strategy[id].degrees, static_cast<int64_t>(part)));
+        if (!inputs.emplace(device, op.inputs[i], corners(block)).second) result[device] -= bytes_of(block);
+      }
+    }
+  }
+  for (size_t g = 0; g < builder_.groups().size(); ++g)
+    for (const Need& need : group_share(static_cast<int>(g), strategy)) result[need.device] += need.bytes;
+  return result;
+}
+
 void MemoryModel::reset(const Strategy& strategy) {
   shares_.clear();
   undo_.clear();
-  std::fill(bytes_.begin(), bytes_.end(), 0);
+  std::fill(sums_.begin(), sums_.end(), 0);
+  for (auto& counts : brief_) counts = {};
   const auto append = [&](Item::Kind kind, size_t count) {
     for (size_t i = 0; i < count; ++i) {
       shares_.push_back(share({kind, static_cast<int>(i)}, strategy));
-      add(shares_.back(), 1);
+      add(shares_.back(), kind, 1);
     }
   };
   append(Item::Kind::operation, graph_.operators.size());
   append(Item::Kind::edge, builder_.edges().size());
   append(Item::Kind::tensor, graph_.tensors.size());
   append(Item::Kind::group, builder_.groups().size());
+  total();
 }
 
 const std::vector<int64_t>& MemoryModel::change(OperatorId op, const Strategy& changed) {
   undo_.clear();
   for (Item item : items_around_[op]) {
     Share& current = shares_[number(item)];
-    add(current, -1);
-    undo_.emplace_back(number(item), std::move(current));
+    add(current, item.kind, -1);
+    undo_.emplace_back(item, std::move(current));
     current = share(item, changed);
-    add(current, 1);
+    add(current, item.kind, 1);
   }
-  return bytes_;
+  return total();
 }
 
 void MemoryModel::undo() {
   for (auto& [item, share] : undo_) {
-    add(shares_[item], -1);
-    shares_[item] = std::move(share);
-    add(shares_[item], 1);
+    add(shares_[number(item)], item.kind, -1);
+    shares_[number(item)] = std::move(share);
+    add(shares_[number(item)], item.kind, 1);
   }
   undo_.clear();
+  total();
 }
 
 }  // namespace ff

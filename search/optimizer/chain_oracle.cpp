@@ -83,7 +83,7 @@ class DeltaOracle : public ChainOracle {
     for (const Change& change : changes) strategy_[change.op] = change.configuration;
     if (!other_simulator_) other_simulator_ = new_simulator();
     other_simulator_->reset(strategy_);
-    const std::vector<int64_t> bytes = evaluator_.memory_limited() ? evaluator_.memory_bytes(strategy_) : no_bytes_;
+    const std::vector<int64_t> bytes = evaluator_.memory_limited() ? evaluator_.memory_bound(strategy_) : no_bytes_;
     proposed_evaluation_ = evaluator_.evaluation(other_simulator_->makespan(), bytes);
     return proposed_evaluation_;
   }

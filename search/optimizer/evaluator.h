@@ -10,7 +10,7 @@ namespace ff {
 struct Evaluation {
   Nanoseconds makespan = 0;
   double cost = 0;       // the makespan; for a strategy that exceeds a device's memory, at least twice as much and growing with the excess
-  bool feasible = true;  // fits into every device's memory
+  bool feasible = true;  // fits into every device's memory, by MemoryModel's bound for all issue orders
 };
 
 // Not thread-safe: one a thread.
@@ -25,16 +25,20 @@ class Evaluator {
     TaskGraph tasks;
     TaskCosts costs;
     Timeline timeline;
-    std::vector<int64_t> memory_bytes;  // by device
+    std::vector<int> order;             // of all tasks: an issue order
+    std::vector<int64_t> memory_bytes;  // by device: what the executor allocates in this order
     CostCounts sources;
   };
+  // With the memory of the order in which the simulator starts the tasks.
   Details details(const Strategy& strategy);
+  // With the memory of this issue order, or the default one where it does not fit: of a strategy file, as the executor runs it.
+  Details details(const Strategy& strategy, const std::vector<std::string>& issue_order);
 
   // The evaluation of a makespan and the bytes needed of each device.
   Evaluation evaluation(Nanoseconds makespan, const std::vector<int64_t>& bytes) const { return with_excess(makespan, memory_excess(bytes)); }
   // How far the fullest device exceeds its memory, as a share of it; 0 when all fit.
   double memory_excess(const std::vector<int64_t>& bytes) const;
-  std::vector<int64_t> memory_bytes(const Strategy& strategy) { return memory_.bytes(strategy); }  // by device
+  std::vector<int64_t> memory_bound(const Strategy& strategy) { return memory_.bytes(strategy); }  // by device; what feasible goes by
   bool memory_limited() const { return memory_limited_; }
   // A cost is its makespan times this.
   static double cost_factor(double excess) { return excess > 0 ? 2 + excess : 1; }
@@ -43,6 +47,7 @@ class Evaluator {
   TaskCostModel& cost_model() { return cost_model_; }
 
  private:
+  Details without_memory(const Strategy& strategy);
   static Evaluation with_excess(Nanoseconds makespan, double excess);
 
   const Topology& topology_;

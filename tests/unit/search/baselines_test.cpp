@@ -277,8 +277,8 @@ TEST_CASE("a search with the default candidates is never slower than any baselin
 
 TEST_CASE("a candidate that exceeds a device's memory is not preferred to one that fits") {
   Fixture roomy("lenet", "p100-1x4");
-  const std::vector<int64_t> alone = roomy.evaluator.details(single_device(roomy.graph)).memory_bytes;
-  const std::vector<int64_t> split = roomy.evaluator.details(data_parallel(roomy.graph, roomy.topology)).memory_bytes;
+  const std::vector<int64_t> alone = roomy.evaluator.memory_bound(single_device(roomy.graph));
+  const std::vector<int64_t> split = roomy.evaluator.memory_bound(data_parallel(roomy.graph, roomy.topology));
   REQUIRE(alone[0] > split[0]);
   REQUIRE(roomy.evaluator.evaluate(single_device(roomy.graph)).makespan < roomy.evaluator.evaluate(data_parallel(roomy.graph, roomy.topology)).makespan);
   Topology tight = roomy.topology;

@@ -76,7 +76,7 @@ TEST_CASE("a stopped search returns the best so far") {
 TEST_CASE("a strategy that exceeds a device's memory is never preferred to one that fits") {
   Problem problem;
   Evaluator roomy(problem.graph, problem.topology, problem.kernels);
-  const std::vector<int64_t> needed = roomy.details(data_parallel(problem.graph, problem.topology)).memory_bytes;
+  const std::vector<int64_t> needed = roomy.memory_bound(data_parallel(problem.graph, problem.topology));
   Topology tight = problem.topology;
   for (DeviceModel& model : tight.models) model.memory_bytes = needed[0] - 1;
   Evaluator evaluator(problem.graph, tight, problem.kernels);

@@ -104,7 +104,7 @@ TEST_CASE("delta and full simulation accept the same mixed proposals") {
 TEST_CASE("mixed proposals under a limit of memory: the same decisions, and the strategy fits") {
   Problem roomy("rnnlm-2step");
   Evaluator evaluator(roomy.graph, roomy.topology, roomy.kernels);
-  const std::vector<int64_t> needed = evaluator.details(data_parallel(roomy.graph, roomy.topology)).memory_bytes;
+  const std::vector<int64_t> needed = evaluator.memory_bound(data_parallel(roomy.graph, roomy.topology));
   Topology tight = roomy.topology;
   for (DeviceModel& model : tight.models) model.memory_bytes = needed[0] * 9 / 10;
   Problem problem(roomy.graph, tight);

@@ -1,0 +1,292 @@
+#include "common/task_graph/memory_plan.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace ff {
+namespace {
+
+using Kind = BufferKey::Kind;
+
+int64_t aligned(int64_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
+
+class MemoryPlanner {
+ public:
+  MemoryPlanner(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks, const std::vector<DeviceId>& devices)
+      : builder_(builder), graph_(builder.graph()), strategy_(strategy), tasks_(tasks), plans_(devices.size()) {
+    for (size_t i = 0; i < devices.size(); ++i) {
+      if (devices[i] >= static_cast<DeviceId>(plan_of_device_.size())) plan_of_device_.resize(static_cast<size_t>(devices[i]) + 1, -1);
+      plan_of_device_[static_cast<size_t>(devices[i])] = static_cast<int>(i);
+    }
+  }
+
+  std::vector<MemoryPlan> plan(const std::vector<int>& order) {
+    make_steps(order);
+    make_parts();
+    for (size_t edge = 0; edge < builder_.edges().size(); ++edge) {
+      plan_forward(static_cast<int>(edge));
+      plan_backward(static_cast<int>(edge));
+    }
+    for (size_t op = 0; op < parts_.size(); ++op)
+      for (size_t part = 0; part < parts_[op].size(); ++part) plan_output_gradients(static_cast<OperatorId>(op), static_cast<int>(part));
+    for (size_t i = 0; i < plans_.size(); ++i) lay_out(i);
+    return std::move(plans_);
+  }
+
+ private:
+  // A contribution to the gradient of an output block, from a consumer.
+  struct Contribution {
+    int32_t edge, pair;
+    int64_t bytes;
+    bool local, whole_output, whole_input;
+    int gradient;  // local: the consumer's input gradient, a buffer
+  };
+
+  // Indices into the plan's steps and buffers; buffers -1: none.
+  struct Part {
+    int plan = -1;  // -1: on none of the devices asked for
+    int forward = -1, backward = -1;              // backward -1 without one
+    int forward_first = -1, backward_first = -1;  // the steps of the statistics tasks, else the same
+    std::vector<int> outputs, inputs, input_gradients;
+    std::vector<std::vector<Contribution>> contributions;  // by output
+    int last() const { return backward < 0 ? forward : backward; }
+  };
+
+  int plan_of(DeviceId device) const {
+    return device < static_cast<DeviceId>(plan_of_device_.size()) ? plan_of_device_[static_cast<size_t>(device)] : -1;
+  }
+
+  void make_steps(const std::vector<int>& order) {
+    const auto add = [&](DeviceId device, int task) {
+      if (const int plan = plan_of(device); plan >= 0) plans_[static_cast<size_t>(plan)].steps.push_back(task);
+    };
+    for (const int index : order) {
+      const Task& task = tasks_.tasks[index];
+      if (is_transfer(task.kind)) continue;
+      if (task.kind == TaskKind::synchronization) {
+        for (DeviceId holder : tasks_.units[task.unit].holders) add(holder, index);
+      } else if (is_reduction(task.kind)) {
+        for (DeviceId holder : reduction_holders(*graph_.operators[task.op].definition, strategy_[task.op], task.part)) add(holder, index);
+      } else {
+        add(task.device, index);
+      }
+    }
+  }
+
+  void make_parts() {
+    parts_.resize(graph_.operators.size());
+    for (size_t op = 0; op < parts_.size(); ++op) parts_[op].resize(strategy_[op].devices.size());
+    for (size_t i = 0; i < plans_.size(); ++i)
+      for (size_t s = 0; s < plans_[i].steps.size(); ++s) {
+        const Task& task = tasks_.tasks[plans_[i].steps[s]];
+        if (!is_compute(task.kind)) continue;
+        Part& part = parts_[task.op][task.part];
+        part.plan = static_cast<int>(i);
+        const int step = static_cast<int>(s);
+        switch (task.kind) {
+          case TaskKind::forward: part.forward = step; break;
+          case TaskKind::backward: part.backward = step; break;
+          case TaskKind::forward_statistics: part.forward_first = step; break;
+          default: part.backward_first = step;
+        }
+      }
+    for (OperatorId op = 0; op < static_cast<OperatorId>(parts_.size()); ++op)
+      for (int number = 0; number < static_cast<int>(parts_[op].size()); ++number)
+        if (parts_[op][number].plan >= 0) make_part(op, number);
+  }
+
+  void make_part(OperatorId id, int number) {
+    const Operator& op = graph_.operators[id];
+    const OperatorDefinition& definition = *op.definition;
+    Part& part = parts_[id][number];
+    if (part.forward_first < 0) part.forward_first = part.forward;
+    if (part.backward_first < 0) part.backward_first = part.backward;
+    const Block block = definition.part(strategy_[id].degrees, number);
+    part.inputs.assign(op.inputs.size(), -1);
+    for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i) {
+      const bool wanted = op.has_backward && graph_.input_has_gradient(id, i);
+      const int64_t bytes = definition.input_block(i, block).volume() * element_bytes;
+      part.input_gradients.push_back(wanted ? add(part.plan, {Kind::input_gradient, id, number, i}, bytes, part.backward_first, part.backward) : -1);
+    }
+    for (int o = 0; o < static_cast<int>(op.outputs.size()); ++o) {
+      const int64_t bytes = definition.output_block(o, block).volume() * element_bytes;
+      part.outputs.push_back(definition.is_loss() ? -1 : add(part.plan, {Kind::output, id, number, o}, bytes, part.forward_first, part.last()));
+    }
+    part.contributions.resize(op.outputs.size());
+  }
+
+  int add(int plan, const BufferKey& key, int64_t bytes, int first, int last) {
+    std::vector<PlannedBuffer>& buffers = plans_[static_cast<size_t>(plan)].buffers;
+    buffers.push_back({key, bytes, first, last});
+    return static_cast<int>(buffers.size()) - 1;
+  }
+  PlannedBuffer& buffer(const Part& part, int index) { return plans_[static_cast<size_t>(part.plan)].buffers[static_cast<size_t>(index)]; }
+  void extend(const Part& part, int index, int last) {
+    if (index >= 0) buffer(part, index).last = std::max(buffer(part, index).last, last);
+  }
+  int end(const Part& part) const { return static_cast<int>(plans_[static_cast<size_t>(part.plan)].steps.size()); }
+
+  PlannedBuffer& assembled_input(const Edge& edge, int number) {
+    Part& part = parts_[edge.consumer][number];
+    int& input = part.inputs[edge.input];
+    if (input < 0) {
+      const OperatorDefinition& definition = *graph_.operators[edge.consumer].definition;
+      const Block block = definition.input_block(edge.input, definition.part(strategy_[edge.consumer].degrees, number));
+      input = add(part.plan, {Kind::input, edge.consumer, number, edge.input}, block.volume() * element_bytes, part.forward_first, part.last());
+    }
+    return buffer(part, input);
+  }
+
+  void plan_forward(int index) {
+    const Edge& edge = builder_.edges()[index];
+    const int output = graph_.tensors[edge.tensor].output;
+    const auto pairs = builder_.pairs(index, strategy_);
+    for (int32_t number = 0; number < static_cast<int32_t>(pairs->size()); ++number) {
+      const BlockPair& pair = (*pairs)[number];
+      const Part &producer = parts_[edge.producer][pair.producer_part], &consumer = parts_[edge.consumer][pair.consumer_part];
+      const bool local = strategy_[edge.producer].devices[pair.producer_part] == strategy_[edge.consumer].devices[pair.consumer_part];
+      if (local && consumer.plan < 0) continue;
+      if (local && pair.whole_input && pair.whole_output) {
+        extend(producer, producer.outputs[output], consumer.last());
+        continue;
+      }
+      if (local) {
+        extend(producer, producer.outputs[output], consumer.forward_first);
+        assembled_input(edge, pair.consumer_part);
+        continue;
+      }
+      if (producer.plan >= 0) {
+        if (pair.whole_output) extend(producer, producer.outputs[output], end(producer));
+        else add(producer.plan, {Kind::packed_activation, index, number}, pair.bytes, producer.forward, end(producer));
+      }
+      if (consumer.plan < 0) continue;
+      PlannedBuffer& input = assembled_input(edge, pair.consumer_part);
+      if (pair.whole_input) input.first = 0;
+      else add(consumer.plan, {Kind::received_activation, index, number}, pair.bytes, 0, consumer.forward_first);
+    }
+  }
+
+  void plan_backward(int index) {
+    const Edge& edge = builder_.edges()[index];
+    if (!graph_.operators[edge.consumer].has_backward || !graph_.input_has_gradient(edge.consumer, edge.input)) return;
+    const auto pairs = builder_.pairs(index, strategy_);
+    for (int32_t number = 0; number < static_cast<int32_t>(pairs->size()); ++number) {
+      const BlockPair& pair = (*pairs)[number];
+      Part &producer = parts_[edge.producer][pair.producer_part], &consumer = parts_[edge.consumer][pair.consumer_part];
+      const bool local = strategy_[edge.producer].devices[pair.producer_part] == strategy_[edge.consumer].devices[pair.consumer_part];
+      if (consumer.plan >= 0 && !local) {
+        if (pair.whole_input) extend(consumer, consumer.input_gradients[edge.input], end(consumer));
+        else add(consumer.plan, {Kind::packed_gradient, index, number}, pair.bytes, consumer.backward, end(consumer));
+      }
+      if (producer.plan < 0) continue;
+      const int gradient = local ? consumer.input_gradients[edge.input] : -1;
+      producer.contributions[graph_.tensors[edge.tensor].output].push_back({index, number, pair.bytes, local, pair.whole_output, pair.whole_input, gradient});
+    }
+  }
+
+  void plan_output_gradients(OperatorId id, int number) {
+    const Operator& op = graph_.operators[id];
+    Part& part = parts_[id][number];
+    if (part.plan < 0 || !op.has_backward || op.definition->is_loss()) return;
+    const Block block = op.definition->part(strategy_[id].degrees, number);
+    for (int output = 0; output < static_cast<int>(op.outputs.size()); ++output) {
+      const std::vector<Contribution>& contributions = part.contributions[output];
+      const bool single = contributions.size() == 1 && contributions[0].whole_output;
+      if (single && contributions[0].local && contributions[0].whole_input) {  // read in place
+        extend(part, contributions[0].gradient, part.backward);
+        continue;
+      }
+      const bool received = single && !contributions[0].local;
+      add(part.plan, {Kind::output_gradient, id, number, output}, op.definition->output_block(output, block).volume() * element_bytes,
+          received ? 0 : part.backward_first, part.backward);
+      if (received) continue;
+      for (const Contribution& contribution : contributions) {
+        if (contribution.local) extend(part, contribution.gradient, part.backward_first);
+        else add(part.plan, {Kind::received_gradient, contribution.edge, contribution.pair}, contribution.bytes, 0, part.backward_first);
+      }
+    }
+  }
+
+  void lay_out(size_t index) {
+    MemoryPlan& plan = plans_[index];
+    std::erase_if(plan.buffers, [](const PlannedBuffer& one) { return one.bytes == 0; });
+    std::sort(plan.buffers.begin(), plan.buffers.end(), [](const PlannedBuffer& a, const PlannedBuffer& b) { return a.key < b.key; });
+    for (const PlannedBuffer& one : plan.buffers) plan.separate_bytes += aligned(one.bytes);
+    plan.live_bytes = most_live_bytes(plan);
+    // Under data parallelism all devices are alike.
+    const auto alike = [](const PlannedBuffer& a, const PlannedBuffer& b) { return a.bytes == b.bytes && a.first == b.first && a.last == b.last; };
+    for (size_t other = 0; other < index; ++other) {
+      const std::vector<PlannedBuffer>& known = plans_[other].buffers;
+      if (!std::equal(plan.buffers.begin(), plan.buffers.end(), known.begin(), known.end(), alike)) continue;
+      for (size_t b = 0; b < known.size(); ++b) plan.buffers[b].offset = known[b].offset;
+      plan.arena_bytes = plans_[other].arena_bytes;
+      return;
+    }
+    plan.arena_bytes = assign_offsets(plan.buffers);
+  }
+
+  static int64_t most_live_bytes(const MemoryPlan& plan) {
+    std::vector<int64_t> change(plan.steps.size() + 2, 0);  // in front of each step
+    for (const PlannedBuffer& one : plan.buffers) {
+      change[static_cast<size_t>(one.first)] += aligned(one.bytes);
+      change[static_cast<size_t>(one.last) + 1] -= aligned(one.bytes);
+    }
+    int64_t live = 0, most = 0;
+    for (const int64_t bytes : change) most = std::max(most, live += bytes);
+    return most;
+  }
+
+  TaskGraphBuilder& builder_;
+  const Graph& graph_;
+  const Strategy& strategy_;
+  const TaskGraph& tasks_;
+  std::vector<MemoryPlan> plans_;
+  std::vector<int> plan_of_device_;       // by device; -1: not asked for
+  std::vector<std::vector<Part>> parts_;  // [operator][part]
+};
+
+}  // namespace
+
+const PlannedBuffer* MemoryPlan::find(const BufferKey& key) const {
+  const auto it = std::lower_bound(buffers.begin(), buffers.end(), key, [](const PlannedBuffer& one, const BufferKey& sought) { return one.key < sought; });
+  return it == buffers.end() || it->key != key ? nullptr : &*it;
+}
+
+std::vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks, const std::vector<int>& order,
+                                    const std::vector<DeviceId>& devices) {
+  return MemoryPlanner(builder, strategy, tasks, devices).plan(order);
+}
+
+int64_t assign_offsets(std::vector<PlannedBuffer>& buffers) {
+  std::vector<size_t> by_size(buffers.size());
+  for (size_t i = 0; i < by_size.size(); ++i) by_size[i] = i;
+  std::stable_sort(by_size.begin(), by_size.end(), [&](size_t a, size_t b) { return buffers[a].bytes > buffers[b].bytes; });
+  struct Placed {
+    int64_t begin, end;
+    int first, last;
+  };
+  std::vector<Placed> placed;  // ascending by begin
+  placed.reserve(buffers.size());
+  int64_t arena = 0;
+  for (const size_t index : by_size) {
+    PlannedBuffer& one = buffers[index];
+    const int64_t bytes = aligned(one.bytes);
+    int64_t reached = 0, offset = -1, smallest = 0;
+    for (const Placed& other : placed) {
+      if (other.last < one.first || one.last < other.first) continue;
+      const int64_t gap = other.begin - reached;
+      if (gap >= bytes && (offset < 0 || gap < smallest)) {
+        offset = reached;
+        smallest = gap;
+      }
+      reached = std::max(reached, other.end);
+    }
+    one.offset = offset < 0 ? reached : offset;
+    arena = std::max(arena, one.offset + bytes);
+    const Placed entry{one.offset, one.offset + bytes, one.first, one.last};
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), entry, [](const Placed& a, const Placed& b) { return a.begin < b.begin; }), entry);
+  }
+  return arena;
+}
+
+}  // namespace ff

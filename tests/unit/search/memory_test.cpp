@@ -1,0 +1,107 @@
+#include <catch2/catch.hpp>
+
+#include "search/cost/memory.h"
+#include "tests/support/random_network.h"
+
+using namespace ff;
+
+namespace {
+
+// A random order of the tasks that the task graph allows.
+std::vector<int> random_order(const TaskGraph& tasks, RandomSource& random) {
+  std::vector<int32_t> waiting = tasks.predecessor_count;
+  std::vector<int> ready, order;
+  for (size_t t = 0; t < tasks.tasks.size(); ++t)
+    if (waiting[t] == 0) ready.push_back(static_cast<int>(t));
+  while (!ready.empty()) {
+    std::swap(ready[std::uniform_int_distribution<size_t>(0, ready.size() - 1)(random)], ready.back());
+    const int task = ready.back();
+    ready.pop_back();
+    order.push_back(task);
+    for (int32_t s = tasks.successor_begin[task]; s < tasks.successor_begin[task + 1]; ++s)
+      if (--waiting[tasks.successors[s]] == 0) ready.push_back(tasks.successors[s]);
+  }
+  return order;
+}
+
+}  // namespace
+
+TEST_CASE("offsets by hand: a buffer takes the smallest gap among those that live with it") {
+  // Steps 0-1: a; 2-3: b where a was; 0-3: c behind both; d, from 1 to 2, lives with all.
+  const auto buffer = [](int32_t what, int64_t bytes, int first, int last) { return PlannedBuffer{{BufferKey::Kind::output, what, 0, 0}, bytes, first, last}; };
+  std::vector<PlannedBuffer> buffers = {buffer(0, 640, 0, 1), buffer(1, 512, 2, 3), buffer(2, 256, 0, 3), buffer(3, 100, 1, 2), buffer(4, 64, 3, 3)};
+  CHECK(assign_offsets(buffers) == 640 + 256 + 128);
+  CHECK(buffers[0].offset == 0);
+  CHECK(buffers[1].offset == 0);
+  CHECK(buffers[2].offset == 640);
+  CHECK(buffers[3].offset == 896);
+  CHECK(buffers[4].offset == 512);  // the gap of 128 between b and c, not the room behind c
+}
+
+TEST_CASE("no two buffers that live together share memory, in any order, and no order needs more at once than the bound") {
+  int64_t separate = 0, live = 0, arena = 0, bound = 0;
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    RandomSource random(seed);
+    const Graph graph = parse_graph(parse_json(random_network(random).dump(), "random"));
+    const int count = 1 + static_cast<int>(seed % 4);
+    const Strategy strategy = random_strategy(graph, count, random);
+    TaskGraphBuilder builder(graph);
+    const TaskGraph tasks = builder.build(strategy);
+    const std::vector<int> order = seed % 2 ? random_order(tasks, random) : default_issue_order(tasks);
+    std::vector<DeviceId> devices;
+    for (DeviceId device = 0; device < count; ++device) devices.push_back(device);
+    MemoryModel model(builder, count);
+    const std::vector<int64_t> most = model.bytes(strategy), exact = model.bytes(strategy, tasks, order);
+    const std::vector<MemoryPlan> plans = plan_memory(builder, strategy, tasks, order, devices);
+    for (DeviceId device = 0; device < count; ++device) {
+      const MemoryPlan& plan = plans[static_cast<size_t>(device)];
+      for (size_t a = 0; a < plan.buffers.size(); ++a) {
+        const PlannedBuffer& one = plan.buffers[a];
+        REQUIRE((one.offset % buffer_alignment == 0 && one.offset + one.bytes <= plan.arena_bytes));
+        REQUIRE((one.first >= 0 && one.first <= one.last && one.last <= static_cast<int>(plan.steps.size())));
+        for (size_t b = 0; b < a; ++b) {
+          const PlannedBuffer& other = plan.buffers[b];
+          REQUIRE((!one.lives_with(other) || one.offset + one.bytes <= other.offset || other.offset + other.bytes <= one.offset));
+        }
+      }
+      CHECK(plan.live_bytes <= plan.arena_bytes);
+      CHECK(plan.arena_bytes <= plan.separate_bytes);
+      INFO("seed " << seed << " device " << device);
+      CHECK(exact[device] - plan.arena_bytes + plan.live_bytes <= most[device]);
+      // One device's plan does not depend on the others'.
+      const MemoryPlan alone = plan_memory(builder, strategy, tasks, order, {device})[0];
+      CHECK(alone.arena_bytes == plan.arena_bytes);
+      CHECK(alone.steps == plan.steps);
+      separate += plan.separate_bytes;
+      live += plan.live_bytes;
+      arena += plan.arena_bytes;
+      bound += most[device] - (exact[device] - plan.arena_bytes);
+    }
+  }
+  UNSCOPED_INFO("of " << separate << " bytes live " << live << " at once, the arenas take " << arena << ", the bounds say " << bound);
+  CHECK(static_cast<double>(arena) < 1.05 * static_cast<double>(live));
+  CHECK(static_cast<double>(arena) < 0.9 * static_cast<double>(separate));
+}
+
+TEST_CASE("a change of one operator changes the bound as computing it anew does, and can be taken back") {
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    RandomSource random(seed);
+    const Graph graph = parse_graph(parse_json(random_network(random).dump(), "random"));
+    Strategy strategy = random_strategy(graph, 4, random);
+    TaskGraphBuilder builder(graph);
+    MemoryModel following(builder, 4), anew(builder, 4);
+    following.reset(strategy);
+    for (int i = 0; i < 20; ++i) {
+      const Strategy other = random_strategy(graph, 4, random);
+      const auto op = std::uniform_int_distribution<size_t>(0, strategy.size() - 1)(random);
+      Strategy changed = strategy;
+      changed[op] = other[op];
+      CHECK(following.change(static_cast<OperatorId>(op), changed) == anew.bytes(changed));
+      if (i % 2) following.undo();
+      else strategy = changed;
+    }
+    following.change(0, strategy);
+    following.undo();
+    CHECK(following.change(0, strategy) == anew.bytes(strategy));
+  }
+}
