@@ -12,21 +12,28 @@ REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 RESULTS = REPOSITORY / "docs/results"
 NETWORKS = {"alexnet": "AlexNet", "inception_v3": "Inception-v3", "resnet101": "ResNet-101", "rnntc": "RNNTC", "rnnlm": "RNNLM", "nmt": "NMT"}
 NORMALIZED = ("inception_v3", "resnet101")  # networks with batch normalization
-BATCH_PER_DEVICE = {"alexnet": 256}  # paper, section 8: 64 samples a GPU, AlexNet 256
+BATCH = {"alexnet": 256}  # paper, section 8: 64, AlexNet 256
 SEED = 1
-ANALYTIC = ("Costs are analytic for P100 and K80 (datasheet rates times efficiencies, [simulator](../simulator.md)): nothing ran on these GPUs. "
-            "64 samples a GPU, AlexNet 256. The memory limit is lifted, because the paper ran every cell.")
+SAMPLES = {"device": "64 samples a GPU, AlexNet 256 (the paper as published at MLSys 2019)",
+           "total": "64 samples in all, AlexNet 256, however many GPUs (the paper as on arXiv)"}
 
 
-def batch_per_device(network):
-    return BATCH_PER_DEVICE.get(network, 64)
+def conditions(data):
+    """What every table says about its costs; `data` has `batch`: "device" or "total"."""
+    return ("Costs are analytic for P100 and K80 (datasheet rates times efficiencies, [simulator](../simulator.md)): nothing ran on these GPUs. "
+            f"{SAMPLES[data['batch']]}. The memory limit is lifted, because the paper ran every cell.")
 
 
 class Settings:
     """Where to build from and how long to search; `work` is a temporary folder for graphs, topologies and strategies."""
 
-    def __init__(self, build, work, budget, quick, workers):
+    def __init__(self, build, work, budget, quick, workers, batch="device"):
         self.build, self.work, self.budget, self.quick, self.workers = pathlib.Path(build).resolve(), pathlib.Path(work), budget, quick, workers
+        self.batch = batch
+
+    def samples(self, network, devices):
+        """The batch size."""
+        return BATCH.get(network, 64) * (devices if self.batch == "device" else 1)
 
     def graph(self, network, statistics="local"):
         """The network's graph, whose batch normalization uses the statistics of each part (as the paper's runtime) or of the whole batch."""
@@ -69,10 +76,10 @@ class Settings:
     def search(self, network, model, devices, *arguments, statistics="local", out=None, interrupt_after=None):
         """ffsearch with the paper's batch size; `throughput` (samples/s) is added."""
         out = out or self.work / f"strategy-{network}-{model}-{devices}-{statistics}-{abs(hash(arguments))}.json"
-        result = self.ffsearch("--graph", self.graph(network, statistics), "--topo", self.topology(model, devices), "--batch-per-device",
-                               batch_per_device(network), "--seed", SEED, "--out", out, *arguments, interrupt_after=interrupt_after)
-        samples = batch_per_device(network) * devices
-        result.update(network=network, model=model, devices=devices, statistics=statistics, throughput=samples * 1e6 / result["predicted_us"])
+        result = self.ffsearch("--graph", self.graph(network, statistics), "--topo", self.topology(model, devices), "--batch",
+                               self.samples(network, devices), "--seed", SEED, "--out", out, *arguments, interrupt_after=interrupt_after)
+        result.update(network=network, model=model, devices=devices, statistics=statistics,
+                      throughput=self.samples(network, devices) * 1e6 / result["predicted_us"])
         return result
 
     def each(self, function, items):

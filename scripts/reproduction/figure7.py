@@ -1,6 +1,6 @@
 """Figure 7: NMT on 64 K80 GPUs: iteration time, bytes moved and compute time of data parallelism, expert and mcmc."""
 
-from common import ANALYTIC, assert_no_slower, markdown_table, prepare
+from common import assert_no_slower, conditions, markdown_table, prepare
 
 DEFAULT_BUDGET_S = 150
 ALGORITHMS = ("data-parallel", "expert", "mcmc")
@@ -42,7 +42,7 @@ def table(data):
     mcmc = data["algorithms"]["mcmc"]
     return f"""# Figure 7: NMT on {data['devices']} K80
 
-Written by `scripts/reproduce.sh figure7 --budget {data['budget_s']:g}`. {ANALYTIC} The search took {mcmc['total_s']:.0f} s and {mcmc['proposals']} proposals; its strategy was found
+Written by `scripts/reproduce.sh figure7 --batch {data['batch']} --budget {data['budget_s']:g}`. {conditions(data)} The search took {mcmc['total_s']:.0f} s and {mcmc['proposals']} proposals; its strategy was found
 after {mcmc['best_found_s']:.0f} s. No strategy can take less than {mcmc['lower_bound_us'] / 1e3:.1f} ms.
 
 ![NMT](figure7.png)
