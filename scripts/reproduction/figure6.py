@@ -49,7 +49,7 @@ def draw(data, pyplot):
             axis.axhline(throughput(line[0], "data-parallel"), color="grey", linestyle="--", linewidth=1, label="one device, ideal")
             axis.set_xscale("log", base=2)
             axis.set_xticks(devices, devices)
-            axis.set_ylim(bottom=0)
+            axis.set_ylim(0, 1.1 * max(throughput(cell, "mcmc") / cell["devices"] for cell in line))
             axis.set_title(f"{NETWORKS[network]}, {model.upper()}", fontsize=10)
             axis.set_xlabel("devices", fontsize=8)
             axis.set_ylabel("samples/s a device", fontsize=8)
