@@ -12,12 +12,12 @@ from common import REPOSITORY, SEED, generate, markdown_table
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 from networks_on_cpu import ENVIRONMENT, VARIANTS  # noqa: E402
 
-DEFAULT_BUDGET_S = 4
-NETWORKS = ("lenet", "alexnet", "rnnlm")
+DEFAULT_BUDGET_S = 3
+NETWORKS = ("lenet", "rnnlm")
 ALGORITHMS = ("data-parallel", "single-device", "model-parallel", "expert", "optcnn", "placement", "reinforce", "exhaustive", "mcmc")
 ONLY = {"exhaustive": ("lenet",)}  # the others are too large for it
-ITERATIONS = {"lenet": 200, "alexnet": 6, "rnnlm": 15}
-ROUNDS = 7
+ITERATIONS = {"lenet": 100, "rnnlm": 10}
+ROUNDS = 5
 RANKS = 2
 
 
