@@ -67,7 +67,8 @@ def draw(data, pyplot):
             down, across, cells = parts_of(entry["configurations"][name])
             width, height = 0.86 / across, 0.8 / down
             for y, x, device in cells:
-                axis.add_patch(pyplot.Rectangle((column + x * width, row + y * height), width, height, facecolor=COLOURS[device], edgecolor="white", linewidth=0.4))
+                axis.add_patch(pyplot.Rectangle((column + x * width, row + y * height), width, height, facecolor=COLOURS[device],
+                                                edgecolor="white", linewidth=0.4))
         axis.set_xlim(-0.2, 1 + max(column for _, column in places.values()))
         axis.set_ylim(len(rows), -0.1)
         axis.set_yticks([row + 0.4 for row in range(len(rows))], list(rows), fontsize=7)
@@ -108,5 +109,6 @@ Written by `scripts/reproduce.sh cases --batch {data['batch']} --budget {data['b
 
 ![strategies](cases.png)
 
-""" + markdown_table(["network", "data-parallel: synchronization MB", "mcmc: synchronization MB", "less", "mcmc: transfers MB", "data-parallel ms", "mcmc ms", "less", "lower bound ms",
-                      "paper: synchronization and time"], rows) + "\n" + markdown_table(["network", "layer", "operators", "configurations"], [row for entry in data["cases"] for row in layer_rows(entry)])
+""" + markdown_table(["network", "data-parallel: synchronization MB", "mcmc: synchronization MB", "less", "mcmc: transfers MB", "data-parallel ms",
+                      "mcmc ms", "less", "lower bound ms", "paper: synchronization and time"], rows) + "\n" + markdown_table(
+                          ["network", "layer", "operators", "configurations"], [row for entry in data["cases"] for row in layer_rows(entry)])

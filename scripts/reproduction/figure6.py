@@ -77,14 +77,18 @@ def table(data):
                             paper])
             for cell in cells:
                 rows.append([name, f"{cell['devices']} {cell['model'].upper()}", *(f"{throughput(cell, a):,.0f}" for a in ALGORITHMS),
-                             times(speedup(cell, "data-parallel")), times(speedup(cell, "expert")), times(cell["predicted_us"] / cell["lower_bound_us"]),
+                             times(speedup(cell, "data-parallel")), times(speedup(cell, "expert")),
+                             times(cell["predicted_us"] / cell["lower_bound_us"]),
                              f"{cell['memory_bytes'] / 1e9:.1f}", cell["proposals"]])
-    full = max((cell for cell in data["cells"]), key=lambda cell: cell["memory_bytes"])
+    full = max(data["cells"], key=lambda cell: cell["memory_bytes"])
+    whole = ", and once with those of the whole batch" if any(cell["statistics"] == "global" for cell in data["cells"]) else ""
     return f"""# Figure 6: throughput of six networks
 
-Written by `scripts/reproduce.sh figure6 --batch {data['batch']} --budget {data['budget_s']:g}`. {conditions(data)} Search: {data['budget_s']:g} s a cell up to 8 devices, 1.7 times that on 16,
-2.7 times on 32 and 64, one thread; a search ends early when half of its share has passed without a better strategy. Batch normalization with the statistics of each part, as
-the paper's runtime, and once with those of the whole batch. The largest memory is {full['memory_bytes'] / 1e9:.1f} GB a device ({NETWORKS[full['network']]}, {full['devices']} {full['model'].upper()}): a real P100 has 16 GB, a K80 12 GB.
+Written by `scripts/reproduce.sh figure6 --batch {data['batch']} --budget {data['budget_s']:g}`. {conditions(data)}
+Search: {data['budget_s']:g} s a cell up to 8 devices, 1.7 times that on 16, 2.7 times on 32 and 64, one thread; a search ends early when half of its share
+has passed without a better strategy. Batch normalization with the statistics of each part, as the paper's runtime{whole}.
+The largest memory is {full['memory_bytes'] / 1e9:.1f} GB a device ({NETWORKS[full['network']]}, {full['devices']} {full['model'].upper()}):
+a real P100 has 16 GB, a K80 12 GB.
 
 ![throughput](figure6.png)
 
@@ -92,7 +96,8 @@ Speed-ups of the found strategies; the paper states ranges in its text and draws
 data parallelism's time over it is the most that any search could gain.
 
 """ + markdown_table(["network", "over data parallelism", "over expert", "over the better of the two", "data-parallel time / lower bound", "paper, over the baselines"], summary) + """
-In every cell the found strategy is at least as fast as every baseline (data parallelism, one device, model parallelism, expert, OptCNN); the script fails otherwise.
+In every cell the found strategy is at least as fast as every baseline (data parallelism, one device, model parallelism, expert, OptCNN);
+the script fails otherwise.
 
-""" + markdown_table(["network", "devices", "data-parallel samples/s", "expert", "mcmc", "mcmc / data-parallel", "mcmc / expert", "time / lower bound", "GB a device",
-                      "proposals"], rows)
+""" + markdown_table(["network", "devices", "data-parallel samples/s", "expert", "mcmc", "mcmc / data-parallel", "mcmc / expert",
+                      "time / lower bound", "GB a device", "proposals"], rows)
