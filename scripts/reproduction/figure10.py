@@ -125,7 +125,8 @@ def table(data):
 
 Written by `scripts/reproduce.sh figure10 --budget {data['budget_s']:g}`: a strategy of each algorithm ({data['budget_s']:g} s of search each), planned with
 kernels and links measured on this machine, executed by two ranks of one thread. Measured: the median over {len(data['entries'][0]['measured_us'])} rounds,
-in which all strategies take turns; spread: half of the middle half of the rounds. The machine's two cores were shared with other programs, which lengthens measured times and the measured kernels alike. Networks are scaled down as their names say.
+in which all strategies take turns; spread: half of the middle half of the rounds. The machine's two cores were shared with other programs, which
+lengthens measured times and the measured kernels alike. Networks are scaled down as their names say.
 
 ![predicted against measured](figure10.png)
 
