@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building, testing and the demo need, on Debian 12, with apt-get, as root or through sudo.
-# With --pytorch also what the comparison with PyTorch needs (220 MB). Packages that are there are left alone; when all are, nothing is run and no network is needed.
+# With --pytorch also what the comparison with PyTorch needs (220 MB), with --plots what scripts/reproduce.sh draws with. Packages that are there are left
+# alone; when all are, nothing is run and no network is needed.
 set -euo pipefail
 
 packages=(
@@ -10,6 +11,7 @@ packages=(
   dataset-fashion-mnist                                           # data of the demo
 )
 if [[ "${1:-}" == --pytorch ]]; then packages+=(python3-torch libopenblas0-serial); fi
+if [[ "${1:-}" == --plots ]]; then packages+=(python3-matplotlib); fi
 
 fail() {
   echo "install_dependencies.sh: $*" >&2

@@ -113,6 +113,7 @@ Json report_to_json(const SearchReport& report) {
                {"proposals", report.proposals},
                {"accepted", report.accepted},
                {"elapsed_s", report.elapsed_s},
+               {"best_found_s", report.best_found_s},
                {"total_s", report.total_s},
                {"proposals_per_s", report.elapsed_s > 0 ? static_cast<double>(report.proposals) / report.elapsed_s : 0.0},
                {"chain_hash", report.chain_hash},

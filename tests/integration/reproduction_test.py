@@ -1,0 +1,49 @@
+"""The reproductions of the paper: a found strategy slower than a baseline is reported, and strategies are drawn as they are. Argument: build folder."""
+
+import pathlib
+import sys
+import tempfile
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(REPOSITORY / "scripts/reproduction"))
+sys.dont_write_bytecode = True
+
+from cases import parts_of  # noqa: E402
+from common import Settings, assert_no_slower  # noqa: E402
+from figure10 import order  # noqa: E402
+
+
+def test_slower_than_a_baseline(build):
+    with tempfile.TemporaryDirectory() as work:
+        settings = Settings(build, work, 1, True, 1)
+        result = settings.search("alexnet", "p100", 2, "--proposals", 200)
+    assert_no_slower([result])
+    assert result["throughput"] == 512e6 / result["predicted_us"], result
+    result["predicted_us"] = 1.001 * min(result["baselines"].values())
+    try:
+        assert_no_slower([result])
+    except AssertionError as error:
+        assert "alexnet on 2 p100: mcmc" in str(error) and "is slower than" in str(error), error
+    else:
+        raise SystemExit("a strategy slower than a baseline was accepted")
+
+
+def test_parts():
+    down, across, cells = parts_of({"degrees": {"sample": 2, "channel": 3, "height": 2}, "devices": list(range(12))})
+    assert (down, across) == (4, 3)
+    # Tasks are row-major: task 7 is sample 1, channel 0, height 1.
+    assert cells[7] == (3, 0, 7), cells[7]
+    assert {(row, column) for row, column, _ in cells} == {(row, column) for row in range(4) for column in range(3)}
+
+
+def test_order():
+    def entry(algorithm, predicted, measured):
+        return {"network": "n", "algorithm": algorithm, "predicted_us": predicted, "measured_us": measured}
+    steady = [entry("a", 100, [100, 101, 99]), entry("b", 200, [150, 151, 149]), entry("c", 300, [120, 121, 119])]
+    assert order(steady) == (3, 0, ["n: b and c"]), order(steady)
+    assert order([entry("a", 100, [100, 150, 50]), entry("b", 50, [101, 160, 40])])[0] == 0
+
+
+test_slower_than_a_baseline(sys.argv[1])
+test_parts()
+test_order()
