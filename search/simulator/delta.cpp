@@ -575,6 +575,10 @@ class DeltaSimulator::State {
       include(op, state_.before(i).tasks.parts.size());
     }
     last_touched_backward_ = std::max(last_touched_backward_, last_touched_forward_);
+    // A producer's part that the operator no longer reads (a strided window may leave gaps) waits for fewer gradients, and may begin before any
+    // of the events that were touched: nothing may be skipped then.
+    for (int e : state_.in_edges[proposed_])
+      if (state_.edge_has_gradient[e] && !state_.every_part_is_read[e]) first_touched_backward_ = 0;
   }
 
   bool is_touched(TaskKey key) const {

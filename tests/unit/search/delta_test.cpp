@@ -1,6 +1,9 @@
 // Delta simulation against full simulation: the same ready, start and end of every task, after any sequence of accepted, rejected and
 // undone changes, on random graphs and topologies (switches, shared and half-duplex links, busy endpoints, shared parameters, ties).
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "search/optimizer/evaluator.h"
 #include "search/simulator/delta.h"
@@ -49,4 +52,17 @@ TEST_CASE("delta simulation equals full simulation in every task's times") {
   CHECK(sum.rejected_before_simulation > 1000);
   CHECK(sum.rejected_during_simulation > 1000);
   CHECK(sum.returned > 1000);
+}
+
+TEST_CASE("cases that a fuzzer has found") {
+  int cases = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(FF_SOURCE_DIR "/tests/fuzz/cases")) {
+    INFO(entry.path());
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    RandomSource random(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+    CHECK(compare_delta_with_full(random, static_cast<int>(8 + bytes.size() / 16), 8).difference == "");
+    ++cases;
+  }
+  CHECK(cases > 0);
 }
