@@ -44,7 +44,7 @@ class DeltaSimulator::State {
     changed_ = true;
     restarted_from_ = 1;  // nothing is simulated yet
     state_.change(op, configuration);
-    if (*std::max_element(state_.work.begin(), state_.work.end()) > limit) {
+    if (work_exceeds(limit)) {
       ++statistics.rejected_before_simulation;
       return std::nullopt;
     }
@@ -60,7 +60,7 @@ class DeltaSimulator::State {
     assert(changed_);
     changed_ = false;
     record_from(restarted_from_, true);  // the snapshots before hold: the change touches nothing that has happened or begun by then
-    state_.keep();
+    if (state_.keep()) recount_done();
   }
 
   void reject() {
@@ -218,6 +218,40 @@ class DeltaSimulator::State {
     }
   }
 
+  // What is done in each snapshot of the tasks before late groups, which are other ones now.
+  void recount_done() {
+    std::vector<Nanoseconds> done(done_.size(), 0);
+    size_t next = 0;
+    for (size_t taken = 0; next < snapshot_count_; ++taken) {
+      for (; next < snapshot_count_ && snapshots_[next].position == taken; ++next)
+        std::copy(done.begin() + device_count_, done.end(), snapshots_[next].done.begin() + device_count_);
+      if (taken == records.size()) break;
+      const Record& record = records[taken];
+      const TaskKind kind = kind_of(record.key);
+      const bool is_forward = kind == TaskKind::forward || kind == TaskKind::forward_statistics;
+      if (is_forward || kind == TaskKind::backward || kind == TaskKind::backward_statistics) {
+        const OperatorId op = what_of(record.key);
+        const DeviceId device = state_.tasks[op].parts[part_of(record.key)].device;
+        for (size_t i = 0; i < StrategyState::late_count; ++i)
+          if (((is_forward ? state_.late_forward : state_.late_backward)[op] >> i & 1) != 0) done[done_of_late(i) + device] += record.end - record.start;
+      } else if (kind == TaskKind::synchronization) {
+        const GroupState& group = state_.groups[what_of(record.key)];
+        for (const UnitState& unit : group.units)
+          if (make_task_key(kind, what_of(record.key), unit.number, 0) == record.key)
+            for (size_t i = 0; i < StrategyState::late_count; ++i)
+              if (state_.late[i].holds && state_.late[i].contains[what_of(record.key)])
+                done[synchronized_of_late(i)] += occupancy(unit, state_.late[i].busiest);
+      }
+    }
+  }
+
+  bool work_exceeds(Nanoseconds limit) const {
+    if (*std::max_element(state_.work.begin(), state_.work.end()) > limit) return true;
+    for (const LateGroups& late : state_.late)
+      if (late.holds && *std::max_element(late.work.begin(), late.work.end()) + late.length > limit) return true;
+    return false;
+  }
+
   void start_fresh() {
     next_epoch();
     taken_ = 0;
@@ -225,7 +259,7 @@ class DeltaSimulator::State {
     queue_.clear();
     initial_.clear();
     free_at_.assign(resource_count_, 0);
-    done_.assign(static_cast<size_t>(device_count_), 0);
+    done_.assign(synchronized_of_late(StrategyState::late_count), 0);
     makespan_ = 0;
     for (OperatorId op = 0; op < state_.count(); ++op)
       for (int part = 0; part < state_.operators[op].parts(); ++part)
@@ -373,14 +407,40 @@ class DeltaSimulator::State {
       push({slots_[slot].ready, make_task_key(kind, op, group, 0), 0, 0});
   }
 
-  // Takes the compute or update task; false when the limit is certain to be passed.
-  bool take_on_device(const Event& event, DeviceId device, Nanoseconds duration, Nanoseconds behind, Nanoseconds limit, Nanoseconds& start,
-                      Nanoseconds& end) {
+  // Places in done_.
+  size_t done_of_late(size_t i) const { return (1 + i) * static_cast<size_t>(device_count_); }
+  size_t synchronized_of_late(size_t i) const { return done_of_late(StrategyState::late_count) + i; }
+
+  // Takes the compute or update task; false when the limit is certain to be passed. `before`: bit i: the task comes before late groups i.
+  bool take_on_device(const Event& event, DeviceId device, Nanoseconds duration, uint8_t before, Nanoseconds behind, Nanoseconds limit,
+                      Nanoseconds& start, Nanoseconds& end) {
     start = std::max(event.ready, free_at_[device]);
     end = start + duration;
     free_at_[device] = end;
     done_[device] += duration;
-    return end + std::max(behind, state_.work[device] - done_[device]) <= limit;
+    if (end + std::max(behind, state_.work[device] - done_[device]) > limit) return false;
+    for (size_t i = 0; i < StrategyState::late_count; ++i) {
+      const LateGroups& late = state_.late[i];
+      Nanoseconds& done = done_[done_of_late(i) + device];
+      const bool is_before = (before >> i & 1) != 0;
+      if (is_before) done += duration;
+      if (!late.holds) continue;
+      const Nanoseconds left = late.work[device] - done;
+      if ((is_before || left > 0) && end + left + late.length > limit) return false;
+    }
+    return true;
+  }
+
+  // Of late groups, what has not been synchronized when this unit is, follows on the resource that they occupy longest.
+  bool late_groups_fit(int g, const UnitState& unit, Nanoseconds start, Nanoseconds limit) {
+    for (size_t i = 0; i < StrategyState::late_count; ++i) {
+      const LateGroups& late = state_.late[i];
+      if (late.contains.empty() || !late.contains[g]) continue;
+      Nanoseconds& synchronized = done_[synchronized_of_late(i)];
+      if (start + late.occupied[late.busiest] - synchronized > limit) return false;
+      synchronized += occupancy(unit, late.busiest);
+    }
+    return true;
   }
 
   void occupy(Nanoseconds ready, const CommunicationCost& cost, Nanoseconds& start, Nanoseconds& end) {
@@ -457,14 +517,14 @@ class DeltaSimulator::State {
     switch (kind_of(event.key)) {
       case TaskKind::forward: {
         const PartTasks& tasks = state_.tasks[what].parts[part];
-        if (!take_on_device(event, tasks.device, tasks.forward, state_.paths.tail_forward[what], limit, start, end))
+        if (!take_on_device(event, tasks.device, tasks.forward, state_.late_forward[what], state_.paths.tail_forward[what], limit, start, end))
           return false;
         follow_forward(what, part, end);
         return true;
       }
       case TaskKind::backward: {
         const PartTasks& tasks = state_.tasks[what].parts[part];
-        if (!take_on_device(event, tasks.device, tasks.backward, state_.paths.tail_backward[what], limit, start, end))
+        if (!take_on_device(event, tasks.device, tasks.backward, state_.late_backward[what], state_.paths.tail_backward[what], limit, start, end))
           return false;
         follow_backward(what, part, end);
         return true;
@@ -473,7 +533,8 @@ class DeltaSimulator::State {
         const OperatorState& state = state_.operators[what];
         const Nanoseconds behind = state_.paths.tail_forward[what] + state.forward_kernel[part] - state.forward_statistics_kernel[part] +
                                    state.reductions[state.reduction_of[part]].collective.duration;
-        if (!take_on_device(event, state.devices[part], state_.tasks[what].forward_statistics[part], behind, limit, start, end)) return false;
+        if (!take_on_device(event, state.devices[part], state_.tasks[what].forward_statistics[part], state_.late_forward[what], behind, limit, start, end))
+          return false;
         arrive_reduction(TaskKind::forward_reduction, what, part, end);
         return true;
       }
@@ -481,7 +542,8 @@ class DeltaSimulator::State {
         const OperatorState& state = state_.operators[what];
         const Nanoseconds behind = state_.paths.tail_backward[what] + state.backward_kernel[part] - state.backward_statistics_kernel[part] +
                                    state.reductions[state.reduction_of[part]].collective.duration;
-        if (!take_on_device(event, state.devices[part], state_.tasks[what].backward_statistics[part], behind, limit, start, end)) return false;
+        if (!take_on_device(event, state.devices[part], state_.tasks[what].backward_statistics[part], state_.late_backward[what], behind, limit, start, end))
+          return false;
         arrive_reduction(TaskKind::backward_reduction, what, part, end);
         return true;
       }
@@ -501,11 +563,11 @@ class DeltaSimulator::State {
         occupy(event.ready, unit.collective, start, end);
         for (size_t h = 0; h < unit.holders.size(); ++h)
           push({end, make_task_key(TaskKind::update, what, unit.number, unit.holders[h]), event.index, static_cast<int32_t>(h)});
-        return end <= limit;
+        return end + *std::max_element(unit.update.begin(), unit.update.end()) <= limit && late_groups_fit(what, unit, start, limit);
       }
       case TaskKind::update: {
         const UnitState& unit = state_.groups[what].units[event.index];
-        return take_on_device(event, unit.holders[event.holder], unit.update[event.holder], 0, limit, start, end);
+        return take_on_device(event, unit.holders[event.holder], unit.update[event.holder], 0, 0, limit, start, end);
       }
     }
     return true;
@@ -664,10 +726,9 @@ class DeltaSimulator::State {
   void repeat_records(size_t from, size_t to, Nanoseconds later) {
     const size_t end = saved_snapshots_from_ + saved_snapshot_count_;
     const Snapshot& first = known<true>(from);
-    const std::vector<Nanoseconds> done_before = first.done;
     for (size_t i = from; i <= to && i < end; ++i) {
       Snapshot& saved = known<true>(i);
-      if (i > from || is_snapshot_due(queue_.front())) repeat_snapshot(saved, done_before, later);
+      if (i > from || is_snapshot_due(queue_.front())) repeat_snapshot(saved, first, later);
       if (i == to) break;
       const size_t last = i + 1 < end ? known<true>(i + 1).position : saved_records_from_ + saved_records_.size();
       for (size_t r = saved.position; r < last; ++r) {
@@ -677,7 +738,8 @@ class DeltaSimulator::State {
     }
   }
 
-  void repeat_snapshot(const Snapshot& saved, const std::vector<Nanoseconds>& done_before, Nanoseconds later) {
+  // `first`: the first of those repeated, which is where the simulation stands.
+  void repeat_snapshot(const Snapshot& saved, const Snapshot& first, Nanoseconds later) {
     if (snapshot_count_ == snapshots_.size()) snapshots_.emplace_back();
     Snapshot& snapshot = snapshots_[snapshot_count_];
     snapshot = saved;
@@ -687,9 +749,8 @@ class DeltaSimulator::State {
     for (Snapshot::Partial& partial : snapshot.partial) partial.ready += later;
     for (Event& event : snapshot.queue) event.ready += later;
     for (Nanoseconds& free_at : snapshot.free_at) free_at += later;
-    for (size_t device = 0; device < done_.size(); ++device) snapshot.done[device] += done_[device] - done_before[device];
-    snapshot.makespan = makespan_;
-    if (snapshot_count_ > 0) snapshot.makespan = std::max(snapshots_[snapshot_count_ - 1].makespan, snapshots_[snapshot_count_ - 1].latest_until_next);
+    for (size_t device = 0; device < done_.size(); ++device) snapshot.done[device] += done_[device] - first.done[device];
+    snapshot.makespan = std::max(snapshots_[snapshot_count_ - 1].makespan, snapshots_[snapshot_count_ - 1].latest_until_next);
     if (const int32_t slot = slot_of(Event{0, saved.next, 0, 0}); slot >= 0) snapshot_at_[slot] = static_cast<int32_t>(snapshot_count_);
     ++snapshot_count_;
   }

@@ -14,7 +14,7 @@ ProposalBound::ProposalBound(StrategyState& state)
 bool ProposalBound::exceeds(OperatorId op, const Configuration& configuration, const KnownPrefix& prefix, Nanoseconds limit) {
   prefix_ = &prefix;
   ++epoch_;
-  if (devices_exceed(op, configuration, limit)) return true;
+  if (devices_exceed(op, configuration, limit) || late_groups_exceed(op, configuration, limit)) return true;
   return volumes_exceed(op, configuration, limit) || inputs_exceed(op, configuration, limit) || shared_devices_exceed(configuration, limit);
 }
 
@@ -46,6 +46,30 @@ bool ProposalBound::devices_exceed(OperatorId op, const Configuration& configura
   least_backward_ = *std::min_element(backward_kernel_.begin(), backward_kernel_.end());
   behind_ = paths.middle[op] + paths.tail_producers[op];
   return paths.head[op] + slowest + behind_ > limit || *std::max_element(work_.begin(), work_.end()) > limit;
+}
+
+bool ProposalBound::late_groups_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit) {
+  const OperatorState& old = state_.operators[op];
+  for (size_t i = 0; i < StrategyState::late_count; ++i) {
+    const LateGroups& late = state_.late[i];
+    const bool forward = (state_.late_forward[op] >> i & 1) != 0, backward = (state_.late_backward[op] >> i & 1) != 0;
+    if (!late.holds || !(forward || backward)) continue;
+    Nanoseconds length = late.length;
+    bool holds = true;
+    for (const auto& [g, position] : state_.groups_of[op]) {
+      if (!late.contains[g]) continue;
+      length -= late.of_group[g];
+      holds = holds && (!late.relies_on[g] || state_.has_one_shard(g, position, configuration.degrees));
+    }
+    if (!holds) continue;
+    work_ = late.kernel_work;
+    for (int part = 0; part < old.parts(); ++part)
+      work_[old.devices[part]] -= (forward ? old.forward_kernel[part] : 0) + (backward ? old.backward_kernel[part] : 0);
+    for (size_t part = 0; part < configuration.devices.size(); ++part)
+      work_[configuration.devices[part]] += (forward ? forward_kernel_[part] : 0) + (backward ? backward_kernel_[part] : 0);
+    if (*std::max_element(work_.begin(), work_.end()) + length > limit) return true;
+  }
+  return false;
 }
 
 Nanoseconds ProposalBound::forward_end(OperatorId op, int part) {

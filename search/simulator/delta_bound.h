@@ -33,6 +33,8 @@ class ProposalBound {
   };
 
   bool devices_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit);
+  // Do the tasks before late groups, and then their synchronization without that of the operator's own groups, take too long?
+  bool late_groups_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit);
   // When can the parts be ready at the earliest, by the amount of data that each device and node must get? Without looking at pairs of parts.
   bool volumes_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit);
   // Sets when the parts become ready.

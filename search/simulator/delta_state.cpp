@@ -34,7 +34,7 @@ Nanoseconds unit_time(const UnitState& unit) {
 }  // namespace
 
 StrategyState::StrategyState(TaskGraphBuilder& builder_, const Topology& topology_, TaskCostModel& costs_)
-    : builder(builder_), graph(builder_.graph()), topology(topology_), costs(costs_) {
+    : builder(builder_), graph(builder_.graph()), topology(topology_), costs(costs_), late(late_count), order_(builder_) {
   const size_t operator_count = graph.operators.size();
   in_edges.resize(operator_count);
   out_edges.resize(operator_count);
@@ -82,6 +82,9 @@ void StrategyState::reset(const Strategy& new_strategy) {
   for (OperatorId op = 0; op < count(); ++op) set_tasks(op);
   work.assign(topology.devices.size(), 0);
   kernel_work = work;
+  late.assign(late_count, {});
+  late_forward.assign(operators.size(), 0);
+  late_backward = late_forward;
   std::fill(paths.least_synchronization.begin(), paths.least_synchronization.end(), 0);
   for (OperatorId op = 0; op < count(); ++op) {
     add_work(op, 1);
@@ -93,6 +96,12 @@ void StrategyState::reset(const Strategy& new_strategy) {
       add_group_work(static_cast<int>(g), 1);
     }
   set_paths();
+  choose_late();
+}
+
+bool StrategyState::keep() {
+  undo_.clear();
+  return choose_late();
 }
 
 void StrategyState::change(OperatorId op, const Configuration& configuration) {
@@ -102,6 +111,7 @@ void StrategyState::change(OperatorId op, const Configuration& configuration) {
   undo_.work = work;
   undo_.kernel_work = kernel_work;
   undo_.paths = paths;
+  undo_.late = late;
   for (OperatorId neighbour : around_[op]) add_work(neighbour, -1);
   add_kernel_work(op, -1);
   undo_.changed = operators[op];
@@ -136,6 +146,7 @@ void StrategyState::change(OperatorId op, const Configuration& configuration) {
     add_group_work(g, 1);
   }
   set_paths();
+  finish_late(op);
 }
 
 void StrategyState::undo() {
@@ -148,6 +159,7 @@ void StrategyState::undo() {
   std::swap(work, undo_.work);
   std::swap(kernel_work, undo_.kernel_work);
   std::swap(paths, undo_.paths);
+  std::swap(late, undo_.late);
   undo_.clear();
 }
 
@@ -427,20 +439,57 @@ void StrategyState::set_updates(int g, const ParameterPartition& partition, cons
 void StrategyState::add_work(OperatorId op, Nanoseconds sign) {
   const OperatorTasks& task = tasks[op];
   const std::vector<DeviceId>& devices = operators[op].devices;
-  for (size_t part = 0; part < devices.size(); ++part) {
-    work[devices[part]] += sign * (task.parts[part].forward + task.parts[part].backward);
-    if (has_statistics[op]) work[devices[part]] += sign * (task.forward_statistics[part] + task.backward_statistics[part]);
-  }
+  for (size_t part = 0; part < devices.size(); ++part) work[devices[part]] += sign * (task.duration(part, false) + task.duration(part, true));
+  for (size_t i = 0; i < late.size(); ++i)
+    for (bool backward : {false, true})
+      if (((backward ? late_backward : late_forward)[op] >> i & 1) != 0)
+        for (size_t part = 0; part < devices.size(); ++part) late[i].work[devices[part]] += sign * task.duration(part, backward);
 }
 
 void StrategyState::add_kernel_work(OperatorId op, Nanoseconds sign) {
   const OperatorState& state = operators[op];
   for (int part = 0; part < state.parts(); ++part) kernel_work[state.devices[part]] += sign * (state.forward_kernel[part] + state.backward_kernel[part]);
+  for (size_t i = 0; i < late.size(); ++i)
+    for (bool backward : {false, true})
+      if (((backward ? late_backward : late_forward)[op] >> i & 1) != 0)
+        for (int part = 0; part < state.parts(); ++part)
+          late[i].kernel_work[state.devices[part]] += sign * (backward ? state.backward_kernel : state.forward_kernel)[part];
 }
 
 void StrategyState::add_group_work(int g, Nanoseconds sign) {
   for (const UnitState& unit : groups[g].units)
     for (size_t h = 0; h < unit.holders.size(); ++h) work[unit.holders[h]] += sign * unit.update[h];
+  for (LateGroups& set : late)
+    if (set.holds && set.contains[g])
+      for (const UnitState& unit : groups[g].units)
+        if (unit.holders.size() > 1)
+          for (const ResourceUse& use : unit.collective.uses) set.occupied[use.resource] += sign * use.occupancy;
+}
+
+bool StrategyState::choose_late() {
+  std::vector<LateGroups> chosen = choose_late_groups(*this, order_, late_count);
+  bool others = false;
+  for (size_t i = 0; i < late_count; ++i) others = others || !chosen[i].same_tasks(late[i]);
+  late = std::move(chosen);
+  if (!others) return false;
+  late_forward.assign(operators.size(), 0);
+  late_backward.assign(operators.size(), 0);
+  for (size_t i = 0; i < late.size(); ++i)
+    for (OperatorId op = 0; late[i].holds && op < count(); ++op) {
+      late_forward[op] = static_cast<uint8_t>(late_forward[op] | (late[i].forward_before[static_cast<size_t>(op) / 64] >> op % 64 & 1) << i);
+      late_backward[op] = static_cast<uint8_t>(late_backward[op] | (late[i].backward_before[static_cast<size_t>(op) / 64] >> op % 64 & 1) << i);
+    }
+  return true;
+}
+
+// Behind a change: its groups' synchronization is another one.
+void StrategyState::finish_late(OperatorId changed) {
+  for (LateGroups& set : late)
+    for (const auto& [g, position] : groups_of[changed]) {
+      if (!set.holds || !set.contains[g]) continue;
+      set.length = *std::max_element(set.occupied.begin(), set.occupied.end());
+      if (set.relies_on[g] && !groups[g].one_unit) set.holds = false;
+    }
 }
 
 void StrategyState::set_paths() {

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "search/cost/task_costs.h"
+#include "search/simulator/late_groups.h"
 #include "search/simulator/parameter_partition.h"
+#include "search/simulator/synchronization_order.h"
 
 namespace ff::delta {
 
@@ -43,6 +45,11 @@ struct PartTasks {
 struct OperatorTasks {
   std::vector<PartTasks> parts;
   std::vector<Nanoseconds> forward_statistics, backward_statistics;  // [part], of operators with statistics
+  // Of all tasks of a part in one direction.
+  Nanoseconds duration(size_t part, bool backward) const {
+    const std::vector<Nanoseconds>& statistics = backward ? backward_statistics : forward_statistics;
+    return (backward ? parts[part].backward : parts[part].forward) + (statistics.empty() ? 0 : statistics[part]);
+  }
 };
 
 // One edge under given degrees at both ends: who exchanges blocks with whom.
@@ -82,6 +89,10 @@ struct GroupState {
   bool one_unit = false;  // which all parts wait for
 };
 
+// How long the synchronization occupies the resource.
+Nanoseconds occupancy(const UnitState& unit, size_t resource);
+Nanoseconds occupancy(const GroupState& group, size_t resource);
+
 // Longest paths through the operators, when each takes the time of its fastest part's kernel (and reduction) and copies and transfers take none:
 //   head            from the start to the operator's forward tasks
 //   middle          from an operator's forward to its backward task, through its consumers
@@ -103,7 +114,8 @@ class StrategyState {
   void reset(const Strategy& strategy);
   // Replaces what depends on the configuration of `op`. To be followed by keep() or undo().
   void change(OperatorId op, const Configuration& configuration);
-  void keep() { undo_.clear(); }
+  // True if late groups are other ones than before.
+  bool keep();
   void undo();
 
   // Of a change that has not been kept or undone: the operators whose tasks it touched, with their tasks before it, and the trained groups.
@@ -114,6 +126,9 @@ class StrategyState {
   size_t touched() const { return undo_.touched; }
   Before before(size_t i) const { return {undo_.tasks[i].first, undo_.tasks[i].second}; }
   const OperatorState& changed_before() const { return undo_.changed; }
+
+  // Has the group of the operator at this position (see groups_of) one block of parameters alone, under these degrees?
+  bool has_one_shard(int group, int position, const Degrees& degrees) { return partitions_[group].shards(position, degrees)->shards.size() == 1; }
 
   // Of an edge under these degrees at its ends.
   const std::shared_ptr<const EdgePlan>& plan_of(int e, const Degrees& producer, const Degrees& consumer);
@@ -142,6 +157,9 @@ class StrategyState {
   std::vector<GroupState> groups;
   std::vector<Nanoseconds> work, kernel_work;  // [device]: all compute and update work; kernels alone
   OperatorPaths paths;
+  static constexpr size_t late_count = 2;
+  std::vector<LateGroups> late;                 // [late_count]
+  std::vector<uint8_t> late_forward, late_backward;  // [operator]: bit i: its tasks come before the groups late[i]
 
  private:
   // What a change replaced. Buffers are used again.
@@ -155,6 +173,7 @@ class StrategyState {
     std::vector<std::pair<int, GroupState>> groups;
     std::vector<Nanoseconds> work, kernel_work;
     OperatorPaths paths;
+    std::vector<LateGroups> late;
     void clear() {
       op = -1;
       touched = edge_count = 0;
@@ -173,7 +192,10 @@ class StrategyState {
   void add_kernel_work(OperatorId op, Nanoseconds sign);
   void add_group_work(int g, Nanoseconds sign);
   void set_paths();
+  bool choose_late();
+  void finish_late(OperatorId changed);
 
+  const SynchronizationOrder order_;
   std::vector<std::vector<OperatorId>> around_;  // [operator]: itself and its neighbours
   static constexpr size_t most_cached_pairs = size_t{1} << 26;  // 256 MB
   std::vector<std::unordered_map<Degrees, std::shared_ptr<const EdgePlan>, DegreesHash>> plans_;  // by edge; key: both ends' degrees

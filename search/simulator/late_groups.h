@@ -1,0 +1,36 @@
+// A lower bound from synchronization: parameter groups that are synchronized late, the tasks that all end before the first of them is, and how long
+// they then keep a channel busy.
+#pragma once
+
+#include <vector>
+
+#include "search/simulator/synchronization_order.h"
+#include "search/simulator/timeline.h"
+
+namespace ff::delta {
+
+class StrategyState;
+
+// Of one set of groups under the current strategy. The makespan is at least any device's work plus `length`.
+struct LateGroups {
+  SynchronizationOrder::OperatorSet forward_before, backward_before;  // operators of which all tasks come before
+  std::vector<uint8_t> contains;     // [group]
+  std::vector<uint8_t> relies_on;    // [group]: counts its own backward tasks, which holds as long as it is one unit
+  std::vector<Nanoseconds> work, kernel_work;  // [device]: of the tasks before; kernel_work without copies
+  std::vector<Nanoseconds> occupied;  // [resource]: by the groups' synchronization
+  Nanoseconds length = 0;             // of the resource that is occupied longest
+  size_t busiest = 0;                 // this resource
+  std::vector<Nanoseconds> of_group;  // [group]: its share of `length`
+  bool holds = false;
+
+  // The same tasks before the same groups, and the same resource.
+  bool same_tasks(const LateGroups& other) const {
+    return holds == other.holds && busiest == other.busiest && contains == other.contains && forward_before == other.forward_before &&
+           backward_before == other.backward_before;
+  }
+};
+
+// The `count` sets with the largest bounds. Sets are the groups from one position of the order on.
+std::vector<LateGroups> choose_late_groups(const StrategyState& state, const SynchronizationOrder& order, size_t count);
+
+}  // namespace ff::delta
