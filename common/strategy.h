@@ -31,6 +31,12 @@ struct Configuration {
 
 using Strategy = std::vector<Configuration>;  // by OperatorId
 
+// One operator gets another configuration.
+struct Change {
+  OperatorId op;
+  Configuration configuration;
+};
+
 // Every operator split by sample over all devices (paper section 2); an operator with fewer samples than devices is split as far as it goes.
 Strategy data_parallel(const Graph& graph, const Topology& topology);
 // Every operator whole, on one device.

@@ -14,10 +14,7 @@ class FullOracle : public ChainOracle {
     strategy_ = strategy;
     return evaluator_.evaluate(strategy_);
   }
-  std::optional<Evaluation> propose(OperatorId op, const Configuration& configuration, double) override {
-    return propose_all({{op, configuration}});
-  }
-  Evaluation propose_all(const std::vector<Change>& changes) override {
+  std::optional<Evaluation> propose(const std::vector<Change>& changes, double) override {
     ++statistics_.proposals;
     previous_.clear();
     for (const Change& change : changes) {
@@ -43,100 +40,66 @@ class FullOracle : public ChainOracle {
 class DeltaOracle : public ChainOracle {
  public:
   DeltaOracle(const Graph& graph, const Topology& topology, KernelCosts& kernels)
-      : topology_(topology), evaluator_(graph, topology, kernels), simulator_(new_simulator()),
+      : evaluator_(graph, topology, kernels), simulator_(evaluator_.builder(), topology, evaluator_.cost_model()),
         memory_(evaluator_.builder(), static_cast<int>(topology.devices.size())), no_bytes_(topology.devices.size(), 0) {}
 
   Evaluation start(const Strategy& strategy) override {
     strategy_ = strategy;
-    simulator_->reset(strategy);
+    simulator_.reset(strategy);
     memory_.reset(strategy);
-    const Evaluation evaluation = evaluator_.evaluation(simulator_->makespan(), evaluator_.memory_limited() ? memory_.change(0, strategy) : no_bytes_);
+    const Evaluation evaluation = evaluator_.evaluation(simulator_.makespan(), evaluator_.memory_limited() ? memory_.change(0, strategy) : no_bytes_);
     feasible_ = evaluation.feasible;
     return evaluation;
   }
 
   // Memory is looked at last where the current strategy fits (few proposals come so far), else first: it then says which makespan is too long.
-  std::optional<Evaluation> propose(OperatorId op, const Configuration& configuration, double largest_cost) override {
-    several_ = false;
-    proposed_ = op;
-    previous_ = strategy_[op];
-    strategy_[op] = configuration;
-    memory_changed_ = evaluator_.memory_limited() && !feasible_;
-    const std::vector<int64_t>* bytes = memory_changed_ ? &memory_.change(op, strategy_) : &no_bytes_;
-    const double largest_time = largest_cost / Evaluator::cost_factor(evaluator_.memory_excess(*bytes));
+  std::optional<Evaluation> propose(const std::vector<Change>& changes, double largest_cost) override {
+    previous_.clear();
+    for (const Change& change : changes) {
+      previous_.push_back({change.op, strategy_[change.op]});
+      strategy_[change.op] = change.configuration;
+    }
+    memory_follows_ = false;
+    std::vector<int64_t> bytes = evaluator_.memory_limited() && !feasible_ ? bytes_of_proposal() : no_bytes_;
+    const double largest_time = largest_cost / Evaluator::cost_factor(evaluator_.memory_excess(bytes));
     constexpr double most = static_cast<double>(std::numeric_limits<Nanoseconds>::max() / 2);
     const Nanoseconds limit = largest_time < most ? static_cast<Nanoseconds>(largest_time) : std::numeric_limits<Nanoseconds>::max();
-    const auto makespan = simulator_->propose(op, configuration, limit);
+    const auto makespan = simulator_.propose(changes, limit);
     if (!makespan) return std::nullopt;
-    if (evaluator_.memory_limited() && feasible_) {
-      memory_changed_ = true;
-      bytes = &memory_.change(op, strategy_);
-    }
-    proposed_evaluation_ = evaluator_.evaluation(*makespan, *bytes);
-    return proposed_evaluation_;
-  }
-  // A second simulator takes the changed strategy, so that nothing has to be undone when it is rejected.
-  Evaluation propose_all(const std::vector<Change>& changes) override {
-    several_ = true;
-    ++proposals_of_several_;
-    before_several_ = strategy_;
-    for (const Change& change : changes) strategy_[change.op] = change.configuration;
-    if (!other_simulator_) other_simulator_ = new_simulator();
-    other_simulator_->reset(strategy_);
-    const std::vector<int64_t> bytes = evaluator_.memory_limited() ? evaluator_.memory_bound(strategy_) : no_bytes_;
-    proposed_evaluation_ = evaluator_.evaluation(other_simulator_->makespan(), bytes);
+    if (evaluator_.memory_limited() && feasible_) bytes = bytes_of_proposal();
+    proposed_evaluation_ = evaluator_.evaluation(*makespan, bytes);
     return proposed_evaluation_;
   }
   void accept() override {
     feasible_ = proposed_evaluation_.feasible;
-    if (!several_) {
-      simulator_->accept();
-      return;
-    }
-    std::swap(simulator_, other_simulator_);
-    if (evaluator_.memory_limited()) memory_.reset(strategy_);
+    simulator_.accept();
+    if (evaluator_.memory_limited() && previous_.size() > 1) memory_.reset(strategy_);
   }
   void reject() override {
-    if (several_) {
-      strategy_ = std::move(before_several_);
-      return;
-    }
-    simulator_->reject();
-    strategy_[proposed_] = previous_;
-    if (memory_changed_) memory_.undo();
+    simulator_.reject();
+    for (Change& change : previous_) strategy_[change.op] = std::move(change.configuration);
+    if (memory_follows_) memory_.undo();
   }
   const Strategy& strategy() const override { return strategy_; }
-  DeltaStatistics statistics() const override {
-    DeltaStatistics sum = simulator_->statistics();
-    sum.proposals += proposals_of_several_;
-    if (!other_simulator_) return sum;
-    const DeltaStatistics& other = other_simulator_->statistics();
-    sum.proposals += other.proposals;
-    sum.rejected_before_simulation += other.rejected_before_simulation;
-    sum.rejected_during_simulation += other.rejected_during_simulation;
-    sum.events += other.events;
-    return sum;
-  }
+  DeltaStatistics statistics() const override { return simulator_.statistics(); }
 
  private:
-  std::unique_ptr<DeltaSimulator> new_simulator() {
-    return std::make_unique<DeltaSimulator>(evaluator_.builder(), topology_, evaluator_.cost_model());
+  // By device. The memory of several changes is found anew.
+  std::vector<int64_t> bytes_of_proposal() {
+    if (previous_.size() > 1) return evaluator_.memory_bound(strategy_);
+    memory_follows_ = true;
+    return memory_.change(previous_[0].op, strategy_);
   }
 
-  const Topology& topology_;
   Evaluator evaluator_;
-  std::unique_ptr<DeltaSimulator> simulator_, other_simulator_;  // the other one for changes of several operators
+  DeltaSimulator simulator_;
   MemoryModel memory_;
   const std::vector<int64_t> no_bytes_;  // by device, where memory is not looked at
   Strategy strategy_;
-  OperatorId proposed_ = -1;
-  Configuration previous_;
+  std::vector<Change> previous_;  // what the proposal replaced
   Evaluation proposed_evaluation_;
-  bool several_ = false;         // the proposal
-  Strategy before_several_;
-  int64_t proposals_of_several_ = 0;
   bool feasible_ = true;         // the current strategy
-  bool memory_changed_ = false;  // memory_ follows the proposal
+  bool memory_follows_ = false;  // memory_ is the proposal's
 };
 
 }  // namespace

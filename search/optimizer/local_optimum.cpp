@@ -69,7 +69,7 @@ LocalOptimum local_optimum(const Graph& graph, const Topology& topology, KernelC
         own_seen = true;
         return true;
       }
-      const std::optional<Evaluation> evaluation = oracle->propose(op, configuration, std::nextafter(result.evaluation.cost, 0));
+      const std::optional<Evaluation> evaluation = oracle->propose({{op, configuration}}, std::nextafter(result.evaluation.cost, 0));
       if (evaluation && evaluation->cost < result.evaluation.cost) {
         oracle->accept();
         result.evaluation = *evaluation;

@@ -93,8 +93,7 @@ class Chain {
     const double uniform = random_.uniform();
     const double largest_cost = settings_.beta > 0 ? std::floor(current_evaluation_.cost * (1 - std::log(uniform) / settings_.beta))
                                                    : std::numeric_limits<double>::infinity();
-    const std::optional<Evaluation> evaluation = changes_.size() == 1 ? oracle_->propose(changes_[0].op, changes_[0].configuration, largest_cost)
-                                                                     : oracle_->propose_all(changes_);
+    const std::optional<Evaluation> evaluation = oracle_->propose(changes_, largest_cost);
     const bool accept = evaluation && evaluation->cost <= largest_cost;
     ++proposals;
     record(accept ? evaluation->cost : 0, accept);
@@ -177,11 +176,7 @@ McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts
     consider(chain.best, chain.best_evaluation, candidates[c % candidates.size()].name, chain.best_at_s);
     result.proposals += chain.proposals;
     result.accepted += chain.accepted;
-    const DeltaStatistics statistics = chain.statistics();
-    result.statistics.proposals += statistics.proposals;
-    result.statistics.rejected_before_simulation += statistics.rejected_before_simulation;
-    result.statistics.rejected_during_simulation += statistics.rejected_during_simulation;
-    result.statistics.events += statistics.events;
+    result.statistics += chain.statistics();
     result.chain_hash = (result.chain_hash ^ chain.hash) * 0x100000001b3ULL;
   }
   for (const auto* list : {&candidates, &others})

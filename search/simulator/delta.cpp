@@ -25,7 +25,7 @@ class DeltaSimulator::State {
   State(TaskGraphBuilder& builder, const Topology& topology, TaskCostModel& costs)
       : state_(builder, topology, costs), bound_(state_), device_count_(static_cast<int>(topology.devices.size())),
         resource_count_(topology.devices.size() + topology.channels.size()), is_touched_(state_.operators.size(), 0),
-        first_position_(state_.operators.size()) {}
+        is_proposed_(state_.operators.size(), 0), is_proposed_group_(state_.groups.size(), 0), first_position_(state_.operators.size()) {}
 
   void reset(const Strategy& strategy) {
     state_.reset(strategy);
@@ -33,17 +33,20 @@ class DeltaSimulator::State {
     record_from(before_all, false);
   }
 
-  std::optional<Nanoseconds> propose(OperatorId op, const Configuration& configuration, Nanoseconds limit) {
+  std::optional<Nanoseconds> propose(const std::vector<Change>& changes, Nanoseconds limit) {
     ++statistics.proposals;
     changed_ = false;
-    if (limit != unlimited && bound_.exceeds(op, configuration, known_before(op), limit)) {
-      ++statistics.rejected_before_simulation;
-      return std::nullopt;
+    if (limit != unlimited && changes.size() == 1) {
+      const auto& [op, configuration] = changes[0];
+      if (bound_.exceeds(op, configuration, known_before(op), limit)) {
+        ++statistics.rejected_before_simulation;
+        return std::nullopt;
+      }
     }
-    proposed_ = op;
+    set_proposed(changes);
     changed_ = true;
     restarted_from_ = 1;  // nothing is simulated yet
-    state_.change(op, configuration);
+    state_.change(changes);
     if (work_exceeds(limit)) {
       ++statistics.rejected_before_simulation;
       return std::nullopt;
@@ -78,6 +81,7 @@ class DeltaSimulator::State {
  private:
   // ---- slots ----
 
+  // For the proposed strategy and, since capacities never shrink, for the current one too.
   void lay_out_slots() {
     int32_t next = 0;
     const size_t operators = state_.operators.size(), groups = state_.groups.size();
@@ -85,7 +89,7 @@ class DeltaSimulator::State {
     unit_slot_.resize(groups);
     unit_capacity_.resize(groups);
     for (size_t op = 0; op < operators; ++op) {
-      capacity_[op] = std::max(device_count_, state_.operators[op].parts());
+      capacity_[op] = std::max({capacity_[op], device_count_, state_.operators[op].parts()});
       for (auto* slots : {&forward_slot_, &backward_slot_}) {
         (*slots)[op] = next;
         next += capacity_[op];
@@ -98,7 +102,7 @@ class DeltaSimulator::State {
     }
     for (size_t g = 0; g < groups; ++g) {
       unit_slot_[g] = next;
-      unit_capacity_[g] = std::max(2 * device_count_, 2 * static_cast<int32_t>(state_.groups[g].units.size()));
+      unit_capacity_[g] = std::max({unit_capacity_[g], 2 * device_count_, 2 * static_cast<int32_t>(state_.groups[g].units.size())});
       next += unit_capacity_[g];
     }
     slots_.assign(static_cast<size_t>(next), {});
@@ -267,15 +271,30 @@ class DeltaSimulator::State {
     std::sort(initial_.begin(), initial_.end(), earlier);
   }
 
-  // Units of the proposed operator's groups are other ones now. The position of the first task of another operator whose gradient is for them.
+  void set_proposed(const std::vector<Change>& changes) {
+    for (OperatorId op : proposed_) {
+      is_proposed_[op] = 0;
+      for (const auto& [g, position] : state_.groups_of[op]) is_proposed_group_[g] = 0;
+    }
+    proposed_.clear();
+    for (const Change& change : changes) {
+      proposed_.push_back(change.op);
+      is_proposed_[change.op] = 1;
+      for (const auto& [g, position] : state_.groups_of[change.op]) is_proposed_group_[g] = 1;
+    }
+  }
+
+  // Units of the proposed operators' groups are other ones now. The position of the first task of another operator whose gradient is for them.
   size_t first_contribution() const {
     size_t first = never;
-    for (const auto& [g, own] : state_.groups_of[proposed_])
+    for (size_t g = 0; g < is_proposed_group_.size(); ++g) {
+      if (!is_proposed_group_[g]) continue;
       for (OperatorId other : state_.builder.groups()[g].operators) {
-        if (other == proposed_) continue;
+        if (is_proposed_[other]) continue;
         const int32_t slots = state_.has_backward(other) ? backward_slot_[other] : forward_slot_[other];
         for (int part = 0; part < state_.operators[other].parts(); ++part) first = std::min(first, position_[slots + part]);
       }
+    }
     return first;
   }
 
@@ -294,17 +313,19 @@ class DeltaSimulator::State {
   // To the last snapshot before anything that the proposal touches.
   void restart() {
     size_t first = never;
-    for (int e : state_.in_edges[proposed_]) first = std::min(first, first_position_[state_.edge(e).producer]);
+    for (OperatorId op : proposed_)
+      for (int e : state_.in_edges[op]) first = std::min(first, first_position_[state_.edge(e).producer]);
     // A part that reads graph inputs alone is ready from the start, so it is in every snapshot's past.
     const auto reads_inputs_alone = [](const OperatorTasks& tasks) {
       return std::any_of(tasks.parts.begin(), tasks.parts.end(), [](const PartTasks& part) { return part.forward_waits == 0; });
     };
-    for (size_t i = 0; i < state_.touched(); ++i)
-      if (state_.before(i).op == proposed_ && (reads_inputs_alone(state_.before(i).tasks) || reads_inputs_alone(state_.tasks[proposed_])))
-        first = 0;
+    for (size_t i = 0; i < state_.touched(); ++i) {
+      const auto& [op, before] = state_.before(i);
+      if (is_proposed_[op] && (reads_inputs_alone(before) || reads_inputs_alone(state_.tasks[op]))) first = 0;
+    }
     restarted_from_ = before_all;
     first_contribution_ = first_contribution();
-    if (!fits_slots(proposed_)) lay_out_slots();
+    if (!std::all_of(proposed_.begin(), proposed_.end(), [this](OperatorId op) { return fits_slots(op); })) lay_out_slots();
     else if (first > 0) {
       size_t from = static_cast<size_t>(std::upper_bound(snapshots_.begin(), snapshots_.begin() + static_cast<int64_t>(snapshot_count_), first,
                                                          [](size_t position, const Snapshot& snapshot) { return position < snapshot.position; }) -
@@ -431,14 +452,16 @@ class DeltaSimulator::State {
     return true;
   }
 
-  // Of late groups, what has not been synchronized when this unit is, follows on the resource that they occupy longest.
-  bool late_groups_fit(int g, const UnitState& unit, Nanoseconds start, Nanoseconds limit) {
+  // Of late groups, what has not been synchronized when this unit is, follows on the resource that they occupy longest: behind this unit if it
+  // occupies it too, else not before what is ready now.
+  bool late_groups_fit(const Event& event, const UnitState& unit, Nanoseconds start, Nanoseconds limit) {
     for (size_t i = 0; i < StrategyState::late_count; ++i) {
       const LateGroups& late = state_.late[i];
-      if (late.contains.empty() || !late.contains[g]) continue;
+      if (late.contains.empty() || !late.contains[what_of(event.key)]) continue;
       Nanoseconds& synchronized = done_[synchronized_of_late(i)];
-      if (start + late.occupied[late.busiest] - synchronized > limit) return false;
-      synchronized += occupancy(unit, late.busiest);
+      const Nanoseconds own = occupancy(unit, late.busiest);
+      if ((own > 0 ? start : event.ready) + late.occupied[late.busiest] - synchronized > limit) return false;
+      synchronized += own;
     }
     return true;
   }
@@ -563,7 +586,7 @@ class DeltaSimulator::State {
         occupy(event.ready, unit.collective, start, end);
         for (size_t h = 0; h < unit.holders.size(); ++h)
           push({end, make_task_key(TaskKind::update, what, unit.number, unit.holders[h]), event.index, static_cast<int32_t>(h)});
-        return end + *std::max_element(unit.update.begin(), unit.update.end()) <= limit && late_groups_fit(what, unit, start, limit);
+        return end + *std::max_element(unit.update.begin(), unit.update.end()) <= limit && late_groups_fit(event, unit, start, limit);
       }
       case TaskKind::update: {
         const UnitState& unit = state_.groups[what].units[event.index];
@@ -639,22 +662,20 @@ class DeltaSimulator::State {
     last_touched_backward_ = std::max(last_touched_backward_, last_touched_forward_);
     // A producer's part that the operator no longer reads (a strided window may leave gaps) waits for fewer gradients, and may begin before any
     // of the events that were touched: nothing may be skipped then.
-    for (int e : state_.in_edges[proposed_])
-      if (state_.edge_has_gradient[e] && !state_.every_part_is_read[e]) first_touched_backward_ = 0;
+    for (OperatorId op : proposed_)
+      for (int e : state_.in_edges[op])
+        if (state_.edge_has_gradient[e] && !state_.every_part_is_read[e]) first_touched_backward_ = 0;
   }
 
   bool is_touched(TaskKey key) const {
     const int what = what_of(key);
     const TaskKind kind = kind_of(key);
-    if (is_transfer(kind)) return state_.edge(what).producer == proposed_ || state_.edge(what).consumer == proposed_;
-    if (kind == TaskKind::synchronization || kind == TaskKind::update) return is_touched_group(what);
+    if (is_transfer(kind)) return is_proposed_[state_.edge(what).producer] || is_proposed_[state_.edge(what).consumer];
+    if (kind == TaskKind::synchronization || kind == TaskKind::update) return is_proposed_group_[what];
     return is_touched_[what];
   }
-  bool is_touched(Waiting waiting) const { return waiting.kind == Waiting::Kind::unit ? is_touched_group(waiting.which) : is_touched_[waiting.which]; }
-  bool is_touched_group(int group) const {
-    for (const auto& [g, position] : state_.groups_of[proposed_])
-      if (g == group) return true;
-    return false;
+  bool is_touched(Waiting waiting) const {
+    return waiting.kind == Waiting::Kind::unit ? is_proposed_group_[waiting.which] : is_touched_[waiting.which];
   }
 
   // Is everything as behind the snapshot but for a shift, and untouched by the change?
@@ -776,7 +797,7 @@ class DeltaSimulator::State {
   const int device_count_;
   const size_t resource_count_;
 
-  OperatorId proposed_ = -1;
+  std::vector<OperatorId> proposed_;  // operators that the proposal changes
   bool changed_ = false;
   size_t restarted_from_ = before_all;  // number of snapshots that the proposal's simulation left as they were
 
@@ -803,7 +824,8 @@ class DeltaSimulator::State {
   size_t first_contribution_ = 0;
   size_t last_touched_forward_ = 0, first_touched_backward_ = 0, last_touched_backward_ = 0;
   std::vector<OperatorId> touched_;
-  std::vector<uint8_t> is_touched_;  // [operator]
+  std::vector<uint8_t> is_touched_, is_proposed_;  // [operator]
+  std::vector<uint8_t> is_proposed_group_;         // [group]
 
   // Of the current strategy's timeline.
   std::vector<Snapshot> snapshots_;
@@ -826,9 +848,7 @@ DeltaSimulator::~DeltaSimulator() = default;
 void DeltaSimulator::reset(const Strategy& strategy) { state_->reset(strategy); }
 const Strategy& DeltaSimulator::strategy() const { return state_->strategy(); }
 Nanoseconds DeltaSimulator::makespan() const { return state_->makespan; }
-std::optional<Nanoseconds> DeltaSimulator::propose(OperatorId op, const Configuration& configuration, Nanoseconds limit) {
-  return state_->propose(op, configuration, limit);
-}
+std::optional<Nanoseconds> DeltaSimulator::propose(const std::vector<Change>& changes, Nanoseconds limit) { return state_->propose(changes, limit); }
 void DeltaSimulator::accept() { state_->accept(); }
 void DeltaSimulator::reject() { state_->reject(); }
 const std::vector<DeltaSimulator::Record>& DeltaSimulator::records() const { return state_->records; }

@@ -104,55 +104,79 @@ bool StrategyState::keep() {
   return choose_late();
 }
 
-void StrategyState::change(OperatorId op, const Configuration& configuration) {
+void StrategyState::change(const std::vector<Change>& changes) {
   undo_.clear();
-  undo_.op = op;
-  undo_.configuration = strategy[op];
   undo_.work = work;
   undo_.kernel_work = kernel_work;
   undo_.paths = paths;
   undo_.late = late;
-  for (OperatorId neighbour : around_[op]) add_work(neighbour, -1);
-  add_kernel_work(op, -1);
-  undo_.changed = operators[op];
-  if (undo_.tasks.size() < around_[op].size()) undo_.tasks.resize(around_[op].size());
-  for (OperatorId neighbour : around_[op]) {
+  find_touched(changes);
+  for (OperatorId op : touched_) add_work(op, -1);
+  if (undo_.tasks.size() < touched_.size()) undo_.tasks.resize(touched_.size());
+  for (OperatorId op : touched_) {
     auto& [saved_op, saved] = undo_.tasks[undo_.touched++];
-    saved_op = neighbour;
-    std::swap(saved, tasks[neighbour]);
+    saved_op = op;
+    std::swap(saved, tasks[op]);
   }
-  strategy[op] = configuration;
-  set_operator(op);
-  const size_t edge_count = in_edges[op].size() + out_edges[op].size();
-  if (undo_.edges.size() < edge_count) undo_.edges.resize(edge_count);
-  for (const auto* list : {&in_edges[op], &out_edges[op]})
-    for (int e : *list) {
-      auto& [saved_edge, saved] = undo_.edges[undo_.edge_count++];
-      saved_edge = e;
-      std::swap(saved, edges[e]);
-      set_edge(e);
-    }
-  for (OperatorId neighbour : around_[op]) {
-    set_tasks(neighbour);
-    add_work(neighbour, 1);
+  if (undo_.changed.size() < changes.size()) undo_.changed.resize(changes.size());
+  for (const Change& change : changes) {
+    add_kernel_work(change.op, -1);
+    Undo::Changed& before = undo_.changed[undo_.changed_count++];
+    before.op = change.op;
+    before.configuration = strategy[change.op];
+    before.state = operators[change.op];
+    strategy[change.op] = change.configuration;
+    set_operator(change.op);
+    add_kernel_work(change.op, 1);
+    paths.least_synchronization[change.op] = 0;
   }
-  add_kernel_work(op, 1);
-  paths.least_synchronization[op] = 0;
-  for (const auto& [g, position] : groups_of[op]) {
+  if (undo_.edges.size() < touched_edges_.size()) undo_.edges.resize(touched_edges_.size());
+  for (int e : touched_edges_) {
+    auto& [saved_edge, saved] = undo_.edges[undo_.edge_count++];
+    saved_edge = e;
+    std::swap(saved, edges[e]);
+    set_edge(e);
+  }
+  for (OperatorId op : touched_) {
+    set_tasks(op);
+    add_work(op, 1);
+  }
+  for (int g : touched_groups_) {
     add_group_work(g, -1);
     undo_.groups.emplace_back(g, std::move(groups[g]));
     groups[g] = {};
     set_group(g);
     add_group_work(g, 1);
+    finish_late(g);
   }
   set_paths();
-  finish_late(op);
+}
+
+void StrategyState::find_touched(const std::vector<Change>& changes) {
+  touched_.clear();
+  touched_edges_.clear();
+  touched_groups_.clear();
+  for (const Change& change : changes) {
+    touched_.insert(touched_.end(), around_[change.op].begin(), around_[change.op].end());
+    for (const auto* list : {&in_edges[change.op], &out_edges[change.op]}) touched_edges_.insert(touched_edges_.end(), list->begin(), list->end());
+    for (const auto& [g, position] : groups_of[change.op]) touched_groups_.push_back(g);
+  }
+  const auto keep_distinct = [](auto& list) {
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+  };
+  keep_distinct(touched_);
+  keep_distinct(touched_edges_);
+  keep_distinct(touched_groups_);
 }
 
 void StrategyState::undo() {
-  if (undo_.op < 0) return;
-  strategy[undo_.op] = std::move(undo_.configuration);
-  operators[undo_.op] = std::move(undo_.changed);
+  if (undo_.changed_count == 0) return;
+  for (size_t i = 0; i < undo_.changed_count; ++i) {
+    Undo::Changed& changed = undo_.changed[i];
+    strategy[changed.op] = std::move(changed.configuration);
+    std::swap(operators[changed.op], changed.state);
+  }
   for (size_t i = 0; i < undo_.touched; ++i) std::swap(tasks[undo_.tasks[i].first], undo_.tasks[i].second);
   for (size_t i = 0; i < undo_.edge_count; ++i) std::swap(edges[undo_.edges[i].first], undo_.edges[i].second);
   for (auto& [g, state] : undo_.groups) groups[g] = std::move(state);
@@ -460,7 +484,7 @@ void StrategyState::add_group_work(int g, Nanoseconds sign) {
   for (const UnitState& unit : groups[g].units)
     for (size_t h = 0; h < unit.holders.size(); ++h) work[unit.holders[h]] += sign * unit.update[h];
   for (LateGroups& set : late)
-    if (set.holds && set.contains[g])
+    if (!set.contains.empty() && set.contains[g])
       for (const UnitState& unit : groups[g].units)
         if (unit.holders.size() > 1)
           for (const ResourceUse& use : unit.collective.uses) set.occupied[use.resource] += sign * use.occupancy;
@@ -482,14 +506,13 @@ bool StrategyState::choose_late() {
   return true;
 }
 
-// Behind a change: its groups' synchronization is another one.
-void StrategyState::finish_late(OperatorId changed) {
-  for (LateGroups& set : late)
-    for (const auto& [g, position] : groups_of[changed]) {
-      if (!set.holds || !set.contains[g]) continue;
-      set.length = *std::max_element(set.occupied.begin(), set.occupied.end());
-      if (set.relies_on[g] && !groups[g].one_unit) set.holds = false;
-    }
+// The group is synchronized in another way now.
+void StrategyState::finish_late(int changed_group) {
+  for (LateGroups& set : late) {
+    if (set.contains.empty() || !set.contains[changed_group]) continue;
+    set.length = *std::max_element(set.occupied.begin(), set.occupied.end());
+    if (set.relies_on[changed_group] && !groups[changed_group].one_unit) set.holds = false;
+  }
 }
 
 void StrategyState::set_paths() {

@@ -112,8 +112,8 @@ class StrategyState {
   StrategyState(TaskGraphBuilder& builder, const Topology& topology, TaskCostModel& costs);
 
   void reset(const Strategy& strategy);
-  // Replaces what depends on the configuration of `op`. To be followed by keep() or undo().
-  void change(OperatorId op, const Configuration& configuration);
+  // Replaces what depends on the configurations of these operators, each once. To be followed by keep() or undo().
+  void change(const std::vector<Change>& changes);
   // True if late groups are other ones than before.
   bool keep();
   void undo();
@@ -125,7 +125,6 @@ class StrategyState {
   };
   size_t touched() const { return undo_.touched; }
   Before before(size_t i) const { return {undo_.tasks[i].first, undo_.tasks[i].second}; }
-  const OperatorState& changed_before() const { return undo_.changed; }
 
   // Has the group of the operator at this position (see groups_of) one block of parameters alone, under these degrees?
   bool has_one_shard(int group, int position, const Degrees& degrees) { return partitions_[group].shards(position, degrees)->shards.size() == 1; }
@@ -164,10 +163,13 @@ class StrategyState {
  private:
   // What a change replaced. Buffers are used again.
   struct Undo {
-    OperatorId op = -1;
-    Configuration configuration;
-    OperatorState changed;
-    size_t touched = 0, edge_count = 0;
+    struct Changed {
+      OperatorId op;
+      Configuration configuration;
+      OperatorState state;
+    };
+    size_t changed_count = 0, touched = 0, edge_count = 0;
+    std::vector<Changed> changed;
     std::vector<std::pair<OperatorId, OperatorTasks>> tasks;
     std::vector<std::pair<int, EdgeState>> edges;
     std::vector<std::pair<int, GroupState>> groups;
@@ -175,12 +177,12 @@ class StrategyState {
     OperatorPaths paths;
     std::vector<LateGroups> late;
     void clear() {
-      op = -1;
-      touched = edge_count = 0;
+      changed_count = touched = edge_count = 0;
       groups.clear();
     }
   };
 
+  void find_touched(const std::vector<Change>& changes);
   void set_operator(OperatorId op);
   void set_reductions(OperatorId op);
   void set_edge(int e);
@@ -193,7 +195,7 @@ class StrategyState {
   void add_group_work(int g, Nanoseconds sign);
   void set_paths();
   bool choose_late();
-  void finish_late(OperatorId changed);
+  void finish_late(int changed_group);
 
   const SynchronizationOrder order_;
   std::vector<std::vector<OperatorId>> around_;  // [operator]: itself and its neighbours
@@ -204,6 +206,9 @@ class StrategyState {
   Degrees plan_key_;  // scratch
   std::vector<GroupPartitions> partitions_;  // [group]
   Undo undo_;
+  // Of the last change, ascending: operators whose tasks it touches, its edges, its trained groups.
+  std::vector<OperatorId> touched_;
+  std::vector<int> touched_edges_, touched_groups_;
 
   struct HolderScratch {
     std::vector<uint64_t> shard_devices, shard_gradients;  // [shard][word]: devices that hold it, and those where it has a gradient

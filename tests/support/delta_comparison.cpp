@@ -49,14 +49,19 @@ DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int i
   std::string difference = difference_of(delta, evaluator);
   for (int change = 0; change < changes && difference.empty(); ++change) {
     const auto fail = [&](const std::string& text) { difference = "change " + std::to_string(change) + ": " + text; };
-    const OperatorId op = static_cast<OperatorId>(random.between(0, static_cast<int64_t>(graph.operators.size()) - 1));
-    const Configuration proposal = random_strategy(graph, devices, random)[op];
+    const Strategy other = random_strategy(graph, devices, random);
+    const OperatorId last = static_cast<OperatorId>(graph.operators.size()) - 1;
+    std::vector<Change> proposal;  // of one operator, or of some
+    const OperatorId one = static_cast<OperatorId>(random.between(0, last));
+    const int64_t several = random.between(0, 3);
+    for (OperatorId op = 0; op <= last; ++op)
+      if (op == one || (several == 0 && random.between(0, 2) == 0)) proposal.push_back({op, other[op]});
     // Limits around the current makespan, and none.
     const Nanoseconds limit = random.between(0, 2) == 0 ? INT64_MAX : delta.makespan() * random.between(70, 150) / 100;
-    const auto makespan = delta.propose(op, proposal, limit);
+    const auto makespan = delta.propose(proposal, limit);
     const bool compare = change % interval == 0 || change + 1 == changes;
     Strategy proposed = delta.strategy();
-    proposed[op] = proposal;
+    for (const Change& each : proposal) proposed[each.op] = each.configuration;
     if (compare || !makespan) {
       const Nanoseconds judged = evaluator.evaluate(proposed).makespan;
       if (makespan && *makespan != judged) fail("makespan: delta " + std::to_string(*makespan) + ", full " + std::to_string(judged));

@@ -28,10 +28,10 @@ TEST_CASE("the example of docs/simulator.md") {
   DeltaSimulator delta(builder, topology, costs);
   delta.reset({{{1, 1}, {0}}, {{1, 1}, {1}}, {{1}, {0}}});
   CHECK(delta.makespan() == 90512);
-  CHECK_FALSE(delta.propose(1, {{1, 1}, {0}}, 79000));
+  CHECK_FALSE(delta.propose({{1, {{1, 1}, {0}}}}, 79000));
   CHECK(delta.statistics().rejected_before_simulation == 1);
   delta.reject();
-  REQUIRE(delta.propose(1, {{1, 1}, {0}}, 91000));
+  REQUIRE(delta.propose({{1, {{1, 1}, {0}}}}, 91000));
   delta.accept();
   CHECK(delta.makespan() == 80000);
 }
@@ -44,9 +44,7 @@ TEST_CASE("delta simulation equals full simulation in every task's times") {
     const DeltaComparison comparison = compare_delta_with_full(random, 200, 20);
     INFO(comparison.difference);
     REQUIRE(comparison.difference.empty());
-    sum.rejected_before_simulation += comparison.statistics.rejected_before_simulation;
-    sum.rejected_during_simulation += comparison.statistics.rejected_during_simulation;
-    sum.returned += comparison.statistics.returned;
+    sum += comparison.statistics;
   }
   // The shortcuts have been tried often.
   CHECK(sum.rejected_before_simulation > 1000);
