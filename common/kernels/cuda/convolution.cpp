@@ -112,6 +112,7 @@ ConvolutionChoice Convolution::measured(Pass pass) const {
   size_t free_bytes = 0, all_bytes = 0;
   FF_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));
   Memory<char> workspace(context_, std::min(most_workspace_bytes, static_cast<int64_t>(free_bytes / 4)));
+  std::string why_none;
 
   std::vector<ConvolutionChoice> candidates;
   if (is_product()) candidates.push_back({Method::product});
@@ -128,19 +129,25 @@ ConvolutionChoice Convolution::measured(Pass pass) const {
   for (const ConvolutionChoice& candidate : candidates) {
     Memory<char> scratch(context_, scratch_bytes(candidate));
     constexpr int repetitions = 3;
-    for (int repetition = 0; repetition <= repetitions; ++repetition) {
-      if (repetition == 1) FF_CHECK(cudaEventRecord(begin, context_.stream));
-      run(pass, candidate, input.data(), weight.data(), output.data(), false, ScratchPieces(scratch.data()));
-    }
-    FF_CHECK(cudaEventRecord(end, context_.stream));
-    FF_CHECK(cudaEventSynchronize(end));
     float ms = 0;
-    FF_CHECK(cudaEventElapsedTime(&ms, begin, end));
+    try {
+      for (int repetition = 0; repetition <= repetitions; ++repetition) {
+        if (repetition == 1) FF_CHECK(cudaEventRecord(begin, context_.stream));
+        run(pass, candidate, input.data(), weight.data(), output.data(), false, ScratchPieces(scratch.data()));
+      }
+      FF_CHECK(cudaEventRecord(end, context_.stream));
+      FF_CHECK(cudaEventSynchronize(end));
+      FF_CHECK(cudaEventElapsedTime(&ms, begin, end));
+    } catch (const MachineError& error) {  // not all that the search promises runs with this type of arithmetic
+      (void)cudaGetLastError();
+      why_none = std::string(": ") + error.what();
+      continue;
+    }
     if (best.method == Method::none || ms < best_ms) best = candidate, best_ms = ms;
   }
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
-  if (best.method == Method::none) throw MachineError("cuDNN has no algorithm for the convolution " + geometry_.text());
+  if (best.method == Method::none) throw MachineError("cuDNN has no algorithm for the convolution " + geometry_.text() + why_none);
   return best;
 }
 
@@ -151,15 +158,19 @@ ConvolutionChoice Convolution::fastest_algorithm(Pass pass, Method method, float
   constexpr int most = 32;
   int found = 0;
   ConvolutionChoice choice;
-  // The results are sorted by time. One that may differ from run to run is taken only where there is no other.
+  // The results are sorted by time. One that may differ from run to run is taken only where there is no other. The search also tries
+  // CUDNN_DEFAULT_MATH, whatever the descriptor says (cuDNN API, cudnnFindConvolutionForwardAlgorithmEx), and that is TF32: in fp32 such a result
+  // tells of the algorithm alone.
+  const bool fp32 = context_.precision == Precision::fp32;
   const auto pick = [&](cudnnStatus_t status, const auto* results) {
     (void)cudaGetLastError();  // left behind by algorithms that do not fit
     if (status != CUDNN_STATUS_SUCCESS) return;
-    for (bool deterministic : {true, false})
-      for (int i = 0; i < found && choice.method == Method::none; ++i)
-        if (results[i].status == CUDNN_STATUS_SUCCESS && static_cast<int64_t>(results[i].memory) <= workspace.bytes() &&
-            (!deterministic || results[i].determinism == CUDNN_DETERMINISTIC))
-          choice = {method, static_cast<int>(results[i].algo), results[i].mathType, static_cast<int64_t>(results[i].memory)};
+    for (bool own_math : {true, false})
+      for (bool deterministic : {true, false})
+        for (int i = 0; i < found && choice.method == Method::none; ++i)
+          if (results[i].status == CUDNN_STATUS_SUCCESS && static_cast<int64_t>(results[i].memory) <= workspace.bytes() &&
+              (!deterministic || results[i].determinism == CUDNN_DETERMINISTIC) && (!own_math || !fp32 || results[i].mathType == CUDNN_FMA_MATH))
+            choice = {method, static_cast<int>(results[i].algo), fp32 ? CUDNN_FMA_MATH : results[i].mathType, static_cast<int64_t>(results[i].memory)};
   };
   const size_t bytes = static_cast<size_t>(workspace.bytes());
   if (pass == Pass::forward) {
