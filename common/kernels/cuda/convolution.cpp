@@ -130,10 +130,10 @@ ConvolutionChoice Convolution::measured(Pass pass) const {
   ConvolutionChoice best;
   float best_ms = 0;
   for (const ConvolutionChoice& candidate : candidates) {
-    Memory<char> scratch(context_, scratch_bytes(candidate));
     constexpr int repetitions = 3;
     float ms = 0;
     try {
+      Memory<char> scratch(context_, scratch_bytes(candidate));
       for (int repetition = 0; repetition <= repetitions; ++repetition) {
         if (repetition == 1) FF_CHECK(cudaEventRecord(begin, context_.stream));
         run(pass, candidate, input.data(), weight.data(), output.data(), false, ScratchPieces(scratch.data()));
@@ -141,7 +141,7 @@ ConvolutionChoice Convolution::measured(Pass pass) const {
       FF_CHECK(cudaEventRecord(end, context_.stream));
       FF_CHECK(cudaEventSynchronize(end));
       FF_CHECK(cudaEventElapsedTime(&ms, begin, end));
-    } catch (const MachineError& error) {  // not all that the search promises runs with this type of arithmetic
+    } catch (const MachineError& error) {  // it does not run with this arithmetic after all, or memory is short
       (void)cudaGetLastError();
       why_none = std::string(": ") + error.what();
       continue;

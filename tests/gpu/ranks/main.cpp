@@ -85,6 +85,8 @@ int run_processes(const Options& options, Transport& host) {
     setenv("NCCL_HOSTID", ("rank-" + std::to_string(host.rank())).c_str(), 0);
     setenv("NCCL_SOCKET_IFNAME", "lo", 0);
     setenv("NCCL_IB_DISABLE", "1", 0);
+    setenv("NCCL_NET", "Socket", 0);
+    setenv("NCCL_MNNVL_ENABLE", "0", 0);  // NVLink between hosts, which these are not
   }
   const DeviceChoice choice = choose_device({"cuda", options.transport, true, true}, seen, host);
   const auto backend = make_cuda_backend(choice.gpu);
