@@ -120,7 +120,7 @@ extra() {
   local name=$1 limit=$2 left began logged code outcome
   shift 2
   [[ $name == GPU || $name =~ ${GPU_CHECK_ONLY:-.} ]] || return 0
-  if [[ -n $NO_GPU && $1 != "$BIN"/* ]]; then
+  if [[ -n $NO_GPU && ($1 != "$BIN"/* || -z $RUNNABLE) ]]; then
     report "$name" skipped 0 "$NO_GPU"
     return 0
   fi
@@ -174,9 +174,8 @@ run_steps() {
   local networks=("$PYTHON" "$ROOT/scripts/gpu_networks.py" --bin "$BIN" --profile "$OUT/h200.json")
   local ranks="$BIN/test_gpu_ranks" mpirun=("$MPIRUN" --oversubscribe --bind-to none)
   local sanitizer=(env LD_LIBRARY_PATH="$LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$PATH:/usr/local/cuda/bin" compute-sanitizer --error-exitcode 9 --tool)
-  NO_GPU=
   step "GPU" 15 "$ranks" threads 1 --cases 0
-  NO_GPU=$(grep 'skipped: no GPU' "$SCRATCH/output" 2>/dev/null | tail -1)
+  [[ -z $RUNNABLE ]] || NO_GPU=$(grep 'skipped: no GPU' "$SCRATCH/output" | tail -1)
   nvidia-smi >> "$OUT/gpu_check.log" 2>&1
   step "kernels" 50 "$BIN/test_gpu" "~[convolution]" -d yes
   step "convolutions" 60 "$BIN/test_gpu" "[convolution]" -d yes
@@ -231,9 +230,22 @@ else
   for program in $PROGRAMS; do [[ ! -x $1/$program ]] || ln -s "$(readlink -f "$1/$program")" "$REAL/"; done
   [[ -z $(command -v orterun) ]] || ln -s "$(command -v orterun)" "$REAL/orterun"
 fi
-folders=$(cuda_folders "$REAL/ffexec") || fail "see above"
-[[ -z $folders ]] || LIBRARIES=$folders${LIBRARIES:+:$LIBRARIES}
-if missing=$(LD_LIBRARY_PATH=$LIBRARIES ldd "$REAL"/* 2>&1 | grep 'not found'); then fail "libraries are missing: $(sort -u <<< "$missing" | tr -s '\n\t ' ' ')"; fi
+NO_GPU=
+RUNNABLE=yes  # the programs find their libraries
+# Without them, an error where there is a GPU.
+missing_libraries() {
+  if nvidia-smi -L 2> /dev/null | grep -q GPU || compgen -G '/dev/nvidia[0-9]*' > /dev/null; then fail "$1"; fi
+  RUNNABLE=
+  NO_GPU="skipped: no GPU: no driver here, and $1"
+}
+if folders=$(cuda_folders "$REAL/ffexec"); then
+  [[ -z $folders ]] || LIBRARIES=$folders${LIBRARIES:+:$LIBRARIES}
+  if missing=$(LD_LIBRARY_PATH=$LIBRARIES ldd "$REAL"/* 2>&1 | grep 'not found'); then
+    missing_libraries "libraries are missing: $(sort -u <<< "$missing" | tr -s '\n\t ' ' ')"
+  fi
+else
+  missing_libraries "no CUDA libraries for the programs, see above"
+fi
 wrap
 MPIRUN=$BIN/orterun
 run_steps
