@@ -174,7 +174,7 @@ run_steps() {
   local networks=("$PYTHON" "$ROOT/scripts/gpu_networks.py" --bin "$BIN" --profile "$OUT/h200.json")
   local ranks="$BIN/test_gpu_ranks" mpirun=("$MPIRUN" --oversubscribe --bind-to none)
   local sanitizer=(env LD_LIBRARY_PATH="$LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$PATH:/usr/local/cuda/bin" compute-sanitizer --error-exitcode 9 --tool)
-  step "GPU" 15 "$ranks" threads 1 --cases 0
+  step "GPU" 25 "$ranks" threads 1 --cases 0
   [[ -z $RUNNABLE ]] || NO_GPU=$(grep 'skipped: no GPU' "$SCRATCH/output" | tail -1)
   nvidia-smi >> "$OUT/gpu_check.log" 2>&1
   step "kernels" 50 "$BIN/test_gpu" "~[convolution]" -d yes
@@ -185,8 +185,8 @@ run_steps() {
   step "predicted, measured" 110 "${networks[@]}" predicted --within @within --out "$OUT/predicted.md"
   step "NCCL, CUDA graph" 35 "${mpirun[@]}" -n 2 "$ranks" nccl --cuda-graph --seconds 14
   step "MPI, 2 ranks" 25 "${mpirun[@]}" -n 2 "$ranks" mpi --seconds 12
-  step "threads, staged" 30 "$ranks" threads --seconds 6
-  step "PyTorch" 80 "$PYTHON" "$ROOT/scripts/bench_vs_torch.py" --device cuda --build "$BIN" --python "$PYTHON" --rounds 1 --seconds 1 \
+  step "threads, staged" 25 "$ranks" threads --seconds 6
+  step "PyTorch" 75 "$PYTHON" "$ROOT/scripts/bench_vs_torch.py" --device cuda --build "$BIN" --python "$PYTHON" --rounds 1 --seconds 1 \
     --within @within --out "$OUT/pytorch.md"
   step "memcheck" 30 "${sanitizer[@]}" memcheck "$REAL/test_gpu" "[large]" -d yes
   extra "racecheck" 60 "${sanitizer[@]}" racecheck "$REAL/test_gpu" "[large]" -d yes
