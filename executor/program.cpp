@@ -116,15 +116,21 @@ void Program::run(int64_t iteration, bool training) {
     }
     if (clock_) finish_clock(begin);
   } catch (const TransportError& error) {
-    transport.give_up();
+    give_up();
     if (error.tag < 0 || error.tag >= static_cast<int>(tasks.tasks.size())) throw;
     throw MachineError("task " + task_name(error.tag) + ": " + error.what());
   } catch (const std::exception& error) {
-    transport.give_up();
+    give_up();
     if (current_task_ < 0) throw;
     throw MachineError("task " + task_name(current_task_) + ": " + error.what());
   }
   shares_.total_ns = now_ns() - begin;
+}
+
+// The recording first: NCCL ends a communicator only when no graph holds its operations any more (a graph that runs is freed when it ends).
+void Program::give_up() {
+  graph_.reset();
+  transport.give_up();
 }
 
 void Program::submit(int64_t iteration, bool training) {

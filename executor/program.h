@@ -226,6 +226,7 @@ class Program {
   friend class ProgramPlanner;
   void submit(int64_t iteration, bool training);
   bool replay(int64_t iteration);
+  void give_up();
   void start_receives(bool training);
   void start_transfers(const TransferGroup& group, bool training);
   void run_step(Step& step, int64_t iteration, bool training);

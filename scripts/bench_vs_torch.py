@@ -421,6 +421,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, metavar="DIR", help="default: build/release, else build/dev")
     parser.add_argument("--python", default="/usr/bin/python3", help="interpreter that has PyTorch; default: /usr/bin/python3")
     parser.add_argument("--any-blas", action="store_true", help="measure PyTorch with the reference BLAS, too")
+    parser.add_argument("--within", type=float, metavar="SECONDS", help="begin no network that would take longer, going by the longest so far")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="write the result as Markdown")
     arguments = parser.parse_args()
     if arguments.rounds < 1:
@@ -437,10 +438,16 @@ def main():
         sys.exit(f"{arguments.python} has no PyTorch: apt-get install python3-torch libopenblas0-serial, or give --python")
     results = {}
     with tempfile.TemporaryDirectory() as work:
+        begin, longest = time.monotonic(), 0.0
         for name in arguments.only or arguments.networks:
+            started = time.monotonic()
+            if results and arguments.within and started - begin + longest > arguments.within:
+                print(f"{name} and what follows: no time left", file=sys.stderr)
+                break
             results[name] = Benchmark(name, arguments, pathlib.Path(work)).measure()
             if arguments.out:
                 write(results, arguments)  # what is measured stays when the rest is not
+            longest = max(longest, time.monotonic() - started)
     versions, table = report(results, arguments)
     print(f"{versions}\n\n{table}")
 

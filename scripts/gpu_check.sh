@@ -5,10 +5,12 @@
 #   scripts/gpu_check.sh DIR [OUT]            on the machine with the GPU, in a checkout of the same version: unpacks that and runs all steps
 #   scripts/gpu_check.sh BUILD [OUT]          on a machine that built the product itself
 #
-# OUT (default: $OUT, else gpu_check.out) gets gpu_check.log, one line a step in steps.tsv, h200.json (the profile), predicted.md, pytorch.md. Steps
-# run in the order of their importance, each within its own time; what does not fit is listed as not run. A table comes last.
+# OUT (default: $OUT, else gpu_check.out) gets gpu_check.log, one line a step in steps.tsv, h200.json (the profile), predicted.md, pytorch.md, each
+# as soon as it exists, so that nothing is lost when the command is killed. For a machine to which a copy of the checkout and DIR are brought:
+#   scripts/gpu_check.sh build/pack "$OUT"
+# Steps run in the order of their importance, each within its own time; their times add up to what there is. Extra steps follow while time is left.
 # GPU_CHECK_SECONDS: all the time there is (540). GPU_CHECK_ONLY: a regular expression of steps' names. GPU_CHECK_PYTHON: the interpreter with PyTorch.
-# Exit code: 0 when no step failed, 3 without a GPU (the steps then run as far as they say "skipped"), else 1.
+# Exit code: 0 when no step failed, 3 without a GPU (steps that need one then say "skipped: no GPU"), else 1.
 set -uo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PROGRAMS="ffexec ffsearch tests/test_gpu tests/test_gpu_ranks"
@@ -105,23 +107,36 @@ wrap() {
 
 remaining() { echo $((BEGIN + GPU_CHECK_SECONDS - $(date +%s))); }
 
-# step NAME SECONDS COMMAND...: its output goes to the log, its last line into the table.
+# report NAME OUTCOME SECONDS TEXT
+report() {
+  printf '%s\t%s\t%s\t%s\n' "$@" >> "$OUT/steps.tsv"
+  printf -- '-- %s: %s, %s s: %s\n' "$@" | tee -a "$OUT/gpu_check.log"
+}
+
+# extra NAME SECONDS COMMAND...: its output goes to the log as it comes, its last line into the table. 0 seconds: all the time that is left. @within
+# in the command becomes the seconds that it has.
 FAILED=0
-step() {
-  local name=$1 limit=$2 left began code outcome
+extra() {
+  local name=$1 limit=$2 left began logged code outcome
   shift 2
-  [[ $name =~ ${GPU_CHECK_ONLY:-.} ]] || return 0
-  left=$(remaining)
-  if ((left < 5)); then
-    printf '%s\tnot run\t0\tno time left\n' "$name" >> "$OUT/steps.tsv"
+  [[ $name == GPU || $name =~ ${GPU_CHECK_ONLY:-.} ]] || return 0
+  if [[ -n $NO_GPU && ($1 != "$BIN"/* || -z $RUNNABLE) ]]; then
+    report "$name" skipped 0 "$NO_GPU"
     return 0
   fi
-  ((limit < left)) || limit=$left
+  left=$(remaining)
+  if ((left < 5)); then
+    report "$name" "not run" 0 "no time left"
+    return 0
+  fi
+  ((limit > 0 && limit < left)) || limit=$left
   echo "== $name ($limit s at most): $*" | tee -a "$OUT/gpu_check.log"
   began=$(date +%s)
-  timeout -k 5 "$limit" "$@" > "$SCRATCH/output" 2>&1
+  set -- "${@//@within/$((limit > 12 ? limit - 6 : limit))}"
+  logged=$(stat -c %s "$OUT/gpu_check.log")
+  timeout -k 3 "$((limit > 8 ? limit - 3 : limit))" "$@" >> "$OUT/gpu_check.log" 2>&1
   code=$?
-  cat "$SCRATCH/output" >> "$OUT/gpu_check.log"
+  tail -c "+$((logged + 1))" "$OUT/gpu_check.log" > "$SCRATCH/output"
   case $code in
     0) outcome=ok ;;
     77) outcome=skipped ;;
@@ -129,39 +144,55 @@ step() {
     *) outcome="failed ($code)" ;;
   esac
   grep -q 'skipped: no GPU' "$SCRATCH/output" && outcome=skipped
-  [[ $outcome == failed* || $outcome == time* ]] && FAILED=1
-  printf '%s\t%s\t%s\t%s\n' "$name" "$outcome" $(($(date +%s) - began)) "$(telling_line)" >> "$OUT/steps.tsv"
+  [[ $code == 127 && $* == *compute-sanitizer* ]] && outcome="not run"  # there is none here
+  if [[ $outcome == failed* || $outcome == time* ]]; then
+    FAILED=1
+    tail -n 15 "$SCRATCH/output" | cut -c1-300
+  fi
+  report "$name" "$outcome" $(($(date +%s) - began)) "$(telling_line)"
 }
 
 # The last line that is an outcome, else the last one.
 telling_line() {
   local line
-  line=$(grep -E 'cases agree|skipped: no GPU|ERROR SUMMARY|RACECHECK SUMMARY' "$SCRATCH/output" | tail -1)
+  line=$(grep 'skipped: no GPU' "$SCRATCH/output" | tail -1)
+  [[ -n $line ]] || line=$(grep -E 'cases agree|ERROR SUMMARY|RACECHECK SUMMARY|^test cases:|All tests passed' "$SCRATCH/output" | tail -1)
   [[ -n $line ]] || line=$(grep -v '^[[:space:]]*$' "$SCRATCH/output" | grep -v '^[-=]*$' | tail -1)
   sed 's/^[[:space:]]*//' <<< "$line" | cut -c1-140
 }
 
+# step NAME SECONDS COMMAND...: one of those whose times must fit.
+PLANNED=0
+step() {
+  PLANNED=$((PLANNED + $2))
+  ((PLANNED + SETUP_SECONDS <= GPU_CHECK_SECONDS || GPU_CHECK_SECONDS < 540)) || fail "the steps up to \"$1\" take $((PLANNED + SETUP_SECONDS)) s of $GPU_CHECK_SECONDS"
+  extra "$@"
+}
+
+SETUP_SECONDS=20  # unpacking
 run_steps() {
   local networks=("$PYTHON" "$ROOT/scripts/gpu_networks.py" --bin "$BIN" --profile "$OUT/h200.json")
-  local ranks="$BIN/test_gpu_ranks" rank_flags=(--oversubscribe --bind-to none)
-  step "GPU" 20 bash -c 'nvidia-smi 2>&1 || { echo "no nvidia-smi"; exit 0; }'
-  step "kernel tests" 90 "$BIN/test_gpu"
-  step "1 rank, verified" 30 "${networks[@]}" smoke
-  step "threads, staged" 75 "$ranks" threads --seconds 22
-  step "CUDA graph, 1 rank" 30 "$ranks" threads 1 --cuda-graph --seconds 22
-  step "NCCL, 2 ranks" 60 "$MPIRUN" "${rank_flags[@]}" -n 2 "$ranks" nccl --seconds 50
-  step "MPI, 2 ranks" 30 "$MPIRUN" "${rank_flags[@]}" -n 2 "$ranks" mpi --seconds 22
-  step "predicted, measured" 150 "${networks[@]}" predicted --out "$OUT/predicted.md"
-  step "PyTorch" 120 "$PYTHON" "$ROOT/scripts/bench_vs_torch.py" --device cuda --build "$BIN" --python "$PYTHON" --rounds 1 --seconds 1 --out "$OUT/pytorch.md"
-  step "NCCL, 4 ranks" 60 "$MPIRUN" "${rank_flags[@]}" -n 4 "$ranks" nccl --seconds 50
-  step "MPI, 4 ranks" 40 "$MPIRUN" "${rank_flags[@]}" -n 4 "$ranks" mpi --seconds 30
-  step "NCCL, CUDA graph" 40 "$MPIRUN" "${rank_flags[@]}" -n 2 "$ranks" nccl --cuda-graph --seconds 28
-  if command -v compute-sanitizer >/dev/null; then
-    step "memcheck" 90 env LD_LIBRARY_PATH="$LIBRARIES" compute-sanitizer --tool memcheck --error-exitcode 9 "$REAL/test_gpu"
-    step "racecheck" 90 env LD_LIBRARY_PATH="$LIBRARIES" compute-sanitizer --tool racecheck --error-exitcode 9 "$REAL/test_gpu"
-  else
-    printf 'memcheck, racecheck\tnot run\t0\tno compute-sanitizer here\n' >> "$OUT/steps.tsv"
-  fi
+  local ranks="$BIN/test_gpu_ranks" mpirun=("$MPIRUN" --oversubscribe --bind-to none)
+  local sanitizer=(env LD_LIBRARY_PATH="$LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$PATH:/usr/local/cuda/bin" compute-sanitizer --error-exitcode 9 --tool)
+  step "GPU" 25 "$ranks" threads 1 --cases 0
+  [[ -z $RUNNABLE ]] || NO_GPU=$(grep 'skipped: no GPU' "$SCRATCH/output" | tail -1)
+  nvidia-smi >> "$OUT/gpu_check.log" 2>&1
+  step "kernels" 50 "$BIN/test_gpu" "~[convolution]" -d yes
+  step "convolutions" 60 "$BIN/test_gpu" "[convolution]" -d yes
+  step "1 rank, verified" 25 "${networks[@]}" smoke
+  step "CUDA graph, 1 rank" 20 "$ranks" threads 1 --cuda-graph --seconds 8
+  step "NCCL, 2 ranks" 40 "${mpirun[@]}" -n 2 "$ranks" nccl --seconds 18
+  step "predicted, measured" 110 "${networks[@]}" predicted --within @within --out "$OUT/predicted.md"
+  step "NCCL, CUDA graph" 35 "${mpirun[@]}" -n 2 "$ranks" nccl --cuda-graph --seconds 14
+  step "MPI, 2 ranks" 25 "${mpirun[@]}" -n 2 "$ranks" mpi --seconds 12
+  step "threads, staged" 25 "$ranks" threads --seconds 6
+  step "PyTorch" 75 "$PYTHON" "$ROOT/scripts/bench_vs_torch.py" --device cuda --build "$BIN" --python "$PYTHON" --rounds 1 --seconds 1 \
+    --within @within --out "$OUT/pytorch.md"
+  step "memcheck" 30 "${sanitizer[@]}" memcheck "$REAL/test_gpu" "[large]" -d yes
+  extra "racecheck" 60 "${sanitizer[@]}" racecheck "$REAL/test_gpu" "[large]" -d yes
+  extra "NCCL, 4 ranks" 60 "${mpirun[@]}" -n 4 "$ranks" nccl --seconds 30
+  extra "MPI, 4 ranks" 40 "${mpirun[@]}" -n 4 "$ranks" mpi --seconds 20
+  extra "predicted, more" 0 "${networks[@]}" predicted --within @within --out "$OUT/predicted.md"  # goes on where the table ends
 }
 
 print_table() {
@@ -175,7 +206,7 @@ if [[ ${1:-} == --pack ]]; then
   pack "$2" "${3:-}"
   exit 0
 fi
-[[ -n ${1:-} ]] || { sed -n '2,13p' "${BASH_SOURCE[0]}" | sed 's/^# \?//'; exit 2; }
+[[ -n ${1:-} ]] || { sed -n '2,17p' "${BASH_SOURCE[0]}" | sed 's/^# \?//'; exit 2; }
 OUT=${2:-${OUT:-gpu_check.out}}
 GPU_CHECK_SECONDS=${GPU_CHECK_SECONDS:-540}
 PYTHON=${GPU_CHECK_PYTHON:-python3}
@@ -188,7 +219,9 @@ WORK=
 LIBRARIES=
 trap 'rm -rf "$SCRATCH" ${WORK:+"$WORK"}' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1
-export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_pml=ob1 OMPI_MCA_plm=isolated PYTHONUNBUFFERED=1
+# Without single copies: they ask for a right to read other processes' memory that containers seldom give. A program alone starts no daemon: there is none.
+export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_pml=ob1 OMPI_MCA_plm=isolated OMPI_MCA_btl_vader_single_copy_mechanism=none
+export OMPI_MCA_ess_singleton_isolated=1 NCCL_DEBUG=${NCCL_DEBUG:-WARN} PYTHONUNBUFFERED=1
 if [[ -f $1/pack.tar.xz ]]; then
   unpack "$1"
 else
@@ -198,12 +231,25 @@ else
   for program in $PROGRAMS; do [[ ! -x $1/$program ]] || ln -s "$(readlink -f "$1/$program")" "$REAL/"; done
   [[ -z $(command -v orterun) ]] || ln -s "$(command -v orterun)" "$REAL/orterun"
 fi
-folders=$(cuda_folders "$REAL/ffexec") || fail "see above"
-[[ -z $folders ]] || LIBRARIES=$folders${LIBRARIES:+:$LIBRARIES}
-if missing=$(LD_LIBRARY_PATH=$LIBRARIES ldd "$REAL"/* 2>&1 | grep 'not found'); then fail "libraries are missing: $(sort -u <<< "$missing" | tr -s '\n\t ' ' ')"; fi
+NO_GPU=
+RUNNABLE=yes  # the programs find their libraries
+# Without them, an error where there is a GPU.
+missing_libraries() {
+  if nvidia-smi -L 2> /dev/null | grep -q GPU || compgen -G '/dev/nvidia[0-9]*' > /dev/null; then fail "$1"; fi
+  RUNNABLE=
+  NO_GPU="skipped: no GPU: no driver here, and $1"
+}
+if folders=$(cuda_folders "$REAL/ffexec"); then
+  [[ -z $folders ]] || LIBRARIES=$folders${LIBRARIES:+:$LIBRARIES}
+  if missing=$(LD_LIBRARY_PATH=$LIBRARIES ldd "$REAL"/* 2>&1 | grep 'not found'); then
+    missing_libraries "libraries are missing: $(sort -u <<< "$missing" | tr -s '\n\t ' ' ')"
+  fi
+else
+  missing_libraries "no CUDA libraries for the programs, see above"
+fi
 wrap
 MPIRUN=$BIN/orterun
 run_steps
 print_table | tee -a "$OUT/gpu_check.log"
-if grep -q $'^kernel tests\tskipped' "$OUT/steps.tsv"; then exit 3; fi
+[[ -z $NO_GPU ]] || exit 3
 exit $FAILED

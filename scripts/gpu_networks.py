@@ -4,8 +4,8 @@
     scripts/gpu_networks.py predicted --bin build/cuda --profile profiles/h200.json --out docs/results/h200-predicted.md
     scripts/gpu_networks.py smoke --bin build/cuda --profile profile.json     one small network, verified against a second run on one device
 
-Networks come in the order of their importance, at their own batch size and at a quarter of it; the table is written after each of them, so that
-what was measured is not lost when the time is up. The profile keeps what it holds. --topology and --backend try the script without a GPU.
+Networks come in the order of their importance, at their own batch size and then at a quarter of it; the table is written after each of them, so that
+what was measured is not lost when the time is up, and one that is there is continued. The profile keeps what it holds. --topology and --backend try the script without a GPU.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 NETWORKS = ["alexnet", "resnet50", "rnnlm", "gpt2-small", "nmt", "inception_v3", "resnet101", "vgg16", "bert-base", "dlrm", "rnntc", "lenet", "rnnlm-2step"]
@@ -55,7 +56,15 @@ class Table:
     def __init__(self, path):
         self.path, self.lines, self.errors, self.failed = path, [], [], []
         self.head = ["| network | batch | predicted ms | measured ms | error | memory predicted MB | used MB | CUDA graph |", "|---|---|---|---|---|---|---|---|"]
+        for line in path.read_text(encoding="utf-8").splitlines() if path and path.exists() else []:
+            cells = [cell.strip() for cell in line.split("|")[1:-1]]
+            if len(cells) == 8 and cells[1].isdigit():
+                self.lines.append(line)
+                self.errors.append(float(cells[2]) / float(cells[3]) - 1)
         print("\n".join(self.head), flush=True)
+
+    def has(self, network, batch):
+        return any(line.startswith(f"| {network} | {batch} |") for line in self.lines)
 
     def add(self, network, batch, prediction, result):
         predicted, measured = prediction["predicted_us"], result["measured_us"]
@@ -89,15 +98,26 @@ def predicted(machine, arguments):
         sys.exit(0 if table.errors else 1)
 
     signal.signal(signal.SIGTERM, stop)
-    for network in arguments.only:
-        own = json.loads((REPOSITORY / f"graphs/{network}.json").read_text(encoding="utf-8"))["batch_size"]
-        for batch in (own, max(1, own // 4)) if not arguments.batch else arguments.batch:
-            try:
-                strategy, prediction = machine.plan(network, batch)
-                table.add(network, batch, prediction, machine.train(strategy, "--iterations", arguments.iterations))
-            except RuntimeError as error:
-                table.failed.append(f"{network} {batch}")
-                print(error, flush=True)
+    own = {network: json.loads((REPOSITORY / f"graphs/{network}.json").read_text(encoding="utf-8"))["batch_size"] for network in arguments.only}
+    if arguments.batch:
+        cases = [(network, batch) for network in arguments.only for batch in arguments.batch]
+    else:
+        cases = [(network, batch) for network, batch in own.items()] + [(network, max(1, batch // 4)) for network, batch in own.items()]
+    begin, longest = time.monotonic(), 0.0
+    for network, batch in cases:
+        if table.has(network, batch):
+            continue
+        started = time.monotonic()
+        if arguments.within and started - begin + longest > arguments.within:
+            print(f"{network} {batch} and what follows: no time left", flush=True)
+            break
+        try:
+            strategy, prediction = machine.plan(network, batch)
+            table.add(network, batch, prediction, machine.train(strategy, "--iterations", arguments.iterations))
+        except RuntimeError as error:
+            table.failed.append(f"{network} {batch}")
+            print(error, flush=True)
+        longest = max(longest, time.monotonic() - started)
     print(table.summary(), flush=True)
     return 1 if table.failed or not table.errors else 0
 
@@ -112,6 +132,7 @@ def main():
     parser.add_argument("--only", nargs="+", choices=NETWORKS, default=NETWORKS, metavar="NETWORK")
     parser.add_argument("--batch", type=int, nargs="+", help="instead of the two of each network")
     parser.add_argument("--iterations", type=int, default=30)
+    parser.add_argument("--within", type=float, metavar="SECONDS", help="begin no network that would take longer, going by the longest so far")
     parser.add_argument("--out", type=pathlib.Path, help="write the table as Markdown")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

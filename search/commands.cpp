@@ -228,7 +228,7 @@ CommandResult run_profile(const CommandOptions& options, const CommandContext& c
   // Kept as we go: an interrupted run resumes where it stopped.
   auto saved = std::chrono::steady_clock::now();
   const auto save_now_and_then = [&] {
-    if (std::chrono::steady_clock::now() - saved < std::chrono::seconds(10)) return;
+    if (std::chrono::steady_clock::now() - saved < std::chrono::seconds(2)) return;
     save_profile(options.profile_out, kernels.profile(model));
     saved = std::chrono::steady_clock::now();
   };

@@ -144,6 +144,8 @@ class NcclTransport : public DeviceTransport {
   // Both streams come behind the backend's, which also makes them part of a recording (iteration_graph.h).
   void begin_iteration() override {
     used_ = 0;
+    grouping_ = false;  // a recording that failed may have left a group open
+    group_.clear();
     backend_.record_event(follow_);
     backend_.wait_for_event(follow_, transfer_stream_);
     backend_.wait_for_event(follow_, reduce_stream_);
@@ -194,13 +196,18 @@ class NcclTransport : public DeviceTransport {
     if (members.empty()) return;
     if (std::any_of(members.begin(), members.end(), [](const Member& member) { return member.send; })) follow(transfer_stream_);
     check(ncclGroupStart(), "ncclGroupStart");
-    for (const Member& member : members) {
+    ncclResult_t added = ncclSuccess;
+    size_t count = 0;
+    for (; count < members.size() && added == ncclSuccess; ++count) {
+      const Member& member = members[count];
       const size_t bytes = static_cast<size_t>(member.bytes);
-      const int tag = tags_[static_cast<size_t>(member.operation)];
-      if (member.send) check(ncclSend(member.memory, bytes, ncclInt8, member.peer, world_, transfer_stream_), "ncclSend", tag);
-      else check(ncclRecv(member.memory, bytes, ncclInt8, member.peer, world_, transfer_stream_), "ncclRecv", tag);
+      added = member.send ? ncclSend(member.memory, bytes, ncclInt8, member.peer, world_, transfer_stream_)
+                          : ncclRecv(member.memory, bytes, ncclInt8, member.peer, world_, transfer_stream_);
     }
-    check(ncclGroupEnd(), "ncclGroupEnd", tags_[static_cast<size_t>(members.front().operation)]);
+    const ncclResult_t ended = ncclGroupEnd();  // also behind a failure, or NCCL would go on grouping
+    const Member& last = members[count - 1];
+    check(added, last.send ? "ncclSend" : "ncclRecv", tags_[static_cast<size_t>(last.operation)]);
+    check(ended, "ncclGroupEnd", tags_[static_cast<size_t>(members.front().operation)]);
     for (const Member& member : members) backend_.record_event(events_[static_cast<size_t>(member.operation)], transfer_stream_);
   }
 
@@ -225,9 +232,8 @@ class NcclTransport : public DeviceTransport {
     for (size_t g = 0; g < groups.size(); ++g)
       if (std::find(groups[g].begin(), groups[g].end(), rank()) != groups[g].end()) color = static_cast<int>(g);
     ncclComm_t communicator = nullptr;
-    // Resources of its own (splitShare 0, the default): all-reduces would otherwise not run beside transfers.
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    check(ncclCommSplit(world_, color, rank(), &communicator, &config), "ncclCommSplit");
+    // The world's settings, of which splitShare is 0 by default: with resources of its own all-reduces run beside transfers.
+    check(ncclCommSplit(world_, color, rank(), &communicator, nullptr), "ncclCommSplit");
     for (size_t g = 0; g < groups.size(); ++g) {
       const bool mine = static_cast<int>(g) == color;
       groups_[groups[g]] = {mine ? made_++ : -1, mine ? communicator : nullptr};

@@ -80,6 +80,8 @@ class KernelMeasurement::Lane {
   KernelArguments& set(int repetition) { return sets_[static_cast<size_t>(repetition) % sets_.size()]; }
 
  private:
+  static constexpr int64_t most_drawn = int64_t{1} << 20;  // elements
+
   // Random values: of float in [-0.5, 0.5), or, with an index limit, i32 below that.
   float* filled(int64_t bytes, int64_t index_limit = 0) {
     float* memory = static_cast<float*>(backend_->allocate(std::max<int64_t>(bytes, element_bytes)));
@@ -90,7 +92,9 @@ class KernelMeasurement::Lane {
       backend_->copy_block(pattern->second, all, memory, all, all);
       return memory;
     }
-    std::vector<float> values(static_cast<size_t>(bytes / element_bytes), 0.0f);
+    // The rest of a large buffer repeats what is drawn: drawing and sending it would take longer than all that is measured.
+    const int64_t elements = bytes / element_bytes, drawn = std::min(elements, most_drawn);
+    std::vector<float> values(static_cast<size_t>(drawn), 0.0f);
     uint32_t state = 12345;  // full Philox would cost more than the kernels
     for (float& value : values) {
       state = state * 1664525u + 1013904223u;
@@ -100,7 +104,12 @@ class KernelMeasurement::Lane {
       else
         value = static_cast<float>(uniform) - 0.5f;
     }
-    if (bytes > 0) backend_->store_from_host(values.data(), memory, {bytes / element_bytes});
+    if (drawn > 0) backend_->store_from_host(values.data(), memory, {drawn});
+    for (int64_t done = drawn, more = 0; done < elements; done += more) {
+      more = std::min(done, elements - done);
+      const Block part(Shape{more});
+      backend_->copy_block(memory, part, memory + done, part, part);
+    }
     return memory;
   }
 

@@ -182,7 +182,7 @@ TEST_CASE("the GPU's stopwatch measures work that is submitted while it runs") {
   CHECK(destination.read()[1] == 4);
 }
 
-TEST_CASE("the same work gives the same bits on the GPU") {
+TEST_CASE("the same work gives the same bits on the GPU", "[convolution]") {
   const auto gpu = gpu_or_skip();
   if (!gpu) return;
   const Graph graph = one_operator("conv2d", R"({"name":"x","shape":["batch",8,20,20],"dtype":"f32"})", R"({"out_channels":16,"kernel":3,"padding":1})");

@@ -163,8 +163,9 @@ class MultiHeadAttentionKernel : public Kernel {
   }
   void multiply(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, List a, int64_t a_stride, List b, int64_t b_stride, List c,
                 int64_t c_stride, float alpha) const {
+    const bool aligned = head_channels_ % 4 == 0 && length_ * length_ % 4 == 0;  // heads and matrices of weights begin at multiples of these
     multiply_matrices(context_, samples_ * heads_, transpose_a, transpose_b, m, n, k, list(a), a_stride, list(b), b_stride, 0,
-                      const_cast<float* const*>(list(c)), c_stride, alpha);
+                      const_cast<float* const*>(list(c)), c_stride, aligned, alpha);
   }
 
   const Context& context_;

@@ -6,7 +6,7 @@
 namespace ff::cuda {
 namespace {
 
-[[noreturn]] void fail(const char* call, const char* words) {
+[[noreturn]] void fail(const char* call, const std::string& words) {
   std::string name(call);  // the function alone
   name = name.substr(0, name.find('('));
   throw MachineError(name + ": " + words);
@@ -23,7 +23,10 @@ void check(cublasStatus_t status, const char* call) {
 }
 
 void check(cudnnStatus_t status, const char* call) {
-  if (status != CUDNN_STATUS_SUCCESS) fail(call, cudnnGetErrorString(status));
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  char details[512] = "";
+  cudnnGetLastErrorString(details, sizeof details);
+  fail(call, *details ? std::string(cudnnGetErrorString(status)) + " (" + details + ")" : cudnnGetErrorString(status));
 }
 
 }  // namespace ff::cuda

@@ -93,6 +93,9 @@ bool Convolution::is_product() const {
   const std::array<int64_t, 2> one{1, 1}, none{0, 0};
   return geometry_.groups == 1 && geometry_.kernel == one && geometry_.stride == one && geometry_.padding == none;
 }
+// cuDNN's vector instructions want addresses of 16 bytes, and it is not told those of its tensors before it runs. Blocks have them; a group's part of
+// the weights need not.
+bool Convolution::aligned(const float* memory) { return reinterpret_cast<uintptr_t>(memory) % 16 == 0; }
 bool Convolution::weight_order_agrees() const {
   return geometry_.in_channels == geometry_.groups || geometry_.kernel[0] * geometry_.kernel[1] == 1;
 }
@@ -112,6 +115,7 @@ ConvolutionChoice Convolution::measured(Pass pass) const {
   size_t free_bytes = 0, all_bytes = 0;
   FF_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));
   Memory<char> workspace(context_, std::min(most_workspace_bytes, static_cast<int64_t>(free_bytes / 4)));
+  std::string why_none;
 
   std::vector<ConvolutionChoice> candidates;
   if (is_product()) candidates.push_back({Method::product});
@@ -126,21 +130,27 @@ ConvolutionChoice Convolution::measured(Pass pass) const {
   ConvolutionChoice best;
   float best_ms = 0;
   for (const ConvolutionChoice& candidate : candidates) {
-    Memory<char> scratch(context_, scratch_bytes(candidate));
     constexpr int repetitions = 3;
-    for (int repetition = 0; repetition <= repetitions; ++repetition) {
-      if (repetition == 1) FF_CHECK(cudaEventRecord(begin, context_.stream));
-      run(pass, candidate, input.data(), weight.data(), output.data(), false, ScratchPieces(scratch.data()));
-    }
-    FF_CHECK(cudaEventRecord(end, context_.stream));
-    FF_CHECK(cudaEventSynchronize(end));
     float ms = 0;
-    FF_CHECK(cudaEventElapsedTime(&ms, begin, end));
+    try {
+      Memory<char> scratch(context_, scratch_bytes(candidate));
+      for (int repetition = 0; repetition <= repetitions; ++repetition) {
+        if (repetition == 1) FF_CHECK(cudaEventRecord(begin, context_.stream));
+        run(pass, candidate, input.data(), weight.data(), output.data(), false, ScratchPieces(scratch.data()));
+      }
+      FF_CHECK(cudaEventRecord(end, context_.stream));
+      FF_CHECK(cudaEventSynchronize(end));
+      FF_CHECK(cudaEventElapsedTime(&ms, begin, end));
+    } catch (const MachineError& error) {  // it does not run with this arithmetic after all, or memory is short
+      (void)cudaGetLastError();
+      why_none = std::string(": ") + error.what();
+      continue;
+    }
     if (best.method == Method::none || ms < best_ms) best = candidate, best_ms = ms;
   }
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
-  if (best.method == Method::none) throw MachineError("cuDNN has no algorithm for the convolution " + geometry_.text());
+  if (best.method == Method::none) throw MachineError("cuDNN has no algorithm for the convolution " + geometry_.text() + why_none);
   return best;
 }
 
@@ -151,15 +161,19 @@ ConvolutionChoice Convolution::fastest_algorithm(Pass pass, Method method, float
   constexpr int most = 32;
   int found = 0;
   ConvolutionChoice choice;
-  // The results are sorted by time. One that may differ from run to run is taken only where there is no other.
+  // The results are sorted by time. One that may differ from run to run is taken only where there is no other. The search also tries
+  // CUDNN_DEFAULT_MATH, whatever the descriptor says (cuDNN API, cudnnFindConvolutionForwardAlgorithmEx), and that is TF32: in fp32 such a result
+  // tells of the algorithm alone.
+  const bool fp32 = context_.precision == Precision::fp32;
   const auto pick = [&](cudnnStatus_t status, const auto* results) {
     (void)cudaGetLastError();  // left behind by algorithms that do not fit
     if (status != CUDNN_STATUS_SUCCESS) return;
-    for (bool deterministic : {true, false})
-      for (int i = 0; i < found && choice.method == Method::none; ++i)
-        if (results[i].status == CUDNN_STATUS_SUCCESS && static_cast<int64_t>(results[i].memory) <= workspace.bytes() &&
-            (!deterministic || results[i].determinism == CUDNN_DETERMINISTIC))
-          choice = {method, static_cast<int>(results[i].algo), results[i].mathType, static_cast<int64_t>(results[i].memory)};
+    for (bool own_math : {true, false})
+      for (bool deterministic : {true, false})
+        for (int i = 0; i < found && choice.method == Method::none; ++i)
+          if (results[i].status == CUDNN_STATUS_SUCCESS && static_cast<int64_t>(results[i].memory) <= workspace.bytes() &&
+              (!deterministic || results[i].determinism == CUDNN_DETERMINISTIC) && (!own_math || !fp32 || results[i].mathType == CUDNN_FMA_MATH))
+            choice = {method, static_cast<int>(results[i].algo), fp32 ? CUDNN_FMA_MATH : results[i].mathType, static_cast<int64_t>(results[i].memory)};
   };
   const size_t bytes = static_cast<size_t>(workspace.bytes());
   if (pass == Pass::forward) {
@@ -183,7 +197,7 @@ ConvolutionChoice Convolution::fastest_algorithm(Pass pass, Method method, float
 
 int64_t Convolution::scratch_bytes(const ConvolutionChoice& choice) const {
   ScratchPieces pieces;
-  if (choice.method == Method::channels_last && !weight_order_agrees()) pieces.take(geometry_.weight_elements());
+  if (choice.method != Method::product) pieces.take(geometry_.weight_elements());
   if (choice.method == Method::channels_first) {
     pieces.take(geometry_.input_elements());
     pieces.take(geometry_.output_elements());
@@ -193,31 +207,41 @@ int64_t Convolution::scratch_bytes(const ConvolutionChoice& choice) const {
 }
 
 // `input`, `weight`, `output`: the values, or the gradients where the pass makes or uses those. The pass's result is the one that it is named by.
+// Adding to a gradient is done here: cuDNN's algorithms were chosen without.
 void Convolution::run(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, bool add, ScratchPieces scratch) const {
   const ConvolutionGeometry& g = geometry_;
   if (choice.method == Method::product) {
     run_product(pass, input, weight, output, add);
-  } else if (choice.method == Method::channels_last) {
-    const int64_t in = g.in_channels / g.groups, window = g.kernel[0] * g.kernel[1];
-    float* own_weight = weight_order_agrees() ? weight : scratch.take(g.weight_elements());
-    char* workspace = scratch.take<char>(choice.workspace_bytes);
-    if (own_weight == weight) {
-      run_cudnn(pass, choice, input, weight, output, add, workspace);
-      return;
-    }
-    if (pass != Pass::backward_weight) transpose(context_, weight, g.out_channels, in, window, own_weight);
-    run_cudnn(pass, choice, input, own_weight, output, false, workspace);
-    if (pass == Pass::backward_weight) transpose(context_, own_weight, g.out_channels, window, in, weight, add);
-  } else {
-    const int64_t input_pixels = g.input[0] * g.input[1], output_pixels = g.output[0] * g.output[1];
-    float *own_input = scratch.take(g.input_elements()), *own_output = scratch.take(g.output_elements());
-    char* workspace = scratch.take<char>(choice.workspace_bytes);
-    if (pass != Pass::backward_input) transpose(context_, input, g.samples, input_pixels, g.in_channels, own_input);
-    if (pass != Pass::forward) transpose(context_, output, g.samples, output_pixels, g.out_channels, own_output);
-    run_cudnn(pass, choice, own_input, weight, own_output, add, workspace);
-    if (pass == Pass::backward_input) transpose(context_, own_input, g.samples, g.in_channels, input_pixels, input);
-    if (pass == Pass::forward) transpose(context_, own_output, g.samples, g.out_channels, output_pixels, output);
+    return;
   }
+  float* own_weight = scratch.take(g.weight_elements());
+  const bool reordered = choice.method == Method::channels_last && !weight_order_agrees();
+  if (!reordered && !add && aligned(weight)) {
+    run_on_weight(pass, choice, input, weight, output, scratch);
+    return;
+  }
+  // A copy that is not reordered is the transpose of rows of one element.
+  const int64_t in = reordered ? g.in_channels / g.groups : 1, window = reordered ? g.kernel[0] * g.kernel[1] : g.weight_elements() / g.out_channels;
+  if (pass != Pass::backward_weight) transpose(context_, weight, g.out_channels, in, window, own_weight);
+  run_on_weight(pass, choice, input, own_weight, output, scratch);
+  if (pass == Pass::backward_weight) transpose(context_, own_weight, g.out_channels, window, in, weight, add);
+}
+
+// With the weights as the method wants them.
+void Convolution::run_on_weight(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, ScratchPieces scratch) const {
+  const ConvolutionGeometry& g = geometry_;
+  if (choice.method == Method::channels_last) {
+    run_cudnn(pass, choice, input, weight, output, scratch.take<char>(choice.workspace_bytes));
+    return;
+  }
+  const int64_t input_pixels = g.input[0] * g.input[1], output_pixels = g.output[0] * g.output[1];
+  float *own_input = scratch.take(g.input_elements()), *own_output = scratch.take(g.output_elements());
+  char* workspace = scratch.take<char>(choice.workspace_bytes);
+  if (pass != Pass::backward_input) transpose(context_, input, g.samples, input_pixels, g.in_channels, own_input);
+  if (pass != Pass::forward) transpose(context_, output, g.samples, output_pixels, g.out_channels, own_output);
+  run_cudnn(pass, choice, own_input, weight, own_output, workspace);
+  if (pass == Pass::backward_input) transpose(context_, own_input, g.samples, g.in_channels, input_pixels, input);
+  if (pass == Pass::forward) transpose(context_, own_output, g.samples, g.out_channels, output_pixels, output);
 }
 
 // input [pixels, in], weight [out, in], output [pixels, out].
@@ -230,23 +254,23 @@ void Convolution::run_product(Pass pass, float* input, float* weight, float* out
   }
 }
 
-void Convolution::run_cudnn(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, bool add, void* workspace) const {
+void Convolution::run_cudnn(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, void* workspace) const {
   const Layout& layout = this->layout(choice.method);
-  const float one = 1, beta = add ? 1 : 0;
+  const float one = 1, none = 0;
   const size_t bytes = static_cast<size_t>(choice.workspace_bytes);
   FF_CHECK(cudnnSetConvolutionMathType(layout.convolution, choice.math));
   switch (pass) {
     case Pass::forward:
       FF_CHECK(cudnnConvolutionForward(context_.dnn, &one, layout.input, input, layout.weight, weight, layout.convolution,
-                                       static_cast<cudnnConvolutionFwdAlgo_t>(choice.algorithm), workspace, bytes, &beta, layout.output, output));
+                                       static_cast<cudnnConvolutionFwdAlgo_t>(choice.algorithm), workspace, bytes, &none, layout.output, output));
       break;
     case Pass::backward_input:
       FF_CHECK(cudnnConvolutionBackwardData(context_.dnn, &one, layout.weight, weight, layout.output, output, layout.convolution,
-                                            static_cast<cudnnConvolutionBwdDataAlgo_t>(choice.algorithm), workspace, bytes, &beta, layout.input, input));
+                                            static_cast<cudnnConvolutionBwdDataAlgo_t>(choice.algorithm), workspace, bytes, &none, layout.input, input));
       break;
     case Pass::backward_weight:
       FF_CHECK(cudnnConvolutionBackwardFilter(context_.dnn, &one, layout.input, input, layout.output, output, layout.convolution,
-                                              static_cast<cudnnConvolutionBwdFilterAlgo_t>(choice.algorithm), workspace, bytes, &beta, layout.weight,
+                                              static_cast<cudnnConvolutionBwdFilterAlgo_t>(choice.algorithm), workspace, bytes, &none, layout.weight,
                                               weight));
       break;
   }

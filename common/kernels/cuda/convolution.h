@@ -3,7 +3,7 @@
 // Each pass can be computed in several ways, and which one is fastest depends on the geometry, the device and the precision, whence it is measured:
 //   product         a window of one position is a matrix product (cuBLAS)
 //   channels_last   cuDNN on the blocks as they lie; the weights go through scratch memory, from [out, in, kernel] to [out, kernel, in]
-//   channels_first  cuDNN on transposed copies of the blocks; the weights as they lie
+//   channels_first  cuDNN on transposed copies of the blocks; the weights as they lie, where their address suits cuDNN
 // each of cuDNN's with its fastest algorithm that gives the same result in every run and whose workspace stays below a limit.
 #pragma once
 
@@ -49,10 +49,12 @@ class Convolution {
   ConvolutionChoice measured(Pass pass) const;
   ConvolutionChoice fastest_algorithm(Pass pass, Method method, float* input, float* weight, float* output, Memory<char>& workspace) const;
   void run(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, bool add, ScratchPieces scratch) const;
+  void run_on_weight(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, ScratchPieces scratch) const;
   void run_product(Pass pass, float* input, float* weight, float* output, bool add) const;
-  void run_cudnn(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, bool add, void* workspace) const;
+  void run_cudnn(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, void* workspace) const;
   int64_t scratch_bytes(const ConvolutionChoice& choice) const;
   bool is_product() const;
+  static bool aligned(const float* memory);
   bool weight_order_agrees() const;  // [out, in, kernel] is [out, kernel, in]
 
   const Context& context_;

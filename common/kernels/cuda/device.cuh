@@ -116,7 +116,7 @@ inline ColumnSumPlan plan_column_sums(const Context& context, int64_t rows, int6
   const int64_t wanted = (int64_t{4} * context.multiprocessors + plan.tiles - 1) / plan.tiles, most = (rows + 127) / 128;
   int64_t splits = wanted < most ? wanted : most;
   splits = splits < 1 ? 1 : splits > 65535 ? 65535 : splits;
-  plan.rows_of_split = (rows + splits - 1) / splits;
+  plan.rows_of_split = rows > 0 ? (rows + splits - 1) / splits : 1;
   plan.splits = static_cast<int>((rows + plan.rows_of_split - 1) / plan.rows_of_split);
   if (plan.splits < 1) plan.splits = 1;
   return plan;

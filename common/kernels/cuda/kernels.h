@@ -46,10 +46,10 @@ struct MatrixBatch {
 };
 void multiply_matrices(const Context& context, const MatrixBatch& batch, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
                        const float* a, int64_t a_stride, const float* b, int64_t b_stride, float beta, float* c, int64_t c_stride, float alpha = 1);
-// `count` such products of matrices whose addresses lie in device memory.
+// `count` such products of matrices whose addresses lie in device memory. `aligned`: all of them are multiples of 16 bytes.
 void multiply_matrices(const Context& context, int64_t count, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
                        const float* const* a, int64_t a_stride, const float* const* b, int64_t b_stride, float beta, float* const* c,
-                       int64_t c_stride, float alpha = 1);
+                       int64_t c_stride, bool aligned, float alpha = 1);
 
 // loops.cu.
 void copy(const Context& context, const void* source, void* destination, int64_t elements);

@@ -52,9 +52,11 @@ int run_cases(const Options& options, CudaBackend& backend, Transport& transport
   unsigned done = 0, failed = 0;
   for (bool go_on = true; done < options.cases && go_on; ++done) {
     const EquivalenceCase one = random_case(options.seed + done, transport.size());
+    if (transport.rank() == 0) std::cerr << "seed " << options.seed + done << std::endl;  // where it is, should it hang
     const EquivalenceOutcome found = train_on_rank(one.split, backend, transport, options);
     if (transport.rank() == 0) {
-      const std::string text = differences(found, train_alone(one.one_device, backend, options), tolerance);
+      std::string text = differences(found, train_alone(one.one_device, backend, options), tolerance);
+      if (options.cuda_graph && !found.used_graph) text += "no CUDA graph: " + found.graph_failure + "\n";
       if (!text.empty()) std::cout << one.text << "\n" << text << std::endl;
       failed += !text.empty();
     }
@@ -85,6 +87,8 @@ int run_processes(const Options& options, Transport& host) {
     setenv("NCCL_HOSTID", ("rank-" + std::to_string(host.rank())).c_str(), 0);
     setenv("NCCL_SOCKET_IFNAME", "lo", 0);
     setenv("NCCL_IB_DISABLE", "1", 0);
+    setenv("NCCL_NET", "Socket", 0);
+    setenv("NCCL_MNNVL_ENABLE", "0", 0);  // NVLink between hosts, which these are not
   }
   const DeviceChoice choice = choose_device({"cuda", options.transport, true, true}, seen, host);
   const auto backend = make_cuda_backend(choice.gpu);
