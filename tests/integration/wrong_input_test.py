@@ -38,8 +38,8 @@ class WrongInput(unittest.TestCase):
         return run(BUILD / "ffsearch", "--graph", graph, "--topo", topology, "--cost", "analytic", "--proposals", 50, "--out",
                    self.work / "s.json", *flags, cwd=self.work)
 
-    def execute(self, ranks, strategy, *flags):
-        return run("mpirun", "-n", ranks, BUILD / "ffexec", "--strategy", strategy, "--iterations", 3, *flags, cwd=self.work)
+    def execute(self, ranks, strategy, *flags, iterations=3):
+        return run("mpirun", "-n", ranks, BUILD / "ffexec", "--strategy", strategy, "--iterations", iterations, *flags, cwd=self.work)
 
     def write(self, name, content):
         path = self.work / name
@@ -65,7 +65,9 @@ class WrongInput(unittest.TestCase):
         self.refused(self.search(self.work), "is a directory, expected a JSON file")
         self.refused(self.search(self.write("g.json", "")), "g.json: line 1, column 1: the file is empty")
         self.refused(self.search(self.write("g.json", '{"format": "ffgraph/1",\n "name"')), "g.json: line 2, column", "syntax error")
-        self.refused(self.search(self.write("g.json", "[" * 5000)), "g.json: ")
+        self.refused(self.search(self.write("g.json", "[" * 200000)), "g.json: ")
+        self.refused(self.search(self.write("g.json", GRAPH.read_text().replace("64", "NaN", 1))), "g.json: line 6, column 16: syntax error")
+        self.refused(self.search(TOPOLOGY), "/format: found \"fftopology/1\", expected \"ffgraph/1\"")
         (self.work / "g.json").write_bytes(b"\xff" * 100)
         self.refused(self.search(self.work / "g.json"), "g.json: line 1, column 1")
         self.refused(changed(lambda g: g.update(nmae="x")), "/nmae: unknown key of a graph; did you mean \"name\"?")
@@ -90,7 +92,10 @@ class WrongInput(unittest.TestCase):
         self.refused(changed(lambda t: t.update(links=[])), "no route joins the devices")
         self.refused(changed(lambda t: t["devices"][0].update(model="gpu")), "/devices/0/model: no device model is named \"gpu\"")
         self.refused(changed(lambda t: t["links"][0].update(between=["cpu0", "cpu7"])), "/links/0/between/1: no device or switch is named \"cpu7\"")
-        self.refused(changed(lambda t: t["links"][0].update(bandwidth_gb_per_s=0)), "expected a number above 0")
+        self.refused(changed(lambda t: t["links"][0].update(bandwidth_gb_per_s=0)), "found 0, expected a number from 0.0001 to 1e+12")
+        self.refused(changed(lambda t: t["device_models"]["cpu"].update(peak_tflops=1e-308)), "/peak_tflops: found 1e-308, expected a number from 0.0001")
+        deep = json.dumps(self.topology)[:-1] + ', "sources": ' + "[" * 50000 + "]" * 50000 + "}"
+        self.refused(self.search(GRAPH, self.write("t.json", deep)), "t.json: objects and arrays are nested more than 100 deep")
         self.refused(changed(lambda t: t.update(format="fftopology/9")), "/format: found \"fftopology/9\", expected \"fftopology/1\"")
 
     def test_strategies(self):
@@ -125,13 +130,51 @@ class WrongInput(unittest.TestCase):
         self.refused(self.execute(2, self.work / "s.json", "--data", self.work), "image.npy", program="ffexec: ")
 
     def test_command_lines(self):
-        for flags in (["--nonsense"], ["--proposals", "-1"], ["--algorithm", "magic"], ["--budget", "soon"], ["--batch", "0"], ["--threads", "0"]):
+        large = "99999999999999999999"  # more than 64 bits
+        for flags in (["--nonsense"], ["--proposals", "-1"], ["--proposals", large], ["--proposals", ""], ["--algorithm", "magic"],
+                      ["--budget", "soon"], ["--budget", "0"], ["--budget", "inf"], ["--budget", "1e308h"], ["--budget", ""],
+                      ["--batch", "0"], ["--batch", large], ["--batch-per-device", large], ["--batch-per-device", str(2**63 - 1)],
+                      ["--threads", "0"], ["--chains", "0"], ["--chains", large], ["--seed", "-1"], ["--seed", large], ["--seed", ""],
+                      ["--beta", "nan"], ["--beta", "-1"], ["--beta", "inf"], ["--init", "nothing"], ["--resume", "x"]):
             code, stdout, stderr = self.search(GRAPH, TOPOLOGY, *flags)
             self.assertEqual((code, stdout), (2, ""), flags)
             self.assertTrue(stderr)
         self.assertEqual(run(BUILD / "ffsearch", "--graph", GRAPH, cwd=self.work)[0], 2)
 
+    def test_command_lines_of_the_executor(self):
+        self.assertEqual(self.search()[0], 0)
+        for flags in (["--lr", "nan"], ["--lr", "1e39"], ["--momentum", "-1"], ["--weight-decay", "inf"], ["--seed", "-1"], ["--epochs", "1"],
+                      ["--backend", "tpu"], ["--resume", "x"]):
+            code, stdout, stderr = self.execute(2, self.work / "s.json", *flags)
+            self.assertEqual((code, stdout), (2, ""), flags)
+            self.assertEqual(stderr.count("Run with --help"), 1, stderr)
+
+    def test_profiles(self):
+        def used(entries, *flags, model="cpu"):
+            profile = {"format": "ffprofile/1", "device_model": model, "measured": {}, "entries": entries}
+            return self.search(GRAPH, TOPOLOGY, *flags, "--profile", self.write("p.json", profile))
+
+        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", self.work / "none.json"), "none.json: cannot open")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", GRAPH), "/format: found \"ffgraph/1\", expected \"ffprofile/1\"")
+        self.refused(used({}, model="other"), "other")
+        self.refused(used({"forward x": {"us": -1, "samples": 1, "spread": 0}}), "/us: found -1, expected a number above 0")
+
+    def test_outputs_do_not_replace_what_is_read_or_each_other(self):
+        for name, flags in (("g.json", ["--report", "g.json"]), ("s.json", ["--trace", "s.json"]), ("s.json", ["--report", "./s.json"])):
+            graph = self.write("g.json", self.graph)
+            self.refused(self.search(graph, TOPOLOGY, *flags), f"{name}: this command reads it or writes something else to it")
+            self.assertEqual(json.loads(graph.read_text()), self.graph)
+        self.assertEqual(self.search()[0], 0)
+        before = (self.work / "s.json").read_text()
+        for flag in ("--trace", "--save"):
+            self.refused(self.execute(2, self.work / "s.json", flag, self.work / "s.json"), "s.json: ", program="ffexec: ")
+        self.assertEqual((self.work / "s.json").read_text(), before)
+
     def test_outputs_that_cannot_be_written(self):
+        self.assertEqual(self.search()[0], 0)
+        for flag in ("--save", "--trace"):  # told before a training that would not end
+            self.refused(self.execute(2, self.work / "s.json", flag, "no/x", iterations=10**9), "no/x: there is no folder \"no\"", program="ffexec: ")
+        (self.work / "s.json").unlink()
         self.refused(self.search(GRAPH, TOPOLOGY, "--trace", self.work / "no/t.json"), "there is no folder")
         self.refused(self.search(GRAPH, TOPOLOGY, "--report", self.work), "is a directory")
         self.assertFalse((self.work / "s.json").exists())
