@@ -81,7 +81,7 @@ void add_graph_flags(CLI::App& app, Flags& flags, bool required) {
   auto* topology = app.add_option("--topo", flags.options.topology, "device topology (fftopology/1)");
   if (required) graph->required(), topology->required();
   auto* batch = app.add_option("--batch", flags.options.batch, "batch size, instead of the graph file's")
-                    ->check(CLI::Range(int64_t{1}, int64_t{1} << 44));
+                    ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
   app.add_option("--batch-per-device", flags.options.batch_per_device, "batch size as so many samples for each device of the topology")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
       ->excludes(batch);

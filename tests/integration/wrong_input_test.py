@@ -80,7 +80,8 @@ class WrongInput(unittest.TestCase):
         self.refused(changed(lambda g: g.update(batch_size=-3)), "/batch_size: found -3, expected an integer from 1")
         self.refused(changed(lambda g: g.update(batch_size=10**12)), "/batch_size: found 1000000000000")
         self.refused(changed(lambda g: g["operators"][0]["attributes"].update(out_channels=10**9)), "/out_channels: found 1000000000")
-        self.refused(self.search(GRAPH, TOPOLOGY, "--batch", 10**13), "more than 2^44 elements")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--batch", 2**32), "more than 2^44 elements")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--batch-per-device", 2**32), "/batch_size: asked for 8589934592 samples instead, expected at most 4294967296")
         self.refused(changed(lambda g: g["operators"][0].update(name="fc1")), "is already that of")
 
     def test_topologies(self):
