@@ -112,6 +112,18 @@ void add_search_flags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
 }
 
+// Those of a search that compare does not have.
+void add_own_search_flags(CLI::App& app, Flags& flags) {
+  app.add_option("--algorithm", flags.options.algorithm, algorithms_text())->check(CLI::IsMember(ff::algorithm_names()))->capture_default_str();
+  app.add_option("--assignments", flags.assignments, "exhaustive: all, each part on any device; consecutive, part p on device first + p")
+      ->check(CLI::IsMember({"all", "consecutive"}))
+      ->capture_default_str();
+  app.add_flag("--check-local", flags.options.check_local, "go on until no strategy is better that differs in one operator; with mcmc and placement");
+  app.add_option("--out", flags.options.out, "strategy file to write")->capture_default_str();
+  app.add_option("--trace", flags.options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
+  app.add_option("--report", flags.options.report, "write the result (as --json prints it) to a file");
+}
+
 // The flags that are words of a list, as the values they stand for.
 void read_words(Flags& flags) {
   flags.options.assignments = flags.assignments == "all" ? ff::Assignments::all : ff::Assignments::consecutive;
@@ -133,14 +145,7 @@ int main(int argc, char** argv) {
   add_graph_flags(app, flags, false);
   add_common_flags(app, flags);
   add_search_flags(app, flags);
-  app.add_option("--algorithm", flags.options.algorithm, algorithms_text())->check(CLI::IsMember(ff::algorithm_names()))->capture_default_str();
-  app.add_option("--assignments", flags.assignments, "exhaustive: all, each part on any device; consecutive, part p on device first + p")
-      ->check(CLI::IsMember({"all", "consecutive"}))
-      ->capture_default_str();
-  app.add_flag("--check-local", flags.options.check_local, "go on until no strategy is better that differs in one operator; with mcmc and placement");
-  app.add_option("--out", flags.options.out, "strategy file to write")->capture_default_str();
-  app.add_option("--trace", flags.options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
-  app.add_option("--report", flags.options.report, "write the result (as --json prints it) to a file");
+  add_own_search_flags(app, flags);
 
   CLI::App* simulate = app.add_subcommand("simulate", "what would this strategy take?");
   simulate->add_option("--strategy", flags.options.strategy, "strategy file (ffstrategy/1)")->required();
@@ -201,7 +206,7 @@ int main(int argc, char** argv) {
     return ff::exit_input;
   } catch (const ff::MachineError& error) {
     std::cerr << "ffsearch: " << error.what() << std::endl;
-    return ff::exit_machine;
+    return stop_requested ? ff::exit_interrupted : ff::exit_machine;
   } catch (const std::bad_alloc&) {
     std::cerr << "ffsearch: out of memory" << std::endl;
     return ff::exit_machine;

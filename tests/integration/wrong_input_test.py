@@ -206,6 +206,16 @@ class WrongInput(unittest.TestCase):
         self.assertGreater(json.loads(stdout)["proposals"], 0)
         self.assertEqual(run(BUILD / "ffsearch", "simulate", "--strategy", self.work / "s.json", "--cost", "analytic", cwd=self.work)[0], 0)
 
+    def test_an_interrupted_measurement_says_so(self):
+        with subprocess.Popen([BUILD / "ffsearch", "--graph", ROOT / "graphs/alexnet.json", "--topo", TOPOLOGY, "--batch", "64", "--cost", "measure", "--out",
+                               self.work / "s.json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            time.sleep(1)
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=LIMIT_S)
+        self.assertEqual((process.returncode, stdout), (130, ""))
+        self.assertEqual(stderr, "ffsearch: interrupted while measuring kernels, before any strategy was found; nothing was written\n")
+        self.assertFalse((self.work / "s.json").exists())
+
     def test_a_killed_rank_ends_the_job(self):
         self.assertEqual(self.search()[0], 0)
         with subprocess.Popen(["mpirun", "-n", "2", BUILD / "ffexec", "--strategy", self.work / "s.json", "--iterations", "100000000"],
