@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "common/command_line.h"
+#include "common/signals.h"
 #include "executor/calibrate.h"
 #include "executor/checkpoint.h"
 #include "executor/device_choice.h"
@@ -337,7 +338,6 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return print_parse_result(app, error, *transport);
   }
-  std::signal(SIGINT, request_interrupt);
-  std::signal(SIGTERM, request_interrupt);
+  for (const int signal : {SIGINT, SIGTERM}) handle_signal(signal, request_interrupt);
   return run(options, *transport);
 }

@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "common/command_line.h"
+#include "common/signals.h"
 #include "search/commands.h"
 
 namespace {
@@ -179,10 +180,7 @@ int main(int argc, char** argv) {
   }
   read_words(flags);
 
-  struct sigaction action {};
-  action.sa_handler = request_stop;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) ff::handle_signal(signal, request_stop);
   ff::CommandContext context{stop_requested, {}, {}, isatty(STDERR_FILENO) == 1 && !flags.options.quiet};
   if (context.interactive) {
     context.search_progress = show_progress;
