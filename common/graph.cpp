@@ -18,7 +18,10 @@ class GraphParser {
     expect_format(place, "ffgraph/1");
     place.allow_keys({"$schema", "format", "name", "description", "batch_size", "inputs", "operators"}, "key of a graph");
     graph_.name = place.at("name").as_string();
-    graph_.batch_size = place.at("batch_size").as_integer(1, int64_t{1} << 32);
+    constexpr int64_t largest = int64_t{1} << 32;
+    graph_.batch_size = place.at("batch_size").as_integer(1, largest);
+    if (batch_size > largest)
+      place.at("batch_size").fail("asked for " + std::to_string(batch_size) + " samples instead, expected at most " + std::to_string(largest));
     if (batch_size > 0) graph_.batch_size = batch_size;
     graph_.file = place.value();
     graph_.file["batch_size"] = graph_.batch_size;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -36,10 +37,14 @@ std::pair<size_t, size_t> line_and_column(const std::string& text, size_t byte) 
   return {line, column};
 }
 
+constexpr int deepest_nesting = 100;
+
 // nlohmann/json keeps the last of repeated keys; an edited file that says two things deserves a message.
-class RepeatedKeyFinder {
+// Values nested deeper than any of our formats are dropped and told of: Json's functions call themselves for each level.
+class ParseWatch {
  public:
-  bool operator()(int, Json::parse_event_t event, Json& parsed) {
+  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth > deepest_nesting) too_deep = true;
     switch (event) {
       case Json::parse_event_t::object_start: keys_.emplace_back(); break;
       case Json::parse_event_t::object_end: keys_.pop_back(); break;
@@ -49,9 +54,10 @@ class RepeatedKeyFinder {
         break;
       default: break;
     }
-    return true;
+    return depth <= deepest_nesting;
   }
   std::string repeated;
+  bool too_deep = false;
 
  private:
   std::vector<std::set<std::string>> keys_;
@@ -173,9 +179,9 @@ bool JsonPlace::as_bool() const {
 
 JsonPlace parse_json(const std::string& text, const std::string& name) {
   auto root = std::make_shared<Json>();
-  RepeatedKeyFinder finder;
+  ParseWatch watch;
   try {
-    *root = Json::parse(text, std::ref(finder));
+    *root = Json::parse(text, std::ref(watch));
   } catch (const Json::parse_error& error) {
     const auto [line, column] = line_and_column(text, error.byte ? error.byte - 1 : 0);
     std::string reason = error.what();
@@ -187,7 +193,8 @@ JsonPlace parse_json(const std::string& text, const std::string& name) {
   } catch (const Json::exception& error) {
     throw InputError(name + ": " + error.what());
   }
-  if (!finder.repeated.empty()) throw InputError(name + ": the key \"" + finder.repeated + "\" stands twice in one object");
+  if (watch.too_deep) throw InputError(name + ": objects and arrays are nested more than " + std::to_string(deepest_nesting) + " deep");
+  if (!watch.repeated.empty()) throw InputError(name + ": the key \"" + watch.repeated + "\" stands twice in one object");
   return JsonPlace(root, name);
 }
 
@@ -208,14 +215,27 @@ void expect_format(const JsonPlace& place, const std::string& format) {
   if (found.as_string() != format) found.fail("found " + found.value().dump() + ", expected \"" + format + "\"");
 }
 
+void expect_writable(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  struct stat status {};
+  if (stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) throw InputError(path + ": there is no folder \"" + folder + "\"");
+  if (stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) throw InputError(path + ": is a directory, expected a file name");
+}
+
 void write_file_atomically(const std::string& path, const std::string& content) {
-  const std::string beside = path + ".tmp" + std::to_string(getpid());
+  struct stat status {};
+  const bool exists = stat(path.c_str(), &status) == 0, replace = !exists || S_ISREG(status.st_mode);
+  char* resolved = exists && replace ? realpath(path.c_str(), nullptr) : nullptr;  // what a link stands for
+  const std::string target = resolved ? resolved : path;
+  std::free(resolved);
+  const std::string beside = replace ? target + ".tmp" + std::to_string(getpid()) : target;
   const auto fail = [&](const char* step) {
     const int reason = errno;
-    unlink(beside.c_str());
-    throw MachineError(path + ": cannot " + step + ": " + std::strerror(reason) + "; nothing was changed");
+    if (replace) unlink(beside.c_str());
+    throw MachineError(path + ": cannot " + step + ": " + std::strerror(reason) + (replace ? "; nothing was changed" : ""));
   };
-  const int file = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int file = open(beside.c_str(), replace ? O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC : O_WRONLY | O_CLOEXEC, 0644);
   if (file < 0) fail("create");
   const auto close_and_fail = [&](const char* step) {
     const int reason = errno;
@@ -231,7 +251,7 @@ void write_file_atomically(const std::string& path, const std::string& content) 
   }
   if (fsync(file) != 0 && errno != EINVAL) close_and_fail("write");
   if (close(file) != 0) fail("write");
-  if (rename(beside.c_str(), path.c_str()) != 0) fail("write");
+  if (replace && rename(beside.c_str(), target.c_str()) != 0) fail("write");
 }
 
 void write_json_file(const std::string& path, const Json& value) {

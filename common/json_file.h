@@ -59,7 +59,11 @@ JsonPlace parse_json(const std::string& text, const std::string& name);
 // Fails unless /format is `format` ("ffgraph/1").
 void expect_format(const JsonPlace& place, const std::string& format);
 
-// Writes beside, syncs, renames: the file appears whole or not at all. Throws MachineError.
+// Throws InputError where a file cannot be written because its folder is missing or the name is a folder's: asked before long work.
+void expect_writable(const std::string& path);
+
+// Writes beside, syncs, renames: the file appears whole or not at all. Links are followed; what is no file (a pipe, /dev/null) is written to as it
+// is. Throws MachineError.
 void write_file_atomically(const std::string& path, const std::string& content);
 void write_json_file(const std::string& path, const Json& value);
 

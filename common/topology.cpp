@@ -7,6 +7,11 @@
 #include <tuple>
 
 namespace ff {
+namespace {
+
+constexpr double least_rate = 1e-4, most_rate = 1e12;  // of tflops and GB/s: sums of times stay within 64 bits of nanoseconds
+
+}  // namespace
 
 // Accepts the flat form (devices, switches, links) and the `nodes` form, which it expands to the flat one.
 class TopologyParser {
@@ -43,8 +48,8 @@ class TopologyParser {
     place.allow_keys({"peak_tflops", "memory_gb_per_s", "memory_bytes", "launch_us", "cores", "source"}, "key of a device model");
     DeviceModel model;
     model.name = name;
-    model.peak_tflops = place.at("peak_tflops").as_positive_number();
-    model.memory_gb_per_s = place.at("memory_gb_per_s").as_positive_number();
+    model.peak_tflops = place.at("peak_tflops").as_number(least_rate, most_rate);
+    model.memory_gb_per_s = place.at("memory_gb_per_s").as_number(least_rate, most_rate);
     if (const auto bytes = place.find("memory_bytes")) model.memory_bytes = bytes->as_integer(0, INT64_MAX);
     model.launch_us = place.at("launch_us").as_number(0, 1e6);
     if (const auto cores = place.find("cores")) model.cores = static_cast<int>(cores->as_integer(1, 4096));
@@ -143,7 +148,7 @@ class TopologyParser {
   void connect(const JsonPlace& place, int a, int b) {
     if (a == b) place.fail("joins \"" + vertex_name(a) + "\" to itself");
     Channel channel;
-    channel.bandwidth_gb_per_s = place.at("bandwidth_gb_per_s").as_positive_number();
+    channel.bandwidth_gb_per_s = place.at("bandwidth_gb_per_s").as_number(least_rate, most_rate);
     channel.latency_us = place.at("latency_us").as_number(0, 1e9);
     const auto duplex = place.find("duplex");
     const std::string mode = duplex ? duplex->as_string() : "full";
@@ -151,7 +156,7 @@ class TopologyParser {
     const auto busy = place.find("busy_endpoints");
     channel.busy_endpoints = busy && busy->as_bool();
     const auto all_reduce = place.find("all_reduce_gb_per_s");
-    channel.all_reduce_gb_per_s = all_reduce ? all_reduce->as_positive_number() : channel.bandwidth_gb_per_s;
+    channel.all_reduce_gb_per_s = all_reduce ? all_reduce->as_number(least_rate, most_rate) : channel.bandwidth_gb_per_s;
     const auto all_reduce_latency = place.find("all_reduce_latency_us");
     channel.all_reduce_latency_us = all_reduce_latency ? all_reduce_latency->as_number(0, 1e9) : channel.latency_us;
     channel.name = vertex_name(a) + (mode == "full" ? " -> " : " <-> ") + vertex_name(b);

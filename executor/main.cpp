@@ -6,6 +6,8 @@
 #include <iostream>
 #include <thread>
 
+#include "common/command_line.h"
+#include "common/signals.h"
 #include "executor/calibrate.h"
 #include "executor/checkpoint.h"
 #include "executor/device_choice.h"
@@ -50,10 +52,10 @@ void declare(CLI::App& app, Options& options) {
   auto* data = app.add_option("--data", options.data, "directory with one .npy file for each graph input (default: synthetic data)");
   app.add_option("--eval", options.eval, "directory of evaluation data, like --data");
   app.add_option("--epochs", options.epochs, "passes over --data")->needs(data)->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  app.add_option("--lr", options.lr, "learning rate (default 0.01)")->check(CLI::NonNegativeNumber);
-  app.add_option("--momentum", options.momentum, "of SGD (default 0)")->check(CLI::NonNegativeNumber);
-  app.add_option("--weight-decay", options.weight_decay, "of SGD (default 0)")->check(CLI::NonNegativeNumber);
-  app.add_option("--seed", options.seed, "of parameters, dropout, data and their order (default 0)");
+  app.add_option("--lr", options.lr, "learning rate (default 0.01)")->check(finite_non_negative());
+  app.add_option("--momentum", options.momentum, "of SGD (default 0)")->check(finite_non_negative());
+  app.add_option("--weight-decay", options.weight_decay, "of SGD (default 0)")->check(finite_non_negative());
+  app.add_option("--seed", options.seed, "of parameters, dropout, data and their order (default 0)")->check(whole_number());
   app.add_flag("--verify", options.verify, "run the same iterations on one device and compare");
   app.add_option("--save", options.save, "write the trained parameters (safetensors)");
   app.add_option("--load", options.load, "begin with these parameters (safetensors)");
@@ -123,6 +125,16 @@ struct Inputs {
   std::unique_ptr<DataSource> data, evaluation;
   std::unique_ptr<Checkpoint> initial;
 };
+
+// Rank 0 writes all files: what it could not write is told before the work.
+void check_outputs(const Options& options, const Transport& transport) {
+  if (transport.rank() > 0) return;
+  for (const std::string& path : {options.save, options.trace, options.out})
+    if (!path.empty()) expect_writable(path);
+  if (!options.trace.empty() && (options.trace == options.save || options.trace == options.strategy || options.trace == options.load))
+    throw InputError(options.trace + ": this command reads it or writes something else to it; give --trace another name");
+  if (!options.save.empty() && options.save == options.strategy) throw InputError(options.save + ": is the strategy; give --save another name");
+}
 
 Inputs load_inputs(const Options& options, int ranks) {
   Inputs inputs;
@@ -278,6 +290,7 @@ int run(const Options& options, Transport& transport) {
   Inputs inputs;
   DeviceChoice choice;
   int code = run_together(transport, [&] {
+    check_outputs(options, transport);
     if (!options.calibrate) inputs = load_inputs(options, transport.size());
   });
   if (code == exit_done && !options.calibrate)
@@ -325,7 +338,6 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return print_parse_result(app, error, *transport);
   }
-  std::signal(SIGINT, request_interrupt);
-  std::signal(SIGTERM, request_interrupt);
+  for (const int signal : {SIGINT, SIGTERM}) handle_signal(signal, request_interrupt);
   return run(options, *transport);
 }

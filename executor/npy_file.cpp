@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include "common/errors.h"
 #include "executor/runs.h"
@@ -39,6 +42,8 @@ void convert(const char* from, int64_t count, void* to) {
   for (int64_t i = 0; i < count; ++i) {
     From value;
     std::memcpy(&value, from + i * static_cast<int64_t>(sizeof(From)), sizeof(From));
+    if constexpr (std::is_integral_v<To> && sizeof(From) > sizeof(To))  // a label that does not fit stays one that no network has
+      value = std::clamp<From>(value, std::numeric_limits<To>::min(), std::numeric_limits<To>::max());
     out[i] = static_cast<To>(value);
   }
 }

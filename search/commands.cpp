@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 
 #include "search/optimizer/lower_bound.h"
 #include "search/report/trace.h"
@@ -98,14 +99,27 @@ void write_outputs(const std::string& out, const std::string& trace, const Probl
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
 }
 
-// Fails early when a file could not be written at the end of a long search.
-void check_writable(const std::string& path) {
-  if (path.empty()) return;
-  const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-  struct stat status {};
-  if (stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) throw InputError(path + ": there is no folder \"" + folder + "\"");
-  if (stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) throw InputError(path + ": is a directory, expected a file name");
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  const auto whole = [&](const std::string& path) { return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored); };
+  return whole(a) == whole(b) && !std::filesystem::is_other(a, ignored);
+}
+
+// Fails early when a file could not be written at the end of a long search, or would replace another output or what the command reads.
+void expect_all_writable(const std::vector<std::string>& outputs, std::vector<std::string> taken) {
+  for (const std::string& path : outputs) {
+    if (path.empty()) continue;
+    expect_writable(path);
+    for (const std::string& other : taken)
+      if (!other.empty() && same_file(path, other)) throw InputError(path + ": this command reads it or writes something else to it; give another name");
+    taken.push_back(path);
+  }
+}
+
+std::vector<std::string> input_files(const CommandOptions& options) {
+  std::vector<std::string> files = options.profiles;
+  files.insert(files.end(), {options.graph, options.topology});
+  return files;
 }
 
 struct Found {
@@ -146,7 +160,7 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
 }  // namespace
 
 CommandResult run_search(const CommandOptions& options, const CommandContext& context) {
-  for (const std::string& path : {options.out, options.trace, options.report}) check_writable(path);
+  expect_all_writable({options.out, options.trace, options.report}, input_files(options));
   const Problem problem = load_problem(options);
   KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology),
                       options.precision);
@@ -163,7 +177,8 @@ CommandResult run_search(const CommandOptions& options, const CommandContext& co
 }
 
 CommandResult run_simulate(const CommandOptions& options, const CommandContext&) {
-  for (const std::string& path : {options.simulate_out, options.trace}) check_writable(path);
+  expect_all_writable({options.simulate_out, options.trace}, input_files(options));
+  expect_all_writable({options.trace}, {options.strategy});
   StrategyFile file = load_strategy(options.strategy);
   Problem problem{std::move(file.graph), std::move(file.topology)};
   if (!options.topology.empty()) {
@@ -213,7 +228,7 @@ CommandResult run_compare(const CommandOptions& options, const CommandContext& c
 }
 
 CommandResult run_profile(const CommandOptions& options, const CommandContext& context) {
-  check_writable(options.profile_out);
+  expect_all_writable({options.profile_out}, input_files(options));
   const Problem problem = load_problem(options);
   std::vector<Profile> known;
   struct stat status {};

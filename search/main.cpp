@@ -3,10 +3,13 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
 
+#include "common/command_line.h"
+#include "common/signals.h"
 #include "search/commands.h"
 
 namespace {
@@ -35,7 +38,8 @@ double parse_duration(const std::string& text) {
   }
   const std::string unit = text.substr(used);
   const double scale = unit.empty() || unit == "s" ? 1 : unit == "ms" ? 1e-3 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
-  if (used == 0 || scale == 0 || !(value > 0)) throw CLI::ValidationError("--budget", "found \"" + text + "\", expected a time such as 30s, 5m or 1h");
+  if (used == 0 || scale == 0 || !(value > 0) || !std::isfinite(value * scale))
+    throw CLI::ValidationError("--budget", "found \"" + text + "\", expected a time such as 30s, 5m or 1h");
   return value * scale;
 }
 
@@ -77,16 +81,17 @@ void add_graph_flags(CLI::App& app, Flags& flags, bool required) {
   auto* graph = app.add_option("--graph", flags.options.graph, "operator graph (ffgraph/1)");
   auto* topology = app.add_option("--topo", flags.options.topology, "device topology (fftopology/1)");
   if (required) graph->required(), topology->required();
-  auto* batch = app.add_option("--batch", flags.options.batch, "batch size, instead of the graph file's")->check(CLI::PositiveNumber);
+  auto* batch = app.add_option("--batch", flags.options.batch, "batch size, instead of the graph file's")
+                    ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
   app.add_option("--batch-per-device", flags.options.batch_per_device, "batch size as so many samples for each device of the topology")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
       ->excludes(batch);
 }
 
 void add_search_flags(CLI::App& app, Flags& flags) {
   app.add_option("--budget", flags.budget, "search for so long (30s, 5m, 1h); 30s unless --proposals is given");
-  app.add_option("--proposals", flags.options.search.proposals, "search with so many proposals")->check(CLI::PositiveNumber);
-  app.add_option("--seed", flags.options.search.seed, "seed of all random choices")->capture_default_str();
+  app.add_option("--proposals", flags.options.search.proposals, "search with so many proposals")->check(CLI::Range(int64_t{1}, int64_t{1} << 53));
+  app.add_option("--seed", flags.options.search.seed, "seed of all random choices")->check(ff::whole_number())->capture_default_str();
   app.add_option("--chains", flags.options.search.chains, "independent Markov chains")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
@@ -104,8 +109,32 @@ void add_search_flags(CLI::App& app, Flags& flags) {
       ->check(CLI::IsMember({"delta", "full"}))
       ->capture_default_str();
   app.add_option("--beta", flags.options.search.beta, "a strategy slower by the share x is accepted with probability exp(-beta x)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(ff::finite_non_negative())
       ->capture_default_str();
+}
+
+// Those of a search that compare does not have.
+void add_own_search_flags(CLI::App& app, Flags& flags) {
+  app.add_option("--algorithm", flags.options.algorithm, algorithms_text())->check(CLI::IsMember(ff::algorithm_names()))->capture_default_str();
+  app.add_option("--assignments", flags.assignments, "exhaustive: all, each part on any device; consecutive, part p on device first + p")
+      ->check(CLI::IsMember({"all", "consecutive"}))
+      ->capture_default_str();
+  app.add_flag("--check-local", flags.options.check_local, "go on until no strategy is better that differs in one operator; with mcmc and placement");
+  app.add_option("--out", flags.options.out, "strategy file to write")->capture_default_str();
+  app.add_option("--trace", flags.options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
+  app.add_option("--report", flags.options.report, "write the result (as --json prints it) to a file");
+}
+
+// The flags that are words of a list, as the values they stand for.
+void read_words(Flags& flags) {
+  flags.options.assignments = flags.assignments == "all" ? ff::Assignments::all : ff::Assignments::consecutive;
+  flags.options.search.simulator = flags.simulator == "full" ? ff::SimulatorKind::full : ff::SimulatorKind::delta;
+  flags.options.search.proposals_from = flags.proposals_from == "mixed" ? ff::ProposalKind::mixed : ff::ProposalKind::paper;
+  flags.options.precision = flags.precision == "tf32" ? ff::Precision::tf32 : ff::Precision::fp32;
+  flags.options.cost = flags.cost == "measure" ? ff::CostMode::measure
+                       : flags.cost == "profile" ? ff::CostMode::profile
+                       : flags.cost == "analytic" ? ff::CostMode::analytic
+                                                  : ff::CostMode::automatic;
 }
 
 }  // namespace
@@ -117,14 +146,7 @@ int main(int argc, char** argv) {
   add_graph_flags(app, flags, false);
   add_common_flags(app, flags);
   add_search_flags(app, flags);
-  app.add_option("--algorithm", flags.options.algorithm, algorithms_text())->check(CLI::IsMember(ff::algorithm_names()))->capture_default_str();
-  app.add_option("--assignments", flags.assignments, "exhaustive: all, each part on any device; consecutive, part p on device first + p")
-      ->check(CLI::IsMember({"all", "consecutive"}))
-      ->capture_default_str();
-  app.add_flag("--check-local", flags.options.check_local, "go on until no strategy is better that differs in one operator; with mcmc and placement");
-  app.add_option("--out", flags.options.out, "strategy file to write")->capture_default_str();
-  app.add_option("--trace", flags.options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
-  app.add_option("--report", flags.options.report, "write the result (as --json prints it) to a file");
+  add_own_search_flags(app, flags);
 
   CLI::App* simulate = app.add_subcommand("simulate", "what would this strategy take?");
   simulate->add_option("--strategy", flags.options.strategy, "strategy file (ffstrategy/1)")->required();
@@ -149,26 +171,16 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     if (app.get_subcommands().empty() && (flags.options.graph.empty() || flags.options.topology.empty()))
       throw CLI::RequiredError(flags.options.graph.empty() ? "--graph" : "--topo");
-    if (!flags.budget.empty()) flags.options.search.budget_s = parse_duration(flags.budget);
+    if (app.count("--budget") + compare->count("--budget") > 0) flags.options.search.budget_s = parse_duration(flags.budget);
     else if (flags.options.search.proposals == 0) flags.options.search.budget_s = 30;
     if (flags.options.check_local && flags.options.algorithm != "mcmc" && flags.options.algorithm != "placement")
       throw CLI::ValidationError("--check-local", "goes with --algorithm mcmc or placement");
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? ff::exit_done : ff::exit_usage;
   }
-  flags.options.assignments = flags.assignments == "all" ? ff::Assignments::all : ff::Assignments::consecutive;
-  flags.options.search.simulator = flags.simulator == "full" ? ff::SimulatorKind::full : ff::SimulatorKind::delta;
-  flags.options.search.proposals_from = flags.proposals_from == "mixed" ? ff::ProposalKind::mixed : ff::ProposalKind::paper;
-  flags.options.precision = flags.precision == "tf32" ? ff::Precision::tf32 : ff::Precision::fp32;
-  flags.options.cost = flags.cost == "measure" ? ff::CostMode::measure
-                       : flags.cost == "profile" ? ff::CostMode::profile
-                       : flags.cost == "analytic" ? ff::CostMode::analytic
-                                                  : ff::CostMode::automatic;
+  read_words(flags);
 
-  struct sigaction action {};
-  action.sa_handler = request_stop;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) ff::handle_signal(signal, request_stop);
   ff::CommandContext context{stop_requested, {}, {}, isatty(STDERR_FILENO) == 1 && !flags.options.quiet};
   if (context.interactive) {
     context.search_progress = show_progress;
@@ -192,7 +204,7 @@ int main(int argc, char** argv) {
     return ff::exit_input;
   } catch (const ff::MachineError& error) {
     std::cerr << "ffsearch: " << error.what() << std::endl;
-    return ff::exit_machine;
+    return stop_requested ? ff::exit_interrupted : ff::exit_machine;
   } catch (const std::bad_alloc&) {
     std::cerr << "ffsearch: out of memory" << std::endl;
     return ff::exit_machine;

@@ -47,6 +47,16 @@ Block Concat::input_block(int input, const Block& part) const {
   return block;
 }
 
+std::vector<Block> Concat::regions(const Block& part) const {
+  std::vector<Block> regions;
+  for (int input = 0; input < static_cast<int>(inputs_.size()); ++input) {
+    regions.push_back(input_block(input, part));
+    regions.back()[axis].begin += offsets[input];
+    regions.back()[axis].end += offsets[input];
+  }
+  return regions;
+}
+
 Flatten::Flatten(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs(1);
   request.expect_rank(0, 2, 4);
@@ -132,6 +142,19 @@ Block Slice::input_block(int, const Block& part) const {
   return block;
 }
 
+std::vector<Block> Slice::regions(const Block& part) const {
+  const Block input = input_block(0, part);
+  std::vector<Block> regions;
+  int64_t begin = input[axis].begin;
+  for (int output = 0; output < static_cast<int>(outputs_.size()); ++output) {
+    const int64_t end = begin + output_block(output, part)[axis].size();
+    regions.push_back(input);
+    regions.back()[axis] = {begin, end};
+    begin = end;
+  }
+  return regions;
+}
+
 Pad::Pad(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs(1);
   request.expect_rank(0, 2, 4);
@@ -162,6 +185,15 @@ Block Pad::input_block(int, const Block& part) const {
   }
   if (empty)
     for (int axis = 0; axis < part.rank(); ++axis) block[axis] = {0, 0};
+  return block;
+}
+
+Block Pad::region(const Block& part) const {
+  Block block = input_block(0, part);
+  for (int axis = 0; axis < part.rank() && !block.empty(); ++axis) {
+    block[axis].begin += before[axis];
+    block[axis].end += before[axis];
+  }
   return block;
 }
 

@@ -16,6 +16,9 @@ class Concat : public OperatorDefinition {
   std::string attribute_text() const override { return "axis=" + std::to_string(axis); }
   bool backward_reads_input(int) const override { return false; }
 
+  // What a part reads of each input, in the output's coordinates.
+  std::vector<Block> regions(const Block& part) const;
+
   int axis;
   std::vector<int64_t> offsets;  // of each input on the joined axis of the output
 };
@@ -57,6 +60,9 @@ class Slice : public OperatorDefinition {
   bool backward_reads_input(int) const override { return false; }
   Work forward_work(const Block& part) const override { return {0, touched_bytes(part)}; }
 
+  // What a part gives of each output, in the input's coordinates.
+  std::vector<Block> regions(const Block& part) const;
+
   int axis;
   std::vector<Interval> ranges;  // of the input's axis, by output
 
@@ -74,6 +80,9 @@ class Pad : public OperatorDefinition {
   bool every_part_reads(int) const override { return false; }
   bool backward_reads_input(int) const override { return false; }
   std::string signature(const Block& part) const override;
+
+  // What a part reads of the input, in the output's coordinates; empty where the part is all padding.
+  Block region(const Block& part) const;
 
   std::vector<int64_t> before;  // by axis; 0 for the sample
 };

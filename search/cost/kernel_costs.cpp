@@ -9,7 +9,9 @@
 namespace ff {
 namespace {
 
-Nanoseconds to_ns(double us) { return std::max<Nanoseconds>(1, std::llround(us * 1e3)); }
+constexpr double longest_us = 1e12;  // 11 days, so that sums stay within 64 bits
+
+Nanoseconds to_ns(double us) { return std::max<Nanoseconds>(1, std::llround(std::min(us, longest_us) * 1e3)); }
 
 void expect_precision(const Profile& profile, Precision precision) {
   const std::string wanted = precision == Precision::tf32 ? "tf32" : "fp32", measured = profile.measured.value("precision", wanted);

@@ -416,12 +416,6 @@ bool ExhaustiveBounds::any_alive(OperatorId op) const {
   return std::find(alive.begin(), alive.end(), true) != alive.end();
 }
 
-int64_t ExhaustiveBounds::alive_count(OperatorId op) const {
-  int64_t count = 0;
-  for (const Choice& choice : space_.choices(op).choices) count += alive(op, choice.orbit);
-  return count;
-}
-
 void ExhaustiveBounds::sum_up_work() {
   constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
   for (OpenTask& update : open_updates_) update = {never, 0};

@@ -76,7 +76,6 @@ class ExhaustiveBounds {
   bool reduce(Nanoseconds limit, const std::function<bool()>& stop);
 
   bool alive(OperatorId op, int32_t orbit) const { return tables_[static_cast<size_t>(op)].alive[static_cast<size_t>(orbit)]; }
-  int64_t alive_count(OperatorId op) const;  // configurations, symmetric ones counted each
   Nanoseconds head(OperatorId op, int32_t orbit, int part) const { return entry(op, orbit).head[static_cast<size_t>(part)]; }
   Nanoseconds round_trip(OperatorId op, int32_t orbit, int part, int back) const {
     return entry(op, orbit).round_trip[static_cast<size_t>(part)][static_cast<size_t>(back)];

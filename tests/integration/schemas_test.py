@@ -97,6 +97,12 @@ MUTATIONS = [
     ("ffstrategy/1", lambda d: d["issue_order"].append("fc1")),
 ]
 
+# Each must be accepted: (format, what changes a valid example of docs/formats.md into another that the programs write).
+CHANGES = [
+    ("ffstrategy/1", lambda d: d["issue_order"].extend(["norm/forward_statistics/0", "norm/forward_reduction/0", "norm/backward_reduction/0"])),
+    ("ffgraph/1", lambda d: d["inputs"][0].update(steps=40)),
+]
+
 
 def generated():
     """(path, text) of every file that the generators write by default."""
@@ -138,6 +144,15 @@ def main():
             passed += 1
         else:
             failures.append(f"docs/schema/{name[:-2]}.json: accepts mutation {number} of the example, which it should refuse")
+    for number, (name, change) in enumerate(CHANGES):
+        if name in examples:
+            document = json.loads(examples[name])
+            change(document)
+            found = problem(validators, json.dumps(document), name)
+            if found:
+                failures.append(f"docs/schema/{name[:-2]}.json: refuses change {number} of the example: {found}")
+            else:
+                passed += 1
     for failure in failures:
         print("FAILED", failure)
     print(f"{passed} passed, {len(failures)} failed")

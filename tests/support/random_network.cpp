@@ -386,4 +386,20 @@ Strategy random_strategy(const Graph& graph, int devices, RandomSource& random) 
   return strategy;
 }
 
+std::vector<int> random_task_order(const TaskGraph& tasks, RandomSource& random) {
+  std::vector<int32_t> waiting = tasks.predecessor_count;
+  std::vector<int> ready, order;
+  for (size_t t = 0; t < tasks.tasks.size(); ++t)
+    if (waiting[t] == 0) ready.push_back(static_cast<int>(t));
+  while (!ready.empty()) {
+    std::swap(ready[std::uniform_int_distribution<size_t>(0, ready.size() - 1)(random)], ready.back());
+    const int task = ready.back();
+    ready.pop_back();
+    order.push_back(task);
+    for (int32_t s = tasks.successor_begin[task]; s < tasks.successor_begin[task + 1]; ++s)
+      if (--waiting[tasks.successors[s]] == 0) ready.push_back(tasks.successors[s]);
+  }
+  return order;
+}
+
 }  // namespace ff

@@ -1,9 +1,10 @@
-// Random small networks and strategies for the equivalence test.
+// Random small networks, strategies and orders of tasks.
 #pragma once
 
-#include <string>
+#include <vector>
 
 #include "common/strategy.h"
+#include "common/task_graph/task_graph.h"
 #include "tests/support/random_source.h"
 
 namespace ff {
@@ -13,5 +14,8 @@ Json random_network(RandomSource& random);
 
 // Any degrees (dividing or not) and any of the devices, several tasks on one and none on others included.
 Strategy random_strategy(const Graph& graph, int devices, RandomSource& random);
+
+// All tasks, by index, in a random one of the orders that the task graph allows.
+std::vector<int> random_task_order(const TaskGraph& tasks, RandomSource& random);
 
 }  // namespace ff

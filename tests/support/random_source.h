@@ -22,7 +22,6 @@ class RandomSource {
     const result_type bits = static_cast<result_type>(random_());
     return next_ == end_ ? bits : static_cast<result_type>(*next_++) << 24 | bits >> 8;
   }
-  bool exhausted() const { return next_ == end_; }
 
   int64_t between(int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(*this); }
 

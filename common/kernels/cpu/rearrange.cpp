@@ -11,14 +11,7 @@ namespace {
 
 class ConcatKernel : public Kernel {
  public:
-  ConcatKernel(const Concat& concat, const Block& part) : output_(part) {
-    for (int input = 0; input < static_cast<int>(concat.inputs().size()); ++input) {
-      Block block = concat.input_block(input, part);  // in the output's coordinates:
-      block[concat.axis].begin += concat.offsets[input];
-      block[concat.axis].end += concat.offsets[input];
-      inputs_.push_back(block);
-    }
-  }
+  ConcatKernel(const Concat& concat, const Block& part) : output_(part), inputs_(concat.regions(part)) {}
 
   void forward(const KernelArguments& arguments) override {
     for (size_t i = 0; i < inputs_.size(); ++i)
@@ -32,7 +25,7 @@ class ConcatKernel : public Kernel {
 
  private:
   Block output_;
-  std::vector<Block> inputs_;
+  std::vector<Block> inputs_;  // in the output's coordinates
 };
 
 class FlattenKernel : public Kernel {
@@ -81,15 +74,7 @@ class StackKernel : public Kernel {
 
 class SliceKernel : public Kernel {
  public:
-  SliceKernel(const Slice& slice, const Block& part) : input_(slice.input_block(0, part)) {
-    int64_t begin = input_[slice.axis].begin;
-    for (size_t o = 0; o < slice.outputs().size(); ++o) {  // in the input's coordinates
-      outputs_.push_back(input_);
-      const int64_t size = slice.output_block(static_cast<int>(o), part)[slice.axis].size();
-      outputs_.back()[slice.axis] = {begin, begin + size};
-      begin += size;
-    }
-  }
+  SliceKernel(const Slice& slice, const Block& part) : input_(slice.input_block(0, part)), outputs_(slice.regions(part)) {}
 
   void forward(const KernelArguments& arguments) override {
     for (size_t o = 0; o < outputs_.size(); ++o) copy_block(arguments.inputs[0], input_, arguments.outputs[o], outputs_[o], outputs_[o]);
@@ -110,18 +95,13 @@ class SliceKernel : public Kernel {
   }
 
   Block input_;
-  std::vector<Block> outputs_;
+  std::vector<Block> outputs_;  // in the input's coordinates
   std::vector<float> zeros_;
 };
 
 class PadKernel : public Kernel {
  public:
-  PadKernel(const Pad& pad, const Block& part) : output_(part), input_(pad.input_block(0, part)) {
-    for (int axis = 0; axis < part.rank() && !input_.empty(); ++axis) {  // in the output's coordinates
-      input_[axis].begin += pad.before[static_cast<size_t>(axis)];
-      input_[axis].end += pad.before[static_cast<size_t>(axis)];
-    }
-  }
+  PadKernel(const Pad& pad, const Block& part) : output_(part), input_(pad.region(part)) {}
 
   void forward(const KernelArguments& arguments) override {
     std::memset(arguments.outputs[0], 0, static_cast<size_t>(output_.volume()) * sizeof(float));

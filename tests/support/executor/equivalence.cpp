@@ -11,23 +11,10 @@
 namespace ff {
 namespace {
 
-// A random order of the tasks that the task graph allows.
 std::vector<std::string> random_issue_order(const Graph& graph, const Strategy& strategy, RandomSource& random) {
   TaskGraphBuilder builder(graph);
   const TaskGraph tasks = builder.build(strategy);
-  std::vector<int32_t> waiting = tasks.predecessor_count;
-  std::vector<int> ready, order;
-  for (size_t t = 0; t < tasks.tasks.size(); ++t)
-    if (waiting[t] == 0) ready.push_back(static_cast<int>(t));
-  while (!ready.empty()) {
-    std::swap(ready[std::uniform_int_distribution<size_t>(0, ready.size() - 1)(random)], ready.back());
-    const int task = ready.back();
-    ready.pop_back();
-    order.push_back(task);
-    for (int32_t s = tasks.successor_begin[task]; s < tasks.successor_begin[task + 1]; ++s)
-      if (--waiting[tasks.successors[s]] == 0) ready.push_back(tasks.successors[s]);
-  }
-  return issue_order_names(builder, tasks, order);
+  return issue_order_names(builder, tasks, random_task_order(tasks, random));
 }
 
 void compare(const HostTensors& found, const HostTensors& expected, double tolerance, const std::string& what, std::string& text) {

@@ -1,5 +1,10 @@
 // The messages that users see for wrong files: whole texts.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <fstream>
 
 #include "common/graph.h"
@@ -88,7 +93,7 @@ TEST_CASE("topology errors") {
   CHECK(topology_error(two + R"(,"links":[{"between":["a","c"],"bandwidth_gb_per_s":1,"latency_us":1}])") ==
         "t.json: /links/0/between/1: no device or switch is named \"c\"; did you mean \"a\"?");
   CHECK(topology_error(two + R"(,"links":[{"between":["a","b"],"bandwidth_gb_per_s":0,"latency_us":1}])") ==
-        "t.json: /links/0/bandwidth_gb_per_s: found 0, expected a number above 0");
+        "t.json: /links/0/bandwidth_gb_per_s: found 0, expected a number from 0.0001 to 1e+12");
   CHECK(topology_error(R"("devices":[{"name":"a","kind":"gpu","model":"mm"}])") ==
         "t.json: /devices/0/model: no device model is named \"mm\"; did you mean \"m\"?");
   CHECK(topology_error(R"("devices":[])") == "t.json: /: has no devices, expected \"devices\" or \"nodes\"");
@@ -136,4 +141,33 @@ TEST_CASE("files appear whole or not at all") {
   file >> content;
   CHECK(content == "new");
   std::remove(path.c_str());
+}
+
+TEST_CASE("what is no regular file is written to, not replaced; links are followed") {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / ("errors_test_" + std::to_string(getpid()));
+  fs::create_directory(folder);
+  REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  const int reader = open((folder / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  write_file_atomically(folder / "pipe", "through");
+  char text[16] = {};
+  CHECK(read(reader, text, sizeof text - 1) == 7);
+  CHECK(std::string(text) == "through");
+  close(reader);
+  CHECK(fs::is_fifo(folder / "pipe"));
+
+  write_file_atomically(folder / "file", "old");
+  fs::create_symlink("file", folder / "link");
+  write_file_atomically(folder / "link", "new");
+  CHECK(fs::is_symlink(folder / "link"));
+  std::string content;
+  std::ifstream(folder / "file") >> content;
+  CHECK(content == "new");
+  fs::remove_all(folder);
+}
+
+TEST_CASE("nesting that no format has is refused") {
+  const auto nested = [](int levels) { return R"({"a":)" + std::string(levels, '[') + std::string(levels, ']') + "}"; };
+  CHECK_NOTHROW(parse_json(nested(99), "x.json"));
+  CHECK_THROWS_WITH(parse_json(nested(200000), "x.json"), "x.json: objects and arrays are nested more than 100 deep");
 }

@@ -65,6 +65,9 @@ TEST_CASE("npy files of every version and convertible type") {
   std::vector<int32_t> labels(2);
   NpyFile(directory.write("i8.npy", npy("<i8", "(2,)", std::vector<int64_t>{7, -1}))).read(Block{{0, 2}}, samples, DataType::i32, labels.data());
   CHECK(labels == std::vector<int32_t>{-1, 7});
+  NpyFile(directory.write("large.npy", npy("<i8", "(2,)", std::vector<int64_t>{(int64_t{1} << 32) + 1, INT64_MIN})))
+      .read(Block{{0, 2}}, samples, DataType::i32, labels.data());
+  CHECK(labels == std::vector<int32_t>{INT32_MIN, INT32_MAX});  // not 0 and 1
   std::vector<float> pixels(2);
   NpyFile(directory.write("u1.npy", npy("|u1", "(2,)", std::vector<uint8_t>{255, 3}))).read(Block{{0, 2}}, samples, DataType::f32, pixels.data());
   CHECK(pixels == std::vector<float>{3, 255});

@@ -5,27 +5,6 @@
 
 using namespace ff;
 
-namespace {
-
-// A random order of the tasks that the task graph allows.
-std::vector<int> random_order(const TaskGraph& tasks, RandomSource& random) {
-  std::vector<int32_t> waiting = tasks.predecessor_count;
-  std::vector<int> ready, order;
-  for (size_t t = 0; t < tasks.tasks.size(); ++t)
-    if (waiting[t] == 0) ready.push_back(static_cast<int>(t));
-  while (!ready.empty()) {
-    std::swap(ready[std::uniform_int_distribution<size_t>(0, ready.size() - 1)(random)], ready.back());
-    const int task = ready.back();
-    ready.pop_back();
-    order.push_back(task);
-    for (int32_t s = tasks.successor_begin[task]; s < tasks.successor_begin[task + 1]; ++s)
-      if (--waiting[tasks.successors[s]] == 0) ready.push_back(tasks.successors[s]);
-  }
-  return order;
-}
-
-}  // namespace
-
 TEST_CASE("offsets by hand: a buffer takes the smallest gap among those that live with it") {
   // Steps 0-1: a; 2-3: b where a was; 0-3: c behind both; d, from 1 to 2, lives with all.
   const auto buffer = [](int32_t what, int64_t bytes, int first, int last) { return PlannedBuffer{{BufferKey::Kind::output, what, 0, 0}, bytes, first, last}; };
@@ -47,7 +26,7 @@ TEST_CASE("no two buffers that live together share memory, in any order, and no 
     const Strategy strategy = random_strategy(graph, count, random);
     TaskGraphBuilder builder(graph);
     const TaskGraph tasks = builder.build(strategy);
-    const std::vector<int> order = seed % 2 ? random_order(tasks, random) : default_issue_order(tasks);
+    const std::vector<int> order = seed % 2 ? random_task_order(tasks, random) : default_issue_order(tasks);
     std::vector<DeviceId> devices;
     for (DeviceId device = 0; device < count; ++device) devices.push_back(device);
     MemoryModel model(builder, count);

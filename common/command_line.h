@@ -1,0 +1,34 @@
+// What both command lines check in the same way. For main.cpp files alone.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <limits>
+#include <string>
+
+namespace ff {
+
+// A whole number of 64 bits, without sign: CLI11 lets -1 and what is too large pass as another number.
+inline CLI::Validator whole_number() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool fits = error == std::errc() && end == text.data() + text.size();
+        return fits ? std::string() : "found \"" + text + "\", expected a whole number from 0 to 18446744073709551615";
+      },
+      "UINT64");
+}
+
+// A number from 0 to the largest float: no NaN, which CLI::NonNegativeNumber lets pass, and no infinity.
+inline CLI::Validator finite_non_negative() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        double value = 0;
+        const bool fits = CLI::detail::lexical_cast(text, value) && value >= 0 && value <= static_cast<double>(std::numeric_limits<float>::max());
+        return fits ? std::string() : "found " + text + ", expected a number from 0";
+      },
+      "NONNEGATIVE");
+}
+
+}  // namespace ff
