@@ -142,7 +142,7 @@ void check_locally(const AlgorithmRequest& request, AlgorithmResult& result) {
   const Nanoseconds before = result.chains->best_evaluation.makespan;
   result.strategy = optimum.strategy;
   result.details["local_optimum"] = {{"proven", optimum.proven}, {"neighbourhood", neighbourhood.text()}, {"neighbours", optimum.neighbours},
-                                     {"evaluated", optimum.evaluated}, {"improvements", optimum.improvements},
+                                     {"evaluated", optimum.evaluated}, {"operators", optimum.operators}, {"improvements", optimum.improvements},
                                      {"before_us", static_cast<double>(before) / 1e3}, {"elapsed_s", optimum.elapsed_s}};
 }
 
