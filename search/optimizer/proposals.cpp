@@ -36,15 +36,15 @@ void ProposalSource::draw(const Strategy& current, RandomStream& random, std::ve
 }
 
 void ProposalSource::draw_mixed(const Strategy& current, RandomStream& random, std::vector<Change>& changes) const {
-  const uint32_t move = random.below(25);
-  if (move < 7) return;
   const OperatorId op = static_cast<OperatorId>(random.below(static_cast<uint32_t>(graph_.operators.size())));
+  const bool with_group = random.below(2) == 0 && group_[op].size() > 1;
+  const uint32_t move = random.below(20);
   bool found = false;
-  if (move < 11) found = copy_neighbour(current, op, random, changes);
-  else if (move < 14) found = change_devices(current, op, random, changes);
-  else if (move < 16) found = change_degrees(current, op, random, changes);
-  else if (move < 17) found = permute_devices(current, op, random, changes);
-  else found = change_group(current, op, random, changes);
+  if (with_group) found = change_group(current, op, random, changes);
+  else if (move < 4) found = copy_neighbour(current, op, random, changes);
+  else if (move < 7) found = change_devices(current, op, random, changes);
+  else if (move < 9) found = change_degrees(current, op, random, changes);
+  else if (move < 10) found = permute_devices(current, op, random, changes);
   if (!found) changes.clear();
 }
 
@@ -121,7 +121,6 @@ bool ProposalSource::permute_devices(const Strategy& current, OperatorId op, Ran
 
 // One configuration for all: a random one, as one of its neighbours has it, or its own with other devices or with other degrees.
 bool ProposalSource::change_group(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const {
-  if (group_[op].size() < 2) return false;
   Configuration configuration;
   const uint32_t way = random.below(4);
   if (way < 2) {
