@@ -233,6 +233,22 @@ Topology::IncomingRates Topology::incoming_rates() const {
   return rates;
 }
 
+Topology Topology::with_devices(const std::vector<DeviceId>& kept) const {
+  Topology part = *this;
+  part.devices.clear();
+  std::vector<int> vertices(kept.begin(), kept.end());  // by new number: the old one
+  for (size_t v = devices.size(); v < neighbours_.size(); ++v) vertices.push_back(static_cast<int>(v));
+  std::vector<int> number(neighbours_.size(), -1);
+  for (size_t v = 0; v < vertices.size(); ++v) number[vertices[v]] = static_cast<int>(v);
+  for (DeviceId device : kept) part.devices.push_back(devices[device]);
+  part.neighbours_.assign(vertices.size(), {});
+  for (size_t v = 0; v < vertices.size(); ++v)
+    for (const Neighbour& neighbour : neighbours_[vertices[v]])
+      if (number[neighbour.vertex] >= 0) part.neighbours_[v].push_back({number[neighbour.vertex], neighbour.channel});
+  part.routes_ = std::make_shared<std::vector<RoutesFrom>>(kept.size());
+  return part;
+}
+
 void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
   constexpr double reference_bytes = 1 << 20;
   struct Label {

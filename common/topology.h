@@ -72,6 +72,10 @@ class Topology {
   };
   IncomingRates incoming_rates() const;
 
+  // The same topology with these devices alone, numbered in this order; models, channels, switches and so the routes between them stay. `kept`:
+  // at least one device, each once. `file` stays that of the whole.
+  Topology with_devices(const std::vector<DeviceId>& kept) const;
+
  private:
   friend class TopologyParser;
   struct Neighbour {

@@ -74,7 +74,8 @@ def local_rows(data):
         if state is None:
             outcome = ["not begun within its share", "", "", ""]
         else:
-            outcome = ["yes" if state["proven"] else "not finished", ("" if state["proven"] else "at least ") + str(state["neighbours"]), state["evaluated"], state["improvements"]]
+            checked = f": {state['operators']} operators done" if "operators" in state else ""
+            outcome = ["yes" if state["proven"] else "not finished" + checked, ("" if state["proven"] else "at least ") + str(state["neighbours"]), state["evaluated"], state["improvements"]]
         yield [NETWORKS[result["network"]], result["devices"], f"{result['predicted_us'] / 1e3:.3f}", *outcome, f"{result['total_s']:.1f}"]
 
 

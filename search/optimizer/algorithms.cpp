@@ -6,9 +6,11 @@
 #include "search/optimizer/exhaustive.h"
 #include "search/optimizer/expert.h"
 #include "search/optimizer/local_optimum.h"
+#include "search/optimizer/lower_bound.h"
 #include "search/optimizer/model_parallel.h"
 #include "search/optimizer/optcnn.h"
 #include "search/optimizer/reinforce.h"
+#include "search/optimizer/sub_cluster.h"
 
 namespace ff {
 namespace {
@@ -43,7 +45,7 @@ AlgorithmResult run_expert(const AlgorithmRequest& request) {
 
 AlgorithmResult run_optcnn(const AlgorithmRequest& request) {
   const auto found = optcnn(request.graph, request.topology, request.space, request.evaluator.builder(), request.evaluator.cost_model(),
-                            request.thorough ? thorough_steps : quick_steps, request.thorough ? &request.stop : nullptr);
+                            request.thorough ? thorough_steps : quick_steps * request.effort, request.thorough ? &request.stop : nullptr);
   if (!found && request.thorough && request.stop) throw MachineError("interrupted while optcnn computed its cost tables; nothing was written");
   if (!found)
     throw NotApplicable("optcnn: the cost tables of " + request.graph.name + " on " + std::to_string(request.topology.devices.size()) +
@@ -57,6 +59,52 @@ AlgorithmResult run_optcnn(const AlgorithmRequest& request) {
   AlgorithmResult result = of(found->strategy, std::move(note));
   result.details["optcnn"] = {{"layers", found->layers}, {"not_eliminated", found->not_eliminated}, {"proven", proven},
                               {"objective_us", static_cast<double>(found->objective) / 1e3}};
+  return result;
+}
+
+// Sub-clusters larger than this are tried with data parallelism alone; a smaller one takes optcnn where its tables take this share of quick_steps.
+constexpr int most_devices_of_all_algorithms = 64;
+constexpr double sub_cluster_effort = 0.2;
+
+struct SubClusterStrategy {
+  std::string algorithm;
+  int devices = 0;
+  Strategy on_whole;
+  double cost = 0;  // on the whole cluster
+};
+
+// The best of the cheap algorithms on all sub-clusters, from the largest down to where the time that no strategy beats is longer than the best found.
+SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
+  SubClusterStrategy best;
+  const std::vector<int> sizes = sub_cluster_sizes(request.topology);
+  for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
+    const SubCluster part = sub_cluster(request.topology, *size);
+    const SearchSpace space(request.graph, part.topology);
+    Evaluator evaluator(request.graph, part.topology, request.kernels);
+    const bool large = *size > most_devices_of_all_algorithms;
+    if (best.devices > 0 && !large && static_cast<double>(lower_bound(request.graph, part.topology, space, evaluator.cost_model())) >= best.cost) break;
+    const AlgorithmRequest own{request.graph, part.topology, request.kernels, space, evaluator, request.search, {}, false,
+                               request.assignments, false, request.stop, nullptr, sub_cluster_effort};
+    for (const Algorithm& algorithm : algorithms()) {
+      // On one device all algorithms do the same.
+      if (!algorithm.cheap || algorithm.name == "sub-cluster" || (algorithm.name == "single-device") != (*size == 1)) continue;
+      if (large && algorithm.name != "data-parallel") continue;
+      try {
+        Strategy strategy = part.on_whole(algorithm.run(own).strategy);
+        const double cost = request.evaluator.evaluate(strategy).cost;
+        if (best.devices == 0 || cost < best.cost || (cost == best.cost && *size < best.devices)) best = {algorithm.name, *size, std::move(strategy), cost};
+      } catch (const NotApplicable&) {
+      }
+    }
+  }
+  return best;
+}
+
+AlgorithmResult run_sub_cluster(const AlgorithmRequest& request) {
+  SubClusterStrategy best = best_on_sub_clusters(request);
+  AlgorithmResult result = of(std::move(best.on_whole), best.algorithm + " on " + std::to_string(best.devices) + " of " +
+                                                            std::to_string(request.topology.devices.size()) + " devices, the others idle");
+  result.details["sub_cluster"] = {{"algorithm", best.algorithm}, {"devices", best.devices}};
   return result;
 }
 
@@ -94,7 +142,7 @@ void check_locally(const AlgorithmRequest& request, AlgorithmResult& result) {
   const Nanoseconds before = result.chains->best_evaluation.makespan;
   result.strategy = optimum.strategy;
   result.details["local_optimum"] = {{"proven", optimum.proven}, {"neighbourhood", neighbourhood.text()}, {"neighbours", optimum.neighbours},
-                                     {"evaluated", optimum.evaluated}, {"improvements", optimum.improvements},
+                                     {"evaluated", optimum.evaluated}, {"operators", optimum.operators}, {"improvements", optimum.improvements},
                                      {"before_us", static_cast<double>(before) / 1e3}, {"elapsed_s", optimum.elapsed_s}};
 }
 
@@ -191,6 +239,7 @@ const std::vector<Algorithm>& algorithms() {
       {"model-parallel", "contiguous stages of balanced time, a device each", true, run_model_parallel},
       {"expert", "what experts do by hand for convolutional and for recurrent networks", true, run_expert},
       {"optcnn", "best degrees layer by layer if nothing overlapped, by dynamic programming", true, run_optcnn},
+      {"sub-cluster", "the best of the above on a part of the devices, the others idle", true, run_sub_cluster},
       {"placement", "one device an operator, by mcmc", false, [](const AlgorithmRequest& request) { return run_chains(request, true); }},
       {"reinforce", "one device an operator, learned by policy gradient with the simulator as environment", false, run_reinforce},
       {"exhaustive", "the proven optimum of small problems, or how far from proven", false, run_exhaustive},

@@ -34,6 +34,7 @@ struct AlgorithmRequest {
   bool thorough = true;      // false: give up (NotApplicable) rather than take more than about a second
   const std::atomic<bool>& stop;
   std::function<void(const McmcProgress&)> progress;
+  double effort = 1;         // where not thorough: the share of that second
 };
 
 // Another algorithm's strategy that was looked at on the way.

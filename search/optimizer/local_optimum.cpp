@@ -82,9 +82,14 @@ LocalOptimum local_optimum(const Graph& graph, const Topology& topology, KernelC
       return !stop;
     });
     neighbours[op] = configurations - own_seen;
+    if (stop) {  // not all of this operator's neighbours were seen
+      if (changed) unchanged = 0;
+      break;
+    }
     unchanged = changed ? 1 : unchanged + 1;
   }
-  result.proven = unchanged >= operators && !stop;
+  result.operators = unchanged;
+  result.proven = unchanged >= operators;
   for (int64_t count : neighbours) result.neighbours += count;
   result.strategy = oracle->strategy();
   result.elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

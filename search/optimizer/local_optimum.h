@@ -34,7 +34,8 @@ struct LocalOptimum {
   Strategy strategy;
   Evaluation evaluation;
   bool proven = false;      // no neighbour of `strategy` is better; false when stopped before that was known
-  int64_t neighbours = 0;   // of `strategy`, itself not counted
+  int64_t neighbours = 0;   // of `strategy`, itself not counted; of the operators looked at, when stopped
+  int64_t operators = 0;    // whose neighbours are known not to be better than `strategy`; all of them when proven
   int64_t evaluated = 0;    // on the way
   int64_t improvements = 0; // 0: the strategy given was locally optimal
   double elapsed_s = 0;

@@ -36,15 +36,15 @@ void ProposalSource::draw(const Strategy& current, RandomStream& random, std::ve
 }
 
 void ProposalSource::draw_mixed(const Strategy& current, RandomStream& random, std::vector<Change>& changes) const {
-  const uint32_t move = random.below(20);
-  if (move < 7) return;
   const OperatorId op = static_cast<OperatorId>(random.below(static_cast<uint32_t>(graph_.operators.size())));
+  const bool with_group = random.below(2) == 0 && group_[op].size() > 1;
+  const uint32_t move = random.below(20);
   bool found = false;
-  if (move < 11) found = copy_neighbour(current, op, random, changes);
-  else if (move < 14) found = change_devices(current, op, random, changes);
-  else if (move < 16) found = change_degrees(current, op, random, changes);
-  else if (move < 17) found = permute_devices(current, op, random, changes);
-  else found = change_group(current, op, random, changes);
+  if (with_group) found = change_group(current, op, random, changes);
+  else if (move < 4) found = copy_neighbour(current, op, random, changes);
+  else if (move < 7) found = change_devices(current, op, random, changes);
+  else if (move < 9) found = change_degrees(current, op, random, changes);
+  else if (move < 10) found = permute_devices(current, op, random, changes);
   if (!found) changes.clear();
 }
 
@@ -119,11 +119,15 @@ bool ProposalSource::permute_devices(const Strategy& current, OperatorId op, Ran
   return true;
 }
 
-// One configuration for all: a random one, or as one of its neighbours has it.
+// One configuration for all: a random one, as one of its neighbours has it, or its own with other devices or with other degrees.
 bool ProposalSource::change_group(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const {
-  if (group_[op].size() < 2) return false;
   Configuration configuration;
-  if (random.below(2) == 0 || neighbours_[op].empty()) {
+  const uint32_t way = random.below(4);
+  if (way < 2) {
+    way == 0 ? change_devices(current, op, random, changes) : change_degrees(current, op, random, changes);
+    configuration = std::move(changes.back().configuration);
+    changes.pop_back();
+  } else if (way == 2 || neighbours_[op].empty()) {
     configuration = space_.random_configuration(op, random);
   } else {
     const OperatorId from = neighbours_[op][random.below(static_cast<uint32_t>(neighbours_[op].size()))];

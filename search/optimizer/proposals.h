@@ -10,9 +10,9 @@
 namespace ff {
 
 // paper: one operator, drawn uniformly, gets a random configuration (paper, section 6.2).
-// mixed: that for 35 % of the proposals; else the configuration of a neighbour (20 %), other devices (15 %), other degrees (10 %), two devices
-//        swapped or all rotated (5 %), or one configuration for a whole parameter group (15 %; without one, the paper's). Not symmetric: the chain no longer draws from
-//        exp(-beta cost), it only searches.
+// mixed: where the drawn operator shares parameters with others, half of the proposals give one configuration to all of them. Of the rest, half are the
+//        paper's; others the configuration of a neighbour (20 %), other devices (15 %), other degrees (10 %), two devices swapped or all rotated (5 %).
+//        Not symmetric: the chain no longer draws from exp(-beta cost), it only searches.
 enum class ProposalKind { paper, mixed };
 
 // Immutable: threads may share one.

@@ -31,7 +31,7 @@ std::string padded(std::string text) {
   return text;
 }
 
-std::string local_optimum_text(const Json& local) {
+std::string local_optimum_text(const Json& local, size_t operators) {
   std::string text = padded("local optimum");
   const int64_t improvements = local["improvements"];
   if (improvements > 0)
@@ -39,7 +39,8 @@ std::string local_optimum_text(const Json& local) {
             " changes improved; now ";
   text += local["proven"].get<bool>()
               ? "no neighbour is better: " + std::to_string(local["neighbours"].get<int64_t>()) + " neighbours, "
-              : "not known, interrupted after " + std::to_string(local["evaluated"].get<int64_t>()) + " evaluations of neighbours, ";
+              : "not known, interrupted after " + std::to_string(local["evaluated"].get<int64_t>()) + " evaluations of neighbours, none better of " +
+                    std::to_string(local["operators"].get<int64_t>()) + " of " + std::to_string(operators) + " operators; ";
   return text + local["neighbourhood"].get<std::string>() + format("; %.1f s\n", local["elapsed_s"].get<double>());
 }
 
@@ -156,7 +157,7 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   if (report.proposals > 0)
     text += "search               " + std::to_string(report.proposals) + " proposals, " + std::to_string(report.accepted) + " accepted, " +
             format("%.1f s", report.elapsed_s) + format(" (%.0f proposals/s)\n", static_cast<double>(report.proposals) / report.elapsed_s);
-  if (report.details.contains("local_optimum")) text += local_optimum_text(report.details["local_optimum"]);
+  if (report.details.contains("local_optimum")) text += local_optimum_text(report.details["local_optimum"], graph.operators.size());
   return text + "strategy\n" + strategy_to_text(graph, strategy);
 }
 

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/dev").resolve()
 REST = ["--topo", ROOT / "topologies/local-cpu-2.json", "--cost", "analytic", "--proposals", "500"]
 PROBLEM = ["--graph", ROOT / "graphs/lenet.json", *REST]
-CHEAP = ["data-parallel", "single-device", "model-parallel", "expert", "optcnn"]
+CHEAP = ["data-parallel", "single-device", "model-parallel", "expert", "optcnn", "sub-cluster"]
 
 
 def run(*command, cwd=None):

@@ -11,6 +11,7 @@ sys.dont_write_bytecode = True
 from cases import parts_of  # noqa: E402
 from common import Settings, assert_no_slower  # noqa: E402
 from figure10 import order  # noqa: E402
+from figure6 import over_fewer_devices, slower_than_on_fewer  # noqa: E402
 
 
 def test_slower_than_a_baseline(build):
@@ -44,6 +45,18 @@ def test_order():
     assert order([entry("a", 100, [100, 150, 50]), entry("b", 50, [101, 160, 40])])[0] == 0
 
 
+def test_slower_than_on_fewer_devices():
+    cells = [{"network": network, "model": model, "devices": devices, "statistics": "local", "predicted_us": time_us}
+             for network, model, devices, time_us in [("nmt", "k80", 1, 100), ("nmt", "k80", 2, 50), ("nmt", "k80", 4, 60), ("nmt", "k80", 8, 40),
+                                                      ("nmt", "p100", 1, 10), ("nmt", "p100", 2, 10), ("rnnlm", "k80", 4, 1)]]
+    assert over_fewer_devices(cells[0], cells) is None and over_fewer_devices(cells[6], cells) is None
+    assert over_fewer_devices(cells[2], cells) == (1.2, 2)
+    assert over_fewer_devices(cells[3], cells) == (0.8, 2)
+    text = slower_than_on_fewer({"cells": cells})
+    assert text.startswith("In 1 of 4 cells") and text.endswith(": NMT on 4 K80 (1.20 times the time on 2).\n"), text
+
+
 test_slower_than_a_baseline(sys.argv[1])
+test_slower_than_on_fewer_devices()
 test_parts()
 test_order()

@@ -73,6 +73,26 @@ TEST_CASE("mixed proposals stay within the search space and change groups togeth
   }
 }
 
+TEST_CASE("mixed proposals move whole groups to other devices and give them other degrees") {
+  Problem problem("rnnlm-2step");
+  const ProposalSource source(ProposalKind::mixed, problem.graph, problem.topology, problem.space);
+  Strategy strategy = data_parallel(problem.graph, problem.topology);
+  for (Configuration& configuration : strategy) configuration = {Degrees(configuration.degrees.size(), 1), {2}};
+  RandomStream random(5, 0);
+  std::vector<Change> changes;
+  int moved = 0, split_from_there = 0;
+  for (int i = 0; i < 2000; ++i) {
+    source.draw(strategy, random, changes);
+    if (changes.size() < 2) continue;
+    for (const Change& change : changes) REQUIRE(change.configuration == changes[0].configuration);
+    const Configuration& configuration = changes[0].configuration;
+    moved += configuration.parts() == 1 && configuration.devices[0] != 2;
+    split_from_there += configuration.parts() == 4 && configuration.devices == std::vector<DeviceId>{2, 3, 0, 1};
+  }
+  CHECK(moved > 100);
+  CHECK(split_from_there > 40);
+}
+
 TEST_CASE("paper's proposals change one operator to a random configuration") {
   Problem problem("lenet");
   const ProposalSource source(ProposalKind::paper, problem.graph, problem.topology, problem.space);
@@ -191,5 +211,27 @@ TEST_CASE("a stopped check proves nothing") {
   const LocalOptimum found = local_optimum(problem.graph, problem.topology, problem.kernels, Neighbourhood(problem.graph, problem.topology, problem.space),
                                            data_parallel(problem.graph, problem.topology), SimulatorKind::delta, problem.stop);
   CHECK_FALSE(found.proven);
+  CHECK(found.operators == 0);
   CHECK(found.strategy == data_parallel(problem.graph, problem.topology));
+}
+
+TEST_CASE("a check that is stopped on the way says of how many operators no neighbour is better") {
+  Problem problem("lenet");
+  const Neighbourhood neighbourhood(problem.graph, problem.topology, problem.space);
+  const LocalOptimum optimum = local_optimum(problem.graph, problem.topology, problem.kernels, neighbourhood,
+                                             data_parallel(problem.graph, problem.topology), SimulatorKind::delta, problem.stop);
+  CHECK(optimum.proven);
+  CHECK(optimum.operators == static_cast<int64_t>(problem.graph.operators.size()));
+  constexpr int64_t enough = 6400;
+  const LocalOptimum stopped = local_optimum(problem.graph, problem.topology, problem.kernels, neighbourhood, optimum.strategy, SimulatorKind::delta,
+                                             problem.stop, [&](int64_t evaluated, Nanoseconds) { problem.stop = problem.stop || evaluated >= enough; });
+  CHECK_FALSE(stopped.proven);
+  REQUIRE(stopped.evaluated == enough);
+  int64_t seen = 0, operators = 0;
+  for (OperatorId op = 0; seen < enough; ++op) {
+    neighbourhood.for_each(op, [&](const Configuration& configuration) { return seen += configuration != optimum.strategy[op], true; });
+    operators += seen < enough;
+  }
+  CHECK(stopped.operators == operators);
+  CHECK(operators > 0);
 }
