@@ -109,7 +109,8 @@ void StrategyState::change(const std::vector<Change>& changes) {
   undo_.work = work;
   undo_.kernel_work = kernel_work;
   undo_.paths = paths;
-  undo_.late = late;
+  undo_.late.resize(late.size());
+  for (size_t i = 0; i < late.size(); ++i) undo_.late[i] = late[i];
   find_touched(changes);
   for (OperatorId op : touched_) add_work(op, -1);
   if (undo_.tasks.size() < touched_.size()) undo_.tasks.resize(touched_.size());
@@ -183,7 +184,7 @@ void StrategyState::undo() {
   std::swap(work, undo_.work);
   std::swap(kernel_work, undo_.kernel_work);
   std::swap(paths, undo_.paths);
-  std::swap(late, undo_.late);
+  for (size_t i = 0; i < late.size(); ++i) std::swap(static_cast<LateLoad&>(late[i]), undo_.late[i]);
   undo_.clear();
 }
 

@@ -175,7 +175,7 @@ class StrategyState {
     std::vector<std::pair<int, GroupState>> groups;
     std::vector<Nanoseconds> work, kernel_work;
     OperatorPaths paths;
-    std::vector<LateGroups> late;
+    std::vector<LateLoad> late;
     void clear() {
       changed_count = touched = edge_count = 0;
       groups.clear();

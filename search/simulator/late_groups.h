@@ -11,17 +11,21 @@ namespace ff::delta {
 
 class StrategyState;
 
-// Of one set of groups under the current strategy. The makespan is at least any device's work plus `length`.
-struct LateGroups {
-  SynchronizationOrder::OperatorSet forward_before, backward_before;  // operators of which all tasks come before
-  std::vector<uint8_t> contains;     // [group]
-  std::vector<uint8_t> relies_on;    // [group]: counts its own backward tasks, which holds as long as it is one unit
+// What a change of the strategy alters of it.
+struct LateLoad {
   std::vector<Nanoseconds> work, kernel_work;  // [device]: of the tasks before; kernel_work without copies
-  std::vector<Nanoseconds> occupied;  // [resource]: by the groups' synchronization
-  Nanoseconds length = 0;             // of the resource that is occupied longest
-  size_t busiest = 0;                 // this resource
-  std::vector<Nanoseconds> of_group;  // [group]: its share of `length`
+  std::vector<Nanoseconds> occupied;           // [resource]: by the groups' synchronization
+  Nanoseconds length = 0;                      // of the resource that is occupied longest
   bool holds = false;
+};
+
+// Of one set of groups under the current strategy. The makespan is at least any device's work plus `length`.
+struct LateGroups : LateLoad {
+  SynchronizationOrder::OperatorSet forward_before, backward_before;  // operators of which all tasks come before
+  std::vector<uint8_t> contains;      // [group]
+  std::vector<uint8_t> relies_on;     // [group]: counts its own backward tasks, which holds as long as it is one unit
+  size_t busiest = 0;                 // the resource that the accepted strategy occupies longest
+  std::vector<Nanoseconds> of_group;  // [group]: its share of that
 
   // The same tasks before the same groups, and the same resource.
   bool same_tasks(const LateGroups& other) const {
