@@ -11,7 +11,7 @@ namespace {
 // Sums of a few hundred rows in single precision; those are added up in double precision.
 constexpr int64_t rows_at_once = 256;
 
-FF_VECTORIZED void add_sums(const float* input, int64_t rows, int64_t channels, float* sums, float* squares) {
+FF_VECTORIZED void add_sums(const float* __restrict input, int64_t rows, int64_t channels, float* __restrict sums, float* __restrict squares) {
   for (int64_t row = 0; row < rows; ++row, input += channels)
     for (int64_t c = 0; c < channels; ++c) {
       sums[c] += input[c];
@@ -19,21 +19,23 @@ FF_VECTORIZED void add_sums(const float* input, int64_t rows, int64_t channels, 
     }
 }
 
-// Of the gradient g, and of g times the normalized input. `output` null: there is no relu behind.
-FF_VECTORIZED void add_gradient_sums(const float* input, const float* gradient, const float* output, const float* mean, const float* inverse, int64_t rows,
-                                     int64_t channels, float* sums, float* products) {
+// Of the gradient g, and of g times the input's distance from the mean. `output` null: there is no relu behind. The gradient is read whether or not
+// the relu lets it through, and no two pointers meet, so that the loops become vector instructions: with a branch on each output's sign, which no
+// processor can foresee, they took six times longer.
+FF_VECTORIZED void add_gradient_sums(const float* __restrict input, const float* __restrict gradient, const float* __restrict output,
+                                     const float* __restrict mean, int64_t rows, int64_t channels, float* __restrict sums, float* __restrict products) {
   for (int64_t row = 0; row < rows; ++row, input += channels, gradient += channels) {
     if (output) {
       for (int64_t c = 0; c < channels; ++c) {
-        const float g = output[c] > 0 ? gradient[c] : 0.0f;
+        const float all = gradient[c], g = output[c] > 0 ? all : 0.0f;
         sums[c] += g;
-        products[c] += g * (input[c] - mean[c]) * inverse[c];
+        products[c] += g * (input[c] - mean[c]);
       }
       output += channels;
     } else {
       for (int64_t c = 0; c < channels; ++c) {
         sums[c] += gradient[c];
-        products[c] += gradient[c] * (input[c] - mean[c]) * inverse[c];
+        products[c] += gradient[c] * (input[c] - mean[c]);
       }
     }
   }
@@ -49,11 +51,14 @@ FF_VECTORIZED void scale_and_shift(const float* input, int64_t rows, int64_t cha
 }
 
 // result = a g + b input + c, by channel.
-FF_VECTORIZED void input_gradient(const float* input, const float* gradient, const float* output, int64_t rows, int64_t channels, const float* a,
-                                  const float* b, const float* constant, float* result) {
+FF_VECTORIZED void input_gradient(const float* __restrict input, const float* gradient, const float* __restrict output, int64_t rows, int64_t channels,
+                                  const float* __restrict a, const float* __restrict b, const float* __restrict constant, float* result) {
   for (int64_t row = 0; row < rows; ++row, input += channels, gradient += channels, result += channels) {
     if (output) {
-      for (int64_t c = 0; c < channels; ++c) result[c] = a[c] * (output[c] > 0 ? gradient[c] : 0.0f) + b[c] * input[c] + constant[c];
+      for (int64_t c = 0; c < channels; ++c) {
+        const float all = gradient[c];
+        result[c] = a[c] * (output[c] > 0 ? all : 0.0f) + b[c] * input[c] + constant[c];
+      }
       output += channels;
     } else {
       for (int64_t c = 0; c < channels; ++c) result[c] = a[c] * gradient[c] + b[c] * input[c] + constant[c];
@@ -119,8 +124,9 @@ class BatchNormKernel : public Kernel {
     const float* output = norm_.relu ? arguments.outputs[0] : nullptr;
     sum_up(arguments.statistics, [&](int64_t row, int64_t count, float* sums) {
       add_gradient_sums(input + row * channels_, arguments.output_gradients[0] + row * channels_, output ? output + row * channels_ : nullptr,
-                        mean_.data(), inverse_deviation_.data(), count, channels_, sums, sums + channels_);
+                        mean_.data(), count, channels_, sums, sums + channels_);
     });
+    for (int64_t c = 0; c < channels_; ++c) arguments.statistics[channels_ + c] *= inverse_deviation_[static_cast<size_t>(c)];
     std::copy(arguments.statistics, arguments.statistics + 2 * channels_, own_sums_.begin());
   }
 
