@@ -46,7 +46,8 @@ KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Pr
       model.settings.concurrent = std::min(model.settings.concurrent, hardware);
       model.settings.threads = model.model.cores;
     }
-    if (working_set_bytes > 0) model.settings.rotated_bytes = std::min(model.settings.rotated_bytes, working_set_bytes);
+    if (working_set_bytes > 0)
+      for (int64_t* bytes : {&model.settings.rotated_bytes, &model.settings.other_memory_bytes}) *bytes = std::min(*bytes, working_set_bytes);
     for (Profile& profile : profiles)
       if (profile.device_model == model.model.name) model.profile = profile;
     if (model.is_gpu) expect_precision(model.profile, precision);

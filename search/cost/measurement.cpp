@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cctype>
 #include <ctime>
 #include <exception>
@@ -13,6 +12,7 @@
 #include <thread>
 
 #include "common/errors.h"
+#include "search/cost/measurement_lane.h"
 
 namespace ff {
 namespace {
@@ -32,138 +32,13 @@ std::string first_line_with(const std::string& path, const std::string& key) {
 
 }  // namespace
 
-// One thread's backend and what it works on: several sets of buffers, taken in turn.
-class KernelMeasurement::Lane {
- public:
-  Lane(std::unique_ptr<Backend> backend, size_t most_sets) : backend_(std::move(backend)), most_sets_(most_sets) {}
-  ~Lane() { clear(); }
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
-
-  void clear() {
-    for (void* memory : buffers_) backend_->release(memory);
-    buffers_.clear();
-    patterns_.clear();
-    sets_.clear();
-    kernel_.reset();
-  }
-
-  void prepare_kernel(const OperatorDefinition& definition, const Block& part, KernelUse use, int64_t rotated_bytes) {
-    clear();
-    kernel_ = backend_->make_kernel({definition, part, std::vector<bool>(definition.inputs().size(), use.input_gradients), "measured", 1});
-    int64_t parameter_footprint = 1;
-    std::vector<KernelArguments> parameter_sets;
-    do {
-      parameter_sets.push_back(parameters_of(definition, part, parameter_footprint));
-    } while (use.shared_bytes > 0 && static_cast<int64_t>(parameter_sets.size() + 1) * parameter_footprint <= use.shared_bytes &&
-             parameter_sets.size() < most_sets_);
-    int64_t footprint = 1;
-    do {
-      if (use.shared_bytes == 0 && sets_.size() == parameter_sets.size())
-        parameter_sets.push_back(parameters_of(definition, part, parameter_footprint));
-      sets_.push_back(buffers_of(definition, part, use, parameter_sets[sets_.size() % parameter_sets.size()], footprint));
-    } while (static_cast<int64_t>(sets_.size() + 1) * (footprint + (use.shared_bytes == 0 ? parameter_footprint : 0)) <= rotated_bytes &&
-             sets_.size() < most_sets_);
-  }
-
-  void prepare_plain(int count, int64_t bytes, int64_t rotated_bytes) {
-    clear();
-    do {
-      KernelArguments set;
-      for (int i = 0; i < count; ++i) set.outputs.push_back(filled(bytes));
-      sets_.push_back(set);
-    } while (static_cast<int64_t>(sets_.size() + 1) * count * bytes <= rotated_bytes && sets_.size() < most_sets_);
-  }
-
-  Backend& backend() { return *backend_; }
-  Kernel& kernel() { return *kernel_; }
-  KernelArguments& set(int repetition) { return sets_[static_cast<size_t>(repetition) % sets_.size()]; }
-
- private:
-  static constexpr int64_t most_drawn = int64_t{1} << 20;  // elements
-
-  // Random values: of float in [-0.5, 0.5), or, with an index limit, i32 below that.
-  float* filled(int64_t bytes, int64_t index_limit = 0) {
-    float* memory = static_cast<float*>(backend_->allocate(std::max<int64_t>(bytes, element_bytes)));
-    buffers_.push_back(memory);
-    const auto [pattern, first] = patterns_.emplace(std::pair(bytes, index_limit), memory);
-    if (!first) {  // the same values, which the device copies faster than they are drawn
-      const Block all(Shape{bytes / element_bytes});
-      backend_->copy_block(pattern->second, all, memory, all, all);
-      return memory;
-    }
-    // The rest of a large buffer repeats what is drawn: drawing and sending it would take longer than all that is measured.
-    const int64_t elements = bytes / element_bytes, drawn = std::min(elements, most_drawn);
-    std::vector<float> values(static_cast<size_t>(drawn), 0.0f);
-    uint32_t state = 12345;  // full Philox would cost more than the kernels
-    for (float& value : values) {
-      state = state * 1664525u + 1013904223u;
-      const double uniform = (state >> 8) / 16777216.0;
-      if (index_limit > 0)
-        value = std::bit_cast<float>(static_cast<int32_t>(uniform * static_cast<double>(index_limit)));
-      else
-        value = static_cast<float>(uniform) - 0.5f;
-    }
-    if (drawn > 0) backend_->store_from_host(values.data(), memory, {drawn});
-    for (int64_t done = drawn, more = 0; done < elements; done += more) {
-      more = std::min(done, elements - done);
-      const Block part(Shape{more});
-      backend_->copy_block(memory, part, memory + done, part, part);
-    }
-    return memory;
-  }
-
-  KernelArguments parameters_of(const OperatorDefinition& definition, const Block& part, int64_t& footprint) {
-    KernelArguments set;
-    footprint = 0;
-    for (int p = 0; p < static_cast<int>(definition.parameters().size()); ++p) {
-      const int64_t bytes = definition.parameter_block(p, part).volume() * element_bytes;
-      const bool trained = definition.parameters()[p].trained;
-      set.parameters.push_back(filled(bytes));
-      set.parameter_gradients.push_back(trained ? filled(bytes) : nullptr);
-      footprint += trained ? 2 * bytes : bytes;
-    }
-    return set;
-  }
-
-  // `set`: with its parameters.
-  KernelArguments buffers_of(const OperatorDefinition& definition, const Block& part, KernelUse use, KernelArguments set, int64_t& footprint) {
-    footprint = 0;
-    const auto filled_block = [&](const Block& block, int64_t index_limit = 0) {
-      footprint += block.volume() * element_bytes;
-      return filled(block.volume() * element_bytes, index_limit);
-    };
-    for (int i = 0; i < static_cast<int>(definition.inputs().size()); ++i) {
-      const Block block = definition.input_block(i, part);
-      const bool indices = definition.inputs()[i].type == DataType::i32;
-      set.inputs.push_back(filled_block(block, indices ? definition.index_limit(i) : 0));
-      set.input_gradients.push_back(use.input_gradients && definition.differentiable_input(i) ? filled_block(block) : nullptr);
-    }
-    if (use.shared_bytes > 0) set.accumulate.assign(definition.parameters().size(), 1);
-    for (int o = 0; o < static_cast<int>(definition.outputs().size()); ++o) {
-      set.outputs.push_back(filled_block(definition.output_block(o, part)));
-      if (!definition.is_loss()) set.output_gradients.push_back(filled_block(definition.output_block(o, part)));
-    }
-    if (definition.has_statistics()) set.statistics = filled(definition.statistics_bytes(part));
-    return set;
-  }
-
-  std::unique_ptr<Backend> backend_;
-  size_t most_sets_;
-  std::unique_ptr<Kernel> kernel_;
-  std::vector<void*> buffers_;
-  std::map<std::pair<int64_t, int64_t>, const float*> patterns_;  // first buffer of so many bytes with such an index limit
-  std::vector<KernelArguments> sets_;
-};
-
 KernelMeasurement::KernelMeasurement(MakeBackend make_backend, MeasurementSettings settings) : settings_(settings) {
-  for (int lane = 0; lane < std::max(1, settings.concurrent); ++lane) lanes_.push_back(std::make_unique<Lane>(make_backend(), settings.most_sets));
+  for (int lane = 0; lane < std::max(1, settings.concurrent); ++lane) lanes_.push_back(std::make_unique<MeasurementLane>(make_backend(), settings));
 }
 
 KernelMeasurement::~KernelMeasurement() = default;
 
-std::vector<ProfileEntry> KernelMeasurement::time(int phases, const std::function<void(Lane&)>& prepare,
-                                                  const std::function<void(Lane&, int, int)>& work) {
+std::vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& prepare, const Work& make_ready, const Work& work) {
   std::atomic<int> ready{0};
   std::atomic<bool> done{false};
   std::vector<std::exception_ptr> failures(lanes_.size());
@@ -191,7 +66,10 @@ std::vector<ProfileEntry> KernelMeasurement::time(int phases, const std::functio
       guarded(lane, [&] {
         warm_up(lane);
         for (int repetition = 0; !done; ++repetition)
-          for (int phase = 0; phase < phases && !done; ++phase) work(*lanes_[lane], phase, repetition);
+          for (int phase = 0; phase < phases && !done; ++phase) {
+            make_ready(*lanes_[lane], phase, repetition);
+            work(*lanes_[lane], phase, repetition);
+          }
       });
     });
   guarded(0, [&] {
@@ -201,6 +79,7 @@ std::vector<ProfileEntry> KernelMeasurement::time(int phases, const std::functio
                              (repetition < settings_.least_samples || measured_ms < settings_.least_ms);
          ++repetition)
       for (int phase = 0; phase < phases; ++phase) {
+        make_ready(*lanes_[0], phase, repetition);
         lanes_[0]->backend().start_stopwatch();
         work(*lanes_[0], phase, repetition);
         const double us = lanes_[0]->backend().stop_stopwatch_us();
@@ -225,17 +104,13 @@ KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& de
   if (backward && definition.has_statistics()) phases.push_back(Phase::backward_statistics);
   if (backward) phases.push_back(Phase::backward);
   const auto entries = time(
-      static_cast<int>(phases.size()), [&](Lane& lane) { lane.prepare_kernel(definition, part, use, settings_.rotated_bytes); },
-      [&phases](Lane& lane, int phase, int repetition) {
-        Kernel& kernel = lane.kernel();
-        KernelArguments& set = lane.set(repetition);
-        switch (phases[static_cast<size_t>(phase)]) {
-          case Phase::forward_statistics: kernel.forward_statistics(set); break;
-          case Phase::forward: kernel.forward(set); break;
-          case Phase::backward_statistics: kernel.backward_statistics(set); break;
-          case Phase::backward: kernel.backward(set); break;
-        }
-      });
+      static_cast<int>(phases.size()), [&](MeasurementLane& lane) { lane.prepare_kernel(definition, part, use); },
+      [&](MeasurementLane& lane, int phase, int repetition) {
+        const Phase next = phases[static_cast<size_t>(phase)];
+        if (definition.has_statistics() && (next == Phase::forward || next == Phase::backward)) return;  // right behind its statistics
+        lane.make_ready(next, repetition);
+      },
+      [&](MeasurementLane& lane, int phase, int repetition) { lane.run(phases[static_cast<size_t>(phase)], repetition); });
   Result result;
   for (size_t i = 0; i < phases.size(); ++i) result[phases[i]] = entries[i];
   return result;
@@ -244,9 +119,9 @@ KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& de
 ProfileEntry KernelMeasurement::copy(int64_t bytes) {
   const Shape shape{bytes / element_bytes};
   return time(
-      1, [&](Lane& lane) { lane.prepare_plain(2, bytes, settings_.rotated_bytes); },
-      [&](Lane& lane, int, int repetition) {
-        KernelArguments& set = lane.set(repetition);
+      1, [&](MeasurementLane& lane) { lane.prepare_plain(2, bytes); }, [](MeasurementLane&, int, int) {},
+      [&](MeasurementLane& lane, int, int repetition) {
+        const KernelArguments& set = lane.plain(repetition);
         lane.backend().copy_block(set.outputs[0], Block(shape), set.outputs[1], Block(shape), Block(shape));
       })[0];
 }
@@ -254,9 +129,9 @@ ProfileEntry KernelMeasurement::copy(int64_t bytes) {
 ProfileEntry KernelMeasurement::update(int64_t bytes) {
   const SgdSettings settings{1e-6f, 0.9f, 1e-4f};
   return time(
-      1, [&](Lane& lane) { lane.prepare_plain(3, bytes, settings_.rotated_bytes); },
-      [&](Lane& lane, int, int repetition) {
-        KernelArguments& set = lane.set(repetition);
+      1, [&](MeasurementLane& lane) { lane.prepare_plain(3, bytes); }, [](MeasurementLane& lane, int, int) { lane.other_work(); },
+      [&](MeasurementLane& lane, int, int repetition) {
+        const KernelArguments& set = lane.plain(repetition);
         lane.backend().sgd_update(set.outputs[0], set.outputs[1], set.outputs[2], bytes / element_bytes, settings);
       })[0];
 }
@@ -275,6 +150,7 @@ MeasurementSettings gpu_settings(int gpu, Precision precision) {
   settings.precision = precision;
   settings.rotated_bytes = 3 * describe_cuda_device(gpu).l2_cache_bytes;
   settings.most_sets = 64;
+  settings.other_work_bytes = 0;
   return settings;
 }
 

@@ -21,9 +21,13 @@ struct MeasurementSettings {
   int most_samples = 60;
   int64_t rotated_bytes = 24 << 20;  // buffers are rotated through at most so many bytes, so that a kernel finds its data as cold as in training
   size_t most_sets = 16;             // and at most so many sets of buffers
+  int64_t other_work_bytes = 2 << 20;     // read and written before each time, as by other kernels; then the inputs are written; 0: neither
+  int64_t other_memory_bytes = 64 << 20;  // memory of these other kernels, that is as much of an iteration's as a cache might hold
   int gpu = -1;                      // number of the GPU that is measured; -1: the CPU
   Precision precision = Precision::fp32;  // of a GPU's products
 };
+
+class MeasurementLane;
 
 class KernelMeasurement {
  public:
@@ -39,13 +43,14 @@ class KernelMeasurement {
   ProfileEntry update(int64_t bytes);
 
  private:
-  class Lane;  // one thread's backend, kernel and buffers
-  // Lane 0 repeats the phases of `work` in turn and times each, while the other lanes run the same work to load the machine.
-  std::vector<ProfileEntry> time(int phases, const std::function<void(Lane&)>& prepare,
-                                 const std::function<void(Lane&, int phase, int repetition)>& work);
+  // Lane 0 repeats the phases of `work` in turn and times each, while the other lanes run the same work to load the machine. Not timed:
+  // `make_ready`, before each.
+  using Prepare = std::function<void(MeasurementLane&)>;
+  using Work = std::function<void(MeasurementLane&, int phase, int repetition)>;
+  std::vector<ProfileEntry> time(int phases, const Prepare& prepare, const Work& make_ready, const Work& work);
 
   MeasurementSettings settings_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<MeasurementLane>> lanes_;
 };
 
 // Adds "copy" and "update" entries for a range of sizes, unless the profile has them.
