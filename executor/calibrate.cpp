@@ -92,15 +92,25 @@ ComputeRates measure_compute(Backend& backend) {
   return rates;
 }
 
-// time = latency + bytes / bandwidth, by least squares of the relative error with the latency given.
-double fit_gb_per_s(const std::vector<double>& bytes, const std::vector<double>& us, double latency_us) {
-  double numerator = 0, denominator = 0;
+struct Line {
+  double latency_us, gb_per_s;
+};
+
+// time = latencies * latency + bytes / bandwidth, by least squares of the relative error; at least the fastest message's latency.
+Line fit_line(const std::vector<double>& bytes, const std::vector<double>& us, double latencies) {
+  double one = 0, x = 0, xx = 0, y = 0, xy = 0;
   for (size_t i = 0; i < bytes.size(); ++i) {
     const double weight = 1 / (us[i] * us[i]);
-    numerator += weight * bytes[i] * std::max(us[i] - latency_us, 0.0);
-    denominator += weight * bytes[i] * bytes[i];
+    one += weight;
+    x += weight * bytes[i];
+    xx += weight * bytes[i] * bytes[i];
+    y += weight * us[i];
+    xy += weight * bytes[i] * us[i];
   }
-  return numerator > 0 ? 1e-3 * denominator / numerator : 1e3;
+  const double determinant = one * xx - x * x;
+  const double intercept = std::max(determinant > 0 ? (y * xx - xy * x) / determinant : 0.0, *std::min_element(us.begin(), us.end()));
+  const double us_per_byte = (xy - intercept * x) / xx;
+  return {intercept / latencies, us_per_byte > 0 ? 1e-3 / us_per_byte : 1e3};
 }
 
 struct LinkRates {
@@ -112,17 +122,18 @@ struct LinkRates {
 class LinkMeasurement {
  public:
   LinkMeasurement(Transport& transport, int peer, GroupId group)
-      : transport_(transport), peer_(peer), group_(group), first_(transport.rank() < peer), out_(largest / 4), in_(largest / 4) {}
+      : transport_(transport), peer_(peer), group_(group), first_(transport.rank() < peer), out_(largest / 4 + 1), in_(largest / 4 + 1) {}
 
   LinkRates run() {
     LinkRates rates{};
-    rates.latency_us = one_way_us(4);
     std::vector<double> bytes, us;
-    for (int64_t size = 4 << 10; size <= largest; size *= 4) {
+    for (int64_t size = smallest; size <= largest; size *= 4) {
       bytes.push_back(static_cast<double>(size));
       us.push_back(one_way_us(size));
     }
-    rates.gb_per_s = fit_gb_per_s(bytes, us, rates.latency_us);
+    const Line line = fit_line(bytes, us, 1);
+    rates.latency_us = line.latency_us;
+    rates.gb_per_s = line.gb_per_s;
     constexpr int64_t duplex_bytes = 1 << 20;
     rates.full_duplex = both_ways_us(duplex_bytes) < 1.5 * one_way_us(duplex_bytes) ? 1 : 0;
     measure_all_reduce(rates);
@@ -130,19 +141,24 @@ class LinkMeasurement {
   }
 
  private:
-  static constexpr int64_t largest = 16 << 20;
+  static constexpr int64_t smallest = 256, largest = 16 << 20;  // bytes of a message
   static constexpr int tag = 1;
 
   static int repetitions(int64_t bytes) { return static_cast<int>(std::clamp<int64_t>((8 << 20) / (bytes + 1), 7, 400)); }
+
+  // Messages go through other memory each time, as a program's do.
+  static float* place(std::vector<float>& buffer, int64_t bytes, int repetition) {
+    return buffer.data() + static_cast<int64_t>(repetition) * bytes % (largest - bytes + 4) / 4;
+  }
 
   // Half the median time of there and back; the receive of the answer is posted first, as programs do.
   double one_way_us(int64_t bytes) {
     std::vector<double> times;
     for (int i = 0; i < repetitions(bytes) + 2; ++i) {
       const double us = time_us([&] {
-        Request receive = transport_.receive(in_.data(), bytes, peer_, tag);
+        Request receive = transport_.receive(place(in_, bytes, i), bytes, peer_, tag);
         if (!first_) transport_.wait(receive);
-        Request send = transport_.send(out_.data(), bytes, peer_, tag);
+        Request send = transport_.send(place(out_, bytes, i), bytes, peer_, tag);
         transport_.wait(send);
         transport_.wait(receive);
       });
@@ -171,20 +187,21 @@ class LinkMeasurement {
       std::vector<double> times;
       for (int i = 0; i < repetitions(bytes) + 2; ++i) {
         const double us = time_us([&] {
-          Request request = transport_.all_reduce(group_, out_.data(), bytes / 4, tag);
+          Request request = transport_.all_reduce(group_, place(out_, bytes, i), bytes / 4, tag);
           transport_.wait(request);
         });
         if (i >= 2) times.push_back(us);
       }
       return median(times);
     };
-    rates.all_reduce_latency_us = reduce_us(4) / 2;
     std::vector<double> bytes, us;
-    for (int64_t size = 4 << 10; size <= largest; size *= 4) {
+    for (int64_t size = smallest; size <= largest; size *= 4) {
       bytes.push_back(static_cast<double>(size));
       us.push_back(reduce_us(size));
     }
-    rates.all_reduce_gb_per_s = fit_gb_per_s(bytes, us, 2 * rates.all_reduce_latency_us);
+    const Line line = fit_line(bytes, us, 2);
+    rates.all_reduce_latency_us = line.latency_us;
+    rates.all_reduce_gb_per_s = line.gb_per_s;
   }
 
   Transport& transport_;

@@ -13,10 +13,10 @@ sys.path.insert(0, str(REPOSITORY / "scripts"))
 from networks_on_cpu import ENVIRONMENT, VARIANTS  # noqa: E402
 
 DEFAULT_BUDGET_S = 3
-NETWORKS = ("lenet", "rnnlm")
+NETWORKS = ("lenet", "alexnet", "inception_v3", "rnnlm", "nmt", "bert-base")
 ALGORITHMS = ("data-parallel", "single-device", "model-parallel", "expert", "optcnn", "placement", "reinforce", "exhaustive", "mcmc")
 ONLY = {"exhaustive": ("lenet",)}  # the others are too large for it
-ITERATIONS = {"lenet": 100, "rnnlm": 10}
+ITERATIONS = {"lenet": 100, "alexnet": 6, "inception_v3": 8, "rnnlm": 12, "nmt": 16, "bert-base": 12}
 ROUNDS = 5
 RANKS = 2
 
@@ -101,7 +101,7 @@ def order(entries):
 
 def draw(data, pyplot):
     figure, axis = pyplot.subplots(figsize=(5, 4.5))
-    for network, marker in zip(dict.fromkeys(entry["network"] for entry in data["entries"]), "osx^"):
+    for network, marker in zip(dict.fromkeys(entry["network"] for entry in data["entries"]), "osx^vD"):
         entries = [entry for entry in data["entries"] if entry["network"] == network]
         axis.errorbar([middle(entry) / 1e3 for entry in entries], [entry["predicted_us"] / 1e3 for entry in entries],
                       xerr=[spread(entry) / 1e3 for entry in entries], marker=marker, linestyle="", label=network)
@@ -112,7 +112,7 @@ def draw(data, pyplot):
     axis.set_yscale("log")
     axis.set_xlabel("measured, ms")
     axis.set_ylabel("predicted, ms")
-    axis.legend(fontsize=8)
+    axis.legend(fontsize=7)
     return figure
 
 
@@ -125,8 +125,8 @@ def table(data):
 
 Written by `scripts/reproduce.sh figure10 --budget {data['budget_s']:g}`: a strategy of each algorithm ({data['budget_s']:g} s of search each), planned with
 kernels and links measured on this machine, executed by two ranks of one thread. Measured: the median over {len(data['entries'][0]['measured_us'])} rounds,
-in which all strategies take turns; spread: half of the middle half of the rounds. The machine's two cores were shared with other programs, which
-lengthens measured times and the measured kernels alike. Networks are scaled down as their names say.
+in which all strategies take turns; spread: half of the middle half of the rounds. Other programs on the machine
+lengthen measured times and the measured kernels alike. Networks are scaled down as their names say.
 
 ![predicted against measured](figure10.png)
 
