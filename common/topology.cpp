@@ -192,12 +192,6 @@ class TopologyParser {
   std::map<std::string, int> vertices_;
 };
 
-const Route& Topology::route(DeviceId source, DeviceId destination) const {
-  RoutesFrom& routes = (*routes_)[source];
-  std::call_once(routes.once, [&] { compute_routes(source, routes); });
-  return routes.to[destination];
-}
-
 Topology::IncomingRates Topology::incoming_rates() const {
   IncomingRates rates;
   const size_t device_count = devices.size();
@@ -282,20 +276,40 @@ void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
       queue.emplace(through, hops + 1, next.vertex);
     }
   }
-  routes.to.resize(devices.size());
+  for (int d = 0; d < device_count; ++d)
+    if (labels[d].previous >= 0) routes.longest = std::max(routes.longest, static_cast<size_t>(labels[d].hops));
+  routes.channels.assign(devices.size() * routes.longest, -1);
+  routes.kind.assign(devices.size(), 0);
+  routes.kinds.emplace_back();  // none, to the source itself
+  routes.length.push_back(0);
   for (int d = 0; d < device_count; ++d) {
     if (d == source || labels[d].previous < 0) continue;
-    Route& route = routes.to[d];
+    const size_t length = static_cast<size_t>(labels[d].hops);
+    Route route;
     route.bandwidth_gb_per_s = 1e300;
+    ChannelId* channels_behind = routes.channels.data() + static_cast<size_t>(d) * routes.longest + length;
     for (int vertex = d; vertex != source; vertex = labels[vertex].previous) {
       const Channel& channel = channels[labels[vertex].channel];
-      route.channels.push_back(labels[vertex].channel);
+      *--channels_behind = labels[vertex].channel;
       route.latency_us += channel.latency_us;
       route.bandwidth_gb_per_s = std::min(route.bandwidth_gb_per_s, channel.bandwidth_gb_per_s);
       route.busy_endpoints = route.busy_endpoints || channel.busy_endpoints;
     }
-    std::reverse(route.channels.begin(), route.channels.end());
+    routes.kind[d] = kind_of(route, length, routes);
   }
+}
+
+uint16_t Topology::kind_of(const Route& route, size_t length, RoutesFrom& routes) {
+  for (size_t k = 0; k < routes.kinds.size(); ++k) {
+    const Route& known = routes.kinds[k];
+    if (routes.length[k] == length && known.latency_us == route.latency_us && known.bandwidth_gb_per_s == route.bandwidth_gb_per_s &&
+        known.busy_endpoints == route.busy_endpoints)
+      return static_cast<uint16_t>(k);
+  }
+  if (routes.kinds.size() > 0xffff) throw InputError("routes from a device differ in more than 65,536 ways");
+  routes.kinds.push_back(route);
+  routes.length.push_back(length);
+  return static_cast<uint16_t>(routes.kinds.size() - 1);
 }
 
 Topology parse_topology(const JsonPlace& place) { return TopologyParser(place).parse(); }

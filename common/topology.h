@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -44,7 +45,7 @@ struct Channel {
 };
 
 struct Route {
-  std::vector<ChannelId> channels;  // in order from source to destination
+  std::span<const ChannelId> channels;  // in order from source to destination; the topology's memory
   double latency_us = 0;            // sum
   double bandwidth_gb_per_s = 0;    // the narrowest
   bool busy_endpoints = false;
@@ -62,7 +63,14 @@ class Topology {
 
   // The route of least time for 1 MiB (latencies plus bytes over each link's bandwidth; ties by fewest links, then by link
   // order), through switches only: devices forward nothing. source != destination. Thread-safe; each source is computed once.
-  const Route& route(DeviceId source, DeviceId destination) const;
+  Route route(DeviceId source, DeviceId destination) const {
+    RoutesFrom& routes = (*routes_)[source];
+    std::call_once(routes.once, [&] { compute_routes(source, routes); });
+    const size_t at = static_cast<size_t>(destination);
+    Route route = routes.kinds[routes.kind[at]];
+    route.channels = {routes.channels.data() + at * routes.longest, routes.length[routes.kind[at]]};
+    return route;
+  }
 
   // How fast data can come in at most, in GB/s: the sum over the channels that lead into a device, or from outside into a node (its devices, and
   // the switches that no other node's device is linked to).
@@ -82,11 +90,17 @@ class Topology {
     int vertex;
     ChannelId channel;
   };
+  // All routes of a large cluster are looked up at random: few bytes each.
   struct RoutesFrom {
     std::once_flag once;
-    std::vector<Route> to;
+    size_t longest = 0;                // channels of the longest route
+    std::vector<ChannelId> channels;   // [destination, longest]
+    std::vector<uint16_t> kind;        // [destination]
+    std::vector<Route> kinds;          // the different ones, without channels
+    std::vector<size_t> length;        // [kind]: channels
   };
   void compute_routes(DeviceId source, RoutesFrom& routes) const;
+  static uint16_t kind_of(const Route& route, size_t length, RoutesFrom& routes);  // adds a new kind
 
   std::vector<std::vector<Neighbour>> neighbours_;  // by vertex: devices first, then switches
   std::shared_ptr<std::vector<RoutesFrom>> routes_;

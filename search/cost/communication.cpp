@@ -13,10 +13,12 @@ Nanoseconds at_least_one(double ns) { return std::max<Nanoseconds>(1, static_cas
 }  // namespace
 
 CommunicationModel::CommunicationModel(const Topology& topology)
-    : topology_(topology), device_count_(static_cast<int32_t>(topology.devices.size())) {}
+    : topology_(topology), device_count_(static_cast<int32_t>(topology.devices.size())) {
+  for (const Channel& channel : topology.channels) bandwidth_gb_per_s_.push_back(channel.bandwidth_gb_per_s);
+}
 
 void CommunicationModel::transfer(DeviceId source, DeviceId destination, int64_t bytes, CommunicationCost& cost) const {
-  const Route& route = topology_.route(source, destination);
+  const Route route = topology_.route(source, destination);
   const double size = static_cast<double>(bytes);
   cost.duration = at_least_one(route.latency_us * 1e3 + size / route.bandwidth_gb_per_s);  // 1 GB/s is 1 byte a ns
   cost.uses.clear();
@@ -25,12 +27,12 @@ void CommunicationModel::transfer(DeviceId source, DeviceId destination, int64_t
     cost.uses.push_back({destination, cost.duration});
   }
   for (ChannelId channel : route.channels)
-    cost.uses.push_back({device_count_ + channel, at_least_one(size / topology_.channels[channel].bandwidth_gb_per_s)});
+    cost.uses.push_back({device_count_ + channel, at_least_one(size / bandwidth_gb_per_s_[static_cast<size_t>(channel)])});
 }
 
 void CommunicationModel::add_hop(CollectiveShape& shape, std::map<ChannelId, double>& load, DeviceId from, DeviceId to, double share,
                                  double& hop_latency_ns) const {
-  const Route& route = topology_.route(from, to);
+  const Route route = topology_.route(from, to);
   double latency_ns = 0;
   for (ChannelId id : route.channels) {
     const Channel& channel = topology_.channels[id];

@@ -45,6 +45,7 @@ class CommunicationModel {
 
   const Topology& topology_;
   int32_t device_count_;
+  std::vector<double> bandwidth_gb_per_s_;  // [channel]
   std::map<std::vector<DeviceId>, std::pair<CollectiveShape, CollectiveShape>> shapes_;
 };
 

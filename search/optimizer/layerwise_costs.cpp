@@ -47,7 +47,7 @@ LayerwiseCosts::LayerwiseCosts(const Graph& graph, const Topology& topology, con
     for (DeviceId destination = 0; destination < device_count_; ++destination) {
       RouteCost cost{0, 0, {}};
       if (source != destination) {
-        const Route& route = topology.route(source, destination);
+        const Route route = topology.route(source, destination);
         cost.latency_ns = route.latency_us * 1e3;
         cost.ns_per_byte = 1 / route.bandwidth_gb_per_s;  // 1 GB/s is 1 byte a ns
         for (ChannelId channel : route.channels)

@@ -20,8 +20,8 @@ bool map_channels(const Topology& topology, DevicePermutation& permutation) {
     if (topology.devices[a].model != topology.devices[permutation.device[a]].model) return false;
     for (DeviceId b = 0; b < count; ++b) {
       if (a == b) continue;
-      const Route& route = topology.route(a, b);
-      const Route& image = topology.route(permutation.device[a], permutation.device[b]);
+      const Route route = topology.route(a, b);
+      const Route image = topology.route(permutation.device[a], permutation.device[b]);
       if (route.channels.size() != image.channels.size()) return false;
       for (size_t i = 0; i < route.channels.size(); ++i) {
         const ChannelId from = route.channels[i], to = image.channels[i];

@@ -1,4 +1,5 @@
 // Parts of a cluster: what runs on one takes the same time there as on the whole, and the algorithm of that name is the best of the others on all of them.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "search/optimizer/algorithms.h"
@@ -30,7 +31,7 @@ void check_same_routes(const Topology& whole, const SubCluster& part) {
   for (DeviceId a = 0; a < static_cast<DeviceId>(part.devices.size()); ++a) {
     CHECK(part.topology.devices[a].name == whole.devices[part.devices[a]].name);
     for (DeviceId b = 0; b < static_cast<DeviceId>(part.devices.size()); ++b)
-      if (a != b) CHECK(part.topology.route(a, b).channels == whole.route(part.devices[a], part.devices[b]).channels);
+      if (a != b) CHECK(std::ranges::equal(part.topology.route(a, b).channels, whole.route(part.devices[a], part.devices[b]).channels));
   }
 }
 
