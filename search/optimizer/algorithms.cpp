@@ -141,6 +141,7 @@ void check_locally(const AlgorithmRequest& request, AlgorithmResult& result) {
                                              request.search.simulator, request.stop, progress);
   const Nanoseconds before = result.chains->best_evaluation.makespan;
   result.strategy = optimum.strategy;
+  if (optimum.improvements > 0) result.note = "found from " + result.chains->best_from + ", and then by changes of one operator";
   result.details["local_optimum"] = {{"proven", optimum.proven}, {"neighbourhood", neighbourhood.text()}, {"neighbours", optimum.neighbours},
                                      {"evaluated", optimum.evaluated}, {"operators", optimum.operators}, {"improvements", optimum.improvements},
                                      {"before_us", static_cast<double>(before) / 1e3}, {"elapsed_s", optimum.elapsed_s}};
@@ -198,9 +199,9 @@ AlgorithmResult run_exhaustive(const AlgorithmRequest& request) {
   const auto progress = [&](const ExhaustiveProgress& now) {
     if (request.progress) request.progress({now.elapsed_s, now.nodes, now.leaves, now.lower_bound, now.best});
   };
-  const ExhaustiveResult found = search_exhaustive(request.graph, request.topology, request.kernels,
-                                                   {.budget_s = request.search.budget_s, .seed = request.search.seed, .assignments = request.assignments},
-                                                   request.stop, progress);
+  ExhaustiveSettings settings{.budget_s = request.search.budget_s, .nodes = request.search.proposals, .seed = request.search.seed, .assignments = request.assignments};
+  if (settings.nodes > 0) settings.proposals = std::min(settings.proposals, settings.nodes);
+  const ExhaustiveResult found = search_exhaustive(request.graph, request.topology, request.kernels, settings, request.stop, progress);
   if (found.too_large)
     throw NotApplicable("exhaustive: the strategies of " + request.graph.name + " on " + std::to_string(request.topology.devices.size()) +
                         " devices are too many to be laid out (more than 8 parts an operator or 100,000 configurations); use fewer devices or mcmc");
