@@ -55,7 +55,6 @@ KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Pr
       model.profile = profile;
     }
     if (model.is_gpu) expect_precision(model.profile, precision);
-    model.entries_read = model.profile.entries.size();
     models_.push_back(std::move(model));
   }
   for (const Profile& profile : profiles)

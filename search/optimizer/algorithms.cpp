@@ -206,11 +206,13 @@ AlgorithmResult run_exhaustive(const AlgorithmRequest& request) {
     throw NotApplicable("exhaustive: the strategies of " + request.graph.name + " on " + std::to_string(request.topology.devices.size()) +
                         " devices are too many to be laid out (more than 8 parts an operator or 100,000 configurations); use fewer devices or mcmc");
   const double best = found.best_evaluation.cost, bound = static_cast<double>(found.lower_bound);
-  char note[200];
-  std::snprintf(note, sizeof note, "%s, of 10^%.1f strategies, %s", found.proven ? "proven best" : "not proven best", found.log10_size,
+  const double gap = best > 0 ? std::max(0.0, 1 - bound / best) : 0.0;
+  char proof[100] = "proven best", note[200];
+  if (!found.proven) std::snprintf(proof, sizeof proof, "not proven best (none is below %.3f ms, a gap of %.1f %%)", bound / 1e6, 100 * gap);
+  std::snprintf(note, sizeof note, "%s, of 10^%.1f strategies, %s", proof, found.log10_size,
                 request.assignments == Assignments::all ? "every part on any device" : "parts on consecutive devices");
   AlgorithmResult result = of(found.best, note);
-  result.details["exhaustive"] = {{"proven", found.proven}, {"gap", best > 0 ? std::max(0.0, 1 - bound / best) : 0.0},
+  result.details["exhaustive"] = {{"proven", found.proven}, {"gap", gap},
                                   {"proven_lower_bound_us", bound / 1e3}, {"assignments", request.assignments == Assignments::all ? "all" : "consecutive"},
                                   {"log10_strategies", found.log10_size}, {"symmetries", found.symmetries}, {"nodes", found.nodes},
                                   {"leaves", found.leaves}, {"interrupted", found.interrupted}};

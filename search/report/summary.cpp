@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "common/readable.h"
+
 namespace ff {
 namespace {
 
@@ -50,14 +52,6 @@ std::string time_text(Nanoseconds ns) {
   if (ns < 1000000) return format("%.1f us", static_cast<double>(ns) / 1e3);
   if (ns < 10000000000) return format("%.3f ms", static_cast<double>(ns) / 1e6);
   return format("%.2f s", static_cast<double>(ns) / 1e9);
-}
-
-std::string bytes_text(int64_t bytes) {
-  const double value = static_cast<double>(bytes);
-  if (bytes < 1000) return std::to_string(bytes) + " B";
-  if (bytes < 1000000) return format("%.1f kB", value / 1e3);
-  if (bytes < 1000000000) return format("%.1f MB", value / 1e6);
-  return format("%.2f GB", value / 1e9);
 }
 
 std::string strategy_to_text(const Graph& graph, const Strategy& strategy) {

@@ -102,7 +102,9 @@ class Algorithms(unittest.TestCase):
 
     def test_proposals_end_an_exhaustive_search(self):
         problem = ["--graph", ROOT / "graphs/lenet.json", "--topo", ROOT / "topologies/p100-1x4.json"]
-        first, second = (self.search("--algorithm", "exhaustive", "--proposals", 100, problem=problem)["exhaustive"] for _ in range(2))
+        first, second = (self.search("--algorithm", "exhaustive", "--proposals", 100, problem=problem) for _ in range(2))
+        self.assertEqual(first["note"], second["note"])
+        first, second = first["exhaustive"], second["exhaustive"]
         self.assertEqual(first, second)
         self.assertEqual((first["nodes"], first["interrupted"]), (100, True))
 
