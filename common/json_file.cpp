@@ -36,7 +36,9 @@ void expect_writable(const std::string& path) {
   const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   struct stat status {};
   if (stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) throw InputError(path + ": there is no folder \"" + folder + "\"");
-  if (stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) throw InputError(path + ": is a directory, expected a file name");
+  const bool exists = stat(path.c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) throw InputError(path + ": is a directory, expected a file name");
+  if (!exists && lstat(path.c_str(), &status) == 0) throw InputError(path + ": is a link to what is not there, expected a file name");
 }
 
 std::string escape_token(std::string token) {  // RFC 6901

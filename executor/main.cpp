@@ -291,6 +291,13 @@ int calibrate_machine(const Options& options, Transport& transport) {
   return exit_done;
 }
 
+// Where several ranks fail alike, the lowest one prints and ends the others before their turn comes: mpirun sends them SIGTERM, and SIGKILL a second later.
+void wait_for_turn_to_fail(int rank) {
+  if (rank == 0) return;
+  const auto milliseconds = [&] { return 500 + 20 * std::min(rank, 40) + (interrupt_requested != 0 ? 1500 : 0); };
+  for (int waited = 0; waited < milliseconds(); waited += 10) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
 int run(const Options& options, Transport& transport) {
   Inputs inputs;
   DeviceChoice choice;
@@ -305,8 +312,7 @@ int run(const Options& options, Transport& transport) {
     return options.calibrate ? calibrate_machine(options, transport) : train(options, inputs, choice, transport);
   } catch (...) {
     const auto [failure, message] = describe_current_exception();
-    // Where several ranks fail alike, the lowest one prints and ends the others before their turn comes.
-    if (transport.rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(200 + 20 * std::min(transport.rank(), 40)));
+    wait_for_turn_to_fail(transport.rank());
     const std::string prefix = message.find(where(transport)) == std::string::npos ? where(transport) : "";  // transports say where themselves
     std::cerr << "ffexec: " + prefix + message + "\n" << std::flush;
     if (transport.size() > 1) transport.abort(failure);  // the others may wait for this rank

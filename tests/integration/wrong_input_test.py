@@ -136,6 +136,13 @@ class WrongInput(unittest.TestCase):
         self.write("image.npy", "not an array")
         self.refused(self.execute(2, self.work / "s.json", "--data", self.work), "image.npy", program="ffexec: ")
 
+    def test_ranks_that_fail_alike_print_one_message(self):
+        self.assertEqual(self.search()[0], 0)
+        for name, dtype, shape, size in (("image", "<f4", (128, 1, 28, 28), 4 * 128 * 28 * 28), ("label", "<i4", (128,), 4 * 128)):
+            header = str({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
+            (self.work / f"{name}.npy").write_bytes(b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header + b"\x63" * size)
+        self.refused(self.execute(2, "s.json", "--data", "."), "label.npy: sample ", "has the label 1667457891, expected 0 to 9", program="ffexec: ")
+
     def test_command_lines(self):
         large = "99999999999999999999"  # more than 64 bits
         for flags in (["--nonsense"], ["--proposals", "-1"], ["--proposals", large], ["--proposals", ""], ["--algorithm", "magic"],
@@ -218,6 +225,9 @@ class WrongInput(unittest.TestCase):
         (self.work / "s.json").unlink()
         self.refused(self.search(GRAPH, TOPOLOGY, "--trace", self.work / "no/t.json"), "there is no folder")
         self.refused(self.search(GRAPH, TOPOLOGY, "--report", self.work), "is a directory")
+        (self.work / "link").symlink_to("nowhere")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--report", self.work / "link"), "link: is a link to what is not there")
+        self.assertTrue((self.work / "link").is_symlink())
         self.assertFalse((self.work / "s.json").exists())
 
     def test_a_full_disk_leaves_the_old_strategy(self):
