@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -22,6 +23,22 @@ std::string describe(const Json& value) {
   std::string text = value.dump();
   if (text.size() > 40) text = text.substr(0, 37) + "...";
   return text;
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  const auto whole = [&](const std::string& path) { return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored); };
+  return whole(a) == whole(b) && !std::filesystem::is_other(a, ignored);
+}
+
+void expect_writable(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  struct stat status {};
+  if (stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) throw InputError(path + ": there is no folder \"" + folder + "\"");
+  const bool exists = stat(path.c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) throw InputError(path + ": is a directory, expected a file name");
+  if (!exists && lstat(path.c_str(), &status) == 0) throw InputError(path + ": is a link to what is not there, expected a file name");
 }
 
 std::string escape_token(std::string token) {  // RFC 6901
@@ -38,6 +55,7 @@ std::pair<size_t, size_t> line_and_column(const std::string& text, size_t byte) 
 }
 
 constexpr int deepest_nesting = 100;
+constexpr size_t largest_file = size_t{1} << 30;  // of bytes; /dev/zero would never end
 
 // nlohmann/json keeps the last of repeated keys; an edited file that says two things deserves a message.
 // Values nested deeper than any of our formats are dropped and told of: Json's functions call themselves for each level.
@@ -204,10 +222,13 @@ JsonPlace read_json_file(const std::string& path) {
   if (S_ISDIR(status.st_mode)) throw InputError(path + ": is a directory, expected a JSON file");
   std::ifstream file(path, std::ios::binary);
   if (!file) throw InputError(path + ": cannot open: " + std::strerror(errno));
-  std::ostringstream content;
-  content << file.rdbuf();
+  std::string content, part(size_t{1} << 16, '\0');
+  while (file.read(part.data(), static_cast<std::streamsize>(part.size())) || file.gcount() > 0) {
+    content.append(part, 0, static_cast<size_t>(file.gcount()));
+    if (content.size() > largest_file) throw InputError(path + ": holds more than 1 GiB, expected a JSON file");
+  }
   if (file.bad()) throw InputError(path + ": cannot read: " + std::strerror(errno));
-  return parse_json(content.str(), path);
+  return parse_json(content, path);
 }
 
 void expect_format(const JsonPlace& place, const std::string& format) {
@@ -215,12 +236,14 @@ void expect_format(const JsonPlace& place, const std::string& format) {
   if (found.as_string() != format) found.fail("found " + found.value().dump() + ", expected \"" + format + "\"");
 }
 
-void expect_writable(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-  struct stat status {};
-  if (stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) throw InputError(path + ": there is no folder \"" + folder + "\"");
-  if (stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) throw InputError(path + ": is a directory, expected a file name");
+void expect_all_writable(const std::vector<std::string>& outputs, std::vector<std::string> inputs) {
+  for (const std::string& path : outputs) {
+    if (path.empty()) continue;
+    expect_writable(path);
+    for (const std::string& other : inputs)
+      if (!other.empty() && same_file(path, other)) throw InputError(path + ": this command reads it or writes something else to it; give another name");
+    inputs.push_back(path);
+  }
 }
 
 void write_file_atomically(const std::string& path, const std::string& content) {

@@ -52,15 +52,16 @@ class JsonPlace {
   std::string pointer_;
 };
 
-// Reads and parses. A syntax error names line and column; a repeated key in one object is an error.
+// Reads and parses, from a pipe too. A syntax error names line and column; a repeated key in one object is an error, and so is more than 1 GiB.
 JsonPlace read_json_file(const std::string& path);
 JsonPlace parse_json(const std::string& text, const std::string& name);
 
 // Fails unless /format is `format` ("ffgraph/1").
 void expect_format(const JsonPlace& place, const std::string& format);
 
-// Throws InputError where a file cannot be written because its folder is missing or the name is a folder's: asked before long work.
-void expect_writable(const std::string& path);
+// Asked before long work. Throws InputError where an output cannot be written because its folder is missing or its name is a folder's, and where it would
+// replace another output or one of `inputs`, however the paths are spelled ("" names no file; /dev/null and the like may stand more than once).
+void expect_all_writable(const std::vector<std::string>& outputs, std::vector<std::string> inputs);
 
 // Writes beside, syncs, renames: the file appears whole or not at all. Links are followed; what is no file (a pipe, /dev/null) is written to as it
 // is. Throws MachineError.

@@ -59,6 +59,7 @@ class TopologyParser {
   void add_vertex(const JsonPlace& place, const std::string& name) {
     if (!vertices_.emplace(name, static_cast<int>(vertices_.size())).second)
       place.fail("the name \"" + name + "\" is already taken");
+    vertex_names_.push_back(name);
   }
 
   void add_device(const JsonPlace& place, const std::string& prefix, const std::string& node) {
@@ -76,6 +77,9 @@ class TopologyParser {
       if (topology_.models[m].name == model) device.model = static_cast<int>(m);
     }
     if (device.model < 0) place.at("model").fail("no device model is named \"" + model + "\"" + suggestion(model, known));
+    const Device& first = first_of_model_.try_emplace(device.model, device).first->second;
+    if (first.kind != device.kind)
+      place.at("kind").fail("found \"" + kind + "\", but \"" + first.name + "\" has the same model and is none; give each kind a model of its own");
     device.node = node;
     if (const auto given = place.find("node")) {
       if (!prefix.empty()) given->fail("a device of a node template belongs to its node; leave \"node\" out");
@@ -146,7 +150,7 @@ class TopologyParser {
   }
 
   void connect(const JsonPlace& place, int a, int b) {
-    if (a == b) place.fail("joins \"" + vertex_name(a) + "\" to itself");
+    if (a == b) place.fail("joins \"" + vertex_names_[a] + "\" to itself");
     Channel channel;
     channel.bandwidth_gb_per_s = place.at("bandwidth_gb_per_s").as_number(least_rate, most_rate);
     channel.latency_us = place.at("latency_us").as_number(0, 1e9);
@@ -159,23 +163,17 @@ class TopologyParser {
     channel.all_reduce_gb_per_s = all_reduce ? all_reduce->as_number(least_rate, most_rate) : channel.bandwidth_gb_per_s;
     const auto all_reduce_latency = place.find("all_reduce_latency_us");
     channel.all_reduce_latency_us = all_reduce_latency ? all_reduce_latency->as_number(0, 1e9) : channel.latency_us;
-    channel.name = vertex_name(a) + (mode == "full" ? " -> " : " <-> ") + vertex_name(b);
+    channel.name = vertex_names_[a] + (mode == "full" ? " -> " : " <-> ") + vertex_names_[b];
     const ChannelId forward = static_cast<ChannelId>(topology_.channels.size());
     topology_.channels.push_back(channel);
     ChannelId backward = forward;
     if (mode == "full") {
       backward = forward + 1;
-      channel.name = vertex_name(b) + " -> " + vertex_name(a);
+      channel.name = vertex_names_[b] + " -> " + vertex_names_[a];
       topology_.channels.push_back(channel);
     }
     topology_.neighbours_[a].push_back({b, forward});
     topology_.neighbours_[b].push_back({a, backward});
-  }
-
-  std::string vertex_name(int vertex) const {
-    for (const auto& [name, id] : vertices_)
-      if (id == vertex) return name;
-    return "?";
   }
 
   // One search over devices and switches is enough where switches forward everything; devices that hang together only through
@@ -190,6 +188,8 @@ class TopologyParser {
   JsonPlace place_;
   Topology topology_;
   std::map<std::string, int> vertices_;
+  std::vector<std::string> vertex_names_;
+  std::map<int, Device> first_of_model_;
 };
 
 Topology::IncomingRates Topology::incoming_rates() const {

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "common/json_file.h"
@@ -45,10 +46,12 @@ std::vector<float> read_tensor(const JsonPlace& place, const Parameter& paramete
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw InputError(path + ": cannot open: " + std::strerror(errno));
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) throw InputError(path + ": is not a regular file, expected a safetensors file");
   std::string content;
   char part[1 << 16];
   while (file.read(part, sizeof part) || file.gcount() > 0) content.append(part, static_cast<size_t>(file.gcount()));
-  if (!file.eof()) throw InputError(path + ": cannot read, expected a safetensors file");  // a directory
+  if (!file.eof()) throw InputError(path + ": cannot read: " + std::strerror(errno));
   return content;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <iostream>
 #include <thread>
 
@@ -41,7 +42,7 @@ struct Options {
 void declare(CLI::App& app, Options& options) {
   app.set_version_flag("--version", std::string("ffexec ") + FF_VERSION);
   auto* strategy = app.add_option("--strategy", options.strategy, "strategy file (ffstrategy/1) to train with");
-  app.add_option("--iterations", options.iterations, "training iterations (default 10 without --epochs)")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  auto* iterations = app.add_option("--iterations", options.iterations, "training iterations (default 10 without --epochs)")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   app.add_option("--backend", options.backend, "kernels (default auto: cuda where the strategy's devices are GPUs and every rank has one)")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--transport", options.transport, "how ranks exchange data (default auto: nccl between GPUs, mpi where ranks share one)")
@@ -51,7 +52,7 @@ void declare(CLI::App& app, Options& options) {
   app.add_flag("--no-cuda-graph", options.no_cuda_graph, "submit every kernel in every iteration instead of recording one iteration");
   auto* data = app.add_option("--data", options.data, "directory with one .npy file for each graph input (default: synthetic data)");
   app.add_option("--eval", options.eval, "directory of evaluation data, like --data");
-  app.add_option("--epochs", options.epochs, "passes over --data")->needs(data)->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  app.add_option("--epochs", options.epochs, "passes over --data")->needs(data)->excludes(iterations)->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   app.add_option("--lr", options.lr, "learning rate (default 0.01)")->check(finite_non_negative());
   app.add_option("--momentum", options.momentum, "of SGD (default 0)")->check(finite_non_negative());
   app.add_option("--weight-decay", options.weight_decay, "of SGD (default 0)")->check(finite_non_negative());
@@ -129,11 +130,14 @@ struct Inputs {
 // Rank 0 writes all files: what it could not write is told before the work.
 void check_outputs(const Options& options, const Transport& transport) {
   if (transport.rank() > 0) return;
-  for (const std::string& path : {options.save, options.trace, options.out})
-    if (!path.empty()) expect_writable(path);
-  if (!options.trace.empty() && (options.trace == options.save || options.trace == options.strategy || options.trace == options.load))
-    throw InputError(options.trace + ": this command reads it or writes something else to it; give --trace another name");
-  if (!options.save.empty() && options.save == options.strategy) throw InputError(options.save + ": is the strategy; give --save another name");
+  std::vector<std::string> read{options.strategy};
+  for (const std::string& path : {options.save, options.trace})
+    for (const std::string& folder : {options.data, options.eval})
+      if (const std::filesystem::path file = std::filesystem::path(folder) / std::filesystem::path(path).filename();
+          !path.empty() && !folder.empty() && file.extension() == ".npy" && std::filesystem::exists(file))
+        read.push_back(file);
+  expect_all_writable({options.save, options.trace, options.out}, read);
+  expect_all_writable({options.trace}, {options.load});  // --save may go on with the checkpoint that --load read
 }
 
 Inputs load_inputs(const Options& options, int ranks) {
@@ -270,6 +274,7 @@ int train(const Options& options, const Inputs& inputs, const DeviceChoice& choi
       code = exit_input;
     }
   }
+  if (first && !std::cout.flush()) throw MachineError("cannot write to standard output");
   return transport.broadcast(std::string(1, static_cast<char>(code)))[0] & 0xFF;
 }
 
@@ -286,6 +291,13 @@ int calibrate_machine(const Options& options, Transport& transport) {
   return exit_done;
 }
 
+// Where several ranks fail alike, the lowest one prints and ends the others before their turn comes: mpirun sends them SIGTERM, and SIGKILL a second later.
+void wait_for_turn_to_fail(int rank) {
+  if (rank == 0) return;
+  const auto milliseconds = [&] { return 500 + 20 * std::min(rank, 40) + (interrupt_requested != 0 ? 1500 : 0); };
+  for (int waited = 0; waited < milliseconds(); waited += 10) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
 int run(const Options& options, Transport& transport) {
   Inputs inputs;
   DeviceChoice choice;
@@ -300,8 +312,7 @@ int run(const Options& options, Transport& transport) {
     return options.calibrate ? calibrate_machine(options, transport) : train(options, inputs, choice, transport);
   } catch (...) {
     const auto [failure, message] = describe_current_exception();
-    // Where several ranks fail alike, the lowest one prints and ends the others before their turn comes.
-    if (transport.rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(200 + 20 * std::min(transport.rank(), 40)));
+    wait_for_turn_to_fail(transport.rank());
     const std::string prefix = message.find(where(transport)) == std::string::npos ? where(transport) : "";  // transports say where themselves
     std::cerr << "ffexec: " + prefix + message + "\n" << std::flush;
     if (transport.size() > 1) transport.abort(failure);  // the others may wait for this rank

@@ -5,6 +5,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "common/readable.h"
+
 namespace ff {
 namespace {
 
@@ -21,13 +23,6 @@ std::string duration_text(double us) {
   if (us >= 1e6) return format("%.3g s", us * 1e-6);
   if (us >= 1e3) return format("%.4g ms", us * 1e-3);
   return format("%.4g us", us);
-}
-
-std::string bytes_text(int64_t bytes) {
-  const double value = static_cast<double>(bytes);
-  if (value >= 1e9) return format("%.2f GB", value * 1e-9);
-  if (value >= 1e6) return format("%.1f MB", value * 1e-6);
-  return format("%.1f kB", value * 1e-3);
 }
 
 std::string time_text(const StrategyFile& file, const RunResult& result) {
@@ -50,6 +45,7 @@ std::optional<double> predicted_us(const StrategyFile& file) {
 
 std::string summary_text(const StrategyFile& file, const RunResult& result, const std::optional<Verification>& verification) {
   std::string text;
+  if (result.interrupted) text += "interrupted after " + std::to_string(result.losses.size()) + (result.losses.size() == 1 ? " iteration\n" : " iterations\n");
   if (!result.losses.empty())
     text += format("loss        %.6g first, %.6g last\n", result.losses.front(), result.losses.back());
   if (result.evaluation) text += format("evaluation  loss %.6g, top-1 %.2f %%\n", result.evaluation->loss, result.evaluation->top1 * 100);
@@ -60,7 +56,8 @@ std::string summary_text(const StrategyFile& file, const RunResult& result, cons
     text += format("  %4zu  %-18s %5.1f %%  %6.1f %%  %5.1f %%  %9s  %s\n", r, file.topology.devices[r].name.c_str(), rank.busy * 100,
                    rank.transfer * 100, rank.idle * 100, bytes_text(rank.memory_bytes).c_str(), duration_text(rank.loading_us).c_str());
   }
-  if (verification)
+  if (verification && verification->max_relative_error == 0) text += "verified    against one device: losses and parameters are equal to the last bit\n";
+  else if (verification)
     text += format("verified    against one device: largest relative error %.3g (%s)\n", verification->max_relative_error, verification->worst.c_str());
   if (verification && verification->rounding_error > 0)
     text += format("            weights that differ in their last place alone make %.3g on one device\n", verification->rounding_error);

@@ -1,7 +1,5 @@
 #include "search/commands.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -30,24 +28,30 @@ std::vector<Profile> load_profiles(const CommandOptions& options) {
   return profiles;
 }
 
-// Asks for the cost of everything that a search of this space can ask for, so that nothing is measured while threads compute.
+// The device models whose kernels can be measured here.
+std::vector<int> measurable_models(const Problem& problem, const KernelCosts& kernels) {
+  std::vector<int> models;
+  for (int model = 0; model < static_cast<int>(problem.topology.models.size()); ++model)
+    if (kernels.measurable(model)) models.push_back(model);
+  return models;
+}
+
+// Asks for the cost, on these device models, of everything that a search of this space can ask for, so that nothing is measured while threads compute.
 // Returns false when stopped.
-bool measure_search_space(const Problem& problem, const SearchSpace& space, KernelCosts& kernels, const CommandContext& context,
-                          const std::function<void()>& now_and_then) {
+bool measure_search_space(const Problem& problem, const SearchSpace& space, KernelCosts& kernels, const std::vector<int>& models,
+                          const CommandContext& context, const std::function<void()>& now_and_then) {
   TaskCostModel costs(problem.graph, problem.topology, kernels);
   int64_t all = 0, done = 0;
   for (OperatorId op = 0; op < static_cast<OperatorId>(problem.graph.operators.size()); ++op) all += static_cast<int64_t>(space.degrees(op).size());
   for (OperatorId op = 0; op < static_cast<OperatorId>(problem.graph.operators.size()); ++op)
     for (const std::vector<int>& degrees : space.degrees(op)) {
       if (context.measure_progress) context.measure_progress(done, all, problem.graph.operators[op].name);
-      for (int model = 0; model < static_cast<int>(problem.topology.models.size()); ++model)
-        if (kernels.measurable(model)) costs.part_cost(op, degrees, 0, model);
+      for (const int model : models) costs.part_cost(op, degrees, 0, model);
       ++done;
       if (now_and_then) now_and_then();
       if (context.stop) return false;
     }
-  for (int model = 0; model < static_cast<int>(problem.topology.models.size()); ++model)
-    if (kernels.measurable(model)) kernels.copy(64, model);
+  for (const int model : models) kernels.copy(64, model);
   return true;
 }
 
@@ -99,23 +103,6 @@ void write_outputs(const std::string& out, const std::string& trace, const Probl
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
 }
 
-bool same_file(const std::string& a, const std::string& b) {
-  std::error_code ignored;
-  const auto whole = [&](const std::string& path) { return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored); };
-  return whole(a) == whole(b) && !std::filesystem::is_other(a, ignored);
-}
-
-// Fails early when a file could not be written at the end of a long search, or would replace another output or what the command reads.
-void expect_all_writable(const std::vector<std::string>& outputs, std::vector<std::string> taken) {
-  for (const std::string& path : outputs) {
-    if (path.empty()) continue;
-    expect_writable(path);
-    for (const std::string& other : taken)
-      if (!other.empty() && same_file(path, other)) throw InputError(path + ": this command reads it or writes something else to it; give another name");
-    taken.push_back(path);
-  }
-}
-
 std::vector<std::string> input_files(const CommandOptions& options) {
   std::vector<std::string> files = options.profiles;
   files.insert(files.end(), {options.graph, options.topology});
@@ -165,7 +152,7 @@ CommandResult run_search(const CommandOptions& options, const CommandContext& co
   KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology),
                       options.precision);
   const SearchSpace space(problem.graph, problem.topology);
-  if (!measure_search_space(problem, space, kernels, context, nullptr))
+  if (!measure_search_space(problem, space, kernels, measurable_models(problem, kernels), context, nullptr))
     throw MachineError("interrupted while measuring kernels, before any strategy was found; nothing was written");
   const Found found = find_strategy(options.algorithm, problem, space, kernels, options, context);
   Evaluator evaluator(problem.graph, problem.topology, kernels);
@@ -209,7 +196,7 @@ CommandResult run_compare(const CommandOptions& options, const CommandContext& c
   KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology),
                       options.precision);
   const SearchSpace space(problem.graph, problem.topology);
-  if (!measure_search_space(problem, space, kernels, context, nullptr)) throw MachineError("interrupted while measuring kernels");
+  if (!measure_search_space(problem, space, kernels, measurable_models(problem, kernels), context, nullptr)) throw MachineError("interrupted while measuring kernels");
   CommandResult result;
   result.json = {{"algorithms", Json::object()}};
   std::vector<SearchReport> reports;
@@ -227,28 +214,47 @@ CommandResult run_compare(const CommandOptions& options, const CommandContext& c
   return result;
 }
 
+namespace {
+
+// A profile is of one device model: the one that is asked for, that of the file which is gone on with, or the only one that can be measured here.
+int model_to_profile(const CommandOptions& options, const Problem& problem, const KernelCosts& kernels, const std::vector<Profile>& known) {
+  const std::vector<int> measurable = measurable_models(problem, kernels);
+  if (measurable.empty())
+    throw MachineError("this machine has none of the devices of " + options.topology + ": there is nothing to measure" + kernels.why_not_measurable(0));
+  std::vector<std::string> names;
+  for (const int model : measurable) names.push_back(problem.topology.models[model].name);
+  const std::string& asked = options.device_model;
+  if (!known.empty() && !asked.empty() && known[0].device_model != asked)
+    throw InputError(options.profile_out + ": is the profile of device model \"" + known[0].device_model + "\", not of \"" + asked + "\"; give another name");
+  const std::string wanted = !known.empty() ? known[0].device_model : !asked.empty() ? asked : names[0];
+  if (known.empty() && asked.empty() && names.size() > 1)
+    throw InputError(options.topology + ": this machine has devices of several models; choose one with --device-model" + suggestion("", names));
+  const auto found = std::find(names.begin(), names.end(), wanted);
+  if (found == names.end())
+    throw InputError("device model \"" + wanted + "\": the topology \"" + problem.topology.name + "\" has none that this machine can measure" + suggestion(wanted, names));
+  return measurable[static_cast<size_t>(found - names.begin())];
+}
+
+}  // namespace
+
 CommandResult run_profile(const CommandOptions& options, const CommandContext& context) {
   expect_all_writable({options.profile_out}, input_files(options));
   const Problem problem = load_problem(options);
   std::vector<Profile> known;
-  struct stat status {};
-  if (stat(options.profile_out.c_str(), &status) == 0) known.push_back(load_profile(options.profile_out));
+  const bool exists = std::filesystem::exists(options.profile_out), regular = !exists || std::filesystem::is_regular_file(options.profile_out);
+  if (exists && regular) known.push_back(load_profile(options.profile_out));
   KernelCosts kernels(problem.topology, CostMode::automatic, known, working_set_bytes(problem.graph, problem.topology),
                       options.precision);
-  int model = -1;
-  for (int m = 0; m < static_cast<int>(problem.topology.models.size()); ++m)
-    if (kernels.measurable(m)) model = m;
-  if (model < 0)
-    throw MachineError("this machine has none of the devices of " + options.topology + ": there is nothing to measure" + kernels.why_not_measurable(0));
+  const int model = model_to_profile(options, problem, kernels, known);
   // Kept as we go: an interrupted run resumes where it stopped.
   auto saved = std::chrono::steady_clock::now();
   const auto save_now_and_then = [&] {
-    if (std::chrono::steady_clock::now() - saved < std::chrono::seconds(2)) return;
+    if (!regular || std::chrono::steady_clock::now() - saved < std::chrono::seconds(2)) return;
     save_profile(options.profile_out, kernels.profile(model));
     saved = std::chrono::steady_clock::now();
   };
   try {
-    measure_search_space(problem, SearchSpace(problem.graph, problem.topology), kernels, context, save_now_and_then);
+    measure_search_space(problem, SearchSpace(problem.graph, problem.topology), kernels, {model}, context, save_now_and_then);
   } catch (const std::exception&) {
     save_profile(options.profile_out, kernels.profile(model));
     throw;

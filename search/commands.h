@@ -23,6 +23,7 @@ struct CommandOptions {
   CostMode cost = CostMode::automatic;
   Precision precision = Precision::fp32;  // of GPUs' matrix products and convolutions
   std::vector<std::string> profiles;
+  std::string device_model;  // that profile measures; "": the only one that this machine has
   std::string out = "strategy.json", simulate_out, profile_out, trace, report;
   bool json = false, quiet = false;
 };

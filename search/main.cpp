@@ -125,6 +125,19 @@ void add_own_search_flags(CLI::App& app, Flags& flags) {
   app.add_option("--report", flags.options.report, "write the result (as --json prints it) to a file");
 }
 
+// Flags that would have no effect are mistakes.
+void check_flags_that_go_together(const CLI::App& app, const Flags& flags) {
+  for (const CLI::App* command : app.get_subcommands())
+    for (const CLI::Option* option : app.get_options())
+      if (option->count() > 0) throw CLI::ValidationError(option->get_name(), "stands before \"" + command->get_name() + "\", expected behind it");
+  if (!app.get_subcommands().empty()) return;
+  const std::string& algorithm = flags.options.algorithm;
+  const bool chains = algorithm == "mcmc" || algorithm == "placement";
+  for (const char* flag : {"--check-local", "--init"})
+    if (!chains && app.count(flag) > 0) throw CLI::ValidationError(flag, "goes with --algorithm mcmc or placement");
+  if (algorithm != "exhaustive" && app.count("--assignments") > 0) throw CLI::ValidationError("--assignments", "goes with --algorithm exhaustive");
+}
+
 // The flags that are words of a list, as the values they stand for.
 void read_words(Flags& flags) {
   flags.options.assignments = flags.assignments == "all" ? ff::Assignments::all : ff::Assignments::consecutive;
@@ -163,6 +176,7 @@ int main(int argc, char** argv) {
   CLI::App* profile = app.add_subcommand("profile", "measure every kernel that a search could ask for");
   add_graph_flags(*profile, flags, true);
   profile->add_option("--out", flags.options.profile_out, "profile file to write; what it holds already is kept and not measured again")->required();
+  profile->add_option("--device-model", flags.options.device_model, "which of the topology's device models to measure, where this machine has several");
   add_precision_flag(*profile, flags);
   profile->add_flag("--quiet", flags.options.quiet, "print errors only");
   app.require_subcommand(0, 1);
@@ -173,8 +187,7 @@ int main(int argc, char** argv) {
       throw CLI::RequiredError(flags.options.graph.empty() ? "--graph" : "--topo");
     if (app.count("--budget") + compare->count("--budget") > 0) flags.options.search.budget_s = parse_duration(flags.budget);
     else if (flags.options.search.proposals == 0) flags.options.search.budget_s = 30;
-    if (flags.options.check_local && flags.options.algorithm != "mcmc" && flags.options.algorithm != "placement")
-      throw CLI::ValidationError("--check-local", "goes with --algorithm mcmc or placement");
+    check_flags_that_go_together(app, flags);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? ff::exit_done : ff::exit_usage;
   }
@@ -198,6 +211,7 @@ int main(int argc, char** argv) {
     if (context.interactive) std::fputs("\r\033[K", stderr);
     if (flags.options.json) std::cout << result.json.dump() << std::endl;
     else if (!flags.options.quiet) std::cout << result.text << std::flush;
+    if (!std::cout) throw ff::MachineError("cannot write to standard output");
     return stop_requested ? ff::exit_interrupted : ff::exit_done;
   } catch (const ff::InputError& error) {
     std::cerr << "ffsearch: " << error.what() << std::endl;
@@ -207,6 +221,9 @@ int main(int argc, char** argv) {
     return stop_requested ? ff::exit_interrupted : ff::exit_machine;
   } catch (const std::bad_alloc&) {
     std::cerr << "ffsearch: out of memory" << std::endl;
+    return ff::exit_machine;
+  } catch (const std::exception& error) {
+    std::cerr << "ffsearch: " << error.what() << std::endl;
     return ff::exit_machine;
   }
 }

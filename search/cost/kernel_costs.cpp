@@ -16,8 +16,8 @@ Nanoseconds to_ns(double us) { return std::max<Nanoseconds>(1, std::llround(std:
 void expect_precision(const Profile& profile, Precision precision) {
   const std::string wanted = precision == Precision::tf32 ? "tf32" : "fp32", measured = profile.measured.value("precision", wanted);
   if (measured != wanted)
-    throw InputError("the profile of device model \"" + profile.device_model + "\" was measured with precision " + measured + ", not " + wanted +
-                     "; give --precision " + measured + " or another profile");
+    throw InputError(profile.file + ": was measured with precision " + measured + ", not " + wanted + "; give --precision " + measured +
+                     " or another profile");
 }
 
 }  // namespace
@@ -48,17 +48,20 @@ KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Pr
     }
     if (working_set_bytes > 0)
       for (int64_t* bytes : {&model.settings.rotated_bytes, &model.settings.other_memory_bytes}) *bytes = std::min(*bytes, working_set_bytes);
-    for (Profile& profile : profiles)
-      if (profile.device_model == model.model.name) model.profile = profile;
+    for (const Profile& profile : profiles) {
+      if (profile.device_model != model.model.name) continue;
+      if (!model.profile.file.empty())
+        throw InputError(profile.file + ": is of device model \"" + profile.device_model + "\", as is " + model.profile.file + "; give one profile for each");
+      model.profile = profile;
+    }
     if (model.is_gpu) expect_precision(model.profile, precision);
-    model.entries_read = model.profile.entries.size();
     models_.push_back(std::move(model));
   }
   for (const Profile& profile : profiles)
     if (std::none_of(topology.models.begin(), topology.models.end(), [&](const DeviceModel& m) { return m.name == profile.device_model; })) {
       std::vector<std::string> known;
       for (const DeviceModel& model : topology.models) known.push_back(model.name);
-      throw InputError("the profile is of device model \"" + profile.device_model + "\", which the topology \"" + topology.name +
+      throw InputError(profile.file + ": is the profile of device model \"" + profile.device_model + "\", which the topology \"" + topology.name +
                        "\" does not have" + suggestion(profile.device_model, known));
     }
 }
@@ -108,6 +111,8 @@ KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block
   const bool usable = mode_ != CostMode::measure || model.measured_here.count(signature);
   if (const auto it = model.profile.entries.find(signature); it != model.profile.entries.end() && usable)
     return {to_ns(it->second.us), model.measured_here.count(signature) ? CostSource::measured : CostSource::profile};
+  if (mode_ == CostMode::profile && model.profile.entries.empty())
+    throw InputError("--cost profile: there are no kernel times of device model \"" + model.model.name + "\"; give --profile FILE, as ffsearch profile writes it");
   if (mode_ == CostMode::profile)
     throw InputError("the profile of device model \"" + model.model.name + "\" has no entry \"" + signature +
                      "\"; run ffsearch profile for this graph and topology");

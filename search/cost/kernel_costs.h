@@ -50,7 +50,6 @@ class KernelCosts {
   struct Model {
     DeviceModel model;
     Profile profile;
-    size_t entries_read = 0;
     std::map<std::string, bool> measured_here;
     std::unique_ptr<KernelMeasurement> measurement;
     MeasurementSettings settings;

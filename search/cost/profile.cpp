@@ -10,9 +10,13 @@ Profile load_profile(const std::string& path) {
   expect_format(place, "ffprofile/1");
   place.allow_keys({"$schema", "format", "device_model", "measured", "entries"}, "key of a profile");
   Profile profile;
+  profile.file = path;
   profile.device_model = place.at("device_model").as_string();
   const JsonPlace measured = place.at("measured");
   measured.allow_keys({"where", "processor", "driver", "clocks", "libraries", "precision", "date", "threads", "concurrent"}, "key of measured");
+  if (const auto precision = measured.find("precision"))
+    if (const std::string name = precision->as_string(); name != "fp32" && name != "tf32")
+      precision->fail("found \"" + name + "\"" + suggestion(name, {"fp32", "tf32"}));
   profile.measured = measured.value();
   for (const auto& [signature, entry] : place.at("entries").members()) {
     entry.allow_keys({"us", "samples", "spread"}, "key of a profile entry");

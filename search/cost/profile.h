@@ -17,6 +17,7 @@ struct ProfileEntry {
 };
 
 struct Profile {
+  std::string file;  // for messages; "" where it was not read from one
   std::string device_model;
   Json measured = Json::object();  // where and with what: host, processor, driver, clocks, libraries, precision, date, threads, concurrent
   std::map<std::string, ProfileEntry> entries;

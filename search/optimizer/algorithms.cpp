@@ -141,6 +141,7 @@ void check_locally(const AlgorithmRequest& request, AlgorithmResult& result) {
                                              request.search.simulator, request.stop, progress);
   const Nanoseconds before = result.chains->best_evaluation.makespan;
   result.strategy = optimum.strategy;
+  if (optimum.improvements > 0) result.note = "found from " + result.chains->best_from + ", and then by changes of one operator";
   result.details["local_optimum"] = {{"proven", optimum.proven}, {"neighbourhood", neighbourhood.text()}, {"neighbours", optimum.neighbours},
                                      {"evaluated", optimum.evaluated}, {"operators", optimum.operators}, {"improvements", optimum.improvements},
                                      {"before_us", static_cast<double>(before) / 1e3}, {"elapsed_s", optimum.elapsed_s}};
@@ -198,18 +199,20 @@ AlgorithmResult run_exhaustive(const AlgorithmRequest& request) {
   const auto progress = [&](const ExhaustiveProgress& now) {
     if (request.progress) request.progress({now.elapsed_s, now.nodes, now.leaves, now.lower_bound, now.best});
   };
-  const ExhaustiveResult found = search_exhaustive(request.graph, request.topology, request.kernels,
-                                                   {.budget_s = request.search.budget_s, .seed = request.search.seed, .assignments = request.assignments},
-                                                   request.stop, progress);
+  ExhaustiveSettings settings{.budget_s = request.search.budget_s, .nodes = request.search.proposals, .seed = request.search.seed, .assignments = request.assignments};
+  if (settings.nodes > 0) settings.proposals = std::min(settings.proposals, settings.nodes);
+  const ExhaustiveResult found = search_exhaustive(request.graph, request.topology, request.kernels, settings, request.stop, progress);
   if (found.too_large)
     throw NotApplicable("exhaustive: the strategies of " + request.graph.name + " on " + std::to_string(request.topology.devices.size()) +
                         " devices are too many to be laid out (more than 8 parts an operator or 100,000 configurations); use fewer devices or mcmc");
   const double best = found.best_evaluation.cost, bound = static_cast<double>(found.lower_bound);
-  char note[200];
-  std::snprintf(note, sizeof note, "%s, of 10^%.1f strategies, %s", found.proven ? "proven best" : "not proven best", found.log10_size,
+  const double gap = best > 0 ? std::max(0.0, 1 - bound / best) : 0.0;
+  char proof[100] = "proven best", note[200];
+  if (!found.proven) std::snprintf(proof, sizeof proof, "not proven best (none is below %.3f ms, a gap of %.1f %%)", bound / 1e6, 100 * gap);
+  std::snprintf(note, sizeof note, "%s, of 10^%.1f strategies, %s", proof, found.log10_size,
                 request.assignments == Assignments::all ? "every part on any device" : "parts on consecutive devices");
   AlgorithmResult result = of(found.best, note);
-  result.details["exhaustive"] = {{"proven", found.proven}, {"gap", best > 0 ? std::max(0.0, 1 - bound / best) : 0.0},
+  result.details["exhaustive"] = {{"proven", found.proven}, {"gap", gap},
                                   {"proven_lower_bound_us", bound / 1e3}, {"assignments", request.assignments == Assignments::all ? "all" : "consecutive"},
                                   {"log10_strategies", found.log10_size}, {"symmetries", found.symmetries}, {"nodes", found.nodes},
                                   {"leaves", found.leaves}, {"interrupted", found.interrupted}};

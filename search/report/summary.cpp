@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "common/readable.h"
+
 namespace ff {
 namespace {
 
@@ -50,14 +52,6 @@ std::string time_text(Nanoseconds ns) {
   if (ns < 1000000) return format("%.1f us", static_cast<double>(ns) / 1e3);
   if (ns < 10000000000) return format("%.3f ms", static_cast<double>(ns) / 1e6);
   return format("%.2f s", static_cast<double>(ns) / 1e9);
-}
-
-std::string bytes_text(int64_t bytes) {
-  const double value = static_cast<double>(bytes);
-  if (bytes < 1000) return std::to_string(bytes) + " B";
-  if (bytes < 1000000) return format("%.1f kB", value / 1e3);
-  if (bytes < 1000000000) return format("%.1f MB", value / 1e6);
-  return format("%.2f GB", value / 1e9);
 }
 
 std::string strategy_to_text(const Graph& graph, const Strategy& strategy) {
@@ -137,7 +131,7 @@ Json report_to_json(const SearchReport& report) {
 
 std::string report_to_text(const SearchReport& report, const Graph& graph, const Topology& topology, const Strategy& strategy) {
   std::string text = graph.name + ", batch " + std::to_string(graph.batch_size) + ", on " + topology.name + " (" +
-                     std::to_string(topology.devices.size()) + " devices)\n";
+                     std::to_string(topology.devices.size()) + (topology.devices.size() == 1 ? " device)\n" : " devices)\n");
   const double seconds = static_cast<double>(report.predicted) / 1e9;
   text += "predicted iteration  " + time_text(report.predicted) + "  (" + format("%.1f", static_cast<double>(graph.batch_size) / seconds) +
           " samples/s)\n";
@@ -146,8 +140,9 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
     text += padded(baseline.algorithm) + time_text(baseline.predicted) +
             format("  (%.2f times as long)", static_cast<double>(baseline.predicted) / static_cast<double>(report.predicted)) +
             (baseline.feasible ? "" : "  does not fit into memory") + "\n";
-  text += "lower bound          " + time_text(report.lower_bound) +
-          format("  (%.2f times the bound)\n", static_cast<double>(report.predicted) / static_cast<double>(report.lower_bound));
+  if (report.lower_bound > 0)
+    text += "lower bound          " + time_text(report.lower_bound) +
+            format("  (%.2f times the bound)\n", static_cast<double>(report.predicted) / static_cast<double>(report.lower_bound));
   text += "transfers            " + bytes_text(report.transfer_bytes) + ", synchronization " + bytes_text(report.synchronization_bytes) + "\n";
   if (!report.memory_bytes.empty())
     text += "memory               " + bytes_text(*std::max_element(report.memory_bytes.begin(), report.memory_bytes.end())) +

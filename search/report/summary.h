@@ -39,7 +39,6 @@ std::string comparison_to_text(const std::vector<SearchReport>& reports, const s
 // Operators in graph order, equal neighbours folded: "conv1..conv3  sample 4  devices 0-3".
 std::string strategy_to_text(const Graph& graph, const Strategy& strategy);
 
-std::string time_text(Nanoseconds ns);      // "1.234 ms"
-std::string bytes_text(int64_t bytes);      // "12.3 MB"
+std::string time_text(Nanoseconds ns);  // "1.234 ms"
 
 }  // namespace ff

@@ -96,6 +96,25 @@ class Algorithms(unittest.TestCase):
         self.assertTrue(found["proven"])
         self.assertGreater(found["neighbours"], 100)
         self.assertIn("every assignment of devices", found["neighbourhood"])
+        found = self.search("--check-local", "--init", "random", "--beta", 0)
+        self.assertGreater(found["local_optimum"]["improvements"], 0)
+        self.assertEqual(found["note"], "found from random, and then by changes of one operator")
+
+    def test_proposals_end_an_exhaustive_search(self):
+        problem = ["--graph", ROOT / "graphs/lenet.json", "--topo", ROOT / "topologies/p100-1x4.json"]
+        first, second = (self.search("--algorithm", "exhaustive", "--proposals", 100, problem=problem) for _ in range(2))
+        self.assertEqual(first["note"], second["note"])
+        first, second = first["exhaustive"], second["exhaustive"]
+        self.assertEqual(first, second)
+        self.assertEqual((first["nodes"], first["interrupted"]), (100, True))
+
+    def test_a_bound_that_is_not_known_is_not_printed(self):
+        self.search()
+        for cost, known in (("analytic", True), ("auto", False)):
+            done = run(BUILD / "ffsearch", "simulate", "--strategy", self.work / "s.json", "--cost", cost)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual("lower bound" in done.stdout, known)
+            self.assertNotIn("inf", done.stdout)
 
     def test_mixed_proposals_decide_alike_with_either_simulator(self):
         delta, full = (self.search("--proposals-from", "mixed", "--simulator", simulator) for simulator in ("delta", "full"))

@@ -97,7 +97,13 @@ class WrongInput(unittest.TestCase):
         self.refused(changed(lambda t: t["device_models"]["cpu"].update(peak_tflops=1e-308)), "/peak_tflops: found 1e-308, expected a number from 0.0001")
         deep = json.dumps(self.topology)[:-1] + ', "sources": ' + "[" * 50000 + "]" * 50000 + "}"
         self.refused(self.search(GRAPH, self.write("t.json", deep)), "t.json: objects and arrays are nested more than 100 deep")
+        self.refused(changed(lambda t: t["devices"][1].update(kind="gpu")), "/devices/1/kind: found \"gpu\", but \"cpu0\" has the same model and is none")
         self.refused(changed(lambda t: t.update(format="fftopology/9")), "/format: found \"fftopology/9\", expected \"fftopology/1\"")
+
+    def test_what_never_ends(self):
+        self.refused(self.search("/dev/zero"), "/dev/zero: holds more than 1 GiB, expected a JSON file")
+        self.assertEqual(self.search()[0], 0)
+        self.refused(self.execute(2, self.work / "s.json", "--load", "/dev/zero"), "/dev/zero: is not a regular file", program="ffexec: ")
 
     def test_strategies(self):
         self.assertEqual(self.search()[0], 0)
@@ -130,6 +136,13 @@ class WrongInput(unittest.TestCase):
         self.write("image.npy", "not an array")
         self.refused(self.execute(2, self.work / "s.json", "--data", self.work), "image.npy", program="ffexec: ")
 
+    def test_ranks_that_fail_alike_print_one_message(self):
+        self.assertEqual(self.search()[0], 0)
+        for name, dtype, shape, size in (("image", "<f4", (128, 1, 28, 28), 4 * 128 * 28 * 28), ("label", "<i4", (128,), 4 * 128)):
+            header = str({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
+            (self.work / f"{name}.npy").write_bytes(b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header + b"\x63" * size)
+        self.refused(self.execute(2, "s.json", "--data", "."), "label.npy: sample ", "has the label 1667457891, expected 0 to 9", program="ffexec: ")
+
     def test_command_lines(self):
         large = "99999999999999999999"  # more than 64 bits
         for flags in (["--nonsense"], ["--proposals", "-1"], ["--proposals", large], ["--proposals", ""], ["--algorithm", "magic"],
@@ -141,6 +154,26 @@ class WrongInput(unittest.TestCase):
             self.assertEqual((code, stdout), (2, ""), flags)
             self.assertTrue(stderr)
         self.assertEqual(run(BUILD / "ffsearch", "--graph", GRAPH, cwd=self.work)[0], 2)
+
+    def test_flags_without_effect(self):
+        for flags, message in ((["--algorithm", "expert", "--init", "random"], "--init: goes with --algorithm mcmc or placement"),
+                               (["--algorithm", "expert", "--check-local"], "--check-local: goes with --algorithm mcmc or placement"),
+                               (["--assignments", "consecutive"], "--assignments: goes with --algorithm exhaustive")):
+            code, _, stderr = self.search(GRAPH, TOPOLOGY, *flags)
+            self.assertEqual((code, stderr.splitlines()[0]), (2, message))
+        self.assertEqual(self.search()[0], 0)
+        code, _, stderr = run(BUILD / "ffsearch", "--out", "x.json", "simulate", "--strategy", "s.json", cwd=self.work)
+        self.assertEqual((code, stderr.splitlines()[0]), (2, "--out: stands before \"simulate\", expected behind it"))
+        (self.work / "data").mkdir()
+        code, _, stderr = self.execute(2, "s.json", "--data", "data", "--epochs", 1)
+        self.assertEqual((code, stderr.splitlines()[0]), (2, "--iterations excludes --epochs"))
+
+    def test_a_result_that_cannot_be_printed(self):
+        for flags in ([], ["--json"]):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([BUILD / "ffsearch", "--graph", GRAPH, "--topo", TOPOLOGY, "--algorithm", "data-parallel", "--cost", "analytic", *flags],
+                                      cwd=self.work, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
+            self.assertEqual((done.returncode, done.stderr), (3, "ffsearch: cannot write to standard output\n"))
 
     def test_command_lines_of_the_executor(self):
         self.assertEqual(self.search()[0], 0)
@@ -157,7 +190,14 @@ class WrongInput(unittest.TestCase):
 
         self.refused(self.search(GRAPH, TOPOLOGY, "--profile", self.work / "none.json"), "none.json: cannot open")
         self.refused(self.search(GRAPH, TOPOLOGY, "--profile", GRAPH), "/format: found \"ffgraph/1\", expected \"ffprofile/1\"")
-        self.refused(used({}, model="other"), "other")
+        self.refused(used({}, model="other"), "p.json: is the profile of device model \"other\"")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", "p.json", "p.json"), "p.json: is the profile of device model \"other\"")
+        self.refused(run(BUILD / "ffsearch", "--graph", GRAPH, "--topo", TOPOLOGY, "--cost", "profile", cwd=self.work), "--cost profile: there are no kernel times of device model \"cpu\"; give --profile FILE")
+        used({})
+        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", "p.json", "./p.json"), "./p.json: is of device model \"cpu\", as is p.json")
+        for precision, message in ((3, "found 3, expected a string"), ("bf16", "found \"bf16\"")):
+            profile = {"format": "ffprofile/1", "device_model": "p100", "measured": {"precision": precision}, "entries": {}}
+            self.refused(self.search(GRAPH, ROOT / "topologies/p100-1x4.json", "--profile", self.write("p.json", profile)), f"/measured/precision: {message}")
         self.refused(used({"forward x": {"us": -1, "samples": 1, "spread": 0}}), "/us: found -1, expected a number above 0")
 
     def test_outputs_do_not_replace_what_is_read_or_each_other(self):
@@ -171,6 +211,13 @@ class WrongInput(unittest.TestCase):
             self.refused(self.execute(2, self.work / "s.json", flag, self.work / "s.json"), "s.json: ", program="ffexec: ")
         self.assertEqual((self.work / "s.json").read_text(), before)
 
+        self.refused(self.execute(2, "s.json", "--save", "./s.json"), "./s.json: this command reads it", program="ffexec: ")  # another spelling
+        self.refused(self.execute(2, "s.json", "--save", "c", "--trace", "./c"), "./c: this command reads it", program="ffexec: ")
+        self.assertEqual((self.work / "s.json").read_text(), before)
+        image = self.write("image.npy", "data")
+        self.refused(self.execute(2, "s.json", "--data", ".", "--save", "image.npy"), "image.npy: this command reads it", program="ffexec: ")
+        self.assertEqual(image.read_text(), "data")
+
     def test_outputs_that_cannot_be_written(self):
         self.assertEqual(self.search()[0], 0)
         for flag in ("--save", "--trace"):  # told before a training that would not end
@@ -178,6 +225,9 @@ class WrongInput(unittest.TestCase):
         (self.work / "s.json").unlink()
         self.refused(self.search(GRAPH, TOPOLOGY, "--trace", self.work / "no/t.json"), "there is no folder")
         self.refused(self.search(GRAPH, TOPOLOGY, "--report", self.work), "is a directory")
+        (self.work / "link").symlink_to("nowhere")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--report", self.work / "link"), "link: is a link to what is not there")
+        self.assertTrue((self.work / "link").is_symlink())
         self.assertFalse((self.work / "s.json").exists())
 
     def test_a_full_disk_leaves_the_old_strategy(self):
@@ -245,6 +295,23 @@ class Reproducible(unittest.TestCase):
                 self.assertGreaterEqual(result["predicted_us"], result["lower_bound_us"])
                 results.append((result["chain_hash"], result["predicted_us"], pathlib.Path(f"{folder}/{name}").read_text()))
             self.assertEqual(len(set(results)), 1)
+
+    def test_a_profile_keeps_to_its_device_model(self):
+        topology = json.loads((ROOT / "topologies/local-cpu-2.json").read_text())
+        topology["device_models"]["other"] = topology["device_models"]["cpu"]
+        topology["devices"][1]["model"] = "other"
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "t.json").write_text(json.dumps(topology))
+            profile = (BUILD / "ffsearch", "profile", "--graph", GRAPH, "--topo", "t.json", "--batch", 2, "--out", "p.json")
+            code, _, stderr = run(*profile, cwd=folder)
+            self.assertEqual((code, stderr), (1, "ffsearch: t.json: this machine has devices of several models; choose one with --device-model; known: cpu, other\n"))
+            self.assertIn("for device model cpu", run(*profile, "--device-model", "cpu", cwd=folder)[1])
+            before = pathlib.Path(folder, "p.json").read_text()
+            self.assertIn("measured 0 kernels", run(*profile, cwd=folder)[1])  # goes on with the file's
+            code, _, stderr = run(*profile, "--device-model", "other", cwd=folder)
+            self.assertEqual((code, stderr), (1, "ffsearch: p.json: is the profile of device model \"cpu\", not of \"other\"; give another name\n"))
+            self.assertEqual(pathlib.Path(folder, "p.json").read_text(), before)
+            self.assertEqual(run(*profile[:-1], "/dev/full", "--device-model", "cpu", cwd=folder)[0], 3)  # is not read
 
     def test_a_profile_is_written_resumed_and_enough(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -106,8 +106,9 @@ TEST_CASE("costs come from the allowed source") {
   KernelCosts measured(topology, CostMode::measure, {});
   CHECK_THROWS_WITH(measured.kernel(conv, conv.whole(), Phase::forward, true, {}, 0), Catch::Contains("this machine has no such device"));
   profile.device_model = "n";
+  profile.file = "n.json";
   CHECK_THROWS_WITH(KernelCosts(topology, CostMode::automatic, {profile}),
-                    "the profile is of device model \"n\", which the topology \"t\" does not have; did you mean \"m\"?");
+                    "n.json: is the profile of device model \"n\", which the topology \"t\" does not have; did you mean \"m\"?");
 }
 
 TEST_CASE("a device model is found by the GPU's name") {
@@ -121,11 +122,12 @@ TEST_CASE("a device model is found by the GPU's name") {
 TEST_CASE("a GPU's profile is used with the precision that it was measured with") {
   const Topology topology = parse(R"("devices":[{"name":"x","kind":"gpu","model":"m"}])");
   Profile profile;
+  profile.file = "m.json";
   profile.device_model = "m";
   profile.measured["precision"] = "tf32";
   CHECK_NOTHROW(KernelCosts(topology, CostMode::profile, {profile}, 0, Precision::tf32));
   CHECK_THROWS_WITH(KernelCosts(topology, CostMode::profile, {profile}),
-                    "the profile of device model \"m\" was measured with precision tf32, not fp32; give --precision tf32 or another profile");
+                    "m.json: was measured with precision tf32, not fp32; give --precision tf32 or another profile");
 }
 
 TEST_CASE("kernels are measured with the executor's own, forward and backward apart") {

@@ -1,0 +1,11 @@
+// Numbers as people read them, for the summaries of both programs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ff {
+
+std::string bytes_text(int64_t bytes);  // "12.3 MB", of 10^6 bytes
+
+}  // namespace ff
