@@ -41,7 +41,7 @@ class AttentionKernel : public Kernel {
  public:
   AttentionKernel(const Context& context, const Attention& attention, const Block& part)
       : context_(context), samples_(part[0].size()), features_(attention.features), length_(attention.length), channels_(attention.channels),
-        out_(part[1].size()), softmax_(make_softmax(context, samples_, length_)) {
+        out_(part[1].size()), softmax_(make_softmax(context, samples_, length_)), tanh_(make_tanh(context, samples_, out_)) {
     keys_.resize(static_cast<size_t>(samples_ * channels_));
     key_gradients_.resize(keys_.size());
     joined_.resize(static_cast<size_t>(samples_ * joined_width()));
@@ -64,7 +64,7 @@ class AttentionKernel : public Kernel {
     copy_columns(query, features_, joined_.data() + channels_, joined_width(), samples_, features_);
     float* output = arguments.outputs[0];
     multiply_matrices('N', 'T', samples_, out_, joined_width(), joined_.data(), joined_width(), combine, joined_width(), 0, output, out_);
-    for (int64_t i = 0; i < samples_ * out_; ++i) output[i] = std::tanh(output[i]);
+    tanh_.run(context_, {{DNNL_ARG_SRC, output}, {DNNL_ARG_DST, output}});
   }
 
   void backward(const KernelArguments& arguments) override {
@@ -104,7 +104,7 @@ class AttentionKernel : public Kernel {
 
   const Context& context_;
   int64_t samples_, features_, length_, channels_, out_;
-  Primitive softmax_;
+  Primitive softmax_, tanh_;
   std::vector<float> keys_, key_gradients_;          // [samples, channels]: query times score
   std::vector<float> joined_, joined_gradients_;     // [samples, channels + features]: context, query
   std::vector<float> weights_, weight_gradients_;    // [samples, length]

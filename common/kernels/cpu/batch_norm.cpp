@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -11,34 +12,63 @@ namespace {
 // Sums of a few hundred rows in single precision; those are added up in double precision.
 constexpr int64_t rows_at_once = 256;
 
+// Four rows at a time, one after the other: the sums are loaded and stored once for them, and are what they are row by row.
+constexpr int64_t rows_together = 4;
+
 FF_VECTORIZED void add_sums(const float* __restrict input, int64_t rows, int64_t channels, float* __restrict sums, float* __restrict squares) {
-  for (int64_t row = 0; row < rows; ++row, input += channels)
+  const auto add = [](float x, float& sum, float& square) {
+    sum += x;
+    square += x * x;
+  };
+  for (; rows >= rows_together; rows -= rows_together, input += rows_together * channels)
     for (int64_t c = 0; c < channels; ++c) {
-      sums[c] += input[c];
-      squares[c] += input[c] * input[c];
+      float sum = sums[c], square = squares[c];
+      add(input[c], sum, square);
+      add(input[channels + c], sum, square);
+      add(input[2 * channels + c], sum, square);
+      add(input[3 * channels + c], sum, square);
+      sums[c] = sum, squares[c] = square;
     }
+  for (; rows > 0; --rows, input += channels)
+    for (int64_t c = 0; c < channels; ++c) add(input[c], sums[c], squares[c]);
+}
+
+// The gradient where the relu let its input through, else 0. No branch on the output's sign, which no processor can foresee: not in vector
+// instructions, nor in the scalar ones for the channels that are left over.
+inline float behind_relu(float output, float gradient) {
+  return std::bit_cast<float>(std::bit_cast<int32_t>(gradient) & -static_cast<int32_t>(output > 0));
 }
 
 // Of the gradient g, and of g times the input's distance from the mean. `output` null: there is no relu behind. The gradient is read whether or not
-// the relu lets it through, and no two pointers meet, so that the loops become vector instructions: with a branch on each output's sign, which no
-// processor can foresee, they took six times longer.
+// the relu lets it through, and no two pointers meet, so that the loops become vector instructions: otherwise they took six times longer.
 FF_VECTORIZED void add_gradient_sums(const float* __restrict input, const float* __restrict gradient, const float* __restrict output,
                                      const float* __restrict mean, int64_t rows, int64_t channels, float* __restrict sums, float* __restrict products) {
-  for (int64_t row = 0; row < rows; ++row, input += channels, gradient += channels) {
-    if (output) {
-      for (int64_t c = 0; c < channels; ++c) {
-        const float all = gradient[c], g = output[c] > 0 ? all : 0.0f;
-        sums[c] += g;
-        products[c] += g * (input[c] - mean[c]);
-      }
-      output += channels;
-    } else {
+  if (!output) {
+    for (; rows > 0; --rows, input += channels, gradient += channels)
       for (int64_t c = 0; c < channels; ++c) {
         sums[c] += gradient[c];
         products[c] += gradient[c] * (input[c] - mean[c]);
       }
-    }
+    return;
   }
+  const auto add = [&](int64_t i, float average, float& sum, float& product) {
+    const float g = behind_relu(output[i], gradient[i]);
+    sum += g;
+    product += g * (input[i] - average);
+  };
+  for (; rows >= rows_together; rows -= rows_together) {
+    for (int64_t c = 0; c < channels; ++c) {
+      float sum = sums[c], product = products[c];
+      add(c, mean[c], sum, product);
+      add(channels + c, mean[c], sum, product);
+      add(2 * channels + c, mean[c], sum, product);
+      add(3 * channels + c, mean[c], sum, product);
+      sums[c] = sum, products[c] = product;
+    }
+    input += rows_together * channels, gradient += rows_together * channels, output += rows_together * channels;
+  }
+  for (; rows > 0; --rows, input += channels, gradient += channels, output += channels)
+    for (int64_t c = 0; c < channels; ++c) add(c, mean[c], sums[c], products[c]);
 }
 
 FF_VECTORIZED void scale_and_shift(const float* input, int64_t rows, int64_t channels, const float* scale, const float* shift, bool relu, float* output) {
@@ -55,10 +85,7 @@ FF_VECTORIZED void input_gradient(const float* __restrict input, const float* gr
                                   const float* __restrict a, const float* __restrict b, const float* __restrict constant, float* result) {
   for (int64_t row = 0; row < rows; ++row, input += channels, gradient += channels, result += channels) {
     if (output) {
-      for (int64_t c = 0; c < channels; ++c) {
-        const float all = gradient[c];
-        result[c] = a[c] * (output[c] > 0 ? all : 0.0f) + b[c] * input[c] + constant[c];
-      }
+      for (int64_t c = 0; c < channels; ++c) result[c] = a[c] * behind_relu(output[c], gradient[c]) + b[c] * input[c] + constant[c];
       output += channels;
     } else {
       for (int64_t c = 0; c < channels; ++c) result[c] = a[c] * gradient[c] + b[c] * input[c] + constant[c];

@@ -46,8 +46,8 @@ class PositionEmbeddingKernel : public Kernel {
   explicit PositionEmbeddingKernel(const Block& part) : samples_(part[0].size()), elements_(part[1].size() * part[2].size()) {}
 
   void forward(const KernelArguments& arguments) override {
-    std::memcpy(arguments.outputs[0], arguments.inputs[0], static_cast<size_t>(samples_ * elements_) * sizeof(float));
-    for (int64_t s = 0; s < samples_; ++s) add_to(arguments.parameters[0], arguments.outputs[0] + s * elements_, elements_);
+    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    for (int64_t s = 0; s < samples_; ++s) add(input + s * elements_, arguments.parameters[0], arguments.outputs[0] + s * elements_, elements_);
   }
 
   void backward(const KernelArguments& arguments) override {

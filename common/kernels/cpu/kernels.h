@@ -6,9 +6,10 @@
 #include "common/kernels/backend.h"
 #include "common/kernels/cpu/onednn.h"
 
-// Own loops are compiled for several instruction sets; the one that fits the machine is chosen when the program starts.
+// Own loops are compiled for several instruction sets; the one that fits the machine is chosen when the program starts. x86-64-v4 is AVX-512 with
+// the multiplication of 64-bit lanes (DQ) and with shorter vectors for remainders (VL).
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
-#define FF_VECTORIZED __attribute__((target_clones("avx512f", "avx2", "default")))
+#define FF_VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define FF_VECTORIZED
 #endif
@@ -51,10 +52,15 @@ Primitive make_softmax(const Context& context, int64_t rows, int64_t classes);
 // Its input's gradient from its output and the output's gradient; the two gradients may be one buffer.
 void softmax_gradient(const float* output, const float* gradient, int64_t rows, int64_t classes, float* result);
 
+// tanh of [rows, columns], from DNNL_ARG_SRC to DNNL_ARG_DST; one may be the other.
+Primitive make_tanh(const Context& context, int64_t rows, int64_t columns);
+
 // Loops that several kernels share.
 void mask_by_positive(const float* gate, const float* source, float* destination, int64_t elements);  // gate > 0 ? source : 0
 void sum_rows(const float* matrix, int64_t rows, int64_t columns, float* sums, bool add = false);      // [rows, columns] -> [columns]
 void add_to(const float* source, float* destination, int64_t elements);                              // destination += source
+void add(const float* a, const float* b, float* destination, int64_t elements);
+void multiply(const float* a, const float* b, float* destination, int64_t elements);
 
 // Where a library's kernel can only overwrite: it writes to target(), and finish() adds that to the gradient if it was to be added to.
 class GradientScratch {

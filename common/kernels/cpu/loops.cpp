@@ -26,4 +26,12 @@ FF_VECTORIZED void add_to(const float* source, float* destination, int64_t eleme
   for (int64_t i = 0; i < elements; ++i) destination[i] += source[i];
 }
 
+FF_VECTORIZED void add(const float* a, const float* b, float* destination, int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) destination[i] = a[i] + b[i];
+}
+
+FF_VECTORIZED void multiply(const float* a, const float* b, float* destination, int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) destination[i] = a[i] * b[i];
+}
+
 }  // namespace ff::cpu

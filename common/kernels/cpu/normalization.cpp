@@ -28,10 +28,6 @@ FF_VECTORIZED void scale_and_power(float bias, float factor, int64_t channels, f
   }
 }
 
-FF_VECTORIZED void multiply_elements(const float* a, const float* b, int64_t channels, float* result) {
-  for (int64_t c = 0; c < channels; ++c) result[c] = a[c] * b[c];
-}
-
 FF_VECTORIZED void combine(const float* gradient, const float* power, const float* input, const float* sums, float factor, int64_t channels,
                            float* result) {
   for (int64_t c = 0; c < channels; ++c) result[c] = gradient[c] * power[c] - factor * input[c] * sums[c];
@@ -67,7 +63,7 @@ class LocalResponseNormalizationKernel : public Kernel {
           power[c] = std::pow(scale[c], static_cast<float>(-lrn_.beta));
         }
       }
-      multiply_elements(input + at, power, channels_, arguments.outputs[0] + at);
+      multiply(input + at, power, arguments.outputs[0] + at, channels_);
     }
   }
 

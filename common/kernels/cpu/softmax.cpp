@@ -1,5 +1,6 @@
 #include "common/operators/softmax.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/errors.h"
@@ -25,6 +26,23 @@ FF_VECTORIZED void softmax_gradient(const float* output, const float* gradient, 
 }
 
 namespace {
+
+// The first of the largest values. Whole blocks are compared first, as vectors; a branch on each value would hardly ever be foreseen right.
+FF_VECTORIZED int64_t index_of_largest(const float* values, int64_t count) {
+  constexpr int64_t block = 64;
+  float largest = values[0];
+  int64_t begin = 0;
+  for (int64_t first = 0; first < count; first += block) {
+    const int64_t end = std::min(first + block, count);
+    float largest_here = values[first];
+#pragma omp simd reduction(max : largest_here)
+    for (int64_t i = first; i < end; ++i) largest_here = values[i] > largest_here ? values[i] : largest_here;
+    if (largest_here > largest) largest = largest_here, begin = first;
+  }
+  for (int64_t i = begin; i < std::min(begin + block, count); ++i)
+    if (values[i] == largest) return i;
+  return 0;
+}
 
 class SoftmaxKernel : public Kernel {
  public:
@@ -63,9 +81,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
     for (int64_t row = 0; row < rows_; ++row) {
       const float* logit = logits + row * classes_;
       const int32_t label = checked(labels[row]);
-      int64_t largest = 0;
-      for (int64_t c = 1; c < classes_; ++c)
-        if (logit[c] > logit[largest]) largest = c;
+      const int64_t largest = index_of_largest(logit, classes_);
       // -log softmax(label), by the probability of the largest logit, which is at least 1 / classes and so never 0.
       arguments.outputs[0][row] = logit[largest] - logit[label] - std::log(probabilities_[static_cast<size_t>(row * classes_ + largest)]);
       arguments.outputs[1][row] = largest == label ? 1.0f : 0.0f;

@@ -106,6 +106,30 @@ class Cases {
     return result;
   }
 
+  // A graph with an operator of `type` on inputs of these shapes.
+  Json wrap(const std::string& type, const std::vector<Json>& shapes, const Json& attributes) {
+    Json inputs = Json::array(), names = Json::array();
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      names.push_back("x" + std::to_string(i));
+      inputs.push_back({{"name", names.back()}, {"shape", shapes[i]}, {"dtype", type == "embedding" ? "i32" : "f32"}});
+    }
+    Json op = {{"name", "tested"}, {"type", type}, {"attributes", attributes}};
+    if (type == "softmax_cross_entropy") {
+      Json label = shapes[0];
+      label.erase(label.size() - 1);
+      inputs.push_back({{"name", "label"}, {"shape", label}, {"dtype", "i32"}});
+      names.push_back("label");
+    }
+    op["inputs"] = names;
+    Json operators = Json::array({op});
+    if (type != "softmax_cross_entropy") {  // a graph needs a loss
+      inputs.push_back({{"name", "z"}, {"shape", {"batch", 2}}, {"dtype", "f32"}});
+      inputs.push_back({{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}});
+      operators.push_back({{"name", "loss"}, {"type", "softmax_cross_entropy"}, {"inputs", {"z", "label"}}});
+    }
+    return {{"format", "ffgraph/1"}, {"name", "one"}, {"batch_size", between(1, 6)}, {"inputs", inputs}, {"operators", operators}};
+  }
+
  private:
   void conv_attributes(Json& attributes, int64_t groups) {
     attributes = {{"out_channels", between(1, 6) * groups}, {"kernel", {between(1, 3), between(1, 4)}}, {"stride", {between(1, 3), between(1, 2)}},
@@ -161,28 +185,6 @@ class Cases {
     attributes = {{"method", chance() ? "max" : "average"}, {"kernel", kernel}, {"stride", between(1, 3)}, {"padding", between(0, kernel / 2)}};
     if (chance()) attributes["ceil"] = true;
     else if (chance()) attributes["count_padding"] = true;
-  }
-  Json wrap(const std::string& type, const std::vector<Json>& shapes, const Json& attributes) {
-    Json inputs = Json::array(), names = Json::array();
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      names.push_back("x" + std::to_string(i));
-      inputs.push_back({{"name", names.back()}, {"shape", shapes[i]}, {"dtype", type == "embedding" ? "i32" : "f32"}});
-    }
-    Json op = {{"name", "tested"}, {"type", type}, {"attributes", attributes}};
-    if (type == "softmax_cross_entropy") {
-      Json label = shapes[0];
-      label.erase(label.size() - 1);
-      inputs.push_back({{"name", "label"}, {"shape", label}, {"dtype", "i32"}});
-      names.push_back("label");
-    }
-    op["inputs"] = names;
-    Json operators = Json::array({op});
-    if (type != "softmax_cross_entropy") {  // a graph needs a loss
-      inputs.push_back({{"name", "z"}, {"shape", {"batch", 2}}, {"dtype", "f32"}});
-      inputs.push_back({{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}});
-      operators.push_back({{"name", "loss"}, {"type", "softmax_cross_entropy"}, {"inputs", {"z", "label"}}});
-    }
-    return {{"format", "ffgraph/1"}, {"name", "one"}, {"batch_size", between(1, 6)}, {"inputs", inputs}, {"operators", operators}};
   }
 
   std::mt19937 random_;
@@ -368,6 +370,15 @@ inline std::optional<Drawn> draw(Cases& cases, const std::string& type, std::str
   return draw_values(cases, text);
 }
 
+// The first, the last and a random part of random degrees.
+inline void check_parts(Backend& backend, Cases& cases, const Drawn& drawn, double tolerance) {
+  const std::vector<int> degrees = cases.degrees(drawn.definition());
+  int64_t parts = 1;
+  for (int degree : degrees) parts *= degree;
+  for (int64_t part : {int64_t{0}, cases.between(0, parts - 1), parts - 1})
+    check_part(backend, drawn.definition(), drawn.definition().part(degrees, part), drawn.operands, drawn.gradients, {"tested", 7, cases.between(0, 5)}, tolerance);
+}
+
 // `count` random cases of an operator type, of each the first, the last and a random part.
 inline void check_random_cases(Backend& backend, const std::string& type, int count, double tolerance) {
   int checked = 0;
@@ -380,12 +391,7 @@ inline void check_random_cases(Backend& backend, const std::string& type, int co
     INFO("seed " << seed << ": " << text);
     REQUIRE(drawn->definition().type() == type);
     ++checked;
-    const std::vector<int> degrees = cases.degrees(drawn->definition());
-    int64_t parts = 1;
-    for (int degree : degrees) parts *= degree;
-    for (int64_t part : {int64_t{0}, cases.between(0, parts - 1), parts - 1})
-      check_part(backend, drawn->definition(), drawn->definition().part(degrees, part), drawn->operands, drawn->gradients, {"tested", 7, cases.between(0, 5)},
-                 tolerance);
+    check_parts(backend, cases, *drawn, tolerance);
   }
 }
 
