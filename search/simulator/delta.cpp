@@ -379,6 +379,7 @@ class DeltaSimulator::State {
       if (position >= taken_) position = never;
     run<true>(unlimited);
     makespan = makespan_;
+    queue_.set_density(records.size(), makespan);
     Nanoseconds latest = 0;
     for (size_t i = snapshot_count_; i-- > 0;) snapshots_[i].latest_behind = latest = std::max(latest, snapshots_[i].latest_until_next);
   }
@@ -681,11 +682,6 @@ class DeltaSimulator::State {
   // Is everything as behind the snapshot but for a shift, and untouched by the change?
   bool equals(const Snapshot& snapshot, Nanoseconds later) {
     if (queue_.size() != snapshot.queue.size() || partial_.size() != snapshot.partial.size()) return false;
-    const Event* event = queue_.sorted();
-    for (const Event& known : snapshot.queue) {
-      if (event->key != known.key || event->ready != known.ready + later || event->index != known.index || event->holder != known.holder) return false;
-      ++event;
-    }
     // Times before the next event make no difference any more.
     const auto alike = [&](Nanoseconds time, Nanoseconds known) {
       return std::max(time - later, snapshot.ready) == std::max(known, snapshot.ready);
@@ -697,6 +693,11 @@ class DeltaSimulator::State {
       if (slot.epoch != epoch_ || slot.left <= 0 || predecessors_of(known.waiting) - slot.left != known.arrived || !alike(slot.ready, known.ready))
         return false;
       if (is_touched(known.waiting)) return false;
+    }
+    queue_.save(queued_);  // last, since it takes longest
+    for (size_t i = 0; i < queued_.size(); ++i) {
+      const Event &event = queued_[i], &known = snapshot.queue[i];
+      if (event.key != known.key || event.ready != known.ready + later || event.index != known.index || event.holder != known.holder) return false;
     }
     for (const Event& known : snapshot.queue)
       if (is_touched(known.key)) return false;
@@ -810,6 +811,7 @@ class DeltaSimulator::State {
   std::vector<Event> initial_;             // tasks without predecessors, in the order in which they are taken
   std::vector<Event> initial_of_current_;  // those of the current strategy while a proposal has its own
   EventQueue queue_;
+  std::vector<Event> queued_;  // scratch
   std::vector<Nanoseconds> free_at_, done_;
   Nanoseconds makespan_ = 0;
   CommunicationCost transfer_cost_;  // scratch

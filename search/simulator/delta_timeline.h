@@ -1,104 +1,11 @@
 // What a delta simulation keeps while events are taken, and of a timeline to restart from.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
-#include "common/task_graph/task_graph.h"
-#include "search/simulator/timeline.h"
+#include "search/simulator/event_queue.h"
 
 namespace ff::delta {
-
-// A task that is ready to be taken.
-struct Event {
-  Nanoseconds ready;
-  TaskKey key;
-  int32_t index;  // transfers: the pair; synchronization and update: the unit
-  int32_t holder;  // update
-};
-inline bool earlier(const Event& a, const Event& b) { return a.ready != b.ready ? a.ready < b.ready : a.key < b.key; }
-
-// Ready tasks in the order in which they are taken: a sorted array, since most tasks become ready behind nearly all others that are, and a heap of
-// those that would have to move many.
-class EventQueue {
- public:
-  bool empty() const { return size() == 0; }
-  size_t size() const { return events_.size() - head_ + heap_.size(); }
-  void clear() {
-    events_.clear();
-    heap_.clear();
-    head_ = 0;
-  }
-  void push(const Event& event) {
-    events_.push_back(event);
-    size_t at = events_.size() - 1;
-    for (int near = 0; near < 8; ++near, --at) {
-      if (at == head_ || !earlier(event, events_[at - 1])) {
-        events_[at] = event;
-        return;
-      }
-      events_[at] = events_[at - 1];
-    }
-    const auto end = events_.begin() + static_cast<int64_t>(at);
-    const auto place = std::upper_bound(events_.begin() + static_cast<int64_t>(head_), end, event, earlier);
-    if (end - place <= most_moved) {
-      std::copy_backward(place, end, end + 1);
-      *place = event;
-      return;
-    }
-    for (; at + 1 < events_.size(); ++at) events_[at] = events_[at + 1];  // back to where they were
-    events_.pop_back();
-    heap_.push_back(event);
-    std::push_heap(heap_.begin(), heap_.end(), later);
-  }
-  const Event& front() const { return heap_is_first() ? heap_.front() : events_[head_]; }
-  Event pop() {
-    if (heap_is_first()) {
-      std::pop_heap(heap_.begin(), heap_.end(), later);
-      const Event event = heap_.back();
-      heap_.pop_back();
-      return event;
-    }
-    const Event event = events_[head_++];
-    if (head_ >= 4096 && 2 * head_ >= events_.size()) {
-      events_.erase(events_.begin(), events_.begin() + static_cast<int64_t>(head_));
-      head_ = 0;
-    }
-    return event;
-  }
-  // All events, in order.
-  const Event* sorted() {
-    if (!heap_.empty()) {
-      std::sort(heap_.begin(), heap_.end(), earlier);
-      const int64_t middle = static_cast<int64_t>(events_.size());
-      events_.insert(events_.end(), heap_.begin(), heap_.end());
-      std::inplace_merge(events_.begin() + static_cast<int64_t>(head_), events_.begin() + middle, events_.end(), earlier);
-      heap_.clear();
-    }
-    return events_.data() + head_;
-  }
-  void save(std::vector<Event>& events) {
-    const Event* first = sorted();
-    events.assign(first, first + size());
-  }
-  // The saved events, so much later.
-  void load(const std::vector<Event>& events, Nanoseconds later) {
-    events_ = events;
-    heap_.clear();
-    head_ = 0;
-    if (later != 0)
-      for (Event& event : events_) event.ready += later;
-  }
-
- private:
-  static constexpr int64_t most_moved = 256;
-  static bool later(const Event& a, const Event& b) { return earlier(b, a); }
-  bool heap_is_first() const { return !heap_.empty() && (head_ == events_.size() || earlier(heap_.front(), events_[head_])); }
-
-  std::vector<Event> events_;  // sorted from head_ on
-  std::vector<Event> heap_;
-  size_t head_ = 0;
-};
 
 inline TaskKind kind_of(TaskKey key) { return static_cast<TaskKind>(key >> 60); }
 inline int what_of(TaskKey key) { return static_cast<int>(key >> 40 & 0xFFFFF); }
