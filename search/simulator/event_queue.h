@@ -38,7 +38,7 @@ class EventQueue {
   size_t size() const { return size_; }
   void clear() {
     for (size_t word = 0; word < occupied_.size(); ++word)
-      for (uint64_t left = occupied_[word]; left != 0; left &= left - 1) ring_[word * 64 + static_cast<size_t>(std::countr_zero(left))].clear();
+      for (uint64_t left = occupied_[word]; left != 0; left &= left - 1) give_back(ring_[word * 64 + static_cast<size_t>(std::countr_zero(left))]);
     occupied_.fill(0);
     now_.clear();
     far_.clear();
@@ -122,8 +122,19 @@ class EventQueue {
       return;
     }
     const size_t at = slot(bucket);
+    const uint64_t bit = uint64_t{1} << at % 64;
+    if ((occupied_[at / 64] & bit) == 0 && !spare_.empty()) {
+      ring_[at].swap(spare_.back());
+      spare_.pop_back();
+    }
     ring_[at].push_back(event);
-    occupied_[at / 64] |= uint64_t{1} << at % 64;
+    occupied_[at / 64] |= bit;
+  }
+  // Empties a bucket. Memory goes from bucket to bucket: if each kept the most that it ever held, 1,024 would be many times what the queue needs.
+  void give_back(std::vector<Event>& bucket) {
+    bucket.clear();
+    spare_.emplace_back();
+    spare_.back().swap(bucket);
   }
 
   // The first bucket behind `bucket` with events, within the ring; `never` if there is none.
@@ -152,6 +163,7 @@ class EventQueue {
     if (far_first_ != never && far_first_ - bucket_ < static_cast<int64_t>(ring_size)) bring_near();
     const size_t at = slot(bucket_);
     now_.swap(ring_[at]);
+    give_back(ring_[at]);
     occupied_[at / 64] &= ~(uint64_t{1} << at % 64);
     sort(now_);
   }
@@ -168,6 +180,7 @@ class EventQueue {
   size_t head_ = 0, size_ = 0, largest_ = 0;
   std::array<std::vector<Event>, ring_size> ring_;  // the buckets behind bucket_
   std::array<uint64_t, ring_size / 64> occupied_{};  // a bit a bucket
+  std::vector<std::vector<Event>> spare_;            // memory of empty buckets
   std::vector<Event> far_, moved_;      // behind the ring
   int64_t far_first_ = never;           // the first bucket of these
 };
