@@ -5,6 +5,8 @@ import json
 import subprocess
 import sys
 
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
 build, work, scale = sys.argv[1], sys.argv[2], float(sys.argv[3])
 
 

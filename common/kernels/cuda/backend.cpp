@@ -229,10 +229,6 @@ class DeviceBackend : public CudaBackend {
     return stream;
   }
   void destroy_stream(void* stream) override { cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
-  void wait_for_stream(void* stream) override {
-    context_.use();
-    FF_CHECK(cudaStreamSynchronize(stream_or_own(stream)));
-  }
 
   void* allocate_pinned(int64_t bytes) override {
     context_.use();

@@ -33,7 +33,6 @@ class CudaBackend : public Backend {
   // Further streams, for communication; of high priority.
   virtual void* create_stream() = 0;
   virtual void destroy_stream(void* stream) = 0;
-  virtual void wait_for_stream(void* stream) = 0;  // the caller waits
 
   // Host memory from and to which copies run beside kernels.
   virtual void* allocate_pinned(int64_t bytes) = 0;

@@ -91,9 +91,6 @@ class Posing : public PosingBackend {
   }
   void* create_stream() override { return new Stream; }
   void destroy_stream(void* stream) override { delete static_cast<Stream*>(stream); }
-  void wait_for_stream(void* stream) override {
-    while (stream && !static_cast<Stream*>(stream)->work.empty()) step(*static_cast<Stream*>(stream));
-  }
 
   void* allocate_pinned(int64_t bytes) override {
     void* memory = std::malloc(static_cast<size_t>(bytes) + 1);
