@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,8 +46,8 @@ struct Channel {
 
 struct Route {
   std::span<const ChannelId> channels;  // in order from source to destination; the topology's memory
-  double latency_us = 0;            // sum
-  double bandwidth_gb_per_s = 0;    // the narrowest
+  double latency_us = 0;                // sum
+  double bandwidth_gb_per_s = 0;        // the narrowest
   bool busy_endpoints = false;
 };
 

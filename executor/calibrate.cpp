@@ -122,7 +122,7 @@ struct LinkRates {
 class LinkMeasurement {
  public:
   LinkMeasurement(Transport& transport, int peer, GroupId group)
-      : transport_(transport), peer_(peer), group_(group), first_(transport.rank() < peer), out_(largest / 4 + 1), in_(largest / 4 + 1) {}
+      : transport_(transport), peer_(peer), group_(group), first_(transport.rank() < peer), out_(largest / 4), in_(largest / 4) {}
 
   LinkRates run() {
     LinkRates rates{};
@@ -171,8 +171,8 @@ class LinkMeasurement {
     std::vector<double> times;
     for (int i = 0; i < repetitions(bytes) + 2; ++i) {
       const double us = time_us([&] {
-        Request receive = transport_.receive(in_.data(), bytes, peer_, tag);
-        Request send = transport_.send(out_.data(), bytes, peer_, tag);
+        Request receive = transport_.receive(place(in_, bytes, i), bytes, peer_, tag);
+        Request send = transport_.send(place(out_, bytes, i), bytes, peer_, tag);
         transport_.wait(send);
         transport_.wait(receive);
       });

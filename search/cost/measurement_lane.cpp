@@ -23,6 +23,7 @@ void MeasurementLane::clear() {
   patterns_.clear();
   sets_.clear();
   kernel_.reset();
+  shared_ = false;
 }
 
 void MeasurementLane::prepare_kernel(const OperatorDefinition& definition, const Block& part, KernelUse use) {
@@ -67,14 +68,13 @@ void MeasurementLane::run(Phase phase, int repetition) {
 }
 
 void MeasurementLane::make_ready(Phase phase, int repetition) {
-  other_work();
-  if (settings_.other_work_bytes == 0) return;
+  if (!other_work()) return;
   const Set& set = set_of(phase, repetition);
   for (const auto& [memory, pattern] : is_backward(phase) ? set.output_gradients : set.inputs) fill(pattern, memory);
 }
 
-void MeasurementLane::other_work() {
-  if (settings_.other_work_bytes == 0) return;
+bool MeasurementLane::other_work() {
+  if (settings_.other_work_bytes == 0) return false;
   if (!other_work_) {
     other_work_ = static_cast<float*>(backend_->allocate(settings_.other_memory_bytes));
     backend_->fill_zero(other_work_, settings_.other_memory_bytes);
@@ -86,6 +86,7 @@ void MeasurementLane::other_work() {
   const Block half(Shape{elements});
   if (elements > 0) backend_->copy_block(read, half, read + elements, half, half);
   other_work_done_ += settings_.other_work_bytes;
+  return true;
 }
 
 float* MeasurementLane::allocate(int64_t bytes) {

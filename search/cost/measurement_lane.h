@@ -31,7 +31,7 @@ class MeasurementLane {
 
   // What is to happen before the phase is timed: other work, then the writing of its inputs.
   void make_ready(Phase phase, int repetition);
-  void other_work();
+  bool other_work();  // false: the settings have none
 
  private:
   // Random values. Others are made of them by beginning somewhere else.
