@@ -25,7 +25,8 @@ inline CLI::Validator finite_non_negative() {
   return CLI::Validator(
       [](const std::string& text) {
         double value = 0;
-        const bool fits = CLI::detail::lexical_cast(text, value) && value >= 0 && value <= static_cast<double>(std::numeric_limits<float>::max());
+        const bool fits = CLI::detail::lexical_cast(text, value) && value >= 0 &&
+                          value <= static_cast<double>(std::numeric_limits<float>::max());
         return fits ? std::string() : "found " + text + ", expected a number from 0";
       },
       "NONNEGATIVE");

@@ -24,7 +24,8 @@ class MachineError : public std::runtime_error {
 
 enum ExitCode { exit_done = 0, exit_input = 1, exit_usage = 2, exit_machine = 3, exit_interrupted = 130 };
 
-// The candidate nearest to `name` by edit distance, or "" when none is near (distance above a third of the length, at least 2).
+// The candidate nearest to `name` by edit distance, or "" when none is near (distance above a third of the length, at
+// least 2).
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
 // `; did you mean "x"?` or, with no near candidate, `; known: a, b, c`.

@@ -16,12 +16,15 @@ class GraphParser {
  public:
   GraphParser(const JsonPlace& place, int64_t batch_size) : place_(place) {
     expect_format(place, "ffgraph/1");
-    place.allow_keys({"$schema", "format", "name", "description", "batch_size", "inputs", "operators"}, "key of a graph");
+    place.allow_keys({"$schema", "format", "name", "description", "batch_size", "inputs", "operators"},
+                     "key of a graph");
     graph_.name = place.at("name").as_string();
     constexpr int64_t largest = int64_t{1} << 32;
     graph_.batch_size = place.at("batch_size").as_integer(1, largest);
     if (batch_size > largest)
-      place.at("batch_size").fail("asked for " + std::to_string(batch_size) + " samples instead, expected at most " + std::to_string(largest));
+      place.at("batch_size")
+          .fail("asked for " + std::to_string(batch_size) + " samples instead, expected at most " +
+                std::to_string(largest));
     if (batch_size > 0) graph_.batch_size = batch_size;
     graph_.file = place.value();
     graph_.file["batch_size"] = graph_.batch_size;
@@ -46,7 +49,8 @@ class GraphParser {
     for (size_t axis = 0; axis < sizes.size(); ++axis) {
       if (axis == 0) {
         if (!sizes[0].value().is_string() || sizes[0].as_string() != "batch")
-          sizes[0].fail("found " + sizes[0].value().dump() + ", expected \"batch\": the first axis of an input is the sample");
+          sizes[0].fail("found " + sizes[0].value().dump() +
+                        ", expected \"batch\": the first axis of an input is the sample");
         tensor.shape.push_back(graph_.batch_size);
       } else {
         tensor.shape.push_back(sizes[axis].as_integer(1, int64_t{1} << 32));
@@ -54,7 +58,8 @@ class GraphParser {
     }
     if (sizes.size() > 4) place.at("shape").fail("has " + std::to_string(sizes.size()) + " axes, expected at most 4");
     const std::string type = place.at("dtype").as_string();
-    if (type != "f32" && type != "i32") place.at("dtype").fail("found \"" + type + "\"" + suggestion(type, {"f32", "i32"}));
+    if (type != "f32" && type != "i32")
+      place.at("dtype").fail("found \"" + type + "\"" + suggestion(type, {"f32", "i32"}));
     tensor.type = type == "f32" ? DataType::f32 : DataType::i32;
     check_name(place.at("name"), tensor.name);
     check_size(place.at("shape"), tensor.name, tensor.shape);
@@ -65,7 +70,8 @@ class GraphParser {
       return;
     }
     tensor.steps = steps->as_integer(1, 1 << 16);
-    if (sizes.size() > 3) place.at("shape").fail("has " + std::to_string(sizes.size()) + " axes, expected at most 3 beside the steps");
+    if (sizes.size() > 3)
+      place.at("shape").fail("has " + std::to_string(sizes.size()) + " axes, expected at most 3 beside the steps");
     for (tensor.step = 0; tensor.step < tensor.steps; ++tensor.step) {
       tensor.name = tensor.data_name + ":" + std::to_string(tensor.step);
       graph_.inputs.push_back(add_tensor(tensor));
@@ -110,17 +116,20 @@ class GraphParser {
     if (const auto it = by_name.find(name); it != by_name.end()) return it->second;
     if (tensor_ids_.count(op.inputs[input])) return -1;
     if (tensor_ids_.count(name))
-      op.place.at("inputs").items()[input].fail("\"" + name + "\" is an input of the graph and has no output \"" + op.inputs[input] + "\"");
+      op.place.at("inputs").items()[input].fail("\"" + name + "\" is an input of the graph and has no output \"" +
+                                                op.inputs[input] + "\"");
     std::vector<std::string> known;
     for (TensorId id : graph_.inputs) {
       const Tensor& tensor = graph_.tensors[id];
       if (tensor.steps > 0 && tensor.data_name == name)
-        op.place.at("inputs").items()[input].fail("\"" + op.inputs[input] + "\" is no step of the input \"" + name + "\"; its steps are \"" + name +
-                                                  ":0\" to \"" + name + ":" + std::to_string(tensor.steps - 1) + "\"");
+        op.place.at("inputs").items()[input].fail("\"" + op.inputs[input] + "\" is no step of the input \"" + name +
+                                                  "\"; its steps are \"" + name + ":0\" to \"" + name + ":" +
+                                                  std::to_string(tensor.steps - 1) + "\"");
       known.push_back(tensor.name);
     }
     for (const PendingOperator& other : pending_) known.push_back(other.name);
-    op.place.at("inputs").items()[input].fail("no operator or input is named \"" + name + "\"" + suggestion(name, known));
+    op.place.at("inputs").items()[input].fail("no operator or input is named \"" + name + "\"" +
+                                              suggestion(name, known));
   }
 
   // Kahn's algorithm; among ready operators the first of the file comes first.
@@ -207,7 +216,8 @@ class GraphParser {
     std::vector<std::string> known;
     for (const auto& [tensor, id] : tensor_ids_)
       if (tensor.rfind(producer + ":", 0) == 0 || tensor == producer) known.push_back(tensor);
-    op.place.at("inputs").items()[input].fail("\"" + producer + "\" has no output \"" + name + "\"" + suggestion(name, known));
+    op.place.at("inputs").items()[input].fail("\"" + producer + "\" has no output \"" + name + "\"" +
+                                              suggestion(name, known));
   }
 
   void add_parameters(const PendingOperator& pending, Operator& op, OperatorId id) {
@@ -224,7 +234,8 @@ class GraphParser {
       if (parameter.spec.shape != specs[i].shape)
         (group_place ? *group_place : pending.place)
             .fail("parameter " + name + " would have shape " + to_string(specs[i].shape) + ", but " +
-                  graph_.operators[parameter.uses[0].first].name + " gives it shape " + to_string(parameter.spec.shape));
+                  graph_.operators[parameter.uses[0].first].name + " gives it shape " +
+                  to_string(parameter.spec.shape));
       parameter.uses.emplace_back(id, static_cast<int>(i));
       op.parameters.push_back(it->second);
     }
@@ -245,7 +256,8 @@ class GraphParser {
       Operator& op = graph_.operators[i];
       bool has_trained_input = false;
       for (size_t input = 0; input < op.inputs.size(); ++input)
-        if (trained[op.inputs[input]] && op.definition->differentiable_input(static_cast<int>(input))) has_trained_input = true;
+        if (trained[op.inputs[input]] && op.definition->differentiable_input(static_cast<int>(input)))
+          has_trained_input = true;
       const bool trained_here = has_trained_input || !op.parameters.empty();
       op.has_backward = trained_here && reaches_loss[i];
       for (TensorId output : op.outputs) {

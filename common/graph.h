@@ -25,7 +25,8 @@ struct Tensor {
   OperatorId producer = -1;  // -1: a graph input, present wherever it is needed
   int output = 0;            // which output of the producer
   std::vector<TensorUse> uses;
-  // Of a graph input with steps ("token" with 40 of them is the tensors token:0 .. token:39): its data file and the place on its second axis.
+  // Of a graph input with steps ("token" with 40 of them is the tensors token:0 .. token:39): its data file and the
+  // place on its second axis.
   std::string data_name;  // graph inputs: "token"
   int64_t step = -1;      // -1: the file holds this tensor alone
   int64_t steps = 0;

@@ -27,7 +27,9 @@ std::string describe(const Json& value) {
 
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code ignored;
-  const auto whole = [&](const std::string& path) { return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored); };
+  const auto whole = [&](const std::string& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored);
+  };
   return whole(a) == whole(b) && !std::filesystem::is_other(a, ignored);
 }
 
@@ -35,10 +37,12 @@ void expect_writable(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   struct stat status {};
-  if (stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) throw InputError(path + ": there is no folder \"" + folder + "\"");
+  if (stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
+    throw InputError(path + ": there is no folder \"" + folder + "\"");
   const bool exists = stat(path.c_str(), &status) == 0;
   if (exists && S_ISDIR(status.st_mode)) throw InputError(path + ": is a directory, expected a file name");
-  if (!exists && lstat(path.c_str(), &status) == 0) throw InputError(path + ": is a link to what is not there, expected a file name");
+  if (!exists && lstat(path.c_str(), &status) == 0)
+    throw InputError(path + ": is a link to what is not there, expected a file name");
 }
 
 std::string escape_token(std::string token) {  // RFC 6901
@@ -49,8 +53,7 @@ std::string escape_token(std::string token) {  // RFC 6901
 
 std::pair<size_t, size_t> line_and_column(const std::string& text, size_t byte) {
   size_t line = 1, column = 1;
-  for (size_t i = 0; i < std::min(byte, text.size()); ++i)
-    text[i] == '\n' ? (++line, column = 1) : ++column;
+  for (size_t i = 0; i < std::min(byte, text.size()); ++i) text[i] == '\n' ? (++line, column = 1) : ++column;
   return {line, column};
 }
 
@@ -58,7 +61,8 @@ constexpr int deepest_nesting = 100;
 constexpr size_t largest_file = size_t{1} << 30;  // of bytes; /dev/zero would never end
 
 // nlohmann/json keeps the last of repeated keys; an edited file that says two things deserves a message.
-// Values nested deeper than any of our formats are dropped and told of: Json's functions call themselves for each level.
+// Values nested deeper than any of our formats are dropped and told of: Json's functions call themselves for each
+// level.
 class ParseWatch {
  public:
   bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
@@ -82,7 +86,8 @@ class ParseWatch {
 };
 
 void append_readable(std::string& text, const Json& value, int indent) {
-  const bool flat = std::none_of(value.begin(), value.end(), [](const Json& v) { return v.is_structured() && !v.empty(); });
+  const bool flat =
+      std::none_of(value.begin(), value.end(), [](const Json& v) { return v.is_structured() && !v.empty(); });
   if (!value.is_structured() || value.empty() || (flat && value.dump().size() < 160)) {
     text += value.dump();
     return;
@@ -211,8 +216,10 @@ JsonPlace parse_json(const std::string& text, const std::string& name) {
   } catch (const Json::exception& error) {
     throw InputError(name + ": " + error.what());
   }
-  if (watch.too_deep) throw InputError(name + ": objects and arrays are nested more than " + std::to_string(deepest_nesting) + " deep");
-  if (!watch.repeated.empty()) throw InputError(name + ": the key \"" + watch.repeated + "\" stands twice in one object");
+  if (watch.too_deep)
+    throw InputError(name + ": objects and arrays are nested more than " + std::to_string(deepest_nesting) + " deep");
+  if (!watch.repeated.empty())
+    throw InputError(name + ": the key \"" + watch.repeated + "\" stands twice in one object");
   return JsonPlace(root, name);
 }
 
@@ -241,7 +248,8 @@ void expect_all_writable(const std::vector<std::string>& outputs, std::vector<st
     if (path.empty()) continue;
     expect_writable(path);
     for (const std::string& other : inputs)
-      if (!other.empty() && same_file(path, other)) throw InputError(path + ": this command reads it or writes something else to it; give another name");
+      if (!other.empty() && same_file(path, other))
+        throw InputError(path + ": this command reads it or writes something else to it; give another name");
     inputs.push_back(path);
   }
 }
@@ -256,9 +264,11 @@ void write_file_atomically(const std::string& path, const std::string& content) 
   const auto fail = [&](const char* step) {
     const int reason = errno;
     if (replace) unlink(beside.c_str());
-    throw MachineError(path + ": cannot " + step + ": " + std::strerror(reason) + (replace ? "; nothing was changed" : ""));
+    throw MachineError(path + ": cannot " + step + ": " + std::strerror(reason) +
+                       (replace ? "; nothing was changed" : ""));
   };
-  const int file = open(beside.c_str(), replace ? O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC : O_WRONLY | O_CLOEXEC, 0644);
+  const int file =
+      open(beside.c_str(), replace ? O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC : O_WRONLY | O_CLOEXEC, 0644);
   if (file < 0) fail("create");
   const auto close_and_fail = [&](const char* step) {
     const int reason = errno;

@@ -52,19 +52,21 @@ class JsonPlace {
   std::string pointer_;
 };
 
-// Reads and parses, from a pipe too. A syntax error names line and column; a repeated key in one object is an error, and so is more than 1 GiB.
+// Reads and parses, from a pipe too. A syntax error names line and column; a repeated key in one object is an error,
+// and so is more than 1 GiB.
 JsonPlace read_json_file(const std::string& path);
 JsonPlace parse_json(const std::string& text, const std::string& name);
 
 // Fails unless /format is `format` ("ffgraph/1").
 void expect_format(const JsonPlace& place, const std::string& format);
 
-// Asked before long work. Throws InputError where an output cannot be written because its folder is missing or its name is a folder's, and where it would
-// replace another output or one of `inputs`, however the paths are spelled ("" names no file; /dev/null and the like may stand more than once).
+// Asked before long work. Throws InputError where an output cannot be written because its folder is missing or its name
+// is a folder's, and where it would replace another output or one of `inputs`, however the paths are spelled ("" names
+// no file; /dev/null and the like may stand more than once).
 void expect_all_writable(const std::vector<std::string>& outputs, std::vector<std::string> inputs);
 
-// Writes beside, syncs, renames: the file appears whole or not at all. Links are followed; what is no file (a pipe, /dev/null) is written to as it
-// is. Throws MachineError.
+// Writes beside, syncs, renames: the file appears whole or not at all. Links are followed; what is no file (a pipe,
+// /dev/null) is written to as it is. Throws MachineError.
 void write_file_atomically(const std::string& path, const std::string& content);
 void write_json_file(const std::string& path, const Json& value);
 

@@ -1,5 +1,6 @@
-// Philox4x32-10, the counter-based generator of Salmon et al. 2011 ("Parallel random numbers: as easy as 1, 2, 3", SC11): a pure
-// function of (key, counter), so that any split of a tensor draws the same numbers. CUDA's curand has the same generator.
+// Philox4x32-10, the counter-based generator of Salmon et al. 2011 ("Parallel random numbers: as easy as 1, 2, 3",
+// SC11): a pure function of (key, counter), so that any split of a tensor draws the same numbers. CUDA's curand has the
+// same generator.
 #pragma once
 
 #include <array>
@@ -11,8 +12,9 @@ namespace ff {
 constexpr std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
   constexpr uint64_t multiplier0 = 0xD2511F53, multiplier1 = 0xCD9E8D57;  // ibid., table 2
   constexpr uint32_t weyl0 = 0x9E3779B9, weyl1 = 0xBB67AE85;
-  // Words of 32 bits in 64, so that compilers make vector instructions of a loop over counters: one multiplication in each lane, its halves by a shift
-  // and a mask. Products of 32-bit variables become four times as many instructions (GCC 12).
+  // Words of 32 bits in 64, so that compilers make vector instructions of a loop over counters: one multiplication in
+  // each lane, its halves by a shift and a mask. Products of 32-bit variables become four times as many instructions
+  // (GCC 12).
   constexpr uint64_t word = 0xFFFFFFFF;
   uint64_t c0 = counter_low & word, c1 = counter_low >> 32, c2 = counter_high & word, c3 = counter_high >> 32;
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);

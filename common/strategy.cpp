@@ -30,8 +30,8 @@ std::vector<int> parse_degrees(const JsonPlace& place, const Operator& op) {
     if (given) {
       degree = given->as_integer(1, INT32_MAX);
       if (degree > dimension.size)
-        given->fail("found " + std::to_string(degree) + ", but dimension \"" + dimension.name + "\" of " + op.name + " has size " +
-                    std::to_string(dimension.size));
+        given->fail("found " + std::to_string(degree) + ", but dimension \"" + dimension.name + "\" of " + op.name +
+                    " has size " + std::to_string(dimension.size));
     }
     degrees.push_back(static_cast<int>(degree));
     parts *= degree;
@@ -46,10 +46,11 @@ Configuration parse_configuration(const JsonPlace& place, const Operator& op, co
   configuration.degrees = parse_degrees(place.at("degrees"), op);
   int64_t parts = 1;
   for (int degree : configuration.degrees) parts *= degree;
-  for (const JsonPlace& device : place.at("devices").items()) configuration.devices.push_back(parse_device(device, topology));
+  for (const JsonPlace& device : place.at("devices").items())
+    configuration.devices.push_back(parse_device(device, topology));
   if (configuration.parts() != parts)
-    place.at("devices").fail("has " + std::to_string(configuration.parts()) + " devices, expected " + std::to_string(parts) +
-                             ": one for each task of " + op.name);
+    place.at("devices").fail("has " + std::to_string(configuration.parts()) + " devices, expected " +
+                             std::to_string(parts) + ": one for each task of " + op.name);
   return configuration;
 }
 
@@ -61,7 +62,8 @@ Strategy data_parallel(const Graph& graph, const Topology& topology) {
     const auto& dimensions = op.definition->dimensions();
     Configuration configuration;
     configuration.degrees.assign(dimensions.size(), 1);
-    const int degree = static_cast<int>(std::min<int64_t>(dimensions[0].size, static_cast<int64_t>(topology.devices.size())));
+    const int degree =
+        static_cast<int>(std::min<int64_t>(dimensions[0].size, static_cast<int64_t>(topology.devices.size())));
     configuration.degrees[0] = degree;
     for (DeviceId device = 0; device < degree; ++device) configuration.devices.push_back(device);
     strategy.push_back(std::move(configuration));
@@ -78,7 +80,8 @@ Strategy single_device(const Graph& graph, DeviceId device) {
 
 StrategyFile parse_strategy(const JsonPlace& place) {
   expect_format(place, "ffstrategy/1");
-  place.allow_keys({"$schema", "format", "graph", "topology", "configurations", "issue_order", "provenance"}, "key of a strategy");
+  place.allow_keys({"$schema", "format", "graph", "topology", "configurations", "issue_order", "provenance"},
+                   "key of a strategy");
   StrategyFile file;
   file.graph = parse_graph(place.at("graph"));
   file.topology = parse_topology(place.at("topology"));

@@ -21,7 +21,8 @@ struct DegreesHash {
   }
 };
 
-// One operator's degrees (one a parallelizable dimension) and devices (one a task; task numbers are row-major over the degrees).
+// One operator's degrees (one a parallelizable dimension) and devices (one a task; task numbers are row-major over the
+// degrees).
 struct Configuration {
   Degrees degrees;
   std::vector<DeviceId> devices;
@@ -37,7 +38,8 @@ struct Change {
   Configuration configuration;
 };
 
-// Every operator split by sample over all devices (paper section 2); an operator with fewer samples than devices is split as far as it goes.
+// Every operator split by sample over all devices (paper section 2); an operator with fewer samples than devices is
+// split as far as it goes.
 Strategy data_parallel(const Graph& graph, const Topology& topology);
 // Every operator whole, on one device.
 Strategy single_device(const Graph& graph, DeviceId device = 0);
@@ -52,7 +54,8 @@ struct StrategyFile {
   bool edited = false;                   // degrees or devices no longer hash to provenance.configurations_hash
 };
 
-// Throws InputError for anything that is not a valid ffstrategy/1; every degree and device is checked against graph and topology.
+// Throws InputError for anything that is not a valid ffstrategy/1; every degree and device is checked against graph and
+// topology.
 StrategyFile load_strategy(const std::string& path);
 StrategyFile parse_strategy(const JsonPlace& place);
 Json strategy_to_json(const StrategyFile& file);

@@ -1,15 +1,16 @@
 #include "common/topology.h"
 
 #include <algorithm>
-#include <set>
 #include <map>
 #include <queue>
+#include <set>
 #include <tuple>
 
 namespace ff {
 namespace {
 
-constexpr double least_rate = 1e-4, most_rate = 1e12;  // of tflops and GB/s: sums of times stay within 64 bits of nanoseconds
+// of tflops and GB/s: sums of times stay within 64 bits of nanoseconds
+constexpr double least_rate = 1e-4, most_rate = 1e12;
 
 }  // namespace
 
@@ -18,7 +19,8 @@ class TopologyParser {
  public:
   explicit TopologyParser(const JsonPlace& place) : place_(place) {
     expect_format(place, "fftopology/1");
-    place.allow_keys({"$schema", "format", "name", "description", "sources", "device_models", "devices", "switches", "links", "nodes"},
+    place.allow_keys({"$schema", "format", "name", "description", "sources", "device_models", "devices", "switches",
+                      "links", "nodes"},
                      "key of a topology");
   }
 
@@ -45,7 +47,8 @@ class TopologyParser {
 
  private:
   void add_model(const std::string& name, const JsonPlace& place) {
-    place.allow_keys({"peak_tflops", "memory_gb_per_s", "memory_bytes", "launch_us", "cores", "source"}, "key of a device model");
+    place.allow_keys({"peak_tflops", "memory_gb_per_s", "memory_bytes", "launch_us", "cores", "source"},
+                     "key of a device model");
     DeviceModel model;
     model.name = name;
     model.peak_tflops = place.at("peak_tflops").as_number(least_rate, most_rate);
@@ -67,7 +70,8 @@ class TopologyParser {
     Device device;
     device.name = prefix + place.at("name").as_string();
     const std::string kind = place.at("kind").as_string();
-    if (kind != "gpu" && kind != "cpu") place.at("kind").fail("found \"" + kind + "\"" + suggestion(kind, {"gpu", "cpu"}));
+    if (kind != "gpu" && kind != "cpu")
+      place.at("kind").fail("found \"" + kind + "\"" + suggestion(kind, {"gpu", "cpu"}));
     device.kind = kind == "gpu" ? DeviceKind::gpu : DeviceKind::cpu;
     const std::string model = place.at("model").as_string();
     std::vector<std::string> known;
@@ -76,10 +80,12 @@ class TopologyParser {
       known.push_back(topology_.models[m].name);
       if (topology_.models[m].name == model) device.model = static_cast<int>(m);
     }
-    if (device.model < 0) place.at("model").fail("no device model is named \"" + model + "\"" + suggestion(model, known));
+    if (device.model < 0)
+      place.at("model").fail("no device model is named \"" + model + "\"" + suggestion(model, known));
     const Device& first = first_of_model_.try_emplace(device.model, device).first->second;
     if (first.kind != device.kind)
-      place.at("kind").fail("found \"" + kind + "\", but \"" + first.name + "\" has the same model and is none; give each kind a model of its own");
+      place.at("kind").fail("found \"" + kind + "\", but \"" + first.name +
+                            "\" has the same model and is none; give each kind a model of its own");
     device.node = node;
     if (const auto given = place.find("node")) {
       if (!prefix.empty()) given->fail("a device of a node template belongs to its node; leave \"node\" out");
@@ -101,7 +107,8 @@ class TopologyParser {
     nodes.allow_keys({"count", "name", "devices", "switches", "links", "network"}, "key of nodes");
     const int64_t count = nodes.at("count").as_integer(1, 65536);
     for (int64_t n = 0; n < count; ++n)
-      for (const JsonPlace& device : nodes.at("devices").items()) add_device(device, node_name(nodes, n) + ".", node_name(nodes, n));
+      for (const JsonPlace& device : nodes.at("devices").items())
+        add_device(device, node_name(nodes, n) + ".", node_name(nodes, n));
     for (int64_t n = 0; n < count; ++n)
       if (const auto switches = nodes.find("switches"))
         for (const JsonPlace& name : switches->items()) add_switch(name, node_name(nodes, n) + "." + name.as_string());
@@ -124,13 +131,15 @@ class TopologyParser {
       // "attach" lists what of each node is joined to the network, each by a link of its own.
       for (const JsonPlace& attached : network->at("attach").items()) {
         network->at("link").allow_keys(link_keys(), "key of a network link");
-        connect(network->at("link"), vertex(attached, prefix + attached.as_string()), vertex(network->at("name"), network->at("name").as_string()));
+        connect(network->at("link"), vertex(attached, prefix + attached.as_string()),
+                vertex(network->at("name"), network->at("name").as_string()));
       }
     }
   }
 
   static std::vector<std::string> link_keys() {
-    return {"bandwidth_gb_per_s", "latency_us", "duplex", "busy_endpoints", "all_reduce_gb_per_s", "all_reduce_latency_us", "source"};
+    return {"bandwidth_gb_per_s",    "latency_us", "duplex", "busy_endpoints", "all_reduce_gb_per_s",
+            "all_reduce_latency_us", "source"};
   }
 
   void add_link(const JsonPlace& place, const std::string& prefix) {
@@ -160,7 +169,8 @@ class TopologyParser {
     const auto busy = place.find("busy_endpoints");
     channel.busy_endpoints = busy && busy->as_bool();
     const auto all_reduce = place.find("all_reduce_gb_per_s");
-    channel.all_reduce_gb_per_s = all_reduce ? all_reduce->as_number(least_rate, most_rate) : channel.bandwidth_gb_per_s;
+    channel.all_reduce_gb_per_s =
+        all_reduce ? all_reduce->as_number(least_rate, most_rate) : channel.bandwidth_gb_per_s;
     const auto all_reduce_latency = place.find("all_reduce_latency_us");
     channel.all_reduce_latency_us = all_reduce_latency ? all_reduce_latency->as_number(0, 1e9) : channel.latency_us;
     channel.name = vertex_names_[a] + (mode == "full" ? " -> " : " <-> ") + vertex_names_[b];
@@ -176,13 +186,13 @@ class TopologyParser {
     topology_.neighbours_[b].push_back({a, backward});
   }
 
-  // One search over devices and switches is enough where switches forward everything; devices that hang together only through
-  // other devices are found by asking for the routes of the first device.
+  // One search over devices and switches is enough where switches forward everything; devices that hang together only
+  // through other devices are found by asking for the routes of the first device.
   void check_connected() const {
     for (DeviceId d = 1; d < static_cast<DeviceId>(topology_.devices.size()); ++d)
       if (topology_.route(0, d).channels.empty())
-        place_.fail("no route joins the devices \"" + topology_.devices[0].name + "\" and \"" + topology_.devices[d].name +
-                    "\" (routes lead through links and switches, not through devices)");
+        place_.fail("no route joins the devices \"" + topology_.devices[0].name + "\" and \"" +
+                    topology_.devices[d].name + "\" (routes lead through links and switches, not through devices)");
   }
 
   JsonPlace place_;
@@ -197,8 +207,10 @@ Topology::IncomingRates Topology::incoming_rates() const {
   const size_t device_count = devices.size();
   std::map<std::string, int> numbers;
   for (size_t d = 0; d < device_count; ++d)  // a device without a node is one of its own
-    rates.node_of.push_back(
-        numbers.try_emplace(devices[d].node.empty() ? "device " + devices[d].name : devices[d].node, static_cast<int>(numbers.size())).first->second);
+    rates.node_of.push_back(numbers
+                                .try_emplace(devices[d].node.empty() ? "device " + devices[d].name : devices[d].node,
+                                             static_cast<int>(numbers.size()))
+                                .first->second);
   // Of each vertex: the node to which it belongs, or -1.
   std::vector<int> node_of_vertex(rates.node_of);
   node_of_vertex.resize(neighbours_.size(), -1);
@@ -216,7 +228,8 @@ Topology::IncomingRates Topology::incoming_rates() const {
   std::set<std::pair<int, ChannelId>> into_device, into_node;  // a half-duplex link once
   for (size_t v = 0; v < neighbours_.size(); ++v)
     for (const Neighbour& neighbour : neighbours_[v]) {
-      if (static_cast<size_t>(neighbour.vertex) < device_count) into_device.emplace(neighbour.vertex, neighbour.channel);
+      if (static_cast<size_t>(neighbour.vertex) < device_count)
+        into_device.emplace(neighbour.vertex, neighbour.channel);
       const int node = node_of_vertex[neighbour.vertex];
       if (node >= 0 && node != node_of_vertex[v]) into_node.emplace(node, neighbour.channel);
     }
@@ -302,8 +315,8 @@ void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
 uint16_t Topology::kind_of(const Route& route, size_t length, RoutesFrom& routes) {
   for (size_t k = 0; k < routes.kinds.size(); ++k) {
     const Route& known = routes.kinds[k];
-    if (routes.length[k] == length && known.latency_us == route.latency_us && known.bandwidth_gb_per_s == route.bandwidth_gb_per_s &&
-        known.busy_endpoints == route.busy_endpoints)
+    if (routes.length[k] == length && known.latency_us == route.latency_us &&
+        known.bandwidth_gb_per_s == route.bandwidth_gb_per_s && known.busy_endpoints == route.busy_endpoints)
       return static_cast<uint16_t>(k);
   }
   if (routes.kinds.size() > 0xffff) throw InputError("routes from a device differ in more than 65,536 ways");

@@ -34,14 +34,16 @@ struct Device {
   std::string node;
 };
 
-// A channel carries one transfer at a time: one direction of a full-duplex link, or both directions of a half-duplex one.
+// A channel carries one transfer at a time: one direction of a full-duplex link, or both directions of a half-duplex
+// one.
 struct Channel {
   std::string name;  // "node0.gpu0 -> node0.gpu1"
   double bandwidth_gb_per_s;
   double latency_us;
-  bool busy_endpoints;                // moving data over it keeps the sending and the receiving device busy
-  double all_reduce_gb_per_s;         // bytes per second that an all-reduce moves over it (measured; default: the bandwidth)
-  double all_reduce_latency_us;       // of one step of an all-reduce (default: the latency)
+  bool busy_endpoints;  // moving data over it keeps the sending and the receiving device busy
+  // bytes per second that an all-reduce moves over it (measured; default: the bandwidth)
+  double all_reduce_gb_per_s;
+  double all_reduce_latency_us;  // of one step of an all-reduce (default: the latency)
 };
 
 struct Route {
@@ -61,8 +63,9 @@ class Topology {
 
   const DeviceModel& model_of(DeviceId device) const { return models[devices[device].model]; }
 
-  // The route of least time for 1 MiB (latencies plus bytes over each link's bandwidth; ties by fewest links, then by link
-  // order), through switches only: devices forward nothing. source != destination. Thread-safe; each source is computed once.
+  // The route of least time for 1 MiB (latencies plus bytes over each link's bandwidth; ties by fewest links, then by
+  // link order), through switches only: devices forward nothing. source != destination. Thread-safe; each source is
+  // computed once.
   Route route(DeviceId source, DeviceId destination) const {
     RoutesFrom& routes = (*routes_)[source];
     std::call_once(routes.once, [&] { compute_routes(source, routes); });
@@ -72,16 +75,16 @@ class Topology {
     return route;
   }
 
-  // How fast data can come in at most, in GB/s: the sum over the channels that lead into a device, or from outside into a node (its devices, and
-  // the switches that no other node's device is linked to).
+  // How fast data can come in at most, in GB/s: the sum over the channels that lead into a device, or from outside into
+  // a node (its devices, and the switches that no other node's device is linked to).
   struct IncomingRates {
     std::vector<double> device, node;
     std::vector<int> node_of;  // [device]
   };
   IncomingRates incoming_rates() const;
 
-  // The same topology with these devices alone, numbered in this order; models, channels, switches and so the routes between them stay. `kept`:
-  // at least one device, each once. `file` stays that of the whole.
+  // The same topology with these devices alone, numbered in this order; models, channels, switches and so the routes
+  // between them stay. `kept`: at least one device, each once. `file` stays that of the whole.
   Topology with_devices(const std::vector<DeviceId>& kept) const;
 
  private:
@@ -93,11 +96,11 @@ class Topology {
   // All routes of a large cluster are looked up at random: few bytes each.
   struct RoutesFrom {
     std::once_flag once;
-    size_t longest = 0;                // channels of the longest route
-    std::vector<ChannelId> channels;   // [destination, longest]
-    std::vector<uint16_t> kind;        // [destination]
-    std::vector<Route> kinds;          // the different ones, without channels
-    std::vector<size_t> length;        // [kind]: channels
+    size_t longest = 0;               // channels of the longest route
+    std::vector<ChannelId> channels;  // [destination, longest]
+    std::vector<uint16_t> kind;       // [destination]
+    std::vector<Route> kinds;         // the different ones, without channels
+    std::vector<size_t> length;       // [kind]: channels
   };
   void compute_routes(DeviceId source, RoutesFrom& routes) const;
   static uint16_t kind_of(const Route& route, size_t length, RoutesFrom& routes);  // adds a new kind

@@ -47,7 +47,9 @@ struct ComputeRates {
 
 // Memory of a kernel's arguments.
 struct Scratch {
-  Scratch(Backend& backend, int64_t bytes) : backend(backend), memory(backend.allocate(bytes)) { backend.fill_zero(memory, bytes); }
+  Scratch(Backend& backend, int64_t bytes) : backend(backend), memory(backend.allocate(bytes)) {
+    backend.fill_zero(memory, bytes);
+  }
   ~Scratch() { backend.release(memory); }
   float* data() const { return static_cast<float*>(memory); }
   Backend& backend;
@@ -58,11 +60,14 @@ struct Scratch {
 ComputeRates measure_compute(Backend& backend) {
   constexpr int64_t side = 1024;
   const Graph graph = parse_graph(parse_json(R"({"format": "ffgraph/1", "name": "calibration", "batch_size": 1024,
-    "inputs": [{"name": "x", "shape": ["batch", 1024], "dtype": "f32"}, {"name": "one", "shape": ["batch", 1], "dtype": "f32"},
+    "inputs": [{"name": "x", "shape": ["batch", 1024], "dtype": "f32"}, {"name": "one", "shape": ["batch", 1],
+    "dtype": "f32"},
                {"name": "label", "shape": ["batch"], "dtype": "i32"}],
-    "operators": [{"name": "product", "type": "linear", "inputs": ["x"], "attributes": {"out_features": 1024, "bias": false}},
+    "operators": [{"name": "product", "type": "linear", "inputs": ["x"],
+    "attributes": {"out_features": 1024, "bias": false}},
                   {"name": "relu", "type": "relu", "inputs": ["one"]},
-                  {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["product", "label"]}]})", "calibration"));
+                  {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["product", "label"]}]})",
+                                             "calibration"));
   ComputeRates rates{};
   const Scratch a(backend, side * side * 4), b(backend, side * side * 4), c(backend, side * side * 4);
   for (const Operator& op : graph.operators) {
@@ -96,7 +101,8 @@ struct Line {
   double latency_us, gb_per_s;
 };
 
-// time = latencies * latency + bytes / bandwidth, by least squares of the relative error; at least the fastest message's latency.
+// time = latencies * latency + bytes / bandwidth, by least squares of the relative error; at least the fastest
+// message's latency.
 Line fit_line(const std::vector<double>& bytes, const std::vector<double>& us, double latencies) {
   double one = 0, x = 0, xx = 0, y = 0, xy = 0;
   for (size_t i = 0; i < bytes.size(); ++i) {
@@ -108,7 +114,8 @@ Line fit_line(const std::vector<double>& bytes, const std::vector<double>& us, d
     xy += weight * bytes[i] * us[i];
   }
   const double determinant = one * xx - x * x;
-  const double intercept = std::max(determinant > 0 ? (y * xx - xy * x) / determinant : 0.0, *std::min_element(us.begin(), us.end()));
+  const double intercept =
+      std::max(determinant > 0 ? (y * xx - xy * x) / determinant : 0.0, *std::min_element(us.begin(), us.end()));
   const double us_per_byte = (xy - intercept * x) / xx;
   return {intercept / latencies, us_per_byte > 0 ? 1e-3 / us_per_byte : 1e3};
 }
@@ -122,7 +129,8 @@ struct LinkRates {
 class LinkMeasurement {
  public:
   LinkMeasurement(Transport& transport, int peer, GroupId group)
-      : transport_(transport), peer_(peer), group_(group), first_(transport.rank() < peer), out_(largest / 4), in_(largest / 4) {}
+      : transport_(transport), peer_(peer), group_(group), first_(transport.rank() < peer), out_(largest / 4),
+        in_(largest / 4) {}
 
   LinkRates run() {
     LinkRates rates{};
@@ -144,7 +152,9 @@ class LinkMeasurement {
   static constexpr int64_t smallest = 256, largest = 16 << 20;  // bytes of a message
   static constexpr int tag = 1;
 
-  static int repetitions(int64_t bytes) { return static_cast<int>(std::clamp<int64_t>((8 << 20) / (bytes + 1), 7, 400)); }
+  static int repetitions(int64_t bytes) {
+    return static_cast<int>(std::clamp<int64_t>((8 << 20) / (bytes + 1), 7, 400));
+  }
 
   // Messages go through other memory each time, as a program's do.
   static float* place(std::vector<float>& buffer, int64_t bytes, int repetition) {
@@ -233,7 +243,8 @@ std::vector<std::string> hosts_of(Transport& transport) {
   for (const std::string& host : hosts) joined += host + '\n';
   joined = transport.broadcast(joined);
   std::vector<std::string> all;
-  for (size_t at = 0; at < joined.size(); at = joined.find('\n', at) + 1) all.push_back(joined.substr(at, joined.find('\n', at) - at));
+  for (size_t at = 0; at < joined.size(); at = joined.find('\n', at) + 1)
+    all.push_back(joined.substr(at, joined.find('\n', at) - at));
   return all;
 }
 
@@ -245,9 +256,13 @@ Json device_model(const std::vector<ComputeRates>& ranks, int cores, int64_t mem
     slowest.memory_gb_per_s = std::min(slowest.memory_gb_per_s, rank.memory_gb_per_s);
     slowest.launch_us = std::max(slowest.launch_us, rank.launch_us);
   }
-  return {{"peak_tflops", rounded(slowest.peak_tflops)}, {"memory_gb_per_s", rounded(slowest.memory_gb_per_s)},
-          {"memory_bytes", memory_bytes}, {"launch_us", rounded(slowest.launch_us)}, {"cores", cores},
-          {"source", "measured by ffexec --calibrate" + (ranks.size() > 1 ? ", " + std::to_string(ranks.size()) + " ranks at once" : std::string())}};
+  return {{"peak_tflops", rounded(slowest.peak_tflops)},
+          {"memory_gb_per_s", rounded(slowest.memory_gb_per_s)},
+          {"memory_bytes", memory_bytes},
+          {"launch_us", rounded(slowest.launch_us)},
+          {"cores", cores},
+          {"source", "measured by ffexec --calibrate" +
+                         (ranks.size() > 1 ? ", " + std::to_string(ranks.size()) + " ranks at once" : std::string())}};
 }
 
 }  // namespace
@@ -279,8 +294,10 @@ Json calibrate(Backend& backend, Transport& transport, int cores) {
       const LinkRates& rates = all[static_cast<size_t>(a)];
       const bool one_host = hosts[static_cast<size_t>(a)] == hosts[static_cast<size_t>(b)];
       links.push_back({{"between", {"rank" + std::to_string(a), "rank" + std::to_string(b)}},
-                       {"bandwidth_gb_per_s", rounded(rates.gb_per_s)}, {"latency_us", rounded(rates.latency_us)},
-                       {"duplex", rates.full_duplex > 0 ? "full" : "half"}, {"busy_endpoints", one_host},
+                       {"bandwidth_gb_per_s", rounded(rates.gb_per_s)},
+                       {"latency_us", rounded(rates.latency_us)},
+                       {"duplex", rates.full_duplex > 0 ? "full" : "half"},
+                       {"busy_endpoints", one_host},
                        {"all_reduce_gb_per_s", rounded(rates.all_reduce_gb_per_s)},
                        {"all_reduce_latency_us", rounded(rates.all_reduce_latency_us)}});
     }
@@ -288,9 +305,14 @@ Json calibrate(Backend& backend, Transport& transport, int cores) {
 
   Json devices = Json::array();
   for (int r = 0; r < size; ++r)
-    devices.push_back({{"name", "rank" + std::to_string(r)}, {"kind", "cpu"}, {"model", "cpu"}, {"node", hosts[static_cast<size_t>(r)]}});
-  Json topology = {{"format", "fftopology/1"}, {"name", "calibrated-cpu-" + std::to_string(size)},
-                   {"device_models", {{"cpu", device_model(computes, cores, memory_bytes)}}}, {"devices", std::move(devices)}};
+    devices.push_back({{"name", "rank" + std::to_string(r)},
+                       {"kind", "cpu"},
+                       {"model", "cpu"},
+                       {"node", hosts[static_cast<size_t>(r)]}});
+  Json topology = {{"format", "fftopology/1"},
+                   {"name", "calibrated-cpu-" + std::to_string(size)},
+                   {"device_models", {{"cpu", device_model(computes, cores, memory_bytes)}}},
+                   {"devices", std::move(devices)}};
   if (!links.empty()) topology["links"] = std::move(links);
   return topology;
 }

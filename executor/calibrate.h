@@ -1,5 +1,5 @@
-// Measures this machine as ffexec uses it, and describes it as a topology: kernels through the backend, messages and all-reduces through
-// the transport's own calls.
+// Measures this machine as ffexec uses it, and describes it as a topology: kernels through the backend, messages and
+// all-reduces through the transport's own calls.
 #pragma once
 
 #include "common/json_file.h"

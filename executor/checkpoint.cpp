@@ -20,24 +20,28 @@ Shape shape_of(const JsonPlace& place) {
 }
 
 // One tensor of the file, checked against its parameter.
-std::vector<float> read_tensor(const JsonPlace& place, const Parameter& parameter, const std::string& content, size_t data_at) {
+std::vector<float> read_tensor(const JsonPlace& place, const Parameter& parameter, const std::string& content,
+                               size_t data_at) {
   place.allow_keys({"dtype", "shape", "data_offsets"}, "key of a tensor");
   const JsonPlace dtype = place.at("dtype");
   if (dtype.as_string() != "F32") dtype.fail("found " + dtype.value().dump() + ", expected \"F32\"");
   const Shape shape = shape_of(place);
   if (shape != parameter.spec.shape)
-    place.at("shape").fail("found " + to_string(shape) + ", but the graph's parameter " + parameter.name + " has shape " +
-                           to_string(parameter.spec.shape));
+    place.at("shape").fail("found " + to_string(shape) + ", but the graph's parameter " + parameter.name +
+                           " has shape " + to_string(parameter.spec.shape));
   const auto offsets = place.at("data_offsets").items();
-  if (offsets.size() != 2) place.at("data_offsets").fail("has " + std::to_string(offsets.size()) + " elements, expected 2");
+  if (offsets.size() != 2)
+    place.at("data_offsets").fail("has " + std::to_string(offsets.size()) + " elements, expected 2");
   const int64_t size = static_cast<int64_t>(content.size() - data_at);
   const int64_t begin = offsets[0].as_integer(0, INT64_MAX), end = offsets[1].as_integer(0, INT64_MAX);
   const int64_t expected = volume(shape) * element_bytes;
   if (end > size)
-    place.at("data_offsets").fail("the data ends at byte " + std::to_string(end) + ", but the file is truncated: it holds " +
-                                  std::to_string(size) + " bytes of data");
+    place.at("data_offsets")
+        .fail("the data ends at byte " + std::to_string(end) + ", but the file is truncated: it holds " +
+              std::to_string(size) + " bytes of data");
   if (begin > end || end - begin != expected)
-    place.at("data_offsets").fail("span " + std::to_string(end - begin) + " bytes, expected " + std::to_string(expected));
+    place.at("data_offsets")
+        .fail("span " + std::to_string(end - begin) + " bytes, expected " + std::to_string(expected));
   std::vector<float> values(static_cast<size_t>(volume(shape)));
   if (expected > 0) std::memcpy(values.data(), content.data() + data_at + begin, static_cast<size_t>(expected));
   return values;
@@ -47,7 +51,8 @@ std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw InputError(path + ": cannot open: " + std::strerror(errno));
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) throw InputError(path + ": is not a regular file, expected a safetensors file");
+  if (!std::filesystem::is_regular_file(path, ignored))
+    throw InputError(path + ": is not a regular file, expected a safetensors file");
   std::string content;
   char part[1 << 16];
   while (file.read(part, sizeof part) || file.gcount() > 0) content.append(part, static_cast<size_t>(file.gcount()));
@@ -92,13 +97,16 @@ void save_checkpoint(const std::string& path, const Graph& graph, const Checkpoi
 
 Checkpoint load_checkpoint(const std::string& path, const Graph& graph) {
   const std::string content = read_file(path);
-  if (content.size() < 8) throw InputError(path + ": has " + std::to_string(content.size()) + " bytes, expected a safetensors file");
+  if (content.size() < 8)
+    throw InputError(path + ": has " + std::to_string(content.size()) + " bytes, expected a safetensors file");
   uint64_t length = 0;
-  for (int byte = 0; byte < 8; ++byte) length |= uint64_t{static_cast<unsigned char>(content[static_cast<size_t>(byte)])} << (8 * byte);
+  for (int byte = 0; byte < 8; ++byte)
+    length |= uint64_t{static_cast<unsigned char>(content[static_cast<size_t>(byte)])} << (8 * byte);
   if (length > longest_header)
     throw InputError(path + ": is not a safetensors file (its header would have " + std::to_string(length) + " bytes)");
   if (length > content.size() - 8)
-    throw InputError(path + ": is truncated: its header has " + std::to_string(length) + " bytes, the file " + std::to_string(content.size()));
+    throw InputError(path + ": is truncated: its header has " + std::to_string(length) + " bytes, the file " +
+                     std::to_string(content.size()));
   const JsonPlace root = parse_json(content.substr(8, static_cast<size_t>(length)), path);
   root.expect_object();
   const size_t data_at = 8 + static_cast<size_t>(length);
@@ -113,12 +121,15 @@ Checkpoint load_checkpoint(const std::string& path, const Graph& graph) {
   for (const auto& [name, place] : root.members()) {
     if (name == "__metadata__") continue;
     const auto it = expected.find(name);
-    if (it == expected.end()) place.fail("the graph \"" + graph.name + "\" has no parameter \"" + name + "\"" + suggestion(name, names));
+    if (it == expected.end())
+      place.fail("the graph \"" + graph.name + "\" has no parameter \"" + name + "\"" + suggestion(name, names));
     const auto& [parameter, velocity] = it->second;
-    (velocity ? checkpoint.velocities : checkpoint.weights)[parameter->name] = read_tensor(place, *parameter, content, data_at);
+    (velocity ? checkpoint.velocities : checkpoint.weights)[parameter->name] =
+        read_tensor(place, *parameter, content, data_at);
   }
   for (const std::string& name : names)
-    if (!checkpoint.weights.count(name)) throw InputError(path + ": lacks the tensor \"" + name + "\", a parameter of the graph \"" + graph.name + "\"");
+    if (!checkpoint.weights.count(name))
+      throw InputError(path + ": lacks the tensor \"" + name + "\", a parameter of the graph \"" + graph.name + "\"");
   return checkpoint;
 }
 

@@ -1,6 +1,7 @@
-// Checkpoints as safetensors files: an 8-byte little-endian header length, a JSON header {"NAME": {"dtype", "shape", "data_offsets"},
-// "__metadata__": {...}}, then the data. Tensors are named like parameters ("conv1.weight"), their momentum "conv1.weight.velocity".
-// They hold whole tensors, so that any strategy on any number of ranks can go on from them.
+// Checkpoints as safetensors files: an 8-byte little-endian header length, a JSON header {"NAME": {"dtype", "shape",
+// "data_offsets"}, "__metadata__": {...}}, then the data. Tensors are named like parameters ("conv1.weight"), their
+// momentum "conv1.weight.velocity". They hold whole tensors, so that any strategy on any number of ranks can go on from
+// them.
 #pragma once
 
 #include <string>
@@ -17,7 +18,8 @@ struct Checkpoint {
 
 // The file's content. Shapes are those of the graph's parameters.
 std::string checkpoint_to_safetensors(const Graph& graph, const Checkpoint& checkpoint);
-void save_checkpoint(const std::string& path, const Graph& graph, const Checkpoint& checkpoint);  // atomic; throws MachineError
+// atomic; throws MachineError
+void save_checkpoint(const std::string& path, const Graph& graph, const Checkpoint& checkpoint);
 
 // Throws InputError unless every parameter of the graph is there, as F32 in its shape, and nothing else is.
 Checkpoint load_checkpoint(const std::string& path, const Graph& graph);

@@ -61,7 +61,8 @@ class NpyData : public DataSource {
       }
       const std::string path = directory + "/" + tensor.data_name + ".npy";
       if (stat(path.c_str(), &status) != 0)
-        throw InputError(path + ": missing; the graph \"" + graph.name + "\" has an input \"" + tensor.data_name + "\"");
+        throw InputError(path + ": missing; the graph \"" + graph.name + "\" has an input \"" + tensor.data_name +
+                         "\"");
       files_[input] = std::make_shared<NpyFile>(path);
       const NpyFile& file = *files_[input];
       Shape shape = tensor.shape;
@@ -71,8 +72,8 @@ class NpyData : public DataSource {
         throw InputError(path + ": has " + std::to_string(file.samples()) + " samples, but " + first->path() + " has " +
                          std::to_string(first->samples()));
       if (file.samples() < least)
-        throw InputError(path + ": has " + std::to_string(file.samples()) + " samples, expected at least " + std::to_string(least) +
-                         (least > 1 ? " (one batch)" : ""));
+        throw InputError(path + ": has " + std::to_string(file.samples()) + " samples, expected at least " +
+                         std::to_string(least) + (least > 1 ? " (one batch)" : ""));
       first = &file;
     }
     samples_ = first->samples();
@@ -93,8 +94,10 @@ class NpyData : public DataSource {
     const int32_t* labels = static_cast<const int32_t*>(out);
     for (int64_t i = 0; i < block.volume(); ++i)
       if (labels[i] < 0 || labels[i] >= limit)
-        throw InputError(files_[input]->path() + ": sample " + std::to_string(samples[static_cast<size_t>(block[0].begin + i / row_elements)]) +
-                         " has the label " + std::to_string(labels[i]) + ", expected 0 to " + std::to_string(limit - 1));
+        throw InputError(files_[input]->path() + ": sample " +
+                         std::to_string(samples[static_cast<size_t>(block[0].begin + i / row_elements)]) +
+                         " has the label " + std::to_string(labels[i]) + ", expected 0 to " +
+                         std::to_string(limit - 1));
   }
 
  private:
@@ -105,7 +108,9 @@ class NpyData : public DataSource {
 
 }  // namespace
 
-std::unique_ptr<DataSource> synthetic_data(const Graph& graph, uint64_t seed) { return std::make_unique<SyntheticData>(graph, seed); }
+std::unique_ptr<DataSource> synthetic_data(const Graph& graph, uint64_t seed) {
+  return std::make_unique<SyntheticData>(graph, seed);
+}
 
 std::unique_ptr<DataSource> npy_data(const Graph& graph, const std::string& directory, int64_t least) {
   return std::make_unique<NpyData>(graph, directory, least);

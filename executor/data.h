@@ -21,15 +21,17 @@ class DataSource {
 // One batch by Philox from (seed, input name, element index): f32 uniform in [-1, 1), i32 uniform below index_limit.
 std::unique_ptr<DataSource> synthetic_data(const Graph& graph, uint64_t seed);
 
-// DIRECTORY/NAME.npy for each graph input (of one with steps the second axis is the step). Every rank maps the files and reads its own blocks. Throws InputError when a file is
-// missing or unfit, or when the files disagree; `least` is the smallest acceptable number of samples (a batch, for training).
+// DIRECTORY/NAME.npy for each graph input (of one with steps the second axis is the step). Every rank maps the files
+// and reads its own blocks. Throws InputError when a file is missing or unfit, or when the files disagree; `least` is
+// the smallest acceptable number of samples (a batch, for training).
 std::unique_ptr<DataSource> npy_data(const Graph& graph, const std::string& directory, int64_t least);
 
-// Labels and tokens run from 0 to below this: the fewest classes or words of the losses and embeddings that read this i32 input. 2 where there
-// are none.
+// Labels and tokens run from 0 to below this: the fewest classes or words of the losses and embeddings that read this
+// i32 input. 2 where there are none.
 int64_t index_limit(const Graph& graph, TensorId input);
 
-// The samples 0 .. count - 1 in the order of an epoch: a Fisher-Yates shuffle drawn by Philox from (seed, epoch), alike on all ranks.
+// The samples 0 .. count - 1 in the order of an epoch: a Fisher-Yates shuffle drawn by Philox from (seed, epoch), alike
+// on all ranks.
 std::vector<int64_t> shuffled_samples(int64_t count, uint64_t seed, int64_t epoch);
 
 }  // namespace ff

@@ -17,11 +17,14 @@ struct Seat {
   std::string host;
 };
 
-std::string plural(int count, const std::string& what) { return std::to_string(count) + " " + what + (count == 1 ? "" : "s"); }
+std::string plural(int count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
 
 std::vector<Seat> gather_seats(const GpusSeen& seen, Transport& host) {
   const NodePlace place = host.place();
-  const Json mine = {seen.count, seen.why_none, seen.bus_id, place.node, place.local_rank, place.local_size, host.host()};
+  const Json mine = {seen.count,       seen.why_none,    seen.bus_id, place.node,
+                     place.local_rank, place.local_size, host.host()};
   std::vector<Seat> seats;
   for (const std::string& bytes : host.gather(mine.dump())) {
     const Json json = Json::parse(bytes);
@@ -34,13 +37,15 @@ std::vector<Seat> gather_seats(const GpusSeen& seen, Transport& host) {
 int first_sharing(const std::vector<Seat>& seats) {
   std::map<std::pair<int, std::string>, int> taken;
   for (size_t r = 0; r < seats.size(); ++r)
-    if (!taken.emplace(std::make_pair(seats[r].place.node, seats[r].gpus.bus_id), static_cast<int>(r)).second) return static_cast<int>(r);
+    if (!taken.emplace(std::make_pair(seats[r].place.node, seats[r].gpus.bus_id), static_cast<int>(r)).second)
+      return static_cast<int>(r);
   return -1;
 }
 
 std::string too_few(const Seat& seat) {
-  return seat.host + " has " + plural(seat.gpus.count, "GPU") + " for " + plural(seat.place.local_size, "rank") + ": start at most " +
-         plural(seat.gpus.count, "rank") + " a node (mpirun --map-by ppr:" + std::to_string(seat.gpus.count) +
+  return seat.host + " has " + plural(seat.gpus.count, "GPU") + " for " + plural(seat.place.local_size, "rank") +
+         ": start at most " + plural(seat.gpus.count, "rank") +
+         " a node (mpirun --map-by ppr:" + std::to_string(seat.gpus.count) +
          ":node), let ranks share GPUs with --share-gpu, or use --backend cpu";
 }
 
@@ -49,7 +54,8 @@ DeviceChoice decide(const DeviceRequest& request, const std::vector<Seat>& seats
   DeviceChoice choice;
   const bool asked = request.backend == "cuda" || (request.backend == "auto" && request.transport == "nccl");
   if (request.backend == "cpu" || (request.backend == "auto" && !asked && !request.strategy_for_gpus)) return choice;
-  const bool alike = std::all_of(seats.begin(), seats.end(), [&](const Seat& seat) { return seat.gpus.why_none == seats[0].gpus.why_none; });
+  const bool alike = std::all_of(seats.begin(), seats.end(),
+                                 [&](const Seat& seat) { return seat.gpus.why_none == seats[0].gpus.why_none; });
   for (size_t r = 0; r < seats.size(); ++r) {
     if (seats[r].gpus.count > 0) continue;
     const std::string where = alike ? "" : "rank " + std::to_string(r) + " on " + seats[r].host + ": ";

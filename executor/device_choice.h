@@ -1,5 +1,5 @@
-// Which device each rank runs on, and how the ranks exchange data: from what the user asked for, what the strategy was made for, and what this
-// build and these machines have. All ranks decide alike.
+// Which device each rank runs on, and how the ranks exchange data: from what the user asked for, what the strategy was
+// made for, and what this build and these machines have. All ranks decide alike.
 #pragma once
 
 #include <string>
@@ -25,15 +25,16 @@ struct GpusSeen {
 
 struct DeviceChoice {
   bool cuda = false;
-  int gpu = 0;         // its number on this rank
-  bool nccl = false;   // else MPI; on GPUs that means through the host
-  std::string note;    // for the user: why not what the strategy was made for; on rank 0 alone
+  int gpu = 0;        // its number on this rank
+  bool nccl = false;  // else MPI; on GPUs that means through the host
+  std::string note;   // for the user: why not what the strategy was made for; on rank 0 alone
 };
 
 // What this rank sees; nothing that this build lacks.
 GpusSeen look_for_gpus(const NodePlace& place);
 
-// The same on every rank but for `gpu`. All ranks call. Throws MachineError on every rank when what was asked for is not there.
+// The same on every rank but for `gpu`. All ranks call. Throws MachineError on every rank when what was asked for is
+// not there.
 DeviceChoice choose_device(const DeviceRequest& request, const GpusSeen& seen, Transport& host);
 
 }  // namespace ff

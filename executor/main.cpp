@@ -42,28 +42,41 @@ struct Options {
 void declare(CLI::App& app, Options& options) {
   app.set_version_flag("--version", std::string("ffexec ") + FF_VERSION);
   auto* strategy = app.add_option("--strategy", options.strategy, "strategy file (ffstrategy/1) to train with");
-  auto* iterations = app.add_option("--iterations", options.iterations, "training iterations (default 10 without --epochs)")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  app.add_option("--backend", options.backend, "kernels (default auto: cuda where the strategy's devices are GPUs and every rank has one)")
+  auto* iterations =
+      app.add_option("--iterations", options.iterations, "training iterations (default 10 without --epochs)")
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  app.add_option("--backend", options.backend,
+                 "kernels (default auto: cuda where the strategy's devices are GPUs and every rank has one)")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  app.add_option("--transport", options.transport, "how ranks exchange data (default auto: nccl between GPUs, mpi where ranks share one)")
+  app.add_option("--transport", options.transport,
+                 "how ranks exchange data (default auto: nccl between GPUs, mpi where ranks share one)")
       ->check(CLI::IsMember({"auto", "mpi", "nccl"}));
-  app.add_option("--precision", options.precision, "of matrix products and convolutions on GPUs (default fp32)")->check(CLI::IsMember({"fp32", "tf32"}));
+  app.add_option("--precision", options.precision, "of matrix products and convolutions on GPUs (default fp32)")
+      ->check(CLI::IsMember({"fp32", "tf32"}));
   app.add_flag("--share-gpu", options.share_gpu, "let several ranks of a node use one GPU");
-  app.add_flag("--no-cuda-graph", options.no_cuda_graph, "submit every kernel in every iteration instead of recording one iteration");
-  auto* data = app.add_option("--data", options.data, "directory with one .npy file for each graph input (default: synthetic data)");
+  app.add_flag("--no-cuda-graph", options.no_cuda_graph,
+               "submit every kernel in every iteration instead of recording one iteration");
+  auto* data = app.add_option("--data", options.data,
+                              "directory with one .npy file for each graph input (default: synthetic data)");
   app.add_option("--eval", options.eval, "directory of evaluation data, like --data");
-  app.add_option("--epochs", options.epochs, "passes over --data")->needs(data)->excludes(iterations)->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  app.add_option("--epochs", options.epochs, "passes over --data")
+      ->needs(data)
+      ->excludes(iterations)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   app.add_option("--lr", options.lr, "learning rate (default 0.01)")->check(finite_non_negative());
   app.add_option("--momentum", options.momentum, "of SGD (default 0)")->check(finite_non_negative());
   app.add_option("--weight-decay", options.weight_decay, "of SGD (default 0)")->check(finite_non_negative());
-  app.add_option("--seed", options.seed, "of parameters, dropout, data and their order (default 0)")->check(whole_number());
+  app.add_option("--seed", options.seed, "of parameters, dropout, data and their order (default 0)")
+      ->check(whole_number());
   app.add_flag("--verify", options.verify, "run the same iterations on one device and compare");
   app.add_option("--save", options.save, "write the trained parameters (safetensors)");
   app.add_option("--load", options.load, "begin with these parameters (safetensors)");
   app.add_option("--trace", options.trace, "write what ran in the last iteration (Chrome trace, Perfetto)");
   app.add_flag("--json", options.json, "print one JSON object");
   auto* out = app.add_option("--out", options.out, "topology file that --calibrate writes");
-  auto* calibrate = app.add_flag("--calibrate", options.calibrate, "measure this machine's devices and links")->needs(out)->excludes(strategy);
+  auto* calibrate = app.add_flag("--calibrate", options.calibrate, "measure this machine's devices and links")
+                        ->needs(out)
+                        ->excludes(strategy);
   out->needs(calibrate);
 }
 
@@ -84,8 +97,8 @@ std::pair<int, std::string> describe_current_exception() {
   }
 }
 
-// Runs something that needs no other rank on all ranks. When any of them fails, all return the exit code of the first one, and rank 0
-// has printed its message, once.
+// Runs something that needs no other rank on all ranks. When any of them fails, all return the exit code of the first
+// one, and rank 0 has printed its message, once.
 template <typename Function>
 int run_together(Transport& transport, Function function) {
   std::pair<int, std::string> mine{exit_done, ""};
@@ -95,14 +108,16 @@ int run_together(Transport& transport, Function function) {
     mine = describe_current_exception();
   }
   int code = exit_done;
-  const std::vector<std::string> all = transport.gather(static_cast<char>(mine.first) + where(transport) + '\0' + mine.second);
+  const std::vector<std::string> all =
+      transport.gather(static_cast<char>(mine.first) + where(transport) + '\0' + mine.second);
   size_t failed = 0;
   for (const std::string& one : all) failed += one[0] != exit_done;
   for (const std::string& one : all) {
     if (one[0] == exit_done) continue;
     code = one[0];
     const size_t split = one.find('\0', 1);
-    std::cerr << "ffexec: " << (failed == all.size() ? "" : one.substr(1, split - 1)) << one.substr(split + 1) << std::endl;
+    std::cerr << "ffexec: " << (failed == all.size() ? "" : one.substr(1, split - 1)) << one.substr(split + 1)
+              << std::endl;
     break;
   }
   return transport.broadcast(std::string(1, static_cast<char>(code)))[0];
@@ -115,9 +130,9 @@ StrategyFile load_fitting_strategy(const Options& options, int ranks) {
   std::string names;
   for (size_t d = 0; d < devices && d < 4; ++d) names += (d ? ", " : "") + file.topology.devices[d].name;
   if (devices > 4) names += ", ...";
-  throw InputError(options.strategy + " is for " + std::to_string(devices) + (devices == 1 ? " device (" : " devices (") + names +
-                   "), started with " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") + ": use mpirun -n " +
-                   std::to_string(devices));
+  throw InputError(options.strategy + " is for " + std::to_string(devices) +
+                   (devices == 1 ? " device (" : " devices (") + names + "), started with " + std::to_string(ranks) +
+                   (ranks == 1 ? " rank" : " ranks") + ": use mpirun -n " + std::to_string(devices));
 }
 
 // What a training run needs, loaded on every rank before the ranks depend on each other.
@@ -144,7 +159,8 @@ Inputs load_inputs(const Options& options, int ranks) {
   Inputs inputs;
   inputs.file = std::make_unique<StrategyFile>(load_fitting_strategy(options, ranks));
   const Graph& graph = inputs.file->graph;
-  inputs.data = options.data.empty() ? synthetic_data(graph, options.seed) : npy_data(graph, options.data, graph.batch_size);
+  inputs.data =
+      options.data.empty() ? synthetic_data(graph, options.seed) : npy_data(graph, options.data, graph.batch_size);
   if (!options.eval.empty()) inputs.evaluation = npy_data(graph, options.eval, 1);
   if (!options.load.empty()) inputs.initial = std::make_unique<Checkpoint>(load_checkpoint(options.load, graph));
   return inputs;
@@ -172,7 +188,8 @@ std::vector<std::string> device_names(const StrategyFile& file) {
 
 DeviceRequest device_request(const Options& options, const StrategyFile& file) {
   const auto& devices = file.topology.devices;
-  const bool gpus = std::all_of(devices.begin(), devices.end(), [](const Device& device) { return device.kind == DeviceKind::gpu; });
+  const bool gpus =
+      std::all_of(devices.begin(), devices.end(), [](const Device& device) { return device.kind == DeviceKind::gpu; });
   return {options.backend, options.transport, options.share_gpu, gpus};
 }
 
@@ -221,8 +238,9 @@ int train(const Options& options, const Inputs& inputs, const DeviceChoice& choi
   const bool first = host.rank() == 0;
   const Machine machine = make_machine(options, file, choice, host);
   Transport& transport = *machine.transport;
-  const TrainerSettings trainer_settings{{static_cast<float>(options.lr), static_cast<float>(options.momentum), static_cast<float>(options.weight_decay)},
-                                         options.seed};
+  const TrainerSettings trainer_settings{
+      {static_cast<float>(options.lr), static_cast<float>(options.momentum), static_cast<float>(options.weight_decay)},
+      options.seed};
   Trainer trainer(file, *machine.backend, transport, trainer_settings);
   for (const std::string& note : {choice.note, use_gpu(options, machine, trainer.program())})
     if (first && !note.empty()) std::cerr << "ffexec: note: " << note << std::endl;
@@ -238,7 +256,8 @@ int train(const Options& options, const Inputs& inputs, const DeviceChoice& choi
   settings.interrupted = [] { return interrupt_requested != 0; };
   if (first) print_progress_to(options.json ? std::cerr : std::cout, settings);
   if (first && trainer.program().own_issue_order && !file.issue_order.empty())
-    std::cerr << "ffexec: " << options.strategy << ": the issue order does not fit the configurations; using the default order" << std::endl;
+    std::cerr << "ffexec: " << options.strategy
+              << ": the issue order does not fit the configurations; using the default order" << std::endl;
 
   const RunResult result = run_training(trainer, settings);
   if (first && !trainer.program().graph_failure().empty())
@@ -265,12 +284,15 @@ int train(const Options& options, const Inputs& inputs, const DeviceChoice& choi
       std::cout << summary.dump(2) << std::endl;
     } else {
       std::cout << summary_text(file, result, verification);
-      if (machine.cuda) std::cout << "device      " << machine.text << (trainer.program().uses_graph() ? ", CUDA graph" : "") << std::endl;
+      if (machine.cuda)
+        std::cout << "device      " << machine.text << (trainer.program().uses_graph() ? ", CUDA graph" : "")
+                  << std::endl;
     }
     if (verification && !verification->passed()) {
       std::cerr << "ffexec: verification failed: " << verification->worst << " differs from the one-device run by "
                 << verification->max_relative_error << " (relative), expected at most " << verification->tolerance
-                << ", or 10 times the " << verification->rounding_error << " that one unit in the last place of the weights makes" << std::endl;
+                << ", or 10 times the " << verification->rounding_error
+                << " that one unit in the last place of the weights makes" << std::endl;
       code = exit_input;
     }
   }
@@ -285,17 +307,21 @@ int calibrate_machine(const Options& options, Transport& transport) {
   if (transport.rank() == 0) {
     write_json_file(options.out, topology);
     if (options.json) std::cout << topology.dump(2) << std::endl;
-    else std::cout << options.out << ": " << transport.size() << (transport.size() == 1 ? " device\n" : " devices\n") << std::flush;
+    else
+      std::cout << options.out << ": " << transport.size() << (transport.size() == 1 ? " device\n" : " devices\n")
+                << std::flush;
   }
   transport.barrier();
   return exit_done;
 }
 
-// Where several ranks fail alike, the lowest one prints and ends the others before their turn comes: mpirun sends them SIGTERM, and SIGKILL a second later.
+// Where several ranks fail alike, the lowest one prints and ends the others before their turn comes: mpirun sends them
+// SIGTERM, and SIGKILL a second later.
 void wait_for_turn_to_fail(int rank) {
   if (rank == 0) return;
   const auto milliseconds = [&] { return 500 + 20 * std::min(rank, 40) + (interrupt_requested != 0 ? 1500 : 0); };
-  for (int waited = 0; waited < milliseconds(); waited += 10) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int waited = 0; waited < milliseconds(); waited += 10)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 int run(const Options& options, Transport& transport) {
@@ -306,14 +332,17 @@ int run(const Options& options, Transport& transport) {
     if (!options.calibrate) inputs = load_inputs(options, transport.size());
   });
   if (code == exit_done && !options.calibrate)
-    code = run_together(transport, [&] { choice = choose_device(device_request(options, *inputs.file), look_for_gpus(transport.place()), transport); });
+    code = run_together(transport, [&] {
+      choice = choose_device(device_request(options, *inputs.file), look_for_gpus(transport.place()), transport);
+    });
   if (code != exit_done) return code;
   try {
     return options.calibrate ? calibrate_machine(options, transport) : train(options, inputs, choice, transport);
   } catch (...) {
     const auto [failure, message] = describe_current_exception();
     wait_for_turn_to_fail(transport.rank());
-    const std::string prefix = message.find(where(transport)) == std::string::npos ? where(transport) : "";  // transports say where themselves
+    // transports say where themselves
+    const std::string prefix = message.find(where(transport)) == std::string::npos ? where(transport) : "";
     std::cerr << "ffexec: " + prefix + message + "\n" << std::flush;
     if (transport.size() > 1) transport.abort(failure);  // the others may wait for this rank
     return failure;
@@ -338,14 +367,17 @@ int main(int argc, char** argv) {
     return exit_machine;
   }
   Options options;
-  CLI::App app("Trains the network of a strategy file with its strategy: mpirun -n N ffexec --strategy s.json", "ffexec");
+  CLI::App app("Trains the network of a strategy file with its strategy: mpirun -n N ffexec --strategy s.json",
+               "ffexec");
   declare(app, options);
   try {
     app.parse(argc, argv);
     if (options.strategy.empty() && !options.calibrate) throw CLI::RequiredError("--strategy");
-    if (options.backend == "cpu" && options.transport == "nccl") throw CLI::ValidationError("--transport nccl", "NCCL is for GPUs: use --backend cuda");
+    if (options.backend == "cpu" && options.transport == "nccl")
+      throw CLI::ValidationError("--transport nccl", "NCCL is for GPUs: use --backend cuda");
     if (options.calibrate && (options.backend == "cuda" || options.transport == "nccl"))
-      throw CLI::ValidationError("--calibrate", "measures CPUs alone; topologies/ has GPUs, and ffsearch profile measures their kernels");
+      throw CLI::ValidationError(
+          "--calibrate", "measures CPUs alone; topologies/ has GPUs, and ffsearch profile measures their kernels");
   } catch (const CLI::ParseError& error) {
     return print_parse_result(app, error, *transport);
   }

@@ -17,7 +17,8 @@
 namespace ff {
 namespace {
 
-// The value of 'key' in the header, a Python dictionary literal such as {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }.
+// The value of 'key' in the header, a Python dictionary literal such as {'descr': '<f4', 'fortran_order': False,
+// 'shape': (3, 4), }.
 std::string header_value(const std::string& header, const std::string& key) {
   size_t at = header.find("'" + key + "'");
   if (at == std::string::npos) return "";
@@ -42,7 +43,8 @@ void convert(const char* from, int64_t count, void* to) {
   for (int64_t i = 0; i < count; ++i) {
     From value;
     std::memcpy(&value, from + i * static_cast<int64_t>(sizeof(From)), sizeof(From));
-    if constexpr (std::is_integral_v<To> && sizeof(From) > sizeof(To))  // a label that does not fit stays one that no network has
+    // a label that does not fit stays one that no network has
+    if constexpr (std::is_integral_v<To> && sizeof(From) > sizeof(To))
       value = std::clamp<From>(value, std::numeric_limits<To>::min(), std::numeric_limits<To>::max());
     out[i] = static_cast<To>(value);
   }
@@ -73,7 +75,8 @@ NpyFile::NpyFile(const std::string& path) : path_(path) {
   struct stat status {};
   const bool regular = fstat(file, &status) == 0 && S_ISREG(status.st_mode);
   file_bytes_ = regular ? status.st_size : 0;
-  void* mapped = file_bytes_ > 0 ? mmap(nullptr, static_cast<size_t>(file_bytes_), PROT_READ, MAP_SHARED, file, 0) : nullptr;
+  void* mapped =
+      file_bytes_ > 0 ? mmap(nullptr, static_cast<size_t>(file_bytes_), PROT_READ, MAP_SHARED, file, 0) : nullptr;
   const int reason = errno;
   close(file);
   if (!regular) fail("is not a regular file, expected a .npy array");
@@ -93,7 +96,8 @@ NpyFile::~NpyFile() {
 
 // Layout: "\x93NUMPY", major, minor, header length (2 bytes in version 1, 4 from version 2), header, data.
 void NpyFile::parse_header() {
-  if (file_bytes_ < 10 || std::memcmp(mapped_, "\x93NUMPY", 6) != 0) fail("is not a .npy file (it does not begin with \\x93NUMPY)");
+  if (file_bytes_ < 10 || std::memcmp(mapped_, "\x93NUMPY", 6) != 0)
+    fail("is not a .npy file (it does not begin with \\x93NUMPY)");
   const int version = static_cast<unsigned char>(mapped_[6]);
   if (version < 1 || version > 3) fail("has .npy version " + std::to_string(version) + ", expected 1 to 3");
   const int64_t length_bytes = version == 1 ? 2 : 4;
@@ -105,7 +109,8 @@ void NpyFile::parse_header() {
   const std::string header(mapped_ + 8 + length_bytes, static_cast<size_t>(length));
   descr_ = header_value(header, "descr");
   const std::string order = header_value(header, "fortran_order"), shape = header_value(header, "shape");
-  if (descr_.empty() || order.empty() || shape.empty()) fail("has a header without 'descr', 'fortran_order' and 'shape'");
+  if (descr_.empty() || order.empty() || shape.empty())
+    fail("has a header without 'descr', 'fortran_order' and 'shape'");
   if (order != "False") fail("is in Fortran order, expected C order (numpy.ascontiguousarray makes it so)");
   int64_t elements = 1;
   for (size_t at = 1; at < shape.size();) {
@@ -126,15 +131,15 @@ void NpyFile::parse_header() {
   item_bytes_ = descr_.size() == 3 && descr_[2] >= '1' && descr_[2] <= '8' ? descr_[2] - '0' : 0;
   data_ = mapped_ + data_at;
   if (item_bytes_ > 0 && file_bytes_ - data_at < elements * item_bytes_)
-    fail("is truncated: shape " + to_string(shape_) + " of '" + descr_ + "' needs " + std::to_string(elements * item_bytes_) +
-         " bytes of data, found " + std::to_string(file_bytes_ - data_at));
+    fail("is truncated: shape " + to_string(shape_) + " of '" + descr_ + "' needs " +
+         std::to_string(elements * item_bytes_) + " bytes of data, found " + std::to_string(file_bytes_ - data_at));
 }
 
 void NpyFile::expect(const Shape& input, DataType type, const std::string& input_name) const {
   if (!converter(descr_, type))
     fail("has dtype '" + descr_ + "', expected " +
-         (type == DataType::f32 ? "'<f4' ('<f8' and '|u1' are converted)" : "'<i4' ('<i8' and '|u1' are converted)") + " for the " +
-         std::string(to_string(type)) + " input \"" + input_name + "\"");
+         (type == DataType::f32 ? "'<f4' ('<f8' and '|u1' are converted)" : "'<i4' ('<i8' and '|u1' are converted)") +
+         " for the " + std::string(to_string(type)) + " input \"" + input_name + "\"");
   if (shape_.size() != input.size() || !std::equal(shape_.begin() + 1, shape_.end(), input.begin() + 1)) {
     std::string expected = "[samples";
     for (size_t axis = 1; axis < input.size(); ++axis) expected += ", " + std::to_string(input[axis]);

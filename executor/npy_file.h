@@ -1,5 +1,5 @@
-// A memory-mapped NumPy array file (.npy, versions 1 to 3): the data of one graph input, first axis the sample. Only the pages of
-// the blocks that a rank reads are ever loaded.
+// A memory-mapped NumPy array file (.npy, versions 1 to 3): the data of one graph input, first axis the sample. Only
+// the pages of the blocks that a rank reads are ever loaded.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class NpyFile {
   const Shape& shape() const { return shape_; }
   int64_t samples() const { return shape_[0]; }
 
-  // Throws InputError unless elements convert to `type` (f32 from <f4, <f8, |u1; i32 from <i4, <i8, |u1) and a sample has the shape of
-  // `input` without its first axis.
+  // Throws InputError unless elements convert to `type` (f32 from <f4, <f8, |u1; i32 from <i4, <i8, |u1) and a sample
+  // has the shape of `input` without its first axis.
   void expect(const Shape& input, DataType type, const std::string& input_name) const;
 
   // Elements of `block` (its first axis counts within `samples`) of the given samples, converted, row-major, to `out`.

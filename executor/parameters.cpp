@@ -34,7 +34,8 @@ std::vector<float> load_piece(Program& program, ParameterData data, const Parame
     // The first buffer that contains the piece is the one that is updated.
     for (const ParameterBuffer& buffer : program.parameters)
       if (buffer.parameter == piece.parameter && buffer.block.contains(piece.block))
-        return load(program, data == ParameterData::weight ? buffer.weight : buffer.velocity, buffer.block, piece.block);
+        return load(program, data == ParameterData::weight ? buffer.weight : buffer.velocity, buffer.block,
+                    piece.block);
   }
   throw MachineError("a piece of parameter " + program.graph.parameters[piece.parameter].name + " is not on its rank");
 }
@@ -45,7 +46,8 @@ void initialize_parameters(Program& program, uint64_t seed) {
   for (const ParameterBuffer& buffer : program.parameters) {
     const Parameter& parameter = program.graph.parameters[buffer.parameter];
     const uint64_t stream = random_stream(seed, parameter.name);
-    const float bound = static_cast<float>(parameter.spec.uniform_bound), constant = static_cast<float>(parameter.spec.constant);
+    const float bound = static_cast<float>(parameter.spec.uniform_bound),
+                constant = static_cast<float>(parameter.spec.constant);
     std::vector<float> values;
     values.reserve(static_cast<size_t>(buffer.block.volume()));
     uint64_t counter = UINT64_MAX;
@@ -72,7 +74,8 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
   int tag = static_cast<int>(program.tasks.tasks.size());  // behind those of the transfers
   for (size_t g = 0; g < program.builder.groups().size(); ++g) {
     if (data != ParameterData::weight && !program.builder.groups()[g].trained) continue;
-    for (const auto pieces = program.builder.pieces(static_cast<int>(g), program.strategy); const ParameterPiece& piece : *pieces) {
+    for (const auto pieces = program.builder.pieces(static_cast<int>(g), program.strategy);
+         const ParameterPiece& piece : *pieces) {
       DeviceId owner = transport.size();
       for (const auto& [op, part] : piece.users) owner = std::min(owner, program.strategy[op].devices[part]);
       ++tag;

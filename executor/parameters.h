@@ -1,4 +1,5 @@
-// Parameters as whole tensors on the host: initialization, gathering from the ranks, and setting. Used by checkpoints, --verify and tests.
+// Parameters as whole tensors on the host: initialization, gathering from the ranks, and setting. Used by checkpoints,
+// --verify and tests.
 #pragma once
 
 #include <map>
@@ -17,8 +18,9 @@ enum class ParameterData { weight, velocity, gradient };
 // Initial values from (seed, parameter name, element index), so that every split draws the same.
 void initialize_parameters(Program& program, uint64_t seed);
 
-// Rank 0: whole tensors, by Parameter::name; the others send what they hold and return nothing. All ranks call. Parameters that are not
-// trained have no velocity and no gradient; a gradient is that of the last iteration, summed over the devices.
+// Rank 0: whole tensors, by Parameter::name; the others send what they hold and return nothing. All ranks call.
+// Parameters that are not trained have no velocity and no gradient; a gradient is that of the last iteration, summed
+// over the devices.
 HostTensors gather_parameters(Program& program, ParameterData data);
 
 // Stores blocks of whole tensors in this rank's buffers. Parameters that `tensors` lacks keep their values.

@@ -6,7 +6,8 @@ namespace ff {
 namespace {
 
 int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace
@@ -127,7 +128,8 @@ void Program::run(int64_t iteration, bool training) {
   shares_.total_ns = now_ns() - begin;
 }
 
-// The recording first: NCCL ends a communicator only when no graph holds its operations any more (a graph that runs is freed when it ends).
+// The recording first: NCCL ends a communicator only when no graph holds its operations any more (a graph that runs is
+// freed when it ends).
 void Program::give_up() {
   graph_.reset();
   transport.give_up();
@@ -192,7 +194,9 @@ void Program::start_receives(bool training) {
 }
 
 void Program::start_transfers(const TransferGroup& group, bool training) {
-  const auto runs = [&](const Transfer& transfer) { return training || tasks.tasks[transfer.task].kind == TaskKind::activation; };
+  const auto runs = [&](const Transfer& transfer) {
+    return training || tasks.tasks[transfer.task].kind == TaskKind::activation;
+  };
   transport.begin_group();
   for (int index : group.sends) {
     Transfer& send = sends[static_cast<size_t>(index)];
@@ -224,8 +228,7 @@ void Program::copy(const std::vector<ZeroFill>& zeros, const std::vector<BlockCo
     if (one.add)
       backend.add_block(static_cast<const float*>(one.source), one.source_block, static_cast<float*>(one.destination),
                         one.destination_block, one.region);
-    else
-      backend.copy_block(one.source, one.source_block, one.destination, one.destination_block, one.region);
+    else backend.copy_block(one.source, one.source_block, one.destination, one.destination_block, one.region);
   }
 }
 

@@ -1,14 +1,17 @@
-// This rank's share of the task graph: a flat list of steps in the strategy's issue order, with every buffer planned and allocated
-// once, so that an iteration allocates nothing and a step costs its kernel, its copies and about a microsecond.
+// This rank's share of the task graph: a flat list of steps in the strategy's issue order, with every buffer planned
+// and allocated once, so that an iteration allocates nothing and a step costs its kernel, its copies and about a
+// microsecond.
 //
-// Data moves without a copy wherever a block is used whole: a local consumer reads its producer's buffer, a remote one receives into
-// its input buffer, and the sender sends its output buffer. Everything else goes through copy_block, counted by Task::copy_bytes.
-// Receives are all posted when an iteration begins: their memory is not used for anything else until they are read (memory_plan.h), and early receives
-// spare the transport a copy. A send is waited for when its memory is about to be written again, in the next iteration.
+// Data moves without a copy wherever a block is used whole: a local consumer reads its producer's buffer, a remote one
+// receives into its input buffer, and the sender sends its output buffer. Everything else goes through copy_block,
+// counted by Task::copy_bytes. Receives are all posted when an iteration begins: their memory is not used for anything
+// else until they are read (memory_plan.h), and early receives spare the transport a copy. A send is waited for when
+// its memory is about to be written again, in the next iteration.
 //
-// On a GPU nothing here waits for a kernel but the end of an iteration: transports that follow the backend (transport.h) order their work with
-// the kernels' by events. With an ordered one, receives and sends are started at their place in the order that all ranks share
-// (transfer_order.h). An iteration that involves the host nowhere can be recorded as a CUDA graph (use_graph).
+// On a GPU nothing here waits for a kernel but the end of an iteration: transports that follow the backend
+// (transport.h) order their work with the kernels' by events. With an ordered one, receives and sends are started at
+// their place in the order that all ranks share (transfer_order.h). An iteration that involves the host nowhere can be
+// recorded as a CUDA graph (use_graph).
 #pragma once
 
 #include <functional>
@@ -85,7 +88,7 @@ struct ReductionPlan {
 struct Step {
   TaskKind kind;
   int task;
-  int unit = -1;  // synchronization, update: index into Program::units
+  int unit = -1;       // synchronization, update: index into Program::units
   int reduction = -1;  // reductions, and the forward or backward task behind one: index into Program::reductions
   bool updates_state = false;  // forward: behind it the kernel's states move towards the batch's statistics
   // forward, backward:
@@ -99,7 +102,8 @@ struct Step {
   std::vector<int> waits;         // before all: sends of the iteration before that read what this step overwrites
 };
 
-// A block of a parameter on this rank. Parts with the same block share it; distinct blocks of one parameter may overlap.
+// A block of a parameter on this rank. Parts with the same block share it; distinct blocks of one parameter may
+// overlap.
 struct ParameterBuffer {
   ParameterId parameter;
   Block block;
@@ -155,8 +159,8 @@ struct Event {
   int64_t end_ns;
 };
 
-// How a rank spent an iteration. busy: kernels, copies, updates. transfer: in calls that send, receive and all-reduce, the wait for an
-// all-reduce included. The rest of the iteration is idle: waiting for another rank's data.
+// How a rank spent an iteration. busy: kernels, copies, updates. transfer: in calls that send, receive and all-reduce,
+// the wait for an all-reduce included. The rest of the iteration is idle: waiting for another rank's data.
 struct TimeShares {
   int64_t busy_ns = 0;
   int64_t transfer_ns = 0;
@@ -171,12 +175,14 @@ struct ProgramSettings {
 
 class Program {
  public:
-  // The strategy's devices are the transport's ranks. An issue order that does not fit the task graph is replaced by the default one.
+  // The strategy's devices are the transport's ranks. An issue order that does not fit the task graph is replaced by
+  // the default one.
   Program(const Graph& graph, const Strategy& strategy, const std::vector<std::string>& issue_order, Backend& backend,
           Transport& transport, const ProgramSettings& settings);
   ~Program();
 
-  // One training iteration, or (training false) forward tasks alone. Inputs have been stored. A failure is a MachineError that names the task.
+  // One training iteration, or (training false) forward tasks alone. Inputs have been stored. A failure is a
+  // MachineError that names the task.
   void run(int64_t iteration, bool training);
   void finish_sends();  // after which buffers may be changed from outside
 
@@ -192,8 +198,9 @@ class Program {
 
   // On a GPU: what its clock says of the second iteration stands for the shares of all others.
   void use_clock(std::unique_ptr<DeviceClock> clock) { clock_ = std::move(clock); }
-  // On a GPU: the third training iteration is recorded and launched as a whole from then on, unless events are recorded. The transport is NCCL's or
-  // there is one rank. Where recording fails, on any rank, iterations go on as before and graph_failure says why.
+  // On a GPU: the third training iteration is recorded and launched as a whole from then on, unless events are
+  // recorded. The transport is NCCL's or there is one rank. Where recording fails, on any rank, iterations go on as
+  // before and graph_failure says why.
   void use_graph(std::unique_ptr<IterationGraph> graph) { graph_ = std::move(graph); }
   const std::string& graph_failure() const { return graph_failure_; }
   bool uses_graph() const { return graph_ && graph_->recorded(); }
@@ -213,7 +220,7 @@ class Program {
   std::vector<std::unique_ptr<Kernel>> kernels;
   std::vector<Step> steps;
   std::vector<Transfer> sends, receives;
-  std::vector<int> waits_before_receives;  // sends of the iteration before that read what is received into
+  std::vector<int> waits_before_receives;      // sends of the iteration before that read what is received into
   std::vector<TransferGroup> transfer_groups;  // with an ordered transport
   std::vector<ReductionPlan> reductions;
   std::vector<UnitPlan> units;  // by unit of the task graph; untouched where this rank is no holder
@@ -248,15 +255,16 @@ class Program {
   int current_task_ = -1;
 
   std::unique_ptr<DeviceClock> clock_;
-  bool clock_runs_ = false;    // in this iteration
-  std::vector<Event> marks_;   // without their times
-  TimeShares timed_shares_;    // of the last iteration in which the clock ran
+  bool clock_runs_ = false;   // in this iteration
+  std::vector<Event> marks_;  // without their times
+  TimeShares timed_shares_;   // of the last iteration in which the clock ran
   std::unique_ptr<IterationGraph> graph_;
   std::string graph_failure_;
-  int64_t submitted_ = 0;      // training iterations that were not launched as a graph
+  int64_t submitted_ = 0;  // training iterations that were not launched as a graph
 };
 
-// Parameters are row-major while rank-4 blocks are stored channels-last: their last two axes, which nothing splits, become one.
+// Parameters are row-major while rank-4 blocks are stored channels-last: their last two axes, which nothing splits,
+// become one.
 Block parameter_storage(const Block& block);
 
 }  // namespace ff

@@ -56,13 +56,13 @@ class ProgramPlanner {
     int part;
     Block block;
     Kernel* kernel;
-    int forward_step, backward_step;  // backward -1 without one
+    int forward_step, backward_step;    // backward -1 without one
     int forward_first, backward_first;  // the steps of the statistics tasks, else the same
     std::vector<Block> input_blocks, output_blocks, parameter_blocks;
     std::vector<const void*> inputs;
     std::vector<float*> outputs, output_gradients, input_gradients, parameter_gradients;
-    std::vector<uint8_t> accumulate;                         // by parameter: its gradient is added to
-    std::vector<int> parameters;                             // indices into Program::parameters
+    std::vector<uint8_t> accumulate;                       // by parameter: its gradient is added to
+    std::vector<int> parameters;                           // indices into Program::parameters
     std::vector<std::vector<Contribution>> contributions;  // by output
   };
 
@@ -97,7 +97,8 @@ class ProgramPlanner {
   float* place(const BufferKey& key, int64_t elements) const {
     if (elements == 0) return nullptr;
     const PlannedBuffer* buffer = program_.memory.find(key);
-    if (!buffer || buffer->bytes != elements * element_bytes) throw std::logic_error("the memory plan does not fit the program");
+    if (!buffer || buffer->bytes != elements * element_bytes)
+      throw std::logic_error("the memory plan does not fit the program");
     return program_.arena + buffer->offset / element_bytes;
   }
 
@@ -136,14 +137,17 @@ class ProgramPlanner {
       const int input = static_cast<int>(i);
       part.input_blocks.push_back(definition.input_block(input, part.block));
       wanted.push_back(op.has_backward && graph_.input_has_gradient(id, input));
-      part.input_gradients.push_back(wanted[i] ? place({Kind::input_gradient, id, number, input}, part.input_blocks[i].volume()) : nullptr);
-      part.inputs.push_back(graph_.tensors[op.inputs[i]].producer < 0 ? graph_input(op.inputs[i], part.input_blocks[i]) : nullptr);
+      part.input_gradients.push_back(
+          wanted[i] ? place({Kind::input_gradient, id, number, input}, part.input_blocks[i].volume()) : nullptr);
+      part.inputs.push_back(graph_.tensors[op.inputs[i]].producer < 0 ? graph_input(op.inputs[i], part.input_blocks[i])
+                                                                      : nullptr);
     }
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       const int output = static_cast<int>(o);
       part.output_blocks.push_back(definition.output_block(output, part.block));
       const int64_t elements = part.output_blocks[o].volume();
-      part.outputs.push_back(definition.is_loss() ? program_.buffers.allocate(elements) : place({Kind::output, id, number, output}, elements));
+      part.outputs.push_back(definition.is_loss() ? program_.buffers.allocate(elements)
+                                                  : place({Kind::output, id, number, output}, elements));
     }
     part.output_gradients.resize(definition.is_loss() ? 0 : op.outputs.size());
     part.contributions.resize(op.outputs.size());
@@ -152,7 +156,8 @@ class ProgramPlanner {
       part.parameters.push_back(parameter_buffer(op.parameters[p], part.parameter_blocks[p]));
     }
     if (definition.is_loss()) program_.losses.push_back({id, part.output_blocks[0], part.outputs[0], part.outputs[1]});
-    program_.kernels.push_back(program_.backend.make_kernel({definition, part.block, wanted, op.name, program_.settings.seed}));
+    program_.kernels.push_back(
+        program_.backend.make_kernel({definition, part.block, wanted, op.name, program_.settings.seed}));
     part.kernel = program_.kernels.back().get();
     return part;
   }
@@ -166,7 +171,8 @@ class ProgramPlanner {
 
   int parameter_buffer(ParameterId parameter, const Block& block) {
     for (size_t i = 0; i < program_.parameters.size(); ++i)
-      if (program_.parameters[i].parameter == parameter && program_.parameters[i].block == block) return static_cast<int>(i);
+      if (program_.parameters[i].parameter == parameter && program_.parameters[i].block == block)
+        return static_cast<int>(i);
     bool trained = false;
     for (const auto& [op, which] : graph_.parameters[parameter].uses)
       trained = trained || (graph_.parameters[parameter].spec.trained && graph_.operators[op].has_backward);
@@ -185,8 +191,10 @@ class ProgramPlanner {
     return static_cast<int>(program_.receives.size()) - 1;
   }
 
-  // Starts a send behind `step` of a region of `memory`, which holds `block`: packed first unless the region is all of it.
-  void add_send(int step_index, int task, int destination, float* memory, const Block& block, const Block& region, bool whole, const BufferKey& packed) {
+  // Starts a send behind `step` of a region of `memory`, which holds `block`: packed first unless the region is all of
+  // it.
+  void add_send(int step_index, int task, int destination, float* memory, const Block& block, const Block& region,
+                bool whole, const BufferKey& packed) {
     Step& step = program_.steps[static_cast<size_t>(step_index)];
     float* sent = memory;
     if (!whole) {
@@ -209,8 +217,9 @@ class ProgramPlanner {
       const Block region = program_.builder.region(edge_index, pair, strategy_);
       const auto it = activations_.find({edge_index, &pair});
       if (producer && !consumer)
-        add_send(producer->forward_step, it->second, strategy_[edge.consumer].devices[pair.consumer_part], producer->outputs[output],
-                 producer->output_blocks[output], region, pair.whole_output, {Kind::packed_activation, edge_index, number});
+        add_send(producer->forward_step, it->second, strategy_[edge.consumer].devices[pair.consumer_part],
+                 producer->outputs[output], producer->output_blocks[output], region, pair.whole_output,
+                 {Kind::packed_activation, edge_index, number});
       if (!consumer) continue;
       const void*& input = consumer->inputs[edge.input];
       if (producer && pair.whole_input && pair.whole_output) {
@@ -226,7 +235,8 @@ class ProgramPlanner {
         continue;
       }
       const int source = strategy_[edge.producer].devices[pair.producer_part];
-      void* received = pair.whole_input ? assembled : place({Kind::received_activation, edge_index, number}, region.volume());
+      void* received =
+          pair.whole_input ? assembled : place({Kind::received_activation, edge_index, number}, region.volume());
       step.receives.push_back(add_receive(it->second, source, received, pair.bytes));
       if (!pair.whole_input) step.gather.push_back({received, region, assembled, block, region});
     }
@@ -249,8 +259,9 @@ class ProgramPlanner {
                  consumer->input_gradients[edge.input], consumer->input_blocks[edge.input], region, pair.whole_input,
                  {Kind::packed_gradient, edge_index, number});
       if (!producer) continue;
-      Contribution contribution{&pair, {Kind::received_gradient, edge_index, number}, region, consumer != nullptr, nullptr, region, task,
-                                strategy_[edge.consumer].devices[pair.consumer_part]};
+      Contribution contribution{
+          &pair, {Kind::received_gradient, edge_index, number},       region, consumer != nullptr, nullptr, region,
+          task,  strategy_[edge.consumer].devices[pair.consumer_part]};
       if (consumer) {
         contribution.gradient = consumer->input_gradients[edge.input];
         contribution.gradient_block = consumer->input_blocks[edge.input];
@@ -280,7 +291,8 @@ class ProgramPlanner {
     }
     gradient = place(key, block.volume());
     // One that covers everything goes first: it overwrites, and the others are added.
-    std::stable_partition(contributions.begin(), contributions.end(), [](const Contribution& c) { return c.pair->whole_output; });
+    std::stable_partition(contributions.begin(), contributions.end(),
+                          [](const Contribution& c) { return c.pair->whole_output; });
     bool disjoint = true;
     int64_t covered = 0;
     for (size_t i = 0; i < contributions.size(); ++i) {
@@ -289,13 +301,15 @@ class ProgramPlanner {
         disjoint = intersect(contributions[i].region, contributions[j].region).empty();
     }
     const bool first_covers = !contributions.empty() && contributions[0].pair->whole_output;
-    if (!first_covers && (!disjoint || covered < block.volume())) step.zeros.push_back({gradient, block.volume() * element_bytes});
+    if (!first_covers && (!disjoint || covered < block.volume()))
+      step.zeros.push_back({gradient, block.volume() * element_bytes});
     for (size_t i = 0; i < contributions.size(); ++i) {
       const Contribution& contribution = contributions[i];
       const float* source = contribution.gradient;
       if (!contribution.local) {
         float* received = place(contribution.received, contribution.region.volume());
-        step.receives.push_back(add_receive(contribution.task, contribution.source, received, contribution.pair->bytes));
+        step.receives.push_back(
+            add_receive(contribution.task, contribution.source, received, contribution.pair->bytes));
         source = received;
       }
       const bool overwrites = disjoint || (first_covers && i == 0);
@@ -303,8 +317,8 @@ class ProgramPlanner {
     }
   }
 
-  // Packed gradient buffers, in which backward writes directly where a part's whole parameter block is one piece. Groups of ranks are
-  // shared by the units with the same holders.
+  // Packed gradient buffers, in which backward writes directly where a part's whole parameter block is one piece.
+  // Groups of ranks are shared by the units with the same holders.
   void make_units() {
     constexpr int64_t alignment = 16;  // elements: 64 bytes, for the kernels that write here
     program_.units.resize(program_.tasks.units.size());
@@ -335,14 +349,15 @@ class ProgramPlanner {
     for (const ParameterBuffer& buffer : program_.parameters) {
       if (buffer.parameter != piece.parameter || !buffer.block.contains(piece.block)) continue;
       if (first) {
-        plan.spread.push_back({first->weight, parameter_storage(first->block), buffer.weight, parameter_storage(buffer.block),
-                               parameter_storage(piece.block)});
+        plan.spread.push_back({first->weight, parameter_storage(first->block), buffer.weight,
+                               parameter_storage(buffer.block), parameter_storage(piece.block)});
         continue;
       }
       first = &buffer;
       int64_t done = 0;
       for_each_run(buffer.block, piece.block, [&](int64_t offset, int64_t length) {
-        plan.updates.push_back({buffer.weight + offset, gradient.gradient + done, buffer.velocity ? buffer.velocity + offset : nullptr, length});
+        plan.updates.push_back({buffer.weight + offset, gradient.gradient + done,
+                                buffer.velocity ? buffer.velocity + offset : nullptr, length});
         done += length;
       });
     }
@@ -353,7 +368,8 @@ class ProgramPlanner {
     std::vector<LocalPart*> in_order;
     for (LocalPart& part : parts_)
       if (part.backward_step >= 0) in_order.push_back(&part);
-    std::sort(in_order.begin(), in_order.end(), [](const LocalPart* a, const LocalPart* b) { return a->backward_step < b->backward_step; });
+    std::sort(in_order.begin(), in_order.end(),
+              [](const LocalPart* a, const LocalPart* b) { return a->backward_step < b->backward_step; });
     std::vector<float*> gradients(program_.parameters.size(), nullptr);  // by parameter buffer
     for (LocalPart* part : in_order)
       for (size_t p = 0; p < part->parameters.size(); ++p) {
@@ -389,9 +405,13 @@ class ProgramPlanner {
           if (!part || part->backward_step < 0) continue;
           for (size_t p = 0; p < part->parameters.size(); ++p) {
             float* gradient = part->parameter_gradients[p];
-            if (graph_.operators[part->op].parameters[p] != piece.parameter || (gradient == packed.gradient) != in_place) continue;
+            if (graph_.operators[part->op].parameters[p] != piece.parameter ||
+                (gradient == packed.gradient) != in_place)
+              continue;
             if (std::find(added.begin(), added.end(), gradient) != added.end()) continue;
-            if (!in_place) plan.pack.push_back({gradient, parameter_storage(part->parameter_blocks[p]), packed.gradient, storage, storage, !added.empty()});
+            if (!in_place)
+              plan.pack.push_back({gradient, parameter_storage(part->parameter_blocks[p]), packed.gradient, storage,
+                                   storage, !added.empty()});
             added.push_back(gradient);
           }
         }
@@ -437,7 +457,8 @@ class ProgramPlanner {
       if (holders.size() > 1) plan.group = group_of(holders);
       std::vector<LocalPart*> members;
       for (int part = 0; part < configuration.parts(); ++part)
-        if (LocalPart* member = local(task.op, part); member && definition.statistics_group(configuration.degrees, part) == task.part)
+        if (LocalPart* member = local(task.op, part);
+            member && definition.statistics_group(configuration.degrees, part) == task.part)
           members.push_back(member);
       plan.sums = program_.buffers.allocate(plan.elements);
       for (LocalPart* member : members) {
@@ -477,11 +498,13 @@ class ProgramPlanner {
     for (const Transfer& receive : program_.receives) received.insert(receive.memory);
     for (size_t i = 0; i < program_.sends.size(); ++i) {
       const Transfer& send = program_.sends[i];
-      const int64_t begin = (static_cast<const float*>(send.memory) - program_.arena) * element_bytes, end = begin + send.bytes;
+      const int64_t begin = (static_cast<const float*>(send.memory) - program_.arena) * element_bytes,
+                    end = begin + send.bytes;
       for (const PlannedBuffer& buffer : program_.memory.buffers) {
         if (buffer.offset >= end || begin >= buffer.offset + buffer.bytes) continue;
         const bool by_receive = buffer.first == 0 && received.count(program_.arena + buffer.offset / element_bytes) > 0;
-        std::vector<int>& waits = by_receive ? program_.waits_before_receives : program_.steps[static_cast<size_t>(buffer.first)].waits;
+        std::vector<int>& waits =
+            by_receive ? program_.waits_before_receives : program_.steps[static_cast<size_t>(buffer.first)].waits;
         if (waits.empty() || waits.back() != static_cast<int>(i)) waits.push_back(static_cast<int>(i));
       }
     }
@@ -492,12 +515,14 @@ class ProgramPlanner {
     std::set<std::vector<DeviceId>> found;
     for (const SynchronizationUnit& unit : program_.tasks.units) found.insert(unit.holders);
     for (const Task& task : program_.tasks.tasks)
-      if (is_reduction(task.kind)) found.insert(reduction_holders(*graph_.operators[task.op].definition, strategy_[task.op], task.part));
+      if (is_reduction(task.kind))
+        found.insert(reduction_holders(*graph_.operators[task.op].definition, strategy_[task.op], task.part));
     std::vector<std::vector<int>> groups;
     for (const std::vector<DeviceId>& holders : found)
       if (holders.size() > 1) groups.emplace_back(holders.begin(), holders.end());
     const std::vector<GroupId> made = program_.transport.make_groups(groups);
-    for (size_t g = 0; g < groups.size(); ++g) groups_.emplace(std::vector<DeviceId>(groups[g].begin(), groups[g].end()), made[g]);
+    for (size_t g = 0; g < groups.size(); ++g)
+      groups_.emplace(std::vector<DeviceId>(groups[g].begin(), groups[g].end()), made[g]);
   }
 
   GroupId group_of(const std::vector<DeviceId>& holders) const { return groups_.at(holders); }
@@ -537,20 +562,14 @@ class ProgramPlanner {
   std::vector<LocalPart> parts_;   // by (operator, part)
   std::vector<std::vector<int>> part_index_;
   std::map<std::pair<int, const BlockPair*>, int> activations_, gradients_;  // transfer tasks, by edge and pair
-  std::vector<int> pending_pack_;                                      // units that this rank holds
+  std::vector<int> pending_pack_;                                            // units that this rank holds
   std::map<std::vector<DeviceId>, GroupId> groups_;
 };
 
-Program::Program(const Graph& graph, const Strategy& strategy, const std::vector<std::string>& issue_order, Backend& backend,
-                 Transport& transport, const ProgramSettings& settings)
-    : graph(graph),
-      strategy(strategy),
-      backend(backend),
-      transport(transport),
-      settings(settings),
-      builder(graph),
-      tasks(builder.build(strategy)),
-      buffers(backend) {
+Program::Program(const Graph& graph, const Strategy& strategy, const std::vector<std::string>& issue_order,
+                 Backend& backend, Transport& transport, const ProgramSettings& settings)
+    : graph(graph), strategy(strategy), backend(backend), transport(transport), settings(settings), builder(graph),
+      tasks(builder.build(strategy)), buffers(backend) {
   ProgramPlanner(*this).plan(issue_order);
 }
 

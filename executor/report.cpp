@@ -26,12 +26,14 @@ std::string duration_text(double us) {
 }
 
 std::string time_text(const StrategyFile& file, const RunResult& result) {
-  std::string text = "iteration   " + duration_text(result.median_us) + " measured (median of " + std::to_string(result.losses.size()) + ")";
+  std::string text = "iteration   " + duration_text(result.median_us) + " measured (median of " +
+                     std::to_string(result.losses.size()) + ")";
   if (const auto predicted = predicted_us(file)) {
     const double difference = (*predicted - result.median_us) / result.median_us * 100;
     return text + ", " + duration_text(*predicted) + " predicted (" + format("%+.1f %%", difference) + ")\n";
   }
-  return text + (file.edited ? "; no prediction: the strategy was edited by hand\n" : "; no prediction in the strategy file\n");
+  return text + (file.edited ? "; no prediction: the strategy was edited by hand\n"
+                             : "; no prediction in the strategy file\n");
 }
 
 }  // namespace
@@ -43,24 +45,32 @@ std::optional<double> predicted_us(const StrategyFile& file) {
   return it->get<double>();
 }
 
-std::string summary_text(const StrategyFile& file, const RunResult& result, const std::optional<Verification>& verification) {
+std::string summary_text(const StrategyFile& file, const RunResult& result,
+                         const std::optional<Verification>& verification) {
   std::string text;
-  if (result.interrupted) text += "interrupted after " + std::to_string(result.losses.size()) + (result.losses.size() == 1 ? " iteration\n" : " iterations\n");
+  if (result.interrupted)
+    text += "interrupted after " + std::to_string(result.losses.size()) +
+            (result.losses.size() == 1 ? " iteration\n" : " iterations\n");
   if (!result.losses.empty())
     text += format("loss        %.6g first, %.6g last\n", result.losses.front(), result.losses.back());
-  if (result.evaluation) text += format("evaluation  loss %.6g, top-1 %.2f %%\n", result.evaluation->loss, result.evaluation->top1 * 100);
+  if (result.evaluation)
+    text += format("evaluation  loss %.6g, top-1 %.2f %%\n", result.evaluation->loss, result.evaluation->top1 * 100);
   if (!result.losses.empty()) text += time_text(file, result);
   text += "  rank  device                busy   transfer   idle     memory    data\n";
   for (size_t r = 0; r < result.ranks.size(); ++r) {
     const RankReport& rank = result.ranks[r];
-    text += format("  %4zu  %-18s %5.1f %%  %6.1f %%  %5.1f %%  %9s  %s\n", r, file.topology.devices[r].name.c_str(), rank.busy * 100,
-                   rank.transfer * 100, rank.idle * 100, bytes_text(rank.memory_bytes).c_str(), duration_text(rank.loading_us).c_str());
+    text += format("  %4zu  %-18s %5.1f %%  %6.1f %%  %5.1f %%  %9s  %s\n", r, file.topology.devices[r].name.c_str(),
+                   rank.busy * 100, rank.transfer * 100, rank.idle * 100, bytes_text(rank.memory_bytes).c_str(),
+                   duration_text(rank.loading_us).c_str());
   }
-  if (verification && verification->max_relative_error == 0) text += "verified    against one device: losses and parameters are equal to the last bit\n";
+  if (verification && verification->max_relative_error == 0)
+    text += "verified    against one device: losses and parameters are equal to the last bit\n";
   else if (verification)
-    text += format("verified    against one device: largest relative error %.3g (%s)\n", verification->max_relative_error, verification->worst.c_str());
+    text += format("verified    against one device: largest relative error %.3g (%s)\n",
+                   verification->max_relative_error, verification->worst.c_str());
   if (verification && verification->rounding_error > 0)
-    text += format("            weights that differ in their last place alone make %.3g on one device\n", verification->rounding_error);
+    text += format("            weights that differ in their last place alone make %.3g on one device\n",
+                   verification->rounding_error);
   return text;
 }
 
@@ -84,7 +94,8 @@ Json summary_json(const StrategyFile& file, const RunResult& result, const std::
   json["loading_us"] = loading_us;
   if (verification) {
     const double error = verification->max_relative_error;
-    json["verified"] = {{"max_relative_error", std::isfinite(error) ? Json(error) : Json()}, {"passed", verification->passed()}};
+    json["verified"] = {{"max_relative_error", std::isfinite(error) ? Json(error) : Json()},
+                        {"passed", verification->passed()}};
     if (verification->rounding_error > 0) json["verified"]["rounding_error"] = verification->rounding_error;
   }
   if (result.interrupted) json["interrupted"] = true;

@@ -13,7 +13,8 @@ namespace ff {
 // The strategy file's prediction of an iteration's time; none when it has none or was edited since.
 std::optional<double> predicted_us(const StrategyFile& file);
 
-std::string summary_text(const StrategyFile& file, const RunResult& result, const std::optional<Verification>& verification);
+std::string summary_text(const StrategyFile& file, const RunResult& result,
+                         const std::optional<Verification>& verification);
 Json summary_json(const StrategyFile& file, const RunResult& result, const std::optional<Verification>& verification);
 
 }  // namespace ff

@@ -5,8 +5,8 @@
 
 namespace ff {
 
-// Calls visit(offset, length) for every run of `region` that is contiguous in a row-major array of block `outer`, in row-major order:
-// offsets and lengths in elements. outer contains region.
+// Calls visit(offset, length) for every run of `region` that is contiguous in a row-major array of block `outer`, in
+// row-major order: offsets and lengths in elements. outer contains region.
 template <typename Visit>
 void for_each_run(const Block& outer, const Block& region, Visit visit) {
   if (region.empty()) return;

@@ -46,8 +46,10 @@ int64_t clock_offset_ns(const RankEvents& rank, const RankEvents& rank0) {
   return rank.host == rank0.host ? 0 : first_begin(rank) - first_begin(rank0);
 }
 
-Json complete_event(const std::string& name, const std::string& category, int rank, int thread, double begin_us, double duration_us) {
-  return {{"name", name}, {"cat", category}, {"ph", "X"}, {"pid", rank}, {"tid", thread}, {"ts", begin_us}, {"dur", duration_us}};
+Json complete_event(const std::string& name, const std::string& category, int rank, int thread, double begin_us,
+                    double duration_us) {
+  return {{"name", name},  {"cat", category}, {"ph", "X"},         {"pid", rank},
+          {"tid", thread}, {"ts", begin_us},  {"dur", duration_us}};
 }
 
 Json row_name(const char* what, int rank, int thread, const std::string& name) {
@@ -56,18 +58,21 @@ Json row_name(const char* what, int rank, int thread, const std::string& name) {
 
 }  // namespace
 
-std::string gather_trace(Program& program, const std::vector<Event>& events, const std::vector<std::string>& device_names) {
+std::string gather_trace(Program& program, const std::vector<Event>& events,
+                         const std::vector<std::string>& device_names) {
   std::vector<RankEvents> ranks;
-  for (const std::string& bytes : program.transport.gather(serialize(program.transport.host(), events))) ranks.push_back(deserialize(bytes));
+  for (const std::string& bytes : program.transport.gather(serialize(program.transport.host(), events)))
+    ranks.push_back(deserialize(bytes));
   if (program.transport.rank() != 0) return "";
   int64_t zero_ns = INT64_MAX;
   for (const RankEvents& rank : ranks)
     if (!rank.events.empty()) zero_ns = std::min(zero_ns, first_begin(rank) - clock_offset_ns(rank, ranks[0]));
   Json list = Json::array();
-  std::map<int, double> sent_us;     // by transfer task: when its sender started it
+  std::map<int, double> sent_us;                  // by transfer task: when its sender started it
   std::map<int, std::pair<int, double>> arrived;  // by transfer task: receiver, time
   for (int r = 0; r < static_cast<int>(ranks.size()); ++r) {
-    list.push_back(row_name("process_name", r, 0, "rank " + std::to_string(r) + " (" + device_names[static_cast<size_t>(r)] + ")"));
+    list.push_back(row_name("process_name", r, 0,
+                            "rank " + std::to_string(r) + " (" + device_names[static_cast<size_t>(r)] + ")"));
     list.push_back(row_name("thread_name", r, 0, "tasks"));
     list.push_back(row_name("thread_name", r, 1, "received transfers"));
     const int64_t offset_ns = zero_ns + clock_offset_ns(ranks[static_cast<size_t>(r)], ranks[0]);
@@ -78,12 +83,14 @@ std::string gather_trace(Program& program, const std::vector<Event>& events, con
         if (event.kind == Event::Kind::send) sent_us[event.task] = begin_us;
         if (event.kind == Event::Kind::wait) arrived[event.task] = {r, end_us};
       }
-      list.push_back(complete_event(program.task_name(event.task), category(event.kind), r, 0, begin_us, end_us - begin_us));
+      list.push_back(
+          complete_event(program.task_name(event.task), category(event.kind), r, 0, begin_us, end_us - begin_us));
     }
   }
   for (const auto& [task, arrival] : arrived)
     if (const auto sent = sent_us.find(task); sent != sent_us.end() && sent->second <= arrival.second) {
-      Json event = complete_event(program.task_name(task), "transfer", arrival.first, 1, sent->second, arrival.second - sent->second);
+      Json event = complete_event(program.task_name(task), "transfer", arrival.first, 1, sent->second,
+                                  arrival.second - sent->second);
       event["args"] = {{"from", program.tasks.tasks[task].device}, {"bytes", program.tasks.tasks[task].bytes}};
       list.push_back(std::move(event));
     }

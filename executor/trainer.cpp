@@ -56,8 +56,7 @@ std::vector<double> sum_over_ranks(Transport& transport, const std::vector<doubl
 }  // namespace
 
 Trainer::Trainer(const StrategyFile& file, Backend& backend, Transport& transport, const TrainerSettings& settings)
-    : file_(file),
-      settings_(settings),
+    : file_(file), settings_(settings),
       program_(file.graph, file.strategy, file.issue_order, backend, transport, {settings.sgd, settings.seed}),
       main_losses_(main_losses(file.graph)) {
   initialize_parameters(program_, settings.seed);
@@ -84,7 +83,8 @@ Trainer::LossSums Trainer::sum_losses(int64_t valid_samples) {
     const Operator& op = file_.graph.operators[buffer.op];
     const double elements = static_cast<double>(volume(file_.graph.tensors[op.outputs[0]].shape));
     sums.loss += loss_weight(file_.graph, buffer.op) * sum(buffer.loss) / elements;
-    if (std::find(main_losses_.begin(), main_losses_.end(), buffer.op) != main_losses_.end()) sums.correct += sum(buffer.correct);
+    if (std::find(main_losses_.begin(), main_losses_.end(), buffer.op) != main_losses_.end())
+      sums.correct += sum(buffer.correct);
   }
   return sums;
 }
@@ -109,9 +109,11 @@ Evaluation Trainer::evaluate(const DataSource& data) {
   }
   const std::vector<double> totals = sum_over_ranks(program_.transport, {loss, correct});
   double labels = 0;  // in a batch
-  for (OperatorId op : main_losses_) labels += static_cast<double>(volume(file_.graph.tensors[file_.graph.operators[op].outputs[0]].shape));
+  for (OperatorId op : main_losses_)
+    labels += static_cast<double>(volume(file_.graph.tensors[file_.graph.operators[op].outputs[0]].shape));
   const double per_sample = labels / static_cast<double>(batch);
-  return {totals[0] * static_cast<double>(batch) / static_cast<double>(samples), totals[1] / (static_cast<double>(samples) * per_sample)};
+  return {totals[0] * static_cast<double>(batch) / static_cast<double>(samples),
+          totals[1] / (static_cast<double>(samples) * per_sample)};
 }
 
 namespace {
@@ -119,7 +121,8 @@ namespace {
 // One run's state. Ranks meet every few iterations only ("marks"), to sum losses and to agree whether to go on.
 class Run {
  public:
-  Run(Trainer& trainer, const RunSettings& settings) : trainer_(trainer), settings_(settings), batch_(trainer.graph().batch_size) {
+  Run(Trainer& trainer, const RunSettings& settings)
+      : trainer_(trainer), settings_(settings), batch_(trainer.graph().batch_size) {
     batches_ = std::max<int64_t>(1, settings.data->samples() / batch_);
     total_ = settings.epochs > 0 ? settings.epochs * batches_ : settings.iterations;
     if (settings.events) trainer.program().record_events(settings.events);
@@ -159,7 +162,8 @@ class Run {
     }
     // A single batch that does not change stays where it is.
     if (!loaded_ || batches_ > 1 || settings_.shuffle)
-      trainer_.load_batch(*settings_.data, std::span(order_).subspan(static_cast<size_t>(first), static_cast<size_t>(batch_)));
+      trainer_.load_batch(*settings_.data,
+                          std::span(order_).subspan(static_cast<size_t>(first), static_cast<size_t>(batch_)));
     loaded_ = true;
     loading_ns_ += elapsed_ns(begin);
   }
@@ -170,7 +174,8 @@ class Run {
     return order;
   }
 
-  // Sums the losses since the last mark; rank 0 places the next one about 0.3 s ahead, and the ranks agree on an interruption.
+  // Sums the losses since the last mark; rank 0 places the next one about 0.3 s ahead, and the ranks agree on an
+  // interruption.
   void mark(int64_t done) {
     constexpr double distance_s = 0.3;
     const double elapsed_s = static_cast<double>(elapsed_ns(last_mark_)) * 1e-9;
@@ -208,7 +213,8 @@ class Run {
   void report() {
     const double total_ns = std::max(1.0, std::accumulate(times_ns_.begin(), times_ns_.end(), 0.0));
     const double count = std::max<double>(1, static_cast<double>(times_ns_.size()));
-    const double busy = static_cast<double>(busy_ns_) / total_ns, transfer = static_cast<double>(transfer_ns_) / total_ns;
+    const double busy = static_cast<double>(busy_ns_) / total_ns,
+                 transfer = static_cast<double>(transfer_ns_) / total_ns;
     std::vector<double> mine = {static_cast<double>(trainer_.program().memory_bytes()), busy, transfer,
                                 std::max(0.0, 1 - busy - transfer), static_cast<double>(loading_ns_) / count * 1e-3};
     const size_t header = mine.size();

@@ -1,4 +1,5 @@
-// Training with a strategy: batches in, iterations, losses and times out. All ranks call the same functions in the same order.
+// Training with a strategy: batches in, iterations, losses and times out. All ranks call the same functions in the same
+// order.
 #pragma once
 
 #include <functional>
@@ -57,12 +58,12 @@ class Trainer {
 };
 
 struct RunSettings {
-  int64_t iterations = 10;               // without epochs
-  int64_t epochs = 0;                    // above 0: passes over the data instead; incomplete batches are dropped
-  const DataSource* data = nullptr;      // required
-  bool shuffle = false;                  // the samples, anew in every epoch
+  int64_t iterations = 10;                 // without epochs
+  int64_t epochs = 0;                      // above 0: passes over the data instead; incomplete batches are dropped
+  const DataSource* data = nullptr;        // required
+  bool shuffle = false;                    // the samples, anew in every epoch
   const DataSource* evaluation = nullptr;  // after each epoch, or at the end
-  std::vector<Event>* events = nullptr;  // becomes this rank's events of the last iteration
+  std::vector<Event>* events = nullptr;    // becomes this rank's events of the last iteration
 
   // Called on every rank a few times a second at the most, at the same iterations.
   std::function<void(int64_t done, int64_t total, std::span<const double> losses)> on_progress;

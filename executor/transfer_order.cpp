@@ -4,9 +4,11 @@
 
 namespace ff {
 
-std::vector<TransferRun> order_transfers(const TaskGraph& tasks, const std::vector<int>& order, const std::vector<bool>& steps_here, int rank) {
+std::vector<TransferRun> order_transfers(const TaskGraph& tasks, const std::vector<int>& order,
+                                         const std::vector<bool>& steps_here, int rank) {
   std::vector<TransferRun> runs;
-  // By task: the last of the runs that it depends on, -1 for none. Runs come in order, so this tells whether it depends on the open one.
+  // By task: the last of the runs that it depends on, -1 for none. Runs come in order, so this tells whether it depends
+  // on the open one.
   std::vector<int> behind(tasks.tasks.size(), -1);
   bool open = false;  // may the last run grow?
   int steps = 0;

@@ -1,12 +1,14 @@
 // One order of transfers for all ranks: what a transport that matches them by their order alone needs (NCCL).
 //
-// Why nothing waits for ever. All ranks start their transfers and all-reduces in the order of the task graph (`order`), each rank those that it
-// takes part in, and each of its streams runs them one after the other. Take the first operation in that order that is not complete. What its data
-// depends on comes earlier in the order and is complete, and so is everything that its ranks started before it. So it runs.
+// Why nothing waits for ever. All ranks start their transfers and all-reduces in the order of the task graph (`order`),
+// each rank those that it takes part in, and each of its streams runs them one after the other. Take the first
+// operation in that order that is not complete. What its data depends on comes earlier in the order and is complete,
+// and so is everything that its ranks started before it. So it runs.
 //
-// Groups run at once and keep that true: between two members a rank has no step of its own, so that the sends of a group are ready when the ones
-// before it are done; no member depends on another one (through other ranks); and a group has at most one send and one receive with each
-// peer and at most `largest` members, which NCCL's kernels process side by side (more than one with a peer it takes one after the other).
+// Groups run at once and keep that true: between two members a rank has no step of its own, so that the sends of a
+// group are ready when the ones before it are done; no member depends on another one (through other ranks); and a group
+// has at most one send and one receive with each peer and at most `largest` members, which NCCL's kernels process side
+// by side (more than one with a peer it takes one after the other).
 #pragma once
 
 #include <vector>
@@ -20,8 +22,10 @@ struct TransferRun {
   int steps_before;        // this rank's steps that precede it in the order
 };
 
-// `order` holds all tasks, each behind those that it depends on; steps_here says of each task whether it is a step of this rank.
+// `order` holds all tasks, each behind those that it depends on; steps_here says of each task whether it is a step of
+// this rank.
 constexpr int largest_transfer_run = 8;
-std::vector<TransferRun> order_transfers(const TaskGraph& tasks, const std::vector<int>& order, const std::vector<bool>& steps_here, int rank);
+std::vector<TransferRun> order_transfers(const TaskGraph& tasks, const std::vector<int>& order,
+                                         const std::vector<bool>& steps_here, int rank);
 
 }  // namespace ff

@@ -38,7 +38,8 @@ void perturb(Trainer& trainer) {
   for (auto& [name, values] : weights) {
     const uint64_t stream = random_stream(1, name);
     for (size_t i = 0; i < values.size(); ++i)
-      values[i] = std::nextafter(values[i], uniform_at(stream, i) < 0.5f ? -std::numeric_limits<float>::max() : std::numeric_limits<float>::max());
+      values[i] = std::nextafter(values[i], uniform_at(stream, i) < 0.5f ? -std::numeric_limits<float>::max()
+                                                                         : std::numeric_limits<float>::max());
   }
   set_parameters(trainer.program(), ParameterData::weight, weights);
 }
@@ -55,15 +56,18 @@ std::pair<double, std::string> difference(const Outcome& found, const Outcome& e
   }
   for (const auto& [name, values] : expected.parameters) {
     const auto it = found.parameters.find(name);
-    consider(it == found.parameters.end() ? std::numeric_limits<double>::infinity() : relative_error(it->second, values), "parameter " + name);
+    consider(
+        it == found.parameters.end() ? std::numeric_limits<double>::infinity() : relative_error(it->second, values),
+        "parameter " + name);
   }
   return worst;
 }
 
 }  // namespace
 
-Verification verify(const StrategyFile& file, Backend& backend, const TrainerSettings& trainer_settings, const RunSettings& settings,
-                    const RunResult& result, const Checkpoint* initial, const HostTensors& parameters) {
+Verification verify(const StrategyFile& file, Backend& backend, const TrainerSettings& trainer_settings,
+                    const RunSettings& settings, const RunResult& result, const Checkpoint* initial,
+                    const HostTensors& parameters) {
   const StrategyFile one_device{file.graph, file.topology, single_device(file.graph), {}, Json::object(), false};
   RunSettings quiet;
   quiet.iterations = static_cast<int64_t>(result.losses.size());  // fewer than asked for after an interruption

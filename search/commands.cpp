@@ -17,8 +17,9 @@ struct Problem {
 
 Problem load_problem(const CommandOptions& options) {
   Topology topology = load_topology(options.topology);
-  const int64_t batch =
-      options.batch_per_device > 0 ? options.batch_per_device * static_cast<int64_t>(topology.devices.size()) : options.batch;
+  const int64_t batch = options.batch_per_device > 0
+                            ? options.batch_per_device * static_cast<int64_t>(topology.devices.size())
+                            : options.batch;
   return {load_graph(options.graph, batch), std::move(topology)};
 }
 
@@ -36,13 +37,15 @@ std::vector<int> measurable_models(const Problem& problem, const KernelCosts& ke
   return models;
 }
 
-// Asks for the cost, on these device models, of everything that a search of this space can ask for, so that nothing is measured while threads compute.
-// Returns false when stopped.
-bool measure_search_space(const Problem& problem, const SearchSpace& space, KernelCosts& kernels, const std::vector<int>& models,
-                          const CommandContext& context, const std::function<void()>& now_and_then) {
+// Asks for the cost, on these device models, of everything that a search of this space can ask for, so that nothing is
+// measured while threads compute. Returns false when stopped.
+bool measure_search_space(const Problem& problem, const SearchSpace& space, KernelCosts& kernels,
+                          const std::vector<int>& models, const CommandContext& context,
+                          const std::function<void()>& now_and_then) {
   TaskCostModel costs(problem.graph, problem.topology, kernels);
   int64_t all = 0, done = 0;
-  for (OperatorId op = 0; op < static_cast<OperatorId>(problem.graph.operators.size()); ++op) all += static_cast<int64_t>(space.degrees(op).size());
+  for (OperatorId op = 0; op < static_cast<OperatorId>(problem.graph.operators.size()); ++op)
+    all += static_cast<int64_t>(space.degrees(op).size());
   for (OperatorId op = 0; op < static_cast<OperatorId>(problem.graph.operators.size()); ++op)
     for (const std::vector<int>& degrees : space.degrees(op)) {
       if (context.measure_progress) context.measure_progress(done, all, problem.graph.operators[op].name);
@@ -94,10 +97,11 @@ Json provenance(const SearchReport& report, const Problem& problem) {
   return json;
 }
 
-void write_outputs(const std::string& out, const std::string& trace, const Problem& problem, const Strategy& strategy, const SearchReport& report,
-                   Evaluator& evaluator, const Evaluator::Details& details) {
+void write_outputs(const std::string& out, const std::string& trace, const Problem& problem, const Strategy& strategy,
+                   const SearchReport& report, Evaluator& evaluator, const Evaluator::Details& details) {
   if (!out.empty()) {
-    save_strategy(out, {problem.graph, problem.topology, strategy, issue_order_names(evaluator.builder(), details.tasks, details.order),
+    save_strategy(out, {problem.graph, problem.topology, strategy,
+                        issue_order_names(evaluator.builder(), details.tasks, details.order),
                         provenance(report, problem), false});
   }
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
@@ -114,11 +118,12 @@ struct Found {
   Strategy strategy;
 };
 
-Found find_strategy(const std::string& algorithm, const Problem& problem, const SearchSpace& space, KernelCosts& kernels,
-                    const CommandOptions& options, const CommandContext& context) {
+Found find_strategy(const std::string& algorithm, const Problem& problem, const SearchSpace& space,
+                    KernelCosts& kernels, const CommandOptions& options, const CommandContext& context) {
   Evaluator evaluator(problem.graph, problem.topology, kernels);
-  AlgorithmResult result = run_algorithm(algorithm, {problem.graph, problem.topology, kernels, space, evaluator, options.search, options.init,
-                                                     options.check_local, options.assignments, true, context.stop, context.search_progress});
+  AlgorithmResult result = run_algorithm(
+      algorithm, {problem.graph, problem.topology, kernels, space, evaluator, options.search, options.init,
+                  options.check_local, options.assignments, true, context.stop, context.search_progress});
   Found found{describe(problem, evaluator.details(result.strategy)), std::move(result.strategy)};
   SearchReport& report = found.report;
   report.algorithm = algorithm;
@@ -149,15 +154,17 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
 CommandResult run_search(const CommandOptions& options, const CommandContext& context) {
   expect_all_writable({options.out, options.trace, options.report}, input_files(options));
   const Problem problem = load_problem(options);
-  KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology),
-                      options.precision);
+  KernelCosts kernels(problem.topology, options.cost, load_profiles(options),
+                      working_set_bytes(problem.graph, problem.topology), options.precision);
   const SearchSpace space(problem.graph, problem.topology);
   if (!measure_search_space(problem, space, kernels, measurable_models(problem, kernels), context, nullptr))
     throw MachineError("interrupted while measuring kernels, before any strategy was found; nothing was written");
   const Found found = find_strategy(options.algorithm, problem, space, kernels, options, context);
   Evaluator evaluator(problem.graph, problem.topology, kernels);
-  write_outputs(options.out, options.trace, problem, found.strategy, found.report, evaluator, evaluator.details(found.strategy));
-  CommandResult result{report_to_json(found.report), report_to_text(found.report, problem.graph, problem.topology, found.strategy)};
+  write_outputs(options.out, options.trace, problem, found.strategy, found.report, evaluator,
+                evaluator.details(found.strategy));
+  CommandResult result{report_to_json(found.report),
+                       report_to_text(found.report, problem.graph, problem.topology, found.strategy)};
   if (!options.report.empty()) write_json_file(options.report, result.json);
   if (!options.out.empty()) result.text += "written to " + options.out + "\n";
   return result;
@@ -171,32 +178,35 @@ CommandResult run_simulate(const CommandOptions& options, const CommandContext&)
   if (!options.topology.empty()) {
     Topology other = load_topology(options.topology);
     if (other.devices.size() != problem.topology.devices.size())
-      throw InputError(options.topology + ": has " + std::to_string(other.devices.size()) + " devices, the strategy is for " +
-                       std::to_string(problem.topology.devices.size()));
+      throw InputError(options.topology + ": has " + std::to_string(other.devices.size()) +
+                       " devices, the strategy is for " + std::to_string(problem.topology.devices.size()));
     problem.topology = std::move(other);
   }
-  KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology),
-                      options.precision);
+  KernelCosts kernels(problem.topology, options.cost, load_profiles(options),
+                      working_set_bytes(problem.graph, problem.topology), options.precision);
   Evaluator evaluator(problem.graph, problem.topology, kernels);
-  // Memory is that of the order in which the strategy would run: the file's, or the simulated one where that is written.
-  const Evaluator::Details details =
-      options.simulate_out.empty() ? evaluator.details(file.strategy, file.issue_order) : evaluator.details(file.strategy);
+  // Memory is that of the order in which the strategy would run: the file's, or the simulated one where that is
+  // written.
+  const Evaluator::Details details = options.simulate_out.empty() ? evaluator.details(file.strategy, file.issue_order)
+                                                                  : evaluator.details(file.strategy);
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
   const Evaluation baseline = evaluator.evaluate(data_parallel(problem.graph, problem.topology));
   report.baselines = {{"data-parallel", baseline.makespan, baseline.feasible}};
   if (options.cost == CostMode::analytic)
-    report.lower_bound = lower_bound(problem.graph, problem.topology, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
+    report.lower_bound = lower_bound(problem.graph, problem.topology, SearchSpace(problem.graph, problem.topology),
+                                     evaluator.cost_model());
   write_outputs(options.simulate_out, options.trace, problem, file.strategy, report, evaluator, details);
   return {report_to_json(report), report_to_text(report, problem.graph, problem.topology, file.strategy)};
 }
 
 CommandResult run_compare(const CommandOptions& options, const CommandContext& context) {
   const Problem problem = load_problem(options);
-  KernelCosts kernels(problem.topology, options.cost, load_profiles(options), working_set_bytes(problem.graph, problem.topology),
-                      options.precision);
+  KernelCosts kernels(problem.topology, options.cost, load_profiles(options),
+                      working_set_bytes(problem.graph, problem.topology), options.precision);
   const SearchSpace space(problem.graph, problem.topology);
-  if (!measure_search_space(problem, space, kernels, measurable_models(problem, kernels), context, nullptr)) throw MachineError("interrupted while measuring kernels");
+  if (!measure_search_space(problem, space, kernels, measurable_models(problem, kernels), context, nullptr))
+    throw MachineError("interrupted while measuring kernels");
   CommandResult result;
   result.json = {{"algorithms", Json::object()}};
   std::vector<SearchReport> reports;
@@ -216,22 +226,28 @@ CommandResult run_compare(const CommandOptions& options, const CommandContext& c
 
 namespace {
 
-// A profile is of one device model: the one that is asked for, that of the file which is gone on with, or the only one that can be measured here.
-int model_to_profile(const CommandOptions& options, const Problem& problem, const KernelCosts& kernels, const std::vector<Profile>& known) {
+// A profile is of one device model: the one that is asked for, that of the file which is gone on with, or the only one
+// that can be measured here.
+int model_to_profile(const CommandOptions& options, const Problem& problem, const KernelCosts& kernels,
+                     const std::vector<Profile>& known) {
   const std::vector<int> measurable = measurable_models(problem, kernels);
   if (measurable.empty())
-    throw MachineError("this machine has none of the devices of " + options.topology + ": there is nothing to measure" + kernels.why_not_measurable(0));
+    throw MachineError("this machine has none of the devices of " + options.topology + ": there is nothing to measure" +
+                       kernels.why_not_measurable(0));
   std::vector<std::string> names;
   for (const int model : measurable) names.push_back(problem.topology.models[model].name);
   const std::string& asked = options.device_model;
   if (!known.empty() && !asked.empty() && known[0].device_model != asked)
-    throw InputError(options.profile_out + ": is the profile of device model \"" + known[0].device_model + "\", not of \"" + asked + "\"; give another name");
+    throw InputError(options.profile_out + ": is the profile of device model \"" + known[0].device_model +
+                     "\", not of \"" + asked + "\"; give another name");
   const std::string wanted = !known.empty() ? known[0].device_model : !asked.empty() ? asked : names[0];
   if (known.empty() && asked.empty() && names.size() > 1)
-    throw InputError(options.topology + ": this machine has devices of several models; choose one with --device-model" + suggestion("", names));
+    throw InputError(options.topology + ": this machine has devices of several models; choose one with --device-model" +
+                     suggestion("", names));
   const auto found = std::find(names.begin(), names.end(), wanted);
   if (found == names.end())
-    throw InputError("device model \"" + wanted + "\": the topology \"" + problem.topology.name + "\" has none that this machine can measure" + suggestion(wanted, names));
+    throw InputError("device model \"" + wanted + "\": the topology \"" + problem.topology.name +
+                     "\" has none that this machine can measure" + suggestion(wanted, names));
   return measurable[static_cast<size_t>(found - names.begin())];
 }
 
@@ -241,7 +257,8 @@ CommandResult run_profile(const CommandOptions& options, const CommandContext& c
   expect_all_writable({options.profile_out}, input_files(options));
   const Problem problem = load_problem(options);
   std::vector<Profile> known;
-  const bool exists = std::filesystem::exists(options.profile_out), regular = !exists || std::filesystem::is_regular_file(options.profile_out);
+  const bool exists = std::filesystem::exists(options.profile_out),
+             regular = !exists || std::filesystem::is_regular_file(options.profile_out);
   if (exists && regular) known.push_back(load_profile(options.profile_out));
   KernelCosts kernels(problem.topology, CostMode::automatic, known, working_set_bytes(problem.graph, problem.topology),
                       options.precision);
@@ -254,16 +271,19 @@ CommandResult run_profile(const CommandOptions& options, const CommandContext& c
     saved = std::chrono::steady_clock::now();
   };
   try {
-    measure_search_space(problem, SearchSpace(problem.graph, problem.topology), kernels, {model}, context, save_now_and_then);
+    measure_search_space(problem, SearchSpace(problem.graph, problem.topology), kernels, {model}, context,
+                         save_now_and_then);
   } catch (const std::exception&) {
     save_profile(options.profile_out, kernels.profile(model));
     throw;
   }
   save_profile(options.profile_out, kernels.profile(model));
   const int64_t entries = static_cast<int64_t>(kernels.profile(model).entries.size());
-  return {{{"device_model", kernels.profile(model).device_model}, {"measured", kernels.measured_count()}, {"entries", entries}},
-          "measured " + std::to_string(kernels.measured_count()) + " kernels; " + options.profile_out + " holds " + std::to_string(entries) +
-              " entries for device model " + kernels.profile(model).device_model + "\n"};
+  return {{{"device_model", kernels.profile(model).device_model},
+           {"measured", kernels.measured_count()},
+           {"entries", entries}},
+          "measured " + std::to_string(kernels.measured_count()) + " kernels; " + options.profile_out + " holds " +
+              std::to_string(entries) + " entries for device model " + kernels.profile(model).device_model + "\n"};
 }
 
 }  // namespace ff

@@ -1,9 +1,10 @@
-// A compute backend: the kernels and the memory of one kind of device. The executor runs tasks with it and ffsearch times the same
-// kernels with it. Calls are submitted in order; `wait` returns when all are complete (on the CPU they complete at once).
+// A compute backend: the kernels and the memory of one kind of device. The executor runs tasks with it and ffsearch
+// times the same kernels with it. Calls are submitted in order; `wait` returns when all are complete (on the CPU they
+// complete at once).
 //
-// Storage. A block of a tensor is stored dense. Rank 4 [sample, channel, height, width] is stored channels-last: the order in memory is
-// sample, height, width, channel (oneDNN's nhwc, within 3 % of its private layouts and sliced along any axis without them). All
-// other ranks, and all parameters, are row-major.
+// Storage. A block of a tensor is stored dense. Rank 4 [sample, channel, height, width] is stored channels-last: the
+// order in memory is sample, height, width, channel (oneDNN's nhwc, within 3 % of its private layouts and sliced along
+// any axis without them). All other ranks, and all parameters, are row-major.
 #pragma once
 
 #include <chrono>
@@ -20,29 +21,33 @@ namespace ff {
 enum class Phase : uint8_t { forward_statistics, forward, backward_statistics, backward };
 constexpr int phase_count = 4;
 
-// What one task's kernel works on. Pointers are to dense blocks in the backend's memory; an empty block's pointer may be null.
-// Vectors are as long as the definition's inputs, parameters or outputs, or empty where the phase does not use them.
+// What one task's kernel works on. Pointers are to dense blocks in the backend's memory; an empty block's pointer may
+// be null. Vectors are as long as the definition's inputs, parameters or outputs, or empty where the phase does not use
+// them.
 struct KernelArguments {
-  std::vector<const void*> inputs;      // input_block(i, part); f32 or i32
+  std::vector<const void*> inputs;       // input_block(i, part); f32 or i32
   std::vector<const float*> parameters;  // parameter_block(p, part)
-  std::vector<float*> outputs;          // output_block(o, part); forward writes all of it, backward may read it
+  std::vector<float*> outputs;           // output_block(o, part); forward writes all of it, backward may read it
   // backward only:
   std::vector<const float*> output_gradients;  // like outputs; empty for a loss operator
-  std::vector<float*> input_gradients;         // like inputs; every element is overwritten; null where no gradient is wanted
-  std::vector<float*> parameter_gradients;     // like parameters; every element is overwritten, or added to:
-  std::vector<uint8_t> accumulate;             // like parameters: is it added to? Empty: none is.
-  // Operators with statistics: the statistics phases write their part's sums (statistics_bytes), the others read the sums of all parts with
-  // which they are common. Backward's differ from forward's.
+  // like inputs; every element is overwritten; null where no gradient is wanted
+  std::vector<float*> input_gradients;
+  std::vector<float*> parameter_gradients;  // like parameters; every element is overwritten, or added to:
+  std::vector<uint8_t> accumulate;          // like parameters: is it added to? Empty: none is.
+  // Operators with statistics: the statistics phases write their part's sums (statistics_bytes), the others read the
+  // sums of all parts with which they are common. Backward's differ from forward's.
   float* statistics = nullptr;
   // Like parameters: those that are not trained, to be updated by update_state; null for the others. Or empty.
   std::vector<float*> states;
   int64_t iteration = 0;  // dropout draws a new mask each iteration
-  bool training = true;   // false: evaluation (dropout is the identity, batch_norm normalizes by its running statistics)
+  // false: evaluation (dropout is the identity, batch_norm normalizes by its running statistics)
+  bool training = true;
 
   bool accumulates(size_t parameter) const { return !accumulate.empty() && accumulate[parameter]; }
 };
 
-// One task's kernel. Whatever forward must keep for backward beyond the arguments lies in the kernel (counted by workspace_bytes).
+// One task's kernel. Whatever forward must keep for backward beyond the arguments lies in the kernel (counted by
+// workspace_bytes).
 class Kernel {
  public:
   virtual ~Kernel() = default;
@@ -50,7 +55,8 @@ class Kernel {
   virtual void backward(const KernelArguments& arguments) = 0;
   virtual void forward_statistics(const KernelArguments&) {}
   virtual void backward_statistics(const KernelArguments&) {}
-  // Behind forward in training, once a device and iteration for all parts with the same states: moves them towards the batch's statistics.
+  // Behind forward in training, once a device and iteration for all parts with the same states: moves them towards the
+  // batch's statistics.
   virtual void update_state(const KernelArguments&) {}
   virtual int64_t workspace_bytes() const { return 0; }
 };
@@ -76,25 +82,28 @@ class Backend {
 
   virtual std::unique_ptr<Kernel> make_kernel(const KernelRequest& request) = 0;
 
-  virtual void* allocate(int64_t bytes) = 0;  // 64-byte aligned, not initialized; throws MachineError when memory runs out
+  // 64-byte aligned, not initialized; throws MachineError when memory runs out
+  virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* memory) = 0;
 
-  // Elements of `region` from a buffer that holds block `source_block` to one that holds `destination_block` (both contain the
-  // region). add_block adds instead of overwriting (f32).
-  virtual void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,
-                          const Block& region) = 0;
-  virtual void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block,
-                         const Block& region) = 0;
+  // Elements of `region` from a buffer that holds block `source_block` to one that holds `destination_block` (both
+  // contain the region). add_block adds instead of overwriting (f32).
+  virtual void copy_block(const void* source, const Block& source_block, void* destination,
+                          const Block& destination_block, const Block& region) = 0;
+  virtual void add_block(const float* source, const Block& source_block, float* destination,
+                         const Block& destination_block, const Block& region) = 0;
   virtual void fill_zero(void* memory, int64_t bytes) = 0;
   virtual void add(const float* source, float* destination, int64_t elements) = 0;
 
-  // Between host memory in row-major order and the backend's storage, for a whole buffer of this shape (activations and inputs).
+  // Between host memory in row-major order and the backend's storage, for a whole buffer of this shape (activations and
+  // inputs).
   virtual void store_from_host(const void* host, void* memory, const Shape& shape) = 0;
   virtual void load_to_host(const void* memory, void* host, const Shape& shape) = 0;
 
-  // gradient += weight_decay * parameter; velocity = momentum * velocity + gradient; parameter -= learning_rate * velocity.
-  // As torch.optim.SGD without dampening. velocity may be null when momentum is 0.
-  virtual void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements, const SgdSettings& settings) = 0;
+  // gradient += weight_decay * parameter; velocity = momentum * velocity + gradient; parameter -= learning_rate *
+  // velocity. As torch.optim.SGD without dampening. velocity may be null when momentum is 0.
+  virtual void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements,
+                          const SgdSettings& settings) = 0;
 
   // On the CPU what was submitted is complete already. A GPU's kernels report indices out of range (InputError) here.
   virtual void wait() = 0;
@@ -102,8 +111,8 @@ class Backend {
   // Memory that kernels share while they run, beside each kernel's workspace_bytes.
   virtual int64_t shared_workspace_bytes() const { return 0; }
 
-  // How long does what is submitted between the two take? By the device's own clock, without the time that submitting takes where that runs
-  // ahead of the device. The second call waits.
+  // How long does what is submitted between the two take? By the device's own clock, without the time that submitting
+  // takes where that runs ahead of the device. The second call waits.
   virtual void start_stopwatch() { started_ = std::chrono::steady_clock::now(); }
   virtual double stop_stopwatch_us() {
     wait();

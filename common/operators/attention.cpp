@@ -15,14 +15,16 @@ Attention::Attention(const OperatorRequest& request) : OperatorDefinition(reques
   out_features = request.required_attribute("out_features").as_integer(1, int64_t{1} << 24);
   const Shape &query = inputs_[0].shape, &states = inputs_[1].shape;
   if (states[0] != query[0])
-    request.place.at("inputs").items()[1].fail("has " + std::to_string(states[0]) + " samples, the query has " + std::to_string(query[0]));
+    request.place.at("inputs").items()[1].fail("has " + std::to_string(states[0]) + " samples, the query has " +
+                                               std::to_string(query[0]));
   features = query[1];
   length = states[1];
   channels = states[2];
   outputs_ = {{"", {query[0], out_features}}};
   // Uniform with variance 1 / fan in (LeCun et al. 1998).
   const auto bound = [](int64_t fan_in) { return std::sqrt(3.0 / static_cast<double>(fan_in)); };
-  parameters_ = {{"score", {features, channels}, bound(features)}, {"combine", {out_features, channels + features}, bound(channels + features)}};
+  parameters_ = {{"score", {features, channels}, bound(features)},
+                 {"combine", {out_features, channels + features}, bound(channels + features)}};
   dimensions_ = {{"sample", DimensionKind::sample, query[0]}, {"channel", DimensionKind::parameter, out_features}};
 }
 
@@ -43,7 +45,8 @@ int64_t Attention::workspace_bytes(const Block& part) const {
 }
 
 Work Attention::forward_work(const Block& part) const {
-  const double per_sample = 2.0 * static_cast<double>(features * channels + 2 * length * channels + (channels + features) * part[1].size());
+  const double per_sample =
+      2.0 * static_cast<double>(features * channels + 2 * length * channels + (channels + features) * part[1].size());
   return {static_cast<double>(part[0].size()) * per_sample, touched_bytes(part)};
 }
 
@@ -52,7 +55,8 @@ Work Attention::backward_work(const Block& part, bool) const {
   return {2 * forward.flops, 2 * forward.bytes};
 }
 
-MultiHeadAttention::MultiHeadAttention(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+MultiHeadAttention::MultiHeadAttention(const OperatorRequest& request)
+    : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs(1);
   request.expect_rank(0, 3, 3);
   request.expect_type(0, DataType::f32);
@@ -62,11 +66,13 @@ MultiHeadAttention::MultiHeadAttention(const OperatorRequest& request) : Operato
   channels = shape[2];
   heads = request.required_attribute("heads").as_integer(1, int64_t{1} << 24);
   if (channels % heads != 0)
-    request.required_attribute("heads").fail("found " + std::to_string(heads) + ", expected a divisor of " + std::to_string(channels) + " channels");
+    request.required_attribute("heads").fail("found " + std::to_string(heads) + ", expected a divisor of " +
+                                             std::to_string(channels) + " channels");
   head_channels = channels / heads;
   causal = request.flag("causal", false);
   outputs_ = {{"", shape}};
-  parameters_ = {{"weight", {3, channels, channels}, std::sqrt(3.0 / static_cast<double>(channels))}, {"bias", {3, channels}}};
+  parameters_ = {{"weight", {3, channels, channels}, std::sqrt(3.0 / static_cast<double>(channels))},
+                 {"bias", {3, channels}}};
   dimensions_ = {{"sample", DimensionKind::sample, shape[0]}, {"head", DimensionKind::parameter, heads}};
 }
 
@@ -82,7 +88,9 @@ Block MultiHeadAttention::parameter_block(int parameter, const Block& part) cons
   return block;
 }
 
-std::string MultiHeadAttention::attribute_text() const { return "head_channels=" + std::to_string(head_channels) + (causal ? " causal" : ""); }
+std::string MultiHeadAttention::attribute_text() const {
+  return "head_channels=" + std::to_string(head_channels) + (causal ? " causal" : "");
+}
 
 // Queries, keys, values and their gradients; weights of all positions, and one head's gradient of them.
 int64_t MultiHeadAttention::workspace_bytes(const Block& part) const {
@@ -91,7 +99,8 @@ int64_t MultiHeadAttention::workspace_bytes(const Block& part) const {
 }
 
 Work MultiHeadAttention::forward_work(const Block& part) const {
-  const double rows = static_cast<double>(part[0].size() * length), width = static_cast<double>(part[1].size() * head_channels);
+  const double rows = static_cast<double>(part[0].size() * length),
+               width = static_cast<double>(part[1].size() * head_channels);
   return {2 * rows * width * static_cast<double>(3 * channels + 2 * length),
           touched_bytes(part) + 2.0 * static_cast<double>(part.volume() * length * length * element_bytes)};
 }
@@ -101,7 +110,11 @@ Work MultiHeadAttention::backward_work(const Block& part, bool) const {
   return {2 * forward.flops, 2 * forward.bytes};
 }
 
-std::unique_ptr<OperatorDefinition> make_attention(const OperatorRequest& request) { return std::make_unique<Attention>(request); }
-std::unique_ptr<OperatorDefinition> make_multi_head_attention(const OperatorRequest& request) { return std::make_unique<MultiHeadAttention>(request); }
+std::unique_ptr<OperatorDefinition> make_attention(const OperatorRequest& request) {
+  return std::make_unique<Attention>(request);
+}
+std::unique_ptr<OperatorDefinition> make_multi_head_attention(const OperatorRequest& request) {
+  return std::make_unique<MultiHeadAttention>(request);
+}
 
 }  // namespace ff

@@ -4,10 +4,13 @@
 
 namespace ff {
 
-// Of a recurrent decoder over its encoder's states (Luong et al. 2015, arXiv 1508.04025, equations 5, 7 and 8, "general" score):
+// Of a recurrent decoder over its encoder's states (Luong et al. 2015, arXiv 1508.04025, equations 5, 7 and 8,
+// "general" score):
 //   query [batch, features], states [batch, length, channels] -> output [batch, out_features]
-//   weights = softmax over the positions of  query score state;  context = sum of weights * states;  output = tanh(combine [context; query])
-// score [features, channels], combine [out_features, channels + features]. A part of the outputs computes the context anew.
+//   weights = softmax over the positions of  query score state;  context = sum of weights * states;  output =
+//                                            tanh(combine [context; query])
+// score [features, channels], combine [out_features, channels + features]. A part of the outputs computes the context
+// anew.
 class Attention : public OperatorDefinition {
  public:
   explicit Attention(const OperatorRequest& request);
@@ -23,9 +26,9 @@ class Attention : public OperatorDefinition {
   int64_t features, length, channels, out_features;
 };
 
-// Scaled dot-product attention of a sequence to itself (Vaswani et al. 2017, arXiv 1706.03762, section 3.2), with the projections to
-// queries, keys and values: [batch, length, channels] -> the same. weight [3, channels, channels], bias [3, channels]. A part is
-// [sample, head]; the heads' channels lie together.
+// Scaled dot-product attention of a sequence to itself (Vaswani et al. 2017, arXiv 1706.03762, section 3.2), with the
+// projections to queries, keys and values: [batch, length, channels] -> the same. weight [3, channels, channels], bias
+// [3, channels]. A part is [sample, head]; the heads' channels lie together.
 class MultiHeadAttention : public OperatorDefinition {
  public:
   explicit MultiHeadAttention(const OperatorRequest& request);

@@ -19,16 +19,20 @@ Shape image_shape(const OperatorRequest& request) {
 
 Window window(const OperatorRequest& request, size_t axis) {
   request.required_attribute("kernel");
-  return {request.inputs[0].shape[2 + axis], request.pair("kernel", {1, 1}, 1, 1 << 16)[axis], request.pair("stride", {1, 1}, 1, 1 << 16)[axis],
-          request.pair("padding", {0, 0}, 0, 1 << 16)[axis], request.pair("dilation", {1, 1}, 1, 1 << 16)[axis]};
+  return {request.inputs[0].shape[2 + axis], request.pair("kernel", {1, 1}, 1, 1 << 16)[axis],
+          request.pair("stride", {1, 1}, 1, 1 << 16)[axis], request.pair("padding", {0, 0}, 0, 1 << 16)[axis],
+          request.pair("dilation", {1, 1}, 1, 1 << 16)[axis]};
 }
 
 }  // namespace
 
-Conv2d::Conv2d(const OperatorRequest& request) : Conv2d{request, image_shape(request), window(request, 0), window(request, 1)} {}
+Conv2d::Conv2d(const OperatorRequest& request)
+    : Conv2d{request, image_shape(request), window(request, 0), window(request, 1)} {}
 
-Conv2d::Conv2d(const OperatorRequest& request, const Shape& image, const Window& height_window, const Window& width_window)
-    : OperatorDefinition(request.type, {{"", image}}), in_channels(image[1]), height(height_window), width(width_window) {
+Conv2d::Conv2d(const OperatorRequest& request, const Shape& image, const Window& height_window,
+               const Window& width_window)
+    : OperatorDefinition(request.type, {{"", image}}), in_channels(image[1]), height(height_window),
+      width(width_window) {
   out_channels = request.required_attribute("out_channels").as_integer(1, int64_t{1} << 24);
   groups = request.integer("groups", 1, 1, in_channels);
   if (in_channels % groups != 0 || out_channels % groups != 0)
@@ -42,15 +46,19 @@ Conv2d::Conv2d(const OperatorRequest& request, const Shape& image, const Window&
                                                  std::to_string(window.extent()));
     if (window.output_size() < 1)
       request.required_attribute("kernel").fail("the kernel's extent " + std::to_string(window.extent()) +
-                                                " exceeds the padded input of shape " + to_string(request.inputs[0].shape));
+                                                " exceeds the padded input of shape " +
+                                                to_string(request.inputs[0].shape));
   }
   bias = request.flag("bias", true);
   relu = request.choice("activation", "none", {"none", "relu"}) == "relu";
 
   outputs_ = {{"", {image[0], out_channels, height.output_size(), width.output_size()}}};
   const int64_t fan_in = in_channels / groups * height.kernel * width.kernel;
-  // Uniform with variance 2 / fan_in in front of a relu (He et al. 2015, arXiv 1502.01852), else 1 / fan_in (LeCun et al. 1998).
-  parameters_ = {{"weight", {out_channels, in_channels / groups, height.kernel, width.kernel}, std::sqrt((relu ? 6.0 : 3.0) / static_cast<double>(fan_in))}};
+  // Uniform with variance 2 / fan_in in front of a relu (He et al. 2015, arXiv 1502.01852), else 1 / fan_in (LeCun et
+  // al. 1998).
+  parameters_ = {{"weight",
+                  {out_channels, in_channels / groups, height.kernel, width.kernel},
+                  std::sqrt((relu ? 6.0 : 3.0) / static_cast<double>(fan_in))}};
   if (bias) parameters_.push_back({"bias", {out_channels}});
   const Shape& output = outputs_[0].shape;
   dimensions_ = {{"sample", DimensionKind::sample, output[0]},
@@ -86,8 +94,9 @@ std::string Conv2d::attribute_text() const {
 
 std::string Conv2d::signature(const Block& part) const {
   std::string text = OperatorDefinition::signature(part);
-  text += " padding=" + std::to_string(height.padding_before(part[2])) + "," + std::to_string(height.padding_behind(part[2])) +
-          "," + std::to_string(width.padding_before(part[3])) + "," + std::to_string(width.padding_behind(part[3]));
+  text += " padding=" + std::to_string(height.padding_before(part[2])) + "," +
+          std::to_string(height.padding_behind(part[2])) + "," + std::to_string(width.padding_before(part[3])) + "," +
+          std::to_string(width.padding_behind(part[3]));
   if (groups != 1) {  // how the part cuts the groups
     const int64_t per_group = out_channels / groups;
     text += " from=" + std::to_string(part[1].begin % per_group);
@@ -96,7 +105,8 @@ std::string Conv2d::signature(const Block& part) const {
 }
 
 Work Conv2d::forward_work(const Block& part) const {
-  const double multiplied = static_cast<double>(part.volume()) * static_cast<double>(in_channels / groups * height.kernel * width.kernel);
+  const double multiplied =
+      static_cast<double>(part.volume()) * static_cast<double>(in_channels / groups * height.kernel * width.kernel);
   return {2 * multiplied, touched_bytes(part)};
 }
 
@@ -105,6 +115,8 @@ Work Conv2d::backward_work(const Block& part, bool input_gradients) const {
   return {forward.flops * (input_gradients ? 2 : 1), forward.bytes * (input_gradients ? 2 : 1)};
 }
 
-std::unique_ptr<OperatorDefinition> make_conv2d(const OperatorRequest& request) { return std::make_unique<Conv2d>(request); }
+std::unique_ptr<OperatorDefinition> make_conv2d(const OperatorRequest& request) {
+  return std::make_unique<Conv2d>(request);
+}
 
 }  // namespace ff

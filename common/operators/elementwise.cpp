@@ -16,9 +16,9 @@ std::vector<ParallelDimension> all_axes(const Shape& shape) {
 }  // namespace
 
 Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  constexpr std::pair<const char*, Function> functions[] = {{"relu", Function::relu}, {"tanh", Function::tanh}, {"sigmoid", Function::sigmoid},
-                                                            {"gelu", Function::gelu}, {"add", Function::add},   {"sub", Function::sub},
-                                                            {"mul", Function::mul}};
+  constexpr std::pair<const char*, Function> functions[] = {
+      {"relu", Function::relu}, {"tanh", Function::tanh}, {"sigmoid", Function::sigmoid}, {"gelu", Function::gelu},
+      {"add", Function::add},   {"sub", Function::sub},   {"mul", Function::mul}};
   for (const auto& [name, value] : functions)
     if (type_ == name) function = value;
   if (function == Function::add) request.expect_inputs_between(2, SIZE_MAX);
@@ -28,8 +28,8 @@ Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(re
     request.expect_rank(i, 1, 4);
     request.expect_type(i, DataType::f32);
     if (inputs_[i].shape != inputs_[0].shape)
-      request.place.at("inputs").items()[i].fail("has shape " + to_string(inputs_[i].shape) + ", the first input of " + type_ +
-                                                 " has shape " + to_string(inputs_[0].shape));
+      request.place.at("inputs").items()[i].fail("has shape " + to_string(inputs_[i].shape) + ", the first input of " +
+                                                 type_ + " has shape " + to_string(inputs_[0].shape));
   }
   outputs_ = {{"", inputs_[0].shape}};
   dimensions_ = all_axes(inputs_[0].shape);
@@ -51,7 +51,11 @@ std::string Dropout::attribute_text() const {
   return "rate=" + text;
 }
 
-std::unique_ptr<OperatorDefinition> make_elementwise(const OperatorRequest& request) { return std::make_unique<Elementwise>(request); }
-std::unique_ptr<OperatorDefinition> make_dropout(const OperatorRequest& request) { return std::make_unique<Dropout>(request); }
+std::unique_ptr<OperatorDefinition> make_elementwise(const OperatorRequest& request) {
+  return std::make_unique<Elementwise>(request);
+}
+std::unique_ptr<OperatorDefinition> make_dropout(const OperatorRequest& request) {
+  return std::make_unique<Dropout>(request);
+}
 
 }  // namespace ff

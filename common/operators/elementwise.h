@@ -4,8 +4,8 @@
 
 namespace ff {
 
-// relu, tanh, sigmoid, gelu (one input), sub and mul (two inputs of one shape), add (two or more). Every axis can be split; none holds
-// parameters.
+// relu, tanh, sigmoid, gelu (one input), sub and mul (two inputs of one shape), add (two or more). Every axis can be
+// split; none holds parameters.
 class Elementwise : public OperatorDefinition {
  public:
   explicit Elementwise(const OperatorRequest& request);
@@ -21,8 +21,9 @@ class Elementwise : public OperatorDefinition {
   Function function;
 };
 
-// Keeps each element with probability 1 - rate and scales it by 1 / (1 - rate); identity in evaluation. The mask is drawn by
-// Philox from (seed, operator name, iteration, index of the element in the whole tensor), so that every split sees the same mask.
+// Keeps each element with probability 1 - rate and scales it by 1 / (1 - rate); identity in evaluation. The mask is
+// drawn by Philox from (seed, operator name, iteration, index of the element in the whole tensor), so that every split
+// sees the same mask.
 class Dropout : public OperatorDefinition {
  public:
   explicit Dropout(const OperatorRequest& request);

@@ -14,7 +14,8 @@ Embedding::Embedding(const OperatorRequest& request) : OperatorDefinition(reques
   Shape output = inputs_[0].shape;
   output.push_back(channels);
   outputs_ = {{"", output}};
-  parameters_ = {{"weight", {vocabulary, channels}, 0.1}};  // as Zaremba et al. 2014 (arXiv 1409.2329) start their medium language model, about
+  // as Zaremba et al. 2014 (arXiv 1409.2329) start their medium language model, about
+  parameters_ = {{"weight", {vocabulary, channels}, 0.1}};
   dimensions_ = {{"sample", DimensionKind::sample, output[0]}};
   if (output.size() == 3) dimensions_.push_back({"length", DimensionKind::attribute, output[1]});
   dimensions_.push_back({"channel", DimensionKind::parameter, channels});
@@ -29,7 +30,9 @@ Block Embedding::input_block(int, const Block& part) const {
 Block Embedding::parameter_block(int, const Block& part) const { return {{0, vocabulary}, part[part.rank() - 1]}; }
 
 // Reads one row a token, not the whole table.
-Work Embedding::forward_work(const Block& part) const { return {0, 2.0 * static_cast<double>(part.volume() * element_bytes)}; }
+Work Embedding::forward_work(const Block& part) const {
+  return {0, 2.0 * static_cast<double>(part.volume() * element_bytes)};
+}
 
 // The gradient is dense: the whole table is cleared, and the rows of the tokens are added to.
 Work Embedding::backward_work(const Block& part, bool) const {
@@ -38,23 +41,31 @@ Work Embedding::backward_work(const Block& part, bool) const {
 }
 
 // The table is not cleared then.
-double Embedding::gradient_addition_bytes(const Block& part) const { return -static_cast<double>(parameter_block(0, part).volume() * element_bytes); }
+double Embedding::gradient_addition_bytes(const Block& part) const {
+  return -static_cast<double>(parameter_block(0, part).volume() * element_bytes);
+}
 
-PositionEmbedding::PositionEmbedding(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+PositionEmbedding::PositionEmbedding(const OperatorRequest& request)
+    : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs(1);
   request.expect_rank(0, 3, 3);
   request.expect_type(0, DataType::f32);
   request.allow_attributes({});
   const Shape& shape = inputs_[0].shape;
   outputs_ = {{"", shape}};
-  parameters_ = {{"weight", {shape[1], shape[2]}, 0.03}};  // about the standard deviation 0.02 of Devlin et al. 2018 (arXiv 1810.04805)
+  // about the standard deviation 0.02 of Devlin et al. 2018 (arXiv 1810.04805)
+  parameters_ = {{"weight", {shape[1], shape[2]}, 0.03}};
   dimensions_ = {{"sample", DimensionKind::sample, shape[0]},
                  {"length", DimensionKind::parameter, shape[1]},
                  {"channel", DimensionKind::parameter, shape[2]}};
 }
 
-std::unique_ptr<OperatorDefinition> make_embedding(const OperatorRequest& request) { return std::make_unique<Embedding>(request); }
+std::unique_ptr<OperatorDefinition> make_embedding(const OperatorRequest& request) {
+  return std::make_unique<Embedding>(request);
+}
 
-std::unique_ptr<OperatorDefinition> make_position_embedding(const OperatorRequest& request) { return std::make_unique<PositionEmbedding>(request); }
+std::unique_ptr<OperatorDefinition> make_position_embedding(const OperatorRequest& request) {
+  return std::make_unique<PositionEmbedding>(request);
+}
 
 }  // namespace ff

@@ -16,7 +16,9 @@ class Embedding : public OperatorDefinition {
   Work backward_work(const Block& part, bool input_gradients) const override;
   double gradient_addition_bytes(const Block& part) const override;
   int64_t index_limit(int) const override { return vocabulary; }
-  bool position_matters(int dimension) const override { return dimensions_[dimension].kind == DimensionKind::attribute; }
+  bool position_matters(int dimension) const override {
+    return dimensions_[dimension].kind == DimensionKind::attribute;
+  }
 
   int64_t vocabulary, channels;
 };

@@ -18,8 +18,10 @@ Linear::Linear(const OperatorRequest& request) : OperatorDefinition(request.type
   relu = request.choice("activation", "none", {"none", "relu"}) == "relu";
   output.back() = out_features;
   outputs_ = {{"", output}};
-  // Uniform with variance 2 / fan_in in front of a relu (He et al. 2015, arXiv 1502.01852), else 1 / fan_in (LeCun et al. 1998).
-  parameters_ = {{"weight", {out_features, in_features}, std::sqrt((relu ? 6.0 : 3.0) / static_cast<double>(in_features))}};
+  // Uniform with variance 2 / fan_in in front of a relu (He et al. 2015, arXiv 1502.01852), else 1 / fan_in (LeCun et
+  // al. 1998).
+  parameters_ = {
+      {"weight", {out_features, in_features}, std::sqrt((relu ? 6.0 : 3.0) / static_cast<double>(in_features))}};
   if (bias) parameters_.push_back({"bias", {out_features}});
   dimensions_ = {{"sample", DimensionKind::sample, output[0]}};
   if (output.size() == 3) dimensions_.push_back({"length", DimensionKind::attribute, output[1]});
@@ -38,9 +40,7 @@ Block Linear::parameter_block(int parameter, const Block& part) const {
   return block;
 }
 
-std::string Linear::attribute_text() const {
-  return std::string(bias ? "bias" : "no-bias") + (relu ? " relu" : "");
-}
+std::string Linear::attribute_text() const { return std::string(bias ? "bias" : "no-bias") + (relu ? " relu" : ""); }
 
 Work Linear::forward_work(const Block& part) const {
   return {2.0 * static_cast<double>(part.volume()) * static_cast<double>(in_features), touched_bytes(part)};
@@ -51,6 +51,8 @@ Work Linear::backward_work(const Block& part, bool input_gradients) const {
   return {forward.flops * (input_gradients ? 2 : 1), forward.bytes * (input_gradients ? 2 : 1)};
 }
 
-std::unique_ptr<OperatorDefinition> make_linear(const OperatorRequest& request) { return std::make_unique<Linear>(request); }
+std::unique_ptr<OperatorDefinition> make_linear(const OperatorRequest& request) {
+  return std::make_unique<Linear>(request);
+}
 
 }  // namespace ff

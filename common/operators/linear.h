@@ -18,7 +18,9 @@ class Linear : public OperatorDefinition {
   int64_t workspace_bytes(const Block& part) const override { return relu ? part.volume() * element_bytes : 0; }
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
-  bool position_matters(int dimension) const override { return dimensions_[dimension].kind == DimensionKind::attribute; }
+  bool position_matters(int dimension) const override {
+    return dimensions_[dimension].kind == DimensionKind::attribute;
+  }
 
   int64_t in_features, out_features;
   bool bias;

@@ -15,13 +15,15 @@ Lstm::Lstm(const OperatorRequest& request) : OperatorDefinition(request.type, re
     request.expect_type(i, DataType::f32);
     const Shape expected{inputs_[0].shape[0], hidden};
     if (i > 0 && inputs_[i].shape != expected)
-      request.place.at("inputs").items()[i].fail("has shape " + to_string(inputs_[i].shape) + ", the state of this lstm has shape " + to_string(expected));
+      request.place.at("inputs").items()[i].fail("has shape " + to_string(inputs_[i].shape) +
+                                                 ", the state of this lstm has shape " + to_string(expected));
   }
   in_features = inputs_[0].shape[1];
   const int64_t batch = inputs_[0].shape[0];
   outputs_ = {{"h", {batch, hidden}}, {"c", {batch, hidden}}};
   const double bound = 1 / std::sqrt(static_cast<double>(hidden));  // as torch.nn.LSTM
-  parameters_ = {{"weight", {4, hidden, in_features}, bound}, {"recurrent", {4, hidden, hidden}, bound}, {"bias", {4, hidden}}};
+  parameters_ = {
+      {"weight", {4, hidden, in_features}, bound}, {"recurrent", {4, hidden, hidden}, bound}, {"bias", {4, hidden}}};
   dimensions_ = {{"sample", DimensionKind::sample, batch}, {"hidden", DimensionKind::parameter, hidden}};
 }
 
@@ -46,6 +48,8 @@ Work Lstm::backward_work(const Block& part, bool) const {
   return {2 * forward.flops, 2 * forward.bytes};
 }
 
-std::unique_ptr<OperatorDefinition> make_lstm(const OperatorRequest& request) { return std::make_unique<Lstm>(request); }
+std::unique_ptr<OperatorDefinition> make_lstm(const OperatorRequest& request) {
+  return std::make_unique<Lstm>(request);
+}
 
 }  // namespace ff

@@ -20,9 +20,12 @@ Matmul::Matmul(const OperatorRequest& request) : OperatorDefinition(request.type
   const int64_t columns = transposed ? b[1] : b[2];
   const Shape expected = transposed ? Shape{a[0], columns, inner} : Shape{a[0], inner, columns};
   if (b != expected)
-    request.place.at("inputs").items()[1].fail("has shape " + to_string(b) + ", expected " + to_string(expected) + " behind a first input of shape " + to_string(a));
+    request.place.at("inputs").items()[1].fail("has shape " + to_string(b) + ", expected " + to_string(expected) +
+                                               " behind a first input of shape " + to_string(a));
   outputs_ = {{"", {a[0], a[1], columns}}};
-  dimensions_ = {{"sample", DimensionKind::sample, a[0]}, {"length", DimensionKind::attribute, a[1]}, {"channel", DimensionKind::attribute, columns}};
+  dimensions_ = {{"sample", DimensionKind::sample, a[0]},
+                 {"length", DimensionKind::attribute, a[1]},
+                 {"channel", DimensionKind::attribute, columns}};
 }
 
 Block Matmul::input_block(int input, const Block& part) const {
@@ -37,13 +40,17 @@ std::string Matmul::attribute_text() const {
   return text.str();
 }
 
-Work Matmul::forward_work(const Block& part) const { return {2.0 * static_cast<double>(part.volume() * inner), touched_bytes(part)}; }
+Work Matmul::forward_work(const Block& part) const {
+  return {2.0 * static_cast<double>(part.volume() * inner), touched_bytes(part)};
+}
 
 Work Matmul::backward_work(const Block& part, bool) const {
   const Work forward = forward_work(part);
   return {2 * forward.flops, 2 * forward.bytes};
 }
 
-std::unique_ptr<OperatorDefinition> make_matmul(const OperatorRequest& request) { return std::make_unique<Matmul>(request); }
+std::unique_ptr<OperatorDefinition> make_matmul(const OperatorRequest& request) {
+  return std::make_unique<Matmul>(request);
+}
 
 }  // namespace ff

@@ -23,8 +23,12 @@ Block Mean::input_block(int, const Block& part) const {
   return {part[0], {0, shape[1]}, part[1]};
 }
 
-Work Mean::forward_work(const Block& part) const { return {static_cast<double>(part.volume() * positions), touched_bytes(part)}; }
+Work Mean::forward_work(const Block& part) const {
+  return {static_cast<double>(part.volume() * positions), touched_bytes(part)};
+}
 
-std::unique_ptr<OperatorDefinition> make_mean(const OperatorRequest& request) { return std::make_unique<Mean>(request); }
+std::unique_ptr<OperatorDefinition> make_mean(const OperatorRequest& request) {
+  return std::make_unique<Mean>(request);
+}
 
 }  // namespace ff

@@ -15,7 +15,8 @@ LocalResponseNormalization::LocalResponseNormalization(const OperatorRequest& re
   const Shape& shape = inputs_[0].shape;
   channels = shape[1];
   size = request.integer("size", 5, 1, 1 << 16);
-  if (size % 2 == 0) request.required_attribute("size").fail("found " + std::to_string(size) + ", expected an odd number of channels");
+  if (size % 2 == 0)
+    request.required_attribute("size").fail("found " + std::to_string(size) + ", expected an odd number of channels");
   alpha = request.number("alpha", 1e-4, 0, 1e6);
   beta = request.number("beta", 0.75, 0, 100);
   bias = request.number("bias", 2, 1e-6, 1e6);
@@ -55,13 +56,17 @@ BatchNorm::BatchNorm(const OperatorRequest& request) : OperatorDefinition(reques
   const int64_t channels = shape[static_cast<size_t>(channel_axis)];
   elements_per_channel = volume(shape) / channels;
   if (elements_per_channel < 2)
-    request.place.at("inputs").items()[0].fail("has shape " + to_string(shape) + " with one element a channel, batch_norm expects at least 2");
+    request.place.at("inputs").items()[0].fail("has shape " + to_string(shape) +
+                                               " with one element a channel, batch_norm expects at least 2");
   epsilon = request.number("epsilon", 1e-5, 1e-12, 1);
   momentum = request.number("momentum", 0.1, 0, 1);
   global = request.choice("statistics", "global", {"global", "local"}) == "global";
   relu = request.choice("activation", "none", {"none", "relu"}) == "relu";
   outputs_ = {{"", shape}};
-  parameters_ = {{"weight", {channels}, 0, 1}, {"bias", {channels}}, {"running_mean", {channels}, 0, 0, false}, {"running_variance", {channels}, 0, 1, false}};
+  parameters_ = {{"weight", {channels}, 0, 1},
+                 {"bias", {channels}},
+                 {"running_mean", {channels}, 0, 0, false},
+                 {"running_variance", {channels}, 0, 1, false}};
   const std::vector<std::string> names = axis_names(shape.size());
   for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis)
     dimensions_.push_back({names[axis],
@@ -71,7 +76,9 @@ BatchNorm::BatchNorm(const OperatorRequest& request) : OperatorDefinition(reques
                            shape[axis]});
 }
 
-std::string BatchNorm::attribute_text() const { return std::string(global ? "global" : "local") + (relu ? " relu" : ""); }
+std::string BatchNorm::attribute_text() const {
+  return std::string(global ? "global" : "local") + (relu ? " relu" : "");
+}
 
 Work BatchNorm::statistics_work(const Block& part, bool backward) const {
   const double elements = static_cast<double>(part.volume());
@@ -90,7 +97,9 @@ Work BatchNorm::backward_work(const Block& part, bool) const {
   return {5 * elements + statistics.flops, (relu ? 4 : 3) * elements * element_bytes + statistics.bytes};
 }
 
-std::unique_ptr<OperatorDefinition> make_batch_norm(const OperatorRequest& request) { return std::make_unique<BatchNorm>(request); }
+std::unique_ptr<OperatorDefinition> make_batch_norm(const OperatorRequest& request) {
+  return std::make_unique<BatchNorm>(request);
+}
 
 LayerNorm::LayerNorm(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs(1);
@@ -120,9 +129,13 @@ std::string LayerNorm::attribute_text() const {
   return text.str();
 }
 
-Work LayerNorm::forward_work(const Block& part) const { return {8.0 * static_cast<double>(part.volume() * features), touched_bytes(part)}; }
+Work LayerNorm::forward_work(const Block& part) const {
+  return {8.0 * static_cast<double>(part.volume() * features), touched_bytes(part)};
+}
 
-std::unique_ptr<OperatorDefinition> make_layer_norm(const OperatorRequest& request) { return std::make_unique<LayerNorm>(request); }
+std::unique_ptr<OperatorDefinition> make_layer_norm(const OperatorRequest& request) {
+  return std::make_unique<LayerNorm>(request);
+}
 
 std::unique_ptr<OperatorDefinition> make_local_response_normalization(const OperatorRequest& request) {
   return std::make_unique<LocalResponseNormalization>(request);

@@ -14,7 +14,9 @@ class LocalResponseNormalization : public OperatorDefinition {
   Block output_block(int output, const Block& part) const override;
   Block input_block(int input, const Block& part) const override;
   std::string attribute_text() const override;
-  int64_t workspace_bytes(const Block& part) const override { return 2 * output_block(0, part).volume() * element_bytes; }
+  int64_t workspace_bytes(const Block& part) const override {
+    return 2 * output_block(0, part).volume() * element_bytes;
+  }
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
 
@@ -23,10 +25,10 @@ class LocalResponseNormalization : public OperatorDefinition {
   double alpha, beta, bias;
 };
 
-// Over the batch and all positions of each channel (Ioffe and Szegedy 2015, arXiv 1502.03167): [batch, channel], [batch, length, channel] or
-// [batch, channel, height, width] -> the same shape. weight, bias, and (not trained) running_mean, running_variance [channel].
-// With global statistics, sums of all parts with the same channels: [2, channels], forward of x and x^2, backward of the output's gradient g
-// and of g times the normalized input.
+// Over the batch and all positions of each channel (Ioffe and Szegedy 2015, arXiv 1502.03167): [batch, channel],
+// [batch, length, channel] or [batch, channel, height, width] -> the same shape. weight, bias, and (not trained)
+// running_mean, running_variance [channel]. With global statistics, sums of all parts with the same channels: [2,
+// channels], forward of x and x^2, backward of the output's gradient g and of g times the normalized input.
 class BatchNorm : public OperatorDefinition {
  public:
   explicit BatchNorm(const OperatorRequest& request);
@@ -36,7 +38,9 @@ class BatchNorm : public OperatorDefinition {
   Block parameter_block(int, const Block& part) const override { return {part[channel_axis]}; }
   std::string attribute_text() const override;
   bool backward_reads_output() const override { return relu; }
-  int64_t statistics_bytes(const Block& part) const override { return global ? 2 * part[channel_axis].size() * element_bytes : 0; }
+  int64_t statistics_bytes(const Block& part) const override {
+    return global ? 2 * part[channel_axis].size() * element_bytes : 0;
+  }
   Work statistics_work(const Block& part, bool backward) const override;
   int64_t workspace_bytes(const Block& part) const override { return 6 * part[channel_axis].size() * element_bytes; }
   Work forward_work(const Block& part) const override;
@@ -50,7 +54,8 @@ class BatchNorm : public OperatorDefinition {
 };
 
 // Over the last axis of [batch, features] or [batch, length, features] (Ba et al. 2016, arXiv 1607.06450):
-//   output = (input - mean) / sqrt(variance + epsilon) * weight + bias, with the mean and variance of each row. weight, bias [features].
+//   output = (input - mean) / sqrt(variance + epsilon) * weight + bias, with the mean and variance of each row. weight,
+//   bias [features].
 class LayerNorm : public OperatorDefinition {
  public:
   explicit LayerNorm(const OperatorRequest& request);

@@ -70,7 +70,9 @@ int OperatorDefinition::statistics_groups(const std::vector<int>& degrees) const
   return groups;
 }
 
-Block OperatorDefinition::parameter_block(int parameter, const Block&) const { return Block(parameters_[parameter].shape); }
+Block OperatorDefinition::parameter_block(int parameter, const Block&) const {
+  return Block(parameters_[parameter].shape);
+}
 
 std::string OperatorDefinition::signature(const Block& part) const {
   std::string text = type_;
@@ -108,19 +110,18 @@ void OperatorRequest::expect_inputs(size_t count) const { expect_inputs_between(
 
 void OperatorRequest::expect_inputs_between(size_t least, size_t most) const {
   if (inputs.size() >= least && inputs.size() <= most) return;
-  const std::string expected = least == most          ? std::to_string(least)
+  const std::string expected = least == most              ? std::to_string(least)
                                : most > (size_t{1} << 20) ? "at least " + std::to_string(least)
-                                                      : std::to_string(least) + " to " + std::to_string(most);
+                                                          : std::to_string(least) + " to " + std::to_string(most);
   place.at("inputs").fail(type + " has " + std::to_string(inputs.size()) + " inputs, expected " + expected);
 }
 
 void OperatorRequest::expect_rank(size_t input, size_t least, size_t most) const {
   const size_t rank = inputs[input].shape.size();
   if (rank >= least && rank <= most) return;
-  place.at("inputs").items()[input].fail("has shape " + to_string(inputs[input].shape) + ", " + type + " expects " +
-                                         (least == most ? std::to_string(least)
-                                                        : std::to_string(least) + " to " + std::to_string(most)) +
-                                         " axes");
+  place.at("inputs").items()[input].fail(
+      "has shape " + to_string(inputs[input].shape) + ", " + type + " expects " +
+      (least == most ? std::to_string(least) : std::to_string(least) + " to " + std::to_string(most)) + " axes");
 }
 
 void OperatorRequest::expect_type(size_t input, DataType expected) const {
@@ -192,7 +193,8 @@ std::vector<std::string> axis_names(size_t rank) {
   return names;
 }
 
-// Every operator type, in the order of the documentation. Adding one: a line here, a file beside this one, a kernel a backend.
+// Every operator type, in the order of the documentation. Adding one: a line here, a file beside this one, a kernel a
+// backend.
 struct OperatorFamily {
   const char* type;
   std::unique_ptr<OperatorDefinition> (*make)(const OperatorRequest&);
@@ -245,7 +247,8 @@ const std::vector<std::string>& operator_types() {
 std::unique_ptr<OperatorDefinition> make_operator(const OperatorRequest& request) {
   for (const OperatorFamily& family : families)
     if (request.type == family.type) return family.make(request);
-  request.place.at("type").fail("unknown operator type \"" + request.type + "\"" + suggestion(request.type, operator_types()));
+  request.place.at("type").fail("unknown operator type \"" + request.type + "\"" +
+                                suggestion(request.type, operator_types()));
 }
 
 }  // namespace ff

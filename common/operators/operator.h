@@ -1,9 +1,11 @@
-// What an operator means, apart from its kernels: attributes, shapes, parallelizable dimensions, and for one task's part of the
-// operator the block of every tensor that it touches. Transfers, halo rows, parameter shards, memory and the backward pass all
-// follow from the block functions, so a new operator is one file here, one kernel file a backend, and one line in each list.
+// What an operator means, apart from its kernels: attributes, shapes, parallelizable dimensions, and for one task's
+// part of the operator the block of every tensor that it touches. Transfers, halo rows, parameter shards, memory and
+// the backward pass all follow from the block functions, so a new operator is one file here, one kernel file a backend,
+// and one line in each list.
 //
-// A task's *part* is a Block over the operator's parallelizable dimensions (its iteration space), in the order of dimensions().
-// For conv2d the part is [sample, channel, height, width]; for flatten it is [sample, channel], in whole channels of the input.
+// A task's *part* is a Block over the operator's parallelizable dimensions (its iteration space), in the order of
+// dimensions(). For conv2d the part is [sample, channel, height, width]; for flatten it is [sample, channel], in whole
+// channels of the input.
 #pragma once
 
 #include <memory>
@@ -63,7 +65,8 @@ class OperatorDefinition {
 
   // Part number `index` (row-major over the degrees) of the operator split by `degrees` (one a dimension).
   Block part(const std::vector<int>& degrees, int64_t index) const;
-  // Parts with equal numbers do equal work: their blocks have equal shapes and see equal padding, and differ in position alone. [part], from 0
+  // Parts with equal numbers do equal work: their blocks have equal shapes and see equal padding, and differ in
+  // position alone. [part], from 0
   std::vector<int> kinds_of_parts(const std::vector<int>& degrees) const;
   Block whole() const;  // the part of a single task
 
@@ -72,20 +75,24 @@ class OperatorDefinition {
   virtual Block input_block(int input, const Block& part) const = 0;
   virtual Block parameter_block(int parameter, const Block& part) const;  // default: the whole parameter
 
-  // Does every non-empty part read something of this input? Does every element of the input reach some part? Both whatever the degrees;
-  // false is always safe.
+  // Does every non-empty part read something of this input? Does every element of the input reach some part? Both
+  // whatever the degrees; false is always safe.
   virtual bool every_part_reads(int /*input*/) const { return true; }
-  virtual bool reads_every_element(int input) const { return input_block(input, whole()) == Block(inputs_[input].shape); }
+  virtual bool reads_every_element(int input) const {
+    return input_block(input, whole()) == Block(inputs_[input].shape);
+  }
 
   // Attributes in a fixed order, "kernel=5x5 stride=1x1"; "" without any.
   virtual std::string attribute_text() const { return ""; }
-  // Everything on which the execution time depends: type, attributes, local shapes, local padding. Key of a profile entry.
+  // Everything on which the execution time depends: type, attributes, local shapes, local padding. Key of a profile
+  // entry.
   virtual std::string signature(const Block& part) const;
 
   // Does a part's work depend on where it lies in this dimension, and not on its size alone? True is always safe.
   virtual bool position_matters(int dimension) const { return dimensions_[dimension].kind != DimensionKind::sample; }
 
-  // A loss operator starts backward: it has no incoming gradient, and its first output is the loss of each sample (or position).
+  // A loss operator starts backward: it has no incoming gradient, and its first output is the loss of each sample (or
+  // position).
   virtual bool is_loss() const { return false; }
   // Does the gradient flow to this input (class labels and token indices have none)?
   virtual bool differentiable_input(int input) const { return inputs_[input].type == DataType::f32; }
@@ -95,8 +102,9 @@ class OperatorDefinition {
   virtual bool backward_reads_input(int /*input*/) const { return true; }
   virtual bool backward_reads_output() const { return false; }
 
-  // Some operators (batch_norm) need sums over the whole batch halfway. Each direction then has two tasks a part: one sums up, parts with
-  // common sums all-reduce them, and the other goes on. Bytes that a part all-reduces in each direction; 0 for ordinary operators.
+  // Some operators (batch_norm) need sums over the whole batch halfway. Each direction then has two tasks a part: one
+  // sums up, parts with common sums all-reduce them, and the other goes on. Bytes that a part all-reduces in each
+  // direction; 0 for ordinary operators.
   virtual int64_t statistics_bytes(const Block& /*part*/) const { return 0; }
   bool has_statistics() const { return statistics_bytes(whole()) > 0; }
   // Parts with the same number have common sums: those that agree in the dimensions that split parameters.
@@ -104,17 +112,20 @@ class OperatorDefinition {
   int statistics_groups(const std::vector<int>& degrees) const;
   virtual Work statistics_work(const Block& /*part*/, bool /*backward*/) const { return {}; }
 
-  // What a kernel keeps from forward to backward, or needs in between, beyond its arguments: masks, denominators, probabilities.
+  // What a kernel keeps from forward to backward, or needs in between, beyond its arguments: masks, denominators,
+  // probabilities.
   virtual int64_t workspace_bytes(const Block& /*part*/) const { return 0; }
 
   virtual Work forward_work(const Block& part) const;
   // input_gradients: does any input need its gradient (false for the first layer)?
   virtual Work backward_work(const Block& part, bool input_gradients) const;
-  // Bytes that backward moves beyond that where it adds to the gradients of the parameters, which are then read too, instead of writing them.
+  // Bytes that backward moves beyond that where it adds to the gradients of the parameters, which are then read too,
+  // instead of writing them.
   virtual double gradient_addition_bytes(const Block& part) const;
 
  protected:
-  OperatorDefinition(std::string type, std::vector<TensorSpec> inputs) : type_(std::move(type)), inputs_(std::move(inputs)) {}
+  OperatorDefinition(std::string type, std::vector<TensorSpec> inputs)
+      : type_(std::move(type)), inputs_(std::move(inputs)) {}
 
   double touched_bytes(const Block& part) const;  // inputs + parameters + outputs
 
@@ -125,8 +136,8 @@ class OperatorDefinition {
   std::vector<ParallelDimension> dimensions_;
 };
 
-// What a family's factory gets. `place` is the operator's object in the graph file, for messages; `attributes` is absent when the
-// file has none.
+// What a family's factory gets. `place` is the operator's object in the graph file, for messages; `attributes` is
+// absent when the file has none.
 struct OperatorRequest {
   std::string type;
   std::vector<TensorSpec> inputs;
@@ -143,16 +154,19 @@ struct OperatorRequest {
   int64_t integer(const std::string& key, int64_t otherwise, int64_t least, int64_t most) const;
   double number(const std::string& key, double otherwise, double least, double most) const;
   bool flag(const std::string& key, bool otherwise) const;
-  std::string choice(const std::string& key, const std::string& otherwise, const std::vector<std::string>& choices) const;
+  std::string choice(const std::string& key, const std::string& otherwise,
+                     const std::vector<std::string>& choices) const;
   // One integer for both axes, or an array of two.
-  std::array<int64_t, 2> pair(const std::string& key, std::array<int64_t, 2> otherwise, int64_t least, int64_t most) const;
+  std::array<int64_t, 2> pair(const std::string& key, std::array<int64_t, 2> otherwise, int64_t least,
+                              int64_t most) const;
 };
 
 // Creates the definition, or throws InputError at the place in the graph file that is at fault.
 std::unique_ptr<OperatorDefinition> make_operator(const OperatorRequest& request);
 const std::vector<std::string>& operator_types();
 
-// Names of a tensor's axes as parallelizable dimensions: [sample, channel, height, width], [sample, length, channel], [sample, channel].
+// Names of a tensor's axes as parallelizable dimensions: [sample, channel, height, width], [sample, length, channel],
+// [sample, channel].
 std::vector<std::string> axis_names(size_t rank);
 
 }  // namespace ff

@@ -24,22 +24,27 @@ Window window(const OperatorRequest& request, size_t axis) {
 
 }  // namespace
 
-Pool2d::Pool2d(const OperatorRequest& request) : Pool2d{request, image_shape(request), window(request, 0), window(request, 1)} {}
+Pool2d::Pool2d(const OperatorRequest& request)
+    : Pool2d{request, image_shape(request), window(request, 0), window(request, 1)} {}
 
-Pool2d::Pool2d(const OperatorRequest& request, const Shape& input, const Window& height_window, const Window& width_window)
+Pool2d::Pool2d(const OperatorRequest& request, const Shape& input, const Window& height_window,
+               const Window& width_window)
     : OperatorDefinition(request.type, {{"", input}}), height(height_window), width(width_window) {
   method = request.choice("method", "max", {"max", "average"}) == "max" ? Method::max : Method::average;
   const bool ceil = request.flag("ceil", false);
   count_padding = request.flag("count_padding", false);
   if (ceil && count_padding)
-    request.required_attribute("count_padding").fail("cannot be combined with \"ceil\": the last window would count positions beyond the padding");
+    request.required_attribute("count_padding")
+        .fail("cannot be combined with \"ceil\": the last window would count positions beyond the padding");
   for (const Window& window : {height, width}) {
     if (2 * window.padding > window.kernel)
       request.required_attribute("padding").fail("found " + std::to_string(window.padding) +
-                                                 ", expected at most half of the kernel " + std::to_string(window.kernel));
+                                                 ", expected at most half of the kernel " +
+                                                 std::to_string(window.kernel));
     if (window.output_size(ceil) < 1)
       request.required_attribute("kernel").fail("the kernel " + std::to_string(window.kernel) +
-                                                " exceeds the padded input of shape " + to_string(request.inputs[0].shape));
+                                                " exceeds the padded input of shape " +
+                                                to_string(request.inputs[0].shape));
   }
   outputs_ = {{"", {input[0], input[1], height.output_size(ceil), width.output_size(ceil)}}};
   const Shape& output = outputs_[0].shape;
@@ -69,6 +74,8 @@ Work Pool2d::forward_work(const Block& part) const {
   return {static_cast<double>(part.volume() * height.kernel * width.kernel), touched_bytes(part)};
 }
 
-std::unique_ptr<OperatorDefinition> make_pool2d(const OperatorRequest& request) { return std::make_unique<Pool2d>(request); }
+std::unique_ptr<OperatorDefinition> make_pool2d(const OperatorRequest& request) {
+  return std::make_unique<Pool2d>(request);
+}
 
 }  // namespace ff

@@ -20,7 +20,8 @@ class Pool2d : public OperatorDefinition {
   std::string attribute_text() const override;
   std::string signature(const Block& part) const override;
   bool backward_reads_input(int) const override { return false; }
-  int64_t workspace_bytes(const Block& part) const override { return method == Method::max ? part.volume() : 0; }  // a byte: which one
+  // a byte: which one
+  int64_t workspace_bytes(const Block& part) const override { return method == Method::max ? part.volume() : 0; }
   Work forward_work(const Block& part) const override;
 
   enum class Method { max, average };

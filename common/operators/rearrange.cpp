@@ -11,7 +11,8 @@ std::vector<ParallelDimension> every_axis(const Shape& shape, int but = -1) {
   const std::vector<std::string> names = axis_names(shape.size());
   std::vector<ParallelDimension> dimensions;
   for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis)
-    if (axis != but) dimensions.push_back({names[axis], axis == 0 ? DimensionKind::sample : DimensionKind::attribute, shape[axis]});
+    if (axis != but)
+      dimensions.push_back({names[axis], axis == 0 ? DimensionKind::sample : DimensionKind::attribute, shape[axis]});
   return dimensions;
 }
 
@@ -30,8 +31,9 @@ Concat::Concat(const OperatorRequest& request) : OperatorDefinition(request.type
     Shape expected = inputs_[0].shape;
     if (inputs_[i].shape.size() == expected.size()) expected[axis] = inputs_[i].shape[axis];
     if (inputs_[i].shape != expected)
-      request.place.at("inputs").items()[i].fail("has shape " + to_string(inputs_[i].shape) + ", expected that of the first input, " +
-                                                 to_string(inputs_[0].shape) + ", except for axis " + std::to_string(axis));
+      request.place.at("inputs").items()[i].fail("has shape " + to_string(inputs_[i].shape) +
+                                                 ", expected that of the first input, " + to_string(inputs_[0].shape) +
+                                                 ", except for axis " + std::to_string(axis));
     offsets.push_back(output[axis]);
     output[axis] += inputs_[i].shape[axis];
   }
@@ -42,7 +44,8 @@ Concat::Concat(const OperatorRequest& request) : OperatorDefinition(request.type
 Block Concat::input_block(int input, const Block& part) const {
   Block block = part;
   const int64_t size = inputs_[input].shape[axis];
-  const Interval read = intersect(Interval{part[axis].begin - offsets[input], part[axis].end - offsets[input]}, Interval{0, size});
+  const Interval read =
+      intersect(Interval{part[axis].begin - offsets[input], part[axis].end - offsets[input]}, Interval{0, size});
   block[axis] = read.size() > 0 ? read : Interval{0, 0};
   return block;
 }
@@ -66,10 +69,13 @@ Flatten::Flatten(const OperatorRequest& request) : OperatorDefinition(request.ty
   inner = 1;
   for (size_t axis = 2; axis < shape.size(); ++axis) inner *= shape[axis];
   outputs_ = {{"", {shape[0], shape[1] * inner}}};
-  dimensions_ = {{"sample", DimensionKind::sample, shape[0]}, {axis_names(shape.size())[1], DimensionKind::attribute, shape[1]}};
+  dimensions_ = {{"sample", DimensionKind::sample, shape[0]},
+                 {axis_names(shape.size())[1], DimensionKind::attribute, shape[1]}};
 }
 
-Block Flatten::output_block(int, const Block& part) const { return {part[0], {part[1].begin * inner, part[1].end * inner}}; }
+Block Flatten::output_block(int, const Block& part) const {
+  return {part[0], {part[1].begin * inner, part[1].end * inner}};
+}
 
 Block Flatten::input_block(int, const Block& part) const {
   Block block(inputs_[0].shape);
@@ -86,7 +92,8 @@ Stack::Stack(const OperatorRequest& request) : OperatorDefinition(request.type, 
   for (size_t i = 0; i < inputs_.size(); ++i) {
     request.expect_type(i, DataType::f32);
     if (inputs_[i].shape != shape)
-      request.place.at("inputs").items()[i].fail("has shape " + to_string(inputs_[i].shape) + ", expected that of the first input, " + to_string(shape));
+      request.place.at("inputs").items()[i].fail("has shape " + to_string(inputs_[i].shape) +
+                                                 ", expected that of the first input, " + to_string(shape));
   }
   outputs_ = {{"", {shape[0], static_cast<int64_t>(inputs_.size()), shape[1]}}};
   dimensions_ = every_axis(outputs_[0].shape);
@@ -113,7 +120,9 @@ Slice::Slice(const OperatorRequest& request) : OperatorDefinition(request.type, 
       end += item.as_integer(1, size);
       ranges.push_back({begin, end});
     }
-    if (end != size) sizes.fail("sum to " + std::to_string(end) + ", expected " + std::to_string(size) + ", the size of axis " + std::to_string(axis));
+    if (end != size)
+      sizes.fail("sum to " + std::to_string(end) + ", expected " + std::to_string(size) + ", the size of axis " +
+                 std::to_string(axis));
   } else {
     request.allow_attributes({"axis", "begin", "end"});
     const int64_t begin = request.integer("begin", 0, 0, size - 1);
@@ -164,11 +173,13 @@ Pad::Pad(const OperatorRequest& request) : OperatorDefinition(request.type, requ
   const JsonPlace padding = request.required_attribute("padding");
   const auto items = padding.items();
   if (items.size() + 1 != shape.size())
-    padding.fail("has " + std::to_string(items.size()) + " elements, expected " + std::to_string(shape.size() - 1) + ": one for each axis but the sample");
+    padding.fail("has " + std::to_string(items.size()) + " elements, expected " + std::to_string(shape.size() - 1) +
+                 ": one for each axis but the sample");
   before = {0};
   for (size_t i = 0; i < items.size(); ++i) {
     const auto both = items[i].items();
-    if (both.size() != 2) items[i].fail("has " + std::to_string(both.size()) + " elements, expected 2 (before, behind)");
+    if (both.size() != 2)
+      items[i].fail("has " + std::to_string(both.size()) + " elements, expected 2 (before, behind)");
     before.push_back(both[0].as_integer(0, 1 << 16));
     shape[i + 1] += before.back() + both[1].as_integer(0, 1 << 16);
   }
@@ -180,7 +191,8 @@ Block Pad::input_block(int, const Block& part) const {
   Block block;
   bool empty = false;
   for (int axis = 0; axis < part.rank(); ++axis) {
-    block.append(intersect(Interval{part[axis].begin - before[axis], part[axis].end - before[axis]}, Interval{0, inputs_[0].shape[axis]}));
+    block.append(intersect(Interval{part[axis].begin - before[axis], part[axis].end - before[axis]},
+                           Interval{0, inputs_[0].shape[axis]}));
     empty = empty || block[axis].size() <= 0;
   }
   if (empty)
@@ -199,7 +211,8 @@ Block Pad::region(const Block& part) const {
 
 std::string Pad::signature(const Block& part) const {
   std::string text = OperatorDefinition::signature(part) + " at=";  // where the part's first element lies in the input
-  for (int axis = 1; axis < part.rank(); ++axis) text += (axis > 1 ? "," : "") + std::to_string(std::max<int64_t>(0, before[axis] - part[axis].begin));
+  for (int axis = 1; axis < part.rank(); ++axis)
+    text += (axis > 1 ? "," : "") + std::to_string(std::max<int64_t>(0, before[axis] - part[axis].begin));
   return text;
 }
 
@@ -218,7 +231,8 @@ Transpose::Transpose(const OperatorRequest& request) : OperatorDefinition(reques
     seen[axes.back()] = true;
   }
   if (axes.size() != shape.size())
-    place.fail("has " + std::to_string(axes.size() - 1) + " elements, expected " + std::to_string(shape.size() - 1) + ": every axis but the sample");
+    place.fail("has " + std::to_string(axes.size() - 1) + " elements, expected " + std::to_string(shape.size() - 1) +
+               ": every axis but the sample");
   Shape output;
   for (int axis : axes) output.push_back(shape[axis]);
   outputs_ = {{"", output}};
@@ -245,7 +259,8 @@ Reshape::Reshape(const OperatorRequest& request) : OperatorDefinition(request.ty
   Shape shape{inputs_[0].shape[0]};
   const JsonPlace place = request.required_attribute("shape");
   const auto items = place.items();
-  if (items.empty() || items.size() > 3) place.fail("has " + std::to_string(items.size()) + " elements, expected 1 to 3");
+  if (items.empty() || items.size() > 3)
+    place.fail("has " + std::to_string(items.size()) + " elements, expected 1 to 3");
   double elements = static_cast<double>(shape[0]);
   for (const JsonPlace& item : items) {
     shape.push_back(item.as_integer(1, int64_t{1} << 32));
@@ -257,13 +272,25 @@ Reshape::Reshape(const OperatorRequest& request) : OperatorDefinition(request.ty
   dimensions_ = {{"sample", DimensionKind::sample, shape[0]}};
 }
 
-std::unique_ptr<OperatorDefinition> make_concat(const OperatorRequest& request) { return std::make_unique<Concat>(request); }
-std::unique_ptr<OperatorDefinition> make_flatten(const OperatorRequest& request) { return std::make_unique<Flatten>(request); }
+std::unique_ptr<OperatorDefinition> make_concat(const OperatorRequest& request) {
+  return std::make_unique<Concat>(request);
+}
+std::unique_ptr<OperatorDefinition> make_flatten(const OperatorRequest& request) {
+  return std::make_unique<Flatten>(request);
+}
 
-std::unique_ptr<OperatorDefinition> make_stack(const OperatorRequest& request) { return std::make_unique<Stack>(request); }
-std::unique_ptr<OperatorDefinition> make_slice(const OperatorRequest& request) { return std::make_unique<Slice>(request); }
+std::unique_ptr<OperatorDefinition> make_stack(const OperatorRequest& request) {
+  return std::make_unique<Stack>(request);
+}
+std::unique_ptr<OperatorDefinition> make_slice(const OperatorRequest& request) {
+  return std::make_unique<Slice>(request);
+}
 std::unique_ptr<OperatorDefinition> make_pad(const OperatorRequest& request) { return std::make_unique<Pad>(request); }
-std::unique_ptr<OperatorDefinition> make_transpose(const OperatorRequest& request) { return std::make_unique<Transpose>(request); }
-std::unique_ptr<OperatorDefinition> make_reshape(const OperatorRequest& request) { return std::make_unique<Reshape>(request); }
+std::unique_ptr<OperatorDefinition> make_transpose(const OperatorRequest& request) {
+  return std::make_unique<Transpose>(request);
+}
+std::unique_ptr<OperatorDefinition> make_reshape(const OperatorRequest& request) {
+  return std::make_unique<Reshape>(request);
+}
 
 }  // namespace ff

@@ -4,8 +4,8 @@
 
 namespace ff {
 
-// Joins its inputs along one axis (default 1, the channel of images). The joined axis can be split too: a part then reads of each
-// input only what falls into it, which may be nothing.
+// Joins its inputs along one axis (default 1, the channel of images). The joined axis can be split too: a part then
+// reads of each input only what falls into it, which may be nothing.
 class Concat : public OperatorDefinition {
  public:
   explicit Concat(const OperatorRequest& request);
@@ -23,8 +23,8 @@ class Concat : public OperatorDefinition {
   std::vector<int64_t> offsets;  // of each input on the joined axis of the output
 };
 
-// [batch, channel, height, width] -> [batch, channel * height * width] (row-major); [batch, length, channel] likewise. The axis
-// behind the sample can be split: its blocks stay contiguous in the flat axis.
+// [batch, channel, height, width] -> [batch, channel * height * width] (row-major); [batch, length, channel] likewise.
+// The axis behind the sample can be split: its blocks stay contiguous in the flat axis.
 class Flatten : public OperatorDefinition {
  public:
   explicit Flatten(const OperatorRequest& request);
@@ -47,8 +47,9 @@ class Stack : public OperatorDefinition {
   bool backward_reads_input(int) const override { return false; }
 };
 
-// Ranges of one axis, one an output; `slice` has one range, `split` several that cover the axis. Outputs of a split are named by number.
-// The cut axis can be split in a slice alone: a part computes the same share of the other axes of all outputs.
+// Ranges of one axis, one an output; `slice` has one range, `split` several that cover the axis. Outputs of a split are
+// named by number. The cut axis can be split in a slice alone: a part computes the same share of the other axes of all
+// outputs.
 class Slice : public OperatorDefinition {
  public:
   explicit Slice(const OperatorRequest& request);

@@ -19,20 +19,23 @@ Shape image_shape(const OperatorRequest& request, const std::vector<std::string>
 int64_t kernel(const OperatorRequest& request) { return request.required_attribute("kernel").as_integer(1, most); }
 
 Window convolution_window(const OperatorRequest& request) {
-  return {request.inputs[0].shape[1], kernel(request), request.integer("stride", 1, 1, most), request.integer("padding", 0, 0, most),
-          request.integer("dilation", 1, 1, most)};
+  return {request.inputs[0].shape[1], kernel(request), request.integer("stride", 1, 1, most),
+          request.integer("padding", 0, 0, most), request.integer("dilation", 1, 1, most)};
 }
 
 Window pooling_window(const OperatorRequest& request) {
-  return {request.inputs[0].shape[1], kernel(request), request.integer("stride", kernel(request), 1, most), request.integer("padding", 0, 0, most)};
+  return {request.inputs[0].shape[1], kernel(request), request.integer("stride", kernel(request), 1, most),
+          request.integer("padding", 0, 0, most)};
 }
 
 }  // namespace
 
 Conv1d::Conv1d(const OperatorRequest& request)
-    : OperatorDefinition(request.type, request.inputs),
-      image{request, image_shape(request, {"out_channels", "kernel", "stride", "padding", "dilation", "groups", "bias", "activation"}), Window{},
-            convolution_window(request)} {
+    : OperatorDefinition(request.type, request.inputs), image{request,
+                                                              image_shape(request, {"out_channels", "kernel", "stride",
+                                                                                    "padding", "dilation", "groups",
+                                                                                    "bias", "activation"}),
+                                                              Window{}, convolution_window(request)} {
   const Shape& output = image.outputs()[0].shape;
   outputs_ = {{"", {output[0], output[3], output[1]}}};
   parameters_ = image.parameters();
@@ -51,7 +54,8 @@ Block Conv1d::parameter_block(int parameter, const Block& part) const {
 
 Pool1d::Pool1d(const OperatorRequest& request)
     : OperatorDefinition(request.type, request.inputs),
-      image{request, image_shape(request, {"method", "kernel", "stride", "padding", "ceil", "count_padding"}), Window{}, pooling_window(request)} {
+      image{request, image_shape(request, {"method", "kernel", "stride", "padding", "ceil", "count_padding"}), Window{},
+            pooling_window(request)} {
   const Shape& output = image.outputs()[0].shape;
   outputs_ = {{"", {output[0], output[3], output[1]}}};
   dimensions_ = {{"sample", DimensionKind::sample, output[0]},
@@ -59,7 +63,11 @@ Pool1d::Pool1d(const OperatorRequest& request)
                  {"channel", DimensionKind::attribute, output[1]}};
 }
 
-std::unique_ptr<OperatorDefinition> make_conv1d(const OperatorRequest& request) { return std::make_unique<Conv1d>(request); }
-std::unique_ptr<OperatorDefinition> make_pool1d(const OperatorRequest& request) { return std::make_unique<Pool1d>(request); }
+std::unique_ptr<OperatorDefinition> make_conv1d(const OperatorRequest& request) {
+  return std::make_unique<Conv1d>(request);
+}
+std::unique_ptr<OperatorDefinition> make_pool1d(const OperatorRequest& request) {
+  return std::make_unique<Pool1d>(request);
+}
 
 }  // namespace ff

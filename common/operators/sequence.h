@@ -6,11 +6,13 @@
 
 namespace ff {
 
-// Blocks and parts of sequences, [sample, length, channel], as those of images of height 1, [sample, channel, height, width], and back.
+// Blocks and parts of sequences, [sample, length, channel], as those of images of height 1, [sample, channel, height,
+// width], and back.
 inline Block to_image(const Block& block) { return {block[0], block[2], {0, 1}, block[1]}; }
 inline Block to_sequence(const Block& block) { return {block[0], block[3], block[1]}; }
 
-// input [batch, length, in_channels] -> [batch, out_length, out_channels]. weight [out_channels, in_channels / groups, kernel], bias [out_channels].
+// input [batch, length, in_channels] -> [batch, out_length, out_channels]. weight [out_channels, in_channels / groups,
+// kernel], bias [out_channels].
 class Conv1d : public OperatorDefinition {
  public:
   explicit Conv1d(const OperatorRequest& request);
@@ -23,7 +25,9 @@ class Conv1d : public OperatorDefinition {
   bool backward_reads_output() const override { return image.backward_reads_output(); }
   int64_t workspace_bytes(const Block& part) const override { return image.workspace_bytes(to_image(part)); }
   Work forward_work(const Block& part) const override { return image.forward_work(to_image(part)); }
-  Work backward_work(const Block& part, bool input_gradients) const override { return image.backward_work(to_image(part), input_gradients); }
+  Work backward_work(const Block& part, bool input_gradients) const override {
+    return image.backward_work(to_image(part), input_gradients);
+  }
 
   const Conv2d image;
 };

@@ -35,7 +35,8 @@ Work Softmax::forward_work(const Block& part) const {
   return {20.0 * static_cast<double>(part.volume() * classes), touched_bytes(part)};
 }
 
-SoftmaxCrossEntropy::SoftmaxCrossEntropy(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+SoftmaxCrossEntropy::SoftmaxCrossEntropy(const OperatorRequest& request)
+    : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs(2);
   request.expect_rank(0, 2, 3);
   request.expect_type(0, DataType::f32);
@@ -45,8 +46,8 @@ SoftmaxCrossEntropy::SoftmaxCrossEntropy(const OperatorRequest& request) : Opera
   classes = logits.back();
   const Shape labels(logits.begin(), logits.end() - 1);
   if (inputs_[1].shape != labels)
-    request.place.at("inputs").items()[1].fail("has shape " + to_string(inputs_[1].shape) + ", logits of shape " + to_string(logits) +
-                                               " need labels of shape " + to_string(labels));
+    request.place.at("inputs").items()[1].fail("has shape " + to_string(inputs_[1].shape) + ", logits of shape " +
+                                               to_string(logits) + " need labels of shape " + to_string(labels));
   weight = request.number("weight", 1, 0, 1e9);
   outputs_ = {{"loss", labels}, {"correct", labels}};
   dimensions_ = sample_and_length(logits);
@@ -60,7 +61,9 @@ Work SoftmaxCrossEntropy::forward_work(const Block& part) const {
   return {20.0 * static_cast<double>(part.volume() * classes), touched_bytes(part)};
 }
 
-std::unique_ptr<OperatorDefinition> make_softmax(const OperatorRequest& request) { return std::make_unique<Softmax>(request); }
+std::unique_ptr<OperatorDefinition> make_softmax(const OperatorRequest& request) {
+  return std::make_unique<Softmax>(request);
+}
 std::unique_ptr<OperatorDefinition> make_softmax_cross_entropy(const OperatorRequest& request) {
   return std::make_unique<SoftmaxCrossEntropy>(request);
 }

@@ -21,7 +21,8 @@ class Softmax : public OperatorDefinition {
 // logits [batch, classes] or [batch, length, classes] and labels (i32) [batch] or [batch, length] ->
 //   "loss"    [batch] or [batch, length]: -log softmax(logits)[label]
 //   "correct" the same shape: 1 where the label has the largest logit (the first one, of equals), else 0.
-// The training loss is the mean over all elements of "loss", times `weight`, summed over all loss operators of the graph.
+// The training loss is the mean over all elements of "loss", times `weight`, summed over all loss operators of the
+// graph.
 class SoftmaxCrossEntropy : public OperatorDefinition {
  public:
   explicit SoftmaxCrossEntropy(const OperatorRequest& request);

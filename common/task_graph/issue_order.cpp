@@ -12,7 +12,8 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
   const Task& task = tasks.tasks[index];
   const Graph& graph = builder.graph();
   const std::string kind(to_string(task.kind));
-  if (is_compute(task.kind) || is_reduction(task.kind)) return graph.operators[task.op].name + "/" + kind + "/" + std::to_string(task.part);
+  if (is_compute(task.kind) || is_reduction(task.kind))
+    return graph.operators[task.op].name + "/" + kind + "/" + std::to_string(task.part);
   if (is_transfer(task.kind)) {
     const Edge& edge = builder.edges()[task.edge];
     const std::string input = graph.operators[edge.consumer].name + ":" + std::to_string(edge.input);
@@ -50,10 +51,12 @@ std::vector<int> default_issue_order(const TaskGraph& graph) {
   return order;
 }
 
-std::vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const TaskGraph& graph, const std::vector<std::string>& names) {
+std::vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const TaskGraph& graph,
+                                        const std::vector<std::string>& names) {
   std::unordered_map<std::string, int> by_name;
   for (size_t t = 0; t < graph.tasks.size(); ++t)
-    if (!is_transfer(graph.tasks[t].kind)) by_name.emplace(task_name(builder, graph, static_cast<int>(t)), static_cast<int>(t));
+    if (!is_transfer(graph.tasks[t].kind))
+      by_name.emplace(task_name(builder, graph, static_cast<int>(t)), static_cast<int>(t));
   if (names.size() != by_name.size()) return {};
   std::vector<int> order, waiting(graph.predecessor_count.begin(), graph.predecessor_count.end());
   std::vector<bool> issued(graph.tasks.size(), false);
@@ -61,7 +64,8 @@ std::vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const T
     if (issued[task] || waiting[task] != 0) return false;
     issued[task] = true;
     order.push_back(task);
-    for (int32_t s = graph.successor_begin[task]; s < graph.successor_begin[task + 1]; ++s) --waiting[graph.successors[s]];
+    for (int32_t s = graph.successor_begin[task]; s < graph.successor_begin[task + 1]; ++s)
+      --waiting[graph.successors[s]];
     return true;
   };
   for (const std::string& name : names) {
@@ -70,13 +74,15 @@ std::vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const T
     std::vector<int> transfers;
     for (int32_t s = graph.successor_begin[it->second]; s < graph.successor_begin[it->second + 1]; ++s)
       if (is_transfer(graph.tasks[graph.successors[s]].kind)) transfers.push_back(graph.successors[s]);
-    std::sort(transfers.begin(), transfers.end(), [&](int a, int b) { return graph.tasks[a].key < graph.tasks[b].key; });
+    std::sort(transfers.begin(), transfers.end(),
+              [&](int a, int b) { return graph.tasks[a].key < graph.tasks[b].key; });
     for (int transfer : transfers) issue(transfer);
   }
   return order;
 }
 
-std::vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const TaskGraph& graph, const std::vector<int>& order) {
+std::vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const TaskGraph& graph,
+                                           const std::vector<int>& order) {
   std::vector<std::string> names;
   for (int task : order)
     if (!is_transfer(graph.tasks[task].kind)) names.push_back(task_name(builder, graph, task));

@@ -12,10 +12,12 @@ int64_t aligned(int64_t bytes) { return (bytes + buffer_alignment - 1) / buffer_
 
 class MemoryPlanner {
  public:
-  MemoryPlanner(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks, const std::vector<DeviceId>& devices)
+  MemoryPlanner(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
+                const std::vector<DeviceId>& devices)
       : builder_(builder), graph_(builder.graph()), strategy_(strategy), tasks_(tasks), plans_(devices.size()) {
     for (size_t i = 0; i < devices.size(); ++i) {
-      if (devices[i] >= static_cast<DeviceId>(plan_of_device_.size())) plan_of_device_.resize(static_cast<size_t>(devices[i]) + 1, -1);
+      if (devices[i] >= static_cast<DeviceId>(plan_of_device_.size()))
+        plan_of_device_.resize(static_cast<size_t>(devices[i]) + 1, -1);
       plan_of_device_[static_cast<size_t>(devices[i])] = static_cast<int>(i);
     }
   }
@@ -28,7 +30,8 @@ class MemoryPlanner {
       plan_backward(static_cast<int>(edge));
     }
     for (size_t op = 0; op < parts_.size(); ++op)
-      for (size_t part = 0; part < parts_[op].size(); ++part) plan_output_gradients(static_cast<OperatorId>(op), static_cast<int>(part));
+      for (size_t part = 0; part < parts_[op].size(); ++part)
+        plan_output_gradients(static_cast<OperatorId>(op), static_cast<int>(part));
     for (size_t i = 0; i < plans_.size(); ++i) lay_out(i);
     return std::move(plans_);
   }
@@ -44,7 +47,7 @@ class MemoryPlanner {
 
   // Indices into the plan's steps and buffers; buffers -1: none.
   struct Part {
-    int plan = -1;  // -1: on none of the devices asked for
+    int plan = -1;                                // -1: on none of the devices asked for
     int forward = -1, backward = -1;              // backward -1 without one
     int forward_first = -1, backward_first = -1;  // the steps of the statistics tasks, else the same
     std::vector<int> outputs, inputs, input_gradients;
@@ -66,7 +69,8 @@ class MemoryPlanner {
       if (task.kind == TaskKind::synchronization) {
         for (DeviceId holder : tasks_.units[task.unit].holders) add(holder, index);
       } else if (is_reduction(task.kind)) {
-        for (DeviceId holder : reduction_holders(*graph_.operators[task.op].definition, strategy_[task.op], task.part)) add(holder, index);
+        for (DeviceId holder : reduction_holders(*graph_.operators[task.op].definition, strategy_[task.op], task.part))
+          add(holder, index);
       } else {
         add(task.device, index);
       }
@@ -106,11 +110,15 @@ class MemoryPlanner {
     for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i) {
       const bool wanted = op.has_backward && graph_.input_has_gradient(id, i);
       const int64_t bytes = definition.input_block(i, block).volume() * element_bytes;
-      part.input_gradients.push_back(wanted ? add(part.plan, {Kind::input_gradient, id, number, i}, bytes, part.backward_first, part.backward) : -1);
+      part.input_gradients.push_back(
+          wanted ? add(part.plan, {Kind::input_gradient, id, number, i}, bytes, part.backward_first, part.backward)
+                 : -1);
     }
     for (int o = 0; o < static_cast<int>(op.outputs.size()); ++o) {
       const int64_t bytes = definition.output_block(o, block).volume() * element_bytes;
-      part.outputs.push_back(definition.is_loss() ? -1 : add(part.plan, {Kind::output, id, number, o}, bytes, part.forward_first, part.last()));
+      part.outputs.push_back(
+          definition.is_loss() ? -1
+                               : add(part.plan, {Kind::output, id, number, o}, bytes, part.forward_first, part.last()));
     }
     part.contributions.resize(op.outputs.size());
   }
@@ -120,7 +128,9 @@ class MemoryPlanner {
     buffers.push_back({key, bytes, first, last});
     return static_cast<int>(buffers.size()) - 1;
   }
-  PlannedBuffer& buffer(const Part& part, int index) { return plans_[static_cast<size_t>(part.plan)].buffers[static_cast<size_t>(index)]; }
+  PlannedBuffer& buffer(const Part& part, int index) {
+    return plans_[static_cast<size_t>(part.plan)].buffers[static_cast<size_t>(index)];
+  }
   void extend(const Part& part, int index, int last) {
     if (index >= 0) buffer(part, index).last = std::max(buffer(part, index).last, last);
   }
@@ -132,7 +142,8 @@ class MemoryPlanner {
     if (input < 0) {
       const OperatorDefinition& definition = *graph_.operators[edge.consumer].definition;
       const Block block = definition.input_block(edge.input, definition.part(strategy_[edge.consumer].degrees, number));
-      input = add(part.plan, {Kind::input, edge.consumer, number, edge.input}, block.volume() * element_bytes, part.forward_first, part.last());
+      input = add(part.plan, {Kind::input, edge.consumer, number, edge.input}, block.volume() * element_bytes,
+                  part.forward_first, part.last());
     }
     return buffer(part, input);
   }
@@ -143,8 +154,10 @@ class MemoryPlanner {
     const auto pairs = builder_.pairs(index, strategy_);
     for (int32_t number = 0; number < static_cast<int32_t>(pairs->size()); ++number) {
       const BlockPair& pair = (*pairs)[number];
-      const Part &producer = parts_[edge.producer][pair.producer_part], &consumer = parts_[edge.consumer][pair.consumer_part];
-      const bool local = strategy_[edge.producer].devices[pair.producer_part] == strategy_[edge.consumer].devices[pair.consumer_part];
+      const Part &producer = parts_[edge.producer][pair.producer_part],
+                 &consumer = parts_[edge.consumer][pair.consumer_part];
+      const bool local =
+          strategy_[edge.producer].devices[pair.producer_part] == strategy_[edge.consumer].devices[pair.consumer_part];
       if (local && consumer.plan < 0) continue;
       if (local && pair.whole_input && pair.whole_output) {
         extend(producer, producer.outputs[output], consumer.last());
@@ -173,14 +186,16 @@ class MemoryPlanner {
     for (int32_t number = 0; number < static_cast<int32_t>(pairs->size()); ++number) {
       const BlockPair& pair = (*pairs)[number];
       Part &producer = parts_[edge.producer][pair.producer_part], &consumer = parts_[edge.consumer][pair.consumer_part];
-      const bool local = strategy_[edge.producer].devices[pair.producer_part] == strategy_[edge.consumer].devices[pair.consumer_part];
+      const bool local =
+          strategy_[edge.producer].devices[pair.producer_part] == strategy_[edge.consumer].devices[pair.consumer_part];
       if (consumer.plan >= 0 && !local) {
         if (pair.whole_input) extend(consumer, consumer.input_gradients[edge.input], end(consumer));
         else add(consumer.plan, {Kind::packed_gradient, index, number}, pair.bytes, consumer.backward, end(consumer));
       }
       if (producer.plan < 0) continue;
       const int gradient = local ? consumer.input_gradients[edge.input] : -1;
-      producer.contributions[graph_.tensors[edge.tensor].output].push_back({index, number, pair.bytes, local, pair.whole_output, pair.whole_input, gradient});
+      producer.contributions[graph_.tensors[edge.tensor].output].push_back(
+          {index, number, pair.bytes, local, pair.whole_output, pair.whole_input, gradient});
     }
   }
 
@@ -197,12 +212,15 @@ class MemoryPlanner {
         continue;
       }
       const bool received = single && !contributions[0].local;
-      add(part.plan, {Kind::output_gradient, id, number, output}, op.definition->output_block(output, block).volume() * element_bytes,
-          received ? 0 : part.backward_first, part.backward);
+      add(part.plan, {Kind::output_gradient, id, number, output},
+          op.definition->output_block(output, block).volume() * element_bytes, received ? 0 : part.backward_first,
+          part.backward);
       if (received) continue;
       for (const Contribution& contribution : contributions) {
         if (contribution.local) extend(part, contribution.gradient, part.backward_first);
-        else add(part.plan, {Kind::received_gradient, contribution.edge, contribution.pair}, contribution.bytes, 0, part.backward_first);
+        else
+          add(part.plan, {Kind::received_gradient, contribution.edge, contribution.pair}, contribution.bytes, 0,
+              part.backward_first);
       }
     }
   }
@@ -210,11 +228,14 @@ class MemoryPlanner {
   void lay_out(size_t index) {
     MemoryPlan& plan = plans_[index];
     std::erase_if(plan.buffers, [](const PlannedBuffer& one) { return one.bytes == 0; });
-    std::sort(plan.buffers.begin(), plan.buffers.end(), [](const PlannedBuffer& a, const PlannedBuffer& b) { return a.key < b.key; });
+    std::sort(plan.buffers.begin(), plan.buffers.end(),
+              [](const PlannedBuffer& a, const PlannedBuffer& b) { return a.key < b.key; });
     for (const PlannedBuffer& one : plan.buffers) plan.separate_bytes += aligned(one.bytes);
     plan.live_bytes = most_live_bytes(plan);
     // Under data parallelism all devices are alike.
-    const auto alike = [](const PlannedBuffer& a, const PlannedBuffer& b) { return a.bytes == b.bytes && a.first == b.first && a.last == b.last; };
+    const auto alike = [](const PlannedBuffer& a, const PlannedBuffer& b) {
+      return a.bytes == b.bytes && a.first == b.first && a.last == b.last;
+    };
     for (size_t other = 0; other < index; ++other) {
       const std::vector<PlannedBuffer>& known = plans_[other].buffers;
       if (!std::equal(plan.buffers.begin(), plan.buffers.end(), known.begin(), known.end(), alike)) continue;
@@ -248,19 +269,21 @@ class MemoryPlanner {
 }  // namespace
 
 const PlannedBuffer* MemoryPlan::find(const BufferKey& key) const {
-  const auto it = std::lower_bound(buffers.begin(), buffers.end(), key, [](const PlannedBuffer& one, const BufferKey& sought) { return one.key < sought; });
+  const auto it = std::lower_bound(buffers.begin(), buffers.end(), key,
+                                   [](const PlannedBuffer& one, const BufferKey& sought) { return one.key < sought; });
   return it == buffers.end() || it->key != key ? nullptr : &*it;
 }
 
-std::vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks, const std::vector<int>& order,
-                                    const std::vector<DeviceId>& devices) {
+std::vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
+                                    const std::vector<int>& order, const std::vector<DeviceId>& devices) {
   return MemoryPlanner(builder, strategy, tasks, devices).plan(order);
 }
 
 int64_t assign_offsets(std::vector<PlannedBuffer>& buffers) {
   std::vector<size_t> by_size(buffers.size());
   for (size_t i = 0; i < by_size.size(); ++i) by_size[i] = i;
-  std::stable_sort(by_size.begin(), by_size.end(), [&](size_t a, size_t b) { return buffers[a].bytes > buffers[b].bytes; });
+  std::stable_sort(by_size.begin(), by_size.end(),
+                   [&](size_t a, size_t b) { return buffers[a].bytes > buffers[b].bytes; });
   struct Placed {
     int64_t begin, end;
     int first, last;
@@ -284,7 +307,9 @@ int64_t assign_offsets(std::vector<PlannedBuffer>& buffers) {
     one.offset = offset < 0 ? reached : offset;
     arena = std::max(arena, one.offset + bytes);
     const Placed entry{one.offset, one.offset + bytes, one.first, one.last};
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), entry, [](const Placed& a, const Placed& b) { return a.begin < b.begin; }), entry);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), entry,
+                                   [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
+                  entry);
   }
   return arena;
 }

@@ -1,20 +1,21 @@
-// Where a device keeps what lives within one iteration: the blocks of activations and of their gradients, and the buffers of transfers. One arena a
-// device, laid out before the first iteration: two buffers share memory when the lives of both, in the device's issue order, do not meet. The
-// executor allocates exactly this and ffsearch reports it.
+// Where a device keeps what lives within one iteration: the blocks of activations and of their gradients, and the
+// buffers of transfers. One arena a device, laid out before the first iteration: two buffers share memory when the
+// lives of both, in the device's issue order, do not meet. The executor allocates exactly this and ffsearch reports it.
 //
 // Lives, in steps (a device's tasks without transfers, in issue order; `end` is behind the last one):
-//   output                forward ... backward of its operator, and of every consumer that reads it in place; or until a consumer has copied from it
+//   output                forward ... backward of its operator, and of every consumer that reads it in place; or until
+//                         a consumer has copied from it
 //   input                 assembled from pieces: forward ... backward of its operator
 //   input_gradient        backward of its operator ... backward of the producer, which reads it in place or adds it up
 //   output_gradient       contributions added up: backward of its operator
 //   packed_*              what is sent, if it is a part of a buffer: the task that packs it ... end
 //   received_*            what is received, if it is a part of a buffer: 0 ... the task that copies from it
-// What is sent in place lives until the end, since a send is waited for when its memory is written again; what is received in place from 0, when
-// all receives are posted. That holds for every transport, on streams of their own too: they start behind all work of the iteration before and
-// are over before the next one writes.
+// What is sent in place lives until the end, since a send is waited for when its memory is written again; what is
+// received in place from 0, when all receives are posted. That holds for every transport, on streams of their own too:
+// they start behind all work of the iteration before and are over before the next one writes.
 //
-// Not here, since they live longer or belong to others: parameters with velocity and gradient, inputs of the graph, losses, statistics, and kernels'
-// workspaces.
+// Not here, since they live longer or belong to others: parameters with velocity and gradient, inputs of the graph,
+// losses, statistics, and kernels' workspaces.
 #pragma once
 
 #include <vector>
@@ -25,11 +26,18 @@ namespace ff {
 
 struct BufferKey {
   enum class Kind : uint8_t {
-    output, input, input_gradient, output_gradient, packed_activation, received_activation, packed_gradient, received_gradient
+    output,
+    input,
+    input_gradient,
+    output_gradient,
+    packed_activation,
+    received_activation,
+    packed_gradient,
+    received_gradient
   };
   Kind kind;
-  int32_t what;  // operator; packed, received: edge
-  int32_t part;  // part; packed, received: number of the pair among the edge's
+  int32_t what;      // operator; packed, received: edge
+  int32_t part;      // part; packed, received: number of the pair among the edge's
   int32_t slot = 0;  // number of the output or input; packed, received: 0
   auto operator<=>(const BufferKey&) const = default;
 };
@@ -53,12 +61,14 @@ struct MemoryPlan {
   const PlannedBuffer* find(const BufferKey& key) const;  // null: that one is not needed, or empty
 };
 
-// The plans of `devices`, in their order. `order` is a total order of all tasks (issue_order_from_names, default_issue_order).
-std::vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks, const std::vector<int>& order,
-                                    const std::vector<DeviceId>& devices);
+// The plans of `devices`, in their order. `order` is a total order of all tasks (issue_order_from_names,
+// default_issue_order).
+std::vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
+                                    const std::vector<int>& order, const std::vector<DeviceId>& devices);
 
-// Offsets for `buffers` such that no two that live together overlap; returns the arena's bytes. Greedy by size, with the smallest gap that fits:
-// Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020 (arXiv 2001.03288), section 5.
+// Offsets for `buffers` such that no two that live together overlap; returns the arena's bytes. Greedy by size, with
+// the smallest gap that fits: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020 (arXiv
+// 2001.03288), section 5.
 int64_t assign_offsets(std::vector<PlannedBuffer>& buffers);
 
 }  // namespace ff

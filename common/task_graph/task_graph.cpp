@@ -7,7 +7,8 @@
 namespace ff {
 namespace {
 
-// The blocks that an operator's parts write of one output: a grid of cells. Finds the few that a block overlaps without looking at all.
+// The blocks that an operator's parts write of one output: a grid of cells. Finds the few that a block overlaps without
+// looking at all.
 class OutputGrid {
  public:
   OutputGrid(const OperatorDefinition& producer, int output, const std::vector<int>& degrees, int parts) {
@@ -26,7 +27,9 @@ class OutputGrid {
     part_of_cell_.resize(cells);
     for (int p = 0; p < parts; ++p) {
       size_t cell = 0;
-      for (int axis = 0; axis < rank; ++axis) cell = cell * begins_[static_cast<size_t>(axis)].size() + index_of(axis, blocks_[static_cast<size_t>(p)][axis].begin);
+      for (int axis = 0; axis < rank; ++axis)
+        cell = cell * begins_[static_cast<size_t>(axis)].size() +
+               index_of(axis, blocks_[static_cast<size_t>(p)][axis].begin);
       part_of_cell_[cell] = p;
     }
   }
@@ -164,10 +167,12 @@ std::string_view to_string(TaskKind kind) {
   return "";
 }
 
-std::vector<DeviceId> reduction_holders(const OperatorDefinition& definition, const Configuration& configuration, int number) {
+std::vector<DeviceId> reduction_holders(const OperatorDefinition& definition, const Configuration& configuration,
+                                        int number) {
   std::vector<DeviceId> holders;
   for (int part = 0; part < configuration.parts(); ++part)
-    if (definition.statistics_group(configuration.degrees, part) == number) holders.push_back(configuration.devices[part]);
+    if (definition.statistics_group(configuration.degrees, part) == number)
+      holders.push_back(configuration.devices[part]);
   std::sort(holders.begin(), holders.end());
   holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
   return holders;
@@ -181,10 +186,12 @@ std::vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const G
     for (size_t u = 0; u < piece->users.size(); ++u) {
       const auto& [op, part] = piece->users[u];
       if (!graph.operators[op].has_backward) continue;
-      const size_t holder = static_cast<size_t>(
-          std::lower_bound(unit.holders.begin(), unit.holders.end(), strategy[op].devices[part]) - unit.holders.begin());
+      const size_t holder =
+          static_cast<size_t>(std::lower_bound(unit.holders.begin(), unit.holders.end(), strategy[op].devices[part]) -
+                              unit.holders.begin());
       std::vector<int>& numbers = blocks[holder];
-      if (std::find(numbers.begin(), numbers.end(), piece->user_blocks[u]) == numbers.end()) numbers.push_back(piece->user_blocks[u]);
+      if (std::find(numbers.begin(), numbers.end(), piece->user_blocks[u]) == numbers.end())
+        numbers.push_back(piece->user_blocks[u]);
     }
     const int64_t bytes = piece->block.volume() * element_bytes;
     for (size_t h = 0; h < sums.size(); ++h)
@@ -204,7 +211,8 @@ TaskGraphBuilder::TaskGraphBuilder(const Graph& graph) : graph_(graph) {
   for (ParameterId id = 0; id < static_cast<ParameterId>(graph.parameters.size()); ++id) {
     std::vector<OperatorId> operators;
     for (const auto& [op, which] : graph.parameters[id].uses) operators.push_back(op);
-    const auto [it, added] = by_operators.emplace(std::pair(operators, graph.parameters[id].spec.trained), static_cast<int>(groups_.size()));
+    const auto [it, added] =
+        by_operators.emplace(std::pair(operators, graph.parameters[id].spec.trained), static_cast<int>(groups_.size()));
     const std::string& name = graph.parameters[id].name;
     if (added) groups_.push_back({name.substr(0, name.rfind('.')), {}, operators, false});
     ParameterGroup& group = groups_[it->second];
@@ -235,7 +243,8 @@ std::shared_ptr<const BlockPairs> TaskGraphBuilder::pairs(int edge, const Degree
 std::shared_ptr<const BlockPairs> TaskGraphBuilder::shared(BlockPairs pairs) {
   uint64_t hash = 0xcbf29ce484222325ULL;
   for (const BlockPair& pair : pairs)
-    for (uint64_t value : {static_cast<uint64_t>(pair.producer_part), static_cast<uint64_t>(pair.consumer_part), static_cast<uint64_t>(pair.bytes)})
+    for (uint64_t value : {static_cast<uint64_t>(pair.producer_part), static_cast<uint64_t>(pair.consumer_part),
+                           static_cast<uint64_t>(pair.bytes)})
       hash = (hash ^ value) * 0x100000001b3ULL;
   const auto [begin, end] = distinct_pairs_.equal_range(hash);
   for (auto it = begin; it != end; ++it)
@@ -253,13 +262,15 @@ Block TaskGraphBuilder::region(int edge, const BlockPair& pair, const Strategy& 
   const Edge& e = edges_[edge];
   const OperatorDefinition& producer = *graph_.operators[e.producer].definition;
   const OperatorDefinition& consumer = *graph_.operators[e.consumer].definition;
-  return intersect(producer.output_block(graph_.tensors[e.tensor].output, producer.part(strategy[e.producer].degrees, pair.producer_part)),
+  return intersect(producer.output_block(graph_.tensors[e.tensor].output,
+                                         producer.part(strategy[e.producer].degrees, pair.producer_part)),
                    consumer.input_block(e.input, consumer.part(strategy[e.consumer].degrees, pair.consumer_part)));
 }
 
 std::shared_ptr<const std::vector<ParameterPiece>> TaskGraphBuilder::pieces(int group, const Strategy& strategy) {
   Degrees key;
-  for (OperatorId op : groups_[group].operators) key.insert(key.end(), strategy[op].degrees.begin(), strategy[op].degrees.end());
+  for (OperatorId op : groups_[group].operators)
+    key.insert(key.end(), strategy[op].degrees.begin(), strategy[op].degrees.end());
   const auto found = piece_cache_[group].find(key);
   if (found != piece_cache_[group].end()) return found->second;
   auto result = std::make_shared<std::vector<ParameterPiece>>();
@@ -277,8 +288,9 @@ struct TaskGraphBuilder::Assembly {
   const Strategy& strategy;
   TaskGraph graph;
   std::vector<int32_t> forward_base, backward_base;  // by operator: index of part 0's task; backward -1 without one
-  std::vector<int32_t> forward_first, backward_first;  // the same of the tasks that come first: the statistics tasks, or the tasks themselves
-  std::vector<std::pair<int32_t, int32_t>> order;    // (before, after)
+  // the same of the tasks that come first: the statistics tasks, or the tasks themselves
+  std::vector<int32_t> forward_first, backward_first;
+  std::vector<std::pair<int32_t, int32_t>> order;  // (before, after)
 
   int32_t add(const Task& task) {
     graph.tasks.push_back(task);
@@ -332,7 +344,8 @@ void TaskGraphBuilder::add_compute_tasks(Assembly& assembly) {
         return begin;
       };
       const bool statistics = graph_.operators[op].definition->has_statistics();
-      if (statistics) first.push_back(add_parts(forward ? TaskKind::forward_statistics : TaskKind::backward_statistics));
+      if (statistics)
+        first.push_back(add_parts(forward ? TaskKind::forward_statistics : TaskKind::backward_statistics));
       base.push_back(add_parts(kind));
       if (statistics) add_reductions(assembly, op, forward);
       else first.push_back(base.back());
@@ -367,7 +380,8 @@ void TaskGraphBuilder::add_reductions(Assembly& assembly, OperatorId op, bool fo
 
 void TaskGraphBuilder::add_transfers(Assembly& assembly) {
   std::vector<Task>& tasks = assembly.graph.tasks;
-  // Contributions to the gradient of each part of each tensor: how many, how many bytes, and whether a single one needs no copy.
+  // Contributions to the gradient of each part of each tensor: how many, how many bytes, and whether a single one needs
+  // no copy.
   struct Contributions {
     int count = 0;
     int64_t bytes = 0;
@@ -382,7 +396,8 @@ void TaskGraphBuilder::add_transfers(Assembly& assembly) {
     const auto shared_pairs = pairs(static_cast<int>(e), assembly.strategy);
     assembly.graph.kept.push_back(shared_pairs);
     const BlockPairs& block_pairs = *shared_pairs;
-    const bool has_gradient = graph_.input_has_gradient(edge.consumer, edge.input) && graph_.operators[edge.consumer].has_backward;
+    const bool has_gradient =
+        graph_.input_has_gradient(edge.consumer, edge.input) && graph_.operators[edge.consumer].has_backward;
     std::vector<Contributions>* received = nullptr;
     if (has_gradient) {
       received = &contributions[edge.tensor];
@@ -428,7 +443,8 @@ void TaskGraphBuilder::add_transfers(Assembly& assembly) {
   for (const auto& [tensor, parts] : contributions)
     for (size_t part = 0; part < parts.size(); ++part)
       if (parts[part].count > 1 || !parts[part].in_place)
-        tasks[assembly.backward_first[graph_.tensors[tensor].producer] + static_cast<int32_t>(part)].copy_bytes += parts[part].bytes;
+        tasks[assembly.backward_first[graph_.tensors[tensor].producer] + static_cast<int32_t>(part)].copy_bytes +=
+            parts[part].bytes;
 }
 
 void TaskGraphBuilder::add_synchronization(Assembly& assembly) {
@@ -461,12 +477,14 @@ void TaskGraphBuilder::add_synchronization(Assembly& assembly) {
       std::vector<int32_t> contributors;
       for (const ParameterPiece* piece : unit.pieces)
         for (const auto& [op, part] : piece->users)
-          contributors.push_back((graph_.operators[op].has_backward ? assembly.backward_base[op] : assembly.forward_base[op]) + part);
+          contributors.push_back(
+              (graph_.operators[op].has_backward ? assembly.backward_base[op] : assembly.forward_base[op]) + part);
       std::sort(contributors.begin(), contributors.end());
       contributors.erase(std::unique(contributors.begin(), contributors.end()), contributors.end());
       int32_t collective = -1;
       if (unit.holders.size() > 1) {
-        Task task{make_task_key(TaskKind::synchronization, static_cast<int64_t>(g), number, 0), TaskKind::synchronization};
+        Task task{make_task_key(TaskKind::synchronization, static_cast<int64_t>(g), number, 0),
+                  TaskKind::synchronization};
         task.unit = static_cast<int32_t>(u);
         task.bytes = unit.bytes;
         collective = assembly.add(task);

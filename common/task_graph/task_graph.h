@@ -1,17 +1,20 @@
-// The task graph of one training iteration: the only place that derives tasks from (graph, topology, strategy). The simulator times
-// it and the executor runs it, so what is predicted is what happens.
+// The task graph of one training iteration: the only place that derives tasks from (graph, topology, strategy). The
+// simulator times it and the executor runs it, so what is predicted is what happens.
 //
 // Tasks, for an operator with p parts:
 //   forward            p tasks, one a part
 //   backward           p tasks, if the operator has a backward pass
 //   forward_statistics, backward_statistics
-//                      of operators with statistics, one a part: sums over the part, in front of its forward or backward task
+//                      of operators with statistics, one a part: sums over the part, in front of its forward or
+//                      backward task
 //   forward_reduction, backward_reduction
 //                      an all-reduce of those sums among the parts that have them in common, between the two
-//   activation         a transfer of the intersection of a producer's output block and a consumer's input block, where the two
-//                      tasks sit on different devices (on one device it is an ordering edge)
-//   gradient           the same pairs the other way: the consumer's contribution to the gradient of the producer's output
-//   synchronization    an all-reduce of parameter gradients among the devices that hold the same pieces of a parameter group
+//   activation         a transfer of the intersection of a producer's output block and a consumer's input block, where
+//                      the two tasks sit on different devices (on one device it is an ordering edge)
+//   gradient           the same pairs the other way: the consumer's contribution to the gradient of the producer's
+//                      output
+//   synchronization    an all-reduce of parameter gradients among the devices that hold the same pieces of a parameter
+//                      group
 //   update             SGD on those pieces, on every holder
 #pragma once
 
@@ -28,13 +31,28 @@
 namespace ff {
 
 enum class TaskKind : uint8_t {
-  forward, activation, backward, gradient, synchronization, update, forward_statistics, forward_reduction, backward_statistics, backward_reduction
+  forward,
+  activation,
+  backward,
+  gradient,
+  synchronization,
+  update,
+  forward_statistics,
+  forward_reduction,
+  backward_statistics,
+  backward_reduction
 };
 std::string_view to_string(TaskKind kind);
 inline bool is_transfer(TaskKind kind) { return kind == TaskKind::activation || kind == TaskKind::gradient; }
-inline bool is_statistics(TaskKind kind) { return kind == TaskKind::forward_statistics || kind == TaskKind::backward_statistics; }
-inline bool is_compute(TaskKind kind) { return kind == TaskKind::forward || kind == TaskKind::backward || is_statistics(kind); }
-inline bool is_reduction(TaskKind kind) { return kind == TaskKind::forward_reduction || kind == TaskKind::backward_reduction; }
+inline bool is_statistics(TaskKind kind) {
+  return kind == TaskKind::forward_statistics || kind == TaskKind::backward_statistics;
+}
+inline bool is_compute(TaskKind kind) {
+  return kind == TaskKind::forward || kind == TaskKind::backward || is_statistics(kind);
+}
+inline bool is_reduction(TaskKind kind) {
+  return kind == TaskKind::forward_reduction || kind == TaskKind::backward_reduction;
+}
 inline bool is_forward(TaskKind kind) {  // runs in evaluation too
   return kind == TaskKind::forward || kind == TaskKind::forward_statistics || kind == TaskKind::activation;
 }
@@ -70,7 +88,8 @@ struct ParameterPiece {
   ParameterId parameter;
   Block block;
   std::vector<std::pair<OperatorId, int>> users;  // (operator, part), ascending
-  std::vector<int> user_blocks;  // by user: equal numbers for equal blocks of the parameter, whose gradients are one buffer on a device
+  // by user: equal numbers for equal blocks of the parameter, whose gradients are one buffer on a device
+  std::vector<int> user_blocks;
 };
 
 // Parameters used by exactly the same operators, such as a layer's weight and bias: synchronized and updated together.
@@ -89,23 +108,25 @@ struct SynchronizationUnit {
   int64_t bytes = 0;
 };
 
-// Copy bytes of adding up, on each of the unit's holders, the gradients of its several parts there: different blocks are added up behind the
-// kernels (3/2 of a copy); kernels with the same block add to one buffer, which is part of their own time. [holder]
+// Copy bytes of adding up, on each of the unit's holders, the gradients of its several parts there: different blocks
+// are added up behind the kernels (3/2 of a copy); kernels with the same block add to one buffer, which is part of
+// their own time. [holder]
 std::vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy);
 
 struct Task {
   TaskKey key;
   TaskKind kind;
-  int32_t op = -1;      // compute, reductions: operator
-  int32_t part = -1;    // compute: part; reductions: which group of parts (OperatorDefinition::statistics_group)
-  int32_t edge = -1;    // transfers
-  int32_t unit = -1;    // synchronization, update: index into TaskGraph::units
+  int32_t op = -1;            // compute, reductions: operator
+  int32_t part = -1;          // compute: part; reductions: which group of parts (OperatorDefinition::statistics_group)
+  int32_t edge = -1;          // transfers
+  int32_t unit = -1;          // synchronization, update: index into TaskGraph::units
   DeviceId device = -1;       // compute and update: where; transfers: source
   DeviceId destination = -1;  // transfers
   const BlockPair* pair = nullptr;  // transfers
-  int64_t bytes = 0;       // transfers, reductions, synchronization, update: bytes moved, reduced, updated
-  // Bytes copied (or added: then 3/2 of them, as an addition moves 3 for a copy's 2) on the device as a part of the task. Compute: to assemble
-  // inputs, gather contributions, and pack what is sent. Update: to add up the gradients of several parts on one device.
+  int64_t bytes = 0;                // transfers, reductions, synchronization, update: bytes moved, reduced, updated
+  // Bytes copied (or added: then 3/2 of them, as an addition moves 3 for a copy's 2) on the device as a part of the
+  // task. Compute: to assemble inputs, gather contributions, and pack what is sent. Update: to add up the gradients of
+  // several parts on one device.
   int64_t copy_bytes = 0;
 };
 
@@ -117,15 +138,18 @@ struct TaskGraph {
   std::vector<int32_t> successors;
   std::vector<int32_t> predecessor_count;
   std::vector<std::shared_ptr<const void>> kept;  // what pairs and pieces point into
-  int64_t transfer_bytes = 0;         // of all activation and gradient transfers
-  int64_t synchronization_bytes = 0;  // 2 (k-1) times the bytes of each collective of k holders: what a ring moves in all
+  int64_t transfer_bytes = 0;                     // of all activation and gradient transfers
+  // 2 (k-1) times the bytes of each collective of k holders: what a ring moves in all
+  int64_t synchronization_bytes = 0;
 };
 
 // The devices, ascending, of the parts of statistics group `number`.
-std::vector<DeviceId> reduction_holders(const OperatorDefinition& definition, const Configuration& configuration, int number);
+std::vector<DeviceId> reduction_holders(const OperatorDefinition& definition, const Configuration& configuration,
+                                        int number);
 
-// Derives task graphs for one graph. Block intersections and parameter pieces depend on degrees alone and are cached, so building
-// for a second strategy is cheap; caches forget all when they have grown large. Not thread-safe: one builder a thread.
+// Derives task graphs for one graph. Block intersections and parameter pieces depend on degrees alone and are cached,
+// so building for a second strategy is cheap; caches forget all when they have grown large. Not thread-safe: one
+// builder a thread.
 class TaskGraphBuilder {
  public:
   explicit TaskGraphBuilder(const Graph& graph);
@@ -159,10 +183,13 @@ class TaskGraphBuilder {
   static constexpr size_t most_cached_pairs = size_t{1} << 24;  // 384 MB
   static constexpr size_t most_cached_users = size_t{1} << 22;  // 64 MB
 
-  std::vector<std::unordered_map<Degrees, std::shared_ptr<const BlockPairs>, DegreesHash>> pair_cache_;  // by edge; key: both ends' degrees
-  std::unordered_multimap<uint64_t, std::shared_ptr<const BlockPairs>> distinct_pairs_;                  // by hash
+  // by edge; key: both ends' degrees
+  std::vector<std::unordered_map<Degrees, std::shared_ptr<const BlockPairs>, DegreesHash>> pair_cache_;
+  std::unordered_multimap<uint64_t, std::shared_ptr<const BlockPairs>> distinct_pairs_;  // by hash
   size_t cached_pairs_ = 0;
-  std::vector<std::unordered_map<Degrees, std::shared_ptr<const std::vector<ParameterPiece>>, DegreesHash>> piece_cache_;  // by group
+  // by group
+  std::vector<std::unordered_map<Degrees, std::shared_ptr<const std::vector<ParameterPiece>>, DegreesHash>>
+      piece_cache_;
   size_t cached_users_ = 0;
 };
 
@@ -170,14 +197,18 @@ class TaskGraphBuilder {
 // unique in a task graph, and what a strategy file's issue order is written in.
 std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, int task);
 
-// A total order of all tasks that respects the task graph, from the keys alone: forward in graph order, backward in reverse, each
-// collective as early as its gradients allow. What ffexec follows when a strategy file has no (fitting) issue order.
+// A total order of all tasks that respects the task graph, from the keys alone: forward in graph order, backward in
+// reverse, each collective as early as its gradients allow. What ffexec follows when a strategy file has no (fitting)
+// issue order.
 std::vector<int> default_issue_order(const TaskGraph& tasks);
 
-// The file's names as an order of all tasks: compute and synchronization tasks as named, every transfer right behind the task that
-// produces its data, updates behind their collective. Empty when the names are not exactly this task graph's or contradict it.
-std::vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const TaskGraph& tasks, const std::vector<std::string>& names);
+// The file's names as an order of all tasks: compute and synchronization tasks as named, every transfer right behind
+// the task that produces its data, updates behind their collective. Empty when the names are not exactly this task
+// graph's or contradict it.
+std::vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const TaskGraph& tasks,
+                                        const std::vector<std::string>& names);
 // The names to be written for tasks in the given order.
-std::vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const TaskGraph& tasks, const std::vector<int>& order);
+std::vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const TaskGraph& tasks,
+                                           const std::vector<int>& order);
 
 }  // namespace ff

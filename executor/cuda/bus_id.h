@@ -1,4 +1,5 @@
-// Which GPU is it? Its number depends on CUDA_VISIBLE_DEVICES, its address on the PCI bus ("0000:18:00.0") does not. MachineError without it.
+// Which GPU is it? Its number depends on CUDA_VISIBLE_DEVICES, its address on the PCI bus ("0000:18:00.0") does not.
+// MachineError without it.
 #pragma once
 
 #include <string>

@@ -46,6 +46,8 @@ class CudaDeviceClock : public DeviceClock {
 
 }  // namespace
 
-std::unique_ptr<DeviceClock> make_device_clock(CudaBackend& backend) { return std::make_unique<CudaDeviceClock>(backend); }
+std::unique_ptr<DeviceClock> make_device_clock(CudaBackend& backend) {
+  return std::make_unique<CudaDeviceClock>(backend);
+}
 
 }  // namespace ff

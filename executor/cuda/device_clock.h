@@ -1,4 +1,5 @@
-// Times on a GPU's stream: a host clock sees only when work was submitted. Without CUDA no_cuda.cpp stands in, whose functions throw MachineError.
+// Times on a GPU's stream: a host clock sees only when work was submitted. Without CUDA no_cuda.cpp stands in, whose
+// functions throw MachineError.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@ namespace ff {
 class DeviceClock {
  public:
   virtual ~DeviceClock() = default;
-  virtual void begin() = 0;  // the stream's time 0; forgets the marks
-  virtual void mark() = 0;   // when all that was submitted so far is done
+  virtual void begin() = 0;                     // the stream's time 0; forgets the marks
+  virtual void mark() = 0;                      // when all that was submitted so far is done
   virtual std::vector<int64_t> times_ns() = 0;  // of the marks, since begin; the backend has been waited for
 };
 

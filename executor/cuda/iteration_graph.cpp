@@ -14,7 +14,8 @@ class CudaIterationGraph : public IterationGraph {
 
   bool recorded() const override { return executable_ != nullptr; }
 
-  // Thread-local: calls that a graph cannot hold (an allocation, a wait) fail in this thread, rather than run now and be missing later.
+  // Thread-local: calls that a graph cannot hold (an allocation, a wait) fail in this thread, rather than run now and
+  // be missing later.
   void begin() override {
     backend_.use_device();
     FF_CHECK(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal));
@@ -55,6 +56,8 @@ class CudaIterationGraph : public IterationGraph {
 
 }  // namespace
 
-std::unique_ptr<IterationGraph> make_iteration_graph(CudaBackend& backend) { return std::make_unique<CudaIterationGraph>(backend); }
+std::unique_ptr<IterationGraph> make_iteration_graph(CudaBackend& backend) {
+  return std::make_unique<CudaIterationGraph>(backend);
+}
 
 }  // namespace ff

@@ -155,7 +155,8 @@ class InProcessTransport : public Transport {
 
   void match(const OperationPtr& send, const OperationPtr& receive) {
     if (send->bytes != receive->bytes)
-      throw MachineError("a message of " + std::to_string(send->bytes) + " bytes meets a receive of " + std::to_string(receive->bytes));
+      throw MachineError("a message of " + std::to_string(send->bytes) + " bytes meets a receive of " +
+                         std::to_string(receive->bytes));
     if (send->bytes > 0) std::memcpy(receive->memory, send->memory, static_cast<size_t>(send->bytes));
     send->complete = receive->complete = true;
     world_.changed.notify_all();
@@ -166,7 +167,8 @@ class InProcessTransport : public Transport {
     std::vector<float> sum(static_cast<size_t>(elements), 0.0f);
     for (const auto& [rank, operation] : reduction.by_rank) {
       if (operation->bytes != elements * 4)
-        throw MachineError("an all-reduce of " + std::to_string(elements) + " elements meets one of " + std::to_string(operation->bytes / 4));
+        throw MachineError("an all-reduce of " + std::to_string(elements) + " elements meets one of " +
+                           std::to_string(operation->bytes / 4));
       const float* values = static_cast<const float*>(operation->memory);
       for (int64_t i = 0; i < elements; ++i) sum[static_cast<size_t>(i)] += values[i];
     }

@@ -1,5 +1,5 @@
-// Ranks as threads of one process: for tests and for the one-device run of --verify. All-reduces add in rank order, so results are
-// deterministic.
+// Ranks as threads of one process: for tests and for the one-device run of --verify. All-reduces add in rank order, so
+// results are deterministic.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace ff {
 
-// Calls `run` on `ranks` threads, each with its transport, and returns when all have ended. An exception in one rank wakes the others
-// out of whatever they wait for (they throw MachineError there); the first exception is thrown here.
+// Calls `run` on `ranks` threads, each with its transport, and returns when all have ended. An exception in one rank
+// wakes the others out of whatever they wait for (they throw MachineError there); the first exception is thrown here.
 void run_in_process(int ranks, const std::function<void(Transport&)>& run);
 
 }  // namespace ff

@@ -21,10 +21,11 @@ struct Group {
   unsigned started = 0;
 };
 
-// An all-reduce in progress. MPI_Iallreduce of Open MPI 4.1 takes twice as long as MPI_Allreduce from 128 KiB on, and that one leaves
-// the cache: of 64 MiB among 2 ranks they take 54 and 29 ms, this one 10 ms (4 MiB: 1.3, 0.6, 0.4). Up to `exchange_bytes`, every rank
-// sends all its values to every other. Beyond, the values are reduced slice by slice: each rank owns a part of the slice,
-// receives the others' values of it, adds them in rank order and sends the sums back: 2 (k-1)/k times the bytes, as a ring.
+// An all-reduce in progress. MPI_Iallreduce of Open MPI 4.1 takes twice as long as MPI_Allreduce from 128 KiB on, and
+// that one leaves the cache: of 64 MiB among 2 ranks they take 54 and 29 ms, this one 10 ms (4 MiB: 1.3, 0.6, 0.4). Up
+// to `exchange_bytes`, every rank sends all its values to every other. Beyond, the values are reduced slice by slice:
+// each rank owns a part of the slice, receives the others' values of it, adds them in rank order and sends the sums
+// back: 2 (k-1)/k times the bytes, as a ring.
 class AllReduce {
  public:
   static constexpr int most_ranks = 8;  // beyond, the k-1 messages at once would crowd a network
@@ -62,20 +63,26 @@ class AllReduce {
 
  private:
   static constexpr int64_t exchange_bytes = 16 << 10;
-  static constexpr int64_t part_elements = 32 << 10;  // of a slice, for each rank: 128 KiB stay in the cache between the two steps
+  // of a slice, for each rank: 128 KiB stay in the cache between the two steps
+  static constexpr int64_t part_elements = 32 << 10;
 
-  int64_t slice_end() const { return exchange_ ? elements_ : std::min(elements_, slice_begin_ + part_elements * group_.size); }
+  int64_t slice_end() const {
+    return exchange_ ? elements_ : std::min(elements_, slice_begin_ + part_elements * group_.size);
+  }
   // What rank `owner` reduces of this slice.
   std::pair<int64_t, int64_t> part(int owner) const {
     if (exchange_) return {0, elements_};
     const int64_t size = slice_end() - slice_begin_;
     return {slice_begin_ + owner * size / group_.size, slice_begin_ + (owner + 1) * size / group_.size};
   }
-  float* received(int from) { return scratch_.data() + (from < group_.rank ? from : from - 1) * (exchange_ ? elements_ : part_elements); }
+  float* received(int from) {
+    return scratch_.data() + (from < group_.rank ? from : from - 1) * (exchange_ ? elements_ : part_elements);
+  }
 
   void send(int to, int64_t begin, int64_t end) {
     requests_.emplace_back();
-    note(MPI_Isend(values_ + begin, static_cast<int>(end - begin), MPI_FLOAT, to, tag_, group_.communicator, &requests_.back()));
+    note(MPI_Isend(values_ + begin, static_cast<int>(end - begin), MPI_FLOAT, to, tag_, group_.communicator,
+                   &requests_.back()));
   }
   void receive(int from, float* memory, int64_t elements) {
     requests_.emplace_back();
@@ -178,13 +185,15 @@ class MpiTransport : public Transport {
 
   Request send(const void* memory, int64_t bytes, int destination, int tag) override {
     const Request request = new_request();
-    check(MPI_Isend(memory, count_of(bytes), type_of(bytes), destination, tag, MPI_COMM_WORLD, &slots_[request.slot]), "MPI_Isend");
+    check(MPI_Isend(memory, count_of(bytes), type_of(bytes), destination, tag, MPI_COMM_WORLD, &slots_[request.slot]),
+          "MPI_Isend");
     return request;
   }
 
   Request receive(void* memory, int64_t bytes, int source, int tag) override {
     const Request request = new_request();
-    check(MPI_Irecv(memory, count_of(bytes), type_of(bytes), source, tag, MPI_COMM_WORLD, &slots_[request.slot]), "MPI_Irecv");
+    check(MPI_Irecv(memory, count_of(bytes), type_of(bytes), source, tag, MPI_COMM_WORLD, &slots_[request.slot]),
+          "MPI_Irecv");
     return request;
   }
 
@@ -224,7 +233,8 @@ class MpiTransport : public Transport {
     Group& members = groups_[static_cast<size_t>(group)];
     const Request request = new_request();
     if (members.size > AllReduce::most_ranks) {
-      check(MPI_Iallreduce(MPI_IN_PLACE, values, count_of(elements * 4), MPI_FLOAT, MPI_SUM, members.communicator, &slots_[request.slot]),
+      check(MPI_Iallreduce(MPI_IN_PLACE, values, count_of(elements * 4), MPI_FLOAT, MPI_SUM, members.communicator,
+                           &slots_[request.slot]),
             "MPI_Iallreduce");
       return request;
     }
@@ -248,9 +258,11 @@ class MpiTransport : public Transport {
       total += sizes[r];
     }
     std::string all(static_cast<size_t>(checked_int(total)), '\0');
-    check(MPI_Gatherv(bytes.data(), mine, MPI_BYTE, all.data(), sizes.data(), offsets.data(), MPI_BYTE, 0, control_), "MPI_Gatherv");
+    check(MPI_Gatherv(bytes.data(), mine, MPI_BYTE, all.data(), sizes.data(), offsets.data(), MPI_BYTE, 0, control_),
+          "MPI_Gatherv");
     std::vector<std::string> parts;
-    for (size_t r = 0; r < sizes.size(); ++r) parts.push_back(all.substr(static_cast<size_t>(offsets[r]), static_cast<size_t>(sizes[r])));
+    for (size_t r = 0; r < sizes.size(); ++r)
+      parts.push_back(all.substr(static_cast<size_t>(offsets[r]), static_cast<size_t>(sizes[r])));
     return parts;
   }
 
@@ -296,7 +308,8 @@ class MpiTransport : public Transport {
   }
 
   bool is_all_reduce(const Request& request) const {
-    return std::any_of(active_.begin(), active_.end(), [&](const auto& active) { return active.first == request.slot; });
+    return std::any_of(active_.begin(), active_.end(),
+                       [&](const auto& active) { return active.first == request.slot; });
   }
 
   void advance_all_reduces() {
@@ -304,7 +317,8 @@ class MpiTransport : public Transport {
   }
 
   bool finish_all_reduce(Request& request) {
-    const auto it = std::find_if(active_.begin(), active_.end(), [&](const auto& active) { return active.first == request.slot; });
+    const auto it =
+        std::find_if(active_.begin(), active_.end(), [&](const auto& active) { return active.first == request.slot; });
     if (!it->second->done()) return false;
     spare_.push_back(std::move(it->second));
     active_.erase(it);
@@ -341,7 +355,8 @@ class MpiTransport : public Transport {
     char text[MPI_MAX_ERROR_STRING];
     int length = 0;
     MPI_Error_string(code, text, &length);
-    throw MachineError("rank " + std::to_string(rank_) + " on " + host_ + ": " + call + ": " + std::string(text, static_cast<size_t>(length)));
+    throw MachineError("rank " + std::to_string(rank_) + " on " + host_ + ": " + call + ": " +
+                       std::string(text, static_cast<size_t>(length)));
   }
 
   int rank_ = 0, size_ = 1;

@@ -71,8 +71,11 @@ class NcclTransport : public DeviceTransport {
   Request all_reduce(GroupId group, float* values, int64_t elements, int tag) override {
     const int operation = new_operation(tag);
     follow(reduce_stream_);
-    const auto it = std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) { return one.second.id == group; });
-    check(ncclAllReduce(values, values, static_cast<size_t>(elements), ncclFloat32, ncclSum, it->second.communicator, reduce_stream_), "ncclAllReduce", tag);
+    const auto it =
+        std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) { return one.second.id == group; });
+    check(ncclAllReduce(values, values, static_cast<size_t>(elements), ncclFloat32, ncclSum, it->second.communicator,
+                        reduce_stream_),
+          "ncclAllReduce", tag);
     backend_.record_event(events_[static_cast<size_t>(operation)], reduce_stream_);
     return {operation};
   }
@@ -96,12 +99,14 @@ class NcclTransport : public DeviceTransport {
   std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override {
     std::vector<std::vector<int>> missing;
     for (const std::vector<int>& ranks : groups)
-      if (!groups_.count(ranks) && std::find(missing.begin(), missing.end(), ranks) == missing.end()) missing.push_back(ranks);
+      if (!groups_.count(ranks) && std::find(missing.begin(), missing.end(), ranks) == missing.end())
+        missing.push_back(ranks);
     while (!missing.empty()) {
       std::vector<std::vector<int>> now, later;
       std::vector<bool> taken(static_cast<size_t>(size()), false);
       for (const std::vector<int>& ranks : missing) {
-        const bool free = std::none_of(ranks.begin(), ranks.end(), [&](int r) { return taken[static_cast<size_t>(r)]; });
+        const bool free =
+            std::none_of(ranks.begin(), ranks.end(), [&](int r) { return taken[static_cast<size_t>(r)]; });
         (free ? now : later).push_back(ranks);
         if (!free) continue;
         for (int r : ranks) taken[static_cast<size_t>(r)] = true;
@@ -114,8 +119,9 @@ class NcclTransport : public DeviceTransport {
     return made;
   }
 
-  // NCCL connects two ranks when they first exchange data, and the caller waits for that. All pairs at once, here, so that no order of first
-  // transfers can be a wrong one. One float each way is enough: all channels to a peer are set up.
+  // NCCL connects two ranks when they first exchange data, and the caller waits for that. All pairs at once, here, so
+  // that no order of first transfers can be a wrong one. One float each way is enough: all channels to a peer are set
+  // up.
   void connect(const std::vector<int>& destinations, const std::vector<int>& sources) override {
     constexpr int64_t distance = 64;  // bytes from one peer's float to the next one's
     const int64_t bytes = static_cast<int64_t>(destinations.size() + sources.size()) * distance;
@@ -194,7 +200,8 @@ class NcclTransport : public DeviceTransport {
 
   void start(const std::vector<Member>& members) {
     if (members.empty()) return;
-    if (std::any_of(members.begin(), members.end(), [](const Member& member) { return member.send; })) follow(transfer_stream_);
+    if (std::any_of(members.begin(), members.end(), [](const Member& member) { return member.send; }))
+      follow(transfer_stream_);
     check(ncclGroupStart(), "ncclGroupStart");
     ncclResult_t added = ncclSuccess;
     size_t count = 0;
@@ -208,7 +215,8 @@ class NcclTransport : public DeviceTransport {
     const Member& last = members[count - 1];
     check(added, last.send ? "ncclSend" : "ncclRecv", tags_[static_cast<size_t>(last.operation)]);
     check(ended, "ncclGroupEnd", tags_[static_cast<size_t>(members.front().operation)]);
-    for (const Member& member : members) backend_.record_event(events_[static_cast<size_t>(member.operation)], transfer_stream_);
+    for (const Member& member : members)
+      backend_.record_event(events_[static_cast<size_t>(member.operation)], transfer_stream_);
   }
 
   // What is submitted to `stream` from now on comes behind what the backend was given.
@@ -232,7 +240,8 @@ class NcclTransport : public DeviceTransport {
     for (size_t g = 0; g < groups.size(); ++g)
       if (std::find(groups[g].begin(), groups[g].end(), rank()) != groups[g].end()) color = static_cast<int>(g);
     ncclComm_t communicator = nullptr;
-    // The world's settings, of which splitShare is 0 by default: with resources of its own all-reduces run beside transfers.
+    // The world's settings, of which splitShare is 0 by default: with resources of its own all-reduces run beside
+    // transfers.
     check(ncclCommSplit(world_, color, rank(), &communicator, nullptr), "ncclCommSplit");
     for (size_t g = 0; g < groups.size(); ++g) {
       const bool mine = static_cast<int>(g) == color;
@@ -262,7 +271,8 @@ class NcclTransport : public DeviceTransport {
     check(state, "ncclCommGetAsyncError", first_incomplete());
   }
 
-  // The task whose transfer or all-reduce holds up the others, where that can be told: events of a recording have no state of their own.
+  // The task whose transfer or all-reduce holds up the others, where that can be told: events of a recording have no
+  // state of their own.
   int first_incomplete() {
     for (size_t i = 0; i < used_; ++i) {
       try {
@@ -277,8 +287,8 @@ class NcclTransport : public DeviceTransport {
   void check(ncclResult_t result, const char* call, int tag = -1) const {
     if (result == ncclSuccess) return;
     const char* detail = ncclGetLastError(nullptr);
-    throw TransportError("rank " + std::to_string(host_.rank()) + " on " + host_.host() + ": " + call + ": " + ncclGetErrorString(result) +
-                             (detail && *detail ? std::string(" (") + detail + ")" : ""),
+    throw TransportError("rank " + std::to_string(host_.rank()) + " on " + host_.host() + ": " + call + ": " +
+                             ncclGetErrorString(result) + (detail && *detail ? std::string(" (") + detail + ")" : ""),
                          tag);
   }
 
@@ -298,12 +308,15 @@ class NcclTransport : public DeviceTransport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_nccl_transport(Transport& host, CudaBackend& backend) { return std::make_unique<NcclTransport>(host, backend); }
+std::unique_ptr<Transport> make_nccl_transport(Transport& host, CudaBackend& backend) {
+  return std::make_unique<NcclTransport>(host, backend);
+}
 
 std::string nccl_version() {
   int version = 0;  // 22809: 2.28.9
   if (ncclGetVersion(&version) != ncclSuccess) return "";
-  return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." + std::to_string(version % 100);
+  return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." +
+         std::to_string(version % 100);
 }
 
 }  // namespace ff

@@ -3,7 +3,9 @@
 
 namespace ff {
 
-std::unique_ptr<Transport> make_nccl_transport(Transport&, CudaBackend&) { throw MachineError("no GPU: this program was built without CUDA"); }
+std::unique_ptr<Transport> make_nccl_transport(Transport&, CudaBackend&) {
+  throw MachineError("no GPU: this program was built without CUDA");
+}
 std::string nccl_version() { return ""; }
 
 }  // namespace ff

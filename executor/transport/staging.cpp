@@ -37,8 +37,8 @@ struct Operation {
   void* device = nullptr;
   void* pinned = nullptr;
   int64_t bytes = 0;
-  int peer = -1, tag = -1;  // send
-  GroupId group = -1;       // all-reduce
+  int peer = -1, tag = -1;     // send
+  GroupId group = -1;          // all-reduce
   CudaEvent copied = nullptr;  // out to the pinned buffer, or in from it
   bool started = false;        // the message or the all-reduce, on the host
   Request inner;
@@ -47,7 +47,8 @@ struct Operation {
 class StagingTransport : public DeviceTransport {
  public:
   StagingTransport(Transport& host, CudaBackend& backend)
-      : DeviceTransport(host), backend_(backend), buffers_(backend), out_(backend.create_stream()), follow_(backend.create_event()) {}
+      : DeviceTransport(host), backend_(backend), buffers_(backend), out_(backend.create_stream()),
+        follow_(backend.create_event()) {}
 
   ~StagingTransport() override {
     // Behind a failure, messages may never arrive: their buffers stay, as the process ends.
@@ -122,7 +123,9 @@ class StagingTransport : public DeviceTransport {
     host_.poll();
   }
 
-  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override { return host_.make_groups(groups); }
+  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override {
+    return host_.make_groups(groups);
+  }
 
   // The host's receives write to pinned buffers; the copies from there are in the backend's own order.
   void begin_iteration() override { progress(); }
@@ -157,13 +160,15 @@ class StagingTransport : public DeviceTransport {
       if (!backend_.event_done(operation.copied)) break;
       operation.inner = operation.kind == Operation::Kind::send
                             ? host_.send(operation.pinned, operation.bytes, operation.peer, operation.tag)
-                            : host_.all_reduce(operation.group, static_cast<float*>(operation.pinned), operation.bytes / 4, operation.tag);
+                            : host_.all_reduce(operation.group, static_cast<float*>(operation.pinned),
+                                               operation.bytes / 4, operation.tag);
       operation.started = true;
       waiting_.pop_front();
     }
     while (!ending_.empty()) {
       Operation& operation = slots_[static_cast<size_t>(ending_.front())];
-      const bool done = operation.kind == Operation::Kind::send ? operation.started && host_.test(operation.inner) : backend_.event_done(operation.copied);
+      const bool done = operation.kind == Operation::Kind::send ? operation.started && host_.test(operation.inner)
+                                                                : backend_.event_done(operation.copied);
       if (!done) break;
       buffers_.give_back(operation.pinned, operation.bytes);
       free_.push_back(ending_.front());

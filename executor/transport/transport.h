@@ -1,17 +1,20 @@
-// How ranks exchange data. Rank r is device r of the strategy. Calls of one rank come from one thread. Every failure is a
-// MachineError that names the call, the rank and the host.
+// How ranks exchange data. Rank r is device r of the strategy. Calls of one rank come from one thread. Every failure is
+// a MachineError that names the call, the rank and the host.
 //
-// Sends and receives are non-blocking and match by (source, destination, tag) in the order of posting, so the same tag can be used
-// in every iteration. The memory belongs to the transport from the call until `wait` or a successful `test`.
+// Sends and receives are non-blocking and match by (source, destination, tag) in the order of posting, so the same tag
+// can be used in every iteration. The memory belongs to the transport from the call until `wait` or a successful
+// `test`.
 //
 // Three kinds of transport differ in two properties:
 //                      follows_backend  ordered
-//   mpi, in_process    no               no       memory is the host's; the caller has waited for the backend before it sends
+//   mpi, in_process    no               no       memory is the host's; the caller has waited for the backend before it
+//                      sends
 //   staging            yes              no       memory is a GPU's, copied through the host
 //   nccl               yes              yes      memory is a GPU's; the GPUs exchange data themselves
-// One that follows the backend takes calls while the backend still works: a send or an all-reduce takes effect behind everything the backend was
-// given before it, and `wait` holds back what the backend is given afterwards, not (or not only) the caller.
-// An ordered one has no tags to match by: all ranks start transfers and all-reduces in one total order (Program::transfer_groups), at both ends.
+// One that follows the backend takes calls while the backend still works: a send or an all-reduce takes effect behind
+// everything the backend was given before it, and `wait` holds back what the backend is given afterwards, not (or not
+// only) the caller. An ordered one has no tags to match by: all ranks start transfers and all-reduces in one total
+// order (Program::transfer_groups), at both ends.
 #pragma once
 
 #include <cstdint>
@@ -65,9 +68,11 @@ class Transport {
   // Lets transfers progress; called between compute tasks, since not every transport has a thread for that.
   virtual void poll() = 0;
 
-  // Groups of ranks (each ascending) for all-reduces. All ranks call with the same groups; the answer for one that this rank is not in is -1.
+  // Groups of ranks (each ascending) for all-reduces. All ranks call with the same groups; the answer for one that this
+  // rank is not in is -1.
   virtual std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) = 0;
-  // Starts summing `elements` floats of all ranks of the group, in place. The ranks start a group's all-reduces in one order. `tag` is for messages.
+  // Starts summing `elements` floats of all ranks of the group, in place. The ranks start a group's all-reduces in one
+  // order. `tag` is for messages.
   virtual Request all_reduce(GroupId group, float* values, int64_t elements, int tag) = 0;
 
   // For transports that follow the backend or are ordered; nothing in the others.
@@ -80,15 +85,17 @@ class Transport {
   virtual void end_group() {}
   // What the backend is given from now on comes behind all transfers and all-reduces.
   virtual void end_iteration() {}
-  // Returns when the backend is done and no other rank waits for a call of this one. Throws TransportError for what has gone wrong meanwhile.
+  // Returns when the backend is done and no other rank waits for a call of this one. Throws TransportError for what has
+  // gone wrong meanwhile.
   virtual void finish_iteration() {}
   // Behind a failure of this rank: gives up all transfers, so that nothing in this process waits for another rank.
   virtual void give_up() {}
 
   // Control data, among all ranks; they block.
   virtual void barrier() = 0;
-  virtual std::vector<std::string> gather(const std::string& bytes) = 0;     // rank 0: everyone's, by rank; others: empty
-  virtual std::string broadcast(const std::string& bytes) = 0;               // rank 0's on every rank
+  // rank 0: everyone's, by rank; others: empty
+  virtual std::vector<std::string> gather(const std::string& bytes) = 0;
+  virtual std::string broadcast(const std::string& bytes) = 0;  // rank 0's on every rank
 
   // Ends all ranks; for the program that has printed its message.
   [[noreturn]] virtual void abort(int exit_code) = 0;

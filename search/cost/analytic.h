@@ -1,4 +1,5 @@
-// The analytic model: roofline with a launch floor (Williams et al. 2009, "Roofline"), from the topology's device model.
+// The analytic model: roofline with a launch floor (Williams et al. 2009, "Roofline"), from the topology's device
+// model.
 #pragma once
 
 #include "common/kernels/backend.h"
@@ -8,7 +9,8 @@
 namespace ff {
 
 // max(launch, flops / peak rate, bytes / memory bandwidth).
-double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part, Phase phase, KernelUse use);
+double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part,
+                          Phase phase, KernelUse use);
 // Every byte is read once and written once.
 double analytic_copy_us(const DeviceModel& model, int64_t bytes);
 // SGD with momentum: reads parameter, gradient and velocity, writes parameter and velocity.

@@ -27,11 +27,12 @@ void CommunicationModel::transfer(DeviceId source, DeviceId destination, int64_t
     cost.uses.push_back({destination, cost.duration});
   }
   for (ChannelId channel : route.channels)
-    cost.uses.push_back({device_count_ + channel, at_least_one(size / bandwidth_gb_per_s_[static_cast<size_t>(channel)])});
+    cost.uses.push_back(
+        {device_count_ + channel, at_least_one(size / bandwidth_gb_per_s_[static_cast<size_t>(channel)])});
 }
 
-void CommunicationModel::add_hop(CollectiveShape& shape, std::map<ChannelId, double>& load, DeviceId from, DeviceId to, double share,
-                                 double& hop_latency_ns) const {
+void CommunicationModel::add_hop(CollectiveShape& shape, std::map<ChannelId, double>& load, DeviceId from, DeviceId to,
+                                 double share, double& hop_latency_ns) const {
   const Route route = topology_.route(from, to);
   double latency_ns = 0;
   for (ChannelId id : route.channels) {
@@ -86,7 +87,8 @@ void CommunicationModel::all_reduce(const std::vector<DeviceId>& holders, int64_
   if (it == shapes_.end()) it = shapes_.emplace(holders, std::make_pair(ring(holders), tree(holders))).first;
   const double size = static_cast<double>(bytes);
   const auto time = [&](const CollectiveShape& shape) { return shape.latency_ns + size * shape.slowest_ns_per_byte; };
-  const CollectiveShape& shape = time(it->second.first) <= time(it->second.second) ? it->second.first : it->second.second;
+  const CollectiveShape& shape =
+      time(it->second.first) <= time(it->second.second) ? it->second.first : it->second.second;
   cost.duration = at_least_one(time(shape));
   cost.uses.clear();
   if (shape.busy_endpoints)

@@ -19,15 +19,16 @@ class CommunicationModel {
  public:
   explicit CommunicationModel(const Topology& topology);
 
-  // Sum of the route's latencies plus bytes over its narrowest bandwidth; each channel is occupied for bytes over its own bandwidth
-  // (cut-through), and both devices too where a channel keeps its endpoints busy.
+  // Sum of the route's latencies plus bytes over its narrowest bandwidth; each channel is occupied for bytes over its
+  // own bandwidth (cut-through), and both devices too where a channel keeps its endpoints busy.
   void transfer(DeviceId source, DeviceId destination, int64_t bytes, CommunicationCost& cost) const;
 
-  // All-reduce among `holders` (ascending; at least 2), by ring or by tree in topology order, whichever is faster for the size.
+  // All-reduce among `holders` (ascending; at least 2), by ring or by tree in topology order, whichever is faster for
+  // the size.
   //   ring: every hop to the next holder carries 2 (k-1)/k of the bytes; 2 (k-1) latencies of the slowest hop
   //   tree: every edge of a binary tree carries the bytes up and down; 2 ceil(log2 k) latencies of the slowest edge
-  // A channel's load is the sum of what crosses it; the time is that of the most loaded channel plus the latencies (the model of
-  // NVIDIA's nccl-tests, doc/PERFORMANCE.md, extended to shared links). Channels' all_reduce rates are used.
+  // A channel's load is the sum of what crosses it; the time is that of the most loaded channel plus the latencies (the
+  // model of NVIDIA's nccl-tests, doc/PERFORMANCE.md, extended to shared links). Channels' all_reduce rates are used.
   void all_reduce(const std::vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost);
 
  private:
@@ -40,7 +41,8 @@ class CommunicationModel {
   };
   CollectiveShape ring(const std::vector<DeviceId>& holders) const;
   CollectiveShape tree(const std::vector<DeviceId>& holders) const;
-  void add_hop(CollectiveShape& shape, std::map<ChannelId, double>& load, DeviceId from, DeviceId to, double share, double& hop_latency_ns) const;
+  void add_hop(CollectiveShape& shape, std::map<ChannelId, double>& load, DeviceId from, DeviceId to, double share,
+               double& hop_latency_ns) const;
   void finish(CollectiveShape& shape, const std::map<ChannelId, double>& load) const;
 
   const Topology& topology_;

@@ -14,15 +14,17 @@ constexpr double longest_us = 1e12;  // 11 days, so that sums stay within 64 bit
 Nanoseconds to_ns(double us) { return std::max<Nanoseconds>(1, std::llround(std::min(us, longest_us) * 1e3)); }
 
 void expect_precision(const Profile& profile, Precision precision) {
-  const std::string wanted = precision == Precision::tf32 ? "tf32" : "fp32", measured = profile.measured.value("precision", wanted);
+  const std::string wanted = precision == Precision::tf32 ? "tf32" : "fp32",
+                    measured = profile.measured.value("precision", wanted);
   if (measured != wanted)
-    throw InputError(profile.file + ": was measured with precision " + measured + ", not " + wanted + "; give --precision " + measured +
-                     " or another profile");
+    throw InputError(profile.file + ": was measured with precision " + measured + ", not " + wanted +
+                     "; give --precision " + measured + " or another profile");
 }
 
 }  // namespace
 
-KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles, int64_t working_set_bytes, Precision precision)
+KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles,
+                         int64_t working_set_bytes, Precision precision)
     : mode_(mode) {
   const bool may_measure = mode == CostMode::measure || mode == CostMode::automatic;
   for (size_t m = 0; m < topology.models.size(); ++m) {
@@ -41,28 +43,34 @@ KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Pr
       if (gpu >= 0) model.settings = gpu_settings(gpu, precision);
     } else if (!devices_of_node.empty()) {
       model.on_this_machine = true;
-      for (const auto& [node, count] : devices_of_node) model.settings.concurrent = std::max(model.settings.concurrent, count);
-      const int hardware = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, model.model.cores));
+      for (const auto& [node, count] : devices_of_node)
+        model.settings.concurrent = std::max(model.settings.concurrent, count);
+      const int hardware =
+          std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, model.model.cores));
       model.settings.concurrent = std::min(model.settings.concurrent, hardware);
       model.settings.threads = model.model.cores;
     }
     if (working_set_bytes > 0)
-      for (int64_t* bytes : {&model.settings.rotated_bytes, &model.settings.other_memory_bytes}) *bytes = std::min(*bytes, working_set_bytes);
+      for (int64_t* bytes : {&model.settings.rotated_bytes, &model.settings.other_memory_bytes})
+        *bytes = std::min(*bytes, working_set_bytes);
     for (const Profile& profile : profiles) {
       if (profile.device_model != model.model.name) continue;
       if (!model.profile.file.empty())
-        throw InputError(profile.file + ": is of device model \"" + profile.device_model + "\", as is " + model.profile.file + "; give one profile for each");
+        throw InputError(profile.file + ": is of device model \"" + profile.device_model + "\", as is " +
+                         model.profile.file + "; give one profile for each");
       model.profile = profile;
     }
     if (model.is_gpu) expect_precision(model.profile, precision);
     models_.push_back(std::move(model));
   }
   for (const Profile& profile : profiles)
-    if (std::none_of(topology.models.begin(), topology.models.end(), [&](const DeviceModel& m) { return m.name == profile.device_model; })) {
+    if (std::none_of(topology.models.begin(), topology.models.end(),
+                     [&](const DeviceModel& m) { return m.name == profile.device_model; })) {
       std::vector<std::string> known;
       for (const DeviceModel& model : topology.models) known.push_back(model.name);
-      throw InputError(profile.file + ": is the profile of device model \"" + profile.device_model + "\", which the topology \"" + topology.name +
-                       "\" does not have" + suggestion(profile.device_model, known));
+      throw InputError(profile.file + ": is the profile of device model \"" + profile.device_model +
+                       "\", which the topology \"" + topology.name + "\" does not have" +
+                       suggestion(profile.device_model, known));
     }
 }
 
@@ -82,9 +90,9 @@ std::string KernelCosts::why_not_measurable(int model) const {
 
 KernelMeasurement& KernelCosts::measurement(Model& model) {
   if (!model.on_this_machine)
-    throw MachineError("cannot measure kernels of device model \"" + model.model.name +
-                       "\": this machine has no such device" + why_not_measurable(static_cast<int>(&model - models_.data())) +
-                       "; use --cost profile or --cost analytic");
+    throw MachineError(
+        "cannot measure kernels of device model \"" + model.model.name + "\": this machine has no such device" +
+        why_not_measurable(static_cast<int>(&model - models_.data())) + "; use --cost profile or --cost analytic");
   if (!model.measurement) {
     const MeasurementSettings settings = model.settings;
     const auto make_backend = [settings]() -> std::unique_ptr<Backend> {
@@ -101,10 +109,11 @@ void KernelCosts::describe_machine(Model& model) {
   if (model.profile.measured.empty()) model.profile.measured = describe_this_machine(model.settings);
 }
 
-KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too, KernelUse use,
-                               int index) {
+KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too,
+                               KernelUse use, int index) {
   Model& model = models_[index];
-  if (mode_ == CostMode::analytic) return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use)), CostSource::analytic};
+  if (mode_ == CostMode::analytic)
+    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use)), CostSource::analytic};
   const std::string signature = kernel_signature(definition, part, phase, use);
   std::lock_guard lock(mutex_);
   // `measure` believes only what was measured by this run.
@@ -112,7 +121,8 @@ KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block
   if (const auto it = model.profile.entries.find(signature); it != model.profile.entries.end() && usable)
     return {to_ns(it->second.us), model.measured_here.count(signature) ? CostSource::measured : CostSource::profile};
   if (mode_ == CostMode::profile && model.profile.entries.empty())
-    throw InputError("--cost profile: there are no kernel times of device model \"" + model.model.name + "\"; give --profile FILE, as ffsearch profile writes it");
+    throw InputError("--cost profile: there are no kernel times of device model \"" + model.model.name +
+                     "\"; give --profile FILE, as ffsearch profile writes it");
   if (mode_ == CostMode::profile)
     throw InputError("the profile of device model \"" + model.model.name + "\" has no entry \"" + signature +
                      "\"; run ffsearch profile for this graph and topology");

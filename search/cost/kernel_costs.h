@@ -2,8 +2,8 @@
 #pragma once
 
 #include <atomic>
-#include <memory>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -24,18 +24,21 @@ struct KernelCost {
   CostSource source;
 };
 
-// Thread-safe. A kernel that is to be measured is measured when first asked for, so ask for all before threads compute beside it.
+// Thread-safe. A kernel that is to be measured is measured when first asked for, so ask for all before threads compute
+// beside it.
 class KernelCosts {
  public:
-  // `profiles`: entries to use, by device model; models without one get an empty profile. `working_set_bytes`: what an iteration touches
-  // on one device (see working_set_bytes below); a measured kernel finds its data as cold in the caches as among so much.
-  // `precision`: of GPUs' products; a profile that was measured with another one is an InputError.
+  // `profiles`: entries to use, by device model; models without one get an empty profile. `working_set_bytes`: what an
+  // iteration touches on one device (see working_set_bytes below); a measured kernel finds its data as cold in the
+  // caches as among so much. `precision`: of GPUs' products; a profile that was measured with another one is an
+  // InputError.
   KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles, int64_t working_set_bytes = 0,
               Precision precision = Precision::fp32);
 
-  // Throws InputError when the mode is `profile` and there is no entry, MachineError when it is `measure` and this machine has no
-  // such device.
-  KernelCost kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too, KernelUse use, int model);
+  // Throws InputError when the mode is `profile` and there is no entry, MachineError when it is `measure` and this
+  // machine has no such device.
+  KernelCost kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too,
+                    KernelUse use, int model);
   Nanoseconds copy(int64_t bytes, int model);
   Nanoseconds update(int64_t bytes, int model);
 
@@ -66,7 +69,8 @@ class KernelCosts {
   std::atomic<int64_t> measured_count_{0};
 };
 
-// Bytes of all activations and their gradients, and of parameters with gradient and velocity, over the number of devices.
+// Bytes of all activations and their gradients, and of parameters with gradient and velocity, over the number of
+// devices.
 int64_t working_set_bytes(const Graph& graph, const Topology& topology);
 
 }  // namespace ff

@@ -19,7 +19,9 @@ namespace {
 
 ProfileEntry summarize(std::vector<double> samples_us) {
   std::sort(samples_us.begin(), samples_us.end());
-  const auto quantile = [&](double q) { return samples_us[static_cast<size_t>(q * static_cast<double>(samples_us.size() - 1))]; };
+  const auto quantile = [&](double q) {
+    return samples_us[static_cast<size_t>(q * static_cast<double>(samples_us.size() - 1))];
+  };
   return {quantile(0.5), static_cast<int>(samples_us.size()), (quantile(0.75) - quantile(0.25)) / quantile(0.5)};
 }
 
@@ -33,12 +35,14 @@ std::string first_line_with(const std::string& path, const std::string& key) {
 }  // namespace
 
 KernelMeasurement::KernelMeasurement(MakeBackend make_backend, MeasurementSettings settings) : settings_(settings) {
-  for (int lane = 0; lane < std::max(1, settings.concurrent); ++lane) lanes_.push_back(std::make_unique<MeasurementLane>(make_backend(), settings));
+  for (int lane = 0; lane < std::max(1, settings.concurrent); ++lane)
+    lanes_.push_back(std::make_unique<MeasurementLane>(make_backend(), settings));
 }
 
 KernelMeasurement::~KernelMeasurement() = default;
 
-std::vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& prepare, const Work& make_ready, const Work& work) {
+std::vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& prepare, const Work& make_ready,
+                                                  const Work& work) {
   std::atomic<int> ready{0};
   std::atomic<bool> done{false};
   std::vector<std::exception_ptr> failures(lanes_.size());
@@ -97,7 +101,8 @@ std::vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& pre
   return entries;
 }
 
-KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& definition, const Block& part, bool backward, KernelUse use) {
+KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& definition, const Block& part,
+                                                    bool backward, KernelUse use) {
   std::vector<Phase> phases;
   if (definition.has_statistics()) phases.push_back(Phase::forward_statistics);
   phases.push_back(Phase::forward);
@@ -107,10 +112,13 @@ KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& de
       static_cast<int>(phases.size()), [&](MeasurementLane& lane) { lane.prepare_kernel(definition, part, use); },
       [&](MeasurementLane& lane, int phase, int repetition) {
         const Phase next = phases[static_cast<size_t>(phase)];
-        if (definition.has_statistics() && (next == Phase::forward || next == Phase::backward)) return;  // right behind its statistics
+        // right behind its statistics
+        if (definition.has_statistics() && (next == Phase::forward || next == Phase::backward)) return;
         lane.make_ready(next, repetition);
       },
-      [&](MeasurementLane& lane, int phase, int repetition) { lane.run(phases[static_cast<size_t>(phase)], repetition); });
+      [&](MeasurementLane& lane, int phase, int repetition) {
+        lane.run(phases[static_cast<size_t>(phase)], repetition);
+      });
   Result result;
   for (size_t i = 0; i < phases.size(); ++i) result[phases[i]] = entries[i];
   return result;
@@ -129,7 +137,8 @@ ProfileEntry KernelMeasurement::copy(int64_t bytes) {
 ProfileEntry KernelMeasurement::update(int64_t bytes) {
   const SgdSettings settings{1e-6f, 0.9f, 1e-4f};
   return time(
-      1, [&](MeasurementLane& lane) { lane.prepare_plain(3, bytes); }, [](MeasurementLane& lane, int, int) { lane.other_work(); },
+      1, [&](MeasurementLane& lane) { lane.prepare_plain(3, bytes); },
+      [](MeasurementLane& lane, int, int) { lane.other_work(); },
       [&](MeasurementLane& lane, int, int repetition) {
         const KernelArguments& set = lane.plain(repetition);
         lane.backend().sgd_update(set.outputs[0], set.outputs[1], set.outputs[2], bytes / element_bytes, settings);
@@ -137,7 +146,8 @@ ProfileEntry KernelMeasurement::update(int64_t bytes) {
 }
 
 void measure_rates(KernelMeasurement& measurement, Profile& profile) {
-  for (int64_t bytes : {int64_t{64}, int64_t{4} << 10, int64_t{32} << 10, int64_t{256} << 10, int64_t{2} << 20, int64_t{16} << 20, int64_t{64} << 20}) {
+  for (int64_t bytes : {int64_t{64}, int64_t{4} << 10, int64_t{32} << 10, int64_t{256} << 10, int64_t{2} << 20,
+                        int64_t{16} << 20, int64_t{64} << 20}) {
     const std::string size = " " + std::to_string(bytes);
     if (!profile.entries.count("copy" + size)) profile.entries["copy" + size] = measurement.copy(bytes);
     if (!profile.entries.count("update" + size)) profile.entries["update" + size] = measurement.update(bytes);
@@ -160,7 +170,9 @@ bool names_model(const std::string& gpu_name, const std::string& model) {
     return text;
   };
   const std::string name = lower(gpu_name), wanted = lower(model);
-  const auto in_word = [&](size_t at) { return at < name.size() && std::isalnum(static_cast<unsigned char>(name[at])); };
+  const auto in_word = [&](size_t at) {
+    return at < name.size() && std::isalnum(static_cast<unsigned char>(name[at]));
+  };
   for (size_t at = name.find(wanted); at != std::string::npos; at = name.find(wanted, at + 1))
     if ((at == 0 || !in_word(at - 1)) && !in_word(at + wanted.size())) return true;
   return false;

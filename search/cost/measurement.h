@@ -14,16 +14,20 @@
 namespace ff {
 
 struct MeasurementSettings {
-  int concurrent = 1;          // run the kernel on so many threads at once, as the ranks of one node would: they share caches and memory
-  int threads = 1;             // of each such rank (the device model's cores)
-  double least_ms = 12;        // keep repeating until so much time has been measured
+  // run the kernel on so many threads at once, as the ranks of one node would: they share caches and memory
+  int concurrent = 1;
+  int threads = 1;       // of each such rank (the device model's cores)
+  double least_ms = 12;  // keep repeating until so much time has been measured
   int least_samples = 5;
   int most_samples = 60;
-  int64_t rotated_bytes = 24 << 20;  // buffers are rotated through at most so many bytes, so that a kernel finds its data as cold as in training
-  size_t most_sets = 16;             // and at most so many sets of buffers
-  int64_t other_work_bytes = 2 << 20;     // read and written before each time, as by other kernels; then the inputs are written; 0: neither
-  int64_t other_memory_bytes = 64 << 20;  // memory of these other kernels, that is as much of an iteration's as a cache might hold
-  int gpu = -1;                      // number of the GPU that is measured; -1: the CPU
+  // buffers are rotated through at most so many bytes, so that a kernel finds its data as cold as in training
+  int64_t rotated_bytes = 24 << 20;
+  size_t most_sets = 16;  // and at most so many sets of buffers
+  // read and written before each time, as by other kernels; then the inputs are written; 0: neither
+  int64_t other_work_bytes = 2 << 20;
+  // memory of these other kernels, that is as much of an iteration's as a cache might hold
+  int64_t other_memory_bytes = 64 << 20;
+  int gpu = -1;                           // number of the GPU that is measured; -1: the CPU
   Precision precision = Precision::fp32;  // of a GPU's products
 };
 
@@ -43,8 +47,8 @@ class KernelMeasurement {
   ProfileEntry update(int64_t bytes);
 
  private:
-  // Lane 0 repeats the phases of `work` in turn and times each, while the other lanes run the same work to load the machine. Not timed:
-  // `make_ready`, before each.
+  // Lane 0 repeats the phases of `work` in turn and times each, while the other lanes run the same work to load the
+  // machine. Not timed: `make_ready`, before each.
   using Prepare = std::function<void(MeasurementLane&)>;
   using Work = std::function<void(MeasurementLane&, int phase, int repetition)>;
   std::vector<ProfileEntry> time(int phases, const Prepare& prepare, const Work& make_ready, const Work& work);
@@ -56,7 +60,8 @@ class KernelMeasurement {
 // Adds "copy" and "update" entries for a range of sizes, unless the profile has them.
 void measure_rates(KernelMeasurement& measurement, Profile& profile);
 
-// The settings for a GPU of this machine. Its level-2 cache holds what a kernel of training has just written, so that is rotated through a few times.
+// The settings for a GPU of this machine. Its level-2 cache holds what a kernel of training has just written, so that
+// is rotated through a few times.
 MeasurementSettings gpu_settings(int gpu, Precision precision);
 
 // Has a GPU's name ("NVIDIA H200") the device model's ("h200") as a word, whatever the case?

@@ -29,18 +29,22 @@ void MeasurementLane::clear() {
 void MeasurementLane::prepare_kernel(const OperatorDefinition& definition, const Block& part, KernelUse use) {
   clear();
   shared_ = use.shared_bytes > 0;
-  kernel_ = backend_->make_kernel({definition, part, std::vector<bool>(definition.inputs().size(), use.input_gradients), "measured", 1});
+  kernel_ = backend_->make_kernel(
+      {definition, part, std::vector<bool>(definition.inputs().size(), use.input_gradients), "measured", 1});
   int64_t parameter_footprint = 1;
   std::vector<KernelArguments> parameter_sets;
   do {
     parameter_sets.push_back(parameters_of(definition, part, parameter_footprint));
-  } while (use.shared_bytes > 0 && static_cast<int64_t>(parameter_sets.size() + 1) * parameter_footprint <= use.shared_bytes &&
+  } while (use.shared_bytes > 0 &&
+           static_cast<int64_t>(parameter_sets.size() + 1) * parameter_footprint <= use.shared_bytes &&
            parameter_sets.size() < settings_.most_sets);
   int64_t footprint = 1;
   do {
-    if (use.shared_bytes == 0 && sets_.size() == parameter_sets.size()) parameter_sets.push_back(parameters_of(definition, part, parameter_footprint));
+    if (use.shared_bytes == 0 && sets_.size() == parameter_sets.size())
+      parameter_sets.push_back(parameters_of(definition, part, parameter_footprint));
     sets_.push_back(buffers_of(definition, part, use, parameter_sets[sets_.size() % parameter_sets.size()], footprint));
-  } while (static_cast<int64_t>(sets_.size() + 1) * (footprint + (use.shared_bytes == 0 ? parameter_footprint : 0)) <= settings_.rotated_bytes &&
+  } while (static_cast<int64_t>(sets_.size() + 1) * (footprint + (use.shared_bytes == 0 ? parameter_footprint : 0)) <=
+               settings_.rotated_bytes &&
            sets_.size() < settings_.most_sets);
 }
 
@@ -50,7 +54,8 @@ void MeasurementLane::prepare_plain(int count, int64_t bytes) {
     Set set;
     for (int i = 0; i < count; ++i) set.arguments.outputs.push_back(filled(bytes));
     sets_.push_back(std::move(set));
-  } while (static_cast<int64_t>(sets_.size() + 1) * count * bytes <= settings_.rotated_bytes && sets_.size() < settings_.most_sets);
+  } while (static_cast<int64_t>(sets_.size() + 1) * count * bytes <= settings_.rotated_bytes &&
+           sets_.size() < settings_.most_sets);
 }
 
 MeasurementLane::Set& MeasurementLane::set_of(Phase phase, int repetition) {
@@ -79,7 +84,8 @@ bool MeasurementLane::other_work() {
     other_work_ = static_cast<float*>(backend_->allocate(settings_.other_memory_bytes));
     backend_->fill_zero(other_work_, settings_.other_memory_bytes);
   }
-  const int64_t memory = shared_ ? std::min(settings_.other_work_bytes, settings_.other_memory_bytes) : settings_.other_memory_bytes;
+  const int64_t memory =
+      shared_ ? std::min(settings_.other_work_bytes, settings_.other_memory_bytes) : settings_.other_memory_bytes;
   if (other_work_done_ >= memory) other_work_done_ = 0;
   const int64_t elements = std::min(settings_.other_work_bytes, memory - other_work_done_) / element_bytes / 2;
   float* const read = other_work_ + other_work_done_ / element_bytes;
@@ -100,17 +106,16 @@ const MeasurementLane::Pattern& MeasurementLane::pattern_of(int64_t bytes, int64
   const auto [it, is_new] = patterns_.try_emplace({bytes, index_limit});
   if (!is_new) return it->second;
   float* memory = allocate(bytes);
-  // The rest of a large buffer repeats what is drawn: drawing and sending it would take longer than all that is measured.
+  // The rest of a large buffer repeats what is drawn: drawing and sending it would take longer than all that is
+  // measured.
   const int64_t elements = bytes / element_bytes, drawn = std::min(elements, most_drawn);
   std::vector<float> values(static_cast<size_t>(drawn), 0.0f);
   uint32_t state = 12345;  // full Philox would cost more than the kernels
   for (float& value : values) {
     state = state * 1664525u + 1013904223u;
     const double uniform = (state >> 8) / 16777216.0;
-    if (index_limit > 0)
-      value = std::bit_cast<float>(static_cast<int32_t>(uniform * static_cast<double>(index_limit)));
-    else
-      value = static_cast<float>(uniform) - 0.5f;
+    if (index_limit > 0) value = std::bit_cast<float>(static_cast<int32_t>(uniform * static_cast<double>(index_limit)));
+    else value = static_cast<float>(uniform) - 0.5f;
   }
   if (drawn > 0) backend_->store_from_host(values.data(), memory, {drawn});
   for (int64_t done = drawn, more = 0; done < elements; done += more) {
@@ -121,7 +126,8 @@ const MeasurementLane::Pattern& MeasurementLane::pattern_of(int64_t bytes, int64
   return it->second = {memory, elements};
 }
 
-// The pattern from a random place on, then its beginning: from the same values each time a processor would learn which way branches go.
+// The pattern from a random place on, then its beginning: from the same values each time a processor would learn which
+// way branches go.
 void MeasurementLane::fill(const Pattern& pattern, float* memory) {
   if (pattern.elements == 0) return;
   random_ = random_ * 6364136223846793005u + 1442695040888963407u;
@@ -141,7 +147,8 @@ float* MeasurementLane::filled(int64_t bytes, int64_t index_limit) {
   return memory;
 }
 
-KernelArguments MeasurementLane::parameters_of(const OperatorDefinition& definition, const Block& part, int64_t& footprint) {
+KernelArguments MeasurementLane::parameters_of(const OperatorDefinition& definition, const Block& part,
+                                               int64_t& footprint) {
   KernelArguments arguments;
   footprint = 0;
   for (int p = 0; p < static_cast<int>(definition.parameters().size()); ++p) {
@@ -155,8 +162,8 @@ KernelArguments MeasurementLane::parameters_of(const OperatorDefinition& definit
 }
 
 // `parameters`: arguments that have them already.
-MeasurementLane::Set MeasurementLane::buffers_of(const OperatorDefinition& definition, const Block& part, KernelUse use, KernelArguments parameters,
-                                                 int64_t& footprint) {
+MeasurementLane::Set MeasurementLane::buffers_of(const OperatorDefinition& definition, const Block& part, KernelUse use,
+                                                 KernelArguments parameters, int64_t& footprint) {
   Set set{std::move(parameters), {}, {}};
   KernelArguments& arguments = set.arguments;
   footprint = 0;
@@ -170,7 +177,8 @@ MeasurementLane::Set MeasurementLane::buffers_of(const OperatorDefinition& defin
     float* input = filled_block(block, index_limit);
     arguments.inputs.push_back(input);
     set.inputs.emplace_back(input, pattern_of(block.volume() * element_bytes, index_limit));
-    arguments.input_gradients.push_back(use.input_gradients && definition.differentiable_input(i) ? filled_block(block) : nullptr);
+    arguments.input_gradients.push_back(use.input_gradients && definition.differentiable_input(i) ? filled_block(block)
+                                                                                                  : nullptr);
   }
   if (use.shared_bytes > 0) arguments.accumulate.assign(definition.parameters().size(), 1);
   for (int o = 0; o < static_cast<int>(definition.outputs().size()); ++o) {

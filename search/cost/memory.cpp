@@ -22,17 +22,20 @@ std::vector<int64_t> corners(const Block& block) {
 }  // namespace
 
 MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count)
-    : builder_(builder), graph_(builder.graph()), edges_of_tensor_(graph_.tensors.size()), groups_of_(graph_.operators.size()),
-      items_around_(graph_.operators.size()), part_bytes_(graph_.operators.size()), block_numbers_(graph_.parameters.size()),
-      sums_(static_cast<size_t>(device_count)), brief_(static_cast<size_t>(device_count)), bytes_(static_cast<size_t>(device_count)) {
-  for (size_t e = 0; e < builder.edges().size(); ++e) edges_of_tensor_[builder.edges()[e].tensor].push_back(static_cast<int>(e));
+    : builder_(builder), graph_(builder.graph()), edges_of_tensor_(graph_.tensors.size()),
+      groups_of_(graph_.operators.size()), items_around_(graph_.operators.size()), part_bytes_(graph_.operators.size()),
+      block_numbers_(graph_.parameters.size()), sums_(static_cast<size_t>(device_count)),
+      brief_(static_cast<size_t>(device_count)), bytes_(static_cast<size_t>(device_count)) {
+  for (size_t e = 0; e < builder.edges().size(); ++e)
+    edges_of_tensor_[builder.edges()[e].tensor].push_back(static_cast<int>(e));
   for (size_t g = 0; g < builder.groups().size(); ++g)
     for (OperatorId op : builder.groups()[g].operators) groups_of_[op].push_back(static_cast<int>(g));
   for (OperatorId op = 0; op < static_cast<OperatorId>(graph_.operators.size()); ++op) {
     std::vector<Item>& items = items_around_[op];
     items.push_back({Item::Kind::operation, op});
     for (size_t e = 0; e < builder.edges().size(); ++e)
-      if (builder.edges()[e].producer == op || builder.edges()[e].consumer == op) items.push_back({Item::Kind::edge, static_cast<int>(e)});
+      if (builder.edges()[e].producer == op || builder.edges()[e].consumer == op)
+        items.push_back({Item::Kind::edge, static_cast<int>(e)});
     std::vector<TensorId> tensors = graph_.operators[op].inputs;
     tensors.insert(tensors.end(), graph_.operators[op].outputs.begin(), graph_.operators[op].outputs.end());
     std::sort(tensors.begin(), tensors.end());
@@ -44,7 +47,8 @@ MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count)
 }
 
 size_t MemoryModel::number(Item item) const {
-  const size_t index = static_cast<size_t>(item.index), operators = graph_.operators.size(), edges = builder_.edges().size();
+  const size_t index = static_cast<size_t>(item.index), operators = graph_.operators.size(),
+               edges = builder_.edges().size();
   switch (item.kind) {
     case Item::Kind::operation: return index;
     case Item::Kind::edge: return operators + index;
@@ -98,7 +102,8 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const std::
     }
     for (size_t p = 0; p < op.parameters.size(); ++p) {
       const Block block = definition.parameter_block(static_cast<int>(p), part);
-      const int copies = !definition.parameters()[p].trained ? 1 : op.has_backward ? 3 : 2;  // weight, velocity, gradient
+      // weight, velocity, gradient
+      const int copies = !definition.parameters()[p].trained ? 1 : op.has_backward ? 3 : 2;
       result.parameters[p].emplace_back(block_number(op.parameters[p], block), copies * bytes_of(block));
     }
     result.fixed.push_back(fixed);
@@ -114,7 +119,8 @@ MemoryModel::Share MemoryModel::operator_share(OperatorId op, const Strategy& st
   Share share;
   for (size_t part = 0; part < bytes.fixed.size(); ++part) {
     const auto [less, more] = std::minmax(bytes.activations[part], bytes.gradients[part]);
-    const bool brief = !graph_.operators[op].definition->has_statistics();  // else other tasks run between its two backward tasks
+    // else other tasks run between its two backward tasks
+    const bool brief = !graph_.operators[op].definition->has_statistics();
     share.push_back({strategy[op].devices[part], bytes.fixed[part] + more + (brief ? 0 : less), brief ? less : 0});
   }
   return share;
@@ -124,7 +130,8 @@ MemoryModel::Share MemoryModel::operator_share(OperatorId op, const Strategy& st
 MemoryModel::Share MemoryModel::edge_share(int e, const Strategy& strategy) {
   const Edge& edge = builder_.edges()[e];
   const Configuration &producer = strategy[edge.producer], &consumer = strategy[edge.consumer];
-  const bool has_gradient = graph_.operators[edge.consumer].has_backward && graph_.input_has_gradient(edge.consumer, edge.input);
+  const bool has_gradient =
+      graph_.operators[edge.consumer].has_backward && graph_.input_has_gradient(edge.consumer, edge.input);
   const std::vector<int64_t>& input_bytes = part_bytes(edge.consumer, consumer.degrees).inputs[edge.input];
   std::vector<int64_t> inputs = input_bytes;
   Share share;
@@ -134,7 +141,8 @@ MemoryModel::Share MemoryModel::edge_share(int e, const Strategy& strategy) {
       if (pair.whole_input && pair.whole_output) inputs[pair.consumer_part] = 0;
       continue;
     }
-    const int directions = has_gradient ? 2 : 1;  // what the sender packs of an activation the receiver of the gradient stages, and vice versa
+    // what the sender packs of an activation the receiver of the gradient stages, and vice versa
+    const int directions = has_gradient ? 2 : 1;
     if (!pair.whole_output) share.push_back({source, directions * aligned(pair.bytes)});
     if (!pair.whole_input) share.push_back({destination, directions * aligned(pair.bytes)});
   }
@@ -143,10 +151,13 @@ MemoryModel::Share MemoryModel::edge_share(int e, const Strategy& strategy) {
   return share;
 }
 
-// Gradients of outputs that are not one consumer's own contribution, and outputs that outlive their operator's backward task.
+// Gradients of outputs that are not one consumer's own contribution, and outputs that outlive their operator's backward
+// task.
 MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strategy) {
   const Tensor& tensor = graph_.tensors[id];
-  if (tensor.producer < 0 || !graph_.operators[tensor.producer].has_backward || graph_.operators[tensor.producer].definition->is_loss()) return {};
+  if (tensor.producer < 0 || !graph_.operators[tensor.producer].has_backward ||
+      graph_.operators[tensor.producer].definition->is_loss())
+    return {};
   struct Gradient {
     int contributions = 0;
     bool in_place = false, received = false, kept = false;
@@ -156,7 +167,8 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
   std::vector<Gradient> gradients(producer.devices.size());
   for (int e : edges_of_tensor_[id]) {
     const Edge& edge = builder_.edges()[e];
-    const bool contributes = graph_.operators[edge.consumer].has_backward && graph_.input_has_gradient(edge.consumer, edge.input);
+    const bool contributes =
+        graph_.operators[edge.consumer].has_backward && graph_.input_has_gradient(edge.consumer, edge.input);
     const std::vector<DeviceId>& consumers = strategy[edge.consumer].devices;
     for (const auto pairs = builder_.pairs(e, strategy); const BlockPair& pair : *pairs) {
       Gradient& gradient = gradients[pair.producer_part];
@@ -172,7 +184,8 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
   }
   const Operator& op = graph_.operators[tensor.producer];
   const PartBytes& bytes = part_bytes(tensor.producer, producer.degrees);
-  const bool brief = !op.definition->has_statistics() && op.outputs.size() == 1;  // else several gradients are added up at one time
+  // else several gradients are added up at one time
+  const bool brief = !op.definition->has_statistics() && op.outputs.size() == 1;
   Share share;
   for (size_t part = 0; part < gradients.size(); ++part) {
     const Gradient& gradient = gradients[part];
@@ -199,14 +212,16 @@ MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
       const ParameterId parameter = graph_.operators[op].parameters[p];
       if (std::find(group.parameters.begin(), group.parameters.end(), parameter) == group.parameters.end()) continue;
       for (size_t part = 0; part < bytes.parameters[p].size(); ++part)
-        blocks.emplace_back(strategy[op].devices[part], parameter, bytes.parameters[p][part].first, -bytes.parameters[p][part].second);
+        blocks.emplace_back(strategy[op].devices[part], parameter, bytes.parameters[p][part].first,
+                            -bytes.parameters[p][part].second);
     }
   }
   std::sort(blocks.begin(), blocks.end());  // of one block the user with a gradient comes first
   Share share;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const auto& [device, parameter, block, bytes] = blocks[i];
-    const bool again = i > 0 && device == std::get<0>(blocks[i - 1]) && parameter == std::get<1>(blocks[i - 1]) && block == std::get<2>(blocks[i - 1]);
+    const bool again = i > 0 && device == std::get<0>(blocks[i - 1]) && parameter == std::get<1>(blocks[i - 1]) &&
+                       block == std::get<2>(blocks[i - 1]);
     if (!again) share.push_back({device, -bytes});
   }
   return share;
@@ -237,12 +252,15 @@ std::vector<int64_t> MemoryModel::bytes(const Strategy& strategy) {
   return bytes_;
 }
 
-std::vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& tasks, const std::vector<int>& order) {
+std::vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& tasks,
+                                        const std::vector<int>& order) {
   std::vector<DeviceId> devices(bytes_.size());
   std::iota(devices.begin(), devices.end(), 0);
   std::vector<int64_t> result;
-  for (const MemoryPlan& plan : plan_memory(builder_, strategy, tasks, order, devices)) result.push_back(plan.arena_bytes);
-  std::set<std::tuple<DeviceId, TensorId, std::vector<int64_t>>> inputs;  // one copy serves all that read the same block
+  for (const MemoryPlan& plan : plan_memory(builder_, strategy, tasks, order, devices))
+    result.push_back(plan.arena_bytes);
+  // one copy serves all that read the same block
+  std::set<std::tuple<DeviceId, TensorId, std::vector<int64_t>>> inputs;
   for (OperatorId id = 0; id < static_cast<OperatorId>(graph_.operators.size()); ++id) {
     const Operator& op = graph_.operators[id];
     const PartBytes& bytes = part_bytes(id, strategy[id].degrees);
@@ -251,7 +269,8 @@ std::vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGrap
       result[device] += bytes.fixed[part];
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         if (graph_.tensors[op.inputs[i]].producer >= 0) continue;
-        const Block block = op.definition->input_block(static_cast<int>(i), op.definition->part(strategy[id].degrees, static_cast<int64_t>(part)));
+        const Block block = op.definition->input_block(
+            static_cast<int>(i), op.definition->part(strategy[id].degrees, static_cast<int64_t>(part)));
         if (!inputs.emplace(device, op.inputs[i], corners(block)).second) result[device] -= bytes_of(block);
       }
     }

@@ -1,10 +1,12 @@
-// What a strategy needs of each device's memory: parameters with gradient and velocity, kernels' workspaces, inputs of the graph, statistics and losses,
-// which have memory of their own, and activations, their gradients and buffers of transfers, which share an arena (common/task_graph/memory_plan.h).
+// What a strategy needs of each device's memory: parameters with gradient and velocity, kernels' workspaces, inputs of
+// the graph, statistics and losses, which have memory of their own, and activations, their gradients and buffers of
+// transfers, which share an arena (common/task_graph/memory_plan.h).
 //
-// Exactly, as the executor allocates it, for a given issue order; or, for the search's inner loop, a bound that needs no order and follows a change of
-// one operator: what can live at once in any order. A part has its outputs until its backward task runs and the gradients of its inputs from then
-// on, so it counts with the larger of the two; both exist while that task runs, which is true of one part at a time: the device's largest
-// such overlap is added once. Everything else of the arena is added up. The arena of an order can exceed the bound only by the gaps of its layout.
+// Exactly, as the executor allocates it, for a given issue order; or, for the search's inner loop, a bound that needs
+// no order and follows a change of one operator: what can live at once in any order. A part has its outputs until its
+// backward task runs and the gradients of its inputs from then on, so it counts with the larger of the two; both exist
+// while that task runs, which is true of one part at a time: the device's largest such overlap is added once.
+// Everything else of the arena is added up. The arena of an order can exceed the bound only by the gaps of its layout.
 #pragma once
 
 #include <array>
@@ -26,7 +28,8 @@ class MemoryModel {
 
   // Follows a strategy: the bound after a change of one operator, for the work of what lies around it.
   void reset(const Strategy& strategy);
-  const std::vector<int64_t>& change(OperatorId op, const Strategy& changed);  // `changed` differs from the strategy followed in `op` alone
+  // `changed` differs from the strategy followed in `op` alone
+  const std::vector<int64_t>& change(OperatorId op, const Strategy& changed);
   void undo();  // the last change
 
  private:
@@ -36,8 +39,8 @@ class MemoryModel {
     int64_t brief = 0;  // while one part's backward task runs
   };
   using Share = std::vector<Need>;  // devices may repeat
-  // A strategy's memory is the sum over operators, edges, tensors and parameter groups, in this order, and the largest brief need of an operator and of a
-  // tensor.
+  // A strategy's memory is the sum over operators, edges, tensors and parameter groups, in this order, and the largest
+  // brief need of an operator and of a tensor.
   struct Item {
     enum class Kind : uint8_t { operation, edge, tensor, group } kind;
     int index;
@@ -53,11 +56,12 @@ class MemoryModel {
 
   // What depends on an operator's degrees alone, by part.
   struct PartBytes {
-    std::vector<int64_t> fixed;                      // workspace, graph inputs, losses, statistics
-    std::vector<int64_t> activations, gradients;     // of all outputs but losses; of all inputs
-    std::vector<std::vector<int64_t>> inputs;        // [input][part], aligned
-    std::vector<std::vector<int64_t>> outputs;       // [output][part], aligned
-    std::vector<std::vector<std::pair<int, int64_t>>> parameters;  // [parameter][part]: number of the block, bytes with gradient and velocity
+    std::vector<int64_t> fixed;                   // workspace, graph inputs, losses, statistics
+    std::vector<int64_t> activations, gradients;  // of all outputs but losses; of all inputs
+    std::vector<std::vector<int64_t>> inputs;     // [input][part], aligned
+    std::vector<std::vector<int64_t>> outputs;    // [output][part], aligned
+    // [parameter][part]: number of the block, bytes with gradient and velocity
+    std::vector<std::vector<std::pair<int, int64_t>>> parameters;
   };
   const PartBytes& part_bytes(OperatorId op, const std::vector<int>& degrees);
   int block_number(ParameterId parameter, const Block& block);
@@ -65,11 +69,12 @@ class MemoryModel {
   TaskGraphBuilder& builder_;
   const Graph& graph_;
   std::vector<std::vector<int>> edges_of_tensor_, groups_of_;
-  std::vector<std::vector<Item>> items_around_;  // [operator]: what its configuration enters
-  std::vector<std::map<std::vector<int>, PartBytes>> part_bytes_;         // [operator]
-  std::vector<std::map<std::vector<int64_t>, int>> block_numbers_;        // [parameter]
-  std::vector<int64_t> sums_;                                            // by device, without brief needs
-  std::vector<std::array<std::map<int64_t, int>, 2>> brief_;              // by device, of operators and of tensors: bytes -> how many
+  std::vector<std::vector<Item>> items_around_;                     // [operator]: what its configuration enters
+  std::vector<std::map<std::vector<int>, PartBytes>> part_bytes_;   // [operator]
+  std::vector<std::map<std::vector<int64_t>, int>> block_numbers_;  // [parameter]
+  std::vector<int64_t> sums_;                                       // by device, without brief needs
+  // by device, of operators and of tensors: bytes -> how many
+  std::vector<std::array<std::map<int64_t, int>, 2>> brief_;
   std::vector<int64_t> bytes_;
   std::vector<Share> shares_;
   std::vector<std::pair<Item, Share>> undo_;

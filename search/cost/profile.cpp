@@ -13,14 +13,17 @@ Profile load_profile(const std::string& path) {
   profile.file = path;
   profile.device_model = place.at("device_model").as_string();
   const JsonPlace measured = place.at("measured");
-  measured.allow_keys({"where", "processor", "driver", "clocks", "libraries", "precision", "date", "threads", "concurrent"}, "key of measured");
+  measured.allow_keys(
+      {"where", "processor", "driver", "clocks", "libraries", "precision", "date", "threads", "concurrent"},
+      "key of measured");
   if (const auto precision = measured.find("precision"))
     if (const std::string name = precision->as_string(); name != "fp32" && name != "tf32")
       precision->fail("found \"" + name + "\"" + suggestion(name, {"fp32", "tf32"}));
   profile.measured = measured.value();
   for (const auto& [signature, entry] : place.at("entries").members()) {
     entry.allow_keys({"us", "samples", "spread"}, "key of a profile entry");
-    profile.entries[signature] = {entry.at("us").as_positive_number(), static_cast<int>(entry.at("samples").as_integer(1, INT32_MAX)),
+    profile.entries[signature] = {entry.at("us").as_positive_number(),
+                                  static_cast<int>(entry.at("samples").as_integer(1, INT32_MAX)),
                                   entry.at("spread").as_number(0, 1e9)};
   }
   return profile;
@@ -30,12 +33,18 @@ void save_profile(const std::string& path, const Profile& profile) {
   const auto rounded = [](double value) { return std::round(value * 1000) / 1000; };
   Json entries = Json::object();
   for (const auto& [signature, entry] : profile.entries)
-    entries[signature] = {{"us", std::max(0.001, rounded(entry.us))}, {"samples", entry.samples}, {"spread", rounded(entry.spread)}};
-  write_json_file(path, {{"format", "ffprofile/1"}, {"device_model", profile.device_model}, {"measured", profile.measured}, {"entries", entries}});
+    entries[signature] = {
+        {"us", std::max(0.001, rounded(entry.us))}, {"samples", entry.samples}, {"spread", rounded(entry.spread)}};
+  write_json_file(path, {{"format", "ffprofile/1"},
+                         {"device_model", profile.device_model},
+                         {"measured", profile.measured},
+                         {"entries", entries}});
 }
 
 std::string kernel_signature(const OperatorDefinition& definition, const Block& part, Phase phase, KernelUse use) {
-  const std::string signature = definition.signature(part) + (use.shared_bytes > 0 ? " shared=" + std::to_string(std::max<int64_t>(1, use.shared_bytes >> 20)) + "M" : "");
+  const std::string signature =
+      definition.signature(part) +
+      (use.shared_bytes > 0 ? " shared=" + std::to_string(std::max<int64_t>(1, use.shared_bytes >> 20)) + "M" : "");
   switch (phase) {
     case Phase::forward_statistics: return "forward-statistics " + signature;
     case Phase::forward: return "forward " + signature;
@@ -48,7 +57,8 @@ std::string kernel_signature(const OperatorDefinition& definition, const Block& 
 std::optional<double> interpolated_us(const Profile& profile, const std::string& work, int64_t bytes) {
   std::map<int64_t, double> points;
   const std::string prefix = work + " ";
-  for (auto it = profile.entries.lower_bound(prefix); it != profile.entries.end() && it->first.rfind(prefix, 0) == 0; ++it) {
+  for (auto it = profile.entries.lower_bound(prefix); it != profile.entries.end() && it->first.rfind(prefix, 0) == 0;
+       ++it) {
     int64_t size = 0;
     const char* digits = it->first.data() + prefix.size();
     const char* end = it->first.data() + it->first.size();
@@ -56,7 +66,8 @@ std::optional<double> interpolated_us(const Profile& profile, const std::string&
   }
   if (points.empty()) return std::nullopt;
   const auto above = points.lower_bound(bytes);
-  if (above == points.end()) return std::prev(above)->second * static_cast<double>(bytes) / static_cast<double>(std::prev(above)->first);
+  if (above == points.end())
+    return std::prev(above)->second * static_cast<double>(bytes) / static_cast<double>(std::prev(above)->first);
   if (above == points.begin()) return above->second;
   const auto below = std::prev(above);
   const double share = static_cast<double>(bytes - below->first) / static_cast<double>(above->first - below->first);

@@ -11,7 +11,7 @@
 namespace ff {
 
 struct ProfileEntry {
-  double us = 0;      // median
+  double us = 0;  // median
   int samples = 0;
   double spread = 0;  // (third quartile - first quartile) / median
 };
@@ -19,7 +19,8 @@ struct ProfileEntry {
 struct Profile {
   std::string file;  // for messages; "" where it was not read from one
   std::string device_model;
-  Json measured = Json::object();  // where and with what: host, processor, driver, clocks, libraries, precision, date, threads, concurrent
+  // where and with what: host, processor, driver, clocks, libraries, precision, date, threads, concurrent
+  Json measured = Json::object();
   std::map<std::string, ProfileEntry> entries;
 };
 
@@ -28,17 +29,20 @@ void save_profile(const std::string& path, const Profile&);  // atomic
 
 // How a graph uses a kernel, as far as its time depends on it.
 struct KernelUse {
-  bool input_gradients = false;    // does any input need its gradient (false for the first layer)?
-  // Of parameters that several operators share, such as unrolled steps: bytes of all that operators of this type share, with gradients. So much a
-  // device goes through again and again, whence they stay in a cache that holds them; gradients are added to. 0: none are shared.
+  bool input_gradients = false;  // does any input need its gradient (false for the first layer)?
+  // Of parameters that several operators share, such as unrolled steps: bytes of all that operators of this type share,
+  // with gradients. So much a device goes through again and again, whence they stay in a cache that holds them;
+  // gradients are added to. 0: none are shared.
   int64_t shared_bytes = 0;
 };
 
-// "forward conv2d ...", "backward ...", "backward-parameters ..." (no input needs its gradient), "... shared=3M": key of a profile entry.
+// "forward conv2d ...", "backward ...", "backward-parameters ..." (no input needs its gradient), "... shared=3M": key
+// of a profile entry.
 std::string kernel_signature(const OperatorDefinition& definition, const Block& part, Phase phase, KernelUse use);
 
-// The profile's entries "copy BYTES" and "update BYTES" hold the time of copying, or updating by SGD, so many bytes. Time for other
-// sizes by linear interpolation between the measured neighbours, by proportion beyond them. Nothing without any such entry.
+// The profile's entries "copy BYTES" and "update BYTES" hold the time of copying, or updating by SGD, so many bytes.
+// Time for other sizes by linear interpolation between the measured neighbours, by proportion beyond them. Nothing
+// without any such entry.
 std::optional<double> interpolated_us(const Profile& profile, const std::string& work, int64_t bytes);
 
 }  // namespace ff

@@ -10,20 +10,24 @@ TaskCostModel::TaskCostModel(const Graph& graph, const Topology& topology, Kerne
   std::map<std::string, int64_t> shared_bytes;  // by operator type: see KernelUse
   for (const Parameter& parameter : graph.parameters)
     if (parameter.uses.size() > 1)
-      shared_bytes[graph.operators[parameter.uses[0].first].definition->type()] += 2 * volume(parameter.spec.shape) * element_bytes;
+      shared_bytes[graph.operators[parameter.uses[0].first].definition->type()] +=
+          2 * volume(parameter.spec.shape) * element_bytes;
   for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op) {
     const Operator& described = graph.operators[op];
     for (size_t input = 0; input < described.inputs.size(); ++input)
       uses_[op].input_gradients = uses_[op].input_gradients || graph.input_has_gradient(op, static_cast<int>(input));
     for (ParameterId parameter : described.parameters)
       if (graph.parameters[parameter].uses.size() > 1)
-        uses_[op].shared_bytes = shared_bytes.try_emplace(described.definition->type(), 1).first->second;  // 1: shared with another type
+        // 1: shared with another type
+        uses_[op].shared_bytes = shared_bytes.try_emplace(described.definition->type(), 1).first->second;
   }
 }
 
 TaskCostModel::PartCost TaskCostModel::cost_of(OperatorId op, const Block& part, const KernelUse& use, int model) {
   const Operator& described = graph_.operators[op];
-  const auto kernel = [&](Phase phase) { return kernels_.kernel(*described.definition, part, phase, described.has_backward, use, model); };
+  const auto kernel = [&](Phase phase) {
+    return kernels_.kernel(*described.definition, part, phase, described.has_backward, use, model);
+  };
   const bool statistics = described.definition->has_statistics();
   PartCost cost;
   if (statistics) cost.forward_statistics = kernel(Phase::forward_statistics);
@@ -95,8 +99,11 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
     costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
     if (is_transfer(task.kind) || is_reduction(task.kind) || task.kind == TaskKind::synchronization) {
       if (is_reduction(task.kind))
-        communication_.all_reduce(reduction_holders(*graph_.operators[task.op].definition, strategy[task.op], task.part), task.bytes, communication);
-      else if (task.kind == TaskKind::synchronization) communication_.all_reduce(graph.units[task.unit].holders, task.bytes, communication);
+        communication_.all_reduce(
+            reduction_holders(*graph_.operators[task.op].definition, strategy[task.op], task.part), task.bytes,
+            communication);
+      else if (task.kind == TaskKind::synchronization)
+        communication_.all_reduce(graph.units[task.unit].holders, task.bytes, communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
       costs.duration.push_back(communication.duration);
       costs.uses.insert(costs.uses.end(), communication.uses.begin(), communication.uses.end());
@@ -113,11 +120,14 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
 CostCounts TaskCostModel::count_sources(const Strategy& strategy) {
   CostCounts counts;
   const auto count = [&](CostSource source) {
-    ++(source == CostSource::profile ? counts.profile : source == CostSource::measured ? counts.measured : counts.analytic);
+    ++(source == CostSource::profile    ? counts.profile
+       : source == CostSource::measured ? counts.measured
+                                        : counts.analytic);
   };
   for (OperatorId op = 0; op < static_cast<OperatorId>(strategy.size()); ++op)
     for (int part = 0; part < strategy[op].parts(); ++part) {
-      const PartCost& cost = part_cost(op, strategy[op].degrees, part, topology_.devices[strategy[op].devices[part]].model);
+      const PartCost& cost =
+          part_cost(op, strategy[op].degrees, part, topology_.devices[strategy[op].devices[part]].model);
       count(cost.forward.source);
       if (graph_.operators[op].has_backward) count(cost.backward.source);
     }

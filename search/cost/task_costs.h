@@ -35,7 +35,9 @@ class TaskCostModel {
     std::vector<uint16_t> which;  // [part]; empty: all alike
     const PartCost& operator[](size_t part) const { return distinct[which.empty() ? 0 : which[part]]; }
   };
-  const PartCost& part_cost(OperatorId op, const Degrees& degrees, int part, int model) { return part_costs(op, degrees, model)[static_cast<size_t>(part)]; }
+  const PartCost& part_cost(OperatorId op, const Degrees& degrees, int part, int model) {
+    return part_costs(op, degrees, model)[static_cast<size_t>(part)];
+  }
   const PartCosts& part_costs(OperatorId op, const Degrees& degrees, int model);  // holds until the next call
 
   // Where the kernel costs of this strategy came from, one count a compute task.
@@ -56,7 +58,7 @@ class TaskCostModel {
   const Topology& topology_;
   KernelCosts& kernels_;
   CommunicationModel communication_;
-  std::vector<KernelUse> uses_;                            // by operator
+  std::vector<KernelUse> uses_;                                             // by operator
   std::vector<std::unordered_map<Degrees, PartCosts, DegreesHash>> cache_;  // [model and operator]
   size_t cached_parts_ = 0;
   std::unordered_map<int64_t, Nanoseconds> copies_, updates_;  // by bytes and model

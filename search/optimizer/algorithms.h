@@ -1,4 +1,5 @@
-// Every way to produce a strategy, by name: the one list behind --algorithm, --init, compare and the baselines of a search.
+// Every way to produce a strategy, by name: the one list behind --algorithm, --init, compare and the baselines of a
+// search.
 #pragma once
 
 #include <atomic>
@@ -26,15 +27,15 @@ struct AlgorithmRequest {
   const SearchSpace& space;
   Evaluator& evaluator;  // of the same graph, topology and kernels
   McmcSettings search;   // budget, seed and threads; what is not an mcmc takes of it what it needs
-  // mcmc: what its chains start from, one after the other and then from the last again: cheap algorithms by name, "best" (of them), "random".
-  // Empty: the default, docs/algorithms.md.
+  // mcmc: what its chains start from, one after the other and then from the last again: cheap algorithms by name,
+  // "best" (of them), "random". Empty: the default, docs/algorithms.md.
   std::vector<std::string> init;
-  bool check_local = false;  // mcmc and placement: go on to a local optimum
+  bool check_local = false;                    // mcmc and placement: go on to a local optimum
   Assignments assignments = Assignments::all;  // exhaustive
-  bool thorough = true;      // false: give up (NotApplicable) rather than take more than about a second
+  bool thorough = true;  // false: give up (NotApplicable) rather than take more than about a second
   const std::atomic<bool>& stop;
   std::function<void(const McmcProgress&)> progress;
-  double effort = 1;         // where not thorough: the share of that second
+  double effort = 1;  // where not thorough: the share of that second
 };
 
 // Another algorithm's strategy that was looked at on the way.
@@ -46,11 +47,11 @@ struct Baseline {
 
 struct AlgorithmResult {
   Strategy strategy;
-  std::string note;                 // one line: what was done and whose rule it is
-  Json details = Json::object();    // keys of the algorithm's own for the result's JSON
+  std::string note;               // one line: what was done and whose rule it is
+  Json details = Json::object();  // keys of the algorithm's own for the result's JSON
   std::vector<Baseline> baselines;
   std::optional<McmcResult> chains;
-  double elapsed_s = 0;             // of the whole; chains->elapsed_s is that of the chains alone
+  double elapsed_s = 0;  // of the whole; chains->elapsed_s is that of the chains alone
 };
 
 struct Algorithm {

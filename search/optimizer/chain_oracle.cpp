@@ -8,7 +8,8 @@ namespace {
 // Builds and simulates every proposal in full, as the paper's full simulation algorithm: the judge.
 class FullOracle : public ChainOracle {
  public:
-  FullOracle(const Graph& graph, const Topology& topology, KernelCosts& kernels) : evaluator_(graph, topology, kernels) {}
+  FullOracle(const Graph& graph, const Topology& topology, KernelCosts& kernels)
+      : evaluator_(graph, topology, kernels) {}
 
   Evaluation start(const Strategy& strategy) override {
     strategy_ = strategy;
@@ -41,18 +42,21 @@ class DeltaOracle : public ChainOracle {
  public:
   DeltaOracle(const Graph& graph, const Topology& topology, KernelCosts& kernels)
       : evaluator_(graph, topology, kernels), simulator_(evaluator_.builder(), topology, evaluator_.cost_model()),
-        memory_(evaluator_.builder(), static_cast<int>(topology.devices.size())), no_bytes_(topology.devices.size(), 0) {}
+        memory_(evaluator_.builder(), static_cast<int>(topology.devices.size())),
+        no_bytes_(topology.devices.size(), 0) {}
 
   Evaluation start(const Strategy& strategy) override {
     strategy_ = strategy;
     simulator_.reset(strategy);
     memory_.reset(strategy);
-    const Evaluation evaluation = evaluator_.evaluation(simulator_.makespan(), evaluator_.memory_limited() ? memory_.change(0, strategy) : no_bytes_);
+    const Evaluation evaluation = evaluator_.evaluation(
+        simulator_.makespan(), evaluator_.memory_limited() ? memory_.change(0, strategy) : no_bytes_);
     feasible_ = evaluation.feasible;
     return evaluation;
   }
 
-  // Memory is looked at last where the current strategy fits (few proposals come so far), else first: it then says which makespan is too long.
+  // Memory is looked at last where the current strategy fits (few proposals come so far), else first: it then says
+  // which makespan is too long.
   std::optional<Evaluation> propose(const std::vector<Change>& changes, double largest_cost) override {
     previous_.clear();
     for (const Change& change : changes) {
@@ -63,7 +67,8 @@ class DeltaOracle : public ChainOracle {
     std::vector<int64_t> bytes = evaluator_.memory_limited() && !feasible_ ? bytes_of_proposal() : no_bytes_;
     const double largest_time = largest_cost / Evaluator::cost_factor(evaluator_.memory_excess(bytes));
     constexpr double most = static_cast<double>(std::numeric_limits<Nanoseconds>::max() / 2);
-    const Nanoseconds limit = largest_time < most ? static_cast<Nanoseconds>(largest_time) : std::numeric_limits<Nanoseconds>::max();
+    const Nanoseconds limit =
+        largest_time < most ? static_cast<Nanoseconds>(largest_time) : std::numeric_limits<Nanoseconds>::max();
     const auto makespan = simulator_.propose(changes, limit);
     if (!makespan) return std::nullopt;
     if (evaluator_.memory_limited() && feasible_) bytes = bytes_of_proposal();
@@ -104,7 +109,8 @@ class DeltaOracle : public ChainOracle {
 
 }  // namespace
 
-std::unique_ptr<ChainOracle> make_chain_oracle(SimulatorKind kind, const Graph& graph, const Topology& topology, KernelCosts& kernels) {
+std::unique_ptr<ChainOracle> make_chain_oracle(SimulatorKind kind, const Graph& graph, const Topology& topology,
+                                               KernelCosts& kernels) {
   if (kind == SimulatorKind::full) return std::make_unique<FullOracle>(graph, topology, kernels);
   return std::make_unique<DeltaOracle>(graph, topology, kernels);
 }

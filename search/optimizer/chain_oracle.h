@@ -19,8 +19,8 @@ class ChainOracle {
   virtual ~ChainOracle() = default;
 
   virtual Evaluation start(const Strategy& strategy) = 0;
-  // The evaluation of the current strategy with these changes, each of another operator; nothing when its cost is certain to exceed
-  // `largest_cost`. (With full simulation always an evaluation.) To be followed by accept or reject.
+  // The evaluation of the current strategy with these changes, each of another operator; nothing when its cost is
+  // certain to exceed `largest_cost`. (With full simulation always an evaluation.) To be followed by accept or reject.
   virtual std::optional<Evaluation> propose(const std::vector<Change>& changes, double largest_cost) = 0;
   virtual void accept() = 0;
   virtual void reject() = 0;
@@ -28,6 +28,7 @@ class ChainOracle {
   virtual DeltaStatistics statistics() const = 0;  // of full simulation: proposals alone
 };
 
-std::unique_ptr<ChainOracle> make_chain_oracle(SimulatorKind kind, const Graph& graph, const Topology& topology, KernelCosts& kernels);
+std::unique_ptr<ChainOracle> make_chain_oracle(SimulatorKind kind, const Graph& graph, const Topology& topology,
+                                               KernelCosts& kernels);
 
 }  // namespace ff

@@ -9,7 +9,8 @@ namespace ff {
 
 struct Evaluation {
   Nanoseconds makespan = 0;
-  double cost = 0;       // the makespan; for a strategy that exceeds a device's memory, at least twice as much and growing with the excess
+  // the makespan; for a strategy that exceeds a device's memory, at least twice as much and growing with the excess
+  double cost = 0;
   bool feasible = true;  // fits into every device's memory, by MemoryModel's bound for all issue orders
 };
 
@@ -31,14 +32,18 @@ class Evaluator {
   };
   // With the memory of the order in which the simulator starts the tasks.
   Details details(const Strategy& strategy);
-  // With the memory of this issue order, or the default one where it does not fit: of a strategy file, as the executor runs it.
+  // With the memory of this issue order, or the default one where it does not fit: of a strategy file, as the executor
+  // runs it.
   Details details(const Strategy& strategy, const std::vector<std::string>& issue_order);
 
   // The evaluation of a makespan and the bytes needed of each device.
-  Evaluation evaluation(Nanoseconds makespan, const std::vector<int64_t>& bytes) const { return with_excess(makespan, memory_excess(bytes)); }
+  Evaluation evaluation(Nanoseconds makespan, const std::vector<int64_t>& bytes) const {
+    return with_excess(makespan, memory_excess(bytes));
+  }
   // How far the fullest device exceeds its memory, as a share of it; 0 when all fit.
   double memory_excess(const std::vector<int64_t>& bytes) const;
-  std::vector<int64_t> memory_bound(const Strategy& strategy) { return memory_.bytes(strategy); }  // by device; what feasible goes by
+  // by device; what feasible goes by
+  std::vector<int64_t> memory_bound(const Strategy& strategy) { return memory_.bytes(strategy); }
   bool memory_limited() const { return memory_limited_; }
   // A cost is its makespan times this.
   static double cost_factor(double excess) { return excess > 0 ? 2 + excess : 1; }

@@ -15,21 +15,23 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int first_chains = 16;
 
-// Costs are whole nanoseconds, or more for strategies that do not fit; a strategy costs less than `cost` if its bound does.
+// Costs are whole nanoseconds, or more for strategies that do not fit; a strategy costs less than `cost` if its bound
+// does.
 Nanoseconds limit_of(double cost) { return static_cast<Nanoseconds>(std::ceil(cost)); }
 
 class Search {
  public:
-  Search(const Graph& graph, const Topology& topology, KernelCosts& kernels, const ExhaustiveSettings& settings, const std::atomic<bool>& stop,
-         const std::function<void(const ExhaustiveProgress&)>& progress)
-      : settings_(settings), stop_(stop), progress_(progress), begin_(Clock::now()), evaluator_(graph, topology, kernels),
-        search_space_(graph, topology),
+  Search(const Graph& graph, const Topology& topology, KernelCosts& kernels, const ExhaustiveSettings& settings,
+         const std::atomic<bool>& stop, const std::function<void(const ExhaustiveProgress&)>& progress)
+      : settings_(settings), stop_(stop), progress_(progress), begin_(Clock::now()),
+        evaluator_(graph, topology, kernels), search_space_(graph, topology),
         space_(evaluator_.builder(), topology, kernels, evaluator_.cost_model(), search_space_, settings.assignments) {
     result.log10_size = space_.log10_size();
     result.symmetries = static_cast<int64_t>(space_.symmetries().size());
     find_first(graph, topology, kernels);
     if (!space_.enumerable())
-      result.lower_bound = std::min(lower_bound(graph, topology, search_space_, evaluator_.cost_model()), limit_of(result.best_evaluation.cost));
+      result.lower_bound = std::min(lower_bound(graph, topology, search_space_, evaluator_.cost_model()),
+                                    limit_of(result.best_evaluation.cost));
   }
 
   ExhaustiveResult result;
@@ -55,14 +57,21 @@ class Search {
   }
 
   void find_first(const Graph& graph, const Topology& topology, KernelCosts& kernels) {
-    std::vector<Candidate> candidates{{"data-parallel", data_parallel(graph, topology)}, {"single-device", single_device(graph)}};
+    std::vector<Candidate> candidates{{"data-parallel", data_parallel(graph, topology)},
+                                      {"single-device", single_device(graph)}};
     std::erase_if(candidates, [&](const Candidate& candidate) { return !in_space(candidate.strategy); });
     const size_t fixed = candidates.size();
     RandomStream random(settings_.seed, ~uint64_t{0});
-    for (size_t i = fixed; i < first_chains; ++i) candidates.push_back({"random", search_space_.random_strategy(random)});
+    for (size_t i = fixed; i < first_chains; ++i)
+      candidates.push_back({"random", search_space_.random_strategy(random)});
     const bool all = settings_.assignments == Assignments::all;  // else chains would leave the space
     if (all) {
-      const McmcSettings chains{.proposals = settings_.proposals, .budget_s = settings_.budget_s / 4, .seed = settings_.seed, .chains = first_chains, .beta = 20};  // warm: many basins
+      // warm: many basins
+      const McmcSettings chains{.proposals = settings_.proposals,
+                                .budget_s = settings_.budget_s / 4,
+                                .seed = settings_.seed,
+                                .chains = first_chains,
+                                .beta = 20};
       const McmcResult found = search_mcmc(graph, topology, kernels, candidates, chains, stop_, nullptr);
       result.best = found.best;
       result.best_evaluation = found.best_evaluation;
@@ -91,13 +100,15 @@ class Search {
       if (any) find_order();
       if (any) descend(0, space_.symmetries());
       if (stopped_) break;
-      result.lower_bound = std::max(result.lower_bound, limit_);  // `limit_` has come down to the best cost where a strategy was found
+      // `limit_` has come down to the best cost where a strategy was found
+      result.lower_bound = std::max(result.lower_bound, limit_);
     }
   }
 
   // Towards the best cost from below, as a limit above the optimum leaves far more to be looked at than one below.
   Nanoseconds next_limit() const {
-    const double best = static_cast<double>(limit_of(result.best_evaluation.cost)), proven = static_cast<double>(result.lower_bound);
+    const double best = static_cast<double>(limit_of(result.best_evaluation.cost)),
+                 proven = static_cast<double>(result.lower_bound);
     if (best > 2 * proven) return static_cast<Nanoseconds>(best / 2) + 1;
     if (best > 1.3 * proven) return static_cast<Nanoseconds>(1.2 * proven) + 1;
     if (best > 1.1 * proven) return static_cast<Nanoseconds>(1.05 * proven) + 1;
@@ -105,8 +116,8 @@ class Search {
     return static_cast<Nanoseconds>(best);
   }
 
-  // The heaviest operator and those of its parameter group, then always the heaviest of the neighbours: what weighs much decides early, and
-  // neighbours tell at once what the transfers between them take.
+  // The heaviest operator and those of its parameter group, then always the heaviest of the neighbours: what weighs
+  // much decides early, and neighbours tell at once what the transfers between them take.
   void find_order() {
     const size_t count = space_.graph().operators.size();
     std::vector<double> weight(count);
@@ -116,12 +127,14 @@ class Search {
       family[op] = static_cast<int>(op);
     }
     for (const ParameterGroup& group : space_.builder().groups())
-      for (OperatorId op : group.operators) family[static_cast<size_t>(op)] = std::min(family[static_cast<size_t>(op)], group.operators[0]);
+      for (OperatorId op : group.operators)
+        family[static_cast<size_t>(op)] = std::min(family[static_cast<size_t>(op)], group.operators[0]);
     std::vector<double> family_weight(count, 0);
     for (size_t op = 0; op < count; ++op) family_weight[static_cast<size_t>(family[op])] += weight[op];
     for (size_t g = 0; g < space_.builder().groups().size(); ++g)
       if (bounds_->shared(static_cast<int>(g)))
-        family_weight[static_cast<size_t>(family[static_cast<size_t>(space_.builder().groups()[g].operators[0])])] += bounds_->open_update(static_cast<int>(g)).work;
+        family_weight[static_cast<size_t>(family[static_cast<size_t>(space_.builder().groups()[g].operators[0])])] +=
+            bounds_->open_update(static_cast<int>(g)).work;
     order_.clear();
     std::vector<bool> taken(count), near(count);
     while (order_.size() < count) {
@@ -129,15 +142,17 @@ class Search {
       for (size_t op = 0; op < count; ++op) {
         if (taken[op]) continue;
         const auto rank = [&](size_t candidate) {
-          return std::tuple(!order_.empty() && family[candidate] == family[static_cast<size_t>(order_.back())], static_cast<bool>(near[candidate]),
-                            family_weight[static_cast<size_t>(family[candidate])]);
+          return std::tuple(!order_.empty() && family[candidate] == family[static_cast<size_t>(order_.back())],
+                            static_cast<bool>(near[candidate]), family_weight[static_cast<size_t>(family[candidate])]);
         };
         if (next < 0 || rank(op) > rank(static_cast<size_t>(next))) next = static_cast<int>(op);
       }
       taken[static_cast<size_t>(next)] = true;
       order_.push_back(next);
-      for (int e : space_.in_edges()[static_cast<size_t>(next)]) near[static_cast<size_t>(space_.edges()[static_cast<size_t>(e)].edge.producer)] = true;
-      for (int e : space_.out_edges()[static_cast<size_t>(next)]) near[static_cast<size_t>(space_.edges()[static_cast<size_t>(e)].edge.consumer)] = true;
+      for (int e : space_.in_edges()[static_cast<size_t>(next)])
+        near[static_cast<size_t>(space_.edges()[static_cast<size_t>(e)].edge.producer)] = true;
+      for (int e : space_.out_edges()[static_cast<size_t>(next)])
+        near[static_cast<size_t>(space_.edges()[static_cast<size_t>(e)].edge.consumer)] = true;
     }
   }
 
@@ -154,7 +169,8 @@ class Search {
     partial_->evaluate(no_limit);  // for glances
     for (size_t i = 0; i < choices.size(); ++i) {
       const Choice& choice = choices[i];
-      if (!bounds_->alive(op, choice.orbit) || !canonical(choice, symmetries) || partial_->glance(op, choice) >= limit_) continue;
+      if (!bounds_->alive(op, choice.orbit) || !canonical(choice, symmetries) || partial_->glance(op, choice) >= limit_)
+        continue;
       children.push_back({0, static_cast<int32_t>(i)});
     }
     std::erase_if(children, [&](Child& child) {
@@ -165,7 +181,8 @@ class Search {
       partial_->pop();
       return child.bound >= limit_;
     });
-    std::stable_sort(children.begin(), children.end(), [](const Child& a, const Child& b) { return a.bound < b.bound; });
+    std::stable_sort(children.begin(), children.end(),
+                     [](const Child& a, const Child& b) { return a.bound < b.bound; });
     for (const Child& child : children) {
       if (stopped_) return;
       if (child.bound >= limit_) return;  // it has come down
@@ -180,8 +197,9 @@ class Search {
   }
 
   bool canonical(const Choice& choice, const std::vector<DevicePermutation>& symmetries) const {
-    return std::all_of(symmetries.begin(), symmetries.end(),
-                       [&](const DevicePermutation& symmetry) { return choice.devices <= space_.image(choice, symmetry).devices; });
+    return std::all_of(symmetries.begin(), symmetries.end(), [&](const DevicePermutation& symmetry) {
+      return choice.devices <= space_.image(choice, symmetry).devices;
+    });
   }
 
   void visit_leaf() {
@@ -213,21 +231,27 @@ class Search {
     const Graph& graph = space_.graph();
     const TaskGraph tasks = evaluator_.builder().build(strategy);
     for (const Task& task : tasks.tasks) {
-      if (task.kind == TaskKind::synchronization) result.emplace_back(tasks.units[static_cast<size_t>(task.unit)].holders, task.bytes);
+      if (task.kind == TaskKind::synchronization)
+        result.emplace_back(tasks.units[static_cast<size_t>(task.unit)].holders, task.bytes);
       if (is_reduction(task.kind))
-        result.emplace_back(reduction_holders(*graph.operators[task.op].definition, strategy[static_cast<size_t>(task.op)], task.part), task.bytes);
+        result.emplace_back(
+            reduction_holders(*graph.operators[task.op].definition, strategy[static_cast<size_t>(task.op)], task.part),
+            task.bytes);
     }
     std::erase_if(result, [](const auto& collective) { return collective.first.size() < 2; });
     return result;
   }
 
-  // Transfers and compute tasks take the same under a symmetry; do these collectives take the same time and the images of the same channels?
-  bool simulates_alike(const std::vector<std::pair<std::vector<DeviceId>, int64_t>>& collectives, const DevicePermutation& symmetry) {
+  // Transfers and compute tasks take the same under a symmetry; do these collectives take the same time and the images
+  // of the same channels?
+  bool simulates_alike(const std::vector<std::pair<std::vector<DeviceId>, int64_t>>& collectives,
+                       const DevicePermutation& symmetry) {
     CommunicationModel& communication = evaluator_.cost_model().communication();
     CommunicationCost cost, image_cost;
     const int devices = space_.device_count();
     const auto sorted = [](std::vector<ResourceUse>& uses) {
-      std::sort(uses.begin(), uses.end(), [](const ResourceUse& a, const ResourceUse& b) { return a.resource < b.resource; });
+      std::sort(uses.begin(), uses.end(),
+                [](const ResourceUse& a, const ResourceUse& b) { return a.resource < b.resource; });
     };
     for (const auto& [holders, bytes] : collectives) {
       std::vector<DeviceId> image;
@@ -242,7 +266,9 @@ class Search {
       sorted(cost.uses);
       sorted(image_cost.uses);
       for (size_t u = 0; u < cost.uses.size(); ++u)
-        if (cost.uses[u].resource != image_cost.uses[u].resource || cost.uses[u].occupancy != image_cost.uses[u].occupancy) return false;
+        if (cost.uses[u].resource != image_cost.uses[u].resource ||
+            cost.uses[u].occupancy != image_cost.uses[u].occupancy)
+          return false;
     }
     return true;
   }
@@ -277,8 +303,9 @@ class Search {
 
 }  // namespace
 
-ExhaustiveResult search_exhaustive(const Graph& graph, const Topology& topology, KernelCosts& kernels, const ExhaustiveSettings& settings,
-                                   const std::atomic<bool>& stop, const std::function<void(const ExhaustiveProgress&)>& progress) {
+ExhaustiveResult search_exhaustive(const Graph& graph, const Topology& topology, KernelCosts& kernels,
+                                   const ExhaustiveSettings& settings, const std::atomic<bool>& stop,
+                                   const std::function<void(const ExhaustiveProgress&)>& progress) {
   Search search(graph, topology, kernels, settings, stop, progress);
   search.run();
   return search.result;

@@ -41,7 +41,8 @@ Nanoseconds spread_bound(std::vector<OpenTask>& tasks, int devices) {
     work += task.work;
     longest = std::max(longest, static_cast<double>(task.head) + work / devices);
   }
-  return static_cast<Nanoseconds>(std::ceil(longest * (1 - 1e-12) - 1e-6));  // times are whole; sums may have been rounded up
+  // times are whole; sums may have been rounded up
+  return static_cast<Nanoseconds>(std::ceil(longest * (1 - 1e-12) - 1e-6));
 }
 
 ExhaustiveBounds::ExhaustiveBounds(ExhaustiveSpace& space)
@@ -50,8 +51,10 @@ ExhaustiveBounds::ExhaustiveBounds(ExhaustiveSpace& space)
   in_position_.resize(space.edges().size());
   out_position_.resize(space.edges().size());
   for (size_t op = 0; op < tables_.size(); ++op) {
-    for (size_t i = 0; i < space.in_edges()[op].size(); ++i) in_position_[static_cast<size_t>(space.in_edges()[op][i])] = i;
-    for (size_t i = 0; i < space.out_edges()[op].size(); ++i) out_position_[static_cast<size_t>(space.out_edges()[op][i])] = i;
+    for (size_t i = 0; i < space.in_edges()[op].size(); ++i)
+      in_position_[static_cast<size_t>(space.in_edges()[op][i])] = i;
+    for (size_t i = 0; i < space.out_edges()[op].size(); ++i)
+      out_position_[static_cast<size_t>(space.out_edges()[op][i])] = i;
   }
   const std::vector<ParameterGroup>& groups = space.builder().groups();
   for (size_t g = 0; g < groups.size(); ++g)
@@ -118,15 +121,17 @@ void ExhaustiveBounds::lay_out_updates(OperatorId op, const Choice& choice, Entr
         if (user != op) continue;
         std::vector<std::pair<int, Block>> held;
         for (int part = 0; part < choice.parts; ++part) {
-          const std::pair<int, Block> block(choice.devices[static_cast<size_t>(part)],
-                                            definition.parameter_block(which, definition.part(strategy[static_cast<size_t>(op)].degrees, part)));
-          const bool known = std::any_of(held.begin(), held.end(), [&](const auto& other) {  // blocks are equal or disjoint
+          const std::pair<int, Block> block(
+              choice.devices[static_cast<size_t>(part)],
+              definition.parameter_block(which, definition.part(strategy[static_cast<size_t>(op)].degrees, part)));
+          // blocks are equal or disjoint
+          const bool known = std::any_of(held.begin(), held.end(), [&](const auto& other) {
             return other.first == block.first && !intersect(other.second, block.second).empty();
           });
           if (known) continue;
           held.push_back(block);
-          updates[static_cast<size_t>(block.first)] +=
-              static_cast<double>(block.second.volume() * element_bytes) * space_.update_ns_per_byte(space_.model_of(block.first));
+          updates[static_cast<size_t>(block.first)] += static_cast<double>(block.second.volume() * element_bytes) *
+                                                       space_.update_ns_per_byte(space_.model_of(block.first));
         }
       }
     for (int part = 0; part < choice.parts; ++part) {
@@ -145,7 +150,8 @@ std::vector<UnitBound> ExhaustiveBounds::units(int g, const Strategy& strategy) 
   std::map<uint32_t, SynchronizationUnit> by_holders;
   for (const auto pieces = space_.builder().pieces(g, strategy); const ParameterPiece& piece : *pieces) {
     uint32_t holders = 0;
-    for (const auto& [op, part] : piece.users) holders |= 1u << strategy[static_cast<size_t>(op)].devices[static_cast<size_t>(part)];
+    for (const auto& [op, part] : piece.users)
+      holders |= 1u << strategy[static_cast<size_t>(op)].devices[static_cast<size_t>(part)];
     SynchronizationUnit& unit = by_holders[holders];
     unit.group = g;
     unit.pieces.push_back(&piece);
@@ -157,14 +163,17 @@ std::vector<UnitBound> ExhaustiveBounds::units(int g, const Strategy& strategy) 
     bound.holders = holders;
     for (int device = 0; device < space_.device_count(); ++device)
       if (holders >> device & 1) unit.holders.push_back(device);
-    for (const ParameterPiece* piece : unit.pieces) bound.contributors.insert(bound.contributors.end(), piece->users.begin(), piece->users.end());
+    for (const ParameterPiece* piece : unit.pieces)
+      bound.contributors.insert(bound.contributors.end(), piece->users.begin(), piece->users.end());
     std::sort(bound.contributors.begin(), bound.contributors.end());
-    bound.contributors.erase(std::unique(bound.contributors.begin(), bound.contributors.end()), bound.contributors.end());
+    bound.contributors.erase(std::unique(bound.contributors.begin(), bound.contributors.end()),
+                             bound.contributors.end());
     if (unit.holders.size() > 1) bound.all_reduce = space_.least_all_reduce(holders, unit.bytes);
     const std::vector<int64_t> sums = gradient_sum_bytes(unit, space_.graph(), strategy);
     for (size_t h = 0; h < unit.holders.size(); ++h) {
       const int model = space_.model_of(unit.holders[h]);
-      bound.updates.emplace_back(unit.holders[h], space_.costs().update_ns(unit.bytes, model) + space_.costs().copy_ns(sums[h], model));
+      bound.updates.emplace_back(unit.holders[h],
+                                 space_.costs().update_ns(unit.bytes, model) + space_.costs().copy_ns(sums[h], model));
     }
   }
   return result;
@@ -179,11 +188,13 @@ double ExhaustiveBounds::shared_update(OperatorId op, const Choice& choice, int 
 }
 
 const EdgeCopies& ExhaustiveBounds::consumer_copies(int edge, int32_t orbit) const {
-  return entry(space_.edges()[static_cast<size_t>(edge)].edge.consumer, orbit).in[in_position_[static_cast<size_t>(edge)]];
+  return entry(space_.edges()[static_cast<size_t>(edge)].edge.consumer, orbit)
+      .in[in_position_[static_cast<size_t>(edge)]];
 }
 
 const EdgeCopies& ExhaustiveBounds::producer_copies(int edge, int32_t orbit) const {
-  return entry(space_.edges()[static_cast<size_t>(edge)].edge.producer, orbit).out[out_position_[static_cast<size_t>(edge)]];
+  return entry(space_.edges()[static_cast<size_t>(edge)].edge.producer, orbit)
+      .out[out_position_[static_cast<size_t>(edge)]];
 }
 
 void ExhaustiveBounds::cross(int edge, const Choice& producer, const Choice& consumer, Crossing& crossing) const {
@@ -199,7 +210,8 @@ void ExhaustiveBounds::cross(int edge, const Choice& producer, const Choice& con
     const size_t p = static_cast<size_t>(pair.producer_part), q = static_cast<size_t>(pair.consumer_part);
     const int source = producer.devices[p], destination = consumer.devices[q];
     const bool local = source == destination;
-    crossing.pairs[static_cast<size_t>(crossing.count++)] = {pair.producer_part, pair.consumer_part, pair.delay[source * devices + destination],
+    crossing.pairs[static_cast<size_t>(crossing.count++)] = {pair.producer_part, pair.consumer_part,
+                                                             pair.delay[source * devices + destination],
                                                              gradient ? pair.delay[destination * devices + source] : 0};
     if (!(pair.whole_input && (!local || pair.whole_output))) crossing.input_copies[q] += pair.bytes;
     if (!local && !pair.whole_output) crossing.packing[p] += pair.bytes;
@@ -259,13 +271,15 @@ void ExhaustiveBounds::finish(OperatorId op, const Choice& choice, Entry& entry)
   for (int part = 0; part < choice.parts; ++part)
     for (int back = 0; back < choice.parts; ++back) {
       const size_t p = static_cast<size_t>(part), b = static_cast<size_t>(back);
-      entry.forward_tail[p] = std::max(entry.forward_tail[p], entry.round_trip[p][b] + least_backward(op, choice, entry, back) + entry.tail[b]);
+      entry.forward_tail[p] = std::max(
+          entry.forward_tail[p], entry.round_trip[p][b] + least_backward(op, choice, entry, back) + entry.tail[b]);
     }
 }
 
-// The copies of this edge are known, those of the tasks' other edges at their least. Round trips, heads and tails end where a task begins or
-// has ended, so that each task of a path is counted once, with all of its copies.
-void ExhaustiveBounds::pass(int edge, const Choice& producer, const Entry& before, const Choice& consumer, const Entry& after, Passage& passage) {
+// The copies of this edge are known, those of the tasks' other edges at their least. Round trips, heads and tails end
+// where a task begins or has ended, so that each task of a path is counted once, with all of its copies.
+void ExhaustiveBounds::pass(int edge, const Choice& producer, const Entry& before, const Choice& consumer,
+                            const Entry& after, Passage& passage) {
   const Edge& ends = space_.edges()[static_cast<size_t>(edge)].edge;
   const bool gradient = space_.edges()[static_cast<size_t>(edge)].gradient;
   Crossing crossing;
@@ -277,13 +291,18 @@ void ExhaustiveBounds::pass(int edge, const Choice& producer, const Entry& befor
   passage.consumer.forward = crossing.input_copies;
   passage.consumer.backward = crossing.gradient_packing;
   for (size_t p = 0; p < producers; ++p)
-    passage.producer.backward[p] = crossing.contributions[p] > 1 || (crossing.contributions[p] == 1 && !crossing.gradient_in_place[p]) ? crossing.gradient_sums[p] : 0;
+    passage.producer.backward[p] =
+        crossing.contributions[p] > 1 || (crossing.contributions[p] == 1 && !crossing.gradient_in_place[p])
+            ? crossing.gradient_sums[p]
+            : 0;
   Parts forward, backward;  // of the consumer's tasks; and of the producer's backward tasks
-  std::array<Parts, most_parts> to_back;  // [producer part][consumer part]: until the consumer's backward task has ended
+  // [producer part][consumer part]: until the consumer's backward task has ended
+  std::array<Parts, most_parts> to_back;
   for (size_t q = 0; q < consumers; ++q) {
     const int64_t other_inputs = after.input_copies[q] - consumer_known.forward[q];
     forward[q] = forward_time(ends.consumer, consumer, static_cast<int>(q)) +
-                 copy_time(ends.consumer, consumer, static_cast<int>(q), other_inputs + crossing.input_copies[q], after.packing[q]);
+                 copy_time(ends.consumer, consumer, static_cast<int>(q), other_inputs + crossing.input_copies[q],
+                           after.packing[q]);
     passage.head[q] = no_path;
     passage.tail[q] = no_path;
   }
@@ -302,18 +321,21 @@ void ExhaustiveBounds::pass(int edge, const Choice& producer, const Entry& befor
       for (size_t back = 0; back < consumers; ++back)
         to_back[p][back] = std::max(to_back[p][back], pair.forward + forward[q] + after.round_trip[q][back]);
   }
-  for (size_t p = 0; p < producers; ++p) passage.longest = std::max(passage.longest, before.head[p] + passage.forward_tail[p]);
+  for (size_t p = 0; p < producers; ++p)
+    passage.longest = std::max(passage.longest, before.head[p] + passage.forward_tail[p]);
   if (!gradient) return;
   for (size_t q = 0; q < consumers; ++q) {
     const int64_t other_packing = after.gradient_packing[q] - consumer_known.backward[q];
     backward[q] = backward_time(ends.consumer, consumer, static_cast<int>(q)) +
-                  copy_time(ends.consumer, consumer, static_cast<int>(q), after.gradient_sums[q], other_packing + crossing.gradient_packing[q]);
+                  copy_time(ends.consumer, consumer, static_cast<int>(q), after.gradient_sums[q],
+                            other_packing + crossing.gradient_packing[q]);
   }
   Parts sum_up;  // the producer's backward tasks
   for (size_t p = 0; p < producers; ++p) {
     const int64_t other_sums = before.gradient_sums[p] - producer_known.backward[p];
     sum_up[p] = backward_time(ends.producer, producer, static_cast<int>(p)) +
-                copy_time(ends.producer, producer, static_cast<int>(p), other_sums + passage.producer.backward[p], before.gradient_packing[p]);
+                copy_time(ends.producer, producer, static_cast<int>(p), other_sums + passage.producer.backward[p],
+                          before.gradient_packing[p]);
   }
   for (int i = 0; i < crossing.count; ++i) {
     const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
@@ -324,7 +346,8 @@ void ExhaustiveBounds::pass(int edge, const Choice& producer, const Entry& befor
   }
   for (size_t p = 0; p < producers; ++p)
     for (size_t back = 0; back < producers; ++back)
-      passage.longest = std::max(passage.longest, before.head[p] + passage.round_trip[p][back] + sum_up[back] + before.tail[back]);
+      passage.longest =
+          std::max(passage.longest, before.head[p] + passage.round_trip[p][back] + sum_up[back] + before.tail[back]);
 }
 
 void ExhaustiveBounds::extend_from_producers(OperatorId op, int32_t orbit) {
@@ -392,7 +415,8 @@ void ExhaustiveBounds::extend_from_consumers(OperatorId op, int32_t orbit) {
         forward_tail[p] = std::min(forward_tail[p], passage.forward_tail[p]);
         copies.forward[p] = std::min(copies.forward[p], passage.producer.forward[p]);
         copies.backward[p] = std::min(copies.backward[p], passage.producer.backward[p]);
-        for (size_t back = 0; back < parts; ++back) round_trip[p][back] = std::min(round_trip[p][back], passage.round_trip[p][back]);
+        for (size_t back = 0; back < parts; ++back)
+          round_trip[p][back] = std::min(round_trip[p][back], passage.round_trip[p][back]);
       }
     }
     if (!possible) {
@@ -403,7 +427,8 @@ void ExhaustiveBounds::extend_from_consumers(OperatorId op, int32_t orbit) {
     for (size_t p = 0; p < parts; ++p) {
       entry.forward_tail[p] = std::max(entry.forward_tail[p], forward_tail[p]);
       if (!edge.gradient) continue;
-      for (size_t back = 0; back < parts; ++back) entry.round_trip[p][back] = std::max(entry.round_trip[p][back], round_trip[p][back]);
+      for (size_t back = 0; back < parts; ++back)
+        entry.round_trip[p][back] = std::max(entry.round_trip[p][back], round_trip[p][back]);
     }
   }
   finish(op, choice, entry);
@@ -422,7 +447,8 @@ void ExhaustiveBounds::sum_up_work() {
   for (OperatorId op = 0; op < static_cast<OperatorId>(tables_.size()); ++op) {
     Table& table = tables_[static_cast<size_t>(op)];
     const bool has_backward = space_.graph().operators[op].has_backward, statistics = space_.choices(op).statistics;
-    Nanoseconds forward = never, backward = never, end = never, forward_work = never, backward_work = never, update_work = never;
+    Nanoseconds forward = never, backward = never, end = never, forward_work = never, backward_work = never,
+                update_work = never;
     std::map<int, double> least;
     for (size_t orbit = 0; orbit < table.entries.size(); ++orbit) {
       if (!table.alive[orbit]) continue;
@@ -432,11 +458,13 @@ void ExhaustiveBounds::sum_up_work() {
       backward_work = std::min(backward_work, entry.backward_work);
       update_work = std::min(update_work, entry.update_work);
       for (int part = 0; part < choice.parts; ++part) {
-        const Nanoseconds start = statistics ? 0 : entry.head[static_cast<size_t>(part)] - least_forward(op, choice, entry, part);
+        const Nanoseconds start =
+            statistics ? 0 : entry.head[static_cast<size_t>(part)] - least_forward(op, choice, entry, part);
         forward = std::min(forward, start);
         const Nanoseconds ready = has_backward ? backward_ready(entry, choice, part) : 0;
         if (has_backward) backward = std::min(backward, ready);
-        end = std::min(end, has_backward ? ready + least_backward(op, choice, entry, part) : entry.head[static_cast<size_t>(part)]);
+        end = std::min(end, has_backward ? ready + least_backward(op, choice, entry, part)
+                                         : entry.head[static_cast<size_t>(part)]);
       }
       for (const auto& [group, updates] : entry.shared_updates) {
         double sum = 0;
@@ -476,7 +504,8 @@ Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
     const size_t p = static_cast<size_t>(part), device = static_cast<size_t>(choice.devices[p]);
     longest = std::max(longest, entry.head[p] + entry.forward_tail[p]);
     const Nanoseconds forward = least_forward(op, choice, entry, part);
-    machines[device].push_back({space_.choices(op).statistics ? 0 : entry.head[p] - forward, forward, entry.forward_tail[p]});
+    machines[device].push_back(
+        {space_.choices(op).statistics ? 0 : entry.head[p] - forward, forward, entry.forward_tail[p]});
     if (!has_backward) continue;
     back_ready[p] = backward_ready(entry, choice, part);
     machines[device].push_back({back_ready[p], least_backward(op, choice, entry, part), entry.tail[p]});
@@ -485,17 +514,20 @@ Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
     Nanoseconds first_end = std::numeric_limits<Nanoseconds>::max();
     for (int part = 0; part < choice.parts; ++part)
       if (static_cast<size_t>(choice.devices[static_cast<size_t>(part)]) == device)
-        first_end = std::min(first_end, has_backward ? back_ready[static_cast<size_t>(part)] + least_backward(op, choice, entry, part)
-                                                     : entry.head[static_cast<size_t>(part)]);
+        first_end = std::min(
+            first_end, has_backward ? back_ready[static_cast<size_t>(part)] + least_backward(op, choice, entry, part)
+                                    : entry.head[static_cast<size_t>(part)]);
     for (const auto& [group, updates] : entry.shared_updates)
       if (updates[device] > 0) machines[device].push_back({first_end, static_cast<Nanoseconds>(updates[device]), 0});
   }
   for (const UnitBound& unit : entry.units) {
     Nanoseconds ready = 0;
     for (const auto& [user, part] : unit.contributors)
-      ready = std::max(ready, has_backward ? back_ready[static_cast<size_t>(part)] + least_backward(op, choice, entry, part)
-                                           : entry.head[static_cast<size_t>(part)]);
-    for (const auto& [device, time] : unit.updates) machines[static_cast<size_t>(device)].push_back({ready + unit.all_reduce, time, 0});
+      ready =
+          std::max(ready, has_backward ? back_ready[static_cast<size_t>(part)] + least_backward(op, choice, entry, part)
+                                       : entry.head[static_cast<size_t>(part)]);
+    for (const auto& [device, time] : unit.updates)
+      machines[static_cast<size_t>(device)].push_back({ready + unit.all_reduce, time, 0});
   }
   released_.clear();
   for (const std::vector<MachineTask>& machine : machines)
@@ -506,7 +538,8 @@ Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
     double known = 0;
     if (const auto it = entry.shared_updates.find(static_cast<int>(group)); it != entry.shared_updates.end())
       for (double updates : it->second) known += updates;
-    if (open_updates_[group].work > known) released_.push_back({open_updates_[group].head, open_updates_[group].work - known});
+    if (open_updates_[group].work > known)
+      released_.push_back({open_updates_[group].head, open_updates_[group].work - known});
   }
   longest = std::max(longest, spread_bound(released_, space_.device_count()));
   for (std::vector<MachineTask>& machine : machines) longest = std::max(longest, one_machine_bound(machine));
@@ -528,7 +561,8 @@ bool ExhaustiveBounds::reduce(Nanoseconds limit, const std::function<bool()>& st
     changed = false;
     const auto sweep = [&](OperatorId op, bool from_producers) {
       sum_up_work();
-      for (int32_t orbit = 0; orbit < static_cast<int32_t>(tables_[static_cast<size_t>(op)].entries.size()) && !stop(); ++orbit) {
+      for (int32_t orbit = 0; orbit < static_cast<int32_t>(tables_[static_cast<size_t>(op)].entries.size()) && !stop();
+           ++orbit) {
         if (!strike(op, orbit, changed)) continue;
         if (from_producers) extend_from_producers(op, orbit);
         else extend_from_consumers(op, orbit);

@@ -1,18 +1,21 @@
-// Lower bounds for exhaustive search on single configurations and on pairs of neighbours, and the configurations that survive them.
+// Lower bounds for exhaustive search on single configurations and on pairs of neighbours, and the configurations that
+// survive them.
 //
-// First in, first out has anomalies: a task that takes longer can make an iteration shorter. So nothing here compares schedules. A bound
-// is the length of a path that every schedule has to walk, or the work that some resource has to do between two such paths, with every
-// duration at its least over what is still open.
+// First in, first out has anomalies: a task that takes longer can make an iteration shorter. So nothing here compares
+// schedules. A bound is the length of a path that every schedule has to walk, or the work that some resource has to do
+// between two such paths, with every duration at its least over what is still open.
 //
-// Three tables, for each configuration of each operator; every entry holds for all strategies that contain the configuration and cost less than
-// the limit:
+// Three tables, for each configuration of each operator; every entry holds for all strategies that contain the
+// configuration and cost less than the limit:
 //   head        [part]         end of its forward task
 //   round_trip  [part][part']  from the end of the forward task of `part` to the start of the backward task of part'
-//   tail        [part']        from the end of the backward task of part' to the end of the iteration; forward_tail from the end of the
+//   tail        [part']        from the end of the backward task of part' to the end of the iteration; forward_tail
+//               from the end of the
 //                              forward task
-// An entry is the largest over the operator's edges of the least over the neighbour's surviving configurations of the longest path through
-// that neighbour. A configuration whose head, round trip and tail, or whose devices' work between them, reach the limit is struck out, and so
-// is a pair of neighbours; the tables are computed anew until nothing more falls away.
+// An entry is the largest over the operator's edges of the least over the neighbour's surviving configurations of the
+// longest path through that neighbour. A configuration whose head, round trip and tail, or whose devices' work between
+// them, reach the limit is struck out, and so is a pair of neighbours; the tables are computed anew until nothing more
+// falls away.
 #pragma once
 
 #include <functional>
@@ -27,8 +30,8 @@ constexpr Nanoseconds no_path = -(Nanoseconds{1} << 50);
 struct MachineTask {
   Nanoseconds head, work, tail;
 };
-// Length of the best preemptive schedule of the tasks on one machine (Jackson's rule: of those ready, the longest tail first), which no schedule
-// beats, with or without preemption. Reorders `tasks`.
+// Length of the best preemptive schedule of the tasks on one machine (Jackson's rule: of those ready, the longest tail
+// first), which no schedule beats, with or without preemption. Reorders `tasks`.
 Nanoseconds one_machine_bound(std::vector<MachineTask>& tasks);
 
 // Work that somebody has to do, not before `head`.
@@ -36,8 +39,8 @@ struct OpenTask {
   Nanoseconds head;
   double work;
 };
-// The earliest time by which `devices` can have done the tasks, however they are divided: for each head, the head plus an even share of the
-// work that is released then or later. Reorders `tasks`.
+// The earliest time by which `devices` can have done the tasks, however they are divided: for each head, the head plus
+// an even share of the work that is released then or later. Reorders `tasks`.
 Nanoseconds spread_bound(std::vector<OpenTask>& tasks, int devices);
 
 // What both directions of an edge add between given choices of its ends.
@@ -48,10 +51,13 @@ struct Crossing {
   };
   std::array<Pair, most_parts * most_parts> pairs;
   int count = 0;
-  std::array<int64_t, most_parts> input_copies{}, packing{};            // bytes, forward: [consumer part], [producer part]
-  std::array<int64_t, most_parts> gradient_packing{}, gradient_sums{};  // bytes, backward: [consumer part], [producer part]
-  std::array<bool, most_parts> gradient_in_place{};                     // [producer part]: a single contribution would need no copy
-  std::array<int, most_parts> contributions{};                          // [producer part]
+  // bytes, forward: [consumer part], [producer part]
+  std::array<int64_t, most_parts> input_copies{}, packing{};
+  // bytes, backward: [consumer part], [producer part]
+  std::array<int64_t, most_parts> gradient_packing{}, gradient_sums{};
+  // [producer part]: a single contribution would need no copy
+  std::array<bool, most_parts> gradient_in_place{};
+  std::array<int, most_parts> contributions{};  // [producer part]
 };
 
 // The least bytes that tasks of an operator copy because of one edge, over all open choices of its other end. [part]
@@ -60,7 +66,8 @@ struct EdgeCopies {
   std::array<int64_t, most_parts> backward{};  // the consumer's packing of the gradient, or the producer's sums
 };
 
-// Updates of a parameter group whose operators are all fixed: what each device does once the parts have ended and the collective is over.
+// Updates of a parameter group whose operators are all fixed: what each device does once the parts have ended and the
+// collective is over.
 struct UnitBound {
   uint32_t holders = 0;
   std::vector<std::pair<OperatorId, int>> contributors;  // (operator, part)
@@ -72,27 +79,38 @@ class ExhaustiveBounds {
  public:
   explicit ExhaustiveBounds(ExhaustiveSpace& space);
 
-  // Strikes out what cannot belong to a strategy that costs less than `limit`, all configurations being there at first. False when nothing is left.
+  // Strikes out what cannot belong to a strategy that costs less than `limit`, all configurations being there at first.
+  // False when nothing is left.
   bool reduce(Nanoseconds limit, const std::function<bool()>& stop);
 
-  bool alive(OperatorId op, int32_t orbit) const { return tables_[static_cast<size_t>(op)].alive[static_cast<size_t>(orbit)]; }
-  Nanoseconds head(OperatorId op, int32_t orbit, int part) const { return entry(op, orbit).head[static_cast<size_t>(part)]; }
+  bool alive(OperatorId op, int32_t orbit) const {
+    return tables_[static_cast<size_t>(op)].alive[static_cast<size_t>(orbit)];
+  }
+  Nanoseconds head(OperatorId op, int32_t orbit, int part) const {
+    return entry(op, orbit).head[static_cast<size_t>(part)];
+  }
   Nanoseconds round_trip(OperatorId op, int32_t orbit, int part, int back) const {
     return entry(op, orbit).round_trip[static_cast<size_t>(part)][static_cast<size_t>(back)];
   }
-  Nanoseconds tail(OperatorId op, int32_t orbit, int part) const { return entry(op, orbit).tail[static_cast<size_t>(part)]; }
-  Nanoseconds forward_tail(OperatorId op, int32_t orbit, int part) const { return entry(op, orbit).forward_tail[static_cast<size_t>(part)]; }
+  Nanoseconds tail(OperatorId op, int32_t orbit, int part) const {
+    return entry(op, orbit).tail[static_cast<size_t>(part)];
+  }
+  Nanoseconds forward_tail(OperatorId op, int32_t orbit, int part) const {
+    return entry(op, orbit).forward_tail[static_cast<size_t>(part)];
+  }
 
   // A lower bound on the cost of every strategy that contains the configuration.
   Nanoseconds bound(OperatorId op, int32_t orbit);
 
-  // The least update work of the shared group `group` on a device that this configuration of one of its operators causes.
+  // The least update work of the shared group `group` on a device that this configuration of one of its operators
+  // causes.
   double shared_update(OperatorId op, const Choice& choice, int group, int device) const;
   double least_own_work(OperatorId op) const { return tables_[static_cast<size_t>(op)].least_work; }
   // The least of an open operator, forward, backward and updates of its own; and of the updates of a shared group.
   const std::vector<OpenTask>& open_tasks(OperatorId op) const { return tables_[static_cast<size_t>(op)].open; }
   const OpenTask& open_update(int group) const { return open_updates_[static_cast<size_t>(group)]; }
-  const std::vector<int>& groups_of(OperatorId op) const { return groups_of_[static_cast<size_t>(op)]; }  // that are trained
+  // that are trained
+  const std::vector<int>& groups_of(OperatorId op) const { return groups_of_[static_cast<size_t>(op)]; }
   bool shared(int group) const { return space_.builder().groups()[static_cast<size_t>(group)].operators.size() > 1; }
 
   void cross(int edge, const Choice& producer, const Choice& consumer, Crossing& crossing) const;
@@ -104,8 +122,8 @@ class ExhaustiveBounds {
   Nanoseconds backward_time(OperatorId op, const Choice& choice, int part) const;
   const EdgeCopies& consumer_copies(int edge, int32_t orbit) const;  // of the edge's consumer
   const EdgeCopies& producer_copies(int edge, int32_t orbit) const;  // of its producer
-  // Time of copying `first` bytes at the beginning and `second` at the end: at once, or apart where statistics lie between (then the larger
-  // of the two is a bound whatever the rates).
+  // Time of copying `first` bytes at the beginning and `second` at the end: at once, or apart where statistics lie
+  // between (then the larger of the two is a bound whatever the rates).
   Nanoseconds copy_time(OperatorId op, const Choice& choice, int part, int64_t first, int64_t second) {
     return space_.choices(op).statistics ? std::max(copy_time(choice, part, first), copy_time(choice, part, second))
                                          : copy_time(choice, part, first + second);
@@ -121,10 +139,10 @@ class ExhaustiveBounds {
     Parts head{}, tail{}, forward_tail{};
     std::array<Parts, most_parts> round_trip{};
     Nanoseconds forward_work = 0, backward_work = 0, update_work = 0;
-    std::vector<EdgeCopies> in, out;                    // [position in in_edges, out_edges]
+    std::vector<EdgeCopies> in, out;  // [position in in_edges, out_edges]
     std::array<int64_t, most_parts> input_copies{}, packing{}, gradient_packing{}, gradient_sums{};  // sums over them
-    Parts update_tail{};  // by the updates of groups of its own
-    std::vector<UnitBound> units;  // of these groups
+    Parts update_tail{};                                // by the updates of groups of its own
+    std::vector<UnitBound> units;                       // of these groups
     std::map<int, std::vector<double>> shared_updates;  // by shared group: [device]
   };
   struct Table {
@@ -134,14 +152,16 @@ class ExhaustiveBounds {
     double least_work = 0;  // of them
   };
 
-  const Entry& entry(OperatorId op, int32_t orbit) const { return tables_[static_cast<size_t>(op)].entries[static_cast<size_t>(orbit)]; }
+  const Entry& entry(OperatorId op, int32_t orbit) const {
+    return tables_[static_cast<size_t>(op)].entries[static_cast<size_t>(orbit)];
+  }
   // The longest paths through the consumer of an edge, between given choices of both ends.
   struct Passage {
     std::array<Parts, most_parts> round_trip;  // [producer part][producer part]: added to the producer's
     Parts forward_tail;                        // [producer part]
     Parts head, tail;                          // [consumer part]
     EdgeCopies producer, consumer;
-    Nanoseconds longest;                       // of all paths through both ends
+    Nanoseconds longest;  // of all paths through both ends
   };
   const Choice& representative(OperatorId op, int32_t orbit) const;
   // Kernels and the least copies.
@@ -151,12 +171,14 @@ class ExhaustiveBounds {
   }
   Nanoseconds least_backward(OperatorId op, const Choice& choice, const Entry& entry, int part) {
     const size_t p = static_cast<size_t>(part);
-    return backward_time(op, choice, part) + copy_time(op, choice, part, entry.gradient_sums[p], entry.gradient_packing[p]);
+    return backward_time(op, choice, part) +
+           copy_time(op, choice, part, entry.gradient_sums[p], entry.gradient_packing[p]);
   }
   void lay_out(OperatorId op);
   void lay_out_updates(OperatorId op, const Choice& choice, Entry& entry);
   void start_tables();
-  void pass(int edge, const Choice& producer, const Entry& before, const Choice& consumer, const Entry& after, Passage& passage);
+  void pass(int edge, const Choice& producer, const Entry& before, const Choice& consumer, const Entry& after,
+            Passage& passage);
   void extend_from_producers(OperatorId op, int32_t orbit);
   void extend_from_consumers(OperatorId op, int32_t orbit);
   void finish(OperatorId op, const Choice& choice, Entry& entry);
@@ -169,8 +191,8 @@ class ExhaustiveBounds {
   std::vector<Table> tables_;
   std::vector<std::vector<int>> groups_of_;
   std::vector<size_t> in_position_, out_position_;  // [edge]: in the consumer's in_edges, the producer's out_edges
-  std::vector<OpenTask> open_updates_;  // [group]
-  std::vector<OpenTask> released_;      // scratch
+  std::vector<OpenTask> open_updates_;              // [group]
+  std::vector<OpenTask> released_;                  // scratch
   Nanoseconds limit_ = 0;
 };
 

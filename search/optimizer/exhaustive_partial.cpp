@@ -7,12 +7,14 @@ namespace ff {
 PartialBounds::PartialBounds(ExhaustiveBounds& bounds)
     : bounds_(bounds), space_(bounds.space()), choices_(space_.graph().operators.size()), fixed_(choices_.size()),
       crossings_(space_.edges().size()), groups_(space_.builder().groups().size()),
-      machine_tasks_(static_cast<size_t>(space_.device_count())), packing_(choices_.size()), gradient_packing_(choices_.size()),
-      input_copies_(choices_.size()), gradient_copies_(choices_.size()), contributions_(space_.graph().tensors.size()) {
+      machine_tasks_(static_cast<size_t>(space_.device_count())), packing_(choices_.size()),
+      gradient_packing_(choices_.size()), input_copies_(choices_.size()), gradient_copies_(choices_.size()),
+      contributions_(space_.graph().tensors.size()) {
   is_fixed_.resize(choices_.size());
   groups_of_.resize(choices_.size());
   for (size_t g = 0; g < groups_.size(); ++g)
-    for (OperatorId op : space_.builder().groups()[g].operators) groups_of_[static_cast<size_t>(op)].push_back(static_cast<int>(g));
+    for (OperatorId op : space_.builder().groups()[g].operators)
+      groups_of_[static_cast<size_t>(op)].push_back(static_cast<int>(g));
 }
 
 bool PartialBounds::crossed(int edge) const {
@@ -123,14 +125,17 @@ void PartialBounds::durations() {
     const Choice& choice = choices_[o];
     for (int part = 0; part < choice.parts; ++part) {
       const size_t p = static_cast<size_t>(part);
-      fixed_[o].forward[p] = bounds_.forward_time(op, choice, part) + bounds_.copy_time(op, choice, part, input_copies_[o][p], packing_[o][p]);
+      fixed_[o].forward[p] = bounds_.forward_time(op, choice, part) +
+                             bounds_.copy_time(op, choice, part, input_copies_[o][p], packing_[o][p]);
       if (!graph.operators[o].has_backward) continue;
       int64_t sums = gradient_copies_[o][p];
       for (TensorId tensor : graph.operators[o].outputs) {
         const Contributions& contributions = contributions_[static_cast<size_t>(tensor)];
-        if (contributions.count[p] > 1 || (contributions.count[p] == 1 && !contributions.in_place[p])) sums += contributions.bytes[p];
+        if (contributions.count[p] > 1 || (contributions.count[p] == 1 && !contributions.in_place[p]))
+          sums += contributions.bytes[p];
       }
-      fixed_[o].backward[p] = bounds_.backward_time(op, choice, part) + bounds_.copy_time(op, choice, part, sums, gradient_packing_[o][p]);
+      fixed_[o].backward[p] =
+          bounds_.backward_time(op, choice, part) + bounds_.copy_time(op, choice, part, sums, gradient_packing_[o][p]);
     }
   }
 }
@@ -151,7 +156,8 @@ void PartialBounds::ends() {
       }
     }
     for (size_t p = 0; p < static_cast<size_t>((*this)[op].parts); ++p) {
-      here.forward_end[p] = std::max(ready[p] + here.forward[p], bounds_.head(op, (*this)[op].orbit, static_cast<int>(p)));
+      here.forward_end[p] =
+          std::max(ready[p] + here.forward[p], bounds_.head(op, (*this)[op].orbit, static_cast<int>(p)));
       here.forward_ready[p] = space_.choices(op).statistics ? ready[p] : here.forward_end[p] - here.forward[p];
     }
   }
@@ -163,8 +169,9 @@ void PartialBounds::ends() {
     Parts ready{};
     for (int back = 0; back < choice.parts; ++back)
       for (int part = 0; part < choice.parts; ++part)
-        ready[static_cast<size_t>(back)] = std::max(ready[static_cast<size_t>(back)], here.forward_end[static_cast<size_t>(part)] +
-                                                                                         bounds_.round_trip(op, choice.orbit, part, back));
+        ready[static_cast<size_t>(back)] =
+            std::max(ready[static_cast<size_t>(back)],
+                     here.forward_end[static_cast<size_t>(part)] + bounds_.round_trip(op, choice.orbit, part, back));
     for (int e : space_.out_edges()[static_cast<size_t>(op)]) {
       const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
       if (!fixed(edge.edge.consumer) || !edge.gradient) continue;
@@ -185,7 +192,8 @@ void PartialBounds::tails() {
   complete_.clear();
   for (OperatorId op : topological_) fixed_[static_cast<size_t>(op)].update_tail.fill(0);
   for (size_t g = 0; g < groups_.size(); ++g) {
-    if (!space_.builder().groups()[g].trained || groups_[g].fixed < space_.builder().groups()[g].operators.size()) continue;
+    if (!space_.builder().groups()[g].trained || groups_[g].fixed < space_.builder().groups()[g].operators.size())
+      continue;
     complete_.push_back(&units(static_cast<int>(g)));
     for (const UnitBound& unit : *complete_.back()) {
       Nanoseconds longest = 0;
@@ -201,7 +209,8 @@ void PartialBounds::tails() {
     Fixed& here = fixed_[static_cast<size_t>(op)];
     const Choice& choice = (*this)[op];
     for (int part = 0; part < choice.parts; ++part)
-      here.tail[static_cast<size_t>(part)] = std::max(bounds_.tail(op, choice.orbit, part), here.update_tail[static_cast<size_t>(part)]);
+      here.tail[static_cast<size_t>(part)] =
+          std::max(bounds_.tail(op, choice.orbit, part), here.update_tail[static_cast<size_t>(part)]);
     for (int e : space_.in_edges()[static_cast<size_t>(op)]) {
       const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
       if (!edge.gradient || !fixed(edge.edge.producer)) continue;
@@ -228,7 +237,8 @@ void PartialBounds::tails() {
       }
       for (int back = 0; back < choice.parts; ++back)
         here.forward_tail[p] = std::max(here.forward_tail[p], bounds_.round_trip(op, choice.orbit, part, back) +
-                                                                    here.backward[static_cast<size_t>(back)] + here.tail[static_cast<size_t>(back)]);
+                                                                  here.backward[static_cast<size_t>(back)] +
+                                                                  here.tail[static_cast<size_t>(back)]);
     }
     for (int e : space_.out_edges()[static_cast<size_t>(op)]) {
       const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
@@ -258,7 +268,8 @@ Nanoseconds PartialBounds::machines(Nanoseconds longest, Nanoseconds enough) {
     const Choice& choice = (*this)[op];
     for (size_t p = 0; p < static_cast<size_t>(choice.parts); ++p) {
       add(choice.devices[p], here.forward_ready[p], here.forward[p], here.forward_tail[p]);
-      if (graph.operators[op].has_backward) add(choice.devices[p], here.backward_end[p] - here.backward[p], here.backward[p], here.tail[p]);
+      if (graph.operators[op].has_backward)
+        add(choice.devices[p], here.backward_end[p] - here.backward[p], here.backward[p], here.tail[p]);
     }
   }
   for (const std::vector<UnitBound>* units : complete_)
@@ -321,7 +332,8 @@ Nanoseconds PartialBounds::evaluate(Nanoseconds enough) {
   Nanoseconds longest = 0;
   for (OperatorId op : topological_)
     for (size_t p = 0; p < static_cast<size_t>((*this)[op].parts); ++p)
-      longest = std::max(longest, fixed_[static_cast<size_t>(op)].forward_end[p] + fixed_[static_cast<size_t>(op)].forward_tail[p]);
+      longest = std::max(
+          longest, fixed_[static_cast<size_t>(op)].forward_end[p] + fixed_[static_cast<size_t>(op)].forward_tail[p]);
   return longest >= enough ? longest : machines(longest, enough);
 }
 
@@ -339,20 +351,22 @@ Nanoseconds PartialBounds::glance(OperatorId op, const Choice& choice) {
     for (int i = 0; i < crossing.count; ++i) {
       const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
       const int q = pair.consumer_part;
-      const Nanoseconds end = before.forward_end[static_cast<size_t>(pair.producer_part)] + pair.forward + bounds_.forward_time(op, choice, q) +
+      const Nanoseconds end = before.forward_end[static_cast<size_t>(pair.producer_part)] + pair.forward +
+                              bounds_.forward_time(op, choice, q) +
                               bounds_.copy_time(choice, q, crossing.input_copies[static_cast<size_t>(q)]);
       longest = std::max(longest, end + bounds_.forward_tail(op, choice.orbit, q));
       if (edge.gradient)
         for (int back = 0; back < choice.parts; ++back)
-          at_back[static_cast<size_t>(back)] = std::max(at_back[static_cast<size_t>(back)], end + bounds_.round_trip(op, choice.orbit, q, back));
+          at_back[static_cast<size_t>(back)] =
+              std::max(at_back[static_cast<size_t>(back)], end + bounds_.round_trip(op, choice.orbit, q, back));
     }
     if (!edge.gradient) continue;
     for (int i = 0; i < crossing.count; ++i) {
       const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
       const size_t q = static_cast<size_t>(pair.consumer_part), p = static_cast<size_t>(pair.producer_part);
       longest = std::max(longest, at_back[q] + bounds_.backward_time(op, choice, pair.consumer_part) +
-                                      bounds_.copy_time(choice, pair.consumer_part, crossing.gradient_packing[q]) + pair.backward +
-                                      before.backward[p] + before.tail[p]);
+                                      bounds_.copy_time(choice, pair.consumer_part, crossing.gradient_packing[q]) +
+                                      pair.backward + before.backward[p] + before.tail[p]);
     }
   }
   return longest;

@@ -6,11 +6,13 @@
 namespace ff {
 
 // A stack of choices. Every task of a fixed operator has an earliest end and a least time behind it: along the paths
-// among fixed operators exactly as the task graph has them, through open ones by the tables of ExhaustiveBounds. The bound is the largest of
+// among fixed operators exactly as the task graph has them, through open ones by the tables of ExhaustiveBounds. The
+// bound is the largest of
 //   path:     an earliest end and the time behind it
-//   machine:  one_machine_bound of what a device has to do between the two: forward, backward and update tasks of fixed operators
-//   work:     the work of all tasks that cannot begin before some time, open operators at their least, spread evenly over the devices from
-//             that time on
+//   machine:  one_machine_bound of what a device has to do between the two: forward, backward and update tasks of fixed
+//             operators
+//   work:     the work of all tasks that cannot begin before some time, open operators at their least, spread evenly
+//             over the devices from that time on
 class PartialBounds {
  public:
   explicit PartialBounds(ExhaustiveBounds& bounds);
@@ -28,14 +30,14 @@ class PartialBounds {
 
  private:
   using Parts = std::array<Nanoseconds, most_parts>;
-  struct Fixed {  // of one operator
-    Parts forward, backward;         // durations, copies included
+  struct Fixed {                                     // of one operator
+    Parts forward, backward;                         // durations, copies included
     Parts forward_ready, forward_end, backward_end;  // earliest
-    Parts forward_tail, tail;        // least time behind these ends
+    Parts forward_tail, tail;                        // least time behind these ends
     Parts update_tail;
   };
   struct Group {
-    size_t fixed = 0;  // how many of its operators
+    size_t fixed = 0;                                              // how many of its operators
     std::map<std::vector<int32_t>, std::vector<UnitBound>> cache;  // by degrees and devices of its operators
   };
 
@@ -51,7 +53,7 @@ class PartialBounds {
 
   ExhaustiveBounds& bounds_;
   ExhaustiveSpace& space_;
-  std::vector<OperatorId> order_;  // fixed operators, as pushed
+  std::vector<OperatorId> order_;        // fixed operators, as pushed
   std::vector<OperatorId> topological_;  // the same, ascending
   std::vector<bool> is_fixed_;
   std::vector<std::vector<int>> groups_of_;  // [operator], trained or not
@@ -60,14 +62,15 @@ class PartialBounds {
   std::vector<Crossing> crossings_;  // [edge], of those with both ends fixed
   std::vector<Group> groups_;
   std::vector<std::vector<MachineTask>> machine_tasks_;  // [device]
-  std::vector<std::array<int64_t, most_parts>> packing_, gradient_packing_, input_copies_, gradient_copies_;  // [operator][part], bytes
+  // [operator][part], bytes
+  std::vector<std::array<int64_t, most_parts>> packing_, gradient_packing_, input_copies_, gradient_copies_;
   struct Contributions {
     std::array<int, most_parts> count;
     std::array<int64_t, most_parts> bytes;
     std::array<bool, most_parts> in_place;
   };
-  std::vector<Contributions> contributions_;  // [tensor]
-  std::vector<OpenTask> released_;  // everything that has to be done, and when it can begin
+  std::vector<Contributions> contributions_;             // [tensor]
+  std::vector<OpenTask> released_;                       // everything that has to be done, and when it can begin
   std::vector<const std::vector<UnitBound>*> complete_;  // units of the groups that are fixed
 };
 

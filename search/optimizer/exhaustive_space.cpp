@@ -14,7 +14,8 @@ constexpr double most_choices = 100000;
 std::vector<int64_t> measured_sizes(const Profile& profile, const std::string& work) {
   std::vector<int64_t> sizes;
   const std::string prefix = work + " ";
-  for (auto it = profile.entries.lower_bound(prefix); it != profile.entries.end() && it->first.rfind(prefix, 0) == 0; ++it) {
+  for (auto it = profile.entries.lower_bound(prefix); it != profile.entries.end() && it->first.rfind(prefix, 0) == 0;
+       ++it) {
     int64_t size = 0;
     const char* end = it->first.data() + it->first.size();
     if (std::from_chars(it->first.data() + prefix.size(), end, size).ptr == end && size > 0) sizes.push_back(size);
@@ -25,8 +26,8 @@ std::vector<int64_t> measured_sizes(const Profile& profile, const std::string& w
 
 }  // namespace
 
-ExhaustiveSpace::ExhaustiveSpace(TaskGraphBuilder& builder, const Topology& topology, KernelCosts& kernels, TaskCostModel& costs,
-                                 const SearchSpace& space, Assignments assignments)
+ExhaustiveSpace::ExhaustiveSpace(TaskGraphBuilder& builder, const Topology& topology, KernelCosts& kernels,
+                                 TaskCostModel& costs, const SearchSpace& space, Assignments assignments)
     : builder_(builder), topology_(topology), costs_(costs), device_count_(static_cast<int>(topology.devices.size())),
       symmetries_(device_symmetries(topology)), operators_(builder.graph().operators.size()) {
   if (assignments == Assignments::consecutive)  // a symmetry has to map the space onto itself
@@ -78,7 +79,8 @@ void ExhaustiveSpace::enumerate(OperatorId op, const std::vector<std::vector<int
     result.degrees.push_back(std::move(costs));
     if (assignments == Assignments::consecutive) {
       for (int first = 0; first < device_count_; ++first) {
-        for (int part = 0; part < choice.parts; ++part) choice.devices[static_cast<size_t>(part)] = static_cast<int8_t>((first + part) % device_count_);
+        for (int part = 0; part < choice.parts; ++part)
+          choice.devices[static_cast<size_t>(part)] = static_cast<int8_t>((first + part) % device_count_);
         result.choices.push_back(choice);
       }
       continue;
@@ -87,7 +89,8 @@ void ExhaustiveSpace::enumerate(OperatorId op, const std::vector<std::vector<int
     while (true) {
       result.choices.push_back(choice);
       int part = choice.parts - 1;
-      while (part >= 0 && choice.devices[static_cast<size_t>(part)] == device_count_ - 1) choice.devices[static_cast<size_t>(part--)] = 0;
+      while (part >= 0 && choice.devices[static_cast<size_t>(part)] == device_count_ - 1)
+        choice.devices[static_cast<size_t>(part--)] = 0;
       if (part < 0) break;
       ++choice.devices[static_cast<size_t>(part)];
     }
@@ -101,7 +104,8 @@ void ExhaustiveSpace::find_orbits(OperatorId op) {
     Choice& choice = result.choices[i];
     std::array<int8_t, most_parts> least = choice.devices;
     for (const DevicePermutation& symmetry : symmetries_) least = std::min(least, image(choice, symmetry).devices);
-    const auto [it, added] = orbit_of.try_emplace({choice.degrees, least}, static_cast<int32_t>(result.representative.size()));
+    const auto [it, added] =
+        orbit_of.try_emplace({choice.degrees, least}, static_cast<int32_t>(result.representative.size()));
     if (added) {
       result.representative.push_back(static_cast<int32_t>(i));
       result.of_orbit.emplace_back();
@@ -118,15 +122,16 @@ void ExhaustiveSpace::lay_out_edges() {
   for (size_t e = 0; e < builder_.edges().size(); ++e) {
     const Edge& edge = builder_.edges()[e];
     const Graph& graph = builder_.graph();
-    EdgeChoices choices{edge, graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[edge.consumer].has_backward, {}};
+    EdgeChoices choices{
+        edge, graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[edge.consumer].has_backward, {}};
     for (const DegreesCosts& producer : this->choices(edge.producer).degrees)
       for (const DegreesCosts& consumer : this->choices(edge.consumer).degrees) {
         strategy[edge.producer].degrees = producer.degrees;
         strategy[edge.consumer].degrees = consumer.degrees;
         std::vector<PairDelay>& pairs = choices.pairs.emplace_back();
         for (const auto blocks = builder_.pairs(static_cast<int>(e), strategy); const BlockPair& pair : *blocks)
-          pairs.push_back({static_cast<int8_t>(pair.producer_part), static_cast<int8_t>(pair.consumer_part), pair.whole_output, pair.whole_input,
-                           pair.bytes, delays(pair.bytes)});
+          pairs.push_back({static_cast<int8_t>(pair.producer_part), static_cast<int8_t>(pair.consumer_part),
+                           pair.whole_output, pair.whole_input, pair.bytes, delays(pair.bytes)});
       }
     edges_.push_back(std::move(choices));
     out_edges_[edge.producer].push_back(static_cast<int>(e));
@@ -149,9 +154,10 @@ const Nanoseconds* ExhaustiveSpace::delays(int64_t bytes) {
   return table->data();
 }
 
-// Times of copies and updates are interpolated between measured sizes, proportional beyond the largest and constant below the smallest
-// (interpolated_us), so that both the least time and the least time a byte lie at a measured size or in the limit; an analytic time is
-// constant and then proportional. A time x is rounded to at least x - 1/2 and at least 1: that is at least 2/3 x, and 1 - 1/2 / x of it.
+// Times of copies and updates are interpolated between measured sizes, proportional beyond the largest and constant
+// below the smallest (interpolated_us), so that both the least time and the least time a byte lie at a measured size or
+// in the limit; an analytic time is constant and then proportional. A time x is rounded to at least x - 1/2 and at
+// least 1: that is at least 2/3 x, and 1 - 1/2 / x of it.
 void ExhaustiveSpace::bound_rates(KernelCosts& kernels, int model) {
   constexpr int64_t large = int64_t{1} << 40;
   least_copies_.emplace_back();
@@ -203,7 +209,8 @@ const std::vector<PairDelay>& ExhaustiveSpace::pairs(int edge, const Choice& pro
 
 Configuration ExhaustiveSpace::configuration(OperatorId op, const Choice& choice) const {
   Configuration configuration{choices(op).degrees[static_cast<size_t>(choice.degrees)].degrees, {}};
-  for (int part = 0; part < choice.parts; ++part) configuration.devices.push_back(choice.devices[static_cast<size_t>(part)]);
+  for (int part = 0; part < choice.parts; ++part)
+    configuration.devices.push_back(choice.devices[static_cast<size_t>(part)]);
   return configuration;
 }
 
@@ -217,7 +224,8 @@ int32_t ExhaustiveSpace::find(OperatorId op, const Configuration& configuration)
 Choice ExhaustiveSpace::image(const Choice& choice, const DevicePermutation& permutation) const {
   Choice result = choice;
   for (int part = 0; part < choice.parts; ++part)
-    result.devices[static_cast<size_t>(part)] = static_cast<int8_t>(permutation.device[static_cast<size_t>(choice.devices[static_cast<size_t>(part)])]);
+    result.devices[static_cast<size_t>(part)] =
+        static_cast<int8_t>(permutation.device[static_cast<size_t>(choice.devices[static_cast<size_t>(part)])]);
   return result;
 }
 

@@ -1,5 +1,5 @@
-// The strategies that exhaustive search goes through, laid out for speed: every configuration of every operator, what its parts cost, and the
-// block pairs of every edge for every pair of degrees.
+// The strategies that exhaustive search goes through, laid out for speed: every configuration of every operator, what
+// its parts cost, and the block pairs of every edge for every pair of degrees.
 #pragma once
 
 #include <array>
@@ -32,14 +32,15 @@ struct Choice {
 struct DegreesCosts {
   std::vector<int> degrees;
   int parts = 0;
-  std::vector<std::array<Nanoseconds, most_parts>> forward, backward;  // [device model][part]: kernels, statistics included, without copies
+  // [device model][part]: kernels, statistics included, without copies
+  std::vector<std::array<Nanoseconds, most_parts>> forward, backward;
 };
 
 struct OperatorChoices {
   std::vector<DegreesCosts> degrees;
   std::vector<Choice> choices;
-  std::vector<int32_t> representative;           // [orbit]: the first choice of it
-  std::vector<std::vector<int32_t>> of_orbit;    // [orbit]: all of its choices
+  std::vector<int32_t> representative;         // [orbit]: the first choice of it
+  std::vector<std::vector<int32_t>> of_orbit;  // [orbit]: all of its choices
   bool statistics = false;
 };
 
@@ -59,15 +60,16 @@ struct EdgeChoices {
 class ExhaustiveSpace {
  public:
   // Throws nothing; when the space cannot be laid out (see `enumerable`) there are no choices.
-  ExhaustiveSpace(TaskGraphBuilder& builder, const Topology& topology, KernelCosts& kernels, TaskCostModel& costs, const SearchSpace& space,
-                  Assignments assignments);
+  ExhaustiveSpace(TaskGraphBuilder& builder, const Topology& topology, KernelCosts& kernels, TaskCostModel& costs,
+                  const SearchSpace& space, Assignments assignments);
 
   const Graph& graph() const { return builder_.graph(); }
   int device_count() const { return device_count_; }
   int model_of(int device) const { return topology_.devices[static_cast<size_t>(device)].model; }
   // At most 8 parts an operator and 100,000 configurations.
   bool enumerable() const { return enumerable_; }
-  double log10_size() const { return log10_size_; }  // decimal logarithm of the number of strategies, symmetric ones counted each
+  // decimal logarithm of the number of strategies, symmetric ones counted each
+  double log10_size() const { return log10_size_; }
 
   const std::vector<DevicePermutation>& symmetries() const { return symmetries_; }
   const OperatorChoices& choices(OperatorId op) const { return operators_[static_cast<size_t>(op)]; }
@@ -86,7 +88,8 @@ class ExhaustiveSpace {
   Nanoseconds least_copy(int64_t bytes, int model);
   // A time an updated byte, in ns, that no partition of bytes into update tasks beats.
   double update_ns_per_byte(int model) const { return update_ns_per_byte_[static_cast<size_t>(model)]; }
-  Nanoseconds least_update(int model) const { return least_update_[static_cast<size_t>(model)]; }  // of an update of any size
+  // of an update of any size
+  Nanoseconds least_update(int model) const { return least_update_[static_cast<size_t>(model)]; }
   // The least time of an all-reduce among the images of `holders` (a set of bits) under all symmetries.
   Nanoseconds least_all_reduce(uint32_t holders, int64_t bytes);
   TaskGraphBuilder& builder() { return builder_; }
@@ -109,9 +112,10 @@ class ExhaustiveSpace {
   std::vector<OperatorChoices> operators_;
   std::vector<EdgeChoices> edges_;
   std::vector<std::vector<int>> in_edges_, out_edges_;
-  std::unordered_map<int64_t, std::unique_ptr<std::vector<Nanoseconds>>> delays_;     // by bytes
-  std::vector<std::unordered_map<int64_t, Nanoseconds>> least_copies_;                // [model], by bytes
-  std::vector<std::vector<int64_t>> measured_copies_;                                 // [model]: sizes of profile entries
+  std::unordered_map<int64_t, std::unique_ptr<std::vector<Nanoseconds>>> delays_;  // by bytes
+  std::vector<std::unordered_map<int64_t, Nanoseconds>> least_copies_;             // [model], by bytes
+  // [model]: sizes of profile entries
+  std::vector<std::vector<int64_t>> measured_copies_;
   std::vector<double> update_ns_per_byte_;
   std::vector<Nanoseconds> least_update_;
   std::map<std::pair<uint32_t, int64_t>, Nanoseconds> all_reduces_;

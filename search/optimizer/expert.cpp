@@ -30,7 +30,8 @@ Strategy one_weird_trick(const Graph& graph, const Topology& topology) {
     }
     if (described.definition->type() != "linear" && !follows) continue;
     by_channel[op] = true;
-    const int degree = static_cast<int>(std::min<int64_t>(dimensions[1].size, static_cast<int64_t>(topology.devices.size())));
+    const int degree =
+        static_cast<int>(std::min<int64_t>(dimensions[1].size, static_cast<int64_t>(topology.devices.size())));
     strategy[op].degrees = {1, degree};
     strategy[op].devices.resize(static_cast<size_t>(degree));
     std::iota(strategy[op].devices.begin(), strategy[op].devices.end(), 0);
@@ -38,8 +39,8 @@ Strategy one_weird_trick(const Graph& graph, const Topology& topology) {
   return strategy;
 }
 
-// The longest path of layers in front of each operator's layer. A path that returns to an earlier layer (attention fed back to a decoder)
-// does not count.
+// The longest path of layers in front of each operator's layer. A path that returns to an earlier layer (attention fed
+// back to a decoder) does not count.
 std::vector<int> layer_depths(const Graph& graph) {
   const std::vector<std::vector<OperatorId>> layers = parameter_sharing_layers(graph);
   std::vector<size_t> layer_of(graph.operators.size());
@@ -77,8 +78,8 @@ Strategy replicas_of_stages(const Graph& graph, const Topology& topology, TaskCo
   std::vector<std::vector<Nanoseconds>> times(stages, std::vector<Nanoseconds>(depths, 0));
   for (size_t stage = 0; stage < stages; ++stage)
     for (size_t op = 0; op < strategy.size(); ++op) {
-      const TaskCostModel::PartCost& cost =
-          costs.part_cost(static_cast<OperatorId>(op), strategy[op].degrees, 0, topology.devices[nodes[0][stage]].model);
+      const TaskCostModel::PartCost& cost = costs.part_cost(static_cast<OperatorId>(op), strategy[op].degrees, 0,
+                                                            topology.devices[nodes[0][stage]].model);
       times[stage][depth[op]] += cost.all_forward() + cost.all_backward();
     }
   const std::vector<int> stage_of = balanced_stages(times);
@@ -120,10 +121,13 @@ std::vector<std::vector<OperatorId>> parameter_sharing_layers(const Graph& graph
 ExpertStrategy expert_strategy(const Graph& graph, const Topology& topology, TaskCostModel& costs) {
   if (has_type(graph, {"lstm"}))
     return {replicas_of_stages(graph, topology, costs),
-            "recurrent network: data parallelism across nodes, operators of equal depth on one device within a node (Wu et al. 2016)"};
+            "recurrent network: data parallelism across nodes, operators of equal depth on one device within a node "
+            "(Wu et al. 2016)"};
   if (has_type(graph, {"conv1d", "conv2d"}))
-    return {one_weird_trick(graph, topology), "convolutional network: data parallelism, dense layers split by channel (Krizhevsky 2014)"};
-  return {data_parallel(graph, topology), "neither convolutional nor recurrent: no expert strategy is known here, data parallelism in its place"};
+    return {one_weird_trick(graph, topology),
+            "convolutional network: data parallelism, dense layers split by channel (Krizhevsky 2014)"};
+  return {data_parallel(graph, topology),
+          "neither convolutional nor recurrent: no expert strategy is known here, data parallelism in its place"};
 }
 
 }  // namespace ff

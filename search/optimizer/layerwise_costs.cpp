@@ -39,9 +39,10 @@ class LayerwiseCosts::Loads {
   double most_ = 0;
 };
 
-LayerwiseCosts::LayerwiseCosts(const Graph& graph, const Topology& topology, const SearchSpace& space, TaskGraphBuilder& builder,
-                               TaskCostModel& costs)
-    : graph_(graph), topology_(topology), builder_(builder), costs_(costs), device_count_(static_cast<int>(topology.devices.size())),
+LayerwiseCosts::LayerwiseCosts(const Graph& graph, const Topology& topology, const SearchSpace& space,
+                               TaskGraphBuilder& builder, TaskCostModel& costs)
+    : graph_(graph), topology_(topology), builder_(builder), costs_(costs),
+      device_count_(static_cast<int>(topology.devices.size())),
       load_ns_(topology.devices.size() + topology.channels.size(), 0) {
   for (DeviceId source = 0; source < device_count_; ++source)
     for (DeviceId destination = 0; destination < device_count_; ++destination) {
@@ -63,18 +64,21 @@ LayerwiseCosts::LayerwiseCosts(const Graph& graph, const Topology& topology, con
     const OperatorDefinition& definition = *graph.operators[op].definition;
     for (const std::vector<int>& degrees : layers_[layer_of_[op]].degrees) {
       lists.emplace_back();
-      for (int part = 0; part < parts_of(degrees); ++part) lists.back().push_back(block(definition, definition.part(degrees, part)));
+      for (int part = 0; part < parts_of(degrees); ++part)
+        lists.back().push_back(block(definition, definition.part(degrees, part)));
     }
     return blocks_number(std::move(lists));
   };
   for (size_t e = 0; e < builder.edges().size(); ++e) {
     const Edge& edge = builder.edges()[e];
     const int output = graph.tensors[edge.tensor].output;
-    const int written = blocks_of(edge.producer, [&](const OperatorDefinition& d, const Block& part) { return d.output_block(output, part); });
-    const int read = blocks_of(edge.consumer, [&](const OperatorDefinition& d, const Block& part) { return d.input_block(edge.input, part); });
-    const bool gradient = graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[edge.consumer].has_backward;
-    uses_.push_back({static_cast<int>(e), written, read, gradient, layer_of_[edge.producer],
-                     layer_of_[edge.consumer]});
+    const int written = blocks_of(
+        edge.producer, [&](const OperatorDefinition& d, const Block& part) { return d.output_block(output, part); });
+    const int read = blocks_of(
+        edge.consumer, [&](const OperatorDefinition& d, const Block& part) { return d.input_block(edge.input, part); });
+    const bool gradient =
+        graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[edge.consumer].has_backward;
+    uses_.push_back({static_cast<int>(e), written, read, gradient, layer_of_[edge.producer], layer_of_[edge.consumer]});
   }
 }
 
@@ -95,7 +99,9 @@ void LayerwiseCosts::make_layers(const SearchSpace& space) {
       layers_[layer].operators.push_back(op);
       layer_of_[op] = static_cast<int>(layer);
       const auto& allowed = space.degrees(op);
-      std::erase_if(layers_[layer].degrees, [&](const auto& degrees) { return std::find(allowed.begin(), allowed.end(), degrees) == allowed.end(); });
+      std::erase_if(layers_[layer].degrees, [&](const auto& degrees) {
+        return std::find(allowed.begin(), allowed.end(), degrees) == allowed.end();
+      });
     }
     groups_are_split_ = groups_are_split_ || kinds.size() > 1;
   }
@@ -151,7 +157,8 @@ Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const std::vector<int>
   CommunicationCost communication;
   for (size_t g = 0; g < builder_.groups().size(); ++g) {
     const ParameterGroup& group = builder_.groups()[g];
-    if (!group.trained || std::none_of(group.operators.begin(), group.operators.end(), [&](OperatorId op) { return layer_of_[op] == layer; }))
+    if (!group.trained || std::none_of(group.operators.begin(), group.operators.end(),
+                                       [&](OperatorId op) { return layer_of_[op] == layer; }))
       continue;
     std::map<std::vector<DeviceId>, SynchronizationUnit> units;
     for (const auto pieces = builder_.pieces(static_cast<int>(g), strategy); const ParameterPiece& piece : *pieces) {
@@ -168,7 +175,8 @@ Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const std::vector<int>
       if (holders.size() > 1) {
         costs_.communication().all_reduce(holders, unit.bytes, communication);
         collectives.at_least(static_cast<double>(communication.duration));
-        for (const ResourceUse& use : communication.uses) collectives.add(use.resource, static_cast<double>(use.occupancy));
+        for (const ResourceUse& use : communication.uses)
+          collectives.add(use.resource, static_cast<double>(use.occupancy));
       }
       const std::vector<int64_t> sums = gradient_sum_bytes(unit, graph_, strategy);
       for (size_t h = 0; h < holders.size(); ++h) {
@@ -187,11 +195,13 @@ Nanoseconds LayerwiseCosts::slowest_copy(const std::vector<int64_t>& bytes) {
     of_model = std::max(of_model, bytes[part]);
   }
   Nanoseconds slowest = 0;
-  for (size_t model = 0; model < most.size(); ++model) slowest = std::max(slowest, costs_.copy_ns(most[model], static_cast<int>(model)));
+  for (size_t model = 0; model < most.size(); ++model)
+    slowest = std::max(slowest, costs_.copy_ns(most[model], static_cast<int>(model)));
   return slowest;
 }
 
-Nanoseconds LayerwiseCosts::transfer_ns(const std::vector<Block>& written, const std::vector<Block>& read, bool gradient) {
+Nanoseconds LayerwiseCosts::transfer_ns(const std::vector<Block>& written, const std::vector<Block>& read,
+                                        bool gradient) {
   struct Pair {
     int producer, consumer;
     int64_t bytes;
@@ -204,15 +214,18 @@ Nanoseconds LayerwiseCosts::transfer_ns(const std::vector<Block>& written, const
     for (int p = 0; p < static_cast<int>(written.size()); ++p) {
       const Block& writes = written[p];
       int64_t elements = 1;
-      for (int axis = 0; axis < reads.rank() && elements > 0; ++axis) elements *= std::max<int64_t>(0, intersect(writes[axis], reads[axis]).size());
-      if (elements > 0) pairs.push_back({p, c, elements * element_bytes, elements == writes.volume(), elements == reads.volume()});
+      for (int axis = 0; axis < reads.rank() && elements > 0; ++axis)
+        elements *= std::max<int64_t>(0, intersect(writes[axis], reads[axis]).size());
+      if (elements > 0)
+        pairs.push_back({p, c, elements * element_bytes, elements == writes.volume(), elements == reads.volume()});
     }
   }
   const auto phase = [&](bool backward) {
     Loads loads(*this);
     for (const Pair& pair : pairs) {
       if (pair.producer == pair.consumer) continue;
-      const int source = backward ? pair.consumer : pair.producer, destination = backward ? pair.producer : pair.consumer;
+      const int source = backward ? pair.consumer : pair.producer,
+                destination = backward ? pair.producer : pair.consumer;
       const RouteCost& route = routes_[source * device_count_ + destination];
       const double bytes = static_cast<double>(pair.bytes);
       loads.at_least(route.latency_ns + bytes * route.ns_per_byte);
@@ -220,7 +233,8 @@ Nanoseconds LayerwiseCosts::transfer_ns(const std::vector<Block>& written, const
     }
     return loads.most();
   };
-  std::vector<int64_t> packed(written.size(), 0), assembled(read.size(), 0), gathered(written.size(), 0), packed_gradient(read.size(), 0);
+  std::vector<int64_t> packed(written.size(), 0), assembled(read.size(), 0), gathered(written.size(), 0),
+      packed_gradient(read.size(), 0);
   std::vector<int> contributions(written.size(), 0);
   std::vector<bool> in_place(written.size(), false);
   for (const Pair& pair : pairs) {
@@ -241,8 +255,7 @@ Nanoseconds LayerwiseCosts::transfer_ns(const std::vector<Block>& written, const
 }
 
 Nanoseconds LayerwiseCosts::edge_cost(const EdgeUse& use, size_t producer_choice, size_t consumer_choice) {
-  return transfer_ns(block_lists_[use.written][producer_choice], block_lists_[use.read][consumer_choice],
-                     use.gradient);
+  return transfer_ns(block_lists_[use.written][producer_choice], block_lists_[use.read][consumer_choice], use.gradient);
 }
 
 double LayerwiseCosts::steps() const {
@@ -268,8 +281,9 @@ CostTables LayerwiseCosts::tables(const std::atomic<bool>* stop) {
       tables.node_costs.back().push_back(cost);
     }
   }
-  std::map<std::tuple<int, int, bool>, std::vector<Nanoseconds>> between, within;  // by blocks: unrolled steps and repeated layers have the same
-  std::map<std::pair<int, int>, std::vector<Nanoseconds>> edges;                    // by layers
+  // by blocks: unrolled steps and repeated layers have the same
+  std::map<std::tuple<int, int, bool>, std::vector<Nanoseconds>> between, within;
+  std::map<std::pair<int, int>, std::vector<Nanoseconds>> edges;  // by layers
   for (const EdgeUse& use : uses_) {
     const size_t choices = layers_[use.producer].degrees.size(), others = layers_[use.consumer].degrees.size();
     const bool inside = use.producer == use.consumer;

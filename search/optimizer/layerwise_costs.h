@@ -1,47 +1,52 @@
-// The cost model of OptCNN (Jia et al. 2018, arXiv 1802.04924, section 5): layers one after the other, nothing overlaps, so that an
-// iteration's time is a sum over layers and over the tensors between them.
+// The cost model of OptCNN (Jia et al. 2018, arXiv 1802.04924, section 5): layers one after the other, nothing
+// overlaps, so that an iteration's time is a sum over layers and over the tensors between them.
 //
-// Differences from that paper: kernel times, links and collectives are those of our simulator, not bytes over bandwidth and parameter servers.
+// Differences from that paper: kernel times, links and collectives are those of our simulator, not bytes over bandwidth
+// and parameter servers.
 #pragma once
 
 #include <atomic>
 #include <map>
 #include <vector>
 
+#include "search/cost/task_costs.h"
 #include "search/optimizer/search_space.h"
 #include "search/optimizer/table_elimination.h"
-#include "search/cost/task_costs.h"
 
 namespace ff {
 
-// A layer is one operator, or all operators that share parameters (unrolled steps), which then have one configuration: degrees over sample,
-// attribute and parameter dimensions, part p on device p. Not thread-safe.
+// A layer is one operator, or all operators that share parameters (unrolled steps), which then have one configuration:
+// degrees over sample, attribute and parameter dimensions, part p on device p. Not thread-safe.
 class LayerwiseCosts {
  public:
   // All must outlive this.
-  LayerwiseCosts(const Graph& graph, const Topology& topology, const SearchSpace& space, TaskGraphBuilder& builder, TaskCostModel& costs);
+  LayerwiseCosts(const Graph& graph, const Topology& topology, const SearchSpace& space, TaskGraphBuilder& builder,
+                 TaskCostModel& costs);
 
   struct Layer {
-    std::vector<OperatorId> operators;       // ascending
-    std::vector<std::vector<int>> degrees;   // its configurations: those that the search space has for each of its operators
+    std::vector<OperatorId> operators;  // ascending
+    // its configurations: those that the search space has for each of its operators
+    std::vector<std::vector<int>> degrees;
   };
   const std::vector<Layer>& layers() const { return layers_; }
-  // Operators of one parameter group that are of different kinds stay layers of their own; their synchronization is then counted as if the
-  // others were whole and on device 0.
+  // Operators of one parameter group that are of different kinds stay layers of their own; their synchronization is
+  // then counted as if the others were whole and on device 0.
   bool groups_are_split() const { return groups_are_split_; }
 
-  // Costs of all layers and of all pairs of layers with tensors between them; edges within a layer belong to the layer. `stop` ends it early,
-  // with tables that mean nothing.
+  // Costs of all layers and of all pairs of layers with tensors between them; edges within a layer belong to the layer.
+  // `stop` ends it early, with tables that mean nothing.
   CostTables tables(const std::atomic<bool>* stop = nullptr);
   // The strategy of one choice of degrees a layer.
   Strategy strategy(const std::vector<int>& choice) const;
 
-  // compute_ns: the slowest part's forward plus the slowest part's backward, statistics included, and their all-reduces.
+  // compute_ns: the slowest part's forward plus the slowest part's backward, statistics included, and their
+  // all-reduces.
   Nanoseconds compute_ns(OperatorId op, const std::vector<int>& degrees);
-  // synchronization_ns: of all parameter groups of the layer's operators: the collectives, which share links, then the busiest device's updates.
+  // synchronization_ns: of all parameter groups of the layer's operators: the collectives, which share links, then the
+  // busiest device's updates.
   Nanoseconds synchronization_ns(int layer, const std::vector<int>& degrees);
-  // transfer_ns: one tensor's transfers, forward and then backward: the most loaded link or the longest single transfer of each direction,
-  // and the most copying that a part does to pack, assemble and gather. Blocks by part.
+  // transfer_ns: one tensor's transfers, forward and then backward: the most loaded link or the longest single transfer
+  // of each direction, and the most copying that a part does to pack, assemble and gather. Blocks by part.
   Nanoseconds transfer_ns(const std::vector<Block>& written, const std::vector<Block>& read, bool gradient);
   // Steps that tables() takes, roughly: pairs of blocks looked at.
   double steps() const;

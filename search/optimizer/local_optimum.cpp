@@ -4,7 +4,8 @@
 #include <cmath>
 
 namespace ff {
-Neighbourhood::Neighbourhood(const Graph& graph, const Topology& topology, const SearchSpace& space, int64_t most_assignments)
+Neighbourhood::Neighbourhood(const Graph& graph, const Topology& topology, const SearchSpace& space,
+                             int64_t most_assignments)
     : space_(space), device_count_(topology.devices.size()), most_assignments_(most_assignments) {
   size_t most_parts = 0, fewest_left = SIZE_MAX;
   for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op)
@@ -15,13 +16,15 @@ Neighbourhood::Neighbourhood(const Graph& graph, const Topology& topology, const
     }
   text_ = "one operator changed: all degrees of the search space, every assignment of devices";
   if (fewest_left != SIZE_MAX)
-    text_ += most_parts > 0 ? " up to " + std::to_string(most_parts) + " parts, consecutive devices from every first one beyond"
-                            : " replaced by consecutive devices from every first one";
+    text_ += most_parts > 0
+                 ? " up to " + std::to_string(most_parts) + " parts, consecutive devices from every first one beyond"
+                 : " replaced by consecutive devices from every first one";
 }
 
 bool Neighbourhood::every_assignment(size_t parts) const {
   int64_t assignments = 1;
-  for (size_t part = 0; part < parts && assignments <= most_assignments_; ++part) assignments *= static_cast<int64_t>(device_count_);
+  for (size_t part = 0; part < parts && assignments <= most_assignments_; ++part)
+    assignments *= static_cast<int64_t>(device_count_);
   return assignments <= most_assignments_;
 }
 
@@ -42,23 +45,25 @@ void Neighbourhood::for_each(OperatorId op, const std::function<bool(const Confi
       }
     } else {
       for (size_t first = 0; first < device_count_; ++first) {
-        for (size_t part = 0; part < parts; ++part) configuration.devices[part] = static_cast<DeviceId>((first + part) % device_count_);
+        for (size_t part = 0; part < parts; ++part)
+          configuration.devices[part] = static_cast<DeviceId>((first + part) % device_count_);
         if (!visit(configuration)) return;
       }
     }
   }
 }
 
-LocalOptimum local_optimum(const Graph& graph, const Topology& topology, KernelCosts& kernels, const Neighbourhood& neighbourhood,
-                           const Strategy& start, SimulatorKind simulator, const std::atomic<bool>& stop,
-                           const std::function<void(int64_t, Nanoseconds)>& progress) {
+LocalOptimum local_optimum(const Graph& graph, const Topology& topology, KernelCosts& kernels,
+                           const Neighbourhood& neighbourhood, const Strategy& start, SimulatorKind simulator,
+                           const std::atomic<bool>& stop, const std::function<void(int64_t, Nanoseconds)>& progress) {
   const auto begin = std::chrono::steady_clock::now();
   const std::unique_ptr<ChainOracle> oracle = make_chain_oracle(simulator, graph, topology, kernels);
   LocalOptimum result;
   result.evaluation = oracle->start(start);
   const OperatorId operators = static_cast<OperatorId>(graph.operators.size());
   std::vector<int64_t> neighbours(graph.operators.size(), 0);
-  // After its turn an operator has its best configuration given the others': one turn each without a change proves the optimum.
+  // After its turn an operator has its best configuration given the others': one turn each without a change proves the
+  // optimum.
   OperatorId unchanged = 0;
   for (OperatorId op = 0; unchanged < operators && !stop; op = (op + 1) % operators) {
     int64_t configurations = 0;
@@ -69,7 +74,8 @@ LocalOptimum local_optimum(const Graph& graph, const Topology& topology, KernelC
         own_seen = true;
         return true;
       }
-      const std::optional<Evaluation> evaluation = oracle->propose({{op, configuration}}, std::nextafter(result.evaluation.cost, 0));
+      const std::optional<Evaluation> evaluation =
+          oracle->propose({{op, configuration}}, std::nextafter(result.evaluation.cost, 0));
       if (evaluation && evaluation->cost < result.evaluation.cost) {
         oracle->accept();
         result.evaluation = *evaluation;

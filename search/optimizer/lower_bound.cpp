@@ -16,7 +16,8 @@ Nanoseconds lower_bound(const Graph& graph, const Topology& topology, const Sear
       for (int degree : degrees) parts *= degree;
       Nanoseconds work = 0, fastest_forward = never, fastest_backward = never;
       std::vector<TaskCostModel::PartCosts> by_model;
-      for (int model = 0; model < static_cast<int>(topology.models.size()); ++model) by_model.push_back(costs.part_costs(op, degrees, model));
+      for (int model = 0; model < static_cast<int>(topology.models.size()); ++model)
+        by_model.push_back(costs.part_costs(op, degrees, model));
       for (int part = 0; part < parts; ++part) {
         Nanoseconds part_forward = never, part_backward = never;
         for (const TaskCostModel::PartCosts& of_model : by_model) {
@@ -34,7 +35,8 @@ Nanoseconds lower_bound(const Graph& graph, const Topology& topology, const Sear
     }
     total_work += least_work;
   }
-  // Longest path that goes forward through the graph, turns at one operator, and comes back along the edges that carry a gradient.
+  // Longest path that goes forward through the graph, turns at one operator, and comes back along the edges that carry
+  // a gradient.
   std::vector<Nanoseconds> one_way(graph.operators.size(), 0), round_trip(graph.operators.size(), 0);
   Nanoseconds longest = 0;
   for (size_t op = 0; op < graph.operators.size(); ++op) {
@@ -43,7 +45,8 @@ Nanoseconds lower_bound(const Graph& graph, const Topology& topology, const Sear
       const OperatorId producer = graph.tensors[graph.operators[op].inputs[input]].producer;
       if (producer < 0 || !graph.operators[op].definition->every_part_reads(static_cast<int>(input))) continue;
       before = std::max(before, one_way[producer]);
-      const bool returns = graph.operators[op].has_backward && graph.input_has_gradient(static_cast<OperatorId>(op), static_cast<int>(input));
+      const bool returns = graph.operators[op].has_backward &&
+                           graph.input_has_gradient(static_cast<OperatorId>(op), static_cast<int>(input));
       around = std::max(around, returns ? round_trip[producer] : one_way[producer]);
     }
     one_way[op] = before + forward[op];

@@ -18,7 +18,8 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 // Gathers what the chains have done so far for the progress line.
 class ProgressBoard {
  public:
-  ProgressBoard(Clock::time_point begin, const std::function<void(const McmcProgress&)>& report) : begin_(begin), report_(report) {}
+  ProgressBoard(Clock::time_point begin, const std::function<void(const McmcProgress&)>& report)
+      : begin_(begin), report_(report) {}
 
   void add(int64_t proposals, int64_t accepted, Nanoseconds current, Nanoseconds best) {
     std::lock_guard lock(mutex_);
@@ -48,7 +49,8 @@ struct ChainLimits {
 
 class Chain {
  public:
-  Chain(const Graph& graph, const Topology& topology, KernelCosts& kernels, const ProposalSource& source, const McmcSettings& settings, int number)
+  Chain(const Graph& graph, const Topology& topology, KernelCosts& kernels, const ProposalSource& source,
+        const McmcSettings& settings, int number)
       : source_(source), settings_(settings), random_(settings.seed, static_cast<uint64_t>(number)),
         oracle_(make_chain_oracle(settings.simulator, graph, topology, kernels)) {}
 
@@ -60,13 +62,15 @@ class Chain {
     const Clock::time_point begin = Clock::now();
     int64_t best_at = 0, reported = 0, reported_accepted = 0;
     const auto report = [&] {
-      board.add(proposals - reported, accepted - reported_accepted, current_evaluation_.makespan, best_evaluation.makespan);
+      board.add(proposals - reported, accepted - reported_accepted, current_evaluation_.makespan,
+                best_evaluation.makespan);
       reported = proposals;
       reported_accepted = accepted;
     };
     report();
     while (!stop) {
-      if (limits.proposals > 0 && (proposals >= limits.proposals || 2 * (proposals - best_at) >= limits.proposals)) break;
+      if (limits.proposals > 0 && (proposals >= limits.proposals || 2 * (proposals - best_at) >= limits.proposals))
+        break;
       if (limits.budget_s > 0 && proposals % 8 == 0) {
         const double elapsed = seconds_since(begin);
         if (elapsed >= limits.budget_s || 2 * (elapsed - best_at_s) >= limits.budget_s) break;
@@ -89,10 +93,12 @@ class Chain {
   // One step; true when it found a better strategy than ever before.
   bool propose() {
     source_.draw(oracle_->strategy(), random_, changes_);
-    // Accepting with probability exp(-beta (cost' - cost) / cost) is accepting whatever costs at most this, for a uniform number in [0, 1).
+    // Accepting with probability exp(-beta (cost' - cost) / cost) is accepting whatever costs at most this, for a
+    // uniform number in [0, 1).
     const double uniform = random_.uniform();
-    const double largest_cost = settings_.beta > 0 ? std::floor(current_evaluation_.cost * (1 - std::log(uniform) / settings_.beta))
-                                                   : std::numeric_limits<double>::infinity();
+    const double largest_cost = settings_.beta > 0
+                                    ? std::floor(current_evaluation_.cost * (1 - std::log(uniform) / settings_.beta))
+                                    : std::numeric_limits<double>::infinity();
     const std::optional<Evaluation> evaluation = oracle_->propose(changes_, largest_cost);
     const bool accept = evaluation && evaluation->cost <= largest_cost;
     ++proposals;
@@ -129,8 +135,9 @@ class Chain {
 
 }  // namespace
 
-McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts& kernels, const std::vector<Candidate>& candidates,
-                       const McmcSettings& settings, const std::atomic<bool>& stop, const std::function<void(const McmcProgress&)>& progress,
+McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts& kernels,
+                       const std::vector<Candidate>& candidates, const McmcSettings& settings,
+                       const std::atomic<bool>& stop, const std::function<void(const McmcProgress&)>& progress,
                        const std::vector<Candidate>& others) {
   const Clock::time_point begin = Clock::now();
   const SearchSpace space(graph, topology, settings.whole_operators);
@@ -145,7 +152,8 @@ McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts
       for (int number = next++; number < settings.chains; number = next++) {
         ChainLimits limits{0, settings.budget_s * threads / settings.chains};
         if (settings.proposals > 0)  // the first chains take one more where the number does not divide
-          limits.proposals = std::max<int64_t>(1, settings.proposals / settings.chains + (number < settings.proposals % settings.chains));
+          limits.proposals = std::max<int64_t>(
+              1, settings.proposals / settings.chains + (number < settings.proposals % settings.chains));
         auto chain = std::make_unique<Chain>(graph, topology, kernels, source, settings, number);
         chain->run(candidates[static_cast<size_t>(number) % candidates.size()].strategy, limits, stop, board);
         chains[static_cast<size_t>(number)] = std::move(chain);
@@ -164,7 +172,8 @@ McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts
 
   McmcResult result;
   Evaluator evaluator(graph, topology, kernels);
-  const auto consider = [&](const Strategy& strategy, const Evaluation& evaluation, const std::string& from, double found_s) {
+  const auto consider = [&](const Strategy& strategy, const Evaluation& evaluation, const std::string& from,
+                            double found_s) {
     if (!result.best.empty() && evaluation.cost >= result.best_evaluation.cost) return;
     result.best = strategy;
     result.best_evaluation = evaluation;
@@ -180,7 +189,8 @@ McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts
     result.chain_hash = (result.chain_hash ^ chain.hash) * 0x100000001b3ULL;
   }
   for (const auto* list : {&candidates, &others})
-    for (const Candidate& candidate : *list) consider(candidate.strategy, evaluator.evaluate(candidate.strategy), candidate.name, 0);
+    for (const Candidate& candidate : *list)
+      consider(candidate.strategy, evaluator.evaluate(candidate.strategy), candidate.name, 0);
   result.elapsed_s = seconds_since(begin);
   result.interrupted = stop;
   return result;

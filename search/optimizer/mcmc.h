@@ -19,11 +19,11 @@ struct McmcSettings {
   int64_t proposals = 0;  // over all chains; 0: not limited
   double budget_s = 0;    // wall time; 0: not limited
   uint64_t seed = 0;
-  int chains = 2;   // chain c starts from candidate c modulo their number
+  int chains = 2;                                  // chain c starts from candidate c modulo their number
   SimulatorKind simulator = SimulatorKind::delta;  // never changes the result of a search limited by proposals
-  int threads = 1;  // never changes the result of a search limited by proposals
-  // A proposal that is slower by the share x of the current time is accepted with probability exp(-beta x): relative, so that one value
-  // serves milliseconds and minutes. The default was chosen by docs/design-notes.md, "beta".
+  int threads = 1;                                 // never changes the result of a search limited by proposals
+  // A proposal that is slower by the share x of the current time is accepted with probability exp(-beta x): relative,
+  // so that one value serves milliseconds and minutes. The default was chosen by docs/design-notes.md, "beta".
   double beta = 500;
   ProposalKind proposals_from = ProposalKind::mixed;  // what measured best: docs/algorithms.md
   bool whole_operators = false;                       // device placement alone: no operator is split
@@ -38,7 +38,7 @@ struct McmcProgress {
 struct McmcResult {
   Strategy best;
   Evaluation best_evaluation;
-  std::string best_from;  // the candidate that the best chain started from
+  std::string best_from;    // the candidate that the best chain started from
   double best_found_s = 0;  // into that chain
   int64_t proposals = 0, accepted = 0;
   double elapsed_s = 0;
@@ -47,10 +47,12 @@ struct McmcResult {
   DeltaStatistics statistics;
 };
 
-// Runs the chains. Each stops at its share of the budget, or when half of that has passed without a better strategy. The result is never
-// worse than any candidate, nor than any of the `others`, from which no chain starts. `stop` ends the search early; `progress` is called from one thread at a time, a few times a second.
-McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts& kernels, const std::vector<Candidate>& candidates,
-                       const McmcSettings& settings, const std::atomic<bool>& stop, const std::function<void(const McmcProgress&)>& progress,
+// Runs the chains. Each stops at its share of the budget, or when half of that has passed without a better strategy.
+// The result is never worse than any candidate, nor than any of the `others`, from which no chain starts. `stop` ends
+// the search early; `progress` is called from one thread at a time, a few times a second.
+McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts& kernels,
+                       const std::vector<Candidate>& candidates, const McmcSettings& settings,
+                       const std::atomic<bool>& stop, const std::function<void(const McmcProgress&)>& progress,
                        const std::vector<Candidate>& others = {});
 
 }  // namespace ff

@@ -43,7 +43,8 @@ Strategy model_parallel(const Graph& graph, const Topology& topology, TaskCostMo
       by_model[model].push_back(cost.all_forward() + cost.all_backward());
     }
   const size_t stages = std::min(topology.devices.size(), graph.operators.size());
-  for (size_t device = 0; device < stages; ++device) times.push_back(by_model[static_cast<size_t>(topology.devices[device].model)]);
+  for (size_t device = 0; device < stages; ++device)
+    times.push_back(by_model[static_cast<size_t>(topology.devices[device].model)]);
   const std::vector<int> stage_of = balanced_stages(times);
   Strategy strategy = single_device(graph);
   for (size_t op = 0; op < strategy.size(); ++op) strategy[op].devices[0] = stage_of[op];

@@ -1,4 +1,5 @@
-// OptCNN (Jia et al. 2018, "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", arXiv 1802.04924).
+// OptCNN (Jia et al. 2018, "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", arXiv
+// 1802.04924).
 #pragma once
 
 #include <optional>
@@ -15,9 +16,11 @@ struct OptcnnResult {
   bool groups_are_split = false;
 };
 
-// The degrees of every layer that minimize LayerwiseCosts, devices consecutive from 0, by elimination of nodes and edges. Memory is not
-// looked at. Nothing when the cost tables would take more than `most_steps` steps, or when stopped.
-std::optional<OptcnnResult> optcnn(const Graph& graph, const Topology& topology, const SearchSpace& space, TaskGraphBuilder& builder,
-                                   TaskCostModel& costs, double most_steps, const std::atomic<bool>* stop = nullptr);
+// The degrees of every layer that minimize LayerwiseCosts, devices consecutive from 0, by elimination of nodes and
+// edges. Memory is not looked at. Nothing when the cost tables would take more than `most_steps` steps, or when
+// stopped.
+std::optional<OptcnnResult> optcnn(const Graph& graph, const Topology& topology, const SearchSpace& space,
+                                   TaskGraphBuilder& builder, TaskCostModel& costs, double most_steps,
+                                   const std::atomic<bool>* stop = nullptr);
 
 }  // namespace ff

@@ -5,9 +5,10 @@
 #include "search/optimizer/expert.h"
 
 namespace ff {
-ProposalSource::ProposalSource(ProposalKind kind, const Graph& graph, const Topology& topology, const SearchSpace& space)
-    : kind_(kind), graph_(graph), space_(space), device_count_(static_cast<uint32_t>(topology.devices.size())), neighbours_(graph.operators.size()),
-      group_(graph.operators.size()) {
+ProposalSource::ProposalSource(ProposalKind kind, const Graph& graph, const Topology& topology,
+                               const SearchSpace& space)
+    : kind_(kind), graph_(graph), space_(space), device_count_(static_cast<uint32_t>(topology.devices.size())),
+      neighbours_(graph.operators.size()), group_(graph.operators.size()) {
   for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op)
     for (TensorId input : graph.operators[op].inputs)
       if (const OperatorId producer = graph.tensors[input].producer; producer >= 0) {
@@ -69,7 +70,8 @@ bool ProposalSource::translate(OperatorId from, const Configuration& configurati
   return true;
 }
 
-bool ProposalSource::copy_neighbour(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const {
+bool ProposalSource::copy_neighbour(const Strategy& current, OperatorId op, RandomStream& random,
+                                    std::vector<Change>& changes) const {
   if (neighbours_[op].empty()) return false;
   const OperatorId from = neighbours_[op][random.below(static_cast<uint32_t>(neighbours_[op].size()))];
   changes.push_back({op, {}});
@@ -77,19 +79,22 @@ bool ProposalSource::copy_neighbour(const Strategy& current, OperatorId op, Rand
 }
 
 // The devices stay where there are as many; fewer are spread over those of before; more are consecutive from the first.
-bool ProposalSource::change_degrees(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const {
+bool ProposalSource::change_degrees(const Strategy& current, OperatorId op, RandomStream& random,
+                                    std::vector<Change>& changes) const {
   const auto& allowed = space_.degrees(op);
   const std::vector<DeviceId>& before = current[op].devices;
   Configuration configuration{allowed[random.below(static_cast<uint32_t>(allowed.size()))], {}};
   const size_t parts = static_cast<size_t>(parts_of(configuration.degrees));
   for (size_t part = 0; part < parts; ++part)
-    configuration.devices.push_back(parts <= before.size() ? before[part * before.size() / parts]
-                                                           : static_cast<DeviceId>((static_cast<size_t>(before[0]) + part) % device_count_));
+    configuration.devices.push_back(
+        parts <= before.size() ? before[part * before.size() / parts]
+                               : static_cast<DeviceId>((static_cast<size_t>(before[0]) + part) % device_count_));
   changes.push_back({op, std::move(configuration)});
   return true;
 }
 
-bool ProposalSource::change_devices(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const {
+bool ProposalSource::change_devices(const Strategy& current, OperatorId op, RandomStream& random,
+                                    std::vector<Change>& changes) const {
   Configuration configuration = current[op];
   const uint32_t way = random.below(4);
   const uint32_t device = random.below(device_count_);
@@ -99,13 +104,15 @@ bool ProposalSource::change_devices(const Strategy& current, OperatorId op, Rand
   } else if (way == 2) {  // each alone
     for (DeviceId& each : configuration.devices) each = static_cast<DeviceId>(random.below(device_count_));
   } else {  // one
-    configuration.devices[random.below(static_cast<uint32_t>(configuration.devices.size()))] = static_cast<DeviceId>(device);
+    configuration.devices[random.below(static_cast<uint32_t>(configuration.devices.size()))] =
+        static_cast<DeviceId>(device);
   }
   changes.push_back({op, std::move(configuration)});
   return true;
 }
 
-bool ProposalSource::permute_devices(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const {
+bool ProposalSource::permute_devices(const Strategy& current, OperatorId op, RandomStream& random,
+                                     std::vector<Change>& changes) const {
   Configuration configuration = current[op];
   const uint32_t parts = static_cast<uint32_t>(configuration.devices.size());
   if (random.below(2) == 0) {
@@ -113,14 +120,17 @@ bool ProposalSource::permute_devices(const Strategy& current, OperatorId op, Ran
     std::swap(configuration.devices[a], configuration.devices[b]);
   } else {
     const uint32_t by = random.below(device_count_);
-    for (DeviceId& device : configuration.devices) device = static_cast<DeviceId>((static_cast<uint32_t>(device) + by) % device_count_);
+    for (DeviceId& device : configuration.devices)
+      device = static_cast<DeviceId>((static_cast<uint32_t>(device) + by) % device_count_);
   }
   changes.push_back({op, std::move(configuration)});
   return true;
 }
 
-// One configuration for all: a random one, as one of its neighbours has it, or its own with other devices or with other degrees.
-bool ProposalSource::change_group(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const {
+// One configuration for all: a random one, as one of its neighbours has it, or its own with other devices or with other
+// degrees.
+bool ProposalSource::change_group(const Strategy& current, OperatorId op, RandomStream& random,
+                                  std::vector<Change>& changes) const {
   Configuration configuration;
   const uint32_t way = random.below(4);
   if (way < 2) {
@@ -135,7 +145,8 @@ bool ProposalSource::change_group(const Strategy& current, OperatorId op, Random
   }
   for (OperatorId member : group_[op]) {
     const auto& allowed = space_.degrees(member);
-    if (std::find(allowed.begin(), allowed.end(), configuration.degrees) != allowed.end()) changes.push_back({member, configuration});
+    if (std::find(allowed.begin(), allowed.end(), configuration.degrees) != allowed.end())
+      changes.push_back({member, configuration});
   }
   return true;
 }

@@ -10,9 +10,11 @@
 namespace ff {
 
 // paper: one operator, drawn uniformly, gets a random configuration (paper, section 6.2).
-// mixed: where the drawn operator shares parameters with others, half of the proposals give one configuration to all of them. Of the rest, half are the
-//        paper's; others the configuration of a neighbour (20 %), other devices (15 %), other degrees (10 %), two devices swapped or all rotated (5 %).
-//        Not symmetric: the chain no longer draws from exp(-beta cost), it only searches.
+// mixed: where the drawn operator shares parameters with others, half of the proposals give one configuration to all of
+// them. Of the rest, half are the
+//        paper's; others the configuration of a neighbour (20 %), other devices (15 %), other degrees (10 %), two
+//        devices swapped or all rotated (5 %). Not symmetric: the chain no longer draws from exp(-beta cost), it only
+//        searches.
 enum class ProposalKind { paper, mixed };
 
 // Immutable: threads may share one.
@@ -21,25 +23,30 @@ class ProposalSource {
   // All must outlive the source.
   ProposalSource(ProposalKind kind, const Graph& graph, const Topology& topology, const SearchSpace& space);
 
-  // Replaces `changes` by what is proposed: at least one change, each of another operator, within the search space if `current` is.
+  // Replaces `changes` by what is proposed: at least one change, each of another operator, within the search space if
+  // `current` is.
   void draw(const Strategy& current, RandomStream& random, std::vector<Change>& changes) const;
 
  private:
   void draw_mixed(const Strategy& current, RandomStream& random, std::vector<Change>& changes) const;
   bool copy_neighbour(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const;
-  // The degrees for `op` that mean the same as `configuration` does for `from`; others with as many parts where none do; else none.
-  bool translate(OperatorId from, const Configuration& configuration, OperatorId op, RandomStream& random, Configuration& result) const;
+  // The degrees for `op` that mean the same as `configuration` does for `from`; others with as many parts where none
+  // do; else none.
+  bool translate(OperatorId from, const Configuration& configuration, OperatorId op, RandomStream& random,
+                 Configuration& result) const;
   bool change_degrees(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const;
   bool change_devices(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const;
-  bool permute_devices(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const;
+  bool permute_devices(const Strategy& current, OperatorId op, RandomStream& random,
+                       std::vector<Change>& changes) const;
   bool change_group(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const;
 
   ProposalKind kind_;
   const Graph& graph_;
   const SearchSpace& space_;
   uint32_t device_count_;
-  std::vector<std::vector<OperatorId>> neighbours_;  // producers, consumers, and the steps before and after in the parameter group
-  std::vector<std::vector<OperatorId>> group_;       // operators that share parameters with this one, itself included
+  // producers, consumers, and the steps before and after in the parameter group
+  std::vector<std::vector<OperatorId>> neighbours_;
+  std::vector<std::vector<OperatorId>> group_;  // operators that share parameters with this one, itself included
 };
 
 }  // namespace ff

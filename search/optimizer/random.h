@@ -1,4 +1,5 @@
-// Random numbers for the search: a Philox stream, so that results are the same on every machine and for any number of threads.
+// Random numbers for the search: a Philox stream, so that results are the same on every machine and for any number of
+// threads.
 #pragma once
 
 #include "common/philox.h"

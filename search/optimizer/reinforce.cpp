@@ -12,11 +12,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A softmax over devices for each group, and Adam's moments (Kingma & Ba 2015, algorithm 1, with its default constants).
+// A softmax over devices for each group, and Adam's moments (Kingma & Ba 2015, algorithm 1, with its default
+// constants).
 class Policy {
  public:
   Policy(int groups, int devices) : groups_(groups), devices_(devices) {
-    for (auto* values : {&logits_, &gradient_, &first_moment_, &second_moment_}) values->assign(static_cast<size_t>(groups * devices), 0);
+    for (auto* values : {&logits_, &gradient_, &first_moment_, &second_moment_})
+      values->assign(static_cast<size_t>(groups * devices), 0);
     update_probabilities();
   }
 
@@ -35,7 +37,8 @@ class Policy {
   void reinforce(const std::vector<DeviceId>& placement, double weight) {
     for (int group = 0; group < groups_; ++group)
       for (int device = 0; device < devices_; ++device)
-        gradient_[index(group, device)] += weight * ((placement[static_cast<size_t>(group)] == device ? 1 : 0) - probability(group, device));
+        gradient_[index(group, device)] +=
+            weight * ((placement[static_cast<size_t>(group)] == device ? 1 : 0) - probability(group, device));
   }
 
   // Adds weight times the gradient of the groups' entropies: d H / d logit = -p (log p + H).
@@ -55,7 +58,8 @@ class Policy {
     for (size_t i = 0; i < logits_.size(); ++i) {
       first_moment_[i] = beta1 * first_moment_[i] + (1 - beta1) * gradient_[i];
       second_moment_[i] = beta2 * second_moment_[i] + (1 - beta2) * gradient_[i] * gradient_[i];
-      const double mean = first_moment_[i] / (1 - std::pow(beta1, steps_)), square = second_moment_[i] / (1 - std::pow(beta2, steps_));
+      const double mean = first_moment_[i] / (1 - std::pow(beta1, steps_)),
+                   square = second_moment_[i] / (1 - std::pow(beta2, steps_));
       logits_[i] += learning_rate * mean / (std::sqrt(square) + epsilon);
       gradient_[i] = 0;
     }
@@ -84,7 +88,8 @@ class Policy {
       const double largest = *std::max_element(begin, begin + devices_);
       double sum = 0;
       for (int device = 0; device < devices_; ++device) sum += std::exp(logits_[index(group, device)] - largest);
-      for (int device = 0; device < devices_; ++device) probabilities_[index(group, device)] = std::exp(logits_[index(group, device)] - largest) / sum;
+      for (int device = 0; device < devices_; ++device)
+        probabilities_[index(group, device)] = std::exp(logits_[index(group, device)] - largest) / sum;
     }
   }
 
@@ -126,8 +131,9 @@ std::vector<int> colocation_groups(const Graph& graph) {
   return groups;
 }
 
-ReinforceResult search_reinforce(const Graph& graph, const Topology& topology, KernelCosts& kernels, const ReinforceSettings& settings,
-                                 const std::atomic<bool>& stop, const std::function<void(const ReinforceProgress&)>& progress) {
+ReinforceResult search_reinforce(const Graph& graph, const Topology& topology, KernelCosts& kernels,
+                                 const ReinforceSettings& settings, const std::atomic<bool>& stop,
+                                 const std::function<void(const ReinforceProgress&)>& progress) {
   const Clock::time_point begin = Clock::now();
   const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   const std::vector<int> group_of = colocation_groups(graph);
@@ -148,7 +154,8 @@ ReinforceResult search_reinforce(const Graph& graph, const Topology& topology, K
               (settings.budget_s > 0 && elapsed() >= settings.budget_s);
       if (ended && result.evaluations > 0) break;
       placements.push_back(policy.draw(random));
-      for (size_t op = 0; op < strategy.size(); ++op) strategy[op].devices[0] = placements.back()[static_cast<size_t>(group_of[op])];
+      for (size_t op = 0; op < strategy.size(); ++op)
+        strategy[op].devices[0] = placements.back()[static_cast<size_t>(group_of[op])];
       const Evaluation evaluation = evaluator.evaluate(strategy);
       ++result.evaluations;
       rewards.push_back(-std::sqrt(evaluation.cost));
@@ -160,8 +167,9 @@ ReinforceResult search_reinforce(const Graph& graph, const Topology& topology, K
     }
     if (ended) break;
     const double mean = std::accumulate(rewards.begin(), rewards.end(), 0.0) / static_cast<double>(rewards.size());
-    baseline = result.evaluations == static_cast<int64_t>(rewards.size()) ? mean
-                                                                          : settings.baseline_decay * baseline + (1 - settings.baseline_decay) * mean;
+    baseline = result.evaluations == static_cast<int64_t>(rewards.size())
+                   ? mean
+                   : settings.baseline_decay * baseline + (1 - settings.baseline_decay) * mean;
     double square = 0;
     for (double reward : rewards) square += (reward - baseline) * (reward - baseline);
     const double deviation = std::sqrt(square / static_cast<double>(rewards.size()));

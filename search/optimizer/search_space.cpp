@@ -25,11 +25,13 @@ int parts_of(const std::vector<int>& degrees) {
   return parts;
 }
 
-SearchSpace::SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators) : device_count_(static_cast<int>(topology.devices.size())) {
+SearchSpace::SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators)
+    : device_count_(static_cast<int>(topology.devices.size())) {
   for (const Operator& op : graph.operators) {
     std::vector<int> degrees;
     degrees_.emplace_back();
-    enumerate(op.definition->dimensions(), device_count_, whole_operators ? 1 : device_count_, degrees, degrees_.back());
+    enumerate(op.definition->dimensions(), device_count_, whole_operators ? 1 : device_count_, degrees,
+              degrees_.back());
   }
 }
 
@@ -47,7 +49,8 @@ Configuration SearchSpace::random_configuration(OperatorId op, RandomStream& ran
 
 Strategy SearchSpace::random_strategy(RandomStream& random) const {
   Strategy strategy;
-  for (OperatorId op = 0; op < static_cast<OperatorId>(degrees_.size()); ++op) strategy.push_back(random_configuration(op, random));
+  for (OperatorId op = 0; op < static_cast<OperatorId>(degrees_.size()); ++op)
+    strategy.push_back(random_configuration(op, random));
   return strategy;
 }
 

@@ -11,8 +11,9 @@ namespace ff {
 // How many parts an operator split by these degrees has.
 int parts_of(const std::vector<int>& degrees);
 
-// For every operator, the degrees that a random configuration can have: each degree divides the number of devices and is at most the
-// dimension's size, and their product is at most the number of devices. (Strategy files may hold any other degrees.)
+// For every operator, the degrees that a random configuration can have: each degree divides the number of devices and
+// is at most the dimension's size, and their product is at most the number of devices. (Strategy files may hold any
+// other degrees.)
 class SearchSpace {
  public:
   // whole_operators: no operator is split, which leaves device placement alone.
@@ -20,8 +21,8 @@ class SearchSpace {
 
   const std::vector<std::vector<int>>& degrees(OperatorId op) const { return degrees_[op]; }
 
-  // Degrees uniformly from degrees(op). Devices: with equal chances, consecutive ones from a random first device on (wrapping
-  // around), which keeps neighbours near, or each drawn alone.
+  // Degrees uniformly from degrees(op). Devices: with equal chances, consecutive ones from a random first device on
+  // (wrapping around), which keeps neighbours near, or each drawn alone.
   Configuration random_configuration(OperatorId op, RandomStream& random) const;
   Strategy random_strategy(RandomStream& random) const;
 

@@ -30,13 +30,15 @@ SubCluster sub_cluster(const Topology& topology, int size) {
     const std::string& name = topology.devices[device].node;
     const double tflops = topology.model_of(device).peak_tflops;
     // A device without a node is one of its own.
-    const auto [it, added] = number.emplace(name.empty() ? "device " + topology.devices[device].name : name, nodes.size());
+    const auto [it, added] =
+        number.emplace(name.empty() ? "device " + topology.devices[device].name : name, nodes.size());
     if (added) nodes.push_back({tflops, {}});
     Node& node = nodes[it->second];
     node.slowest_tflops = std::min(node.slowest_tflops, tflops);
     node.devices.push_back(device);
   }
-  std::stable_sort(nodes.begin(), nodes.end(), [](const Node& a, const Node& b) { return a.slowest_tflops > b.slowest_tflops; });
+  std::stable_sort(nodes.begin(), nodes.end(),
+                   [](const Node& a, const Node& b) { return a.slowest_tflops > b.slowest_tflops; });
   std::vector<DeviceId> devices;
   for (const Node& node : nodes) devices.insert(devices.end(), node.devices.begin(), node.devices.end());
   devices.resize(static_cast<size_t>(size));

@@ -13,12 +13,12 @@ struct SubCluster {
   Strategy on_whole(Strategy strategy) const;
 };
 
-// As many devices as divide the number of all, ascending, all of them left out: each degree of a smaller search space is then one of the
-// whole's too. {1} for one device.
+// As many devices as divide the number of all, ascending, all of them left out: each degree of a smaller search space
+// is then one of the whole's too. {1} for one device.
 std::vector<int> sub_cluster_sizes(const Topology& topology);
 
-// The first `size` devices when those of a node stand together: nodes of faster devices first (peak rate of the slowest), then in the order of the topology.
-// Each smaller sub-cluster is a part of each larger one.
+// The first `size` devices when those of a node stand together: nodes of faster devices first (peak rate of the
+// slowest), then in the order of the topology. Each smaller sub-cluster is a part of each larger one.
 SubCluster sub_cluster(const Topology& topology, int size);
 
 }  // namespace ff

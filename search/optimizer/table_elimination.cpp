@@ -44,7 +44,8 @@ class Elimination {
     for (size_t i = decisions_.size(); i-- > 0;) {
       const Decision& decision = decisions_[i];
       size_t index = 0;
-      for (int other : decision.neighbours) index = index * static_cast<size_t>(sizes_[other]) + static_cast<size_t>(minimum.choice[other]);
+      for (int other : decision.neighbours)
+        index = index * static_cast<size_t>(sizes_[other]) + static_cast<size_t>(minimum.choice[other]);
       minimum.choice[decision.node] = decision.best[index];
     }
     minimum.cost = tables.cost(minimum.choice);
@@ -104,7 +105,8 @@ class Elimination {
     Decision decision{node, neighbours(node), {}};
     std::vector<Table> own, rest;
     for (Table& table : tables_)
-      (std::find(table.nodes.begin(), table.nodes.end(), node) != table.nodes.end() ? own : rest).push_back(std::move(table));
+      (std::find(table.nodes.begin(), table.nodes.end(), node) != table.nodes.end() ? own : rest)
+          .push_back(std::move(table));
     tables_ = std::move(rest);
     size_t combinations = 1;
     for (int other : decision.neighbours) combinations *= static_cast<size_t>(sizes_[other]);
@@ -141,7 +143,8 @@ class Elimination {
     Nanoseconds cost = 0;
     for (const Table& table : tables_) {
       size_t index = 0;
-      for (int node : table.nodes) index = index * static_cast<size_t>(sizes_[node]) + static_cast<size_t>(choice[node]);
+      for (int node : table.nodes)
+        index = index * static_cast<size_t>(sizes_[node]) + static_cast<size_t>(choice[node]);
       cost += table.costs[index];
     }
     return cost;
@@ -200,6 +203,8 @@ Nanoseconds CostTables::cost(const std::vector<int>& choice) const {
   return sum;
 }
 
-TableMinimum minimize(const CostTables& tables, double most_steps) { return Elimination(tables, most_steps).run(tables); }
+TableMinimum minimize(const CostTables& tables, double most_steps) {
+  return Elimination(tables, most_steps).run(tables);
+}
 
 }  // namespace ff

@@ -1,5 +1,5 @@
-// Minimizes a sum of cost tables over one choice a node: node and edge elimination (Jia et al. 2018, arXiv 1802.04924, section 5.2), carried
-// on as bucket elimination where more than two neighbours remain.
+// Minimizes a sum of cost tables over one choice a node: node and edge elimination (Jia et al. 2018, arXiv 1802.04924,
+// section 5.2), carried on as bucket elimination where more than two neighbours remain.
 #pragma once
 
 #include <vector>
@@ -27,10 +27,11 @@ struct TableMinimum {
   bool exact() const { return not_eliminated == 0; }
 };
 
-// Eliminates a node by making, for every combination of its neighbours' choices, its own best one: with one or two neighbours that is the
-// paper's node elimination (and tables of the same nodes are added up: edge elimination); a series-parallel graph needs nothing else.
-// With more neighbours the new table has as many axes. The node whose elimination takes the fewest steps comes first. When that is more than
-// `most_steps`, the nodes left are improved one after the other from several starts, and the minimum is not proven.
+// Eliminates a node by making, for every combination of its neighbours' choices, its own best one: with one or two
+// neighbours that is the paper's node elimination (and tables of the same nodes are added up: edge elimination); a
+// series-parallel graph needs nothing else. With more neighbours the new table has as many axes. The node whose
+// elimination takes the fewest steps comes first. When that is more than `most_steps`, the nodes left are improved one
+// after the other from several starts, and the minimum is not proven.
 TableMinimum minimize(const CostTables& tables, double most_steps = 1e9);
 
 }  // namespace ff

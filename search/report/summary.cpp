@@ -37,12 +37,13 @@ std::string local_optimum_text(const Json& local, size_t operators) {
   std::string text = padded("local optimum");
   const int64_t improvements = local["improvements"];
   if (improvements > 0)
-    text += format("the search ended at %.3f ms, which ", local["before_us"].get<double>() / 1e3) + std::to_string(improvements) +
-            " changes improved; now ";
+    text += format("the search ended at %.3f ms, which ", local["before_us"].get<double>() / 1e3) +
+            std::to_string(improvements) + " changes improved; now ";
   text += local["proven"].get<bool>()
               ? "no neighbour is better: " + std::to_string(local["neighbours"].get<int64_t>()) + " neighbours, "
-              : "not known, interrupted after " + std::to_string(local["evaluated"].get<int64_t>()) + " evaluations of neighbours, none better of " +
-                    std::to_string(local["operators"].get<int64_t>()) + " of " + std::to_string(operators) + " operators; ";
+              : "not known, interrupted after " + std::to_string(local["evaluated"].get<int64_t>()) +
+                    " evaluations of neighbours, none better of " + std::to_string(local["operators"].get<int64_t>()) +
+                    " of " + std::to_string(operators) + " operators; ";
   return text + local["neighbourhood"].get<std::string>() + format("; %.1f s\n", local["elapsed_s"].get<double>());
 }
 
@@ -77,17 +78,19 @@ std::string strategy_to_text(const Graph& graph, const Strategy& strategy) {
   return text;
 }
 
-std::string comparison_to_text(const std::vector<SearchReport>& reports, const std::vector<std::pair<std::string, std::string>>& failed,
-                               int64_t batch_size) {
+std::string comparison_to_text(const std::vector<SearchReport>& reports,
+                               const std::vector<std::pair<std::string, std::string>>& failed, int64_t batch_size) {
   char line[200];
-  std::snprintf(line, sizeof line, "%-16s %12s %12s %11s %12s %12s %11s %10s\n", "algorithm", "iteration", "samples/s", "transfers", "synchronized",
-                "computing", "memory", "search");
+  std::snprintf(line, sizeof line, "%-16s %12s %12s %11s %12s %12s %11s %10s\n", "algorithm", "iteration", "samples/s",
+                "transfers", "synchronized", "computing", "memory", "search");
   std::string text = line, notes;
   for (const SearchReport& report : reports) {
     const int64_t fullest = *std::max_element(report.memory_bytes.begin(), report.memory_bytes.end());
     std::snprintf(line, sizeof line, "%-16s %12s %12.1f %11s %12s %12s %11s %8.1f s%s\n", report.algorithm.c_str(),
-                  time_text(report.predicted).c_str(), static_cast<double>(batch_size) * 1e9 / static_cast<double>(report.predicted), bytes_text(report.transfer_bytes).c_str(),
-                  bytes_text(report.synchronization_bytes).c_str(), time_text(report.compute).c_str(), bytes_text(fullest).c_str(), report.total_s,
+                  time_text(report.predicted).c_str(),
+                  static_cast<double>(batch_size) * 1e9 / static_cast<double>(report.predicted),
+                  bytes_text(report.transfer_bytes).c_str(), bytes_text(report.synchronization_bytes).c_str(),
+                  time_text(report.compute).c_str(), bytes_text(fullest).c_str(), report.total_s,
                   report.feasible ? "" : "  does not fit");
     text += line;
     notes += padded(report.algorithm) + report.note + "\n";
@@ -102,57 +105,70 @@ std::string comparison_to_text(const std::vector<SearchReport>& reports, const s
 Json report_to_json(const SearchReport& report) {
   Json baselines = Json::object();
   for (const Baseline& baseline : report.baselines) baselines[baseline.algorithm] = us(baseline.predicted);
-  Json json = {{"algorithm", report.algorithm},
-               {"note", report.note},
-               {"seed", report.seed},
-               {"proposals", report.proposals},
-               {"accepted", report.accepted},
-               {"elapsed_s", report.elapsed_s},
-               {"best_found_s", report.best_found_s},
-               {"total_s", report.total_s},
-               {"proposals_per_s", report.elapsed_s > 0 ? static_cast<double>(report.proposals) / report.elapsed_s : 0.0},
-               {"chain_hash", report.chain_hash},
-               {"rejected_before_simulation", report.statistics.rejected_before_simulation},
-               {"rejected_during_simulation", report.statistics.rejected_during_simulation},
-               {"events", report.statistics.events},
-               {"tasks", report.tasks},
-               {"predicted_us", us(report.predicted)},
-               {"lower_bound_us", us(report.lower_bound)},
-               {"fits_memory", report.feasible},
-               {"baselines", baselines},
-               {"memory_bytes", report.memory_bytes},
-               {"transfer_bytes", report.transfer_bytes},
-               {"synchronization_bytes", report.synchronization_bytes},
-               {"compute_us", us(report.compute)},
-               {"costs", {{"profile", report.sources.profile}, {"measured", report.sources.measured}, {"analytic", report.sources.analytic}}}};
+  Json json = {
+      {"algorithm", report.algorithm},
+      {"note", report.note},
+      {"seed", report.seed},
+      {"proposals", report.proposals},
+      {"accepted", report.accepted},
+      {"elapsed_s", report.elapsed_s},
+      {"best_found_s", report.best_found_s},
+      {"total_s", report.total_s},
+      {"proposals_per_s", report.elapsed_s > 0 ? static_cast<double>(report.proposals) / report.elapsed_s : 0.0},
+      {"chain_hash", report.chain_hash},
+      {"rejected_before_simulation", report.statistics.rejected_before_simulation},
+      {"rejected_during_simulation", report.statistics.rejected_during_simulation},
+      {"events", report.statistics.events},
+      {"tasks", report.tasks},
+      {"predicted_us", us(report.predicted)},
+      {"lower_bound_us", us(report.lower_bound)},
+      {"fits_memory", report.feasible},
+      {"baselines", baselines},
+      {"memory_bytes", report.memory_bytes},
+      {"transfer_bytes", report.transfer_bytes},
+      {"synchronization_bytes", report.synchronization_bytes},
+      {"compute_us", us(report.compute)},
+      {"costs",
+       {{"profile", report.sources.profile},
+        {"measured", report.sources.measured},
+        {"analytic", report.sources.analytic}}}};
   json.update(report.details);
   return json;
 }
 
-std::string report_to_text(const SearchReport& report, const Graph& graph, const Topology& topology, const Strategy& strategy) {
+std::string report_to_text(const SearchReport& report, const Graph& graph, const Topology& topology,
+                           const Strategy& strategy) {
   std::string text = graph.name + ", batch " + std::to_string(graph.batch_size) + ", on " + topology.name + " (" +
-                     std::to_string(topology.devices.size()) + (topology.devices.size() == 1 ? " device)\n" : " devices)\n");
+                     std::to_string(topology.devices.size()) +
+                     (topology.devices.size() == 1 ? " device)\n" : " devices)\n");
   const double seconds = static_cast<double>(report.predicted) / 1e9;
-  text += "predicted iteration  " + time_text(report.predicted) + "  (" + format("%.1f", static_cast<double>(graph.batch_size) / seconds) +
-          " samples/s)\n";
+  text += "predicted iteration  " + time_text(report.predicted) + "  (" +
+          format("%.1f", static_cast<double>(graph.batch_size) / seconds) + " samples/s)\n";
   if (!report.note.empty()) text += padded(report.algorithm) + report.note + "\n";
   for (const Baseline& baseline : report.baselines)
     text += padded(baseline.algorithm) + time_text(baseline.predicted) +
-            format("  (%.2f times as long)", static_cast<double>(baseline.predicted) / static_cast<double>(report.predicted)) +
+            format("  (%.2f times as long)",
+                   static_cast<double>(baseline.predicted) / static_cast<double>(report.predicted)) +
             (baseline.feasible ? "" : "  does not fit into memory") + "\n";
   if (report.lower_bound > 0)
     text += "lower bound          " + time_text(report.lower_bound) +
-            format("  (%.2f times the bound)\n", static_cast<double>(report.predicted) / static_cast<double>(report.lower_bound));
-  text += "transfers            " + bytes_text(report.transfer_bytes) + ", synchronization " + bytes_text(report.synchronization_bytes) + "\n";
+            format("  (%.2f times the bound)\n",
+                   static_cast<double>(report.predicted) / static_cast<double>(report.lower_bound));
+  text += "transfers            " + bytes_text(report.transfer_bytes) + ", synchronization " +
+          bytes_text(report.synchronization_bytes) + "\n";
   if (!report.memory_bytes.empty())
-    text += "memory               " + bytes_text(*std::max_element(report.memory_bytes.begin(), report.memory_bytes.end())) +
+    text += "memory               " +
+            bytes_text(*std::max_element(report.memory_bytes.begin(), report.memory_bytes.end())) +
             " on the fullest device" + (report.feasible ? "" : "; IT DOES NOT FIT") + "\n";
-  text += "kernel costs         " + std::to_string(report.sources.profile) + " from a profile, " + std::to_string(report.sources.measured) +
-          " measured, " + std::to_string(report.sources.analytic) + " analytic\n";
+  text += "kernel costs         " + std::to_string(report.sources.profile) + " from a profile, " +
+          std::to_string(report.sources.measured) + " measured, " + std::to_string(report.sources.analytic) +
+          " analytic\n";
   if (report.proposals > 0)
-    text += "search               " + std::to_string(report.proposals) + " proposals, " + std::to_string(report.accepted) + " accepted, " +
-            format("%.1f s", report.elapsed_s) + format(" (%.0f proposals/s)\n", static_cast<double>(report.proposals) / report.elapsed_s);
-  if (report.details.contains("local_optimum")) text += local_optimum_text(report.details["local_optimum"], graph.operators.size());
+    text += "search               " + std::to_string(report.proposals) + " proposals, " +
+            std::to_string(report.accepted) + " accepted, " + format("%.1f s", report.elapsed_s) +
+            format(" (%.0f proposals/s)\n", static_cast<double>(report.proposals) / report.elapsed_s);
+  if (report.details.contains("local_optimum"))
+    text += local_optimum_text(report.details["local_optimum"], graph.operators.size());
   return text + "strategy\n" + strategy_to_text(graph, strategy);
 }
 

@@ -11,18 +11,19 @@ namespace ff {
 // Result of one algorithm on one graph and topology.
 struct SearchReport {
   std::string algorithm;
-  std::string note;                // one line: what the algorithm did
-  Json details = Json::object();   // further keys, of the algorithm's own
+  std::string note;               // one line: what the algorithm did
+  Json details = Json::object();  // further keys, of the algorithm's own
   uint64_t seed = 0;
   int64_t proposals = 0, accepted = 0;
   double best_found_s = 0;
-  double elapsed_s = 0;  // of the chains; of an algorithm without any: of the whole
-  double total_s = 0;    // with candidates and checks
+  double elapsed_s = 0;    // of the chains; of an algorithm without any: of the whole
+  double total_s = 0;      // with candidates and checks
   std::string chain_hash;  // "" for algorithms without a chain
   Nanoseconds predicted = 0, lower_bound = 0;
   bool feasible = true;
   int64_t tasks = 0, transfer_bytes = 0, synchronization_bytes = 0;
-  Nanoseconds compute = 0;  // forward and backward tasks with their copies, summed over the devices; updates are not counted
+  // forward and backward tasks with their copies, summed over the devices; updates are not counted
+  Nanoseconds compute = 0;
   std::vector<int64_t> memory_bytes;
   CostCounts sources;
   DeltaStatistics statistics;
@@ -30,11 +31,12 @@ struct SearchReport {
 };
 
 Json report_to_json(const SearchReport& report);
-std::string report_to_text(const SearchReport& report, const Graph& graph, const Topology& topology, const Strategy& strategy);
+std::string report_to_text(const SearchReport& report, const Graph& graph, const Topology& topology,
+                           const Strategy& strategy);
 
 // Results side by side, a line each; `failed`: what some algorithms said instead of giving a result.
-std::string comparison_to_text(const std::vector<SearchReport>& reports, const std::vector<std::pair<std::string, std::string>>& failed,
-                               int64_t batch_size);
+std::string comparison_to_text(const std::vector<SearchReport>& reports,
+                               const std::vector<std::pair<std::string, std::string>>& failed, int64_t batch_size);
 
 // Operators in graph order, equal neighbours folded: "conv1..conv3  sample 4  devices 0-3".
 std::string strategy_to_text(const Graph& graph, const Strategy& strategy);

@@ -2,14 +2,16 @@
 
 namespace ff {
 
-void write_trace(const std::string& path, const Topology& topology, TaskGraphBuilder& builder, const Evaluator::Details& details) {
+void write_trace(const std::string& path, const Topology& topology, TaskGraphBuilder& builder,
+                 const Evaluator::Details& details) {
   const int32_t device_count = static_cast<int32_t>(topology.devices.size());
   Json events = Json::array();
   const auto name_process = [&](int id, const std::string& name) {
     events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", id}, {"args", {{"name", name}}}});
   };
   const auto name_row = [&](int process, int row, const std::string& name) {
-    events.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", process}, {"tid", row}, {"args", {{"name", name}}}});
+    events.push_back(
+        {{"ph", "M"}, {"name", "thread_name"}, {"pid", process}, {"tid", row}, {"args", {{"name", name}}}});
   };
   name_process(0, "devices");
   name_process(1, "links");

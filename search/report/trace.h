@@ -9,6 +9,7 @@
 namespace ff {
 
 // One row a device for compute, one a channel for what crosses it. Times in microseconds. Throws MachineError.
-void write_trace(const std::string& path, const Topology& topology, TaskGraphBuilder& builder, const Evaluator::Details& details);
+void write_trace(const std::string& path, const Topology& topology, TaskGraphBuilder& builder,
+                 const Evaluator::Details& details);
 
 }  // namespace ff

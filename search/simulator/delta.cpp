@@ -25,7 +25,8 @@ class DeltaSimulator::State {
   State(TaskGraphBuilder& builder, const Topology& topology, TaskCostModel& costs)
       : state_(builder, topology, costs), bound_(state_), device_count_(static_cast<int>(topology.devices.size())),
         resource_count_(topology.devices.size() + topology.channels.size()), is_touched_(state_.operators.size(), 0),
-        is_proposed_(state_.operators.size(), 0), is_proposed_group_(state_.groups.size(), 0), first_position_(state_.operators.size()) {}
+        is_proposed_(state_.operators.size(), 0), is_proposed_group_(state_.groups.size(), 0),
+        first_position_(state_.operators.size()) {}
 
   void reset(const Strategy& strategy) {
     state_.reset(strategy);
@@ -62,7 +63,8 @@ class DeltaSimulator::State {
   void accept() {
     assert(changed_);
     changed_ = false;
-    record_from(restarted_from_, true);  // the snapshots before hold: the change touches nothing that has happened or begun by then
+    // the snapshots before hold: the change touches nothing that has happened or begun by then
+    record_from(restarted_from_, true);
     if (state_.keep()) recount_done();
   }
 
@@ -85,7 +87,9 @@ class DeltaSimulator::State {
   void lay_out_slots() {
     int32_t next = 0;
     const size_t operators = state_.operators.size(), groups = state_.groups.size();
-    for (auto* slots : {&forward_slot_, &backward_slot_, &forward_reduction_slot_, &backward_reduction_slot_, &capacity_}) slots->resize(operators);
+    for (auto* slots :
+         {&forward_slot_, &backward_slot_, &forward_reduction_slot_, &backward_reduction_slot_, &capacity_})
+      slots->resize(operators);
     unit_slot_.resize(groups);
     unit_capacity_.resize(groups);
     for (size_t op = 0; op < operators; ++op) {
@@ -102,7 +106,8 @@ class DeltaSimulator::State {
     }
     for (size_t g = 0; g < groups; ++g) {
       unit_slot_[g] = next;
-      unit_capacity_[g] = std::max({unit_capacity_[g], 2 * device_count_, 2 * static_cast<int32_t>(state_.groups[g].units.size())});
+      unit_capacity_[g] =
+          std::max({unit_capacity_[g], 2 * device_count_, 2 * static_cast<int32_t>(state_.groups[g].units.size())});
       next += unit_capacity_[g];
     }
     slots_.assign(static_cast<size_t>(next), {});
@@ -151,7 +156,8 @@ class DeltaSimulator::State {
       case Waiting::Kind::forward: return state_.tasks[waiting.which].parts[waiting.part].forward_waits;
       case Waiting::Kind::backward: return state_.tasks[waiting.which].parts[waiting.part].backward_waits;
       case Waiting::Kind::forward_reduction:
-      case Waiting::Kind::backward_reduction: return static_cast<int32_t>(state_.operators[waiting.which].reductions[waiting.part].parts.size());
+      case Waiting::Kind::backward_reduction:
+        return static_cast<int32_t>(state_.operators[waiting.which].reductions[waiting.part].parts.size());
       case Waiting::Kind::unit: return state_.groups[waiting.which].units[waiting.part].waits;
     }
     return 0;
@@ -237,7 +243,8 @@ class DeltaSimulator::State {
         const OperatorId op = what_of(record.key);
         const DeviceId device = state_.tasks[op].parts[part_of(record.key)].device;
         for (size_t i = 0; i < StrategyState::late_count; ++i)
-          if (((is_forward ? state_.late_forward : state_.late_backward)[op] >> i & 1) != 0) done[done_of_late(i) + device] += record.end - record.start;
+          if (((is_forward ? state_.late_forward : state_.late_backward)[op] >> i & 1) != 0)
+            done[done_of_late(i) + device] += record.end - record.start;
       } else if (kind == TaskKind::synchronization) {
         const GroupState& group = state_.groups[what_of(record.key)];
         for (const UnitState& unit : group.units)
@@ -267,7 +274,8 @@ class DeltaSimulator::State {
     makespan_ = 0;
     for (OperatorId op = 0; op < state_.count(); ++op)
       for (int part = 0; part < state_.operators[op].parts(); ++part)
-        if (state_.tasks[op].parts[part].forward_waits == 0) initial_.push_back({0, make_task_key(first_forward(op), op, part, 0), 0, 0});
+        if (state_.tasks[op].parts[part].forward_waits == 0)
+          initial_.push_back({0, make_task_key(first_forward(op), op, part, 0), 0, 0});
     std::sort(initial_.begin(), initial_.end(), earlier);
   }
 
@@ -284,7 +292,8 @@ class DeltaSimulator::State {
     }
   }
 
-  // Units of the proposed operators' groups are other ones now. The position of the first task of another operator whose gradient is for them.
+  // Units of the proposed operators' groups are other ones now. The position of the first task of another operator
+  // whose gradient is for them.
   size_t first_contribution() const {
     size_t first = never;
     for (size_t g = 0; g < is_proposed_group_.size(); ++g) {
@@ -292,13 +301,15 @@ class DeltaSimulator::State {
       for (OperatorId other : state_.builder.groups()[g].operators) {
         if (is_proposed_[other]) continue;
         const int32_t slots = state_.has_backward(other) ? backward_slot_[other] : forward_slot_[other];
-        for (int part = 0; part < state_.operators[other].parts(); ++part) first = std::min(first, position_[slots + part]);
+        for (int part = 0; part < state_.operators[other].parts(); ++part)
+          first = std::min(first, position_[slots + part]);
       }
     }
     return first;
   }
 
-  // What no change of this operator affects: the events before the first forward task of a producer, as long as all parts wait for one.
+  // What no change of this operator affects: the events before the first forward task of a producer, as long as all
+  // parts wait for one.
   KnownPrefix known_before(OperatorId op) const {
     size_t first = never;
     bool all_wait = false;
@@ -317,7 +328,8 @@ class DeltaSimulator::State {
       for (int e : state_.in_edges[op]) first = std::min(first, first_position_[state_.edge(e).producer]);
     // A part that reads graph inputs alone is ready from the start, so it is in every snapshot's past.
     const auto reads_inputs_alone = [](const OperatorTasks& tasks) {
-      return std::any_of(tasks.parts.begin(), tasks.parts.end(), [](const PartTasks& part) { return part.forward_waits == 0; });
+      return std::any_of(tasks.parts.begin(), tasks.parts.end(),
+                         [](const PartTasks& part) { return part.forward_waits == 0; });
     };
     for (size_t i = 0; i < state_.touched(); ++i) {
       const auto& [op, before] = state_.before(i);
@@ -325,11 +337,13 @@ class DeltaSimulator::State {
     }
     restarted_from_ = before_all;
     first_contribution_ = first_contribution();
-    if (!std::all_of(proposed_.begin(), proposed_.end(), [this](OperatorId op) { return fits_slots(op); })) lay_out_slots();
+    if (!std::all_of(proposed_.begin(), proposed_.end(), [this](OperatorId op) { return fits_slots(op); }))
+      lay_out_slots();
     else if (first > 0) {
-      size_t from = static_cast<size_t>(std::upper_bound(snapshots_.begin(), snapshots_.begin() + static_cast<int64_t>(snapshot_count_), first,
-                                                         [](size_t position, const Snapshot& snapshot) { return position < snapshot.position; }) -
-                                        snapshots_.begin());
+      size_t from = static_cast<size_t>(
+          std::upper_bound(snapshots_.begin(), snapshots_.begin() + static_cast<int64_t>(snapshot_count_), first,
+                           [](size_t position, const Snapshot& snapshot) { return position < snapshot.position; }) -
+          snapshots_.begin());
       while (from > 0 && snapshots_[from - 1].position > first_contribution_) --from;
       restarted_from_ = from;  // 1 is the first snapshot
     }
@@ -349,8 +363,8 @@ class DeltaSimulator::State {
     makespan_ = snapshot.makespan;
   }
 
-  // Simulates the current strategy, keeping the timeline, from the beginning or from a snapshot that still holds. `return_to_known`: the plan of
-  // the proposal that is accepted now holds too.
+  // Simulates the current strategy, keeping the timeline, from the beginning or from a snapshot that still holds.
+  // `return_to_known`: the plan of the proposal that is accepted now holds too.
   void record_from(size_t snapshot, bool return_to_known) {
     const size_t known_snapshots = snapshot_count_;
     if (snapshot == before_all) {
@@ -381,14 +395,19 @@ class DeltaSimulator::State {
     makespan = makespan_;
     queue_.set_density(records.size(), makespan);
     Nanoseconds latest = 0;
-    for (size_t i = snapshot_count_; i-- > 0;) snapshots_[i].latest_behind = latest = std::max(latest, snapshots_[i].latest_until_next);
+    for (size_t i = snapshot_count_; i-- > 0;)
+      snapshots_[i].latest_behind = latest = std::max(latest, snapshots_[i].latest_until_next);
   }
 
   // ---- the event loop ----
 
   bool has_statistics(OperatorId op) const { return state_.has_statistics[op]; }
-  TaskKind first_forward(OperatorId op) const { return has_statistics(op) ? TaskKind::forward_statistics : TaskKind::forward; }
-  TaskKind first_backward(OperatorId op) const { return has_statistics(op) ? TaskKind::backward_statistics : TaskKind::backward; }
+  TaskKind first_forward(OperatorId op) const {
+    return has_statistics(op) ? TaskKind::forward_statistics : TaskKind::forward;
+  }
+  TaskKind first_backward(OperatorId op) const {
+    return has_statistics(op) ? TaskKind::backward_statistics : TaskKind::backward;
+  }
 
   void push(const Event& event) { queue_.push(event); }
 
@@ -409,13 +428,15 @@ class DeltaSimulator::State {
         arrive_unit(g, 0, group.units[0], end);
         continue;
       }
-      for (int32_t u : group.units_of_shard[group.lists[position]->shard_of_part[part]]) arrive_unit(g, u, group.units[u], end);
+      for (int32_t u : group.units_of_shard[group.lists[position]->shard_of_part[part]])
+        arrive_unit(g, u, group.units[u], end);
     }
   }
   void arrive_unit(int g, int32_t u, const UnitState& unit, Nanoseconds end) {
     const int32_t slot = unit_slot_[g] + u;
     if (!arrive({Waiting::Kind::unit, g, u}, slot, unit.waits, end)) return;
-    if (unit.holders.size() > 1) push({slots_[slot].ready, make_task_key(TaskKind::synchronization, g, unit.number, 0), u, 0});
+    if (unit.holders.size() > 1)
+      push({slots_[slot].ready, make_task_key(TaskKind::synchronization, g, unit.number, 0), u, 0});
     else push({slots_[slot].ready, make_task_key(TaskKind::update, g, unit.number, unit.holders[0]), u, 0});
   }
   // A statistics task of `part` has ended.
@@ -433,9 +454,10 @@ class DeltaSimulator::State {
   size_t done_of_late(size_t i) const { return (1 + i) * static_cast<size_t>(device_count_); }
   size_t synchronized_of_late(size_t i) const { return done_of_late(StrategyState::late_count) + i; }
 
-  // Takes the compute or update task; false when the limit is certain to be passed. `before`: bit i: the task comes before late groups i.
-  bool take_on_device(const Event& event, DeviceId device, Nanoseconds duration, uint8_t before, Nanoseconds behind, Nanoseconds limit,
-                      Nanoseconds& start, Nanoseconds& end) {
+  // Takes the compute or update task; false when the limit is certain to be passed. `before`: bit i: the task comes
+  // before late groups i.
+  bool take_on_device(const Event& event, DeviceId device, Nanoseconds duration, uint8_t before, Nanoseconds behind,
+                      Nanoseconds limit, Nanoseconds& start, Nanoseconds& end) {
     start = std::max(event.ready, free_at_[device]);
     end = start + duration;
     free_at_[device] = end;
@@ -453,8 +475,8 @@ class DeltaSimulator::State {
     return true;
   }
 
-  // Of late groups, what has not been synchronized when this unit is, follows on the resource that they occupy longest: behind this unit if it
-  // occupies it too, else not before what is ready now.
+  // Of late groups, what has not been synchronized when this unit is, follows on the resource that they occupy longest:
+  // behind this unit if it occupies it too, else not before what is ready now.
   bool late_groups_fit(const Event& event, const UnitState& unit, Nanoseconds start, Nanoseconds limit) {
     for (size_t i = 0; i < StrategyState::late_count; ++i) {
       const LateGroups& late = state_.late[i];
@@ -481,7 +503,8 @@ class DeltaSimulator::State {
     const BlockPair& pair = (*state_.edges[e].plan->pairs)[event.index];
     const DeviceId producer = state_.operators[edge.producer].devices[pair.producer_part];
     const DeviceId consumer = state_.operators[edge.consumer].devices[pair.consumer_part];
-    state_.costs.communication().transfer(activation ? producer : consumer, activation ? consumer : producer, pair.bytes, transfer_cost_);
+    state_.costs.communication().transfer(activation ? producer : consumer, activation ? consumer : producer,
+                                          pair.bytes, transfer_cost_);
     occupy(event.ready, transfer_cost_, start, end);
     const OperatorPaths& paths = state_.paths;
     if (activation) {
@@ -511,7 +534,8 @@ class DeltaSimulator::State {
       }
     }
     if (!state_.has_backward(op)) arrive_units(op, part, end);
-    else if (state_.tasks[op].parts[part].backward_waits == 0) push({end, make_task_key(first_backward(op), op, part, 0), 0, 0});
+    else if (state_.tasks[op].parts[part].backward_waits == 0)
+      push({end, make_task_key(first_backward(op), op, part, 0), 0, 0});
   }
 
   void follow_backward(OperatorId op, int part, Nanoseconds end) {
@@ -541,32 +565,38 @@ class DeltaSimulator::State {
     switch (kind_of(event.key)) {
       case TaskKind::forward: {
         const PartTasks& tasks = state_.tasks[what].parts[part];
-        if (!take_on_device(event, tasks.device, tasks.forward, state_.late_forward[what], state_.paths.tail_forward[what], limit, start, end))
+        if (!take_on_device(event, tasks.device, tasks.forward, state_.late_forward[what],
+                            state_.paths.tail_forward[what], limit, start, end))
           return false;
         follow_forward(what, part, end);
         return true;
       }
       case TaskKind::backward: {
         const PartTasks& tasks = state_.tasks[what].parts[part];
-        if (!take_on_device(event, tasks.device, tasks.backward, state_.late_backward[what], state_.paths.tail_backward[what], limit, start, end))
+        if (!take_on_device(event, tasks.device, tasks.backward, state_.late_backward[what],
+                            state_.paths.tail_backward[what], limit, start, end))
           return false;
         follow_backward(what, part, end);
         return true;
       }
       case TaskKind::forward_statistics: {
         const OperatorState& state = state_.operators[what];
-        const Nanoseconds behind = state_.paths.tail_forward[what] + state.forward_kernel[part] - state.forward_statistics_kernel[part] +
+        const Nanoseconds behind = state_.paths.tail_forward[what] + state.forward_kernel[part] -
+                                   state.forward_statistics_kernel[part] +
                                    state.reductions[state.reduction_of[part]].collective.duration;
-        if (!take_on_device(event, state.devices[part], state_.tasks[what].forward_statistics[part], state_.late_forward[what], behind, limit, start, end))
+        if (!take_on_device(event, state.devices[part], state_.tasks[what].forward_statistics[part],
+                            state_.late_forward[what], behind, limit, start, end))
           return false;
         arrive_reduction(TaskKind::forward_reduction, what, part, end);
         return true;
       }
       case TaskKind::backward_statistics: {
         const OperatorState& state = state_.operators[what];
-        const Nanoseconds behind = state_.paths.tail_backward[what] + state.backward_kernel[part] - state.backward_statistics_kernel[part] +
+        const Nanoseconds behind = state_.paths.tail_backward[what] + state.backward_kernel[part] -
+                                   state.backward_statistics_kernel[part] +
                                    state.reductions[state.reduction_of[part]].collective.duration;
-        if (!take_on_device(event, state.devices[part], state_.tasks[what].backward_statistics[part], state_.late_backward[what], behind, limit, start, end))
+        if (!take_on_device(event, state.devices[part], state_.tasks[what].backward_statistics[part],
+                            state_.late_backward[what], behind, limit, start, end))
           return false;
         arrive_reduction(TaskKind::backward_reduction, what, part, end);
         return true;
@@ -575,19 +605,22 @@ class DeltaSimulator::State {
       case TaskKind::backward_reduction: {
         const ReductionState& reduction = state_.operators[what].reductions[part];
         occupy(event.ready, reduction.collective, start, end);
-        const TaskKind next = kind_of(event.key) == TaskKind::forward_reduction ? TaskKind::forward : TaskKind::backward;
+        const TaskKind next =
+            kind_of(event.key) == TaskKind::forward_reduction ? TaskKind::forward : TaskKind::backward;
         for (int member : reduction.parts) push({end, make_task_key(next, what, member, 0), 0, 0});
-        return end + (next == TaskKind::forward ? state_.paths.tail_forward[what] : state_.paths.tail_backward[what]) <= limit;
+        return end + (next == TaskKind::forward ? state_.paths.tail_forward[what] : state_.paths.tail_backward[what]) <=
+               limit;
       }
       case TaskKind::activation:
-      case TaskKind::gradient:
-        return take_transfer(event, limit, start, end);
+      case TaskKind::gradient: return take_transfer(event, limit, start, end);
       case TaskKind::synchronization: {
         const UnitState& unit = state_.groups[what].units[event.index];
         occupy(event.ready, unit.collective, start, end);
         for (size_t h = 0; h < unit.holders.size(); ++h)
-          push({end, make_task_key(TaskKind::update, what, unit.number, unit.holders[h]), event.index, static_cast<int32_t>(h)});
-        return end + *std::max_element(unit.update.begin(), unit.update.end()) <= limit && late_groups_fit(event, unit, start, limit);
+          push({end, make_task_key(TaskKind::update, what, unit.number, unit.holders[h]), event.index,
+                static_cast<int32_t>(h)});
+        return end + *std::max_element(unit.update.begin(), unit.update.end()) <= limit &&
+               late_groups_fit(event, unit, start, limit);
       }
       case TaskKind::update: {
         const UnitState& unit = state_.groups[what].units[event.index];
@@ -597,7 +630,8 @@ class DeltaSimulator::State {
     return true;
   }
 
-  // Takes all events; false as soon as the makespan is certain to exceed the limit. A recorded run keeps the timeline and snapshots of it.
+  // Takes all events; false as soon as the makespan is certain to exceed the limit. A recorded run keeps the timeline
+  // and snapshots of it.
   template <bool recording>
   bool run(Nanoseconds limit) {
     while (taken_ < initial_.size() || !queue_.empty()) {
@@ -607,7 +641,8 @@ class DeltaSimulator::State {
         if (rejoining_ == Rejoining::done) return makespan_ <= limit;
         continue;
       }
-      if (recording && is_snapshot_due(initial ? initial_[taken_] : queue_.front())) take_snapshot(initial ? initial_[taken_] : queue_.front());
+      if (recording && is_snapshot_due(initial ? initial_[taken_] : queue_.front()))
+        take_snapshot(initial ? initial_[taken_] : queue_.front());
       const Event event = initial ? initial_[taken_] : queue_.pop();
       Nanoseconds start = 0, end = 0;
       ++statistics.events;
@@ -619,22 +654,26 @@ class DeltaSimulator::State {
     return true;
   }
 
-  // Snapshots are so far apart that taking them costs a few words an event, and where a changed timeline is most likely to be as it was, but for a
-  // shift: at a reduction, behind which all parts begin together, else at a compute task.
+  // Snapshots are so far apart that taking them costs a few words an event, and where a changed timeline is most likely
+  // to be as it was, but for a shift: at a reduction, behind which all parts begin together, else at a compute task.
   bool is_snapshot_due(const Event& next) const {
     if (snapshot_count_ == 0) return true;
     const size_t distance = taken_ - snapshots_[snapshot_count_ - 1].position;
     if (distance < least_snapshot_distance) return false;
-    const size_t least = std::max(least_snapshot_distance, (partial_.size() * 3 + queue_.size() * 3 + resource_count_) / 16);
+    const size_t least =
+        std::max(least_snapshot_distance, (partial_.size() * 3 + queue_.size() * 3 + resource_count_) / 16);
     const TaskKind kind = kind_of(next.key);
-    return distance >= least * (is_reduction(kind) ? 1 : kind == TaskKind::forward || kind == TaskKind::backward ? 2 : 4);
+    return distance >= least * (is_reduction(kind)                                        ? 1
+                                : kind == TaskKind::forward || kind == TaskKind::backward ? 2
+                                                                                          : 4);
   }
 
   // ---- returning to the current strategy's timeline ----
   //
-  // Taking tasks first in, first out does not depend on when it is: once everything that a change touches lies behind, and the queue, what has
-  // arrived and the free times of resources are those of a snapshot but for a shift of all times, what follows is what followed the snapshot,
-  // shifted. A change touches tasks in two places, forward and backward; between them the simulation may skip to the second.
+  // Taking tasks first in, first out does not depend on when it is: once everything that a change touches lies behind,
+  // and the queue, what has arrived and the free times of resources are those of a snapshot but for a shift of all
+  // times, what follows is what followed the snapshot, shifted. A change touches tasks in two places, forward and
+  // backward; between them the simulation may skip to the second.
 
   enum class Rejoining : uint8_t { never, possible, done };  // done: all that was left is known
 
@@ -645,7 +684,8 @@ class DeltaSimulator::State {
     first_touched_backward_ = never;
     const auto include = [&](OperatorId op, size_t parts) {
       for (size_t part = 0; part < parts; ++part) {
-        last_touched_forward_ = std::max(last_touched_forward_, position_[static_cast<size_t>(forward_slot_[op]) + part]);
+        last_touched_forward_ =
+            std::max(last_touched_forward_, position_[static_cast<size_t>(forward_slot_[op]) + part]);
         if (!state_.has_backward(op)) continue;
         const size_t position = position_[static_cast<size_t>(backward_slot_[op]) + part];
         last_touched_backward_ = std::max(last_touched_backward_, position);
@@ -661,8 +701,8 @@ class DeltaSimulator::State {
       include(op, state_.before(i).tasks.parts.size());
     }
     last_touched_backward_ = std::max(last_touched_backward_, last_touched_forward_);
-    // A producer's part that the operator no longer reads (a strided window may leave gaps) waits for fewer gradients, and may begin before any
-    // of the events that were touched: nothing may be skipped then.
+    // A producer's part that the operator no longer reads (a strided window may leave gaps) waits for fewer gradients,
+    // and may begin before any of the events that were touched: nothing may be skipped then.
     for (OperatorId op : proposed_)
       for (int e : state_.in_edges[op])
         if (state_.edge_has_gradient[e] && !state_.every_part_is_read[e]) first_touched_backward_ = 0;
@@ -690,14 +730,17 @@ class DeltaSimulator::State {
       if (!alike(free_at_[resource], snapshot.free_at[resource])) return false;
     for (const Snapshot::Partial& known : snapshot.partial) {
       const Slot& slot = slots_[slot_of(known.waiting)];
-      if (slot.epoch != epoch_ || slot.left <= 0 || predecessors_of(known.waiting) - slot.left != known.arrived || !alike(slot.ready, known.ready))
+      if (slot.epoch != epoch_ || slot.left <= 0 || predecessors_of(known.waiting) - slot.left != known.arrived ||
+          !alike(slot.ready, known.ready))
         return false;
       if (is_touched(known.waiting)) return false;
     }
     queue_.save(queued_);  // last, since it takes longest
     for (size_t i = 0; i < queued_.size(); ++i) {
       const Event &event = queued_[i], &known = snapshot.queue[i];
-      if (event.key != known.key || event.ready != known.ready + later || event.index != known.index || event.holder != known.holder) return false;
+      if (event.key != known.key || event.ready != known.ready + later || event.index != known.index ||
+          event.holder != known.holder)
+        return false;
     }
     for (const Event& known : snapshot.queue)
       if (is_touched(known.key)) return false;
@@ -716,7 +759,8 @@ class DeltaSimulator::State {
     const int32_t slot = slot_of(next);
     if (slot < 0 || snapshot_at_[slot] < 0) return false;
     const size_t index = static_cast<size_t>(snapshot_at_[slot]);
-    const size_t begin = recording ? saved_snapshots_from_ : 0, end = recording ? saved_snapshots_from_ + saved_snapshot_count_ : snapshot_count_;
+    const size_t begin = recording ? saved_snapshots_from_ : 0,
+                 end = recording ? saved_snapshots_from_ + saved_snapshot_count_ : snapshot_count_;
     if (index < begin || index >= end) return false;
     const Snapshot& snapshot = known<recording>(index);
     if (snapshot.next != next.key || snapshot.position <= last_touched_forward_) return false;
@@ -737,14 +781,17 @@ class DeltaSimulator::State {
       rejoining_ = Rejoining::done;
       return true;
     }
-    for (size_t i = index; i < target; ++i) makespan_ = std::max(makespan_, known<recording>(i).latest_until_next + later);
-    for (size_t device = 0; device < done_.size(); ++device) done_[device] += known<recording>(target).done[device] - snapshot.done[device];
+    for (size_t i = index; i < target; ++i)
+      makespan_ = std::max(makespan_, known<recording>(i).latest_until_next + later);
+    for (size_t device = 0; device < done_.size(); ++device)
+      done_[device] += known<recording>(target).done[device] - snapshot.done[device];
     restore(known<recording>(target), later);
     if (recording) taken_ = records.size();
     return true;
   }
 
-  // Records what followed one saved snapshot up to another (or the end), so much later, and the snapshots from the first on.
+  // Records what followed one saved snapshot up to another (or the end), so much later, and the snapshots from the
+  // first on.
   void repeat_records(size_t from, size_t to, Nanoseconds later) {
     const size_t end = saved_snapshots_from_ + saved_snapshot_count_;
     const Snapshot& first = known<true>(from);
@@ -771,9 +818,12 @@ class DeltaSimulator::State {
     for (Snapshot::Partial& partial : snapshot.partial) partial.ready += later;
     for (Event& event : snapshot.queue) event.ready += later;
     for (Nanoseconds& free_at : snapshot.free_at) free_at += later;
-    for (size_t device = 0; device < done_.size(); ++device) snapshot.done[device] += done_[device] - first.done[device];
-    snapshot.makespan = std::max(snapshots_[snapshot_count_ - 1].makespan, snapshots_[snapshot_count_ - 1].latest_until_next);
-    if (const int32_t slot = slot_of(Event{0, saved.next, 0, 0}); slot >= 0) snapshot_at_[slot] = static_cast<int32_t>(snapshot_count_);
+    for (size_t device = 0; device < done_.size(); ++device)
+      snapshot.done[device] += done_[device] - first.done[device];
+    snapshot.makespan =
+        std::max(snapshots_[snapshot_count_ - 1].makespan, snapshots_[snapshot_count_ - 1].latest_until_next);
+    if (const int32_t slot = slot_of(Event{0, saved.next, 0, 0}); slot >= 0)
+      snapshot_at_[slot] = static_cast<int32_t>(snapshot_count_);
     ++snapshot_count_;
   }
 
@@ -791,7 +841,8 @@ class DeltaSimulator::State {
     records.push_back(record);
   }
 
-  static constexpr size_t least_snapshot_distance = 32;  // events; fewer restart closer to a change and take longer to record
+  // events; fewer restart closer to a change and take longer to record
+  static constexpr size_t least_snapshot_distance = 32;
 
   StrategyState state_;
   ProposalBound bound_;
@@ -803,8 +854,10 @@ class DeltaSimulator::State {
   size_t restarted_from_ = before_all;  // number of snapshots that the proposal's simulation left as they were
 
   // The simulation.
-  std::vector<int32_t> forward_slot_, backward_slot_, forward_reduction_slot_, backward_reduction_slot_, capacity_;  // [operator]
-  std::vector<int32_t> unit_slot_, unit_capacity_;                                                                   // [group]
+  // [operator]
+  std::vector<int32_t> forward_slot_, backward_slot_, forward_reduction_slot_, backward_reduction_slot_, capacity_;
+  // [group]
+  std::vector<int32_t> unit_slot_, unit_capacity_;
   std::vector<Slot> slots_;
   uint32_t epoch_ = 1;
   size_t taken_ = 0;
@@ -832,7 +885,7 @@ class DeltaSimulator::State {
   // Of the current strategy's timeline.
   std::vector<Snapshot> snapshots_;
   size_t snapshot_count_ = 0;
-  std::vector<int32_t> snapshot_at_;    // [slot]: the snapshot before its task, if there is one
+  std::vector<int32_t> snapshot_at_;  // [slot]: the snapshot before its task, if there is one
 
   // While an accepted proposal is recorded: the timeline before it, from the restart on.
   std::vector<Record> saved_records_;
@@ -850,7 +903,9 @@ DeltaSimulator::~DeltaSimulator() = default;
 void DeltaSimulator::reset(const Strategy& strategy) { state_->reset(strategy); }
 const Strategy& DeltaSimulator::strategy() const { return state_->strategy(); }
 Nanoseconds DeltaSimulator::makespan() const { return state_->makespan; }
-std::optional<Nanoseconds> DeltaSimulator::propose(const std::vector<Change>& changes, Nanoseconds limit) { return state_->propose(changes, limit); }
+std::optional<Nanoseconds> DeltaSimulator::propose(const std::vector<Change>& changes, Nanoseconds limit) {
+  return state_->propose(changes, limit);
+}
 void DeltaSimulator::accept() { state_->accept(); }
 void DeltaSimulator::reject() { state_->reject(); }
 const std::vector<DeltaSimulator::Record>& DeltaSimulator::records() const { return state_->records; }

@@ -1,13 +1,15 @@
-// Delta simulation: the makespan after the configurations of one or several operators changed, by re-timing no more than needed.
+// Delta simulation: the makespan after the configurations of one or several operators changed, by re-timing no more
+// than needed.
 //
 // The same timeline as simulate_full, to the last nanosecond, for less work:
-//   - No task graph is built. The tasks that follow a task are read off the block pairs of its edges, which depend on degrees alone and are
-//     cached; a change touches the state of the operators that it is for, their edges and their parameter groups.
-//   - The events before the first one that a change can affect (the first forward task of a producer of the changed operator) are not
-//     simulated again: the simulation restarts from a snapshot taken shortly before.
-//   - A proposal comes with the largest makespan that would be accepted. As soon as a lower bound passes it the outcome is certain: the
-//     work of a device, the longest path through the changed operator, and during simulation a task's end plus the longest path behind it
-//     or plus the work that its device still has to do.
+//   - No task graph is built. The tasks that follow a task are read off the block pairs of its edges, which depend on
+//     degrees alone and are cached; a change touches the state of the operators that it is for, their edges and their
+//     parameter groups.
+//   - The events before the first one that a change can affect (the first forward task of a producer of the changed
+//     operator) are not simulated again: the simulation restarts from a snapshot taken shortly before.
+//   - A proposal comes with the largest makespan that would be accepted. As soon as a lower bound passes it the outcome
+//     is certain: the work of a device, the longest path through the changed operator, and during simulation a task's
+//     end plus the longest path behind it or plus the work that its device still has to do.
 // docs/simulator.md works an example and argues why the two agree; tests/unit/search/delta_test.cpp compares them.
 #pragma once
 
@@ -22,10 +24,11 @@ namespace ff {
 
 struct DeltaStatistics {
   int64_t proposals = 0;
-  int64_t rejected_before_simulation = 0;  // by a bound on devices' work, synchronization, paths, or what must be transferred
+  // by a bound on devices' work, synchronization, paths, or what must be transferred
+  int64_t rejected_before_simulation = 0;
   int64_t rejected_during_simulation = 0;
   int64_t returned = 0;  // simulations that returned to the known timeline, in proposals and in accepted timelines
-  int64_t events = 0;  // tasks taken, in proposals and in accepted timelines
+  int64_t events = 0;    // tasks taken, in proposals and in accepted timelines
 
   DeltaStatistics& operator+=(const DeltaStatistics& other) {
     proposals += other.proposals;
@@ -49,8 +52,8 @@ class DeltaSimulator {
   const Strategy& strategy() const;
   Nanoseconds makespan() const;  // of strategy()
 
-  // The makespan with these changes, each of another operator, or nothing when it is certain to exceed `limit`. To be followed by accept or
-  // reject; only a proposal that returned a makespan can be accepted.
+  // The makespan with these changes, each of another operator, or nothing when it is certain to exceed `limit`. To be
+  // followed by accept or reject; only a proposal that returned a makespan can be accepted.
   std::optional<Nanoseconds> propose(const std::vector<Change>& changes, Nanoseconds limit);
   void accept();
   void reject();

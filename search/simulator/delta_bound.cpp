@@ -7,15 +7,18 @@ namespace ff::delta {
 
 ProposalBound::ProposalBound(StrategyState& state)
     : state_(state), device_ready_(state.topology.devices.size()), device_forward_(state.topology.devices.size()),
-      device_backward_(state.topology.devices.size()), forward_ready_(state.operators.size()), forward_ready_epoch_(state.operators.size(), 0),
-      loads_(state.topology.channels.size()), incoming_(state.topology.incoming_rates()), producer_blocks_(incoming_.node.size()),
+      device_backward_(state.topology.devices.size()), forward_ready_(state.operators.size()),
+      forward_ready_epoch_(state.operators.size(), 0), loads_(state.topology.channels.size()),
+      incoming_(state.topology.incoming_rates()), producer_blocks_(incoming_.node.size()),
       node_bytes_(incoming_.node.size()) {}
 
-bool ProposalBound::exceeds(OperatorId op, const Configuration& configuration, const KnownPrefix& prefix, Nanoseconds limit) {
+bool ProposalBound::exceeds(OperatorId op, const Configuration& configuration, const KnownPrefix& prefix,
+                            Nanoseconds limit) {
   prefix_ = &prefix;
   ++epoch_;
   if (devices_exceed(op, configuration, limit) || late_groups_exceed(op, configuration, limit)) return true;
-  return volumes_exceed(op, configuration, limit) || inputs_exceed(op, configuration, limit) || shared_devices_exceed(configuration, limit);
+  return volumes_exceed(op, configuration, limit) || inputs_exceed(op, configuration, limit) ||
+         shared_devices_exceed(configuration, limit);
 }
 
 // Work of each device, and the path through the operator's slowest part.
@@ -23,7 +26,8 @@ bool ProposalBound::devices_exceed(OperatorId op, const Configuration& configura
   const OperatorState& old = state_.operators[op];
   const OperatorPaths& paths = state_.paths;
   work_ = state_.kernel_work;
-  for (int part = 0; part < old.parts(); ++part) work_[old.devices[part]] -= old.forward_kernel[part] + old.backward_kernel[part];
+  for (int part = 0; part < old.parts(); ++part)
+    work_[old.devices[part]] -= old.forward_kernel[part] + old.backward_kernel[part];
   const size_t parts = configuration.devices.size();
   forward_kernel_.resize(parts);
   backward_kernel_.resize(parts);
@@ -66,7 +70,8 @@ bool ProposalBound::late_groups_exceed(OperatorId op, const Configuration& confi
     for (int part = 0; part < old.parts(); ++part)
       work_[old.devices[part]] -= (forward ? old.forward_kernel[part] : 0) + (backward ? old.backward_kernel[part] : 0);
     for (size_t part = 0; part < configuration.devices.size(); ++part)
-      work_[configuration.devices[part]] += (forward ? forward_kernel_[part] : 0) + (backward ? backward_kernel_[part] : 0);
+      work_[configuration.devices[part]] +=
+          (forward ? forward_kernel_[part] : 0) + (backward ? backward_kernel_[part] : 0);
     if (*std::max_element(work_.begin(), work_.end()) + length > limit) return true;
   }
   return false;
@@ -91,7 +96,8 @@ Nanoseconds ProposalBound::forward_ready(OperatorId op) {
     if (!state_.every_part_reads[e]) continue;
     const OperatorId producer = state_.edge(e).producer;
     Nanoseconds earliest = std::numeric_limits<Nanoseconds>::max();
-    for (int part = 0; part < state_.operators[producer].parts() && earliest > ready; ++part) earliest = std::min(earliest, forward_end(producer, part));
+    for (int part = 0; part < state_.operators[producer].parts() && earliest > ready; ++part)
+      earliest = std::min(earliest, forward_end(producer, part));
     ready = std::max(ready, earliest);
   }
   forward_ready_epoch_[op] = epoch_;
@@ -111,15 +117,18 @@ bool ProposalBound::volumes_exceed(OperatorId op, const Configuration& configura
       earliest = std::min(earliest, forward_end(edge.producer, part));
       const DeviceId device = producer.devices[part];
       producer_blocks_[incoming_.node_of[device]].emplace_back(
-          device, producer_definition.output_block(state_.graph.tensors[edge.tensor].output, producer_definition.part(producer.degrees, part)));
+          device, producer_definition.output_block(state_.graph.tensors[edge.tensor].output,
+                                                   producer_definition.part(producer.degrees, part)));
     }
     // Every transfer takes its bytes over the rate of some channel, rounded to nanoseconds.
-    const Nanoseconds begin = earliest + least_forward_ + least_backward_ + behind_ - producer.parts() * static_cast<Nanoseconds>(parts);
+    const Nanoseconds begin =
+        earliest + least_forward_ + least_backward_ + behind_ - producer.parts() * static_cast<Nanoseconds>(parts);
     std::fill(node_bytes_.begin(), node_bytes_.end(), 0);
     for (size_t part = 0; part < parts; ++part) {
       const DeviceId device = configuration.devices[part];
       const int node = incoming_.node_of[device];
-      const Block read = definition.input_block(edge.input, definition.part(configuration.degrees, static_cast<int64_t>(part)));
+      const Block read =
+          definition.input_block(edge.input, definition.part(configuration.degrees, static_cast<int64_t>(part)));
       if (read.empty()) continue;
       int64_t from_elsewhere = read.volume() * element_bytes;
       int64_t from_outside = from_elsewhere;
@@ -130,8 +139,11 @@ bool ProposalBound::volumes_exceed(OperatorId op, const Configuration& configura
       }
       node_bytes_[node] += from_outside;
       const double device_rate = incoming_.device[device], node_rate = incoming_.node[node];
-      if (from_elsewhere > 0 && device_rate > 0 && begin + static_cast<Nanoseconds>(static_cast<double>(from_elsewhere) / device_rate) > limit) return true;
-      if (node_bytes_[node] > 0 && node_rate > 0 && begin + static_cast<Nanoseconds>(static_cast<double>(node_bytes_[node]) / node_rate) > limit)
+      if (from_elsewhere > 0 && device_rate > 0 &&
+          begin + static_cast<Nanoseconds>(static_cast<double>(from_elsewhere) / device_rate) > limit)
+        return true;
+      if (node_bytes_[node] > 0 && node_rate > 0 &&
+          begin + static_cast<Nanoseconds>(static_cast<double>(node_bytes_[node]) / node_rate) > limit)
         return true;
     }
   }
@@ -198,7 +210,10 @@ bool ProposalBound::shared_devices_exceed(const Configuration& configuration, Na
     device_backward_[device] += backward_kernel_[part];
   }
   for (DeviceId device : configuration.devices)
-    if (device_ready_[device] + std::max(device_forward_[device] + least_backward_, least_forward_ + device_backward_[device]) + behind_ > limit) return true;
+    if (device_ready_[device] +
+            std::max(device_forward_[device] + least_backward_, least_forward_ + device_backward_[device]) + behind_ >
+        limit)
+      return true;
   return false;
 }
 

@@ -1,5 +1,5 @@
-// A lower bound on the makespan after a change of one operator, found without simulating: what the current timeline says of the time before the
-// change, the kernels and transfers of the changed operator, and the paths behind it.
+// A lower bound on the makespan after a change of one operator, found without simulating: what the current timeline
+// says of the time before the change, the kernels and transfers of the changed operator, and the paths behind it.
 #pragma once
 
 #include <vector>
@@ -33,16 +33,21 @@ class ProposalBound {
   };
 
   bool devices_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit);
-  // Do the tasks before late groups, and then their synchronization without that of the operator's own groups, take too long?
+  // Do the tasks before late groups, and then their synchronization without that of the operator's own groups, take too
+  // long?
   bool late_groups_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit);
-  // When can the parts be ready at the earliest, by the amount of data that each device and node must get? Without looking at pairs of parts.
+  // When can the parts be ready at the earliest, by the amount of data that each device and node must get? Without
+  // looking at pairs of parts.
   bool volumes_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit);
   // Sets when the parts become ready.
   bool inputs_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit);
   bool shared_devices_exceed(const Configuration& configuration, Nanoseconds limit);
   Nanoseconds forward_end(OperatorId op, int part);
   Nanoseconds forward_ready(OperatorId op);
-  void begin_loads() { ++load_epoch_; loaded_.clear(); }
+  void begin_loads() {
+    ++load_epoch_;
+    loaded_.clear();
+  }
   // Adds a transfer that cannot start before `earliest`; its end at the earliest.
   Nanoseconds add_transfer(DeviceId source, DeviceId destination, int64_t bytes, Nanoseconds earliest);
   // The last transfer over the most loaded channel ends no earlier.
@@ -50,17 +55,18 @@ class ProposalBound {
 
   StrategyState& state_;
   const KnownPrefix* prefix_ = nullptr;
-  std::vector<Nanoseconds> forward_kernel_, backward_kernel_, ready_;  // [part of the changed operator]
-  std::vector<Nanoseconds> work_;                                      // [device]
+  std::vector<Nanoseconds> forward_kernel_, backward_kernel_, ready_;         // [part of the changed operator]
+  std::vector<Nanoseconds> work_;                                             // [device]
   std::vector<Nanoseconds> device_ready_, device_forward_, device_backward_;  // [device]
-  std::vector<Nanoseconds> forward_ready_;                             // [operator], of this epoch
-  std::vector<uint32_t> forward_ready_epoch_;                          // [operator]
-  std::vector<Load> loads_;                                            // [channel]
+  std::vector<Nanoseconds> forward_ready_;                                    // [operator], of this epoch
+  std::vector<uint32_t> forward_ready_epoch_;                                 // [operator]
+  std::vector<Load> loads_;                                                   // [channel]
   std::vector<ChannelId> loaded_;
   const Topology::IncomingRates incoming_;
-  std::vector<std::vector<std::pair<DeviceId, Block>>> producer_blocks_;  // [node]: device and block of the producer's parts there
-  std::vector<int64_t> node_bytes_;                                       // [node]
-  CommunicationCost transfer_;  // scratch
+  // [node]: device and block of the producer's parts there
+  std::vector<std::vector<std::pair<DeviceId, Block>>> producer_blocks_;
+  std::vector<int64_t> node_bytes_;  // [node]
+  CommunicationCost transfer_;       // scratch
   uint32_t epoch_ = 0, load_epoch_ = 0;
   Nanoseconds least_forward_ = 0, least_backward_ = 0, behind_ = 0;
 };

@@ -6,7 +6,8 @@
 namespace ff::delta {
 namespace {
 
-std::shared_ptr<const EdgePlan> make_plan(const std::shared_ptr<const BlockPairs>& pairs, size_t producers, size_t consumers) {
+std::shared_ptr<const EdgePlan> make_plan(const std::shared_ptr<const BlockPairs>& pairs, size_t producers,
+                                          size_t consumers) {
   auto plan = std::make_shared<EdgePlan>();
   plan->pairs = pairs;
   plan->consumer_begin.assign(consumers + 1, 0);
@@ -19,22 +20,26 @@ std::shared_ptr<const EdgePlan> make_plan(const std::shared_ptr<const BlockPairs
   for (size_t p = 0; p < producers; ++p) plan->producer_begin[p + 1] += plan->producer_begin[p];
   plan->by_producer.resize(pairs->size());
   std::vector<int32_t> next(plan->producer_begin.begin(), plan->producer_begin.end() - 1);
-  for (size_t i = 0; i < pairs->size(); ++i) plan->by_producer[next[(*pairs)[i].producer_part]++] = static_cast<int32_t>(i);
+  for (size_t i = 0; i < pairs->size(); ++i)
+    plan->by_producer[next[(*pairs)[i].producer_part]++] = static_cast<int32_t>(i);
   plan->one_to_one = pairs->size() == producers && pairs->size() == consumers;
   for (size_t i = 0; i < pairs->size() && plan->one_to_one; ++i)
-    plan->one_to_one = (*pairs)[i].producer_part == static_cast<int32_t>(i) && (*pairs)[i].consumer_part == static_cast<int32_t>(i);
+    plan->one_to_one =
+        (*pairs)[i].producer_part == static_cast<int32_t>(i) && (*pairs)[i].consumer_part == static_cast<int32_t>(i);
   return plan;
 }
 
 // From the last gradient to the end of the first update.
 Nanoseconds unit_time(const UnitState& unit) {
-  return (unit.holders.size() > 1 ? unit.collective.duration : 0) + *std::min_element(unit.update.begin(), unit.update.end());
+  return (unit.holders.size() > 1 ? unit.collective.duration : 0) +
+         *std::min_element(unit.update.begin(), unit.update.end());
 }
 
 }  // namespace
 
 StrategyState::StrategyState(TaskGraphBuilder& builder_, const Topology& topology_, TaskCostModel& costs_)
-    : builder(builder_), graph(builder_.graph()), topology(topology_), costs(costs_), late(late_count), order_(builder_) {
+    : builder(builder_), graph(builder_.graph()), topology(topology_), costs(costs_), late(late_count),
+      order_(builder_) {
   const size_t operator_count = graph.operators.size();
   in_edges.resize(operator_count);
   out_edges.resize(operator_count);
@@ -55,11 +60,13 @@ StrategyState::StrategyState(TaskGraphBuilder& builder_, const Topology& topolog
     const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
     every_part_reads.push_back(consumer.every_part_reads(edge.input));
     every_part_is_read.push_back(consumer.reads_every_element(edge.input));
-    edge_has_gradient.push_back(graph.operators[edge.consumer].has_backward && graph.input_has_gradient(edge.consumer, edge.input));
+    edge_has_gradient.push_back(graph.operators[edge.consumer].has_backward &&
+                                graph.input_has_gradient(edge.consumer, edge.input));
   }
   for (size_t op = 0; op < operator_count; ++op) {
     // Contributions to gradients are counted tensor by tensor.
-    std::stable_sort(out_edges[op].begin(), out_edges[op].end(), [&](int a, int b) { return builder.edges()[a].tensor < builder.edges()[b].tensor; });
+    std::stable_sort(out_edges[op].begin(), out_edges[op].end(),
+                     [&](int a, int b) { return builder.edges()[a].tensor < builder.edges()[b].tensor; });
     around_[op].push_back(static_cast<OperatorId>(op));
     std::sort(around_[op].begin(), around_[op].end());
     around_[op].erase(std::unique(around_[op].begin(), around_[op].end()), around_[op].end());
@@ -69,8 +76,8 @@ StrategyState::StrategyState(TaskGraphBuilder& builder_, const Topology& topolog
     if (builder.groups()[g].trained)
       for (size_t position = 0; position < builder.groups()[g].operators.size(); ++position)
         groups_of[builder.groups()[g].operators[position]].push_back({static_cast<int>(g), static_cast<int>(position)});
-  for (auto* path : {&paths.head, &paths.middle, &paths.tail_forward, &paths.tail_producers, &paths.tail_backward, &paths.least_forward,
-                     &paths.least_backward, &paths.least_synchronization})
+  for (auto* path : {&paths.head, &paths.middle, &paths.tail_forward, &paths.tail_producers, &paths.tail_backward,
+                     &paths.least_forward, &paths.least_backward, &paths.least_synchronization})
     path->resize(operator_count);
 }
 
@@ -159,7 +166,8 @@ void StrategyState::find_touched(const std::vector<Change>& changes) {
   touched_groups_.clear();
   for (const Change& change : changes) {
     touched_.insert(touched_.end(), around_[change.op].begin(), around_[change.op].end());
-    for (const auto* list : {&in_edges[change.op], &out_edges[change.op]}) touched_edges_.insert(touched_edges_.end(), list->begin(), list->end());
+    for (const auto* list : {&in_edges[change.op], &out_edges[change.op]})
+      touched_edges_.insert(touched_edges_.end(), list->begin(), list->end());
     for (const auto& [g, position] : groups_of[change.op]) touched_groups_.push_back(g);
   }
   const auto keep_distinct = [](auto& list) {
@@ -337,7 +345,8 @@ void StrategyState::set_tasks(OperatorId op) {
     }
     finish_tensor();
     if (has_statistics[op]) {
-      const Nanoseconds forward = state.forward_statistics_kernel[part], backward = state.backward_statistics_kernel[part];
+      const Nanoseconds forward = state.forward_statistics_kernel[part],
+                        backward = state.backward_statistics_kernel[part];
       task.forward_statistics[part] = forward + costs.copy_ns(assembled, model);
       result.forward = state.forward_kernel[part] - forward + costs.copy_ns(packed, model);
       task.backward_statistics[part] = backward + costs.copy_ns(gathered, model);
@@ -345,7 +354,8 @@ void StrategyState::set_tasks(OperatorId op) {
       continue;
     }
     result.forward = state.forward_kernel[part] + costs.copy_ns(assembled + packed, model);
-    result.backward = state.backward_kernel[part] + (has_backward(op) ? costs.copy_ns(gathered + packed_back, model) : 0);
+    result.backward =
+        state.backward_kernel[part] + (has_backward(op) ? costs.copy_ns(gathered + packed_back, model) : 0);
   }
 }
 
@@ -369,7 +379,8 @@ void StrategyState::set_group(int g) {
     std::fill(scratch_.piece_devices.begin(), scratch_.piece_devices.end(), 0);
     for (const auto& shards : partition.classes_of_piece[piece])
       for (int32_t shard : shards)
-        for (size_t word = 0; word < words; ++word) scratch_.piece_devices[word] |= scratch_.shard_devices[static_cast<size_t>(shard) * words + word];
+        for (size_t word = 0; word < words; ++word)
+          scratch_.piece_devices[word] |= scratch_.shard_devices[static_cast<size_t>(shard) * words + word];
     uint64_t hash = 0;
     for (uint64_t word : scratch_.piece_devices) hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
     int32_t number = -1;
@@ -424,18 +435,21 @@ void StrategyState::find_holders(int g, const ParameterPartition& partition) {
     for (size_t part = 0; part < devices.size(); ++part) {
       const size_t shard = static_cast<size_t>(shard_of_part[part]), device = static_cast<size_t>(devices[part]);
       ++scratch_.shard_parts[shard];
-      for (int which = 0; which < (has_backward(op) ? 2 : 1); ++which) (*holders[which])[shard * words + device / 64] |= uint64_t{1} << device % 64;
+      for (int which = 0; which < (has_backward(op) ? 2 : 1); ++which)
+        (*holders[which])[shard * words + device / 64] |= uint64_t{1} << device % 64;
     }
   }
 }
 
-// What a unit's update takes on each holder: SGD, and adding up the gradients of different blocks (see gradient_sum_bytes).
+// What a unit's update takes on each holder: SGD, and adding up the gradients of different blocks (see
+// gradient_sum_bytes).
 void StrategyState::set_updates(int g, const ParameterPartition& partition, const std::vector<int32_t>& unit_of_piece) {
   const size_t words = (topology.devices.size() + 63) / 64;
   GroupState& state = groups[g];
   std::vector<std::vector<int32_t>> summed(state.units.size());  // pieces with gradients of several blocks
   for (size_t piece = 0; piece < unit_of_piece.size(); ++piece)
-    if (partition.classes_of_piece[piece].size() > 1) summed[static_cast<size_t>(unit_of_piece[piece])].push_back(static_cast<int32_t>(piece));
+    if (partition.classes_of_piece[piece].size() > 1)
+      summed[static_cast<size_t>(unit_of_piece[piece])].push_back(static_cast<int32_t>(piece));
   scratch_.sums.resize(topology.devices.size());
   scratch_.blocks.resize(topology.devices.size());
   for (size_t u = 0; u < state.units.size(); ++u) {
@@ -447,11 +461,13 @@ void StrategyState::set_updates(int g, const ParameterPartition& partition, cons
         for (size_t word = 0; word < words; ++word) {
           uint64_t bits = 0;
           for (int32_t shard : shards) bits |= scratch_.shard_gradients[static_cast<size_t>(shard) * words + word];
-          for (; bits != 0; bits &= bits - 1) ++scratch_.blocks[word * 64 + static_cast<size_t>(std::countr_zero(bits))];
+          for (; bits != 0; bits &= bits - 1)
+            ++scratch_.blocks[word * 64 + static_cast<size_t>(std::countr_zero(bits))];
         }
       for (DeviceId holder : unit.holders)
         if (scratch_.blocks[holder] > 1)
-          scratch_.sums[holder] += static_cast<int64_t>(scratch_.blocks[holder] - 1) * partition.piece_bytes[static_cast<size_t>(piece)] * 3 / 2;
+          scratch_.sums[holder] += static_cast<int64_t>(scratch_.blocks[holder] - 1) *
+                                   partition.piece_bytes[static_cast<size_t>(piece)] * 3 / 2;
     }
     for (DeviceId holder : unit.holders) {
       const int model = model_of(holder);
@@ -464,21 +480,25 @@ void StrategyState::set_updates(int g, const ParameterPartition& partition, cons
 void StrategyState::add_work(OperatorId op, Nanoseconds sign) {
   const OperatorTasks& task = tasks[op];
   const std::vector<DeviceId>& devices = operators[op].devices;
-  for (size_t part = 0; part < devices.size(); ++part) work[devices[part]] += sign * (task.duration(part, false) + task.duration(part, true));
+  for (size_t part = 0; part < devices.size(); ++part)
+    work[devices[part]] += sign * (task.duration(part, false) + task.duration(part, true));
   for (size_t i = 0; i < late.size(); ++i)
     for (bool backward : {false, true})
       if (((backward ? late_backward : late_forward)[op] >> i & 1) != 0)
-        for (size_t part = 0; part < devices.size(); ++part) late[i].work[devices[part]] += sign * task.duration(part, backward);
+        for (size_t part = 0; part < devices.size(); ++part)
+          late[i].work[devices[part]] += sign * task.duration(part, backward);
 }
 
 void StrategyState::add_kernel_work(OperatorId op, Nanoseconds sign) {
   const OperatorState& state = operators[op];
-  for (int part = 0; part < state.parts(); ++part) kernel_work[state.devices[part]] += sign * (state.forward_kernel[part] + state.backward_kernel[part]);
+  for (int part = 0; part < state.parts(); ++part)
+    kernel_work[state.devices[part]] += sign * (state.forward_kernel[part] + state.backward_kernel[part]);
   for (size_t i = 0; i < late.size(); ++i)
     for (bool backward : {false, true})
       if (((backward ? late_backward : late_forward)[op] >> i & 1) != 0)
         for (int part = 0; part < state.parts(); ++part)
-          late[i].kernel_work[state.devices[part]] += sign * (backward ? state.backward_kernel : state.forward_kernel)[part];
+          late[i].kernel_work[state.devices[part]] +=
+              sign * (backward ? state.backward_kernel : state.forward_kernel)[part];
 }
 
 void StrategyState::add_group_work(int g, Nanoseconds sign) {
@@ -501,8 +521,10 @@ bool StrategyState::choose_late() {
   late_backward.assign(operators.size(), 0);
   for (size_t i = 0; i < late.size(); ++i)
     for (OperatorId op = 0; late[i].holds && op < count(); ++op) {
-      late_forward[op] = static_cast<uint8_t>(late_forward[op] | (late[i].forward_before[static_cast<size_t>(op) / 64] >> op % 64 & 1) << i);
-      late_backward[op] = static_cast<uint8_t>(late_backward[op] | (late[i].backward_before[static_cast<size_t>(op) / 64] >> op % 64 & 1) << i);
+      late_forward[op] = static_cast<uint8_t>(
+          late_forward[op] | (late[i].forward_before[static_cast<size_t>(op) / 64] >> op % 64 & 1) << i);
+      late_backward[op] = static_cast<uint8_t>(
+          late_backward[op] | (late[i].backward_before[static_cast<size_t>(op) / 64] >> op % 64 & 1) << i);
     }
   return true;
 }
@@ -524,7 +546,8 @@ void StrategyState::set_paths() {
       const OperatorId producer = edge(e).producer;
       paths.head[op] = std::max(paths.head[op], paths.head[producer] + paths.least_forward[producer]);
       if (edge_has_gradient[e])
-        paths.tail_producers[op] = std::max(paths.tail_producers[op], paths.least_backward[producer] + paths.tail_backward[producer]);
+        paths.tail_producers[op] =
+            std::max(paths.tail_producers[op], paths.least_backward[producer] + paths.tail_backward[producer]);
     }
     paths.tail_backward[op] = std::max(paths.tail_producers[op], paths.least_synchronization[op]);
   }
@@ -533,11 +556,15 @@ void StrategyState::set_paths() {
     for (int e : out_edges[op]) {
       if (!every_part_is_read[e]) continue;
       const OperatorId consumer = edge(e).consumer;
-      paths.tail_forward[op] = std::max(paths.tail_forward[op], paths.least_forward[consumer] + paths.tail_forward[consumer]);
+      paths.tail_forward[op] =
+          std::max(paths.tail_forward[op], paths.least_forward[consumer] + paths.tail_forward[consumer]);
       if (edge_has_gradient[e])
-        paths.middle[op] = std::max(paths.middle[op], paths.least_forward[consumer] + paths.middle[consumer] + paths.least_backward[consumer]);
+        paths.middle[op] = std::max(
+            paths.middle[op], paths.least_forward[consumer] + paths.middle[consumer] + paths.least_backward[consumer]);
     }
-    if (has_backward(op)) paths.tail_forward[op] = std::max(paths.tail_forward[op], paths.middle[op] + paths.least_backward[op] + paths.tail_backward[op]);
+    if (has_backward(op))
+      paths.tail_forward[op] =
+          std::max(paths.tail_forward[op], paths.middle[op] + paths.least_backward[op] + paths.tail_backward[op]);
   }
 }
 

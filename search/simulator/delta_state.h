@@ -1,5 +1,5 @@
-// What delta simulation knows of a strategy, kept per operator, edge and parameter group so that a change of one operator replaces little; and how
-// to take the change back.
+// What delta simulation knows of a strategy, kept per operator, edge and parameter group so that a change of one
+// operator replaces little; and how to take the change back.
 #pragma once
 
 #include <map>
@@ -21,15 +21,17 @@ struct ReductionState {
   CommunicationCost collective;
 };
 
-// What an operator's own configuration says. Of operators with statistics the kernels' times include both tasks of a direction.
+// What an operator's own configuration says. Of operators with statistics the kernels' times include both tasks of a
+// direction.
 struct OperatorState {
   std::vector<DeviceId> devices;
   std::vector<int> degrees;
   std::vector<Nanoseconds> forward_kernel, backward_kernel;  // [part]
   // Of operators with statistics, else empty:
   std::vector<Nanoseconds> forward_statistics_kernel, backward_statistics_kernel;  // [part]
-  std::vector<ReductionState> reductions;                                          // [statistics group], alike in both directions
-  std::vector<int32_t> reduction_of;                                               // [part]: its statistics group
+  // [statistics group], alike in both directions
+  std::vector<ReductionState> reductions;
+  std::vector<int32_t> reduction_of;  // [part]: its statistics group
   int parts() const { return static_cast<int>(devices.size()); }
 };
 
@@ -37,8 +39,8 @@ struct OperatorState {
 struct PartTasks {
   Nanoseconds forward, backward;  // durations with copies
   DeviceId device;
-  // Predecessors of the first task of the direction. Backward: contributions to its gradients alone, behind which the part's own forward task lies
-  // anyway; without any it follows the forward task.
+  // Predecessors of the first task of the direction. Backward: contributions to its gradients alone, behind which the
+  // part's own forward task lies anyway; without any it follows the forward task.
   int32_t forward_waits, backward_waits;
 };
 
@@ -55,10 +57,10 @@ struct OperatorTasks {
 // One edge under given degrees at both ends: who exchanges blocks with whom.
 struct EdgePlan {
   std::shared_ptr<const BlockPairs> pairs;  // in order of (consumer part, producer part)
-  std::vector<int32_t> consumer_begin;  // [consumer part + 1]: its pairs
-  std::vector<int32_t> producer_begin;  // [producer part + 1]: into by_producer
-  std::vector<int32_t> by_producer;     // indices of pairs
-  bool one_to_one = false;              // part i exchanges blocks with part i, in pair i, and with no other
+  std::vector<int32_t> consumer_begin;      // [consumer part + 1]: its pairs
+  std::vector<int32_t> producer_begin;      // [producer part + 1]: into by_producer
+  std::vector<int32_t> by_producer;         // indices of pairs
+  bool one_to_one = false;                  // part i exchanges blocks with part i, in pair i, and with no other
 };
 
 // Copies that an edge causes, which depend on the devices too.
@@ -74,7 +76,7 @@ struct EdgeState {
 
 // The pieces of a group that the same devices hold.
 struct UnitState {
-  int64_t number;  // of the first piece: part of the key
+  int64_t number;                 // of the first piece: part of the key
   std::vector<DeviceId> holders;  // ascending
   int64_t bytes = 0;
   std::vector<Nanoseconds> update;  // [holder]
@@ -86,21 +88,22 @@ struct GroupState {
   std::vector<UnitState> units;
   std::vector<std::shared_ptr<const ShardList>> lists;  // [position of the group]
   std::vector<std::vector<int32_t>> units_of_shard;     // [shard]: ascending; empty where not in use
-  bool one_unit = false;  // which all parts wait for
+  bool one_unit = false;                                // which all parts wait for
 };
 
 // How long the synchronization occupies the resource.
 Nanoseconds occupancy(const UnitState& unit, size_t resource);
 Nanoseconds occupancy(const GroupState& group, size_t resource);
 
-// Longest paths through the operators, when each takes the time of its fastest part's kernel (and reduction) and copies and transfers take none:
+// Longest paths through the operators, when each takes the time of its fastest part's kernel (and reduction) and copies
+// and transfers take none:
 //   head            from the start to the operator's forward tasks
 //   middle          from an operator's forward to its backward task, through its consumers
 //   tail_producers  behind a backward task, through its producers
 //   tail_backward   the same, or its own synchronization where no other operator shares its parameters
 //   tail_forward    behind a forward task
-// Only edges count over which every part of both ends exchanges data, whatever the degrees. Then head, middle and tail_producers of an
-// operator do not depend on its own configuration.
+// Only edges count over which every part of both ends exchanges data, whatever the degrees. Then head, middle and
+// tail_producers of an operator do not depend on its own configuration.
 struct OperatorPaths {
   std::vector<Nanoseconds> head, middle, tail_forward, tail_producers, tail_backward;  // [operator]
   std::vector<Nanoseconds> least_forward, least_backward, least_synchronization;       // [operator]: of its own
@@ -118,7 +121,8 @@ class StrategyState {
   bool keep();
   void undo();
 
-  // Of a change that has not been kept or undone: the operators whose tasks it touched, with their tasks before it, and the trained groups.
+  // Of a change that has not been kept or undone: the operators whose tasks it touched, with their tasks before it, and
+  // the trained groups.
   struct Before {
     OperatorId op;
     const OperatorTasks& tasks;
@@ -127,7 +131,9 @@ class StrategyState {
   Before before(size_t i) const { return {undo_.tasks[i].first, undo_.tasks[i].second}; }
 
   // Has the group of the operator at this position (see groups_of) one block of parameters alone, under these degrees?
-  bool has_one_shard(int group, int position, const Degrees& degrees) { return partitions_[group].shards(position, degrees)->shards.size() == 1; }
+  bool has_one_shard(int group, int position, const Degrees& degrees) {
+    return partitions_[group].shards(position, degrees)->shards.size() == 1;
+  }
 
   // Of an edge under these degrees at its ends.
   const std::shared_ptr<const EdgePlan>& plan_of(int e, const Degrees& producer, const Degrees& consumer);
@@ -143,10 +149,10 @@ class StrategyState {
   TaskCostModel& costs;
 
   // What the graph says whatever the strategy.
-  std::vector<std::vector<int>> in_edges, out_edges;        // [operator]; out_edges tensor by tensor
-  std::vector<std::vector<std::pair<int, int>>> groups_of;  // [operator]: (trained group, position in it)
-  std::vector<uint8_t> has_statistics;                      // [operator]
-  std::vector<uint8_t> edge_has_gradient;                   // [edge]
+  std::vector<std::vector<int>> in_edges, out_edges;          // [operator]; out_edges tensor by tensor
+  std::vector<std::vector<std::pair<int, int>>> groups_of;    // [operator]: (trained group, position in it)
+  std::vector<uint8_t> has_statistics;                        // [operator]
+  std::vector<uint8_t> edge_has_gradient;                     // [edge]
   std::vector<uint8_t> every_part_reads, every_part_is_read;  // [edge]
 
   Strategy strategy;
@@ -157,7 +163,7 @@ class StrategyState {
   std::vector<Nanoseconds> work, kernel_work;  // [device]: all compute and update work; kernels alone
   OperatorPaths paths;
   static constexpr size_t late_count = 2;
-  std::vector<LateGroups> late;                 // [late_count]
+  std::vector<LateGroups> late;                      // [late_count]
   std::vector<uint8_t> late_forward, late_backward;  // [operator]: bit i: its tasks come before the groups late[i]
 
  private:
@@ -198,12 +204,14 @@ class StrategyState {
   void finish_late(int changed_group);
 
   const SynchronizationOrder order_;
-  std::vector<std::vector<OperatorId>> around_;  // [operator]: itself and its neighbours
+  std::vector<std::vector<OperatorId>> around_;                 // [operator]: itself and its neighbours
   static constexpr size_t most_cached_pairs = size_t{1} << 26;  // 256 MB
-  std::vector<std::unordered_map<Degrees, std::shared_ptr<const EdgePlan>, DegreesHash>> plans_;  // by edge; key: both ends' degrees
-  std::map<std::tuple<const BlockPairs*, size_t, size_t>, std::shared_ptr<const EdgePlan>> distinct_plans_;  // by pairs, producer parts, consumer parts
+  // by edge; key: both ends' degrees
+  std::vector<std::unordered_map<Degrees, std::shared_ptr<const EdgePlan>, DegreesHash>> plans_;
+  // by pairs, producer parts, consumer parts
+  std::map<std::tuple<const BlockPairs*, size_t, size_t>, std::shared_ptr<const EdgePlan>> distinct_plans_;
   size_t cached_pairs_ = 0;
-  Degrees plan_key_;  // scratch
+  Degrees plan_key_;                         // scratch
   std::vector<GroupPartitions> partitions_;  // [group]
   Undo undo_;
   // Of the last change, ascending: operators whose tasks it touches, its edges, its trained groups.
@@ -211,13 +219,14 @@ class StrategyState {
   std::vector<int> touched_edges_, touched_groups_;
 
   struct HolderScratch {
-    std::vector<uint64_t> shard_devices, shard_gradients;  // [shard][word]: devices that hold it, and those where it has a gradient
-    std::vector<int32_t> shard_parts;                       // [shard]
-    std::vector<uint64_t> piece_devices;                    // [word]
-    std::unordered_multimap<uint64_t, int32_t> unit_of;     // by hash of devices
-    std::vector<std::vector<uint64_t>> unit_devices;        // [unit]
-    std::vector<int64_t> sums;                              // [device]: bytes added up
-    std::vector<int32_t> blocks;                            // [device]
+    // [shard][word]: devices that hold it, and those where it has a gradient
+    std::vector<uint64_t> shard_devices, shard_gradients;
+    std::vector<int32_t> shard_parts;                    // [shard]
+    std::vector<uint64_t> piece_devices;                 // [word]
+    std::unordered_multimap<uint64_t, int32_t> unit_of;  // by hash of devices
+    std::vector<std::vector<uint64_t>> unit_devices;     // [unit]
+    std::vector<int64_t> sums;                           // [device]: bytes added up
+    std::vector<int32_t> blocks;                         // [device]
   } scratch_;
 };
 

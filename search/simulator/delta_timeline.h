@@ -25,21 +25,22 @@ struct Slot {
   uint32_t epoch = 0;
 };
 
-// Where a simulation stands: everything that a restart needs. Small, since what has not begun to arrive needs no mention.
+// Where a simulation stands: everything that a restart needs. Small, since what has not begun to arrive needs no
+// mention.
 struct Snapshot {
   struct Partial {
     Waiting waiting;
     int32_t arrived;
     Nanoseconds ready;
   };
-  size_t position = 0;               // events taken
-  TaskKey next = 0;                  // of the event to be taken then
-  Nanoseconds ready = 0;             // of that event
+  size_t position = 0;    // events taken
+  TaskKey next = 0;       // of the event to be taken then
+  Nanoseconds ready = 0;  // of that event
   std::vector<Partial> partial;
   std::vector<Event> queue;
-  std::vector<Nanoseconds> free_at;  // [resource]
-  std::vector<Nanoseconds> done;     // [device]: compute and update work taken so far
-  Nanoseconds makespan = 0;          // latest end so far
+  std::vector<Nanoseconds> free_at;   // [resource]
+  std::vector<Nanoseconds> done;      // [device]: compute and update work taken so far
+  Nanoseconds makespan = 0;           // latest end so far
   Nanoseconds latest_until_next = 0;  // latest end of the events up to the next snapshot
   Nanoseconds latest_behind = 0;      // of all events behind this
 };

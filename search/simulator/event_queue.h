@@ -16,20 +16,21 @@ namespace ff::delta {
 struct Event {
   Nanoseconds ready;
   TaskKey key;
-  int32_t index;  // transfers: the pair; synchronization and update: the unit
+  int32_t index;   // transfers: the pair; synchronization and update: the unit
   int32_t holder;  // update
 };
 inline bool earlier(const Event& a, const Event& b) { return a.ready != b.ready ? a.ready < b.ready : a.key < b.key; }
 
-// A calendar queue (Brown 1988): time is cut into buckets of equal width, few enough events each, and only the bucket that is being emptied is sorted.
-// Nothing is ready before what was taken last.
+// A calendar queue (Brown 1988): time is cut into buckets of equal width, few enough events each, and only the bucket
+// that is being emptied is sorted. Nothing is ready before what was taken last.
 class EventQueue {
  public:
-  // So that about 32 events fall into a bucket, when so many are taken in so much time; one bucket is enough for a queue that stays short.
-  // Empties the queue.
+  // So that about 32 events fall into a bucket, when so many are taken in so much time; one bucket is enough for a
+  // queue that stays short. Empties the queue.
   void set_density(size_t events, Nanoseconds time) {
     clear();
-    const uint64_t width = static_cast<uint64_t>(std::max<Nanoseconds>(1, time / static_cast<Nanoseconds>(events / 32 + 1)));
+    const uint64_t width =
+        static_cast<uint64_t>(std::max<Nanoseconds>(1, time / static_cast<Nanoseconds>(events / 32 + 1)));
     shift_ = largest_ <= short_queue ? 62 : std::bit_width(width) - 1;
     largest_ = 0;
   }
@@ -38,7 +39,8 @@ class EventQueue {
   size_t size() const { return size_; }
   void clear() {
     for (size_t word = 0; word < occupied_.size(); ++word)
-      for (uint64_t left = occupied_[word]; left != 0; left &= left - 1) give_back(ring_[word * 64 + static_cast<size_t>(std::countr_zero(left))]);
+      for (uint64_t left = occupied_[word]; left != 0; left &= left - 1)
+        give_back(ring_[word * 64 + static_cast<size_t>(std::countr_zero(left))]);
     occupied_.fill(0);
     now_.clear();
     far_.clear();
@@ -130,7 +132,8 @@ class EventQueue {
     ring_[at].push_back(event);
     occupied_[at / 64] |= bit;
   }
-  // Empties a bucket. Memory goes from bucket to bucket: if each kept the most that it ever held, 1,024 would be many times what the queue needs.
+  // Empties a bucket. Memory goes from bucket to bucket: if each kept the most that it ever held, 1,024 would be many
+  // times what the queue needs.
   void give_back(std::vector<Event>& bucket) {
     bucket.clear();
     spare_.emplace_back();
@@ -174,15 +177,15 @@ class EventQueue {
     moved_.clear();
   }
 
-  int shift_ = 10;                      // a bucket is 2^shift ns
-  int64_t bucket_ = 0;                  // that of now_
-  std::vector<Event> now_;              // sorted from head_ on
+  int shift_ = 10;          // a bucket is 2^shift ns
+  int64_t bucket_ = 0;      // that of now_
+  std::vector<Event> now_;  // sorted from head_ on
   size_t head_ = 0, size_ = 0, largest_ = 0;
-  std::array<std::vector<Event>, ring_size> ring_;  // the buckets behind bucket_
+  std::array<std::vector<Event>, ring_size> ring_;   // the buckets behind bucket_
   std::array<uint64_t, ring_size / 64> occupied_{};  // a bit a bucket
   std::vector<std::vector<Event>> spare_;            // memory of empty buckets
-  std::vector<Event> far_, moved_;      // behind the ring
-  int64_t far_first_ = never;           // the first bucket of these
+  std::vector<Event> far_, moved_;                   // behind the ring
+  int64_t far_first_ = never;                        // the first bucket of these
 };
 
 }  // namespace ff::delta

@@ -6,8 +6,8 @@
 
 namespace ff {
 
-// First in, first out by ready time (the paper's assumption A3): tasks are taken in order of (ready time, key); a task starts when it
-// is ready and every resource that it uses is free, and occupies each for its own time.
+// First in, first out by ready time (the paper's assumption A3): tasks are taken in order of (ready time, key); a task
+// starts when it is ready and every resource that it uses is free, and occupies each for its own time.
 Timeline simulate_full(const TaskGraph& tasks, const TaskCosts& costs);
 
 // All tasks in order of (start, ready, key): the issue order that the executor follows.

@@ -14,7 +14,8 @@ using OperatorSet = SynchronizationOrder::OperatorSet;
 template <typename Visit>
 void for_each(const OperatorSet& set, const Visit& visit) {
   for (size_t word = 0; word < set.size(); ++word)
-    for (uint64_t bits = set[word]; bits != 0; bits &= bits - 1) visit(static_cast<OperatorId>(word * 64 + static_cast<size_t>(std::countr_zero(bits))));
+    for (uint64_t bits = set[word]; bits != 0; bits &= bits - 1)
+      visit(static_cast<OperatorId>(word * 64 + static_cast<size_t>(std::countr_zero(bits))));
 }
 
 // Takes one group after the other into the set, from the last of the order on.
@@ -116,7 +117,8 @@ Nanoseconds occupancy(const GroupState& group, size_t resource) {
   return sum;
 }
 
-std::vector<LateGroups> choose_late_groups(const StrategyState& state, const SynchronizationOrder& order, size_t count) {
+std::vector<LateGroups> choose_late_groups(const StrategyState& state, const SynchronizationOrder& order,
+                                           size_t count) {
   const std::vector<int>& groups = order.groups();
   std::vector<std::pair<Nanoseconds, size_t>> bounds;  // of the sets from each position of the order on
   Collector measured(state, order);

@@ -1,5 +1,5 @@
-// A lower bound from synchronization: parameter groups that are synchronized late, the tasks that all end before the first of them is, and how long
-// they then keep a channel busy.
+// A lower bound from synchronization: parameter groups that are synchronized late, the tasks that all end before the
+// first of them is, and how long they then keep a channel busy.
 #pragma once
 
 #include <vector>
@@ -22,15 +22,15 @@ struct LateLoad {
 // Of one set of groups under the current strategy. The makespan is at least any device's work plus `length`.
 struct LateGroups : LateLoad {
   SynchronizationOrder::OperatorSet forward_before, backward_before;  // operators of which all tasks come before
-  std::vector<uint8_t> contains;      // [group]
+  std::vector<uint8_t> contains;                                      // [group]
   std::vector<uint8_t> relies_on;     // [group]: counts its own backward tasks, which holds as long as it is one unit
   size_t busiest = 0;                 // the resource that the accepted strategy occupies longest
   std::vector<Nanoseconds> of_group;  // [group]: its share of that
 
   // The same tasks before the same groups, and the same resource.
   bool same_tasks(const LateGroups& other) const {
-    return holds == other.holds && busiest == other.busiest && contains == other.contains && forward_before == other.forward_before &&
-           backward_before == other.backward_before;
+    return holds == other.holds && busiest == other.busiest && contains == other.contains &&
+           forward_before == other.forward_before && backward_before == other.backward_before;
   }
 };
 

@@ -29,7 +29,8 @@ std::shared_ptr<const ShardList> GroupPartitions::shards(size_t position, const 
     uint64_t hash = 0xcbf29ce484222325ULL;
     for (const Block& block : shard)
       for (int axis = 0; axis < block.rank(); ++axis)
-        for (int64_t edge : {block[axis].begin, block[axis].end}) hash = (hash ^ static_cast<uint64_t>(edge)) * 0x100000001b3ULL;
+        for (int64_t edge : {block[axis].begin, block[axis].end})
+          hash = (hash ^ static_cast<uint64_t>(edge)) * 0x100000001b3ULL;
     int32_t number = -1;
     const auto [begin, end] = shard_numbers_.equal_range(hash);
     for (auto it = begin; it != end; ++it)
@@ -74,7 +75,8 @@ const ParameterPartition& GroupPartitions::partition(const std::vector<std::shar
   return *result;
 }
 
-// Cuts each axis of the parameter wherever a block begins or ends; the cells of that grid that some block contains are the pieces.
+// Cuts each axis of the parameter wherever a block begins or ends; the cells of that grid that some block contains are
+// the pieces.
 void GroupPartitions::cut(size_t parameter, const std::vector<int32_t>& shards, ParameterPartition& partition) const {
   std::vector<Block> distinct;
   std::vector<std::vector<int32_t>> classes;  // [distinct block]: shards
@@ -86,7 +88,8 @@ void GroupPartitions::cut(size_t parameter, const std::vector<int32_t>& shards, 
     return false;
   };
   std::vector<int32_t> order = shards;
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return corners_before(shards_[a][parameter], shards_[b][parameter]); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return corners_before(shards_[a][parameter], shards_[b][parameter]); });
   for (int32_t shard : order) {
     const Block& block = shards_[shard][parameter];
     if (distinct.empty() || !(distinct.back() == block)) {
@@ -119,7 +122,8 @@ void GroupPartitions::cut(size_t parameter, const std::vector<int32_t>& shards, 
     std::vector<size_t> reached = {0};  // cells of the block, axis by axis
     for (int axis = 0; axis < rank; ++axis) {
       std::vector<size_t> further;
-      const size_t first = index_of(axis, distinct[number][axis].begin), last = index_of(axis, distinct[number][axis].end);
+      const size_t first = index_of(axis, distinct[number][axis].begin),
+                   last = index_of(axis, distinct[number][axis].end);
       for (size_t cell : reached)
         for (size_t i = first; i < last; ++i) further.push_back(cell + i * stride[static_cast<size_t>(axis)]);
       reached = std::move(further);

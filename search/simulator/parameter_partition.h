@@ -1,5 +1,6 @@
-// Which parts of which operators hold which pieces of a parameter group, and how devices synchronize them: what TaskGraphBuilder derives piece by
-// piece and part by part, for the delta simulation. Unrolled steps have hundreds of parts but few different ones.
+// Which parts of which operators hold which pieces of a parameter group, and how devices synchronize them: what
+// TaskGraphBuilder derives piece by piece and part by part, for the delta simulation. Unrolled steps have hundreds of
+// parts but few different ones.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ struct ShardList {
 // The pieces of a group where these shards are in use.
 struct ParameterPartition {
   std::vector<int64_t> piece_bytes;  // [piece], in the order of TaskGraphBuilder::pieces
-  // Of a piece: its shards, in classes that have the same block of the piece's parameter. Gradients of one class add up in one buffer.
+  // Of a piece: its shards, in classes that have the same block of the piece's parameter. Gradients of one class add up
+  // in one buffer.
   std::vector<std::vector<std::vector<int32_t>>> classes_of_piece;  // [piece][class]: shards
   std::vector<std::vector<int32_t>> pieces_of_shard;                // [shard of the group]; empty where not in use
 };
@@ -30,7 +32,8 @@ struct ParameterPartition {
 // The shards and partitions of one group, found once.
 class GroupPartitions {
  public:
-  GroupPartitions(const Graph& graph, const ParameterGroup& group) : graph_(graph), group_(group), lists_(group.operators.size()) {}
+  GroupPartitions(const Graph& graph, const ParameterGroup& group)
+      : graph_(graph), group_(group), lists_(group.operators.size()) {}
 
   // Of the group's operator at `position`.
   std::shared_ptr<const ShardList> shards(size_t position, const Degrees& degrees);
@@ -43,13 +46,15 @@ class GroupPartitions {
 
   const Graph& graph_;
   const ParameterGroup& group_;
-  std::vector<std::vector<Block>> shards_;                                               // [shard][parameter of the group]
-  std::unordered_multimap<uint64_t, int32_t> shard_numbers_;                             // by hash
-  std::map<std::vector<int32_t>, int> list_numbers_;                                     // by distinct shards
-  static constexpr size_t most_cached_parts = size_t{1} << 18;  // 1 MB
+  // [shard][parameter of the group]
+  std::vector<std::vector<Block>> shards_;
+  std::unordered_multimap<uint64_t, int32_t> shard_numbers_;                                       // by hash
+  std::map<std::vector<int32_t>, int> list_numbers_;                                               // by distinct shards
+  static constexpr size_t most_cached_parts = size_t{1} << 18;                                     // 1 MB
   std::vector<std::unordered_map<Degrees, std::shared_ptr<const ShardList>, DegreesHash>> lists_;  // [position]
   size_t cached_parts_ = 0;
-  std::unordered_map<Degrees, std::unique_ptr<ParameterPartition>, DegreesHash> found_;  // by the lists' numbers, ascending
+  // by the lists' numbers, ascending
+  std::unordered_map<Degrees, std::unique_ptr<ParameterPartition>, DegreesHash> found_;
 };
 
 }  // namespace ff::delta

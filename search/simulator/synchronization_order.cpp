@@ -37,7 +37,7 @@ std::vector<Block> smallest_parts(const OperatorDefinition& definition) {
 
 // What an operator reads of its inputs.
 struct Reading {
-  bool by_sample = false;        // each part reads and writes its own samples
+  bool by_sample = false;           // each part reads and writes its own samples
   std::vector<bool> whole_samples;  // [input]: all of them, however the operator is split
 };
 
@@ -58,7 +58,8 @@ Reading reading_of(const OperatorDefinition& definition) {
       }
       if (block[0] != part[0]) reading.by_sample = false;
       for (int axis = 1; axis < block.rank(); ++axis)
-        if (block[axis].begin != 0 || block[axis].end != shape[static_cast<size_t>(axis)]) reading.whole_samples[input] = false;
+        if (block[axis].begin != 0 || block[axis].end != shape[static_cast<size_t>(axis)])
+          reading.whole_samples[input] = false;
     }
   }
   return reading;
@@ -66,11 +67,14 @@ Reading reading_of(const OperatorDefinition& definition) {
 
 struct Relations {
   explicit Relations(const TaskGraphBuilder& builder);
-  // [operator a]: operators b such that each forward part of b waits for all forward parts of a with a sample in common.
+  // [operator a]: operators b such that each forward part of b waits for all forward parts of a with a sample in
+  // common.
   std::vector<OperatorSet> forward;
-  // [operator a]: operators b such that each backward part of b waits for all backward parts of a with a sample in common.
+  // [operator a]: operators b such that each backward part of b waits for all backward parts of a with a sample in
+  // common.
   std::vector<OperatorSet> backward;
-  // [operator a]: a and the operators b such that each backward part of a waits, for each of its samples, for some backward part of b with it.
+  // [operator a]: a and the operators b such that each backward part of a waits, for each of its samples, for some
+  // backward part of b with it.
   std::vector<OperatorSet> some_backward;
 };
 
@@ -88,14 +92,19 @@ Relations::Relations(const TaskGraphBuilder& builder) {
   for (const Edge& edge : builder.edges()) {
     if (!readings[edge.producer].by_sample || !readings[edge.consumer].by_sample) continue;
     const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
-    const Use use{edge.producer, edge.consumer, readings[edge.consumer].whole_samples[edge.input], consumer.every_part_reads(edge.input),
+    const Use use{edge.producer,
+                  edge.consumer,
+                  readings[edge.consumer].whole_samples[edge.input],
+                  consumer.every_part_reads(edge.input),
                   consumer.reads_every_element(edge.input),
                   graph.operators[edge.consumer].has_backward && graph.input_has_gradient(edge.consumer, edge.input)};
     into[use.consumer].push_back(use);
     out_of[use.producer].push_back(use);
   }
-  std::vector<OperatorSet> some_forward(count, none);   // [a]: a and operators of which each part waits for some part of a
-  std::vector<OperatorSet> before_backward(count, none);  // [a]: a and operators of which each backward part waits for some backward part of a
+  // [a]: a and operators of which each part waits for some part of a
+  std::vector<OperatorSet> some_forward(count, none);
+  // [a]: a and operators of which each backward part waits for some backward part of a
+  std::vector<OperatorSet> before_backward(count, none);
   forward.assign(count, none);
   backward = some_backward = forward;
   for (OperatorId op = count; op-- > 0;) {  // consumers first
@@ -139,21 +148,24 @@ SynchronizationOrder::SynchronizationOrder(const TaskGraphBuilder& builder) {
       for (const auto& [user, which] : graph.parameters[parameter].uses) {
         const OperatorDefinition& definition = *graph.operators[user].definition;
         if (!graph.operators[user].has_backward) continue;
-        if (definition.parameter_block(which, definition.whole()) != Block(definition.parameters()[which].shape)) continue;
+        if (definition.parameter_block(which, definition.whole()) != Block(definition.parameters()[which].shape))
+          continue;
         insert(users, user);
         unite(waited_for, relations.some_backward[user]);
       }
       OperatorSet forward_of_parameter = none, backward_of_parameter = none;
       for (OperatorId op = 0; op < count; ++op) {
         if (intersects(relations.forward[op], waited_for)) insert(forward_of_parameter, op);
-        if (graph.operators[op].has_backward && intersects(relations.backward[op], users)) insert(backward_of_parameter, op);
+        if (graph.operators[op].has_backward && intersects(relations.backward[op], users))
+          insert(backward_of_parameter, op);
       }
       for (size_t word = 0; word < none.size(); ++word) {
         forward[word] &= forward_of_parameter[word];
         backward[word] &= backward_of_parameter[word];
       }
     }
-    for (size_t word = 0; word < none.size(); ++word) sizes[g] += std::popcount(forward[word]) + std::popcount(backward[word]);
+    for (size_t word = 0; word < none.size(); ++word)
+      sizes[g] += std::popcount(forward[word]) + std::popcount(backward[word]);
     forward_[g] = std::move(forward);
     backward_[g] = std::move(backward);
   }

@@ -8,9 +8,10 @@
 
 namespace ff::delta {
 
-// Tasks are looked at sample by sample: all tensors have the sample first, and a part reads and writes its own samples. "Part with a sample" means
-// that the part's block includes it. Then, for every sample:
-//   - an operator that reads whole samples of a tensor (linear) waits, with each part, for all parts of the producer with that sample;
+// Tasks are looked at sample by sample: all tensors have the sample first, and a part reads and writes its own samples.
+// "Part with a sample" means that the part's block includes it. Then, for every sample:
+//   - an operator that reads whole samples of a tensor (linear) waits, with each part, for all parts of the producer
+//     with that sample;
 //   - from there on it holds for all operators behind it of which every part reads something, and
 //   - for all operators in front of the producer of which every element is read;
 //   - backward, the same edges in the other direction;
@@ -20,8 +21,9 @@ class SynchronizationOrder {
   explicit SynchronizationOrder(const TaskGraphBuilder& builder);
 
   using OperatorSet = std::vector<uint64_t>;  // a bit an operator
-  // All forward (backward) tasks of these operators end before the first unit of the group is ready to be synchronized. False is always safe; what
-  // the group's own operators do backward is left to the strategy (no unit waits for another shard's parts).
+  // All forward (backward) tasks of these operators end before the first unit of the group is ready to be synchronized.
+  // False is always safe; what the group's own operators do backward is left to the strategy (no unit waits for another
+  // shard's parts).
   const OperatorSet& forward_before(int group) const { return forward_[static_cast<size_t>(group)]; }
   const OperatorSet& backward_before(int group) const { return backward_[static_cast<size_t>(group)]; }
   // Trained groups, those before which the fewest tasks end first.

@@ -1,4 +1,5 @@
-// What a simulation works on and gives: times of tasks and the resources they occupy; ready, start and end of every task.
+// What a simulation works on and gives: times of tasks and the resources they occupy; ready, start and end of every
+// task.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ struct ResourceUse {
   Nanoseconds occupancy;  // from the task's start; a fast link of a route is free again before the transfer ends
 };
 
-// Duration and resources of every task of a task graph. Every duration and occupancy is at least 1 ns, so that a task is ready
-// strictly before it ends and the order (ready time, key) in which tasks are taken is well defined.
+// Duration and resources of every task of a task graph. Every duration and occupancy is at least 1 ns, so that a task
+// is ready strictly before it ends and the order (ready time, key) in which tasks are taken is well defined.
 struct TaskCosts {
   std::vector<Nanoseconds> duration;
   std::vector<int32_t> use_begin;  // uses of task t: uses[use_begin[t] .. use_begin[t + 1])

@@ -1,5 +1,7 @@
-// Fuzz target: delta simulation against full simulation. The bytes decide network, topology, strategies, proposals and limits.
-//   cmake --preset fuzz && cmake --build --preset fuzz && build/fuzz/tests/delta_fuzz -max_total_time=3600 -max_len=2048
+// Fuzz target: delta simulation against full simulation. The bytes decide network, topology, strategies, proposals and
+// limits.
+//   cmake --preset fuzz && cmake --build --preset fuzz && build/fuzz/tests/delta_fuzz -max_total_time=3600
+//   -max_len=2048
 #include <cstdio>
 #include <cstdlib>
 

@@ -12,7 +12,8 @@ namespace {
 // Memory of a backend with these values.
 class Values {
  public:
-  Values(Backend& backend, const std::vector<float>& values) : backend_(backend), size_(static_cast<int64_t>(values.size())) {
+  Values(Backend& backend, const std::vector<float>& values)
+      : backend_(backend), size_(static_cast<int64_t>(values.size())) {
     memory_ = static_cast<float*>(backend.allocate(size_ * element_bytes));
     backend.store_from_host(values.data(), memory_, {size_});
   }
@@ -40,11 +41,13 @@ std::vector<float> numbers(int64_t count, float scale) {
 }
 
 Graph one_operator(const std::string& type, const std::string& inputs, const std::string& attributes) {
-  return parse_graph(parse_json(R"({"format":"ffgraph/1","name":"g","batch_size":30,"inputs":[)" + inputs +
-                                    R"(,{"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[{"name":"tested","type":")" + type +
-                                    R"(","inputs":["x"],"attributes":)" + attributes +
-                                    R"(},{"name":"f","type":"flatten","inputs":["tested"]},{"name":"l","type":"softmax_cross_entropy","inputs":["f","label"]}]})",
-                                "g"));
+  return parse_graph(
+      parse_json(R"({"format":"ffgraph/1","name":"g","batch_size":30,"inputs":[)" + inputs +
+                     R"(,{"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[{"name":"tested","type":")" +
+                     type + R"(","inputs":["x"],"attributes":)" + attributes +
+                     R"(},{"name":"f","type":"flatten","inputs":["tested"]},
+          {"name":"l","type":"softmax_cross_entropy","inputs":["f","label"]}]})",
+                 "g"));
 }
 
 }  // namespace
@@ -71,7 +74,9 @@ TEST_CASE("blocks of any rank are copied and added on the GPU as on the CPU") {
   if (!gpu) return;
   const auto cpu = make_cpu_backend();
   std::mt19937 random(1);
-  const auto between = [&](int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random); };
+  const auto between = [&](int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  };
   for (int number = 0; number < 300; ++number) {
     Block region, source, destination;
     const bool tight = number % 3 == 0;  // loops become one where both sides are contiguous
@@ -79,7 +84,8 @@ TEST_CASE("blocks of any rank are copied and added on the GPU as on the CPU") {
       const int64_t begin = between(3, 6), end = begin + between(1, 6);
       region.append({begin, end});
       source.append(tight && axis > 1 ? Interval{begin, end} : Interval{begin - between(0, 2), end + between(0, 2)});
-      destination.append(tight && axis > 1 ? Interval{begin, end} : Interval{begin - between(0, 2), end + between(0, 2)});
+      destination.append(tight && axis > 1 ? Interval{begin, end}
+                                           : Interval{begin - between(0, 2), end + between(0, 2)});
     }
     const std::vector<float> from = numbers(source.volume(), 1), to = numbers(destination.volume(), -0.5f);
     std::vector<std::vector<float>> copied, added;
@@ -119,7 +125,8 @@ TEST_CASE("zeros, sums and SGD on the GPU equal the CPU's") {
     const SgdSettings settings{0.1f, momentum ? 0.9f : 0.0f, 0.01f};
     std::vector<std::vector<float>> results;
     for (Backend* backend : {static_cast<Backend*>(gpu.get()), cpu.get()}) {
-      Values parameter(*backend, numbers(10007, 0.01f)), gradient(*backend, numbers(10007, -0.002f)), velocity(*backend, numbers(10007, 0.003f));
+      Values parameter(*backend, numbers(10007, 0.01f)), gradient(*backend, numbers(10007, -0.002f)),
+          velocity(*backend, numbers(10007, 0.003f));
       backend->fill_zero(velocity.data(), 5000 * element_bytes);
       backend->add(parameter.data(), gradient.data(), 7000);
       backend->sgd_update(parameter.data(), gradient.data(), momentum ? velocity.data() : nullptr, 10007, settings);
@@ -134,7 +141,8 @@ TEST_CASE("dropout drops the same elements on the GPU as on the CPU, on any part
   const auto gpu = gpu_or_skip();
   if (!gpu) return;
   const auto cpu = make_cpu_backend();
-  const Graph graph = one_operator("dropout", R"({"name":"x","shape":["batch",7,9,5],"dtype":"f32"})", R"({"rate":0.3})");
+  const Graph graph =
+      one_operator("dropout", R"({"name":"x","shape":["batch",7,9,5],"dtype":"f32"})", R"({"rate":0.3})");
   const OperatorDefinition& dropout = *graph.operators[0].definition;
   for (int64_t part = 0; part < 8; ++part) {
     const Block block = dropout.part({2, 2, 2, 1}, part);
@@ -156,7 +164,8 @@ TEST_CASE("dropout drops the same elements on the GPU as on the CPU, on any part
 TEST_CASE("an index out of range is reported when the GPU is waited for, and only once") {
   const auto gpu = gpu_or_skip();
   if (!gpu) return;
-  const Graph graph = one_operator("embedding", R"({"name":"x","shape":["batch"],"dtype":"i32"})", R"({"vocabulary":3,"channels":4})");
+  const Graph graph =
+      one_operator("embedding", R"({"name":"x","shape":["batch"],"dtype":"i32"})", R"({"vocabulary":3,"channels":4})");
   const OperatorDefinition& embedding = *graph.operators[0].definition;
   const auto kernel = gpu->make_kernel({embedding, embedding.whole(), {false}, "tested", 1});
   std::vector<float> tokens(30);
@@ -185,15 +194,16 @@ TEST_CASE("the GPU's stopwatch measures work that is submitted while it runs") {
 TEST_CASE("the same work gives the same bits on the GPU", "[convolution]") {
   const auto gpu = gpu_or_skip();
   if (!gpu) return;
-  const Graph graph = one_operator("conv2d", R"({"name":"x","shape":["batch",8,20,20],"dtype":"f32"})", R"({"out_channels":16,"kernel":3,"padding":1})");
+  const Graph graph = one_operator("conv2d", R"({"name":"x","shape":["batch",8,20,20],"dtype":"f32"})",
+                                   R"({"out_channels":16,"kernel":3,"padding":1})");
   const OperatorDefinition& conv = *graph.operators[0].definition;
   const auto kernel = gpu->make_kernel({conv, conv.whole(), {true}, "tested", 1});
-  Values input(*gpu, numbers(30 * 8 * 400, 1e-4f)), gradient(*gpu, numbers(30 * 16 * 400, -1e-4f)), weight(*gpu, numbers(16 * 72, 1e-2f)),
-      bias(*gpu, numbers(16, 1));
+  Values input(*gpu, numbers(30 * 8 * 400, 1e-4f)), gradient(*gpu, numbers(30 * 16 * 400, -1e-4f)),
+      weight(*gpu, numbers(16 * 72, 1e-2f)), bias(*gpu, numbers(16, 1));
   std::vector<std::vector<float>> results;
   for (int repetition = 0; repetition < 2; ++repetition) {
-    Values output(*gpu, numbers(30 * 16 * 400, 0)), input_gradient(*gpu, numbers(30 * 8 * 400, 0)), weight_gradient(*gpu, numbers(16 * 72, 0)),
-        bias_gradient(*gpu, numbers(16, 0));
+    Values output(*gpu, numbers(30 * 16 * 400, 0)), input_gradient(*gpu, numbers(30 * 8 * 400, 0)),
+        weight_gradient(*gpu, numbers(16 * 72, 0)), bias_gradient(*gpu, numbers(16, 0));
     KernelArguments arguments;
     arguments.inputs = {input.data()};
     arguments.parameters = {weight.data(), bias.data()};
@@ -203,7 +213,8 @@ TEST_CASE("the same work gives the same bits on the GPU", "[convolution]") {
     arguments.parameter_gradients = {weight_gradient.data(), bias_gradient.data()};
     kernel->forward(arguments);
     kernel->backward(arguments);
-    for (Values* values : {&output, &input_gradient, &weight_gradient, &bias_gradient}) results.push_back(values->read());
+    for (Values* values : {&output, &input_gradient, &weight_gradient, &bias_gradient})
+      results.push_back(values->read());
   }
   for (size_t i = 0; i < 4; ++i) CHECK(results[i] == results[i + 4]);
 }

@@ -1,4 +1,5 @@
-// Tests that need a GPU: where there is none they print "skipped: no GPU: REASON", by which ctest counts them as skipped.
+// Tests that need a GPU: where there is none they print "skipped: no GPU: REASON", by which ctest counts them as
+// skipped.
 #pragma once
 
 #include <catch2/catch.hpp>

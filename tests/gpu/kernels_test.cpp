@@ -1,5 +1,5 @@
-// Every kernel of the CUDA backend against the double-precision reference, forward and backward: the random cases that the CPU's kernels pass, and
-// cases so large that rows take a block of threads and sums are split over blocks.
+// Every kernel of the CUDA backend against the double-precision reference, forward and backward: the random cases that
+// the CPU's kernels pass, and cases so large that rows take a block of threads and sums are split over blocks.
 #include <map>
 
 #include "tests/gpu/gpu_or_skip.h"
@@ -24,14 +24,16 @@ CudaBackend* shared_gpu(Precision precision = Precision::fp32) {
 }
 
 // A graph whose first operator has these inputs; shapes without the batch.
-std::string large_case(const std::string& type, const std::vector<Json>& shapes, const Json& attributes, int64_t batch) {
+std::string large_case(const std::string& type, const std::vector<Json>& shapes, const Json& attributes,
+                       int64_t batch) {
   Json inputs = Json::array(), names = Json::array();
   for (const Json& shape : shapes) {
     Json whole = Json::array({"batch"});
     for (const Json& size : shape) whole.push_back(size);
     const bool label = type == "softmax_cross_entropy" && !names.empty();
     names.push_back("x" + std::to_string(names.size()));
-    inputs.push_back({{"name", names.back()}, {"shape", whole}, {"dtype", type == "embedding" || label ? "i32" : "f32"}});
+    inputs.push_back(
+        {{"name", names.back()}, {"shape", whole}, {"dtype", type == "embedding" || label ? "i32" : "f32"}});
   }
   Json operators = Json::array({{{"name", "tested"}, {"type", type}, {"attributes", attributes}, {"inputs", names}}});
   if (type != "softmax_cross_entropy") {  // a graph needs a loss
@@ -39,7 +41,9 @@ std::string large_case(const std::string& type, const std::vector<Json>& shapes,
     inputs.push_back({{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}});
     operators.push_back({{"name", "loss"}, {"type", "softmax_cross_entropy"}, {"inputs", {"z", "label"}}});
   }
-  return Json{{"format", "ffgraph/1"}, {"name", "one"}, {"batch_size", batch}, {"inputs", inputs}, {"operators", operators}}.dump();
+  return Json{
+      {"format", "ffgraph/1"}, {"name", "one"}, {"batch_size", batch}, {"inputs", inputs}, {"operators", operators}}
+      .dump();
 }
 
 void check_large(Backend& backend, const std::string& text, double largest_difference) {
@@ -54,13 +58,15 @@ void check_large(Backend& backend, const std::string& text, double largest_diffe
       if (definition.dimensions()[d].size >= degree) degrees[d] = degree;
     int64_t parts = 1;
     for (int of : degrees) parts *= of;
-    check_part(backend, definition, definition.part(degrees, parts - 1), drawn->operands, drawn->gradients, {"tested", 7, 3}, largest_difference);
+    check_part(backend, definition, definition.part(degrees, parts - 1), drawn->operands, drawn->gradients,
+               {"tested", 7, 3}, largest_difference);
   }
 }
 
 }  // namespace
 
-// Each in a section of its own: one that fails does not hide what the others do. Convolutions apart, since cuDNN's search takes a while.
+// Each in a section of its own: one that fails does not hide what the others do. Convolutions apart, since cuDNN's
+// search takes a while.
 TEST_CASE("every CUDA kernel equals the double-precision reference, forward and backward, on any part") {
   CudaBackend* const backend = shared_gpu();
   if (!backend) return;
@@ -68,7 +74,8 @@ TEST_CASE("every CUDA kernel equals the double-precision reference, forward and 
     if (!is_convolution(type)) DYNAMIC_SECTION(type) check_random_cases(*backend, type, 60, tolerance);
 }
 
-TEST_CASE("every CUDA convolution equals the double-precision reference, forward and backward, on any part", "[convolution]") {
+TEST_CASE("every CUDA convolution equals the double-precision reference, forward and backward, on any part",
+          "[convolution]") {
   CudaBackend* const backend = shared_gpu();
   if (!backend) return;
   for (const std::string& type : operator_types())
@@ -107,11 +114,15 @@ TEST_CASE("CUDA convolutions equal the double-precision reference on larger shap
   CudaBackend* const backend = shared_gpu();
   if (!backend) return;
   for (const std::string& text : {
-           large_case("conv2d", {{16, 19, 21}}, {{"out_channels", 32}, {"kernel", 3}, {"padding", 1}, {"activation", "relu"}}, 4),
+           large_case("conv2d", {{16, 19, 21}},
+                      {{"out_channels", 32}, {"kernel", 3}, {"padding", 1}, {"activation", "relu"}}, 4),
            large_case("conv2d", {{32, 14, 14}}, {{"out_channels", 48}, {"kernel", 1}}, 4),
-           large_case("conv2d", {{3, 43, 43}}, {{"out_channels", 16}, {"kernel", 11}, {"stride", 4}, {"padding", 2}}, 3),
-           large_case("conv2d", {{12, 17, 17}}, {{"out_channels", 12}, {"kernel", 5}, {"stride", 2}, {"padding", 2}, {"groups", 3}}, 3),
-           // The last of two parts takes one channel of a group and all of the next, whose weights begin at a multiple of 4 bytes alone.
+           large_case("conv2d", {{3, 43, 43}}, {{"out_channels", 16}, {"kernel", 11}, {"stride", 4}, {"padding", 2}},
+                      3),
+           large_case("conv2d", {{12, 17, 17}},
+                      {{"out_channels", 12}, {"kernel", 5}, {"stride", 2}, {"padding", 2}, {"groups", 3}}, 3),
+           // The last of two parts takes one channel of a group and all of the next, whose weights begin at a multiple
+           // of 4 bytes alone.
            large_case("conv2d", {{3, 15, 16}}, {{"out_channels", 6}, {"kernel", 3}, {"padding", 1}, {"groups", 3}}, 3),
        })
     DYNAMIC_SECTION(text) check_large(*backend, text, convolution_tolerance);
@@ -129,11 +140,13 @@ TEST_CASE("with tf32 matrix products and convolutions stay within its ten bits",
     DYNAMIC_SECTION(text) check_large(*backend, text, 4e-3);
 }
 
-// Heads of 3 channels begin at addresses that tensor cores do not take. Softmax of large scores magnifies tf32's rounding: here it is enough to run.
+// Heads of 3 channels begin at addresses that tensor cores do not take. Softmax of large scores magnifies tf32's
+// rounding: here it is enough to run.
 TEST_CASE("with tf32 heads of any size run") {
   CudaBackend* const backend = shared_gpu(Precision::tf32);
   if (!backend) return;
-  for (int heads : {4, 12}) check_large(*backend, large_case("multi_head_attention", {{8, 36}}, {{"heads", heads}}, 3), 2);
+  for (int heads : {4, 12})
+    check_large(*backend, large_case("multi_head_attention", {{8, 36}}, {{"heads", heads}}, 3), 2);
   CHECK_NOTHROW(backend->wait());
 }
 

@@ -19,16 +19,18 @@ std::string difference_of(const DeltaSimulator& delta, Evaluator& evaluator) {
   std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
   std::vector<int> order(records.size());
   for (size_t t = 0; t < order.size(); ++t) order[t] = static_cast<int>(t);
-  std::sort(order.begin(), order.end(), [&](int a, int b) { return details.tasks.tasks[a].key < details.tasks.tasks[b].key; });
+  std::sort(order.begin(), order.end(),
+            [&](int a, int b) { return details.tasks.tasks[a].key < details.tasks.tasks[b].key; });
   for (size_t i = 0; i < order.size(); ++i) {
     const int t = order[i];
     const DeltaSimulator::Record& record = records[i];
-    if (record.key == details.tasks.tasks[t].key && record.ready == details.timeline.ready[t] && record.start == details.timeline.start[t] &&
-        record.end == details.timeline.end[t])
+    if (record.key == details.tasks.tasks[t].key && record.ready == details.timeline.ready[t] &&
+        record.start == details.timeline.start[t] && record.end == details.timeline.end[t])
       continue;
-    return task_name(evaluator.builder(), details.tasks, t) + ": delta " + std::to_string(record.ready) + " " + std::to_string(record.start) +
-                 " " + std::to_string(record.end) + ", full " + std::to_string(details.timeline.ready[t]) + " " +
-                 std::to_string(details.timeline.start[t]) + " " + std::to_string(details.timeline.end[t]);
+    return task_name(evaluator.builder(), details.tasks, t) + ": delta " + std::to_string(record.ready) + " " +
+           std::to_string(record.start) + " " + std::to_string(record.end) + ", full " +
+           std::to_string(details.timeline.ready[t]) + " " + std::to_string(details.timeline.start[t]) + " " +
+           std::to_string(details.timeline.end[t]);
   }
   if (delta.makespan() == details.timeline.makespan) return "";
   return "makespan: delta " + std::to_string(delta.makespan()) + ", full " + std::to_string(details.timeline.makespan);
@@ -64,8 +66,10 @@ DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int i
     for (const Change& each : proposal) proposed[each.op] = each.configuration;
     if (compare || !makespan) {
       const Nanoseconds judged = evaluator.evaluate(proposed).makespan;
-      if (makespan && *makespan != judged) fail("makespan: delta " + std::to_string(*makespan) + ", full " + std::to_string(judged));
-      if (!makespan && judged <= limit) fail("rejected at the limit " + std::to_string(limit) + ", full takes " + std::to_string(judged));
+      if (makespan && *makespan != judged)
+        fail("makespan: delta " + std::to_string(*makespan) + ", full " + std::to_string(judged));
+      if (!makespan && judged <= limit)
+        fail("rejected at the limit " + std::to_string(limit) + ", full takes " + std::to_string(judged));
     }
     if (makespan && random.between(0, 1)) {
       delta.accept();

@@ -13,8 +13,8 @@ struct DeltaComparison {
   DeltaStatistics statistics;
 };
 
-// Proposals with and without a limit, accepted and rejected. The whole timelines are compared at first, every `interval` changes and at last;
-// makespans then and whenever a proposal was rejected early.
+// Proposals with and without a limit, accepted and rejected. The whole timelines are compared at first, every
+// `interval` changes and at last; makespans then and whenever a proposal was rejected early.
 DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int interval);
 
 }  // namespace ff

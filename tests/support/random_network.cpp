@@ -24,7 +24,11 @@ class NetworkWriter {
     for (int64_t steps = between(0, 5); steps > 0; --steps) add_flat_operator();
     add_losses();
     if (chance(3)) add_loss_at_positions();
-    return {{"format", "ffgraph/1"}, {"name", "random"}, {"batch_size", batch_}, {"inputs", inputs_}, {"operators", operators_}};
+    return {{"format", "ffgraph/1"},
+            {"name", "random"},
+            {"batch_size", batch_},
+            {"inputs", inputs_},
+            {"operators", operators_}};
   }
 
  private:
@@ -121,8 +125,13 @@ class NetworkWriter {
         add("pool2d", {input}, attributes);
         break;
       }
-      case 4: add(std::vector<std::string>{"relu", "tanh", "sigmoid", "gelu"}[static_cast<size_t>(between(0, 3))], {input}, {}); break;
-      case 5: add("local_response_normalization", {input}, {{"size", 1 + 2 * between(0, 2)}, {"alpha", 0.1}, {"bias", 1.5}}); break;
+      case 4:
+        add(std::vector<std::string>{"relu", "tanh", "sigmoid", "gelu"}[static_cast<size_t>(between(0, 3))], {input},
+            {});
+        break;
+      case 5:
+        add("local_response_normalization", {input}, {{"size", 1 + 2 * between(0, 2)}, {"alpha", 0.1}, {"bias", 1.5}});
+        break;
       case 6: add_with_equal(input, shape); break;
       case 7: add_concat(input, shape); break;
       case 8: add("dropout", {input}, {{"rate", 0.3}}); break;
@@ -145,7 +154,8 @@ class NetworkWriter {
 
   // slice, split, pad, transpose, reshape.
   void add_rearrangement(const std::string& input, const Shape& shape) {
-    const int64_t rank = static_cast<int64_t>(shape.size()), axis = between(1, rank - 1), size = shape[static_cast<size_t>(axis)];
+    const int64_t rank = static_cast<int64_t>(shape.size()), axis = between(1, rank - 1),
+                  size = shape[static_cast<size_t>(axis)];
     switch (between(0, 4)) {
       case 0: {
         const int64_t begin = between(0, size - 1);
@@ -221,11 +231,17 @@ class NetworkWriter {
       }
       case 1: {
         const int64_t kernel = between(1, 3);
-        add("pool1d", {input}, {{"kernel", kernel}, {"stride", between(1, 2)}, {"padding", between(0, kernel / 2)}, {"method", chance(2) ? "max" : "average"}});
+        add("pool1d", {input},
+            {{"kernel", kernel},
+             {"stride", between(1, 2)},
+             {"padding", between(0, kernel / 2)},
+             {"method", chance(2) ? "max" : "average"}});
         break;
       }
       case 2:
-      case 3: add("multi_head_attention", {input}, {{"heads", shape[2] % 2 == 0 ? between(1, 2) : 1}, {"causal", chance(2)}}); break;
+      case 3:
+        add("multi_head_attention", {input}, {{"heads", shape[2] % 2 == 0 ? between(1, 2) : 1}, {"causal", chance(2)}});
+        break;
       case 4: add("position_embedding", {input}, {}); break;
       case 5:
         if (shape[2] >= 4) add("layer_norm", {input}, {{"epsilon", 0.1}});
@@ -241,8 +257,10 @@ class NetworkWriter {
 
   void add_matmul(const std::string& input, const Shape& shape) {
     for (const Named& tensor : tensors_) {
-      if (tensor.spec.shape.size() != 3 || tensor.spec.type != DataType::f32 || (tensor.uses > 0 && chance(2))) continue;
-      if (tensor.spec.shape[2] == shape[2]) return void(add("matmul", {input, tensor.name}, {{"transpose", true}, {"scale", 0.5}}));
+      if (tensor.spec.shape.size() != 3 || tensor.spec.type != DataType::f32 || (tensor.uses > 0 && chance(2)))
+        continue;
+      if (tensor.spec.shape[2] == shape[2])
+        return void(add("matmul", {input, tensor.name}, {{"transpose", true}, {"scale", 0.5}}));
       if (tensor.spec.shape[1] == shape[2]) return void(add("matmul", {input, tensor.name}, {{"scale", 0.3}}));
     }
   }
@@ -269,7 +287,8 @@ class NetworkWriter {
     }
   }
 
-  std::string add_in_group(const std::string& type, const std::vector<std::string>& inputs, const Json& attributes, const std::string& group) {
+  std::string add_in_group(const std::string& type, const std::vector<std::string>& inputs, const Json& attributes,
+                           const std::string& group) {
     const std::string name = add(type, inputs, attributes);
     operators_.back()["parameters"] = group;
     return name;
@@ -278,7 +297,9 @@ class NetworkWriter {
   void add_with_equal(const std::string& input, const Shape& shape) {
     std::vector<std::string> inputs{input};
     for (const Named& tensor : tensors_)
-      if (tensor.spec.shape == shape && tensor.spec.type == DataType::f32 && inputs.size() < 3 && (tensor.name != input || chance(3))) inputs.push_back(tensor.name);
+      if (tensor.spec.shape == shape && tensor.spec.type == DataType::f32 && inputs.size() < 3 &&
+          (tensor.name != input || chance(3)))
+        inputs.push_back(tensor.name);
     if (inputs.size() == 2 && chance(3)) add(chance(2) ? "sub" : "mul", inputs, {});
     else if (inputs.size() > 1) add("add", inputs, {});
   }
@@ -299,7 +320,9 @@ class NetworkWriter {
   void join_into_flat() {
     std::vector<std::string> flat;
     for (size_t i = 0; i < tensors_.size(); ++i)
-      if (tensors_[i].spec.shape.size() >= 3 && (tensors_[i].uses == 0 || chance(6)) && tensors_[i].spec.type == DataType::f32) flat.push_back(tensors_[i].name);
+      if (tensors_[i].spec.shape.size() >= 3 && (tensors_[i].uses == 0 || chance(6)) &&
+          tensors_[i].spec.type == DataType::f32)
+        flat.push_back(tensors_[i].name);
     for (const std::string& name : flat) add("flatten", {name}, {});
   }
 
@@ -311,7 +334,10 @@ class NetworkWriter {
       case 0:
       case 1:
       case 2: add_linear(input); break;
-      case 3: add(std::vector<std::string>{"relu", "tanh", "sigmoid", "softmax"}[static_cast<size_t>(between(0, 3))], {input}, {}); break;
+      case 3:
+        add(std::vector<std::string>{"relu", "tanh", "sigmoid", "softmax"}[static_cast<size_t>(between(0, 3))], {input},
+            {});
+        break;
       case 4: add_with_equal(input, shape); break;
       case 5: add_concat(input, shape); break;
       case 6: add("dropout", {input}, {{"rate", 0.5}}); break;

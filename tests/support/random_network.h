@@ -9,7 +9,8 @@
 
 namespace ff {
 
-// A valid ffgraph/1 with a loss, drawn from `random`: all operator types, residual additions, concatenations, shared parameters.
+// A valid ffgraph/1 with a loss, drawn from `random`: all operator types, residual additions, concatenations, shared
+// parameters.
 Json random_network(RandomSource& random);
 
 // Any degrees (dividing or not) and any of the devices, several tasks on one and none on others included.

@@ -8,13 +8,14 @@
 
 namespace ff {
 
-// A uniform random bit generator. Each number takes one of the bytes for its highest bits, so that a fuzzer decides what is drawn; behind the
-// last byte, and in all other bits, it is a Mersenne Twister.
+// A uniform random bit generator. Each number takes one of the bytes for its highest bits, so that a fuzzer decides
+// what is drawn; behind the last byte, and in all other bits, it is a Mersenne Twister.
 class RandomSource {
  public:
   using result_type = uint32_t;
   explicit RandomSource(uint32_t seed) : random_(seed) {}
-  RandomSource(const uint8_t* bytes, size_t size) : random_(static_cast<uint32_t>(size)), next_(bytes), end_(bytes + size) {}
+  RandomSource(const uint8_t* bytes, size_t size)
+      : random_(static_cast<uint32_t>(size)), next_(bytes), end_(bytes + size) {}
 
   static constexpr result_type min() { return 0; }
   static constexpr result_type max() { return std::numeric_limits<result_type>::max(); }

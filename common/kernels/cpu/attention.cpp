@@ -10,7 +10,8 @@ namespace ff::cpu {
 namespace {
 
 // result[l] = sum over channels of vector * rows[l].
-FF_VECTORIZED void products_with_rows(const float* rows, const float* vector, int64_t length, int64_t channels, float* result) {
+FF_VECTORIZED void products_with_rows(const float* rows, const float* vector, int64_t length, int64_t channels,
+                                      float* result) {
   for (int64_t l = 0; l < length; ++l, rows += channels) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -20,15 +21,16 @@ FF_VECTORIZED void products_with_rows(const float* rows, const float* vector, in
 }
 
 // result = sum over l of weights[l] * rows[l].
-FF_VECTORIZED void weighted_sum_of_rows(const float* rows, const float* weights, int64_t length, int64_t channels, float* result) {
+FF_VECTORIZED void weighted_sum_of_rows(const float* rows, const float* weights, int64_t length, int64_t channels,
+                                        float* result) {
   std::memset(result, 0, static_cast<size_t>(channels) * sizeof(float));
   for (int64_t l = 0; l < length; ++l, rows += channels)
     for (int64_t c = 0; c < channels; ++c) result[c] += weights[l] * rows[c];
 }
 
 // rows[l] = a_weights[l] * a + b_weights[l] * b.
-FF_VECTORIZED void rows_from_two(const float* a_weights, const float* a, const float* b_weights, const float* b, int64_t length, int64_t channels,
-                                 float* rows) {
+FF_VECTORIZED void rows_from_two(const float* a_weights, const float* a, const float* b_weights, const float* b,
+                                 int64_t length, int64_t channels, float* rows) {
   for (int64_t l = 0; l < length; ++l, rows += channels)
     for (int64_t c = 0; c < channels; ++c) rows[c] = a_weights[l] * a[c] + b_weights[l] * b[c];
 }
@@ -40,8 +42,9 @@ FF_VECTORIZED void behind_tanh(const float* output, const float* gradient, float
 class AttentionKernel : public Kernel {
  public:
   AttentionKernel(const Context& context, const Attention& attention, const Block& part)
-      : context_(context), samples_(part[0].size()), features_(attention.features), length_(attention.length), channels_(attention.channels),
-        out_(part[1].size()), softmax_(make_softmax(context, samples_, length_)), tanh_(make_tanh(context, samples_, out_)) {
+      : context_(context), samples_(part[0].size()), features_(attention.features), length_(attention.length),
+        channels_(attention.channels), out_(part[1].size()), softmax_(make_softmax(context, samples_, length_)),
+        tanh_(make_tanh(context, samples_, out_)) {
     keys_.resize(static_cast<size_t>(samples_ * channels_));
     key_gradients_.resize(keys_.size());
     joined_.resize(static_cast<size_t>(samples_ * joined_width()));
@@ -53,49 +56,61 @@ class AttentionKernel : public Kernel {
 
   void forward(const KernelArguments& arguments) override {
     context_.use_threads();
-    const float *query = static_cast<const float*>(arguments.inputs[0]), *states = static_cast<const float*>(arguments.inputs[1]);
+    const float *query = static_cast<const float*>(arguments.inputs[0]),
+                *states = static_cast<const float*>(arguments.inputs[1]);
     const float *score = arguments.parameters[0], *combine = arguments.parameters[1];
-    multiply_matrices('N', 'N', samples_, channels_, features_, query, features_, score, channels_, 0, keys_.data(), channels_);
+    multiply_matrices('N', 'N', samples_, channels_, features_, query, features_, score, channels_, 0, keys_.data(),
+                      channels_);
     for (int64_t s = 0; s < samples_; ++s)
-      products_with_rows(states + s * length_ * channels_, &keys_[index(s, channels_)], length_, channels_, &weights_[index(s, length_)]);
+      products_with_rows(states + s * length_ * channels_, &keys_[index(s, channels_)], length_, channels_,
+                         &weights_[index(s, length_)]);
     softmax_.run(context_, {{DNNL_ARG_SRC, weights_.data()}, {DNNL_ARG_DST, weights_.data()}});
     for (int64_t s = 0; s < samples_; ++s)
-      weighted_sum_of_rows(states + s * length_ * channels_, &weights_[index(s, length_)], length_, channels_, &joined_[index(s, joined_width())]);
+      weighted_sum_of_rows(states + s * length_ * channels_, &weights_[index(s, length_)], length_, channels_,
+                           &joined_[index(s, joined_width())]);
     copy_columns(query, features_, joined_.data() + channels_, joined_width(), samples_, features_);
     float* output = arguments.outputs[0];
-    multiply_matrices('N', 'T', samples_, out_, joined_width(), joined_.data(), joined_width(), combine, joined_width(), 0, output, out_);
+    multiply_matrices('N', 'T', samples_, out_, joined_width(), joined_.data(), joined_width(), combine, joined_width(),
+                      0, output, out_);
     tanh_.run(context_, {{DNNL_ARG_SRC, output}, {DNNL_ARG_DST, output}});
   }
 
   void backward(const KernelArguments& arguments) override {
     context_.use_threads();
-    const float *query = static_cast<const float*>(arguments.inputs[0]), *states = static_cast<const float*>(arguments.inputs[1]);
+    const float *query = static_cast<const float*>(arguments.inputs[0]),
+                *states = static_cast<const float*>(arguments.inputs[1]);
     const float *score = arguments.parameters[0], *combine = arguments.parameters[1];
     const float* gradient = behind_tanh_.data();
     behind_tanh(arguments.outputs[0], arguments.output_gradients[0], behind_tanh_.data(), samples_ * out_);
-    multiply_matrices('T', 'N', out_, joined_width(), samples_, gradient, out_, joined_.data(), joined_width(), arguments.accumulates(1) ? 1 : 0,
-                      arguments.parameter_gradients[1], joined_width());
-    multiply_matrices('N', 'N', samples_, joined_width(), out_, gradient, out_, combine, joined_width(), 0, joined_gradients_.data(), joined_width());
+    multiply_matrices('T', 'N', out_, joined_width(), samples_, gradient, out_, joined_.data(), joined_width(),
+                      arguments.accumulates(1) ? 1 : 0, arguments.parameter_gradients[1], joined_width());
+    multiply_matrices('N', 'N', samples_, joined_width(), out_, gradient, out_, combine, joined_width(), 0,
+                      joined_gradients_.data(), joined_width());
     for (int64_t s = 0; s < samples_; ++s)
-      products_with_rows(states + s * length_ * channels_, &joined_gradients_[index(s, joined_width())], length_, channels_,
-                         &weight_gradients_[index(s, length_)]);
-    softmax_gradient(weights_.data(), weight_gradients_.data(), samples_, length_, weight_gradients_.data());  // now of the scores
+      products_with_rows(states + s * length_ * channels_, &joined_gradients_[index(s, joined_width())], length_,
+                         channels_, &weight_gradients_[index(s, length_)]);
+    // now of the scores
+    softmax_gradient(weights_.data(), weight_gradients_.data(), samples_, length_, weight_gradients_.data());
     for (int64_t s = 0; s < samples_; ++s)
-      weighted_sum_of_rows(states + s * length_ * channels_, &weight_gradients_[index(s, length_)], length_, channels_, &key_gradients_[index(s, channels_)]);
+      weighted_sum_of_rows(states + s * length_ * channels_, &weight_gradients_[index(s, length_)], length_, channels_,
+                           &key_gradients_[index(s, channels_)]);
     if (float* result = arguments.input_gradients[1])
       for (int64_t s = 0; s < samples_; ++s)
-        rows_from_two(&weights_[index(s, length_)], &joined_gradients_[index(s, joined_width())], &weight_gradients_[index(s, length_)],
-                      &keys_[index(s, channels_)], length_, channels_, result + s * length_ * channels_);
-    multiply_matrices('T', 'N', features_, channels_, samples_, query, features_, key_gradients_.data(), channels_, arguments.accumulates(0) ? 1 : 0,
-                      arguments.parameter_gradients[0], channels_);
+        rows_from_two(&weights_[index(s, length_)], &joined_gradients_[index(s, joined_width())],
+                      &weight_gradients_[index(s, length_)], &keys_[index(s, channels_)], length_, channels_,
+                      result + s * length_ * channels_);
+    multiply_matrices('T', 'N', features_, channels_, samples_, query, features_, key_gradients_.data(), channels_,
+                      arguments.accumulates(0) ? 1 : 0, arguments.parameter_gradients[0], channels_);
     if (float* result = arguments.input_gradients[0]) {
       copy_columns(joined_gradients_.data() + channels_, joined_width(), result, features_, samples_, features_);
-      multiply_matrices('N', 'T', samples_, features_, channels_, key_gradients_.data(), channels_, score, channels_, 1, result, features_);
+      multiply_matrices('N', 'T', samples_, features_, channels_, key_gradients_.data(), channels_, score, channels_, 1,
+                        result, features_);
     }
   }
 
   int64_t workspace_bytes() const override {
-    return static_cast<int64_t>((keys_.size() + joined_.size() + weights_.size()) * 2 + behind_tanh_.size()) * static_cast<int64_t>(sizeof(float));
+    return static_cast<int64_t>((keys_.size() + joined_.size() + weights_.size()) * 2 + behind_tanh_.size()) *
+           static_cast<int64_t>(sizeof(float));
   }
 
  private:
@@ -105,18 +120,20 @@ class AttentionKernel : public Kernel {
   const Context& context_;
   int64_t samples_, features_, length_, channels_, out_;
   Primitive softmax_, tanh_;
-  std::vector<float> keys_, key_gradients_;          // [samples, channels]: query times score
-  std::vector<float> joined_, joined_gradients_;     // [samples, channels + features]: context, query
-  std::vector<float> weights_, weight_gradients_;    // [samples, length]
-  std::vector<float> behind_tanh_;                   // [samples, out]: gradient
+  std::vector<float> keys_, key_gradients_;        // [samples, channels]: query times score
+  std::vector<float> joined_, joined_gradients_;   // [samples, channels + features]: context, query
+  std::vector<float> weights_, weight_gradients_;  // [samples, length]
+  std::vector<float> behind_tanh_;                 // [samples, out]: gradient
 };
 
-// Queries, keys and values of a part lie in rows [samples * length, 3, width], width being the channels of the part's heads.
+// Queries, keys and values of a part lie in rows [samples * length, 3, width], width being the channels of the part's
+// heads.
 class MultiHeadAttentionKernel : public Kernel {
  public:
   MultiHeadAttentionKernel(const Context& context, const MultiHeadAttention& attention, const Block& part)
-      : context_(context), causal_(attention.causal), samples_(part[0].size()), length_(attention.length), channels_(attention.channels),
-        heads_(part[1].size()), head_channels_(attention.head_channels), scale_(1.0f / std::sqrt(static_cast<float>(attention.head_channels))),
+      : context_(context), causal_(attention.causal), samples_(part[0].size()), length_(attention.length),
+        channels_(attention.channels), heads_(part[1].size()), head_channels_(attention.head_channels),
+        scale_(1.0f / std::sqrt(static_cast<float>(attention.head_channels))),
         softmax_(make_softmax(context, samples_ * heads_ * length_, length_)) {
     projected_.resize(static_cast<size_t>(rows() * 3 * width()));
     projected_gradients_.resize(projected_.size());
@@ -133,7 +150,8 @@ class MultiHeadAttentionKernel : public Kernel {
                                {DNNL_ARG_DST, projected_.data()}});
     for_each_head([&](int64_t at, int64_t, float* weights) {
       const float *query = projected_.data() + at, *key = query + width();
-      multiply_matrices('N', 'T', length_, length_, head_channels_, query, 3 * width(), key, 3 * width(), 0, weights, length_, scale_);
+      multiply_matrices('N', 'T', length_, length_, head_channels_, query, 3 * width(), key, 3 * width(), 0, weights,
+                        length_, scale_);
       if (!causal_) return;
       for (int64_t row = 0; row < length_; ++row)
         for (int64_t later = row + 1; later < length_; ++later) weights[row * length_ + later] = -1e30f;
@@ -141,7 +159,8 @@ class MultiHeadAttentionKernel : public Kernel {
     softmax_.run(context_, {{DNNL_ARG_SRC, weights_.data()}, {DNNL_ARG_DST, weights_.data()}});
     for_each_head([&](int64_t at, int64_t out, float* weights) {
       const float* value = projected_.data() + at + 2 * width();
-      multiply_matrices('N', 'N', length_, head_channels_, length_, weights, length_, value, 3 * width(), 0, arguments.outputs[0] + out, width());
+      multiply_matrices('N', 'N', length_, head_channels_, length_, weights, length_, value, 3 * width(), 0,
+                        arguments.outputs[0] + out, width());
     });
   }
 
@@ -149,23 +168,29 @@ class MultiHeadAttentionKernel : public Kernel {
     context_.use_threads();
     for_each_head([&](int64_t at, int64_t out, float* weights) {
       const float *query = projected_.data() + at, *key = query + width(), *value = key + width();
-      float *query_gradient = projected_gradients_.data() + at, *key_gradient = query_gradient + width(), *value_gradient = key_gradient + width();
+      float *query_gradient = projected_gradients_.data() + at, *key_gradient = query_gradient + width(),
+            *value_gradient = key_gradient + width();
       const float* gradient = arguments.output_gradients[0] + out;
       float* scores = weight_gradients_.data();
-      multiply_matrices('T', 'N', length_, head_channels_, length_, weights, length_, gradient, width(), 0, value_gradient, 3 * width());
-      multiply_matrices('N', 'T', length_, length_, head_channels_, gradient, width(), value, 3 * width(), 0, scores, length_);
+      multiply_matrices('T', 'N', length_, head_channels_, length_, weights, length_, gradient, width(), 0,
+                        value_gradient, 3 * width());
+      multiply_matrices('N', 'T', length_, length_, head_channels_, gradient, width(), value, 3 * width(), 0, scores,
+                        length_);
       softmax_gradient(weights, scores, length_, length_, scores);
-      multiply_matrices('N', 'N', length_, head_channels_, length_, scores, length_, key, 3 * width(), 0, query_gradient, 3 * width(), scale_);
-      multiply_matrices('T', 'N', length_, head_channels_, length_, scores, length_, query, 3 * width(), 0, key_gradient, 3 * width(), scale_);
+      multiply_matrices('N', 'N', length_, head_channels_, length_, scores, length_, key, 3 * width(), 0,
+                        query_gradient, 3 * width(), scale_);
+      multiply_matrices('T', 'N', length_, head_channels_, length_, scores, length_, query, 3 * width(), 0,
+                        key_gradient, 3 * width(), scale_);
     });
     const float* gradients = projected_gradients_.data();
     const int64_t outputs = 3 * width();
-    multiply_matrices('T', 'N', outputs, channels_, rows(), gradients, outputs, static_cast<const float*>(arguments.inputs[0]), channels_,
-                      arguments.accumulates(0) ? 1 : 0, arguments.parameter_gradients[0], channels_);
+    multiply_matrices('T', 'N', outputs, channels_, rows(), gradients, outputs,
+                      static_cast<const float*>(arguments.inputs[0]), channels_, arguments.accumulates(0) ? 1 : 0,
+                      arguments.parameter_gradients[0], channels_);
     sum_rows(gradients, rows(), outputs, arguments.parameter_gradients[1], arguments.accumulates(1));
     if (arguments.input_gradients[0])
-      multiply_matrices('N', 'N', rows(), channels_, outputs, gradients, outputs, arguments.parameters[0], channels_, 0, arguments.input_gradients[0],
-                        channels_);
+      multiply_matrices('N', 'N', rows(), channels_, outputs, gradients, outputs, arguments.parameters[0], channels_, 0,
+                        arguments.input_gradients[0], channels_);
   }
 
   int64_t workspace_bytes() const override {
@@ -188,7 +213,8 @@ class MultiHeadAttentionKernel : public Kernel {
   void make_projection() {
     using dnnl::memory;
     const int64_t outputs = 3 * width();
-    const memory::desc input = row_major({rows(), channels_}), output = row_major({rows(), outputs}), bias = row_major({1, outputs});
+    const memory::desc input = row_major({rows(), channels_}), output = row_major({rows(), outputs}),
+                       bias = row_major({1, outputs});
     const memory::desc weight({channels_, outputs}, memory::data_type::f32, memory::format_tag::ba);
     const dnnl::matmul::primitive_desc descriptor({input, weight, bias, output}, user_scratchpad(), context_.engine);
     projection_ = Primitive::make<dnnl::matmul>(context_, descriptor);
@@ -204,8 +230,8 @@ class MultiHeadAttentionKernel : public Kernel {
   float scale_;
   Primitive softmax_, projection_;
   std::vector<float> projected_, projected_gradients_;  // [samples, length, 3, width]
-  std::vector<float> weights_;                           // [samples, heads, length, length]
-  std::vector<float> weight_gradients_;                  // of one head
+  std::vector<float> weights_;                          // [samples, heads, length, length]
+  std::vector<float> weight_gradients_;                 // of one head
 };
 
 }  // namespace
@@ -214,7 +240,8 @@ std::unique_ptr<Kernel> make_attention_kernel(const Context& context, const Kern
   return std::make_unique<AttentionKernel>(context, dynamic_cast<const Attention&>(request.definition), request.part);
 }
 std::unique_ptr<Kernel> make_multi_head_attention_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<MultiHeadAttentionKernel>(context, dynamic_cast<const MultiHeadAttention&>(request.definition), request.part);
+  return std::make_unique<MultiHeadAttentionKernel>(
+      context, dynamic_cast<const MultiHeadAttention&>(request.definition), request.part);
 }
 
 }  // namespace ff::cpu

@@ -10,8 +10,8 @@
 namespace ff {
 namespace {
 
-FF_VECTORIZED void sgd_with_momentum(float* parameter, const float* gradient, float* velocity, int64_t elements, float rate, float momentum,
-                                     float decay) {
+FF_VECTORIZED void sgd_with_momentum(float* parameter, const float* gradient, float* velocity, int64_t elements,
+                                     float rate, float momentum, float decay) {
   for (int64_t i = 0; i < elements; ++i) {
     velocity[i] = momentum * velocity[i] + (gradient[i] + decay * parameter[i]);
     parameter[i] -= rate * velocity[i];
@@ -75,7 +75,8 @@ class CpuBackend : public Backend {
       for (const KernelFamily& family : families)
         if (request.definition.type() == family.type) return family.make(context_, request);
     } catch (const dnnl::error& error) {
-      throw MachineError("oneDNN: " + std::string(error.what()) + " (kernel \"" + request.definition.signature(request.part) + "\")");
+      throw MachineError("oneDNN: " + std::string(error.what()) + " (kernel \"" +
+                         request.definition.signature(request.part) + "\")");
     }
     throw InputError("the CPU backend has no kernel for operators of type " + request.definition.type());
   }
@@ -89,30 +90,37 @@ class CpuBackend : public Backend {
   }
   void release(void* memory) override { std::free(memory); }
 
-  void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block, const Block& region) override {
+  void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,
+                  const Block& region) override {
     cpu::copy_block(source, source_block, destination, destination_block, region);
   }
-  void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block, const Block& region) override {
+  void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block,
+                 const Block& region) override {
     cpu::add_block(source, source_block, destination, destination_block, region);
   }
   void fill_zero(void* memory, int64_t bytes) override { std::memset(memory, 0, static_cast<size_t>(bytes)); }
-  void add(const float* source, float* destination, int64_t elements) override { cpu::add_to(source, destination, elements); }
+  void add(const float* source, float* destination, int64_t elements) override {
+    cpu::add_to(source, destination, elements);
+  }
 
   void store_from_host(const void* host, void* memory, const Shape& shape) override {
     if (shape.size() == 4)
-      cpu::transpose(static_cast<const uint32_t*>(host), shape[0], shape[1], shape[2] * shape[3], static_cast<uint32_t*>(memory));
-    else
-      std::memcpy(memory, host, static_cast<size_t>(volume(shape) * element_bytes));
+      cpu::transpose(static_cast<const uint32_t*>(host), shape[0], shape[1], shape[2] * shape[3],
+                     static_cast<uint32_t*>(memory));
+    else std::memcpy(memory, host, static_cast<size_t>(volume(shape) * element_bytes));
   }
   void load_to_host(const void* memory, void* host, const Shape& shape) override {
     if (shape.size() == 4)
-      cpu::transpose(static_cast<const uint32_t*>(memory), shape[0], shape[2] * shape[3], shape[1], static_cast<uint32_t*>(host));
-    else
-      std::memcpy(host, memory, static_cast<size_t>(volume(shape) * element_bytes));
+      cpu::transpose(static_cast<const uint32_t*>(memory), shape[0], shape[2] * shape[3], shape[1],
+                     static_cast<uint32_t*>(host));
+    else std::memcpy(host, memory, static_cast<size_t>(volume(shape) * element_bytes));
   }
 
-  void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements, const SgdSettings& settings) override {
-    if (velocity) sgd_with_momentum(parameter, gradient, velocity, elements, settings.learning_rate, settings.momentum, settings.weight_decay);
+  void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements,
+                  const SgdSettings& settings) override {
+    if (velocity)
+      sgd_with_momentum(parameter, gradient, velocity, elements, settings.learning_rate, settings.momentum,
+                        settings.weight_decay);
     else sgd_plain(parameter, gradient, elements, settings.learning_rate, settings.weight_decay);
   }
 

@@ -12,10 +12,12 @@ namespace {
 // Sums of a few hundred rows in single precision; those are added up in double precision.
 constexpr int64_t rows_at_once = 256;
 
-// Four rows at a time, one after the other: the sums are loaded and stored once for them, and are what they are row by row.
+// Four rows at a time, one after the other: the sums are loaded and stored once for them, and are what they are row by
+// row.
 constexpr int64_t rows_together = 4;
 
-FF_VECTORIZED void add_sums(const float* __restrict input, int64_t rows, int64_t channels, float* __restrict sums, float* __restrict squares) {
+FF_VECTORIZED void add_sums(const float* __restrict input, int64_t rows, int64_t channels, float* __restrict sums,
+                            float* __restrict squares) {
   const auto add = [](float x, float& sum, float& square) {
     sum += x;
     square += x * x;
@@ -33,16 +35,18 @@ FF_VECTORIZED void add_sums(const float* __restrict input, int64_t rows, int64_t
     for (int64_t c = 0; c < channels; ++c) add(input[c], sums[c], squares[c]);
 }
 
-// The gradient where the relu let its input through, else 0. No branch on the output's sign, which no processor can foresee: not in vector
-// instructions, nor in the scalar ones for the channels that are left over.
+// The gradient where the relu let its input through, else 0. No branch on the output's sign, which no processor can
+// foresee: not in vector instructions, nor in the scalar ones for the channels that are left over.
 inline float behind_relu(float output, float gradient) {
   return std::bit_cast<float>(std::bit_cast<int32_t>(gradient) & -static_cast<int32_t>(output > 0));
 }
 
-// Of the gradient g, and of g times the input's distance from the mean. `output` null: there is no relu behind. The gradient is read whether or not
-// the relu lets it through, and no two pointers meet, so that the loops become vector instructions: otherwise they took six times longer.
-FF_VECTORIZED void add_gradient_sums(const float* __restrict input, const float* __restrict gradient, const float* __restrict output,
-                                     const float* __restrict mean, int64_t rows, int64_t channels, float* __restrict sums, float* __restrict products) {
+// Of the gradient g, and of g times the input's distance from the mean. `output` null: there is no relu behind. The
+// gradient is read whether or not the relu lets it through, and no two pointers meet, so that the loops become vector
+// instructions: otherwise they took six times longer.
+FF_VECTORIZED void add_gradient_sums(const float* __restrict input, const float* __restrict gradient,
+                                     const float* __restrict output, const float* __restrict mean, int64_t rows,
+                                     int64_t channels, float* __restrict sums, float* __restrict products) {
   if (!output) {
     for (; rows > 0; --rows, input += channels, gradient += channels)
       for (int64_t c = 0; c < channels; ++c) {
@@ -71,7 +75,8 @@ FF_VECTORIZED void add_gradient_sums(const float* __restrict input, const float*
     for (int64_t c = 0; c < channels; ++c) add(c, mean[c], sums[c], products[c]);
 }
 
-FF_VECTORIZED void scale_and_shift(const float* input, int64_t rows, int64_t channels, const float* scale, const float* shift, bool relu, float* output) {
+FF_VECTORIZED void scale_and_shift(const float* input, int64_t rows, int64_t channels, const float* scale,
+                                   const float* shift, bool relu, float* output) {
   for (int64_t row = 0; row < rows; ++row, input += channels, output += channels) {
     if (relu)
       for (int64_t c = 0; c < channels; ++c) output[c] = std::max(0.0f, input[c] * scale[c] + shift[c]);
@@ -81,11 +86,13 @@ FF_VECTORIZED void scale_and_shift(const float* input, int64_t rows, int64_t cha
 }
 
 // result = a g + b input + c, by channel.
-FF_VECTORIZED void input_gradient(const float* __restrict input, const float* gradient, const float* __restrict output, int64_t rows, int64_t channels,
-                                  const float* __restrict a, const float* __restrict b, const float* __restrict constant, float* result) {
+FF_VECTORIZED void input_gradient(const float* __restrict input, const float* gradient, const float* __restrict output,
+                                  int64_t rows, int64_t channels, const float* __restrict a, const float* __restrict b,
+                                  const float* __restrict constant, float* result) {
   for (int64_t row = 0; row < rows; ++row, input += channels, gradient += channels, result += channels) {
     if (output) {
-      for (int64_t c = 0; c < channels; ++c) result[c] = a[c] * behind_relu(output[c], gradient[c]) + b[c] * input[c] + constant[c];
+      for (int64_t c = 0; c < channels; ++c)
+        result[c] = a[c] * behind_relu(output[c], gradient[c]) + b[c] * input[c] + constant[c];
       output += channels;
     } else {
       for (int64_t c = 0; c < channels; ++c) result[c] = a[c] * gradient[c] + b[c] * input[c] + constant[c];
@@ -99,7 +106,8 @@ class BatchNormKernel : public Kernel {
   BatchNormKernel(const BatchNorm& norm, const Block& part)
       : norm_(norm), channels_(part[norm.channel_axis].size()), rows_(part.volume() / channels_),
         elements_(static_cast<double>(norm.global ? norm.elements_per_channel : rows_)) {
-    for (std::vector<float>* values : {&mean_, &inverse_deviation_, &a_, &b_}) values->resize(static_cast<size_t>(channels_));
+    for (std::vector<float>* values : {&mean_, &inverse_deviation_, &a_, &b_})
+      values->resize(static_cast<size_t>(channels_));
     own_sums_.resize(static_cast<size_t>(2 * channels_));
   }
 
@@ -132,7 +140,8 @@ class BatchNormKernel : public Kernel {
       a_[c] = weight[c] * inverse_deviation_[c];
       b_[c] = bias[c] - a_[c] * mean_[c];
     }
-    scale_and_shift(static_cast<const float*>(arguments.inputs[0]), rows_, channels_, a_.data(), b_.data(), norm_.relu, arguments.outputs[0]);
+    scale_and_shift(static_cast<const float*>(arguments.inputs[0]), rows_, channels_, a_.data(), b_.data(), norm_.relu,
+                    arguments.outputs[0]);
   }
 
   void update_state(const KernelArguments& arguments) override {
@@ -150,10 +159,12 @@ class BatchNormKernel : public Kernel {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
     const float* output = norm_.relu ? arguments.outputs[0] : nullptr;
     sum_up(arguments.statistics, [&](int64_t row, int64_t count, float* sums) {
-      add_gradient_sums(input + row * channels_, arguments.output_gradients[0] + row * channels_, output ? output + row * channels_ : nullptr,
-                        mean_.data(), count, channels_, sums, sums + channels_);
+      add_gradient_sums(input + row * channels_, arguments.output_gradients[0] + row * channels_,
+                        output ? output + row * channels_ : nullptr, mean_.data(), count, channels_, sums,
+                        sums + channels_);
     });
-    for (int64_t c = 0; c < channels_; ++c) arguments.statistics[channels_ + c] *= inverse_deviation_[static_cast<size_t>(c)];
+    for (int64_t c = 0; c < channels_; ++c)
+      arguments.statistics[channels_ + c] *= inverse_deviation_[static_cast<size_t>(c)];
     std::copy(arguments.statistics, arguments.statistics + 2 * channels_, own_sums_.begin());
   }
 
@@ -180,14 +191,16 @@ class BatchNormKernel : public Kernel {
     for (int64_t i = 0; i < channels_; ++i) {
       const size_t c = static_cast<size_t>(i);
       const double scale = static_cast<double>(arguments.parameters[0][c]) * inverse_deviation_[c];
-      const double mean_gradient = sums[c] / elements_, mean_product = sums[c + static_cast<size_t>(channels_)] / elements_;
+      const double mean_gradient = sums[c] / elements_,
+                   mean_product = sums[c + static_cast<size_t>(channels_)] / elements_;
       const double slope = -scale * mean_product * inverse_deviation_[c];
       a_[c] = static_cast<float>(scale);
       b_[c] = static_cast<float>(slope);
       constant[c] = static_cast<float>(-scale * mean_gradient - slope * mean_[c]);
     }
-    input_gradient(static_cast<const float*>(arguments.inputs[0]), arguments.output_gradients[0], norm_.relu ? arguments.outputs[0] : nullptr, rows_,
-                   channels_, a_.data(), b_.data(), constant.data(), arguments.input_gradients[0]);
+    input_gradient(static_cast<const float*>(arguments.inputs[0]), arguments.output_gradients[0],
+                   norm_.relu ? arguments.outputs[0] : nullptr, rows_, channels_, a_.data(), b_.data(), constant.data(),
+                   arguments.input_gradients[0]);
   }
 
   int64_t workspace_bytes() const override { return 6 * channels_ * static_cast<int64_t>(sizeof(float)); }

@@ -40,7 +40,8 @@ Loops plan(const Block& source, const Block& destination, const Block& region) {
   }
   // Inner axes that lie contiguous in both buffers form one run.
   int inner = rank;
-  while (inner > 0 && source_stride[inner - 1] == loops.run && destination_stride[inner - 1] == loops.run) loops.run *= count[--inner];
+  while (inner > 0 && source_stride[inner - 1] == loops.run && destination_stride[inner - 1] == loops.run)
+    loops.run *= count[--inner];
   for (int i = 0; i < inner; ++i) {
     if (count[i] == 1) continue;
     loops.count[loops.depth] = count[i];
@@ -72,19 +73,20 @@ void walk(const Loops& loops, const Run& run) {
 
 }  // namespace
 
-void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block, const Block& region) {
+void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,
+                const Block& region) {
   if (region.empty()) return;
   const auto* from = static_cast<const uint32_t*>(source);
   auto* to = static_cast<uint32_t*>(destination);
   walk(plan(source_block, destination_block, region), [&](int64_t s, int64_t d, int64_t run) {
     if (run < 16)
       for (int64_t i = 0; i < run; ++i) to[d + i] = from[s + i];
-    else
-      std::memcpy(to + d, from + s, static_cast<size_t>(run) * 4);
+    else std::memcpy(to + d, from + s, static_cast<size_t>(run) * 4);
   });
 }
 
-void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block, const Block& region) {
+void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block,
+               const Block& region) {
   if (region.empty()) return;
   walk(plan(source_block, destination_block, region), [&](int64_t s, int64_t d, int64_t run) {
     for (int64_t i = 0; i < run; ++i) destination[d + i] += source[s + i];
@@ -97,12 +99,15 @@ void transpose(const uint32_t* source, int64_t count, int64_t rows, int64_t colu
     for (int64_t row = 0; row < rows; row += tile)
       for (int64_t column = 0; column < columns; column += tile)
         for (int64_t r = row; r < std::min(row + tile, rows); ++r)
-          for (int64_t c = column; c < std::min(column + tile, columns); ++c) destination[c * rows + r] = source[r * columns + c];
+          for (int64_t c = column; c < std::min(column + tile, columns); ++c)
+            destination[c * rows + r] = source[r * columns + c];
 }
 
-void copy_columns(const float* source, int64_t source_stride, float* destination, int64_t destination_stride, int64_t rows, int64_t width) {
+void copy_columns(const float* source, int64_t source_stride, float* destination, int64_t destination_stride,
+                  int64_t rows, int64_t width) {
   for (int64_t row = 0; row < rows; ++row)
-    std::memcpy(destination + row * destination_stride, source + row * source_stride, static_cast<size_t>(width) * sizeof(float));
+    std::memcpy(destination + row * destination_stride, source + row * source_stride,
+                static_cast<size_t>(width) * sizeof(float));
 }
 
 }  // namespace ff::cpu

@@ -26,7 +26,9 @@ class Convolution {
   Convolution(const Context& context, const Geometry& geometry) : context_(context), geometry_(geometry) {
     const memory::desc input = storage(geometry.input), output = storage(geometry.output);
     const memory::desc weight = weight_descriptor(memory::format_tag::any), plain_weight = plain_weight_descriptor();
-    const memory::desc bias = geometry.bias ? memory::desc({geometry.output[1]}, memory::data_type::f32, memory::format_tag::a) : memory::desc();
+    const memory::desc bias = geometry.bias
+                                  ? memory::desc({geometry.output[1]}, memory::data_type::f32, memory::format_tag::a)
+                                  : memory::desc();
 
     dnnl::primitive_attr attributes = user_scratchpad();
     if (geometry.relu) {
@@ -35,8 +37,8 @@ class Convolution {
       attributes.set_post_ops(after);
     }
     const dnnl::convolution_forward::primitive_desc forward(
-        {prop_kind::forward_training, dnnl::algorithm::convolution_direct, input, weight, bias, output, geometry.strides, geometry.dilations,
-         geometry.padding_before, geometry.padding_behind},
+        {prop_kind::forward_training, dnnl::algorithm::convolution_direct, input, weight, bias, output,
+         geometry.strides, geometry.dilations, geometry.padding_before, geometry.padding_behind},
         attributes, context.engine);
     forward_ = Primitive::make<dnnl::convolution_forward>(context, forward);
     forward_weight_ = Reordered(context, plain_weight, forward.weights_desc());
@@ -46,8 +48,8 @@ class Convolution {
     if (geometry.bias) forward_.add(context, DNNL_ARG_BIAS, bias);
 
     const dnnl::convolution_backward_weights::primitive_desc backward_weight(
-        {dnnl::algorithm::convolution_direct, input, weight, bias, output, geometry.strides, geometry.dilations, geometry.padding_before,
-         geometry.padding_behind},
+        {dnnl::algorithm::convolution_direct, input, weight, bias, output, geometry.strides, geometry.dilations,
+         geometry.padding_before, geometry.padding_behind},
         user_scratchpad(), context.engine, forward);
     backward_weight_ = Primitive::make<dnnl::convolution_backward_weights>(context, backward_weight);
     weight_gradient_ = Reordered(context, plain_weight, backward_weight.diff_weights_desc());
@@ -58,8 +60,8 @@ class Convolution {
     if (!geometry.input_gradient) return;
 
     const dnnl::convolution_backward_data::primitive_desc backward_input(
-        {dnnl::algorithm::convolution_direct, input, weight, output, geometry.strides, geometry.dilations, geometry.padding_before,
-         geometry.padding_behind},
+        {dnnl::algorithm::convolution_direct, input, weight, output, geometry.strides, geometry.dilations,
+         geometry.padding_before, geometry.padding_behind},
         user_scratchpad(), context.engine, forward);
     backward_input_ = Primitive::make<dnnl::convolution_backward_data>(context, backward_input);
     backward_input_weight_ = Reordered(context, plain_weight, backward_input.weights_desc());
@@ -75,13 +77,13 @@ class Convolution {
   }
 
   // `gradient` is behind the fused relu already.
-  void backward(const float* input, const float* weight, const float* gradient, float* input_gradient, float* weight_gradient,
-                float* bias_gradient) {
+  void backward(const float* input, const float* weight, const float* gradient, float* input_gradient,
+                float* weight_gradient, float* bias_gradient) {
     weight_gradient_.attach(weight_gradient);
     if (bias_gradient)
-      backward_weight_.run(context_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_DIFF_DST, gradient}, {DNNL_ARG_DIFF_BIAS, bias_gradient}});
-    else
-      backward_weight_.run(context_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_DIFF_DST, gradient}});
+      backward_weight_.run(context_,
+                           {{DNNL_ARG_SRC, input}, {DNNL_ARG_DIFF_DST, gradient}, {DNNL_ARG_DIFF_BIAS, bias_gradient}});
+    else backward_weight_.run(context_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_DIFF_DST, gradient}});
     weight_gradient_.empty(context_, weight_gradient);
     if (!input_gradient) return;
     backward_input_weight_.fill(context_, weight);
@@ -107,10 +109,12 @@ class Convolution {
   Reordered forward_weight_, weight_gradient_, backward_input_weight_;
 };
 
-// A part of a convolution. Where the part cuts groups it is one convolution a touched group, on channel slices copied out and in.
+// A part of a convolution. Where the part cuts groups it is one convolution a touched group, on channel slices copied
+// out and in.
 class Conv2dKernel : public Kernel {
  public:
-  Conv2dKernel(const Context& context, const Conv2d& conv, const Block& part, bool input_gradient) : context_(context), conv_(conv) {
+  Conv2dKernel(const Context& context, const Conv2d& conv, const Block& part, bool input_gradient)
+      : context_(context), conv_(conv) {
     Geometry whole;
     whole.input = conv.input_block(0, part).shape();
     whole.output = part.shape();
@@ -139,7 +143,8 @@ class Conv2dKernel : public Kernel {
       Geometry slice = whole;
       slice.input[1] = in_per_group;
       slice.output[1] = slice.weight[0] = channels.size();
-      slices_.push_back({std::make_unique<Convolution>(context, slice), (group - first) * in_per_group, channels.begin - part[1].begin});
+      slices_.push_back({std::make_unique<Convolution>(context, slice), (group - first) * in_per_group,
+                         channels.begin - part[1].begin});
     }
     input_slice_.resize(static_cast<size_t>(volume(input_) / input_[1] * in_per_group));
     input_gradient_slice_.resize(input_slice_.size());
@@ -159,8 +164,8 @@ class Conv2dKernel : public Kernel {
       const Geometry& geometry = slice.convolution->geometry();
       take_channels(input, input_, slice.first_input, geometry.input[1], input_slice_.data());
       slice.convolution->forward(input_slice_.data(), weight, bias, output_slice_.data());
-      copy_columns(output_slice_.data(), geometry.output[1], arguments.outputs[0] + slice.first_output, output_[1], volume(output_) / output_[1],
-                   geometry.output[1]);
+      copy_columns(output_slice_.data(), geometry.output[1], arguments.outputs[0] + slice.first_output, output_[1],
+                   volume(output_) / output_[1], geometry.output[1]);
     }
   }
 
@@ -175,7 +180,8 @@ class Conv2dKernel : public Kernel {
     float* input_gradient = arguments.input_gradients[0];
     std::array<float*, 2> gradients{};
     for (size_t p = 0; p < arguments.parameter_gradients.size(); ++p)
-      gradients[p] = scratch_[p].target(arguments.parameter_gradients[p], arguments.accumulates(p), output_[1] * (p == 0 ? weight_row() : 1));
+      gradients[p] = scratch_[p].target(arguments.parameter_gradients[p], arguments.accumulates(p),
+                                        output_[1] * (p == 0 ? weight_row() : 1));
     for (Slice& slice : slices_) {
       float* bias_gradient = conv_.bias ? gradients[1] + slice.first_output : nullptr;
       const float* weight = arguments.parameters[0] + slice.first_output * weight_row();
@@ -187,17 +193,20 @@ class Conv2dKernel : public Kernel {
       const Geometry& geometry = slice.convolution->geometry();
       take_channels(input, input_, slice.first_input, geometry.input[1], input_slice_.data());
       take_channels(gradient, output_, slice.first_output, geometry.output[1], output_slice_.data());
-      slice.convolution->backward(input_slice_.data(), weight, output_slice_.data(), input_gradient ? input_gradient_slice_.data() : nullptr,
-                                  weight_gradient, bias_gradient);
+      slice.convolution->backward(input_slice_.data(), weight, output_slice_.data(),
+                                  input_gradient ? input_gradient_slice_.data() : nullptr, weight_gradient,
+                                  bias_gradient);
       if (input_gradient)
-        copy_columns(input_gradient_slice_.data(), geometry.input[1], input_gradient + slice.first_input, input_[1], volume(input_) / input_[1],
-                     geometry.input[1]);
+        copy_columns(input_gradient_slice_.data(), geometry.input[1], input_gradient + slice.first_input, input_[1],
+                     volume(input_) / input_[1], geometry.input[1]);
     }
-    for (size_t p = 0; p < arguments.parameter_gradients.size(); ++p) scratch_[p].finish(arguments.parameter_gradients[p], arguments.accumulates(p));
+    for (size_t p = 0; p < arguments.parameter_gradients.size(); ++p)
+      scratch_[p].finish(arguments.parameter_gradients[p], arguments.accumulates(p));
   }
 
   int64_t workspace_bytes() const override {
-    return static_cast<int64_t>((masked_.size() + input_slice_.size() + input_gradient_slice_.size() + output_slice_.size()) * sizeof(float));
+    return static_cast<int64_t>(
+        (masked_.size() + input_slice_.size() + input_gradient_slice_.size() + output_slice_.size()) * sizeof(float));
   }
 
  private:
@@ -222,7 +231,8 @@ class Conv2dKernel : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_conv2d_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<Conv2dKernel>(context, dynamic_cast<const Conv2d&>(request.definition), request.part, request.input_gradients[0]);
+  return std::make_unique<Conv2dKernel>(context, dynamic_cast<const Conv2d&>(request.definition), request.part,
+                                        request.input_gradients[0]);
 }
 
 std::unique_ptr<Kernel> make_conv1d_kernel(const Context& context, const KernelRequest& request) {

@@ -9,19 +9,22 @@
 namespace ff::cpu {
 namespace {
 
-// What an element is multiplied by, from the 32 bits drawn for it: 0 where uniform_float(bits) is less than the rate. That number is a multiple of
-// 2^-24, so that the comparison is one of integers with `dropped`, the multiples below the rate.
+// What an element is multiplied by, from the 32 bits drawn for it: 0 where uniform_float(bits) is less than the rate.
+// That number is a multiple of 2^-24, so that the comparison is one of integers with `dropped`, the multiples below the
+// rate.
 struct Factors {
-  explicit Factors(float rate) : dropped(static_cast<int32_t>(std::ceil(std::ldexp(rate, 24)))), kept(1.0f / (1.0f - rate)) {}
+  explicit Factors(float rate)
+      : dropped(static_cast<int32_t>(std::ceil(std::ldexp(rate, 24)))), kept(1.0f / (1.0f - rate)) {}
   float of(uint32_t bits) const { return static_cast<int32_t>(bits >> 8) >= dropped ? kept : 0.0f; }
 
   int32_t dropped;
   float kept;
 };
 
-// The four factors of each of `counters` Philox counters from `first`. Every lane of a vector computes a counter of its own, the four words apart:
-// they are interleaved at the end.
-FF_VECTORIZED void draw_counters(uint64_t stream, uint64_t first, int64_t counters, uint64_t iteration, Factors factors, float* __restrict result) {
+// The four factors of each of `counters` Philox counters from `first`. Every lane of a vector computes a counter of its
+// own, the four words apart: they are interleaved at the end.
+FF_VECTORIZED void draw_counters(uint64_t stream, uint64_t first, int64_t counters, uint64_t iteration, Factors factors,
+                                 float* __restrict result) {
   for (int64_t i = 0; i < counters; ++i) {
     const auto bits = philox(stream, first + static_cast<uint64_t>(i), iteration);
     result[4 * i] = factors.of(bits[0]);
@@ -49,13 +52,15 @@ class DropoutKernel : public Kernel {
 
   void backward(const KernelArguments& arguments) override {
     if (!arguments.input_gradients[0]) return;
-    multiply(factors_.data(), arguments.output_gradients[0], arguments.input_gradients[0], static_cast<int64_t>(factors_.size()));
+    multiply(factors_.data(), arguments.output_gradients[0], arguments.input_gradients[0],
+             static_cast<int64_t>(factors_.size()));
   }
 
   int64_t workspace_bytes() const override { return static_cast<int64_t>(factors_.size() * sizeof(float)); }
 
  private:
-  // Factors of the block, in storage order, from the index of each element in the whole row-major tensor: run by run of consecutive indices.
+  // Factors of the block, in storage order, from the index of each element in the whole row-major tensor: run by run of
+  // consecutive indices.
   void draw(uint64_t iteration) {
     const int rank = part_.rank();
     const std::vector<int> order = rank == 4 ? std::vector<int>{0, 2, 3, 1} : [&] {

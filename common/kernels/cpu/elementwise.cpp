@@ -9,8 +9,9 @@ namespace ff::cpu {
 
 Primitive make_tanh(const Context& context, int64_t rows, int64_t columns) {
   const dnnl::memory::desc data = row_major({rows, columns});
-  const dnnl::eltwise_forward::primitive_desc descriptor({dnnl::prop_kind::forward_training, dnnl::algorithm::eltwise_tanh, data, 0.0f, 0.0f},
-                                                         user_scratchpad(), context.engine);
+  const dnnl::eltwise_forward::primitive_desc descriptor(
+      {dnnl::prop_kind::forward_training, dnnl::algorithm::eltwise_tanh, data, 0.0f, 0.0f}, user_scratchpad(),
+      context.engine);
   Primitive primitive = Primitive::make<dnnl::eltwise_forward>(context, descriptor);
   primitive.add(context, DNNL_ARG_SRC, data);
   primitive.add(context, DNNL_ARG_DST, data);
@@ -43,13 +44,14 @@ class ElementwiseKernel : public Kernel {
     const auto algorithm = function_ == Function::tanh      ? dnnl::algorithm::eltwise_tanh
                            : function_ == Function::sigmoid ? dnnl::algorithm::eltwise_logistic
                                                             : dnnl::algorithm::eltwise_gelu_erf;
-    const dnnl::eltwise_forward::primitive_desc forward({dnnl::prop_kind::forward_training, algorithm, data, 0.0f, 0.0f}, user_scratchpad(),
-                                                        context.engine);
+    const dnnl::eltwise_forward::primitive_desc forward(
+        {dnnl::prop_kind::forward_training, algorithm, data, 0.0f, 0.0f}, user_scratchpad(), context.engine);
     forward_ = Primitive::make<dnnl::eltwise_forward>(context, forward);
     forward_.add(context, DNNL_ARG_SRC, data);
     forward_.add(context, DNNL_ARG_DST, data);
     if (function_ != Function::gelu) return;
-    const dnnl::eltwise_backward::primitive_desc backward({algorithm, data, data, 0.0f, 0.0f}, user_scratchpad(), context.engine, forward);
+    const dnnl::eltwise_backward::primitive_desc backward({algorithm, data, data, 0.0f, 0.0f}, user_scratchpad(),
+                                                          context.engine, forward);
     backward_ = Primitive::make<dnnl::eltwise_backward>(context, backward);
     for (int argument : {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC}) backward_.add(context, argument, data);
   }
@@ -82,11 +84,17 @@ class ElementwiseKernel : public Kernel {
         case Elementwise::Function::sigmoid: sigmoid_gradient(arguments.outputs[0], gradient, result, elements_); break;
         case Elementwise::Function::gelu:
           context_.use_threads();
-          backward_.run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]}, {DNNL_ARG_DIFF_DST, gradient}, {DNNL_ARG_DIFF_SRC, result}});
+          backward_.run(
+              context_,
+              {{DNNL_ARG_SRC, arguments.inputs[0]}, {DNNL_ARG_DIFF_DST, gradient}, {DNNL_ARG_DIFF_SRC, result}});
           break;
         case Elementwise::Function::add: std::memcpy(result, gradient, bytes()); break;
-        case Elementwise::Function::sub: i == 0 ? (void)std::memcpy(result, gradient, bytes()) : negate(gradient, result, elements_); break;
-        case Elementwise::Function::mul: multiply(static_cast<const float*>(arguments.inputs[1 - i]), gradient, result, elements_); break;
+        case Elementwise::Function::sub:
+          i == 0 ? (void)std::memcpy(result, gradient, bytes()) : negate(gradient, result, elements_);
+          break;
+        case Elementwise::Function::mul:
+          multiply(static_cast<const float*>(arguments.inputs[1 - i]), gradient, result, elements_);
+          break;
       }
     }
   }
@@ -99,7 +107,8 @@ class ElementwiseKernel : public Kernel {
     for (int64_t i = 0; i < elements_; i += elements_at_once) {
       const int64_t count = std::min(elements_at_once, elements_ - i);
       add(at(0, i), at(1, i), arguments.outputs[0] + i, count);
-      for (size_t input = 2; input < arguments.inputs.size(); ++input) add_to(at(input, i), arguments.outputs[0] + i, count);
+      for (size_t input = 2; input < arguments.inputs.size(); ++input)
+        add_to(at(input, i), arguments.outputs[0] + i, count);
     }
   }
 
@@ -114,7 +123,8 @@ class ElementwiseKernel : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_elementwise_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<ElementwiseKernel>(context, dynamic_cast<const Elementwise&>(request.definition), request.part);
+  return std::make_unique<ElementwiseKernel>(context, dynamic_cast<const Elementwise&>(request.definition),
+                                             request.part);
 }
 
 }  // namespace ff::cpu

@@ -11,8 +11,8 @@ namespace {
 class EmbeddingKernel : public Kernel {
  public:
   EmbeddingKernel(const Embedding& embedding, const KernelRequest& request)
-      : name_(request.operator_name), vocabulary_(embedding.vocabulary), channels_(request.part[request.part.rank() - 1].size()),
-        tokens_(request.part.volume() / channels_) {}
+      : name_(request.operator_name), vocabulary_(embedding.vocabulary),
+        channels_(request.part[request.part.rank() - 1].size()), tokens_(request.part.volume() / channels_) {}
 
   void forward(const KernelArguments& arguments) override {
     const int32_t* tokens = static_cast<const int32_t*>(arguments.inputs[0]);
@@ -32,7 +32,8 @@ class EmbeddingKernel : public Kernel {
  private:
   int64_t checked(int32_t token) const {
     if (token < 0 || token >= vocabulary_)
-      throw InputError(name_ + ": found the token " + std::to_string(token) + ", expected one from 0 to " + std::to_string(vocabulary_ - 1));
+      throw InputError(name_ + ": found the token " + std::to_string(token) + ", expected one from 0 to " +
+                       std::to_string(vocabulary_ - 1));
     return token;
   }
 
@@ -43,17 +44,21 @@ class EmbeddingKernel : public Kernel {
 // [samples, positions] + [positions], a position being all channels of it.
 class PositionEmbeddingKernel : public Kernel {
  public:
-  explicit PositionEmbeddingKernel(const Block& part) : samples_(part[0].size()), elements_(part[1].size() * part[2].size()) {}
+  explicit PositionEmbeddingKernel(const Block& part)
+      : samples_(part[0].size()), elements_(part[1].size() * part[2].size()) {}
 
   void forward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
-    for (int64_t s = 0; s < samples_; ++s) add(input + s * elements_, arguments.parameters[0], arguments.outputs[0] + s * elements_, elements_);
+    for (int64_t s = 0; s < samples_; ++s)
+      add(input + s * elements_, arguments.parameters[0], arguments.outputs[0] + s * elements_, elements_);
   }
 
   void backward(const KernelArguments& arguments) override {
-    sum_rows(arguments.output_gradients[0], samples_, elements_, arguments.parameter_gradients[0], arguments.accumulates(0));
+    sum_rows(arguments.output_gradients[0], samples_, elements_, arguments.parameter_gradients[0],
+             arguments.accumulates(0));
     if (arguments.input_gradients[0])
-      std::memcpy(arguments.input_gradients[0], arguments.output_gradients[0], static_cast<size_t>(samples_ * elements_) * sizeof(float));
+      std::memcpy(arguments.input_gradients[0], arguments.output_gradients[0],
+                  static_cast<size_t>(samples_ * elements_) * sizeof(float));
   }
 
  private:

@@ -6,8 +6,8 @@
 #include "common/kernels/backend.h"
 #include "common/kernels/cpu/onednn.h"
 
-// Own loops are compiled for several instruction sets; the one that fits the machine is chosen when the program starts. x86-64-v4 is AVX-512 with
-// the multiplication of 64-bit lanes (DQ) and with shorter vectors for remainders (VL).
+// Own loops are compiled for several instruction sets; the one that fits the machine is chosen when the program starts.
+// x86-64-v4 is AVX-512 with the multiplication of 64-bit lanes (DQ) and with shorter vectors for remainders (VL).
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
 #define FF_VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
@@ -44,8 +44,9 @@ std::unique_ptr<Kernel> make_softmax_kernel(const Context&, const KernelRequest&
 std::unique_ptr<Kernel> make_softmax_cross_entropy_kernel(const Context&, const KernelRequest&);
 
 // c [m, n] = alpha op(a) op(b) + beta c, row-major with strides, by oneDNN's sgemm; 'T' transposes an operand.
-void multiply_matrices(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, const float* b,
-                       int64_t b_stride, float beta, float* c, int64_t c_stride, float alpha = 1);
+void multiply_matrices(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, const float* a,
+                       int64_t a_stride, const float* b, int64_t b_stride, float beta, float* c, int64_t c_stride,
+                       float alpha = 1);
 
 // Softmax over the rows of [rows, classes], from DNNL_ARG_SRC to DNNL_ARG_DST; one may be the other.
 Primitive make_softmax(const Context& context, int64_t rows, int64_t classes);
@@ -56,13 +57,17 @@ void softmax_gradient(const float* output, const float* gradient, int64_t rows, 
 Primitive make_tanh(const Context& context, int64_t rows, int64_t columns);
 
 // Loops that several kernels share.
-void mask_by_positive(const float* gate, const float* source, float* destination, int64_t elements);  // gate > 0 ? source : 0
-void sum_rows(const float* matrix, int64_t rows, int64_t columns, float* sums, bool add = false);      // [rows, columns] -> [columns]
-void add_to(const float* source, float* destination, int64_t elements);                              // destination += source
+// gate > 0 ? source : 0
+void mask_by_positive(const float* gate, const float* source, float* destination, int64_t elements);
+// [rows, columns] -> [columns]
+void sum_rows(const float* matrix, int64_t rows, int64_t columns, float* sums, bool add = false);
+// destination += source
+void add_to(const float* source, float* destination, int64_t elements);
 void add(const float* a, const float* b, float* destination, int64_t elements);
 void multiply(const float* a, const float* b, float* destination, int64_t elements);
 
-// Where a library's kernel can only overwrite: it writes to target(), and finish() adds that to the gradient if it was to be added to.
+// Where a library's kernel can only overwrite: it writes to target(), and finish() adds that to the gradient if it was
+// to be added to.
 class GradientScratch {
  public:
   float* target(float* gradient, bool accumulate, int64_t elements) {

@@ -8,8 +8,8 @@ namespace ff::cpu {
 namespace {
 
 // One row: its mean and 1 / standard deviation, in two passes, and the normalized and scaled row.
-FF_VECTORIZED void normalize_row(const float* input, int64_t features, float epsilon, const float* weight, const float* bias, float* output, float& mean,
-                                 float& inverse_deviation) {
+FF_VECTORIZED void normalize_row(const float* input, int64_t features, float epsilon, const float* weight,
+                                 const float* bias, float* output, float& mean, float& inverse_deviation) {
   float sum = 0, squares = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t f = 0; f < features; ++f) sum += input[f];
@@ -20,10 +20,11 @@ FF_VECTORIZED void normalize_row(const float* input, int64_t features, float eps
   for (int64_t f = 0; f < features; ++f) output[f] = (input[f] - mean) * inverse_deviation * weight[f] + bias[f];
 }
 
-// With n = (input - mean) / deviation and g = gradient * weight: result = (g - mean(g) - n mean(g n)) / deviation. The gradients of weight and bias
-// are added to. `result` may be null.
-FF_VECTORIZED void normalize_row_backward(const float* input, const float* gradient, const float* weight, int64_t features, float mean,
-                                          float inverse_deviation, float* result, float* weight_gradient, float* bias_gradient) {
+// With n = (input - mean) / deviation and g = gradient * weight: result = (g - mean(g) - n mean(g n)) / deviation. The
+// gradients of weight and bias are added to. `result` may be null.
+FF_VECTORIZED void normalize_row_backward(const float* input, const float* gradient, const float* weight,
+                                          int64_t features, float mean, float inverse_deviation, float* result,
+                                          float* weight_gradient, float* bias_gradient) {
   float sum = 0, product = 0;
 #pragma omp simd reduction(+ : sum, product)
   for (int64_t f = 0; f < features; ++f) {
@@ -48,24 +49,27 @@ FF_VECTORIZED void normalize_row_backward(const float* input, const float* gradi
 class LayerNormKernel : public Kernel {
  public:
   LayerNormKernel(const LayerNorm& definition, const Block& part)
-      : rows_(part.volume()), features_(definition.features), epsilon_(static_cast<float>(definition.epsilon)), mean_(static_cast<size_t>(rows_)),
-        inverse_deviation_(static_cast<size_t>(rows_)) {}
+      : rows_(part.volume()), features_(definition.features), epsilon_(static_cast<float>(definition.epsilon)),
+        mean_(static_cast<size_t>(rows_)), inverse_deviation_(static_cast<size_t>(rows_)) {}
 
   void forward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
     for (int64_t row = 0; row < rows_; ++row)
-      normalize_row(input + row * features_, features_, epsilon_, arguments.parameters[0], arguments.parameters[1], arguments.outputs[0] + row * features_,
-                    mean_[static_cast<size_t>(row)], inverse_deviation_[static_cast<size_t>(row)]);
+      normalize_row(input + row * features_, features_, epsilon_, arguments.parameters[0], arguments.parameters[1],
+                    arguments.outputs[0] + row * features_, mean_[static_cast<size_t>(row)],
+                    inverse_deviation_[static_cast<size_t>(row)]);
   }
 
   void backward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
     for (size_t p : {0, 1})
-      if (!arguments.accumulates(p)) std::memset(arguments.parameter_gradients[p], 0, static_cast<size_t>(features_) * sizeof(float));
+      if (!arguments.accumulates(p))
+        std::memset(arguments.parameter_gradients[p], 0, static_cast<size_t>(features_) * sizeof(float));
     float* result = arguments.input_gradients[0];
     for (int64_t row = 0; row < rows_; ++row)
-      normalize_row_backward(input + row * features_, arguments.output_gradients[0] + row * features_, arguments.parameters[0], features_,
-                             mean_[static_cast<size_t>(row)], inverse_deviation_[static_cast<size_t>(row)], result ? result + row * features_ : nullptr,
+      normalize_row_backward(input + row * features_, arguments.output_gradients[0] + row * features_,
+                             arguments.parameters[0], features_, mean_[static_cast<size_t>(row)],
+                             inverse_deviation_[static_cast<size_t>(row)], result ? result + row * features_ : nullptr,
                              arguments.parameter_gradients[0], arguments.parameter_gradients[1]);
   }
 

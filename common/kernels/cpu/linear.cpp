@@ -21,9 +21,14 @@ class LinearKernel : public Kernel {
     context_.use_threads();
     const float* bias = linear_.bias ? arguments.parameters[1] : nullptr;
     if (bias)
-      forward_.run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]}, {DNNL_ARG_WEIGHTS, arguments.parameters[0]}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, arguments.outputs[0]}});
+      forward_.run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]},
+                              {DNNL_ARG_WEIGHTS, arguments.parameters[0]},
+                              {DNNL_ARG_BIAS, bias},
+                              {DNNL_ARG_DST, arguments.outputs[0]}});
     else
-      forward_.run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]}, {DNNL_ARG_WEIGHTS, arguments.parameters[0]}, {DNNL_ARG_DST, arguments.outputs[0]}});
+      forward_.run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]},
+                              {DNNL_ARG_WEIGHTS, arguments.parameters[0]},
+                              {DNNL_ARG_DST, arguments.outputs[0]}});
   }
 
   void backward(const KernelArguments& arguments) override {
@@ -34,17 +39,19 @@ class LinearKernel : public Kernel {
       gradient = masked_.data();
     }
     const float* input = static_cast<const float*>(arguments.inputs[0]);
-    multiply_matrices('T', 'N', out_, in_, rows_, gradient, out_, input, in_, arguments.accumulates(0) ? 1 : 0, arguments.parameter_gradients[0], in_);
+    multiply_matrices('T', 'N', out_, in_, rows_, gradient, out_, input, in_, arguments.accumulates(0) ? 1 : 0,
+                      arguments.parameter_gradients[0], in_);
     if (linear_.bias) sum_rows(gradient, rows_, out_, arguments.parameter_gradients[1], arguments.accumulates(1));
     if (arguments.input_gradients[0])
-      multiply_matrices('N', 'N', rows_, in_, out_, gradient, out_, arguments.parameters[0], in_, 0, arguments.input_gradients[0], in_);
+      multiply_matrices('N', 'N', rows_, in_, out_, gradient, out_, arguments.parameters[0], in_, 0,
+                        arguments.input_gradients[0], in_);
   }
 
   int64_t workspace_bytes() const override { return static_cast<int64_t>(masked_.size() * sizeof(float)); }
 
  private:
-  // oneDNN's matmul: 11 ms where its sgemm takes 19 for [16, 9216] times [4096, 9216]^T on one core. Backward has no transposed
-  // operand that hurts, and sgemm is as fast there.
+  // oneDNN's matmul: 11 ms where its sgemm takes 19 for [16, 9216] times [4096, 9216]^T on one core. Backward has no
+  // transposed operand that hurts, and sgemm is as fast there.
   void make_forward() {
     using dnnl::memory;
     const memory::desc input = row_major({rows_, in_}), output = row_major({rows_, out_});

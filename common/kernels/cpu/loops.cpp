@@ -6,9 +6,11 @@
 
 namespace ff::cpu {
 
-void multiply_matrices(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, const float* b,
-                       int64_t b_stride, float beta, float* c, int64_t c_stride, float alpha) {
-  const dnnl_status_t status = dnnl_sgemm(transpose_a, transpose_b, m, n, k, alpha, a, a_stride, b, b_stride, beta, c, c_stride);
+void multiply_matrices(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, const float* a,
+                       int64_t a_stride, const float* b, int64_t b_stride, float beta, float* c, int64_t c_stride,
+                       float alpha) {
+  const dnnl_status_t status =
+      dnnl_sgemm(transpose_a, transpose_b, m, n, k, alpha, a, a_stride, b, b_stride, beta, c, c_stride);
   if (status != dnnl_success) throw MachineError("oneDNN: sgemm failed with status " + std::to_string(status));
 }
 

@@ -12,7 +12,8 @@ FF_VECTORIZED void scale_by(float factor, const float* source, float* destinatio
 // [samples, positions, channels] -> [samples, channels]: sequences and images are both stored so.
 class MeanKernel : public Kernel {
  public:
-  MeanKernel(const Mean& mean, const Block& part) : samples_(part[0].size()), positions_(mean.positions), channels_(part[1].size()) {}
+  MeanKernel(const Mean& mean, const Block& part)
+      : samples_(part[0].size()), positions_(mean.positions), channels_(part[1].size()) {}
 
   void forward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
@@ -28,8 +29,8 @@ class MeanKernel : public Kernel {
     if (!result) return;
     for (int64_t s = 0; s < samples_; ++s)
       for (int64_t position = 0; position < positions_; ++position)
-        scale_by(1.0f / static_cast<float>(positions_), arguments.output_gradients[0] + s * channels_, result + (s * positions_ + position) * channels_,
-                 channels_);
+        scale_by(1.0f / static_cast<float>(positions_), arguments.output_gradients[0] + s * channels_,
+                 result + (s * positions_ + position) * channels_, channels_);
   }
 
  private:

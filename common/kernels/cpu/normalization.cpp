@@ -8,7 +8,8 @@
 namespace ff::cpu {
 namespace {
 
-// sums[c] = sum of values[c .. c + size), for c < channels: a window around each channel when `values` has size / 2 zeros on both sides.
+// sums[c] = sum of values[c .. c + size), for c < channels: a window around each channel when `values` has size / 2
+// zeros on both sides.
 FF_VECTORIZED void sum_windows(const float* values, int64_t channels, int64_t size, float* sums) {
   std::copy(values, values + channels, sums);
   for (int64_t offset = 1; offset < size; ++offset)
@@ -28,27 +29,30 @@ FF_VECTORIZED void scale_and_power(float bias, float factor, int64_t channels, f
   }
 }
 
-FF_VECTORIZED void combine(const float* gradient, const float* power, const float* input, const float* sums, float factor, int64_t channels,
-                           float* result) {
+FF_VECTORIZED void combine(const float* gradient, const float* power, const float* input, const float* sums,
+                           float factor, int64_t channels, float* result) {
   for (int64_t c = 0; c < channels; ++c) result[c] = gradient[c] * power[c] - factor * input[c] * sums[c];
 }
 
 // term = d output * input * scale^-beta / scale
-FF_VECTORIZED void terms(const float* gradient, const float* input, const float* power, const float* scale, int64_t channels, float* result) {
+FF_VECTORIZED void terms(const float* gradient, const float* input, const float* power, const float* scale,
+                         int64_t channels, float* result) {
   for (int64_t c = 0; c < channels; ++c) result[c] = gradient[c] * input[c] * power[c] / scale[c];
 }
 
-// Own loops: oneDNN 2.6.3 crashes when it makes this backward primitive for few channels. Channels are innermost in storage, so a pixel's
-// channels are one short vector.
+// Own loops: oneDNN 2.6.3 crashes when it makes this backward primitive for few channels. Channels are innermost in
+// storage, so a pixel's channels are one short vector.
 class LocalResponseNormalizationKernel : public Kernel {
  public:
   LocalResponseNormalizationKernel(const LocalResponseNormalization& lrn, const Block& part)
-      : lrn_(lrn), pixels_(part.volume()), channels_(lrn.channels), scale_(static_cast<size_t>(pixels_ * channels_)), power_(scale_.size()),
-        padded_(static_cast<size_t>(channels_ + lrn.size), 0.0f), sums_(static_cast<size_t>(channels_)) {}
+      : lrn_(lrn), pixels_(part.volume()), channels_(lrn.channels), scale_(static_cast<size_t>(pixels_ * channels_)),
+        power_(scale_.size()), padded_(static_cast<size_t>(channels_ + lrn.size), 0.0f),
+        sums_(static_cast<size_t>(channels_)) {}
 
   void forward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
-    const float bias = static_cast<float>(lrn_.bias), factor = static_cast<float>(lrn_.alpha / static_cast<double>(lrn_.size));
+    const float bias = static_cast<float>(lrn_.bias),
+                factor = static_cast<float>(lrn_.alpha / static_cast<double>(lrn_.size));
     for (int64_t pixel = 0; pixel < pixels_; ++pixel) {
       const int64_t at = pixel * channels_;
       float* scale = scale_.data() + at;
@@ -67,7 +71,8 @@ class LocalResponseNormalizationKernel : public Kernel {
     }
   }
 
-  // d input_c = d output_c scale_c^-beta - 2 alpha beta / size input_c * sum over the window around c of d output input scale^(-beta - 1)
+  // d input_c = d output_c scale_c^-beta - 2 alpha beta / size input_c * sum over the window around c of d output input
+  // scale^(-beta - 1)
   void backward(const KernelArguments& arguments) override {
     float* result = arguments.input_gradients[0];
     if (!result) return;
@@ -76,25 +81,30 @@ class LocalResponseNormalizationKernel : public Kernel {
     const float factor = static_cast<float>(2 * lrn_.alpha * lrn_.beta / static_cast<double>(lrn_.size));
     for (int64_t pixel = 0; pixel < pixels_; ++pixel) {
       const int64_t at = pixel * channels_;
-      terms(gradient + at, input + at, power_.data() + at, scale_.data() + at, channels_, padded_.data() + lrn_.size / 2);
+      terms(gradient + at, input + at, power_.data() + at, scale_.data() + at, channels_,
+            padded_.data() + lrn_.size / 2);
       sum_windows(padded_.data(), channels_, lrn_.size, sums_.data());
       combine(gradient + at, power_.data() + at, input + at, sums_.data(), factor, channels_, result + at);
     }
   }
 
-  int64_t workspace_bytes() const override { return static_cast<int64_t>((scale_.size() + power_.size()) * sizeof(float)); }
+  int64_t workspace_bytes() const override {
+    return static_cast<int64_t>((scale_.size() + power_.size()) * sizeof(float));
+  }
 
  private:
   const LocalResponseNormalization& lrn_;
   int64_t pixels_, channels_;
-  std::vector<float> scale_, power_;  // [pixel, channel]: the denominator's base, and its power -beta; kept for backward
+  // [pixel, channel]: the denominator's base, and its power -beta; kept for backward
+  std::vector<float> scale_, power_;
   std::vector<float> padded_, sums_;  // of one pixel
 };
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_local_response_normalization_kernel(const Context&, const KernelRequest& request) {
-  return std::make_unique<LocalResponseNormalizationKernel>(dynamic_cast<const LocalResponseNormalization&>(request.definition), request.part);
+  return std::make_unique<LocalResponseNormalizationKernel>(
+      dynamic_cast<const LocalResponseNormalization&>(request.definition), request.part);
 }
 
 }  // namespace ff::cpu

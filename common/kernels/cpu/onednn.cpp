@@ -20,8 +20,7 @@ dnnl::memory::desc dense(const Shape& shape, const std::vector<size_t>& order) {
 
 }  // namespace
 
-Context::Context(int threads_of_rank)
-    : engine(dnnl::engine::kind::cpu, 0), stream(engine), threads(threads_of_rank) {}
+Context::Context(int threads_of_rank) : engine(dnnl::engine::kind::cpu, 0), stream(engine), threads(threads_of_rank) {}
 
 void Context::use_threads() const {
   if (omp_get_max_threads() != threads) omp_set_num_threads(threads);

@@ -1,4 +1,5 @@
-// The one place that knows oneDNN (version 2): an engine and a stream a backend, primitives with their memories, errors.
+// The one place that knows oneDNN (version 2): an engine and a stream a backend, primitives with their memories,
+// errors.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -14,7 +15,8 @@ namespace ff::cpu {
 struct Context {
   explicit Context(int threads);
 
-  // OpenMP's thread count belongs to the calling thread, and a backend may be made in one thread and used in another: every kernel calls this.
+  // OpenMP's thread count belongs to the calling thread, and a backend may be made in one thread and used in another:
+  // every kernel calls this.
   void use_threads() const;
 
   dnnl::engine engine;
@@ -22,7 +24,8 @@ struct Context {
   int threads;
 };
 
-// A primitive with the memories of its arguments. Memories made by `bind` own a buffer; those made by `argument` get a pointer each run.
+// A primitive with the memories of its arguments. Memories made by `bind` own a buffer; those made by `argument` get a
+// pointer each run.
 class Primitive {
  public:
   Primitive() = default;
@@ -54,15 +57,17 @@ dnnl::primitive_attr user_scratchpad();
 dnnl::memory::desc storage(const Shape& shape);
 dnnl::memory::desc row_major(const Shape& shape);
 
-// A memory in `wanted` layout that is filled from, or emptied into, a row-major buffer. Without cost where the layouts agree.
+// A memory in `wanted` layout that is filled from, or emptied into, a row-major buffer. Without cost where the layouts
+// agree.
 class Reordered {
  public:
   Reordered() = default;
   Reordered(const Context& context, const dnnl::memory::desc& plain, const dnnl::memory::desc& wanted);
   const dnnl::memory& memory() const { return inner_; }
-  void fill(const Context& context, const float* plain);   // before the primitive runs
-  void empty(const Context& context, float* plain);        // after it ran
-  void attach(float* plain);                               // where the layouts agree and the primitive writes: call before it runs
+  void fill(const Context& context, const float* plain);  // before the primitive runs
+  void empty(const Context& context, float* plain);       // after it ran
+  // where the layouts agree and the primitive writes: call before it runs
+  void attach(float* plain);
 
  private:
   bool same_ = true;

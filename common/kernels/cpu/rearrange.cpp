@@ -31,17 +31,22 @@ class ConcatKernel : public Kernel {
 class FlattenKernel : public Kernel {
  public:
   FlattenKernel(const Flatten& flatten, const Block& part)
-      : image_(flatten.inputs()[0].shape.size() == 4), samples_(part[0].size()), channels_(part[1].size()), inner_(flatten.inner) {}
+      : image_(flatten.inputs()[0].shape.size() == 4), samples_(part[0].size()), channels_(part[1].size()),
+        inner_(flatten.inner) {}
 
   void forward(const KernelArguments& arguments) override {  // [inner, channel] -> [channel, inner] for each sample
-    if (image_) transpose(static_cast<const uint32_t*>(arguments.inputs[0]), samples_, inner_, channels_, reinterpret_cast<uint32_t*>(arguments.outputs[0]));
+    if (image_)
+      transpose(static_cast<const uint32_t*>(arguments.inputs[0]), samples_, inner_, channels_,
+                reinterpret_cast<uint32_t*>(arguments.outputs[0]));
     else std::memcpy(arguments.outputs[0], arguments.inputs[0], bytes());
   }
   void backward(const KernelArguments& arguments) override {
     float* result = arguments.input_gradients[0];
     if (!result) return;
     const float* gradient = arguments.output_gradients[0];
-    if (image_) transpose(reinterpret_cast<const uint32_t*>(gradient), samples_, channels_, inner_, reinterpret_cast<uint32_t*>(result));
+    if (image_)
+      transpose(reinterpret_cast<const uint32_t*>(gradient), samples_, channels_, inner_,
+                reinterpret_cast<uint32_t*>(result));
     else std::memcpy(result, gradient, bytes());
   }
 
@@ -55,7 +60,8 @@ class FlattenKernel : public Kernel {
 // [samples, channels] of each input to its position of [samples, length, channels].
 class StackKernel : public Kernel {
  public:
-  StackKernel(const Stack&, const Block& part) : first_(part[1].begin), samples_(part[0].size()), length_(part[1].size()), channels_(part[2].size()) {}
+  StackKernel(const Stack&, const Block& part)
+      : first_(part[1].begin), samples_(part[0].size()), length_(part[1].size()), channels_(part[2].size()) {}
 
   void forward(const KernelArguments& arguments) override {
     for (int64_t position = 0; position < length_; ++position)
@@ -65,7 +71,8 @@ class StackKernel : public Kernel {
   void backward(const KernelArguments& arguments) override {
     for (int64_t position = 0; position < length_; ++position)
       if (float* gradient = arguments.input_gradients[static_cast<size_t>(first_ + position)])
-        copy_columns(arguments.output_gradients[0] + position * channels_, length_ * channels_, gradient, channels_, samples_, channels_);
+        copy_columns(arguments.output_gradients[0] + position * channels_, length_ * channels_, gradient, channels_,
+                     samples_, channels_);
   }
 
  private:
@@ -74,16 +81,19 @@ class StackKernel : public Kernel {
 
 class SliceKernel : public Kernel {
  public:
-  SliceKernel(const Slice& slice, const Block& part) : input_(slice.input_block(0, part)), outputs_(slice.regions(part)) {}
+  SliceKernel(const Slice& slice, const Block& part)
+      : input_(slice.input_block(0, part)), outputs_(slice.regions(part)) {}
 
   void forward(const KernelArguments& arguments) override {
-    for (size_t o = 0; o < outputs_.size(); ++o) copy_block(arguments.inputs[0], input_, arguments.outputs[o], outputs_[o], outputs_[o]);
+    for (size_t o = 0; o < outputs_.size(); ++o)
+      copy_block(arguments.inputs[0], input_, arguments.outputs[o], outputs_[o], outputs_[o]);
   }
   void backward(const KernelArguments& arguments) override {
     float* gradient = arguments.input_gradients[0];
     if (!gradient) return;
     for (size_t o = 0; o < outputs_.size(); ++o)
-      if (arguments.output_gradients[o]) copy_block(arguments.output_gradients[o], outputs_[o], gradient, input_, outputs_[o]);
+      if (arguments.output_gradients[o])
+        copy_block(arguments.output_gradients[o], outputs_[o], gradient, input_, outputs_[o]);
       else zero(gradient, outputs_[o]);
   }
 
@@ -133,14 +143,16 @@ class TransposeKernel : public Kernel {
     move(static_cast<const float*>(arguments.inputs[0]), input_strides_, arguments.outputs[0], output_strides_);
   }
   void backward(const KernelArguments& arguments) override {
-    if (arguments.input_gradients[0]) move(arguments.output_gradients[0], output_strides_, arguments.input_gradients[0], input_strides_);
+    if (arguments.input_gradients[0])
+      move(arguments.output_gradients[0], output_strides_, arguments.input_gradients[0], input_strides_);
   }
 
  private:
   using Strides = std::array<int64_t, 4>;
 
   static std::vector<int64_t> storage_strides(const Shape& shape) {
-    const std::vector<size_t> order = shape.size() == 4 ? std::vector<size_t>{0, 2, 3, 1} : std::vector<size_t>{0, 1, 2};
+    const std::vector<size_t> order =
+        shape.size() == 4 ? std::vector<size_t>{0, 2, 3, 1} : std::vector<size_t>{0, 1, 2};
     std::vector<int64_t> strides(shape.size());
     int64_t stride = 1;
     for (size_t i = order.size(); i-- > 0;) {
@@ -166,18 +178,23 @@ class TransposeKernel : public Kernel {
 class ReshapeKernel : public Kernel {
  public:
   ReshapeKernel(const Reshape& reshape, const Block& part)
-      : input_(reshape.input_block(0, part).shape()), output_(reshape.output_block(0, part).shape()), row_major_(static_cast<size_t>(volume(output_))) {}
+      : input_(reshape.input_block(0, part).shape()), output_(reshape.output_block(0, part).shape()),
+        row_major_(static_cast<size_t>(volume(output_))) {}
 
-  void forward(const KernelArguments& arguments) override { move(static_cast<const float*>(arguments.inputs[0]), input_, arguments.outputs[0], output_); }
+  void forward(const KernelArguments& arguments) override {
+    move(static_cast<const float*>(arguments.inputs[0]), input_, arguments.outputs[0], output_);
+  }
   void backward(const KernelArguments& arguments) override {
-    if (arguments.input_gradients[0]) move(arguments.output_gradients[0], output_, arguments.input_gradients[0], input_);
+    if (arguments.input_gradients[0])
+      move(arguments.output_gradients[0], output_, arguments.input_gradients[0], input_);
   }
   int64_t workspace_bytes() const override { return static_cast<int64_t>(row_major_.size() * sizeof(float)); }
 
  private:
   void move(const float* source, const Shape& from, float* destination, const Shape& to) {
     uint32_t* rows = reinterpret_cast<uint32_t*>(row_major_.data());
-    if (from.size() == 4) transpose(reinterpret_cast<const uint32_t*>(source), from[0], from[2] * from[3], from[1], rows);
+    if (from.size() == 4)
+      transpose(reinterpret_cast<const uint32_t*>(source), from[0], from[2] * from[3], from[1], rows);
     else std::memcpy(rows, source, row_major_.size() * sizeof(float));
     if (to.size() == 4) transpose(rows, to[0], to[1], to[2] * to[3], reinterpret_cast<uint32_t*>(destination));
     else std::memcpy(destination, rows, row_major_.size() * sizeof(float));

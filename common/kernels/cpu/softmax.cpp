@@ -9,14 +9,16 @@
 namespace ff::cpu {
 Primitive make_softmax(const Context& context, int64_t rows, int64_t classes) {
   const dnnl::memory::desc data = row_major({rows, classes});
-  const dnnl::softmax_forward::primitive_desc descriptor({dnnl::prop_kind::forward_training, data, 1}, user_scratchpad(), context.engine);
+  const dnnl::softmax_forward::primitive_desc descriptor({dnnl::prop_kind::forward_training, data, 1},
+                                                         user_scratchpad(), context.engine);
   Primitive primitive = Primitive::make<dnnl::softmax_forward>(context, descriptor);
   primitive.add(context, DNNL_ARG_SRC, data);
   primitive.add(context, DNNL_ARG_DST, data);
   return primitive;
 }
 
-FF_VECTORIZED void softmax_gradient(const float* output, const float* gradient, int64_t rows, int64_t classes, float* result) {
+FF_VECTORIZED void softmax_gradient(const float* output, const float* gradient, int64_t rows, int64_t classes,
+                                    float* result) {
   for (int64_t row = 0; row < rows; ++row, output += classes, gradient += classes, result += classes) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -27,7 +29,8 @@ FF_VECTORIZED void softmax_gradient(const float* output, const float* gradient, 
 
 namespace {
 
-// The first of the largest values. Whole blocks are compared first, as vectors; a branch on each value would hardly ever be foreseen right.
+// The first of the largest values. Whole blocks are compared first, as vectors; a branch on each value would hardly
+// ever be foreseen right.
 FF_VECTORIZED int64_t index_of_largest(const float* values, int64_t count) {
   constexpr int64_t block = 64;
   float largest = values[0];
@@ -47,14 +50,16 @@ FF_VECTORIZED int64_t index_of_largest(const float* values, int64_t count) {
 class SoftmaxKernel : public Kernel {
  public:
   SoftmaxKernel(const Context& context, const Softmax& softmax, const Block& part)
-      : context_(context), rows_(part.volume()), classes_(softmax.classes), softmax_(make_softmax(context, rows_, classes_)) {}
+      : context_(context), rows_(part.volume()), classes_(softmax.classes),
+        softmax_(make_softmax(context, rows_, classes_)) {}
 
   void forward(const KernelArguments& arguments) override {
     context_.use_threads();
     softmax_.run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]}, {DNNL_ARG_DST, arguments.outputs[0]}});
   }
 
-  void backward(const KernelArguments& arguments) override {  // d input = output * (d output - sum over classes of output * d output)
+  // d input = output * (d output - sum over classes of output * d output)
+  void backward(const KernelArguments& arguments) override {
     float* result = arguments.input_gradients[0];
     if (!result) return;
     softmax_gradient(arguments.outputs[0], arguments.output_gradients[0], rows_, classes_, result);
@@ -83,7 +88,8 @@ class SoftmaxCrossEntropyKernel : public Kernel {
       const int32_t label = checked(labels[row]);
       const int64_t largest = index_of_largest(logit, classes_);
       // -log softmax(label), by the probability of the largest logit, which is at least 1 / classes and so never 0.
-      arguments.outputs[0][row] = logit[largest] - logit[label] - std::log(probabilities_[static_cast<size_t>(row * classes_ + largest)]);
+      arguments.outputs[0][row] =
+          logit[largest] - logit[label] - std::log(probabilities_[static_cast<size_t>(row * classes_ + largest)]);
       arguments.outputs[1][row] = largest == label ? 1.0f : 0.0f;
     }
   }
@@ -105,7 +111,8 @@ class SoftmaxCrossEntropyKernel : public Kernel {
  private:
   int32_t checked(int32_t label) const {
     if (label < 0 || label >= classes_)
-      throw InputError(name_ + ": found the label " + std::to_string(label) + ", expected one from 0 to " + std::to_string(classes_ - 1));
+      throw InputError(name_ + ": found the label " + std::to_string(label) + ", expected one from 0 to " +
+                       std::to_string(classes_ - 1));
     return label;
   }
 
@@ -123,7 +130,8 @@ std::unique_ptr<Kernel> make_softmax_kernel(const Context& context, const Kernel
   return std::make_unique<SoftmaxKernel>(context, dynamic_cast<const Softmax&>(request.definition), request.part);
 }
 std::unique_ptr<Kernel> make_softmax_cross_entropy_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<SoftmaxCrossEntropyKernel>(context, dynamic_cast<const SoftmaxCrossEntropy&>(request.definition), request);
+  return std::make_unique<SoftmaxCrossEntropyKernel>(
+      context, dynamic_cast<const SoftmaxCrossEntropy&>(request.definition), request);
 }
 
 }  // namespace ff::cpu

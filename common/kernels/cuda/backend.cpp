@@ -50,7 +50,8 @@ constexpr KernelFamily families[] = {
 // A kernel on its device, whichever device the calling thread used before. A launch that fails says so at once.
 class KernelOnDevice : public Kernel {
  public:
-  KernelOnDevice(const cuda::Context& context, std::unique_ptr<Kernel> kernel) : context_(context), kernel_(std::move(kernel)) {}
+  KernelOnDevice(const cuda::Context& context, std::unique_ptr<Kernel> kernel)
+      : context_(context), kernel_(std::move(kernel)) {}
 
   void forward(const KernelArguments& arguments) override { run(&Kernel::forward, arguments); }
   void backward(const KernelArguments& arguments) override { run(&Kernel::backward, arguments); }
@@ -70,8 +71,8 @@ class KernelOnDevice : public Kernel {
   std::unique_ptr<Kernel> kernel_;
 };
 
-// So long the stream is kept busy before a measured kernel, so that all of its launches are submitted when the clock starts to run, as in a
-// captured graph.
+// So long the stream is kept busy before a measured kernel, so that all of its launches are submitted when the clock
+// starts to run, as in a captured graph.
 constexpr int64_t submission_ns = 150'000;
 
 class DeviceBackend : public CudaBackend {
@@ -100,7 +101,8 @@ class DeviceBackend : public CudaBackend {
         try {
           return std::make_unique<KernelOnDevice>(context_, family.make(context_, request));
         } catch (const MachineError& error) {
-          throw MachineError(std::string(error.what()) + " (kernel \"" + request.definition.signature(request.part) + "\")");
+          throw MachineError(std::string(error.what()) + " (kernel \"" + request.definition.signature(request.part) +
+                             "\")");
         }
       }
     throw InputError("the CUDA backend has no kernel for operators of type " + request.definition.type());
@@ -110,10 +112,12 @@ class DeviceBackend : public CudaBackend {
   void* allocate(int64_t bytes) override {
     context_.use();
     void* memory = nullptr;
-    const cudaError_t status = cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 64)));  // aligned to 256 bytes
+    // aligned to 256 bytes
+    const cudaError_t status = cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 64)));
     if (status == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();  // or it would be found by the next check
-      throw MachineError("out of memory on GPU " + std::to_string(context_.device) + ": cannot allocate " + std::to_string(bytes) + " bytes");
+      throw MachineError("out of memory on GPU " + std::to_string(context_.device) + ": cannot allocate " +
+                         std::to_string(bytes) + " bytes");
     }
     cuda::check(status, "cudaMalloc");
     return memory;
@@ -123,12 +127,14 @@ class DeviceBackend : public CudaBackend {
     cudaFree(memory);  // waits for the work that uses it; its errors are reported by `wait`
   }
 
-  void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block, const Block& region) override {
+  void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,
+                  const Block& region) override {
     context_.use();
     cuda::copy_block(context_, source, source_block, destination, destination_block, region);
     FF_CHECK(cudaGetLastError());
   }
-  void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block, const Block& region) override {
+  void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block,
+                 const Block& region) override {
     context_.use();
     cuda::add_block(context_, source, source_block, destination, destination_block, region);
     FF_CHECK(cudaGetLastError());
@@ -150,8 +156,10 @@ class DeviceBackend : public CudaBackend {
     context_.use();
     float* target = static_cast<float*>(memory);
     if (shape.size() == 4) target = staging(elements);
-    FF_CHECK(cudaMemcpyAsync(target, host, static_cast<size_t>(elements) * element_bytes, cudaMemcpyHostToDevice, context_.stream));
-    if (shape.size() == 4) cuda::transpose(context_, target, shape[0], shape[1], shape[2] * shape[3], static_cast<float*>(memory));
+    FF_CHECK(cudaMemcpyAsync(target, host, static_cast<size_t>(elements) * element_bytes, cudaMemcpyHostToDevice,
+                             context_.stream));
+    if (shape.size() == 4)
+      cuda::transpose(context_, target, shape[0], shape[1], shape[2] * shape[3], static_cast<float*>(memory));
     FF_CHECK(cudaStreamSynchronize(context_.stream));
   }
   void load_to_host(const void* memory, void* host, const Shape& shape) override {
@@ -164,11 +172,13 @@ class DeviceBackend : public CudaBackend {
       cuda::transpose(context_, source, shape[0], shape[2] * shape[3], shape[1], rows);
       source = rows;
     }
-    FF_CHECK(cudaMemcpyAsync(host, source, static_cast<size_t>(elements) * element_bytes, cudaMemcpyDeviceToHost, context_.stream));
+    FF_CHECK(cudaMemcpyAsync(host, source, static_cast<size_t>(elements) * element_bytes, cudaMemcpyDeviceToHost,
+                             context_.stream));
     FF_CHECK(cudaStreamSynchronize(context_.stream));
   }
 
-  void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements, const SgdSettings& settings) override {
+  void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements,
+                  const SgdSettings& settings) override {
     context_.use();
     cuda::sgd_update(context_, parameter, gradient, velocity, elements, settings);
     FF_CHECK(cudaGetLastError());
@@ -259,7 +269,9 @@ class DeviceBackend : public CudaBackend {
   }
 
  private:
-  cudaStream_t stream_or_own(void* stream) const { return stream ? static_cast<cudaStream_t>(stream) : context_.stream; }
+  cudaStream_t stream_or_own(void* stream) const {
+    return stream ? static_cast<cudaStream_t>(stream) : context_.stream;
+  }
 
   // For images on their way between layouts.
   float* staging(int64_t elements) {
@@ -281,7 +293,8 @@ class DeviceBackend : public CudaBackend {
 std::unique_ptr<CudaBackend> make_cuda_backend(int device, Precision precision) {
   const int count = cuda_device_count();
   if (device < 0 || device >= count)
-    throw MachineError("no GPU " + std::to_string(device) + ": this machine has " + std::to_string(count) + (count == 1 ? " GPU" : " GPUs"));
+    throw MachineError("no GPU " + std::to_string(device) + ": this machine has " + std::to_string(count) +
+                       (count == 1 ? " GPU" : " GPUs"));
   return std::make_unique<DeviceBackend>(device, precision);
 }
 

@@ -5,7 +5,8 @@
 namespace ff::cuda {
 namespace {
 
-// By channel. The normalized input is (x - mean) * inverse_deviation; forward computes a x + b, backward a g + b x + constant.
+// By channel. The normalized input is (x - mean) * inverse_deviation; forward computes a x + b, backward a g + b x +
+// constant.
 struct ChannelValues {
   float *mean, *inverse_deviation, *a, *b, *constant;
 };
@@ -30,9 +31,10 @@ void sum_inputs(const Context& context, const float* input, int64_t rows, int64_
       context.scratch());
 }
 
-// Of the gradient g, and of g times the normalized input; twice, since one of them is added up with other parts'. `output` null: no relu behind.
-void sum_gradients(const Context& context, const float* input, const float* gradient, const float* output, int64_t rows, int64_t channels,
-                   ChannelValues values, float* sums, float* own_sums) {
+// Of the gradient g, and of g times the normalized input; twice, since one of them is added up with other parts'.
+// `output` null: no relu behind.
+void sum_gradients(const Context& context, const float* input, const float* gradient, const float* output, int64_t rows,
+                   int64_t channels, ChannelValues values, float* sums, float* own_sums) {
   column_sums<2>(
       context, rows, channels,
       [=] __device__(int64_t row, int64_t c) {
@@ -48,8 +50,9 @@ void sum_gradients(const Context& context, const float* input, const float* grad
 }
 
 // `sums` null: by the running statistics.
-void prepare_forward(const Context& context, const float* sums, const float* running_mean, const float* running_variance, const float* weight,
-                     const float* bias, int64_t channels, double elements, double epsilon, ChannelValues values) {
+void prepare_forward(const Context& context, const float* sums, const float* running_mean,
+                     const float* running_variance, const float* weight, const float* bias, int64_t channels,
+                     double elements, double epsilon, ChannelValues values) {
   for_each_index(context, channels, [=] __device__(int64_t c) {
     const double mean = sums ? sums[c] / elements : running_mean[c];
     const double variance = sums ? variance_of(sums, channels, c, elements) : running_variance[c];
@@ -61,7 +64,8 @@ void prepare_forward(const Context& context, const float* sums, const float* run
   });
 }
 
-void scale_and_shift(const Context& context, const float* input, int64_t elements, int64_t channels, ChannelValues values, bool relu, float* output) {
+void scale_and_shift(const Context& context, const float* input, int64_t elements, int64_t channels,
+                     ChannelValues values, bool relu, float* output) {
   for_each_index(context, elements, [=] __device__(int64_t i) {
     const int64_t c = i % channels;
     const float y = input[i] * values.a[c] + values.b[c];
@@ -69,19 +73,21 @@ void scale_and_shift(const Context& context, const float* input, int64_t element
   });
 }
 
-void move_running_statistics(const Context& context, const float* sums, int64_t channels, double elements, double share, float* running_mean,
-                             float* running_variance) {
+void move_running_statistics(const Context& context, const float* sums, int64_t channels, double elements, double share,
+                             float* running_mean, float* running_variance) {
   const double unbiased = elements > 1 ? elements / (elements - 1) : 1;
   for_each_index(context, channels, [=] __device__(int64_t c) {
     running_mean[c] = static_cast<float>((1 - share) * running_mean[c] + share * sums[c] / elements);
-    running_variance[c] = static_cast<float>((1 - share) * running_variance[c] + share * unbiased * variance_of(sums, channels, c, elements));
+    running_variance[c] = static_cast<float>((1 - share) * running_variance[c] +
+                                             share * unbiased * variance_of(sums, channels, c, elements));
   });
 }
 
-// This part's share of the parameters' gradients; and of the input's, scale (g - mean(g) - n mean(g n)) with n = (input - mean) / deviation, the
-// factors of the form a g + b input + constant, from the whole batch's sums.
-void prepare_backward(const Context& context, const float* sums, const float* own_sums, const float* weight, int64_t channels, double elements,
-                      ChannelValues values, float* weight_gradient, bool add_weight, float* bias_gradient, bool add_bias) {
+// This part's share of the parameters' gradients; and of the input's, scale (g - mean(g) - n mean(g n)) with n = (input
+// - mean) / deviation, the factors of the form a g + b input + constant, from the whole batch's sums.
+void prepare_backward(const Context& context, const float* sums, const float* own_sums, const float* weight,
+                      int64_t channels, double elements, ChannelValues values, float* weight_gradient, bool add_weight,
+                      float* bias_gradient, bool add_bias) {
   for_each_index(context, channels, [=] __device__(int64_t c) {
     weight_gradient[c] = own_sums[channels + c] + (add_weight ? weight_gradient[c] : 0.0f);
     bias_gradient[c] = own_sums[c] + (add_bias ? bias_gradient[c] : 0.0f);
@@ -93,8 +99,8 @@ void prepare_backward(const Context& context, const float* sums, const float* ow
   });
 }
 
-void input_gradients(const Context& context, const float* input, const float* gradient, const float* output, int64_t elements, int64_t channels,
-                     ChannelValues values, float* result) {
+void input_gradients(const Context& context, const float* input, const float* gradient, const float* output,
+                     int64_t elements, int64_t channels, ChannelValues values, float* result) {
   for_each_index(context, elements, [=] __device__(int64_t i) {
     const int64_t c = i % channels;
     const float g = !output || output[i] > 0 ? gradient[i] : 0.0f;
@@ -107,7 +113,8 @@ class BatchNormKernel : public Kernel {
  public:
   BatchNormKernel(const Context& context, const BatchNorm& norm, const Block& part)
       : context_(context), norm_(norm), channels_(part[norm.channel_axis].size()), rows_(part.volume() / channels_),
-        elements_(static_cast<double>(norm.global ? norm.elements_per_channel : rows_)), values_(context, 5 * channels_), own_sums_(context, 2 * channels_),
+        elements_(static_cast<double>(norm.global ? norm.elements_per_channel : rows_)),
+        values_(context, 5 * channels_), own_sums_(context, 2 * channels_),
         own_gradient_sums_(context, norm.global ? 0 : 2 * channels_) {
     context.reserve_scratch(column_sums_scratch_bytes<2>(context, rows_, channels_));
   }
@@ -120,17 +127,19 @@ class BatchNormKernel : public Kernel {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
     if (!norm_.global && arguments.training) sum_inputs(context_, input, rows_, channels_, own_sums_.data());
     const float* sums = !arguments.training ? nullptr : norm_.global ? arguments.statistics : own_sums_.data();
-    prepare_forward(context_, sums, arguments.parameters[2], arguments.parameters[3], arguments.parameters[0], arguments.parameters[1], channels_,
-                    elements_, norm_.epsilon, values());
+    prepare_forward(context_, sums, arguments.parameters[2], arguments.parameters[3], arguments.parameters[0],
+                    arguments.parameters[1], channels_, elements_, norm_.epsilon, values());
     scale_and_shift(context_, input, rows_ * channels_, channels_, values(), norm_.relu, arguments.outputs[0]);
   }
 
   void update_state(const KernelArguments& arguments) override {
-    move_running_statistics(context_, norm_.global ? arguments.statistics : own_sums_.data(), channels_, elements_, norm_.momentum, arguments.states[2],
-                            arguments.states[3]);
+    move_running_statistics(context_, norm_.global ? arguments.statistics : own_sums_.data(), channels_, elements_,
+                            norm_.momentum, arguments.states[2], arguments.states[3]);
   }
 
-  void backward_statistics(const KernelArguments& arguments) override { sum_gradients_to(arguments, arguments.statistics); }
+  void backward_statistics(const KernelArguments& arguments) override {
+    sum_gradients_to(arguments, arguments.statistics);
+  }
 
   void backward(const KernelArguments& arguments) override {
     const float* sums = arguments.statistics;
@@ -138,21 +147,24 @@ class BatchNormKernel : public Kernel {
       sum_gradients_to(arguments, own_gradient_sums_.data());
       sums = own_gradient_sums_.data();
     }
-    prepare_backward(context_, sums, own_sums_.data(), arguments.parameters[0], channels_, elements_, values(), arguments.parameter_gradients[0],
-                     arguments.accumulates(0), arguments.parameter_gradients[1], arguments.accumulates(1));
+    prepare_backward(context_, sums, own_sums_.data(), arguments.parameters[0], channels_, elements_, values(),
+                     arguments.parameter_gradients[0], arguments.accumulates(0), arguments.parameter_gradients[1],
+                     arguments.accumulates(1));
     if (arguments.input_gradients[0])
-      input_gradients(context_, static_cast<const float*>(arguments.inputs[0]), arguments.output_gradients[0], relu_output(arguments), rows_ * channels_,
-                      channels_, values(), arguments.input_gradients[0]);
+      input_gradients(context_, static_cast<const float*>(arguments.inputs[0]), arguments.output_gradients[0],
+                      relu_output(arguments), rows_ * channels_, channels_, values(), arguments.input_gradients[0]);
   }
 
   int64_t workspace_bytes() const override { return values_.bytes() + own_sums_.bytes() + own_gradient_sums_.bytes(); }
 
  private:
-  const float* relu_output(const KernelArguments& arguments) const { return norm_.relu ? arguments.outputs[0] : nullptr; }
+  const float* relu_output(const KernelArguments& arguments) const {
+    return norm_.relu ? arguments.outputs[0] : nullptr;
+  }
 
   void sum_gradients_to(const KernelArguments& arguments, float* sums) {
-    sum_gradients(context_, static_cast<const float*>(arguments.inputs[0]), arguments.output_gradients[0], relu_output(arguments), rows_, channels_,
-                  values(), sums, own_sums_.data());
+    sum_gradients(context_, static_cast<const float*>(arguments.inputs[0]), arguments.output_gradients[0],
+                  relu_output(arguments), rows_, channels_, values(), sums, own_sums_.data());
   }
   ChannelValues values() const {
     float* first = values_.data();

@@ -6,7 +6,8 @@ namespace {
 
 enum class Move { copy, add, zero };
 
-// Every element of the loops, the innermost one last. Index: 32 bits where they suffice, since divisions by 64 bits are slow.
+// Every element of the loops, the innermost one last. Index: 32 bits where they suffice, since divisions by 64 bits are
+// slow.
 template <Move move, class Index>
 __global__ void move_kernel(StridedLoops loops, Index count, const float* source, float* destination) {
   const Index stride = static_cast<Index>(gridDim.x) * blockDim.x;
@@ -33,7 +34,8 @@ StridedLoops merged(const StridedLoops& loops) {
   for (int axis = 0; axis < loops.depth; ++axis) {
     if (loops.sizes[axis] == 1) continue;
     const int last = result.depth - 1;
-    if (last >= 0 && result.from[last] == loops.from[axis] * loops.sizes[axis] && result.to[last] == loops.to[axis] * loops.sizes[axis]) {
+    if (last >= 0 && result.from[last] == loops.from[axis] * loops.sizes[axis] &&
+        result.to[last] == loops.to[axis] * loops.sizes[axis]) {
       result.sizes[last] *= loops.sizes[axis];
       result.from[last] = loops.from[axis];
       result.to[last] = loops.to[axis];
@@ -59,9 +61,11 @@ void run(const Context& context, const StridedLoops& all, const float* source, f
   }
   const int blocks = blocks_for(context, count);
   if (count < (int64_t{1} << 30))
-    move_kernel<move, uint32_t><<<blocks, block_threads, 0, context.stream>>>(loops, static_cast<uint32_t>(count), source, destination);
+    move_kernel<move, uint32_t>
+        <<<blocks, block_threads, 0, context.stream>>>(loops, static_cast<uint32_t>(count), source, destination);
   else
-    move_kernel<move, uint64_t><<<blocks, block_threads, 0, context.stream>>>(loops, static_cast<uint64_t>(count), source, destination);
+    move_kernel<move, uint64_t>
+        <<<blocks, block_threads, 0, context.stream>>>(loops, static_cast<uint64_t>(count), source, destination);
 }
 
 // The axis that is stored at position `i`, outermost first.
@@ -71,8 +75,8 @@ int stored_axis(int rank, int i) {
 }
 
 template <Move move>
-void move_block(const Context& context, const float* source, const Block& source_block, float* destination, const Block& destination_block,
-                const Block& region) {
+void move_block(const Context& context, const float* source, const Block& source_block, float* destination,
+                const Block& destination_block, const Block& region) {
   if (region.empty()) return;
   StridedLoops loops;
   loops.depth = region.rank();
@@ -92,13 +96,14 @@ void move_block(const Context& context, const float* source, const Block& source
 
 }  // namespace
 
-void copy_block(const Context& context, const void* source, const Block& source_block, void* destination, const Block& destination_block,
-                const Block& region) {
-  move_block<Move::copy>(context, static_cast<const float*>(source), source_block, static_cast<float*>(destination), destination_block, region);
+void copy_block(const Context& context, const void* source, const Block& source_block, void* destination,
+                const Block& destination_block, const Block& region) {
+  move_block<Move::copy>(context, static_cast<const float*>(source), source_block, static_cast<float*>(destination),
+                         destination_block, region);
 }
 
-void add_block(const Context& context, const float* source, const Block& source_block, float* destination, const Block& destination_block,
-               const Block& region) {
+void add_block(const Context& context, const float* source, const Block& source_block, float* destination,
+               const Block& destination_block, const Block& region) {
   move_block<Move::add>(context, source, source_block, destination, destination_block, region);
 }
 

@@ -1,5 +1,5 @@
-// The one place that knows how CUDA's libraries report errors: each call goes through `check`, which throws MachineError with the call and the
-// library's own words.
+// The one place that knows how CUDA's libraries report errors: each call goes through `check`, which throws
+// MachineError with the call and the library's own words.
 #pragma once
 
 #include <cublas_v2.h>

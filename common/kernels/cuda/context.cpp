@@ -8,8 +8,8 @@ namespace ff::cuda {
 
 namespace {
 
-// cuBLAS recommends 32 MiB on Hopper and newer, 4 MiB before (cuBLAS documentation, cublasSetWorkspace). Given by us, it does not depend on the
-// stream's history, so that results are the same in every run, and in a captured graph.
+// cuBLAS recommends 32 MiB on Hopper and newer, 4 MiB before (cuBLAS documentation, cublasSetWorkspace). Given by us,
+// it does not depend on the stream's history, so that results are the same in every run, and in a captured graph.
 constexpr size_t blas_workspace_bytes = size_t{32} << 20;
 
 }  // namespace
@@ -70,8 +70,8 @@ void Context::report_fault() const {
   if (fault_->raised == 0) return;
   const Fault fault = *fault_;
   *fault_ = {};
-  throw InputError(fault_names_.at(static_cast<size_t>(fault.raised - 1)) + std::to_string(fault.found) + ", expected one from 0 to " +
-                   std::to_string(fault.limit - 1));
+  throw InputError(fault_names_.at(static_cast<size_t>(fault.raised - 1)) + std::to_string(fault.found) +
+                   ", expected one from 0 to " + std::to_string(fault.limit - 1));
 }
 
 const int64_t* Context::iteration_memory() const {

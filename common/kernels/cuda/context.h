@@ -1,4 +1,5 @@
-// What the kernels of one CUDA backend share: the device, its stream, the libraries' handles, scratch memory and the record of faults.
+// What the kernels of one CUDA backend share: the device, its stream, the libraries' handles, scratch memory and the
+// record of faults.
 #pragma once
 
 #include <map>
@@ -10,13 +11,15 @@
 
 namespace ff::cuda {
 
-// A kernel found an index out of range. Lies in host memory that the device writes; the first fault stays until it has been reported.
+// A kernel found an index out of range. Lies in host memory that the device writes; the first fault stays until it has
+// been reported.
 struct Fault {
   int raised = 0;  // number of the operator's name, from 1; 0: no fault
   int found = 0, limit = 0;
 };
 
-// How one pass of a convolution is best computed here (see convolution.h); kept by geometry, since the same ones come back again and again.
+// How one pass of a convolution is best computed here (see convolution.h); kept by geometry, since the same ones come
+// back again and again.
 struct ConvolutionChoice {
   enum class Method { none, product, channels_last, channels_first };
   Method method = Method::none;
@@ -35,8 +38,9 @@ class Context {
   // CUDA's current device belongs to the calling thread, and a backend may be made in one thread and used in another.
   void use() const { FF_CHECK(cudaSetDevice(device)); }
 
-  // Memory that a kernel may use while it runs, shared by all kernels of the stream. Asked for when a kernel is made, in the largest size that
-  // it will use at once. It grows by being allocated anew; memory given out before stays valid, for graphs that were captured with it.
+  // Memory that a kernel may use while it runs, shared by all kernels of the stream. Asked for when a kernel is made,
+  // in the largest size that it will use at once. It grows by being allocated anew; memory given out before stays
+  // valid, for graphs that were captured with it.
   void reserve_scratch(int64_t bytes) const;
   char* scratch() const { return scratch_.empty() ? nullptr : scratch_.back().first; }
   int64_t scratch_bytes() const;
@@ -46,11 +50,14 @@ class Context {
   Fault* fault() const { return fault_; }
   void report_fault() const;  // throws InputError if there is one; call when the stream is idle
 
-  // Where kernels find the iteration's number: null, and the argument counts; or, while a graph is being captured, this memory.
+  // Where kernels find the iteration's number: null, and the argument counts; or, while a graph is being captured, this
+  // memory.
   const int64_t* iteration_memory() const;
   void set_iteration(int64_t iteration) const;
 
-  cublasComputeType_t compute_type() const { return precision == Precision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F; }
+  cublasComputeType_t compute_type() const {
+    return precision == Precision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  }
 
   int device;
   Precision precision;

@@ -7,12 +7,14 @@
 namespace ff::cuda {
 namespace {
 
-// A part of a convolution. Where the part sees different padding before and behind, it works on a copy of the input with zeros around it. Where it
-// cuts groups it is one convolution a touched group, on channel slices copied out and in.
+// A part of a convolution. Where the part sees different padding before and behind, it works on a copy of the input
+// with zeros around it. Where it cuts groups it is one convolution a touched group, on channel slices copied out and
+// in.
 class Conv2dKernel : public Kernel {
  public:
   Conv2dKernel(const Context& context, const Conv2d& conv, const Block& part, bool input_gradient)
-      : context_(context), conv_(conv), input_(conv.input_block(0, part).shape()), output_(part.shape()), masked_(context, conv.relu ? part.volume() : 0) {
+      : context_(context), conv_(conv), input_(conv.input_block(0, part).shape()), output_(part.shape()),
+        masked_(context, conv.relu ? part.volume() : 0) {
     ConvolutionGeometry whole{};
     whole.samples = output_[0];
     whole.out_channels = output_[1];
@@ -32,7 +34,8 @@ class Conv2dKernel : public Kernel {
       whole.input[axis] = padded_[2 + static_cast<int>(axis)].size();
     }
     make_slices(whole, part[1], input_gradient);
-    context.reserve_scratch(std::max(run_scratch_bytes(), sum_rows_scratch_bytes(context, output_pixels(), output_[1])));
+    context.reserve_scratch(
+        std::max(run_scratch_bytes(), sum_rows_scratch_bytes(context, output_pixels(), output_[1])));
   }
 
   void forward(const KernelArguments& arguments) override {
@@ -48,9 +51,11 @@ class Conv2dKernel : public Kernel {
       }
       take_channels(input, input_[1], slice.first_input, geometry.in_channels, input_pixels(), pieces.input_slice);
       slice.convolution->forward(pieces.input_slice, weight, pieces.output_slice, scratch);
-      put_channels(pieces.output_slice, geometry.out_channels, arguments.outputs[0], output_[1], slice.first_output, output_pixels());
+      put_channels(pieces.output_slice, geometry.out_channels, arguments.outputs[0], output_[1], slice.first_output,
+                   output_pixels());
     }
-    add_bias(context_, conv_.bias ? arguments.parameters[1] : nullptr, conv_.relu, output_pixels(), output_[1], arguments.outputs[0]);
+    add_bias(context_, conv_.bias ? arguments.parameters[1] : nullptr, conv_.relu, output_pixels(), output_[1],
+             arguments.outputs[0]);
   }
 
   void backward(const KernelArguments& arguments) override {
@@ -59,7 +64,9 @@ class Conv2dKernel : public Kernel {
       mask_by_positive(context_, arguments.outputs[0], gradient, masked_.data(), volume(output_));
       gradient = masked_.data();
     }
-    if (conv_.bias) sum_rows(context_, gradient, output_pixels(), output_[1], arguments.parameter_gradients[1], arguments.accumulates(1), context_.scratch());
+    if (conv_.bias)
+      sum_rows(context_, gradient, output_pixels(), output_[1], arguments.parameter_gradients[1],
+               arguments.accumulates(1), context_.scratch());
     ScratchPieces scratch(context_.scratch());
     const Pieces pieces = take_pieces(scratch);
     const float* input = pad(static_cast<const float*>(arguments.inputs[0]), pieces);
@@ -67,7 +74,8 @@ class Conv2dKernel : public Kernel {
     float* result = arguments.input_gradients[0];
     if (!result) return;
     float* padded = is_padded() ? pieces.padded : result;  // the input's copy has been used
-    for (const Slice& slice : slices_) backward_input(slice, gradient, arguments.parameters[0], padded, pieces, scratch);
+    for (const Slice& slice : slices_)
+      backward_input(slice, gradient, arguments.parameters[0], padded, pieces, scratch);
     if (is_padded()) copy_block(context_, padded, padded_, result, Block(input_), Block(input_));
   }
 
@@ -97,32 +105,36 @@ class Conv2dKernel : public Kernel {
     for (int64_t group = first; group <= last; ++group) {
       const Interval own = intersect(channels, Interval{group * out_per_group, (group + 1) * out_per_group});
       whole.out_channels = own.size();
-      slices_.push_back({std::make_unique<Convolution>(context_, whole, input_gradient), (group - first) * in_per_group, own.begin - channels.begin});
+      slices_.push_back({std::make_unique<Convolution>(context_, whole, input_gradient), (group - first) * in_per_group,
+                         own.begin - channels.begin});
     }
   }
 
-  void backward_weight(const Slice& slice, const float* input, const float* gradient, const KernelArguments& arguments, const Pieces& pieces,
-                       const ScratchPieces& scratch) const {
+  void backward_weight(const Slice& slice, const float* input, const float* gradient, const KernelArguments& arguments,
+                       const Pieces& pieces, const ScratchPieces& scratch) const {
     const ConvolutionGeometry& geometry = slice.convolution->geometry();
     if (slices_.size() > 1) {
       take_channels(input, input_[1], slice.first_input, geometry.in_channels, input_pixels(), pieces.input_slice);
-      take_channels(gradient, output_[1], slice.first_output, geometry.out_channels, output_pixels(), pieces.output_slice);
+      take_channels(gradient, output_[1], slice.first_output, geometry.out_channels, output_pixels(),
+                    pieces.output_slice);
       input = pieces.input_slice;
       gradient = pieces.output_slice;
     }
-    slice.convolution->backward_weight(input, gradient, arguments.parameter_gradients[0] + slice.first_output * weight_row(), arguments.accumulates(0),
-                                       scratch);
+    slice.convolution->backward_weight(input, gradient,
+                                       arguments.parameter_gradients[0] + slice.first_output * weight_row(),
+                                       arguments.accumulates(0), scratch);
   }
 
-  void backward_input(const Slice& slice, const float* gradient, const float* weight, float* result, const Pieces& pieces,
-                      const ScratchPieces& scratch) const {
+  void backward_input(const Slice& slice, const float* gradient, const float* weight, float* result,
+                      const Pieces& pieces, const ScratchPieces& scratch) const {
     const ConvolutionGeometry& geometry = slice.convolution->geometry();
     weight += slice.first_output * weight_row();
     if (slices_.size() == 1) {
       slice.convolution->backward_input(weight, gradient, result, scratch);
       return;
     }
-    take_channels(gradient, output_[1], slice.first_output, geometry.out_channels, output_pixels(), pieces.output_slice);
+    take_channels(gradient, output_[1], slice.first_output, geometry.out_channels, output_pixels(),
+                  pieces.output_slice);
     slice.convolution->backward_input(weight, pieces.output_slice, pieces.input_slice, scratch);
     put_channels(pieces.input_slice, geometry.in_channels, result, input_[1], slice.first_input, input_pixels());
   }
@@ -151,10 +163,12 @@ class Conv2dKernel : public Kernel {
     copy_block(context_, input, Block(input_), pieces.padded, padded_, Block(input_));
     return pieces.padded;
   }
-  void take_channels(const float* source, int64_t channels, int64_t first, int64_t count, int64_t pixels, float* slice) const {
+  void take_channels(const float* source, int64_t channels, int64_t first, int64_t count, int64_t pixels,
+                     float* slice) const {
     copy_columns(context_, source + first, channels, slice, count, pixels, count);
   }
-  void put_channels(const float* slice, int64_t count, float* destination, int64_t channels, int64_t first, int64_t pixels) const {
+  void put_channels(const float* slice, int64_t count, float* destination, int64_t channels, int64_t first,
+                    int64_t pixels) const {
     copy_columns(context_, slice, count, destination + first, channels, pixels, count);
   }
 
@@ -174,7 +188,8 @@ class Conv2dKernel : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_conv2d_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<Conv2dKernel>(context, dynamic_cast<const Conv2d&>(request.definition), request.part, request.input_gradients[0]);
+  return std::make_unique<Conv2dKernel>(context, dynamic_cast<const Conv2d&>(request.definition), request.part,
+                                        request.input_gradients[0]);
 }
 
 std::unique_ptr<Kernel> make_conv1d_kernel(const Context& context, const KernelRequest& request) {

@@ -13,15 +13,18 @@ namespace {
 constexpr int64_t most_workspace_bytes = int64_t{1} << 30;
 
 int narrow(int64_t value) {
-  if (value > INT32_MAX) throw MachineError("a convolution's size " + std::to_string(value) + " exceeds what cuDNN counts");
+  if (value > INT32_MAX)
+    throw MachineError("a convolution's size " + std::to_string(value) + " exceeds what cuDNN counts");
   return static_cast<int>(value);
 }
 
 }  // namespace
 
 std::string ConvolutionGeometry::text() const {
-  std::string text = std::to_string(samples) + " " + std::to_string(groups) + " " + std::to_string(in_channels) + " " + std::to_string(out_channels);
-  for (const auto* pair : {&input, &output, &kernel, &stride, &dilation, &padding}) text += " " + std::to_string((*pair)[0]) + "x" + std::to_string((*pair)[1]);
+  std::string text = std::to_string(samples) + " " + std::to_string(groups) + " " + std::to_string(in_channels) + " " +
+                     std::to_string(out_channels);
+  for (const auto* pair : {&input, &output, &kernel, &stride, &dilation, &padding})
+    text += " " + std::to_string((*pair)[0]) + "x" + std::to_string((*pair)[1]);
   return text;
 }
 
@@ -46,18 +49,20 @@ struct Convolution::Layout {
   cudnnConvolutionDescriptor_t convolution = nullptr;
 };
 
-Convolution::Convolution(const Context& context, const ConvolutionGeometry& geometry, bool input_gradient) : context_(context), geometry_(geometry) {
+Convolution::Convolution(const Context& context, const ConvolutionGeometry& geometry, bool input_gradient)
+    : context_(context), geometry_(geometry) {
   const auto make = [&](cudnnTensorFormat_t format) {
     auto layout = std::make_unique<Layout>();
     const ConvolutionGeometry& g = geometry_;
-    FF_CHECK(cudnnSetTensor4dDescriptor(layout->input, format, CUDNN_DATA_FLOAT, narrow(g.samples), narrow(g.in_channels), narrow(g.input[0]),
-                                        narrow(g.input[1])));
-    FF_CHECK(cudnnSetTensor4dDescriptor(layout->output, format, CUDNN_DATA_FLOAT, narrow(g.samples), narrow(g.out_channels), narrow(g.output[0]),
-                                        narrow(g.output[1])));
-    FF_CHECK(cudnnSetFilter4dDescriptor(layout->weight, CUDNN_DATA_FLOAT, format, narrow(g.out_channels), narrow(g.in_channels / g.groups),
-                                        narrow(g.kernel[0]), narrow(g.kernel[1])));
-    FF_CHECK(cudnnSetConvolution2dDescriptor(layout->convolution, narrow(g.padding[0]), narrow(g.padding[1]), narrow(g.stride[0]), narrow(g.stride[1]),
-                                             narrow(g.dilation[0]), narrow(g.dilation[1]), CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
+    FF_CHECK(cudnnSetTensor4dDescriptor(layout->input, format, CUDNN_DATA_FLOAT, narrow(g.samples),
+                                        narrow(g.in_channels), narrow(g.input[0]), narrow(g.input[1])));
+    FF_CHECK(cudnnSetTensor4dDescriptor(layout->output, format, CUDNN_DATA_FLOAT, narrow(g.samples),
+                                        narrow(g.out_channels), narrow(g.output[0]), narrow(g.output[1])));
+    FF_CHECK(cudnnSetFilter4dDescriptor(layout->weight, CUDNN_DATA_FLOAT, format, narrow(g.out_channels),
+                                        narrow(g.in_channels / g.groups), narrow(g.kernel[0]), narrow(g.kernel[1])));
+    FF_CHECK(cudnnSetConvolution2dDescriptor(layout->convolution, narrow(g.padding[0]), narrow(g.padding[1]),
+                                             narrow(g.stride[0]), narrow(g.stride[1]), narrow(g.dilation[0]),
+                                             narrow(g.dilation[1]), CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
     FF_CHECK(cudnnSetConvolutionGroupCount(layout->convolution, narrow(g.groups)));
     return layout;
   };
@@ -71,15 +76,18 @@ Convolution::Convolution(const Context& context, const ConvolutionGeometry& geom
 Convolution::~Convolution() = default;
 
 void Convolution::forward(const float* input, const float* weight, float* output, ScratchPieces scratch) const {
-  run(Pass::forward, choices_[static_cast<size_t>(Pass::forward)], const_cast<float*>(input), const_cast<float*>(weight), output, false, scratch);
+  run(Pass::forward, choices_[static_cast<size_t>(Pass::forward)], const_cast<float*>(input),
+      const_cast<float*>(weight), output, false, scratch);
 }
-void Convolution::backward_input(const float* weight, const float* output_gradient, float* input_gradient, ScratchPieces scratch) const {
-  run(Pass::backward_input, choices_[static_cast<size_t>(Pass::backward_input)], input_gradient, const_cast<float*>(weight),
-      const_cast<float*>(output_gradient), false, scratch);
+void Convolution::backward_input(const float* weight, const float* output_gradient, float* input_gradient,
+                                 ScratchPieces scratch) const {
+  run(Pass::backward_input, choices_[static_cast<size_t>(Pass::backward_input)], input_gradient,
+      const_cast<float*>(weight), const_cast<float*>(output_gradient), false, scratch);
 }
-void Convolution::backward_weight(const float* input, const float* output_gradient, float* weight_gradient, bool add, ScratchPieces scratch) const {
-  run(Pass::backward_weight, choices_[static_cast<size_t>(Pass::backward_weight)], const_cast<float*>(input), weight_gradient,
-      const_cast<float*>(output_gradient), add, scratch);
+void Convolution::backward_weight(const float* input, const float* output_gradient, float* weight_gradient, bool add,
+                                  ScratchPieces scratch) const {
+  run(Pass::backward_weight, choices_[static_cast<size_t>(Pass::backward_weight)], const_cast<float*>(input),
+      weight_gradient, const_cast<float*>(output_gradient), add, scratch);
 }
 
 int64_t Convolution::scratch_bytes() const {
@@ -93,13 +101,15 @@ bool Convolution::is_product() const {
   const std::array<int64_t, 2> one{1, 1}, none{0, 0};
   return geometry_.groups == 1 && geometry_.kernel == one && geometry_.stride == one && geometry_.padding == none;
 }
-// cuDNN's vector instructions want addresses of 16 bytes, and it is not told those of its tensors before it runs. Blocks have them; a group's part of
-// the weights need not.
+// cuDNN's vector instructions want addresses of 16 bytes, and it is not told those of its tensors before it runs.
+// Blocks have them; a group's part of the weights need not.
 bool Convolution::aligned(const float* memory) { return reinterpret_cast<uintptr_t>(memory) % 16 == 0; }
 bool Convolution::weight_order_agrees() const {
   return geometry_.in_channels == geometry_.groups || geometry_.kernel[0] * geometry_.kernel[1] == 1;
 }
-const Convolution::Layout& Convolution::layout(Method method) const { return method == Method::channels_last ? *channels_last_ : *channels_first_; }
+const Convolution::Layout& Convolution::layout(Method method) const {
+  return method == Method::channels_last ? *channels_last_ : *channels_first_;
+}
 
 void Convolution::choose(Pass pass) {
   const std::string key = std::to_string(static_cast<int>(pass)) + ": " + geometry_.text();
@@ -110,7 +120,8 @@ void Convolution::choose(Pass pass) {
 
 // Every way once to warm up and then a few times, with all that belongs to it.
 ConvolutionChoice Convolution::measured(Pass pass) const {
-  Memory<float> input(context_, geometry_.input_elements()), weight(context_, geometry_.weight_elements()), output(context_, geometry_.output_elements());
+  Memory<float> input(context_, geometry_.input_elements()), weight(context_, geometry_.weight_elements()),
+      output(context_, geometry_.output_elements());
   for (const Memory<float>* memory : {&input, &weight, &output}) fill_zero(context_, memory->data(), memory->bytes());
   size_t free_bytes = 0, all_bytes = 0;
   FF_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));
@@ -120,7 +131,8 @@ ConvolutionChoice Convolution::measured(Pass pass) const {
   std::vector<ConvolutionChoice> candidates;
   if (is_product()) candidates.push_back({Method::product});
   for (Method method : {Method::channels_last, Method::channels_first}) {
-    const ConvolutionChoice choice = fastest_algorithm(pass, method, input.data(), weight.data(), output.data(), workspace);
+    const ConvolutionChoice choice =
+        fastest_algorithm(pass, method, input.data(), weight.data(), output.data(), workspace);
     if (choice.method != Method::none) candidates.push_back(choice);
   }
   workspace = Memory<char>();
@@ -150,20 +162,23 @@ ConvolutionChoice Convolution::measured(Pass pass) const {
   }
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
-  if (best.method == Method::none) throw MachineError("cuDNN has no algorithm for the convolution " + geometry_.text() + why_none);
+  if (best.method == Method::none)
+    throw MachineError("cuDNN has no algorithm for the convolution " + geometry_.text() + why_none);
   return best;
 }
 
 // Method::none where cuDNN has none in this layout.
-ConvolutionChoice Convolution::fastest_algorithm(Pass pass, Method method, float* input, float* weight, float* output, Memory<char>& workspace) const {
+ConvolutionChoice Convolution::fastest_algorithm(Pass pass, Method method, float* input, float* weight, float* output,
+                                                 Memory<char>& workspace) const {
   const Layout& layout = this->layout(method);
-  FF_CHECK(cudnnSetConvolutionMathType(layout.convolution, context_.precision == Precision::tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH));
+  FF_CHECK(cudnnSetConvolutionMathType(layout.convolution,
+                                       context_.precision == Precision::tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH));
   constexpr int most = 32;
   int found = 0;
   ConvolutionChoice choice;
-  // The results are sorted by time. One that may differ from run to run is taken only where there is no other. The search also tries
-  // CUDNN_DEFAULT_MATH, whatever the descriptor says (cuDNN API, cudnnFindConvolutionForwardAlgorithmEx), and that is TF32: in fp32 such a result
-  // tells of the algorithm alone.
+  // The results are sorted by time. One that may differ from run to run is taken only where there is no other. The
+  // search also tries CUDNN_DEFAULT_MATH, whatever the descriptor says (cuDNN API,
+  // cudnnFindConvolutionForwardAlgorithmEx), and that is TF32: in fp32 such a result tells of the algorithm alone.
   const bool fp32 = context_.precision == Precision::fp32;
   const auto pick = [&](cudnnStatus_t status, const auto* results) {
     (void)cudaGetLastError();  // left behind by algorithms that do not fit
@@ -171,25 +186,31 @@ ConvolutionChoice Convolution::fastest_algorithm(Pass pass, Method method, float
     for (bool own_math : {true, false})
       for (bool deterministic : {true, false})
         for (int i = 0; i < found && choice.method == Method::none; ++i)
-          if (results[i].status == CUDNN_STATUS_SUCCESS && static_cast<int64_t>(results[i].memory) <= workspace.bytes() &&
-              (!deterministic || results[i].determinism == CUDNN_DETERMINISTIC) && (!own_math || !fp32 || results[i].mathType == CUDNN_FMA_MATH))
-            choice = {method, static_cast<int>(results[i].algo), fp32 ? CUDNN_FMA_MATH : results[i].mathType, static_cast<int64_t>(results[i].memory)};
+          if (results[i].status == CUDNN_STATUS_SUCCESS &&
+              static_cast<int64_t>(results[i].memory) <= workspace.bytes() &&
+              (!deterministic || results[i].determinism == CUDNN_DETERMINISTIC) &&
+              (!own_math || !fp32 || results[i].mathType == CUDNN_FMA_MATH))
+            choice = {method, static_cast<int>(results[i].algo), fp32 ? CUDNN_FMA_MATH : results[i].mathType,
+                      static_cast<int64_t>(results[i].memory)};
   };
   const size_t bytes = static_cast<size_t>(workspace.bytes());
   if (pass == Pass::forward) {
     cudnnConvolutionFwdAlgoPerf_t results[most];
-    pick(cudnnFindConvolutionForwardAlgorithmEx(context_.dnn, layout.input, input, layout.weight, weight, layout.convolution, layout.output, output, most,
-                                                &found, results, workspace.data(), bytes),
+    pick(cudnnFindConvolutionForwardAlgorithmEx(context_.dnn, layout.input, input, layout.weight, weight,
+                                                layout.convolution, layout.output, output, most, &found, results,
+                                                workspace.data(), bytes),
          results);
   } else if (pass == Pass::backward_input) {
     cudnnConvolutionBwdDataAlgoPerf_t results[most];
-    pick(cudnnFindConvolutionBackwardDataAlgorithmEx(context_.dnn, layout.weight, weight, layout.output, output, layout.convolution, layout.input, input,
-                                                     most, &found, results, workspace.data(), bytes),
+    pick(cudnnFindConvolutionBackwardDataAlgorithmEx(context_.dnn, layout.weight, weight, layout.output, output,
+                                                     layout.convolution, layout.input, input, most, &found, results,
+                                                     workspace.data(), bytes),
          results);
   } else {
     cudnnConvolutionBwdFilterAlgoPerf_t results[most];
-    pick(cudnnFindConvolutionBackwardFilterAlgorithmEx(context_.dnn, layout.input, input, layout.output, output, layout.convolution, layout.weight, weight,
-                                                       most, &found, results, workspace.data(), bytes),
+    pick(cudnnFindConvolutionBackwardFilterAlgorithmEx(context_.dnn, layout.input, input, layout.output, output,
+                                                       layout.convolution, layout.weight, weight, most, &found, results,
+                                                       workspace.data(), bytes),
          results);
   }
   return choice;
@@ -206,9 +227,10 @@ int64_t Convolution::scratch_bytes(const ConvolutionChoice& choice) const {
   return pieces.taken();
 }
 
-// `input`, `weight`, `output`: the values, or the gradients where the pass makes or uses those. The pass's result is the one that it is named by.
-// Adding to a gradient is done here: cuDNN's algorithms were chosen without.
-void Convolution::run(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, bool add, ScratchPieces scratch) const {
+// `input`, `weight`, `output`: the values, or the gradients where the pass makes or uses those. The pass's result is
+// the one that it is named by. Adding to a gradient is done here: cuDNN's algorithms were chosen without.
+void Convolution::run(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, bool add,
+                      ScratchPieces scratch) const {
   const ConvolutionGeometry& g = geometry_;
   if (choice.method == Method::product) {
     run_product(pass, input, weight, output, add);
@@ -221,14 +243,16 @@ void Convolution::run(Pass pass, const ConvolutionChoice& choice, float* input, 
     return;
   }
   // A copy that is not reordered is the transpose of rows of one element.
-  const int64_t in = reordered ? g.in_channels / g.groups : 1, window = reordered ? g.kernel[0] * g.kernel[1] : g.weight_elements() / g.out_channels;
+  const int64_t in = reordered ? g.in_channels / g.groups : 1,
+                window = reordered ? g.kernel[0] * g.kernel[1] : g.weight_elements() / g.out_channels;
   if (pass != Pass::backward_weight) transpose(context_, weight, g.out_channels, in, window, own_weight);
   run_on_weight(pass, choice, input, own_weight, output, scratch);
   if (pass == Pass::backward_weight) transpose(context_, own_weight, g.out_channels, window, in, weight, add);
 }
 
 // With the weights as the method wants them.
-void Convolution::run_on_weight(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, ScratchPieces scratch) const {
+void Convolution::run_on_weight(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output,
+                                ScratchPieces scratch) const {
   const ConvolutionGeometry& g = geometry_;
   if (choice.method == Method::channels_last) {
     run_cudnn(pass, choice, input, weight, output, scratch.take<char>(choice.workspace_bytes));
@@ -246,32 +270,43 @@ void Convolution::run_on_weight(Pass pass, const ConvolutionChoice& choice, floa
 
 // input [pixels, in], weight [out, in], output [pixels, out].
 void Convolution::run_product(Pass pass, float* input, float* weight, float* output, bool add) const {
-  const int64_t in = geometry_.in_channels, out = geometry_.out_channels, pixels = geometry_.samples * geometry_.input[0] * geometry_.input[1];
+  const int64_t in = geometry_.in_channels, out = geometry_.out_channels,
+                pixels = geometry_.samples * geometry_.input[0] * geometry_.input[1];
   switch (pass) {
-    case Pass::forward: multiply_matrices(context_, 'N', 'T', pixels, out, in, input, in, weight, in, 0, output, out); break;
-    case Pass::backward_input: multiply_matrices(context_, 'N', 'N', pixels, in, out, output, out, weight, in, 0, input, in); break;
-    case Pass::backward_weight: multiply_matrices(context_, 'T', 'N', out, in, pixels, output, out, input, in, add ? 1 : 0, weight, in); break;
+    case Pass::forward:
+      multiply_matrices(context_, 'N', 'T', pixels, out, in, input, in, weight, in, 0, output, out);
+      break;
+    case Pass::backward_input:
+      multiply_matrices(context_, 'N', 'N', pixels, in, out, output, out, weight, in, 0, input, in);
+      break;
+    case Pass::backward_weight:
+      multiply_matrices(context_, 'T', 'N', out, in, pixels, output, out, input, in, add ? 1 : 0, weight, in);
+      break;
   }
 }
 
-void Convolution::run_cudnn(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, void* workspace) const {
+void Convolution::run_cudnn(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output,
+                            void* workspace) const {
   const Layout& layout = this->layout(choice.method);
   const float one = 1, none = 0;
   const size_t bytes = static_cast<size_t>(choice.workspace_bytes);
   FF_CHECK(cudnnSetConvolutionMathType(layout.convolution, choice.math));
   switch (pass) {
     case Pass::forward:
-      FF_CHECK(cudnnConvolutionForward(context_.dnn, &one, layout.input, input, layout.weight, weight, layout.convolution,
-                                       static_cast<cudnnConvolutionFwdAlgo_t>(choice.algorithm), workspace, bytes, &none, layout.output, output));
+      FF_CHECK(cudnnConvolutionForward(context_.dnn, &one, layout.input, input, layout.weight, weight,
+                                       layout.convolution, static_cast<cudnnConvolutionFwdAlgo_t>(choice.algorithm),
+                                       workspace, bytes, &none, layout.output, output));
       break;
     case Pass::backward_input:
-      FF_CHECK(cudnnConvolutionBackwardData(context_.dnn, &one, layout.weight, weight, layout.output, output, layout.convolution,
-                                            static_cast<cudnnConvolutionBwdDataAlgo_t>(choice.algorithm), workspace, bytes, &none, layout.input, input));
+      FF_CHECK(cudnnConvolutionBackwardData(
+          context_.dnn, &one, layout.weight, weight, layout.output, output, layout.convolution,
+          static_cast<cudnnConvolutionBwdDataAlgo_t>(choice.algorithm), workspace, bytes, &none, layout.input, input));
       break;
     case Pass::backward_weight:
-      FF_CHECK(cudnnConvolutionBackwardFilter(context_.dnn, &one, layout.input, input, layout.output, output, layout.convolution,
-                                              static_cast<cudnnConvolutionBwdFilterAlgo_t>(choice.algorithm), workspace, bytes, &none, layout.weight,
-                                              weight));
+      FF_CHECK(cudnnConvolutionBackwardFilter(context_.dnn, &one, layout.input, input, layout.output, output,
+                                              layout.convolution,
+                                              static_cast<cudnnConvolutionBwdFilterAlgo_t>(choice.algorithm), workspace,
+                                              bytes, &none, layout.weight, weight));
       break;
   }
 }

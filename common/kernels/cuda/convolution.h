@@ -1,10 +1,14 @@
-// One convolution and its gradients by cuDNN, on dense channels-last blocks and row-major weights, with the same padding on both sides.
+// One convolution and its gradients by cuDNN, on dense channels-last blocks and row-major weights, with the same
+// padding on both sides.
 //
-// Each pass can be computed in several ways, and which one is fastest depends on the geometry, the device and the precision, whence it is measured:
+// Each pass can be computed in several ways, and which one is fastest depends on the geometry, the device and the
+// precision, whence it is measured:
 //   product         a window of one position is a matrix product (cuBLAS)
-//   channels_last   cuDNN on the blocks as they lie; the weights go through scratch memory, from [out, in, kernel] to [out, kernel, in]
+//   channels_last   cuDNN on the blocks as they lie; the weights go through scratch memory, from [out, in, kernel] to
+//                   [out, kernel, in]
 //   channels_first  cuDNN on transposed copies of the blocks; the weights as they lie, where their address suits cuDNN
-// each of cuDNN's with its fastest algorithm that gives the same result in every run and whose workspace stays below a limit.
+// each of cuDNN's with its fastest algorithm that gives the same result in every run and whose workspace stays below a
+// limit.
 #pragma once
 
 #include <array>
@@ -33,8 +37,10 @@ class Convolution {
 
   // Each takes its scratch memory from `scratch`.
   void forward(const float* input, const float* weight, float* output, ScratchPieces scratch) const;
-  void backward_input(const float* weight, const float* output_gradient, float* input_gradient, ScratchPieces scratch) const;
-  void backward_weight(const float* input, const float* output_gradient, float* weight_gradient, bool add, ScratchPieces scratch) const;
+  void backward_input(const float* weight, const float* output_gradient, float* input_gradient,
+                      ScratchPieces scratch) const;
+  void backward_weight(const float* input, const float* output_gradient, float* weight_gradient, bool add,
+                       ScratchPieces scratch) const;
 
   int64_t scratch_bytes() const;  // of the pass that takes most
   const ConvolutionGeometry& geometry() const { return geometry_; }
@@ -47,11 +53,15 @@ class Convolution {
   const Layout& layout(Method method) const;
   void choose(Pass pass);
   ConvolutionChoice measured(Pass pass) const;
-  ConvolutionChoice fastest_algorithm(Pass pass, Method method, float* input, float* weight, float* output, Memory<char>& workspace) const;
-  void run(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, bool add, ScratchPieces scratch) const;
-  void run_on_weight(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, ScratchPieces scratch) const;
+  ConvolutionChoice fastest_algorithm(Pass pass, Method method, float* input, float* weight, float* output,
+                                      Memory<char>& workspace) const;
+  void run(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, bool add,
+           ScratchPieces scratch) const;
+  void run_on_weight(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output,
+                     ScratchPieces scratch) const;
   void run_product(Pass pass, float* input, float* weight, float* output, bool add) const;
-  void run_cudnn(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, void* workspace) const;
+  void run_cudnn(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output,
+                 void* workspace) const;
   int64_t scratch_bytes(const ConvolutionChoice& choice) const;
   bool is_product() const;
   static bool aligned(const float* memory);

@@ -37,7 +37,8 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-// The threads that work on one row together: a warp, or a block of block_threads. All of a row's threads call sum and max alike.
+// The threads that work on one row together: a warp, or a block of block_threads. All of a row's threads call sum and
+// max alike.
 template <int threads>
 struct RowThreads;
 
@@ -91,7 +92,8 @@ void for_each_row(const Context& context, int64_t rows, int64_t length, const Bo
   if (rows <= 0) return;
   if (length <= 256) {
     constexpr int per_block = RowThreads<32>::rows_in_block;
-    each_row_kernel<32><<<static_cast<unsigned>((rows + per_block - 1) / per_block), block_threads, 0, context.stream>>>(rows, body);
+    each_row_kernel<32>
+        <<<static_cast<unsigned>((rows + per_block - 1) / per_block), block_threads, 0, context.stream>>>(rows, body);
   } else {
     each_row_kernel<block_threads><<<static_cast<unsigned>(rows), block_threads, 0, context.stream>>>(rows, body);
   }
@@ -113,7 +115,8 @@ struct ColumnSumPlan {
 
 inline ColumnSumPlan plan_column_sums(const Context& context, int64_t rows, int64_t columns) {
   ColumnSumPlan plan{rows, columns, rows, static_cast<int>((columns + column_tile - 1) / column_tile), 1};
-  const int64_t wanted = (int64_t{4} * context.multiprocessors + plan.tiles - 1) / plan.tiles, most = (rows + 127) / 128;
+  const int64_t wanted = (int64_t{4} * context.multiprocessors + plan.tiles - 1) / plan.tiles,
+                most = (rows + 127) / 128;
   int64_t splits = wanted < most ? wanted : most;
   splits = splits < 1 ? 1 : splits > 65535 ? 65535 : splits;
   plan.rows_of_split = rows > 0 ? (rows + splits - 1) / splits : 1;
@@ -132,7 +135,8 @@ int64_t column_sums_scratch_bytes(const Context& context, int64_t rows, int64_t 
 template <int count, class Summand, class Finish>
 __global__ void column_sums_kernel(ColumnSumPlan plan, Summand summand, Finish finish, double* partial) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * column_tile + threadIdx.x;
-  const int64_t first = blockIdx.y * plan.rows_of_split, behind = first + plan.rows_of_split, last = behind < plan.rows ? behind : plan.rows;
+  const int64_t first = blockIdx.y * plan.rows_of_split, behind = first + plan.rows_of_split,
+                last = behind < plan.rows ? behind : plan.rows;
   double total[count] = {};
   if (column < plan.columns)
     for (int64_t begin = first + threadIdx.y; begin < last; begin += int64_t{row_tile} * rows_at_once) {
@@ -159,7 +163,8 @@ __global__ void column_sums_kernel(ColumnSumPlan plan, Summand summand, Finish f
   if (gridDim.y == 1) {
     finish(column, total);
   } else {
-    for (int k = 0; k < count; ++k) partial[(static_cast<int64_t>(blockIdx.y) * count + k) * plan.columns + column] = total[k];
+    for (int k = 0; k < count; ++k)
+      partial[(static_cast<int64_t>(blockIdx.y) * count + k) * plan.columns + column] = total[k];
   }
 }
 
@@ -169,26 +174,31 @@ __global__ void finish_column_sums_kernel(ColumnSumPlan plan, Finish finish, con
   if (column >= plan.columns) return;
   double total[count] = {};
   for (int split = 0; split < plan.splits; ++split)
-    for (int k = 0; k < count; ++k) total[k] += partial[(static_cast<int64_t>(split) * count + k) * plan.columns + column];
+    for (int k = 0; k < count; ++k)
+      total[k] += partial[(static_cast<int64_t>(split) * count + k) * plan.columns + column];
   finish(column, total);
 }
 
-// finish(column, double[count]) for every column, of the sums of summand(row, column), a Sums<count>. `scratch`: column_sums_scratch_bytes.
+// finish(column, double[count]) for every column, of the sums of summand(row, column), a Sums<count>. `scratch`:
+// column_sums_scratch_bytes.
 template <int count, class Summand, class Finish>
-void column_sums(const Context& context, int64_t rows, int64_t columns, const Summand& summand, const Finish& finish, void* scratch) {
+void column_sums(const Context& context, int64_t rows, int64_t columns, const Summand& summand, const Finish& finish,
+                 void* scratch) {
   if (columns <= 0) return;
   const ColumnSumPlan plan = plan_column_sums(context, rows, columns);
   double* partial = static_cast<double*>(scratch);
-  const dim3 grid(static_cast<unsigned>(plan.tiles), static_cast<unsigned>(plan.splits)), threads(column_tile, row_tile);
+  const dim3 grid(static_cast<unsigned>(plan.tiles), static_cast<unsigned>(plan.splits)),
+      threads(column_tile, row_tile);
   column_sums_kernel<count><<<grid, threads, 0, context.stream>>>(plan, summand, finish, partial);
   if (plan.splits == 1) return;
   constexpr int finishers = 128;
   finish_column_sums_kernel<count>
-      <<<static_cast<unsigned>((columns + finishers - 1) / finishers), finishers, 0, context.stream>>>(plan, finish, partial);
+      <<<static_cast<unsigned>((columns + finishers - 1) / finishers), finishers, 0, context.stream>>>(plan, finish,
+                                                                                                       partial);
 }
 
-// An index out of range is kept for Context::report_fault, unless there is one already. Threads of one kernel may write theirs at once; any of them
-// will do. Not by an atomic operation, which not every host's memory takes from a GPU.
+// An index out of range is kept for Context::report_fault, unless there is one already. Threads of one kernel may write
+// theirs at once; any of them will do. Not by an atomic operation, which not every host's memory takes from a GPU.
 __device__ inline bool in_range(int32_t index, int64_t limit, int number, Fault* fault) {
   if (index >= 0 && index < limit) return true;
   volatile Fault* record = fault;

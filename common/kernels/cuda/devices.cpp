@@ -9,7 +9,9 @@ namespace ff {
 namespace {
 
 // CUDA's numbers: 13000 is 13.0.
-std::string cuda_version(int number) { return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10); }
+std::string cuda_version(int number) {
+  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+}
 
 // NVML comes with the driver and has no header in the toolkit: signatures and constants from the NVML API reference.
 struct Nvml {
@@ -49,8 +51,9 @@ std::string clocks_now(const Nvml& nvml, int device) {
   char address[32] = "";
   void* handle = nullptr;
   unsigned multiprocessor_mhz = 0, memory_mhz = 0;
-  if (!nvml.ready || !handle_of || !clock || cudaDeviceGetPCIBusId(address, sizeof address, device) != cudaSuccess || handle_of(address, &handle) != 0 ||
-      clock(handle, multiprocessor_clock, &multiprocessor_mhz) != 0 || clock(handle, memory_clock, &memory_mhz) != 0)
+  if (!nvml.ready || !handle_of || !clock || cudaDeviceGetPCIBusId(address, sizeof address, device) != cudaSuccess ||
+      handle_of(address, &handle) != 0 || clock(handle, multiprocessor_clock, &multiprocessor_mhz) != 0 ||
+      clock(handle, memory_clock, &memory_mhz) != 0)
     return "";
   return "now " + std::to_string(multiprocessor_mhz) + " MHz, memory " + std::to_string(memory_mhz) + " MHz; ";
 }
@@ -68,7 +71,8 @@ bool built_with_cuda() { return true; }
 int cuda_device_count() {
   int count = 0;  // stays as it is where there is no driver
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess) throw MachineError(std::string("no GPU: cudaGetDeviceCount: ") + cudaGetErrorString(status));
+  if (status != cudaSuccess)
+    throw MachineError(std::string("no GPU: cudaGetDeviceCount: ") + cudaGetErrorString(status));
   if (count < 1) throw MachineError("no GPU: cudaGetDeviceCount: 0 devices");
   return count;
 }
@@ -83,10 +87,12 @@ CudaDescription describe_cuda_device(int device) {
   description.name = properties.name;
   const Nvml nvml;
   description.driver = driver_version(nvml);
-  description.driver += (description.driver.empty() ? "CUDA " : " (CUDA ") + cuda_version(driver) + (description.driver.empty() ? "" : ")");
+  description.driver += (description.driver.empty() ? "CUDA " : " (CUDA ") + cuda_version(driver) +
+                        (description.driver.empty() ? "" : ")");
   description.runtime = cuda_version(runtime);
   const size_t cudnn = cudnnGetVersion();  // 91900 is 9.19.0
-  description.cudnn = std::to_string(cudnn / 10000) + "." + std::to_string(cudnn % 10000 / 100) + "." + std::to_string(cudnn % 100);
+  description.cudnn =
+      std::to_string(cudnn / 10000) + "." + std::to_string(cudnn % 10000 / 100) + "." + std::to_string(cudnn % 100);
   int part[3] = {};
   FF_CHECK(cublasGetProperty(MAJOR_VERSION, &part[0]));
   FF_CHECK(cublasGetProperty(MINOR_VERSION, &part[1]));
@@ -96,8 +102,10 @@ CudaDescription describe_cuda_device(int device) {
   description.multiprocessors = properties.multiProcessorCount;
   description.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   description.l2_cache_bytes = properties.l2CacheSize;
-  description.clocks = clocks_now(nvml, device) + "at most " + std::to_string(attribute(cudaDevAttrClockRate, device) / 1000) +  // in kHz
-                       " MHz, memory " + std::to_string(attribute(cudaDevAttrMemoryClockRate, device) / 1000) + " MHz";
+  // in kHz
+  description.clocks = clocks_now(nvml, device) + "at most " +
+                       std::to_string(attribute(cudaDevAttrClockRate, device) / 1000) + " MHz, memory " +
+                       std::to_string(attribute(cudaDevAttrMemoryClockRate, device) / 1000) + " MHz";
   return description;
 }
 

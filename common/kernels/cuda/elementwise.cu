@@ -14,15 +14,28 @@ constexpr float inverse_root_2 = 0.70710678118654752f, inverse_root_2_pi = 0.398
 // The layout of the block does not matter. `b`: the second input of sub, mul and add.
 void apply(const Context& context, Function function, const float* a, const float* b, int64_t elements, float* result) {
   switch (function) {
-    case Function::relu: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] > 0 ? a[i] : 0.0f; }); break;
-    case Function::tanh: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = tanhf(a[i]); }); break;
-    case Function::sigmoid: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = 1.0f / (1.0f + expf(-a[i])); }); break;
-    case Function::gelu:
-      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = 0.5f * a[i] * (1.0f + erff(a[i] * inverse_root_2)); });
+    case Function::relu:
+      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] > 0 ? a[i] : 0.0f; });
       break;
-    case Function::add: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] + b[i]; }); break;
-    case Function::sub: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] - b[i]; }); break;
-    case Function::mul: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] * b[i]; }); break;
+    case Function::tanh:
+      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = tanhf(a[i]); });
+      break;
+    case Function::sigmoid:
+      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = 1.0f / (1.0f + expf(-a[i])); });
+      break;
+    case Function::gelu:
+      for_each_index(context, elements,
+                     [=] __device__(int64_t i) { result[i] = 0.5f * a[i] * (1.0f + erff(a[i] * inverse_root_2)); });
+      break;
+    case Function::add:
+      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] + b[i]; });
+      break;
+    case Function::sub:
+      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] - b[i]; });
+      break;
+    case Function::mul:
+      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] * b[i]; });
+      break;
   }
 }
 
@@ -34,8 +47,10 @@ void gelu_gradient(const Context& context, const float* input, const float* grad
   });
 }
 
-void sigmoid_gradient(const Context& context, const float* output, const float* gradient, int64_t elements, float* result) {
-  for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = gradient[i] * output[i] * (1.0f - output[i]); });
+void sigmoid_gradient(const Context& context, const float* output, const float* gradient, int64_t elements,
+                      float* result) {
+  for_each_index(context, elements,
+                 [=] __device__(int64_t i) { result[i] = gradient[i] * output[i] * (1.0f - output[i]); });
 }
 
 void negate(const Context& context, const float* source, int64_t elements, float* result) {
@@ -49,7 +64,8 @@ class ElementwiseKernel : public Kernel {
 
   void forward(const KernelArguments& arguments) override {
     const auto input = [&](size_t i) { return static_cast<const float*>(arguments.inputs[i]); };
-    apply(context_, function_, input(0), arguments.inputs.size() > 1 ? input(1) : nullptr, elements_, arguments.outputs[0]);
+    apply(context_, function_, input(0), arguments.inputs.size() > 1 ? input(1) : nullptr, elements_,
+          arguments.outputs[0]);
     for (size_t i = 2; i < arguments.inputs.size(); ++i) add_to(context_, input(i), arguments.outputs[0], elements_);
   }
 
@@ -62,13 +78,18 @@ class ElementwiseKernel : public Kernel {
         case Function::relu: mask_by_positive(context_, arguments.outputs[0], gradient, result, elements_); break;
         case Function::tanh: tanh_gradient(context_, arguments.outputs[0], gradient, result, elements_); break;
         case Function::sigmoid: sigmoid_gradient(context_, arguments.outputs[0], gradient, elements_, result); break;
-        case Function::gelu: gelu_gradient(context_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result); break;
+        case Function::gelu:
+          gelu_gradient(context_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result);
+          break;
         case Function::add: copy(context_, gradient, result, elements_); break;
         case Function::sub:
           if (i == 0) copy(context_, gradient, result, elements_);
           else negate(context_, gradient, elements_, result);
           break;
-        case Function::mul: apply(context_, Function::mul, static_cast<const float*>(arguments.inputs[1 - i]), gradient, elements_, result); break;
+        case Function::mul:
+          apply(context_, Function::mul, static_cast<const float*>(arguments.inputs[1 - i]), gradient, elements_,
+                result);
+          break;
       }
     }
   }
@@ -98,7 +119,8 @@ WholeIndex whole_index(const Shape& shape, const Block& part) {
   }
   for (int i = 0; i < rank; ++i) {
     const int axis = rank == 4 ? channels_last[i] : i, last = index.depth - 1;
-    if (last >= 0 && index.strides[last] == strides[axis] * part[axis].size()) {  // goes on where the inner loop ends: one loop
+    // goes on where the inner loop ends: one loop
+    if (last >= 0 && index.strides[last] == strides[axis] * part[axis].size()) {
       index.sizes[last] *= part[axis].size();
       index.strides[last] = strides[axis];
       continue;
@@ -109,9 +131,10 @@ WholeIndex whole_index(const Shape& shape, const Block& part) {
   return index;
 }
 
-// destination = source * (0 or 1 / (1 - rate)), drawn as in common/philox.h. A thread does four neighbours, which mostly share one Philox counter.
-void drop(const Context& context, const WholeIndex& whole, uint64_t stream, int64_t iteration, float rate, int64_t elements, const float* source,
-          float* destination) {
+// destination = source * (0 or 1 / (1 - rate)), drawn as in common/philox.h. A thread does four neighbours, which
+// mostly share one Philox counter.
+void drop(const Context& context, const WholeIndex& whole, uint64_t stream, int64_t iteration, float rate,
+          int64_t elements, const float* source, float* destination) {
   const float kept = 1.0f / (1.0f - rate);
   const int64_t* iteration_memory = context.iteration_memory();
   for_each_index(context, (elements + 3) / 4, [=] __device__(int64_t four) {
@@ -140,17 +163,20 @@ void drop(const Context& context, const WholeIndex& whole, uint64_t stream, int6
 class DropoutKernel : public Kernel {
  public:
   DropoutKernel(const Context& context, const Dropout& definition, const KernelRequest& request)
-      : context_(context), rate_(static_cast<float>(definition.rate)), stream_(random_stream(request.seed, request.operator_name)),
+      : context_(context), rate_(static_cast<float>(definition.rate)),
+        stream_(random_stream(request.seed, request.operator_name)),
         whole_(whole_index(definition.outputs()[0].shape, request.part)), elements_(request.part.volume()) {}
 
   void forward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
-    if (arguments.training) drop(context_, whole_, stream_, arguments.iteration, rate_, elements_, input, arguments.outputs[0]);
+    if (arguments.training)
+      drop(context_, whole_, stream_, arguments.iteration, rate_, elements_, input, arguments.outputs[0]);
     else copy(context_, input, arguments.outputs[0], elements_);
   }
   void backward(const KernelArguments& arguments) override {
     if (arguments.input_gradients[0])
-      drop(context_, whole_, stream_, arguments.iteration, rate_, elements_, arguments.output_gradients[0], arguments.input_gradients[0]);
+      drop(context_, whole_, stream_, arguments.iteration, rate_, elements_, arguments.output_gradients[0],
+           arguments.input_gradients[0]);
   }
 
  private:
@@ -164,7 +190,8 @@ class DropoutKernel : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_elementwise_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<ElementwiseKernel>(context, dynamic_cast<const Elementwise&>(request.definition), request.part);
+  return std::make_unique<ElementwiseKernel>(context, dynamic_cast<const Elementwise&>(request.definition),
+                                             request.part);
 }
 
 std::unique_ptr<Kernel> make_dropout_kernel(const Context& context, const KernelRequest& request) {

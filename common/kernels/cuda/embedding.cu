@@ -6,8 +6,8 @@
 namespace ff::cuda {
 namespace {
 
-void look_up(const Context& context, const float* table, const int32_t* tokens, int64_t count, int64_t channels, int64_t vocabulary, int number,
-             float* output) {
+void look_up(const Context& context, const float* table, const int32_t* tokens, int64_t count, int64_t channels,
+             int64_t vocabulary, int number, float* output) {
   Fault* fault = context.fault();
   for_each_index(context, count * channels, [=] __device__(int64_t i) {
     const int64_t t = i / channels, channel = i - t * channels;
@@ -18,9 +18,10 @@ void look_up(const Context& context, const float* table, const int32_t* tokens, 
   });
 }
 
-// One block a token. That of a token's first occurrence adds up the gradients of all its occurrences, in their order, so that the sum is the same in
-// every run, which atomic additions would not give; the others end at once.
-__global__ void add_gradients_kernel(const float* gradients, const int32_t* tokens, int64_t count, int64_t channels, int64_t vocabulary, float* table) {
+// One block a token. That of a token's first occurrence adds up the gradients of all its occurrences, in their order,
+// so that the sum is the same in every run, which atomic additions would not give; the others end at once.
+__global__ void add_gradients_kernel(const float* gradients, const int32_t* tokens, int64_t count, int64_t channels,
+                                     int64_t vocabulary, float* table) {
   const int64_t own = blockIdx.x;
   const int32_t token = tokens[own];
   if (token < 0 || token >= vocabulary) return;
@@ -35,7 +36,8 @@ __global__ void add_gradients_kernel(const float* gradients, const int32_t* toke
     if (!__syncthreads_or(equal[threadIdx.x])) continue;
     for (int j = 0; j < static_cast<int>(blockDim.x); ++j)
       if (equal[j])
-        for (int64_t channel = threadIdx.x; channel < channels; channel += blockDim.x) row[channel] += gradients[(first + j) * channels + channel];
+        for (int64_t channel = threadIdx.x; channel < channels; channel += blockDim.x)
+          row[channel] += gradients[(first + j) * channels + channel];
     __syncthreads();
   }
 }
@@ -43,12 +45,13 @@ __global__ void add_gradients_kernel(const float* gradients, const int32_t* toke
 class EmbeddingKernel : public Kernel {
  public:
   EmbeddingKernel(const Context& context, const Embedding& embedding, const KernelRequest& request)
-      : context_(context), number_(context.fault_number(request.operator_name, "token")), vocabulary_(embedding.vocabulary),
-        channels_(request.part[request.part.rank() - 1].size()), tokens_(request.part.volume() / channels_) {}
+      : context_(context), number_(context.fault_number(request.operator_name, "token")),
+        vocabulary_(embedding.vocabulary), channels_(request.part[request.part.rank() - 1].size()),
+        tokens_(request.part.volume() / channels_) {}
 
   void forward(const KernelArguments& arguments) override {
-    look_up(context_, arguments.parameters[0], static_cast<const int32_t*>(arguments.inputs[0]), tokens_, channels_, vocabulary_, number_,
-            arguments.outputs[0]);
+    look_up(context_, arguments.parameters[0], static_cast<const int32_t*>(arguments.inputs[0]), tokens_, channels_,
+            vocabulary_, number_, arguments.outputs[0]);
   }
 
   void backward(const KernelArguments& arguments) override {
@@ -56,7 +59,8 @@ class EmbeddingKernel : public Kernel {
     if (!arguments.accumulates(0)) fill_zero(context_, table, vocabulary_ * channels_ * element_bytes);
     if (tokens_ > 0)
       add_gradients_kernel<<<static_cast<unsigned>(tokens_), block_threads, 0, context_.stream>>>(
-          arguments.output_gradients[0], static_cast<const int32_t*>(arguments.inputs[0]), tokens_, channels_, vocabulary_, table);
+          arguments.output_gradients[0], static_cast<const int32_t*>(arguments.inputs[0]), tokens_, channels_,
+          vocabulary_, table);
   }
 
  private:
@@ -66,8 +70,10 @@ class EmbeddingKernel : public Kernel {
 };
 
 // output [samples, positions] = input + weight [positions], a position being all channels of it.
-void add_to_each_sample(const Context& context, const float* input, const float* weight, int64_t samples, int64_t elements, float* output) {
-  for_each_index(context, samples * elements, [=] __device__(int64_t i) { output[i] = input[i] + weight[i % elements]; });
+void add_to_each_sample(const Context& context, const float* input, const float* weight, int64_t samples,
+                        int64_t elements, float* output) {
+  for_each_index(context, samples * elements,
+                 [=] __device__(int64_t i) { output[i] = input[i] + weight[i % elements]; });
 }
 
 class PositionEmbeddingKernel : public Kernel {
@@ -78,12 +84,15 @@ class PositionEmbeddingKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments) override {
-    add_to_each_sample(context_, static_cast<const float*>(arguments.inputs[0]), arguments.parameters[0], samples_, elements_, arguments.outputs[0]);
+    add_to_each_sample(context_, static_cast<const float*>(arguments.inputs[0]), arguments.parameters[0], samples_,
+                       elements_, arguments.outputs[0]);
   }
 
   void backward(const KernelArguments& arguments) override {
-    sum_rows(context_, arguments.output_gradients[0], samples_, elements_, arguments.parameter_gradients[0], arguments.accumulates(0), context_.scratch());
-    if (arguments.input_gradients[0]) copy(context_, arguments.output_gradients[0], arguments.input_gradients[0], samples_ * elements_);
+    sum_rows(context_, arguments.output_gradients[0], samples_, elements_, arguments.parameter_gradients[0],
+             arguments.accumulates(0), context_.scratch());
+    if (arguments.input_gradients[0])
+      copy(context_, arguments.output_gradients[0], arguments.input_gradients[0], samples_ * elements_);
   }
 
  private:

@@ -1,5 +1,5 @@
-// The kernel factories of the CUDA backend (backend.cpp holds the list that names them), and what several kernels share. All work is submitted to
-// the context's stream. Matrices are row-major.
+// The kernel factories of the CUDA backend (backend.cpp holds the list that names them), and what several kernels
+// share. All work is submitted to the context's stream. Matrices are row-major.
 #pragma once
 
 #include <memory>
@@ -37,45 +37,54 @@ std::unique_ptr<Kernel> make_softmax_cross_entropy_kernel(const Context&, const 
 
 // products.cpp: cuBLAS.
 // c [m, n] = alpha op(a) op(b) + beta c, with row strides; 'T' transposes an operand.
-void multiply_matrices(const Context& context, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride,
-                       const float* b, int64_t b_stride, float beta, float* c, int64_t c_stride, float alpha = 1);
+void multiply_matrices(const Context& context, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
+                       const float* a, int64_t a_stride, const float* b, int64_t b_stride, float beta, float* c,
+                       int64_t c_stride, float alpha = 1);
 // `count` such products; operands of the next one lie *_step elements further on.
 struct MatrixBatch {
   int64_t count;
   int64_t a_step, b_step, c_step;
 };
-void multiply_matrices(const Context& context, const MatrixBatch& batch, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
-                       const float* a, int64_t a_stride, const float* b, int64_t b_stride, float beta, float* c, int64_t c_stride, float alpha = 1);
-// `count` such products of matrices whose addresses lie in device memory. `aligned`: all of them are multiples of 16 bytes.
-void multiply_matrices(const Context& context, int64_t count, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
-                       const float* const* a, int64_t a_stride, const float* const* b, int64_t b_stride, float beta, float* const* c,
-                       int64_t c_stride, bool aligned, float alpha = 1);
+void multiply_matrices(const Context& context, const MatrixBatch& batch, char transpose_a, char transpose_b, int64_t m,
+                       int64_t n, int64_t k, const float* a, int64_t a_stride, const float* b, int64_t b_stride,
+                       float beta, float* c, int64_t c_stride, float alpha = 1);
+// `count` such products of matrices whose addresses lie in device memory. `aligned`: all of them are multiples of 16
+// bytes.
+void multiply_matrices(const Context& context, int64_t count, char transpose_a, char transpose_b, int64_t m, int64_t n,
+                       int64_t k, const float* const* a, int64_t a_stride, const float* const* b, int64_t b_stride,
+                       float beta, float* const* c, int64_t c_stride, bool aligned, float alpha = 1);
 
 // loops.cu.
 void copy(const Context& context, const void* source, void* destination, int64_t elements);
 void fill_zero(const Context& context, void* memory, int64_t bytes);
-void add_to(const Context& context, const float* source, float* destination, int64_t elements);                                  // destination += source
-void mask_by_positive(const Context& context, const float* gate, const float* source, float* destination, int64_t elements);      // gate > 0 ? source : 0
+// destination += source
+void add_to(const Context& context, const float* source, float* destination, int64_t elements);
+// gate > 0 ? source : 0
+void mask_by_positive(const Context& context, const float* gate, const float* source, float* destination,
+                      int64_t elements);
 void tanh_gradient(const Context& context, const float* output, const float* gradient, float* result, int64_t elements);
 // values [rows, columns] += bias [columns], if any, then relu, if asked for.
 void add_bias(const Context& context, const float* bias, bool relu, int64_t rows, int64_t columns, float* values);
 // [rows, columns] -> [columns]. `scratch`: sum_rows_scratch_bytes.
-void sum_rows(const Context& context, const float* matrix, int64_t rows, int64_t columns, float* sums, bool add, void* scratch);
+void sum_rows(const Context& context, const float* matrix, int64_t rows, int64_t columns, float* sums, bool add,
+              void* scratch);
 int64_t sum_rows_scratch_bytes(const Context& context, int64_t rows, int64_t columns);
 // destination[c][r] = (destination[c][r] +) source[r][c] for every one of `count` matrices [rows, columns].
-void transpose(const Context& context, const float* source, int64_t count, int64_t rows, int64_t columns, float* destination, bool add = false);
+void transpose(const Context& context, const float* source, int64_t count, int64_t rows, int64_t columns,
+               float* destination, bool add = false);
 // `rows` rows of `width` elements out of matrices with `source_stride` and `destination_stride` elements a row.
-void copy_columns(const Context& context, const float* source, int64_t source_stride, float* destination, int64_t destination_stride, int64_t rows,
-                  int64_t width);
-void sgd_update(const Context& context, float* parameter, const float* gradient, float* velocity, int64_t elements, const SgdSettings& settings);
+void copy_columns(const Context& context, const float* source, int64_t source_stride, float* destination,
+                  int64_t destination_stride, int64_t rows, int64_t width);
+void sgd_update(const Context& context, float* parameter, const float* gradient, float* velocity, int64_t elements,
+                const SgdSettings& settings);
 // Keeps the stream busy for so long, so that work submitted meanwhile begins without gaps.
 void keep_busy(const Context& context, int64_t nanoseconds);
 
 // block_copy.cu: rectangles between dense buffers (storage order as in backend.h).
-void copy_block(const Context& context, const void* source, const Block& source_block, void* destination, const Block& destination_block,
-                const Block& region);
-void add_block(const Context& context, const float* source, const Block& source_block, float* destination, const Block& destination_block,
-               const Block& region);
+void copy_block(const Context& context, const void* source, const Block& source_block, void* destination,
+                const Block& destination_block, const Block& region);
+void add_block(const Context& context, const float* source, const Block& source_block, float* destination,
+               const Block& destination_block, const Block& region);
 void zero_block(const Context& context, float* destination, const Block& destination_block, const Block& region);
 // Elements [sizes] from strides `from` to strides `to`.
 constexpr int most_strides = Block::max_rank;
@@ -85,10 +94,12 @@ struct StridedLoops {
 };
 void copy_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination);
 
-// softmax.cu: over the rows of [rows, classes]; output may be input. `causal`: row r is position r % causal of a sequence of so many, and classes
-// behind the position get 0; 0: all classes count.
-void softmax(const Context& context, const float* input, int64_t rows, int64_t classes, float* output, int64_t causal = 0);
+// softmax.cu: over the rows of [rows, classes]; output may be input. `causal`: row r is position r % causal of a
+// sequence of so many, and classes behind the position get 0; 0: all classes count.
+void softmax(const Context& context, const float* input, int64_t rows, int64_t classes, float* output,
+             int64_t causal = 0);
 // Its input's gradient from its output and the output's gradient; the two gradients may be one buffer.
-void softmax_gradient(const Context& context, const float* output, const float* gradient, int64_t rows, int64_t classes, float* result);
+void softmax_gradient(const Context& context, const float* output, const float* gradient, int64_t rows, int64_t classes,
+                      float* result);
 
 }  // namespace ff::cuda

@@ -11,8 +11,8 @@ struct RowStatistics {
 };
 
 // In two passes, as the variance of values far from 0 needs it.
-void normalize(const Context& context, const float* input, int64_t rows, int64_t features, float epsilon, const float* weight, const float* bias,
-               float* output, RowStatistics statistics) {
+void normalize(const Context& context, const float* input, int64_t rows, int64_t features, float epsilon,
+               const float* weight, const float* bias, float* output, RowStatistics statistics) {
   for_each_row(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const float* x = input + row * features;
@@ -30,8 +30,8 @@ void normalize(const Context& context, const float* input, int64_t rows, int64_t
 }
 
 // With n = (input - mean) / deviation and g = gradient * weight: result = (g - mean(g) - n mean(g n)) / deviation.
-void input_gradients(const Context& context, const float* input, const float* gradient, const float* weight, int64_t rows, int64_t features,
-                     RowStatistics statistics, float* result) {
+void input_gradients(const Context& context, const float* input, const float* gradient, const float* weight,
+                     int64_t rows, int64_t features, RowStatistics statistics, float* result) {
   for_each_row(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const int64_t at = row * features;
@@ -45,12 +45,14 @@ void input_gradients(const Context& context, const float* input, const float* gr
     sum = Row::sum(sum) / static_cast<float>(features);
     product = Row::sum(product) / static_cast<float>(features);
     for (int64_t f = Row::thread(); f < features; f += Row::threads)
-      result[at + f] = (gradient[at + f] * weight[f] - sum - (input[at + f] - mean) * inverse_deviation * product) * inverse_deviation;
+      result[at + f] = (gradient[at + f] * weight[f] - sum - (input[at + f] - mean) * inverse_deviation * product) *
+                       inverse_deviation;
   });
 }
 
-void parameter_gradients(const Context& context, const float* input, const float* gradient, int64_t rows, int64_t features, RowStatistics statistics,
-                         float* weight, bool add_weight, float* bias, bool add_bias) {
+void parameter_gradients(const Context& context, const float* input, const float* gradient, int64_t rows,
+                         int64_t features, RowStatistics statistics, float* weight, bool add_weight, float* bias,
+                         bool add_bias) {
   column_sums<2>(
       context, rows, features,
       [=] __device__(int64_t row, int64_t f) {
@@ -68,22 +70,23 @@ void parameter_gradients(const Context& context, const float* input, const float
 class LayerNormKernel : public Kernel {
  public:
   LayerNormKernel(const Context& context, const LayerNorm& definition, const Block& part)
-      : context_(context), rows_(part.volume()), features_(definition.features), epsilon_(static_cast<float>(definition.epsilon)), mean_(context, rows_),
-        inverse_deviation_(context, rows_) {
+      : context_(context), rows_(part.volume()), features_(definition.features),
+        epsilon_(static_cast<float>(definition.epsilon)), mean_(context, rows_), inverse_deviation_(context, rows_) {
     context.reserve_scratch(column_sums_scratch_bytes<2>(context, rows_, features_));
   }
 
   void forward(const KernelArguments& arguments) override {
-    normalize(context_, static_cast<const float*>(arguments.inputs[0]), rows_, features_, epsilon_, arguments.parameters[0], arguments.parameters[1],
-              arguments.outputs[0], statistics());
+    normalize(context_, static_cast<const float*>(arguments.inputs[0]), rows_, features_, epsilon_,
+              arguments.parameters[0], arguments.parameters[1], arguments.outputs[0], statistics());
   }
 
   void backward(const KernelArguments& arguments) override {
     const float *input = static_cast<const float*>(arguments.inputs[0]), *gradient = arguments.output_gradients[0];
-    parameter_gradients(context_, input, gradient, rows_, features_, statistics(), arguments.parameter_gradients[0], arguments.accumulates(0),
-                        arguments.parameter_gradients[1], arguments.accumulates(1));
+    parameter_gradients(context_, input, gradient, rows_, features_, statistics(), arguments.parameter_gradients[0],
+                        arguments.accumulates(0), arguments.parameter_gradients[1], arguments.accumulates(1));
     if (arguments.input_gradients[0])
-      input_gradients(context_, input, gradient, arguments.parameters[0], rows_, features_, statistics(), arguments.input_gradients[0]);
+      input_gradients(context_, input, gradient, arguments.parameters[0], rows_, features_, statistics(),
+                      arguments.input_gradients[0]);
   }
 
   int64_t workspace_bytes() const override { return mean_.bytes() + inverse_deviation_.bytes(); }

@@ -9,14 +9,15 @@ namespace {
 class LinearKernel : public Kernel {
  public:
   LinearKernel(const Context& context, const Linear& linear, const Block& part)
-      : context_(context), bias_(linear.bias), relu_(linear.relu), in_(linear.in_features), out_(part[part.rank() - 1].size()),
-        rows_(part.volume() / out_), masked_(context, linear.relu ? rows_ * out_ : 0) {
+      : context_(context), bias_(linear.bias), relu_(linear.relu), in_(linear.in_features),
+        out_(part[part.rank() - 1].size()), rows_(part.volume() / out_),
+        masked_(context, linear.relu ? rows_ * out_ : 0) {
     if (bias_) context.reserve_scratch(sum_rows_scratch_bytes(context, rows_, out_));
   }
 
   void forward(const KernelArguments& arguments) override {
-    multiply_matrices(context_, 'N', 'T', rows_, out_, in_, static_cast<const float*>(arguments.inputs[0]), in_, arguments.parameters[0], in_, 0,
-                      arguments.outputs[0], out_);
+    multiply_matrices(context_, 'N', 'T', rows_, out_, in_, static_cast<const float*>(arguments.inputs[0]), in_,
+                      arguments.parameters[0], in_, 0, arguments.outputs[0], out_);
     add_bias(context_, bias_ ? arguments.parameters[1] : nullptr, relu_, rows_, out_, arguments.outputs[0]);
   }
 
@@ -27,11 +28,14 @@ class LinearKernel : public Kernel {
       gradient = masked_.data();
     }
     const float* input = static_cast<const float*>(arguments.inputs[0]);
-    multiply_matrices(context_, 'T', 'N', out_, in_, rows_, gradient, out_, input, in_, arguments.accumulates(0) ? 1 : 0, arguments.parameter_gradients[0],
-                      in_);
-    if (bias_) sum_rows(context_, gradient, rows_, out_, arguments.parameter_gradients[1], arguments.accumulates(1), context_.scratch());
+    multiply_matrices(context_, 'T', 'N', out_, in_, rows_, gradient, out_, input, in_,
+                      arguments.accumulates(0) ? 1 : 0, arguments.parameter_gradients[0], in_);
+    if (bias_)
+      sum_rows(context_, gradient, rows_, out_, arguments.parameter_gradients[1], arguments.accumulates(1),
+               context_.scratch());
     if (arguments.input_gradients[0])
-      multiply_matrices(context_, 'N', 'N', rows_, in_, out_, gradient, out_, arguments.parameters[0], in_, 0, arguments.input_gradients[0], in_);
+      multiply_matrices(context_, 'N', 'N', rows_, in_, out_, gradient, out_, arguments.parameters[0], in_, 0,
+                        arguments.input_gradients[0], in_);
   }
 
   int64_t workspace_bytes() const override { return masked_.bytes(); }

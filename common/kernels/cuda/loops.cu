@@ -6,8 +6,10 @@ namespace {
 
 constexpr int tile = 32, tile_rows = 8;
 
-// A block moves one tile, through shared memory so that reads and writes are both along rows. One more column than a tile has spares bank conflicts.
-__global__ void transpose_kernel(const float* source, int64_t rows, int64_t columns, int64_t row_tiles, int64_t column_tiles, bool add, float* destination) {
+// A block moves one tile, through shared memory so that reads and writes are both along rows. One more column than a
+// tile has spares bank conflicts.
+__global__ void transpose_kernel(const float* source, int64_t rows, int64_t columns, int64_t row_tiles,
+                                 int64_t column_tiles, bool add, float* destination) {
   __shared__ float values[tile][tile + 1];
   int64_t rest = blockIdx.x;
   const int64_t first_column = rest % column_tiles * tile;
@@ -41,7 +43,8 @@ __global__ void keep_busy_kernel(int64_t nanoseconds) {
 
 void copy(const Context& context, const void* source, void* destination, int64_t elements) {
   if (elements > 0)
-    FF_CHECK(cudaMemcpyAsync(destination, source, static_cast<size_t>(elements) * element_bytes, cudaMemcpyDeviceToDevice, context.stream));
+    FF_CHECK(cudaMemcpyAsync(destination, source, static_cast<size_t>(elements) * element_bytes,
+                             cudaMemcpyDeviceToDevice, context.stream));
 }
 
 void fill_zero(const Context& context, void* memory, int64_t bytes) {
@@ -52,12 +55,15 @@ void add_to(const Context& context, const float* source, float* destination, int
   for_each_index(context, elements, [=] __device__(int64_t i) { destination[i] += source[i]; });
 }
 
-void mask_by_positive(const Context& context, const float* gate, const float* source, float* destination, int64_t elements) {
+void mask_by_positive(const Context& context, const float* gate, const float* source, float* destination,
+                      int64_t elements) {
   for_each_index(context, elements, [=] __device__(int64_t i) { destination[i] = gate[i] > 0 ? source[i] : 0.0f; });
 }
 
-void tanh_gradient(const Context& context, const float* output, const float* gradient, float* result, int64_t elements) {
-  for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = gradient[i] * (1.0f - output[i] * output[i]); });
+void tanh_gradient(const Context& context, const float* output, const float* gradient, float* result,
+                   int64_t elements) {
+  for_each_index(context, elements,
+                 [=] __device__(int64_t i) { result[i] = gradient[i] * (1.0f - output[i] * output[i]); });
 }
 
 void add_bias(const Context& context, const float* bias, bool relu, int64_t rows, int64_t columns, float* values) {
@@ -68,30 +74,39 @@ void add_bias(const Context& context, const float* bias, bool relu, int64_t rows
   });
 }
 
-int64_t sum_rows_scratch_bytes(const Context& context, int64_t rows, int64_t columns) { return column_sums_scratch_bytes<1>(context, rows, columns); }
-
-void sum_rows(const Context& context, const float* matrix, int64_t rows, int64_t columns, float* sums, bool add, void* scratch) {
-  column_sums<1>(
-      context, rows, columns, [=] __device__(int64_t row, int64_t column) { return Sums<1>{{matrix[row * columns + column]}}; },
-      [=] __device__(int64_t column, const double* total) { sums[column] = static_cast<float>(total[0]) + (add ? sums[column] : 0.0f); }, scratch);
+int64_t sum_rows_scratch_bytes(const Context& context, int64_t rows, int64_t columns) {
+  return column_sums_scratch_bytes<1>(context, rows, columns);
 }
 
-void transpose(const Context& context, const float* source, int64_t count, int64_t rows, int64_t columns, float* destination, bool add) {
+void sum_rows(const Context& context, const float* matrix, int64_t rows, int64_t columns, float* sums, bool add,
+              void* scratch) {
+  column_sums<1>(
+      context, rows, columns,
+      [=] __device__(int64_t row, int64_t column) { return Sums<1>{{matrix[row * columns + column]}}; },
+      [=] __device__(int64_t column, const double* total) {
+        sums[column] = static_cast<float>(total[0]) + (add ? sums[column] : 0.0f);
+      },
+      scratch);
+}
+
+void transpose(const Context& context, const float* source, int64_t count, int64_t rows, int64_t columns,
+               float* destination, bool add) {
   if (count * rows * columns == 0) return;
   const int64_t row_tiles = (rows + tile - 1) / tile, column_tiles = (columns + tile - 1) / tile;
-  transpose_kernel<<<static_cast<unsigned>(count * row_tiles * column_tiles), dim3(tile, tile_rows), 0, context.stream>>>(source, rows, columns, row_tiles,
-                                                                                                                  column_tiles, add, destination);
+  transpose_kernel<<<static_cast<unsigned>(count * row_tiles * column_tiles), dim3(tile, tile_rows), 0,
+                     context.stream>>>(source, rows, columns, row_tiles, column_tiles, add, destination);
 }
 
-void copy_columns(const Context& context, const float* source, int64_t source_stride, float* destination, int64_t destination_stride, int64_t rows,
-                  int64_t width) {
+void copy_columns(const Context& context, const float* source, int64_t source_stride, float* destination,
+                  int64_t destination_stride, int64_t rows, int64_t width) {
   for_each_index(context, rows * width, [=] __device__(int64_t i) {
     const int64_t row = i / width, column = i - row * width;
     destination[row * destination_stride + column] = source[row * source_stride + column];
   });
 }
 
-void sgd_update(const Context& context, float* parameter, const float* gradient, float* velocity, int64_t elements, const SgdSettings& settings) {
+void sgd_update(const Context& context, float* parameter, const float* gradient, float* velocity, int64_t elements,
+                const SgdSettings& settings) {
   const float rate = settings.learning_rate, momentum = settings.momentum, decay = settings.weight_decay;
   for_each_index(context, elements, [=] __device__(int64_t i) {
     const float value = parameter[i];
@@ -101,7 +116,9 @@ void sgd_update(const Context& context, float* parameter, const float* gradient,
   });
 }
 
-void keep_busy(const Context& context, int64_t nanoseconds) { keep_busy_kernel<<<1, 1, 0, context.stream>>>(nanoseconds); }
+void keep_busy(const Context& context, int64_t nanoseconds) {
+  keep_busy_kernel<<<1, 1, 0, context.stream>>>(nanoseconds);
+}
 
 void Context::set_iteration(int64_t iteration) const { set_value_kernel<<<1, 1, 0, stream>>>(iteration_, iteration); }
 

@@ -18,8 +18,8 @@ __device__ GateIndex gates_of(int64_t element, int64_t units) {
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 // From the sums of the products to the gates (in place), c' and h'. bias [4, units]; `c` may be null.
-void next_state(const Context& context, int64_t rows, int64_t units, const float* bias, const float* c, float* gates, float* tanh_c, float* next_h,
-                float* next_c) {
+void next_state(const Context& context, int64_t rows, int64_t units, const float* bias, const float* c, float* gates,
+                float* tanh_c, float* next_h, float* next_c) {
   for_each_index(context, rows * units, [=] __device__(int64_t e) {
     const GateIndex at = gates_of(e, units);
     const int64_t unit = e % units;
@@ -37,8 +37,8 @@ void next_state(const Context& context, int64_t rows, int64_t units, const float
 }
 
 // Gradients of the gates' sums. `c`, `dh`, `dc` and `c_gradient` may be null.
-void state_gradients(const Context& context, int64_t rows, int64_t units, const float* gates, const float* c, const float* tanh_c, const float* dh,
-                     const float* dc, float* gate_gradients, float* c_gradient) {
+void state_gradients(const Context& context, int64_t rows, int64_t units, const float* gates, const float* c,
+                     const float* tanh_c, const float* dh, const float* dc, float* gate_gradients, float* c_gradient) {
   for_each_index(context, rows * units, [=] __device__(int64_t e) {
     const GateIndex at = gates_of(e, units);
     const float i = gates[at.i], f = gates[at.f], g = gates[at.g], o = gates[at.o], t = tanh_c[e];
@@ -52,47 +52,56 @@ void state_gradients(const Context& context, int64_t rows, int64_t units, const 
   });
 }
 
-// x [rows, in], h, c [rows, hidden or units] -> h', c' [rows, units]: matrix products for all four gates at once, and one elementwise kernel.
+// x [rows, in], h, c [rows, hidden or units] -> h', c' [rows, units]: matrix products for all four gates at once, and
+// one elementwise kernel.
 class LstmKernel : public Kernel {
  public:
   LstmKernel(const Context& context, const Lstm& lstm, const Block& part)
-      : context_(context), first_(lstm.first_step()), rows_(part[0].size()), units_(part[1].size()), in_(lstm.in_features), hidden_(lstm.hidden),
-        gates_(context, rows_ * units_ * 4), tanh_c_(context, rows_ * units_), gate_gradients_(context, rows_ * units_ * 4) {
+      : context_(context), first_(lstm.first_step()), rows_(part[0].size()), units_(part[1].size()),
+        in_(lstm.in_features), hidden_(lstm.hidden), gates_(context, rows_ * units_ * 4),
+        tanh_c_(context, rows_ * units_), gate_gradients_(context, rows_ * units_ * 4) {
     context.reserve_scratch(sum_rows_scratch_bytes(context, rows_, 4 * units_));
   }
 
   void forward(const KernelArguments& arguments) override {
     const int64_t gates = 4 * units_;
-    multiply_matrices(context_, 'N', 'T', rows_, gates, in_, input(arguments, 0), in_, arguments.parameters[0], in_, 0, gates_.data(), gates);
+    multiply_matrices(context_, 'N', 'T', rows_, gates, in_, input(arguments, 0), in_, arguments.parameters[0], in_, 0,
+                      gates_.data(), gates);
     if (!first_)
-      multiply_matrices(context_, 'N', 'T', rows_, gates, hidden_, input(arguments, 1), hidden_, arguments.parameters[1], hidden_, 1, gates_.data(), gates);
-    next_state(context_, rows_, units_, arguments.parameters[2], first_ ? nullptr : input(arguments, 2), gates_.data(), tanh_c_.data(),
-               arguments.outputs[0], arguments.outputs[1]);
+      multiply_matrices(context_, 'N', 'T', rows_, gates, hidden_, input(arguments, 1), hidden_,
+                        arguments.parameters[1], hidden_, 1, gates_.data(), gates);
+    next_state(context_, rows_, units_, arguments.parameters[2], first_ ? nullptr : input(arguments, 2), gates_.data(),
+               tanh_c_.data(), arguments.outputs[0], arguments.outputs[1]);
   }
 
   void backward(const KernelArguments& arguments) override {
-    state_gradients(context_, rows_, units_, gates_.data(), first_ ? nullptr : input(arguments, 2), tanh_c_.data(), arguments.output_gradients[0],
-                    arguments.output_gradients[1], gate_gradients_.data(), first_ ? nullptr : arguments.input_gradients[2]);
+    state_gradients(context_, rows_, units_, gates_.data(), first_ ? nullptr : input(arguments, 2), tanh_c_.data(),
+                    arguments.output_gradients[0], arguments.output_gradients[1], gate_gradients_.data(),
+                    first_ ? nullptr : arguments.input_gradients[2]);
     const float* gradients = gate_gradients_.data();
     product_gradients(arguments, 0, in_);
-    sum_rows(context_, gradients, rows_, 4 * units_, arguments.parameter_gradients[2], arguments.accumulates(2), context_.scratch());
+    sum_rows(context_, gradients, rows_, 4 * units_, arguments.parameter_gradients[2], arguments.accumulates(2),
+             context_.scratch());
     if (!first_) product_gradients(arguments, 1, hidden_);
-    else if (!arguments.accumulates(1)) fill_zero(context_, arguments.parameter_gradients[1], 4 * units_ * hidden_ * element_bytes);
+    else if (!arguments.accumulates(1))
+      fill_zero(context_, arguments.parameter_gradients[1], 4 * units_ * hidden_ * element_bytes);
   }
 
   int64_t workspace_bytes() const override { return gates_.bytes() + tanh_c_.bytes() + gate_gradients_.bytes(); }
 
  private:
-  static const float* input(const KernelArguments& arguments, size_t i) { return static_cast<const float*>(arguments.inputs[i]); }
+  static const float* input(const KernelArguments& arguments, size_t i) {
+    return static_cast<const float*>(arguments.inputs[i]);
+  }
 
   // Of input i [rows, size] and its weight [4 units, size].
   void product_gradients(const KernelArguments& arguments, size_t i, int64_t size) {
     const int64_t gates = 4 * units_;
-    multiply_matrices(context_, 'T', 'N', gates, size, rows_, gate_gradients_.data(), gates, input(arguments, i), size, arguments.accumulates(i) ? 1 : 0,
-                      arguments.parameter_gradients[i], size);
+    multiply_matrices(context_, 'T', 'N', gates, size, rows_, gate_gradients_.data(), gates, input(arguments, i), size,
+                      arguments.accumulates(i) ? 1 : 0, arguments.parameter_gradients[i], size);
     if (arguments.input_gradients[i])
-      multiply_matrices(context_, 'N', 'N', rows_, size, gates, gate_gradients_.data(), gates, arguments.parameters[i], size, 0,
-                        arguments.input_gradients[i], size);
+      multiply_matrices(context_, 'N', 'N', rows_, size, gates, gate_gradients_.data(), gates, arguments.parameters[i],
+                        size, 0, arguments.input_gradients[i], size);
   }
 
   const Context& context_;

@@ -6,8 +6,10 @@
 namespace ff::cuda {
 namespace {
 
-// [samples, positions, channels] -> [samples, channels]: sequences and images are both stored so. A thread sums up one channel of one sample.
-void mean_forward(const Context& context, const float* input, int64_t samples, int64_t positions, int64_t channels, float* output) {
+// [samples, positions, channels] -> [samples, channels]: sequences and images are both stored so. A thread sums up one
+// channel of one sample.
+void mean_forward(const Context& context, const float* input, int64_t samples, int64_t positions, int64_t channels,
+                  float* output) {
   const float factor = 1.0f / static_cast<float>(positions);
   for_each_index(context, samples * channels, [=] __device__(int64_t i) {
     const int64_t sample = i / channels, channel = i - sample * channels;
@@ -18,7 +20,8 @@ void mean_forward(const Context& context, const float* input, int64_t samples, i
   });
 }
 
-void mean_backward(const Context& context, const float* gradient, int64_t samples, int64_t positions, int64_t channels, float* result) {
+void mean_backward(const Context& context, const float* gradient, int64_t samples, int64_t positions, int64_t channels,
+                   float* result) {
   const float factor = 1.0f / static_cast<float>(positions);
   for_each_index(context, samples * positions * channels, [=] __device__(int64_t i) {
     const int64_t row = i / channels, channel = i - row * channels;
@@ -32,11 +35,13 @@ class MeanKernel : public Kernel {
       : context_(context), samples_(part[0].size()), positions_(mean.positions), channels_(part[1].size()) {}
 
   void forward(const KernelArguments& arguments) override {
-    mean_forward(context_, static_cast<const float*>(arguments.inputs[0]), samples_, positions_, channels_, arguments.outputs[0]);
+    mean_forward(context_, static_cast<const float*>(arguments.inputs[0]), samples_, positions_, channels_,
+                 arguments.outputs[0]);
   }
   void backward(const KernelArguments& arguments) override {
     if (arguments.input_gradients[0])
-      mean_backward(context_, arguments.output_gradients[0], samples_, positions_, channels_, arguments.input_gradients[0]);
+      mean_backward(context_, arguments.output_gradients[0], samples_, positions_, channels_,
+                    arguments.input_gradients[0]);
   }
 
  private:

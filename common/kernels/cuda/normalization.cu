@@ -15,8 +15,8 @@ __device__ ChannelWindow window_of(int64_t channel, int64_t channels, int64_t ha
 }
 
 // scale [pixels, channels] is kept for backward: bias + alpha / size * sum of squares around each channel.
-void normalize_across(const Context& context, const float* input, int64_t elements, int64_t channels, int64_t size, float bias, float factor, float beta,
-                      float* scale, float* output) {
+void normalize_across(const Context& context, const float* input, int64_t elements, int64_t channels, int64_t size,
+                      float bias, float factor, float beta, float* scale, float* output) {
   for_each_index(context, elements, [=] __device__(int64_t i) {
     const int64_t channel = i % channels;
     const float* pixel = input + (i - channel);
@@ -29,13 +29,17 @@ void normalize_across(const Context& context, const float* input, int64_t elemen
   });
 }
 
-// d input_c = d output_c scale_c^-beta - 2 alpha beta / size input_c * sum over the window around c of terms; term = d output input scale^(-beta - 1)
-void gradient_terms(const Context& context, const float* input, const float* gradient, const float* scale, int64_t elements, float beta, float* terms) {
-  for_each_index(context, elements, [=] __device__(int64_t i) { terms[i] = gradient[i] * input[i] * powf(scale[i], -beta - 1.0f); });
+// d input_c = d output_c scale_c^-beta - 2 alpha beta / size input_c * sum over the window around c of terms; term = d
+// output input scale^(-beta - 1)
+void gradient_terms(const Context& context, const float* input, const float* gradient, const float* scale,
+                    int64_t elements, float beta, float* terms) {
+  for_each_index(context, elements,
+                 [=] __device__(int64_t i) { terms[i] = gradient[i] * input[i] * powf(scale[i], -beta - 1.0f); });
 }
 
-void gradient_across(const Context& context, const float* input, const float* gradient, const float* scale, const float* terms, int64_t elements,
-                     int64_t channels, int64_t size, float factor, float beta, float* result) {
+void gradient_across(const Context& context, const float* input, const float* gradient, const float* scale,
+                     const float* terms, int64_t elements, int64_t channels, int64_t size, float factor, float beta,
+                     float* result) {
   for_each_index(context, elements, [=] __device__(int64_t i) {
     const int64_t channel = i % channels;
     const float* pixel = terms + (i - channel);
@@ -49,11 +53,13 @@ void gradient_across(const Context& context, const float* input, const float* gr
 class LocalResponseNormalizationKernel : public Kernel {
  public:
   LocalResponseNormalizationKernel(const Context& context, const LocalResponseNormalization& lrn, const Block& part)
-      : context_(context), lrn_(lrn), elements_(lrn.output_block(0, part).volume()), scale_(context, elements_), terms_(context, elements_) {}
+      : context_(context), lrn_(lrn), elements_(lrn.output_block(0, part).volume()), scale_(context, elements_),
+        terms_(context, elements_) {}
 
   void forward(const KernelArguments& arguments) override {
-    normalize_across(context_, static_cast<const float*>(arguments.inputs[0]), elements_, lrn_.channels, lrn_.size, static_cast<float>(lrn_.bias),
-                     static_cast<float>(lrn_.alpha / static_cast<double>(lrn_.size)), beta(), scale_.data(), arguments.outputs[0]);
+    normalize_across(context_, static_cast<const float*>(arguments.inputs[0]), elements_, lrn_.channels, lrn_.size,
+                     static_cast<float>(lrn_.bias), static_cast<float>(lrn_.alpha / static_cast<double>(lrn_.size)),
+                     beta(), scale_.data(), arguments.outputs[0]);
   }
 
   void backward(const KernelArguments& arguments) override {
@@ -61,7 +67,8 @@ class LocalResponseNormalizationKernel : public Kernel {
     const float *input = static_cast<const float*>(arguments.inputs[0]), *gradient = arguments.output_gradients[0];
     gradient_terms(context_, input, gradient, scale_.data(), elements_, beta(), terms_.data());
     gradient_across(context_, input, gradient, scale_.data(), terms_.data(), elements_, lrn_.channels, lrn_.size,
-                    static_cast<float>(2 * lrn_.alpha * lrn_.beta / static_cast<double>(lrn_.size)), beta(), arguments.input_gradients[0]);
+                    static_cast<float>(2 * lrn_.alpha * lrn_.beta / static_cast<double>(lrn_.size)), beta(),
+                    arguments.input_gradients[0]);
   }
 
   int64_t workspace_bytes() const override { return scale_.bytes() + terms_.bytes(); }
@@ -78,7 +85,8 @@ class LocalResponseNormalizationKernel : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_local_response_normalization_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<LocalResponseNormalizationKernel>(context, dynamic_cast<const LocalResponseNormalization&>(request.definition), request.part);
+  return std::make_unique<LocalResponseNormalizationKernel>(
+      context, dynamic_cast<const LocalResponseNormalization&>(request.definition), request.part);
 }
 
 }  // namespace ff::cuda

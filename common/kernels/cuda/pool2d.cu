@@ -7,7 +7,8 @@
 namespace ff::cuda {
 namespace {
 
-// One axis of a part: window o covers the block's positions o * stride - before + j, j in [0, kernel), of which those in [0, input) exist.
+// One axis of a part: window o covers the block's positions o * stride - before + j, j in [0, kernel), of which those
+// in [0, input) exist.
 struct Axis {
   int64_t input, output, kernel, stride, before;
 };
@@ -64,7 +65,8 @@ void max_forward(const Context& context, const Geometry& g, const float* input, 
         if (value > best) best = value, best_y = y, best_x = x;
       }
     output[i] = best;
-    which[i] = static_cast<Which>((best_y + g.height.before - o.y * g.height.stride) * g.width.kernel + best_x + g.width.before - o.x * g.width.stride);
+    which[i] = static_cast<Which>((best_y + g.height.before - o.y * g.height.stride) * g.width.kernel + best_x +
+                                  g.width.before - o.x * g.width.stride);
   });
 }
 
@@ -78,7 +80,8 @@ void max_backward(const Context& context, const Geometry& g, const float* gradie
     for (int64_t y = rows.begin; y < rows.end; ++y)
       for (int64_t x = columns.begin; x < columns.end; ++x) {
         const int64_t o = ((p.sample * g.height.output + y) * g.width.output + x) * g.channels + p.channel;
-        const int64_t own = (p.y + g.height.before - y * g.height.stride) * g.width.kernel + p.x + g.width.before - x * g.width.stride;
+        const int64_t own =
+            (p.y + g.height.before - y * g.height.stride) * g.width.kernel + p.x + g.width.before - x * g.width.stride;
         if (static_cast<int64_t>(which[o]) == own) sum += gradient[o];
       }
     result[i] = sum;
@@ -86,7 +89,8 @@ void max_backward(const Context& context, const Geometry& g, const float* gradie
 }
 
 __device__ float share(const Geometry& g, Range rows, Range columns) {
-  const int64_t counted = g.count_padding ? g.height.kernel * g.width.kernel : (rows.end - rows.begin) * (columns.end - columns.begin);
+  const int64_t counted =
+      g.count_padding ? g.height.kernel * g.width.kernel : (rows.end - rows.begin) * (columns.end - columns.begin);
   return 1.0f / static_cast<float>(counted);
 }
 
@@ -118,10 +122,12 @@ void average_backward(const Context& context, const Geometry& g, const float* gr
 // Own kernels: cuDNN's pooling knows neither windows that hang over one side only nor what a part sees of them.
 class Pool2dKernel : public Kernel {
  public:
-  Pool2dKernel(const Context& context, const Pool2d& pool, const Block& part) : context_(context), max_(pool.method == Pool2d::Method::max) {
+  Pool2dKernel(const Context& context, const Pool2d& pool, const Block& part)
+      : context_(context), max_(pool.method == Pool2d::Method::max) {
     const Block input = pool.input_block(0, part);
     const auto axis = [&](const Window& window, int number) {
-      return Axis{input[number].size(), part[number].size(), window.kernel, window.stride, window.padding_before(part[number])};
+      return Axis{input[number].size(), part[number].size(), window.kernel, window.stride,
+                  window.padding_before(part[number])};
     };
     geometry_ = {axis(pool.height, 2), axis(pool.width, 3), part[0].size(), part[1].size(), pool.count_padding};
     if (!max_) return;
@@ -150,7 +156,7 @@ class Pool2dKernel : public Kernel {
   const Context& context_;
   bool max_;
   Geometry geometry_;
-  Memory<uint8_t> which_;         // by output element: the place of the maximum in its window
+  Memory<uint8_t> which_;          // by output element: the place of the maximum in its window
   Memory<int64_t> which_of_many_;  // of windows with more than 256 places
 };
 
@@ -161,7 +167,8 @@ std::unique_ptr<Kernel> make_pool2d_kernel(const Context& context, const KernelR
 }
 
 std::unique_ptr<Kernel> make_pool1d_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<Pool2dKernel>(context, dynamic_cast<const Pool1d&>(request.definition).image, to_image(request.part));
+  return std::make_unique<Pool2dKernel>(context, dynamic_cast<const Pool1d&>(request.definition).image,
+                                        to_image(request.part));
 }
 
 }  // namespace ff::cuda

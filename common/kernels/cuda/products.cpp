@@ -1,4 +1,5 @@
-// Matrix products by cuBLAS. It knows column-major matrices: a row-major c = a b is its c^T = b^T a^T, so the operands change places.
+// Matrix products by cuBLAS. It knows column-major matrices: a row-major c = a b is its c^T = b^T a^T, so the operands
+// change places.
 #include <cassert>
 
 #include "common/kernels/cuda/kernels.h"
@@ -10,27 +11,33 @@ cublasOperation_t operation(char transpose) { return transpose == 'T' ? CUBLAS_O
 
 }  // namespace
 
-void multiply_matrices(const Context& context, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride,
-                       const float* b, int64_t b_stride, float beta, float* c, int64_t c_stride, float alpha) {
-  FF_CHECK(cublasGemmEx_64(context.blas, operation(transpose_b), operation(transpose_a), n, m, k, &alpha, b, CUDA_R_32F, b_stride, a, CUDA_R_32F, a_stride,
-                           &beta, c, CUDA_R_32F, c_stride, context.compute_type(), CUBLAS_GEMM_DEFAULT));
+void multiply_matrices(const Context& context, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
+                       const float* a, int64_t a_stride, const float* b, int64_t b_stride, float beta, float* c,
+                       int64_t c_stride, float alpha) {
+  FF_CHECK(cublasGemmEx_64(context.blas, operation(transpose_b), operation(transpose_a), n, m, k, &alpha, b, CUDA_R_32F,
+                           b_stride, a, CUDA_R_32F, a_stride, &beta, c, CUDA_R_32F, c_stride, context.compute_type(),
+                           CUBLAS_GEMM_DEFAULT));
 }
 
-void multiply_matrices(const Context& context, const MatrixBatch& batch, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
-                       const float* a, int64_t a_stride, const float* b, int64_t b_stride, float beta, float* c, int64_t c_stride, float alpha) {
-  FF_CHECK(cublasGemmStridedBatchedEx_64(context.blas, operation(transpose_b), operation(transpose_a), n, m, k, &alpha, b, CUDA_R_32F, b_stride,
-                                         batch.b_step, a, CUDA_R_32F, a_stride, batch.a_step, &beta, c, CUDA_R_32F, c_stride, batch.c_step, batch.count,
+void multiply_matrices(const Context& context, const MatrixBatch& batch, char transpose_a, char transpose_b, int64_t m,
+                       int64_t n, int64_t k, const float* a, int64_t a_stride, const float* b, int64_t b_stride,
+                       float beta, float* c, int64_t c_stride, float alpha) {
+  FF_CHECK(cublasGemmStridedBatchedEx_64(context.blas, operation(transpose_b), operation(transpose_a), n, m, k, &alpha,
+                                         b, CUDA_R_32F, b_stride, batch.b_step, a, CUDA_R_32F, a_stride, batch.a_step,
+                                         &beta, c, CUDA_R_32F, c_stride, batch.c_step, batch.count,
                                          context.compute_type(), CUBLAS_GEMM_DEFAULT));
 }
 
-void multiply_matrices(const Context& context, int64_t count, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
-                       const float* const* a, int64_t a_stride, const float* const* b, int64_t b_stride, float beta, float* const* c,
-                       int64_t c_stride, bool aligned, float alpha) {
-  // cuBLAS sees no address and trusts that they suit the tensor cores, which take 16 bytes at once (cuBLAS documentation, cublasGemmBatchedEx).
+void multiply_matrices(const Context& context, int64_t count, char transpose_a, char transpose_b, int64_t m, int64_t n,
+                       int64_t k, const float* const* a, int64_t a_stride, const float* const* b, int64_t b_stride,
+                       float beta, float* const* c, int64_t c_stride, bool aligned, float alpha) {
+  // cuBLAS sees no address and trusts that they suit the tensor cores, which take 16 bytes at once (cuBLAS
+  // documentation, cublasGemmBatchedEx).
   const cublasComputeType_t compute_type = aligned ? context.compute_type() : CUBLAS_COMPUTE_32F;
   FF_CHECK(cublasGemmBatchedEx_64(context.blas, operation(transpose_b), operation(transpose_a), n, m, k, &alpha,
-                                  reinterpret_cast<const void* const*>(b), CUDA_R_32F, b_stride, reinterpret_cast<const void* const*>(a), CUDA_R_32F,
-                                  a_stride, &beta, reinterpret_cast<void* const*>(c), CUDA_R_32F, c_stride, count, compute_type,
+                                  reinterpret_cast<const void* const*>(b), CUDA_R_32F, b_stride,
+                                  reinterpret_cast<const void* const*>(a), CUDA_R_32F, a_stride, &beta,
+                                  reinterpret_cast<void* const*>(c), CUDA_R_32F, c_stride, count, compute_type,
                                   CUBLAS_GEMM_DEFAULT));
 }
 

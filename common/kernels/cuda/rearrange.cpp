@@ -11,15 +11,18 @@ const float* floats(const void* memory) { return static_cast<const float*>(memor
 
 class ConcatKernel : public Kernel {
  public:
-  ConcatKernel(const Context& context, const Concat& concat, const Block& part) : context_(context), output_(part), inputs_(concat.regions(part)) {}
+  ConcatKernel(const Context& context, const Concat& concat, const Block& part)
+      : context_(context), output_(part), inputs_(concat.regions(part)) {}
 
   void forward(const KernelArguments& arguments) override {
-    for (size_t i = 0; i < inputs_.size(); ++i) copy_block(context_, arguments.inputs[i], inputs_[i], arguments.outputs[0], output_, inputs_[i]);
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      copy_block(context_, arguments.inputs[i], inputs_[i], arguments.outputs[0], output_, inputs_[i]);
   }
   void backward(const KernelArguments& arguments) override {
     for (size_t i = 0; i < inputs_.size(); ++i)
       if (arguments.input_gradients[i])
-        copy_block(context_, arguments.output_gradients[0], output_, arguments.input_gradients[i], inputs_[i], inputs_[i]);
+        copy_block(context_, arguments.output_gradients[0], output_, arguments.input_gradients[i], inputs_[i],
+                   inputs_[i]);
   }
 
  private:
@@ -31,7 +34,8 @@ class ConcatKernel : public Kernel {
 class FlattenKernel : public Kernel {
  public:
   FlattenKernel(const Context& context, const Flatten& flatten, const Block& part)
-      : context_(context), image_(flatten.inputs()[0].shape.size() == 4), samples_(part[0].size()), channels_(part[1].size()), inner_(flatten.inner) {}
+      : context_(context), image_(flatten.inputs()[0].shape.size() == 4), samples_(part[0].size()),
+        channels_(part[1].size()), inner_(flatten.inner) {}
 
   void forward(const KernelArguments& arguments) override {  // [inner, channel] -> [channel, inner] for each sample
     const float* input = floats(arguments.inputs[0]);
@@ -55,17 +59,19 @@ class FlattenKernel : public Kernel {
 class StackKernel : public Kernel {
  public:
   StackKernel(const Context& context, const Block& part)
-      : context_(context), first_(part[1].begin), samples_(part[0].size()), length_(part[1].size()), channels_(part[2].size()) {}
+      : context_(context), first_(part[1].begin), samples_(part[0].size()), length_(part[1].size()),
+        channels_(part[2].size()) {}
 
   void forward(const KernelArguments& arguments) override {
     for (int64_t position = 0; position < length_; ++position)
-      copy_columns(context_, floats(arguments.inputs[static_cast<size_t>(first_ + position)]), channels_, arguments.outputs[0] + position * channels_,
-                   length_ * channels_, samples_, channels_);
+      copy_columns(context_, floats(arguments.inputs[static_cast<size_t>(first_ + position)]), channels_,
+                   arguments.outputs[0] + position * channels_, length_ * channels_, samples_, channels_);
   }
   void backward(const KernelArguments& arguments) override {
     for (int64_t position = 0; position < length_; ++position)
       if (float* gradient = arguments.input_gradients[static_cast<size_t>(first_ + position)])
-        copy_columns(context_, arguments.output_gradients[0] + position * channels_, length_ * channels_, gradient, channels_, samples_, channels_);
+        copy_columns(context_, arguments.output_gradients[0] + position * channels_, length_ * channels_, gradient,
+                     channels_, samples_, channels_);
   }
 
  private:
@@ -79,13 +85,15 @@ class SliceKernel : public Kernel {
       : context_(context), input_(slice.input_block(0, part)), outputs_(slice.regions(part)) {}
 
   void forward(const KernelArguments& arguments) override {
-    for (size_t o = 0; o < outputs_.size(); ++o) copy_block(context_, arguments.inputs[0], input_, arguments.outputs[o], outputs_[o], outputs_[o]);
+    for (size_t o = 0; o < outputs_.size(); ++o)
+      copy_block(context_, arguments.inputs[0], input_, arguments.outputs[o], outputs_[o], outputs_[o]);
   }
   void backward(const KernelArguments& arguments) override {
     float* gradient = arguments.input_gradients[0];
     if (!gradient) return;
     for (size_t o = 0; o < outputs_.size(); ++o)
-      if (arguments.output_gradients[o]) copy_block(context_, arguments.output_gradients[o], outputs_[o], gradient, input_, outputs_[o]);
+      if (arguments.output_gradients[o])
+        copy_block(context_, arguments.output_gradients[o], outputs_[o], gradient, input_, outputs_[o]);
       else zero_block(context_, gradient, input_, outputs_[o]);  // nobody uses the output
   }
 
@@ -97,7 +105,8 @@ class SliceKernel : public Kernel {
 
 class PadKernel : public Kernel {
  public:
-  PadKernel(const Context& context, const Pad& pad, const Block& part) : context_(context), output_(part), input_(pad.region(part)) {}
+  PadKernel(const Context& context, const Pad& pad, const Block& part)
+      : context_(context), output_(part), input_(pad.region(part)) {}
 
   void forward(const KernelArguments& arguments) override {
     fill_zero(context_, arguments.outputs[0], output_.volume() * element_bytes);
@@ -125,7 +134,8 @@ class TransposeKernel : public Kernel {
       std::stable_sort(axes.begin(), axes.end(), [&](size_t a, size_t b) { return stride_of(a) > stride_of(b); });
       StridedLoops result;
       for (size_t axis : axes) {
-        const int64_t of_output = output_strides[axis], of_input = input_strides[static_cast<size_t>(definition.axes[axis])];
+        const int64_t of_output = output_strides[axis],
+                      of_input = input_strides[static_cast<size_t>(definition.axes[axis])];
         result.sizes[result.depth] = output[axis];
         result.from[result.depth] = to_output ? of_input : of_output;
         result.to[result.depth++] = to_output ? of_output : of_input;
@@ -136,9 +146,12 @@ class TransposeKernel : public Kernel {
     backward_ = loops([&](size_t axis) { return input_strides[static_cast<size_t>(definition.axes[axis])]; }, false);
   }
 
-  void forward(const KernelArguments& arguments) override { copy_strided(context_, forward_, floats(arguments.inputs[0]), arguments.outputs[0]); }
+  void forward(const KernelArguments& arguments) override {
+    copy_strided(context_, forward_, floats(arguments.inputs[0]), arguments.outputs[0]);
+  }
   void backward(const KernelArguments& arguments) override {
-    if (arguments.input_gradients[0]) copy_strided(context_, backward_, arguments.output_gradients[0], arguments.input_gradients[0]);
+    if (arguments.input_gradients[0])
+      copy_strided(context_, backward_, arguments.output_gradients[0], arguments.input_gradients[0]);
   }
 
  private:
@@ -166,9 +179,12 @@ class ReshapeKernel : public Kernel {
       : context_(context), input_(reshape.input_block(0, part).shape()), output_(reshape.output_block(0, part).shape()),
         row_major_(context, input_.size() == 4 && output_.size() == 4 ? volume(output_) : 0) {}
 
-  void forward(const KernelArguments& arguments) override { move(floats(arguments.inputs[0]), input_, arguments.outputs[0], output_); }
+  void forward(const KernelArguments& arguments) override {
+    move(floats(arguments.inputs[0]), input_, arguments.outputs[0], output_);
+  }
   void backward(const KernelArguments& arguments) override {
-    if (arguments.input_gradients[0]) move(arguments.output_gradients[0], output_, arguments.input_gradients[0], input_);
+    if (arguments.input_gradients[0])
+      move(arguments.output_gradients[0], output_, arguments.input_gradients[0], input_);
   }
   int64_t workspace_bytes() const override { return row_major_.bytes(); }
 

@@ -17,18 +17,21 @@ void softmax(const Context& context, const float* input, int64_t rows, int64_t c
     float sum = 0;
     for (int64_t c = Row::thread(); c < seen; c += Row::threads) sum += expf(x[c] - largest);
     const float factor = 1.0f / Row::sum(sum);
-    for (int64_t c = Row::thread(); c < classes; c += Row::threads) y[c] = c < seen ? expf(x[c] - largest) * factor : 0.0f;
+    for (int64_t c = Row::thread(); c < classes; c += Row::threads)
+      y[c] = c < seen ? expf(x[c] - largest) * factor : 0.0f;
   });
 }
 
-void softmax_gradient(const Context& context, const float* output, const float* gradient, int64_t rows, int64_t classes, float* result) {
+void softmax_gradient(const Context& context, const float* output, const float* gradient, int64_t rows, int64_t classes,
+                      float* result) {
   for_each_row(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const int64_t at = row * classes;
     float sum = 0;
     for (int64_t c = Row::thread(); c < classes; c += Row::threads) sum += output[at + c] * gradient[at + c];
     sum = Row::sum(sum);
-    for (int64_t c = Row::thread(); c < classes; c += Row::threads) result[at + c] = output[at + c] * (gradient[at + c] - sum);
+    for (int64_t c = Row::thread(); c < classes; c += Row::threads)
+      result[at + c] = output[at + c] * (gradient[at + c] - sum);
   });
 }
 
@@ -44,7 +47,8 @@ class SoftmaxKernel : public Kernel {
   }
   void backward(const KernelArguments& arguments) override {
     if (arguments.input_gradients[0])
-      softmax_gradient(context_, arguments.outputs[0], arguments.output_gradients[0], rows_, classes_, arguments.input_gradients[0]);
+      softmax_gradient(context_, arguments.outputs[0], arguments.output_gradients[0], rows_, classes_,
+                       arguments.input_gradients[0]);
   }
 
  private:
@@ -52,9 +56,10 @@ class SoftmaxKernel : public Kernel {
   int64_t rows_, classes_;
 };
 
-// Of every row: the probabilities, -log of the label's, and whether the label has the largest logit (the first one, of equals).
-void losses_of_rows(const Context& context, const float* logits, const int32_t* labels, int64_t rows, int64_t classes, int number, float* probabilities,
-                    float* losses, float* correct) {
+// Of every row: the probabilities, -log of the label's, and whether the label has the largest logit (the first one, of
+// equals).
+void losses_of_rows(const Context& context, const float* logits, const int32_t* labels, int64_t rows, int64_t classes,
+                    int number, float* probabilities, float* losses, float* correct) {
   Fault* fault = context.fault();
   for_each_row(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
@@ -72,7 +77,8 @@ void losses_of_rows(const Context& context, const float* logits, const int32_t* 
     sum = Row::sum(sum);
     earlier_equals = Row::sum(earlier_equals);
     const float factor = 1.0f / sum;
-    for (int64_t c = Row::thread(); c < classes; c += Row::threads) probabilities[row * classes + c] = expf(x[c] - largest) * factor;
+    for (int64_t c = Row::thread(); c < classes; c += Row::threads)
+      probabilities[row * classes + c] = expf(x[c] - largest) * factor;
     if (Row::thread() != 0) return;
     if (!in_range(labels[row], classes, number, fault)) return;
     losses[row] = largest - x[label] + logf(sum);
@@ -80,28 +86,33 @@ void losses_of_rows(const Context& context, const float* logits, const int32_t* 
   });
 }
 
-void loss_gradients(const Context& context, const float* probabilities, const int32_t* labels, int64_t rows, int64_t classes, float scale, float* result) {
+void loss_gradients(const Context& context, const float* probabilities, const int32_t* labels, int64_t rows,
+                    int64_t classes, float scale, float* result) {
   for_each_row(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const int32_t label = labels[row];
-    for (int64_t c = Row::thread(); c < classes; c += Row::threads) result[row * classes + c] = (probabilities[row * classes + c] - (c == label ? 1.0f : 0.0f)) * scale;
+    for (int64_t c = Row::thread(); c < classes; c += Row::threads)
+      result[row * classes + c] = (probabilities[row * classes + c] - (c == label ? 1.0f : 0.0f)) * scale;
   });
 }
 
 class SoftmaxCrossEntropyKernel : public Kernel {
  public:
   SoftmaxCrossEntropyKernel(const Context& context, const SoftmaxCrossEntropy& loss, const KernelRequest& request)
-      : context_(context), number_(context.fault_number(request.operator_name, "label")), rows_(request.part.volume()), classes_(loss.classes),
-        scale_(static_cast<float>(loss.weight / static_cast<double>(volume(loss.outputs()[0].shape)))), probabilities_(context, rows_ * classes_) {}
+      : context_(context), number_(context.fault_number(request.operator_name, "label")), rows_(request.part.volume()),
+        classes_(loss.classes),
+        scale_(static_cast<float>(loss.weight / static_cast<double>(volume(loss.outputs()[0].shape)))),
+        probabilities_(context, rows_ * classes_) {}
 
   void forward(const KernelArguments& arguments) override {
-    losses_of_rows(context_, static_cast<const float*>(arguments.inputs[0]), static_cast<const int32_t*>(arguments.inputs[1]), rows_, classes_, number_,
-                   probabilities_.data(), arguments.outputs[0], arguments.outputs[1]);
+    losses_of_rows(context_, static_cast<const float*>(arguments.inputs[0]),
+                   static_cast<const int32_t*>(arguments.inputs[1]), rows_, classes_, number_, probabilities_.data(),
+                   arguments.outputs[0], arguments.outputs[1]);
   }
   void backward(const KernelArguments& arguments) override {  // (softmax - one-hot) * weight / number of losses
     if (arguments.input_gradients[0])
-      loss_gradients(context_, probabilities_.data(), static_cast<const int32_t*>(arguments.inputs[1]), rows_, classes_, scale_,
-                     arguments.input_gradients[0]);
+      loss_gradients(context_, probabilities_.data(), static_cast<const int32_t*>(arguments.inputs[1]), rows_, classes_,
+                     scale_, arguments.input_gradients[0]);
   }
   int64_t workspace_bytes() const override { return probabilities_.bytes(); }
 
@@ -119,7 +130,8 @@ std::unique_ptr<Kernel> make_softmax_kernel(const Context& context, const Kernel
   return std::make_unique<SoftmaxKernel>(context, dynamic_cast<const Softmax&>(request.definition), request.part);
 }
 std::unique_ptr<Kernel> make_softmax_cross_entropy_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<SoftmaxCrossEntropyKernel>(context, dynamic_cast<const SoftmaxCrossEntropy&>(request.definition), request);
+  return std::make_unique<SoftmaxCrossEntropyKernel>(
+      context, dynamic_cast<const SoftmaxCrossEntropy&>(request.definition), request);
 }
 
 }  // namespace ff::cuda

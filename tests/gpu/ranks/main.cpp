@@ -1,9 +1,11 @@
 // Random strategies on GPUs against one GPU, with any number of ranks on one GPU:
-//   test_gpu_ranks threads [N]            N (1, 2 and 4 without it) ranks as threads, transfers staged through pinned memory
+//   test_gpu_ranks threads [N]            N (1, 2 and 4 without it) ranks as threads, transfers staged through pinned
+//                                         memory
 //   mpirun -n N test_gpu_ranks mpi        processes, staged transfers over MPI
-//   mpirun -n N test_gpu_ranks nccl       processes, NCCL. Ranks that share a GPU present themselves as different hosts (NCCL_HOSTID)
-// --cases C (100), --seed S (0), --seconds T: fewer cases when the time is up; --cuda-graph: five iterations, the last three as a CUDA graph.
-// Exit codes: 0 all agree, 1 some do not, 77 skipped: no GPU.
+//   mpirun -n N test_gpu_ranks nccl       processes, NCCL. Ranks that share a GPU present themselves as different hosts
+//                                         (NCCL_HOSTID)
+// --cases C (100), --seed S (0), --seconds T: fewer cases when the time is up; --cuda-graph: five iterations, the last
+// three as a CUDA graph. Exit codes: 0 all agree, 1 some do not, 77 skipped: no GPU.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdlib>
@@ -35,11 +37,14 @@ struct Options {
 
 EquivalenceOutcome train_alone(const StrategyFile& file, Backend& backend, const Options& options) {
   EquivalenceOutcome outcome;
-  run_in_process(1, [&](Transport& transport) { outcome = train_for_comparison(file, backend, transport, {}, options.iterations()); });
+  run_in_process(1, [&](Transport& transport) {
+    outcome = train_for_comparison(file, backend, transport, {}, options.iterations());
+  });
   return outcome;
 }
 
-EquivalenceOutcome train_on_rank(const StrategyFile& file, CudaBackend& backend, Transport& transport, const Options& options) {
+EquivalenceOutcome train_on_rank(const StrategyFile& file, CudaBackend& backend, Transport& transport,
+                                 const Options& options) {
   const auto use_graph = [&](Program& program) {
     if (options.cuda_graph) program.use_graph(make_iteration_graph(backend));
   };
@@ -64,8 +69,9 @@ int run_cases(const Options& options, CudaBackend& backend, Transport& transport
     go_on = transport.broadcast(in_time ? "+" : "-") == "+";
   }
   if (transport.rank() != 0) return 0;
-  std::cout << transport.name() << ", " << transport.size() << (transport.size() == 1 ? " rank" : " ranks") << (options.cuda_graph ? ", CUDA graph" : "") << ": "
-            << done - failed << " of " << done << " cases agree with one device" << (done < options.cases ? "; the time was up" : "") << std::endl;
+  std::cout << transport.name() << ", " << transport.size() << (transport.size() == 1 ? " rank" : " ranks")
+            << (options.cuda_graph ? ", CUDA graph" : "") << ": " << done - failed << " of " << done
+            << " cases agree with one device" << (done < options.cases ? "; the time was up" : "") << std::endl;
   return static_cast<int>(failed);
 }
 
@@ -106,7 +112,8 @@ int run(const Options& options, Transport* host) {
   }
   if (host) return run_processes(options, *host) ? 1 : 0;
   int failed = 0;
-  for (int ranks : options.ranks > 0 ? std::vector<int>{options.ranks} : std::vector<int>{1, 2, 4}) failed += run_threads(options, ranks);
+  for (int ranks : options.ranks > 0 ? std::vector<int>{options.ranks} : std::vector<int>{1, 2, 4})
+    failed += run_threads(options, ranks);
   return failed ? 1 : 0;
 }
 
@@ -115,7 +122,9 @@ int run(const Options& options, Transport* host) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Random strategies on GPUs against one GPU.");
-  app.add_option("transport", options.transport, "threads, mpi or nccl")->required()->check(CLI::IsMember({"threads", "mpi", "nccl"}));
+  app.add_option("transport", options.transport, "threads, mpi or nccl")
+      ->required()
+      ->check(CLI::IsMember({"threads", "mpi", "nccl"}));
   app.add_option("ranks", options.ranks, "of threads");
   app.add_option("--cases", options.cases, "random networks");
   app.add_option("--seed", options.seed, "of the first one");
@@ -127,7 +136,8 @@ int main(int argc, char** argv) {
     if (options.transport != "threads") host = make_mpi_transport();
     return run(options, host.get());
   } catch (const std::exception& error) {
-    std::cerr << "test_gpu_ranks: " << (host ? "rank " + std::to_string(host->rank()) + ": " : "") << error.what() << std::endl;
+    std::cerr << "test_gpu_ranks: " << (host ? "rank " + std::to_string(host->rank()) + ": " : "") << error.what()
+              << std::endl;
     if (host && host->size() > 1) host->abort(1);
     return 1;
   }

@@ -17,15 +17,19 @@ std::vector<std::string> random_issue_order(const Graph& graph, const Strategy& 
   return issue_order_names(builder, tasks, random_task_order(tasks, random));
 }
 
-void compare(const HostTensors& found, const HostTensors& expected, double tolerance, const std::string& what, std::string& text) {
-  if (found.size() != expected.size()) text += what + ": " + std::to_string(found.size()) + " tensors, expected " + std::to_string(expected.size()) + "\n";
-  // Some gradients are zero but for rounding: of a bias in front of a batch normalization. They are compared with the others.
+void compare(const HostTensors& found, const HostTensors& expected, double tolerance, const std::string& what,
+             std::string& text) {
+  if (found.size() != expected.size())
+    text += what + ": " + std::to_string(found.size()) + " tensors, expected " + std::to_string(expected.size()) + "\n";
+  // Some gradients are zero but for rounding: of a bias in front of a batch normalization. They are compared with the
+  // others.
   float largest = 0;
   for (const auto& [name, values] : expected)
     for (float value : values) largest = std::max(largest, std::abs(value));
   for (const auto& [name, values] : expected) {
     const auto it = found.find(name);
-    const double error = it == found.end() ? HUGE_VAL : relative_error(it->second, values, std::max(1e-3f, 1e-2f * largest));
+    const double error =
+        it == found.end() ? HUGE_VAL : relative_error(it->second, values, std::max(1e-3f, 1e-2f * largest));
     if (!(error <= tolerance)) text += what + " of " + name + ": relative error " + std::to_string(error) + "\n";
   }
 }

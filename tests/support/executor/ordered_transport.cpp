@@ -30,7 +30,8 @@ class OrderedWorld {
   std::condition_variable changed;
   std::string failure;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Posting>>> sends, receives;  // by (source, destination)
-  std::map<std::vector<int>, std::vector<std::map<int, std::shared_ptr<Posting>>>> reductions;  // by ranks and number: by rank
+  // by ranks and number: by rank
+  std::map<std::vector<int>, std::vector<std::map<int, std::shared_ptr<Posting>>>> reductions;
 
   void fail(const std::string& message) {
     if (failure.empty()) failure = message;
@@ -38,12 +39,14 @@ class OrderedWorld {
   }
 
   void post(int rank, const std::shared_ptr<Posting>& posting) {
-    const std::pair<int, int> pair = posting->send ? std::make_pair(rank, posting->peer) : std::make_pair(posting->peer, rank);
+    const std::pair<int, int> pair =
+        posting->send ? std::make_pair(rank, posting->peer) : std::make_pair(posting->peer, rank);
     (posting->send ? sends : receives)[pair].push_back(posting);
     auto &out = sends[pair], &in = receives[pair];
     while (!out.empty() && !in.empty()) {
       if (out.front()->tag != in.front()->tag || out.front()->bytes != in.front()->bytes)
-        return fail("ranks " + std::to_string(pair.first) + " and " + std::to_string(pair.second) + " disagree about the order of transfers");
+        return fail("ranks " + std::to_string(pair.first) + " and " + std::to_string(pair.second) +
+                    " disagree about the order of transfers");
       std::memcpy(in.front()->memory, out.front()->memory, static_cast<size_t>(in.front()->bytes));
       in.front()->complete = out.front()->complete = true;
       in.pop_front();
@@ -60,7 +63,8 @@ class OrderedWorld {
     if (members.size() < ranks.size()) return;
     std::vector<float> sum(static_cast<size_t>(posting->bytes / 4), 0.0f);
     for (const auto& [from, member] : members) {
-      if (member->bytes != posting->bytes || member->tag != posting->tag) return fail("ranks disagree about the order of all-reduces");
+      if (member->bytes != posting->bytes || member->tag != posting->tag)
+        return fail("ranks disagree about the order of all-reduces");
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<const float*>(member->memory)[i];
     }
     for (const auto& [to, member] : members) {
@@ -80,7 +84,8 @@ constexpr std::chrono::seconds patience{60};
 
 class OrderedTransport : public DeviceTransport {
  public:
-  OrderedTransport(std::shared_ptr<OrderedWorld> world, Transport& host) : DeviceTransport(host), world_(std::move(world)) {
+  OrderedTransport(std::shared_ptr<OrderedWorld> world, Transport& host)
+      : DeviceTransport(host), world_(std::move(world)) {
     for (size_t s = 0; s < streams_.size(); ++s) streams_[s].thread = std::thread([this, s] { work(streams_[s]); });
   }
 
@@ -99,7 +104,9 @@ class OrderedTransport : public DeviceTransport {
   Request send(const void* memory, int64_t bytes, int destination, int tag) override {
     return add({true, const_cast<void*>(memory), bytes, destination, tag});
   }
-  Request receive(void* memory, int64_t bytes, int source, int tag) override { return add({false, memory, bytes, source, tag}); }
+  Request receive(void* memory, int64_t bytes, int source, int tag) override {
+    return add({false, memory, bytes, source, tag});
+  }
 
   void begin_group() override { grouping_ = true; }
   void end_group() override {
@@ -127,7 +134,8 @@ class OrderedTransport : public DeviceTransport {
     if (!request.pending()) return;
     std::unique_lock lock(world_->mutex);
     const std::shared_ptr<Posting> posting = slots_[static_cast<size_t>(request.slot)];
-    if (!world_->changed.wait_for(lock, patience, [&] { return posting->complete || !world_->failure.empty(); })) world_->fail("deadlock");
+    if (!world_->changed.wait_for(lock, patience, [&] { return posting->complete || !world_->failure.empty(); }))
+      world_->fail("deadlock");
     if (!posting->complete) throw TransportError(world_->failure, posting->tag);
     request.slot = -1;
   }
@@ -176,7 +184,9 @@ class OrderedTransport : public DeviceTransport {
   void work(Stream& stream) {
     std::unique_lock lock(world_->mutex);
     while (true) {
-      world_->changed.wait(lock, [&] { return closing_ || !world_->failure.empty() || (!stream.jobs.empty() && stream.jobs.front().first == started_); });
+      world_->changed.wait(lock, [&] {
+        return closing_ || !world_->failure.empty() || (!stream.jobs.empty() && stream.jobs.front().first == started_);
+      });
       if (closing_ || !world_->failure.empty()) return;
       const Job job = std::move(stream.jobs.front().second);
       stream.jobs.pop_front();
@@ -190,7 +200,9 @@ class OrderedTransport : public DeviceTransport {
         world_->post_reduction(group.ranks, group.started++, rank(), posting);
       }
       world_->changed.notify_all();
-      const auto over = [&] { return std::all_of(job.begin(), job.end(), [](const auto& posting) { return posting->complete; }); };
+      const auto over = [&] {
+        return std::all_of(job.begin(), job.end(), [](const auto& posting) { return posting->complete; });
+      };
       world_->changed.wait(lock, [&] { return closing_ || !world_->failure.empty() || over(); });
     }
   }

@@ -14,7 +14,9 @@ namespace {
 // Allocations by address.
 class Ranges {
  public:
-  void add(const void* memory, int64_t bytes) { ends_[static_cast<const char*>(memory)] = static_cast<const char*>(memory) + bytes; }
+  void add(const void* memory, int64_t bytes) {
+    ends_[static_cast<const char*>(memory)] = static_cast<const char*>(memory) + bytes;
+  }
   void remove(const void* memory) { ends_.erase(static_cast<const char*>(memory)); }
   bool contains(const void* memory, int64_t bytes) const {
     const char* at = static_cast<const char*>(memory);
@@ -48,17 +50,26 @@ class Posing : public PosingBackend {
     device_.remove(memory);
     cpu_->release(memory);
   }
-  void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block, const Block& region) override {
+  void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,
+                  const Block& region) override {
     cpu_->copy_block(source, source_block, destination, destination_block, region);
   }
-  void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block, const Block& region) override {
+  void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block,
+                 const Block& region) override {
     cpu_->add_block(source, source_block, destination, destination_block, region);
   }
   void fill_zero(void* memory, int64_t bytes) override { cpu_->fill_zero(memory, bytes); }
-  void add(const float* source, float* destination, int64_t elements) override { cpu_->add(source, destination, elements); }
-  void store_from_host(const void* host, void* memory, const Shape& shape) override { cpu_->store_from_host(host, memory, shape); }
-  void load_to_host(const void* memory, void* host, const Shape& shape) override { cpu_->load_to_host(memory, host, shape); }
-  void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements, const SgdSettings& settings) override {
+  void add(const float* source, float* destination, int64_t elements) override {
+    cpu_->add(source, destination, elements);
+  }
+  void store_from_host(const void* host, void* memory, const Shape& shape) override {
+    cpu_->store_from_host(host, memory, shape);
+  }
+  void load_to_host(const void* memory, void* host, const Shape& shape) override {
+    cpu_->load_to_host(memory, host, shape);
+  }
+  void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements,
+                  const SgdSettings& settings) override {
     cpu_->sgd_update(parameter, gradient, velocity, elements, settings);
   }
   void wait() override {}
@@ -101,8 +112,12 @@ class Posing : public PosingBackend {
     pinned_.remove(memory);
     std::free(memory);
   }
-  void copy_to_host(const void* memory, void* host, int64_t bytes, void* stream) override { copy(memory, device_, host, pinned_, bytes, stream); }
-  void copy_from_host(const void* host, void* memory, int64_t bytes, void* stream) override { copy(host, pinned_, memory, device_, bytes, stream); }
+  void copy_to_host(const void* memory, void* host, int64_t bytes, void* stream) override {
+    copy(memory, device_, host, pinned_, bytes, stream);
+  }
+  void copy_from_host(const void* host, void* memory, int64_t bytes, void* stream) override {
+    copy(host, pinned_, memory, device_, bytes, stream);
+  }
 
   void set_iteration(int64_t) override {}
   void check() override {}
@@ -116,8 +131,10 @@ class Posing : public PosingBackend {
     stream.work.pop_front();
     work();
   }
-  static void copy(const void* from, const Ranges& sources, void* to, const Ranges& targets, int64_t bytes, void* stream) {
-    if (!sources.contains(from, bytes) || !targets.contains(to, bytes)) throw MachineError("a copy between memory that is not what it should be");
+  static void copy(const void* from, const Ranges& sources, void* to, const Ranges& targets, int64_t bytes,
+                   void* stream) {
+    if (!sources.contains(from, bytes) || !targets.contains(to, bytes))
+      throw MachineError("a copy between memory that is not what it should be");
     const auto run = [=] { std::memcpy(to, from, static_cast<size_t>(bytes)); };
     if (stream) static_cast<Stream*>(stream)->work.push_back(run);
     else run();
@@ -143,7 +160,9 @@ class PinnedOnly : public DeviceTransport {
   bool test(Request& request) override { return host_.test(request); }
   void wait(Request& request) override { host_.wait(request); }
   void poll() override { host_.poll(); }
-  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override { return host_.make_groups(groups); }
+  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override {
+    return host_.make_groups(groups);
+  }
   Request all_reduce(GroupId group, float* values, int64_t elements, int tag) override {
     check(values, elements * 4);
     return host_.all_reduce(group, values, elements, tag);

@@ -1,6 +1,7 @@
-// The CPU backend posing as a GPU, to test without one what transports do with streams and pinned memory. Its own stream runs at once, as the CPU
-// does. Work given to another stream is done one piece at each question whether an event is done, so that it is late, as a GPU's is. Copies
-// must be between this backend's memory and pinned memory; anything else throws MachineError.
+// The CPU backend posing as a GPU, to test without one what transports do with streams and pinned memory. Its own
+// stream runs at once, as the CPU does. Work given to another stream is done one piece at each question whether an
+// event is done, so that it is late, as a GPU's is. Copies must be between this backend's memory and pinned memory;
+// anything else throws MachineError.
 #pragma once
 
 #include <memory>

@@ -17,8 +17,8 @@ namespace {
 const std::string image = R"({"name":"x","shape":["batch",3,8,8],"dtype":"f32"})";
 
 std::string graph_text(const std::string& operators, const std::string& inputs = image) {
-  return R"({"format":"ffgraph/1","name":"g","batch_size":4,"inputs":[)" + inputs + R"(,{"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[)" +
-         operators + "]}";
+  return R"({"format":"ffgraph/1","name":"g","batch_size":4,"inputs":[)" + inputs +
+         R"(,{"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[)" + operators + "]}";
 }
 
 std::string graph_error(const std::string& text) {
@@ -32,7 +32,9 @@ std::string graph_error(const std::string& text) {
 
 std::string topology_error(const std::string& rest) {
   const std::string text =
-      R"({"format":"fftopology/1","name":"t","device_models":{"m":{"peak_tflops":1,"memory_gb_per_s":1,"launch_us":1}},)" + rest + "}";
+      R"({"format":"fftopology/1","name":"t","device_models":{"m":{"peak_tflops":1,"memory_gb_per_s":1,"launch_us":1}},
+      )" +
+      rest + "}";
   try {
     parse_topology(parse_json(text, "t.json"));
   } catch (const InputError& error) {
@@ -45,38 +47,48 @@ std::string topology_error(const std::string& rest) {
 
 TEST_CASE("syntax errors name line and column") {
   CHECK(graph_error("{\n  \"format\": \"ffgraph/1\",\n  \"name\" \"x\"}") ==
-        "g.json: line 3, column 12: syntax error while parsing object separator - unexpected string literal; expected ':'");
+        "g.json: line 3, column 12: syntax error while parsing object separator - unexpected string literal; expected "
+        "':'");
   CHECK(graph_error("  ") == "g.json: line 1, column 3: the file is empty, expected a JSON object");
-  CHECK(graph_error(R"({"format":"ffgraph/1","name":"a","name":"b"})") == "g.json: the key \"name\" stands twice in one object");
+  CHECK(graph_error(R"({"format":"ffgraph/1","name":"a","name":"b"})") ==
+        "g.json: the key \"name\" stands twice in one object");
 }
 
 TEST_CASE("graph errors name the place, what was found and what is accepted") {
   CHECK(graph_error("[1]") == "g.json: /: found an array, expected an object");
   CHECK(graph_error(R"({"format":"ffgraph/2"})") == "g.json: /format: found \"ffgraph/2\", expected \"ffgraph/1\"");
-  CHECK(graph_error(R"({"format":"ffgraph/1","nmae":"x"})") == "g.json: /nmae: unknown key of a graph; did you mean \"name\"?");
-  CHECK(graph_error(graph_text(R"({"name":"c","type":"conv2d","inputs":["x"],"attributes":{"kernal":3,"out_channels":4}})")) ==
+  CHECK(graph_error(R"({"format":"ffgraph/1","nmae":"x"})") ==
+        "g.json: /nmae: unknown key of a graph; did you mean \"name\"?");
+  CHECK(graph_error(
+            graph_text(R"({"name":"c","type":"conv2d","inputs":["x"],"attributes":{"kernal":3,"out_channels":4}})")) ==
         "g.json: /operators/0/attributes/kernal: unknown attribute of conv2d; did you mean \"kernel\"?");
   CHECK(graph_error(graph_text(R"({"name":"c","type":"conv2d","inputs":["x"],"attributes":{"kernel":3}})")) ==
         "g.json: /operators/0/attributes: conv2d needs the attribute \"out_channels\"");
   CHECK(graph_error(graph_text(R"({"name":"c","type":"conv3d","inputs":["x"]})")) ==
         "g.json: /operators/0/type: unknown operator type \"conv3d\"; did you mean \"conv2d\"?");
-  CHECK(graph_error(graph_text(R"({"name":"r","type":"relu","inputs":["y"]})", R"({"name":"images","shape":["batch",2],"dtype":"f32"})")) ==
+  CHECK(graph_error(graph_text(R"({"name":"r","type":"relu","inputs":["y"]})",
+                               R"({"name":"images","shape":["batch",2],"dtype":"f32"})")) ==
         "g.json: /operators/0/inputs/0: no operator or input is named \"y\"; did you mean \"r\"?");
   CHECK(graph_error(graph_text(R"({"name":"r","type":"relu","inputs":["x:h"]})")) ==
         "g.json: /operators/0/inputs/0: \"x\" is an input of the graph and has no output \"x:h\"");
-  CHECK(graph_error(graph_text(R"({"name":"x","type":"relu","inputs":["x"]})")) == "g.json: /operators/0/name: the name \"x\" is already that of /inputs/0/name");
-  CHECK(graph_error(graph_text(R"({"name":"c","type":"conv2d","inputs":["x"],"attributes":{"out_channels":4,"kernel":[9,9]}})")) ==
+  CHECK(graph_error(graph_text(R"({"name":"x","type":"relu","inputs":["x"]})")) ==
+        "g.json: /operators/0/name: the name \"x\" is already that of /inputs/0/name");
+  CHECK(graph_error(graph_text(
+            R"({"name":"c","type":"conv2d","inputs":["x"],"attributes":{"out_channels":4,"kernel":[9,9]}})")) ==
         "g.json: /operators/0/attributes/kernel: the kernel's extent 9 exceeds the padded input of shape [4, 3, 8, 8]");
 }
 
 TEST_CASE("cycles are spelled out") {
-  CHECK(graph_error(graph_text(R"({"name":"a","type":"add","inputs":["x","c"]},{"name":"b","type":"relu","inputs":["a"]},
+  CHECK(
+      graph_error(graph_text(R"({"name":"a","type":"add","inputs":["x","c"]},{"name":"b","type":"relu","inputs":["a"]},
                                   {"name":"c","type":"relu","inputs":["b"]})")) ==
-        "g.json: /operators/0/inputs: the graph has a cycle: a -> b -> c -> a");
+      "g.json: /operators/0/inputs: the graph has a cycle: a -> b -> c -> a");
 }
 
 TEST_CASE("shape mismatches say both shapes") {
-  CHECK(graph_error(graph_text(R"({"name":"p","type":"pool2d","inputs":["x"],"attributes":{"kernel":2}},{"name":"s","type":"add","inputs":["x","p"]})")) ==
+  CHECK(graph_error(graph_text(
+            R"({"name":"p","type":"pool2d","inputs":["x"],"attributes":{"kernel":2}},
+          {"name":"s","type":"add","inputs":["x","p"]})")) ==
         "g.json: /operators/1/inputs/1: has shape [4, 3, 4, 4], the first input of add has shape [4, 3, 8, 8]");
   CHECK(graph_error(graph_text(R"({"name":"f","type":"linear","inputs":["x"],"attributes":{"out_features":4}})")) ==
         "g.json: /operators/0/inputs/0: has shape [4, 3, 8, 8], linear expects 2 to 3 axes");
@@ -89,7 +101,9 @@ TEST_CASE("a graph without a loss cannot be trained") {
 
 TEST_CASE("topology errors") {
   const std::string two = R"("devices":[{"name":"a","kind":"gpu","model":"m"},{"name":"b","kind":"gpu","model":"m"}])";
-  CHECK(topology_error(two) == "t.json: /: no route joins the devices \"a\" and \"b\" (routes lead through links and switches, not through devices)");
+  CHECK(topology_error(two) ==
+        "t.json: /: no route joins the devices \"a\" and \"b\" (routes lead through links and switches, not through "
+        "devices)");
   CHECK(topology_error(two + R"(,"links":[{"between":["a","c"],"bandwidth_gb_per_s":1,"latency_us":1}])") ==
         "t.json: /links/0/between/1: no device or switch is named \"c\"; did you mean \"a\"?");
   CHECK(topology_error(two + R"(,"links":[{"between":["a","b"],"bandwidth_gb_per_s":0,"latency_us":1}])") ==
@@ -100,13 +114,17 @@ TEST_CASE("topology errors") {
 }
 
 TEST_CASE("strategies are checked against graph and topology in full") {
-  const Graph graph = parse_graph(parse_json(
-      graph_text(R"({"name":"c","type":"conv2d","inputs":["x"],"attributes":{"out_channels":4,"kernel":3}},{"name":"f","type":"flatten","inputs":["c"]},
-                    {"name":"l","type":"softmax_cross_entropy","inputs":["f","label"]})"), "g"));
+  const Graph graph = parse_graph(
+      parse_json(graph_text(
+                     R"({"name":"c","type":"conv2d","inputs":["x"],"attributes":{"out_channels":4,"kernel":3}},
+          {"name":"f","type":"flatten","inputs":["c"]},
+                    {"name":"l","type":"softmax_cross_entropy","inputs":["f","label"]})"),
+                 "g"));
   const Topology topology = parse_topology(parse_json(
       R"({"format":"fftopology/1","name":"t","device_models":{"m":{"peak_tflops":1,"memory_gb_per_s":1,"launch_us":1}},
           "devices":[{"name":"a","kind":"cpu","model":"m"},{"name":"b","kind":"cpu","model":"m"}],
-          "links":[{"between":["a","b"],"bandwidth_gb_per_s":1,"latency_us":1}]})", "t"));
+          "links":[{"between":["a","b"],"bandwidth_gb_per_s":1,"latency_us":1}]})",
+      "t"));
   Json json = strategy_to_json({graph, topology, data_parallel(graph, topology), {}, Json::object(), false});
   const auto error_with = [&](const Json& configuration) {
     Json edited = json;
@@ -123,10 +141,12 @@ TEST_CASE("strategies are checked against graph and topology in full") {
   CHECK(error_with({{"degrees", {{"channel", 5}}}, {"devices", {0, 0, 0, 0, 0}}}) ==
         "s.json: /configurations/c/degrees/channel: found 5, but dimension \"channel\" of c has size 4");
   CHECK(error_with({{"degrees", {{"chanel", 2}}}, {"devices", {0, 1}}}) ==
-        "s.json: /configurations/c/degrees/chanel: unknown parallelizable dimension of conv2d; did you mean \"channel\"?");
+        "s.json: /configurations/c/degrees/chanel: unknown parallelizable dimension of conv2d; did you mean "
+        "\"channel\"?");
   CHECK(error_with({{"degrees", {{"sample", 2}}}, {"devices", {0}}}) ==
         "s.json: /configurations/c/devices: has 1 devices, expected 2: one for each task of c");
-  CHECK(error_with({{"degrees", Json::object()}, {"devices", {2}}}) == "s.json: /configurations/c/devices/0: found 2, expected an integer from 0 to 1");
+  CHECK(error_with({{"degrees", Json::object()}, {"devices", {2}}}) ==
+        "s.json: /configurations/c/devices/0: found 2, expected an integer from 0 to 1");
   json["configurations"].erase("f");
   CHECK(error_with({{"degrees", Json::object()}, {"devices", {0}}}) == "s.json: /configurations: \"f\" is missing");
 }

@@ -17,7 +17,9 @@ namespace {
 const std::string source = FF_SOURCE_DIR;
 
 ff::Graph committed_graph(const std::string& name) { return ff::load_graph(source + "/graphs/" + name + ".json"); }
-ff::Topology committed_topology(const std::string& name) { return ff::load_topology(source + "/topologies/" + name + ".json"); }
+ff::Topology committed_topology(const std::string& name) {
+  return ff::load_topology(source + "/topologies/" + name + ".json");
+}
 
 std::string read_text(const std::string& path) {
   std::ifstream stream(path);
@@ -67,7 +69,8 @@ TEST_CASE("every committed graph loads and bears the name of its file") {
 TEST_CASE("lenet has the parameters and the work of LeNet-5") {
   const ff::Graph graph = committed_graph("lenet");
   CHECK(graph.batch_size == 64);
-  // LeCun et al. 1998 count 60,000 trainable parameters with a sparsely connected second convolution; connected in full: 61,706.
+  // LeCun et al. 1998 count 60,000 trainable parameters with a sparsely connected second convolution; connected in
+  // full: 61,706.
   CHECK(graph.parameter_count() == 61706);
   CHECK(shape_of(graph, "conv1") == ff::Shape{6, 28, 28});
   CHECK(shape_of(graph, "pool1") == ff::Shape{6, 14, 14});
@@ -82,7 +85,8 @@ TEST_CASE("lenet has the parameters and the work of LeNet-5") {
 TEST_CASE("alexnet has the parameters and the work of Krizhevsky et al. 2012") {
   const ff::Graph graph = committed_graph("alexnet");
   CHECK(graph.batch_size == 256);
-  // "60 million parameters" (the paper's abstract); 60,965,224 is the sum over its layers, Caffe's bvlc_alexnet among others.
+  // "60 million parameters" (the paper's abstract); 60,965,224 is the sum over its layers, Caffe's bvlc_alexnet among
+  // others.
   CHECK(graph.parameter_count() == 60965224);
   CHECK(shape_of(graph, "conv1") == ff::Shape{96, 55, 55});
   CHECK(shape_of(graph, "pool1") == ff::Shape{96, 27, 27});
@@ -91,15 +95,16 @@ TEST_CASE("alexnet has the parameters and the work of Krizhevsky et al. 2012") {
   CHECK(shape_of(graph, "pool5") == ff::Shape{256, 6, 6});
   CHECK(shape_of(graph, "flatten") == ff::Shape{9216});
   CHECK(shape_of(graph, "fc8") == ff::Shape{1000});
-  // Sze et al. 2017, Efficient Processing of Deep Neural Networks (arXiv 1703.09039), table II: 724 M multiply-adds. Pooling and
-  // response normalization, which that figure leaves out, add 1 to 2 percent.
+  // Sze et al. 2017, Efficient Processing of Deep Neural Networks (arXiv 1703.09039), table II: 724 M multiply-adds.
+  // Pooling and response normalization, which that figure leaves out, add 1 to 2 percent.
   CHECK(forward_gflop_per_sample(graph) == Approx(2 * 0.724).epsilon(0.03));
 }
 
 TEST_CASE("vgg16 has the parameters and the work of configuration D") {
   const ff::Graph graph = committed_graph("vgg16");
   CHECK(graph.batch_size == 64);
-  // Simonyan, Zisserman 2014, table 2: 138 million; 138,357,544 is the sum over the layers, torchvision's vgg16 among others.
+  // Simonyan, Zisserman 2014, table 2: 138 million; 138,357,544 is the sum over the layers, torchvision's vgg16 among
+  // others.
   CHECK(graph.parameter_count() == 138357544);
   CHECK(shape_of(graph, "conv1_2") == ff::Shape{64, 224, 224});
   CHECK(shape_of(graph, "conv3_3") == ff::Shape{256, 56, 56});
@@ -111,10 +116,11 @@ TEST_CASE("vgg16 has the parameters and the work of configuration D") {
 
 TEST_CASE("every committed topology loads, joins all its devices, and has the number of devices of its name") {
   const std::map<std::string, size_t> devices = {
-      {"local-cpu-1", 1},   {"local-cpu-2", 2},    {"local-cpu-4", 4},     {"p100-1x4", 4},    {"p100-2x4", 8},  {"p100-4x4", 16},
-      {"p100-16x4", 64},    {"k80-1x4", 4},        {"k80-2x4", 8},         {"k80-4x4", 16},    {"k80-8x4", 32},  {"k80-16x4", 64},
-      {"dgx-a100-1", 8},    {"dgx-a100-2", 16},    {"dgx-a100-8", 64},     {"dgx-a100-128", 1024}, {"dgx-h100-1", 8}, {"dgx-h100-2", 16},
-      {"dgx-h100-8", 64},   {"dgx-h100-128", 1024}, {"h200-1", 1},         {"h200-8", 8},      {"h200-64", 64}};
+      {"local-cpu-1", 1},     {"local-cpu-2", 2}, {"local-cpu-4", 4}, {"p100-1x4", 4},    {"p100-2x4", 8},
+      {"p100-4x4", 16},       {"p100-16x4", 64},  {"k80-1x4", 4},     {"k80-2x4", 8},     {"k80-4x4", 16},
+      {"k80-8x4", 32},        {"k80-16x4", 64},   {"dgx-a100-1", 8},  {"dgx-a100-2", 16}, {"dgx-a100-8", 64},
+      {"dgx-a100-128", 1024}, {"dgx-h100-1", 8},  {"dgx-h100-2", 16}, {"dgx-h100-8", 64}, {"dgx-h100-128", 1024},
+      {"h200-1", 1},          {"h200-8", 8},      {"h200-64", 64}};
   std::set<std::string> found;
   for (const std::string& path : json_files("topologies")) {
     INFO(path);
@@ -195,6 +201,7 @@ TEST_CASE("docs/operators.md and the schema know every operator type") {
   }
   const ff::JsonPlace schema = ff::read_json_file(source + "/docs/schema/ffgraph.json");
   std::vector<std::string> types;
-  for (const ff::JsonPlace& type : schema.at("$defs").at("operator_type").at("enum").items()) types.push_back(type.as_string());
+  for (const ff::JsonPlace& type : schema.at("$defs").at("operator_type").at("enum").items())
+    types.push_back(type.as_string());
   CHECK(types == ff::operator_types());
 }

@@ -8,9 +8,11 @@ namespace {
 
 Graph one_layer() {
   return parse_graph(parse_json(R"({"format": "ffgraph/1", "name": "small", "batch_size": 2,
-    "inputs": [{"name": "x", "shape": ["batch", 3], "dtype": "f32"}, {"name": "label", "shape": ["batch"], "dtype": "i32"}],
+    "inputs": [{"name": "x", "shape": ["batch", 3], "dtype": "f32"}, {"name": "label", "shape": ["batch"],
+    "dtype": "i32"}],
     "operators": [{"name": "fc", "type": "linear", "inputs": ["x"], "attributes": {"out_features": 2}},
-                  {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["fc", "label"]}]})", "small"));
+                  {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["fc", "label"]}]})",
+                                "small"));
 }
 
 std::string with_header(const std::string& header, size_t data_bytes) {
@@ -33,8 +35,9 @@ TEST_CASE("a checkpoint comes back as it was") {
   save_checkpoint(path, graph, {weights, velocities});
   CHECK(load_checkpoint(path, graph).weights == weights);
   CHECK(load_checkpoint(path, graph).velocities == velocities);
-  CHECK(message_of<MachineError>([&] { save_checkpoint("/nowhere/model", graph, {weights, {}}); }) ==
-        "/nowhere/model: cannot create: No such file or directory; nothing was changed");
+  CHECK(message_of<MachineError>([&] {
+          save_checkpoint("/nowhere/model", graph, {weights, {}});
+        }) == "/nowhere/model: cannot create: No such file or directory; nothing was changed");
 }
 
 TEST_CASE("what is wrong with a checkpoint") {
@@ -64,7 +67,8 @@ TEST_CASE("what is wrong with a checkpoint") {
         ": /fc.weight/data_offsets: the data ends at byte 40, but the file is truncated: it holds 32 bytes of data");
   CHECK(load(fc(R"("fc.wieght":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)")) ==
         ": /fc.wieght: the graph \"small\" has no parameter \"fc.wieght\"; did you mean \"fc.weight\"?");
-  CHECK(message_of<InputError>([&] { load_checkpoint("/nowhere/m", graph); }) == "/nowhere/m: cannot open: No such file or directory");
+  CHECK(message_of<InputError>([&] { load_checkpoint("/nowhere/m", graph); }) ==
+        "/nowhere/m: cannot open: No such file or directory");
 }
 
 }  // namespace ff

@@ -1,5 +1,5 @@
-#include <catch2/catch.hpp>
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cstring>
 #include <numeric>
 
@@ -18,7 +18,8 @@ std::string npy(const std::string& descr, const std::string& shape, const std::v
   std::string text = "\x93NUMPY";
   text += static_cast<char>(version);
   text += '\0';
-  for (int byte = 0; byte < (version == 1 ? 2 : 4); ++byte) text += static_cast<char>(header.size() >> (8 * byte) & 0xFF);
+  for (int byte = 0; byte < (version == 1 ? 2 : 4); ++byte)
+    text += static_cast<char>(header.size() >> (8 * byte) & 0xFF);
   return text + header + std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value));
 }
 
@@ -30,9 +31,11 @@ std::vector<float> counting(size_t count) {
 
 Graph small_graph() {
   return parse_graph(parse_json(R"({"format": "ffgraph/1", "name": "small", "batch_size": 2,
-    "inputs": [{"name": "x", "shape": ["batch", 3], "dtype": "f32"}, {"name": "label", "shape": ["batch"], "dtype": "i32"}],
+    "inputs": [{"name": "x", "shape": ["batch", 3], "dtype": "f32"}, {"name": "label", "shape": ["batch"],
+    "dtype": "i32"}],
     "operators": [{"name": "fc", "type": "linear", "inputs": ["x"], "attributes": {"out_features": 4}},
-                  {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["fc", "label"]}]})", "small"));
+                  {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["fc", "label"]}]})",
+                                "small"));
 }
 
 }  // namespace
@@ -63,13 +66,15 @@ TEST_CASE("npy files of every version and convertible type") {
   }
   const std::vector<int64_t> samples = {1, 0};
   std::vector<int32_t> labels(2);
-  NpyFile(directory.write("i8.npy", npy("<i8", "(2,)", std::vector<int64_t>{7, -1}))).read(Block{{0, 2}}, samples, DataType::i32, labels.data());
+  NpyFile(directory.write("i8.npy", npy("<i8", "(2,)", std::vector<int64_t>{7, -1})))
+      .read(Block{{0, 2}}, samples, DataType::i32, labels.data());
   CHECK(labels == std::vector<int32_t>{-1, 7});
   NpyFile(directory.write("large.npy", npy("<i8", "(2,)", std::vector<int64_t>{(int64_t{1} << 32) + 1, INT64_MIN})))
       .read(Block{{0, 2}}, samples, DataType::i32, labels.data());
   CHECK(labels == std::vector<int32_t>{INT32_MIN, INT32_MAX});  // not 0 and 1
   std::vector<float> pixels(2);
-  NpyFile(directory.write("u1.npy", npy("|u1", "(2,)", std::vector<uint8_t>{255, 3}))).read(Block{{0, 2}}, samples, DataType::f32, pixels.data());
+  NpyFile(directory.write("u1.npy", npy("|u1", "(2,)", std::vector<uint8_t>{255, 3})))
+      .read(Block{{0, 2}}, samples, DataType::f32, pixels.data());
   CHECK(pixels == std::vector<float>{3, 255});
 }
 
@@ -86,18 +91,24 @@ TEST_CASE("what is wrong with an npy file") {
   CHECK(open("PK\x03\x04 something else") == ": is not a .npy file (it does not begin with \\x93NUMPY)");
   CHECK(open(npy("<f4", "(4, 3)", counting(12), 9)) == ": has .npy version 9, expected 1 to 3");
   CHECK(open(good.substr(0, 20)) == ": is truncated within its header");
-  CHECK(open(good.substr(0, good.size() - 1)) == ": is truncated: shape [4, 3] of '<f4' needs 48 bytes of data, found 47");
+  CHECK(open(good.substr(0, good.size() - 1)) ==
+        ": is truncated: shape [4, 3] of '<f4' needs 48 bytes of data, found 47");
   CHECK(open(npy("<f4", "(4, 3)", counting(12), 1, "True")) ==
         ": is in Fortran order, expected C order (numpy.ascontiguousarray makes it so)");
-  CHECK(open(npy("<f4", "()", counting(1))) == ": holds a single number, expected an array whose first axis is the sample");
-  CHECK(open(npy("<f4", "(99999999999999999999,)", counting(1))) == ": has the shape (99999999999999999999,), which is too large");
-  CHECK(message_of<InputError>([] { NpyFile("/nowhere/x.npy"); }) == "/nowhere/x.npy: cannot open: No such file or directory");
+  CHECK(open(npy("<f4", "()", counting(1))) ==
+        ": holds a single number, expected an array whose first axis is the sample");
+  CHECK(open(npy("<f4", "(99999999999999999999,)", counting(1))) ==
+        ": has the shape (99999999999999999999,), which is too large");
+  CHECK(message_of<InputError>([] { NpyFile("/nowhere/x.npy"); }) ==
+        "/nowhere/x.npy: cannot open: No such file or directory");
 }
 
 TEST_CASE("what is wrong with a data directory") {
   const Graph graph = small_graph();
   const TemporaryDirectory directory;
-  const auto open = [&](int64_t least = 2) { return message_of<InputError>([&] { npy_data(graph, directory.path, least); }); };
+  const auto open = [&](int64_t least = 2) {
+    return message_of<InputError>([&] { npy_data(graph, directory.path, least); });
+  };
   const std::string x = directory.path + "/x.npy", label = directory.path + "/label.npy";
   CHECK(message_of<InputError>([&] { npy_data(graph, "/nowhere", 2); }) ==
         "/nowhere: is not a directory, expected one with a .npy file for each input of the graph");
@@ -105,7 +116,8 @@ TEST_CASE("what is wrong with a data directory") {
   directory.write("x.npy", npy("<f4", "(5, 3)", counting(15)));
   CHECK(open() == label + ": missing; the graph \"small\" has an input \"label\"");
   directory.write("label.npy", npy("<f4", "(5,)", counting(5)));
-  CHECK(open() == label + ": has dtype '<f4', expected '<i4' ('<i8' and '|u1' are converted) for the i32 input \"label\"");
+  CHECK(open() ==
+        label + ": has dtype '<f4', expected '<i4' ('<i8' and '|u1' are converted) for the i32 input \"label\"");
   directory.write("label.npy", npy("<i4", "(4,)", std::vector<int32_t>(4)));
   CHECK(open() == label + ": has 4 samples, but " + x + " has 5");
   directory.write("label.npy", npy("<i4", "(5,)", std::vector<int32_t>{0, 1, 2, 4, 0}));
@@ -116,8 +128,9 @@ TEST_CASE("what is wrong with a data directory") {
   const std::vector<int64_t> samples = {0, 3};
   std::vector<int32_t> labels(2);
   const TensorId input = graph.inputs[1];
-  CHECK(message_of<InputError>([&] { data->read(input, Block{{0, 2}}, samples, labels.data()); }) ==
-        label + ": sample 3 has the label 4, expected 0 to 3");
+  CHECK(message_of<InputError>([&] {
+          data->read(input, Block{{0, 2}}, samples, labels.data());
+        }) == label + ": sample 3 has the label 4, expected 0 to 3");
   directory.write("x.npy", npy("<f4", "(5, 4)", counting(20)));
   CHECK(open() == x + ": has shape [5, 4], expected [samples, 3] for the input \"x\"");
 }

@@ -57,21 +57,25 @@ TEST_CASE("without GPUs") {
   const DeviceChoice choice = choose({"auto", "auto", false, true}, none, 0);
   CHECK_FALSE(choice.cuda);
   CHECK(choice.note == "the strategy is for GPUs, running on CPUs (no GPU: none)");
-  CHECK(choose({"auto", "auto", false, true}, {"a", ""}, 1).note == "the strategy is for GPUs, running on CPUs (rank 1 on localhost: no GPU: none)");
+  CHECK(choose({"auto", "auto", false, true}, {"a", ""}, 1).note ==
+        "the strategy is for GPUs, running on CPUs (rank 1 on localhost: no GPU: none)");
   CHECK(failure({"cuda", "auto", false, true}, none, 0) == "no GPU: none");
   CHECK(failure({"auto", "nccl", false, true}, none, 0) == "no GPU: none");
   CHECK(failure({"cuda", "auto", false, true}, {"a", ""}, 1) == "rank 1 on localhost: no GPU: none");
 }
 
 TEST_CASE("fewer GPUs than ranks on a node") {
-  const std::string message = "localhost has 2 GPUs for 4 ranks: start at most 2 ranks a node (mpirun --map-by ppr:2:node), let ranks share GPUs "
-                              "with --share-gpu, or use --backend cpu";
+  const std::string message =
+      "localhost has 2 GPUs for 4 ranks: start at most 2 ranks a node (mpirun --map-by ppr:2:node), let ranks share "
+      "GPUs "
+      "with --share-gpu, or use --backend cpu";
   CHECK(failure({"auto", "auto", false, true}, shared, 2) == message);
   CHECK(failure({"cuda", "mpi", false, true}, shared, 2) == message);
   const DeviceChoice choice = choose({"auto", "auto", true, true}, shared, 2);
   CHECK(choice.cuda);
   CHECK_FALSE(choice.nccl);
-  CHECK(failure({"cuda", "nccl", true, true}, shared, 2) == "NCCL needs a GPU for each rank: use --transport mpi with --share-gpu, or fewer ranks a node");
+  CHECK(failure({"cuda", "nccl", true, true}, shared, 2) ==
+        "NCCL needs a GPU for each rank: use --transport mpi with --share-gpu, or fewer ranks a node");
   // A launcher that shows each rank a GPU of its own.
   CHECK(choose({"auto", "auto", false, true}, {"a", "b", "c"}, 1).nccl);
 }

@@ -29,12 +29,14 @@ void check_copies(Program& program) {
   }
 }
 
-// NaN in memory whose life has ended by the plan: whoever reads it afterwards spreads it. (On the host, as these tests' backends are.)
+// NaN in memory whose life has ended by the plan: whoever reads it afterwards spreads it. (On the host, as these tests'
+// backends are.)
 void poison(Program& program) {
   program.when_unused([](void* memory, int64_t bytes) { std::memset(memory, 0xFF, static_cast<size_t>(bytes)); });
 }
 
-// Runs a strategy on ranks of this process, each with the backend and transport that `on_rank` gives it. Rank 0's outcome.
+// Runs a strategy on ranks of this process, each with the backend and transport that `on_rank` gives it. Rank 0's
+// outcome.
 using OnRank = std::function<EquivalenceOutcome(const StrategyFile&, Transport&)>;
 EquivalenceOutcome train(const StrategyFile& file, int ranks, const OnRank& on_rank) {
   EquivalenceOutcome outcome;
@@ -116,7 +118,8 @@ TEST_CASE("a run of transfers has no member that depends on another and one tran
     const std::vector<int> order = default_issue_order(tasks);
     const int rank = static_cast<int>(seed / 5) % ranks;
     std::vector<bool> here(tasks.tasks.size(), false);
-    for (size_t t = 0; t < tasks.tasks.size(); ++t) here[t] = !is_transfer(tasks.tasks[t].kind) && tasks.tasks[t].device == rank;
+    for (size_t t = 0; t < tasks.tasks.size(); ++t)
+      here[t] = !is_transfer(tasks.tasks[t].kind) && tasks.tasks[t].device == rank;
     std::vector<int> transfers;
     for (const TransferRun& run : order_transfers(tasks, order, here, rank)) {
       ++runs;
@@ -124,7 +127,8 @@ TEST_CASE("a run of transfers has no member that depends on another and one tran
       CHECK(run.tasks.size() <= largest_transfer_run);
       transfers.insert(transfers.end(), run.tasks.begin(), run.tasks.end());
       std::set<std::pair<int, int>> peers;
-      for (const int task : run.tasks) CHECK(peers.emplace(tasks.tasks[task].device, tasks.tasks[task].destination).second);
+      for (const int task : run.tasks)
+        CHECK(peers.emplace(tasks.tasks[task].device, tasks.tasks[task].destination).second);
       // What the members lead to, found by walking the graph.
       std::set<int> reached;
       std::vector<int> next(run.tasks);
@@ -138,7 +142,9 @@ TEST_CASE("a run of transfers has no member that depends on another and one tran
     }
     std::vector<int> expected;
     for (const int task : order)
-      if (is_transfer(tasks.tasks[task].kind) && (tasks.tasks[task].device == rank || tasks.tasks[task].destination == rank)) expected.push_back(task);
+      if (is_transfer(tasks.tasks[task].kind) &&
+          (tasks.tasks[task].device == rank || tasks.tasks[task].destination == rank))
+        expected.push_back(task);
     CHECK(transfers == expected);
   }
   CHECK(runs > 100);
@@ -148,9 +154,12 @@ TEST_CASE("a run of transfers has no member that depends on another and one tran
 TEST_CASE("a rank that holds a shared parameter without contributing to its gradient") {
   // "unused" leads to no loss, but shares the weights of "fc".
   const std::string graph = R"({"format": "ffgraph/1", "name": "shared", "batch_size": 4,
-    "inputs": [{"name": "x", "shape": ["batch", 6], "dtype": "f32"}, {"name": "label", "shape": ["batch"], "dtype": "i32"}],
-    "operators": [{"name": "fc", "type": "linear", "inputs": ["x"], "attributes": {"out_features": 5}, "parameters": "shared"},
-                  {"name": "unused", "type": "linear", "inputs": ["x"], "attributes": {"out_features": 5}, "parameters": "shared"},
+    "inputs": [{"name": "x", "shape": ["batch", 6], "dtype": "f32"}, {"name": "label", "shape": ["batch"],
+    "dtype": "i32"}],
+    "operators": [{"name": "fc", "type": "linear", "inputs": ["x"], "attributes": {"out_features": 5},
+    "parameters": "shared"},
+                  {"name": "unused", "type": "linear", "inputs": ["x"], "attributes": {"out_features": 5},
+                  "parameters": "shared"},
                   {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["fc", "label"]}]})";
   StrategyFile one_device{parse_graph(parse_json(graph, "graph")), {}, {}, {}, Json::object(), false};
   one_device.strategy = single_device(one_device.graph);

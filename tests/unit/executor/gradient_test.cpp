@@ -10,8 +10,8 @@
 namespace ff {
 namespace {
 
-Json op(const std::string& name, const std::string& type, const std::vector<std::string>& inputs, const Json& attributes = Json::object(),
-        const std::string& group = "") {
+Json op(const std::string& name, const std::string& type, const std::vector<std::string>& inputs,
+        const Json& attributes = Json::object(), const std::string& group = "") {
   Json result = {{"name", name}, {"type", type}, {"inputs", inputs}};
   if (!attributes.empty()) result["attributes"] = attributes;
   if (!group.empty()) result["parameters"] = group;
@@ -24,12 +24,16 @@ Json network(const Json& inputs, const Json& operators) {
 
 // Convolutions, batch normalization, a residual connection, pooling. Smooth: a relu has no derivative at its kink.
 Json convolutional() {
-  return network({{{"name", "image"}, {"shape", {"batch", 3, 8, 8}}, {"dtype", "f32"}}, {{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}}},
-                 {op("conv1", "conv2d", {"image"}, {{"out_channels", 4}, {"kernel", 3}, {"padding", 1}, {"bias", false}}), op("norm1", "batch_norm", {"conv1"}),
-                  op("tanh1", "tanh", {"norm1"}), op("conv2", "conv2d", {"tanh1"}, {{"out_channels", 4}, {"kernel", 3}, {"padding", 1}}),
-                  op("norm2", "batch_norm", {"conv2"}), op("sum", "add", {"norm2", "tanh1"}), op("gelu", "gelu", {"sum"}),
-                  op("pool", "pool2d", {"gelu"}, {{"method", "average"}, {"kernel", 2}}), op("mean", "mean", {"pool"}),
-                  op("scores", "linear", {"mean"}, {{"out_features", 5}}), op("loss", "softmax_cross_entropy", {"scores", "label"})});
+  return network(
+      {{{"name", "image"}, {"shape", {"batch", 3, 8, 8}}, {"dtype", "f32"}},
+       {{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}}},
+      {op("conv1", "conv2d", {"image"}, {{"out_channels", 4}, {"kernel", 3}, {"padding", 1}, {"bias", false}}),
+       op("norm1", "batch_norm", {"conv1"}), op("tanh1", "tanh", {"norm1"}),
+       op("conv2", "conv2d", {"tanh1"}, {{"out_channels", 4}, {"kernel", 3}, {"padding", 1}}),
+       op("norm2", "batch_norm", {"conv2"}), op("sum", "add", {"norm2", "tanh1"}), op("gelu", "gelu", {"sum"}),
+       op("pool", "pool2d", {"gelu"}, {{"method", "average"}, {"kernel", 2}}), op("mean", "mean", {"pool"}),
+       op("scores", "linear", {"mean"}, {{"out_features", 5}}),
+       op("loss", "softmax_cross_entropy", {"scores", "label"})});
 }
 
 // Two LSTM layers over four steps, attention over the first one's states, a loss at each step.
@@ -38,7 +42,8 @@ Json recurrent() {
   const auto at = [](const std::string& name, int t) { return name + ".t" + std::to_string(t); };
   std::vector<std::string> states;
   for (int t = 0; t < 4; ++t) {
-    operators.push_back(op(at("word", t), "embedding", {"token:" + std::to_string(t)}, {{"vocabulary", 9}, {"channels", 5}}, "word"));
+    operators.push_back(
+        op(at("word", t), "embedding", {"token:" + std::to_string(t)}, {{"vocabulary", 9}, {"channels", 5}}, "word"));
     std::vector<std::string> inputs{at("word", t)};
     if (t > 0) inputs.insert(inputs.end(), {at("first", t - 1), at("first", t - 1) + ":c"});
     operators.push_back(op(at("first", t), "lstm", inputs, {{"hidden", 6}}, "first"));
@@ -49,23 +54,30 @@ Json recurrent() {
     std::vector<std::string> inputs{at("word", t)};
     if (t > 0) inputs.insert(inputs.end(), {at("second", t - 1), at("second", t - 1) + ":c"});
     operators.push_back(op(at("second", t), "lstm", inputs, {{"hidden", 6}}, "second"));
-    operators.push_back(op(at("attention", t), "attention", {at("second", t), "states"}, {{"out_features", 6}}, "attention"));
+    operators.push_back(
+        op(at("attention", t), "attention", {at("second", t), "states"}, {{"out_features", 6}}, "attention"));
     operators.push_back(op(at("scores", t), "linear", {at("attention", t)}, {{"out_features", 9}}, "scores"));
-    operators.push_back(op(at("loss", t), "softmax_cross_entropy", {at("scores", t), "label:" + std::to_string(t)}, {{"weight", 0.25}}));
+    operators.push_back(op(at("loss", t), "softmax_cross_entropy", {at("scores", t), "label:" + std::to_string(t)},
+                           {{"weight", 0.25}}));
   }
-  return network({{{"name", "token"}, {"shape", {"batch"}}, {"dtype", "i32"}, {"steps", 4}}, {{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}, {"steps", 4}}},
+  return network({{{"name", "token"}, {"shape", {"batch"}}, {"dtype", "i32"}, {"steps", 4}},
+                  {{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}, {"steps", 4}}},
                  operators);
 }
 
 // A transformer layer between an embedding and a projection that share their table.
 Json transformer() {
-  return network({{{"name", "token"}, {"shape", {"batch", 5}}, {"dtype", "i32"}}, {{"name", "label"}, {"shape", {"batch", 5}}, {"dtype", "i32"}}},
-                 {op("words", "embedding", {"token"}, {{"vocabulary", 9}, {"channels", 8}}, "table"), op("positions", "position_embedding", {"words"}),
-                  op("norm1", "layer_norm", {"positions"}), op("attention", "multi_head_attention", {"norm1"}, {{"heads", 2}, {"causal", true}}),
-                  op("projection", "linear", {"attention"}, {{"out_features", 8}}), op("sum1", "add", {"projection", "positions"}),
-                  op("norm2", "layer_norm", {"sum1"}), op("wide", "linear", {"norm2"}, {{"out_features", 16}}), op("gelu", "gelu", {"wide"}),
+  return network({{{"name", "token"}, {"shape", {"batch", 5}}, {"dtype", "i32"}},
+                  {{"name", "label"}, {"shape", {"batch", 5}}, {"dtype", "i32"}}},
+                 {op("words", "embedding", {"token"}, {{"vocabulary", 9}, {"channels", 8}}, "table"),
+                  op("positions", "position_embedding", {"words"}), op("norm1", "layer_norm", {"positions"}),
+                  op("attention", "multi_head_attention", {"norm1"}, {{"heads", 2}, {"causal", true}}),
+                  op("projection", "linear", {"attention"}, {{"out_features", 8}}),
+                  op("sum1", "add", {"projection", "positions"}), op("norm2", "layer_norm", {"sum1"}),
+                  op("wide", "linear", {"norm2"}, {{"out_features", 16}}), op("gelu", "gelu", {"wide"}),
                   op("narrow", "linear", {"gelu"}, {{"out_features", 8}}), op("sum2", "add", {"narrow", "sum1"}),
-                  op("scores", "linear", {"sum2"}, {{"out_features", 9}, {"bias", false}}, "table"), op("loss", "softmax_cross_entropy", {"scores", "label"})});
+                  op("scores", "linear", {"sum2"}, {{"out_features", 9}, {"bias", false}}, "table"),
+                  op("loss", "softmax_cross_entropy", {"scores", "label"})});
 }
 
 void check_gradients(const Json& graph) {
@@ -90,13 +102,15 @@ void check_gradients(const Json& graph) {
       if (length < 1e-3) continue;  // a bias in front of a normalization
       const auto loss_at = [&](double distance) {
         HostTensors moved = weights;
-        for (size_t i = 0; i < gradient.size(); ++i) moved[name][i] += static_cast<float>(distance / length * gradient[i]);
+        for (size_t i = 0; i < gradient.size(); ++i)
+          moved[name][i] += static_cast<float>(distance / length * gradient[i]);
         set_parameters(trainer.program(), ParameterData::weight, moved);
         return trainer.run_iteration();
       };
       INFO(name);
       // Fourth order in the step: rounding of single precision allows no small one.
-      const double slope = (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / (12 * step);
+      const double slope =
+          (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / (12 * step);
       CHECK(slope == Approx(length).epsilon(2e-3).margin(2e-5));
     }
     set_parameters(trainer.program(), ParameterData::weight, weights);

@@ -12,15 +12,22 @@ namespace {
 // Two linear layers and a loss, 4 samples, for 2 devices.
 StrategyFile two_layers() {
   const std::string graph = R"({"format": "ffgraph/1", "name": "two-layers", "batch_size": 4,
-    "inputs": [{"name": "x", "shape": ["batch", 6], "dtype": "f32"}, {"name": "label", "shape": ["batch"], "dtype": "i32"}],
-    "operators": [{"name": "fc1", "type": "linear", "inputs": ["x"], "attributes": {"out_features": 5, "activation": "relu"}},
+    "inputs": [{"name": "x", "shape": ["batch", 6], "dtype": "f32"}, {"name": "label", "shape": ["batch"],
+    "dtype": "i32"}],
+    "operators": [{"name": "fc1", "type": "linear", "inputs": ["x"],
+    "attributes": {"out_features": 5, "activation": "relu"}},
                   {"name": "fc2", "type": "linear", "inputs": ["fc1"], "attributes": {"out_features": 3}},
                   {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["fc2", "label"]}]})";
   const std::string topology = R"({"format": "fftopology/1", "name": "cpus",
     "device_models": {"cpu": {"peak_tflops": 0.1, "memory_gb_per_s": 10, "launch_us": 1}},
     "devices": [{"name": "cpu0", "kind": "cpu", "model": "cpu"}, {"name": "cpu1", "kind": "cpu", "model": "cpu"}],
     "links": [{"between": ["cpu0", "cpu1"], "bandwidth_gb_per_s": 5, "latency_us": 1}]})";
-  StrategyFile file{parse_graph(parse_json(graph, "graph")), parse_topology(parse_json(topology, "topology")), {}, {}, Json::object(), false};
+  StrategyFile file{parse_graph(parse_json(graph, "graph")),
+                    parse_topology(parse_json(topology, "topology")),
+                    {},
+                    {},
+                    Json::object(),
+                    false};
   file.strategy = single_device(file.graph);
   return file;
 }
@@ -103,17 +110,20 @@ TEST_CASE("the summary says what was measured and predicted") {
       "     0  cpu0                50.0 %    25.0 %   25.0 %     1.5 MB  12 us\n"
       "     1  cpu1               100.0 %     0.0 %    0.0 %     1.0 kB  0 us\n";
   const std::string losses = "loss        1.5 first, 1.25 last\n";
-  CHECK(summary_text(file, result, {}) == losses + "iteration   2 ms measured (median of 2); no prediction in the strategy file\n" + table);
+  CHECK(summary_text(file, result, {}) ==
+        losses + "iteration   2 ms measured (median of 2); no prediction in the strategy file\n" + table);
   file.provenance["predicted_us"] = 1500.0;
-  CHECK(summary_text(file, result, {}) == losses + "iteration   2 ms measured (median of 2), 1.5 ms predicted (-25.0 %)\n" + table);
+  CHECK(summary_text(file, result, {}) ==
+        losses + "iteration   2 ms measured (median of 2), 1.5 ms predicted (-25.0 %)\n" + table);
   CHECK(summary_json(file, result, {})["predicted_us"] == 1500.0);
   file.edited = true;
   CHECK(summary_text(file, result, {}) ==
         losses + "iteration   2 ms measured (median of 2); no prediction: the strategy was edited by hand\n" + table);
-  CHECK(summary_json(file, result, Verification{1e-6, 1e-4, 0, "parameter fc1.weight"}).dump() ==
-        R"({"iterations":2,"measured_us":2000.0,"predicted_us":null,"losses":[1.5,1.25],"memory_bytes":[1500000,1000],)"
-        R"("shares":[{"busy":0.5,"transfer":0.25,"idle":0.25},{"busy":1.0,"transfer":0.0,"idle":0.0}],"loading_us":12.0,)"
-        R"("verified":{"max_relative_error":1e-06,"passed":true}})");
+  CHECK(
+      summary_json(file, result, Verification{1e-6, 1e-4, 0, "parameter fc1.weight"}).dump() ==
+      R"({"iterations":2,"measured_us":2000.0,"predicted_us":null,"losses":[1.5,1.25],"memory_bytes":[1500000,1000],)"
+      R"("shares":[{"busy":0.5,"transfer":0.25,"idle":0.25},{"busy":1.0,"transfer":0.0,"idle":0.0}],"loading_us":12.0,)"
+      R"("verified":{"max_relative_error":1e-06,"passed":true}})");
 }
 
 TEST_CASE("relative errors are of the largest element, and never hide a number that is not finite") {

@@ -1,5 +1,5 @@
-#include <catch2/catch.hpp>
 #include <atomic>
+#include <catch2/catch.hpp>
 
 #include "common/errors.h"
 #include "executor/transport/in_process.h"
@@ -15,7 +15,8 @@ TEST_CASE("messages of one tag arrive in order, whichever side is first") {
     for (int round = 0; round < 2; ++round) {
       if (transport.rank() == round) transport.barrier();  // the other rank posts first
       for (size_t i = 0; i < 4; ++i)
-        requests[i] = transport.rank() == 0 ? transport.send(&sent[i], 4, 1, 9) : transport.receive(&received[i], 4, 0, 9);
+        requests[i] =
+            transport.rank() == 0 ? transport.send(&sent[i], 4, 1, 9) : transport.receive(&received[i], 4, 0, 9);
       if (transport.rank() != round) transport.barrier();
       for (Request& request : requests) transport.wait(request);
       if (transport.rank() == 1) {

@@ -35,7 +35,9 @@ void for_each_index(const Block& block, const Visit& visit) {
 TEST_CASE("blocks are copied and added element by element") {
   const auto backend = make_cpu_backend();
   std::mt19937 random(1);
-  const auto between = [&](int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random); };
+  const auto between = [&](int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  };
   for (int number = 0; number < 500; ++number) {
     Block region, source, destination;
     for (int64_t axis = between(1, 4); axis > 0; --axis) {
@@ -87,9 +89,12 @@ TEST_CASE("SGD follows torch.optim.SGD") {
 
 TEST_CASE("dropout keeps its share, draws anew each iteration, and is the identity in evaluation") {
   const auto backend = make_cpu_backend();
-  const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"g","batch_size":100,"inputs":[{"name":"x","shape":["batch",500],"dtype":"f32"},
-    {"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[{"name":"d","type":"dropout","inputs":["x"],"attributes":{"rate":0.3}},
-    {"name":"l","type":"softmax_cross_entropy","inputs":["d","label"]}]})", "g"));
+  const Graph graph = parse_graph(parse_json(
+      R"({"format":"ffgraph/1","name":"g","batch_size":100,"inputs":[{"name":"x","shape":["batch",500],"dtype":"f32"},
+    {"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[{"name":"d","type":"dropout","inputs":["x"],
+    "attributes":{"rate":0.3}},
+    {"name":"l","type":"softmax_cross_entropy","inputs":["d","label"]}]})",
+      "g"));
   const OperatorDefinition& dropout = *graph.operators[0].definition;
   const auto kernel = backend->make_kernel({dropout, dropout.whole(), {true}, "d", 1});
   std::vector<float> ones(50000, 1.0f), first(50000), second(50000);
@@ -114,8 +119,11 @@ TEST_CASE("dropout keeps its share, draws anew each iteration, and is the identi
 
 TEST_CASE("a label out of range names the operator, the label and the classes") {
   const auto backend = make_cpu_backend();
-  const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"g","batch_size":1,"inputs":[{"name":"x","shape":["batch",3],"dtype":"f32"},
-    {"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[{"name":"l","type":"softmax_cross_entropy","inputs":["x","label"]}]})", "g"));
+  const Graph graph = parse_graph(parse_json(
+      R"({"format":"ffgraph/1","name":"g","batch_size":1,"inputs":[{"name":"x","shape":["batch",3],"dtype":"f32"},
+    {"name":"label","shape":["batch"],"dtype":"i32"}],
+    "operators":[{"name":"l","type":"softmax_cross_entropy","inputs":["x","label"]}]})",
+      "g"));
   const OperatorDefinition& loss = *graph.operators[0].definition;
   const auto kernel = backend->make_kernel({loss, loss.whole(), {true, false}, "l", 1});
   float logits[3] = {1, 2, 3}, losses[1], correct[1];

@@ -1,8 +1,9 @@
-// One operator on random or given shapes, attributes and parts, its kernel in any backend against the double-precision reference.
+// One operator on random or given shapes, attributes and parts, its kernel in any backend against the double-precision
+// reference.
 #pragma once
 
-#include <catch2/catch.hpp>
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -32,9 +33,14 @@ class Cases {
     Json attributes = Json::object();
     int64_t rank = between(1, 4);
     if (type == "conv2d" || type == "pool2d" || type == "local_response_normalization") rank = 4;
-    if (type == "conv1d" || type == "pool1d" || type == "position_embedding" || type == "multi_head_attention" || type == "matmul") rank = 3;
-    if (type == "linear" || type == "softmax" || type == "softmax_cross_entropy" || type == "layer_norm") rank = between(2, 3);
-    if (type == "flatten" || type == "concat" || type == "slice" || type == "split" || type == "pad" || type == "batch_norm") rank = between(2, 4);
+    if (type == "conv1d" || type == "pool1d" || type == "position_embedding" || type == "multi_head_attention" ||
+        type == "matmul")
+      rank = 3;
+    if (type == "linear" || type == "softmax" || type == "softmax_cross_entropy" || type == "layer_norm")
+      rank = between(2, 3);
+    if (type == "flatten" || type == "concat" || type == "slice" || type == "split" || type == "pad" ||
+        type == "batch_norm")
+      rank = between(2, 4);
     if (type == "mean" || type == "transpose") rank = between(3, 4);
     if (type == "lstm" || type == "attention" || type == "stack") rank = 2;
     if (type == "embedding") rank = between(1, 2);
@@ -43,14 +49,16 @@ class Cases {
     int64_t groups = 1;
     if ((type == "conv2d" || type == "conv1d") && chance()) groups = between(2, 3);
     const int64_t channel_axis = type == "conv1d" ? 2 : 1;
-    for (int64_t axis = 1; axis < rank; ++axis) shape.push_back(axis == channel_axis ? between(1, 6) * groups : between(image ? 4 : 1, 11));
+    for (int64_t axis = 1; axis < rank; ++axis)
+      shape.push_back(axis == channel_axis ? between(1, 6) * groups : between(image ? 4 : 1, 11));
     std::vector<Json> inputs{shape};
     if (type == "conv2d" || type == "conv1d") conv_attributes(attributes, groups);
     if (type == "pool2d" || type == "pool1d") pool_attributes(attributes);
     if (type == "conv1d")
       for (const char* key : {"kernel", "stride", "padding", "dilation"})
         if (attributes.contains(key)) attributes[key] = Json(attributes[key][1]);
-    if (type == "linear") attributes = {{"out_features", between(1, 20)}, {"bias", chance()}, {"activation", chance() ? "relu" : "none"}};
+    if (type == "linear")
+      attributes = {{"out_features", between(1, 20)}, {"bias", chance()}, {"activation", chance() ? "relu" : "none"}};
     if (type == "dropout") attributes["rate"] = 0.1 * static_cast<double>(between(0, 9));
     if (type == "local_response_normalization")
       attributes = {{"size", 2 * between(0, 3) + 1}, {"alpha", 0.3}, {"beta", chance() ? 0.75 : 0.6}, {"bias", 1.5}};
@@ -59,7 +67,10 @@ class Cases {
     if (type == "stack") inputs.resize(static_cast<size_t>(between(1, 5)), shape);
     if (type == "sub" || type == "mul") inputs.resize(2, shape);
     if (type == "embedding") attributes = {{"vocabulary", vocabulary}, {"channels", between(1, 9)}};
-    if (type == "batch_norm") attributes = {{"epsilon", 0.1}, {"activation", chance() ? "relu" : "none"}, {"statistics", between(0, 3) > 0 ? "global" : "local"}};
+    if (type == "batch_norm")
+      attributes = {{"epsilon", 0.1},
+                    {"activation", chance() ? "relu" : "none"},
+                    {"statistics", between(0, 3) > 0 ? "global" : "local"}};
     if (type == "layer_norm") {
       inputs[0].back() = between(4, 11);  // of very few features little but rounding is left
       attributes["epsilon"] = 0.01;
@@ -88,19 +99,22 @@ class Cases {
         inputs.back()[static_cast<size_t>(axis)] = between(1, 7);
       }
     }
-    if (type == "slice" || type == "split" || type == "pad" || type == "transpose" || type == "reshape") rearranging_attributes(type, shape, attributes);
+    if (type == "slice" || type == "split" || type == "pad" || type == "transpose" || type == "reshape")
+      rearranging_attributes(type, shape, attributes);
     return wrap(type, inputs, attributes);
   }
 
   Values values(const Shape& shape) {
     Values result(static_cast<size_t>(volume(shape)));
-    for (double& value : result) value = static_cast<float>(normal());  // what a float holds, so that both sides see the same
+    // what a float holds, so that both sides see the same
+    for (double& value : result) value = static_cast<float>(normal());
     return result;
   }
 
   std::vector<int> degrees(const OperatorDefinition& definition) {
     std::vector<int> result;
-    const bool whole = definition.type() == "batch_norm" && !definition.has_statistics();  // local statistics: only the whole is the reference
+    // local statistics: only the whole is the reference
+    const bool whole = definition.type() == "batch_norm" && !definition.has_statistics();
     for (const ParallelDimension& dimension : definition.dimensions())
       result.push_back(whole ? 1 : static_cast<int>(between(1, std::min<int64_t>(3, dimension.size))));
     return result;
@@ -127,14 +141,24 @@ class Cases {
       inputs.push_back({{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}});
       operators.push_back({{"name", "loss"}, {"type", "softmax_cross_entropy"}, {"inputs", {"z", "label"}}});
     }
-    return {{"format", "ffgraph/1"}, {"name", "one"}, {"batch_size", between(1, 6)}, {"inputs", inputs}, {"operators", operators}};
+    return {{"format", "ffgraph/1"},
+            {"name", "one"},
+            {"batch_size", between(1, 6)},
+            {"inputs", inputs},
+            {"operators", operators}};
   }
 
  private:
   void conv_attributes(Json& attributes, int64_t groups) {
-    attributes = {{"out_channels", between(1, 6) * groups}, {"kernel", {between(1, 3), between(1, 4)}}, {"stride", {between(1, 3), between(1, 2)}},
-                  {"groups", groups}, {"bias", chance()}, {"activation", chance() ? "relu" : "none"}};
-    if (chance()) attributes["padding"] = {between(0, attributes["kernel"][0].get<int64_t>() - 1), between(0, attributes["kernel"][1].get<int64_t>() - 1)};
+    attributes = {{"out_channels", between(1, 6) * groups},
+                  {"kernel", {between(1, 3), between(1, 4)}},
+                  {"stride", {between(1, 3), between(1, 2)}},
+                  {"groups", groups},
+                  {"bias", chance()},
+                  {"activation", chance() ? "relu" : "none"}};
+    if (chance())
+      attributes["padding"] = {between(0, attributes["kernel"][0].get<int64_t>() - 1),
+                               between(0, attributes["kernel"][1].get<int64_t>() - 1)};
     if (between(0, 3) == 0) {
       attributes["dilation"] = {2, 1};
       attributes["kernel"] = {2, 3};
@@ -182,7 +206,10 @@ class Cases {
   }
   void pool_attributes(Json& attributes) {
     const int64_t kernel = between(1, 4);
-    attributes = {{"method", chance() ? "max" : "average"}, {"kernel", kernel}, {"stride", between(1, 3)}, {"padding", between(0, kernel / 2)}};
+    attributes = {{"method", chance() ? "max" : "average"},
+                  {"kernel", kernel},
+                  {"stride", between(1, 3)},
+                  {"padding", between(0, kernel / 2)}};
     if (chance()) attributes["ceil"] = true;
     else if (chance()) attributes["count_padding"] = true;
   }
@@ -208,13 +235,18 @@ void for_each_element(const Shape& shape, const Block& block, const Visit& visit
 // A block in the backend's memory, filled from and read back as row-major values of the whole tensor.
 class Buffer {
  public:
-  Buffer(Backend& backend, const Shape& shape, const Block& block, bool stored) : backend_(backend), shape_(shape), block_(block), stored_(stored) {
+  Buffer(Backend& backend, const Shape& shape, const Block& block, bool stored)
+      : backend_(backend), shape_(shape), block_(block), stored_(stored) {
     memory_ = backend.allocate(std::max<int64_t>(block.volume(), 1) * element_bytes);
     const std::vector<float> nonsense(static_cast<size_t>(std::max<int64_t>(block.volume(), 1)), 1e30f);
     backend.store_from_host(nonsense.data(), memory_, {static_cast<int64_t>(nonsense.size())});
   }
   ~Buffer() { backend_.release(memory_); }
-  Buffer(Buffer&& other) noexcept : backend_(other.backend_), shape_(other.shape_), block_(other.block_), stored_(other.stored_), memory_(other.memory_) { other.memory_ = nullptr; }
+  Buffer(Buffer&& other) noexcept
+      : backend_(other.backend_), shape_(other.shape_), block_(other.block_), stored_(other.stored_),
+        memory_(other.memory_) {
+    other.memory_ = nullptr;
+  }
 
   void fill(const Values& whole, DataType type) {
     std::vector<uint32_t> host(static_cast<size_t>(block_.volume()));
@@ -254,7 +286,8 @@ class Buffer {
 };
 
 // Forward statistics of the channels of `part` over the whole batch.
-inline Buffer whole_batch_sums(Backend& backend, const OperatorDefinition& definition, const Block& part, const reference::Operands& operands) {
+inline Buffer whole_batch_sums(Backend& backend, const OperatorDefinition& definition, const Block& part,
+                               const reference::Operands& operands) {
   Block batch = definition.whole();
   for (int d = 0; d < part.rank(); ++d)
     if (definition.dimensions()[static_cast<size_t>(d)].kind == DimensionKind::parameter) batch[d] = part[d];
@@ -272,8 +305,9 @@ inline Buffer whole_batch_sums(Backend& backend, const OperatorDefinition& defin
 }
 
 // One task's kernel, both phases, against the reference on the whole tensors.
-inline void check_part(Backend& backend, const OperatorDefinition& definition, const Block& part, const reference::Operands& operands,
-                       const std::vector<Values>& gradients, const reference::Randomness& randomness, double tolerance) {
+inline void check_part(Backend& backend, const OperatorDefinition& definition, const Block& part,
+                       const reference::Operands& operands, const std::vector<Values>& gradients,
+                       const reference::Randomness& randomness, double tolerance) {
   INFO("part " << to_string(part) << ", " << definition.signature(part));
   std::vector<Buffer> inputs, parameters, outputs, input_gradients, parameter_gradients, output_gradients;
   KernelArguments arguments;
@@ -284,14 +318,17 @@ inline void check_part(Backend& backend, const OperatorDefinition& definition, c
     inputs.emplace_back(backend, spec.shape, block, true).fill(operands.inputs[i], spec.type);
     arguments.inputs.push_back(inputs.back().data());
     input_gradients.emplace_back(backend, spec.shape, block, true);
-    arguments.input_gradients.push_back(definition.differentiable_input(static_cast<int>(i)) ? input_gradients.back().data() : nullptr);
+    arguments.input_gradients.push_back(
+        definition.differentiable_input(static_cast<int>(i)) ? input_gradients.back().data() : nullptr);
   }
   for (size_t p = 0; p < operands.parameters.size(); ++p) {
     const Block block = definition.parameter_block(static_cast<int>(p), part);
-    parameters.emplace_back(backend, definition.parameters()[p].shape, block, false).fill(operands.parameters[p], DataType::f32);
+    parameters.emplace_back(backend, definition.parameters()[p].shape, block, false)
+        .fill(operands.parameters[p], DataType::f32);
     arguments.parameters.push_back(parameters.back().data());
     parameter_gradients.emplace_back(backend, definition.parameters()[p].shape, block, false);
-    arguments.parameter_gradients.push_back(definition.parameters()[p].trained ? parameter_gradients.back().data() : nullptr);
+    arguments.parameter_gradients.push_back(definition.parameters()[p].trained ? parameter_gradients.back().data()
+                                                                               : nullptr);
   }
   std::vector<Values> inside;  // the output gradient, zero outside the part
   for (size_t o = 0; o < gradients.size(); ++o) {
@@ -304,9 +341,11 @@ inline void check_part(Backend& backend, const OperatorDefinition& definition, c
     output_gradients.emplace_back(backend, shape, block, true).fill(gradients[o], DataType::f32);
     if (!definition.is_loss()) arguments.output_gradients.push_back(output_gradients.back().data());
   }
-  auto kernel = backend.make_kernel({definition, part, std::vector<bool>(inputs.size(), true), randomness.operator_name, randomness.seed});
+  auto kernel = backend.make_kernel(
+      {definition, part, std::vector<bool>(inputs.size(), true), randomness.operator_name, randomness.seed});
   std::optional<Buffer> statistics;
-  for (int repetition = 0; repetition < 2; ++repetition) {  // kernels are used again and again; the second time gradients are added up
+  // kernels are used again and again; the second time gradients are added up
+  for (int repetition = 0; repetition < 2; ++repetition) {
     arguments.accumulate.assign(parameters.size(), repetition == 1);
     if (definition.has_statistics()) {
       statistics.emplace(whole_batch_sums(backend, definition, part, operands));
@@ -315,17 +354,20 @@ inline void check_part(Backend& backend, const OperatorDefinition& definition, c
     kernel->forward(arguments);
     const std::vector<Values> expected = reference::forward(definition, operands, randomness);
     for (size_t o = 0; o < outputs.size(); ++o) REQUIRE(outputs[o].difference(expected[o]) < tolerance);
-    if (definition.has_statistics()) kernel->backward_statistics(arguments);  // outside of the part the gradient is 0: its sums are all
+    // outside of the part the gradient is 0: its sums are all
+    if (definition.has_statistics()) kernel->backward_statistics(arguments);
     kernel->backward(arguments);
     const reference::Gradients expected_gradients = reference::backward(definition, operands, inside, randomness);
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (arguments.input_gradients[i]) REQUIRE(input_gradients[i].difference(expected_gradients.inputs[i]) < tolerance);
+      if (arguments.input_gradients[i])
+        REQUIRE(input_gradients[i].difference(expected_gradients.inputs[i]) < tolerance);
     for (size_t p = 0; p < parameters.size(); ++p) {
       if (!definition.parameters()[p].trained) continue;
       Values expected_sum = expected_gradients.parameters[p];
       for (double& value : expected_sum) value *= repetition + 1;
       // Sums over a batch that is normalized cancel: compare with the size of a summand at least.
-      REQUIRE(parameter_gradients[p].difference(expected_sum, definition.type() == "batch_norm" ? 1 : 1e-3) < tolerance);
+      REQUIRE(parameter_gradients[p].difference(expected_sum, definition.type() == "batch_norm" ? 1 : 1e-3) <
+              tolerance);
     }
   }
 }
@@ -357,7 +399,8 @@ inline std::optional<Drawn> draw_values(Cases& cases, const std::string& text) {
         for (double& value : drawn.operands.parameters.back()) value *= 0.25;
     }
     for (const TensorSpec& spec : definition.outputs())
-      drawn.gradients.push_back(definition.is_loss() ? Values(static_cast<size_t>(volume(spec.shape)), 1.0) : cases.values(spec.shape));
+      drawn.gradients.push_back(definition.is_loss() ? Values(static_cast<size_t>(volume(spec.shape)), 1.0)
+                                                     : cases.values(spec.shape));
     return drawn;
   } catch (const InputError&) {
     return std::nullopt;
@@ -376,7 +419,8 @@ inline void check_parts(Backend& backend, Cases& cases, const Drawn& drawn, doub
   int64_t parts = 1;
   for (int degree : degrees) parts *= degree;
   for (int64_t part : {int64_t{0}, cases.between(0, parts - 1), parts - 1})
-    check_part(backend, drawn.definition(), drawn.definition().part(degrees, part), drawn.operands, drawn.gradients, {"tested", 7, cases.between(0, 5)}, tolerance);
+    check_part(backend, drawn.definition(), drawn.definition().part(degrees, part), drawn.operands, drawn.gradients,
+               {"tested", 7, cases.between(0, 5)}, tolerance);
 }
 
 // `count` random cases of an operator type, of each the first, the last and a random part.

@@ -1,5 +1,5 @@
-// Every kernel of the CPU backend against the double-precision reference, forward and backward, on random shapes, attributes and parts; and
-// the reference's backward against finite differences of its forward.
+// Every kernel of the CPU backend against the double-precision reference, forward and backward, on random shapes,
+// attributes and parts; and the reference's backward against finite differences of its forward.
 #include "tests/unit/kernels/kernel_cases.h"
 
 using namespace ff;
@@ -16,15 +16,31 @@ TEST_CASE("kernels equal the reference on rows of many elements") {
     const char *type, *inputs, *attributes;
   };
   const Wide wides[] = {
-      {"relu", "[[700]]", "{}"}, {"tanh", "[[700]]", "{}"}, {"sigmoid", "[[700]]", "{}"}, {"gelu", "[[700]]", "{}"},
-      {"add", "[[700],[700]]", "{}"}, {"add", "[[700],[700],[700],[700]]", "{}"}, {"sub", "[[700],[700]]", "{}"}, {"mul", "[[700],[700]]", "{}"},
-      {"dropout", "[[701]]", R"({"rate":0.3})"}, {"dropout", "[[7,37]]", R"({"rate":0.5})"}, {"dropout", "[[19,6,45]]", R"({"rate":0.1})"},
+      {"relu", "[[700]]", "{}"},
+      {"tanh", "[[700]]", "{}"},
+      {"sigmoid", "[[700]]", "{}"},
+      {"gelu", "[[700]]", "{}"},
+      {"add", "[[700],[700]]", "{}"},
+      {"add", "[[700],[700],[700],[700]]", "{}"},
+      {"sub", "[[700],[700]]", "{}"},
+      {"mul", "[[700],[700]]", "{}"},
+      {"dropout", "[[701]]", R"({"rate":0.3})"},
+      {"dropout", "[[7,37]]", R"({"rate":0.5})"},
+      {"dropout", "[[19,6,45]]", R"({"rate":0.1})"},
       {"local_response_normalization", "[[70,3,3]]", R"({"size":5,"alpha":0.3,"beta":0.75,"bias":1.5})"},
-      {"batch_norm", "[[71,3,3]]", R"({"epsilon":0.1,"activation":"relu"})"}, {"batch_norm", "[[60,4,5]]", R"({"epsilon":0.1})"},
-      {"layer_norm", "[[133]]", R"({"epsilon":0.01})"}, {"embedding", "[[9]]", R"({"vocabulary":5,"channels":70})"}, {"position_embedding", "[[5,70]]", "{}"},
-      {"lstm", "[[40],[71],[71]]", R"({"hidden":71})"}, {"lstm", "[[40]]", R"({"hidden":71})"}, {"attention", "[[40],[19,37]]", R"({"out_features":70})"},
-      {"multi_head_attention", "[[17,18]]", R"({"heads":2})"}, {"softmax", "[[333]]", "{}"}, {"softmax_cross_entropy", "[[333]]", R"({"weight":0.5})"},
-      {"mean", "[[70,4,4]]", "{}"}, {"linear", "[[70]]", R"({"out_features":71,"activation":"relu"})"}};
+      {"batch_norm", "[[71,3,3]]", R"({"epsilon":0.1,"activation":"relu"})"},
+      {"batch_norm", "[[60,4,5]]", R"({"epsilon":0.1})"},
+      {"layer_norm", "[[133]]", R"({"epsilon":0.01})"},
+      {"embedding", "[[9]]", R"({"vocabulary":5,"channels":70})"},
+      {"position_embedding", "[[5,70]]", "{}"},
+      {"lstm", "[[40],[71],[71]]", R"({"hidden":71})"},
+      {"lstm", "[[40]]", R"({"hidden":71})"},
+      {"attention", "[[40],[19,37]]", R"({"out_features":70})"},
+      {"multi_head_attention", "[[17,18]]", R"({"heads":2})"},
+      {"softmax", "[[333]]", "{}"},
+      {"softmax_cross_entropy", "[[333]]", R"({"weight":0.5})"},
+      {"mean", "[[70,4,4]]", "{}"},
+      {"linear", "[[70]]", R"({"out_features":71,"activation":"relu"})"}};
   const auto backend = make_cpu_backend();
   for (const Wide& wide : wides)
     for (uint32_t seed = 0; seed < 2; ++seed) {
@@ -64,7 +80,8 @@ TEST_CASE("the reference's gradients equal finite differences") {
           for (size_t k = 0; k < y[o].size(); ++k) sum += y[o][k] * drawn->gradients[o][k];
         return loss ? sum * 0.5 / static_cast<double>(y[0].size()) : sum;  // weight 0.5, mean
       };
-      const reference::Gradients gradients = reference::backward(definition, drawn->operands, drawn->gradients, randomness);
+      const reference::Gradients gradients =
+          reference::backward(definition, drawn->operands, drawn->gradients, randomness);
       const auto check = [&](Values& values, const Values& gradient) {
         for (int sample = 0; sample < 6 && !values.empty() && !gradient.empty(); ++sample) {
           const size_t k = static_cast<size_t>(cases.between(0, static_cast<int64_t>(values.size()) - 1));

@@ -10,15 +10,17 @@
 #include "common/operators/normalization.h"
 #include "common/operators/pool2d.h"
 #include "common/operators/rearrange.h"
+#include "common/operators/sequence.h"
 #include "common/operators/softmax.h"
 #include "common/philox.h"
-#include "common/operators/sequence.h"
 #include "tests/unit/kernels/reference_taped.h"
 
 namespace ff::reference {
 namespace {
 
-size_t at(const Shape& s, int64_t n, int64_t c, int64_t h, int64_t w) { return static_cast<size_t>(((n * s[1] + c) * s[2] + h) * s[3] + w); }
+size_t at(const Shape& s, int64_t n, int64_t c, int64_t h, int64_t w) {
+  return static_cast<size_t>(((n * s[1] + c) * s[2] + h) * s[3] + w);
+}
 size_t elements(const Shape& shape) { return static_cast<size_t>(volume(shape)); }
 
 // Calls visit(output, input, weight) for every product of a convolution.
@@ -67,7 +69,8 @@ Gradients conv_backward(const Conv2d& conv, const Operands& x, Values dy) {
   if (conv.bias) {
     const Shape& out = conv.outputs()[0].shape;
     d.parameters.emplace_back(static_cast<size_t>(out[1]), 0.0);
-    for (size_t o = 0; o < dy.size(); ++o) d.parameters[1][o / static_cast<size_t>(out[2] * out[3]) % static_cast<size_t>(out[1])] += dy[o];
+    for (size_t o = 0; o < dy.size(); ++o)
+      d.parameters[1][o / static_cast<size_t>(out[2] * out[3]) % static_cast<size_t>(out[1])] += dy[o];
   }
   return d;
 }
@@ -84,10 +87,12 @@ void for_each_window(const Pool2d& pool, const Visit& visit) {
           std::vector<size_t> window;
           for (int64_t kh = 0; kh < pool.height.kernel; ++kh)
             for (int64_t kw = 0; kw < pool.width.kernel; ++kw) {
-              const int64_t ih = h * pool.height.stride - pool.height.padding + kh, iw = w * pool.width.stride - pool.width.padding + kw;
+              const int64_t ih = h * pool.height.stride - pool.height.padding + kh,
+                            iw = w * pool.width.stride - pool.width.padding + kw;
               if (ih >= 0 && ih < in[2] && iw >= 0 && iw < in[3]) window.push_back(at(in, n, c, ih, iw));
             }
-          const double divisor = pool.count_padding ? static_cast<double>(pool.height.kernel * pool.width.kernel) : static_cast<double>(window.size());
+          const double divisor = pool.count_padding ? static_cast<double>(pool.height.kernel * pool.width.kernel)
+                                                    : static_cast<double>(window.size());
           visit(at(out, n, c, h, w), window, divisor);
         }
 }
@@ -120,7 +125,8 @@ Values pool_backward(const Pool2d& pool, const Values& x, const Values& dy) {
 }
 
 Values linear_forward(const Linear& linear, const Operands& x) {
-  const size_t in = static_cast<size_t>(linear.in_features), out = static_cast<size_t>(linear.out_features), rows = x.inputs[0].size() / in;
+  const size_t in = static_cast<size_t>(linear.in_features), out = static_cast<size_t>(linear.out_features),
+               rows = x.inputs[0].size() / in;
   Values y(rows * out, 0);
   for (size_t r = 0; r < rows; ++r)
     for (size_t o = 0; o < out; ++o) {
@@ -132,7 +138,8 @@ Values linear_forward(const Linear& linear, const Operands& x) {
 }
 
 Gradients linear_backward(const Linear& linear, const Operands& x, Values dy) {
-  const size_t in = static_cast<size_t>(linear.in_features), out = static_cast<size_t>(linear.out_features), rows = x.inputs[0].size() / in;
+  const size_t in = static_cast<size_t>(linear.in_features), out = static_cast<size_t>(linear.out_features),
+               rows = x.inputs[0].size() / in;
   const Values y = linear_forward(linear, x);
   Gradients d{{Values(x.inputs[0].size(), 0)}, {Values(x.parameters[0].size(), 0)}};
   if (linear.bias) d.parameters.emplace_back(out, 0.0);
@@ -164,7 +171,8 @@ double slope(Elementwise::Function f, double x) {
     case Elementwise::Function::relu: return x > 0 ? 1 : 0;
     case Elementwise::Function::tanh: return 1 - y * y;
     case Elementwise::Function::sigmoid: return y * (1 - y);
-    case Elementwise::Function::gelu: return 0.5 * (1 + std::erf(x / std::sqrt(2.0))) + x * std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0));
+    case Elementwise::Function::gelu:
+      return 0.5 * (1 + std::erf(x / std::sqrt(2.0))) + x * std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0));
     default: return 1;
   }
 }
@@ -174,7 +182,8 @@ double dropout_factor(const Dropout& dropout, const Randomness& r, size_t index)
   return uniform >= static_cast<float>(dropout.rate) ? 1 / (1 - dropout.rate) : 0;
 }
 
-double lrn_base(const LocalResponseNormalization& lrn, const Shape& s, const Values& x, int64_t n, int64_t c, int64_t h, int64_t w) {
+double lrn_base(const LocalResponseNormalization& lrn, const Shape& s, const Values& x, int64_t n, int64_t c, int64_t h,
+                int64_t w) {
   double sum = 0;
   for (int64_t j = std::max<int64_t>(0, c - lrn.size / 2); j <= std::min(lrn.channels - 1, c + lrn.size / 2); ++j)
     sum += x[at(s, n, j, h, w)] * x[at(s, n, j, h, w)];
@@ -201,12 +210,14 @@ Values lrn_forward(const LocalResponseNormalization& lrn, const Values& x) {
 Values lrn_backward(const LocalResponseNormalization& lrn, const Values& x, const Values& dy) {
   const Shape& s = lrn.outputs()[0].shape;
   Values dx(x.size(), 0);
-  for_each_pixel(s, [&](int64_t n, int64_t c, int64_t h, int64_t w) {  // what output c contributes to every input of its window
+  // what output c contributes to every input of its window
+  for_each_pixel(s, [&](int64_t n, int64_t c, int64_t h, int64_t w) {
     const size_t o = at(s, n, c, h, w);
     const double base = lrn_base(lrn, s, x, n, c, h, w);
     dx[o] += dy[o] * std::pow(base, -lrn.beta);
     for (int64_t j = std::max<int64_t>(0, c - lrn.size / 2); j <= std::min(lrn.channels - 1, c + lrn.size / 2); ++j)
-      dx[at(s, n, j, h, w)] -= dy[o] * x[o] * lrn.beta * std::pow(base, -lrn.beta - 1) * 2 * lrn.alpha / static_cast<double>(lrn.size) * x[at(s, n, j, h, w)];
+      dx[at(s, n, j, h, w)] -= dy[o] * x[o] * lrn.beta * std::pow(base, -lrn.beta - 1) * 2 * lrn.alpha /
+                               static_cast<double>(lrn.size) * x[at(s, n, j, h, w)];
   });
   return dx;
 }
@@ -216,13 +227,15 @@ template <class Visit>
 void for_each_joined(const Concat& concat, const Visit& visit) {
   const Shape& out = concat.outputs()[0].shape;
   size_t inner = 1, outer = 1;
-  for (int a = 0; a < static_cast<int>(out.size()); ++a) (a < concat.axis ? outer : a > concat.axis ? inner : inner) *= a == concat.axis ? 1 : static_cast<size_t>(out[a]);
+  for (int a = 0; a < static_cast<int>(out.size()); ++a)
+    (a < concat.axis ? outer : a > concat.axis ? inner : inner) *= a == concat.axis ? 1 : static_cast<size_t>(out[a]);
   for (size_t i = 0; i < concat.inputs().size(); ++i) {
     const size_t size = static_cast<size_t>(concat.inputs()[i].shape[concat.axis]);
     for (size_t o = 0; o < outer; ++o)
       for (size_t m = 0; m < size; ++m)
         for (size_t k = 0; k < inner; ++k)
-          visit((o * static_cast<size_t>(out[concat.axis]) + static_cast<size_t>(concat.offsets[i]) + m) * inner + k, i, (o * size + m) * inner + k);
+          visit((o * static_cast<size_t>(out[concat.axis]) + static_cast<size_t>(concat.offsets[i]) + m) * inner + k, i,
+                (o * size + m) * inner + k);
   }
 }
 
@@ -246,8 +259,12 @@ Values swap_positions(const Values& x, int64_t batch, int64_t rows, int64_t colu
         y[static_cast<size_t>((n * columns + c) * rows + r)] = x[static_cast<size_t>((n * rows + r) * columns + c)];
   return y;
 }
-Values sequence_to_image(const Values& x, const Shape& sequence) { return swap_positions(x, sequence[0], sequence[1], sequence[2]); }
-Values image_to_sequence(const Values& x, const Shape& sequence) { return swap_positions(x, sequence[0], sequence[2], sequence[1]); }
+Values sequence_to_image(const Values& x, const Shape& sequence) {
+  return swap_positions(x, sequence[0], sequence[1], sequence[2]);
+}
+Values image_to_sequence(const Values& x, const Shape& sequence) {
+  return swap_positions(x, sequence[0], sequence[2], sequence[1]);
+}
 
 // What conv1d and pool1d are on images.
 const OperatorDefinition* image_form(const OperatorDefinition& definition) {
@@ -261,7 +278,8 @@ TapedOperands on_tape(const OperatorDefinition& definition, const Operands& x, T
   for (size_t i = 0; i < x.inputs.size(); ++i) {
     taped.inputs.emplace_back();
     for (double value : x.inputs[i])
-      taped.inputs.back().push_back(definition.differentiable_input(static_cast<int>(i)) ? tape.variable(value) : Number(value));
+      taped.inputs.back().push_back(definition.differentiable_input(static_cast<int>(i)) ? tape.variable(value)
+                                                                                         : Number(value));
   }
   for (const Values& parameter : x.parameters) {
     taped.parameters.emplace_back();
@@ -270,7 +288,8 @@ TapedOperands on_tape(const OperatorDefinition& definition, const Operands& x, T
   return taped;
 }
 
-Gradients taped_backward(const OperatorDefinition& definition, const Operands& x, const std::vector<Values>& output_gradients) {
+Gradients taped_backward(const OperatorDefinition& definition, const Operands& x,
+                         const std::vector<Values>& output_gradients) {
   Tape tape;
   const TapedOperands taped = on_tape(definition, x, tape);
   const std::vector<Numbers> outputs = taped_forward(definition, taped);
@@ -293,7 +312,8 @@ Gradients taped_backward(const OperatorDefinition& definition, const Operands& x
 
 std::vector<Values> forward(const OperatorDefinition& definition, const Operands& x, const Randomness& randomness) {
   if (const OperatorDefinition* image = image_form(definition)) {
-    const Values y = forward(*image, {{sequence_to_image(x.inputs[0], definition.inputs()[0].shape)}, x.parameters}, randomness)[0];
+    const Values y =
+        forward(*image, {{sequence_to_image(x.inputs[0], definition.inputs()[0].shape)}, x.parameters}, randomness)[0];
     return {image_to_sequence(y, definition.outputs()[0].shape)};
   }
   Tape tape;
@@ -308,7 +328,8 @@ std::vector<Values> forward(const OperatorDefinition& definition, const Operands
   if (const auto* conv = dynamic_cast<const Conv2d*>(&definition)) return {conv_forward(*conv, x, true)};
   if (const auto* pool = dynamic_cast<const Pool2d*>(&definition)) return {pool_forward(*pool, x.inputs[0])};
   if (const auto* linear = dynamic_cast<const Linear*>(&definition)) return {linear_forward(*linear, x)};
-  if (const auto* lrn = dynamic_cast<const LocalResponseNormalization*>(&definition)) return {lrn_forward(*lrn, x.inputs[0])};
+  if (const auto* lrn = dynamic_cast<const LocalResponseNormalization*>(&definition))
+    return {lrn_forward(*lrn, x.inputs[0])};
   Values y(elements(definition.outputs()[0].shape), 0);
   if (const auto* elementwise = dynamic_cast<const Elementwise*>(&definition)) {
     for (size_t i = 0; i < y.size(); ++i) {
@@ -333,7 +354,8 @@ std::vector<Values> forward(const OperatorDefinition& definition, const Operands
       const size_t label = static_cast<size_t>(x.inputs[1][row]);
       y[row] = -std::log(p[row * classes + label]);
       const auto first = x.inputs[0].begin() + static_cast<int64_t>(row * classes);
-      correct[row] = static_cast<size_t>(std::max_element(first, first + static_cast<int64_t>(classes)) - first) == label ? 1 : 0;
+      correct[row] =
+          static_cast<size_t>(std::max_element(first, first + static_cast<int64_t>(classes)) - first) == label ? 1 : 0;
     }
     return {y, correct};
   } else {
@@ -346,17 +368,20 @@ Gradients backward(const OperatorDefinition& definition, const Operands& x, cons
                    const Randomness& randomness) {
   const Values& dy = output_gradients[0];
   if (const OperatorDefinition* image = image_form(definition)) {
-    Gradients gradients = backward(*image, {{sequence_to_image(x.inputs[0], definition.inputs()[0].shape)}, x.parameters},
-                                   {sequence_to_image(dy, definition.outputs()[0].shape)}, randomness);
+    Gradients gradients =
+        backward(*image, {{sequence_to_image(x.inputs[0], definition.inputs()[0].shape)}, x.parameters},
+                 {sequence_to_image(dy, definition.outputs()[0].shape)}, randomness);
     gradients.inputs[0] = image_to_sequence(gradients.inputs[0], definition.inputs()[0].shape);
     return gradients;
   }
   Tape tape;
-  if (!taped_forward(definition, on_tape(definition, x, tape)).empty()) return taped_backward(definition, x, output_gradients);
+  if (!taped_forward(definition, on_tape(definition, x, tape)).empty())
+    return taped_backward(definition, x, output_gradients);
   if (const auto* conv = dynamic_cast<const Conv2d*>(&definition)) return conv_backward(*conv, x, dy);
   if (const auto* linear = dynamic_cast<const Linear*>(&definition)) return linear_backward(*linear, x, dy);
   if (const auto* pool = dynamic_cast<const Pool2d*>(&definition)) return {{pool_backward(*pool, x.inputs[0], dy)}, {}};
-  if (const auto* lrn = dynamic_cast<const LocalResponseNormalization*>(&definition)) return {{lrn_backward(*lrn, x.inputs[0], dy)}, {}};
+  if (const auto* lrn = dynamic_cast<const LocalResponseNormalization*>(&definition))
+    return {{lrn_backward(*lrn, x.inputs[0], dy)}, {}};
   Gradients d;
   for (const Values& input : x.inputs) d.inputs.emplace_back(input.size(), 0.0);
   if (const auto* elementwise = dynamic_cast<const Elementwise*>(&definition)) {
@@ -386,7 +411,8 @@ Gradients backward(const OperatorDefinition& definition, const Operands& x, cons
     d.inputs[1].clear();
     for (size_t row = 0; row < dy.size(); ++row) {
       d.inputs[0][row * classes + static_cast<size_t>(x.inputs[1][row])] -= 1;
-      for (size_t c = 0; c < classes; ++c) d.inputs[0][row * classes + c] *= dy[row] * loss->weight / static_cast<double>(dy.size());
+      for (size_t c = 0; c < classes; ++c)
+        d.inputs[0][row * classes + c] *= dy[row] * loss->weight / static_cast<double>(dy.size());
     }
   } else {
     throw std::logic_error("no reference for " + definition.type());

@@ -1,4 +1,5 @@
-// Every operator as plain double-precision loops over whole tensors, in logical row-major order: the judge of the kernels.
+// Every operator as plain double-precision loops over whole tensors, in logical row-major order: the judge of the
+// kernels.
 #pragma once
 
 #include <string>
@@ -27,9 +28,10 @@ struct Randomness {
   int64_t iteration;
 };
 
-std::vector<Values> forward(const OperatorDefinition& definition, const Operands& operands, const Randomness& randomness);
+std::vector<Values> forward(const OperatorDefinition& definition, const Operands& operands,
+                            const Randomness& randomness);
 // For a loss operator `output_gradients` weights each element of the loss (1 inside the part of interest, 0 outside).
-Gradients backward(const OperatorDefinition& definition, const Operands& operands, const std::vector<Values>& output_gradients,
-                   const Randomness& randomness);
+Gradients backward(const OperatorDefinition& definition, const Operands& operands,
+                   const std::vector<Values>& output_gradients, const Randomness& randomness);
 
 }  // namespace ff::reference

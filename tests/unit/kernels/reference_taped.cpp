@@ -33,8 +33,10 @@ class View {
 struct Operation {
   Operation(const OperatorDefinition& definition, TapedOperands x) : operands(std::move(x)) {
     for (const TensorSpec& spec : definition.outputs()) results.emplace_back(static_cast<size_t>(volume(spec.shape)));
-    for (size_t i = 0; i < operands.inputs.size(); ++i) inputs.emplace_back(operands.inputs[i], definition.inputs()[i].shape);
-    for (size_t p = 0; p < operands.parameters.size(); ++p) parameters.emplace_back(operands.parameters[p], definition.parameters()[p].shape);
+    for (size_t i = 0; i < operands.inputs.size(); ++i)
+      inputs.emplace_back(operands.inputs[i], definition.inputs()[i].shape);
+    for (size_t p = 0; p < operands.parameters.size(); ++p)
+      parameters.emplace_back(operands.parameters[p], definition.parameters()[p].shape);
     for (size_t o = 0; o < results.size(); ++o) outputs.emplace_back(results[o], definition.outputs()[o].shape);
   }
   TapedOperands operands;
@@ -69,7 +71,8 @@ void batch_norm(const BatchNorm& norm, Operation& o) {
   }
   for (size_t i = 0; i < x.size(); ++i) {
     const size_t c = channel_of(i);
-    const Number y = (x[i] - mean[c]) / sqrt(variance[c] + norm.epsilon) * o.operands.parameters[0][c] + o.operands.parameters[1][c];
+    const Number y =
+        (x[i] - mean[c]) / sqrt(variance[c] + norm.epsilon) * o.operands.parameters[0][c] + o.operands.parameters[1][c];
     o.results[0][i] = norm.relu ? relu(y) : y;
   }
 }
@@ -83,8 +86,8 @@ void layer_norm(const LayerNorm& norm, Operation& o) {
     for (size_t f = 0; f < features; ++f) mean = mean + x[row + f] / count;
     for (size_t f = 0; f < features; ++f) variance = variance + (x[row + f] - mean) * (x[row + f] - mean) / count;
     for (size_t f = 0; f < features; ++f)
-      o.results[0][row + f] =
-          (x[row + f] - mean) / sqrt(variance + norm.epsilon) * o.operands.parameters[0][f] + o.operands.parameters[1][f];
+      o.results[0][row + f] = (x[row + f] - mean) / sqrt(variance + norm.epsilon) * o.operands.parameters[0][f] +
+                              o.operands.parameters[1][f];
   }
 }
 
@@ -92,14 +95,16 @@ void embedding(const Embedding& embedding, Operation& o) {
   const Numbers& tokens = o.operands.inputs[0];
   for (size_t t = 0; t < tokens.size(); ++t)
     for (int64_t c = 0; c < embedding.channels; ++c)
-      o.results[0][t * static_cast<size_t>(embedding.channels) + static_cast<size_t>(c)] = o.parameters[0](tokens[t].value, c);
+      o.results[0][t * static_cast<size_t>(embedding.channels) + static_cast<size_t>(c)] =
+          o.parameters[0](tokens[t].value, c);
 }
 
 void lstm(const Lstm& lstm, Operation& o) {
   const auto gate = [&](int64_t g, int64_t n, int64_t u) {
     Number sum = o.parameters[2](g, u);
     for (int64_t i = 0; i < lstm.in_features; ++i) sum = sum + o.parameters[0](g, u, i) * o.inputs[0](n, i);
-    for (int64_t i = 0; i < lstm.hidden && !lstm.first_step(); ++i) sum = sum + o.parameters[1](g, u, i) * o.inputs[1](n, i);
+    for (int64_t i = 0; i < lstm.hidden && !lstm.first_step(); ++i)
+      sum = sum + o.parameters[1](g, u, i) * o.inputs[1](n, i);
     return sum;
   };
   for (int64_t n = 0; n < o.outputs[0].size(0); ++n)
@@ -117,13 +122,16 @@ void attention(const Attention& attention, Operation& o) {
     for (int64_t l = 0; l < attention.length; ++l)
       for (int64_t f = 0; f < attention.features; ++f)
         for (int64_t c = 0; c < attention.channels; ++c)
-          scores[static_cast<size_t>(l)] = scores[static_cast<size_t>(l)] + o.inputs[0](n, f) * o.parameters[0](f, c) * o.inputs[1](n, l, c);
+          scores[static_cast<size_t>(l)] =
+              scores[static_cast<size_t>(l)] + o.inputs[0](n, f) * o.parameters[0](f, c) * o.inputs[1](n, l, c);
     const Numbers weights = softmax(scores);
     for (int64_t u = 0; u < attention.out_features; ++u) {
       Number sum;
       for (int64_t c = 0; c < attention.channels; ++c)
-        for (int64_t l = 0; l < attention.length; ++l) sum = sum + o.parameters[1](u, c) * weights[static_cast<size_t>(l)] * o.inputs[1](n, l, c);
-      for (int64_t f = 0; f < attention.features; ++f) sum = sum + o.parameters[1](u, attention.channels + f) * o.inputs[0](n, f);
+        for (int64_t l = 0; l < attention.length; ++l)
+          sum = sum + o.parameters[1](u, c) * weights[static_cast<size_t>(l)] * o.inputs[1](n, l, c);
+      for (int64_t f = 0; f < attention.features; ++f)
+        sum = sum + o.parameters[1](u, attention.channels + f) * o.inputs[0](n, f);
       o.outputs[0](n, u) = tanh(sum);
     }
   }
@@ -133,7 +141,8 @@ void multi_head_attention(const MultiHeadAttention& attention, Operation& o) {
   const int64_t size = attention.head_channels;
   const auto projected = [&](int64_t which, int64_t n, int64_t l, int64_t channel) {
     Number sum = o.parameters[1](which, channel);
-    for (int64_t c = 0; c < attention.channels; ++c) sum = sum + o.parameters[0](which, channel, c) * o.inputs[0](n, l, c);
+    for (int64_t c = 0; c < attention.channels; ++c)
+      sum = sum + o.parameters[0](which, channel, c) * o.inputs[0](n, l, c);
     return sum;
   };
   for (int64_t n = 0; n < o.outputs[0].size(0); ++n)
@@ -142,13 +151,15 @@ void multi_head_attention(const MultiHeadAttention& attention, Operation& o) {
         Numbers scores;
         for (int64_t other = 0; other < (attention.causal ? l + 1 : attention.length); ++other) {
           Number score;
-          for (int64_t c = h * size; c < (h + 1) * size; ++c) score = score + projected(0, n, l, c) * projected(1, n, other, c);
+          for (int64_t c = h * size; c < (h + 1) * size; ++c)
+            score = score + projected(0, n, l, c) * projected(1, n, other, c);
           scores.push_back(score / std::sqrt(static_cast<double>(size)));
         }
         const Numbers weights = softmax(scores);
         for (int64_t c = h * size; c < (h + 1) * size; ++c)
           for (size_t other = 0; other < weights.size(); ++other)
-            o.outputs[0](n, l, c) = o.outputs[0](n, l, c) + weights[other] * projected(2, n, static_cast<int64_t>(other), c);
+            o.outputs[0](n, l, c) =
+                o.outputs[0](n, l, c) + weights[other] * projected(2, n, static_cast<int64_t>(other), c);
       }
 }
 
@@ -158,7 +169,8 @@ void matmul(const Matmul& matmul, Operation& o) {
     for (int64_t i = 0; i < y.size(1); ++i)
       for (int64_t j = 0; j < y.size(2); ++j)
         for (int64_t k = 0; k < matmul.inner; ++k)
-          y(n, i, j) = y(n, i, j) + matmul.scale * o.inputs[0](n, i, k) * (matmul.transposed ? o.inputs[1](n, j, k) : o.inputs[1](n, k, j));
+          y(n, i, j) = y(n, i, j) + matmul.scale * o.inputs[0](n, i, k) *
+                                        (matmul.transposed ? o.inputs[1](n, j, k) : o.inputs[1](n, k, j));
 }
 
 void mean(const Mean& mean, Operation& o) {
@@ -167,7 +179,8 @@ void mean(const Mean& mean, Operation& o) {
     for (int64_t c = 0; c < y.size(1); ++c)
       for (int64_t p = 0; p < mean.positions; ++p) {
         const bool image = mean.inputs()[0].shape.size() == 4;
-        y(n, c) = y(n, c) + (image ? x(n, c, p / x.size(3), p % x.size(3)) : x(n, p, c)) / static_cast<double>(mean.positions);
+        y(n, c) = y(n, c) +
+                  (image ? x(n, c, p / x.size(3), p % x.size(3)) : x(n, p, c)) / static_cast<double>(mean.positions);
       }
 }
 
@@ -222,7 +235,8 @@ void stack(Operation& o) {
 void position_embedding(Operation& o) {
   for (int64_t n = 0; n < o.outputs[0].size(0); ++n)
     for (int64_t l = 0; l < o.outputs[0].size(1); ++l)
-      for (int64_t c = 0; c < o.outputs[0].size(2); ++c) o.outputs[0](n, l, c) = o.inputs[0](n, l, c) + o.parameters[0](l, c);
+      for (int64_t c = 0; c < o.outputs[0].size(2); ++c)
+        o.outputs[0](n, l, c) = o.inputs[0](n, l, c) + o.parameters[0](l, c);
 }
 
 }  // namespace

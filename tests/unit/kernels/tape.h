@@ -55,11 +55,15 @@ inline Number combine(double value, const Number& a, double slope_a, const Numbe
 inline Number operator+(const Number& a, const Number& b) { return combine(a.value + b.value, a, 1, b, 1); }
 inline Number operator-(const Number& a, const Number& b) { return combine(a.value - b.value, a, 1, b, -1); }
 inline Number operator*(const Number& a, const Number& b) { return combine(a.value * b.value, a, b.value, b, a.value); }
-inline Number operator/(const Number& a, const Number& b) { return combine(a.value / b.value, a, 1 / b.value, b, -a.value / (b.value * b.value)); }
+inline Number operator/(const Number& a, const Number& b) {
+  return combine(a.value / b.value, a, 1 / b.value, b, -a.value / (b.value * b.value));
+}
 inline Number apply(double value, const Number& a, double slope) { return combine(value, a, slope, {}, 0); }
 inline Number exp(const Number& a) { return apply(std::exp(a.value), a, std::exp(a.value)); }
 inline Number sqrt(const Number& a) { return apply(std::sqrt(a.value), a, 0.5 / std::sqrt(a.value)); }
-inline Number tanh(const Number& a) { return apply(std::tanh(a.value), a, 1 - std::tanh(a.value) * std::tanh(a.value)); }
+inline Number tanh(const Number& a) {
+  return apply(std::tanh(a.value), a, 1 - std::tanh(a.value) * std::tanh(a.value));
+}
 inline Number relu(const Number& a) { return apply(a.value > 0 ? a.value : 0, a, a.value > 0 ? 1 : 0); }
 inline Number sigmoid(const Number& a) {
   const double s = 1 / (1 + std::exp(-a.value));

@@ -16,7 +16,9 @@ using namespace ff;
 
 namespace {
 
-int64_t between(RandomSource& random, int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random); }
+int64_t between(RandomSource& random, int64_t least, int64_t most) {
+  return std::uniform_int_distribution<int64_t>(least, most)(random);
+}
 
 // Calls visit for every combination of choices below `sizes`.
 void for_each_choice(const std::vector<int>& sizes, const std::function<void(const std::vector<int>&)>& visit) {
@@ -48,8 +50,10 @@ struct Fixture {
   Evaluator evaluator{graph, topology, kernels};
   std::atomic<bool> stop{false};
 
-  AlgorithmResult run(const std::string& algorithm, const McmcSettings& settings = {.proposals = 300}, const std::vector<std::string>& init = {}) {
-    return run_algorithm(algorithm, {graph, topology, kernels, space, evaluator, settings, init, false, Assignments::all, true, stop, nullptr});
+  AlgorithmResult run(const std::string& algorithm, const McmcSettings& settings = {.proposals = 300},
+                      const std::vector<std::string>& init = {}) {
+    return run_algorithm(algorithm, {graph, topology, kernels, space, evaluator, settings, init, false,
+                                     Assignments::all, true, stop, nullptr});
   }
 };
 
@@ -65,7 +69,8 @@ CostTables random_tables(RandomSource& random, bool dense) {
       for (int times = dense ? 1 : static_cast<int>(between(random, -2, 2)); times > 0; --times) {
         CostTables::Edge edge{a, b, {}};
         if (between(random, 0, 1)) std::swap(edge.a, edge.b);
-        for (size_t i = 0; i < tables.node_costs[edge.a].size() * tables.node_costs[edge.b].size(); ++i) edge.costs.push_back(between(random, 0, 50));
+        for (size_t i = 0; i < tables.node_costs[edge.a].size() * tables.node_costs[edge.b].size(); ++i)
+          edge.costs.push_back(between(random, 0, 50));
         tables.edges.push_back(std::move(edge));
       }
   return tables;
@@ -79,7 +84,8 @@ std::vector<int> sizes_of(const CostTables& tables) {
 
 Nanoseconds enumerated_minimum(const CostTables& tables) {
   Nanoseconds least = std::numeric_limits<Nanoseconds>::max();
-  for_each_choice(sizes_of(tables), [&](const std::vector<int>& choice) { least = std::min(least, tables.cost(choice)); });
+  for_each_choice(sizes_of(tables),
+                  [&](const std::vector<int>& choice) { least = std::min(least, tables.cost(choice)); });
   return least;
 }
 
@@ -88,7 +94,8 @@ Nanoseconds enumerated_minimum(const CostTables& tables) {
 TEST_CASE("stages are balanced as well as by trying every cut") {
   RandomSource random(1);
   for (int round = 0; round < 300; ++round) {
-    const size_t stages = static_cast<size_t>(between(random, 1, 4)), items = static_cast<size_t>(between(random, 1, 8));
+    const size_t stages = static_cast<size_t>(between(random, 1, 4)),
+                 items = static_cast<size_t>(between(random, 1, 8));
     std::vector<std::vector<Nanoseconds>> times(stages, std::vector<Nanoseconds>(items));
     for (auto& row : times)
       for (Nanoseconds& time : row) time = between(random, 0, 9);
@@ -193,7 +200,8 @@ TEST_CASE("optcnn equals enumeration of its own cost model on random networks") 
   for (int round = 0; round < 2000 && enumerated < 40; ++round) {
     const Json network = random_network(random);
     const Graph graph = parse_graph(parse_json(network.dump(), "network"));
-    const Topology topology = load_topology(FF_SOURCE_DIR "/topologies/" + std::string(round % 2 ? "p100-1x4" : "local-cpu-2") + ".json");
+    const Topology topology =
+        load_topology(FF_SOURCE_DIR "/topologies/" + std::string(round % 2 ? "p100-1x4" : "local-cpu-2") + ".json");
     KernelCosts kernels(topology, CostMode::analytic, {});
     Evaluator evaluator(graph, topology, kernels);
     const SearchSpace space(graph, topology);
@@ -211,21 +219,26 @@ TEST_CASE("optcnn equals enumeration of its own cost model on random networks") 
     // The tables against a sum over operators and tensors, for some choices.
     for (int sample = 0; sample < 5; ++sample) {
       std::vector<int> choice;
-      for (const auto& layer : layerwise.layers()) choice.push_back(static_cast<int>(between(random, 0, static_cast<int64_t>(layer.degrees.size()) - 1)));
+      for (const auto& layer : layerwise.layers())
+        choice.push_back(static_cast<int>(between(random, 0, static_cast<int64_t>(layer.degrees.size()) - 1)));
       const Strategy strategy = layerwise.strategy(choice);
       Nanoseconds sum = 0;
       for (size_t layer = 0; layer < choice.size(); ++layer)
         sum += layerwise.synchronization_ns(static_cast<int>(layer), layerwise.layers()[layer].degrees[choice[layer]]);
-      for (OperatorId op = 0; op < static_cast<OperatorId>(strategy.size()); ++op) sum += layerwise.compute_ns(op, strategy[op].degrees);
+      for (OperatorId op = 0; op < static_cast<OperatorId>(strategy.size()); ++op)
+        sum += layerwise.compute_ns(op, strategy[op].degrees);
       for (const Edge& edge : evaluator.builder().edges()) {
         const OperatorDefinition& producer = *graph.operators[edge.producer].definition;
         const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
         std::vector<Block> written, read;
         for (int part = 0; part < strategy[edge.producer].parts(); ++part)
-          written.push_back(producer.output_block(graph.tensors[edge.tensor].output, producer.part(strategy[edge.producer].degrees, part)));
+          written.push_back(producer.output_block(graph.tensors[edge.tensor].output,
+                                                  producer.part(strategy[edge.producer].degrees, part)));
         for (int part = 0; part < strategy[edge.consumer].parts(); ++part)
           read.push_back(consumer.input_block(edge.input, consumer.part(strategy[edge.consumer].degrees, part)));
-        sum += layerwise.transfer_ns(written, read, graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[edge.consumer].has_backward);
+        sum += layerwise.transfer_ns(
+            written, read,
+            graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[edge.consumer].has_backward);
       }
       REQUIRE(tables.cost(choice) == sum);
     }
@@ -237,7 +250,8 @@ TEST_CASE("optcnn equals enumeration of its own cost model on random networks") 
 TEST_CASE("the layer-wise cost of a chain is the simulated time where nothing can overlap") {
   // One device: no transfers, no collectives, operators one after the other; updates come at the end of all.
   Fixture lenet("lenet", "local-cpu-1");
-  LayerwiseCosts layerwise(lenet.graph, lenet.topology, lenet.space, lenet.evaluator.builder(), lenet.evaluator.cost_model());
+  LayerwiseCosts layerwise(lenet.graph, lenet.topology, lenet.space, lenet.evaluator.builder(),
+                           lenet.evaluator.cost_model());
   const CostTables tables = layerwise.tables();
   const std::vector<int> choice(layerwise.layers().size(), 0);
   CHECK(tables.cost(choice) == lenet.evaluator.evaluate(layerwise.strategy(choice)).makespan);
@@ -256,11 +270,15 @@ TEST_CASE("optcnn gives unrolled steps of a layer one configuration and all netw
 
 TEST_CASE("optcnn gives up where its tables would be too large") {
   Fixture lenet("lenet", "p100-1x4");
-  CHECK_FALSE(optcnn(lenet.graph, lenet.topology, lenet.space, lenet.evaluator.builder(), lenet.evaluator.cost_model(), 10));
+  CHECK_FALSE(
+      optcnn(lenet.graph, lenet.topology, lenet.space, lenet.evaluator.builder(), lenet.evaluator.cost_model(), 10));
 }
 
 TEST_CASE("a search with the default candidates is never slower than any baseline") {
-  for (const auto& [graph, topology] : {std::pair("lenet", "p100-1x4"), {"alexnet", "k80-1x4"}, {"rnnlm-2step", "p100-1x4"}, {"lenet", "local-cpu-2"}}) {
+  for (const auto& [graph, topology] : {std::pair("lenet", "p100-1x4"),
+                                        {"alexnet", "k80-1x4"},
+                                        {"rnnlm-2step", "p100-1x4"},
+                                        {"lenet", "local-cpu-2"}}) {
     Fixture network(graph, topology);
     const AlgorithmResult result = network.run("mcmc");
     CHECK(result.baselines.size() == cheap_algorithm_names().size());
@@ -268,7 +286,8 @@ TEST_CASE("a search with the default candidates is never slower than any baselin
     for (const std::string& name : cheap_algorithm_names()) {
       const Evaluation evaluation = network.evaluator.evaluate(network.run(name).strategy);
       CHECK(found.cost <= evaluation.cost);
-      const auto baseline = std::find_if(result.baselines.begin(), result.baselines.end(), [&](const Baseline& b) { return b.algorithm == name; });
+      const auto baseline = std::find_if(result.baselines.begin(), result.baselines.end(),
+                                         [&](const Baseline& b) { return b.algorithm == name; });
       REQUIRE(baseline != result.baselines.end());
       CHECK(baseline->predicted == evaluation.makespan);
     }
@@ -280,14 +299,26 @@ TEST_CASE("a candidate that exceeds a device's memory is not preferred to one th
   const std::vector<int64_t> alone = roomy.evaluator.memory_bound(single_device(roomy.graph));
   const std::vector<int64_t> split = roomy.evaluator.memory_bound(data_parallel(roomy.graph, roomy.topology));
   REQUIRE(alone[0] > split[0]);
-  REQUIRE(roomy.evaluator.evaluate(single_device(roomy.graph)).makespan < roomy.evaluator.evaluate(data_parallel(roomy.graph, roomy.topology)).makespan);
+  REQUIRE(roomy.evaluator.evaluate(single_device(roomy.graph)).makespan <
+          roomy.evaluator.evaluate(data_parallel(roomy.graph, roomy.topology)).makespan);
   Topology tight = roomy.topology;
   for (DeviceModel& model : tight.models) model.memory_bytes = (alone[0] + split[0]) / 2;
   Evaluator evaluator(roomy.graph, tight, roomy.kernels);
-  const AlgorithmResult result = run_algorithm(
-      "mcmc", {roomy.graph, tight, roomy.kernels, roomy.space, evaluator, {.proposals = 20}, {}, false, Assignments::all, true, roomy.stop, nullptr});
+  const AlgorithmResult result = run_algorithm("mcmc", {roomy.graph,
+                                                        tight,
+                                                        roomy.kernels,
+                                                        roomy.space,
+                                                        evaluator,
+                                                        {.proposals = 20},
+                                                        {},
+                                                        false,
+                                                        Assignments::all,
+                                                        true,
+                                                        roomy.stop,
+                                                        nullptr});
   CHECK(evaluator.evaluate(result.strategy).feasible);
-  const auto single = std::find_if(result.baselines.begin(), result.baselines.end(), [](const Baseline& b) { return b.algorithm == "single-device"; });
+  const auto single = std::find_if(result.baselines.begin(), result.baselines.end(),
+                                   [](const Baseline& b) { return b.algorithm == "single-device"; });
   REQUIRE(single != result.baselines.end());
   CHECK_FALSE(single->feasible);
 }
@@ -298,7 +329,8 @@ TEST_CASE("an explicit init is all that is looked at") {
   REQUIRE(result.baselines.size() == 1);
   CHECK(result.baselines[0].algorithm == "data-parallel");
   CHECK(result.chains->best_from == "data-parallel");
-  const McmcResult same = search_mcmc(lenet.graph, lenet.topology, lenet.kernels, {{"data-parallel", data_parallel(lenet.graph, lenet.topology)}},
+  const McmcResult same = search_mcmc(lenet.graph, lenet.topology, lenet.kernels,
+                                      {{"data-parallel", data_parallel(lenet.graph, lenet.topology)}},
                                       {.proposals = 100, .chains = 1}, lenet.stop, nullptr);
   CHECK(same.chain_hash == result.chains->chain_hash);
   result = lenet.run("mcmc", {.proposals = 100, .chains = 2}, {"expert", "optcnn"});
@@ -314,5 +346,6 @@ TEST_CASE("placement splits no operator") {
   const Nanoseconds found = rnnlm.evaluator.evaluate(result.strategy).makespan;
   CHECK(found <= rnnlm.evaluator.evaluate(single_device(rnnlm.graph)).makespan);
   CHECK(found <= rnnlm.evaluator.evaluate(rnnlm.run("model-parallel").strategy).makespan);
-  CHECK_THROWS_WITH(rnnlm.run("placement", {.proposals = 10}, {"data-parallel"}), "--init: \"data-parallel\" splits operators, which placement does not");
+  CHECK_THROWS_WITH(rnnlm.run("placement", {.proposals = 10}, {"data-parallel"}),
+                    "--init: \"data-parallel\" splits operators, which placement does not");
 }

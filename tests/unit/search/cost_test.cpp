@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
-#include <map>
 #include <cstdio>
+#include <map>
 
 #include "search/cost/communication.h"
 #include "search/cost/kernel_costs.h"
@@ -12,16 +12,21 @@ namespace {
 
 Topology parse(const std::string& rest) {
   return parse_topology(parse_json(
-      R"({"format":"fftopology/1","name":"t","device_models":{"m":{"peak_tflops":1,"memory_gb_per_s":1,"launch_us":3}},)" + rest + "}", "t"));
+      R"({"format":"fftopology/1","name":"t","device_models":{"m":{"peak_tflops":1,"memory_gb_per_s":1,"launch_us":3}},
+      )" + rest +
+          "}",
+      "t"));
 }
 
 // d0, d1 on switch a; d2, d3 on switch b; one full-duplex link of 1 GB/s between the switches.
 Topology two_switches() {
   std::string text = R"("devices":[)";
-  for (int d = 0; d < 4; ++d) text += (d ? "," : "") + std::string(R"({"name":"d)") + std::to_string(d) + R"(","kind":"gpu","model":"m"})";
+  for (int d = 0; d < 4; ++d)
+    text += (d ? "," : "") + std::string(R"({"name":"d)") + std::to_string(d) + R"(","kind":"gpu","model":"m"})";
   text += R"(],"switches":["a","b"],"links":[{"between":["a","b"],"bandwidth_gb_per_s":1,"latency_us":10})";
   for (int d = 0; d < 4; ++d)
-    text += R"(,{"between":["d)" + std::to_string(d) + (d < 2 ? R"(","a"])" : R"(","b"])") + R"(,"bandwidth_gb_per_s":4,"latency_us":1})";
+    text += R"(,{"between":["d)" + std::to_string(d) + (d < 2 ? R"(","a"])" : R"(","b"])") +
+            R"(,"bandwidth_gb_per_s":4,"latency_us":1})";
   return parse(text + "]");
 }
 
@@ -43,8 +48,9 @@ TEST_CASE("an all-reduce takes the cheaper of ring and tree") {
   const Topology topology = two_switches();
   CommunicationModel model(topology);
   CommunicationCost cost;
-  // Ring of 4: 2*3 latencies of the slowest hop (1+10+1 us), and the switch link carries 1.5 times the bytes in each direction.
-  // Tree (0; 1, 2; 3 under 1): 2*2 latencies of 12 us; d1-d3 and d0-d2 both cross the switch link: 2 times the bytes.
+  // Ring of 4: 2*3 latencies of the slowest hop (1+10+1 us), and the switch link carries 1.5 times the bytes in each
+  // direction. Tree (0; 1, 2; 3 under 1): 2*2 latencies of 12 us; d1-d3 and d0-d2 both cross the switch link: 2 times
+  // the bytes.
   model.all_reduce({0, 1, 2, 3}, 40, cost);
   CHECK(cost.duration == 48000 + 2 * 40);
   model.all_reduce({0, 1, 2, 3}, 4000000, cost);
@@ -56,8 +62,10 @@ TEST_CASE("an all-reduce takes the cheaper of ring and tree") {
 }
 
 TEST_CASE("measured all-reduce rates replace a link's own") {
-  const Topology topology = parse(R"("devices":[{"name":"x","kind":"cpu","model":"m"},{"name":"y","kind":"cpu","model":"m"}],
-    "links":[{"between":["x","y"],"bandwidth_gb_per_s":8,"latency_us":1,"busy_endpoints":true,"all_reduce_gb_per_s":2,"all_reduce_latency_us":3}])");
+  const Topology topology =
+      parse(R"("devices":[{"name":"x","kind":"cpu","model":"m"},{"name":"y","kind":"cpu","model":"m"}],
+    "links":[{"between":["x","y"],"bandwidth_gb_per_s":8,"latency_us":1,"busy_endpoints":true,"all_reduce_gb_per_s":2,
+    "all_reduce_latency_us":3}])");
   CommunicationModel model(topology);
   CommunicationCost cost;
   model.all_reduce({0, 1}, 8000, cost);
@@ -101,14 +109,17 @@ TEST_CASE("costs come from the allowed source") {
   CHECK(automatic.kernel(conv, conv.whole(), Phase::backward, true, {}, 0).source == CostSource::analytic);
 
   KernelCosts only_profile(topology, CostMode::profile, {profile});
-  CHECK_THROWS_WITH(only_profile.kernel(conv, conv.whole(), Phase::backward, true, {}, 0),
-                    Catch::Contains("has no entry \"backward-parameters conv2d") && Catch::Contains("run ffsearch profile"));
+  CHECK_THROWS_WITH(
+      only_profile.kernel(conv, conv.whole(), Phase::backward, true, {}, 0),
+      Catch::Contains("has no entry \"backward-parameters conv2d") && Catch::Contains("run ffsearch profile"));
   KernelCosts measured(topology, CostMode::measure, {});
-  CHECK_THROWS_WITH(measured.kernel(conv, conv.whole(), Phase::forward, true, {}, 0), Catch::Contains("this machine has no such device"));
+  CHECK_THROWS_WITH(measured.kernel(conv, conv.whole(), Phase::forward, true, {}, 0),
+                    Catch::Contains("this machine has no such device"));
   profile.device_model = "n";
   profile.file = "n.json";
-  CHECK_THROWS_WITH(KernelCosts(topology, CostMode::automatic, {profile}),
-                    "n.json: is the profile of device model \"n\", which the topology \"t\" does not have; did you mean \"m\"?");
+  CHECK_THROWS_WITH(
+      KernelCosts(topology, CostMode::automatic, {profile}),
+      "n.json: is the profile of device model \"n\", which the topology \"t\" does not have; did you mean \"m\"?");
 }
 
 TEST_CASE("a device model is found by the GPU's name") {
@@ -157,7 +168,8 @@ TEST_CASE("parts of one kind have one signature") {
       REQUIRE(static_cast<int64_t>(kinds.size()) == strategy[op].parts());
       std::map<int, std::string> signatures;
       for (size_t part = 0; part < kinds.size(); ++part) {
-        const std::string signature = definition.signature(definition.part(strategy[op].degrees, static_cast<int64_t>(part)));
+        const std::string signature =
+            definition.signature(definition.part(strategy[op].degrees, static_cast<int64_t>(part)));
         const auto [known, added] = signatures.try_emplace(kinds[part], signature);
         INFO("case " << number << ", operator " << graph.operators[op].name << ", part " << part);
         REQUIRE(known->second == signature);

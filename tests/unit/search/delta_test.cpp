@@ -1,5 +1,6 @@
-// Delta simulation against full simulation: the same ready, start and end of every task, after any sequence of accepted, rejected and
-// undone changes, on random graphs and topologies (switches, shared and half-duplex links, busy endpoints, shared parameters, ties).
+// Delta simulation against full simulation: the same ready, start and end of every task, after any sequence of
+// accepted, rejected and undone changes, on random graphs and topologies (switches, shared and half-duplex links, busy
+// endpoints, shared parameters, ties).
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -17,11 +18,13 @@ TEST_CASE("the example of docs/simulator.md") {
     "operators":[
       {"name":"fc1","type":"linear","inputs":["x"],"attributes":{"out_features":8,"bias":false}},
       {"name":"fc2","type":"linear","inputs":["fc1"],"attributes":{"out_features":8,"bias":false}},
-      {"name":"loss","type":"softmax_cross_entropy","inputs":["fc2","label"]}]})", "graph"));
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["fc2","label"]}]})",
+                                             "graph"));
   const Topology topology = parse_topology(parse_json(R"({"format":"fftopology/1","name":"t",
     "device_models":{"flat":{"peak_tflops":1e9,"memory_gb_per_s":1e9,"launch_us":10}},
     "devices":[{"name":"d0","kind":"gpu","model":"flat"},{"name":"d1","kind":"gpu","model":"flat"}],
-    "links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}]})", "topology"));
+    "links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}]})",
+                                                      "topology"));
   KernelCosts kernels(topology, CostMode::analytic, {});
   TaskGraphBuilder builder(graph);
   TaskCostModel costs(graph, topology, kernels);

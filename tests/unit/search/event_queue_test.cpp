@@ -14,9 +14,12 @@ struct Earlier {
   bool operator()(const Event& a, const Event& b) const { return earlier(a, b); }
 };
 
-bool same(const Event& a, const Event& b) { return a.ready == b.ready && a.key == b.key && a.index == b.index && a.holder == b.holder; }
+bool same(const Event& a, const Event& b) {
+  return a.ready == b.ready && a.key == b.key && a.index == b.index && a.holder == b.holder;
+}
 
-// Random pushes behind what was taken last, pops, and now and then a save and load, so much later. `spread`: how far behind.
+// Random pushes behind what was taken last, pops, and now and then a save and load, so much later. `spread`: how far
+// behind.
 void exercise(std::mt19937& random, EventQueue& queue, Nanoseconds spread, int steps) {
   std::set<Event, Earlier> expected;
   const auto below = [&](int64_t limit) { return static_cast<int64_t>(random() % static_cast<uint64_t>(limit)); };
@@ -26,8 +29,11 @@ void exercise(std::mt19937& random, EventQueue& queue, Nanoseconds spread, int s
     const int64_t choice = below(100);
     if (choice < 52 || expected.empty()) {
       // Many at one time, some far away.
-      const Nanoseconds ready = now + (choice % 3 == 0 ? spread / 2 : choice % 7 == 0 ? 40 * spread + below(spread) : below(spread));
-      const Event event{ready, static_cast<TaskKey>(below(2) ? 1 : 2) << 40 | ++next_key, static_cast<int32_t>(step), static_cast<int32_t>(below(9))};
+      const Nanoseconds ready = now + (choice % 3 == 0   ? spread / 2
+                                       : choice % 7 == 0 ? 40 * spread + below(spread)
+                                                         : below(spread));
+      const Event event{ready, static_cast<TaskKey>(below(2) ? 1 : 2) << 40 | ++next_key, static_cast<int32_t>(step),
+                        static_cast<int32_t>(below(9))};
       queue.push(event);
       expected.insert(event);
     } else if (choice < 98) {

@@ -1,5 +1,5 @@
-// Exhaustive search against plain enumeration by full simulation, on random graphs and topologies; and its bounds against what random completions
-// take. EXHAUSTIVE_CASES in the environment asks for more cases than the default.
+// Exhaustive search against plain enumeration by full simulation, on random graphs and topologies; and its bounds
+// against what random completions take. EXHAUSTIVE_CASES in the environment asks for more cases than the default.
 #include "search/optimizer/exhaustive.h"
 
 #include <catch2/catch.hpp>
@@ -14,25 +14,30 @@ using namespace ff;
 
 namespace {
 
-int64_t between(RandomSource& random, int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random); }
+int64_t between(RandomSource& random, int64_t least, int64_t most) {
+  return std::uniform_int_distribution<int64_t>(least, most)(random);
+}
 
 int cases(int otherwise) {
   const char* given = std::getenv("EXHAUSTIVE_CASES");
   return given ? std::atoi(given) : otherwise;
 }
 
-// Two or three operators and a loss at the end: linear layers (now and then with shared parameters), batch normalization, elementwise operators,
-// a second branch.
+// Two or three operators and a loss at the end: linear layers (now and then with shared parameters), batch
+// normalization, elementwise operators, a second branch.
 Graph small_network(RandomSource& random, int operators) {
   Json json = {{"format", "ffgraph/1"}, {"name", "small"}, {"batch_size", between(random, 2, 7)}};
   const int64_t width = between(random, 2, 6);
-  json["inputs"] = {{{"name", "x"}, {"shape", {"batch", width}}, {"dtype", "f32"}}, {{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}}};
+  json["inputs"] = {{{"name", "x"}, {"shape", {"batch", width}}, {"dtype", "f32"}},
+                    {{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}}};
   std::vector<std::string> same{"x"};  // tensors of `width` channels
   std::string last = "x";
   bool trained = false;
   for (int i = 0; i + 1 < operators; ++i) {
     const std::string name = "op" + std::to_string(i);
-    const std::string input = between(random, 0, 3) ? last : same[static_cast<size_t>(between(random, 0, static_cast<int64_t>(same.size()) - 1))];
+    const std::string input =
+        between(random, 0, 3) ? last
+                              : same[static_cast<size_t>(between(random, 0, static_cast<int64_t>(same.size()) - 1))];
     Json op = {{"name", name}, {"inputs", {input}}};
     const int64_t kind = trained ? between(random, 0, 5) : between(random, 0, 1);
     trained = true;
@@ -85,7 +90,8 @@ Case random_case(RandomSource& random, double most) {
   }
 }
 
-std::vector<Configuration> all_configurations(const SearchSpace& space, OperatorId op, int devices, Assignments assignments) {
+std::vector<Configuration> all_configurations(const SearchSpace& space, OperatorId op, int devices,
+                                              Assignments assignments) {
   std::vector<Configuration> result;
   for (const std::vector<int>& degrees : space.degrees(op)) {
     int parts = 1, count = 1;
@@ -96,7 +102,8 @@ std::vector<Configuration> all_configurations(const SearchSpace& space, Operator
       Configuration configuration{degrees, {}};
       int rest = number;
       for (int part = 0; part < parts; ++part) {
-        configuration.devices.push_back(assignments == Assignments::consecutive ? (number + part) % devices : rest % devices);
+        configuration.devices.push_back(assignments == Assignments::consecutive ? (number + part) % devices
+                                                                                : rest % devices);
         rest /= devices;
       }
       result.push_back(configuration);
@@ -137,7 +144,8 @@ TEST_CASE("exhaustive search finds the least cost of all strategies and proves i
     Evaluator evaluator(c.graph, c.topology, kernels);
     for (Assignments assignments : {Assignments::all, Assignments::consecutive}) {
       // Few proposals, so that the search itself has to find the optimum.
-      const ExhaustiveSettings settings{.seed = static_cast<uint64_t>(number), .proposals = 16, .assignments = assignments};
+      const ExhaustiveSettings settings{
+          .seed = static_cast<uint64_t>(number), .proposals = 16, .assignments = assignments};
       const ExhaustiveResult result = search_exhaustive(c.graph, c.topology, kernels, settings, stop, nullptr);
       REQUIRE(result.proven);
       REQUIRE(result.best_evaluation.cost == evaluator.evaluate(result.best).cost);
@@ -201,14 +209,16 @@ TEST_CASE("no completion of a partial strategy costs less than its bound") {
       Strategy strategy;
       for (OperatorId op = 0; op < static_cast<OperatorId>(count); ++op) {
         const std::vector<Choice>& all = space.choices(op).choices;
-        strategy.push_back(space.configuration(op, all[static_cast<size_t>(between(random, 0, static_cast<int64_t>(all.size()) - 1))]));
+        strategy.push_back(space.configuration(
+            op, all[static_cast<size_t>(between(random, 0, static_cast<int64_t>(all.size()) - 1))]));
       }
       const Nanoseconds makespan = evaluator.evaluate(strategy).makespan;
       if (makespan < least) best = strategy, least = makespan;
     }
     REQUIRE(bounds.reduce(least + 1, [] { return false; }));
     for (OperatorId op = 0; op < static_cast<OperatorId>(count); ++op) {
-      const Choice& choice = space.choices(op).choices[static_cast<size_t>(space.find(op, best[static_cast<size_t>(op)]))];
+      const Choice& choice =
+          space.choices(op).choices[static_cast<size_t>(space.find(op, best[static_cast<size_t>(op)]))];
       REQUIRE(bounds.alive(op, choice.orbit));
       partial.push(op, choice);
       REQUIRE(partial.evaluate(INT64_MAX) <= least);
@@ -225,7 +235,8 @@ TEST_CASE("a search that is ended early reports a lower bound that holds") {
     KernelCosts kernels(c.topology, CostMode::analytic, {});
     const ExhaustiveResult whole = search_exhaustive(c.graph, c.topology, kernels, {.proposals = 16}, stop, nullptr);
     for (int64_t nodes : {1, 5, 25}) {
-      const ExhaustiveResult part = search_exhaustive(c.graph, c.topology, kernels, {.nodes = nodes, .proposals = 16}, stop, nullptr);
+      const ExhaustiveResult part =
+          search_exhaustive(c.graph, c.topology, kernels, {.nodes = nodes, .proposals = 16}, stop, nullptr);
       CHECK(static_cast<double>(part.lower_bound) <= whole.best_evaluation.cost);
       CHECK(part.best_evaluation.cost >= whole.best_evaluation.cost);
       CHECK(part.nodes <= nodes);
@@ -260,7 +271,8 @@ TEST_CASE("a space that is too large is said to be so") {
 TEST_CASE("symmetries of a topology map routes onto routes") {
   const Topology pairs = load_topology(FF_SOURCE_DIR "/topologies/p100-2x4.json");  // 2 nodes of 4
   CHECK(device_symmetries(pairs).size() == 2 * 24 * 24);
-  CHECK(device_symmetries(load_topology(FF_SOURCE_DIR "/topologies/p100-4x4.json")).size() == 1);  // too many devices to be tried
+  // too many devices to be tried
+  CHECK(device_symmetries(load_topology(FF_SOURCE_DIR "/topologies/p100-4x4.json")).size() == 1);
   for (int number = 0; number < 50; ++number) {
     RandomSource random(static_cast<uint32_t>(number));
     const Topology topology = random_topology(random, 3);
@@ -268,9 +280,11 @@ TEST_CASE("symmetries of a topology map routes onto routes") {
       for (DeviceId a = 0; a < 3; ++a)
         for (DeviceId b = 0; b < 3; ++b) {
           if (a == b) continue;
-          const Route image = topology.route(symmetry.device[static_cast<size_t>(a)], symmetry.device[static_cast<size_t>(b)]);
+          const Route image =
+              topology.route(symmetry.device[static_cast<size_t>(a)], symmetry.device[static_cast<size_t>(b)]);
           std::vector<ChannelId> mapped;
-          for (ChannelId channel : topology.route(a, b).channels) mapped.push_back(symmetry.channel[static_cast<size_t>(channel)]);
+          for (ChannelId channel : topology.route(a, b).channels)
+            mapped.push_back(symmetry.channel[static_cast<size_t>(channel)]);
           CHECK(std::ranges::equal(mapped, image.channels));
         }
   }

@@ -17,7 +17,8 @@ struct Problem {
   McmcResult search(const McmcSettings& settings) {
     const SearchSpace space(graph, topology);
     RandomStream random(settings.seed, 99);
-    return search_mcmc(graph, topology, kernels, {{"data-parallel", data_parallel(graph, topology)}, {"random", space.random_strategy(random)}},
+    return search_mcmc(graph, topology, kernels,
+                       {{"data-parallel", data_parallel(graph, topology)}, {"random", space.random_strategy(random)}},
                        settings, stop, nullptr);
   }
 };
@@ -40,7 +41,8 @@ TEST_CASE("the same seed and proposals give the same strategy for any number of 
 TEST_CASE("delta and full simulation accept the same proposals") {
   Problem problem;
   for (uint64_t seed : {1, 2, 3}) {
-    McmcSettings settings{.proposals = 1500, .seed = seed, .simulator = SimulatorKind::delta, .proposals_from = ProposalKind::paper};
+    McmcSettings settings{
+        .proposals = 1500, .seed = seed, .simulator = SimulatorKind::delta, .proposals_from = ProposalKind::paper};
     const McmcResult delta = problem.search(settings);
     settings.simulator = SimulatorKind::full;
     const McmcResult full = problem.search(settings);
@@ -58,7 +60,8 @@ TEST_CASE("the result is never worse than a candidate and never better than the 
   const Nanoseconds bound = lower_bound(problem.graph, problem.topology, space, evaluator.cost_model());
   for (uint64_t seed = 0; seed < 5; ++seed) {
     const McmcResult result = problem.search({.proposals = 200, .seed = seed});
-    CHECK(result.best_evaluation.makespan <= evaluator.evaluate(data_parallel(problem.graph, problem.topology)).makespan);
+    CHECK(result.best_evaluation.makespan <=
+          evaluator.evaluate(data_parallel(problem.graph, problem.topology)).makespan);
     CHECK(result.best_evaluation.makespan >= bound);
     CHECK(result.best_evaluation.makespan == evaluator.evaluate(result.best).makespan);
   }

@@ -7,8 +7,11 @@ using namespace ff;
 
 TEST_CASE("offsets by hand: a buffer takes the smallest gap among those that live with it") {
   // Steps 0-1: a; 2-3: b where a was; 0-3: c behind both; d, from 1 to 2, lives with all.
-  const auto buffer = [](int32_t what, int64_t bytes, int first, int last) { return PlannedBuffer{{BufferKey::Kind::output, what, 0, 0}, bytes, first, last}; };
-  std::vector<PlannedBuffer> buffers = {buffer(0, 640, 0, 1), buffer(1, 512, 2, 3), buffer(2, 256, 0, 3), buffer(3, 100, 1, 2), buffer(4, 64, 3, 3)};
+  const auto buffer = [](int32_t what, int64_t bytes, int first, int last) {
+    return PlannedBuffer{{BufferKey::Kind::output, what, 0, 0}, bytes, first, last};
+  };
+  std::vector<PlannedBuffer> buffers = {buffer(0, 640, 0, 1), buffer(1, 512, 2, 3), buffer(2, 256, 0, 3),
+                                        buffer(3, 100, 1, 2), buffer(4, 64, 3, 3)};
   CHECK(assign_offsets(buffers) == 640 + 256 + 128);
   CHECK(buffers[0].offset == 0);
   CHECK(buffers[1].offset == 0);
@@ -17,7 +20,8 @@ TEST_CASE("offsets by hand: a buffer takes the smallest gap among those that liv
   CHECK(buffers[4].offset == 512);  // the gap of 128 between b and c, not the room behind c
 }
 
-TEST_CASE("no two buffers that live together share memory, in any order, and no order needs more at once than the bound") {
+TEST_CASE(
+    "no two buffers that live together share memory, in any order, and no order needs more at once than the bound") {
   int64_t separate = 0, live = 0, arena = 0, bound = 0;
   for (unsigned seed = 0; seed < 400; ++seed) {
     RandomSource random(seed);
@@ -40,7 +44,8 @@ TEST_CASE("no two buffers that live together share memory, in any order, and no 
         REQUIRE((one.first >= 0 && one.first <= one.last && one.last <= static_cast<int>(plan.steps.size())));
         for (size_t b = 0; b < a; ++b) {
           const PlannedBuffer& other = plan.buffers[b];
-          REQUIRE((!one.lives_with(other) || one.offset + one.bytes <= other.offset || other.offset + other.bytes <= one.offset));
+          REQUIRE((!one.lives_with(other) || one.offset + one.bytes <= other.offset ||
+                   other.offset + other.bytes <= one.offset));
         }
       }
       CHECK(plan.live_bytes <= plan.arena_bytes);
@@ -57,7 +62,8 @@ TEST_CASE("no two buffers that live together share memory, in any order, and no 
       bound += most[device] - (exact[device] - plan.arena_bytes);
     }
   }
-  UNSCOPED_INFO("of " << separate << " bytes live " << live << " at once, the arenas take " << arena << ", the bounds say " << bound);
+  UNSCOPED_INFO("of " << separate << " bytes live " << live << " at once, the arenas take " << arena
+                      << ", the bounds say " << bound);
   CHECK(static_cast<double>(arena) < 1.05 * static_cast<double>(live));
   CHECK(static_cast<double>(arena) < 0.9 * static_cast<double>(separate));
 }

@@ -1,4 +1,5 @@
-// Proposal distributions: within the search space, and the same decisions with either simulator. Local optima against enumeration.
+// Proposal distributions: within the search space, and the same decisions with either simulator. Local optima against
+// enumeration.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -12,7 +13,8 @@ namespace {
 
 struct Problem {
   explicit Problem(const std::string& name, const std::string& topology_name = "p100-1x4")
-      : Problem(load_graph(FF_SOURCE_DIR "/graphs/" + name + ".json"), load_topology(FF_SOURCE_DIR "/topologies/" + topology_name + ".json")) {}
+      : Problem(load_graph(FF_SOURCE_DIR "/graphs/" + name + ".json"),
+                load_topology(FF_SOURCE_DIR "/topologies/" + topology_name + ".json")) {}
   Problem(Graph a_graph, Topology a_topology) : graph(std::move(a_graph)), topology(std::move(a_topology)) {}
   Graph graph;
   Topology topology;
@@ -22,8 +24,9 @@ struct Problem {
 
   McmcResult search(const McmcSettings& settings) {
     RandomStream random(settings.seed, 99);
-    return search_mcmc(graph, topology, kernels, {{"data-parallel", data_parallel(graph, topology)}, {"random", space.random_strategy(random)}}, settings,
-                       stop, nullptr);
+    return search_mcmc(graph, topology, kernels,
+                       {{"data-parallel", data_parallel(graph, topology)}, {"random", space.random_strategy(random)}},
+                       settings, stop, nullptr);
   }
 };
 
@@ -31,8 +34,10 @@ bool in_space(const SearchSpace& space, OperatorId op, const Configuration& conf
   const auto& allowed = space.degrees(op);
   int64_t parts = 1;
   for (int degree : configuration.degrees) parts *= degree;
-  return std::find(allowed.begin(), allowed.end(), configuration.degrees) != allowed.end() && configuration.parts() == parts &&
-         std::all_of(configuration.devices.begin(), configuration.devices.end(), [&](DeviceId device) { return device >= 0 && device < devices; });
+  return std::find(allowed.begin(), allowed.end(), configuration.degrees) != allowed.end() &&
+         configuration.parts() == parts &&
+         std::all_of(configuration.devices.begin(), configuration.devices.end(),
+                     [&](DeviceId device) { return device >= 0 && device < devices; });
 }
 
 void check_same_decisions(Problem& problem, McmcSettings settings) {
@@ -116,8 +121,11 @@ TEST_CASE("delta and full simulation accept the same mixed proposals") {
     }
   RandomSource random(7);
   for (int round = 0; round < 15; ++round) {
-    Problem problem(parse_graph(parse_json(random_network(random).dump(), "network")), load_topology(FF_SOURCE_DIR "/topologies/local-cpu-4.json"));
-    check_same_decisions(problem, {.proposals = 300, .seed = static_cast<uint64_t>(round), .beta = 20, .proposals_from = ProposalKind::mixed});
+    Problem problem(parse_graph(parse_json(random_network(random).dump(), "network")),
+                    load_topology(FF_SOURCE_DIR "/topologies/local-cpu-4.json"));
+    check_same_decisions(
+        problem,
+        {.proposals = 300, .seed = static_cast<uint64_t>(round), .beta = 20, .proposals_from = ProposalKind::mixed});
   }
 }
 
@@ -147,14 +155,17 @@ TEST_CASE("a local optimum is one: no neighbour is better by full simulation") {
   RandomSource random(8);
   int improved = 0;
   for (int round = 0; round < 12; ++round) {
-    Problem problem(parse_graph(parse_json(random_network(random).dump(), "network")),
-                    load_topology(FF_SOURCE_DIR "/topologies/" + std::string(round % 3 ? "local-cpu-2" : "p100-1x4") + ".json"));
+    Problem problem(
+        parse_graph(parse_json(random_network(random).dump(), "network")),
+        load_topology(FF_SOURCE_DIR "/topologies/" + std::string(round % 3 ? "local-cpu-2" : "p100-1x4") + ".json"));
     const int devices = static_cast<int>(problem.topology.devices.size());
     const Neighbourhood neighbourhood(problem.graph, problem.topology, problem.space);
     CHECK(neighbourhood.text() == "one operator changed: all degrees of the search space, every assignment of devices");
     RandomStream stream(static_cast<uint64_t>(round), 0);
-    const Strategy start = round % 2 ? data_parallel(problem.graph, problem.topology) : problem.space.random_strategy(stream);
-    const LocalOptimum found = local_optimum(problem.graph, problem.topology, problem.kernels, neighbourhood, start, SimulatorKind::delta, problem.stop);
+    const Strategy start =
+        round % 2 ? data_parallel(problem.graph, problem.topology) : problem.space.random_strategy(stream);
+    const LocalOptimum found = local_optimum(problem.graph, problem.topology, problem.kernels, neighbourhood, start,
+                                             SimulatorKind::delta, problem.stop);
     REQUIRE(found.proven);
     improved += found.improvements > 0;
     Evaluator evaluator(problem.graph, problem.topology, problem.kernels);
@@ -170,15 +181,16 @@ TEST_CASE("a local optimum is one: no neighbour is better by full simulation") {
         for (int number = 0; number < assignments; ++number) {
           Strategy changed = found.strategy;
           changed[op] = {degrees, {}};
-          for (int part = 0, rest = number; part < parts; ++part, rest /= devices) changed[op].devices.push_back(rest % devices);
+          for (int part = 0, rest = number; part < parts; ++part, rest /= devices)
+            changed[op].devices.push_back(rest % devices);
           if (changed[op] == found.strategy[op]) continue;
           ++neighbours;
           if (number % 5 == 0) REQUIRE(evaluator.evaluate(changed).cost >= found.evaluation.cost);
         }
       }
     REQUIRE(found.neighbours == neighbours);
-    const LocalOptimum again =
-        local_optimum(problem.graph, problem.topology, problem.kernels, neighbourhood, found.strategy, SimulatorKind::full, problem.stop);
+    const LocalOptimum again = local_optimum(problem.graph, problem.topology, problem.kernels, neighbourhood,
+                                             found.strategy, SimulatorKind::full, problem.stop);
     REQUIRE(again.improvements == 0);
     REQUIRE(again.evaluated == neighbours);
     REQUIRE(again.strategy == found.strategy);
@@ -190,7 +202,8 @@ TEST_CASE("a large neighbourhood says what it holds") {
   Problem problem("lenet", "p100-4x4");
   const Neighbourhood neighbourhood(problem.graph, problem.topology, problem.space);
   CHECK(neighbourhood.text() ==
-        "one operator changed: all degrees of the search space, every assignment of devices up to 2 parts, consecutive devices from every first one beyond");
+        "one operator changed: all degrees of the search space, every assignment of devices up to 2 parts, consecutive "
+        "devices from every first one beyond");
   int64_t count = 0, expected = 0;
   neighbourhood.for_each(0, [&](const Configuration& configuration) {
     REQUIRE(in_space(problem.space, 0, configuration, 16));
@@ -208,8 +221,9 @@ TEST_CASE("a large neighbourhood says what it holds") {
 TEST_CASE("a stopped check proves nothing") {
   Problem problem("lenet");
   problem.stop = true;
-  const LocalOptimum found = local_optimum(problem.graph, problem.topology, problem.kernels, Neighbourhood(problem.graph, problem.topology, problem.space),
-                                           data_parallel(problem.graph, problem.topology), SimulatorKind::delta, problem.stop);
+  const LocalOptimum found = local_optimum(
+      problem.graph, problem.topology, problem.kernels, Neighbourhood(problem.graph, problem.topology, problem.space),
+      data_parallel(problem.graph, problem.topology), SimulatorKind::delta, problem.stop);
   CHECK_FALSE(found.proven);
   CHECK(found.operators == 0);
   CHECK(found.strategy == data_parallel(problem.graph, problem.topology));
@@ -218,18 +232,21 @@ TEST_CASE("a stopped check proves nothing") {
 TEST_CASE("a check that is stopped on the way says of how many operators no neighbour is better") {
   Problem problem("lenet");
   const Neighbourhood neighbourhood(problem.graph, problem.topology, problem.space);
-  const LocalOptimum optimum = local_optimum(problem.graph, problem.topology, problem.kernels, neighbourhood,
-                                             data_parallel(problem.graph, problem.topology), SimulatorKind::delta, problem.stop);
+  const LocalOptimum optimum =
+      local_optimum(problem.graph, problem.topology, problem.kernels, neighbourhood,
+                    data_parallel(problem.graph, problem.topology), SimulatorKind::delta, problem.stop);
   CHECK(optimum.proven);
   CHECK(optimum.operators == static_cast<int64_t>(problem.graph.operators.size()));
   constexpr int64_t enough = 6400;
-  const LocalOptimum stopped = local_optimum(problem.graph, problem.topology, problem.kernels, neighbourhood, optimum.strategy, SimulatorKind::delta,
-                                             problem.stop, [&](int64_t evaluated, Nanoseconds) { problem.stop = problem.stop || evaluated >= enough; });
+  const LocalOptimum stopped = local_optimum(
+      problem.graph, problem.topology, problem.kernels, neighbourhood, optimum.strategy, SimulatorKind::delta,
+      problem.stop, [&](int64_t evaluated, Nanoseconds) { problem.stop = problem.stop || evaluated >= enough; });
   CHECK_FALSE(stopped.proven);
   REQUIRE(stopped.evaluated == enough);
   int64_t seen = 0, operators = 0;
   for (OperatorId op = 0; seen < enough; ++op) {
-    neighbourhood.for_each(op, [&](const Configuration& configuration) { return seen += configuration != optimum.strategy[op], true; });
+    neighbourhood.for_each(
+        op, [&](const Configuration& configuration) { return seen += configuration != optimum.strategy[op], true; });
     operators += seen < enough;
   }
   CHECK(stopped.operators == operators);

@@ -21,12 +21,14 @@ Topology topology_of(int devices) {
 // Two towers of linear layers that meet at the end: worth two devices.
 Graph towers() {
   Json json = {{"format", "ffgraph/1"}, {"name", "towers"}, {"batch_size", 16}};
-  json["inputs"] = {{{"name", "x"}, {"shape", {"batch", 32}}, {"dtype", "f32"}}, {{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}}};
+  json["inputs"] = {{{"name", "x"}, {"shape", {"batch", 32}}, {"dtype", "f32"}},
+                    {{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}}};
   for (const char* tower : {"a", "b"})
     for (int layer = 0; layer < 3; ++layer) {
       const std::string name = tower + std::to_string(layer);
       const std::string input = layer == 0 ? "x" : tower + std::to_string(layer - 1);
-      json["operators"].push_back({{"name", name}, {"type", "linear"}, {"inputs", {input}}, {"attributes", {{"out_features", 32}}}});
+      json["operators"].push_back(
+          {{"name", name}, {"type", "linear"}, {"inputs", {input}}, {"attributes", {{"out_features", 32}}}});
     }
   json["operators"].push_back({{"name", "joined"}, {"type", "add"}, {"inputs", {"a2", "b2"}}});
   json["operators"].push_back({{"name", "loss"}, {"type", "softmax_cross_entropy"}, {"inputs", {"joined", "label"}}});
@@ -62,7 +64,8 @@ TEST_CASE("the learned placement is the best of all placements where these can b
     CHECK(best < evaluator.evaluate(single_device(graph)).cost);
     int found = 0;
     for (uint64_t seed = 0; seed < 5; ++seed) {
-      const ReinforceResult result = search_reinforce(graph, topology, kernels, {.evaluations = 1500, .seed = seed}, stop, nullptr);
+      const ReinforceResult result =
+          search_reinforce(graph, topology, kernels, {.evaluations = 1500, .seed = seed}, stop, nullptr);
       CHECK(result.evaluations == 1500);
       CHECK(result.best_evaluation.cost == evaluator.evaluate(result.best).cost);
       CHECK(result.best_evaluation.cost >= best);
@@ -83,7 +86,8 @@ TEST_CASE("the same seed learns the same placement, and every operator lies whol
   CHECK(one.best == two.best);
   CHECK(one.evaluations == 95);
   CHECK(one.final_entropy == two.final_entropy);
-  CHECK(search_reinforce(graph, topology, kernels, {.evaluations = 95, .seed = 6}, stop, nullptr).final_entropy != one.final_entropy);
+  CHECK(search_reinforce(graph, topology, kernels, {.evaluations = 95, .seed = 6}, stop, nullptr).final_entropy !=
+        one.final_entropy);
   for (const Configuration& configuration : one.best) CHECK(configuration.parts() == 1);
 }
 
@@ -103,7 +107,10 @@ TEST_CASE("operators that share parameters lie together, and those without with 
   const std::vector<int> groups = colocation_groups(rnnlm);
   for (size_t op = 0; op < groups.size(); ++op) {
     const std::string& name = rnnlm.operators[op].name;
-    const int expected = name.rfind("embedding", 0) == 0 ? 0 : name.rfind("lstm1", 0) == 0 ? 1 : name.rfind("lstm2", 0) == 0 ? 2 : 3;
+    const int expected = name.rfind("embedding", 0) == 0 ? 0
+                         : name.rfind("lstm1", 0) == 0   ? 1
+                         : name.rfind("lstm2", 0) == 0   ? 2
+                                                         : 3;
     CHECK(groups[op] == expected);  // losses have no parameters: they lie with output
   }
 }

@@ -1,6 +1,6 @@
-// Cases small enough to work by hand. Every kernel, copy and update takes exactly 10 us (the launch floor of a device with unlimited
-// rates); links carry 1 byte a nanosecond. The network is x [4, 8] -> fc1 -> fc2 -> loss, both linear 8 -> 8 without bias, so a whole
-// activation has 4 * 8 * 4 = 128 bytes and a weight 8 * 8 * 4 = 256.
+// Cases small enough to work by hand. Every kernel, copy and update takes exactly 10 us (the launch floor of a device
+// with unlimited rates); links carry 1 byte a nanosecond. The network is x [4, 8] -> fc1 -> fc2 -> loss, both linear 8
+// -> 8 without bias, so a whole activation has 4 * 8 * 4 = 128 bytes and a weight 8 * 8 * 4 = 256.
 #include <catch2/catch.hpp>
 #include <cstdio>
 
@@ -18,17 +18,21 @@ const char* const two_linear_layers = R"({"format":"ffgraph/1","name":"two","bat
     {"name":"loss","type":"softmax_cross_entropy","inputs":["fc2","label"]}]})";
 
 std::string topology(const std::string& rest) {
-  return R"({"format":"fftopology/1","name":"test","device_models":{"flat":{"peak_tflops":1e9,"memory_gb_per_s":1e9,"launch_us":10}},)" + rest + "}";
+  return R"({"format":"fftopology/1","name":"test","device_models":{"flat":{"peak_tflops":1e9,"memory_gb_per_s":1e9,
+  "launch_us":10}},)" +
+         rest + "}";
 }
 
 std::string devices(int count) {
   std::string text = R"("devices":[)";
-  for (int d = 0; d < count; ++d) text += (d ? "," : "") + std::string(R"({"name":"d)") + std::to_string(d) + R"(","kind":"gpu","model":"flat"})";
+  for (int d = 0; d < count; ++d)
+    text += (d ? "," : "") + std::string(R"({"name":"d)") + std::to_string(d) + R"(","kind":"gpu","model":"flat"})";
   return text + "]";
 }
 
 // One line a task, in order of start: start and end in microseconds, name.
-std::string timeline_text(const std::string& topology_text, const Strategy& strategy, const std::string& graph_text = two_linear_layers) {
+std::string timeline_text(const std::string& topology_text, const Strategy& strategy,
+                          const std::string& graph_text = two_linear_layers) {
   const Graph graph = parse_graph(parse_json(graph_text, "graph"));
   const Topology topo = parse_topology(parse_json(topology_text, "topology"));
   KernelCosts kernels(topo, CostMode::analytic, {});
@@ -61,8 +65,9 @@ TEST_CASE("one device: tasks follow one another") {
 
 TEST_CASE("two devices, an operator each: transfers both ways") {
   // 128 bytes and 5 us of latency: 5.128 us. fc2's update runs on d1 while the gradient travels and d0 works.
-  CHECK(timeline_text(topology(devices(2) + R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}])"),
-                      {{{1, 1}, {0}}, {{1, 1}, {1}}, {{1}, {1}}}) == R"(
+  CHECK(timeline_text(
+            topology(devices(2) + R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}])"),
+            {{{1, 1}, {0}}, {{1, 1}, {1}}, {{1}, {1}}}) == R"(
   0.000  10.000  fc1/forward/0
  10.000  15.128  fc1->fc2:0/activation/0-0
  15.128  25.128  fc2/forward/0
@@ -78,8 +83,11 @@ TEST_CASE("two devices, an operator each: transfers both ways") {
 
 TEST_CASE("a link that keeps its endpoints busy delays their work") {
   // As before, but at 55.128 the gradient (smaller key) takes d1 first, so fc2's update waits for its end.
-  CHECK(timeline_text(topology(devices(2) + R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5,"busy_endpoints":true}])"),
-                      {{{1, 1}, {0}}, {{1, 1}, {1}}, {{1}, {1}}}) == R"(
+  CHECK(
+      timeline_text(
+          topology(devices(2) +
+                   R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5,"busy_endpoints":true}])"),
+          {{{1, 1}, {0}}, {{1, 1}, {1}}, {{1}, {1}}}) == R"(
   0.000  10.000  fc1/forward/0
  10.000  15.128  fc1->fc2:0/activation/0-0
  15.128  25.128  fc2/forward/0
@@ -94,10 +102,12 @@ TEST_CASE("a link that keeps its endpoints busy delays their work") {
 }
 
 TEST_CASE("data parallelism: synchronization overlaps backward") {
-  // A ring of two: each direction carries 2 (k-1)/k = 1 times 256 bytes, and there are 2 (k-1) = 2 latencies: 10.256 us. fc2's
-  // synchronization runs beside fc1's backward and holds the links for 0.256 us only, so fc1's starts as soon as its gradients are there.
-  CHECK(timeline_text(topology(devices(2) + R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}])"),
-                      {{{2, 1}, {0, 1}}, {{2, 1}, {0, 1}}, {{2}, {0, 1}}}) == R"(
+  // A ring of two: each direction carries 2 (k-1)/k = 1 times 256 bytes, and there are 2 (k-1) = 2 latencies: 10.256
+  // us. fc2's synchronization runs beside fc1's backward and holds the links for 0.256 us only, so fc1's starts as soon
+  // as its gradients are there.
+  CHECK(timeline_text(
+            topology(devices(2) + R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}])"),
+            {{{2, 1}, {0, 1}}, {{2, 1}, {0, 1}}, {{2}, {0, 1}}}) == R"(
   0.000  10.000  fc1/forward/0
   0.000  10.000  fc1/forward/1
  10.000  20.000  fc2/forward/0
@@ -120,9 +130,10 @@ TEST_CASE("data parallelism: synchronization overlaps backward") {
 }
 
 TEST_CASE("a switch: transfers queue for the shared link, in order of key") {
-  // fc1's two parts on d0 and d1 send 64 bytes each to d2 over two links of 1 us: 2.064 us. Both are ready at 10; the second finds the link
-  // into d2 free at 10.064 (cut-through: the first holds it for 0.064 us). fc2 assembles its input from two pieces (+10 us of copying),
-  // and packs two pieces of its gradient (+10 us). fc1's synchronization crosses two links a hop: 2 * 2 us + 256 ns.
+  // fc1's two parts on d0 and d1 send 64 bytes each to d2 over two links of 1 us: 2.064 us. Both are ready at 10; the
+  // second finds the link into d2 free at 10.064 (cut-through: the first holds it for 0.064 us). fc2 assembles its
+  // input from two pieces (+10 us of copying), and packs two pieces of its gradient (+10 us). fc1's synchronization
+  // crosses two links a hop: 2 * 2 us + 256 ns.
   const std::string star = topology(devices(3) + R"(,"switches":["s"],"links":[
     {"between":["d0","s"],"bandwidth_gb_per_s":1,"latency_us":1},
     {"between":["d1","s"],"bandwidth_gb_per_s":1,"latency_us":1},
@@ -148,11 +159,13 @@ TEST_CASE("a switch: transfers queue for the shared link, in order of key") {
 }
 
 TEST_CASE("channel splits: every part of the consumer reads every part of the producer, contributions are added") {
-  // fc1 and fc2 split by channel over two devices: fc2's part needs all channels of fc1, so each device receives the other's half (64 bytes,
-  // 5.064 us) and assembles its input (+10 us). The loss on d0 needs both halves. Weights are split, so nothing is synchronized. At 105.192
-  // d1 has both contributions to fc1's gradient and fc2's own update ready: backward has the smaller key.
-  CHECK(timeline_text(topology(devices(2) + R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}])"),
-                      {{{1, 2}, {0, 1}}, {{1, 2}, {0, 1}}, {{1}, {0}}}) == R"(
+  // fc1 and fc2 split by channel over two devices: fc2's part needs all channels of fc1, so each device receives the
+  // other's half (64 bytes, 5.064 us) and assembles its input (+10 us). The loss on d0 needs both halves. Weights are
+  // split, so nothing is synchronized. At 105.192 d1 has both contributions to fc1's gradient and fc2's own update
+  // ready: backward has the smaller key.
+  CHECK(timeline_text(
+            topology(devices(2) + R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}])"),
+            {{{1, 2}, {0, 1}}, {{1, 2}, {0, 1}}, {{1}, {0}}}) == R"(
   0.000  10.000  fc1/forward/0
   0.000  10.000  fc1/forward/1
  10.000  15.064  fc1->fc2:0/activation/1-0

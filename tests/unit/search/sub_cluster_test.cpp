@@ -1,4 +1,5 @@
-// Parts of a cluster: what runs on one takes the same time there as on the whole, and the algorithm of that name is the best of the others on all of them.
+// Parts of a cluster: what runs on one takes the same time there as on the whole, and the algorithm of that name is the
+// best of the others on all of them.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -14,13 +15,19 @@ Topology shipped(const std::string& name) { return load_topology(FF_SOURCE_DIR "
 
 // Three nodes whose devices do not stand together; node "b" is the fast one.
 Topology interleaved() {
-  Json json = {{"format", "fftopology/1"}, {"name", "t"}, {"switches", {"net"}}, {"links", Json::array()}, {"devices", Json::array()},
-               {"device_models", {{"slow", {{"peak_tflops", 1.0}, {"memory_gb_per_s", 100.0}, {"launch_us", 1}}},
-                                  {"fast", {{"peak_tflops", 2.0}, {"memory_gb_per_s", 100.0}, {"launch_us", 1}}}}}};
+  Json json = {{"format", "fftopology/1"},
+               {"name", "t"},
+               {"switches", {"net"}},
+               {"links", Json::array()},
+               {"devices", Json::array()},
+               {"device_models",
+                {{"slow", {{"peak_tflops", 1.0}, {"memory_gb_per_s", 100.0}, {"launch_us", 1}}},
+                 {"fast", {{"peak_tflops", 2.0}, {"memory_gb_per_s", 100.0}, {"launch_us", 1}}}}}};
   const char* nodes[] = {"a", "b", "c", "a", "b", "c"};
   for (int d = 0; d < 6; ++d) {
     const std::string name = "gpu" + std::to_string(d);
-    json["devices"].push_back({{"name", name}, {"kind", "gpu"}, {"model", nodes[d][0] == 'b' ? "fast" : "slow"}, {"node", nodes[d]}});
+    json["devices"].push_back(
+        {{"name", name}, {"kind", "gpu"}, {"model", nodes[d][0] == 'b' ? "fast" : "slow"}, {"node", nodes[d]}});
     json["links"].push_back({{"between", {name, "net"}}, {"bandwidth_gb_per_s", 1.0 + d}, {"latency_us", 1.0}});
   }
   return parse_topology(parse_json(json.dump(), "topology"));
@@ -31,7 +38,9 @@ void check_same_routes(const Topology& whole, const SubCluster& part) {
   for (DeviceId a = 0; a < static_cast<DeviceId>(part.devices.size()); ++a) {
     CHECK(part.topology.devices[a].name == whole.devices[part.devices[a]].name);
     for (DeviceId b = 0; b < static_cast<DeviceId>(part.devices.size()); ++b)
-      if (a != b) CHECK(std::ranges::equal(part.topology.route(a, b).channels, whole.route(part.devices[a], part.devices[b]).channels));
+      if (a != b)
+        CHECK(std::ranges::equal(part.topology.route(a, b).channels,
+                                 whole.route(part.devices[a], part.devices[b]).channels));
   }
 }
 
@@ -83,13 +92,16 @@ TEST_CASE("sub-cluster is the best of the cheap algorithms on smaller clusters")
       KernelCosts kernels(topology, CostMode::analytic, {});
       const SearchSpace space(graph, topology);
       Evaluator evaluator(graph, topology, kernels);
-      AlgorithmResult result = run_algorithm(algorithm, {graph, topology, kernels, space, evaluator, {}, {}, false, Assignments::all, false, stop, nullptr});
+      AlgorithmResult result = run_algorithm(
+          algorithm,
+          {graph, topology, kernels, space, evaluator, {}, {}, false, Assignments::all, false, stop, nullptr});
       return std::pair(evaluator.evaluate(result.strategy), result);
     };
     const auto [found, result] = run("sub-cluster", shipped("p100-4x4"));
     double least = run("single-device", shipped("p100-1x4")).first.cost;
     std::string best = "single-device";
-    for (const auto& [topology, size] : {std::pair("p100-1x4", 4), {"p100-2x4", 8}})  // the same as the first nodes of p100-4x4
+    // the same as the first nodes of p100-4x4
+    for (const auto& [topology, size] : {std::pair("p100-1x4", 4), {"p100-2x4", 8}})
       for (const char* algorithm : {"data-parallel", "model-parallel", "expert", "optcnn"})
         if (const double cost = run(algorithm, shipped(topology)).first.cost; cost < least) {
           least = cost;
