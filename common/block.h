@@ -1,16 +1,16 @@
 // Blocks: the rectangles of a tensor (or of an operator's iteration space) that tasks read and write.
 #pragma once
 
-#include <array>
 #include <cassert>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
-#include <vector>
+
+#include "common/vector.h"
 
 namespace ff {
 
-using Shape = std::vector<int64_t>;
+using Shape = Vector<int64_t>;
 
 int64_t volume(const Shape& shape);
 std::string to_string(const Shape& shape);  // "[64, 3, 224, 224]"
@@ -81,7 +81,7 @@ class Block {
   }
 
  private:
-  std::array<Interval, max_rank> intervals_{};
+  Array<Interval, max_rank> intervals_{};
   int rank_ = 0;
 };
 

@@ -7,7 +7,7 @@ namespace ff {
 namespace {
 
 size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
+  Vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
     size_t diagonal = row[0];
@@ -23,7 +23,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+std::string nearest_name(std::string_view name, const Vector<std::string>& candidates) {
   std::string best;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
@@ -33,7 +33,7 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   return best;
 }
 
-std::string suggestion(std::string_view name, const std::vector<std::string>& candidates) {
+std::string suggestion(std::string_view name, const Vector<std::string>& candidates) {
   const std::string nearest = nearest_name(name, candidates);
   if (!nearest.empty()) return "; did you mean \"" + nearest + "\"?";
   if (candidates.empty()) return "";

@@ -8,7 +8,8 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "common/vector.h"
 
 namespace ff {
 
@@ -26,9 +27,9 @@ enum ExitCode { exit_done = 0, exit_input = 1, exit_usage = 2, exit_machine = 3,
 
 // The candidate nearest to `name` by edit distance, or "" when none is near (distance above a third of the length, at
 // least 2).
-std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
+std::string nearest_name(std::string_view name, const Vector<std::string>& candidates);
 
 // `; did you mean "x"?` or, with no near candidate, `; known: a, b, c`.
-std::string suggestion(std::string_view name, const std::vector<std::string>& candidates);
+std::string suggestion(std::string_view name, const Vector<std::string>& candidates);
 
 }  // namespace ff

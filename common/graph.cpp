@@ -9,7 +9,7 @@ namespace {
 struct PendingOperator {
   std::string name;
   JsonPlace place;
-  std::vector<std::string> inputs;
+  Vector<std::string> inputs;
 };
 
 class GraphParser {
@@ -118,7 +118,7 @@ class GraphParser {
     if (tensor_ids_.count(name))
       op.place.at("inputs").items()[input].fail("\"" + name + "\" is an input of the graph and has no output \"" +
                                                 op.inputs[input] + "\"");
-    std::vector<std::string> known;
+    Vector<std::string> known;
     for (TensorId id : graph_.inputs) {
       const Tensor& tensor = graph_.tensors[id];
       if (tensor.steps > 0 && tensor.data_name == name)
@@ -133,18 +133,18 @@ class GraphParser {
   }
 
   // Kahn's algorithm; among ready operators the first of the file comes first.
-  std::vector<size_t> topological_order() const {
+  Vector<size_t> topological_order() const {
     std::map<std::string, int> by_name;
     for (size_t i = 0; i < pending_.size(); ++i) by_name[pending_[i].name] = static_cast<int>(i);
-    std::vector<std::vector<size_t>> successors(pending_.size());
-    std::vector<int> waiting(pending_.size(), 0);
+    Vector<Vector<size_t>> successors(pending_.size());
+    Vector<int> waiting(pending_.size(), 0);
     for (size_t i = 0; i < pending_.size(); ++i)
       for (size_t input = 0; input < pending_[i].inputs.size(); ++input)
         if (const int producer = producer_of(pending_[i], input, by_name); producer >= 0) {
           successors[producer].push_back(i);
           ++waiting[i];
         }
-    std::vector<size_t> order, ready;
+    Vector<size_t> order, ready;
     for (size_t i = pending_.size(); i-- > 0;)
       if (waiting[i] == 0) ready.push_back(i);
     while (!ready.empty()) {
@@ -159,11 +159,11 @@ class GraphParser {
     return order;
   }
 
-  [[noreturn]] void fail_at_cycle(const std::vector<int>& waiting, const std::map<std::string, int>& by_name) const {
+  [[noreturn]] void fail_at_cycle(const Vector<int>& waiting, const std::map<std::string, int>& by_name) const {
     // From any operator that still waits, walk to an input's producer that still waits, until one comes again.
     size_t at = 0;
     while (waiting[at] == 0) ++at;
-    std::vector<size_t> path;
+    Vector<size_t> path;
     while (std::find(path.begin(), path.end(), at) == path.end()) {
       path.push_back(at);
       for (size_t input = 0; input < pending_[at].inputs.size(); ++input)
@@ -213,7 +213,7 @@ class GraphParser {
     const std::string& name = op.inputs[input];
     if (const auto it = tensor_ids_.find(name); it != tensor_ids_.end()) return it->second;
     const std::string producer = name.substr(0, name.find(':'));
-    std::vector<std::string> known;
+    Vector<std::string> known;
     for (const auto& [tensor, id] : tensor_ids_)
       if (tensor.rfind(producer + ":", 0) == 0 || tensor == producer) known.push_back(tensor);
     op.place.at("inputs").items()[input].fail("\"" + producer + "\" has no output \"" + name + "\"" +
@@ -242,7 +242,7 @@ class GraphParser {
   }
 
   void find_gradients() {
-    std::vector<bool> reaches_loss(graph_.operators.size(), false);
+    Vector<bool> reaches_loss(graph_.operators.size(), false);
     for (size_t i = graph_.operators.size(); i-- > 0;) {
       const Operator& op = graph_.operators[i];
       if (op.definition->is_loss()) reaches_loss[i] = true;
@@ -251,7 +251,7 @@ class GraphParser {
           if (reaches_loss[use.consumer] && graph_.operators[use.consumer].definition->differentiable_input(use.input))
             reaches_loss[i] = true;
     }
-    std::vector<bool> trained(graph_.tensors.size(), false);  // parameters lie upstream
+    Vector<bool> trained(graph_.tensors.size(), false);  // parameters lie upstream
     for (size_t i = 0; i < graph_.operators.size(); ++i) {
       Operator& op = graph_.operators[i];
       bool has_trained_input = false;
@@ -274,7 +274,7 @@ class GraphParser {
 
   JsonPlace place_;
   Graph graph_;
-  std::vector<PendingOperator> pending_;
+  Vector<PendingOperator> pending_;
   std::map<std::string, std::string> names_;
   std::map<std::string, TensorId> tensor_ids_;
   std::map<std::string, ParameterId> parameter_ids_;

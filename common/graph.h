@@ -3,9 +3,9 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "common/operators/operator.h"
+#include "common/vector.h"
 
 namespace ff {
 
@@ -24,7 +24,7 @@ struct Tensor {
   DataType type;
   OperatorId producer = -1;  // -1: a graph input, present wherever it is needed
   int output = 0;            // which output of the producer
-  std::vector<TensorUse> uses;
+  Vector<TensorUse> uses;
   // Of a graph input with steps ("token" with 40 of them is the tensors token:0 .. token:39): its data file and the
   // place on its second axis.
   std::string data_name;  // graph inputs: "token"
@@ -36,27 +36,27 @@ struct Tensor {
 struct Operator {
   std::string name;
   std::shared_ptr<const OperatorDefinition> definition;
-  std::vector<TensorId> inputs;
-  std::vector<TensorId> outputs;
-  std::vector<ParameterId> parameters;  // one a definition's parameter; shared within a parameter group
-  bool has_backward = false;            // a loss lies downstream and something upstream or here is trained
+  Vector<TensorId> inputs;
+  Vector<TensorId> outputs;
+  Vector<ParameterId> parameters;  // one a definition's parameter; shared within a parameter group
+  bool has_backward = false;       // a loss lies downstream and something upstream or here is trained
 };
 
 // A trained tensor. Operators that name the same parameter group share it.
 struct Parameter {
   std::string name;  // "conv1.weight": group and parameter name
   ParameterSpec spec;
-  std::vector<std::pair<OperatorId, int>> uses;  // (operator, which of its parameters)
+  Vector<std::pair<OperatorId, int>> uses;  // (operator, which of its parameters)
 };
 
 struct Graph {
   std::string name;
   int64_t batch_size = 0;
-  std::vector<Tensor> tensors;
-  std::vector<Operator> operators;  // topological order, the order of the file wherever that is one
-  std::vector<Parameter> parameters;
-  std::vector<TensorId> inputs;
-  std::vector<OperatorId> losses;
+  Vector<Tensor> tensors;
+  Vector<Operator> operators;  // topological order, the order of the file wherever that is one
+  Vector<Parameter> parameters;
+  Vector<TensorId> inputs;
+  Vector<OperatorId> losses;
   Json file;  // what was read, with the batch size in force: goes into strategy files
 
   // Does input `input` of `op` receive a gradient in backward?

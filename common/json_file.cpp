@@ -1,4 +1,5 @@
 #include "common/json_file.h"
+#include "common/hash.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -82,7 +83,7 @@ class ParseWatch {
   bool too_deep = false;
 
  private:
-  std::vector<std::set<std::string>> keys_;
+  Vector<std::set<std::string>> keys_;
 };
 
 void append_readable(std::string& text, const Json& value, int indent) {
@@ -97,7 +98,7 @@ void append_readable(std::string& text, const Json& value, int indent) {
     text += value.dump();
     return;
   }
-  const std::string pad(indent + 1, ' ');
+  const std::string pad(static_cast<size_t>(indent) + 1, ' ');
   text += object ? "{\n" : "[\n";
   bool first = true;
   for (auto it = value.begin(); it != value.end(); ++it) {
@@ -107,7 +108,7 @@ void append_readable(std::string& text, const Json& value, int indent) {
     if (object) text += Json(it.key()).dump() + ":";
     append_readable(text, it.value(), indent + 1);
   }
-  text += "\n" + std::string(indent, ' ') + (object ? "}" : "]");
+  text += "\n" + std::string(static_cast<size_t>(indent), ' ') + (object ? "}" : "]");
 }
 
 }  // namespace
@@ -130,7 +131,7 @@ void JsonPlace::expect_object() const {
   if (!value_->is_object()) fail("found " + describe(*value_) + ", expected an object");
 }
 
-void JsonPlace::allow_keys(const std::vector<std::string>& keys, const std::string& what) const {
+void JsonPlace::allow_keys(const Vector<std::string>& keys, const std::string& what) const {
   expect_object();
   for (auto it = value_->begin(); it != value_->end(); ++it)
     if (std::find(keys.begin(), keys.end(), it.key()) == keys.end())
@@ -150,16 +151,16 @@ std::optional<JsonPlace> JsonPlace::find(const std::string& key) const {
   return child(*it, key);
 }
 
-std::vector<std::pair<std::string, JsonPlace>> JsonPlace::members() const {
+Vector<std::pair<std::string, JsonPlace>> JsonPlace::members() const {
   expect_object();
-  std::vector<std::pair<std::string, JsonPlace>> result;
+  Vector<std::pair<std::string, JsonPlace>> result;
   for (auto it = value_->begin(); it != value_->end(); ++it) result.emplace_back(it.key(), child(it.value(), it.key()));
   return result;
 }
 
-std::vector<JsonPlace> JsonPlace::items() const {
+Vector<JsonPlace> JsonPlace::items() const {
   if (!value_->is_array()) fail("found " + describe(*value_) + ", expected an array");
-  std::vector<JsonPlace> result;
+  Vector<JsonPlace> result;
   for (size_t i = 0; i < value_->size(); ++i) result.push_back(child((*value_)[i], std::to_string(i)));
   return result;
 }
@@ -243,7 +244,7 @@ void expect_format(const JsonPlace& place, const std::string& format) {
   if (found.as_string() != format) found.fail("found " + found.value().dump() + ", expected \"" + format + "\"");
 }
 
-void expect_all_writable(const std::vector<std::string>& outputs, std::vector<std::string> inputs) {
+void expect_all_writable(const Vector<std::string>& outputs, Vector<std::string> inputs) {
   for (const std::string& path : outputs) {
     if (path.empty()) continue;
     expect_writable(path);
@@ -298,10 +299,8 @@ std::string readable_json(const Json& value) {
 }
 
 std::string content_hash(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3ULL;
   char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash_text(text)));
   return digits;
 }
 

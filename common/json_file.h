@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "common/errors.h"
+#include "common/vector.h"
 
 namespace ff {
 
@@ -28,13 +28,13 @@ class JsonPlace {
   // Objects.
   void expect_object() const;
   // Fails at the first key that is not in `keys`; `what` names the object ("attribute of conv2d").
-  void allow_keys(const std::vector<std::string>& keys, const std::string& what) const;
+  void allow_keys(const Vector<std::string>& keys, const std::string& what) const;
   JsonPlace at(const std::string& key) const;                   // required
   std::optional<JsonPlace> find(const std::string& key) const;  // optional
-  std::vector<std::pair<std::string, JsonPlace>> members() const;
+  Vector<std::pair<std::string, JsonPlace>> members() const;
 
   // Arrays.
-  std::vector<JsonPlace> items() const;
+  Vector<JsonPlace> items() const;
 
   // Scalars.
   std::string as_string() const;
@@ -63,7 +63,7 @@ void expect_format(const JsonPlace& place, const std::string& format);
 // Asked before long work. Throws InputError where an output cannot be written because its folder is missing or its name
 // is a folder's, and where it would replace another output or one of `inputs`, however the paths are spelled ("" names
 // no file; /dev/null and the like may stand more than once).
-void expect_all_writable(const std::vector<std::string>& outputs, std::vector<std::string> inputs);
+void expect_all_writable(const Vector<std::string>& outputs, Vector<std::string> inputs);
 
 // Writes beside, syncs, renames: the file appears whole or not at all. Links are followed; what is no file (a pipe,
 // /dev/null) is written to as it is. Throws MachineError.

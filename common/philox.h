@@ -3,13 +3,15 @@
 // same generator.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string_view>
 
+#include "common/hash.h"
+#include "common/vector.h"
+
 namespace ff {
 
-constexpr std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
+constexpr Array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
   constexpr uint64_t multiplier0 = 0xD2511F53, multiplier1 = 0xCD9E8D57;  // ibid., table 2
   constexpr uint32_t weyl0 = 0x9E3779B9, weyl1 = 0xBB67AE85;
   // Words of 32 bits in 64, so that compilers make vector instructions of a loop over counters: one multiplication in
@@ -32,9 +34,7 @@ constexpr std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low, uin
 
 // Stream of a named thing (a parameter, an operator's mask) under a seed: FNV-1a of the name mixed with the seed.
 inline uint64_t random_stream(uint64_t seed, std::string_view name) {
-  uint64_t hash = 0xcbf29ce484222325ULL ^ (seed * 0x9E3779B97F4A7C15ULL);
-  for (unsigned char c : name) hash = (hash ^ c) * 0x100000001b3ULL;
-  return hash;
+  return hash_text(name, hash_basis ^ (seed * 0x9E3779B97F4A7C15ULL));
 }
 
 // Uniform in [0, 1) with 24 bits, as floats hold them.

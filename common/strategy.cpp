@@ -9,7 +9,7 @@ namespace {
 DeviceId parse_device(const JsonPlace& place, const Topology& topology) {
   const DeviceId count = static_cast<DeviceId>(topology.devices.size());
   if (!place.value().is_string()) return static_cast<DeviceId>(place.as_integer(0, count - 1));
-  std::vector<std::string> known;
+  Vector<std::string> known;
   for (DeviceId d = 0; d < count; ++d) {
     if (topology.devices[d].name == place.as_string()) return d;
     known.push_back(topology.devices[d].name);
@@ -17,12 +17,12 @@ DeviceId parse_device(const JsonPlace& place, const Topology& topology) {
   place.fail("no device of the topology is named \"" + place.as_string() + "\"" + suggestion(place.as_string(), known));
 }
 
-std::vector<int> parse_degrees(const JsonPlace& place, const Operator& op) {
+Vector<int> parse_degrees(const JsonPlace& place, const Operator& op) {
   const auto& dimensions = op.definition->dimensions();
-  std::vector<std::string> names;
+  Vector<std::string> names;
   for (const ParallelDimension& dimension : dimensions) names.push_back(dimension.name);
   place.allow_keys(names, "parallelizable dimension of " + op.definition->type());
-  std::vector<int> degrees;
+  Degrees degrees;
   int64_t parts = 1;
   for (const ParallelDimension& dimension : dimensions) {
     const auto given = place.find(dimension.name);
@@ -44,8 +44,7 @@ Configuration parse_configuration(const JsonPlace& place, const Operator& op, co
   place.allow_keys({"degrees", "devices"}, "key of a configuration");
   Configuration configuration;
   configuration.degrees = parse_degrees(place.at("degrees"), op);
-  int64_t parts = 1;
-  for (int degree : configuration.degrees) parts *= degree;
+  const int parts = parts_of(configuration.degrees);
   for (const JsonPlace& device : place.at("devices").items())
     configuration.devices.push_back(parse_device(device, topology));
   if (configuration.parts() != parts)
@@ -74,7 +73,7 @@ Strategy data_parallel(const Graph& graph, const Topology& topology) {
 Strategy single_device(const Graph& graph, DeviceId device) {
   Strategy strategy;
   for (const Operator& op : graph.operators)
-    strategy.push_back({std::vector<int>(op.definition->dimensions().size(), 1), {device}});
+    strategy.push_back({Vector<int>(op.definition->dimensions().size(), 1), {device}});
   return strategy;
 }
 
@@ -86,7 +85,7 @@ StrategyFile parse_strategy(const JsonPlace& place) {
   file.graph = parse_graph(place.at("graph"));
   file.topology = parse_topology(place.at("topology"));
   const JsonPlace configurations = place.at("configurations");
-  std::vector<std::string> names;
+  Vector<std::string> names;
   for (const Operator& op : file.graph.operators) names.push_back(op.name);
   configurations.allow_keys(names, "operator");
   for (const Operator& op : file.graph.operators)

@@ -4,20 +4,19 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "common/graph.h"
+#include "common/hash.h"
 #include "common/topology.h"
+#include "common/vector.h"
 
 namespace ff {
 
-using Degrees = std::vector<int>;  // of one operator, one a parallelizable dimension
-
 struct DegreesHash {
   size_t operator()(const Degrees& degrees) const {
-    uint64_t hash = 0xcbf29ce484222325ULL;
-    for (int degree : degrees) hash = (hash ^ static_cast<uint64_t>(degree)) * 0x9e3779b97f4a7c15ULL;
-    return static_cast<size_t>(hash ^ hash >> 32);
+    uint64_t hash = hash_basis;
+    for (int degree : degrees) hash = hash_step(hash, static_cast<uint64_t>(degree));
+    return hash ^ hash >> 32;
   }
 };
 
@@ -25,12 +24,12 @@ struct DegreesHash {
 // degrees).
 struct Configuration {
   Degrees degrees;
-  std::vector<DeviceId> devices;
+  Vector<DeviceId> devices;
   bool operator==(const Configuration&) const = default;
   int64_t parts() const { return static_cast<int64_t>(devices.size()); }
 };
 
-using Strategy = std::vector<Configuration>;  // by OperatorId
+using Strategy = Vector<Configuration>;  // by OperatorId
 
 // One operator gets another configuration.
 struct Change {
@@ -49,9 +48,9 @@ struct StrategyFile {
   Graph graph;
   Topology topology;
   Strategy strategy;
-  std::vector<std::string> issue_order;  // names of compute and synchronization tasks; empty: to be derived
-  Json provenance;                       // program, algorithm, seed, hashes, predicted times; an object, may be empty
-  bool edited = false;                   // degrees or devices no longer hash to provenance.configurations_hash
+  Vector<std::string> issue_order;  // names of compute and synchronization tasks; empty: to be derived
+  Json provenance;                  // program, algorithm, seed, hashes, predicted times; an object, may be empty
+  bool edited = false;              // degrees or devices no longer hash to provenance.configurations_hash
 };
 
 // Throws InputError for anything that is not a valid ffstrategy/1; every degree and device is checked against graph and

@@ -40,7 +40,7 @@ class TopologyParser {
     if (nodes) add_node_links(*nodes);
     if (const auto links = place_.find("links"))
       for (const JsonPlace& link : links->items()) add_link(link, "");
-    topology_.routes_ = std::make_shared<std::vector<Topology::RoutesFrom>>(topology_.devices.size());
+    topology_.routes_ = std::make_shared<Vector<Topology::RoutesFrom>>(topology_.devices.size());
     check_connected();
     return std::move(topology_);
   }
@@ -74,7 +74,7 @@ class TopologyParser {
       place.at("kind").fail("found \"" + kind + "\"" + suggestion(kind, {"gpu", "cpu"}));
     device.kind = kind == "gpu" ? DeviceKind::gpu : DeviceKind::cpu;
     const std::string model = place.at("model").as_string();
-    std::vector<std::string> known;
+    Vector<std::string> known;
     device.model = -1;
     for (size_t m = 0; m < topology_.models.size(); ++m) {
       known.push_back(topology_.models[m].name);
@@ -137,13 +137,13 @@ class TopologyParser {
     }
   }
 
-  static std::vector<std::string> link_keys() {
+  static Vector<std::string> link_keys() {
     return {"bandwidth_gb_per_s",    "latency_us", "duplex", "busy_endpoints", "all_reduce_gb_per_s",
             "all_reduce_latency_us", "source"};
   }
 
   void add_link(const JsonPlace& place, const std::string& prefix) {
-    std::vector<std::string> keys = link_keys();
+    Vector<std::string> keys = link_keys();
     keys.push_back("between");
     place.allow_keys(keys, "key of a link");
     const auto ends = place.at("between").items();
@@ -153,7 +153,7 @@ class TopologyParser {
 
   int vertex(const JsonPlace& place, const std::string& name) const {
     if (const auto it = vertices_.find(name); it != vertices_.end()) return it->second;
-    std::vector<std::string> known;
+    Vector<std::string> known;
     for (const auto& [other, id] : vertices_) known.push_back(other);
     place.fail("no device or switch is named \"" + name + "\"" + suggestion(name, known));
   }
@@ -198,7 +198,7 @@ class TopologyParser {
   JsonPlace place_;
   Topology topology_;
   std::map<std::string, int> vertices_;
-  std::vector<std::string> vertex_names_;
+  Vector<std::string> vertex_names_;
   std::map<int, Device> first_of_model_;
 };
 
@@ -212,7 +212,7 @@ Topology::IncomingRates Topology::incoming_rates() const {
                                              static_cast<int>(numbers.size()))
                                 .first->second);
   // Of each vertex: the node to which it belongs, or -1.
-  std::vector<int> node_of_vertex(rates.node_of);
+  Vector<int> node_of_vertex(rates.node_of);
   node_of_vertex.resize(neighbours_.size(), -1);
   for (size_t v = device_count; v < neighbours_.size(); ++v) {
     int node = -1;
@@ -240,19 +240,19 @@ Topology::IncomingRates Topology::incoming_rates() const {
   return rates;
 }
 
-Topology Topology::with_devices(const std::vector<DeviceId>& kept) const {
+Topology Topology::with_devices(const Vector<DeviceId>& kept) const {
   Topology part = *this;
   part.devices.clear();
-  std::vector<int> vertices(kept.begin(), kept.end());  // by new number: the old one
+  Vector<int> vertices(kept.begin(), kept.end());  // by new number: the old one
   for (size_t v = devices.size(); v < neighbours_.size(); ++v) vertices.push_back(static_cast<int>(v));
-  std::vector<int> number(neighbours_.size(), -1);
+  Vector<int> number(neighbours_.size(), -1);
   for (size_t v = 0; v < vertices.size(); ++v) number[vertices[v]] = static_cast<int>(v);
   for (DeviceId device : kept) part.devices.push_back(devices[device]);
   part.neighbours_.assign(vertices.size(), {});
   for (size_t v = 0; v < vertices.size(); ++v)
     for (const Neighbour& neighbour : neighbours_[vertices[v]])
       if (number[neighbour.vertex] >= 0) part.neighbours_[v].push_back({number[neighbour.vertex], neighbour.channel});
-  part.routes_ = std::make_shared<std::vector<RoutesFrom>>(kept.size());
+  part.routes_ = std::make_shared<Vector<RoutesFrom>>(kept.size());
   return part;
 }
 
@@ -266,9 +266,9 @@ void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
     bool done = false;
   };
   const int device_count = static_cast<int>(devices.size());
-  std::vector<Label> labels(neighbours_.size());
+  Vector<Label> labels(neighbours_.size());
   using Entry = std::tuple<double, int, int>;  // cost, hops, vertex
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+  std::priority_queue<Entry, Vector<Entry>, std::greater<>> queue;
   labels[source].cost = 0;
   queue.emplace(0.0, 0, source);
   while (!queue.empty()) {

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "common/json_file.h"
+#include "common/vector.h"
 
 namespace ff {
 
@@ -56,9 +56,9 @@ struct Route {
 class Topology {
  public:
   std::string name;
-  std::vector<DeviceModel> models;
-  std::vector<Device> devices;
-  std::vector<Channel> channels;
+  Vector<DeviceModel> models;
+  Vector<Device> devices;
+  Vector<Channel> channels;
   Json file;  // what was read: goes into strategy files
 
   const DeviceModel& model_of(DeviceId device) const { return models[devices[device].model]; }
@@ -78,14 +78,14 @@ class Topology {
   // How fast data can come in at most, in GB/s: the sum over the channels that lead into a device, or from outside into
   // a node (its devices, and the switches that no other node's device is linked to).
   struct IncomingRates {
-    std::vector<double> device, node;
-    std::vector<int> node_of;  // [device]
+    Vector<double> device, node;
+    Vector<int> node_of;  // [device]
   };
   IncomingRates incoming_rates() const;
 
   // The same topology with these devices alone, numbered in this order; models, channels, switches and so the routes
   // between them stay. `kept`: at least one device, each once. `file` stays that of the whole.
-  Topology with_devices(const std::vector<DeviceId>& kept) const;
+  Topology with_devices(const Vector<DeviceId>& kept) const;
 
  private:
   friend class TopologyParser;
@@ -96,17 +96,17 @@ class Topology {
   // All routes of a large cluster are looked up at random: few bytes each.
   struct RoutesFrom {
     std::once_flag once;
-    size_t longest = 0;               // channels of the longest route
-    std::vector<ChannelId> channels;  // [destination, longest]
-    std::vector<uint16_t> kind;       // [destination]
-    std::vector<Route> kinds;         // the different ones, without channels
-    std::vector<size_t> length;       // [kind]: channels
+    size_t longest = 0;          // channels of the longest route
+    Vector<ChannelId> channels;  // [destination, longest]
+    Vector<uint16_t> kind;       // [destination]
+    Vector<Route> kinds;         // the different ones, without channels
+    Vector<size_t> length;       // [kind]: channels
   };
   void compute_routes(DeviceId source, RoutesFrom& routes) const;
   static uint16_t kind_of(const Route& route, size_t length, RoutesFrom& routes);  // adds a new kind
 
-  std::vector<std::vector<Neighbour>> neighbours_;  // by vertex: devices first, then switches
-  std::shared_ptr<std::vector<RoutesFrom>> routes_;
+  Vector<Vector<Neighbour>> neighbours_;  // by vertex: devices first, then switches
+  std::shared_ptr<Vector<RoutesFrom>> routes_;
 };
 
 // Throws InputError for anything that is not a valid fftopology/1, devices without a route between them included.

@@ -22,7 +22,7 @@ double time_us(Function function) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-double median(std::vector<double> values) {
+double median(Vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
   return values[values.size() / 2];
 }
@@ -31,7 +31,7 @@ double median(std::vector<double> values) {
 template <typename Function>
 double median_us(Function function) {
   function();
-  std::vector<double> times;
+  Vector<double> times;
   double total_us = 0;
   while (times.size() < 5 || (total_us < 60e3 && times.size() < 2000)) {
     times.push_back(time_us(function));
@@ -103,7 +103,7 @@ struct Line {
 
 // time = latencies * latency + bytes / bandwidth, by least squares of the relative error; at least the fastest
 // message's latency.
-Line fit_line(const std::vector<double>& bytes, const std::vector<double>& us, double latencies) {
+Line fit_line(const Vector<double>& bytes, const Vector<double>& us, double latencies) {
   double one = 0, x = 0, xx = 0, y = 0, xy = 0;
   for (size_t i = 0; i < bytes.size(); ++i) {
     const double weight = 1 / (us[i] * us[i]);
@@ -134,7 +134,7 @@ class LinkMeasurement {
 
   LinkRates run() {
     LinkRates rates{};
-    std::vector<double> bytes, us;
+    Vector<double> bytes, us;
     for (int64_t size = smallest; size <= largest; size *= 4) {
       bytes.push_back(static_cast<double>(size));
       us.push_back(one_way_us(size));
@@ -157,13 +157,13 @@ class LinkMeasurement {
   }
 
   // Messages go through other memory each time, as a program's do.
-  static float* place(std::vector<float>& buffer, int64_t bytes, int repetition) {
+  static float* place(Vector<float>& buffer, int64_t bytes, int repetition) {
     return buffer.data() + static_cast<int64_t>(repetition) * bytes % (largest - bytes + 4) / 4;
   }
 
   // Half the median time of there and back; the receive of the answer is posted first, as programs do.
   double one_way_us(int64_t bytes) {
-    std::vector<double> times;
+    Vector<double> times;
     for (int i = 0; i < repetitions(bytes) + 2; ++i) {
       const double us = time_us([&] {
         Request receive = transport_.receive(place(in_, bytes, i), bytes, peer_, tag);
@@ -178,7 +178,7 @@ class LinkMeasurement {
   }
 
   double both_ways_us(int64_t bytes) {
-    std::vector<double> times;
+    Vector<double> times;
     for (int i = 0; i < repetitions(bytes) + 2; ++i) {
       const double us = time_us([&] {
         Request receive = transport_.receive(place(in_, bytes, i), bytes, peer_, tag);
@@ -194,7 +194,7 @@ class LinkMeasurement {
   // Among 2 ranks an all-reduce takes 2 latencies, and each hop carries 2 (k-1)/k = 1 times its bytes.
   void measure_all_reduce(LinkRates& rates) {
     const auto reduce_us = [&](int64_t bytes) {
-      std::vector<double> times;
+      Vector<double> times;
       for (int i = 0; i < repetitions(bytes) + 2; ++i) {
         const double us = time_us([&] {
           Request request = transport_.all_reduce(group_, place(out_, bytes, i), bytes / 4, tag);
@@ -204,7 +204,7 @@ class LinkMeasurement {
       }
       return median(times);
     };
-    std::vector<double> bytes, us;
+    Vector<double> bytes, us;
     for (int64_t size = smallest; size <= largest; size *= 4) {
       bytes.push_back(static_cast<double>(size));
       us.push_back(reduce_us(size));
@@ -218,12 +218,12 @@ class LinkMeasurement {
   const int peer_;
   const GroupId group_;  // of the two ranks
   const bool first_;
-  std::vector<float> out_, in_;
+  Vector<float> out_, in_;
 };
 
 template <typename Value>
-std::vector<Value> gather_values(Transport& transport, const Value& mine) {
-  std::vector<Value> all;
+Vector<Value> gather_values(Transport& transport, const Value& mine) {
+  Vector<Value> all;
   for (const std::string& bytes : transport.gather(std::string(reinterpret_cast<const char*>(&mine), sizeof(Value)))) {
     all.emplace_back();
     std::memcpy(&all.back(), bytes.data(), sizeof(Value));
@@ -237,19 +237,19 @@ double rounded(double value) {
   return std::round(value * scale) / scale;
 }
 
-std::vector<std::string> hosts_of(Transport& transport) {
-  const std::vector<std::string> hosts = transport.gather(transport.host());
+Vector<std::string> hosts_of(Transport& transport) {
+  const Vector<std::string> hosts = transport.gather(transport.host());
   std::string joined;
   for (const std::string& host : hosts) joined += host + '\n';
   joined = transport.broadcast(joined);
-  std::vector<std::string> all;
+  Vector<std::string> all;
   for (size_t at = 0; at < joined.size(); at = joined.find('\n', at) + 1)
     all.push_back(joined.substr(at, joined.find('\n', at) - at));
   return all;
 }
 
 // The slowest rank's rates: a step ends when the last rank has ended.
-Json device_model(const std::vector<ComputeRates>& ranks, int cores, int64_t memory_bytes) {
+Json device_model(const Vector<ComputeRates>& ranks, int cores, int64_t memory_bytes) {
   ComputeRates slowest = ranks[0];
   for (const ComputeRates& rank : ranks) {
     slowest.peak_tflops = std::min(slowest.peak_tflops, rank.peak_tflops);
@@ -268,17 +268,17 @@ Json device_model(const std::vector<ComputeRates>& ranks, int cores, int64_t mem
 }  // namespace
 
 int cores_per_rank(Transport& transport) {
-  const std::vector<std::string> hosts = hosts_of(transport);
+  const Vector<std::string> hosts = hosts_of(transport);
   const int sharing = static_cast<int>(std::count(hosts.begin(), hosts.end(), transport.host()));
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, cores / sharing);
 }
 
 Json calibrate(Backend& backend, Transport& transport, int cores) {
-  const std::vector<std::string> hosts = hosts_of(transport);
+  const Vector<std::string> hosts = hosts_of(transport);
   const int size = transport.size(), rank = transport.rank();
   transport.barrier();  // all ranks compute at once, as they do in training
-  const std::vector<ComputeRates> computes = gather_values(transport, measure_compute(backend));
+  const Vector<ComputeRates> computes = gather_values(transport, measure_compute(backend));
   const int64_t sharing = std::count(hosts.begin(), hosts.end(), transport.host());
   const int64_t memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / sharing;
 
@@ -289,10 +289,10 @@ Json calibrate(Backend& backend, Transport& transport, int cores) {
       transport.barrier();
       LinkRates mine{};
       if (rank == a || rank == b) mine = LinkMeasurement(transport, rank == a ? b : a, group).run();
-      const std::vector<LinkRates> all = gather_values(transport, mine);
+      const Vector<LinkRates> all = gather_values(transport, mine);
       if (rank != 0) continue;
-      const LinkRates& rates = all[static_cast<size_t>(a)];
-      const bool one_host = hosts[static_cast<size_t>(a)] == hosts[static_cast<size_t>(b)];
+      const LinkRates& rates = all[a];
+      const bool one_host = hosts[a] == hosts[b];
       links.push_back({{"between", {"rank" + std::to_string(a), "rank" + std::to_string(b)}},
                        {"bandwidth_gb_per_s", rounded(rates.gb_per_s)},
                        {"latency_us", rounded(rates.latency_us)},
@@ -305,10 +305,7 @@ Json calibrate(Backend& backend, Transport& transport, int cores) {
 
   Json devices = Json::array();
   for (int r = 0; r < size; ++r)
-    devices.push_back({{"name", "rank" + std::to_string(r)},
-                       {"kind", "cpu"},
-                       {"model", "cpu"},
-                       {"node", hosts[static_cast<size_t>(r)]}});
+    devices.push_back({{"name", "rank" + std::to_string(r)}, {"kind", "cpu"}, {"model", "cpu"}, {"node", hosts[r]}});
   Json topology = {{"format", "fftopology/1"},
                    {"name", "calibrated-cpu-" + std::to_string(size)},
                    {"device_models", {{"cpu", device_model(computes, cores, memory_bytes)}}},

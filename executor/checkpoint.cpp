@@ -20,8 +20,8 @@ Shape shape_of(const JsonPlace& place) {
 }
 
 // One tensor of the file, checked against its parameter.
-std::vector<float> read_tensor(const JsonPlace& place, const Parameter& parameter, const std::string& content,
-                               size_t data_at) {
+Vector<float> read_tensor(const JsonPlace& place, const Parameter& parameter, const std::string& content,
+                          size_t data_at) {
   place.allow_keys({"dtype", "shape", "data_offsets"}, "key of a tensor");
   const JsonPlace dtype = place.at("dtype");
   if (dtype.as_string() != "F32") dtype.fail("found " + dtype.value().dump() + ", expected \"F32\"");
@@ -42,7 +42,7 @@ std::vector<float> read_tensor(const JsonPlace& place, const Parameter& paramete
   if (begin > end || end - begin != expected)
     place.at("data_offsets")
         .fail("span " + std::to_string(end - begin) + " bytes, expected " + std::to_string(expected));
-  std::vector<float> values(static_cast<size_t>(volume(shape)));
+  Vector<float> values(volume(shape));
   if (expected > 0) std::memcpy(values.data(), content.data() + data_at + begin, static_cast<size_t>(expected));
   return values;
 }
@@ -65,7 +65,7 @@ std::string read_file(const std::string& path) {
 std::string checkpoint_to_safetensors(const Graph& graph, const Checkpoint& checkpoint) {
   Json header = Json::object();
   header["__metadata__"] = {{"format", "pt"}, {"graph", graph.name}};
-  std::vector<const std::vector<float>*> data;
+  Vector<const Vector<float>*> data;
   int64_t offset = 0;
   const auto add = [&](const Parameter& parameter, const std::string& name, const HostTensors& tensors) {
     const auto it = tensors.find(parameter.name);
@@ -86,7 +86,7 @@ std::string checkpoint_to_safetensors(const Graph& graph, const Checkpoint& chec
   content.reserve(8 + text.size() + static_cast<size_t>(offset));
   for (int byte = 0; byte < 8; ++byte) content.push_back(static_cast<char>(length >> (8 * byte) & 0xFF));
   content += text;
-  for (const std::vector<float>* values : data)
+  for (const Vector<float>* values : data)
     content.append(reinterpret_cast<const char*>(values->data()), values->size() * sizeof(float));
   return content;
 }
@@ -111,7 +111,7 @@ Checkpoint load_checkpoint(const std::string& path, const Graph& graph) {
   root.expect_object();
   const size_t data_at = 8 + static_cast<size_t>(length);
   std::map<std::string, std::pair<const Parameter*, bool>> expected;  // by tensor name: parameter, is it its velocity?
-  std::vector<std::string> names;
+  Vector<std::string> names;
   for (const Parameter& parameter : graph.parameters) {
     expected[parameter.name] = {&parameter, false};
     expected[parameter.name + velocity_suffix] = {&parameter, true};

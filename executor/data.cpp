@@ -23,7 +23,7 @@ class SyntheticData : public DataSource {
     const int64_t limit = tensor.type == DataType::i32 ? index_limit(graph_, input) : 0;
     Block sample{{0, 1}}, region{{0, 1}};
     for (int axis = 1; axis < block.rank(); ++axis) {
-      sample.append({0, tensor.shape[static_cast<size_t>(axis)]});
+      sample.append({0, tensor.shape[axis]});
       region.append(block[axis]);
     }
     float* floats = static_cast<float*>(out);
@@ -102,7 +102,7 @@ class NpyData : public DataSource {
 
  private:
   const Graph& graph_;
-  std::vector<std::shared_ptr<const NpyFile>> files_;  // by tensor
+  Vector<std::shared_ptr<const NpyFile>> files_;  // by tensor
   int64_t samples_ = 0;
 };
 
@@ -123,14 +123,14 @@ int64_t index_limit(const Graph& graph, TensorId input) {
   return limit;
 }
 
-std::vector<int64_t> shuffled_samples(int64_t count, uint64_t seed, int64_t epoch) {
-  std::vector<int64_t> order(static_cast<size_t>(count));
+Vector<int64_t> shuffled_samples(int64_t count, uint64_t seed, int64_t epoch) {
+  Vector<int64_t> order(count);
   std::iota(order.begin(), order.end(), 0);
   const uint64_t stream = random_stream(seed, "shuffle");
   for (int64_t i = count - 1; i > 0; --i) {
     const auto bits = philox(stream, static_cast<uint64_t>(i), static_cast<uint64_t>(epoch));
     const uint64_t random = uint64_t{bits[0]} << 32 | bits[1];
-    std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(random % static_cast<uint64_t>(i + 1))]);
+    std::swap(order[i], order[random % static_cast<uint64_t>(i + 1)]);
   }
   return order;
 }

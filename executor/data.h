@@ -4,9 +4,9 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "common/graph.h"
+#include "common/vector.h"
 
 namespace ff {
 
@@ -32,6 +32,6 @@ int64_t index_limit(const Graph& graph, TensorId input);
 
 // The samples 0 .. count - 1 in the order of an epoch: a Fisher-Yates shuffle drawn by Philox from (seed, epoch), alike
 // on all ranks.
-std::vector<int64_t> shuffled_samples(int64_t count, uint64_t seed, int64_t epoch);
+Vector<int64_t> shuffled_samples(int64_t count, uint64_t seed, int64_t epoch);
 
 }  // namespace ff

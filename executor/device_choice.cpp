@@ -21,11 +21,11 @@ std::string plural(int count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-std::vector<Seat> gather_seats(const GpusSeen& seen, Transport& host) {
+Vector<Seat> gather_seats(const GpusSeen& seen, Transport& host) {
   const NodePlace place = host.place();
   const Json mine = {seen.count,       seen.why_none,    seen.bus_id, place.node,
                      place.local_rank, place.local_size, host.host()};
-  std::vector<Seat> seats;
+  Vector<Seat> seats;
   for (const std::string& bytes : host.gather(mine.dump())) {
     const Json json = Json::parse(bytes);
     seats.push_back({{json[0], json[1], json[2]}, {json[3], json[4], json[5]}, json[6]});
@@ -34,7 +34,7 @@ std::vector<Seat> gather_seats(const GpusSeen& seen, Transport& host) {
 }
 
 // The first rank that would share its GPU with a lower one, or -1.
-int first_sharing(const std::vector<Seat>& seats) {
+int first_sharing(const Vector<Seat>& seats) {
   std::map<std::pair<int, std::string>, int> taken;
   for (size_t r = 0; r < seats.size(); ++r)
     if (!taken.emplace(std::make_pair(seats[r].place.node, seats[r].gpus.bus_id), static_cast<int>(r)).second)
@@ -50,7 +50,7 @@ std::string too_few(const Seat& seat) {
 }
 
 // The decision, without the numbers of the GPUs. Throws MachineError.
-DeviceChoice decide(const DeviceRequest& request, const std::vector<Seat>& seats) {
+DeviceChoice decide(const DeviceRequest& request, const Vector<Seat>& seats) {
   DeviceChoice choice;
   const bool asked = request.backend == "cuda" || (request.backend == "auto" && request.transport == "nccl");
   if (request.backend == "cpu" || (request.backend == "auto" && !asked && !request.strategy_for_gpus)) return choice;
@@ -65,7 +65,7 @@ DeviceChoice decide(const DeviceRequest& request, const std::vector<Seat>& seats
   }
   choice.cuda = true;
   const int sharing = first_sharing(seats);
-  if (sharing >= 0 && !request.share_gpu) throw MachineError(too_few(seats[static_cast<size_t>(sharing)]));
+  if (sharing >= 0 && !request.share_gpu) throw MachineError(too_few(seats[sharing]));
   // NCCL refuses two ranks of one host on one GPU; NCCL_HOSTID makes them two hosts to it.
   const bool distinct = sharing < 0;
   if (request.transport == "nccl" && !distinct && !std::getenv("NCCL_HOSTID"))
@@ -89,7 +89,7 @@ GpusSeen look_for_gpus(const NodePlace& place) {
 }
 
 DeviceChoice choose_device(const DeviceRequest& request, const GpusSeen& seen, Transport& host) {
-  const std::vector<Seat> seats = gather_seats(seen, host);
+  const Vector<Seat> seats = gather_seats(seen, host);
   Json decision;
   std::string note;
   if (host.rank() == 0) {

@@ -108,7 +108,7 @@ int run_together(Transport& transport, Function function) {
     mine = describe_current_exception();
   }
   int code = exit_done;
-  const std::vector<std::string> all =
+  const Vector<std::string> all =
       transport.gather(static_cast<char>(mine.first) + where(transport) + '\0' + mine.second);
   size_t failed = 0;
   for (const std::string& one : all) failed += one[0] != exit_done;
@@ -145,7 +145,7 @@ struct Inputs {
 // Rank 0 writes all files: what it could not write is told before the work.
 void check_outputs(const Options& options, const Transport& transport) {
   if (transport.rank() > 0) return;
-  std::vector<std::string> read{options.strategy};
+  Vector<std::string> read{options.strategy};
   for (const std::string& path : {options.save, options.trace})
     for (const std::string& folder : {options.data, options.eval})
       if (const std::filesystem::path file = std::filesystem::path(folder) / std::filesystem::path(path).filename();
@@ -180,8 +180,8 @@ void print_progress_to(std::ostream& out, RunSettings& settings) {
   };
 }
 
-std::vector<std::string> device_names(const StrategyFile& file) {
-  std::vector<std::string> names;
+Vector<std::string> device_names(const StrategyFile& file) {
+  Vector<std::string> names;
   for (const Device& device : file.topology.devices) names.push_back(device.name);
   return names;
 }
@@ -245,7 +245,7 @@ int train(const Options& options, const Inputs& inputs, const DeviceChoice& choi
   for (const std::string& note : {choice.note, use_gpu(options, machine, trainer.program())})
     if (first && !note.empty()) std::cerr << "ffexec: note: " << note << std::endl;
   if (inputs.initial) restore(trainer, *inputs.initial);
-  std::vector<Event> events;
+  Vector<Event> events;
   RunSettings settings;
   settings.iterations = options.iterations > 0 ? options.iterations : 10;
   settings.epochs = options.epochs;

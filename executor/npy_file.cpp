@@ -151,7 +151,7 @@ void NpyFile::read(const Block& block, std::span<const int64_t> samples, DataTyp
   const Converter copy = converter(descr_, type);
   Block sample{{0, 1}}, region{{0, 1}};  // of one sample: all of it, and what is read
   for (int axis = 1; axis < block.rank(); ++axis) {
-    sample.append({0, shape_[static_cast<size_t>(axis)]});
+    sample.append({0, shape_[axis]});
     region.append(block[axis]);
   }
   const int64_t sample_bytes = sample.volume() * item_bytes_;

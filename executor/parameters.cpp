@@ -9,13 +9,13 @@ namespace ff {
 namespace {
 
 // Buffers are row-major and dense: as one axis, their elements go to and from the host unchanged.
-void store(Program& program, const std::vector<float>& host, float* memory) {
+void store(Program& program, const Vector<float>& host, float* memory) {
   program.backend.store_from_host(host.data(), memory, {static_cast<int64_t>(host.size())});
 }
 
 // The elements of `region` in a dense buffer of `block`, row-major.
-std::vector<float> load(Program& program, const float* memory, const Block& block, const Block& region) {
-  std::vector<float> whole(static_cast<size_t>(block.volume())), part;
+Vector<float> load(Program& program, const float* memory, const Block& block, const Block& region) {
+  Vector<float> whole(block.volume()), part;
   program.backend.load_to_host(memory, whole.data(), {block.volume()});
   if (region == block) return whole;
   for_each_run(block, region, [&](int64_t offset, int64_t length) {
@@ -25,7 +25,7 @@ std::vector<float> load(Program& program, const float* memory, const Block& bloc
 }
 
 // This rank's elements of a piece.
-std::vector<float> load_piece(Program& program, ParameterData data, const ParameterPiece& piece) {
+Vector<float> load_piece(Program& program, ParameterData data, const ParameterPiece& piece) {
   if (data == ParameterData::gradient) {
     for (const UnitPlan& unit : program.units)
       for (const PieceGradient& gradient : unit.gradients)
@@ -48,10 +48,10 @@ void initialize_parameters(Program& program, uint64_t seed) {
     const uint64_t stream = random_stream(seed, parameter.name);
     const float bound = static_cast<float>(parameter.spec.uniform_bound),
                 constant = static_cast<float>(parameter.spec.constant);
-    std::vector<float> values;
+    Vector<float> values;
     values.reserve(static_cast<size_t>(buffer.block.volume()));
     uint64_t counter = UINT64_MAX;
-    std::array<uint32_t, 4> bits{};
+    Array<uint32_t, 4> bits{};
     for_each_run(Block(parameter.spec.shape), buffer.block, [&](int64_t offset, int64_t length) {
       for (int64_t i = offset; i < offset + length; ++i) {
         const uint64_t index = static_cast<uint64_t>(i);
@@ -79,7 +79,7 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
       DeviceId owner = transport.size();
       for (const auto& [op, part] : piece.users) owner = std::min(owner, program.strategy[op].devices[part]);
       ++tag;
-      std::vector<float> values;
+      Vector<float> values;
       if (owner == transport.rank()) values = load_piece(program, data, piece);
       const int64_t bytes = piece.block.volume() * element_bytes;
       if (owner == transport.rank() && owner != 0) {
@@ -88,13 +88,13 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
       }
       if (transport.rank() != 0) continue;
       if (owner != 0) {
-        values.resize(static_cast<size_t>(piece.block.volume()));
+        values.resize(piece.block.volume());
         Request request = transport.receive(values.data(), bytes, owner, tag);
         transport.wait(request);
       }
       const Parameter& parameter = program.graph.parameters[piece.parameter];
-      std::vector<float>& whole = tensors[parameter.name];
-      whole.resize(static_cast<size_t>(volume(parameter.spec.shape)));
+      Vector<float>& whole = tensors[parameter.name];
+      whole.resize(volume(parameter.spec.shape));
       auto from = values.begin();
       for_each_run(Block(parameter.spec.shape), piece.block, [&](int64_t offset, int64_t length) {
         std::copy(from, from + length, whole.begin() + offset);
@@ -112,7 +112,7 @@ void set_parameters(Program& program, ParameterData data, const HostTensors& ten
     float* memory = data == ParameterData::weight ? buffer.weight : buffer.velocity;
     const auto it = tensors.find(parameter.name);
     if (it == tensors.end() || !memory) continue;
-    std::vector<float> values;
+    Vector<float> values;
     for_each_run(Block(parameter.spec.shape), buffer.block, [&](int64_t offset, int64_t length) {
       values.insert(values.end(), it->second.begin() + offset, it->second.begin() + offset + length);
     });

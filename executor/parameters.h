@@ -4,14 +4,14 @@
 
 #include <map>
 #include <string>
-#include <vector>
 
+#include "common/vector.h"
 #include "executor/program.h"
 
 namespace ff {
 
 // Whole tensors by name, row-major.
-using HostTensors = std::map<std::string, std::vector<float>>;
+using HostTensors = std::map<std::string, Vector<float>>;
 
 enum class ParameterData { weight, velocity, gradient };
 

@@ -79,7 +79,7 @@ void Program::note(Event::Kind kind, int task) {
 // Iterations that are not timed are taken to be like the last one that was.
 void Program::finish_clock(int64_t begin_ns) {
   if (clock_runs_) {
-    const std::vector<int64_t> times = clock_->times_ns();
+    const Vector<int64_t> times = clock_->times_ns();
     int64_t before = 0;
     for (size_t i = 0; i < marks_.size(); ++i) {
       add_event({marks_[i].kind, marks_[i].task, begin_ns + before, begin_ns + times[i]});
@@ -199,12 +199,12 @@ void Program::start_transfers(const TransferGroup& group, bool training) {
   };
   transport.begin_group();
   for (int index : group.sends) {
-    Transfer& send = sends[static_cast<size_t>(index)];
+    Transfer& send = sends[index];
     current_task_ = send.task;
     if (runs(send)) send.request = transport.send(send.memory, send.bytes, send.peer, send.task);
   }
   for (int index : group.receives) {
-    Transfer& receive = receives[static_cast<size_t>(index)];
+    Transfer& receive = receives[index];
     current_task_ = receive.task;
     if (runs(receive)) receive.request = transport.receive(receive.memory, receive.bytes, receive.peer, receive.task);
   }
@@ -222,7 +222,7 @@ void Program::run_step(Step& step, int64_t iteration, bool training) {
   }
 }
 
-void Program::copy(const std::vector<ZeroFill>& zeros, const std::vector<BlockCopy>& copies) {
+void Program::copy(const Vector<ZeroFill>& zeros, const Vector<BlockCopy>& copies) {
   for (const ZeroFill& zero : zeros) backend.fill_zero(zero.memory, zero.bytes);
   for (const BlockCopy& one : copies) {
     if (one.add)
@@ -270,7 +270,7 @@ void Program::run_compute(Step& step, int64_t iteration, bool training) {
 
 void Program::run_kernel(Step& step, bool training) {
   if (step.reduction >= 0 && training) {
-    ReductionPlan& reduction = reductions[static_cast<size_t>(step.reduction)];
+    ReductionPlan& reduction = reductions[step.reduction];
     if (reduction.pending) {
       transport.wait(reduction.request);
       note(Event::Kind::all_reduce, step.task);
@@ -291,7 +291,7 @@ void Program::run_kernel(Step& step, bool training) {
 }
 
 void Program::run_reduction(Step& step) {
-  ReductionPlan& reduction = reductions[static_cast<size_t>(step.reduction)];
+  ReductionPlan& reduction = reductions[step.reduction];
   if (!reduction.parts.empty()) {
     backend.fill_zero(reduction.sums, reduction.elements * element_bytes);
     for (const float* part : reduction.parts) backend.add(part, reduction.sums, reduction.elements);

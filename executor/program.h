@@ -17,13 +17,13 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "common/graph.h"
 #include "common/kernels/backend.h"
 #include "common/strategy.h"
 #include "common/task_graph/memory_plan.h"
 #include "common/task_graph/task_graph.h"
+#include "common/vector.h"
 #include "executor/cuda/device_clock.h"
 #include "executor/cuda/iteration_graph.h"
 #include "executor/transport/transport.h"
@@ -42,7 +42,7 @@ class BufferPool {
 
  private:
   Backend& backend_;
-  std::vector<void*> buffers_;
+  Vector<void*> buffers_;
   int64_t bytes_ = 0;
 };
 
@@ -70,8 +70,8 @@ struct Transfer {
 
 // Transfers that an ordered transport starts together.
 struct TransferGroup {
-  std::vector<int> sends, receives;  // indices into Program::sends and receives
-  size_t steps_before;               // they start behind so many of Program::steps
+  Vector<int> sends, receives;  // indices into Program::sends and receives
+  size_t steps_before;          // they start behind so many of Program::steps
 };
 
 // A reduction of statistics on this rank.
@@ -79,7 +79,7 @@ struct ReductionPlan {
   GroupId group = -1;  // -1: this rank holds all parts
   float* sums = nullptr;
   int64_t elements = 0;
-  std::vector<const float*> parts;  // of several local parts: each one's own sums; of a single one, it writes to `sums`
+  Vector<const float*> parts;  // of several local parts: each one's own sums; of a single one, it writes to `sums`
   Request request;
   bool pending = false;
 };
@@ -94,12 +94,12 @@ struct Step {
   // forward, backward:
   Kernel* kernel = nullptr;
   KernelArguments arguments;
-  std::vector<int> receives;      // needed by this step: indices into Program::receives
-  std::vector<ZeroFill> zeros;    // then
-  std::vector<BlockCopy> gather;  // pieces of inputs, or contributions to the output gradient
-  std::vector<BlockCopy> pack;    // behind the kernel: what goes into send buffers
-  std::vector<int> sends;         // started last: indices into Program::sends
-  std::vector<int> waits;         // before all: sends of the iteration before that read what this step overwrites
+  Vector<int> receives;      // needed by this step: indices into Program::receives
+  Vector<ZeroFill> zeros;    // then
+  Vector<BlockCopy> gather;  // pieces of inputs, or contributions to the output gradient
+  Vector<BlockCopy> pack;    // behind the kernel: what goes into send buffers
+  Vector<int> sends;         // started last: indices into Program::sends
+  Vector<int> waits;         // before all: sends of the iteration before that read what this step overwrites
 };
 
 // A block of a parameter on this rank. Parts with the same block share it; distinct blocks of one parameter may
@@ -129,11 +129,11 @@ struct UnitPlan {
   GroupId group = -1;  // -1: this rank is the only holder
   float* packed = nullptr;
   int64_t elements = 0;
-  std::vector<ZeroFill> zeros;
-  std::vector<BlockCopy> pack;
-  std::vector<SgdRun> updates;
-  std::vector<BlockCopy> spread;  // updated pieces to the other local buffers that contain them
-  std::vector<PieceGradient> gradients;
+  Vector<ZeroFill> zeros;
+  Vector<BlockCopy> pack;
+  Vector<SgdRun> updates;
+  Vector<BlockCopy> spread;  // updated pieces to the other local buffers that contain them
+  Vector<PieceGradient> gradients;
   Request request;
 };
 
@@ -177,7 +177,7 @@ class Program {
  public:
   // The strategy's devices are the transport's ranks. An issue order that does not fit the task graph is replaced by
   // the default one.
-  Program(const Graph& graph, const Strategy& strategy, const std::vector<std::string>& issue_order, Backend& backend,
+  Program(const Graph& graph, const Strategy& strategy, const Vector<std::string>& issue_order, Backend& backend,
           Transport& transport, const ProgramSettings& settings);
   ~Program();
 
@@ -190,7 +190,7 @@ class Program {
   std::string task_name(int task) const;
 
   // Where it fits: records every event of the following runs.
-  void record_events(std::vector<Event>* events) { events_ = events; }
+  void record_events(Vector<Event>* events) { events_ = events; }
   const TimeShares& last_shares() const { return shares_; }
 
   // For tests: called behind a step with each buffer of the arena that is not used any more in this iteration.
@@ -217,16 +217,16 @@ class Program {
   BufferPool buffers;
   MemoryPlan memory;       // of what lives within an iteration (memory_plan.h)
   float* arena = nullptr;  // where it lies; what lives longer has memory of its own
-  std::vector<std::unique_ptr<Kernel>> kernels;
-  std::vector<Step> steps;
-  std::vector<Transfer> sends, receives;
-  std::vector<int> waits_before_receives;      // sends of the iteration before that read what is received into
-  std::vector<TransferGroup> transfer_groups;  // with an ordered transport
-  std::vector<ReductionPlan> reductions;
-  std::vector<UnitPlan> units;  // by unit of the task graph; untouched where this rank is no holder
-  std::vector<ParameterBuffer> parameters;
-  std::vector<InputBuffer> inputs;
-  std::vector<LossBuffer> losses;
+  Vector<std::unique_ptr<Kernel>> kernels;
+  Vector<Step> steps;
+  Vector<Transfer> sends, receives;
+  Vector<int> waits_before_receives;      // sends of the iteration before that read what is received into
+  Vector<TransferGroup> transfer_groups;  // with an ordered transport
+  Vector<ReductionPlan> reductions;
+  Vector<UnitPlan> units;  // by unit of the task graph; untouched where this rank is no holder
+  Vector<ParameterBuffer> parameters;
+  Vector<InputBuffer> inputs;
+  Vector<LossBuffer> losses;
   bool own_issue_order = false;  // the default one is in use
 
  private:
@@ -242,22 +242,22 @@ class Program {
   void run_reduction(Step& step);
   void run_synchronization(Step& step);
   void run_update(Step& step);
-  void copy(const std::vector<ZeroFill>& zeros, const std::vector<BlockCopy>& copies);
+  void copy(const Vector<ZeroFill>& zeros, const Vector<BlockCopy>& copies);
   void report_unused(int step);
   void note(Event::Kind kind, int task);  // what happened since the last note
   void add_event(const Event& event);
   void finish_clock(int64_t begin_ns);
 
   std::function<void(void*, int64_t)> when_unused_;
-  std::vector<Event>* events_ = nullptr;
+  Vector<Event>* events_ = nullptr;
   TimeShares shares_;
   int64_t noted_ns_ = 0;
   int current_task_ = -1;
 
   std::unique_ptr<DeviceClock> clock_;
-  bool clock_runs_ = false;   // in this iteration
-  std::vector<Event> marks_;  // without their times
-  TimeShares timed_shares_;   // of the last iteration in which the clock ran
+  bool clock_runs_ = false;  // in this iteration
+  Vector<Event> marks_;      // without their times
+  TimeShares timed_shares_;  // of the last iteration in which the clock ran
   std::unique_ptr<IterationGraph> graph_;
   std::string graph_failure_;
   int64_t submitted_ = 0;  // training iterations that were not launched as a graph

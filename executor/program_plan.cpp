@@ -18,7 +18,7 @@ class ProgramPlanner {
   explicit ProgramPlanner(Program& program)
       : program_(program), graph_(program.graph), strategy_(program.strategy), rank_(program.transport.rank()) {}
 
-  void plan(const std::vector<std::string>& issue_order) {
+  void plan(const Vector<std::string>& issue_order) {
     make_steps(issue_order);
     make_groups();
     make_parts();
@@ -58,22 +58,22 @@ class ProgramPlanner {
     Kernel* kernel;
     int forward_step, backward_step;    // backward -1 without one
     int forward_first, backward_first;  // the steps of the statistics tasks, else the same
-    std::vector<Block> input_blocks, output_blocks, parameter_blocks;
-    std::vector<const void*> inputs;
-    std::vector<float*> outputs, output_gradients, input_gradients, parameter_gradients;
-    std::vector<uint8_t> accumulate;                       // by parameter: its gradient is added to
-    std::vector<int> parameters;                           // indices into Program::parameters
-    std::vector<std::vector<Contribution>> contributions;  // by output
+    Vector<Block> input_blocks, output_blocks, parameter_blocks;
+    Vector<const void*> inputs;
+    Vector<float*> outputs, output_gradients, input_gradients, parameter_gradients;
+    Vector<uint8_t> accumulate;                  // by parameter: its gradient is added to
+    Vector<int> parameters;                      // indices into Program::parameters
+    Vector<Vector<Contribution>> contributions;  // by output
   };
 
   LocalPart* local(OperatorId op, int part) {
-    const int index = part_index_[static_cast<size_t>(op)][static_cast<size_t>(part)];
-    return index < 0 ? nullptr : &parts_[static_cast<size_t>(index)];
+    const int index = part_index_[op][part];
+    return index < 0 ? nullptr : &parts_[index];
   }
 
-  void make_steps(const std::vector<std::string>& issue_order) {
+  void make_steps(const Vector<std::string>& issue_order) {
     const TaskGraph& tasks = program_.tasks;
-    std::vector<int> order = issue_order_from_names(program_.builder, tasks, issue_order);
+    Vector<int> order = issue_order_from_names(program_.builder, tasks, issue_order);
     program_.own_issue_order = order.empty();
     if (order.empty()) order = default_issue_order(tasks);
     order_ = order;
@@ -132,7 +132,7 @@ class ProgramPlanner {
     part.backward_step = step(TaskKind::backward, -1);
     part.forward_first = step(TaskKind::forward_statistics, part.forward_step);
     part.backward_first = step(TaskKind::backward_statistics, part.backward_step);
-    std::vector<bool> wanted;
+    Vector<bool> wanted;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const int input = static_cast<int>(i);
       part.input_blocks.push_back(definition.input_block(input, part.block));
@@ -195,7 +195,7 @@ class ProgramPlanner {
   // it.
   void add_send(int step_index, int task, int destination, float* memory, const Block& block, const Block& region,
                 bool whole, const BufferKey& packed) {
-    Step& step = program_.steps[static_cast<size_t>(step_index)];
+    Step& step = program_.steps[step_index];
     float* sent = memory;
     if (!whole) {
       sent = place(packed, region.volume());
@@ -272,7 +272,7 @@ class ProgramPlanner {
 
   void plan_output_gradient(LocalPart& part, size_t output) {
     if (part.output_gradients.empty()) return;  // a loss
-    std::vector<Contribution>& contributions = part.contributions[output];
+    Vector<Contribution>& contributions = part.contributions[output];
     Step& step = program_.steps[part.backward_first];
     const Block& block = part.output_blocks[output];
     float*& gradient = part.output_gradients[output];
@@ -327,7 +327,7 @@ class ProgramPlanner {
       if (std::find(unit.holders.begin(), unit.holders.end(), rank_) == unit.holders.end()) continue;
       UnitPlan& plan = program_.units[u];
       if (unit.holders.size() > 1) plan.group = group_of(unit.holders);
-      std::vector<int64_t> offsets;
+      Vector<int64_t> offsets;
       for (const ParameterPiece* piece : unit.pieces) {
         offsets.push_back(plan.elements);
         plan.elements += (piece->block.volume() + alignment - 1) / alignment * alignment;
@@ -365,12 +365,12 @@ class ProgramPlanner {
 
   // Parts with the same block of a parameter share its gradient: the first backward task writes, the others add.
   void allocate_parameter_gradients() {
-    std::vector<LocalPart*> in_order;
+    Vector<LocalPart*> in_order;
     for (LocalPart& part : parts_)
       if (part.backward_step >= 0) in_order.push_back(&part);
     std::sort(in_order.begin(), in_order.end(),
               [](const LocalPart* a, const LocalPart* b) { return a->backward_step < b->backward_step; });
-    std::vector<float*> gradients(program_.parameters.size(), nullptr);  // by parameter buffer
+    Vector<float*> gradients(program_.parameters.size(), nullptr);  // by parameter buffer
     for (LocalPart* part : in_order)
       for (size_t p = 0; p < part->parameters.size(); ++p) {
         if (!graph_.parameters[graph_.operators[part->op].parameters[p]].spec.trained) {
@@ -378,7 +378,7 @@ class ProgramPlanner {
           part->parameter_gradients.push_back(nullptr);
           continue;
         }
-        float*& gradient = gradients[static_cast<size_t>(part->parameters[p])];
+        float*& gradient = gradients[part->parameters[p]];
         part->accumulate.push_back(gradient != nullptr);
         if (!gradient) gradient = parameter_gradient(program_.parameters[part->parameters[p]]);
         part->parameter_gradients.push_back(gradient);
@@ -398,7 +398,7 @@ class ProgramPlanner {
     for (const PieceGradient& packed : plan.gradients) {
       const ParameterPiece& piece = *packed.piece;
       const Block storage = parameter_storage(piece.block);
-      std::vector<float*> added;  // gradients that contain the piece: in place first
+      Vector<float*> added;  // gradients that contain the piece: in place first
       for (bool in_place : {true, false})
         for (const auto& user : piece.users) {
           const LocalPart* part = local(user.first, user.second);
@@ -453,9 +453,9 @@ class ProgramPlanner {
       step.reduction = static_cast<int>(program_.reductions.size());
       ReductionPlan plan;
       plan.elements = task.bytes / element_bytes;
-      const std::vector<DeviceId> holders = reduction_holders(definition, configuration, task.part);
+      const Vector<DeviceId> holders = reduction_holders(definition, configuration, task.part);
       if (holders.size() > 1) plan.group = group_of(holders);
-      std::vector<LocalPart*> members;
+      Vector<LocalPart*> members;
       for (int part = 0; part < configuration.parts(); ++part)
         if (LocalPart* member = local(task.op, part);
             member && definition.statistics_group(configuration.degrees, part) == task.part)
@@ -481,7 +481,7 @@ class ProgramPlanner {
       for (const LocalPart& part : parts_) {
         if (part.forward_step != static_cast<int>(s)) continue;
         const Operator& op = graph_.operators[part.op];
-        std::vector<float*> states(part.parameters.size(), nullptr);
+        Vector<float*> states(part.parameters.size(), nullptr);
         for (size_t p = 0; p < part.parameters.size(); ++p) {
           if (graph_.parameters[op.parameters[p]].spec.trained) continue;
           states[p] = program_.parameters[part.parameters[p]].weight;
@@ -503,8 +503,7 @@ class ProgramPlanner {
       for (const PlannedBuffer& buffer : program_.memory.buffers) {
         if (buffer.offset >= end || begin >= buffer.offset + buffer.bytes) continue;
         const bool by_receive = buffer.first == 0 && received.count(program_.arena + buffer.offset / element_bytes) > 0;
-        std::vector<int>& waits =
-            by_receive ? program_.waits_before_receives : program_.steps[static_cast<size_t>(buffer.first)].waits;
+        Vector<int>& waits = by_receive ? program_.waits_before_receives : program_.steps[buffer.first].waits;
         if (waits.empty() || waits.back() != static_cast<int>(i)) waits.push_back(static_cast<int>(i));
       }
     }
@@ -512,20 +511,20 @@ class ProgramPlanner {
 
   // All groups of ranks that add something up, on every rank in the same order.
   void make_groups() {
-    std::set<std::vector<DeviceId>> found;
+    std::set<Vector<DeviceId>> found;
     for (const SynchronizationUnit& unit : program_.tasks.units) found.insert(unit.holders);
     for (const Task& task : program_.tasks.tasks)
       if (is_reduction(task.kind))
         found.insert(reduction_holders(*graph_.operators[task.op].definition, strategy_[task.op], task.part));
-    std::vector<std::vector<int>> groups;
-    for (const std::vector<DeviceId>& holders : found)
+    Vector<Vector<int>> groups;
+    for (const Vector<DeviceId>& holders : found)
       if (holders.size() > 1) groups.emplace_back(holders.begin(), holders.end());
-    const std::vector<GroupId> made = program_.transport.make_groups(groups);
+    const Vector<GroupId> made = program_.transport.make_groups(groups);
     for (size_t g = 0; g < groups.size(); ++g)
-      groups_.emplace(std::vector<DeviceId>(groups[g].begin(), groups[g].end()), made[g]);
+      groups_.emplace(Vector<DeviceId>(groups[g].begin(), groups[g].end()), made[g]);
   }
 
-  GroupId group_of(const std::vector<DeviceId>& holders) const { return groups_.at(holders); }
+  GroupId group_of(const Vector<DeviceId>& holders) const { return groups_.at(holders); }
 
   // Whom this rank exchanges data with, and, for an ordered transport, in which order.
   void plan_connections() {
@@ -541,7 +540,7 @@ class ProgramPlanner {
     }
     program_.transport.connect({destinations.begin(), destinations.end()}, {sources.begin(), sources.end()});
     if (!program_.transport.ordered()) return;
-    std::vector<bool> steps_here(step_of_task_.size());
+    Vector<bool> steps_here(step_of_task_.size());
     for (size_t t = 0; t < steps_here.size(); ++t) steps_here[t] = step_of_task_[t] >= 0;
     for (const TransferRun& run : order_transfers(program_.tasks, order_, steps_here, rank_)) {
       TransferGroup group{{}, {}, static_cast<size_t>(run.steps_before)};
@@ -557,17 +556,17 @@ class ProgramPlanner {
   const Graph& graph_;
   const Strategy& strategy_;
   const int rank_;
-  std::vector<int> order_;         // all tasks, as every rank has them
-  std::vector<int> step_of_task_;  // -1: on another rank
-  std::vector<LocalPart> parts_;   // by (operator, part)
-  std::vector<std::vector<int>> part_index_;
+  Vector<int> order_;         // all tasks, as every rank has them
+  Vector<int> step_of_task_;  // -1: on another rank
+  Vector<LocalPart> parts_;   // by (operator, part)
+  Vector<Vector<int>> part_index_;
   std::map<std::pair<int, const BlockPair*>, int> activations_, gradients_;  // transfer tasks, by edge and pair
-  std::vector<int> pending_pack_;                                            // units that this rank holds
-  std::map<std::vector<DeviceId>, GroupId> groups_;
+  Vector<int> pending_pack_;                                                 // units that this rank holds
+  std::map<Vector<DeviceId>, GroupId> groups_;
 };
 
-Program::Program(const Graph& graph, const Strategy& strategy, const std::vector<std::string>& issue_order,
-                 Backend& backend, Transport& transport, const ProgramSettings& settings)
+Program::Program(const Graph& graph, const Strategy& strategy, const Vector<std::string>& issue_order, Backend& backend,
+                 Transport& transport, const ProgramSettings& settings)
     : graph(graph), strategy(strategy), backend(backend), transport(transport), settings(settings), builder(graph),
       tasks(builder.build(strategy)), buffers(backend) {
   ProgramPlanner(*this).plan(issue_order);

@@ -19,7 +19,7 @@ void for_each_run(const Block& outer, const Block& region, Visit visit) {
     --flat;
     length = region[flat].size() * inner;
   }
-  std::array<int64_t, Block::max_rank> stride{}, at{};
+  Array<int64_t, Block::max_rank> stride{}, at{};
   int64_t elements = 1;
   for (int axis = rank - 1; axis >= 0; --axis) {
     stride[axis] = elements;

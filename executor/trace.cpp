@@ -9,10 +9,10 @@ namespace {
 
 struct RankEvents {
   std::string host;
-  std::vector<Event> events;
+  Vector<Event> events;
 };
 
-std::string serialize(const std::string& host, const std::vector<Event>& events) {
+std::string serialize(const std::string& host, const Vector<Event>& events) {
   std::string bytes = host + '\0';
   return bytes.append(reinterpret_cast<const char*>(events.data()), events.size() * sizeof(Event));
 }
@@ -58,9 +58,8 @@ Json row_name(const char* what, int rank, int thread, const std::string& name) {
 
 }  // namespace
 
-std::string gather_trace(Program& program, const std::vector<Event>& events,
-                         const std::vector<std::string>& device_names) {
-  std::vector<RankEvents> ranks;
+std::string gather_trace(Program& program, const Vector<Event>& events, const Vector<std::string>& device_names) {
+  Vector<RankEvents> ranks;
   for (const std::string& bytes : program.transport.gather(serialize(program.transport.host(), events)))
     ranks.push_back(deserialize(bytes));
   if (program.transport.rank() != 0) return "";
@@ -71,12 +70,11 @@ std::string gather_trace(Program& program, const std::vector<Event>& events,
   std::map<int, double> sent_us;                  // by transfer task: when its sender started it
   std::map<int, std::pair<int, double>> arrived;  // by transfer task: receiver, time
   for (int r = 0; r < static_cast<int>(ranks.size()); ++r) {
-    list.push_back(row_name("process_name", r, 0,
-                            "rank " + std::to_string(r) + " (" + device_names[static_cast<size_t>(r)] + ")"));
+    list.push_back(row_name("process_name", r, 0, "rank " + std::to_string(r) + " (" + device_names[r] + ")"));
     list.push_back(row_name("thread_name", r, 0, "tasks"));
     list.push_back(row_name("thread_name", r, 1, "received transfers"));
-    const int64_t offset_ns = zero_ns + clock_offset_ns(ranks[static_cast<size_t>(r)], ranks[0]);
-    for (const Event& event : ranks[static_cast<size_t>(r)].events) {
+    const int64_t offset_ns = zero_ns + clock_offset_ns(ranks[r], ranks[0]);
+    for (const Event& event : ranks[r].events) {
       const double begin_us = static_cast<double>(event.begin_ns - offset_ns) * 1e-3;
       const double end_us = static_cast<double>(event.end_ns - offset_ns) * 1e-3;
       if (is_transfer(program.tasks.tasks[event.task].kind)) {

@@ -23,30 +23,30 @@ double loss_weight(const Graph& graph, OperatorId op) {
 }
 
 // The loss operators of greatest weight: one, or those of all steps.
-std::vector<OperatorId> main_losses(const Graph& graph) {
+Vector<OperatorId> main_losses(const Graph& graph) {
   double greatest = 0;
   for (OperatorId op : graph.losses) greatest = std::max(greatest, loss_weight(graph, op));
-  std::vector<OperatorId> losses;
+  Vector<OperatorId> losses;
   for (OperatorId op : graph.losses)
     if (loss_weight(graph, op) == greatest) losses.push_back(op);
   return losses;
 }
 
 // Numbers as control data.
-std::string to_bytes(const std::vector<double>& numbers) {
+std::string to_bytes(const Vector<double>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double)};
 }
-std::vector<double> from_bytes(const std::string& bytes) {
-  std::vector<double> numbers(bytes.size() / sizeof(double));
+Vector<double> from_bytes(const std::string& bytes) {
+  Vector<double> numbers(bytes.size() / sizeof(double));
   std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(double));
   return numbers;
 }
 
 // Element-wise sum over the ranks, added in rank order: the same bits everywhere.
-std::vector<double> sum_over_ranks(Transport& transport, const std::vector<double>& mine) {
-  std::vector<double> sum;
+Vector<double> sum_over_ranks(Transport& transport, const Vector<double>& mine) {
+  Vector<double> sum;
   for (const std::string& bytes : transport.gather(to_bytes(mine))) {
-    const std::vector<double> numbers = from_bytes(bytes);
+    const Vector<double> numbers = from_bytes(bytes);
     sum.resize(numbers.size(), 0.0);
     for (size_t i = 0; i < numbers.size(); ++i) sum[i] += numbers[i];
   }
@@ -64,7 +64,7 @@ Trainer::Trainer(const StrategyFile& file, Backend& backend, Transport& transpor
 
 void Trainer::load_batch(const DataSource& data, std::span<const int64_t> samples) {
   for (const InputBuffer& input : program_.inputs) {
-    host_.resize(static_cast<size_t>(input.block.volume()));
+    host_.resize(input.block.volume());
     data.read(input.tensor, input.block, samples, host_.data());
     program_.backend.store_from_host(host_.data(), input.memory, input.block.shape());
   }
@@ -74,7 +74,7 @@ Trainer::LossSums Trainer::sum_losses(int64_t valid_samples) {
   LossSums sums;
   for (const LossBuffer& buffer : program_.losses) {
     const auto sum = [&](const float* memory) {
-      host_.resize(static_cast<size_t>(buffer.block.volume()));
+      host_.resize(buffer.block.volume());
       program_.backend.load_to_host(memory, host_.data(), buffer.block.shape());
       const int64_t rows = std::clamp<int64_t>(valid_samples - buffer.block[0].begin, 0, buffer.block[0].size());
       const int64_t elements = rows * (buffer.block.volume() / buffer.block[0].size());
@@ -97,17 +97,17 @@ double Trainer::run_iteration() {
 Evaluation Trainer::evaluate(const DataSource& data) {
   const int64_t batch = file_.graph.batch_size, samples = data.samples();
   double loss = 0, correct = 0;
-  std::vector<int64_t> rows(static_cast<size_t>(batch));
+  Vector<int64_t> rows(batch);
   for (int64_t first = 0; first < samples; first += batch) {
     // The last batch is filled up with its last sample, which then does not count.
-    for (int64_t row = 0; row < batch; ++row) rows[static_cast<size_t>(row)] = std::min(first + row, samples - 1);
+    for (int64_t row = 0; row < batch; ++row) rows[row] = std::min(first + row, samples - 1);
     load_batch(data, rows);
     program_.run(iteration_, false);
     const LossSums sums = sum_losses(std::min(batch, samples - first));
     loss += sums.loss;
     correct += sums.correct;
   }
-  const std::vector<double> totals = sum_over_ranks(program_.transport, {loss, correct});
+  const Vector<double> totals = sum_over_ranks(program_.transport, {loss, correct});
   double labels = 0;  // in a batch
   for (OperatorId op : main_losses_)
     labels += static_cast<double>(volume(file_.graph.tensors[file_.graph.operators[op].outputs[0]].shape));
@@ -168,8 +168,8 @@ class Run {
     loading_ns_ += elapsed_ns(begin);
   }
 
-  static std::vector<int64_t> identity(int64_t count) {
-    std::vector<int64_t> order(static_cast<size_t>(count));
+  static Vector<int64_t> identity(int64_t count) {
+    Vector<int64_t> order(count);
     std::iota(order.begin(), order.end(), 0);
     return order;
   }
@@ -180,11 +180,11 @@ class Run {
     constexpr double distance_s = 0.3;
     const double elapsed_s = static_cast<double>(elapsed_ns(last_mark_)) * 1e-9;
     const double iterations = static_cast<double>(pending_losses_.size());
-    std::vector<double> mine = pending_losses_;
+    Vector<double> mine = pending_losses_;
     mine.push_back(settings_.interrupted && settings_.interrupted() ? 1 : 0);
     const double ahead = std::clamp(iterations * distance_s / std::max(elapsed_s, 1e-9), 1.0, 4 * iterations);
     mine.push_back(trainer_.transport().rank() == 0 ? std::floor(ahead) : 0);
-    const std::vector<double> all = sum_over_ranks(trainer_.transport(), mine);
+    const Vector<double> all = sum_over_ranks(trainer_.transport(), mine);
     result_.losses.insert(result_.losses.end(), all.begin(), all.end() - 2);
     result_.interrupted = all[all.size() - 2] > 0;
     next_mark_ = done + static_cast<int64_t>(all.back());
@@ -215,13 +215,13 @@ class Run {
     const double count = std::max<double>(1, static_cast<double>(times_ns_.size()));
     const double busy = static_cast<double>(busy_ns_) / total_ns,
                  transfer = static_cast<double>(transfer_ns_) / total_ns;
-    std::vector<double> mine = {static_cast<double>(trainer_.program().memory_bytes()), busy, transfer,
-                                std::max(0.0, 1 - busy - transfer), static_cast<double>(loading_ns_) / count * 1e-3};
+    Vector<double> mine = {static_cast<double>(trainer_.program().memory_bytes()), busy, transfer,
+                           std::max(0.0, 1 - busy - transfer), static_cast<double>(loading_ns_) / count * 1e-3};
     const size_t header = mine.size();
     mine.insert(mine.end(), times_ns_.begin(), times_ns_.end());
-    std::vector<double> slowest(times_ns_.size(), 0.0);
+    Vector<double> slowest(times_ns_.size(), 0.0);
     for (const std::string& bytes : trainer_.transport().gather(to_bytes(mine))) {
-      const std::vector<double> numbers = from_bytes(bytes);
+      const Vector<double> numbers = from_bytes(bytes);
       result_.ranks.push_back({static_cast<int64_t>(numbers[0]), numbers[1], numbers[2], numbers[3], numbers[4]});
       for (size_t i = 0; i < slowest.size(); ++i) slowest[i] = std::max(slowest[i], numbers[header + i]);
     }
@@ -234,9 +234,9 @@ class Run {
   const RunSettings& settings_;
   const int64_t batch_;
   int64_t batches_, total_;
-  std::vector<int64_t> order_;  // of the samples in this epoch
+  Vector<int64_t> order_;  // of the samples in this epoch
   bool loaded_ = false;
-  std::vector<double> pending_losses_, times_ns_;
+  Vector<double> pending_losses_, times_ns_;
   int64_t busy_ns_ = 0, transfer_ns_ = 0, loading_ns_ = 0;
   int64_t next_mark_ = 1;
   Clock::time_point last_mark_;

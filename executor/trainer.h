@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "common/strategy.h"
+#include "common/vector.h"
 #include "executor/data.h"
 #include "executor/parameters.h"
 #include "executor/program.h"
@@ -52,9 +52,9 @@ class Trainer {
   const StrategyFile& file_;
   const TrainerSettings settings_;
   Program program_;
-  const std::vector<OperatorId> main_losses_;
+  const Vector<OperatorId> main_losses_;
   int64_t iteration_ = 0;
-  std::vector<float> host_;  // between the data source or the losses and the backend
+  Vector<float> host_;  // between the data source or the losses and the backend
 };
 
 struct RunSettings {
@@ -63,7 +63,7 @@ struct RunSettings {
   const DataSource* data = nullptr;        // required
   bool shuffle = false;                    // the samples, anew in every epoch
   const DataSource* evaluation = nullptr;  // after each epoch, or at the end
-  std::vector<Event>* events = nullptr;    // becomes this rank's events of the last iteration
+  Vector<Event>* events = nullptr;         // becomes this rank's events of the last iteration
 
   // Called on every rank a few times a second at the most, at the same iterations.
   std::function<void(int64_t done, int64_t total, std::span<const double> losses)> on_progress;
@@ -79,13 +79,13 @@ struct RankReport {
 };
 
 struct RunResult {
-  std::vector<double> losses;        // by iteration, equal on all ranks
-  std::vector<double> epoch_losses;  // mean of an epoch's losses
+  Vector<double> losses;        // by iteration, equal on all ranks
+  Vector<double> epoch_losses;  // mean of an epoch's losses
   std::optional<Evaluation> evaluation;
   bool interrupted = false;
   // Rank 0 only:
   double median_us = 0;  // over iterations, of the slowest rank's time
-  std::vector<RankReport> ranks;
+  Vector<RankReport> ranks;
 };
 
 RunResult run_training(Trainer& trainer, const RunSettings& settings);

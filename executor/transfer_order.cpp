@@ -4,12 +4,12 @@
 
 namespace ff {
 
-std::vector<TransferRun> order_transfers(const TaskGraph& tasks, const std::vector<int>& order,
-                                         const std::vector<bool>& steps_here, int rank) {
-  std::vector<TransferRun> runs;
+Vector<TransferRun> order_transfers(const TaskGraph& tasks, const Vector<int>& order, const Vector<bool>& steps_here,
+                                    int rank) {
+  Vector<TransferRun> runs;
   // By task: the last of the runs that it depends on, -1 for none. Runs come in order, so this tells whether it depends
   // on the open one.
-  std::vector<int> behind(tasks.tasks.size(), -1);
+  Vector<int> behind(tasks.tasks.size(), -1);
   bool open = false;  // may the last run grow?
   int steps = 0;
   for (const int index : order) {

@@ -11,21 +11,20 @@
 // by side (more than one with a peer it takes one after the other).
 #pragma once
 
-#include <vector>
-
 #include "common/task_graph/task_graph.h"
+#include "common/vector.h"
 
 namespace ff {
 
 struct TransferRun {
-  std::vector<int> tasks;  // transfers from or to this rank, started together, in the shared order
-  int steps_before;        // this rank's steps that precede it in the order
+  Vector<int> tasks;  // transfers from or to this rank, started together, in the shared order
+  int steps_before;   // this rank's steps that precede it in the order
 };
 
 // `order` holds all tasks, each behind those that it depends on; steps_here says of each task whether it is a step of
 // this rank.
 constexpr int largest_transfer_run = 8;
-std::vector<TransferRun> order_transfers(const TaskGraph& tasks, const std::vector<int>& order,
-                                         const std::vector<bool>& steps_here, int rank);
+Vector<TransferRun> order_transfers(const TaskGraph& tasks, const Vector<int>& order, const Vector<bool>& steps_here,
+                                    int rank);
 
 }  // namespace ff

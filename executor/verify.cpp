@@ -28,7 +28,7 @@ void restore(Trainer& trainer, const Checkpoint& checkpoint) {
 namespace {
 
 struct Outcome {
-  std::vector<double> losses;
+  Vector<double> losses;
   HostTensors parameters;
 };
 

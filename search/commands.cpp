@@ -23,15 +23,15 @@ Problem load_problem(const CommandOptions& options) {
   return {load_graph(options.graph, batch), std::move(topology)};
 }
 
-std::vector<Profile> load_profiles(const CommandOptions& options) {
-  std::vector<Profile> profiles;
+Vector<Profile> load_profiles(const CommandOptions& options) {
+  Vector<Profile> profiles;
   for (const std::string& path : options.profiles) profiles.push_back(load_profile(path));
   return profiles;
 }
 
 // The device models whose kernels can be measured here.
-std::vector<int> measurable_models(const Problem& problem, const KernelCosts& kernels) {
-  std::vector<int> models;
+Vector<int> measurable_models(const Problem& problem, const KernelCosts& kernels) {
+  Vector<int> models;
   for (int model = 0; model < static_cast<int>(problem.topology.models.size()); ++model)
     if (kernels.measurable(model)) models.push_back(model);
   return models;
@@ -40,14 +40,14 @@ std::vector<int> measurable_models(const Problem& problem, const KernelCosts& ke
 // Asks for the cost, on these device models, of everything that a search of this space can ask for, so that nothing is
 // measured while threads compute. Returns false when stopped.
 bool measure_search_space(const Problem& problem, const SearchSpace& space, KernelCosts& kernels,
-                          const std::vector<int>& models, const CommandContext& context,
+                          const Vector<int>& models, const CommandContext& context,
                           const std::function<void()>& now_and_then) {
   TaskCostModel costs(problem.graph, problem.topology, kernels);
   int64_t all = 0, done = 0;
   for (OperatorId op = 0; op < static_cast<OperatorId>(problem.graph.operators.size()); ++op)
     all += static_cast<int64_t>(space.degrees(op).size());
   for (OperatorId op = 0; op < static_cast<OperatorId>(problem.graph.operators.size()); ++op)
-    for (const std::vector<int>& degrees : space.degrees(op)) {
+    for (const Degrees& degrees : space.degrees(op)) {
       if (context.measure_progress) context.measure_progress(done, all, problem.graph.operators[op].name);
       for (const int model : models) costs.part_cost(op, degrees, 0, model);
       ++done;
@@ -107,8 +107,8 @@ void write_outputs(const std::string& out, const std::string& trace, const Probl
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
 }
 
-std::vector<std::string> input_files(const CommandOptions& options) {
-  std::vector<std::string> files = options.profiles;
+Vector<std::string> input_files(const CommandOptions& options) {
+  Vector<std::string> files = options.profiles;
   files.insert(files.end(), {options.graph, options.topology});
   return files;
 }
@@ -209,8 +209,8 @@ CommandResult run_compare(const CommandOptions& options, const CommandContext& c
     throw MachineError("interrupted while measuring kernels");
   CommandResult result;
   result.json = {{"algorithms", Json::object()}};
-  std::vector<SearchReport> reports;
-  std::vector<std::pair<std::string, std::string>> failed;
+  Vector<SearchReport> reports;
+  Vector<std::pair<std::string, std::string>> failed;
   for (const std::string& algorithm : algorithm_names()) {
     try {
       reports.push_back(find_strategy(algorithm, problem, space, kernels, options, context).report);
@@ -229,12 +229,12 @@ namespace {
 // A profile is of one device model: the one that is asked for, that of the file which is gone on with, or the only one
 // that can be measured here.
 int model_to_profile(const CommandOptions& options, const Problem& problem, const KernelCosts& kernels,
-                     const std::vector<Profile>& known) {
-  const std::vector<int> measurable = measurable_models(problem, kernels);
+                     const Vector<Profile>& known) {
+  const Vector<int> measurable = measurable_models(problem, kernels);
   if (measurable.empty())
     throw MachineError("this machine has none of the devices of " + options.topology + ": there is nothing to measure" +
                        kernels.why_not_measurable(0));
-  std::vector<std::string> names;
+  Vector<std::string> names;
   for (const int model : measurable) names.push_back(problem.topology.models[model].name);
   const std::string& asked = options.device_model;
   if (!known.empty() && !asked.empty() && known[0].device_model != asked)
@@ -248,7 +248,7 @@ int model_to_profile(const CommandOptions& options, const Problem& problem, cons
   if (found == names.end())
     throw InputError("device model \"" + wanted + "\": the topology \"" + problem.topology.name +
                      "\" has none that this machine can measure" + suggestion(wanted, names));
-  return measurable[static_cast<size_t>(found - names.begin())];
+  return measurable[found - names.begin()];
 }
 
 }  // namespace
@@ -256,7 +256,7 @@ int model_to_profile(const CommandOptions& options, const Problem& problem, cons
 CommandResult run_profile(const CommandOptions& options, const CommandContext& context) {
   expect_all_writable({options.profile_out}, input_files(options));
   const Problem problem = load_problem(options);
-  std::vector<Profile> known;
+  Vector<Profile> known;
   const bool exists = std::filesystem::exists(options.profile_out),
              regular = !exists || std::filesystem::is_regular_file(options.profile_out);
   if (exists && regular) known.push_back(load_profile(options.profile_out));

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <functional>
 #include <string>
-#include <vector>
 
+#include "common/vector.h"
 #include "search/cost/kernel_costs.h"
 #include "search/optimizer/mcmc.h"
 #include "search/report/summary.h"
@@ -17,12 +17,12 @@ struct CommandOptions {
   int64_t batch = 0, batch_per_device = 0;  // 0: the graph file's
   std::string algorithm = "mcmc";
   McmcSettings search;
-  std::vector<std::string> init;  // AlgorithmRequest::init
+  Vector<std::string> init;  // AlgorithmRequest::init
   bool check_local = false;
   Assignments assignments = Assignments::all;  // of exhaustive
   CostMode cost = CostMode::automatic;
   Precision precision = Precision::fp32;  // of GPUs' matrix products and convolutions
-  std::vector<std::string> profiles;
+  Vector<std::string> profiles;
   std::string device_model;  // that profile measures; "": the only one that this machine has
   std::string out = "strategy.json", simulate_out, profile_out, trace, report;
   bool json = false, quiet = false;

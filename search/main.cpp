@@ -62,8 +62,8 @@ std::string algorithms_text() {
   return text + "\n";
 }
 
-std::vector<std::string> init_names() {
-  std::vector<std::string> names = ff::cheap_algorithm_names();
+ff::Vector<std::string> init_names() {
+  ff::Vector<std::string> names = ff::cheap_algorithm_names();
   names.insert(names.end(), {"best", "random"});
   return names;
 }

@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "common/operators/operator.h"
+#include "common/vector.h"
 
 namespace ff {
 
@@ -25,20 +25,20 @@ constexpr int phase_count = 4;
 // be null. Vectors are as long as the definition's inputs, parameters or outputs, or empty where the phase does not use
 // them.
 struct KernelArguments {
-  std::vector<const void*> inputs;       // input_block(i, part); f32 or i32
-  std::vector<const float*> parameters;  // parameter_block(p, part)
-  std::vector<float*> outputs;           // output_block(o, part); forward writes all of it, backward may read it
+  Vector<const void*> inputs;       // input_block(i, part); f32 or i32
+  Vector<const float*> parameters;  // parameter_block(p, part)
+  Vector<float*> outputs;           // output_block(o, part); forward writes all of it, backward may read it
   // backward only:
-  std::vector<const float*> output_gradients;  // like outputs; empty for a loss operator
+  Vector<const float*> output_gradients;  // like outputs; empty for a loss operator
   // like inputs; every element is overwritten; null where no gradient is wanted
-  std::vector<float*> input_gradients;
-  std::vector<float*> parameter_gradients;  // like parameters; every element is overwritten, or added to:
-  std::vector<uint8_t> accumulate;          // like parameters: is it added to? Empty: none is.
+  Vector<float*> input_gradients;
+  Vector<float*> parameter_gradients;  // like parameters; every element is overwritten, or added to:
+  Vector<uint8_t> accumulate;          // like parameters: is it added to? Empty: none is.
   // Operators with statistics: the statistics phases write their part's sums (statistics_bytes), the others read the
   // sums of all parts with which they are common. Backward's differ from forward's.
   float* statistics = nullptr;
   // Like parameters: those that are not trained, to be updated by update_state; null for the others. Or empty.
-  std::vector<float*> states;
+  Vector<float*> states;
   int64_t iteration = 0;  // dropout draws a new mask each iteration
   // false: evaluation (dropout is the identity, batch_norm normalizes by its running statistics)
   bool training = true;
@@ -64,8 +64,8 @@ class Kernel {
 struct KernelRequest {
   const OperatorDefinition& definition;
   Block part;
-  std::vector<bool> input_gradients;  // by input: will backward be asked for it?
-  std::string operator_name;          // with the seed and the iteration: the stream of random numbers
+  Vector<bool> input_gradients;  // by input: will backward be asked for it?
+  std::string operator_name;     // with the seed and the iteration: the stream of random numbers
   uint64_t seed = 0;
 };
 

@@ -10,7 +10,7 @@ Attention::Attention(const OperatorRequest& request) : OperatorDefinition(reques
   request.expect_inputs(2);
   request.expect_rank(0, 2, 2);
   request.expect_rank(1, 3, 3);
-  for (size_t i : {0, 1}) request.expect_type(i, DataType::f32);
+  for (size_t i : {0u, 1u}) request.expect_type(i, DataType::f32);
   request.allow_attributes({"out_features"});
   out_features = request.required_attribute("out_features").as_integer(1, int64_t{1} << 24);
   const Shape &query = inputs_[0].shape, &states = inputs_[1].shape;

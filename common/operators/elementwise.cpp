@@ -5,9 +5,9 @@
 namespace ff {
 namespace {
 
-std::vector<ParallelDimension> all_axes(const Shape& shape) {
-  std::vector<ParallelDimension> dimensions;
-  const std::vector<std::string> names = axis_names(shape.size());
+Vector<ParallelDimension> all_axes(const Shape& shape) {
+  Vector<ParallelDimension> dimensions;
+  const Vector<std::string> names = axis_names(shape.size());
   for (size_t axis = 0; axis < shape.size(); ++axis)
     dimensions.push_back({names[axis], axis == 0 ? DimensionKind::sample : DimensionKind::attribute, shape[axis]});
   return dimensions;

@@ -8,7 +8,7 @@ namespace ff {
 
 Matmul::Matmul(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs(2);
-  for (size_t i : {0, 1}) {
+  for (size_t i : {0u, 1u}) {
     request.expect_rank(i, 3, 3);
     request.expect_type(i, DataType::f32);
   }

@@ -53,7 +53,7 @@ BatchNorm::BatchNorm(const OperatorRequest& request) : OperatorDefinition(reques
   request.allow_attributes({"epsilon", "momentum", "statistics", "activation"});
   const Shape& shape = inputs_[0].shape;
   channel_axis = shape.size() == 3 ? 2 : 1;
-  const int64_t channels = shape[static_cast<size_t>(channel_axis)];
+  const int64_t channels = shape[channel_axis];
   elements_per_channel = volume(shape) / channels;
   if (elements_per_channel < 2)
     request.place.at("inputs").items()[0].fail("has shape " + to_string(shape) +
@@ -67,7 +67,7 @@ BatchNorm::BatchNorm(const OperatorRequest& request) : OperatorDefinition(reques
                  {"bias", {channels}},
                  {"running_mean", {channels}, 0, 0, false},
                  {"running_variance", {channels}, 0, 1, false}};
-  const std::vector<std::string> names = axis_names(shape.size());
+  const Vector<std::string> names = axis_names(shape.size());
   for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis)
     dimensions_.push_back({names[axis],
                            axis == 0              ? DimensionKind::sample

@@ -17,7 +17,13 @@ std::string_view to_string(DimensionKind kind) {
   return "";
 }
 
-Block OperatorDefinition::part(const std::vector<int>& degrees, int64_t index) const {
+int parts_of(const Degrees& degrees) {
+  int parts = 1;
+  for (int degree : degrees) parts *= degree;
+  return parts;
+}
+
+Block OperatorDefinition::part(const Degrees& degrees, int64_t index) const {
   assert(degrees.size() == dimensions_.size());
   Block part = whole();
   for (int d = static_cast<int>(degrees.size()) - 1; d >= 0; --d) {
@@ -27,13 +33,13 @@ Block OperatorDefinition::part(const std::vector<int>& degrees, int64_t index) c
   return part;
 }
 
-std::vector<int> OperatorDefinition::kinds_of_parts(const std::vector<int>& degrees) const {
-  std::vector<int> kinds = {0};
+Vector<int> OperatorDefinition::kinds_of_parts(const Degrees& degrees) const {
+  Vector<int> kinds = {0};
   for (size_t d = 0; d < degrees.size(); ++d) {
     const bool matters = position_matters(static_cast<int>(d));
     const int64_t size = dimensions_[d].size, smaller = size / degrees[d];
     const int kinds_here = matters ? degrees[d] : size % degrees[d] == 0 ? 1 : 2;
-    std::vector<int> finer;
+    Vector<int> finer;
     finer.reserve(kinds.size() * static_cast<size_t>(degrees[d]));
     for (int kind : kinds)
       for (int i = 0; i < degrees[d]; ++i) {
@@ -51,7 +57,7 @@ Block OperatorDefinition::whole() const {
   return part;
 }
 
-int OperatorDefinition::statistics_group(const std::vector<int>& degrees, int part) const {
+int OperatorDefinition::statistics_group(const Degrees& degrees, int part) const {
   int group = 0, stride = 1;
   for (size_t d = degrees.size(); d-- > 0;) {
     if (dimensions_[d].kind == DimensionKind::parameter) {
@@ -63,7 +69,7 @@ int OperatorDefinition::statistics_group(const std::vector<int>& degrees, int pa
   return group;
 }
 
-int OperatorDefinition::statistics_groups(const std::vector<int>& degrees) const {
+int OperatorDefinition::statistics_groups(const Degrees& degrees) const {
   int groups = 1;
   for (size_t d = 0; d < degrees.size(); ++d)
     if (dimensions_[d].kind == DimensionKind::parameter) groups *= degrees[d];
@@ -130,7 +136,7 @@ void OperatorRequest::expect_type(size_t input, DataType expected) const {
                                            " expects " + std::string(to_string(expected)));
 }
 
-void OperatorRequest::allow_attributes(const std::vector<std::string>& keys) const {
+void OperatorRequest::allow_attributes(const Vector<std::string>& keys) const {
   if (attributes) attributes->allow_keys(keys, "attribute of " + type);
 }
 
@@ -159,7 +165,7 @@ bool OperatorRequest::flag(const std::string& key, bool otherwise) const {
 }
 
 std::string OperatorRequest::choice(const std::string& key, const std::string& otherwise,
-                                    const std::vector<std::string>& choices) const {
+                                    const Vector<std::string>& choices) const {
   const auto found = attribute(key);
   if (!found) return otherwise;
   const std::string value = found->as_string();
@@ -168,8 +174,8 @@ std::string OperatorRequest::choice(const std::string& key, const std::string& o
   found->fail("found \"" + value + "\"" + suggestion(value, choices));
 }
 
-std::array<int64_t, 2> OperatorRequest::pair(const std::string& key, std::array<int64_t, 2> otherwise, int64_t least,
-                                             int64_t most) const {
+Array<int64_t, 2> OperatorRequest::pair(const std::string& key, Array<int64_t, 2> otherwise, int64_t least,
+                                        int64_t most) const {
   const auto found = attribute(key);
   if (!found) return otherwise;
   if (!found->value().is_array()) {
@@ -181,14 +187,14 @@ std::array<int64_t, 2> OperatorRequest::pair(const std::string& key, std::array<
   return {items[0].as_integer(least, most), items[1].as_integer(least, most)};
 }
 
-std::vector<std::string> axis_names(size_t rank) {
+Vector<std::string> axis_names(size_t rank) {
   switch (rank) {
     case 1: return {"sample"};
     case 2: return {"sample", "channel"};
     case 3: return {"sample", "length", "channel"};
     case 4: return {"sample", "channel", "height", "width"};
   }
-  std::vector<std::string> names{"sample"};
+  Vector<std::string> names{"sample"};
   for (size_t axis = 1; axis < rank; ++axis) names.push_back("axis" + std::to_string(axis));
   return names;
 }
@@ -235,9 +241,9 @@ static constexpr OperatorFamily families[] = {
     {"softmax_cross_entropy", make_softmax_cross_entropy},
 };
 
-const std::vector<std::string>& operator_types() {
-  static const std::vector<std::string> types = [] {
-    std::vector<std::string> names;
+const Vector<std::string>& operator_types() {
+  static const Vector<std::string> types = [] {
+    Vector<std::string> names;
     for (const OperatorFamily& family : families) names.emplace_back(family.type);
     return names;
   }();

@@ -11,12 +11,15 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "common/block.h"
 #include "common/json_file.h"
+#include "common/vector.h"
 
 namespace ff {
+
+using Degrees = Vector<int>;           // of one operator, one a parallelizable dimension
+int parts_of(const Degrees& degrees);  // into so many parts: the product
 
 enum class DataType { f32, i32 };  // both have 4 bytes an element
 constexpr int64_t element_bytes = 4;
@@ -58,16 +61,16 @@ class OperatorDefinition {
   virtual ~OperatorDefinition() = default;
 
   const std::string& type() const { return type_; }
-  const std::vector<TensorSpec>& inputs() const { return inputs_; }
-  const std::vector<TensorSpec>& outputs() const { return outputs_; }
-  const std::vector<ParameterSpec>& parameters() const { return parameters_; }
-  const std::vector<ParallelDimension>& dimensions() const { return dimensions_; }
+  const Vector<TensorSpec>& inputs() const { return inputs_; }
+  const Vector<TensorSpec>& outputs() const { return outputs_; }
+  const Vector<ParameterSpec>& parameters() const { return parameters_; }
+  const Vector<ParallelDimension>& dimensions() const { return dimensions_; }
 
   // Part number `index` (row-major over the degrees) of the operator split by `degrees` (one a dimension).
-  Block part(const std::vector<int>& degrees, int64_t index) const;
+  Block part(const Degrees& degrees, int64_t index) const;
   // Parts with equal numbers do equal work: their blocks have equal shapes and see equal padding, and differ in
   // position alone. [part], from 0
-  std::vector<int> kinds_of_parts(const std::vector<int>& degrees) const;
+  Vector<int> kinds_of_parts(const Degrees& degrees) const;
   Block whole() const;  // the part of a single task
 
   // The block of each tensor that the task of `part` computes or reads. An input block may be empty (concat).
@@ -108,8 +111,8 @@ class OperatorDefinition {
   virtual int64_t statistics_bytes(const Block& /*part*/) const { return 0; }
   bool has_statistics() const { return statistics_bytes(whole()) > 0; }
   // Parts with the same number have common sums: those that agree in the dimensions that split parameters.
-  int statistics_group(const std::vector<int>& degrees, int part) const;
-  int statistics_groups(const std::vector<int>& degrees) const;
+  int statistics_group(const Degrees& degrees, int part) const;
+  int statistics_groups(const Degrees& degrees) const;
   virtual Work statistics_work(const Block& /*part*/, bool /*backward*/) const { return {}; }
 
   // What a kernel keeps from forward to backward, or needs in between, beyond its arguments: masks, denominators,
@@ -124,23 +127,23 @@ class OperatorDefinition {
   virtual double gradient_addition_bytes(const Block& part) const;
 
  protected:
-  OperatorDefinition(std::string type, std::vector<TensorSpec> inputs)
+  OperatorDefinition(std::string type, Vector<TensorSpec> inputs)
       : type_(std::move(type)), inputs_(std::move(inputs)) {}
 
   double touched_bytes(const Block& part) const;  // inputs + parameters + outputs
 
   std::string type_;
-  std::vector<TensorSpec> inputs_;
-  std::vector<TensorSpec> outputs_;
-  std::vector<ParameterSpec> parameters_;
-  std::vector<ParallelDimension> dimensions_;
+  Vector<TensorSpec> inputs_;
+  Vector<TensorSpec> outputs_;
+  Vector<ParameterSpec> parameters_;
+  Vector<ParallelDimension> dimensions_;
 };
 
 // What a family's factory gets. `place` is the operator's object in the graph file, for messages; `attributes` is
 // absent when the file has none.
 struct OperatorRequest {
   std::string type;
-  std::vector<TensorSpec> inputs;
+  Vector<TensorSpec> inputs;
   JsonPlace place;
   std::optional<JsonPlace> attributes;
 
@@ -148,25 +151,23 @@ struct OperatorRequest {
   void expect_inputs_between(size_t least, size_t most) const;
   void expect_rank(size_t input, size_t least, size_t most) const;
   void expect_type(size_t input, DataType type) const;
-  void allow_attributes(const std::vector<std::string>& keys) const;
+  void allow_attributes(const Vector<std::string>& keys) const;
   std::optional<JsonPlace> attribute(const std::string& key) const;
   JsonPlace required_attribute(const std::string& key) const;
   int64_t integer(const std::string& key, int64_t otherwise, int64_t least, int64_t most) const;
   double number(const std::string& key, double otherwise, double least, double most) const;
   bool flag(const std::string& key, bool otherwise) const;
-  std::string choice(const std::string& key, const std::string& otherwise,
-                     const std::vector<std::string>& choices) const;
+  std::string choice(const std::string& key, const std::string& otherwise, const Vector<std::string>& choices) const;
   // One integer for both axes, or an array of two.
-  std::array<int64_t, 2> pair(const std::string& key, std::array<int64_t, 2> otherwise, int64_t least,
-                              int64_t most) const;
+  Array<int64_t, 2> pair(const std::string& key, Array<int64_t, 2> otherwise, int64_t least, int64_t most) const;
 };
 
 // Creates the definition, or throws InputError at the place in the graph file that is at fault.
 std::unique_ptr<OperatorDefinition> make_operator(const OperatorRequest& request);
-const std::vector<std::string>& operator_types();
+const Vector<std::string>& operator_types();
 
 // Names of a tensor's axes as parallelizable dimensions: [sample, channel, height, width], [sample, length, channel],
 // [sample, channel].
-std::vector<std::string> axis_names(size_t rank);
+Vector<std::string> axis_names(size_t rank);
 
 }  // namespace ff

@@ -7,9 +7,9 @@
 namespace ff {
 namespace {
 
-std::vector<ParallelDimension> every_axis(const Shape& shape, int but = -1) {
-  const std::vector<std::string> names = axis_names(shape.size());
-  std::vector<ParallelDimension> dimensions;
+Vector<ParallelDimension> every_axis(const Shape& shape, int but = -1) {
+  const Vector<std::string> names = axis_names(shape.size());
+  Vector<ParallelDimension> dimensions;
   for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis)
     if (axis != but)
       dimensions.push_back({names[axis], axis == 0 ? DimensionKind::sample : DimensionKind::attribute, shape[axis]});
@@ -50,8 +50,8 @@ Block Concat::input_block(int input, const Block& part) const {
   return block;
 }
 
-std::vector<Block> Concat::regions(const Block& part) const {
-  std::vector<Block> regions;
+Vector<Block> Concat::regions(const Block& part) const {
+  Vector<Block> regions;
   for (int input = 0; input < static_cast<int>(inputs_.size()); ++input) {
     regions.push_back(input_block(input, part));
     regions.back()[axis].begin += offsets[input];
@@ -151,9 +151,9 @@ Block Slice::input_block(int, const Block& part) const {
   return block;
 }
 
-std::vector<Block> Slice::regions(const Block& part) const {
+Vector<Block> Slice::regions(const Block& part) const {
   const Block input = input_block(0, part);
-  std::vector<Block> regions;
+  Vector<Block> regions;
   int64_t begin = input[axis].begin;
   for (int output = 0; output < static_cast<int>(outputs_.size()); ++output) {
     const int64_t end = begin + output_block(output, part)[axis].size();
@@ -224,7 +224,7 @@ Transpose::Transpose(const OperatorRequest& request) : OperatorDefinition(reques
   const Shape& shape = inputs_[0].shape;
   const JsonPlace place = request.required_attribute("axes");
   axes = {0};
-  std::vector<bool> seen(shape.size(), false);
+  Vector<bool> seen(shape.size(), false);
   for (const JsonPlace& item : place.items()) {
     axes.push_back(static_cast<int>(item.as_integer(1, static_cast<int64_t>(shape.size()) - 1)));
     if (seen[axes.back()]) item.fail("axis " + std::to_string(axes.back()) + " comes twice");

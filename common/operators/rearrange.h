@@ -17,10 +17,10 @@ class Concat : public OperatorDefinition {
   bool backward_reads_input(int) const override { return false; }
 
   // What a part reads of each input, in the output's coordinates.
-  std::vector<Block> regions(const Block& part) const;
+  Vector<Block> regions(const Block& part) const;
 
   int axis;
-  std::vector<int64_t> offsets;  // of each input on the joined axis of the output
+  Vector<int64_t> offsets;  // of each input on the joined axis of the output
 };
 
 // [batch, channel, height, width] -> [batch, channel * height * width] (row-major); [batch, length, channel] likewise.
@@ -62,10 +62,10 @@ class Slice : public OperatorDefinition {
   Work forward_work(const Block& part) const override { return {0, touched_bytes(part)}; }
 
   // What a part gives of each output, in the input's coordinates.
-  std::vector<Block> regions(const Block& part) const;
+  Vector<Block> regions(const Block& part) const;
 
   int axis;
-  std::vector<Interval> ranges;  // of the input's axis, by output
+  Vector<Interval> ranges;  // of the input's axis, by output
 
  private:
   bool is_split() const { return type_ == "split"; }
@@ -85,7 +85,7 @@ class Pad : public OperatorDefinition {
   // What a part reads of the input, in the output's coordinates; empty where the part is all padding.
   Block region(const Block& part) const;
 
-  std::vector<int64_t> before;  // by axis; 0 for the sample
+  Vector<int64_t> before;  // by axis; 0 for the sample
 };
 
 // Output axis i is input axis axes[i]; axes[0] is 0.
@@ -98,7 +98,7 @@ class Transpose : public OperatorDefinition {
   std::string attribute_text() const override;
   bool backward_reads_input(int) const override { return false; }
 
-  std::vector<int> axes;
+  Vector<int> axes;
 };
 
 // The same elements in row-major order; samples stay whole.

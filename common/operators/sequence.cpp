@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t most = 1 << 16;
 
-Shape image_shape(const OperatorRequest& request, const std::vector<std::string>& attributes) {
+Shape image_shape(const OperatorRequest& request, const Vector<std::string>& attributes) {
   request.expect_inputs(1);
   request.expect_rank(0, 3, 3);
   request.expect_type(0, DataType::f32);

@@ -5,8 +5,8 @@
 namespace ff {
 namespace {
 
-std::vector<ParallelDimension> sample_and_length(const Shape& shape) {
-  std::vector<ParallelDimension> dimensions{{"sample", DimensionKind::sample, shape[0]}};
+Vector<ParallelDimension> sample_and_length(const Shape& shape) {
+  Vector<ParallelDimension> dimensions{{"sample", DimensionKind::sample, shape[0]}};
   if (shape.size() == 3) dimensions.push_back({"length", DimensionKind::attribute, shape[1]});
   return dimensions;
 }

@@ -27,7 +27,7 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
   return task.kind == TaskKind::update ? name + "@" + std::to_string(task.device) : name;
 }
 
-std::vector<int> default_issue_order(const TaskGraph& graph) {
+Vector<int> default_issue_order(const TaskGraph& graph) {
   // Whatever moves data goes out as soon as it can; then forward in graph order, then backward in reverse.
   const auto rank = [&](int index) {
     const Task& task = graph.tasks[index];
@@ -36,11 +36,11 @@ std::vector<int> default_issue_order(const TaskGraph& graph) {
     return std::make_tuple(phase, backward ? -task.op : task.op, task.key);
   };
   using Entry = std::pair<decltype(rank(0)), int>;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
-  std::vector<int32_t> waiting = graph.predecessor_count;
+  std::priority_queue<Entry, Vector<Entry>, std::greater<>> ready;
+  Vector<int32_t> waiting = graph.predecessor_count;
   for (size_t t = 0; t < graph.tasks.size(); ++t)
     if (waiting[t] == 0) ready.emplace(rank(static_cast<int>(t)), static_cast<int>(t));
-  std::vector<int> order;
+  Vector<int> order;
   while (!ready.empty()) {
     const int task = ready.top().second;
     ready.pop();
@@ -51,15 +51,15 @@ std::vector<int> default_issue_order(const TaskGraph& graph) {
   return order;
 }
 
-std::vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const TaskGraph& graph,
-                                        const std::vector<std::string>& names) {
+Vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const TaskGraph& graph,
+                                   const Vector<std::string>& names) {
   std::unordered_map<std::string, int> by_name;
   for (size_t t = 0; t < graph.tasks.size(); ++t)
     if (!is_transfer(graph.tasks[t].kind))
       by_name.emplace(task_name(builder, graph, static_cast<int>(t)), static_cast<int>(t));
   if (names.size() != by_name.size()) return {};
-  std::vector<int> order, waiting(graph.predecessor_count.begin(), graph.predecessor_count.end());
-  std::vector<bool> issued(graph.tasks.size(), false);
+  Vector<int> order, waiting(graph.predecessor_count.begin(), graph.predecessor_count.end());
+  Vector<bool> issued(graph.tasks.size(), false);
   const auto issue = [&](int task) {
     if (issued[task] || waiting[task] != 0) return false;
     issued[task] = true;
@@ -71,7 +71,7 @@ std::vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const T
   for (const std::string& name : names) {
     const auto it = by_name.find(name);
     if (it == by_name.end() || !issue(it->second)) return {};
-    std::vector<int> transfers;
+    Vector<int> transfers;
     for (int32_t s = graph.successor_begin[it->second]; s < graph.successor_begin[it->second + 1]; ++s)
       if (is_transfer(graph.tasks[graph.successors[s]].kind)) transfers.push_back(graph.successors[s]);
     std::sort(transfers.begin(), transfers.end(),
@@ -81,9 +81,9 @@ std::vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const T
   return order;
 }
 
-std::vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const TaskGraph& graph,
-                                           const std::vector<int>& order) {
-  std::vector<std::string> names;
+Vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const TaskGraph& graph,
+                                      const Vector<int>& order) {
+  Vector<std::string> names;
   for (int task : order)
     if (!is_transfer(graph.tasks[task].kind)) names.push_back(task_name(builder, graph, task));
   return names;

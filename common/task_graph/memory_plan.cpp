@@ -13,16 +13,15 @@ int64_t aligned(int64_t bytes) { return (bytes + buffer_alignment - 1) / buffer_
 class MemoryPlanner {
  public:
   MemoryPlanner(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
-                const std::vector<DeviceId>& devices)
+                const Vector<DeviceId>& devices)
       : builder_(builder), graph_(builder.graph()), strategy_(strategy), tasks_(tasks), plans_(devices.size()) {
     for (size_t i = 0; i < devices.size(); ++i) {
-      if (devices[i] >= static_cast<DeviceId>(plan_of_device_.size()))
-        plan_of_device_.resize(static_cast<size_t>(devices[i]) + 1, -1);
-      plan_of_device_[static_cast<size_t>(devices[i])] = static_cast<int>(i);
+      if (devices[i] >= static_cast<DeviceId>(plan_of_device_.size())) plan_of_device_.resize(devices[i] + 1, -1);
+      plan_of_device_[devices[i]] = static_cast<int>(i);
     }
   }
 
-  std::vector<MemoryPlan> plan(const std::vector<int>& order) {
+  Vector<MemoryPlan> plan(const Vector<int>& order) {
     make_steps(order);
     make_parts();
     for (size_t edge = 0; edge < builder_.edges().size(); ++edge) {
@@ -50,18 +49,18 @@ class MemoryPlanner {
     int plan = -1;                                // -1: on none of the devices asked for
     int forward = -1, backward = -1;              // backward -1 without one
     int forward_first = -1, backward_first = -1;  // the steps of the statistics tasks, else the same
-    std::vector<int> outputs, inputs, input_gradients;
-    std::vector<std::vector<Contribution>> contributions;  // by output
+    Vector<int> outputs, inputs, input_gradients;
+    Vector<Vector<Contribution>> contributions;  // by output
     int last() const { return backward < 0 ? forward : backward; }
   };
 
   int plan_of(DeviceId device) const {
-    return device < static_cast<DeviceId>(plan_of_device_.size()) ? plan_of_device_[static_cast<size_t>(device)] : -1;
+    return device < static_cast<DeviceId>(plan_of_device_.size()) ? plan_of_device_[device] : -1;
   }
 
-  void make_steps(const std::vector<int>& order) {
+  void make_steps(const Vector<int>& order) {
     const auto add = [&](DeviceId device, int task) {
-      if (const int plan = plan_of(device); plan >= 0) plans_[static_cast<size_t>(plan)].steps.push_back(task);
+      if (const int plan = plan_of(device); plan >= 0) plans_[plan].steps.push_back(task);
     };
     for (const int index : order) {
       const Task& task = tasks_.tasks[index];
@@ -124,17 +123,15 @@ class MemoryPlanner {
   }
 
   int add(int plan, const BufferKey& key, int64_t bytes, int first, int last) {
-    std::vector<PlannedBuffer>& buffers = plans_[static_cast<size_t>(plan)].buffers;
+    Vector<PlannedBuffer>& buffers = plans_[plan].buffers;
     buffers.push_back({key, bytes, first, last});
     return static_cast<int>(buffers.size()) - 1;
   }
-  PlannedBuffer& buffer(const Part& part, int index) {
-    return plans_[static_cast<size_t>(part.plan)].buffers[static_cast<size_t>(index)];
-  }
+  PlannedBuffer& buffer(const Part& part, int index) { return plans_[part.plan].buffers[index]; }
   void extend(const Part& part, int index, int last) {
     if (index >= 0) buffer(part, index).last = std::max(buffer(part, index).last, last);
   }
-  int end(const Part& part) const { return static_cast<int>(plans_[static_cast<size_t>(part.plan)].steps.size()); }
+  int end(const Part& part) const { return static_cast<int>(plans_[part.plan].steps.size()); }
 
   PlannedBuffer& assembled_input(const Edge& edge, int number) {
     Part& part = parts_[edge.consumer][number];
@@ -205,7 +202,7 @@ class MemoryPlanner {
     if (part.plan < 0 || !op.has_backward || op.definition->is_loss()) return;
     const Block block = op.definition->part(strategy_[id].degrees, number);
     for (int output = 0; output < static_cast<int>(op.outputs.size()); ++output) {
-      const std::vector<Contribution>& contributions = part.contributions[output];
+      const Vector<Contribution>& contributions = part.contributions[output];
       const bool single = contributions.size() == 1 && contributions[0].whole_output;
       if (single && contributions[0].local && contributions[0].whole_input) {  // read in place
         extend(part, contributions[0].gradient, part.backward);
@@ -237,7 +234,7 @@ class MemoryPlanner {
       return a.bytes == b.bytes && a.first == b.first && a.last == b.last;
     };
     for (size_t other = 0; other < index; ++other) {
-      const std::vector<PlannedBuffer>& known = plans_[other].buffers;
+      const Vector<PlannedBuffer>& known = plans_[other].buffers;
       if (!std::equal(plan.buffers.begin(), plan.buffers.end(), known.begin(), known.end(), alike)) continue;
       for (size_t b = 0; b < known.size(); ++b) plan.buffers[b].offset = known[b].offset;
       plan.arena_bytes = plans_[other].arena_bytes;
@@ -247,9 +244,9 @@ class MemoryPlanner {
   }
 
   static int64_t most_live_bytes(const MemoryPlan& plan) {
-    std::vector<int64_t> change(plan.steps.size() + 2, 0);  // in front of each step
+    Vector<int64_t> change(plan.steps.size() + 2, 0);  // in front of each step
     for (const PlannedBuffer& one : plan.buffers) {
-      change[static_cast<size_t>(one.first)] += aligned(one.bytes);
+      change[one.first] += aligned(one.bytes);
       change[static_cast<size_t>(one.last) + 1] -= aligned(one.bytes);
     }
     int64_t live = 0, most = 0;
@@ -261,9 +258,9 @@ class MemoryPlanner {
   const Graph& graph_;
   const Strategy& strategy_;
   const TaskGraph& tasks_;
-  std::vector<MemoryPlan> plans_;
-  std::vector<int> plan_of_device_;       // by device; -1: not asked for
-  std::vector<std::vector<Part>> parts_;  // [operator][part]
+  Vector<MemoryPlan> plans_;
+  Vector<int> plan_of_device_;  // by device; -1: not asked for
+  Vector<Vector<Part>> parts_;  // [operator][part]
 };
 
 }  // namespace
@@ -274,13 +271,13 @@ const PlannedBuffer* MemoryPlan::find(const BufferKey& key) const {
   return it == buffers.end() || it->key != key ? nullptr : &*it;
 }
 
-std::vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
-                                    const std::vector<int>& order, const std::vector<DeviceId>& devices) {
+Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
+                               const Vector<int>& order, const Vector<DeviceId>& devices) {
   return MemoryPlanner(builder, strategy, tasks, devices).plan(order);
 }
 
-int64_t assign_offsets(std::vector<PlannedBuffer>& buffers) {
-  std::vector<size_t> by_size(buffers.size());
+int64_t assign_offsets(Vector<PlannedBuffer>& buffers) {
+  Vector<size_t> by_size(buffers.size());
   for (size_t i = 0; i < by_size.size(); ++i) by_size[i] = i;
   std::stable_sort(by_size.begin(), by_size.end(),
                    [&](size_t a, size_t b) { return buffers[a].bytes > buffers[b].bytes; });
@@ -288,7 +285,7 @@ int64_t assign_offsets(std::vector<PlannedBuffer>& buffers) {
     int64_t begin, end;
     int first, last;
   };
-  std::vector<Placed> placed;  // ascending by begin
+  Vector<Placed> placed;  // ascending by begin
   placed.reserve(buffers.size());
   int64_t arena = 0;
   for (const size_t index : by_size) {

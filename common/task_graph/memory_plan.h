@@ -18,9 +18,8 @@
 // losses, statistics, and kernels' workspaces.
 #pragma once
 
-#include <vector>
-
 #include "common/task_graph/task_graph.h"
+#include "common/vector.h"
 
 namespace ff {
 
@@ -52,8 +51,8 @@ struct PlannedBuffer {
 constexpr int64_t buffer_alignment = 64;  // bytes, as Backend::allocate aligns
 
 struct MemoryPlan {
-  std::vector<int> steps;              // tasks
-  std::vector<PlannedBuffer> buffers;  // none is empty; ascending by key
+  Vector<int> steps;              // tasks
+  Vector<PlannedBuffer> buffers;  // none is empty; ascending by key
   int64_t arena_bytes = 0;
   int64_t separate_bytes = 0;  // what the buffers would take without sharing
   int64_t live_bytes = 0;      // most that live at once: no arena is smaller
@@ -63,12 +62,12 @@ struct MemoryPlan {
 
 // The plans of `devices`, in their order. `order` is a total order of all tasks (issue_order_from_names,
 // default_issue_order).
-std::vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
-                                    const std::vector<int>& order, const std::vector<DeviceId>& devices);
+Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
+                               const Vector<int>& order, const Vector<DeviceId>& devices);
 
 // Offsets for `buffers` such that no two that live together overlap; returns the arena's bytes. Greedy by size, with
 // the smallest gap that fits: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020 (arXiv
 // 2001.03288), section 5.
-int64_t assign_offsets(std::vector<PlannedBuffer>& buffers);
+int64_t assign_offsets(Vector<PlannedBuffer>& buffers);
 
 }  // namespace ff

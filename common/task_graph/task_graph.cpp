@@ -1,7 +1,7 @@
 #include "common/task_graph/task_graph.h"
+#include "common/vector.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 
 namespace ff {
@@ -11,12 +11,12 @@ namespace {
 // looking at all.
 class OutputGrid {
  public:
-  OutputGrid(const OperatorDefinition& producer, int output, const std::vector<int>& degrees, int parts) {
+  OutputGrid(const OperatorDefinition& producer, int output, const Degrees& degrees, int parts) {
     for (int p = 0; p < parts; ++p) blocks_.push_back(producer.output_block(output, producer.part(degrees, p)));
     const int rank = blocks_[0].rank();
-    begins_.resize(static_cast<size_t>(rank));
+    begins_.resize(rank);
     for (int axis = 0; axis < rank; ++axis) {
-      std::vector<int64_t>& begins = begins_[static_cast<size_t>(axis)];
+      Vector<int64_t>& begins = begins_[axis];
       for (const Block& block : blocks_) begins.push_back(block[axis].begin);
       std::sort(begins.begin(), begins.end());
       begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
@@ -28,8 +28,7 @@ class OutputGrid {
     for (int p = 0; p < parts; ++p) {
       size_t cell = 0;
       for (int axis = 0; axis < rank; ++axis)
-        cell = cell * begins_[static_cast<size_t>(axis)].size() +
-               index_of(axis, blocks_[static_cast<size_t>(p)][axis].begin);
+        cell = cell * begins_[axis].size() + index_of(axis, blocks_[p][axis].begin);
       part_of_cell_[cell] = p;
     }
   }
@@ -37,52 +36,47 @@ class OutputGrid {
   // Calls visit(part, its block).
   template <class Visit>
   void for_each_overlapping(const Block& read, const Visit& visit) const {
-    std::array<size_t, Block::max_rank> first{}, last{}, at{};
+    Array<size_t, Block::max_rank> first{}, last{}, at{};
     const int rank = read.rank();
     for (int axis = 0; axis < rank; ++axis) {
-      first[static_cast<size_t>(axis)] = at[static_cast<size_t>(axis)] = index_of(axis, read[axis].begin);
-      last[static_cast<size_t>(axis)] = index_of(axis, read[axis].end - 1);
+      first[axis] = at[axis] = index_of(axis, read[axis].begin);
+      last[axis] = index_of(axis, read[axis].end - 1);
     }
     while (true) {
       size_t cell = 0;
       for (size_t axis = 0; axis < static_cast<size_t>(rank); ++axis) cell = cell * begins_[axis].size() + at[axis];
       const int32_t part = part_of_cell_[cell];
-      visit(part, blocks_[static_cast<size_t>(part)]);
+      visit(part, blocks_[part]);
       int axis = rank - 1;
-      while (axis >= 0 && at[static_cast<size_t>(axis)] == last[static_cast<size_t>(axis)]) {
-        at[static_cast<size_t>(axis)] = first[static_cast<size_t>(axis)];
+      while (axis >= 0 && at[axis] == last[axis]) {
+        at[axis] = first[axis];
         --axis;
       }
       if (axis < 0) return;
-      ++at[static_cast<size_t>(axis)];
+      ++at[axis];
     }
   }
 
  private:
   // The interval of this axis that holds the position.
   size_t index_of(int axis, int64_t position) const {
-    const std::vector<int64_t>& begins = begins_[static_cast<size_t>(axis)];
+    const Vector<int64_t>& begins = begins_[axis];
     return static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), position) - begins.begin()) - 1;
   }
 
-  std::vector<Block> blocks_;
-  std::vector<std::vector<int64_t>> begins_;  // by axis
-  std::vector<int32_t> part_of_cell_;
+  Vector<Block> blocks_;
+  Vector<Vector<int64_t>> begins_;  // by axis
+  Vector<int32_t> part_of_cell_;
 };
 
-BlockPairs intersect_blocks(const Graph& graph, const Edge& edge, const std::vector<int>& producer_degrees,
-                            const std::vector<int>& consumer_degrees) {
+BlockPairs intersect_blocks(const Graph& graph, const Edge& edge, const Degrees& producer_degrees,
+                            const Degrees& consumer_degrees) {
   const OperatorDefinition& producer = *graph.operators[edge.producer].definition;
   const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
   const int output = graph.tensors[edge.tensor].output;
-  const auto count = [](const std::vector<int>& degrees) {
-    int64_t parts = 1;
-    for (int degree : degrees) parts *= degree;
-    return static_cast<int>(parts);
-  };
-  const OutputGrid grid(producer, output, producer_degrees, count(producer_degrees));
+  const OutputGrid grid(producer, output, producer_degrees, parts_of(producer_degrees));
   BlockPairs pairs;
-  for (int c = 0; c < count(consumer_degrees); ++c) {
+  for (int c = 0; c < parts_of(consumer_degrees); ++c) {
     const Block read = consumer.input_block(edge.input, consumer.part(consumer_degrees, c));
     if (read.empty()) continue;
     const size_t first = pairs.size();
@@ -97,7 +91,7 @@ BlockPairs intersect_blocks(const Graph& graph, const Edge& edge, const std::vec
 }
 
 // Cuts each axis of the parameter wherever some user's block begins or ends; the cells of that grid are the pieces.
-void cut_parameter(const Graph& graph, ParameterId id, const Strategy& strategy, std::vector<ParameterPiece>& pieces) {
+void cut_parameter(const Graph& graph, ParameterId id, const Strategy& strategy, Vector<ParameterPiece>& pieces) {
   const Parameter& parameter = graph.parameters[id];
   struct Use {
     OperatorId op;
@@ -105,8 +99,8 @@ void cut_parameter(const Graph& graph, ParameterId id, const Strategy& strategy,
     Block block;
     int block_number;
   };
-  std::vector<Use> uses;
-  std::vector<Block> distinct;
+  Vector<Use> uses;
+  Vector<Block> distinct;
   for (const auto& [op, which] : parameter.uses)
     for (int part = 0; part < strategy[op].parts(); ++part) {
       const OperatorDefinition& definition = *graph.operators[op].definition;
@@ -117,7 +111,7 @@ void cut_parameter(const Graph& graph, ParameterId id, const Strategy& strategy,
       uses.push_back({op, part, block, number});
     }
   const int rank = static_cast<int>(parameter.spec.shape.size());
-  std::vector<std::vector<int64_t>> cuts(rank);
+  Vector<Vector<int64_t>> cuts(rank);
   for (int axis = 0; axis < rank; ++axis) {
     for (const Use& use : uses) {
       cuts[axis].push_back(use.block[axis].begin);
@@ -126,7 +120,7 @@ void cut_parameter(const Graph& graph, ParameterId id, const Strategy& strategy,
     std::sort(cuts[axis].begin(), cuts[axis].end());
     cuts[axis].erase(std::unique(cuts[axis].begin(), cuts[axis].end()), cuts[axis].end());
   }
-  std::vector<size_t> cell(rank, 0);
+  Vector<size_t> cell(rank, 0);
   while (true) {
     Block block;
     for (int axis = 0; axis < rank; ++axis) block.append({cuts[axis][cell[axis]], cuts[axis][cell[axis] + 1]});
@@ -167,9 +161,9 @@ std::string_view to_string(TaskKind kind) {
   return "";
 }
 
-std::vector<DeviceId> reduction_holders(const OperatorDefinition& definition, const Configuration& configuration,
-                                        int number) {
-  std::vector<DeviceId> holders;
+Vector<DeviceId> reduction_holders(const OperatorDefinition& definition, const Configuration& configuration,
+                                   int number) {
+  Vector<DeviceId> holders;
   for (int part = 0; part < configuration.parts(); ++part)
     if (definition.statistics_group(configuration.degrees, part) == number)
       holders.push_back(configuration.devices[part]);
@@ -178,18 +172,18 @@ std::vector<DeviceId> reduction_holders(const OperatorDefinition& definition, co
   return holders;
 }
 
-std::vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy) {
-  std::vector<int64_t> sums(unit.holders.size(), 0);
-  std::vector<std::vector<int>> blocks(unit.holders.size());
+Vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy) {
+  Vector<int64_t> sums(unit.holders.size(), 0);
+  Vector<Vector<int>> blocks(unit.holders.size());
   for (const ParameterPiece* piece : unit.pieces) {
-    for (std::vector<int>& numbers : blocks) numbers.clear();
+    for (Vector<int>& numbers : blocks) numbers.clear();
     for (size_t u = 0; u < piece->users.size(); ++u) {
       const auto& [op, part] = piece->users[u];
       if (!graph.operators[op].has_backward) continue;
       const size_t holder =
           static_cast<size_t>(std::lower_bound(unit.holders.begin(), unit.holders.end(), strategy[op].devices[part]) -
                               unit.holders.begin());
-      std::vector<int>& numbers = blocks[holder];
+      Vector<int>& numbers = blocks[holder];
       if (std::find(numbers.begin(), numbers.end(), piece->user_blocks[u]) == numbers.end())
         numbers.push_back(piece->user_blocks[u]);
     }
@@ -207,9 +201,9 @@ TaskGraphBuilder::TaskGraphBuilder(const Graph& graph) : graph_(graph) {
       if (graph.tensors[tensor].producer >= 0)
         edges_.push_back({tensor, graph.tensors[tensor].producer, op, static_cast<int>(input)});
     }
-  std::map<std::pair<std::vector<OperatorId>, bool>, int> by_operators;
+  std::map<std::pair<Vector<OperatorId>, bool>, int> by_operators;
   for (ParameterId id = 0; id < static_cast<ParameterId>(graph.parameters.size()); ++id) {
-    std::vector<OperatorId> operators;
+    Vector<OperatorId> operators;
     for (const auto& [op, which] : graph.parameters[id].uses) operators.push_back(op);
     const auto [it, added] =
         by_operators.emplace(std::pair(operators, graph.parameters[id].spec.trained), static_cast<int>(groups_.size()));
@@ -241,11 +235,11 @@ std::shared_ptr<const BlockPairs> TaskGraphBuilder::pairs(int edge, const Degree
 }
 
 std::shared_ptr<const BlockPairs> TaskGraphBuilder::shared(BlockPairs pairs) {
-  uint64_t hash = 0xcbf29ce484222325ULL;
+  uint64_t hash = hash_basis;
   for (const BlockPair& pair : pairs)
     for (uint64_t value : {static_cast<uint64_t>(pair.producer_part), static_cast<uint64_t>(pair.consumer_part),
                            static_cast<uint64_t>(pair.bytes)})
-      hash = (hash ^ value) * 0x100000001b3ULL;
+      hash = hash_step(hash, value);
   const auto [begin, end] = distinct_pairs_.equal_range(hash);
   for (auto it = begin; it != end; ++it)
     if (*it->second == pairs) return it->second;
@@ -267,13 +261,13 @@ Block TaskGraphBuilder::region(int edge, const BlockPair& pair, const Strategy& 
                    consumer.input_block(e.input, consumer.part(strategy[e.consumer].degrees, pair.consumer_part)));
 }
 
-std::shared_ptr<const std::vector<ParameterPiece>> TaskGraphBuilder::pieces(int group, const Strategy& strategy) {
+std::shared_ptr<const Vector<ParameterPiece>> TaskGraphBuilder::pieces(int group, const Strategy& strategy) {
   Degrees key;
   for (OperatorId op : groups_[group].operators)
     key.insert(key.end(), strategy[op].degrees.begin(), strategy[op].degrees.end());
   const auto found = piece_cache_[group].find(key);
   if (found != piece_cache_[group].end()) return found->second;
-  auto result = std::make_shared<std::vector<ParameterPiece>>();
+  auto result = std::make_shared<Vector<ParameterPiece>>();
   for (ParameterId id : groups_[group].parameters) cut_parameter(graph_, id, strategy, *result);
   if (cached_users_ > most_cached_users) {
     for (auto& cache : piece_cache_) cache.clear();
@@ -287,10 +281,10 @@ std::shared_ptr<const std::vector<ParameterPiece>> TaskGraphBuilder::pieces(int 
 struct TaskGraphBuilder::Assembly {
   const Strategy& strategy;
   TaskGraph graph;
-  std::vector<int32_t> forward_base, backward_base;  // by operator: index of part 0's task; backward -1 without one
+  Vector<int32_t> forward_base, backward_base;  // by operator: index of part 0's task; backward -1 without one
   // the same of the tasks that come first: the statistics tasks, or the tasks themselves
-  std::vector<int32_t> forward_first, backward_first;
-  std::vector<std::pair<int32_t, int32_t>> order;  // (before, after)
+  Vector<int32_t> forward_first, backward_first;
+  Vector<std::pair<int32_t, int32_t>> order;  // (before, after)
 
   int32_t add(const Task& task) {
     graph.tasks.push_back(task);
@@ -306,7 +300,7 @@ struct TaskGraphBuilder::Assembly {
     }
     for (size_t t = 0; t < count; ++t) graph.successor_begin[t + 1] += graph.successor_begin[t];
     graph.successors.resize(order.size());
-    std::vector<int32_t> next(graph.successor_begin.begin(), graph.successor_begin.end() - 1);
+    Vector<int32_t> next(graph.successor_begin.begin(), graph.successor_begin.end() - 1);
     for (const auto& [before, after] : order) graph.successors[next[before]++] = after;
   }
 };
@@ -379,7 +373,7 @@ void TaskGraphBuilder::add_reductions(Assembly& assembly, OperatorId op, bool fo
 }
 
 void TaskGraphBuilder::add_transfers(Assembly& assembly) {
-  std::vector<Task>& tasks = assembly.graph.tasks;
+  Vector<Task>& tasks = assembly.graph.tasks;
   // Contributions to the gradient of each part of each tensor: how many, how many bytes, and whether a single one needs
   // no copy.
   struct Contributions {
@@ -387,7 +381,7 @@ void TaskGraphBuilder::add_transfers(Assembly& assembly) {
     int64_t bytes = 0;
     bool in_place = false;
   };
-  std::map<TensorId, std::vector<Contributions>> contributions;
+  std::map<TensorId, Vector<Contributions>> contributions;
 
   for (size_t e = 0; e < edges_.size(); ++e) {
     const Edge& edge = edges_[e];
@@ -398,7 +392,7 @@ void TaskGraphBuilder::add_transfers(Assembly& assembly) {
     const BlockPairs& block_pairs = *shared_pairs;
     const bool has_gradient =
         graph_.input_has_gradient(edge.consumer, edge.input) && graph_.operators[edge.consumer].has_backward;
-    std::vector<Contributions>* received = nullptr;
+    Vector<Contributions>* received = nullptr;
     if (has_gradient) {
       received = &contributions[edge.tensor];
       received->resize(producer.devices.size());
@@ -453,12 +447,12 @@ void TaskGraphBuilder::add_synchronization(Assembly& assembly) {
     if (!groups_[g].trained) continue;
     const auto shared_pieces = pieces(static_cast<int>(g), assembly.strategy);
     graph.kept.push_back(shared_pieces);
-    const std::vector<ParameterPiece>& group_pieces = *shared_pieces;
-    std::map<std::vector<DeviceId>, size_t> by_holders;
+    const Vector<ParameterPiece>& group_pieces = *shared_pieces;
+    std::map<Vector<DeviceId>, size_t> by_holders;
     const size_t first_unit = graph.units.size();
-    std::vector<size_t> first_piece;  // of each unit: its number in keys and names
+    Vector<size_t> first_piece;  // of each unit: its number in keys and names
     for (size_t p = 0; p < group_pieces.size(); ++p) {
-      std::vector<DeviceId> holders;
+      Vector<DeviceId> holders;
       for (const auto& [op, part] : group_pieces[p].users) holders.push_back(assembly.strategy[op].devices[part]);
       std::sort(holders.begin(), holders.end());
       holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
@@ -474,7 +468,7 @@ void TaskGraphBuilder::add_synchronization(Assembly& assembly) {
     for (size_t u = first_unit; u < graph.units.size(); ++u) {
       const SynchronizationUnit& unit = graph.units[u];
       const int64_t number = static_cast<int64_t>(first_piece[u - first_unit]);
-      std::vector<int32_t> contributors;
+      Vector<int32_t> contributors;
       for (const ParameterPiece* piece : unit.pieces)
         for (const auto& [op, part] : piece->users)
           contributors.push_back(
@@ -491,7 +485,7 @@ void TaskGraphBuilder::add_synchronization(Assembly& assembly) {
         graph.synchronization_bytes += 2 * static_cast<int64_t>(unit.holders.size() - 1) * unit.bytes;
         for (int32_t contributor : contributors) assembly.order.emplace_back(contributor, collective);
       }
-      const std::vector<int64_t> sums = gradient_sum_bytes(unit, graph_, assembly.strategy);
+      const Vector<int64_t> sums = gradient_sum_bytes(unit, graph_, assembly.strategy);
       for (size_t h = 0; h < unit.holders.size(); ++h) {
         const DeviceId holder = unit.holders[h];
         Task task{make_task_key(TaskKind::update, static_cast<int64_t>(g), number, holder), TaskKind::update};

@@ -23,10 +23,10 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "common/graph.h"
 #include "common/strategy.h"
+#include "common/vector.h"
 
 namespace ff {
 
@@ -81,37 +81,37 @@ struct BlockPair {
 };
 
 // The pairs of one edge for given degrees at both ends, in order of (consumer part, producer part).
-using BlockPairs = std::vector<BlockPair>;
+using BlockPairs = Vector<BlockPair>;
 
 // A disjoint piece of a parameter and the parts (of all operators that share the parameter) that use it.
 struct ParameterPiece {
   ParameterId parameter;
   Block block;
-  std::vector<std::pair<OperatorId, int>> users;  // (operator, part), ascending
+  Vector<std::pair<OperatorId, int>> users;  // (operator, part), ascending
   // by user: equal numbers for equal blocks of the parameter, whose gradients are one buffer on a device
-  std::vector<int> user_blocks;
+  Vector<int> user_blocks;
 };
 
 // Parameters used by exactly the same operators, such as a layer's weight and bias: synchronized and updated together.
 struct ParameterGroup {
   std::string name;
-  std::vector<ParameterId> parameters;
-  std::vector<OperatorId> operators;
+  Vector<ParameterId> parameters;
+  Vector<OperatorId> operators;
   bool trained = false;  // some operator of it has a backward pass
 };
 
 // The pieces of one group that the same devices hold: one collective, and one update task a holder.
 struct SynchronizationUnit {
   int group;
-  std::vector<DeviceId> holders;  // ascending; a single one needs no collective
-  std::vector<const ParameterPiece*> pieces;
+  Vector<DeviceId> holders;  // ascending; a single one needs no collective
+  Vector<const ParameterPiece*> pieces;
   int64_t bytes = 0;
 };
 
 // Copy bytes of adding up, on each of the unit's holders, the gradients of its several parts there: different blocks
 // are added up behind the kernels (3/2 of a copy); kernels with the same block add to one buffer, which is part of
 // their own time. [holder]
-std::vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy);
+Vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy);
 
 struct Task {
   TaskKey key;
@@ -131,21 +131,21 @@ struct Task {
 };
 
 struct TaskGraph {
-  std::vector<Task> tasks;
-  std::vector<SynchronizationUnit> units;
+  Vector<Task> tasks;
+  Vector<SynchronizationUnit> units;
   // Successors of task t: successors[successor_begin[t] .. successor_begin[t + 1]).
-  std::vector<int32_t> successor_begin;
-  std::vector<int32_t> successors;
-  std::vector<int32_t> predecessor_count;
-  std::vector<std::shared_ptr<const void>> kept;  // what pairs and pieces point into
-  int64_t transfer_bytes = 0;                     // of all activation and gradient transfers
+  Vector<int32_t> successor_begin;
+  Vector<int32_t> successors;
+  Vector<int32_t> predecessor_count;
+  Vector<std::shared_ptr<const void>> kept;  // what pairs and pieces point into
+  int64_t transfer_bytes = 0;                // of all activation and gradient transfers
   // 2 (k-1) times the bytes of each collective of k holders: what a ring moves in all
   int64_t synchronization_bytes = 0;
 };
 
 // The devices, ascending, of the parts of statistics group `number`.
-std::vector<DeviceId> reduction_holders(const OperatorDefinition& definition, const Configuration& configuration,
-                                        int number);
+Vector<DeviceId> reduction_holders(const OperatorDefinition& definition, const Configuration& configuration,
+                                   int number);
 
 // Derives task graphs for one graph. Block intersections and parameter pieces depend on degrees alone and are cached,
 // so building for a second strategy is cheap; caches forget all when they have grown large. Not thread-safe: one
@@ -156,8 +156,8 @@ class TaskGraphBuilder {
   ~TaskGraphBuilder();
 
   const Graph& graph() const { return graph_; }
-  const std::vector<Edge>& edges() const { return edges_; }
-  const std::vector<ParameterGroup>& groups() const { return groups_; }
+  const Vector<Edge>& edges() const { return edges_; }
+  const Vector<ParameterGroup>& groups() const { return groups_; }
 
   TaskGraph build(const Strategy& strategy);
 
@@ -166,7 +166,7 @@ class TaskGraphBuilder {
   std::shared_ptr<const BlockPairs> pairs(int edge, const Strategy& strategy);
   // The intersection itself.
   Block region(int edge, const BlockPair& pair, const Strategy& strategy) const;
-  std::shared_ptr<const std::vector<ParameterPiece>> pieces(int group, const Strategy& strategy);
+  std::shared_ptr<const Vector<ParameterPiece>> pieces(int group, const Strategy& strategy);
 
  private:
   struct Assembly;
@@ -176,20 +176,19 @@ class TaskGraphBuilder {
   void add_synchronization(Assembly& assembly);
 
   const Graph& graph_;
-  std::vector<Edge> edges_;
-  std::vector<ParameterGroup> groups_;
+  Vector<Edge> edges_;
+  Vector<ParameterGroup> groups_;
   std::shared_ptr<const BlockPairs> shared(BlockPairs pairs);  // one copy of equal ones, as unrolled steps have
 
   static constexpr size_t most_cached_pairs = size_t{1} << 24;  // 384 MB
   static constexpr size_t most_cached_users = size_t{1} << 22;  // 64 MB
 
   // by edge; key: both ends' degrees
-  std::vector<std::unordered_map<Degrees, std::shared_ptr<const BlockPairs>, DegreesHash>> pair_cache_;
+  Vector<std::unordered_map<Degrees, std::shared_ptr<const BlockPairs>, DegreesHash>> pair_cache_;
   std::unordered_multimap<uint64_t, std::shared_ptr<const BlockPairs>> distinct_pairs_;  // by hash
   size_t cached_pairs_ = 0;
   // by group
-  std::vector<std::unordered_map<Degrees, std::shared_ptr<const std::vector<ParameterPiece>>, DegreesHash>>
-      piece_cache_;
+  Vector<std::unordered_map<Degrees, std::shared_ptr<const Vector<ParameterPiece>>, DegreesHash>> piece_cache_;
   size_t cached_users_ = 0;
 };
 
@@ -200,15 +199,15 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
 // A total order of all tasks that respects the task graph, from the keys alone: forward in graph order, backward in
 // reverse, each collective as early as its gradients allow. What ffexec follows when a strategy file has no (fitting)
 // issue order.
-std::vector<int> default_issue_order(const TaskGraph& tasks);
+Vector<int> default_issue_order(const TaskGraph& tasks);
 
 // The file's names as an order of all tasks: compute and synchronization tasks as named, every transfer right behind
 // the task that produces its data, updates behind their collective. Empty when the names are not exactly this task
 // graph's or contradict it.
-std::vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const TaskGraph& tasks,
-                                        const std::vector<std::string>& names);
+Vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const TaskGraph& tasks,
+                                   const Vector<std::string>& names);
 // The names to be written for tasks in the given order.
-std::vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const TaskGraph& tasks,
-                                           const std::vector<int>& order);
+Vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const TaskGraph& tasks,
+                                      const Vector<int>& order);
 
 }  // namespace ff

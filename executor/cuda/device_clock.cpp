@@ -19,8 +19,8 @@ class CudaDeviceClock : public DeviceClock {
   }
   void mark() override { record(); }
 
-  std::vector<int64_t> times_ns() override {
-    std::vector<int64_t> times;
+  Vector<int64_t> times_ns() override {
+    Vector<int64_t> times;
     for (size_t i = 1; i < used_; ++i) {
       float ms = 0;
       FF_CHECK(cudaEventElapsedTime(&ms, events_[0], events_[i]));
@@ -40,7 +40,7 @@ class CudaDeviceClock : public DeviceClock {
   }
 
   CudaBackend& backend_;
-  std::vector<cudaEvent_t> events_;  // [0]: begin
+  Vector<cudaEvent_t> events_;  // [0]: begin
   size_t used_ = 0;
 };
 

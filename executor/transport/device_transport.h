@@ -19,7 +19,7 @@ class DeviceTransport : public Transport {
   Transport& for_host_memory() override { return host_.for_host_memory(); }
 
   void barrier() override { host_.barrier(); }
-  std::vector<std::string> gather(const std::string& bytes) override { return host_.gather(bytes); }
+  Vector<std::string> gather(const std::string& bytes) override { return host_.gather(bytes); }
   std::string broadcast(const std::string& bytes) override { return host_.broadcast(bytes); }
   [[noreturn]] void abort(int exit_code) override {
     host_.abort(exit_code);

@@ -42,10 +42,10 @@ struct World {
   };
   std::map<std::tuple<int, int, int>, Queue> queues;  // by source, destination, tag
   // By ranks of the group and which of this rank's groups with these ranks it is; then by number of the all-reduce.
-  std::map<std::pair<std::vector<int>, int>, std::map<int64_t, Reduction>> reductions;
+  std::map<std::pair<Vector<int>, int>, std::map<int64_t, Reduction>> reductions;
 
   // Control data: everyone deposits, the last one publishes, everyone reads.
-  std::vector<std::string> control, published;
+  Vector<std::string> control, published;
   int deposited = 0;
   int64_t control_round = 0;
 };
@@ -81,7 +81,7 @@ class InProcessTransport : public Transport {
   bool test(Request& request) override {
     if (!request.pending()) return true;
     const std::lock_guard lock(world_.mutex);
-    if (!slots_[static_cast<size_t>(request.slot)]->complete) {
+    if (!slots_[request.slot]->complete) {
       fail_if_peer_failed();
       return false;
     }
@@ -91,7 +91,7 @@ class InProcessTransport : public Transport {
 
   void wait(Request& request) override {
     if (!request.pending()) return;
-    const OperationPtr operation = slots_[static_cast<size_t>(request.slot)];
+    const OperationPtr operation = slots_[request.slot];
     std::unique_lock lock(world_.mutex);
     world_.changed.wait(lock, [&] { return operation->complete || world_.failed; });
     if (!operation->complete) fail_if_peer_failed();
@@ -100,15 +100,15 @@ class InProcessTransport : public Transport {
 
   void poll() override {}
 
-  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override {
-    std::vector<GroupId> made;
-    for (const std::vector<int>& ranks : groups)
+  Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override {
+    Vector<GroupId> made;
+    for (const Vector<int>& ranks : groups)
       made.push_back(std::find(ranks.begin(), ranks.end(), rank_) == ranks.end() ? -1 : make_group(ranks));
     return made;
   }
 
   Request all_reduce(GroupId id, float* values, int64_t elements, int) override {
-    Group& group = groups_[static_cast<size_t>(id)];
+    Group& group = groups_[id];
     const auto operation = std::make_shared<Operation>(Operation{values, elements * 4});
     const std::lock_guard lock(world_.mutex);
     auto& started = world_.reductions[{group.ranks, group.instance}];
@@ -123,9 +123,9 @@ class InProcessTransport : public Transport {
   }
 
   void barrier() override { exchange(""); }
-  std::vector<std::string> gather(const std::string& bytes) override {
-    std::vector<std::string> all = exchange(bytes);
-    return rank_ == 0 ? all : std::vector<std::string>();
+  Vector<std::string> gather(const std::string& bytes) override {
+    Vector<std::string> all = exchange(bytes);
+    return rank_ == 0 ? all : Vector<std::string>();
   }
   std::string broadcast(const std::string& bytes) override { return exchange(bytes)[0]; }
 
@@ -135,12 +135,12 @@ class InProcessTransport : public Transport {
 
  private:
   struct Group {
-    std::vector<int> ranks;
+    Vector<int> ranks;
     int instance;  // a second group of the same ranks is another one
     int64_t started;
   };
 
-  GroupId make_group(const std::vector<int>& ranks) {
+  GroupId make_group(const Vector<int>& ranks) {
     int instance = 0;
     for (const Group& group : groups_) instance += group.ranks == ranks;
     groups_.push_back({ranks, instance, 0});
@@ -164,13 +164,13 @@ class InProcessTransport : public Transport {
 
   void complete(Reduction& reduction) {
     const int64_t elements = reduction.by_rank.begin()->second->bytes / 4;
-    std::vector<float> sum(static_cast<size_t>(elements), 0.0f);
+    Vector<float> sum(elements, 0.0f);
     for (const auto& [rank, operation] : reduction.by_rank) {
       if (operation->bytes != elements * 4)
         throw MachineError("an all-reduce of " + std::to_string(elements) + " elements meets one of " +
                            std::to_string(operation->bytes / 4));
       const float* values = static_cast<const float*>(operation->memory);
-      for (int64_t i = 0; i < elements; ++i) sum[static_cast<size_t>(i)] += values[i];
+      for (int64_t i = 0; i < elements; ++i) sum[i] += values[i];
     }
     for (const auto& [rank, operation] : reduction.by_rank) {
       if (elements > 0) std::memcpy(operation->memory, sum.data(), sum.size() * sizeof(float));
@@ -179,11 +179,11 @@ class InProcessTransport : public Transport {
     world_.changed.notify_all();
   }
 
-  std::vector<std::string> exchange(const std::string& bytes) {
+  Vector<std::string> exchange(const std::string& bytes) {
     std::unique_lock lock(world_.mutex);
     fail_if_peer_failed();
     const int64_t round = world_.control_round;
-    world_.control[static_cast<size_t>(rank_)] = bytes;
+    world_.control[rank_] = bytes;
     if (++world_.deposited == world_.size) {
       world_.published = world_.control;
       world_.deposited = 0;
@@ -210,14 +210,14 @@ class InProcessTransport : public Transport {
     return {static_cast<int>(slots_.size()) - 1};
   }
   void release(Request& request) {
-    slots_[static_cast<size_t>(request.slot)].reset();
+    slots_[request.slot].reset();
     request.slot = -1;
   }
 
   World& world_;
   const int rank_;
-  std::vector<OperationPtr> slots_;
-  std::vector<Group> groups_;
+  Vector<OperationPtr> slots_;
+  Vector<Group> groups_;
 };
 
 }  // namespace
@@ -236,7 +236,7 @@ void run_in_process(int ranks, const std::function<void(Transport&)>& run) {
       world.changed.notify_all();
     }
   };
-  std::vector<std::thread> threads;
+  Vector<std::thread> threads;
   for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(run_rank, rank);
   run_rank(0);
   for (std::thread& thread : threads) thread.join();

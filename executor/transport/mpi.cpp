@@ -146,8 +146,8 @@ class AllReduce {
   int64_t elements_ = 0, slice_begin_ = 0;
   bool exchange_ = false, adding_ = false, done_ = true;
   int error_ = MPI_SUCCESS;
-  std::vector<MPI_Request> requests_;
-  std::vector<float> scratch_;
+  Vector<MPI_Request> requests_;
+  Vector<float> scratch_;
 };
 
 class MpiTransport : public Transport {
@@ -222,15 +222,15 @@ class MpiTransport : public Transport {
     check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
   }
 
-  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override {
-    std::vector<GroupId> made;
-    for (const std::vector<int>& ranks : groups)
+  Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override {
+    Vector<GroupId> made;
+    for (const Vector<int>& ranks : groups)
       made.push_back(std::find(ranks.begin(), ranks.end(), rank_) == ranks.end() ? -1 : make_group(ranks));
     return made;
   }
 
   Request all_reduce(GroupId group, float* values, int64_t elements, int) override {
-    Group& members = groups_[static_cast<size_t>(group)];
+    Group& members = groups_[group];
     const Request request = new_request();
     if (members.size > AllReduce::most_ranks) {
       check(MPI_Iallreduce(MPI_IN_PLACE, values, count_of(elements * 4), MPI_FLOAT, MPI_SUM, members.communicator,
@@ -248,9 +248,9 @@ class MpiTransport : public Transport {
 
   void barrier() override { check(MPI_Barrier(control_), "MPI_Barrier"); }
 
-  std::vector<std::string> gather(const std::string& bytes) override {
+  Vector<std::string> gather(const std::string& bytes) override {
     const int mine = checked_int(static_cast<int64_t>(bytes.size()));
-    std::vector<int> sizes(static_cast<size_t>(rank_ == 0 ? size_ : 0)), offsets(sizes.size());
+    Vector<int> sizes(rank_ == 0 ? size_ : 0), offsets(sizes.size());
     check(MPI_Gather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, 0, control_), "MPI_Gather");
     int64_t total = 0;
     for (size_t r = 0; r < sizes.size(); ++r) {
@@ -260,7 +260,7 @@ class MpiTransport : public Transport {
     std::string all(static_cast<size_t>(checked_int(total)), '\0');
     check(MPI_Gatherv(bytes.data(), mine, MPI_BYTE, all.data(), sizes.data(), offsets.data(), MPI_BYTE, 0, control_),
           "MPI_Gatherv");
-    std::vector<std::string> parts;
+    Vector<std::string> parts;
     for (size_t r = 0; r < sizes.size(); ++r)
       parts.push_back(all.substr(static_cast<size_t>(offsets[r]), static_cast<size_t>(sizes[r])));
     return parts;
@@ -292,7 +292,7 @@ class MpiTransport : public Transport {
     MPI_Comm_free(&node);
   }
 
-  GroupId make_group(const std::vector<int>& ranks) {
+  GroupId make_group(const Vector<int>& ranks) {
     MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
     check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
     check(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &group), "MPI_Group_incl");
@@ -363,11 +363,11 @@ class MpiTransport : public Transport {
   std::string host_;
   NodePlace place_;
   MPI_Comm control_ = MPI_COMM_NULL;
-  std::vector<Group> groups_;
-  std::vector<std::pair<int, std::unique_ptr<AllReduce>>> active_;  // by request slot, in the order of their start
-  std::vector<std::unique_ptr<AllReduce>> spare_;                   // with their scratch memory, for the next ones
-  std::vector<MPI_Request> slots_;
-  std::vector<int> free_;
+  Vector<Group> groups_;
+  Vector<std::pair<int, std::unique_ptr<AllReduce>>> active_;  // by request slot, in the order of their start
+  Vector<std::unique_ptr<AllReduce>> spare_;                   // with their scratch memory, for the next ones
+  Vector<MPI_Request> slots_;
+  Vector<int> free_;
 };
 
 }  // namespace

@@ -76,53 +76,52 @@ class NcclTransport : public DeviceTransport {
     check(ncclAllReduce(values, values, static_cast<size_t>(elements), ncclFloat32, ncclSum, it->second.communicator,
                         reduce_stream_),
           "ncclAllReduce", tag);
-    backend_.record_event(events_[static_cast<size_t>(operation)], reduce_stream_);
+    backend_.record_event(events_[operation], reduce_stream_);
     return {operation};
   }
 
   bool test(Request& request) override {
     if (!request.pending()) return true;
-    if (!backend_.event_done(events_[static_cast<size_t>(request.slot)])) return false;
+    if (!backend_.event_done(events_[request.slot])) return false;
     request.slot = -1;
     return true;
   }
 
   void wait(Request& request) override {
     if (!request.pending()) return;
-    backend_.wait_for_event(events_[static_cast<size_t>(request.slot)]);
+    backend_.wait_for_event(events_[request.slot]);
     request.slot = -1;
   }
 
   void poll() override {}
 
   // Groups without a common rank are split from the world at once; a group that was made before is used again.
-  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override {
-    std::vector<std::vector<int>> missing;
-    for (const std::vector<int>& ranks : groups)
+  Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override {
+    Vector<Vector<int>> missing;
+    for (const Vector<int>& ranks : groups)
       if (!groups_.count(ranks) && std::find(missing.begin(), missing.end(), ranks) == missing.end())
         missing.push_back(ranks);
     while (!missing.empty()) {
-      std::vector<std::vector<int>> now, later;
-      std::vector<bool> taken(static_cast<size_t>(size()), false);
-      for (const std::vector<int>& ranks : missing) {
-        const bool free =
-            std::none_of(ranks.begin(), ranks.end(), [&](int r) { return taken[static_cast<size_t>(r)]; });
+      Vector<Vector<int>> now, later;
+      Vector<bool> taken(size(), false);
+      for (const Vector<int>& ranks : missing) {
+        const bool free = std::none_of(ranks.begin(), ranks.end(), [&](int r) { return taken[r]; });
         (free ? now : later).push_back(ranks);
         if (!free) continue;
-        for (int r : ranks) taken[static_cast<size_t>(r)] = true;
+        for (int r : ranks) taken[r] = true;
       }
       split(now);
       missing = later;
     }
-    std::vector<GroupId> made;
-    for (const std::vector<int>& ranks : groups) made.push_back(groups_.at(ranks).id);
+    Vector<GroupId> made;
+    for (const Vector<int>& ranks : groups) made.push_back(groups_.at(ranks).id);
     return made;
   }
 
   // NCCL connects two ranks when they first exchange data, and the caller waits for that. All pairs at once, here, so
   // that no order of first transfers can be a wrong one. One float each way is enough: all channels to a peer are set
   // up.
-  void connect(const std::vector<int>& destinations, const std::vector<int>& sources) override {
+  void connect(const Vector<int>& destinations, const Vector<int>& sources) override {
     constexpr int64_t distance = 64;  // bytes from one peer's float to the next one's
     const int64_t bytes = static_cast<int64_t>(destinations.size() + sources.size()) * distance;
     if (bytes > 0) {
@@ -198,7 +197,7 @@ class NcclTransport : public DeviceTransport {
     return {member.operation};
   }
 
-  void start(const std::vector<Member>& members) {
+  void start(const Vector<Member>& members) {
     if (members.empty()) return;
     if (std::any_of(members.begin(), members.end(), [](const Member& member) { return member.send; }))
       follow(transfer_stream_);
@@ -213,10 +212,9 @@ class NcclTransport : public DeviceTransport {
     }
     const ncclResult_t ended = ncclGroupEnd();  // also behind a failure, or NCCL would go on grouping
     const Member& last = members[count - 1];
-    check(added, last.send ? "ncclSend" : "ncclRecv", tags_[static_cast<size_t>(last.operation)]);
-    check(ended, "ncclGroupEnd", tags_[static_cast<size_t>(members.front().operation)]);
-    for (const Member& member : members)
-      backend_.record_event(events_[static_cast<size_t>(member.operation)], transfer_stream_);
+    check(added, last.send ? "ncclSend" : "ncclRecv", tags_[last.operation]);
+    check(ended, "ncclGroupEnd", tags_[members.front().operation]);
+    for (const Member& member : members) backend_.record_event(events_[member.operation], transfer_stream_);
   }
 
   // What is submitted to `stream` from now on comes behind what the backend was given.
@@ -235,7 +233,7 @@ class NcclTransport : public DeviceTransport {
     return static_cast<int>(used_++);
   }
 
-  void split(const std::vector<std::vector<int>>& groups) {
+  void split(const Vector<Vector<int>>& groups) {
     int color = NCCL_SPLIT_NOCOLOR;
     for (size_t g = 0; g < groups.size(); ++g)
       if (std::find(groups[g].begin(), groups[g].end(), rank()) != groups[g].end()) color = static_cast<int>(g);
@@ -296,12 +294,12 @@ class NcclTransport : public DeviceTransport {
   ncclComm_t world_ = nullptr;
   cudaStream_t transfer_stream_ = nullptr, reduce_stream_ = nullptr;
   CudaEvent follow_ = nullptr, end_ = nullptr;
-  std::map<std::vector<int>, Group> groups_;
+  std::map<Vector<int>, Group> groups_;
   int made_ = 0;
-  std::vector<CudaEvent> events_;  // by operation of this iteration
-  std::vector<int> tags_;
+  Vector<CudaEvent> events_;  // by operation of this iteration
+  Vector<int> tags_;
   size_t used_ = 0;
-  std::vector<Member> group_;
+  Vector<Member> group_;
   bool grouping_ = false;
   bool given_up_ = false;
 };

@@ -123,9 +123,7 @@ class StagingTransport : public DeviceTransport {
     host_.poll();
   }
 
-  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override {
-    return host_.make_groups(groups);
-  }
+  Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override { return host_.make_groups(groups); }
 
   // The host's receives write to pinned buffers; the copies from there are in the backend's own order.
   void begin_iteration() override { progress(); }
@@ -195,7 +193,7 @@ class StagingTransport : public DeviceTransport {
   void* out_;         // stream of the copies to the host
   CudaEvent follow_;  // of the backend's stream
   std::deque<Operation> slots_;
-  std::vector<int> free_;
+  Vector<int> free_;
   std::deque<int> waiting_;  // copied out, then started, in this order
   std::deque<int> ending_;   // waited for, until their buffers are free
   bool given_up_ = false;

@@ -20,9 +20,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "common/errors.h"
+#include "common/vector.h"
 
 namespace ff {
 
@@ -70,14 +70,14 @@ class Transport {
 
   // Groups of ranks (each ascending) for all-reduces. All ranks call with the same groups; the answer for one that this
   // rank is not in is -1.
-  virtual std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) = 0;
+  virtual Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) = 0;
   // Starts summing `elements` floats of all ranks of the group, in place. The ranks start a group's all-reduces in one
   // order. `tag` is for messages.
   virtual Request all_reduce(GroupId group, float* values, int64_t elements, int tag) = 0;
 
   // For transports that follow the backend or are ordered; nothing in the others.
   // Sets up the connections to these ranks. All ranks call, once a program.
-  virtual void connect(const std::vector<int>& /*destinations*/, const std::vector<int>& /*sources*/) {}
+  virtual void connect(const Vector<int>& /*destinations*/, const Vector<int>& /*sources*/) {}
   // The receives that follow may write to their memory once the backend has done what it has been given so far.
   virtual void begin_iteration() {}
   // Transfers between these two start together.
@@ -94,7 +94,7 @@ class Transport {
   // Control data, among all ranks; they block.
   virtual void barrier() = 0;
   // rank 0: everyone's, by rank; others: empty
-  virtual std::vector<std::string> gather(const std::string& bytes) = 0;
+  virtual Vector<std::string> gather(const std::string& bytes) = 0;
   virtual std::string broadcast(const std::string& bytes) = 0;  // rank 0's on every rank
 
   // Ends all ranks; for the program that has printed its message.

@@ -27,8 +27,7 @@ void CommunicationModel::transfer(DeviceId source, DeviceId destination, int64_t
     cost.uses.push_back({destination, cost.duration});
   }
   for (ChannelId channel : route.channels)
-    cost.uses.push_back(
-        {device_count_ + channel, at_least_one(size / bandwidth_gb_per_s_[static_cast<size_t>(channel)])});
+    cost.uses.push_back({device_count_ + channel, at_least_one(size / bandwidth_gb_per_s_[channel])});
 }
 
 void CommunicationModel::add_hop(CollectiveShape& shape, std::map<ChannelId, double>& load, DeviceId from, DeviceId to,
@@ -51,7 +50,7 @@ void CommunicationModel::finish(CollectiveShape& shape, const std::map<ChannelId
   }
 }
 
-CommunicationModel::CollectiveShape CommunicationModel::ring(const std::vector<DeviceId>& holders) const {
+CommunicationModel::CollectiveShape CommunicationModel::ring(const Vector<DeviceId>& holders) const {
   CollectiveShape shape;
   std::map<ChannelId, double> load;
   const double k = static_cast<double>(holders.size());
@@ -63,7 +62,7 @@ CommunicationModel::CollectiveShape CommunicationModel::ring(const std::vector<D
   return shape;
 }
 
-CommunicationModel::CollectiveShape CommunicationModel::tree(const std::vector<DeviceId>& holders) const {
+CommunicationModel::CollectiveShape CommunicationModel::tree(const Vector<DeviceId>& holders) const {
   CollectiveShape shape;
   std::map<ChannelId, double> load;
   double hop_latency_ns = 0;
@@ -77,7 +76,7 @@ CommunicationModel::CollectiveShape CommunicationModel::tree(const std::vector<D
   return shape;
 }
 
-void CommunicationModel::all_reduce(const std::vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
+void CommunicationModel::all_reduce(const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
   if (holders.size() == 1) {
     cost.duration = 1;
     cost.uses.clear();

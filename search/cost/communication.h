@@ -2,16 +2,16 @@
 #pragma once
 
 #include <map>
-#include <vector>
 
 #include "common/topology.h"
+#include "common/vector.h"
 #include "search/simulator/timeline.h"
 
 namespace ff {
 
 struct CommunicationCost {
   Nanoseconds duration = 1;
-  std::vector<ResourceUse> uses;  // resources: devices first, then channels (see timeline.h)
+  Vector<ResourceUse> uses;  // resources: devices first, then channels (see timeline.h)
 };
 
 // Not thread-safe (caches the shapes of collectives): one a thread.
@@ -29,26 +29,26 @@ class CommunicationModel {
   //   tree: every edge of a binary tree carries the bytes up and down; 2 ceil(log2 k) latencies of the slowest edge
   // A channel's load is the sum of what crosses it; the time is that of the most loaded channel plus the latencies (the
   // model of NVIDIA's nccl-tests, doc/PERFORMANCE.md, extended to shared links). Channels' all_reduce rates are used.
-  void all_reduce(const std::vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost);
+  void all_reduce(const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost);
 
  private:
   // Load of each channel in ns a byte, and the fixed part.
   struct CollectiveShape {
     double latency_ns = 0;
     double slowest_ns_per_byte = 0;
-    std::vector<std::pair<ChannelId, double>> load_ns_per_byte;
+    Vector<std::pair<ChannelId, double>> load_ns_per_byte;
     bool busy_endpoints = false;
   };
-  CollectiveShape ring(const std::vector<DeviceId>& holders) const;
-  CollectiveShape tree(const std::vector<DeviceId>& holders) const;
+  CollectiveShape ring(const Vector<DeviceId>& holders) const;
+  CollectiveShape tree(const Vector<DeviceId>& holders) const;
   void add_hop(CollectiveShape& shape, std::map<ChannelId, double>& load, DeviceId from, DeviceId to, double share,
                double& hop_latency_ns) const;
   void finish(CollectiveShape& shape, const std::map<ChannelId, double>& load) const;
 
   const Topology& topology_;
   int32_t device_count_;
-  std::vector<double> bandwidth_gb_per_s_;  // [channel]
-  std::map<std::vector<DeviceId>, std::pair<CollectiveShape, CollectiveShape>> shapes_;
+  Vector<double> bandwidth_gb_per_s_;  // [channel]
+  std::map<Vector<DeviceId>, std::pair<CollectiveShape, CollectiveShape>> shapes_;
 };
 
 }  // namespace ff

@@ -23,8 +23,8 @@ void expect_precision(const Profile& profile, Precision precision) {
 
 }  // namespace
 
-KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles,
-                         int64_t working_set_bytes, Precision precision)
+KernelCosts::KernelCosts(const Topology& topology, CostMode mode, Vector<Profile> profiles, int64_t working_set_bytes,
+                         Precision precision)
     : mode_(mode) {
   const bool may_measure = mode == CostMode::measure || mode == CostMode::automatic;
   for (size_t m = 0; m < topology.models.size(); ++m) {
@@ -66,7 +66,7 @@ KernelCosts::KernelCosts(const Topology& topology, CostMode mode, std::vector<Pr
   for (const Profile& profile : profiles)
     if (std::none_of(topology.models.begin(), topology.models.end(),
                      [&](const DeviceModel& m) { return m.name == profile.device_model; })) {
-      std::vector<std::string> known;
+      Vector<std::string> known;
       for (const DeviceModel& model : topology.models) known.push_back(model.name);
       throw InputError(profile.file + ": is the profile of device model \"" + profile.device_model +
                        "\", which the topology \"" + topology.name + "\" does not have" +

@@ -6,10 +6,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "common/graph.h"
 #include "common/topology.h"
+#include "common/vector.h"
 #include "search/cost/measurement.h"
 #include "search/cost/profile.h"
 #include "search/simulator/timeline.h"
@@ -32,7 +32,7 @@ class KernelCosts {
   // iteration touches on one device (see working_set_bytes below); a measured kernel finds its data as cold in the
   // caches as among so much. `precision`: of GPUs' products; a profile that was measured with another one is an
   // InputError.
-  KernelCosts(const Topology& topology, CostMode mode, std::vector<Profile> profiles, int64_t working_set_bytes = 0,
+  KernelCosts(const Topology& topology, CostMode mode, Vector<Profile> profiles, int64_t working_set_bytes = 0,
               Precision precision = Precision::fp32);
 
   // Throws InputError when the mode is `profile` and there is no entry, MachineError when it is `measure` and this
@@ -64,7 +64,7 @@ class KernelCosts {
   Nanoseconds rate(const std::string& work, int64_t bytes, int model);
 
   CostMode mode_;
-  std::vector<Model> models_;
+  Vector<Model> models_;
   std::mutex mutex_;
   std::atomic<int64_t> measured_count_{0};
 };

@@ -17,7 +17,7 @@
 namespace ff {
 namespace {
 
-ProfileEntry summarize(std::vector<double> samples_us) {
+ProfileEntry summarize(Vector<double> samples_us) {
   std::sort(samples_us.begin(), samples_us.end());
   const auto quantile = [&](double q) {
     return samples_us[static_cast<size_t>(q * static_cast<double>(samples_us.size() - 1))];
@@ -41,12 +41,12 @@ KernelMeasurement::KernelMeasurement(MakeBackend make_backend, MeasurementSettin
 
 KernelMeasurement::~KernelMeasurement() = default;
 
-std::vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& prepare, const Work& make_ready,
-                                                  const Work& work) {
+Vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& prepare, const Work& make_ready,
+                                             const Work& work) {
   std::atomic<int> ready{0};
   std::atomic<bool> done{false};
-  std::vector<std::exception_ptr> failures(lanes_.size());
-  std::vector<std::vector<double>> samples(static_cast<size_t>(phases));
+  Vector<std::exception_ptr> failures(lanes_.size());
+  Vector<Vector<double>> samples(phases);
   const auto guarded = [&](size_t lane, const std::function<void()>& body) {
     try {
       body();
@@ -64,7 +64,7 @@ std::vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& pre
     ++ready;
     while (ready < static_cast<int>(lanes_.size()) && !done) std::this_thread::yield();
   };
-  std::vector<std::thread> others;
+  Vector<std::thread> others;
   for (size_t lane = 1; lane < lanes_.size(); ++lane)
     others.emplace_back([&, lane] {
       guarded(lane, [&] {
@@ -87,7 +87,7 @@ std::vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& pre
         lanes_[0]->backend().start_stopwatch();
         work(*lanes_[0], phase, repetition);
         const double us = lanes_[0]->backend().stop_stopwatch_us();
-        samples[static_cast<size_t>(phase)].push_back(us);
+        samples[phase].push_back(us);
         measured_ms += us / 1e3;
       }
   });
@@ -95,7 +95,7 @@ std::vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& pre
   for (std::thread& other : others) other.join();
   for (const std::exception_ptr& failure : failures)
     if (failure) std::rethrow_exception(failure);
-  std::vector<ProfileEntry> entries;
+  Vector<ProfileEntry> entries;
   for (auto& phase : samples) entries.push_back(summarize(std::move(phase)));
   for (auto& lane : lanes_) lane->clear();
   return entries;
@@ -103,7 +103,7 @@ std::vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& pre
 
 KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& definition, const Block& part,
                                                     bool backward, KernelUse use) {
-  std::vector<Phase> phases;
+  Vector<Phase> phases;
   if (definition.has_statistics()) phases.push_back(Phase::forward_statistics);
   phases.push_back(Phase::forward);
   if (backward && definition.has_statistics()) phases.push_back(Phase::backward_statistics);
@@ -111,14 +111,12 @@ KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& de
   const auto entries = time(
       static_cast<int>(phases.size()), [&](MeasurementLane& lane) { lane.prepare_kernel(definition, part, use); },
       [&](MeasurementLane& lane, int phase, int repetition) {
-        const Phase next = phases[static_cast<size_t>(phase)];
+        const Phase next = phases[phase];
         // right behind its statistics
         if (definition.has_statistics() && (next == Phase::forward || next == Phase::backward)) return;
         lane.make_ready(next, repetition);
       },
-      [&](MeasurementLane& lane, int phase, int repetition) {
-        lane.run(phases[static_cast<size_t>(phase)], repetition);
-      });
+      [&](MeasurementLane& lane, int phase, int repetition) { lane.run(phases[phase], repetition); });
   Result result;
   for (size_t i = 0; i < phases.size(); ++i) result[phases[i]] = entries[i];
   return result;

@@ -5,10 +5,10 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "common/kernels/backend.h"
 #include "common/kernels/cuda/cuda_backend.h"
+#include "common/vector.h"
 #include "search/cost/profile.h"
 
 namespace ff {
@@ -51,10 +51,10 @@ class KernelMeasurement {
   // machine. Not timed: `make_ready`, before each.
   using Prepare = std::function<void(MeasurementLane&)>;
   using Work = std::function<void(MeasurementLane&, int phase, int repetition)>;
-  std::vector<ProfileEntry> time(int phases, const Prepare& prepare, const Work& make_ready, const Work& work);
+  Vector<ProfileEntry> time(int phases, const Prepare& prepare, const Work& make_ready, const Work& work);
 
   MeasurementSettings settings_;
-  std::vector<std::unique_ptr<MeasurementLane>> lanes_;
+  Vector<std::unique_ptr<MeasurementLane>> lanes_;
 };
 
 // Adds "copy" and "update" entries for a range of sizes, unless the profile has them.

@@ -30,9 +30,9 @@ void MeasurementLane::prepare_kernel(const OperatorDefinition& definition, const
   clear();
   shared_ = use.shared_bytes > 0;
   kernel_ = backend_->make_kernel(
-      {definition, part, std::vector<bool>(definition.inputs().size(), use.input_gradients), "measured", 1});
+      {definition, part, Vector<bool>(definition.inputs().size(), use.input_gradients), "measured", 1});
   int64_t parameter_footprint = 1;
-  std::vector<KernelArguments> parameter_sets;
+  Vector<KernelArguments> parameter_sets;
   do {
     parameter_sets.push_back(parameters_of(definition, part, parameter_footprint));
   } while (use.shared_bytes > 0 &&
@@ -109,7 +109,7 @@ const MeasurementLane::Pattern& MeasurementLane::pattern_of(int64_t bytes, int64
   // The rest of a large buffer repeats what is drawn: drawing and sending it would take longer than all that is
   // measured.
   const int64_t elements = bytes / element_bytes, drawn = std::min(elements, most_drawn);
-  std::vector<float> values(static_cast<size_t>(drawn), 0.0f);
+  Vector<float> values(drawn, 0.0f);
   uint32_t state = 12345;  // full Philox would cost more than the kernels
   for (float& value : values) {
     state = state * 1664525u + 1013904223u;

@@ -3,9 +3,9 @@
 
 #include <map>
 #include <memory>
-#include <vector>
 
 #include "common/kernels/backend.h"
+#include "common/vector.h"
 #include "search/cost/measurement.h"
 
 namespace ff {
@@ -45,7 +45,7 @@ class MeasurementLane {
   };
   struct Set {
     KernelArguments arguments;
-    std::vector<std::pair<float*, Pattern>> inputs, output_gradients;
+    Vector<std::pair<float*, Pattern>> inputs, output_gradients;
   };
 
   Set& set_of(Phase phase, int repetition);
@@ -62,9 +62,9 @@ class MeasurementLane {
   std::unique_ptr<Kernel> kernel_;
   // parameters that other operators use too: so soon again that only their own bytes come between
   bool shared_ = false;
-  std::vector<void*> buffers_;
+  Vector<void*> buffers_;
   std::map<std::pair<int64_t, int64_t>, Pattern> patterns_;  // by bytes and index limit
-  std::vector<Set> sets_;
+  Vector<Set> sets_;
   float* other_work_ = nullptr;  // memory of other kernels
   int64_t other_work_done_ = 0;  // bytes of it, in this round
   uint64_t random_ = 1;

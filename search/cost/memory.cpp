@@ -13,8 +13,8 @@ int64_t aligned(int64_t bytes) { return (bytes + buffer_alignment - 1) / buffer_
 // In the arena.
 int64_t place_of(const Block& block) { return aligned(bytes_of(block)); }
 
-std::vector<int64_t> corners(const Block& block) {
-  std::vector<int64_t> result;
+Vector<int64_t> corners(const Block& block) {
+  Vector<int64_t> result;
   for (int axis = 0; axis < block.rank(); ++axis) result.insert(result.end(), {block[axis].begin, block[axis].end});
   return result;
 }
@@ -31,12 +31,12 @@ MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count)
   for (size_t g = 0; g < builder.groups().size(); ++g)
     for (OperatorId op : builder.groups()[g].operators) groups_of_[op].push_back(static_cast<int>(g));
   for (OperatorId op = 0; op < static_cast<OperatorId>(graph_.operators.size()); ++op) {
-    std::vector<Item>& items = items_around_[op];
+    Vector<Item>& items = items_around_[op];
     items.push_back({Item::Kind::operation, op});
     for (size_t e = 0; e < builder.edges().size(); ++e)
       if (builder.edges()[e].producer == op || builder.edges()[e].consumer == op)
         items.push_back({Item::Kind::edge, static_cast<int>(e)});
-    std::vector<TensorId> tensors = graph_.operators[op].inputs;
+    Vector<TensorId> tensors = graph_.operators[op].inputs;
     tensors.insert(tensors.end(), graph_.operators[op].outputs.begin(), graph_.operators[op].outputs.end());
     std::sort(tensors.begin(), tensors.end());
     tensors.erase(std::unique(tensors.begin(), tensors.end()), tensors.end());
@@ -73,7 +73,7 @@ int MemoryModel::block_number(ParameterId parameter, const Block& block) {
   return numbers.emplace(corners(block), static_cast<int>(numbers.size())).first->second;
 }
 
-const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const std::vector<int>& degrees) {
+const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degrees& degrees) {
   const auto [it, added] = part_bytes_[id].try_emplace(degrees);
   PartBytes& result = it->second;
   if (!added) return result;
@@ -82,9 +82,7 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const std::
   result.inputs.resize(op.inputs.size());
   result.outputs.resize(op.outputs.size());
   result.parameters.resize(op.parameters.size());
-  int64_t parts = 1;
-  for (int degree : degrees) parts *= degree;
-  for (int64_t number = 0; number < parts; ++number) {
+  for (int number = 0; number < parts_of(degrees); ++number) {
     const Block part = definition.part(degrees, number);
     int64_t fixed = definition.workspace_bytes(part) + (op.has_backward ? 2 : 1) * definition.statistics_bytes(part);
     int64_t outputs = 0, gradients = 0;
@@ -132,8 +130,8 @@ MemoryModel::Share MemoryModel::edge_share(int e, const Strategy& strategy) {
   const Configuration &producer = strategy[edge.producer], &consumer = strategy[edge.consumer];
   const bool has_gradient =
       graph_.operators[edge.consumer].has_backward && graph_.input_has_gradient(edge.consumer, edge.input);
-  const std::vector<int64_t>& input_bytes = part_bytes(edge.consumer, consumer.degrees).inputs[edge.input];
-  std::vector<int64_t> inputs = input_bytes;
+  const Vector<int64_t>& input_bytes = part_bytes(edge.consumer, consumer.degrees).inputs[edge.input];
+  Vector<int64_t> inputs = input_bytes;
   Share share;
   for (const auto pairs = builder_.pairs(e, strategy); const BlockPair& pair : *pairs) {
     const DeviceId source = producer.devices[pair.producer_part], destination = consumer.devices[pair.consumer_part];
@@ -164,12 +162,12 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
     int64_t staged = 0;  // bytes of contributions that are received and cover the whole output
   };
   const Configuration& producer = strategy[tensor.producer];
-  std::vector<Gradient> gradients(producer.devices.size());
+  Vector<Gradient> gradients(producer.devices.size());
   for (int e : edges_of_tensor_[id]) {
     const Edge& edge = builder_.edges()[e];
     const bool contributes =
         graph_.operators[edge.consumer].has_backward && graph_.input_has_gradient(edge.consumer, edge.input);
-    const std::vector<DeviceId>& consumers = strategy[edge.consumer].devices;
+    const Vector<DeviceId>& consumers = strategy[edge.consumer].devices;
     for (const auto pairs = builder_.pairs(e, strategy); const BlockPair& pair : *pairs) {
       Gradient& gradient = gradients[pair.producer_part];
       const bool local = producer.devices[pair.producer_part] == consumers[pair.consumer_part];
@@ -205,7 +203,7 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
 // One copy of a parameter's block serves all parts on a device.
 MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
   const ParameterGroup& group = builder_.groups()[g];
-  std::vector<std::tuple<DeviceId, ParameterId, int, int64_t>> blocks;
+  Vector<std::tuple<DeviceId, ParameterId, int, int64_t>> blocks;
   for (OperatorId op : group.operators) {
     const PartBytes& bytes = part_bytes(op, strategy[op].degrees);
     for (size_t p = 0; p < bytes.parameters.size(); ++p) {
@@ -238,7 +236,7 @@ void MemoryModel::add(const Share& share, Item::Kind kind, int64_t sign) {
   }
 }
 
-const std::vector<int64_t>& MemoryModel::total() {
+const Vector<int64_t>& MemoryModel::total() {
   for (size_t device = 0; device < bytes_.size(); ++device) {
     bytes_[device] = sums_[device];
     for (const auto& counts : brief_[device])
@@ -247,20 +245,19 @@ const std::vector<int64_t>& MemoryModel::total() {
   return bytes_;
 }
 
-std::vector<int64_t> MemoryModel::bytes(const Strategy& strategy) {
+Vector<int64_t> MemoryModel::bytes(const Strategy& strategy) {
   reset(strategy);
   return bytes_;
 }
 
-std::vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& tasks,
-                                        const std::vector<int>& order) {
-  std::vector<DeviceId> devices(bytes_.size());
+Vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
+  Vector<DeviceId> devices(bytes_.size());
   std::iota(devices.begin(), devices.end(), 0);
-  std::vector<int64_t> result;
+  Vector<int64_t> result;
   for (const MemoryPlan& plan : plan_memory(builder_, strategy, tasks, order, devices))
     result.push_back(plan.arena_bytes);
   // one copy serves all that read the same block
-  std::set<std::tuple<DeviceId, TensorId, std::vector<int64_t>>> inputs;
+  std::set<std::tuple<DeviceId, TensorId, Vector<int64_t>>> inputs;
   for (OperatorId id = 0; id < static_cast<OperatorId>(graph_.operators.size()); ++id) {
     const Operator& op = graph_.operators[id];
     const PartBytes& bytes = part_bytes(id, strategy[id].degrees);
@@ -298,7 +295,7 @@ void MemoryModel::reset(const Strategy& strategy) {
   total();
 }
 
-const std::vector<int64_t>& MemoryModel::change(OperatorId op, const Strategy& changed) {
+const Vector<int64_t>& MemoryModel::change(OperatorId op, const Strategy& changed) {
   undo_.clear();
   for (Item item : items_around_[op]) {
     Share& current = shares_[number(item)];

@@ -9,11 +9,10 @@
 // Everything else of the arena is added up. The arena of an order can exceed the bound only by the gaps of its layout.
 #pragma once
 
-#include <array>
 #include <map>
-#include <vector>
 
 #include "common/task_graph/memory_plan.h"
+#include "common/vector.h"
 
 namespace ff {
 
@@ -22,14 +21,14 @@ class MemoryModel {
  public:
   MemoryModel(TaskGraphBuilder& builder, int device_count);
 
-  std::vector<int64_t> bytes(const Strategy& strategy);  // the bound
+  Vector<int64_t> bytes(const Strategy& strategy);  // the bound
   // What the executor allocates. `tasks` is the strategy's task graph, `order` a total order of its tasks.
-  std::vector<int64_t> bytes(const Strategy& strategy, const TaskGraph& tasks, const std::vector<int>& order);
+  Vector<int64_t> bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
 
   // Follows a strategy: the bound after a change of one operator, for the work of what lies around it.
   void reset(const Strategy& strategy);
   // `changed` differs from the strategy followed in `op` alone
-  const std::vector<int64_t>& change(OperatorId op, const Strategy& changed);
+  const Vector<int64_t>& change(OperatorId op, const Strategy& changed);
   void undo();  // the last change
 
  private:
@@ -38,7 +37,7 @@ class MemoryModel {
     int64_t bytes;
     int64_t brief = 0;  // while one part's backward task runs
   };
-  using Share = std::vector<Need>;  // devices may repeat
+  using Share = Vector<Need>;  // devices may repeat
   // A strategy's memory is the sum over operators, edges, tensors and parameter groups, in this order, and the largest
   // brief need of an operator and of a tensor.
   struct Item {
@@ -52,32 +51,32 @@ class MemoryModel {
   Share tensor_share(TensorId tensor, const Strategy& strategy);
   Share group_share(int group, const Strategy& strategy);
   void add(const Share& share, Item::Kind kind, int64_t sign);
-  const std::vector<int64_t>& total();
+  const Vector<int64_t>& total();
 
   // What depends on an operator's degrees alone, by part.
   struct PartBytes {
-    std::vector<int64_t> fixed;                   // workspace, graph inputs, losses, statistics
-    std::vector<int64_t> activations, gradients;  // of all outputs but losses; of all inputs
-    std::vector<std::vector<int64_t>> inputs;     // [input][part], aligned
-    std::vector<std::vector<int64_t>> outputs;    // [output][part], aligned
+    Vector<int64_t> fixed;                   // workspace, graph inputs, losses, statistics
+    Vector<int64_t> activations, gradients;  // of all outputs but losses; of all inputs
+    Vector<Vector<int64_t>> inputs;          // [input][part], aligned
+    Vector<Vector<int64_t>> outputs;         // [output][part], aligned
     // [parameter][part]: number of the block, bytes with gradient and velocity
-    std::vector<std::vector<std::pair<int, int64_t>>> parameters;
+    Vector<Vector<std::pair<int, int64_t>>> parameters;
   };
-  const PartBytes& part_bytes(OperatorId op, const std::vector<int>& degrees);
+  const PartBytes& part_bytes(OperatorId op, const Degrees& degrees);
   int block_number(ParameterId parameter, const Block& block);
 
   TaskGraphBuilder& builder_;
   const Graph& graph_;
-  std::vector<std::vector<int>> edges_of_tensor_, groups_of_;
-  std::vector<std::vector<Item>> items_around_;                     // [operator]: what its configuration enters
-  std::vector<std::map<std::vector<int>, PartBytes>> part_bytes_;   // [operator]
-  std::vector<std::map<std::vector<int64_t>, int>> block_numbers_;  // [parameter]
-  std::vector<int64_t> sums_;                                       // by device, without brief needs
+  Vector<Vector<int>> edges_of_tensor_, groups_of_;
+  Vector<Vector<Item>> items_around_;                     // [operator]: what its configuration enters
+  Vector<std::map<Vector<int>, PartBytes>> part_bytes_;   // [operator]
+  Vector<std::map<Vector<int64_t>, int>> block_numbers_;  // [parameter]
+  Vector<int64_t> sums_;                                  // by device, without brief needs
   // by device, of operators and of tensors: bytes -> how many
-  std::vector<std::array<std::map<int64_t, int>, 2>> brief_;
-  std::vector<int64_t> bytes_;
-  std::vector<Share> shares_;
-  std::vector<std::pair<Item, Share>> undo_;
+  Vector<Array<std::map<int64_t, int>, 2>> brief_;
+  Vector<int64_t> bytes_;
+  Vector<Share> shares_;
+  Vector<std::pair<Item, Share>> undo_;
 };
 
 }  // namespace ff

@@ -43,8 +43,8 @@ const TaskCostModel::PartCosts& TaskCostModel::part_costs(OperatorId op, const D
   if (found != cache.end()) return found->second;
   const OperatorDefinition& definition = *graph_.operators[op].definition;
   PartCosts costs;
-  const std::vector<int> kinds = definition.kinds_of_parts(degrees);
-  std::vector<int> number;  // [kind]: of its cost
+  const Vector<int> kinds = definition.kinds_of_parts(degrees);
+  Vector<int> number;  // [kind]: of its cost
   for (size_t part = 0; part < kinds.size(); ++part) {
     const size_t kind = static_cast<size_t>(kinds[part]);
     if (kind >= number.size()) number.resize(kind + 1, -1);

@@ -1,11 +1,10 @@
 // Duration and resources of every task of a task graph.
 #pragma once
 
-#include <array>
 #include <unordered_map>
-#include <vector>
 
 #include "common/task_graph/task_graph.h"
+#include "common/vector.h"
 #include "search/cost/communication.h"
 #include "search/cost/kernel_costs.h"
 
@@ -31,12 +30,12 @@ class TaskCostModel {
   };
   // Of all parts; few of them differ.
   struct PartCosts {
-    std::vector<PartCost> distinct;
-    std::vector<uint16_t> which;  // [part]; empty: all alike
-    const PartCost& operator[](size_t part) const { return distinct[which.empty() ? 0 : which[part]]; }
+    Vector<PartCost> distinct;
+    Vector<uint16_t> which;  // [part]; empty: all alike
+    const PartCost& operator[](int part) const { return distinct[which.empty() ? 0 : which[part]]; }
   };
   const PartCost& part_cost(OperatorId op, const Degrees& degrees, int part, int model) {
-    return part_costs(op, degrees, model)[static_cast<size_t>(part)];
+    return part_costs(op, degrees, model)[part];
   }
   const PartCosts& part_costs(OperatorId op, const Degrees& degrees, int model);  // holds until the next call
 
@@ -58,8 +57,8 @@ class TaskCostModel {
   const Topology& topology_;
   KernelCosts& kernels_;
   CommunicationModel communication_;
-  std::vector<KernelUse> uses_;                                             // by operator
-  std::vector<std::unordered_map<Degrees, PartCosts, DegreesHash>> cache_;  // [model and operator]
+  Vector<KernelUse> uses_;                                             // by operator
+  Vector<std::unordered_map<Degrees, PartCosts, DegreesHash>> cache_;  // [model and operator]
   size_t cached_parts_ = 0;
   std::unordered_map<int64_t, Nanoseconds> copies_, updates_;  // by bytes and model
 };

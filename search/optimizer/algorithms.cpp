@@ -86,7 +86,7 @@ struct SubClusterStrategy {
 // is longer than the best found.
 SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
   SubClusterStrategy best;
-  const std::vector<int> sizes = sub_cluster_sizes(request.topology);
+  const Vector<int> sizes = sub_cluster_sizes(request.topology);
   for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
     const SubCluster part = sub_cluster(request.topology, *size);
     const SearchSpace space(request.graph, part.topology);
@@ -130,8 +130,8 @@ bool whole(const Strategy& strategy) {
 
 // The cheap algorithms' strategies that a search looks at: all of them, or the named ones. Those that do not apply are
 // left out unless named.
-std::vector<Candidate> candidates(const AlgorithmRequest& request, bool all, bool whole_operators) {
-  std::vector<Candidate> result;
+Vector<Candidate> candidates(const AlgorithmRequest& request, bool all, bool whole_operators) {
+  Vector<Candidate> result;
   for (const Algorithm& algorithm : algorithms()) {
     const bool named = std::find(request.init.begin(), request.init.end(), algorithm.name) != request.init.end();
     if (!algorithm.cheap || (!all && !named)) continue;
@@ -173,7 +173,7 @@ void check_locally(const AlgorithmRequest& request, AlgorithmResult& result) {
 
 // Data parallelism as the paper has it, the best existing strategy, and random ones. Why not the best alone:
 // docs/algorithms.md.
-std::vector<std::string> default_init(bool whole_operators, const std::string& best) {
+Vector<std::string> default_init(bool whole_operators, const std::string& best) {
   if (whole_operators) return {"best", "random"};
   if (best == "data-parallel") return {"data-parallel", "random"};
   return {"data-parallel", "best", "random"};
@@ -184,7 +184,7 @@ AlgorithmResult run_chains(const AlgorithmRequest& request, bool whole_operators
   own.search.whole_operators = whole_operators;
   const bool all = request.init.empty();
   const bool wants_best = std::find(request.init.begin(), request.init.end(), "best") != request.init.end();
-  const std::vector<Candidate> cheap = candidates(own, all || wants_best, whole_operators);
+  const Vector<Candidate> cheap = candidates(own, all || wants_best, whole_operators);
   AlgorithmResult result;
   const Candidate* best = nullptr;
   double least = 0;
@@ -195,10 +195,10 @@ AlgorithmResult run_chains(const AlgorithmRequest& request, bool whole_operators
     best = &candidate;
     least = evaluation.cost;
   }
-  const std::vector<std::string> init = all ? default_init(whole_operators, best->name) : request.init;
+  const Vector<std::string> init = all ? default_init(whole_operators, best->name) : request.init;
   const SearchSpace space(request.graph, request.topology, whole_operators);
   RandomStream random(request.search.seed, ~uint64_t{0});
-  std::vector<Candidate> starts;
+  Vector<Candidate> starts;
   for (int chain = 0; chain < request.search.chains; ++chain) {
     const std::string& name = init[std::min(static_cast<size_t>(chain), init.size() - 1)];
     if (name == "random") {
@@ -280,8 +280,8 @@ AlgorithmResult run_reinforce(const AlgorithmRequest& request) {
 
 }  // namespace
 
-const std::vector<Algorithm>& algorithms() {
-  static const std::vector<Algorithm> list{
+const Vector<Algorithm>& algorithms() {
+  static const Vector<Algorithm> list{
       {"data-parallel", "all operators split by sample over all devices", true, run_data_parallel},
       {"single-device", "everything on the first device", true, run_single_device},
       {"model-parallel", "contiguous stages of balanced time, a device each", true, run_model_parallel},
@@ -299,14 +299,14 @@ const std::vector<Algorithm>& algorithms() {
   return list;
 }
 
-std::vector<std::string> algorithm_names() {
-  std::vector<std::string> names;
+Vector<std::string> algorithm_names() {
+  Vector<std::string> names;
   for (const Algorithm& algorithm : algorithms()) names.push_back(algorithm.name);
   return names;
 }
 
-std::vector<std::string> cheap_algorithm_names() {
-  std::vector<std::string> names;
+Vector<std::string> cheap_algorithm_names() {
+  Vector<std::string> names;
   for (const Algorithm& algorithm : algorithms())
     if (algorithm.cheap) names.push_back(algorithm.name);
   return names;

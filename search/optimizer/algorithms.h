@@ -6,9 +6,9 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "common/errors.h"
+#include "common/vector.h"
 #include "search/optimizer/exhaustive_space.h"
 #include "search/optimizer/mcmc.h"
 
@@ -29,7 +29,7 @@ struct AlgorithmRequest {
   McmcSettings search;   // budget, seed and threads; what is not an mcmc takes of it what it needs
   // mcmc: what its chains start from, one after the other and then from the last again: cheap algorithms by name,
   // "best" (of them), "random". Empty: the default, docs/algorithms.md.
-  std::vector<std::string> init;
+  Vector<std::string> init;
   bool check_local = false;                    // mcmc and placement: go on to a local optimum
   Assignments assignments = Assignments::all;  // exhaustive
   bool thorough = true;  // false: give up (NotApplicable) rather than take more than about a second
@@ -49,7 +49,7 @@ struct AlgorithmResult {
   Strategy strategy;
   std::string note;               // one line: what was done and whose rule it is
   Json details = Json::object();  // keys of the algorithm's own for the result's JSON
-  std::vector<Baseline> baselines;
+  Vector<Baseline> baselines;
   std::optional<McmcResult> chains;
   double elapsed_s = 0;  // of the whole; chains->elapsed_s is that of the chains alone
 };
@@ -62,9 +62,9 @@ struct Algorithm {
 };
 
 // In the order in which compare shows them: what is simple first.
-const std::vector<Algorithm>& algorithms();
-std::vector<std::string> algorithm_names();
-std::vector<std::string> cheap_algorithm_names();
+const Vector<Algorithm>& algorithms();
+Vector<std::string> algorithm_names();
+Vector<std::string> cheap_algorithm_names();
 
 // Throws InputError for an unknown name.
 AlgorithmResult run_algorithm(const std::string& name, const AlgorithmRequest& request);

@@ -15,7 +15,7 @@ class FullOracle : public ChainOracle {
     strategy_ = strategy;
     return evaluator_.evaluate(strategy_);
   }
-  std::optional<Evaluation> propose(const std::vector<Change>& changes, double) override {
+  std::optional<Evaluation> propose(const Vector<Change>& changes, double) override {
     ++statistics_.proposals;
     previous_.clear();
     for (const Change& change : changes) {
@@ -34,7 +34,7 @@ class FullOracle : public ChainOracle {
  private:
   Evaluator evaluator_;
   Strategy strategy_;
-  std::vector<Change> previous_;
+  Vector<Change> previous_;
   DeltaStatistics statistics_;
 };
 
@@ -57,14 +57,14 @@ class DeltaOracle : public ChainOracle {
 
   // Memory is looked at last where the current strategy fits (few proposals come so far), else first: it then says
   // which makespan is too long.
-  std::optional<Evaluation> propose(const std::vector<Change>& changes, double largest_cost) override {
+  std::optional<Evaluation> propose(const Vector<Change>& changes, double largest_cost) override {
     previous_.clear();
     for (const Change& change : changes) {
       previous_.push_back({change.op, strategy_[change.op]});
       strategy_[change.op] = change.configuration;
     }
     memory_follows_ = false;
-    std::vector<int64_t> bytes = evaluator_.memory_limited() && !feasible_ ? bytes_of_proposal() : no_bytes_;
+    Vector<int64_t> bytes = evaluator_.memory_limited() && !feasible_ ? bytes_of_proposal() : no_bytes_;
     const double largest_time = largest_cost / Evaluator::cost_factor(evaluator_.memory_excess(bytes));
     constexpr double most = static_cast<double>(std::numeric_limits<Nanoseconds>::max() / 2);
     const Nanoseconds limit =
@@ -90,7 +90,7 @@ class DeltaOracle : public ChainOracle {
 
  private:
   // By device. The memory of several changes is found anew.
-  std::vector<int64_t> bytes_of_proposal() {
+  Vector<int64_t> bytes_of_proposal() {
     if (previous_.size() > 1) return evaluator_.memory_bound(strategy_);
     memory_follows_ = true;
     return memory_.change(previous_[0].op, strategy_);
@@ -99,9 +99,9 @@ class DeltaOracle : public ChainOracle {
   Evaluator evaluator_;
   DeltaSimulator simulator_;
   MemoryModel memory_;
-  const std::vector<int64_t> no_bytes_;  // by device, where memory is not looked at
+  const Vector<int64_t> no_bytes_;  // by device, where memory is not looked at
   Strategy strategy_;
-  std::vector<Change> previous_;  // what the proposal replaced
+  Vector<Change> previous_;  // what the proposal replaced
   Evaluation proposed_evaluation_;
   bool feasible_ = true;         // the current strategy
   bool memory_follows_ = false;  // memory_ is the proposal's

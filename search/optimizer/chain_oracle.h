@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "common/vector.h"
 #include "search/optimizer/evaluator.h"
 #include "search/simulator/delta.h"
 
@@ -21,7 +21,7 @@ class ChainOracle {
   virtual Evaluation start(const Strategy& strategy) = 0;
   // The evaluation of the current strategy with these changes, each of another operator; nothing when its cost is
   // certain to exceed `largest_cost`. (With full simulation always an evaluation.) To be followed by accept or reject.
-  virtual std::optional<Evaluation> propose(const std::vector<Change>& changes, double largest_cost) = 0;
+  virtual std::optional<Evaluation> propose(const Vector<Change>& changes, double largest_cost) = 0;
   virtual void accept() = 0;
   virtual void reject() = 0;
   virtual const Strategy& strategy() const = 0;

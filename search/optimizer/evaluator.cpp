@@ -8,7 +8,7 @@ Evaluator::Evaluator(const Graph& graph, const Topology& topology, KernelCosts& 
   for (const DeviceModel& model : topology.models) memory_limited_ = memory_limited_ || model.memory_bytes > 0;
 }
 
-double Evaluator::memory_excess(const std::vector<int64_t>& used) const {
+double Evaluator::memory_excess(const Vector<int64_t>& used) const {
   double excess = 0;
   for (size_t device = 0; device < used.size(); ++device) {
     const int64_t capacity = topology_.model_of(static_cast<DeviceId>(device)).memory_bytes;
@@ -45,7 +45,7 @@ Evaluator::Details Evaluator::details(const Strategy& strategy) {
   return details;
 }
 
-Evaluator::Details Evaluator::details(const Strategy& strategy, const std::vector<std::string>& issue_order) {
+Evaluator::Details Evaluator::details(const Strategy& strategy, const Vector<std::string>& issue_order) {
   Details details = without_memory(strategy);
   details.order = issue_order_from_names(builder_, details.tasks, issue_order);
   if (details.order.empty()) details.order = default_issue_order(details.tasks);

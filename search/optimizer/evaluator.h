@@ -26,24 +26,24 @@ class Evaluator {
     TaskGraph tasks;
     TaskCosts costs;
     Timeline timeline;
-    std::vector<int> order;             // of all tasks: an issue order
-    std::vector<int64_t> memory_bytes;  // by device: what the executor allocates in this order
+    Vector<int> order;             // of all tasks: an issue order
+    Vector<int64_t> memory_bytes;  // by device: what the executor allocates in this order
     CostCounts sources;
   };
   // With the memory of the order in which the simulator starts the tasks.
   Details details(const Strategy& strategy);
   // With the memory of this issue order, or the default one where it does not fit: of a strategy file, as the executor
   // runs it.
-  Details details(const Strategy& strategy, const std::vector<std::string>& issue_order);
+  Details details(const Strategy& strategy, const Vector<std::string>& issue_order);
 
   // The evaluation of a makespan and the bytes needed of each device.
-  Evaluation evaluation(Nanoseconds makespan, const std::vector<int64_t>& bytes) const {
+  Evaluation evaluation(Nanoseconds makespan, const Vector<int64_t>& bytes) const {
     return with_excess(makespan, memory_excess(bytes));
   }
   // How far the fullest device exceeds its memory, as a share of it; 0 when all fit.
-  double memory_excess(const std::vector<int64_t>& bytes) const;
+  double memory_excess(const Vector<int64_t>& bytes) const;
   // by device; what feasible goes by
-  std::vector<int64_t> memory_bound(const Strategy& strategy) { return memory_.bytes(strategy); }
+  Vector<int64_t> memory_bound(const Strategy& strategy) { return memory_.bytes(strategy); }
   bool memory_limited() const { return memory_limited_; }
   // A cost is its makespan times this.
   static double cost_factor(double excess) { return excess > 0 ? 2 + excess : 1; }

@@ -50,15 +50,15 @@ class Search {
   // Data parallelism may have degrees that do not divide the number of devices.
   bool in_space(const Strategy& strategy) const {
     for (size_t op = 0; op < strategy.size(); ++op) {
-      const std::vector<std::vector<int>>& degrees = search_space_.degrees(static_cast<OperatorId>(op));
+      const Vector<Degrees>& degrees = search_space_.degrees(static_cast<OperatorId>(op));
       if (std::find(degrees.begin(), degrees.end(), strategy[op].degrees) == degrees.end()) return false;
     }
     return true;
   }
 
   void find_first(const Graph& graph, const Topology& topology, KernelCosts& kernels) {
-    std::vector<Candidate> candidates{{"data-parallel", data_parallel(graph, topology)},
-                                      {"single-device", single_device(graph)}};
+    Vector<Candidate> candidates{{"data-parallel", data_parallel(graph, topology)},
+                                 {"single-device", single_device(graph)}};
     std::erase_if(candidates, [&](const Candidate& candidate) { return !in_space(candidate.strategy); });
     const size_t fixed = candidates.size();
     RandomStream random(settings_.seed, ~uint64_t{0});
@@ -120,52 +120,49 @@ class Search {
   // much decides early, and neighbours tell at once what the transfers between them take.
   void find_order() {
     const size_t count = space_.graph().operators.size();
-    std::vector<double> weight(count);
-    std::vector<int> family(count);  // operators that share parameters have equal numbers
+    Vector<double> weight(count);
+    Vector<int> family(count);  // operators that share parameters have equal numbers
     for (size_t op = 0; op < count; ++op) {
       weight[op] = bounds_->least_own_work(static_cast<OperatorId>(op));
       family[op] = static_cast<int>(op);
     }
     for (const ParameterGroup& group : space_.builder().groups())
-      for (OperatorId op : group.operators)
-        family[static_cast<size_t>(op)] = std::min(family[static_cast<size_t>(op)], group.operators[0]);
-    std::vector<double> family_weight(count, 0);
-    for (size_t op = 0; op < count; ++op) family_weight[static_cast<size_t>(family[op])] += weight[op];
+      for (OperatorId op : group.operators) family[op] = std::min(family[op], group.operators[0]);
+    Vector<double> family_weight(count, 0);
+    for (size_t op = 0; op < count; ++op) family_weight[family[op]] += weight[op];
     for (size_t g = 0; g < space_.builder().groups().size(); ++g)
       if (bounds_->shared(static_cast<int>(g)))
-        family_weight[static_cast<size_t>(family[static_cast<size_t>(space_.builder().groups()[g].operators[0])])] +=
+        family_weight[family[space_.builder().groups()[g].operators[0]]] +=
             bounds_->open_update(static_cast<int>(g)).work;
     order_.clear();
-    std::vector<bool> taken(count), near(count);
+    Vector<bool> taken(count), near(count);
     while (order_.size() < count) {
       int next = -1;
       for (size_t op = 0; op < count; ++op) {
         if (taken[op]) continue;
         const auto rank = [&](size_t candidate) {
-          return std::tuple(!order_.empty() && family[candidate] == family[static_cast<size_t>(order_.back())],
-                            static_cast<bool>(near[candidate]), family_weight[static_cast<size_t>(family[candidate])]);
+          return std::tuple(!order_.empty() && family[candidate] == family[order_.back()],
+                            static_cast<bool>(near[candidate]), family_weight[family[candidate]]);
         };
         if (next < 0 || rank(op) > rank(static_cast<size_t>(next))) next = static_cast<int>(op);
       }
-      taken[static_cast<size_t>(next)] = true;
+      taken[next] = true;
       order_.push_back(next);
-      for (int e : space_.in_edges()[static_cast<size_t>(next)])
-        near[static_cast<size_t>(space_.edges()[static_cast<size_t>(e)].edge.producer)] = true;
-      for (int e : space_.out_edges()[static_cast<size_t>(next)])
-        near[static_cast<size_t>(space_.edges()[static_cast<size_t>(e)].edge.consumer)] = true;
+      for (int e : space_.in_edges()[next]) near[space_.edges()[e].edge.producer] = true;
+      for (int e : space_.out_edges()[next]) near[space_.edges()[e].edge.consumer] = true;
     }
   }
 
   // The configurations of the next operator, one of those that the remaining symmetries map onto each other.
-  void descend(size_t depth, const std::vector<DevicePermutation>& symmetries) {
+  void descend(size_t depth, const Vector<DevicePermutation>& symmetries) {
     if (depth == order_.size()) return visit_leaf();
     const OperatorId op = order_[depth];
     struct Child {
       Nanoseconds bound;
       int32_t choice;
     };
-    std::vector<Child> children;
-    const std::vector<Choice>& choices = space_.choices(op).choices;
+    Vector<Child> children;
+    const Vector<Choice>& choices = space_.choices(op).choices;
     partial_->evaluate(no_limit);  // for glances
     for (size_t i = 0; i < choices.size(); ++i) {
       const Choice& choice = choices[i];
@@ -176,7 +173,7 @@ class Search {
     std::erase_if(children, [&](Child& child) {
       if (out_of_time()) return true;
       ++result.nodes;
-      partial_->push(op, choices[static_cast<size_t>(child.choice)]);
+      partial_->push(op, choices[child.choice]);
       child.bound = partial_->evaluate(limit_);
       partial_->pop();
       return child.bound >= limit_;
@@ -186,8 +183,8 @@ class Search {
     for (const Child& child : children) {
       if (stopped_) return;
       if (child.bound >= limit_) return;  // it has come down
-      const Choice& choice = choices[static_cast<size_t>(child.choice)];
-      std::vector<DevicePermutation> remaining;
+      const Choice& choice = choices[child.choice];
+      Vector<DevicePermutation> remaining;
       for (const DevicePermutation& symmetry : symmetries)
         if (space_.image(choice, symmetry).devices == choice.devices) remaining.push_back(symmetry);
       partial_->push(op, choice);
@@ -196,7 +193,7 @@ class Search {
     }
   }
 
-  bool canonical(const Choice& choice, const std::vector<DevicePermutation>& symmetries) const {
+  bool canonical(const Choice& choice, const Vector<DevicePermutation>& symmetries) const {
     return std::all_of(symmetries.begin(), symmetries.end(), [&](const DevicePermutation& symmetry) {
       return choice.devices <= space_.image(choice, symmetry).devices;
     });
@@ -205,13 +202,13 @@ class Search {
   void visit_leaf() {
     const Strategy strategy = partial_->strategy();
     consider(strategy);
-    const std::vector<std::pair<std::vector<DeviceId>, int64_t>> collectives = collectives_of(strategy);
+    const Vector<std::pair<Vector<DeviceId>, int64_t>> collectives = collectives_of(strategy);
     if (collectives.empty()) return;
     for (const DevicePermutation& symmetry : space_.symmetries()) {
       if (simulates_alike(collectives, symmetry)) continue;
       Strategy image = strategy;
       for (Configuration& configuration : image)
-        for (DeviceId& device : configuration.devices) device = symmetry.device[static_cast<size_t>(device)];
+        for (DeviceId& device : configuration.devices) device = symmetry.device[device];
       consider(image);
     }
   }
@@ -226,17 +223,15 @@ class Search {
   }
 
   // Holders and bytes of all collectives.
-  std::vector<std::pair<std::vector<DeviceId>, int64_t>> collectives_of(const Strategy& strategy) {
-    std::vector<std::pair<std::vector<DeviceId>, int64_t>> result;
+  Vector<std::pair<Vector<DeviceId>, int64_t>> collectives_of(const Strategy& strategy) {
+    Vector<std::pair<Vector<DeviceId>, int64_t>> result;
     const Graph& graph = space_.graph();
     const TaskGraph tasks = evaluator_.builder().build(strategy);
     for (const Task& task : tasks.tasks) {
-      if (task.kind == TaskKind::synchronization)
-        result.emplace_back(tasks.units[static_cast<size_t>(task.unit)].holders, task.bytes);
+      if (task.kind == TaskKind::synchronization) result.emplace_back(tasks.units[task.unit].holders, task.bytes);
       if (is_reduction(task.kind))
-        result.emplace_back(
-            reduction_holders(*graph.operators[task.op].definition, strategy[static_cast<size_t>(task.op)], task.part),
-            task.bytes);
+        result.emplace_back(reduction_holders(*graph.operators[task.op].definition, strategy[task.op], task.part),
+                            task.bytes);
     }
     std::erase_if(result, [](const auto& collective) { return collective.first.size() < 2; });
     return result;
@@ -244,25 +239,25 @@ class Search {
 
   // Transfers and compute tasks take the same under a symmetry; do these collectives take the same time and the images
   // of the same channels?
-  bool simulates_alike(const std::vector<std::pair<std::vector<DeviceId>, int64_t>>& collectives,
+  bool simulates_alike(const Vector<std::pair<Vector<DeviceId>, int64_t>>& collectives,
                        const DevicePermutation& symmetry) {
     CommunicationModel& communication = evaluator_.cost_model().communication();
     CommunicationCost cost, image_cost;
     const int devices = space_.device_count();
-    const auto sorted = [](std::vector<ResourceUse>& uses) {
+    const auto sorted = [](Vector<ResourceUse>& uses) {
       std::sort(uses.begin(), uses.end(),
                 [](const ResourceUse& a, const ResourceUse& b) { return a.resource < b.resource; });
     };
     for (const auto& [holders, bytes] : collectives) {
-      std::vector<DeviceId> image;
-      for (DeviceId device : holders) image.push_back(symmetry.device[static_cast<size_t>(device)]);
+      Vector<DeviceId> image;
+      for (DeviceId device : holders) image.push_back(symmetry.device[device]);
       std::sort(image.begin(), image.end());
       communication.all_reduce(holders, bytes, cost);
       communication.all_reduce(image, bytes, image_cost);
       if (cost.duration != image_cost.duration || cost.uses.size() != image_cost.uses.size()) return false;
       for (ResourceUse& use : cost.uses)
-        use.resource = use.resource < devices ? symmetry.device[static_cast<size_t>(use.resource)]
-                                              : devices + symmetry.channel[static_cast<size_t>(use.resource - devices)];
+        use.resource =
+            use.resource < devices ? symmetry.device[use.resource] : devices + symmetry.channel[use.resource - devices];
       sorted(cost.uses);
       sorted(image_cost.uses);
       for (size_t u = 0; u < cost.uses.size(); ++u)
@@ -294,7 +289,7 @@ class Search {
   ExhaustiveSpace space_;
   ExhaustiveBounds* bounds_ = nullptr;
   PartialBounds* partial_ = nullptr;
-  std::vector<OperatorId> order_;
+  Vector<OperatorId> order_;
   Nanoseconds limit_ = 0;
   bool stopped_ = false;
   int64_t checks_ = 0;

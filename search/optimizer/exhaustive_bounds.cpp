@@ -6,10 +6,10 @@
 
 namespace ff {
 
-Nanoseconds one_machine_bound(std::vector<MachineTask>& tasks) {
+Nanoseconds one_machine_bound(Vector<MachineTask>& tasks) {
   std::sort(tasks.begin(), tasks.end(), [](const MachineTask& a, const MachineTask& b) { return a.head < b.head; });
   const auto shorter_tail = [](const MachineTask& a, const MachineTask& b) { return a.tail < b.tail; };
-  static thread_local std::vector<MachineTask> ready;
+  static thread_local Vector<MachineTask> ready;
   ready.clear();
   Nanoseconds now = 0, longest = 0;
   size_t next = 0;
@@ -34,7 +34,7 @@ Nanoseconds one_machine_bound(std::vector<MachineTask>& tasks) {
   return longest;
 }
 
-Nanoseconds spread_bound(std::vector<OpenTask>& tasks, int devices) {
+Nanoseconds spread_bound(Vector<OpenTask>& tasks, int devices) {
   std::sort(tasks.begin(), tasks.end(), [](const OpenTask& a, const OpenTask& b) { return a.head > b.head; });
   double work = 0, longest = 0;
   for (const OpenTask& task : tasks) {
@@ -51,37 +51,33 @@ ExhaustiveBounds::ExhaustiveBounds(ExhaustiveSpace& space)
   in_position_.resize(space.edges().size());
   out_position_.resize(space.edges().size());
   for (size_t op = 0; op < tables_.size(); ++op) {
-    for (size_t i = 0; i < space.in_edges()[op].size(); ++i)
-      in_position_[static_cast<size_t>(space.in_edges()[op][i])] = i;
-    for (size_t i = 0; i < space.out_edges()[op].size(); ++i)
-      out_position_[static_cast<size_t>(space.out_edges()[op][i])] = i;
+    for (size_t i = 0; i < space.in_edges()[op].size(); ++i) in_position_[space.in_edges()[op][i]] = i;
+    for (size_t i = 0; i < space.out_edges()[op].size(); ++i) out_position_[space.out_edges()[op][i]] = i;
   }
-  const std::vector<ParameterGroup>& groups = space.builder().groups();
+  const Vector<ParameterGroup>& groups = space.builder().groups();
   for (size_t g = 0; g < groups.size(); ++g)
     if (groups[g].trained)
-      for (OperatorId op : groups[g].operators) groups_of_[static_cast<size_t>(op)].push_back(static_cast<int>(g));
+      for (OperatorId op : groups[g].operators) groups_of_[op].push_back(static_cast<int>(g));
   for (OperatorId op = 0; op < static_cast<OperatorId>(tables_.size()); ++op) lay_out(op);
 }
 
 const Choice& ExhaustiveBounds::representative(OperatorId op, int32_t orbit) const {
   const OperatorChoices& choices = space_.choices(op);
-  return choices.choices[static_cast<size_t>(choices.representative[static_cast<size_t>(orbit)])];
+  return choices.choices[choices.representative[orbit]];
 }
 
 Nanoseconds ExhaustiveBounds::forward_time(OperatorId op, const Choice& choice, int part) const {
-  return space_.choices(op).degrees[static_cast<size_t>(choice.degrees)].forward[static_cast<size_t>(
-      space_.model_of(choice.devices[static_cast<size_t>(part)]))][static_cast<size_t>(part)];
+  return space_.choices(op).degrees[choice.degrees].forward[space_.model_of(choice.devices[part])][part];
 }
 
 Nanoseconds ExhaustiveBounds::backward_time(OperatorId op, const Choice& choice, int part) const {
-  return space_.choices(op).degrees[static_cast<size_t>(choice.degrees)].backward[static_cast<size_t>(
-      space_.model_of(choice.devices[static_cast<size_t>(part)]))][static_cast<size_t>(part)];
+  return space_.choices(op).degrees[choice.degrees].backward[space_.model_of(choice.devices[part])][part];
 }
 
 // ---- what never changes ----
 
 void ExhaustiveBounds::lay_out(OperatorId op) {
-  Table& table = tables_[static_cast<size_t>(op)];
+  Table& table = tables_[op];
   table.entries.resize(space_.choices(op).representative.size());
   for (size_t orbit = 0; orbit < table.entries.size(); ++orbit) {
     const Choice& choice = representative(op, static_cast<int32_t>(orbit));
@@ -93,10 +89,10 @@ void ExhaustiveBounds::lay_out(OperatorId op) {
 void ExhaustiveBounds::lay_out_updates(OperatorId op, const Choice& choice, Entry& entry) {
   const Graph& graph = space_.graph();
   Strategy strategy(graph.operators.size());
-  strategy[static_cast<size_t>(op)] = space_.configuration(op, choice);
+  strategy[op] = space_.configuration(op, choice);
   const OperatorDefinition& definition = *graph.operators[op].definition;
-  for (int g : groups_of_[static_cast<size_t>(op)]) {
-    const ParameterGroup& group = space_.builder().groups()[static_cast<size_t>(g)];
+  for (int g : groups_of_[op]) {
+    const ParameterGroup& group = space_.builder().groups()[g];
     if (!shared(g)) {
       for (UnitBound& unit : units(g, strategy)) {
         Nanoseconds longest = 0;
@@ -106,7 +102,7 @@ void ExhaustiveBounds::lay_out_updates(OperatorId op, const Choice& choice, Entr
         }
         if (graph.operators[op].has_backward)
           for (const auto& [user, part] : unit.contributors) {
-            Nanoseconds& tail = entry.update_tail[static_cast<size_t>(part)];
+            Nanoseconds& tail = entry.update_tail[part];
             tail = std::max(tail, unit.all_reduce + longest);
           }
         entry.units.push_back(std::move(unit));
@@ -114,50 +110,48 @@ void ExhaustiveBounds::lay_out_updates(OperatorId op, const Choice& choice, Entr
       continue;
     }
     // Whatever the other operators do, each device updates at least the blocks that its parts of this operator hold.
-    std::vector<double>& updates = entry.shared_updates[g];
-    updates.assign(static_cast<size_t>(space_.device_count()), 0);
+    Vector<double>& updates = entry.shared_updates[g];
+    updates.assign(space_.device_count(), 0);
     for (ParameterId parameter : group.parameters)
       for (const auto& [user, which] : graph.parameters[parameter].uses) {
         if (user != op) continue;
-        std::vector<std::pair<int, Block>> held;
+        Vector<std::pair<int, Block>> held;
         for (int part = 0; part < choice.parts; ++part) {
           const std::pair<int, Block> block(
-              choice.devices[static_cast<size_t>(part)],
-              definition.parameter_block(which, definition.part(strategy[static_cast<size_t>(op)].degrees, part)));
+              choice.devices[part], definition.parameter_block(which, definition.part(strategy[op].degrees, part)));
           // blocks are equal or disjoint
           const bool known = std::any_of(held.begin(), held.end(), [&](const auto& other) {
             return other.first == block.first && !intersect(other.second, block.second).empty();
           });
           if (known) continue;
           held.push_back(block);
-          updates[static_cast<size_t>(block.first)] += static_cast<double>(block.second.volume() * element_bytes) *
-                                                       space_.update_ns_per_byte(space_.model_of(block.first));
+          updates[block.first] += static_cast<double>(block.second.volume() * element_bytes) *
+                                  space_.update_ns_per_byte(space_.model_of(block.first));
         }
       }
     for (int part = 0; part < choice.parts; ++part) {
-      const size_t device = static_cast<size_t>(choice.devices[static_cast<size_t>(part)]);
+      const size_t device = static_cast<size_t>(choice.devices[part]);
       const Nanoseconds least = space_.least_update(space_.model_of(static_cast<int>(device)));
       updates[device] = std::max(updates[device], static_cast<double>(least));
       if (graph.operators[op].has_backward) {
-        Nanoseconds& tail = entry.update_tail[static_cast<size_t>(part)];
+        Nanoseconds& tail = entry.update_tail[part];
         tail = std::max(tail, least);
       }
     }
   }
 }
 
-std::vector<UnitBound> ExhaustiveBounds::units(int g, const Strategy& strategy) {
+Vector<UnitBound> ExhaustiveBounds::units(int g, const Strategy& strategy) {
   std::map<uint32_t, SynchronizationUnit> by_holders;
   for (const auto pieces = space_.builder().pieces(g, strategy); const ParameterPiece& piece : *pieces) {
     uint32_t holders = 0;
-    for (const auto& [op, part] : piece.users)
-      holders |= 1u << strategy[static_cast<size_t>(op)].devices[static_cast<size_t>(part)];
+    for (const auto& [op, part] : piece.users) holders |= 1u << strategy[op].devices[part];
     SynchronizationUnit& unit = by_holders[holders];
     unit.group = g;
     unit.pieces.push_back(&piece);
     unit.bytes += piece.block.volume() * element_bytes;
   }
-  std::vector<UnitBound> result;
+  Vector<UnitBound> result;
   for (auto& [holders, unit] : by_holders) {
     UnitBound& bound = result.emplace_back();
     bound.holders = holders;
@@ -169,7 +163,7 @@ std::vector<UnitBound> ExhaustiveBounds::units(int g, const Strategy& strategy) 
     bound.contributors.erase(std::unique(bound.contributors.begin(), bound.contributors.end()),
                              bound.contributors.end());
     if (unit.holders.size() > 1) bound.all_reduce = space_.least_all_reduce(holders, unit.bytes);
-    const std::vector<int64_t> sums = gradient_sum_bytes(unit, space_.graph(), strategy);
+    const Vector<int64_t> sums = gradient_sum_bytes(unit, space_.graph(), strategy);
     for (size_t h = 0; h < unit.holders.size(); ++h) {
       const int model = space_.model_of(unit.holders[h]);
       bound.updates.emplace_back(unit.holders[h],
@@ -182,23 +176,20 @@ std::vector<UnitBound> ExhaustiveBounds::units(int g, const Strategy& strategy) 
 double ExhaustiveBounds::shared_update(OperatorId op, const Choice& choice, int group, int device) const {
   const Choice& known = representative(op, choice.orbit);
   for (size_t part = 0; part < static_cast<size_t>(choice.parts); ++part)
-    if (choice.devices[part] == device)
-      return entry(op, choice.orbit).shared_updates.at(group)[static_cast<size_t>(known.devices[part])];
+    if (choice.devices[part] == device) return entry(op, choice.orbit).shared_updates.at(group)[known.devices[part]];
   return 0;
 }
 
 const EdgeCopies& ExhaustiveBounds::consumer_copies(int edge, int32_t orbit) const {
-  return entry(space_.edges()[static_cast<size_t>(edge)].edge.consumer, orbit)
-      .in[in_position_[static_cast<size_t>(edge)]];
+  return entry(space_.edges()[edge].edge.consumer, orbit).in[in_position_[edge]];
 }
 
 const EdgeCopies& ExhaustiveBounds::producer_copies(int edge, int32_t orbit) const {
-  return entry(space_.edges()[static_cast<size_t>(edge)].edge.producer, orbit)
-      .out[out_position_[static_cast<size_t>(edge)]];
+  return entry(space_.edges()[edge].edge.producer, orbit).out[out_position_[edge]];
 }
 
 void ExhaustiveBounds::cross(int edge, const Choice& producer, const Choice& consumer, Crossing& crossing) const {
-  const bool gradient = space_.edges()[static_cast<size_t>(edge)].gradient;
+  const bool gradient = space_.edges()[edge].gradient;
   const int devices = space_.device_count();
   crossing.count = 0;
   crossing.input_copies.fill(0);
@@ -210,9 +201,9 @@ void ExhaustiveBounds::cross(int edge, const Choice& producer, const Choice& con
     const size_t p = static_cast<size_t>(pair.producer_part), q = static_cast<size_t>(pair.consumer_part);
     const int source = producer.devices[p], destination = consumer.devices[q];
     const bool local = source == destination;
-    crossing.pairs[static_cast<size_t>(crossing.count++)] = {pair.producer_part, pair.consumer_part,
-                                                             pair.delay[source * devices + destination],
-                                                             gradient ? pair.delay[destination * devices + source] : 0};
+    crossing.pairs[crossing.count++] = {pair.producer_part, pair.consumer_part,
+                                        pair.delay[source * devices + destination],
+                                        gradient ? pair.delay[destination * devices + source] : 0};
     if (!(pair.whole_input && (!local || pair.whole_output))) crossing.input_copies[q] += pair.bytes;
     if (!local && !pair.whole_output) crossing.packing[p] += pair.bytes;
     if (!gradient) continue;
@@ -227,13 +218,13 @@ void ExhaustiveBounds::cross(int edge, const Choice& producer, const Choice& con
 
 void ExhaustiveBounds::start_tables() {
   for (OperatorId op = 0; op < static_cast<OperatorId>(tables_.size()); ++op) {
-    Table& table = tables_[static_cast<size_t>(op)];
+    Table& table = tables_[op];
     table.alive.assign(table.entries.size(), true);
     for (size_t orbit = 0; orbit < table.entries.size(); ++orbit) {
       const Choice& choice = representative(op, static_cast<int32_t>(orbit));
       Entry& entry = table.entries[orbit];
-      entry.in.assign(space_.in_edges()[static_cast<size_t>(op)].size(), {});
-      entry.out.assign(space_.out_edges()[static_cast<size_t>(op)].size(), {});
+      entry.in.assign(space_.in_edges()[op].size(), {});
+      entry.out.assign(space_.out_edges()[op].size(), {});
       entry.tail = entry.update_tail;
       entry.head.fill(0);
       entry.forward_tail.fill(0);
@@ -280,13 +271,13 @@ void ExhaustiveBounds::finish(OperatorId op, const Choice& choice, Entry& entry)
 // where a task begins or has ended, so that each task of a path is counted once, with all of its copies.
 void ExhaustiveBounds::pass(int edge, const Choice& producer, const Entry& before, const Choice& consumer,
                             const Entry& after, Passage& passage) {
-  const Edge& ends = space_.edges()[static_cast<size_t>(edge)].edge;
-  const bool gradient = space_.edges()[static_cast<size_t>(edge)].gradient;
+  const Edge& ends = space_.edges()[edge].edge;
+  const bool gradient = space_.edges()[edge].gradient;
   Crossing crossing;
   cross(edge, producer, consumer, crossing);
   const size_t producers = static_cast<size_t>(producer.parts), consumers = static_cast<size_t>(consumer.parts);
-  const EdgeCopies& producer_known = before.out[out_position_[static_cast<size_t>(edge)]];
-  const EdgeCopies& consumer_known = after.in[in_position_[static_cast<size_t>(edge)]];
+  const EdgeCopies& producer_known = before.out[out_position_[edge]];
+  const EdgeCopies& consumer_known = after.in[in_position_[edge]];
   passage.producer.forward = crossing.packing;
   passage.consumer.forward = crossing.input_copies;
   passage.consumer.backward = crossing.gradient_packing;
@@ -297,7 +288,7 @@ void ExhaustiveBounds::pass(int edge, const Choice& producer, const Entry& befor
             : 0;
   Parts forward, backward;  // of the consumer's tasks; and of the producer's backward tasks
   // [producer part][consumer part]: until the consumer's backward task has ended
-  std::array<Parts, most_parts> to_back;
+  Array<Parts, most_parts> to_back;
   for (size_t q = 0; q < consumers; ++q) {
     const int64_t other_inputs = after.input_copies[q] - consumer_known.forward[q];
     forward[q] = forward_time(ends.consumer, consumer, static_cast<int>(q)) +
@@ -313,7 +304,7 @@ void ExhaustiveBounds::pass(int edge, const Choice& producer, const Entry& befor
     to_back[p].fill(no_path);
   }
   for (int i = 0; i < crossing.count; ++i) {
-    const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
+    const Crossing::Pair& pair = crossing.pairs[i];
     const size_t p = static_cast<size_t>(pair.producer_part), q = static_cast<size_t>(pair.consumer_part);
     passage.head[q] = std::max(passage.head[q], before.head[p] + pair.forward + forward[q]);
     passage.forward_tail[p] = std::max(passage.forward_tail[p], pair.forward + forward[q] + after.forward_tail[q]);
@@ -338,7 +329,7 @@ void ExhaustiveBounds::pass(int edge, const Choice& producer, const Entry& befor
                           before.gradient_packing[p]);
   }
   for (int i = 0; i < crossing.count; ++i) {
-    const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
+    const Crossing::Pair& pair = crossing.pairs[i];
     const size_t back = static_cast<size_t>(pair.producer_part), q = static_cast<size_t>(pair.consumer_part);
     passage.tail[q] = std::max(passage.tail[q], pair.backward + sum_up[back] + before.tail[back]);
     for (size_t p = 0; p < producers; ++p)
@@ -352,11 +343,11 @@ void ExhaustiveBounds::pass(int edge, const Choice& producer, const Entry& befor
 
 void ExhaustiveBounds::extend_from_producers(OperatorId op, int32_t orbit) {
   const Choice& choice = representative(op, orbit);
-  Entry& entry = tables_[static_cast<size_t>(op)].entries[static_cast<size_t>(orbit)];
+  Entry& entry = tables_[op].entries[orbit];
   const size_t parts = static_cast<size_t>(choice.parts);
   Passage passage;
-  for (int e : space_.in_edges()[static_cast<size_t>(op)]) {
-    const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
+  for (int e : space_.in_edges()[op]) {
+    const EdgeChoices& edge = space_.edges()[e];
     const OperatorId producer = edge.edge.producer;
     Parts head, tail;
     EdgeCopies copies;
@@ -378,10 +369,10 @@ void ExhaustiveBounds::extend_from_producers(OperatorId op, int32_t orbit) {
       }
     }
     if (!possible) {
-      tables_[static_cast<size_t>(op)].alive[static_cast<size_t>(orbit)] = false;
+      tables_[op].alive[orbit] = false;
       return;
     }
-    entry.in[in_position_[static_cast<size_t>(e)]] = copies;
+    entry.in[in_position_[e]] = copies;
     for (size_t q = 0; q < parts; ++q) {
       entry.head[q] = std::max(entry.head[q], head[q]);
       if (edge.gradient) entry.tail[q] = std::max(entry.tail[q], tail[q]);
@@ -392,14 +383,14 @@ void ExhaustiveBounds::extend_from_producers(OperatorId op, int32_t orbit) {
 
 void ExhaustiveBounds::extend_from_consumers(OperatorId op, int32_t orbit) {
   const Choice& choice = representative(op, orbit);
-  Entry& entry = tables_[static_cast<size_t>(op)].entries[static_cast<size_t>(orbit)];
+  Entry& entry = tables_[op].entries[orbit];
   const size_t parts = static_cast<size_t>(choice.parts);
   Passage passage;
-  for (int e : space_.out_edges()[static_cast<size_t>(op)]) {
-    const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
+  for (int e : space_.out_edges()[op]) {
+    const EdgeChoices& edge = space_.edges()[e];
     const OperatorId consumer = edge.edge.consumer;
     Parts forward_tail;
-    std::array<Parts, most_parts> round_trip;
+    Array<Parts, most_parts> round_trip;
     EdgeCopies copies;
     copies.forward.fill(std::numeric_limits<int64_t>::max());
     copies.backward = copies.forward;
@@ -420,10 +411,10 @@ void ExhaustiveBounds::extend_from_consumers(OperatorId op, int32_t orbit) {
       }
     }
     if (!possible) {
-      tables_[static_cast<size_t>(op)].alive[static_cast<size_t>(orbit)] = false;
+      tables_[op].alive[orbit] = false;
       return;
     }
-    entry.out[out_position_[static_cast<size_t>(e)]] = copies;
+    entry.out[out_position_[e]] = copies;
     for (size_t p = 0; p < parts; ++p) {
       entry.forward_tail[p] = std::max(entry.forward_tail[p], forward_tail[p]);
       if (!edge.gradient) continue;
@@ -437,7 +428,7 @@ void ExhaustiveBounds::extend_from_consumers(OperatorId op, int32_t orbit) {
 // ---- striking out ----
 
 bool ExhaustiveBounds::any_alive(OperatorId op) const {
-  const std::vector<bool>& alive = tables_[static_cast<size_t>(op)].alive;
+  const Vector<bool>& alive = tables_[op].alive;
   return std::find(alive.begin(), alive.end(), true) != alive.end();
 }
 
@@ -445,7 +436,7 @@ void ExhaustiveBounds::sum_up_work() {
   constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
   for (OpenTask& update : open_updates_) update = {never, 0};
   for (OperatorId op = 0; op < static_cast<OperatorId>(tables_.size()); ++op) {
-    Table& table = tables_[static_cast<size_t>(op)];
+    Table& table = tables_[op];
     const bool has_backward = space_.graph().operators[op].has_backward, statistics = space_.choices(op).statistics;
     Nanoseconds forward = never, backward = never, end = never, forward_work = never, backward_work = never,
                 update_work = never;
@@ -458,13 +449,11 @@ void ExhaustiveBounds::sum_up_work() {
       backward_work = std::min(backward_work, entry.backward_work);
       update_work = std::min(update_work, entry.update_work);
       for (int part = 0; part < choice.parts; ++part) {
-        const Nanoseconds start =
-            statistics ? 0 : entry.head[static_cast<size_t>(part)] - least_forward(op, choice, entry, part);
+        const Nanoseconds start = statistics ? 0 : entry.head[part] - least_forward(op, choice, entry, part);
         forward = std::min(forward, start);
         const Nanoseconds ready = has_backward ? backward_ready(entry, choice, part) : 0;
         if (has_backward) backward = std::min(backward, ready);
-        end = std::min(end, has_backward ? ready + least_backward(op, choice, entry, part)
-                                         : entry.head[static_cast<size_t>(part)]);
+        end = std::min(end, has_backward ? ready + least_backward(op, choice, entry, part) : entry.head[part]);
       }
       for (const auto& [group, updates] : entry.shared_updates) {
         double sum = 0;
@@ -480,7 +469,7 @@ void ExhaustiveBounds::sum_up_work() {
     if (update_work > 0) table.open.push_back({end, static_cast<double>(update_work)});
     table.least_work = static_cast<double>(forward_work + backward_work + update_work);
     for (const auto& [group, sum] : least) {
-      OpenTask& update = open_updates_[static_cast<size_t>(group)];
+      OpenTask& update = open_updates_[group];
       update = {std::min(update.head, end), std::max(update.work, sum)};
     }
   }
@@ -489,7 +478,7 @@ void ExhaustiveBounds::sum_up_work() {
 Nanoseconds ExhaustiveBounds::backward_ready(const Entry& entry, const Choice& choice, int part) const {
   Nanoseconds ready = 0;
   for (size_t from = 0; from < static_cast<size_t>(choice.parts); ++from)
-    ready = std::max(ready, entry.head[from] + entry.round_trip[from][static_cast<size_t>(part)]);
+    ready = std::max(ready, entry.head[from] + entry.round_trip[from][part]);
   return ready;
 }
 
@@ -498,7 +487,7 @@ Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
   const Entry& entry = this->entry(op, orbit);
   const bool has_backward = space_.graph().operators[op].has_backward;
   Nanoseconds longest = 0;
-  std::vector<std::vector<MachineTask>> machines(static_cast<size_t>(space_.device_count()));
+  Vector<Vector<MachineTask>> machines(space_.device_count());
   Parts back_ready;
   for (int part = 0; part < choice.parts; ++part) {
     const size_t p = static_cast<size_t>(part), device = static_cast<size_t>(choice.devices[p]);
@@ -513,10 +502,9 @@ Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
   for (size_t device = 0; device < machines.size(); ++device) {
     Nanoseconds first_end = std::numeric_limits<Nanoseconds>::max();
     for (int part = 0; part < choice.parts; ++part)
-      if (static_cast<size_t>(choice.devices[static_cast<size_t>(part)]) == device)
+      if (static_cast<size_t>(choice.devices[part]) == device)
         first_end = std::min(
-            first_end, has_backward ? back_ready[static_cast<size_t>(part)] + least_backward(op, choice, entry, part)
-                                    : entry.head[static_cast<size_t>(part)]);
+            first_end, has_backward ? back_ready[part] + least_backward(op, choice, entry, part) : entry.head[part]);
     for (const auto& [group, updates] : entry.shared_updates)
       if (updates[device] > 0) machines[device].push_back({first_end, static_cast<Nanoseconds>(updates[device]), 0});
   }
@@ -524,13 +512,11 @@ Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
     Nanoseconds ready = 0;
     for (const auto& [user, part] : unit.contributors)
       ready =
-          std::max(ready, has_backward ? back_ready[static_cast<size_t>(part)] + least_backward(op, choice, entry, part)
-                                       : entry.head[static_cast<size_t>(part)]);
-    for (const auto& [device, time] : unit.updates)
-      machines[static_cast<size_t>(device)].push_back({ready + unit.all_reduce, time, 0});
+          std::max(ready, has_backward ? back_ready[part] + least_backward(op, choice, entry, part) : entry.head[part]);
+    for (const auto& [device, time] : unit.updates) machines[device].push_back({ready + unit.all_reduce, time, 0});
   }
   released_.clear();
-  for (const std::vector<MachineTask>& machine : machines)
+  for (const Vector<MachineTask>& machine : machines)
     for (const MachineTask& task : machine) released_.push_back({task.head, static_cast<double>(task.work)});
   for (OperatorId other = 0; other < static_cast<OperatorId>(tables_.size()); ++other)
     if (other != op) released_.insert(released_.end(), open_tasks(other).begin(), open_tasks(other).end());
@@ -542,13 +528,13 @@ Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
       released_.push_back({open_updates_[group].head, open_updates_[group].work - known});
   }
   longest = std::max(longest, spread_bound(released_, space_.device_count()));
-  for (std::vector<MachineTask>& machine : machines) longest = std::max(longest, one_machine_bound(machine));
+  for (Vector<MachineTask>& machine : machines) longest = std::max(longest, one_machine_bound(machine));
   return longest;
 }
 
 bool ExhaustiveBounds::strike(OperatorId op, int32_t orbit, bool& changed) {
   if (!alive(op, orbit) || bound(op, orbit) < limit_) return alive(op, orbit);
-  tables_[static_cast<size_t>(op)].alive[static_cast<size_t>(orbit)] = false;
+  tables_[op].alive[orbit] = false;
   changed = true;
   return false;
 }
@@ -561,8 +547,7 @@ bool ExhaustiveBounds::reduce(Nanoseconds limit, const std::function<bool()>& st
     changed = false;
     const auto sweep = [&](OperatorId op, bool from_producers) {
       sum_up_work();
-      for (int32_t orbit = 0; orbit < static_cast<int32_t>(tables_[static_cast<size_t>(op)].entries.size()) && !stop();
-           ++orbit) {
+      for (int32_t orbit = 0; orbit < static_cast<int32_t>(tables_[op].entries.size()) && !stop(); ++orbit) {
         if (!strike(op, orbit, changed)) continue;
         if (from_producers) extend_from_producers(op, orbit);
         else extend_from_consumers(op, orbit);

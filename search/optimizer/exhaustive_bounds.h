@@ -32,7 +32,7 @@ struct MachineTask {
 };
 // Length of the best preemptive schedule of the tasks on one machine (Jackson's rule: of those ready, the longest tail
 // first), which no schedule beats, with or without preemption. Reorders `tasks`.
-Nanoseconds one_machine_bound(std::vector<MachineTask>& tasks);
+Nanoseconds one_machine_bound(Vector<MachineTask>& tasks);
 
 // Work that somebody has to do, not before `head`.
 struct OpenTask {
@@ -41,7 +41,7 @@ struct OpenTask {
 };
 // The earliest time by which `devices` can have done the tasks, however they are divided: for each head, the head plus
 // an even share of the work that is released then or later. Reorders `tasks`.
-Nanoseconds spread_bound(std::vector<OpenTask>& tasks, int devices);
+Nanoseconds spread_bound(Vector<OpenTask>& tasks, int devices);
 
 // What both directions of an edge add between given choices of its ends.
 struct Crossing {
@@ -49,30 +49,30 @@ struct Crossing {
     int producer_part, consumer_part;
     Nanoseconds forward, backward;  // transfers
   };
-  std::array<Pair, most_parts * most_parts> pairs;
+  Array<Pair, most_parts * most_parts> pairs;
   int count = 0;
   // bytes, forward: [consumer part], [producer part]
-  std::array<int64_t, most_parts> input_copies{}, packing{};
+  Array<int64_t, most_parts> input_copies{}, packing{};
   // bytes, backward: [consumer part], [producer part]
-  std::array<int64_t, most_parts> gradient_packing{}, gradient_sums{};
+  Array<int64_t, most_parts> gradient_packing{}, gradient_sums{};
   // [producer part]: a single contribution would need no copy
-  std::array<bool, most_parts> gradient_in_place{};
-  std::array<int, most_parts> contributions{};  // [producer part]
+  Array<bool, most_parts> gradient_in_place{};
+  Array<int, most_parts> contributions{};  // [producer part]
 };
 
 // The least bytes that tasks of an operator copy because of one edge, over all open choices of its other end. [part]
 struct EdgeCopies {
-  std::array<int64_t, most_parts> forward{};   // the consumer's input copies, or the producer's packing
-  std::array<int64_t, most_parts> backward{};  // the consumer's packing of the gradient, or the producer's sums
+  Array<int64_t, most_parts> forward{};   // the consumer's input copies, or the producer's packing
+  Array<int64_t, most_parts> backward{};  // the consumer's packing of the gradient, or the producer's sums
 };
 
 // Updates of a parameter group whose operators are all fixed: what each device does once the parts have ended and the
 // collective is over.
 struct UnitBound {
   uint32_t holders = 0;
-  std::vector<std::pair<OperatorId, int>> contributors;  // (operator, part)
+  Vector<std::pair<OperatorId, int>> contributors;  // (operator, part)
   Nanoseconds all_reduce = 0;
-  std::vector<std::pair<int, Nanoseconds>> updates;  // (device, time)
+  Vector<std::pair<int, Nanoseconds>> updates;  // (device, time)
 };
 
 class ExhaustiveBounds {
@@ -83,21 +83,13 @@ class ExhaustiveBounds {
   // False when nothing is left.
   bool reduce(Nanoseconds limit, const std::function<bool()>& stop);
 
-  bool alive(OperatorId op, int32_t orbit) const {
-    return tables_[static_cast<size_t>(op)].alive[static_cast<size_t>(orbit)];
-  }
-  Nanoseconds head(OperatorId op, int32_t orbit, int part) const {
-    return entry(op, orbit).head[static_cast<size_t>(part)];
-  }
+  bool alive(OperatorId op, int32_t orbit) const { return tables_[op].alive[orbit]; }
+  Nanoseconds head(OperatorId op, int32_t orbit, int part) const { return entry(op, orbit).head[part]; }
   Nanoseconds round_trip(OperatorId op, int32_t orbit, int part, int back) const {
-    return entry(op, orbit).round_trip[static_cast<size_t>(part)][static_cast<size_t>(back)];
+    return entry(op, orbit).round_trip[part][back];
   }
-  Nanoseconds tail(OperatorId op, int32_t orbit, int part) const {
-    return entry(op, orbit).tail[static_cast<size_t>(part)];
-  }
-  Nanoseconds forward_tail(OperatorId op, int32_t orbit, int part) const {
-    return entry(op, orbit).forward_tail[static_cast<size_t>(part)];
-  }
+  Nanoseconds tail(OperatorId op, int32_t orbit, int part) const { return entry(op, orbit).tail[part]; }
+  Nanoseconds forward_tail(OperatorId op, int32_t orbit, int part) const { return entry(op, orbit).forward_tail[part]; }
 
   // A lower bound on the cost of every strategy that contains the configuration.
   Nanoseconds bound(OperatorId op, int32_t orbit);
@@ -105,18 +97,18 @@ class ExhaustiveBounds {
   // The least update work of the shared group `group` on a device that this configuration of one of its operators
   // causes.
   double shared_update(OperatorId op, const Choice& choice, int group, int device) const;
-  double least_own_work(OperatorId op) const { return tables_[static_cast<size_t>(op)].least_work; }
+  double least_own_work(OperatorId op) const { return tables_[op].least_work; }
   // The least of an open operator, forward, backward and updates of its own; and of the updates of a shared group.
-  const std::vector<OpenTask>& open_tasks(OperatorId op) const { return tables_[static_cast<size_t>(op)].open; }
-  const OpenTask& open_update(int group) const { return open_updates_[static_cast<size_t>(group)]; }
+  const Vector<OpenTask>& open_tasks(OperatorId op) const { return tables_[op].open; }
+  const OpenTask& open_update(int group) const { return open_updates_[group]; }
   // that are trained
-  const std::vector<int>& groups_of(OperatorId op) const { return groups_of_[static_cast<size_t>(op)]; }
-  bool shared(int group) const { return space_.builder().groups()[static_cast<size_t>(group)].operators.size() > 1; }
+  const Vector<int>& groups_of(OperatorId op) const { return groups_of_[op]; }
+  bool shared(int group) const { return space_.builder().groups()[group].operators.size() > 1; }
 
   void cross(int edge, const Choice& producer, const Choice& consumer, Crossing& crossing) const;
   // Time of a task's copies of at least so many bytes, on the device of a part.
   Nanoseconds copy_time(const Choice& choice, int part, int64_t bytes) {
-    return bytes == 0 ? 0 : space_.least_copy(bytes, space_.model_of(choice.devices[static_cast<size_t>(part)]));
+    return bytes == 0 ? 0 : space_.least_copy(bytes, space_.model_of(choice.devices[part]));
   }
   Nanoseconds forward_time(OperatorId op, const Choice& choice, int part) const;
   Nanoseconds backward_time(OperatorId op, const Choice& choice, int part) const;
@@ -129,37 +121,35 @@ class ExhaustiveBounds {
                                          : copy_time(choice, part, first + second);
   }
   // The units of a group under configurations of all its operators (the others of `strategy` are not looked at).
-  std::vector<UnitBound> units(int group, const Strategy& strategy);
+  Vector<UnitBound> units(int group, const Strategy& strategy);
 
   ExhaustiveSpace& space() { return space_; }
 
  private:
-  using Parts = std::array<Nanoseconds, most_parts>;
+  using Parts = Array<Nanoseconds, most_parts>;
   struct Entry {
     Parts head{}, tail{}, forward_tail{};
-    std::array<Parts, most_parts> round_trip{};
+    Array<Parts, most_parts> round_trip{};
     Nanoseconds forward_work = 0, backward_work = 0, update_work = 0;
-    std::vector<EdgeCopies> in, out;  // [position in in_edges, out_edges]
-    std::array<int64_t, most_parts> input_copies{}, packing{}, gradient_packing{}, gradient_sums{};  // sums over them
-    Parts update_tail{};                                // by the updates of groups of its own
-    std::vector<UnitBound> units;                       // of these groups
-    std::map<int, std::vector<double>> shared_updates;  // by shared group: [device]
+    Vector<EdgeCopies> in, out;  // [position in in_edges, out_edges]
+    Array<int64_t, most_parts> input_copies{}, packing{}, gradient_packing{}, gradient_sums{};  // sums over them
+    Parts update_tail{};                           // by the updates of groups of its own
+    Vector<UnitBound> units;                       // of these groups
+    std::map<int, Vector<double>> shared_updates;  // by shared group: [device]
   };
   struct Table {
-    std::vector<Entry> entries;  // [orbit]
-    std::vector<bool> alive;
-    std::vector<OpenTask> open;
+    Vector<Entry> entries;  // [orbit]
+    Vector<bool> alive;
+    Vector<OpenTask> open;
     double least_work = 0;  // of them
   };
 
-  const Entry& entry(OperatorId op, int32_t orbit) const {
-    return tables_[static_cast<size_t>(op)].entries[static_cast<size_t>(orbit)];
-  }
+  const Entry& entry(OperatorId op, int32_t orbit) const { return tables_[op].entries[orbit]; }
   // The longest paths through the consumer of an edge, between given choices of both ends.
   struct Passage {
-    std::array<Parts, most_parts> round_trip;  // [producer part][producer part]: added to the producer's
-    Parts forward_tail;                        // [producer part]
-    Parts head, tail;                          // [consumer part]
+    Array<Parts, most_parts> round_trip;  // [producer part][producer part]: added to the producer's
+    Parts forward_tail;                   // [producer part]
+    Parts head, tail;                     // [consumer part]
     EdgeCopies producer, consumer;
     Nanoseconds longest;  // of all paths through both ends
   };
@@ -188,11 +178,11 @@ class ExhaustiveBounds {
   bool any_alive(OperatorId op) const;
 
   ExhaustiveSpace& space_;
-  std::vector<Table> tables_;
-  std::vector<std::vector<int>> groups_of_;
-  std::vector<size_t> in_position_, out_position_;  // [edge]: in the consumer's in_edges, the producer's out_edges
-  std::vector<OpenTask> open_updates_;              // [group]
-  std::vector<OpenTask> released_;                  // scratch
+  Vector<Table> tables_;
+  Vector<Vector<int>> groups_of_;
+  Vector<size_t> in_position_, out_position_;  // [edge]: in the consumer's in_edges, the producer's out_edges
+  Vector<OpenTask> open_updates_;              // [group]
+  Vector<OpenTask> released_;                  // scratch
   Nanoseconds limit_ = 0;
 };
 

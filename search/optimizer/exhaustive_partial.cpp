@@ -13,51 +13,50 @@ PartialBounds::PartialBounds(ExhaustiveBounds& bounds)
   is_fixed_.resize(choices_.size());
   groups_of_.resize(choices_.size());
   for (size_t g = 0; g < groups_.size(); ++g)
-    for (OperatorId op : space_.builder().groups()[g].operators)
-      groups_of_[static_cast<size_t>(op)].push_back(static_cast<int>(g));
+    for (OperatorId op : space_.builder().groups()[g].operators) groups_of_[op].push_back(static_cast<int>(g));
 }
 
 bool PartialBounds::crossed(int edge) const {
-  const Edge& ends = space_.edges()[static_cast<size_t>(edge)].edge;
+  const Edge& ends = space_.edges()[edge].edge;
   return fixed(ends.producer) && fixed(ends.consumer);
 }
 
 void PartialBounds::push(OperatorId op, const Choice& choice) {
   order_.push_back(op);
   topological_.insert(std::lower_bound(topological_.begin(), topological_.end(), op), op);
-  is_fixed_[static_cast<size_t>(op)] = true;
-  choices_[static_cast<size_t>(op)] = choice;
-  for (int g : groups_of_[static_cast<size_t>(op)]) ++groups_[static_cast<size_t>(g)].fixed;
+  is_fixed_[op] = true;
+  choices_[op] = choice;
+  for (int g : groups_of_[op]) ++groups_[g].fixed;
   const auto cross = [&](int e) {
     if (!crossed(e)) return;
-    const Edge& ends = space_.edges()[static_cast<size_t>(e)].edge;
-    bounds_.cross(e, (*this)[ends.producer], (*this)[ends.consumer], crossings_[static_cast<size_t>(e)]);
+    const Edge& ends = space_.edges()[e].edge;
+    bounds_.cross(e, (*this)[ends.producer], (*this)[ends.consumer], crossings_[e]);
   };
-  for (int e : space_.in_edges()[static_cast<size_t>(op)]) cross(e);
-  for (int e : space_.out_edges()[static_cast<size_t>(op)]) cross(e);
+  for (int e : space_.in_edges()[op]) cross(e);
+  for (int e : space_.out_edges()[op]) cross(e);
 }
 
 void PartialBounds::pop() {
   const OperatorId op = order_.back();
   order_.pop_back();
   topological_.erase(std::lower_bound(topological_.begin(), topological_.end(), op));
-  is_fixed_[static_cast<size_t>(op)] = false;
-  for (int g : groups_of_[static_cast<size_t>(op)]) --groups_[static_cast<size_t>(g)].fixed;
+  is_fixed_[op] = false;
+  for (int g : groups_of_[op]) --groups_[g].fixed;
 }
 
 Strategy PartialBounds::strategy() const {
   Strategy strategy(choices_.size());
-  for (OperatorId op : topological_) strategy[static_cast<size_t>(op)] = space_.configuration(op, (*this)[op]);
+  for (OperatorId op : topological_) strategy[op] = space_.configuration(op, (*this)[op]);
   return strategy;
 }
 
-const std::vector<UnitBound>& PartialBounds::units(int g) {
-  Group& group = groups_[static_cast<size_t>(g)];
-  std::vector<int32_t> key;
-  for (OperatorId op : space_.builder().groups()[static_cast<size_t>(g)].operators) {
+const Vector<UnitBound>& PartialBounds::units(int g) {
+  Group& group = groups_[g];
+  Vector<int32_t> key;
+  for (OperatorId op : space_.builder().groups()[g].operators) {
     const Choice& choice = (*this)[op];
     int32_t packed = 0;
-    for (int part = 0; part < choice.parts; ++part) packed = packed * 8 + choice.devices[static_cast<size_t>(part)];
+    for (int part = 0; part < choice.parts; ++part) packed = packed * 8 + choice.devices[part];
     key.push_back(choice.degrees);
     key.push_back(packed);
   }
@@ -98,19 +97,19 @@ void PartialBounds::durations() {
     input_copies_[op].fill(0);
     gradient_copies_[op].fill(0);
     for (TensorId tensor : graph.operators[op].outputs) {
-      contributions_[static_cast<size_t>(tensor)].count.fill(0);
-      contributions_[static_cast<size_t>(tensor)].bytes.fill(0);
+      contributions_[tensor].count.fill(0);
+      contributions_[tensor].bytes.fill(0);
     }
   }
   for (OperatorId fixed_op : topological_) {
     const size_t op = static_cast<size_t>(fixed_op);
     for (int e : space_.in_edges()[op]) {
       if (!crossed(e)) continue;
-      const Edge& edge = space_.edges()[static_cast<size_t>(e)].edge;
-      const Crossing& crossing = crossings_[static_cast<size_t>(e)];
-      Contributions& contributions = contributions_[static_cast<size_t>(edge.tensor)];
+      const Edge& edge = space_.edges()[e].edge;
+      const Crossing& crossing = crossings_[e];
+      Contributions& contributions = contributions_[edge.tensor];
       for (size_t part = 0; part < most_parts; ++part) {
-        packing_[static_cast<size_t>(edge.producer)][part] += crossing.packing[part];
+        packing_[edge.producer][part] += crossing.packing[part];
         input_copies_[op][part] += crossing.input_copies[part];
         gradient_packing_[op][part] += crossing.gradient_packing[part];
         contributions.count[part] += crossing.contributions[part];
@@ -130,7 +129,7 @@ void PartialBounds::durations() {
       if (!graph.operators[o].has_backward) continue;
       int64_t sums = gradient_copies_[o][p];
       for (TensorId tensor : graph.operators[o].outputs) {
-        const Contributions& contributions = contributions_[static_cast<size_t>(tensor)];
+        const Contributions& contributions = contributions_[tensor];
         if (contributions.count[p] > 1 || (contributions.count[p] == 1 && !contributions.in_place[p]))
           sums += contributions.bytes[p];
       }
@@ -143,16 +142,16 @@ void PartialBounds::durations() {
 void PartialBounds::ends() {
   const Graph& graph = space_.graph();
   for (OperatorId op : topological_) {
-    Fixed& here = fixed_[static_cast<size_t>(op)];
+    Fixed& here = fixed_[op];
     Parts ready{};
-    for (int e : space_.in_edges()[static_cast<size_t>(op)]) {
+    for (int e : space_.in_edges()[op]) {
       if (!crossed(e)) continue;
-      const Fixed& producer = fixed_[static_cast<size_t>(space_.edges()[static_cast<size_t>(e)].edge.producer)];
-      const Crossing& crossing = crossings_[static_cast<size_t>(e)];
+      const Fixed& producer = fixed_[space_.edges()[e].edge.producer];
+      const Crossing& crossing = crossings_[e];
       for (int i = 0; i < crossing.count; ++i) {
-        const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
-        Nanoseconds& at = ready[static_cast<size_t>(pair.consumer_part)];
-        at = std::max(at, producer.forward_end[static_cast<size_t>(pair.producer_part)] + pair.forward);
+        const Crossing::Pair& pair = crossing.pairs[i];
+        Nanoseconds& at = ready[pair.consumer_part];
+        at = std::max(at, producer.forward_end[pair.producer_part] + pair.forward);
       }
     }
     for (size_t p = 0; p < static_cast<size_t>((*this)[op].parts); ++p) {
@@ -164,23 +163,21 @@ void PartialBounds::ends() {
   for (size_t i = topological_.size(); i-- > 0;) {
     const OperatorId op = topological_[i];
     if (!graph.operators[op].has_backward) continue;
-    Fixed& here = fixed_[static_cast<size_t>(op)];
+    Fixed& here = fixed_[op];
     const Choice& choice = (*this)[op];
     Parts ready{};
     for (int back = 0; back < choice.parts; ++back)
       for (int part = 0; part < choice.parts; ++part)
-        ready[static_cast<size_t>(back)] =
-            std::max(ready[static_cast<size_t>(back)],
-                     here.forward_end[static_cast<size_t>(part)] + bounds_.round_trip(op, choice.orbit, part, back));
-    for (int e : space_.out_edges()[static_cast<size_t>(op)]) {
-      const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
+        ready[back] = std::max(ready[back], here.forward_end[part] + bounds_.round_trip(op, choice.orbit, part, back));
+    for (int e : space_.out_edges()[op]) {
+      const EdgeChoices& edge = space_.edges()[e];
       if (!fixed(edge.edge.consumer) || !edge.gradient) continue;
-      const Fixed& consumer = fixed_[static_cast<size_t>(edge.edge.consumer)];
-      const Crossing& crossing = crossings_[static_cast<size_t>(e)];
+      const Fixed& consumer = fixed_[edge.edge.consumer];
+      const Crossing& crossing = crossings_[e];
       for (int i = 0; i < crossing.count; ++i) {
-        const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
-        Nanoseconds& at = ready[static_cast<size_t>(pair.producer_part)];
-        at = std::max(at, consumer.backward_end[static_cast<size_t>(pair.consumer_part)] + pair.backward);
+        const Crossing::Pair& pair = crossing.pairs[i];
+        Nanoseconds& at = ready[pair.producer_part];
+        at = std::max(at, consumer.backward_end[pair.consumer_part] + pair.backward);
       }
     }
     for (size_t p = 0; p < static_cast<size_t>(choice.parts); ++p) here.backward_end[p] = ready[p] + here.backward[p];
@@ -190,7 +187,7 @@ void PartialBounds::ends() {
 void PartialBounds::tails() {
   const Graph& graph = space_.graph();
   complete_.clear();
-  for (OperatorId op : topological_) fixed_[static_cast<size_t>(op)].update_tail.fill(0);
+  for (OperatorId op : topological_) fixed_[op].update_tail.fill(0);
   for (size_t g = 0; g < groups_.size(); ++g) {
     if (!space_.builder().groups()[g].trained || groups_[g].fixed < space_.builder().groups()[g].operators.size())
       continue;
@@ -199,34 +196,33 @@ void PartialBounds::tails() {
       Nanoseconds longest = 0;
       for (const auto& [device, time] : unit.updates) longest = std::max(longest, time);
       for (const auto& [op, part] : unit.contributors) {
-        Nanoseconds& tail = fixed_[static_cast<size_t>(op)].update_tail[static_cast<size_t>(part)];
+        Nanoseconds& tail = fixed_[op].update_tail[part];
         tail = std::max(tail, unit.all_reduce + longest);
       }
     }
   }
   for (OperatorId op : topological_) {
     if (!graph.operators[op].has_backward) continue;
-    Fixed& here = fixed_[static_cast<size_t>(op)];
+    Fixed& here = fixed_[op];
     const Choice& choice = (*this)[op];
     for (int part = 0; part < choice.parts; ++part)
-      here.tail[static_cast<size_t>(part)] =
-          std::max(bounds_.tail(op, choice.orbit, part), here.update_tail[static_cast<size_t>(part)]);
-    for (int e : space_.in_edges()[static_cast<size_t>(op)]) {
-      const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
+      here.tail[part] = std::max(bounds_.tail(op, choice.orbit, part), here.update_tail[part]);
+    for (int e : space_.in_edges()[op]) {
+      const EdgeChoices& edge = space_.edges()[e];
       if (!edge.gradient || !fixed(edge.edge.producer)) continue;
-      const Fixed& producer = fixed_[static_cast<size_t>(edge.edge.producer)];
-      const Crossing& crossing = crossings_[static_cast<size_t>(e)];
+      const Fixed& producer = fixed_[edge.edge.producer];
+      const Crossing& crossing = crossings_[e];
       for (int i = 0; i < crossing.count; ++i) {
-        const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
+        const Crossing::Pair& pair = crossing.pairs[i];
         const size_t p = static_cast<size_t>(pair.producer_part);
-        Nanoseconds& tail = here.tail[static_cast<size_t>(pair.consumer_part)];
+        Nanoseconds& tail = here.tail[pair.consumer_part];
         tail = std::max(tail, pair.backward + producer.backward[p] + producer.tail[p]);
       }
     }
   }
   for (size_t i = topological_.size(); i-- > 0;) {
     const OperatorId op = topological_[i];
-    Fixed& here = fixed_[static_cast<size_t>(op)];
+    Fixed& here = fixed_[op];
     const Choice& choice = (*this)[op];
     for (int part = 0; part < choice.parts; ++part) {
       const size_t p = static_cast<size_t>(part);
@@ -237,18 +233,17 @@ void PartialBounds::tails() {
       }
       for (int back = 0; back < choice.parts; ++back)
         here.forward_tail[p] = std::max(here.forward_tail[p], bounds_.round_trip(op, choice.orbit, part, back) +
-                                                                  here.backward[static_cast<size_t>(back)] +
-                                                                  here.tail[static_cast<size_t>(back)]);
+                                                                  here.backward[back] + here.tail[back]);
     }
-    for (int e : space_.out_edges()[static_cast<size_t>(op)]) {
-      const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
+    for (int e : space_.out_edges()[op]) {
+      const EdgeChoices& edge = space_.edges()[e];
       if (!fixed(edge.edge.consumer)) continue;
-      const Fixed& consumer = fixed_[static_cast<size_t>(edge.edge.consumer)];
-      const Crossing& crossing = crossings_[static_cast<size_t>(e)];
+      const Fixed& consumer = fixed_[edge.edge.consumer];
+      const Crossing& crossing = crossings_[e];
       for (int i = 0; i < crossing.count; ++i) {
-        const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
+        const Crossing::Pair& pair = crossing.pairs[i];
         const size_t q = static_cast<size_t>(pair.consumer_part);
-        Nanoseconds& tail = here.forward_tail[static_cast<size_t>(pair.producer_part)];
+        Nanoseconds& tail = here.forward_tail[pair.producer_part];
         tail = std::max(tail, pair.forward + consumer.forward[q] + consumer.forward_tail[q]);
       }
     }
@@ -257,14 +252,14 @@ void PartialBounds::tails() {
 
 Nanoseconds PartialBounds::machines(Nanoseconds longest, Nanoseconds enough) {
   const Graph& graph = space_.graph();
-  for (std::vector<MachineTask>& tasks : machine_tasks_) tasks.clear();
+  for (Vector<MachineTask>& tasks : machine_tasks_) tasks.clear();
   released_.clear();
   const auto add = [&](int device, Nanoseconds head, Nanoseconds time, Nanoseconds tail) {
-    machine_tasks_[static_cast<size_t>(device)].push_back({head, time, tail});
+    machine_tasks_[device].push_back({head, time, tail});
     released_.push_back({head, static_cast<double>(time)});
   };
   for (OperatorId op : topological_) {
-    const Fixed& here = fixed_[static_cast<size_t>(op)];
+    const Fixed& here = fixed_[op];
     const Choice& choice = (*this)[op];
     for (size_t p = 0; p < static_cast<size_t>(choice.parts); ++p) {
       add(choice.devices[p], here.forward_ready[p], here.forward[p], here.forward_tail[p]);
@@ -272,7 +267,7 @@ Nanoseconds PartialBounds::machines(Nanoseconds longest, Nanoseconds enough) {
         add(choice.devices[p], here.backward_end[p] - here.backward[p], here.backward[p], here.tail[p]);
     }
   }
-  for (const std::vector<UnitBound>* units : complete_)
+  for (const Vector<UnitBound>* units : complete_)
     for (const UnitBound& unit : *units) {
       Nanoseconds ready = 0;
       for (const auto& [op, part] : unit.contributors) ready = std::max(ready, end_of(op, part));
@@ -283,7 +278,7 @@ Nanoseconds PartialBounds::machines(Nanoseconds longest, Nanoseconds enough) {
       for (const OpenTask& task : bounds_.open_tasks(op)) released_.push_back(task);
   add_partly_fixed_groups();
   longest = std::max(longest, spread_bound(released_, space_.device_count()));
-  for (std::vector<MachineTask>& tasks : machine_tasks_) {
+  for (Vector<MachineTask>& tasks : machine_tasks_) {
     if (longest >= enough) return longest;
     longest = std::max(longest, one_machine_bound(tasks));
   }
@@ -291,8 +286,8 @@ Nanoseconds PartialBounds::machines(Nanoseconds longest, Nanoseconds enough) {
 }
 
 Nanoseconds PartialBounds::end_of(OperatorId op, int part) const {
-  const Fixed& here = fixed_[static_cast<size_t>(op)];
-  return (space_.graph().operators[op].has_backward ? here.backward_end : here.forward_end)[static_cast<size_t>(part)];
+  const Fixed& here = fixed_[op];
+  return (space_.graph().operators[op].has_backward ? here.backward_end : here.forward_end)[part];
 }
 
 // Each device updates at least what the fixed operator with the most there holds.
@@ -312,12 +307,12 @@ void PartialBounds::add_partly_fixed_groups() {
         most = updates;
         head = INT64_MAX;
         for (int part = 0; part < (*this)[op].parts; ++part)
-          if ((*this)[op].devices[static_cast<size_t>(part)] == device) head = std::min(head, end_of(op, part));
+          if ((*this)[op].devices[part] == device) head = std::min(head, end_of(op, part));
       }
       if (most <= 0) continue;
       sum += most;
       first = std::min(first, head);
-      machine_tasks_[static_cast<size_t>(device)].push_back({head, static_cast<Nanoseconds>(most), 0});
+      machine_tasks_[device].push_back({head, static_cast<Nanoseconds>(most), 0});
       released_.push_back({head, most});
     }
     const OpenTask& least = bounds_.open_update(static_cast<int>(g));
@@ -332,37 +327,35 @@ Nanoseconds PartialBounds::evaluate(Nanoseconds enough) {
   Nanoseconds longest = 0;
   for (OperatorId op : topological_)
     for (size_t p = 0; p < static_cast<size_t>((*this)[op].parts); ++p)
-      longest = std::max(
-          longest, fixed_[static_cast<size_t>(op)].forward_end[p] + fixed_[static_cast<size_t>(op)].forward_tail[p]);
+      longest = std::max(longest, fixed_[op].forward_end[p] + fixed_[op].forward_tail[p]);
   return longest >= enough ? longest : machines(longest, enough);
 }
 
 Nanoseconds PartialBounds::glance(OperatorId op, const Choice& choice) {
   Nanoseconds longest = 0;
   Crossing crossing;
-  for (int e : space_.in_edges()[static_cast<size_t>(op)]) {
-    const EdgeChoices& edge = space_.edges()[static_cast<size_t>(e)];
+  for (int e : space_.in_edges()[op]) {
+    const EdgeChoices& edge = space_.edges()[e];
     if (!fixed(edge.edge.producer)) continue;
     const Choice& producer = (*this)[edge.edge.producer];
-    const Fixed& before = fixed_[static_cast<size_t>(edge.edge.producer)];
+    const Fixed& before = fixed_[edge.edge.producer];
     bounds_.cross(e, producer, choice, crossing);
     Parts at_back;
     at_back.fill(no_path);
     for (int i = 0; i < crossing.count; ++i) {
-      const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
+      const Crossing::Pair& pair = crossing.pairs[i];
       const int q = pair.consumer_part;
-      const Nanoseconds end = before.forward_end[static_cast<size_t>(pair.producer_part)] + pair.forward +
+      const Nanoseconds end = before.forward_end[pair.producer_part] + pair.forward +
                               bounds_.forward_time(op, choice, q) +
-                              bounds_.copy_time(choice, q, crossing.input_copies[static_cast<size_t>(q)]);
+                              bounds_.copy_time(choice, q, crossing.input_copies[q]);
       longest = std::max(longest, end + bounds_.forward_tail(op, choice.orbit, q));
       if (edge.gradient)
         for (int back = 0; back < choice.parts; ++back)
-          at_back[static_cast<size_t>(back)] =
-              std::max(at_back[static_cast<size_t>(back)], end + bounds_.round_trip(op, choice.orbit, q, back));
+          at_back[back] = std::max(at_back[back], end + bounds_.round_trip(op, choice.orbit, q, back));
     }
     if (!edge.gradient) continue;
     for (int i = 0; i < crossing.count; ++i) {
-      const Crossing::Pair& pair = crossing.pairs[static_cast<size_t>(i)];
+      const Crossing::Pair& pair = crossing.pairs[i];
       const size_t q = static_cast<size_t>(pair.consumer_part), p = static_cast<size_t>(pair.producer_part);
       longest = std::max(longest, at_back[q] + bounds_.backward_time(op, choice, pair.consumer_part) +
                                       bounds_.copy_time(choice, pair.consumer_part, crossing.gradient_packing[q]) +

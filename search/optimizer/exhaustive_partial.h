@@ -17,8 +17,8 @@ class PartialBounds {
  public:
   explicit PartialBounds(ExhaustiveBounds& bounds);
 
-  bool fixed(OperatorId op) const { return is_fixed_[static_cast<size_t>(op)]; }
-  const Choice& operator[](OperatorId op) const { return choices_[static_cast<size_t>(op)]; }
+  bool fixed(OperatorId op) const { return is_fixed_[op]; }
+  const Choice& operator[](OperatorId op) const { return choices_[op]; }
   void push(OperatorId op, const Choice& choice);
   void pop();
 
@@ -29,7 +29,7 @@ class PartialBounds {
   Strategy strategy() const;  // of the fixed operators; the others are empty
 
  private:
-  using Parts = std::array<Nanoseconds, most_parts>;
+  using Parts = Array<Nanoseconds, most_parts>;
   struct Fixed {                                     // of one operator
     Parts forward, backward;                         // durations, copies included
     Parts forward_ready, forward_end, backward_end;  // earliest
@@ -37,11 +37,11 @@ class PartialBounds {
     Parts update_tail;
   };
   struct Group {
-    size_t fixed = 0;                                              // how many of its operators
-    std::map<std::vector<int32_t>, std::vector<UnitBound>> cache;  // by degrees and devices of its operators
+    size_t fixed = 0;                                    // how many of its operators
+    std::map<Vector<int32_t>, Vector<UnitBound>> cache;  // by degrees and devices of its operators
   };
 
-  const std::vector<UnitBound>& units(int group);
+  const Vector<UnitBound>& units(int group);
   void durations();
   void add_open_copies(OperatorId op);
   bool crossed(int edge) const;  // are both ends fixed?
@@ -53,25 +53,25 @@ class PartialBounds {
 
   ExhaustiveBounds& bounds_;
   ExhaustiveSpace& space_;
-  std::vector<OperatorId> order_;        // fixed operators, as pushed
-  std::vector<OperatorId> topological_;  // the same, ascending
-  std::vector<bool> is_fixed_;
-  std::vector<std::vector<int>> groups_of_;  // [operator], trained or not
-  std::vector<Choice> choices_;
-  std::vector<Fixed> fixed_;
-  std::vector<Crossing> crossings_;  // [edge], of those with both ends fixed
-  std::vector<Group> groups_;
-  std::vector<std::vector<MachineTask>> machine_tasks_;  // [device]
+  Vector<OperatorId> order_;        // fixed operators, as pushed
+  Vector<OperatorId> topological_;  // the same, ascending
+  Vector<bool> is_fixed_;
+  Vector<Vector<int>> groups_of_;  // [operator], trained or not
+  Vector<Choice> choices_;
+  Vector<Fixed> fixed_;
+  Vector<Crossing> crossings_;  // [edge], of those with both ends fixed
+  Vector<Group> groups_;
+  Vector<Vector<MachineTask>> machine_tasks_;  // [device]
   // [operator][part], bytes
-  std::vector<std::array<int64_t, most_parts>> packing_, gradient_packing_, input_copies_, gradient_copies_;
+  Vector<Array<int64_t, most_parts>> packing_, gradient_packing_, input_copies_, gradient_copies_;
   struct Contributions {
-    std::array<int, most_parts> count;
-    std::array<int64_t, most_parts> bytes;
-    std::array<bool, most_parts> in_place;
+    Array<int, most_parts> count;
+    Array<int64_t, most_parts> bytes;
+    Array<bool, most_parts> in_place;
   };
-  std::vector<Contributions> contributions_;             // [tensor]
-  std::vector<OpenTask> released_;                       // everything that has to be done, and when it can begin
-  std::vector<const std::vector<UnitBound>*> complete_;  // units of the groups that are fixed
+  Vector<Contributions> contributions_;        // [tensor]
+  Vector<OpenTask> released_;                  // everything that has to be done, and when it can begin
+  Vector<const Vector<UnitBound>*> complete_;  // units of the groups that are fixed
 };
 
 }  // namespace ff

@@ -11,8 +11,8 @@ namespace {
 constexpr double most_choices = 100000;
 
 // Sizes of a profile's entries "copy BYTES" or "update BYTES": between them, times are interpolated.
-std::vector<int64_t> measured_sizes(const Profile& profile, const std::string& work) {
-  std::vector<int64_t> sizes;
+Vector<int64_t> measured_sizes(const Profile& profile, const std::string& work) {
+  Vector<int64_t> sizes;
   const std::string prefix = work + " ";
   for (auto it = profile.entries.lower_bound(prefix); it != profile.entries.end() && it->first.rfind(prefix, 0) == 0;
        ++it) {
@@ -33,15 +33,14 @@ ExhaustiveSpace::ExhaustiveSpace(TaskGraphBuilder& builder, const Topology& topo
   if (assignments == Assignments::consecutive)  // a symmetry has to map the space onto itself
     std::erase_if(symmetries_, [&](const DevicePermutation& symmetry) {
       for (int device = 0; device < device_count_; ++device)
-        if (symmetry.device[static_cast<size_t>(device)] != (symmetry.device[0] + device) % device_count_) return true;
+        if (symmetry.device[device] != (symmetry.device[0] + device) % device_count_) return true;
       return false;
     });
   double all = 0;
   for (size_t op = 0; op < operators_.size(); ++op) {
     double count = 0;
-    for (const std::vector<int>& degrees : space.degrees(static_cast<OperatorId>(op))) {
-      int parts = 1;
-      for (int degree : degrees) parts *= degree;
+    for (const Degrees& degrees : space.degrees(static_cast<OperatorId>(op))) {
+      const int parts = parts_of(degrees);
       enumerable_ = enumerable_ && parts <= most_parts;
       count += assignments == Assignments::all ? std::pow(device_count_, parts) : device_count_;
     }
@@ -58,12 +57,11 @@ ExhaustiveSpace::ExhaustiveSpace(TaskGraphBuilder& builder, const Topology& topo
   for (int model = 0; model < static_cast<int>(topology.models.size()); ++model) bound_rates(kernels, model);
 }
 
-void ExhaustiveSpace::enumerate(OperatorId op, const std::vector<std::vector<int>>& degrees, Assignments assignments) {
-  OperatorChoices& result = operators_[static_cast<size_t>(op)];
+void ExhaustiveSpace::enumerate(OperatorId op, const Vector<Degrees>& degrees, Assignments assignments) {
+  OperatorChoices& result = operators_[op];
   result.statistics = graph().operators[op].definition->has_statistics();
-  for (const std::vector<int>& given : degrees) {
-    DegreesCosts costs{given, 1, {}, {}};
-    for (int degree : given) costs.parts *= degree;
+  for (const Vector<int>& given : degrees) {
+    DegreesCosts costs{given, parts_of(given), {}, {}};
     for (int model = 0; model < static_cast<int>(topology_.models.size()); ++model) {
       const TaskCostModel::PartCosts& parts = costs_.part_costs(op, given, model);
       costs.forward.emplace_back();
@@ -80,7 +78,7 @@ void ExhaustiveSpace::enumerate(OperatorId op, const std::vector<std::vector<int
     if (assignments == Assignments::consecutive) {
       for (int first = 0; first < device_count_; ++first) {
         for (int part = 0; part < choice.parts; ++part)
-          choice.devices[static_cast<size_t>(part)] = static_cast<int8_t>((first + part) % device_count_);
+          choice.devices[part] = static_cast<int8_t>((first + part) % device_count_);
         result.choices.push_back(choice);
       }
       continue;
@@ -89,20 +87,19 @@ void ExhaustiveSpace::enumerate(OperatorId op, const std::vector<std::vector<int
     while (true) {
       result.choices.push_back(choice);
       int part = choice.parts - 1;
-      while (part >= 0 && choice.devices[static_cast<size_t>(part)] == device_count_ - 1)
-        choice.devices[static_cast<size_t>(part--)] = 0;
+      while (part >= 0 && choice.devices[part] == device_count_ - 1) choice.devices[part--] = 0;
       if (part < 0) break;
-      ++choice.devices[static_cast<size_t>(part)];
+      ++choice.devices[part];
     }
   }
 }
 
 void ExhaustiveSpace::find_orbits(OperatorId op) {
-  OperatorChoices& result = operators_[static_cast<size_t>(op)];
-  std::map<std::pair<int, std::array<int8_t, most_parts>>, int32_t> orbit_of;  // by degrees and the least image
+  OperatorChoices& result = operators_[op];
+  std::map<std::pair<int, Array<int8_t, most_parts>>, int32_t> orbit_of;  // by degrees and the least image
   for (size_t i = 0; i < result.choices.size(); ++i) {
     Choice& choice = result.choices[i];
-    std::array<int8_t, most_parts> least = choice.devices;
+    Array<int8_t, most_parts> least = choice.devices;
     for (const DevicePermutation& symmetry : symmetries_) least = std::min(least, image(choice, symmetry).devices);
     const auto [it, added] =
         orbit_of.try_emplace({choice.degrees, least}, static_cast<int32_t>(result.representative.size()));
@@ -111,7 +108,7 @@ void ExhaustiveSpace::find_orbits(OperatorId op) {
       result.of_orbit.emplace_back();
     }
     choice.orbit = it->second;
-    result.of_orbit[static_cast<size_t>(it->second)].push_back(static_cast<int32_t>(i));
+    result.of_orbit[it->second].push_back(static_cast<int32_t>(i));
   }
 }
 
@@ -128,7 +125,7 @@ void ExhaustiveSpace::lay_out_edges() {
       for (const DegreesCosts& consumer : this->choices(edge.consumer).degrees) {
         strategy[edge.producer].degrees = producer.degrees;
         strategy[edge.consumer].degrees = consumer.degrees;
-        std::vector<PairDelay>& pairs = choices.pairs.emplace_back();
+        Vector<PairDelay>& pairs = choices.pairs.emplace_back();
         for (const auto blocks = builder_.pairs(static_cast<int>(e), strategy); const BlockPair& pair : *blocks)
           pairs.push_back({static_cast<int8_t>(pair.producer_part), static_cast<int8_t>(pair.consumer_part),
                            pair.whole_output, pair.whole_input, pair.bytes, delays(pair.bytes)});
@@ -140,15 +137,15 @@ void ExhaustiveSpace::lay_out_edges() {
 }
 
 const Nanoseconds* ExhaustiveSpace::delays(int64_t bytes) {
-  std::unique_ptr<std::vector<Nanoseconds>>& table = delays_[bytes];
+  std::unique_ptr<Vector<Nanoseconds>>& table = delays_[bytes];
   if (!table) {
-    table = std::make_unique<std::vector<Nanoseconds>>(static_cast<size_t>(device_count_ * device_count_), 0);
+    table = std::make_unique<Vector<Nanoseconds>>(static_cast<size_t>(device_count_ * device_count_), 0);
     CommunicationCost cost;
     for (DeviceId source = 0; source < device_count_; ++source)
       for (DeviceId destination = 0; destination < device_count_; ++destination) {
         if (source == destination) continue;
         costs_.communication().transfer(source, destination, bytes, cost);
-        (*table)[static_cast<size_t>(source * device_count_ + destination)] = cost.duration;
+        (*table)[source * device_count_ + destination] = cost.duration;
       }
   }
   return table->data();
@@ -177,10 +174,10 @@ void ExhaustiveSpace::bound_rates(KernelCosts& kernels, int model) {
 
 Nanoseconds ExhaustiveSpace::least_copy(int64_t bytes, int model) {
   if (bytes == 0) return 0;
-  const auto [it, added] = least_copies_[static_cast<size_t>(model)].try_emplace(bytes, 0);
+  const auto [it, added] = least_copies_[model].try_emplace(bytes, 0);
   if (added) {
     it->second = costs_.copy_ns(bytes, model);
-    for (int64_t size : measured_copies_[static_cast<size_t>(model)])
+    for (int64_t size : measured_copies_[model])
       if (size > bytes) it->second = std::min(it->second, costs_.copy_ns(size, model));
   }
   return it->second;
@@ -191,9 +188,9 @@ Nanoseconds ExhaustiveSpace::least_all_reduce(uint32_t holders, int64_t bytes) {
   if (!added) return it->second;
   CommunicationCost cost;
   for (const DevicePermutation& symmetry : symmetries_) {
-    std::vector<DeviceId> image;
+    Vector<DeviceId> image;
     for (DeviceId device = 0; device < device_count_; ++device)
-      if (holders >> device & 1) image.push_back(symmetry.device[static_cast<size_t>(device)]);
+      if (holders >> device & 1) image.push_back(symmetry.device[device]);
     std::sort(image.begin(), image.end());
     costs_.communication().all_reduce(image, bytes, cost);
     it->second = std::min(it->second, cost.duration);
@@ -201,16 +198,15 @@ Nanoseconds ExhaustiveSpace::least_all_reduce(uint32_t holders, int64_t bytes) {
   return it->second;
 }
 
-const std::vector<PairDelay>& ExhaustiveSpace::pairs(int edge, const Choice& producer, const Choice& consumer) const {
-  const EdgeChoices& choices = edges_[static_cast<size_t>(edge)];
-  const size_t consumers = operators_[static_cast<size_t>(choices.edge.consumer)].degrees.size();
+const Vector<PairDelay>& ExhaustiveSpace::pairs(int edge, const Choice& producer, const Choice& consumer) const {
+  const EdgeChoices& choices = edges_[edge];
+  const size_t consumers = operators_[choices.edge.consumer].degrees.size();
   return choices.pairs[static_cast<size_t>(producer.degrees) * consumers + static_cast<size_t>(consumer.degrees)];
 }
 
 Configuration ExhaustiveSpace::configuration(OperatorId op, const Choice& choice) const {
-  Configuration configuration{choices(op).degrees[static_cast<size_t>(choice.degrees)].degrees, {}};
-  for (int part = 0; part < choice.parts; ++part)
-    configuration.devices.push_back(choice.devices[static_cast<size_t>(part)]);
+  Configuration configuration{choices(op).degrees[choice.degrees].degrees, {}};
+  for (int part = 0; part < choice.parts; ++part) configuration.devices.push_back(choice.devices[part]);
   return configuration;
 }
 
@@ -224,8 +220,7 @@ int32_t ExhaustiveSpace::find(OperatorId op, const Configuration& configuration)
 Choice ExhaustiveSpace::image(const Choice& choice, const DevicePermutation& permutation) const {
   Choice result = choice;
   for (int part = 0; part < choice.parts; ++part)
-    result.devices[static_cast<size_t>(part)] =
-        static_cast<int8_t>(permutation.device[static_cast<size_t>(choice.devices[static_cast<size_t>(part)])]);
+    result.devices[part] = static_cast<int8_t>(permutation.device[choice.devices[part]]);
   return result;
 }
 

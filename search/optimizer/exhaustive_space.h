@@ -2,11 +2,10 @@
 // its parts cost, and the block pairs of every edge for every pair of degrees.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <unordered_map>
-#include <vector>
 
+#include "common/vector.h"
 #include "search/cost/task_costs.h"
 #include "search/optimizer/search_space.h"
 #include "search/optimizer/topology_symmetry.h"
@@ -25,22 +24,22 @@ enum class Assignments {
 struct Choice {
   int16_t degrees = 0;  // index into OperatorChoices::degrees
   int8_t parts = 0;
-  std::array<int8_t, most_parts> devices{};
+  Array<int8_t, most_parts> devices{};
   int32_t orbit = 0;  // choices that a symmetry of the topology maps onto each other have the same number
 };
 
 struct DegreesCosts {
-  std::vector<int> degrees;
+  Degrees degrees;
   int parts = 0;
   // [device model][part]: kernels, statistics included, without copies
-  std::vector<std::array<Nanoseconds, most_parts>> forward, backward;
+  Vector<Array<Nanoseconds, most_parts>> forward, backward;
 };
 
 struct OperatorChoices {
-  std::vector<DegreesCosts> degrees;
-  std::vector<Choice> choices;
-  std::vector<int32_t> representative;         // [orbit]: the first choice of it
-  std::vector<std::vector<int32_t>> of_orbit;  // [orbit]: all of its choices
+  Vector<DegreesCosts> degrees;
+  Vector<Choice> choices;
+  Vector<int32_t> representative;    // [orbit]: the first choice of it
+  Vector<Vector<int32_t>> of_orbit;  // [orbit]: all of its choices
   bool statistics = false;
 };
 
@@ -54,7 +53,7 @@ struct PairDelay {
 struct EdgeChoices {
   Edge edge;
   bool gradient = false;
-  std::vector<std::vector<PairDelay>> pairs;  // [producer's degrees * number of the consumer's + consumer's degrees]
+  Vector<Vector<PairDelay>> pairs;  // [producer's degrees * number of the consumer's + consumer's degrees]
 };
 
 class ExhaustiveSpace {
@@ -65,18 +64,18 @@ class ExhaustiveSpace {
 
   const Graph& graph() const { return builder_.graph(); }
   int device_count() const { return device_count_; }
-  int model_of(int device) const { return topology_.devices[static_cast<size_t>(device)].model; }
+  int model_of(int device) const { return topology_.devices[device].model; }
   // At most 8 parts an operator and 100,000 configurations.
   bool enumerable() const { return enumerable_; }
   // decimal logarithm of the number of strategies, symmetric ones counted each
   double log10_size() const { return log10_size_; }
 
-  const std::vector<DevicePermutation>& symmetries() const { return symmetries_; }
-  const OperatorChoices& choices(OperatorId op) const { return operators_[static_cast<size_t>(op)]; }
-  const std::vector<EdgeChoices>& edges() const { return edges_; }
-  const std::vector<std::vector<int>>& in_edges() const { return in_edges_; }    // [operator]
-  const std::vector<std::vector<int>>& out_edges() const { return out_edges_; }  // [operator]
-  const std::vector<PairDelay>& pairs(int edge, const Choice& producer, const Choice& consumer) const;
+  const Vector<DevicePermutation>& symmetries() const { return symmetries_; }
+  const OperatorChoices& choices(OperatorId op) const { return operators_[op]; }
+  const Vector<EdgeChoices>& edges() const { return edges_; }
+  const Vector<Vector<int>>& in_edges() const { return in_edges_; }    // [operator]
+  const Vector<Vector<int>>& out_edges() const { return out_edges_; }  // [operator]
+  const Vector<PairDelay>& pairs(int edge, const Choice& producer, const Choice& consumer) const;
 
   Configuration configuration(OperatorId op, const Choice& choice) const;
   // The choice that is this configuration; -1 for one outside of the space.
@@ -87,16 +86,16 @@ class ExhaustiveSpace {
   // Time of copying at least so many bytes: the least of any larger number. Measured times need not grow with the size.
   Nanoseconds least_copy(int64_t bytes, int model);
   // A time an updated byte, in ns, that no partition of bytes into update tasks beats.
-  double update_ns_per_byte(int model) const { return update_ns_per_byte_[static_cast<size_t>(model)]; }
+  double update_ns_per_byte(int model) const { return update_ns_per_byte_[model]; }
   // of an update of any size
-  Nanoseconds least_update(int model) const { return least_update_[static_cast<size_t>(model)]; }
+  Nanoseconds least_update(int model) const { return least_update_[model]; }
   // The least time of an all-reduce among the images of `holders` (a set of bits) under all symmetries.
   Nanoseconds least_all_reduce(uint32_t holders, int64_t bytes);
   TaskGraphBuilder& builder() { return builder_; }
   TaskCostModel& costs() { return costs_; }
 
  private:
-  void enumerate(OperatorId op, const std::vector<std::vector<int>>& degrees, Assignments assignments);
+  void enumerate(OperatorId op, const Vector<Degrees>& degrees, Assignments assignments);
   void find_orbits(OperatorId op);
   void lay_out_edges();
   void bound_rates(KernelCosts& kernels, int model);
@@ -108,16 +107,16 @@ class ExhaustiveSpace {
   int device_count_;
   bool enumerable_ = true;
   double log10_size_ = 0;
-  std::vector<DevicePermutation> symmetries_;
-  std::vector<OperatorChoices> operators_;
-  std::vector<EdgeChoices> edges_;
-  std::vector<std::vector<int>> in_edges_, out_edges_;
-  std::unordered_map<int64_t, std::unique_ptr<std::vector<Nanoseconds>>> delays_;  // by bytes
-  std::vector<std::unordered_map<int64_t, Nanoseconds>> least_copies_;             // [model], by bytes
+  Vector<DevicePermutation> symmetries_;
+  Vector<OperatorChoices> operators_;
+  Vector<EdgeChoices> edges_;
+  Vector<Vector<int>> in_edges_, out_edges_;
+  std::unordered_map<int64_t, std::unique_ptr<Vector<Nanoseconds>>> delays_;  // by bytes
+  Vector<std::unordered_map<int64_t, Nanoseconds>> least_copies_;             // [model], by bytes
   // [model]: sizes of profile entries
-  std::vector<std::vector<int64_t>> measured_copies_;
-  std::vector<double> update_ns_per_byte_;
-  std::vector<Nanoseconds> least_update_;
+  Vector<Vector<int64_t>> measured_copies_;
+  Vector<double> update_ns_per_byte_;
+  Vector<Nanoseconds> least_update_;
   std::map<std::pair<uint32_t, int64_t>, Nanoseconds> all_reduces_;
 };
 

@@ -9,7 +9,7 @@
 namespace ff {
 namespace {
 
-bool has_type(const Graph& graph, const std::vector<std::string>& types) {
+bool has_type(const Graph& graph, const Vector<std::string>& types) {
   for (const Operator& op : graph.operators)
     if (std::find(types.begin(), types.end(), op.definition->type()) != types.end()) return true;
   return false;
@@ -18,7 +18,7 @@ bool has_type(const Graph& graph, const std::vector<std::string>& types) {
 // Splits dense layers by channel, and elementwise operators between them alike.
 Strategy one_weird_trick(const Graph& graph, const Topology& topology) {
   Strategy strategy = data_parallel(graph, topology);
-  std::vector<bool> by_channel(graph.operators.size(), false);
+  Vector<bool> by_channel(graph.operators.size(), false);
   for (size_t op = 0; op < graph.operators.size(); ++op) {
     const Operator& described = graph.operators[op];
     const auto& dimensions = described.definition->dimensions();
@@ -33,7 +33,7 @@ Strategy one_weird_trick(const Graph& graph, const Topology& topology) {
     const int degree =
         static_cast<int>(std::min<int64_t>(dimensions[1].size, static_cast<int64_t>(topology.devices.size())));
     strategy[op].degrees = {1, degree};
-    strategy[op].devices.resize(static_cast<size_t>(degree));
+    strategy[op].devices.resize(degree);
     std::iota(strategy[op].devices.begin(), strategy[op].devices.end(), 0);
   }
   return strategy;
@@ -41,12 +41,12 @@ Strategy one_weird_trick(const Graph& graph, const Topology& topology) {
 
 // The longest path of layers in front of each operator's layer. A path that returns to an earlier layer (attention fed
 // back to a decoder) does not count.
-std::vector<int> layer_depths(const Graph& graph) {
-  const std::vector<std::vector<OperatorId>> layers = parameter_sharing_layers(graph);
-  std::vector<size_t> layer_of(graph.operators.size());
+Vector<int> layer_depths(const Graph& graph) {
+  const Vector<Vector<OperatorId>> layers = parameter_sharing_layers(graph);
+  Vector<size_t> layer_of(graph.operators.size());
   for (size_t layer = 0; layer < layers.size(); ++layer)
     for (OperatorId op : layers[layer]) layer_of[op] = layer;
-  std::vector<int> depth(layers.size(), 0), depth_of(graph.operators.size());
+  Vector<int> depth(layers.size(), 0), depth_of(graph.operators.size());
   for (size_t layer = 0; layer < layers.size(); ++layer)
     for (OperatorId op : layers[layer])
       for (TensorId input : graph.operators[op].inputs) {
@@ -59,7 +59,7 @@ std::vector<int> layer_depths(const Graph& graph) {
 }
 
 Strategy replicas_of_stages(const Graph& graph, const Topology& topology, TaskCostModel& costs) {
-  std::vector<std::vector<DeviceId>> nodes;
+  Vector<Vector<DeviceId>> nodes;
   std::map<std::string, size_t> node_number;
   for (DeviceId device = 0; device < static_cast<DeviceId>(topology.devices.size()); ++device) {
     const auto [it, added] = node_number.emplace(topology.devices[device].node, nodes.size());
@@ -68,21 +68,21 @@ Strategy replicas_of_stages(const Graph& graph, const Topology& topology, TaskCo
   }
   size_t stages = nodes[0].size();
   for (const auto& node : nodes) stages = std::min(stages, node.size());
-  const std::vector<int> depth = layer_depths(graph);
+  const Vector<int> depth = layer_depths(graph);
   const size_t depths = static_cast<size_t>(*std::max_element(depth.begin(), depth.end())) + 1;
   Strategy strategy = single_device(graph);
   for (size_t op = 0; op < strategy.size(); ++op) {
     const int64_t samples = graph.operators[op].definition->dimensions()[0].size;
     strategy[op].degrees[0] = static_cast<int>(std::min(samples, static_cast<int64_t>(nodes.size())));
   }
-  std::vector<std::vector<Nanoseconds>> times(stages, std::vector<Nanoseconds>(depths, 0));
+  Vector<Vector<Nanoseconds>> times(stages, Vector<Nanoseconds>(depths, 0));
   for (size_t stage = 0; stage < stages; ++stage)
     for (size_t op = 0; op < strategy.size(); ++op) {
       const TaskCostModel::PartCost& cost = costs.part_cost(static_cast<OperatorId>(op), strategy[op].degrees, 0,
                                                             topology.devices[nodes[0][stage]].model);
       times[stage][depth[op]] += cost.all_forward() + cost.all_backward();
     }
-  const std::vector<int> stage_of = balanced_stages(times);
+  const Vector<int> stage_of = balanced_stages(times);
   for (size_t op = 0; op < strategy.size(); ++op) {
     strategy[op].devices.clear();
     for (int node = 0; node < strategy[op].degrees[0]; ++node)
@@ -93,8 +93,8 @@ Strategy replicas_of_stages(const Graph& graph, const Topology& topology, TaskCo
 
 }  // namespace
 
-std::vector<std::vector<OperatorId>> parameter_sharing_layers(const Graph& graph) {
-  std::vector<OperatorId> first(graph.operators.size());  // union-find whose root is the first operator
+Vector<Vector<OperatorId>> parameter_sharing_layers(const Graph& graph) {
+  Vector<OperatorId> first(graph.operators.size());  // union-find whose root is the first operator
   std::iota(first.begin(), first.end(), 0);
   const auto root = [&](OperatorId op) {
     while (first[op] != op) op = first[op] = first[first[op]];
@@ -105,8 +105,8 @@ std::vector<std::vector<OperatorId>> parameter_sharing_layers(const Graph& graph
       const OperatorId a = root(parameter.uses[0].first), b = root(op);
       first[std::max(a, b)] = std::min(a, b);
     }
-  std::vector<std::vector<OperatorId>> layers;
-  std::vector<size_t> layer_of(graph.operators.size());
+  Vector<Vector<OperatorId>> layers;
+  Vector<size_t> layer_of(graph.operators.size());
   for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op) {
     const OperatorId leader = root(op);
     if (leader == op) {

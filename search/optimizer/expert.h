@@ -27,6 +27,6 @@ ExpertStrategy expert_strategy(const Graph& graph, const Topology& topology, Tas
 
 // Sets of operators that share parameters, directly or through others, each in graph order and ordered by their first
 // operator. An operator that shares none is a set of its own.
-std::vector<std::vector<OperatorId>> parameter_sharing_layers(const Graph& graph);
+Vector<Vector<OperatorId>> parameter_sharing_layers(const Graph& graph);
 
 }  // namespace ff

@@ -60,9 +60,9 @@ LayerwiseCosts::LayerwiseCosts(const Graph& graph, const Topology& topology, con
     }
   make_layers(space);
   const auto blocks_of = [&](OperatorId op, const auto& block) {
-    std::vector<std::vector<Block>> lists;
+    Vector<Vector<Block>> lists;
     const OperatorDefinition& definition = *graph.operators[op].definition;
-    for (const std::vector<int>& degrees : layers_[layer_of_[op]].degrees) {
+    for (const Degrees& degrees : layers_[layer_of_[op]].degrees) {
       lists.emplace_back();
       for (int part = 0; part < parts_of(degrees); ++part)
         lists.back().push_back(block(definition, definition.part(degrees, part)));
@@ -84,8 +84,8 @@ LayerwiseCosts::LayerwiseCosts(const Graph& graph, const Topology& topology, con
 
 void LayerwiseCosts::make_layers(const SearchSpace& space) {
   layer_of_.assign(graph_.operators.size(), -1);
-  for (const std::vector<OperatorId>& sharing : parameter_sharing_layers(graph_)) {
-    std::vector<size_t> kinds;  // layers made of this set, one for each kind of operator
+  for (const Vector<OperatorId>& sharing : parameter_sharing_layers(graph_)) {
+    Vector<size_t> kinds;  // layers made of this set, one for each kind of operator
     for (OperatorId op : sharing) {
       const OperatorDefinition& definition = *graph_.operators[op].definition;
       const auto same = std::find_if(kinds.begin(), kinds.end(), [&](size_t layer) {
@@ -107,8 +107,8 @@ void LayerwiseCosts::make_layers(const SearchSpace& space) {
   }
 }
 
-int LayerwiseCosts::blocks_number(std::vector<std::vector<Block>> blocks) {
-  std::vector<int64_t> key;
+int LayerwiseCosts::blocks_number(Vector<Vector<Block>> blocks) {
+  Vector<int64_t> key;
   for (const auto& list : blocks) {
     key.push_back(static_cast<int64_t>(list.size()));
     for (const Block& block : list) {
@@ -121,7 +121,7 @@ int LayerwiseCosts::blocks_number(std::vector<std::vector<Block>> blocks) {
   return it->second;
 }
 
-Nanoseconds LayerwiseCosts::compute_ns(OperatorId op, const std::vector<int>& degrees) {
+Nanoseconds LayerwiseCosts::compute_ns(OperatorId op, const Degrees& degrees) {
   const OperatorDefinition& definition = *graph_.operators[op].definition;
   Nanoseconds forward = 0, backward = 0, reductions = 0;
   for (int part = 0; part < parts_of(degrees); ++part) {
@@ -130,8 +130,8 @@ Nanoseconds LayerwiseCosts::compute_ns(OperatorId op, const std::vector<int>& de
     backward = std::max(backward, cost.all_backward());
   }
   if (definition.has_statistics()) {
-    std::vector<std::vector<DeviceId>> holders(static_cast<size_t>(definition.statistics_groups(degrees)));
-    std::vector<int64_t> bytes(holders.size(), 0);
+    Vector<Vector<DeviceId>> holders(definition.statistics_groups(degrees));
+    Vector<int64_t> bytes(holders.size(), 0);
     for (int part = 0; part < parts_of(degrees); ++part) {
       const size_t group = static_cast<size_t>(definition.statistics_group(degrees, part));
       holders[group].push_back(part);
@@ -147,22 +147,22 @@ Nanoseconds LayerwiseCosts::compute_ns(OperatorId op, const std::vector<int>& de
   return forward + backward + reductions;
 }
 
-Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const std::vector<int>& degrees) {
+Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const Degrees& degrees) {
   Strategy strategy = single_device(graph_);
-  std::vector<DeviceId> devices;
+  Vector<DeviceId> devices;
   for (int part = 0; part < parts_of(degrees); ++part) devices.push_back(part);
   for (OperatorId op : layers_[layer].operators) strategy[op] = {degrees, devices};
   Loads collectives(*this);
-  std::vector<Nanoseconds> updates(static_cast<size_t>(device_count_), 0);
+  Vector<Nanoseconds> updates(device_count_, 0);
   CommunicationCost communication;
   for (size_t g = 0; g < builder_.groups().size(); ++g) {
     const ParameterGroup& group = builder_.groups()[g];
     if (!group.trained || std::none_of(group.operators.begin(), group.operators.end(),
                                        [&](OperatorId op) { return layer_of_[op] == layer; }))
       continue;
-    std::map<std::vector<DeviceId>, SynchronizationUnit> units;
+    std::map<Vector<DeviceId>, SynchronizationUnit> units;
     for (const auto pieces = builder_.pieces(static_cast<int>(g), strategy); const ParameterPiece& piece : *pieces) {
-      std::vector<DeviceId> holders;
+      Vector<DeviceId> holders;
       for (const auto& [op, part] : piece.users) holders.push_back(strategy[op].devices[part]);
       std::sort(holders.begin(), holders.end());
       holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
@@ -178,7 +178,7 @@ Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const std::vector<int>
         for (const ResourceUse& use : communication.uses)
           collectives.add(use.resource, static_cast<double>(use.occupancy));
       }
-      const std::vector<int64_t> sums = gradient_sum_bytes(unit, graph_, strategy);
+      const Vector<int64_t> sums = gradient_sum_bytes(unit, graph_, strategy);
       for (size_t h = 0; h < holders.size(); ++h) {
         const int model = topology_.devices[holders[h]].model;
         updates[holders[h]] += costs_.update_ns(unit.bytes, model) + costs_.copy_ns(sums[h], model);
@@ -188,8 +188,8 @@ Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const std::vector<int>
   return collectives.most() + *std::max_element(updates.begin(), updates.end());
 }
 
-Nanoseconds LayerwiseCosts::slowest_copy(const std::vector<int64_t>& bytes) {
-  std::vector<int64_t> most(topology_.models.size(), 0);
+Nanoseconds LayerwiseCosts::slowest_copy(const Vector<int64_t>& bytes) {
+  Vector<int64_t> most(topology_.models.size(), 0);
   for (size_t part = 0; part < bytes.size(); ++part) {
     int64_t& of_model = most[topology_.devices[part].model];
     of_model = std::max(of_model, bytes[part]);
@@ -200,14 +200,13 @@ Nanoseconds LayerwiseCosts::slowest_copy(const std::vector<int64_t>& bytes) {
   return slowest;
 }
 
-Nanoseconds LayerwiseCosts::transfer_ns(const std::vector<Block>& written, const std::vector<Block>& read,
-                                        bool gradient) {
+Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vector<Block>& read, bool gradient) {
   struct Pair {
     int producer, consumer;
     int64_t bytes;
     bool whole_output, whole_input;
   };
-  std::vector<Pair> pairs;
+  Vector<Pair> pairs;
   for (int c = 0; c < static_cast<int>(read.size()); ++c) {
     const Block& reads = read[c];
     if (reads.empty()) continue;
@@ -233,10 +232,10 @@ Nanoseconds LayerwiseCosts::transfer_ns(const std::vector<Block>& written, const
     }
     return loads.most();
   };
-  std::vector<int64_t> packed(written.size(), 0), assembled(read.size(), 0), gathered(written.size(), 0),
+  Vector<int64_t> packed(written.size(), 0), assembled(read.size(), 0), gathered(written.size(), 0),
       packed_gradient(read.size(), 0);
-  std::vector<int> contributions(written.size(), 0);
-  std::vector<bool> in_place(written.size(), false);
+  Vector<int> contributions(written.size(), 0);
+  Vector<bool> in_place(written.size(), false);
   for (const Pair& pair : pairs) {
     const bool local = pair.producer == pair.consumer;
     const size_t p = static_cast<size_t>(pair.producer), c = static_cast<size_t>(pair.consumer);
@@ -275,23 +274,23 @@ CostTables LayerwiseCosts::tables(const std::atomic<bool>* stop) {
   CostTables tables;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     tables.node_costs.emplace_back();
-    for (const std::vector<int>& degrees : layers_[layer].degrees) {
+    for (const Degrees& degrees : layers_[layer].degrees) {
       Nanoseconds cost = synchronization_ns(static_cast<int>(layer), degrees);
       for (OperatorId op : layers_[layer].operators) cost += compute_ns(op, degrees);
       tables.node_costs.back().push_back(cost);
     }
   }
   // by blocks: unrolled steps and repeated layers have the same
-  std::map<std::tuple<int, int, bool>, std::vector<Nanoseconds>> between, within;
-  std::map<std::pair<int, int>, std::vector<Nanoseconds>> edges;  // by layers
+  std::map<std::tuple<int, int, bool>, Vector<Nanoseconds>> between, within;
+  std::map<std::pair<int, int>, Vector<Nanoseconds>> edges;  // by layers
   for (const EdgeUse& use : uses_) {
     const size_t choices = layers_[use.producer].degrees.size(), others = layers_[use.consumer].degrees.size();
     const bool inside = use.producer == use.consumer;
-    std::vector<Nanoseconds>& costs = (inside ? within : between)[{use.written, use.read, use.gradient}];
+    Vector<Nanoseconds>& costs = (inside ? within : between)[{use.written, use.read, use.gradient}];
     if (costs.empty())
       for (size_t a = 0; a < choices && !(stop && *stop); ++a)
         for (size_t b = inside ? a : 0; b < (inside ? a + 1 : others); ++b) costs.push_back(edge_cost(use, a, b));
-    std::vector<Nanoseconds>& sum = inside ? tables.node_costs[use.producer] : edges[{use.producer, use.consumer}];
+    Vector<Nanoseconds>& sum = inside ? tables.node_costs[use.producer] : edges[{use.producer, use.consumer}];
     if (stop && *stop) return tables;
     sum.resize(costs.size(), 0);
     for (size_t i = 0; i < costs.size(); ++i) sum[i] += costs[i];
@@ -300,7 +299,7 @@ CostTables LayerwiseCosts::tables(const std::atomic<bool>* stop) {
   return tables;
 }
 
-Strategy LayerwiseCosts::strategy(const std::vector<int>& choice) const {
+Strategy LayerwiseCosts::strategy(const Vector<int>& choice) const {
   Strategy strategy(graph_.operators.size());
   for (size_t layer = 0; layer < layers_.size(); ++layer)
     for (OperatorId op : layers_[layer].operators) {

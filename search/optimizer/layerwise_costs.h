@@ -7,8 +7,8 @@
 
 #include <atomic>
 #include <map>
-#include <vector>
 
+#include "common/vector.h"
 #include "search/cost/task_costs.h"
 #include "search/optimizer/search_space.h"
 #include "search/optimizer/table_elimination.h"
@@ -24,11 +24,11 @@ class LayerwiseCosts {
                  TaskCostModel& costs);
 
   struct Layer {
-    std::vector<OperatorId> operators;  // ascending
+    Vector<OperatorId> operators;  // ascending
     // its configurations: those that the search space has for each of its operators
-    std::vector<std::vector<int>> degrees;
+    Vector<Degrees> degrees;
   };
-  const std::vector<Layer>& layers() const { return layers_; }
+  const Vector<Layer>& layers() const { return layers_; }
   // Operators of one parameter group that are of different kinds stay layers of their own; their synchronization is
   // then counted as if the others were whole and on device 0.
   bool groups_are_split() const { return groups_are_split_; }
@@ -37,17 +37,17 @@ class LayerwiseCosts {
   // `stop` ends it early, with tables that mean nothing.
   CostTables tables(const std::atomic<bool>* stop = nullptr);
   // The strategy of one choice of degrees a layer.
-  Strategy strategy(const std::vector<int>& choice) const;
+  Strategy strategy(const Vector<int>& choice) const;
 
   // compute_ns: the slowest part's forward plus the slowest part's backward, statistics included, and their
   // all-reduces.
-  Nanoseconds compute_ns(OperatorId op, const std::vector<int>& degrees);
+  Nanoseconds compute_ns(OperatorId op, const Degrees& degrees);
   // synchronization_ns: of all parameter groups of the layer's operators: the collectives, which share links, then the
   // busiest device's updates.
-  Nanoseconds synchronization_ns(int layer, const std::vector<int>& degrees);
+  Nanoseconds synchronization_ns(int layer, const Degrees& degrees);
   // transfer_ns: one tensor's transfers, forward and then backward: the most loaded link or the longest single transfer
   // of each direction, and the most copying that a part does to pack, assemble and gather. Blocks by part.
-  Nanoseconds transfer_ns(const std::vector<Block>& written, const std::vector<Block>& read, bool gradient);
+  Nanoseconds transfer_ns(const Vector<Block>& written, const Vector<Block>& read, bool gradient);
   // Steps that tables() takes, roughly: pairs of blocks looked at.
   double steps() const;
 
@@ -58,7 +58,7 @@ class LayerwiseCosts {
   };
   struct RouteCost {
     double latency_ns, ns_per_byte;  // of one transfer
-    std::vector<Hop> hops;           // channels, and devices that are kept busy
+    Vector<Hop> hops;                // channels, and devices that are kept busy
   };
   class Loads;
   struct EdgeUse {
@@ -68,8 +68,8 @@ class LayerwiseCosts {
   };
 
   void make_layers(const SearchSpace& space);
-  int blocks_number(std::vector<std::vector<Block>> blocks);  // equal lists have equal numbers
-  Nanoseconds slowest_copy(const std::vector<int64_t>& bytes);
+  int blocks_number(Vector<Vector<Block>> blocks);  // equal lists have equal numbers
+  Nanoseconds slowest_copy(const Vector<int64_t>& bytes);
   Nanoseconds edge_cost(const EdgeUse& use, size_t producer_choice, size_t consumer_choice);
 
   const Graph& graph_;
@@ -77,15 +77,15 @@ class LayerwiseCosts {
   TaskGraphBuilder& builder_;
   TaskCostModel& costs_;
   int device_count_;
-  std::vector<Layer> layers_;
-  std::vector<int> layer_of_;  // by operator
+  Vector<Layer> layers_;
+  Vector<int> layer_of_;  // by operator
   bool groups_are_split_ = false;
-  std::vector<std::vector<std::vector<Block>>> block_lists_;  // [number][choice][part]
-  std::map<std::vector<int64_t>, int> block_numbers_;
-  std::vector<EdgeUse> uses_;
-  std::vector<RouteCost> routes_;  // [source * devices + destination]
-  std::vector<double> load_ns_;    // by resource; zero between calls
-  std::vector<int32_t> loaded_;
+  Vector<Vector<Vector<Block>>> block_lists_;  // [number][choice][part]
+  std::map<Vector<int64_t>, int> block_numbers_;
+  Vector<EdgeUse> uses_;
+  Vector<RouteCost> routes_;  // [source * devices + destination]
+  Vector<double> load_ns_;    // by resource; zero between calls
+  Vector<int32_t> loaded_;
 };
 
 }  // namespace ff

@@ -9,7 +9,7 @@ Neighbourhood::Neighbourhood(const Graph& graph, const Topology& topology, const
     : space_(space), device_count_(topology.devices.size()), most_assignments_(most_assignments) {
   size_t most_parts = 0, fewest_left = SIZE_MAX;
   for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op)
-    for (const std::vector<int>& degrees : space.degrees(op)) {
+    for (const Degrees& degrees : space.degrees(op)) {
       const size_t parts = static_cast<size_t>(parts_of(degrees));
       if (every_assignment(parts)) most_parts = std::max(most_parts, parts);
       else fewest_left = std::min(fewest_left, parts);
@@ -30,7 +30,7 @@ bool Neighbourhood::every_assignment(size_t parts) const {
 
 void Neighbourhood::for_each(OperatorId op, const std::function<bool(const Configuration&)>& visit) const {
   Configuration configuration;
-  for (const std::vector<int>& degrees : space_.degrees(op)) {
+  for (const Degrees& degrees : space_.degrees(op)) {
     const size_t parts = static_cast<size_t>(parts_of(degrees));
     configuration.degrees = degrees;
     configuration.devices.assign(parts, 0);
@@ -61,7 +61,7 @@ LocalOptimum local_optimum(const Graph& graph, const Topology& topology, KernelC
   LocalOptimum result;
   result.evaluation = oracle->start(start);
   const OperatorId operators = static_cast<OperatorId>(graph.operators.size());
-  std::vector<int64_t> neighbours(graph.operators.size(), 0);
+  Vector<int64_t> neighbours(graph.operators.size(), 0);
   // After its turn an operator has its best configuration given the others': one turn each without a change proves the
   // optimum.
   OperatorId unchanged = 0;

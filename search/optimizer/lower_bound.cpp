@@ -8,20 +8,19 @@ namespace ff {
 Nanoseconds lower_bound(const Graph& graph, const Topology& topology, const SearchSpace& space, TaskCostModel& costs) {
   constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
   Nanoseconds total_work = 0;
-  std::vector<Nanoseconds> forward(graph.operators.size(), never), backward(graph.operators.size(), never);
+  Vector<Nanoseconds> forward(graph.operators.size(), never), backward(graph.operators.size(), never);
   for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op) {
     Nanoseconds least_work = never;
-    for (const std::vector<int>& degrees : space.degrees(op)) {
-      int parts = 1;
-      for (int degree : degrees) parts *= degree;
+    for (const Degrees& degrees : space.degrees(op)) {
+      const int parts = parts_of(degrees);
       Nanoseconds work = 0, fastest_forward = never, fastest_backward = never;
-      std::vector<TaskCostModel::PartCosts> by_model;
+      Vector<TaskCostModel::PartCosts> by_model;
       for (int model = 0; model < static_cast<int>(topology.models.size()); ++model)
         by_model.push_back(costs.part_costs(op, degrees, model));
       for (int part = 0; part < parts; ++part) {
         Nanoseconds part_forward = never, part_backward = never;
         for (const TaskCostModel::PartCosts& of_model : by_model) {
-          const TaskCostModel::PartCost& cost = of_model[static_cast<size_t>(part)];
+          const TaskCostModel::PartCost& cost = of_model[part];
           part_forward = std::min(part_forward, cost.all_forward());
           part_backward = std::min(part_backward, cost.all_backward());
         }
@@ -37,7 +36,7 @@ Nanoseconds lower_bound(const Graph& graph, const Topology& topology, const Sear
   }
   // Longest path that goes forward through the graph, turns at one operator, and comes back along the edges that carry
   // a gradient.
-  std::vector<Nanoseconds> one_way(graph.operators.size(), 0), round_trip(graph.operators.size(), 0);
+  Vector<Nanoseconds> one_way(graph.operators.size(), 0), round_trip(graph.operators.size(), 0);
   Nanoseconds longest = 0;
   for (size_t op = 0; op < graph.operators.size(); ++op) {
     Nanoseconds before = 0, around = 0;

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include "common/hash.h"
+
 namespace ff {
 namespace {
 
@@ -88,7 +90,7 @@ class Chain {
   Evaluation best_evaluation;
   double best_at_s = 0;  // since the chain began
   int64_t proposals = 0, accepted = 0;
-  uint64_t hash = 0xcbf29ce484222325ULL;
+  uint64_t hash = hash_basis;
 
   // One step; true when it found a better strategy than ever before.
   bool propose() {
@@ -120,14 +122,11 @@ class Chain {
 
  private:
   // Only accepted costs enter, so that an algorithm may reject without knowing the exact cost.
-  void record(double cost, bool accept) {
-    const uint64_t value = accept ? std::bit_cast<uint64_t>(cost) : 0;
-    for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (value >> (8 * byte) & 0xFF)) * 0x100000001b3ULL;
-  }
+  void record(double cost, bool accept) { hash = hash_bytes(accept ? std::bit_cast<uint64_t>(cost) : 0, hash); }
 
   const ProposalSource& source_;
   const McmcSettings& settings_;
-  std::vector<Change> changes_;
+  Vector<Change> changes_;
   RandomStream random_;
   std::unique_ptr<ChainOracle> oracle_;
   Evaluation current_evaluation_;
@@ -136,17 +135,16 @@ class Chain {
 }  // namespace
 
 McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts& kernels,
-                       const std::vector<Candidate>& candidates, const McmcSettings& settings,
-                       const std::atomic<bool>& stop, const std::function<void(const McmcProgress&)>& progress,
-                       const std::vector<Candidate>& others) {
+                       const Vector<Candidate>& candidates, const McmcSettings& settings, const std::atomic<bool>& stop,
+                       const std::function<void(const McmcProgress&)>& progress, const Vector<Candidate>& others) {
   const Clock::time_point begin = Clock::now();
   const SearchSpace space(graph, topology, settings.whole_operators);
   const ProposalSource source(settings.proposals_from, graph, topology, space);
   const int threads = std::max(1, std::min(settings.threads, settings.chains));
   ProgressBoard board(begin, progress);
-  std::vector<std::unique_ptr<Chain>> chains(static_cast<size_t>(settings.chains));
+  Vector<std::unique_ptr<Chain>> chains(settings.chains);
   std::atomic<int> next{0};
-  std::vector<std::exception_ptr> failures(static_cast<size_t>(threads));
+  Vector<std::exception_ptr> failures(threads);
   const auto work = [&](int thread) {
     try {
       for (int number = next++; number < settings.chains; number = next++) {
@@ -156,14 +154,14 @@ McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts
               1, settings.proposals / settings.chains + (number < settings.proposals % settings.chains));
         auto chain = std::make_unique<Chain>(graph, topology, kernels, source, settings, number);
         chain->run(candidates[static_cast<size_t>(number) % candidates.size()].strategy, limits, stop, board);
-        chains[static_cast<size_t>(number)] = std::move(chain);
+        chains[number] = std::move(chain);
       }
     } catch (...) {
-      failures[static_cast<size_t>(thread)] = std::current_exception();
+      failures[thread] = std::current_exception();
       next = settings.chains;
     }
   };
-  std::vector<std::thread> helpers;
+  Vector<std::thread> helpers;
   for (int thread = 1; thread < threads; ++thread) helpers.emplace_back(work, thread);
   work(0);
   for (std::thread& helper : helpers) helper.join();
@@ -186,7 +184,7 @@ McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts
     result.proposals += chain.proposals;
     result.accepted += chain.accepted;
     result.statistics += chain.statistics();
-    result.chain_hash = (result.chain_hash ^ chain.hash) * 0x100000001b3ULL;
+    result.chain_hash = hash_step(result.chain_hash, chain.hash);
   }
   for (const auto* list : {&candidates, &others})
     for (const Candidate& candidate : *list)

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <functional>
 #include <string>
-#include <vector>
 
+#include "common/vector.h"
 #include "search/optimizer/proposals.h"
 
 namespace ff {
@@ -51,8 +51,7 @@ struct McmcResult {
 // The result is never worse than any candidate, nor than any of the `others`, from which no chain starts. `stop` ends
 // the search early; `progress` is called from one thread at a time, a few times a second.
 McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts& kernels,
-                       const std::vector<Candidate>& candidates, const McmcSettings& settings,
-                       const std::atomic<bool>& stop, const std::function<void(const McmcProgress&)>& progress,
-                       const std::vector<Candidate>& others = {});
+                       const Vector<Candidate>& candidates, const McmcSettings& settings, const std::atomic<bool>& stop,
+                       const std::function<void(const McmcProgress&)>& progress, const Vector<Candidate>& others = {});
 
 }  // namespace ff

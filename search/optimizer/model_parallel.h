@@ -9,7 +9,7 @@ namespace ff {
 // Cuts a sequence of items into at most as many contiguous stages as there are rows, so that the slowest stage takes as
 // little time as possible (exact, by dynamic programming: O(stages items^2)). times_ns[stage][item]: what the item
 // would take as a part of that stage. Returns the stage of each item, never falling. At least one stage.
-std::vector<int> balanced_stages(const std::vector<std::vector<Nanoseconds>>& times_ns);
+Vector<int> balanced_stages(const Vector<Vector<Nanoseconds>>& times_ns);
 
 // Operators in topological order cut into contiguous stages of balanced compute time (forward and backward), stage s on
 // device s.

@@ -15,19 +15,19 @@ ProposalSource::ProposalSource(ProposalKind kind, const Graph& graph, const Topo
         neighbours_[op].push_back(producer);
         neighbours_[producer].push_back(op);
       }
-  for (const std::vector<OperatorId>& layer : parameter_sharing_layers(graph))
+  for (const Vector<OperatorId>& layer : parameter_sharing_layers(graph))
     for (size_t i = 0; i < layer.size(); ++i) {
       group_[layer[i]] = layer;
       if (i > 0) neighbours_[layer[i]].push_back(layer[i - 1]);
       if (i + 1 < layer.size()) neighbours_[layer[i]].push_back(layer[i + 1]);
     }
-  for (std::vector<OperatorId>& neighbours : neighbours_) {
+  for (Vector<OperatorId>& neighbours : neighbours_) {
     std::sort(neighbours.begin(), neighbours.end());
     neighbours.erase(std::unique(neighbours.begin(), neighbours.end()), neighbours.end());
   }
 }
 
-void ProposalSource::draw(const Strategy& current, RandomStream& random, std::vector<Change>& changes) const {
+void ProposalSource::draw(const Strategy& current, RandomStream& random, Vector<Change>& changes) const {
   changes.clear();
   if (kind_ == ProposalKind::mixed) draw_mixed(current, random, changes);
   std::erase_if(changes, [&](const Change& change) { return current[change.op] == change.configuration; });
@@ -36,7 +36,7 @@ void ProposalSource::draw(const Strategy& current, RandomStream& random, std::ve
   changes.push_back({op, space_.random_configuration(op, random)});
 }
 
-void ProposalSource::draw_mixed(const Strategy& current, RandomStream& random, std::vector<Change>& changes) const {
+void ProposalSource::draw_mixed(const Strategy& current, RandomStream& random, Vector<Change>& changes) const {
   const OperatorId op = static_cast<OperatorId>(random.below(static_cast<uint32_t>(graph_.operators.size())));
   const bool with_group = random.below(2) == 0 && group_[op].size() > 1;
   const uint32_t move = random.below(20);
@@ -54,13 +54,13 @@ bool ProposalSource::translate(OperatorId from, const Configuration& configurati
   const auto& names = graph_.operators[from].definition->dimensions();
   const auto& dimensions = graph_.operators[op].definition->dimensions();
   const int parts = static_cast<int>(configuration.parts());
-  std::vector<int> degrees(dimensions.size(), 1);
+  Degrees degrees(dimensions.size(), 1);
   for (size_t d = 0; d < dimensions.size(); ++d)
     for (size_t n = 0; n < names.size(); ++n)
       if (names[n].name == dimensions[d].name) degrees[d] = configuration.degrees[n];
   const auto& allowed = space_.degrees(op);
   if (parts_of(degrees) != parts || std::find(allowed.begin(), allowed.end(), degrees) == allowed.end()) {
-    std::vector<size_t> equal;
+    Vector<size_t> equal;
     for (size_t i = 0; i < allowed.size(); ++i)
       if (parts_of(allowed[i]) == parts) equal.push_back(i);
     if (equal.empty()) return false;
@@ -71,7 +71,7 @@ bool ProposalSource::translate(OperatorId from, const Configuration& configurati
 }
 
 bool ProposalSource::copy_neighbour(const Strategy& current, OperatorId op, RandomStream& random,
-                                    std::vector<Change>& changes) const {
+                                    Vector<Change>& changes) const {
   if (neighbours_[op].empty()) return false;
   const OperatorId from = neighbours_[op][random.below(static_cast<uint32_t>(neighbours_[op].size()))];
   changes.push_back({op, {}});
@@ -80,9 +80,9 @@ bool ProposalSource::copy_neighbour(const Strategy& current, OperatorId op, Rand
 
 // The devices stay where there are as many; fewer are spread over those of before; more are consecutive from the first.
 bool ProposalSource::change_degrees(const Strategy& current, OperatorId op, RandomStream& random,
-                                    std::vector<Change>& changes) const {
+                                    Vector<Change>& changes) const {
   const auto& allowed = space_.degrees(op);
-  const std::vector<DeviceId>& before = current[op].devices;
+  const Vector<DeviceId>& before = current[op].devices;
   Configuration configuration{allowed[random.below(static_cast<uint32_t>(allowed.size()))], {}};
   const size_t parts = static_cast<size_t>(parts_of(configuration.degrees));
   for (size_t part = 0; part < parts; ++part)
@@ -94,7 +94,7 @@ bool ProposalSource::change_degrees(const Strategy& current, OperatorId op, Rand
 }
 
 bool ProposalSource::change_devices(const Strategy& current, OperatorId op, RandomStream& random,
-                                    std::vector<Change>& changes) const {
+                                    Vector<Change>& changes) const {
   Configuration configuration = current[op];
   const uint32_t way = random.below(4);
   const uint32_t device = random.below(device_count_);
@@ -112,7 +112,7 @@ bool ProposalSource::change_devices(const Strategy& current, OperatorId op, Rand
 }
 
 bool ProposalSource::permute_devices(const Strategy& current, OperatorId op, RandomStream& random,
-                                     std::vector<Change>& changes) const {
+                                     Vector<Change>& changes) const {
   Configuration configuration = current[op];
   const uint32_t parts = static_cast<uint32_t>(configuration.devices.size());
   if (random.below(2) == 0) {
@@ -130,7 +130,7 @@ bool ProposalSource::permute_devices(const Strategy& current, OperatorId op, Ran
 // One configuration for all: a random one, as one of its neighbours has it, or its own with other devices or with other
 // degrees.
 bool ProposalSource::change_group(const Strategy& current, OperatorId op, RandomStream& random,
-                                  std::vector<Change>& changes) const {
+                                  Vector<Change>& changes) const {
   Configuration configuration;
   const uint32_t way = random.below(4);
   if (way < 2) {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
+#include "common/vector.h"
 #include "search/optimizer/chain_oracle.h"
 #include "search/optimizer/search_space.h"
 
@@ -25,28 +25,27 @@ class ProposalSource {
 
   // Replaces `changes` by what is proposed: at least one change, each of another operator, within the search space if
   // `current` is.
-  void draw(const Strategy& current, RandomStream& random, std::vector<Change>& changes) const;
+  void draw(const Strategy& current, RandomStream& random, Vector<Change>& changes) const;
 
  private:
-  void draw_mixed(const Strategy& current, RandomStream& random, std::vector<Change>& changes) const;
-  bool copy_neighbour(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const;
+  void draw_mixed(const Strategy& current, RandomStream& random, Vector<Change>& changes) const;
+  bool copy_neighbour(const Strategy& current, OperatorId op, RandomStream& random, Vector<Change>& changes) const;
   // The degrees for `op` that mean the same as `configuration` does for `from`; others with as many parts where none
   // do; else none.
   bool translate(OperatorId from, const Configuration& configuration, OperatorId op, RandomStream& random,
                  Configuration& result) const;
-  bool change_degrees(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const;
-  bool change_devices(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const;
-  bool permute_devices(const Strategy& current, OperatorId op, RandomStream& random,
-                       std::vector<Change>& changes) const;
-  bool change_group(const Strategy& current, OperatorId op, RandomStream& random, std::vector<Change>& changes) const;
+  bool change_degrees(const Strategy& current, OperatorId op, RandomStream& random, Vector<Change>& changes) const;
+  bool change_devices(const Strategy& current, OperatorId op, RandomStream& random, Vector<Change>& changes) const;
+  bool permute_devices(const Strategy& current, OperatorId op, RandomStream& random, Vector<Change>& changes) const;
+  bool change_group(const Strategy& current, OperatorId op, RandomStream& random, Vector<Change>& changes) const;
 
   ProposalKind kind_;
   const Graph& graph_;
   const SearchSpace& space_;
   uint32_t device_count_;
   // producers, consumers, and the steps before and after in the parameter group
-  std::vector<std::vector<OperatorId>> neighbours_;
-  std::vector<std::vector<OperatorId>> group_;  // operators that share parameters with this one, itself included
+  Vector<Vector<OperatorId>> neighbours_;
+  Vector<Vector<OperatorId>> group_;  // operators that share parameters with this one, itself included
 };
 
 }  // namespace ff

@@ -32,7 +32,7 @@ class RandomStream {
 
  private:
   uint64_t key_, chain_, counter_ = 0;
-  std::array<uint32_t, 4> values_{};
+  Array<uint32_t, 4> values_{};
   int lane_ = 4;
 };
 

@@ -22,8 +22,8 @@ class Policy {
     update_probabilities();
   }
 
-  std::vector<DeviceId> draw(RandomStream& random) const {
-    std::vector<DeviceId> placement;
+  Vector<DeviceId> draw(RandomStream& random) const {
+    Vector<DeviceId> placement;
     for (int group = 0; group < groups_; ++group) {
       double rest = random.uniform();
       int device = 0;
@@ -34,11 +34,10 @@ class Policy {
   }
 
   // Adds weight times the gradient of the placement's log-probability.
-  void reinforce(const std::vector<DeviceId>& placement, double weight) {
+  void reinforce(const Vector<DeviceId>& placement, double weight) {
     for (int group = 0; group < groups_; ++group)
       for (int device = 0; device < devices_; ++device)
-        gradient_[index(group, device)] +=
-            weight * ((placement[static_cast<size_t>(group)] == device ? 1 : 0) - probability(group, device));
+        gradient_[index(group, device)] += weight * ((placement[group] == device ? 1 : 0) - probability(group, device));
   }
 
   // Adds weight times the gradient of the groups' entropies: d H / d logit = -p (log p + H).
@@ -94,22 +93,22 @@ class Policy {
   }
 
   int groups_, devices_, steps_ = 0;
-  std::vector<double> logits_, probabilities_, gradient_, first_moment_, second_moment_;
+  Vector<double> logits_, probabilities_, gradient_, first_moment_, second_moment_;
 };
 
 }  // namespace
 
-std::vector<int> colocation_groups(const Graph& graph) {
-  std::vector<int> leader(graph.operators.size());
+Vector<int> colocation_groups(const Graph& graph) {
+  Vector<int> leader(graph.operators.size());
   std::iota(leader.begin(), leader.end(), 0);
   const auto find = [&](int op) {
-    while (leader[static_cast<size_t>(op)] != op) op = leader[static_cast<size_t>(op)];
+    while (leader[op] != op) op = leader[op];
     return op;
   };
   const auto join = [&](int a, int b) {
     a = find(a);
     b = find(b);
-    leader[static_cast<size_t>(std::max(a, b))] = std::min(a, b);
+    leader[std::max(a, b)] = std::min(a, b);
   };
   for (const Parameter& parameter : graph.parameters)
     for (const auto& [op, which] : parameter.uses) join(op, parameter.uses[0].first);
@@ -121,7 +120,7 @@ std::vector<int> colocation_groups(const Graph& graph) {
         break;
       }
   }
-  std::vector<int> groups(leader.size(), -1);
+  Vector<int> groups(leader.size(), -1);
   int next = 0;
   for (size_t op = 0; op < leader.size(); ++op) {
     const size_t first = static_cast<size_t>(find(static_cast<int>(op)));
@@ -136,7 +135,7 @@ ReinforceResult search_reinforce(const Graph& graph, const Topology& topology, K
                                  const std::function<void(const ReinforceProgress&)>& progress) {
   const Clock::time_point begin = Clock::now();
   const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  const std::vector<int> group_of = colocation_groups(graph);
+  const Vector<int> group_of = colocation_groups(graph);
   ReinforceResult result;
   result.groups = 1 + *std::max_element(group_of.begin(), group_of.end());
   Evaluator evaluator(graph, topology, kernels);
@@ -146,16 +145,15 @@ ReinforceResult search_reinforce(const Graph& graph, const Topology& topology, K
   double baseline = 0, next_report_s = 0.2;
   bool ended = false;
   while (!ended) {
-    std::vector<std::vector<DeviceId>> placements;
-    std::vector<double> rewards;
+    Vector<Vector<DeviceId>> placements;
+    Vector<double> rewards;
     for (int i = 0; i < settings.placements_per_step; ++i) {
       result.interrupted = stop;
       ended = stop || (settings.evaluations > 0 && result.evaluations >= settings.evaluations) ||
               (settings.budget_s > 0 && elapsed() >= settings.budget_s);
       if (ended && result.evaluations > 0) break;
       placements.push_back(policy.draw(random));
-      for (size_t op = 0; op < strategy.size(); ++op)
-        strategy[op].devices[0] = placements.back()[static_cast<size_t>(group_of[op])];
+      for (size_t op = 0; op < strategy.size(); ++op) strategy[op].devices[0] = placements.back()[group_of[op]];
       const Evaluation evaluation = evaluator.evaluate(strategy);
       ++result.evaluations;
       rewards.push_back(-std::sqrt(evaluation.cost));

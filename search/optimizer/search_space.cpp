@@ -3,8 +3,8 @@
 namespace ff {
 namespace {
 
-void enumerate(const std::vector<ParallelDimension>& dimensions, int device_count, int room, std::vector<int>& degrees,
-               std::vector<std::vector<int>>& result) {
+void enumerate(const Vector<ParallelDimension>& dimensions, int device_count, int room, Vector<int>& degrees,
+               Vector<Vector<int>>& result) {
   if (degrees.size() == dimensions.size()) {
     result.push_back(degrees);
     return;
@@ -19,16 +19,10 @@ void enumerate(const std::vector<ParallelDimension>& dimensions, int device_coun
 
 }  // namespace
 
-int parts_of(const std::vector<int>& degrees) {
-  int parts = 1;
-  for (int degree : degrees) parts *= degree;
-  return parts;
-}
-
 SearchSpace::SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators)
     : device_count_(static_cast<int>(topology.devices.size())) {
   for (const Operator& op : graph.operators) {
-    std::vector<int> degrees;
+    Degrees degrees;
     degrees_.emplace_back();
     enumerate(op.definition->dimensions(), device_count_, whole_operators ? 1 : device_count_, degrees,
               degrees_.back());

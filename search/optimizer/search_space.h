@@ -1,15 +1,13 @@
 // The SOAP space as the search samples it.
 #pragma once
 
-#include <vector>
-
 #include "common/strategy.h"
+#include "common/vector.h"
 #include "search/optimizer/random.h"
 
 namespace ff {
 
 // How many parts an operator split by these degrees has.
-int parts_of(const std::vector<int>& degrees);
 
 // For every operator, the degrees that a random configuration can have: each degree divides the number of devices and
 // is at most the dimension's size, and their product is at most the number of devices. (Strategy files may hold any
@@ -19,7 +17,7 @@ class SearchSpace {
   // whole_operators: no operator is split, which leaves device placement alone.
   SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators = false);
 
-  const std::vector<std::vector<int>>& degrees(OperatorId op) const { return degrees_[op]; }
+  const Vector<Degrees>& degrees(OperatorId op) const { return degrees_[op]; }
 
   // Degrees uniformly from degrees(op). Devices: with equal chances, consecutive ones from a random first device on
   // (wrapping around), which keeps neighbours near, or each drawn alone.
@@ -27,7 +25,7 @@ class SearchSpace {
   Strategy random_strategy(RandomStream& random) const;
 
  private:
-  std::vector<std::vector<std::vector<int>>> degrees_;
+  Vector<Vector<Vector<int>>> degrees_;
   int device_count_;
 };
 

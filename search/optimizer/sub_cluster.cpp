@@ -11,9 +11,9 @@ Strategy SubCluster::on_whole(Strategy strategy) const {
   return strategy;
 }
 
-std::vector<int> sub_cluster_sizes(const Topology& topology) {
+Vector<int> sub_cluster_sizes(const Topology& topology) {
   const int all = static_cast<int>(topology.devices.size());
-  std::vector<int> sizes{1};
+  Vector<int> sizes{1};
   for (int size = 2; size <= all / 2; ++size)
     if (all % size == 0) sizes.push_back(size);
   return sizes;
@@ -22,9 +22,9 @@ std::vector<int> sub_cluster_sizes(const Topology& topology) {
 SubCluster sub_cluster(const Topology& topology, int size) {
   struct Node {
     double slowest_tflops;
-    std::vector<DeviceId> devices;
+    Vector<DeviceId> devices;
   };
-  std::vector<Node> nodes;
+  Vector<Node> nodes;
   std::map<std::string, size_t> number;
   for (DeviceId device = 0; device < static_cast<DeviceId>(topology.devices.size()); ++device) {
     const std::string& name = topology.devices[device].node;
@@ -39,9 +39,9 @@ SubCluster sub_cluster(const Topology& topology, int size) {
   }
   std::stable_sort(nodes.begin(), nodes.end(),
                    [](const Node& a, const Node& b) { return a.slowest_tflops > b.slowest_tflops; });
-  std::vector<DeviceId> devices;
+  Vector<DeviceId> devices;
   for (const Node& node : nodes) devices.insert(devices.end(), node.devices.begin(), node.devices.end());
-  devices.resize(static_cast<size_t>(size));
+  devices.resize(size);
   Topology part = topology.with_devices(devices);
   return {std::move(devices), std::move(part)};
 }

@@ -6,8 +6,8 @@
 namespace ff {
 
 struct SubCluster {
-  std::vector<DeviceId> devices;  // by the sub-cluster's own DeviceId: that of the whole
-  Topology topology;              // of these devices alone; models and channels are those of the whole
+  Vector<DeviceId> devices;  // by the sub-cluster's own DeviceId: that of the whole
+  Topology topology;         // of these devices alone; models and channels are those of the whole
 
   // The same strategy on the whole cluster, whose other devices are idle.
   Strategy on_whole(Strategy strategy) const;
@@ -15,7 +15,7 @@ struct SubCluster {
 
 // As many devices as divide the number of all, ascending, all of them left out: each degree of a smaller search space
 // is then one of the whole's too. {1} for one device.
-std::vector<int> sub_cluster_sizes(const Topology& topology);
+Vector<int> sub_cluster_sizes(const Topology& topology);
 
 // The first `size` devices when those of a node stand together: nodes of faster devices first (peak rate of the
 // slowest), then in the order of the topology. Each smaller sub-cluster is a part of each larger one.

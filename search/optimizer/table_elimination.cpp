@@ -11,8 +11,8 @@ constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
 
 // A cost for every combination of choices of some nodes, row-major in the order of `nodes` (ascending).
 struct Table {
-  std::vector<int> nodes;
-  std::vector<Nanoseconds> costs;
+  Vector<int> nodes;
+  Vector<Nanoseconds> costs;
 };
 
 class Elimination {
@@ -55,12 +55,12 @@ class Elimination {
  private:
   struct Decision {
     int node;
-    std::vector<int> neighbours, best;  // best choice for each combination of the neighbours'
+    Vector<int> neighbours, best;  // best choice for each combination of the neighbours'
   };
 
-  std::vector<Nanoseconds> transposed(const CostTables::Edge& edge) const {
+  Vector<Nanoseconds> transposed(const CostTables::Edge& edge) const {
     const size_t a = static_cast<size_t>(sizes_[edge.a]), b = static_cast<size_t>(sizes_[edge.b]);
-    std::vector<Nanoseconds> costs(a * b);
+    Vector<Nanoseconds> costs(a * b);
     for (size_t i = 0; i < a; ++i)
       for (size_t j = 0; j < b; ++j) costs[j * a + i] = edge.costs[i * b + j];
     return costs;
@@ -76,8 +76,8 @@ class Elimination {
     tables_.push_back(std::move(table));
   }
 
-  std::vector<int> neighbours(int node) const {
-    std::vector<int> result;
+  Vector<int> neighbours(int node) const {
+    Vector<int> result;
     for (const Table& table : tables_)
       if (std::find(table.nodes.begin(), table.nodes.end(), node) != table.nodes.end())
         for (int other : table.nodes)
@@ -103,7 +103,7 @@ class Elimination {
 
   void eliminate(int node) {
     Decision decision{node, neighbours(node), {}};
-    std::vector<Table> own, rest;
+    Vector<Table> own, rest;
     for (Table& table : tables_)
       (std::find(table.nodes.begin(), table.nodes.end(), node) != table.nodes.end() ? own : rest)
           .push_back(std::move(table));
@@ -111,10 +111,10 @@ class Elimination {
     size_t combinations = 1;
     for (int other : decision.neighbours) combinations *= static_cast<size_t>(sizes_[other]);
     const size_t choices = static_cast<size_t>(sizes_[node]);
-    Table merged{decision.neighbours, std::vector<Nanoseconds>(combinations, never)};
+    Table merged{decision.neighbours, Vector<Nanoseconds>(combinations, never)};
     decision.best.assign(combinations, 0);
-    std::vector<Nanoseconds> sums(choices);
-    std::vector<int> choice(sizes_.size(), 0);
+    Vector<Nanoseconds> sums(choices);
+    Vector<int> choice(sizes_.size(), 0);
     for (size_t combination = 0; combination < combinations; ++combination) {
       std::fill(sums.begin(), sums.end(), 0);
       for (const Table& table : own) {
@@ -139,7 +139,7 @@ class Elimination {
     if (!merged.nodes.empty()) add(std::move(merged));
   }
 
-  Nanoseconds rest_cost(const std::vector<int>& choice) const {
+  Nanoseconds rest_cost(const Vector<int>& choice) const {
     Nanoseconds cost = 0;
     for (const Table& table : tables_) {
       size_t index = 0;
@@ -151,11 +151,11 @@ class Elimination {
   }
 
   // One node after the other takes its best choice, until none changes; from 32 starts.
-  void improve_rest(std::vector<int>& best) const {
+  void improve_rest(Vector<int>& best) const {
     std::mt19937 random(1);  // raw values alone: the same everywhere
     Nanoseconds least = never;
     for (int start = 0; start < 32; ++start) {
-      std::vector<int> choice(sizes_.size(), 0);
+      Vector<int> choice(sizes_.size(), 0);
       for (size_t node = 0; node < sizes_.size(); ++node)
         if (alive_[node] && start > 0) choice[node] = static_cast<int>(random() % static_cast<uint32_t>(sizes_[node]));
       for (bool changed = true; changed;) {
@@ -171,7 +171,7 @@ class Elimination {
     }
   }
 
-  bool improve(int node, std::vector<int>& choice) const {
+  bool improve(int node, Vector<int>& choice) const {
     const int before = choice[node];
     int best = before;
     Nanoseconds least = rest_cost(choice);
@@ -186,15 +186,15 @@ class Elimination {
   }
 
   double most_steps_;
-  std::vector<int> sizes_;
-  std::vector<bool> alive_;
-  std::vector<Table> tables_;
-  std::vector<Decision> decisions_;
+  Vector<int> sizes_;
+  Vector<bool> alive_;
+  Vector<Table> tables_;
+  Vector<Decision> decisions_;
 };
 
 }  // namespace
 
-Nanoseconds CostTables::cost(const std::vector<int>& choice) const {
+Nanoseconds CostTables::cost(const Vector<int>& choice) const {
   Nanoseconds sum = 0;
   for (size_t node = 0; node < node_costs.size(); ++node) sum += node_costs[node][choice[node]];
   for (const Edge& edge : edges)

@@ -2,26 +2,25 @@
 // section 5.2), carried on as bucket elimination where more than two neighbours remain.
 #pragma once
 
-#include <vector>
-
+#include "common/vector.h"
 #include "search/simulator/timeline.h"
 
 namespace ff {
 
 // cost(choice) = sum of node_costs[n][choice[n]] + sum over edges of costs[choice[a] * (choices of b) + choice[b]].
 struct CostTables {
-  std::vector<std::vector<Nanoseconds>> node_costs;  // [node][choice]; every node has at least one choice
+  Vector<Vector<Nanoseconds>> node_costs;  // [node][choice]; every node has at least one choice
   struct Edge {
-    int a, b;                        // different nodes; an edge may stand more than once
-    std::vector<Nanoseconds> costs;  // [choice of a][choice of b]
+    int a, b;                   // different nodes; an edge may stand more than once
+    Vector<Nanoseconds> costs;  // [choice of a][choice of b]
   };
-  std::vector<Edge> edges;
+  Vector<Edge> edges;
 
-  Nanoseconds cost(const std::vector<int>& choice) const;
+  Nanoseconds cost(const Vector<int>& choice) const;
 };
 
 struct TableMinimum {
-  std::vector<int> choice;  // by node
+  Vector<int> choice;  // by node
   Nanoseconds cost = 0;
   int not_eliminated = 0;  // nodes that were left when the next table would have been too large
   bool exact() const { return not_eliminated == 0; }

@@ -16,7 +16,7 @@ bool alike(const Channel& a, const Channel& b) {
 bool map_channels(const Topology& topology, DevicePermutation& permutation) {
   const DeviceId count = static_cast<DeviceId>(topology.devices.size());
   permutation.channel.assign(topology.channels.size(), -1);
-  std::vector<ChannelId> origin(topology.channels.size(), -1);
+  Vector<ChannelId> origin(topology.channels.size(), -1);
   for (DeviceId a = 0; a < count; ++a) {
     if (topology.devices[a].model != topology.devices[permutation.device[a]].model) return false;
     for (DeviceId b = 0; b < count; ++b) {
@@ -41,8 +41,8 @@ bool map_channels(const Topology& topology, DevicePermutation& permutation) {
 
 }  // namespace
 
-std::vector<DevicePermutation> device_symmetries(const Topology& topology, int most_devices) {
-  std::vector<DevicePermutation> result;
+Vector<DevicePermutation> device_symmetries(const Topology& topology, int most_devices) {
+  Vector<DevicePermutation> result;
   DevicePermutation permutation;
   permutation.device.resize(topology.devices.size());
   std::iota(permutation.device.begin(), permutation.device.end(), 0);

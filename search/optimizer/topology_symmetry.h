@@ -1,15 +1,14 @@
 // Which devices of a topology can change places?
 #pragma once
 
-#include <vector>
-
 #include "common/topology.h"
+#include "common/vector.h"
 
 namespace ff {
 
 struct DevicePermutation {
-  std::vector<DeviceId> device;    // [device]: its image
-  std::vector<ChannelId> channel;  // [channel]: its image; -1 for channels on no route
+  Vector<DeviceId> device;    // [device]: its image
+  Vector<ChannelId> channel;  // [channel]: its image; -1 for channels on no route
 };
 
 // All permutations of the devices under which transfers and compute tasks cost the same: device models map onto
@@ -19,6 +18,6 @@ struct DevicePermutation {
 //
 // Collectives are not looked at: a ring or tree runs in topology order and may use other channels for the images of its
 // devices. What relies on them has to compare (see simulates_alike).
-std::vector<DevicePermutation> device_symmetries(const Topology& topology, int most_devices = 8);
+Vector<DevicePermutation> device_symmetries(const Topology& topology, int most_devices = 8);
 
 }  // namespace ff

@@ -16,7 +16,7 @@ std::string format(const char* pattern, double value) {
   return text;
 }
 
-std::string devices_text(const std::vector<DeviceId>& devices) {
+std::string devices_text(const Vector<DeviceId>& devices) {
   std::string text;
   for (size_t i = 0; i < devices.size();) {
     size_t j = i;
@@ -78,8 +78,8 @@ std::string strategy_to_text(const Graph& graph, const Strategy& strategy) {
   return text;
 }
 
-std::string comparison_to_text(const std::vector<SearchReport>& reports,
-                               const std::vector<std::pair<std::string, std::string>>& failed, int64_t batch_size) {
+std::string comparison_to_text(const Vector<SearchReport>& reports,
+                               const Vector<std::pair<std::string, std::string>>& failed, int64_t batch_size) {
   char line[200];
   std::snprintf(line, sizeof line, "%-16s %12s %12s %11s %12s %12s %11s %10s\n", "algorithm", "iteration", "samples/s",
                 "transfers", "synchronized", "computing", "memory", "search");

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
+#include "common/vector.h"
 #include "search/optimizer/algorithms.h"
 
 namespace ff {
@@ -24,10 +24,10 @@ struct SearchReport {
   int64_t tasks = 0, transfer_bytes = 0, synchronization_bytes = 0;
   // forward and backward tasks with their copies, summed over the devices; updates are not counted
   Nanoseconds compute = 0;
-  std::vector<int64_t> memory_bytes;
+  Vector<int64_t> memory_bytes;
   CostCounts sources;
   DeltaStatistics statistics;
-  std::vector<Baseline> baselines;
+  Vector<Baseline> baselines;
 };
 
 Json report_to_json(const SearchReport& report);
@@ -35,8 +35,8 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
                            const Strategy& strategy);
 
 // Results side by side, a line each; `failed`: what some algorithms said instead of giving a result.
-std::string comparison_to_text(const std::vector<SearchReport>& reports,
-                               const std::vector<std::pair<std::string, std::string>>& failed, int64_t batch_size);
+std::string comparison_to_text(const Vector<SearchReport>& reports,
+                               const Vector<std::pair<std::string, std::string>>& failed, int64_t batch_size);
 
 // Operators in graph order, equal neighbours folded: "conv1..conv3  sample 4  devices 0-3".
 std::string strategy_to_text(const Graph& graph, const Strategy& strategy);

@@ -34,7 +34,7 @@ class DeltaSimulator::State {
     record_from(before_all, false);
   }
 
-  std::optional<Nanoseconds> propose(const std::vector<Change>& changes, Nanoseconds limit) {
+  std::optional<Nanoseconds> propose(const Vector<Change>& changes, Nanoseconds limit) {
     ++statistics.proposals;
     changed_ = false;
     if (limit != unlimited && changes.size() == 1) {
@@ -77,7 +77,7 @@ class DeltaSimulator::State {
 
   const Strategy& strategy() const { return state_.strategy; }
   Nanoseconds makespan = 0;  // of the current strategy
-  std::vector<Record> records;
+  Vector<Record> records;
   DeltaStatistics statistics;
 
  private:
@@ -110,13 +110,13 @@ class DeltaSimulator::State {
           std::max({unit_capacity_[g], 2 * device_count_, 2 * static_cast<int32_t>(state_.groups[g].units.size())});
       next += unit_capacity_[g];
     }
-    slots_.assign(static_cast<size_t>(next), {});
+    slots_.assign(next, {});
     epoch_ = 1;
     partial_.clear();
-    partial_at_.assign(static_cast<size_t>(next), 0);
-    snapshot_at_.assign(static_cast<size_t>(next), -1);
-    ended_at_.assign(static_cast<size_t>(next), 0);
-    position_.assign(static_cast<size_t>(next), never);
+    partial_at_.assign(next, 0);
+    snapshot_at_.assign(next, -1);
+    ended_at_.assign(next, 0);
+    position_.assign(next, never);
     std::fill(first_position_.begin(), first_position_.end(), before_all);  // nothing is known of the timeline any more
     snapshot_count_ = 0;
   }
@@ -230,7 +230,7 @@ class DeltaSimulator::State {
 
   // What is done in each snapshot of the tasks before late groups, which are other ones now.
   void recount_done() {
-    std::vector<Nanoseconds> done(done_.size(), 0);
+    Vector<Nanoseconds> done(done_.size(), 0);
     size_t next = 0;
     for (size_t taken = 0; next < snapshot_count_; ++taken) {
       for (; next < snapshot_count_ && snapshots_[next].position == taken; ++next)
@@ -244,7 +244,7 @@ class DeltaSimulator::State {
         const DeviceId device = state_.tasks[op].parts[part_of(record.key)].device;
         for (size_t i = 0; i < StrategyState::late_count; ++i)
           if (((is_forward ? state_.late_forward : state_.late_backward)[op] >> i & 1) != 0)
-            done[done_of_late(i) + device] += record.end - record.start;
+            done[done_of_late(i) + static_cast<size_t>(device)] += record.end - record.start;
       } else if (kind == TaskKind::synchronization) {
         const GroupState& group = state_.groups[what_of(record.key)];
         for (const UnitState& unit : group.units)
@@ -279,7 +279,7 @@ class DeltaSimulator::State {
     std::sort(initial_.begin(), initial_.end(), earlier);
   }
 
-  void set_proposed(const std::vector<Change>& changes) {
+  void set_proposed(const Vector<Change>& changes) {
     for (OperatorId op : proposed_) {
       is_proposed_[op] = 0;
       for (const auto& [g, position] : state_.groups_of[op]) is_proposed_group_[g] = 0;
@@ -465,7 +465,7 @@ class DeltaSimulator::State {
     if (end + std::max(behind, state_.work[device] - done_[device]) > limit) return false;
     for (size_t i = 0; i < StrategyState::late_count; ++i) {
       const LateGroups& late = state_.late[i];
-      Nanoseconds& done = done_[done_of_late(i) + device];
+      Nanoseconds& done = done_[done_of_late(i) + static_cast<size_t>(device)];
       const bool is_before = (before >> i & 1) != 0;
       if (is_before) done += duration;
       if (!late.holds) continue;
@@ -520,7 +520,7 @@ class DeltaSimulator::State {
     for (int e : state_.out_edges[op]) {
       const EdgePlan& plan = *state_.edges[e].plan;
       const OperatorId consumer = state_.edge(e).consumer;
-      const std::vector<PartTasks>& parts = state_.tasks[consumer].parts;
+      const Vector<PartTasks>& parts = state_.tasks[consumer].parts;
       if (plan.one_to_one) {
         if (parts[part].device == device) arrive_forward(consumer, part, end);
         else push({end, make_task_key(TaskKind::activation, e, part, part), part, 0});
@@ -544,7 +544,7 @@ class DeltaSimulator::State {
       if (!state_.edge_has_gradient[e]) continue;
       const EdgePlan& plan = *state_.edges[e].plan;
       const OperatorId producer = state_.edge(e).producer;
-      const std::vector<PartTasks>& parts = state_.tasks[producer].parts;
+      const Vector<PartTasks>& parts = state_.tasks[producer].parts;
       if (plan.one_to_one) {
         if (parts[part].device == device) arrive_backward(producer, part, end);
         else push({end, make_task_key(TaskKind::gradient, e, part, part), part, 0});
@@ -849,51 +849,51 @@ class DeltaSimulator::State {
   const int device_count_;
   const size_t resource_count_;
 
-  std::vector<OperatorId> proposed_;  // operators that the proposal changes
+  Vector<OperatorId> proposed_;  // operators that the proposal changes
   bool changed_ = false;
   size_t restarted_from_ = before_all;  // number of snapshots that the proposal's simulation left as they were
 
   // The simulation.
   // [operator]
-  std::vector<int32_t> forward_slot_, backward_slot_, forward_reduction_slot_, backward_reduction_slot_, capacity_;
+  Vector<int32_t> forward_slot_, backward_slot_, forward_reduction_slot_, backward_reduction_slot_, capacity_;
   // [group]
-  std::vector<int32_t> unit_slot_, unit_capacity_;
-  std::vector<Slot> slots_;
+  Vector<int32_t> unit_slot_, unit_capacity_;
+  Vector<Slot> slots_;
   uint32_t epoch_ = 1;
   size_t taken_ = 0;
-  std::vector<Event> initial_;             // tasks without predecessors, in the order in which they are taken
-  std::vector<Event> initial_of_current_;  // those of the current strategy while a proposal has its own
+  Vector<Event> initial_;             // tasks without predecessors, in the order in which they are taken
+  Vector<Event> initial_of_current_;  // those of the current strategy while a proposal has its own
   EventQueue queue_;
-  std::vector<Event> queued_;  // scratch
-  std::vector<Nanoseconds> free_at_, done_;
+  Vector<Event> queued_;  // scratch
+  Vector<Nanoseconds> free_at_, done_;
   Nanoseconds makespan_ = 0;
   CommunicationCost transfer_cost_;  // scratch
 
   // What has begun to arrive, and where in the list each slot stands.
-  std::vector<Waiting> partial_;
-  std::vector<int32_t> partial_at_;
+  Vector<Waiting> partial_;
+  Vector<int32_t> partial_at_;
 
   // Of a proposal's run: which events of the current timeline the change touches.
   Rejoining rejoining_ = Rejoining::never;
   size_t known_initial_ = 0;  // so many tasks without predecessors has the current timeline
   size_t first_contribution_ = 0;
   size_t last_touched_forward_ = 0, first_touched_backward_ = 0, last_touched_backward_ = 0;
-  std::vector<OperatorId> touched_;
-  std::vector<uint8_t> is_touched_, is_proposed_;  // [operator]
-  std::vector<uint8_t> is_proposed_group_;         // [group]
+  Vector<OperatorId> touched_;
+  Vector<uint8_t> is_touched_, is_proposed_;  // [operator]
+  Vector<uint8_t> is_proposed_group_;         // [group]
 
   // Of the current strategy's timeline.
-  std::vector<Snapshot> snapshots_;
+  Vector<Snapshot> snapshots_;
   size_t snapshot_count_ = 0;
-  std::vector<int32_t> snapshot_at_;  // [slot]: the snapshot before its task, if there is one
+  Vector<int32_t> snapshot_at_;  // [slot]: the snapshot before its task, if there is one
 
   // While an accepted proposal is recorded: the timeline before it, from the restart on.
-  std::vector<Record> saved_records_;
-  std::vector<Snapshot> saved_snapshots_;
+  Vector<Record> saved_records_;
+  Vector<Snapshot> saved_snapshots_;
   size_t saved_records_from_ = 0, saved_snapshots_from_ = 0, saved_snapshot_count_ = 0;
-  std::vector<size_t> first_position_;  // [operator]: of its first forward task
-  std::vector<Nanoseconds> ended_at_;   // [slot]: end of a forward or backward task
-  std::vector<size_t> position_;        // [slot]: when it was taken
+  Vector<size_t> first_position_;  // [operator]: of its first forward task
+  Vector<Nanoseconds> ended_at_;   // [slot]: end of a forward or backward task
+  Vector<size_t> position_;        // [slot]: when it was taken
 };
 
 DeltaSimulator::DeltaSimulator(TaskGraphBuilder& builder, const Topology& topology, TaskCostModel& costs)
@@ -903,12 +903,12 @@ DeltaSimulator::~DeltaSimulator() = default;
 void DeltaSimulator::reset(const Strategy& strategy) { state_->reset(strategy); }
 const Strategy& DeltaSimulator::strategy() const { return state_->strategy(); }
 Nanoseconds DeltaSimulator::makespan() const { return state_->makespan; }
-std::optional<Nanoseconds> DeltaSimulator::propose(const std::vector<Change>& changes, Nanoseconds limit) {
+std::optional<Nanoseconds> DeltaSimulator::propose(const Vector<Change>& changes, Nanoseconds limit) {
   return state_->propose(changes, limit);
 }
 void DeltaSimulator::accept() { state_->accept(); }
 void DeltaSimulator::reject() { state_->reject(); }
-const std::vector<DeltaSimulator::Record>& DeltaSimulator::records() const { return state_->records; }
+const Vector<DeltaSimulator::Record>& DeltaSimulator::records() const { return state_->records; }
 const DeltaStatistics& DeltaSimulator::statistics() const { return state_->statistics; }
 
 }  // namespace ff

@@ -16,8 +16,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <vector>
 
+#include "common/vector.h"
 #include "search/cost/task_costs.h"
 
 namespace ff {
@@ -54,7 +54,7 @@ class DeltaSimulator {
 
   // The makespan with these changes, each of another operator, or nothing when it is certain to exceed `limit`. To be
   // followed by accept or reject; only a proposal that returned a makespan can be accepted.
-  std::optional<Nanoseconds> propose(const std::vector<Change>& changes, Nanoseconds limit);
+  std::optional<Nanoseconds> propose(const Vector<Change>& changes, Nanoseconds limit);
   void accept();
   void reject();
 
@@ -63,7 +63,7 @@ class DeltaSimulator {
     TaskKey key;
     Nanoseconds ready, start, end;
   };
-  const std::vector<Record>& records() const;
+  const Vector<Record>& records() const;
   const DeltaStatistics& statistics() const;
 
  private:

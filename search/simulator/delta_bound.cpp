@@ -179,7 +179,7 @@ bool ProposalBound::inputs_exceed(OperatorId op, const Configuration& configurat
   for (int e : state_.in_edges[op]) {
     const OperatorId producer = state_.edge(e).producer;
     const EdgePlan& plan = *state_.plan_of(e, state_.strategy[producer].degrees, configuration.degrees);
-    const std::vector<DeviceId>& producers = state_.operators[producer].devices;
+    const Vector<DeviceId>& producers = state_.operators[producer].devices;
     begin_loads();
     for (size_t part = 0; part < parts; ++part) {
       const DeviceId device = configuration.devices[part];

@@ -2,8 +2,7 @@
 // says of the time before the change, the kernels and transfers of the changed operator, and the paths behind it.
 #pragma once
 
-#include <vector>
-
+#include "common/vector.h"
 #include "search/simulator/delta_state.h"
 
 namespace ff::delta {
@@ -13,9 +12,9 @@ struct KnownPrefix {
   size_t events = 0;      // so many events happen as they did
   Nanoseconds ready = 0;  // what happens behind them does not become ready before this
   // [operator]: first slot; [slot]: when a forward task ended, and as which event.
-  const std::vector<int32_t>& forward_slot;
-  const std::vector<Nanoseconds>& ended_at;
-  const std::vector<size_t>& position;
+  const Vector<int32_t>& forward_slot;
+  const Vector<Nanoseconds>& ended_at;
+  const Vector<size_t>& position;
 };
 
 class ProposalBound {
@@ -55,18 +54,18 @@ class ProposalBound {
 
   StrategyState& state_;
   const KnownPrefix* prefix_ = nullptr;
-  std::vector<Nanoseconds> forward_kernel_, backward_kernel_, ready_;         // [part of the changed operator]
-  std::vector<Nanoseconds> work_;                                             // [device]
-  std::vector<Nanoseconds> device_ready_, device_forward_, device_backward_;  // [device]
-  std::vector<Nanoseconds> forward_ready_;                                    // [operator], of this epoch
-  std::vector<uint32_t> forward_ready_epoch_;                                 // [operator]
-  std::vector<Load> loads_;                                                   // [channel]
-  std::vector<ChannelId> loaded_;
+  Vector<Nanoseconds> forward_kernel_, backward_kernel_, ready_;         // [part of the changed operator]
+  Vector<Nanoseconds> work_;                                             // [device]
+  Vector<Nanoseconds> device_ready_, device_forward_, device_backward_;  // [device]
+  Vector<Nanoseconds> forward_ready_;                                    // [operator], of this epoch
+  Vector<uint32_t> forward_ready_epoch_;                                 // [operator]
+  Vector<Load> loads_;                                                   // [channel]
+  Vector<ChannelId> loaded_;
   const Topology::IncomingRates incoming_;
   // [node]: device and block of the producer's parts there
-  std::vector<std::vector<std::pair<DeviceId, Block>>> producer_blocks_;
-  std::vector<int64_t> node_bytes_;  // [node]
-  CommunicationCost transfer_;       // scratch
+  Vector<Vector<std::pair<DeviceId, Block>>> producer_blocks_;
+  Vector<int64_t> node_bytes_;  // [node]
+  CommunicationCost transfer_;  // scratch
   uint32_t epoch_ = 0, load_epoch_ = 0;
   Nanoseconds least_forward_ = 0, least_backward_ = 0, behind_ = 0;
 };

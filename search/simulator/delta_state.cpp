@@ -19,7 +19,7 @@ std::shared_ptr<const EdgePlan> make_plan(const std::shared_ptr<const BlockPairs
   for (size_t c = 0; c < consumers; ++c) plan->consumer_begin[c + 1] += plan->consumer_begin[c];
   for (size_t p = 0; p < producers; ++p) plan->producer_begin[p + 1] += plan->producer_begin[p];
   plan->by_producer.resize(pairs->size());
-  std::vector<int32_t> next(plan->producer_begin.begin(), plan->producer_begin.end() - 1);
+  Vector<int32_t> next(plan->producer_begin.begin(), plan->producer_begin.end() - 1);
   for (size_t i = 0; i < pairs->size(); ++i)
     plan->by_producer[next[(*pairs)[i].producer_part]++] = static_cast<int32_t>(i);
   plan->one_to_one = pairs->size() == producers && pairs->size() == consumers;
@@ -75,7 +75,7 @@ StrategyState::StrategyState(TaskGraphBuilder& builder_, const Topology& topolog
   for (size_t g = 0; g < groups.size(); ++g)
     if (builder.groups()[g].trained)
       for (size_t position = 0; position < builder.groups()[g].operators.size(); ++position)
-        groups_of[builder.groups()[g].operators[position]].push_back({static_cast<int>(g), static_cast<int>(position)});
+        groups_of[builder.groups()[g].operators[position]].push_back({static_cast<int>(g), position});
   for (auto* path : {&paths.head, &paths.middle, &paths.tail_forward, &paths.tail_producers, &paths.tail_backward,
                      &paths.least_forward, &paths.least_backward, &paths.least_synchronization})
     path->resize(operator_count);
@@ -111,7 +111,7 @@ bool StrategyState::keep() {
   return choose_late();
 }
 
-void StrategyState::change(const std::vector<Change>& changes) {
+void StrategyState::change(const Vector<Change>& changes) {
   undo_.clear();
   undo_.work = work;
   undo_.kernel_work = kernel_work;
@@ -160,7 +160,7 @@ void StrategyState::change(const std::vector<Change>& changes) {
   set_paths();
 }
 
-void StrategyState::find_touched(const std::vector<Change>& changes) {
+void StrategyState::find_touched(const Vector<Change>& changes) {
   touched_.clear();
   touched_edges_.clear();
   touched_groups_.clear();
@@ -228,7 +228,7 @@ void StrategyState::set_reductions(OperatorId op) {
   OperatorState& state = operators[op];
   const OperatorDefinition& definition = *graph.operators[op].definition;
   const int parts = state.parts();
-  state.reductions.assign(static_cast<size_t>(definition.statistics_groups(state.degrees)), {});
+  state.reductions.assign(definition.statistics_groups(state.degrees), {});
   state.reduction_of.resize(parts);
   state.forward_statistics_kernel.resize(parts);
   state.backward_statistics_kernel.assign(parts, 0);
@@ -240,7 +240,7 @@ void StrategyState::set_reductions(OperatorId op) {
     if (has_backward(op)) state.backward_statistics_kernel[part] = cost.backward_statistics.ns;
   }
   for (ReductionState& reduction : state.reductions) {
-    std::vector<DeviceId> holders;
+    Vector<DeviceId> holders;
     for (int part : reduction.parts) holders.push_back(state.devices[part]);
     std::sort(holders.begin(), holders.end());
     holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
@@ -254,12 +254,7 @@ const std::shared_ptr<const EdgePlan>& StrategyState::plan_of(int e, const Degre
   plan_key_.insert(plan_key_.end(), consumer.begin(), consumer.end());
   const auto found = plans_[e].find(plan_key_);
   if (found != plans_[e].end()) return found->second;
-  const auto product = [](const Degrees& degrees) {
-    size_t parts = 1;
-    for (int degree : degrees) parts *= static_cast<size_t>(degree);
-    return parts;
-  };
-  const size_t producers = product(producer), consumers = product(consumer);
+  const size_t producers = static_cast<size_t>(parts_of(producer)), consumers = static_cast<size_t>(parts_of(consumer));
   const auto pairs = builder.pairs(e, producer, consumer);
   if (cached_pairs_ > most_cached_pairs) {
     for (auto& plans : plans_) plans.clear();
@@ -277,8 +272,8 @@ const std::shared_ptr<const EdgePlan>& StrategyState::plan_of(int e, const Degre
 void StrategyState::set_edge(int e) {
   EdgeState& state = edges[e];
   state.plan = plan_of(e, strategy[edge(e).producer].degrees, strategy[edge(e).consumer].degrees);
-  const std::vector<DeviceId>& producers = strategy[edge(e).producer].devices;
-  const std::vector<DeviceId>& consumers = strategy[edge(e).consumer].devices;
+  const Vector<DeviceId>& producers = strategy[edge(e).producer].devices;
+  const Vector<DeviceId>& consumers = strategy[edge(e).consumer].devices;
   state.assembled.assign(consumers.size(), 0);
   state.packed_back.assign(consumers.size(), 0);
   state.packed.assign(producers.size(), 0);
@@ -374,7 +369,7 @@ void StrategyState::set_group(int g) {
   scratch_.unit_of.clear();
   scratch_.unit_devices.clear();
   scratch_.piece_devices.resize(words);
-  std::vector<int32_t> unit_of_piece(partition.piece_bytes.size());
+  Vector<int32_t> unit_of_piece(partition.piece_bytes.size());
   for (size_t piece = 0; piece < partition.piece_bytes.size(); ++piece) {
     std::fill(scratch_.piece_devices.begin(), scratch_.piece_devices.end(), 0);
     for (const auto& shards : partition.classes_of_piece[piece])
@@ -382,11 +377,11 @@ void StrategyState::set_group(int g) {
         for (size_t word = 0; word < words; ++word)
           scratch_.piece_devices[word] |= scratch_.shard_devices[static_cast<size_t>(shard) * words + word];
     uint64_t hash = 0;
-    for (uint64_t word : scratch_.piece_devices) hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+    for (uint64_t word : scratch_.piece_devices) hash = hash_step(hash, word);
     int32_t number = -1;
     const auto [begin, end] = scratch_.unit_of.equal_range(hash);
     for (auto it = begin; it != end; ++it)
-      if (scratch_.unit_devices[static_cast<size_t>(it->second)] == scratch_.piece_devices) number = it->second;
+      if (scratch_.unit_devices[it->second] == scratch_.piece_devices) number = it->second;
     if (number < 0) {
       number = static_cast<int32_t>(state.units.size());
       scratch_.unit_of.emplace(hash, number);
@@ -397,20 +392,20 @@ void StrategyState::set_group(int g) {
         for (uint64_t bits = scratch_.piece_devices[word]; bits != 0; bits &= bits - 1)
           unit.holders.push_back(static_cast<DeviceId>(word * 64 + static_cast<size_t>(std::countr_zero(bits))));
     }
-    state.units[static_cast<size_t>(number)].bytes += partition.piece_bytes[piece];
+    state.units[number].bytes += partition.piece_bytes[piece];
     unit_of_piece[piece] = number;
   }
   state.units_of_shard.resize(partition.pieces_of_shard.size());
   int32_t parts_of_all = 0;
   for (size_t shard = 0; shard < partition.pieces_of_shard.size(); ++shard) {
-    std::vector<int32_t>& units = state.units_of_shard[shard];
+    Vector<int32_t>& units = state.units_of_shard[shard];
     units.clear();
-    for (int32_t piece : partition.pieces_of_shard[shard]) units.push_back(unit_of_piece[static_cast<size_t>(piece)]);
+    for (int32_t piece : partition.pieces_of_shard[shard]) units.push_back(unit_of_piece[piece]);
     std::sort(units.begin(), units.end());
     units.erase(std::unique(units.begin(), units.end()), units.end());
     if (units.empty()) continue;
     parts_of_all += scratch_.shard_parts[shard];
-    for (int32_t unit : units) state.units[static_cast<size_t>(unit)].waits += scratch_.shard_parts[shard];
+    for (int32_t unit : units) state.units[unit].waits += scratch_.shard_parts[shard];
   }
   state.one_unit = state.units.size() == 1 && state.units[0].waits == parts_of_all;
   set_updates(g, partition, unit_of_piece);
@@ -429,9 +424,9 @@ void StrategyState::find_holders(int g, const ParameterPartition& partition) {
   scratch_.shard_parts.assign(partition.pieces_of_shard.size(), 0);
   for (size_t position = 0; position < group.operators.size(); ++position) {
     const OperatorId op = group.operators[position];
-    const std::vector<int32_t>& shard_of_part = groups[g].lists[position]->shard_of_part;
-    const std::vector<DeviceId>& devices = operators[op].devices;
-    std::vector<uint64_t>* holders[] = {&scratch_.shard_devices, &scratch_.shard_gradients};
+    const Vector<int32_t>& shard_of_part = groups[g].lists[position]->shard_of_part;
+    const Vector<DeviceId>& devices = operators[op].devices;
+    Vector<uint64_t>* holders[] = {&scratch_.shard_devices, &scratch_.shard_gradients};
     for (size_t part = 0; part < devices.size(); ++part) {
       const size_t shard = static_cast<size_t>(shard_of_part[part]), device = static_cast<size_t>(devices[part]);
       ++scratch_.shard_parts[shard];
@@ -443,13 +438,13 @@ void StrategyState::find_holders(int g, const ParameterPartition& partition) {
 
 // What a unit's update takes on each holder: SGD, and adding up the gradients of different blocks (see
 // gradient_sum_bytes).
-void StrategyState::set_updates(int g, const ParameterPartition& partition, const std::vector<int32_t>& unit_of_piece) {
+void StrategyState::set_updates(int g, const ParameterPartition& partition, const Vector<int32_t>& unit_of_piece) {
   const size_t words = (topology.devices.size() + 63) / 64;
   GroupState& state = groups[g];
-  std::vector<std::vector<int32_t>> summed(state.units.size());  // pieces with gradients of several blocks
+  Vector<Vector<int32_t>> summed(state.units.size());  // pieces with gradients of several blocks
   for (size_t piece = 0; piece < unit_of_piece.size(); ++piece)
     if (partition.classes_of_piece[piece].size() > 1)
-      summed[static_cast<size_t>(unit_of_piece[piece])].push_back(static_cast<int32_t>(piece));
+      summed[unit_of_piece[piece]].push_back(static_cast<int32_t>(piece));
   scratch_.sums.resize(topology.devices.size());
   scratch_.blocks.resize(topology.devices.size());
   for (size_t u = 0; u < state.units.size(); ++u) {
@@ -457,7 +452,7 @@ void StrategyState::set_updates(int g, const ParameterPartition& partition, cons
     for (DeviceId holder : unit.holders) scratch_.sums[holder] = 0;
     for (int32_t piece : summed[u]) {
       for (DeviceId holder : unit.holders) scratch_.blocks[holder] = 0;
-      for (const auto& shards : partition.classes_of_piece[static_cast<size_t>(piece)])
+      for (const auto& shards : partition.classes_of_piece[piece])
         for (size_t word = 0; word < words; ++word) {
           uint64_t bits = 0;
           for (int32_t shard : shards) bits |= scratch_.shard_gradients[static_cast<size_t>(shard) * words + word];
@@ -466,8 +461,8 @@ void StrategyState::set_updates(int g, const ParameterPartition& partition, cons
         }
       for (DeviceId holder : unit.holders)
         if (scratch_.blocks[holder] > 1)
-          scratch_.sums[holder] += static_cast<int64_t>(scratch_.blocks[holder] - 1) *
-                                   partition.piece_bytes[static_cast<size_t>(piece)] * 3 / 2;
+          scratch_.sums[holder] +=
+              static_cast<int64_t>(scratch_.blocks[holder] - 1) * partition.piece_bytes[piece] * 3 / 2;
     }
     for (DeviceId holder : unit.holders) {
       const int model = model_of(holder);
@@ -479,7 +474,7 @@ void StrategyState::set_updates(int g, const ParameterPartition& partition, cons
 
 void StrategyState::add_work(OperatorId op, Nanoseconds sign) {
   const OperatorTasks& task = tasks[op];
-  const std::vector<DeviceId>& devices = operators[op].devices;
+  const Vector<DeviceId>& devices = operators[op].devices;
   for (size_t part = 0; part < devices.size(); ++part)
     work[devices[part]] += sign * (task.duration(part, false) + task.duration(part, true));
   for (size_t i = 0; i < late.size(); ++i)
@@ -512,7 +507,7 @@ void StrategyState::add_group_work(int g, Nanoseconds sign) {
 }
 
 bool StrategyState::choose_late() {
-  std::vector<LateGroups> chosen = choose_late_groups(*this, order_, late_count);
+  Vector<LateGroups> chosen = choose_late_groups(*this, order_, late_count);
   bool others = false;
   for (size_t i = 0; i < late_count; ++i) others = others || !chosen[i].same_tasks(late[i]);
   late = std::move(chosen);

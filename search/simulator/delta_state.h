@@ -6,8 +6,8 @@
 #include <memory>
 #include <tuple>
 #include <unordered_map>
-#include <vector>
 
+#include "common/vector.h"
 #include "search/cost/task_costs.h"
 #include "search/simulator/late_groups.h"
 #include "search/simulator/parameter_partition.h"
@@ -17,21 +17,21 @@ namespace ff::delta {
 
 // The all-reduce of the statistics that some parts of an operator have in common.
 struct ReductionState {
-  std::vector<int> parts;
+  Vector<int> parts;
   CommunicationCost collective;
 };
 
 // What an operator's own configuration says. Of operators with statistics the kernels' times include both tasks of a
 // direction.
 struct OperatorState {
-  std::vector<DeviceId> devices;
-  std::vector<int> degrees;
-  std::vector<Nanoseconds> forward_kernel, backward_kernel;  // [part]
+  Vector<DeviceId> devices;
+  Degrees degrees;
+  Vector<Nanoseconds> forward_kernel, backward_kernel;  // [part]
   // Of operators with statistics, else empty:
-  std::vector<Nanoseconds> forward_statistics_kernel, backward_statistics_kernel;  // [part]
+  Vector<Nanoseconds> forward_statistics_kernel, backward_statistics_kernel;  // [part]
   // [statistics group], alike in both directions
-  std::vector<ReductionState> reductions;
-  std::vector<int32_t> reduction_of;  // [part]: its statistics group
+  Vector<ReductionState> reductions;
+  Vector<int32_t> reduction_of;  // [part]: its statistics group
   int parts() const { return static_cast<int>(devices.size()); }
 };
 
@@ -45,11 +45,11 @@ struct PartTasks {
 };
 
 struct OperatorTasks {
-  std::vector<PartTasks> parts;
-  std::vector<Nanoseconds> forward_statistics, backward_statistics;  // [part], of operators with statistics
+  Vector<PartTasks> parts;
+  Vector<Nanoseconds> forward_statistics, backward_statistics;  // [part], of operators with statistics
   // Of all tasks of a part in one direction.
   Nanoseconds duration(size_t part, bool backward) const {
-    const std::vector<Nanoseconds>& statistics = backward ? backward_statistics : forward_statistics;
+    const Vector<Nanoseconds>& statistics = backward ? backward_statistics : forward_statistics;
     return (backward ? parts[part].backward : parts[part].forward) + (statistics.empty() ? 0 : statistics[part]);
   }
 };
@@ -57,38 +57,38 @@ struct OperatorTasks {
 // One edge under given degrees at both ends: who exchanges blocks with whom.
 struct EdgePlan {
   std::shared_ptr<const BlockPairs> pairs;  // in order of (consumer part, producer part)
-  std::vector<int32_t> consumer_begin;      // [consumer part + 1]: its pairs
-  std::vector<int32_t> producer_begin;      // [producer part + 1]: into by_producer
-  std::vector<int32_t> by_producer;         // indices of pairs
+  Vector<int32_t> consumer_begin;           // [consumer part + 1]: its pairs
+  Vector<int32_t> producer_begin;           // [producer part + 1]: into by_producer
+  Vector<int32_t> by_producer;              // indices of pairs
   bool one_to_one = false;                  // part i exchanges blocks with part i, in pair i, and with no other
 };
 
 // Copies that an edge causes, which depend on the devices too.
 struct EdgeState {
   std::shared_ptr<const EdgePlan> plan;
-  std::vector<int64_t> assembled;      // [consumer part]: bytes copied to assemble its input
-  std::vector<int64_t> packed;         // [producer part]: bytes packed to send activations
-  std::vector<int64_t> packed_back;    // [consumer part]: bytes packed to send gradients
-  std::vector<int64_t> contributed;    // [producer part]: bytes of the contributions to its output's gradient
-  std::vector<int32_t> contributions;  // [producer part]: how many
-  std::vector<uint8_t> in_place;       // [producer part]: the (only) contribution needs no copy
+  Vector<int64_t> assembled;      // [consumer part]: bytes copied to assemble its input
+  Vector<int64_t> packed;         // [producer part]: bytes packed to send activations
+  Vector<int64_t> packed_back;    // [consumer part]: bytes packed to send gradients
+  Vector<int64_t> contributed;    // [producer part]: bytes of the contributions to its output's gradient
+  Vector<int32_t> contributions;  // [producer part]: how many
+  Vector<uint8_t> in_place;       // [producer part]: the (only) contribution needs no copy
 };
 
 // The pieces of a group that the same devices hold.
 struct UnitState {
-  int64_t number;                 // of the first piece: part of the key
-  std::vector<DeviceId> holders;  // ascending
+  int64_t number;            // of the first piece: part of the key
+  Vector<DeviceId> holders;  // ascending
   int64_t bytes = 0;
-  std::vector<Nanoseconds> update;  // [holder]
-  CommunicationCost collective;     // of several holders
-  int32_t waits = 0;                // for so many parts
+  Vector<Nanoseconds> update;    // [holder]
+  CommunicationCost collective;  // of several holders
+  int32_t waits = 0;             // for so many parts
 };
 
 struct GroupState {
-  std::vector<UnitState> units;
-  std::vector<std::shared_ptr<const ShardList>> lists;  // [position of the group]
-  std::vector<std::vector<int32_t>> units_of_shard;     // [shard]: ascending; empty where not in use
-  bool one_unit = false;                                // which all parts wait for
+  Vector<UnitState> units;
+  Vector<std::shared_ptr<const ShardList>> lists;  // [position of the group]
+  Vector<Vector<int32_t>> units_of_shard;          // [shard]: ascending; empty where not in use
+  bool one_unit = false;                           // which all parts wait for
 };
 
 // How long the synchronization occupies the resource.
@@ -105,8 +105,8 @@ Nanoseconds occupancy(const GroupState& group, size_t resource);
 // Only edges count over which every part of both ends exchanges data, whatever the degrees. Then head, middle and
 // tail_producers of an operator do not depend on its own configuration.
 struct OperatorPaths {
-  std::vector<Nanoseconds> head, middle, tail_forward, tail_producers, tail_backward;  // [operator]
-  std::vector<Nanoseconds> least_forward, least_backward, least_synchronization;       // [operator]: of its own
+  Vector<Nanoseconds> head, middle, tail_forward, tail_producers, tail_backward;  // [operator]
+  Vector<Nanoseconds> least_forward, least_backward, least_synchronization;       // [operator]: of its own
 };
 
 class StrategyState {
@@ -116,7 +116,7 @@ class StrategyState {
 
   void reset(const Strategy& strategy);
   // Replaces what depends on the configurations of these operators, each once. To be followed by keep() or undo().
-  void change(const std::vector<Change>& changes);
+  void change(const Vector<Change>& changes);
   // True if late groups are other ones than before.
   bool keep();
   void undo();
@@ -131,7 +131,7 @@ class StrategyState {
   Before before(size_t i) const { return {undo_.tasks[i].first, undo_.tasks[i].second}; }
 
   // Has the group of the operator at this position (see groups_of) one block of parameters alone, under these degrees?
-  bool has_one_shard(int group, int position, const Degrees& degrees) {
+  bool has_one_shard(int group, size_t position, const Degrees& degrees) {
     return partitions_[group].shards(position, degrees)->shards.size() == 1;
   }
 
@@ -149,22 +149,22 @@ class StrategyState {
   TaskCostModel& costs;
 
   // What the graph says whatever the strategy.
-  std::vector<std::vector<int>> in_edges, out_edges;          // [operator]; out_edges tensor by tensor
-  std::vector<std::vector<std::pair<int, int>>> groups_of;    // [operator]: (trained group, position in it)
-  std::vector<uint8_t> has_statistics;                        // [operator]
-  std::vector<uint8_t> edge_has_gradient;                     // [edge]
-  std::vector<uint8_t> every_part_reads, every_part_is_read;  // [edge]
+  Vector<Vector<int>> in_edges, out_edges;               // [operator]; out_edges tensor by tensor
+  Vector<Vector<std::pair<int, size_t>>> groups_of;      // [operator]: (trained group, position in it)
+  Vector<uint8_t> has_statistics;                        // [operator]
+  Vector<uint8_t> edge_has_gradient;                     // [edge]
+  Vector<uint8_t> every_part_reads, every_part_is_read;  // [edge]
 
   Strategy strategy;
-  std::vector<OperatorState> operators;
-  std::vector<OperatorTasks> tasks;  // [operator]
-  std::vector<EdgeState> edges;
-  std::vector<GroupState> groups;
-  std::vector<Nanoseconds> work, kernel_work;  // [device]: all compute and update work; kernels alone
+  Vector<OperatorState> operators;
+  Vector<OperatorTasks> tasks;  // [operator]
+  Vector<EdgeState> edges;
+  Vector<GroupState> groups;
+  Vector<Nanoseconds> work, kernel_work;  // [device]: all compute and update work; kernels alone
   OperatorPaths paths;
   static constexpr size_t late_count = 2;
-  std::vector<LateGroups> late;                      // [late_count]
-  std::vector<uint8_t> late_forward, late_backward;  // [operator]: bit i: its tasks come before the groups late[i]
+  Vector<LateGroups> late;                      // [late_count]
+  Vector<uint8_t> late_forward, late_backward;  // [operator]: bit i: its tasks come before the groups late[i]
 
  private:
   // What a change replaced. Buffers are used again.
@@ -175,27 +175,27 @@ class StrategyState {
       OperatorState state;
     };
     size_t changed_count = 0, touched = 0, edge_count = 0;
-    std::vector<Changed> changed;
-    std::vector<std::pair<OperatorId, OperatorTasks>> tasks;
-    std::vector<std::pair<int, EdgeState>> edges;
-    std::vector<std::pair<int, GroupState>> groups;
-    std::vector<Nanoseconds> work, kernel_work;
+    Vector<Changed> changed;
+    Vector<std::pair<OperatorId, OperatorTasks>> tasks;
+    Vector<std::pair<int, EdgeState>> edges;
+    Vector<std::pair<int, GroupState>> groups;
+    Vector<Nanoseconds> work, kernel_work;
     OperatorPaths paths;
-    std::vector<LateLoad> late;
+    Vector<LateLoad> late;
     void clear() {
       changed_count = touched = edge_count = 0;
       groups.clear();
     }
   };
 
-  void find_touched(const std::vector<Change>& changes);
+  void find_touched(const Vector<Change>& changes);
   void set_operator(OperatorId op);
   void set_reductions(OperatorId op);
   void set_edge(int e);
   void set_tasks(OperatorId op);
   void set_group(int g);
   void find_holders(int g, const ParameterPartition& partition);
-  void set_updates(int g, const ParameterPartition& partition, const std::vector<int32_t>& unit_of_piece);
+  void set_updates(int g, const ParameterPartition& partition, const Vector<int32_t>& unit_of_piece);
   void add_work(OperatorId op, Nanoseconds sign);
   void add_kernel_work(OperatorId op, Nanoseconds sign);
   void add_group_work(int g, Nanoseconds sign);
@@ -204,29 +204,29 @@ class StrategyState {
   void finish_late(int changed_group);
 
   const SynchronizationOrder order_;
-  std::vector<std::vector<OperatorId>> around_;                 // [operator]: itself and its neighbours
+  Vector<Vector<OperatorId>> around_;                           // [operator]: itself and its neighbours
   static constexpr size_t most_cached_pairs = size_t{1} << 26;  // 256 MB
   // by edge; key: both ends' degrees
-  std::vector<std::unordered_map<Degrees, std::shared_ptr<const EdgePlan>, DegreesHash>> plans_;
+  Vector<std::unordered_map<Degrees, std::shared_ptr<const EdgePlan>, DegreesHash>> plans_;
   // by pairs, producer parts, consumer parts
   std::map<std::tuple<const BlockPairs*, size_t, size_t>, std::shared_ptr<const EdgePlan>> distinct_plans_;
   size_t cached_pairs_ = 0;
-  Degrees plan_key_;                         // scratch
-  std::vector<GroupPartitions> partitions_;  // [group]
+  Degrees plan_key_;                    // scratch
+  Vector<GroupPartitions> partitions_;  // [group]
   Undo undo_;
   // Of the last change, ascending: operators whose tasks it touches, its edges, its trained groups.
-  std::vector<OperatorId> touched_;
-  std::vector<int> touched_edges_, touched_groups_;
+  Vector<OperatorId> touched_;
+  Vector<int> touched_edges_, touched_groups_;
 
   struct HolderScratch {
     // [shard][word]: devices that hold it, and those where it has a gradient
-    std::vector<uint64_t> shard_devices, shard_gradients;
-    std::vector<int32_t> shard_parts;                    // [shard]
-    std::vector<uint64_t> piece_devices;                 // [word]
+    Vector<uint64_t> shard_devices, shard_gradients;
+    Vector<int32_t> shard_parts;                         // [shard]
+    Vector<uint64_t> piece_devices;                      // [word]
     std::unordered_multimap<uint64_t, int32_t> unit_of;  // by hash of devices
-    std::vector<std::vector<uint64_t>> unit_devices;     // [unit]
-    std::vector<int64_t> sums;                           // [device]: bytes added up
-    std::vector<int32_t> blocks;                         // [device]
+    Vector<Vector<uint64_t>> unit_devices;               // [unit]
+    Vector<int64_t> sums;                                // [device]: bytes added up
+    Vector<int32_t> blocks;                              // [device]
   } scratch_;
 };
 

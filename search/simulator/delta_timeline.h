@@ -1,8 +1,7 @@
 // What a delta simulation keeps while events are taken, and of a timeline to restart from.
 #pragma once
 
-#include <vector>
-
+#include "common/vector.h"
 #include "search/simulator/event_queue.h"
 
 namespace ff::delta {
@@ -36,10 +35,10 @@ struct Snapshot {
   size_t position = 0;    // events taken
   TaskKey next = 0;       // of the event to be taken then
   Nanoseconds ready = 0;  // of that event
-  std::vector<Partial> partial;
-  std::vector<Event> queue;
-  std::vector<Nanoseconds> free_at;   // [resource]
-  std::vector<Nanoseconds> done;      // [device]: compute and update work taken so far
+  Vector<Partial> partial;
+  Vector<Event> queue;
+  Vector<Nanoseconds> free_at;        // [resource]
+  Vector<Nanoseconds> done;           // [device]: compute and update work taken so far
   Nanoseconds makespan = 0;           // latest end so far
   Nanoseconds latest_until_next = 0;  // latest end of the events up to the next snapshot
   Nanoseconds latest_behind = 0;      // of all events behind this

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <limits>
-#include <vector>
 
 #include "common/task_graph/task_graph.h"
+#include "common/vector.h"
 #include "search/simulator/timeline.h"
 
 namespace ff::delta {
@@ -71,10 +70,10 @@ class EventQueue {
   }
 
   // All events, in order.
-  void save(std::vector<Event>& events) {
+  void save(Vector<Event>& events) {
     events.assign(now_.begin() + static_cast<int64_t>(head_), now_.end());
     for (int64_t bucket = next_occupied(); bucket != never; bucket = next_occupied(bucket)) {
-      std::vector<Event>& its = ring_[slot(bucket)];
+      Vector<Event>& its = ring_[slot(bucket)];
       sort(its);
       events.insert(events.end(), its.begin(), its.end());
     }
@@ -82,7 +81,7 @@ class EventQueue {
     events.insert(events.end(), far_.begin(), far_.end());
   }
   // The saved events, so much later.
-  void load(const std::vector<Event>& events, Nanoseconds later) {
+  void load(const Vector<Event>& events, Nanoseconds later) {
     clear();
     if (events.empty()) return;
     bucket_ = (events.front().ready + later) >> shift_;
@@ -97,7 +96,7 @@ class EventQueue {
   static constexpr int64_t never = std::numeric_limits<int64_t>::max();
 
   static size_t slot(int64_t bucket) { return static_cast<size_t>(bucket) % ring_size; }
-  static void sort(std::vector<Event>& events) {
+  static void sort(Vector<Event>& events) {
     if (!std::is_sorted(events.begin(), events.end(), earlier)) std::sort(events.begin(), events.end(), earlier);
   }
 
@@ -134,7 +133,7 @@ class EventQueue {
   }
   // Empties a bucket. Memory goes from bucket to bucket: if each kept the most that it ever held, 1,024 would be many
   // times what the queue needs.
-  void give_back(std::vector<Event>& bucket) {
+  void give_back(Vector<Event>& bucket) {
     bucket.clear();
     spare_.emplace_back();
     spare_.back().swap(bucket);
@@ -177,15 +176,15 @@ class EventQueue {
     moved_.clear();
   }
 
-  int shift_ = 10;          // a bucket is 2^shift ns
-  int64_t bucket_ = 0;      // that of now_
-  std::vector<Event> now_;  // sorted from head_ on
+  int shift_ = 10;      // a bucket is 2^shift ns
+  int64_t bucket_ = 0;  // that of now_
+  Vector<Event> now_;   // sorted from head_ on
   size_t head_ = 0, size_ = 0, largest_ = 0;
-  std::array<std::vector<Event>, ring_size> ring_;   // the buckets behind bucket_
-  std::array<uint64_t, ring_size / 64> occupied_{};  // a bit a bucket
-  std::vector<std::vector<Event>> spare_;            // memory of empty buckets
-  std::vector<Event> far_, moved_;                   // behind the ring
-  int64_t far_first_ = never;                        // the first bucket of these
+  Array<Vector<Event>, ring_size> ring_;        // the buckets behind bucket_
+  Array<uint64_t, ring_size / 64> occupied_{};  // a bit a bucket
+  Vector<Vector<Event>> spare_;                 // memory of empty buckets
+  Vector<Event> far_, moved_;                   // behind the ring
+  int64_t far_first_ = never;                   // the first bucket of these
 };
 
 }  // namespace ff::delta

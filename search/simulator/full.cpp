@@ -23,11 +23,11 @@ Timeline simulate_full(const TaskGraph& graph, const TaskCosts& costs) {
   timeline.ready.assign(count, 0);
   timeline.start.resize(count);
   timeline.end.resize(count);
-  std::vector<Nanoseconds> free_at(costs.resource_count, 0);
-  std::vector<int32_t> waiting = graph.predecessor_count;
-  std::vector<Event> storage;
+  Vector<Nanoseconds> free_at(costs.resource_count, 0);
+  Vector<int32_t> waiting = graph.predecessor_count;
+  Vector<Event> storage;
   storage.reserve(count / 4 + 16);
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> queue(std::greater<>(), std::move(storage));
+  std::priority_queue<Event, Vector<Event>, std::greater<>> queue(std::greater<>(), std::move(storage));
   for (size_t t = 0; t < count; ++t)
     if (waiting[t] == 0) queue.push({0, graph.tasks[t].key, static_cast<int32_t>(t)});
   while (!queue.empty()) {
@@ -51,8 +51,8 @@ Timeline simulate_full(const TaskGraph& graph, const TaskCosts& costs) {
   return timeline;
 }
 
-std::vector<int> tasks_by_start(const TaskGraph& graph, const Timeline& timeline) {
-  std::vector<int> order(graph.tasks.size());
+Vector<int> tasks_by_start(const TaskGraph& graph, const Timeline& timeline) {
+  Vector<int> order(graph.tasks.size());
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(), [&](int a, int b) {
     return std::tie(timeline.start[a], timeline.ready[a], graph.tasks[a].key) <

@@ -11,6 +11,6 @@ namespace ff {
 Timeline simulate_full(const TaskGraph& tasks, const TaskCosts& costs);
 
 // All tasks in order of (start, ready, key): the issue order that the executor follows.
-std::vector<int> tasks_by_start(const TaskGraph& tasks, const Timeline& timeline);
+Vector<int> tasks_by_start(const TaskGraph& tasks, const Timeline& timeline);
 
 }  // namespace ff

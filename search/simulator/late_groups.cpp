@@ -87,7 +87,7 @@ class Collector {
   void count(OperatorId op, bool backward, Nanoseconds sign) {
     const OperatorState& operator_state = state_.operators[op];
     const OperatorTasks& tasks = state_.tasks[op];
-    const std::vector<Nanoseconds>& kernels = backward ? operator_state.backward_kernel : operator_state.forward_kernel;
+    const Vector<Nanoseconds>& kernels = backward ? operator_state.backward_kernel : operator_state.forward_kernel;
     for (size_t part = 0; part < kernels.size(); ++part) {
       const DeviceId device = operator_state.devices[part];
       set_.kernel_work[device] += sign * kernels[part];
@@ -117,20 +117,19 @@ Nanoseconds occupancy(const GroupState& group, size_t resource) {
   return sum;
 }
 
-std::vector<LateGroups> choose_late_groups(const StrategyState& state, const SynchronizationOrder& order,
-                                           size_t count) {
-  const std::vector<int>& groups = order.groups();
-  std::vector<std::pair<Nanoseconds, size_t>> bounds;  // of the sets from each position of the order on
+Vector<LateGroups> choose_late_groups(const StrategyState& state, const SynchronizationOrder& order, size_t count) {
+  const Vector<int>& groups = order.groups();
+  Vector<std::pair<Nanoseconds, size_t>> bounds;  // of the sets from each position of the order on
   Collector measured(state, order);
   for (size_t position = groups.size(); position-- > 0;) {
     measured.add(groups[position]);
     bounds.emplace_back(measured.bound(), position);
   }
-  std::vector<size_t> chosen;
+  Vector<size_t> chosen;
   std::sort(bounds.rbegin(), bounds.rend());
   for (size_t i = 0; i < std::min(count, bounds.size()); ++i) chosen.push_back(bounds[i].second);
   std::sort(chosen.rbegin(), chosen.rend());
-  std::vector<LateGroups> result;
+  Vector<LateGroups> result;
   Collector collected(state, order);
   size_t position = groups.size();
   for (size_t first : chosen) {

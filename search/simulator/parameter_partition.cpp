@@ -4,11 +4,11 @@
 
 namespace ff::delta {
 
-std::vector<Block> GroupPartitions::blocks(size_t position, const Degrees& degrees, int part) const {
+Vector<Block> GroupPartitions::blocks(size_t position, const Degrees& degrees, int part) const {
   const OperatorId op = group_.operators[position];
   const OperatorDefinition& definition = *graph_.operators[op].definition;
   const Block block = definition.part(degrees, part);
-  std::vector<Block> result;
+  Vector<Block> result;
   for (ParameterId parameter : group_.parameters)
     for (const auto& [user, which] : graph_.parameters[parameter].uses)
       if (user == op) {
@@ -22,15 +22,12 @@ std::shared_ptr<const ShardList> GroupPartitions::shards(size_t position, const 
   const auto found = lists_[position].find(degrees);
   if (found != lists_[position].end()) return found->second;
   ShardList list{};
-  int parts = 1;
-  for (int degree : degrees) parts *= degree;
-  for (int part = 0; part < parts; ++part) {
-    std::vector<Block> shard = blocks(position, degrees, part);
-    uint64_t hash = 0xcbf29ce484222325ULL;
+  for (int part = 0; part < parts_of(degrees); ++part) {
+    Vector<Block> shard = blocks(position, degrees, part);
+    uint64_t hash = hash_basis;
     for (const Block& block : shard)
       for (int axis = 0; axis < block.rank(); ++axis)
-        for (int64_t edge : {block[axis].begin, block[axis].end})
-          hash = (hash ^ static_cast<uint64_t>(edge)) * 0x100000001b3ULL;
+        for (int64_t edge : {block[axis].begin, block[axis].end}) hash = hash_step(hash, static_cast<uint64_t>(edge));
     int32_t number = -1;
     const auto [begin, end] = shard_numbers_.equal_range(hash);
     for (auto it = begin; it != end; ++it)
@@ -54,7 +51,7 @@ std::shared_ptr<const ShardList> GroupPartitions::shards(size_t position, const 
   return lists_[position].emplace(degrees, std::make_shared<const ShardList>(std::move(list))).first->second;
 }
 
-const ParameterPartition& GroupPartitions::partition(const std::vector<std::shared_ptr<const ShardList>>& lists) {
+const ParameterPartition& GroupPartitions::partition(const Vector<std::shared_ptr<const ShardList>>& lists) {
   Degrees key;
   for (const auto& list : lists)
     if (std::find(key.begin(), key.end(), list->number) == key.end()) key.push_back(list->number);
@@ -62,7 +59,7 @@ const ParameterPartition& GroupPartitions::partition(const std::vector<std::shar
   std::unique_ptr<ParameterPartition>& result = found_[key];
   if (result) return *result;
   result = std::make_unique<ParameterPartition>();
-  std::vector<int32_t> shards;
+  Vector<int32_t> shards;
   for (const auto& list : lists) {
     if (std::find(key.begin(), key.end(), list->number) == key.end()) continue;  // equal to one before
     key.erase(std::find(key.begin(), key.end(), list->number));
@@ -77,9 +74,9 @@ const ParameterPartition& GroupPartitions::partition(const std::vector<std::shar
 
 // Cuts each axis of the parameter wherever a block begins or ends; the cells of that grid that some block contains are
 // the pieces.
-void GroupPartitions::cut(size_t parameter, const std::vector<int32_t>& shards, ParameterPartition& partition) const {
-  std::vector<Block> distinct;
-  std::vector<std::vector<int32_t>> classes;  // [distinct block]: shards
+void GroupPartitions::cut(size_t parameter, const Vector<int32_t>& shards, ParameterPartition& partition) const {
+  Vector<Block> distinct;
+  Vector<Vector<int32_t>> classes;  // [distinct block]: shards
   const auto corners_before = [](const Block& a, const Block& b) {
     for (int axis = 0; axis < a.rank(); ++axis) {
       if (a[axis].begin != b[axis].begin) return a[axis].begin < b[axis].begin;
@@ -87,7 +84,7 @@ void GroupPartitions::cut(size_t parameter, const std::vector<int32_t>& shards, 
     }
     return false;
   };
-  std::vector<int32_t> order = shards;
+  Vector<int32_t> order = shards;
   std::stable_sort(order.begin(), order.end(),
                    [&](int32_t a, int32_t b) { return corners_before(shards_[a][parameter], shards_[b][parameter]); });
   for (int32_t shard : order) {
@@ -99,33 +96,33 @@ void GroupPartitions::cut(size_t parameter, const std::vector<int32_t>& shards, 
     classes.back().push_back(shard);
   }
   const int rank = distinct[0].rank();
-  std::vector<std::vector<int64_t>> cuts(static_cast<size_t>(rank));
+  Vector<Vector<int64_t>> cuts(rank);
   size_t cells = 1;
-  std::vector<size_t> stride(static_cast<size_t>(rank));
+  Vector<size_t> stride(rank);
   for (int axis = rank - 1; axis >= 0; --axis) {
-    std::vector<int64_t>& axis_cuts = cuts[static_cast<size_t>(axis)];
+    Vector<int64_t>& axis_cuts = cuts[axis];
     for (const Block& block : distinct) {
       axis_cuts.push_back(block[axis].begin);
       axis_cuts.push_back(block[axis].end);
     }
     std::sort(axis_cuts.begin(), axis_cuts.end());
     axis_cuts.erase(std::unique(axis_cuts.begin(), axis_cuts.end()), axis_cuts.end());
-    stride[static_cast<size_t>(axis)] = cells;
+    stride[axis] = cells;
     cells *= axis_cuts.size() - 1;
   }
-  std::vector<std::vector<int32_t>> covering(cells);  // [cell]: distinct blocks
+  Vector<Vector<int32_t>> covering(cells);  // [cell]: distinct blocks
   const auto index_of = [&](int axis, int64_t position) {
-    const std::vector<int64_t>& axis_cuts = cuts[static_cast<size_t>(axis)];
+    const Vector<int64_t>& axis_cuts = cuts[axis];
     return static_cast<size_t>(std::lower_bound(axis_cuts.begin(), axis_cuts.end(), position) - axis_cuts.begin());
   };
   for (size_t number = 0; number < distinct.size(); ++number) {
-    std::vector<size_t> reached = {0};  // cells of the block, axis by axis
+    Vector<size_t> reached = {0};  // cells of the block, axis by axis
     for (int axis = 0; axis < rank; ++axis) {
-      std::vector<size_t> further;
+      Vector<size_t> further;
       const size_t first = index_of(axis, distinct[number][axis].begin),
                    last = index_of(axis, distinct[number][axis].end);
       for (size_t cell : reached)
-        for (size_t i = first; i < last; ++i) further.push_back(cell + i * stride[static_cast<size_t>(axis)]);
+        for (size_t i = first; i < last; ++i) further.push_back(cell + i * stride[axis]);
       reached = std::move(further);
     }
     for (size_t cell : reached) covering[cell].push_back(static_cast<int32_t>(number));
@@ -141,8 +138,8 @@ void GroupPartitions::cut(size_t parameter, const std::vector<int32_t>& shards, 
     partition.piece_bytes.push_back(elements * element_bytes);
     partition.classes_of_piece.emplace_back();
     for (int32_t number : covering[cell]) {
-      partition.classes_of_piece.back().push_back(classes[static_cast<size_t>(number)]);
-      for (int32_t shard : classes[static_cast<size_t>(number)]) partition.pieces_of_shard[shard].push_back(piece);
+      partition.classes_of_piece.back().push_back(classes[number]);
+      for (int32_t shard : classes[number]) partition.pieces_of_shard[shard].push_back(piece);
     }
   }
 }

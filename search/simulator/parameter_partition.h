@@ -7,26 +7,26 @@
 #include <map>
 #include <memory>
 #include <unordered_map>
-#include <vector>
 
 #include "common/task_graph/task_graph.h"
+#include "common/vector.h"
 
 namespace ff::delta {
 
 // A shard is what a part holds of a group's parameters: one block of each. Equal shards of a group have equal numbers.
 struct ShardList {
-  int number;                          // equal for the same set of shards
-  std::vector<int32_t> shard_of_part;  // [part]
-  std::vector<int32_t> shards;         // the distinct ones, ascending
+  int number;                     // equal for the same set of shards
+  Vector<int32_t> shard_of_part;  // [part]
+  Vector<int32_t> shards;         // the distinct ones, ascending
 };
 
 // The pieces of a group where these shards are in use.
 struct ParameterPartition {
-  std::vector<int64_t> piece_bytes;  // [piece], in the order of TaskGraphBuilder::pieces
+  Vector<int64_t> piece_bytes;  // [piece], in the order of TaskGraphBuilder::pieces
   // Of a piece: its shards, in classes that have the same block of the piece's parameter. Gradients of one class add up
   // in one buffer.
-  std::vector<std::vector<std::vector<int32_t>>> classes_of_piece;  // [piece][class]: shards
-  std::vector<std::vector<int32_t>> pieces_of_shard;                // [shard of the group]; empty where not in use
+  Vector<Vector<Vector<int32_t>>> classes_of_piece;  // [piece][class]: shards
+  Vector<Vector<int32_t>> pieces_of_shard;           // [shard of the group]; empty where not in use
 };
 
 // The shards and partitions of one group, found once.
@@ -38,20 +38,20 @@ class GroupPartitions {
   // Of the group's operator at `position`.
   std::shared_ptr<const ShardList> shards(size_t position, const Degrees& degrees);
   // Where these lists are in use; each is of a position of the group.
-  const ParameterPartition& partition(const std::vector<std::shared_ptr<const ShardList>>& lists);
+  const ParameterPartition& partition(const Vector<std::shared_ptr<const ShardList>>& lists);
 
  private:
-  std::vector<Block> blocks(size_t position, const Degrees& degrees, int part) const;
-  void cut(size_t parameter, const std::vector<int32_t>& shards, ParameterPartition& partition) const;
+  Vector<Block> blocks(size_t position, const Degrees& degrees, int part) const;
+  void cut(size_t parameter, const Vector<int32_t>& shards, ParameterPartition& partition) const;
 
   const Graph& graph_;
   const ParameterGroup& group_;
   // [shard][parameter of the group]
-  std::vector<std::vector<Block>> shards_;
-  std::unordered_multimap<uint64_t, int32_t> shard_numbers_;                                       // by hash
-  std::map<std::vector<int32_t>, int> list_numbers_;                                               // by distinct shards
-  static constexpr size_t most_cached_parts = size_t{1} << 18;                                     // 1 MB
-  std::vector<std::unordered_map<Degrees, std::shared_ptr<const ShardList>, DegreesHash>> lists_;  // [position]
+  Vector<Vector<Block>> shards_;
+  std::unordered_multimap<uint64_t, int32_t> shard_numbers_;                                  // by hash
+  std::map<Vector<int32_t>, int> list_numbers_;                                               // by distinct shards
+  static constexpr size_t most_cached_parts = size_t{1} << 18;                                // 1 MB
+  Vector<std::unordered_map<Degrees, std::shared_ptr<const ShardList>, DegreesHash>> lists_;  // [position]
   size_t cached_parts_ = 0;
   // by the lists' numbers, ascending
   std::unordered_map<Degrees, std::unique_ptr<ParameterPartition>, DegreesHash> found_;

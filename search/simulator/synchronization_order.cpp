@@ -19,14 +19,14 @@ bool intersects(const OperatorSet& a, const OperatorSet& b) {
 }
 
 // Some of the smallest parts that the operator can be split into.
-std::vector<Block> smallest_parts(const OperatorDefinition& definition) {
-  std::vector<int> degrees;
+Vector<Block> smallest_parts(const OperatorDefinition& definition) {
+  Degrees degrees;
   int64_t count = 1;
   for (const ParallelDimension& dimension : definition.dimensions()) {
     degrees.push_back(static_cast<int>(dimension.size));
     count *= dimension.size;
   }
-  std::vector<Block> parts{definition.part(degrees, 0), definition.part(degrees, count - 1)};
+  Vector<Block> parts{definition.part(degrees, 0), definition.part(degrees, count - 1)};
   uint64_t random = 1;
   for (int probe = 0; probe < 64; ++probe) {
     random = random * 6364136223846793005ULL + 1442695040888963407ULL;
@@ -37,8 +37,8 @@ std::vector<Block> smallest_parts(const OperatorDefinition& definition) {
 
 // What an operator reads of its inputs.
 struct Reading {
-  bool by_sample = false;           // each part reads and writes its own samples
-  std::vector<bool> whole_samples;  // [input]: all of them, however the operator is split
+  bool by_sample = false;      // each part reads and writes its own samples
+  Vector<bool> whole_samples;  // [input]: all of them, however the operator is split
 };
 
 Reading reading_of(const OperatorDefinition& definition) {
@@ -58,8 +58,7 @@ Reading reading_of(const OperatorDefinition& definition) {
       }
       if (block[0] != part[0]) reading.by_sample = false;
       for (int axis = 1; axis < block.rank(); ++axis)
-        if (block[axis].begin != 0 || block[axis].end != shape[static_cast<size_t>(axis)])
-          reading.whole_samples[input] = false;
+        if (block[axis].begin != 0 || block[axis].end != shape[axis]) reading.whole_samples[input] = false;
     }
   }
   return reading;
@@ -69,13 +68,13 @@ struct Relations {
   explicit Relations(const TaskGraphBuilder& builder);
   // [operator a]: operators b such that each forward part of b waits for all forward parts of a with a sample in
   // common.
-  std::vector<OperatorSet> forward;
+  Vector<OperatorSet> forward;
   // [operator a]: operators b such that each backward part of b waits for all backward parts of a with a sample in
   // common.
-  std::vector<OperatorSet> backward;
+  Vector<OperatorSet> backward;
   // [operator a]: a and the operators b such that each backward part of a waits, for each of its samples, for some
   // backward part of b with it.
-  std::vector<OperatorSet> some_backward;
+  Vector<OperatorSet> some_backward;
 };
 
 Relations::Relations(const TaskGraphBuilder& builder) {
@@ -86,9 +85,9 @@ Relations::Relations(const TaskGraphBuilder& builder) {
     OperatorId producer, consumer;
     bool whole_samples, every_part_reads, every_element_read, gradient;
   };
-  std::vector<Reading> readings;
+  Vector<Reading> readings;
   for (const Operator& op : graph.operators) readings.push_back(reading_of(*op.definition));
-  std::vector<std::vector<Use>> into(count), out_of(count);  // [operator]
+  Vector<Vector<Use>> into(count), out_of(count);  // [operator]
   for (const Edge& edge : builder.edges()) {
     if (!readings[edge.producer].by_sample || !readings[edge.consumer].by_sample) continue;
     const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
@@ -102,9 +101,9 @@ Relations::Relations(const TaskGraphBuilder& builder) {
     out_of[use.producer].push_back(use);
   }
   // [a]: a and operators of which each part waits for some part of a
-  std::vector<OperatorSet> some_forward(count, none);
+  Vector<OperatorSet> some_forward(count, none);
   // [a]: a and operators of which each backward part waits for some backward part of a
-  std::vector<OperatorSet> before_backward(count, none);
+  Vector<OperatorSet> before_backward(count, none);
   forward.assign(count, none);
   backward = some_backward = forward;
   for (OperatorId op = count; op-- > 0;) {  // consumers first
@@ -137,7 +136,7 @@ SynchronizationOrder::SynchronizationOrder(const TaskGraphBuilder& builder) {
   const OperatorSet none((static_cast<size_t>(count) + 63) / 64, 0);
   forward_.assign(builder.groups().size(), none);
   backward_ = forward_;
-  std::vector<int64_t> sizes(builder.groups().size(), 0);
+  Vector<int64_t> sizes(builder.groups().size(), 0);
   for (size_t g = 0; g < builder.groups().size(); ++g) {
     const ParameterGroup& group = builder.groups()[g];
     if (!group.trained) continue;

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "common/task_graph/task_graph.h"
+#include "common/vector.h"
 
 namespace ff::delta {
 
@@ -20,18 +20,18 @@ class SynchronizationOrder {
  public:
   explicit SynchronizationOrder(const TaskGraphBuilder& builder);
 
-  using OperatorSet = std::vector<uint64_t>;  // a bit an operator
+  using OperatorSet = Vector<uint64_t>;  // a bit an operator
   // All forward (backward) tasks of these operators end before the first unit of the group is ready to be synchronized.
   // False is always safe; what the group's own operators do backward is left to the strategy (no unit waits for another
   // shard's parts).
-  const OperatorSet& forward_before(int group) const { return forward_[static_cast<size_t>(group)]; }
-  const OperatorSet& backward_before(int group) const { return backward_[static_cast<size_t>(group)]; }
+  const OperatorSet& forward_before(int group) const { return forward_[group]; }
+  const OperatorSet& backward_before(int group) const { return backward_[group]; }
   // Trained groups, those before which the fewest tasks end first.
-  const std::vector<int>& groups() const { return groups_; }
+  const Vector<int>& groups() const { return groups_; }
 
  private:
-  std::vector<OperatorSet> forward_, backward_;  // [group]
-  std::vector<int> groups_;
+  Vector<OperatorSet> forward_, backward_;  // [group]
+  Vector<int> groups_;
 };
 
 }  // namespace ff::delta

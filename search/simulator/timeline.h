@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+
+#include "common/vector.h"
 
 namespace ff {
 
@@ -18,14 +19,14 @@ struct ResourceUse {
 // Duration and resources of every task of a task graph. Every duration and occupancy is at least 1 ns, so that a task
 // is ready strictly before it ends and the order (ready time, key) in which tasks are taken is well defined.
 struct TaskCosts {
-  std::vector<Nanoseconds> duration;
-  std::vector<int32_t> use_begin;  // uses of task t: uses[use_begin[t] .. use_begin[t + 1])
-  std::vector<ResourceUse> uses;
+  Vector<Nanoseconds> duration;
+  Vector<int32_t> use_begin;  // uses of task t: uses[use_begin[t] .. use_begin[t + 1])
+  Vector<ResourceUse> uses;
   int32_t resource_count = 0;
 };
 
 struct Timeline {
-  std::vector<Nanoseconds> ready, start, end;  // by task
+  Vector<Nanoseconds> ready, start, end;  // by task
   Nanoseconds makespan = 0;
 };
 

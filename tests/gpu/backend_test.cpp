@@ -12,7 +12,7 @@ namespace {
 // Memory of a backend with these values.
 class Values {
  public:
-  Values(Backend& backend, const std::vector<float>& values)
+  Values(Backend& backend, const Vector<float>& values)
       : backend_(backend), size_(static_cast<int64_t>(values.size())) {
     memory_ = static_cast<float*>(backend.allocate(size_ * element_bytes));
     backend.store_from_host(values.data(), memory_, {size_});
@@ -22,8 +22,8 @@ class Values {
   Values& operator=(const Values&) = delete;
 
   float* data() { return memory_; }
-  std::vector<float> read() {
-    std::vector<float> values(static_cast<size_t>(size_));
+  Vector<float> read() {
+    Vector<float> values(size_);
     backend_.load_to_host(memory_, values.data(), {size_});
     return values;
   }
@@ -34,8 +34,8 @@ class Values {
   float* memory_;
 };
 
-std::vector<float> numbers(int64_t count, float scale) {
-  std::vector<float> values(static_cast<size_t>(count));
+Vector<float> numbers(int64_t count, float scale) {
+  Vector<float> values(count);
   for (size_t i = 0; i < values.size(); ++i) values[i] = scale * static_cast<float>(i + 1);
   return values;
 }
@@ -87,8 +87,8 @@ TEST_CASE("blocks of any rank are copied and added on the GPU as on the CPU") {
       destination.append(tight && axis > 1 ? Interval{begin, end}
                                            : Interval{begin - between(0, 2), end + between(0, 2)});
     }
-    const std::vector<float> from = numbers(source.volume(), 1), to = numbers(destination.volume(), -0.5f);
-    std::vector<std::vector<float>> copied, added;
+    const Vector<float> from = numbers(source.volume(), 1), to = numbers(destination.volume(), -0.5f);
+    Vector<Vector<float>> copied, added;
     for (Backend* backend : {static_cast<Backend*>(gpu.get()), cpu.get()}) {
       Values a(*backend, from), b(*backend, to), c(*backend, to);
       backend->copy_block(a.data(), source, b.data(), destination, region);
@@ -105,14 +105,14 @@ TEST_CASE("images go to the GPU channels-last and come back") {
   const auto gpu = gpu_or_skip();
   if (!gpu) return;
   const Shape shape{3, 37, 41, 5};
-  const std::vector<float> host = numbers(volume(shape), 1);
-  Values memory(*gpu, std::vector<float>(host.size()));
+  const Vector<float> host = numbers(volume(shape), 1);
+  Values memory(*gpu, Vector<float>(host.size()));
   gpu->store_from_host(host.data(), memory.data(), shape);
-  const std::vector<float> stored = memory.read();
+  const Vector<float> stored = memory.read();
   CHECK(stored[0] == host[0]);
   CHECK(stored[1] == host[41 * 5]);  // the next channel of the same pixel
   CHECK(stored[37] == host[1]);      // the next column
-  std::vector<float> back(host.size());
+  Vector<float> back(host.size());
   gpu->load_to_host(memory.data(), back.data(), shape);
   CHECK(back == host);
 }
@@ -123,7 +123,7 @@ TEST_CASE("zeros, sums and SGD on the GPU equal the CPU's") {
   const auto cpu = make_cpu_backend();
   for (bool momentum : {true, false}) {
     const SgdSettings settings{0.1f, momentum ? 0.9f : 0.0f, 0.01f};
-    std::vector<std::vector<float>> results;
+    Vector<Vector<float>> results;
     for (Backend* backend : {static_cast<Backend*>(gpu.get()), cpu.get()}) {
       Values parameter(*backend, numbers(10007, 0.01f)), gradient(*backend, numbers(10007, -0.002f)),
           velocity(*backend, numbers(10007, 0.003f));
@@ -146,7 +146,7 @@ TEST_CASE("dropout drops the same elements on the GPU as on the CPU, on any part
   const OperatorDefinition& dropout = *graph.operators[0].definition;
   for (int64_t part = 0; part < 8; ++part) {
     const Block block = dropout.part({2, 2, 2, 1}, part);
-    std::vector<std::vector<float>> results;
+    Vector<Vector<float>> results;
     for (Backend* backend : {static_cast<Backend*>(gpu.get()), cpu.get()}) {
       const auto kernel = backend->make_kernel({dropout, block, {true}, "tested", 5});
       Values input(*backend, numbers(block.volume(), 1)), output(*backend, numbers(block.volume(), 0));
@@ -168,7 +168,7 @@ TEST_CASE("an index out of range is reported when the GPU is waited for, and onl
       one_operator("embedding", R"({"name":"x","shape":["batch"],"dtype":"i32"})", R"({"vocabulary":3,"channels":4})");
   const OperatorDefinition& embedding = *graph.operators[0].definition;
   const auto kernel = gpu->make_kernel({embedding, embedding.whole(), {false}, "tested", 1});
-  std::vector<float> tokens(30);
+  Vector<float> tokens(30);
   const int32_t wrong = 3;
   std::memcpy(&tokens[20], &wrong, sizeof wrong);
   Values table(*gpu, numbers(12, 1)), input(*gpu, tokens), output(*gpu, numbers(120, 1));
@@ -200,7 +200,7 @@ TEST_CASE("the same work gives the same bits on the GPU", "[convolution]") {
   const auto kernel = gpu->make_kernel({conv, conv.whole(), {true}, "tested", 1});
   Values input(*gpu, numbers(30 * 8 * 400, 1e-4f)), gradient(*gpu, numbers(30 * 16 * 400, -1e-4f)),
       weight(*gpu, numbers(16 * 72, 1e-2f)), bias(*gpu, numbers(16, 1));
-  std::vector<std::vector<float>> results;
+  Vector<Vector<float>> results;
   for (int repetition = 0; repetition < 2; ++repetition) {
     Values output(*gpu, numbers(30 * 16 * 400, 0)), input_gradient(*gpu, numbers(30 * 8 * 400, 0)),
         weight_gradient(*gpu, numbers(16 * 72, 0)), bias_gradient(*gpu, numbers(16, 0));

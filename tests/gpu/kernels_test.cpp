@@ -24,8 +24,7 @@ CudaBackend* shared_gpu(Precision precision = Precision::fp32) {
 }
 
 // A graph whose first operator has these inputs; shapes without the batch.
-std::string large_case(const std::string& type, const std::vector<Json>& shapes, const Json& attributes,
-                       int64_t batch) {
+std::string large_case(const std::string& type, const Vector<Json>& shapes, const Json& attributes, int64_t batch) {
   Json inputs = Json::array(), names = Json::array();
   for (const Json& shape : shapes) {
     Json whole = Json::array({"batch"});
@@ -53,7 +52,7 @@ void check_large(Backend& backend, const std::string& text, double largest_diffe
   REQUIRE(drawn);
   const OperatorDefinition& definition = drawn->definition();
   for (int degree : {1, 2}) {
-    std::vector<int> degrees(definition.dimensions().size(), 1);
+    Degrees degrees(definition.dimensions().size(), 1);
     for (size_t d = 0; d < degrees.size(); ++d)
       if (definition.dimensions()[d].size >= degree) degrees[d] = degree;
     int64_t parts = 1;
@@ -159,11 +158,11 @@ TEST_CASE("running statistics move on the GPU as on the CPU") {
   REQUIRE(drawn);
   const OperatorDefinition& definition = drawn->definition();
   const Shape shape = definition.inputs()[0].shape, channels{7};
-  std::vector<std::vector<float>> results;
+  Vector<Vector<float>> results;
   for (Backend* one : {static_cast<Backend*>(backend), cpu.get()}) {
     Buffer input(*one, shape, Block(shape), true), output(*one, shape, Block(shape), true);
     input.fill(drawn->operands.inputs[0], DataType::f32);
-    std::vector<Buffer> parameters;
+    Vector<Buffer> parameters;
     KernelArguments arguments;
     for (const Values& values : drawn->operands.parameters) {
       parameters.emplace_back(*one, channels, Block(channels), false).fill(values, DataType::f32);
@@ -176,7 +175,7 @@ TEST_CASE("running statistics move on the GPU as on the CPU") {
     kernel->forward(arguments);
     kernel->update_state(arguments);
     one->wait();
-    std::vector<float> states(14);
+    Vector<float> states(14);
     one->load_to_host(parameters[2].data(), states.data(), channels);
     one->load_to_host(parameters[3].data(), states.data() + 7, channels);
     results.push_back(states);

@@ -12,12 +12,12 @@ namespace {
 // Empty when all tasks have the same times.
 std::string difference_of(const DeltaSimulator& delta, Evaluator& evaluator) {
   const Evaluator::Details details = evaluator.details(delta.strategy());
-  std::vector<DeltaSimulator::Record> records = delta.records();
+  Vector<DeltaSimulator::Record> records = delta.records();
   if (records.size() != details.tasks.tasks.size()) {
     return std::to_string(records.size()) + " records of " + std::to_string(details.tasks.tasks.size()) + " tasks";
   }
   std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
-  std::vector<int> order(records.size());
+  Vector<int> order(records.size());
   for (size_t t = 0; t < order.size(); ++t) order[t] = static_cast<int>(t);
   std::sort(order.begin(), order.end(),
             [&](int a, int b) { return details.tasks.tasks[a].key < details.tasks.tasks[b].key; });
@@ -53,7 +53,7 @@ DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int i
     const auto fail = [&](const std::string& text) { difference = "change " + std::to_string(change) + ": " + text; };
     const Strategy other = random_strategy(graph, devices, random);
     const OperatorId last = static_cast<OperatorId>(graph.operators.size()) - 1;
-    std::vector<Change> proposal;  // of one operator, or of some
+    Vector<Change> proposal;  // of one operator, or of some
     const OperatorId one = static_cast<OperatorId>(random.between(0, last));
     const int64_t several = random.between(0, 3);
     for (OperatorId op = 0; op <= last; ++op)

@@ -43,19 +43,19 @@ class NetworkWriter {
 
   // A tensor of this rank, rather one that nothing uses yet.
   Named* pick(size_t rank) {
-    std::vector<Named*> fresh, all;
+    Vector<Named*> fresh, all;
     for (Named& tensor : tensors_)
       if (tensor.spec.shape.size() == rank && tensor.spec.type == DataType::f32) {
         all.push_back(&tensor);
         if (tensor.uses == 0) fresh.push_back(&tensor);
       }
-    std::vector<Named*>& from = fresh.empty() || chance(3) ? all : fresh;
-    return from.empty() ? nullptr : from[static_cast<size_t>(between(0, static_cast<int64_t>(from.size()) - 1))];
+    Vector<Named*>& from = fresh.empty() || chance(3) ? all : fresh;
+    return from.empty() ? nullptr : from[between(0, static_cast<int64_t>(from.size()) - 1)];
   }
 
   // Adds the operator and returns its first output, or "" if its definition refuses (a kernel larger than its input).
-  std::string add(const std::string& type, const std::vector<std::string>& inputs, Json attributes) {
-    std::vector<TensorSpec> specs;
+  std::string add(const std::string& type, const Vector<std::string>& inputs, Json attributes) {
+    Vector<TensorSpec> specs;
     for (const std::string& name : inputs)
       for (const Named& tensor : tensors_)
         if (tensor.name == name) specs.push_back(tensor.spec);
@@ -125,10 +125,7 @@ class NetworkWriter {
         add("pool2d", {input}, attributes);
         break;
       }
-      case 4:
-        add(std::vector<std::string>{"relu", "tanh", "sigmoid", "gelu"}[static_cast<size_t>(between(0, 3))], {input},
-            {});
-        break;
+      case 4: add(Vector<std::string>{"relu", "tanh", "sigmoid", "gelu"}[between(0, 3)], {input}, {}); break;
       case 5:
         add("local_response_normalization", {input}, {{"size", 1 + 2 * between(0, 2)}, {"alpha", 0.1}, {"bias", 1.5}});
         break;
@@ -154,8 +151,7 @@ class NetworkWriter {
 
   // slice, split, pad, transpose, reshape.
   void add_rearrangement(const std::string& input, const Shape& shape) {
-    const int64_t rank = static_cast<int64_t>(shape.size()), axis = between(1, rank - 1),
-                  size = shape[static_cast<size_t>(axis)];
+    const int64_t rank = static_cast<int64_t>(shape.size()), axis = between(1, rank - 1), size = shape[axis];
     switch (between(0, 4)) {
       case 0: {
         const int64_t begin = between(0, size - 1);
@@ -174,7 +170,7 @@ class NetworkWriter {
         break;
       }
       case 3: {
-        std::vector<int64_t> axes;
+        Vector<int64_t> axes;
         for (int64_t a = 1; a < rank; ++a) axes.push_back(a);
         std::shuffle(axes.begin(), axes.end(), random_);
         add("transpose", {input}, {{"axes", axes}});
@@ -182,7 +178,7 @@ class NetworkWriter {
       }
       case 4: {
         Json sizes = Json::array();  // the last two axes become one, or a new one of size 1 comes
-        for (int64_t a = 1; a < rank; ++a) sizes.push_back(shape[static_cast<size_t>(a)]);
+        for (int64_t a = 1; a < rank; ++a) sizes.push_back(shape[a]);
         if (rank > 2 && chance(2)) {
           const int64_t last = sizes.back();
           sizes.erase(sizes.size() - 1);
@@ -271,12 +267,12 @@ class NetworkWriter {
     const bool words = chance(2);
     if (words) declare("step", {}, "i32", steps);
     else declare("step", {between(1, 4)}, "f32", steps);
-    std::vector<std::string> states;
+    Vector<std::string> states;
     std::string last;
     for (int64_t t = 0; t < steps; ++t) {
       std::string x = "step:" + std::to_string(t);
       if (words) x = add_in_group("embedding", {x}, {{"vocabulary", 5}, {"channels", 3}}, "words");
-      std::vector<std::string> inputs{x};
+      Vector<std::string> inputs{x};
       if (t > 0) inputs.insert(inputs.end(), {last, last + ":c"});
       last = add_in_group("lstm", inputs, {{"hidden", hidden}}, "recurrent");
       states.push_back(last);
@@ -287,7 +283,7 @@ class NetworkWriter {
     }
   }
 
-  std::string add_in_group(const std::string& type, const std::vector<std::string>& inputs, const Json& attributes,
+  std::string add_in_group(const std::string& type, const Vector<std::string>& inputs, const Json& attributes,
                            const std::string& group) {
     const std::string name = add(type, inputs, attributes);
     operators_.back()["parameters"] = group;
@@ -295,7 +291,7 @@ class NetworkWriter {
   }
 
   void add_with_equal(const std::string& input, const Shape& shape) {
-    std::vector<std::string> inputs{input};
+    Vector<std::string> inputs{input};
     for (const Named& tensor : tensors_)
       if (tensor.spec.shape == shape && tensor.spec.type == DataType::f32 && inputs.size() < 3 &&
           (tensor.name != input || chance(3)))
@@ -306,11 +302,11 @@ class NetworkWriter {
 
   void add_concat(const std::string& input, const Shape& shape) {
     const int64_t axis = between(1, static_cast<int64_t>(shape.size()) - 1);
-    std::vector<std::string> inputs{input};
+    Vector<std::string> inputs{input};
     for (const Named& tensor : tensors_) {
       Shape same = tensor.spec.shape;
       if (same.size() != shape.size() || tensor.spec.type != DataType::f32 || inputs.size() >= 3) continue;
-      same[static_cast<size_t>(axis)] = shape[static_cast<size_t>(axis)];
+      same[axis] = shape[axis];
       if (same == shape && chance(2)) inputs.push_back(tensor.name);
     }
     add("concat", inputs, {{"axis", axis}});
@@ -318,7 +314,7 @@ class NetworkWriter {
 
   // Images and sequences become [batch, channel].
   void join_into_flat() {
-    std::vector<std::string> flat;
+    Vector<std::string> flat;
     for (size_t i = 0; i < tensors_.size(); ++i)
       if (tensors_[i].spec.shape.size() >= 3 && (tensors_[i].uses == 0 || chance(6)) &&
           tensors_[i].spec.type == DataType::f32)
@@ -334,10 +330,7 @@ class NetworkWriter {
       case 0:
       case 1:
       case 2: add_linear(input); break;
-      case 3:
-        add(std::vector<std::string>{"relu", "tanh", "sigmoid", "softmax"}[static_cast<size_t>(between(0, 3))], {input},
-            {});
-        break;
+      case 3: add(Vector<std::string>{"relu", "tanh", "sigmoid", "softmax"}[between(0, 3)], {input}, {}); break;
       case 4: add_with_equal(input, shape); break;
       case 5: add_concat(input, shape); break;
       case 6: add("dropout", {input}, {{"rate", 0.5}}); break;
@@ -381,8 +374,8 @@ class NetworkWriter {
   RandomSource& random_;
   const int64_t batch_;
   Json inputs_ = Json::array(), operators_ = Json::array();
-  std::vector<Named> tensors_;
-  std::vector<std::pair<std::string, std::string>> groups_;  // (signature, name)
+  Vector<Named> tensors_;
+  Vector<std::pair<std::string, std::string>> groups_;  // (signature, name)
 };
 
 }  // namespace
@@ -391,7 +384,7 @@ Json random_network(RandomSource& random) { return NetworkWriter(random).write()
 
 Strategy random_strategy(const Graph& graph, int devices, RandomSource& random) {
   const auto between = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
-  std::vector<DeviceId> allowed;
+  Vector<DeviceId> allowed;
   for (DeviceId device = 0; device < devices; ++device)
     if (between(1, 5) > 1) allowed.push_back(device);
   if (allowed.empty()) allowed.push_back(between(0, devices - 1));
@@ -406,15 +399,15 @@ Strategy random_strategy(const Graph& graph, int devices, RandomSource& random) 
       parts *= degree;
     }
     for (int part = 0; part < parts; ++part)
-      configuration.devices.push_back(allowed[static_cast<size_t>(between(0, static_cast<int>(allowed.size()) - 1))]);
+      configuration.devices.push_back(allowed[between(0, static_cast<int>(allowed.size()) - 1)]);
     strategy.push_back(std::move(configuration));
   }
   return strategy;
 }
 
-std::vector<int> random_task_order(const TaskGraph& tasks, RandomSource& random) {
-  std::vector<int32_t> waiting = tasks.predecessor_count;
-  std::vector<int> ready, order;
+Vector<int> random_task_order(const TaskGraph& tasks, RandomSource& random) {
+  Vector<int32_t> waiting = tasks.predecessor_count;
+  Vector<int> ready, order;
   for (size_t t = 0; t < tasks.tasks.size(); ++t)
     if (waiting[t] == 0) ready.push_back(static_cast<int>(t));
   while (!ready.empty()) {

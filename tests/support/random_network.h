@@ -1,10 +1,9 @@
 // Random small networks, strategies and orders of tasks.
 #pragma once
 
-#include <vector>
-
 #include "common/strategy.h"
 #include "common/task_graph/task_graph.h"
+#include "common/vector.h"
 #include "tests/support/random_source.h"
 
 namespace ff {
@@ -17,6 +16,6 @@ Json random_network(RandomSource& random);
 Strategy random_strategy(const Graph& graph, int devices, RandomSource& random);
 
 // All tasks, by index, in a random one of the orders that the task graph allows.
-std::vector<int> random_task_order(const TaskGraph& tasks, RandomSource& random);
+Vector<int> random_task_order(const TaskGraph& tasks, RandomSource& random);
 
 }  // namespace ff

@@ -45,13 +45,13 @@ class AttentionKernel : public Kernel {
       : context_(context), samples_(part[0].size()), features_(attention.features), length_(attention.length),
         channels_(attention.channels), out_(part[1].size()), softmax_(make_softmax(context, samples_, length_)),
         tanh_(make_tanh(context, samples_, out_)) {
-    keys_.resize(static_cast<size_t>(samples_ * channels_));
+    keys_.resize(samples_ * channels_);
     key_gradients_.resize(keys_.size());
-    joined_.resize(static_cast<size_t>(samples_ * joined_width()));
+    joined_.resize(samples_ * joined_width());
     joined_gradients_.resize(joined_.size());
-    weights_.resize(static_cast<size_t>(samples_ * length_));
+    weights_.resize(samples_ * length_);
     weight_gradients_.resize(weights_.size());
-    behind_tanh_.resize(static_cast<size_t>(samples_ * out_));
+    behind_tanh_.resize(samples_ * out_);
   }
 
   void forward(const KernelArguments& arguments) override {
@@ -120,10 +120,10 @@ class AttentionKernel : public Kernel {
   const Context& context_;
   int64_t samples_, features_, length_, channels_, out_;
   Primitive softmax_, tanh_;
-  std::vector<float> keys_, key_gradients_;        // [samples, channels]: query times score
-  std::vector<float> joined_, joined_gradients_;   // [samples, channels + features]: context, query
-  std::vector<float> weights_, weight_gradients_;  // [samples, length]
-  std::vector<float> behind_tanh_;                 // [samples, out]: gradient
+  Vector<float> keys_, key_gradients_;        // [samples, channels]: query times score
+  Vector<float> joined_, joined_gradients_;   // [samples, channels + features]: context, query
+  Vector<float> weights_, weight_gradients_;  // [samples, length]
+  Vector<float> behind_tanh_;                 // [samples, out]: gradient
 };
 
 // Queries, keys and values of a part lie in rows [samples * length, 3, width], width being the channels of the part's
@@ -135,10 +135,10 @@ class MultiHeadAttentionKernel : public Kernel {
         channels_(attention.channels), heads_(part[1].size()), head_channels_(attention.head_channels),
         scale_(1.0f / std::sqrt(static_cast<float>(attention.head_channels))),
         softmax_(make_softmax(context, samples_ * heads_ * length_, length_)) {
-    projected_.resize(static_cast<size_t>(rows() * 3 * width()));
+    projected_.resize(rows() * 3 * width());
     projected_gradients_.resize(projected_.size());
-    weights_.resize(static_cast<size_t>(samples_ * heads_ * length_ * length_));
-    weight_gradients_.resize(static_cast<size_t>(length_ * length_));
+    weights_.resize(samples_ * heads_ * length_ * length_);
+    weight_gradients_.resize(length_ * length_);
     make_projection();
   }
 
@@ -229,9 +229,9 @@ class MultiHeadAttentionKernel : public Kernel {
   int64_t samples_, length_, channels_, heads_, head_channels_;
   float scale_;
   Primitive softmax_, projection_;
-  std::vector<float> projected_, projected_gradients_;  // [samples, length, 3, width]
-  std::vector<float> weights_;                          // [samples, heads, length, length]
-  std::vector<float> weight_gradients_;                 // of one head
+  Vector<float> projected_, projected_gradients_;  // [samples, length, 3, width]
+  Vector<float> weights_;                          // [samples, heads, length, length]
+  Vector<float> weight_gradients_;                 // of one head
 };
 
 }  // namespace

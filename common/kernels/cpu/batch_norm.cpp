@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <vector>
 
 #include "common/kernels/cpu/kernels.h"
 #include "common/operators/normalization.h"
+#include "common/vector.h"
 
 namespace ff::cpu {
 namespace {
@@ -106,9 +106,9 @@ class BatchNormKernel : public Kernel {
   BatchNormKernel(const BatchNorm& norm, const Block& part)
       : norm_(norm), channels_(part[norm.channel_axis].size()), rows_(part.volume() / channels_),
         elements_(static_cast<double>(norm.global ? norm.elements_per_channel : rows_)) {
-    for (std::vector<float>* values : {&mean_, &inverse_deviation_, &a_, &b_})
+    for (Vector<float>* values : {&mean_, &inverse_deviation_, &a_, &b_})
       values->resize(static_cast<size_t>(channels_));
-    own_sums_.resize(static_cast<size_t>(2 * channels_));
+    own_sums_.resize(2 * channels_);
   }
 
   void forward_statistics(const KernelArguments& arguments) override {
@@ -163,8 +163,7 @@ class BatchNormKernel : public Kernel {
                         output ? output + row * channels_ : nullptr, mean_.data(), count, channels_, sums,
                         sums + channels_);
     });
-    for (int64_t c = 0; c < channels_; ++c)
-      arguments.statistics[channels_ + c] *= inverse_deviation_[static_cast<size_t>(c)];
+    for (int64_t c = 0; c < channels_; ++c) arguments.statistics[channels_ + c] *= inverse_deviation_[c];
     std::copy(arguments.statistics, arguments.statistics + 2 * channels_, own_sums_.begin());
   }
 
@@ -186,8 +185,8 @@ class BatchNormKernel : public Kernel {
     }
     if (!arguments.input_gradients[0]) return;
     // scale (g - mean(g) - n mean(g n)), n = (input - mean) / deviation, in the form a g + b input + c.
-    std::vector<float>& constant = constant_;
-    constant.resize(static_cast<size_t>(channels_));
+    Vector<float>& constant = constant_;
+    constant.resize(channels_);
     for (int64_t i = 0; i < channels_; ++i) {
       const size_t c = static_cast<size_t>(i);
       const double scale = static_cast<double>(arguments.parameters[0][c]) * inverse_deviation_[c];
@@ -228,9 +227,9 @@ class BatchNormKernel : public Kernel {
   const BatchNorm& norm_;
   int64_t channels_, rows_;
   double elements_;  // a channel's, over all that it is normalized by
-  std::vector<float> mean_, inverse_deviation_, a_, b_, constant_;
-  std::vector<float> own_sums_, own_gradient_sums_, partial_;
-  std::vector<double> totals_;
+  Vector<float> mean_, inverse_deviation_, a_, b_, constant_;
+  Vector<float> own_sums_, own_gradient_sums_, partial_;
+  Vector<double> totals_;
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "common/kernels/cpu/block_copy.h"
+#include "common/vector.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 namespace ff::cpu {
@@ -11,7 +11,7 @@ constexpr int max_rank = Block::max_rank;
 
 // A region of two buffers as loops: counts of the outer loops, strides in both buffers, and one contiguous run inside.
 struct Loops {
-  std::array<int64_t, max_rank> count{}, source_stride{}, destination_stride{};
+  Array<int64_t, max_rank> count{}, source_stride{}, destination_stride{};
   int depth = 0;
   int64_t run = 1;
   int64_t source_offset = 0, destination_offset = 0;
@@ -26,7 +26,7 @@ int stored_axis(int rank, int i) {
 Loops plan(const Block& source, const Block& destination, const Block& region) {
   const int rank = region.rank();
   Loops loops;
-  std::array<int64_t, max_rank> count{}, source_stride{}, destination_stride{};
+  Array<int64_t, max_rank> count{}, source_stride{}, destination_stride{};
   int64_t source_step = 1, destination_step = 1;
   for (int i = rank - 1; i >= 0; --i) {
     const int axis = stored_axis(rank, i);
@@ -54,7 +54,7 @@ Loops plan(const Block& source, const Block& destination, const Block& region) {
 
 template <class Run>
 void walk(const Loops& loops, const Run& run) {
-  std::array<int64_t, max_rank> index{};
+  Array<int64_t, max_rank> index{};
   int64_t source = loops.source_offset, destination = loops.destination_offset;
   while (true) {
     run(source, destination, loops.run);

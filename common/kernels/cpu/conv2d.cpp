@@ -1,10 +1,9 @@
 #include "common/operators/conv2d.h"
 
-#include <array>
-
 #include "common/kernels/cpu/block_copy.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/operators/sequence.h"
+#include "common/vector.h"
 
 namespace ff::cpu {
 namespace {
@@ -128,7 +127,7 @@ class Conv2dKernel : public Kernel {
     whole.input_gradient = input_gradient;
     output_ = whole.output;
     input_ = whole.input;
-    if (conv.relu) masked_.resize(static_cast<size_t>(part.volume()));
+    if (conv.relu) masked_.resize(part.volume());
 
     const int64_t out_per_group = conv.out_channels / conv.groups, in_per_group = conv.in_channels / conv.groups;
     const int64_t first = part[1].begin / out_per_group, last = (part[1].end - 1) / out_per_group;
@@ -146,9 +145,9 @@ class Conv2dKernel : public Kernel {
       slices_.push_back({std::make_unique<Convolution>(context, slice), (group - first) * in_per_group,
                          channels.begin - part[1].begin});
     }
-    input_slice_.resize(static_cast<size_t>(volume(input_) / input_[1] * in_per_group));
+    input_slice_.resize(volume(input_) / input_[1] * in_per_group);
     input_gradient_slice_.resize(input_slice_.size());
-    output_slice_.resize(static_cast<size_t>(volume(output_) / output_[1] * out_per_group));
+    output_slice_.resize(volume(output_) / output_[1] * out_per_group);
   }
 
   void forward(const KernelArguments& arguments) override {
@@ -178,7 +177,7 @@ class Conv2dKernel : public Kernel {
       gradient = masked_.data();
     }
     float* input_gradient = arguments.input_gradients[0];
-    std::array<float*, 2> gradients{};
+    Array<float*, 2> gradients{};
     for (size_t p = 0; p < arguments.parameter_gradients.size(); ++p)
       gradients[p] = scratch_[p].target(arguments.parameter_gradients[p], arguments.accumulates(p),
                                         output_[1] * (p == 0 ? weight_row() : 1));
@@ -222,10 +221,10 @@ class Conv2dKernel : public Kernel {
   const Context& context_;
   const Conv2d& conv_;
   Shape input_, output_;
-  std::vector<Slice> slices_;
-  std::vector<float> masked_;  // gradient behind the relu
-  std::vector<float> input_slice_, input_gradient_slice_, output_slice_;
-  std::array<GradientScratch, 2> scratch_;  // weight, bias
+  Vector<Slice> slices_;
+  Vector<float> masked_;  // gradient behind the relu
+  Vector<float> input_slice_, input_gradient_slice_, output_slice_;
+  Array<GradientScratch, 2> scratch_;  // weight, bias
 };
 
 }  // namespace

@@ -63,13 +63,13 @@ class DropoutKernel : public Kernel {
   // consecutive indices.
   void draw(uint64_t iteration) {
     const int rank = part_.rank();
-    const std::vector<int> order = rank == 4 ? std::vector<int>{0, 2, 3, 1} : [&] {
-      std::vector<int> axes;
+    const Vector<int> order = rank == 4 ? Vector<int>{0, 2, 3, 1} : [&] {
+      Vector<int> axes;
       for (int axis = 0; axis < rank; ++axis) axes.push_back(axis);
       return axes;
     }();
     // Stride of each logical axis in the block's storage (rank 4 is channels-last), and in the whole tensor.
-    std::vector<int64_t> stored(static_cast<size_t>(rank)), whole(static_cast<size_t>(rank));
+    Vector<int64_t> stored(rank), whole(static_cast<size_t>(rank));
     int64_t stride = 1;
     for (int i = rank - 1; i >= 0; --i) stored[order[i]] = stride, stride *= part_[order[i]].size();
     stride = 1;
@@ -84,7 +84,7 @@ class DropoutKernel : public Kernel {
       first = part_[last].begin * whole[last];
     }
     const int64_t step = stored[rank - 1], rows = part_.volume() / run;
-    if (step != 1) row_.resize(static_cast<size_t>(run));
+    if (step != 1) row_.resize(run);
     for (int64_t row = 0; row < rows; ++row) {
       int64_t rest = row, at = 0, index = first;
       for (int axis = last - 1; axis >= 0; --axis) {
@@ -96,7 +96,7 @@ class DropoutKernel : public Kernel {
       float* factors = factors_.data() + at;
       draw_run(static_cast<uint64_t>(index), run, iteration, step == 1 ? factors : row_.data());
       if (step != 1)
-        for (int64_t i = 0; i < run; ++i) factors[i * step] = row_[static_cast<size_t>(i)];
+        for (int64_t i = 0; i < run; ++i) factors[i * step] = row_[i];
     }
   }
 
@@ -121,8 +121,8 @@ class DropoutKernel : public Kernel {
   uint64_t stream_;
   Shape shape_;
   Block part_;
-  std::vector<float> factors_;  // 0 or 1 / (1 - rate)
-  std::vector<float> row_;      // of one run, where neighbours are not stored side by side
+  Vector<float> factors_;  // 0 or 1 / (1 - rate)
+  Vector<float> row_;      // of one run, where neighbours are not stored side by side
 };
 
 }  // namespace

@@ -72,7 +72,7 @@ class GradientScratch {
  public:
   float* target(float* gradient, bool accumulate, int64_t elements) {
     if (!accumulate) return gradient;
-    values_.resize(static_cast<size_t>(elements));
+    values_.resize(elements);
     return values_.data();
   }
   void finish(float* gradient, bool accumulate) const {
@@ -80,7 +80,7 @@ class GradientScratch {
   }
 
  private:
-  std::vector<float> values_;
+  Vector<float> values_;
 };
 
 }  // namespace ff::cpu

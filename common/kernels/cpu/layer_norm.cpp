@@ -56,21 +56,20 @@ class LayerNormKernel : public Kernel {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
     for (int64_t row = 0; row < rows_; ++row)
       normalize_row(input + row * features_, features_, epsilon_, arguments.parameters[0], arguments.parameters[1],
-                    arguments.outputs[0] + row * features_, mean_[static_cast<size_t>(row)],
-                    inverse_deviation_[static_cast<size_t>(row)]);
+                    arguments.outputs[0] + row * features_, mean_[row], inverse_deviation_[row]);
   }
 
   void backward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
-    for (size_t p : {0, 1})
+    for (size_t p : {0u, 1u})
       if (!arguments.accumulates(p))
         std::memset(arguments.parameter_gradients[p], 0, static_cast<size_t>(features_) * sizeof(float));
     float* result = arguments.input_gradients[0];
     for (int64_t row = 0; row < rows_; ++row)
       normalize_row_backward(input + row * features_, arguments.output_gradients[0] + row * features_,
-                             arguments.parameters[0], features_, mean_[static_cast<size_t>(row)],
-                             inverse_deviation_[static_cast<size_t>(row)], result ? result + row * features_ : nullptr,
-                             arguments.parameter_gradients[0], arguments.parameter_gradients[1]);
+                             arguments.parameters[0], features_, mean_[row], inverse_deviation_[row],
+                             result ? result + row * features_ : nullptr, arguments.parameter_gradients[0],
+                             arguments.parameter_gradients[1]);
   }
 
   int64_t workspace_bytes() const override { return 2 * rows_ * static_cast<int64_t>(sizeof(float)); }
@@ -78,7 +77,7 @@ class LayerNormKernel : public Kernel {
  private:
   int64_t rows_, features_;
   float epsilon_;
-  std::vector<float> mean_, inverse_deviation_;  // by row
+  Vector<float> mean_, inverse_deviation_;  // by row
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ class LinearKernel : public Kernel {
     for (int axis = 0; axis + 1 < part.rank(); ++axis) rows_ *= part[axis].size();
     in_ = linear.in_features;
     out_ = part[part.rank() - 1].size();
-    if (linear.relu) masked_.resize(static_cast<size_t>(rows_ * out_));
+    if (linear.relu) masked_.resize(rows_ * out_);
     make_forward();
   }
 
@@ -75,7 +75,7 @@ class LinearKernel : public Kernel {
   const Linear& linear_;
   int64_t rows_, in_, out_;
   Primitive forward_;
-  std::vector<float> masked_;  // gradient behind the relu
+  Vector<float> masked_;  // gradient behind the relu
 };
 
 }  // namespace

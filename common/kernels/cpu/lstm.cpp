@@ -151,9 +151,9 @@ class LstmKernel : public Kernel {
   bool first_;
   int64_t rows_, units_, in_, hidden_;
   Primitive input_product_, recurrent_product_, tanh_gates_, tanh_state_;
-  std::vector<float> gates_, tanh_c_;  // kept for backward: [rows, 4, units], [rows, units]
-  std::vector<float> gate_gradients_;  // [rows, 4, units]
-  std::vector<float> zeros_, unused_;  // [units]: of states that are not there, and for gradients that nobody wants
+  Vector<float> gates_, tanh_c_;  // kept for backward: [rows, 4, units], [rows, units]
+  Vector<float> gate_gradients_;  // [rows, 4, units]
+  Vector<float> zeros_, unused_;  // [units]: of states that are not there, and for gradients that nobody wants
 };
 
 }  // namespace

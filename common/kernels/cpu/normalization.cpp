@@ -96,8 +96,8 @@ class LocalResponseNormalizationKernel : public Kernel {
   const LocalResponseNormalization& lrn_;
   int64_t pixels_, channels_;
   // [pixel, channel]: the denominator's base, and its power -beta; kept for backward
-  std::vector<float> scale_, power_;
-  std::vector<float> padded_, sums_;  // of one pixel
+  Vector<float> scale_, power_;
+  Vector<float> padded_, sums_;  // of one pixel
 };
 
 }  // namespace

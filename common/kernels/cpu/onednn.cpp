@@ -8,7 +8,7 @@ namespace ff::cpu {
 namespace {
 
 // Strides of a dense block, in elements, innermost axis last in `order`.
-dnnl::memory::desc dense(const Shape& shape, const std::vector<size_t>& order) {
+dnnl::memory::desc dense(const Shape& shape, const Vector<size_t>& order) {
   dnnl::memory::dims sizes(shape.begin(), shape.end()), strides(shape.size());
   int64_t stride = 1;
   for (size_t i = order.size(); i-- > 0;) {
@@ -47,7 +47,7 @@ dnnl::memory::desc storage(const Shape& shape) {
 }
 
 dnnl::memory::desc row_major(const Shape& shape) {
-  std::vector<size_t> order(shape.size());
+  Vector<size_t> order(shape.size());
   for (size_t axis = 0; axis < order.size(); ++axis) order[axis] = axis;
   return dense(shape, order);
 }

@@ -5,9 +5,9 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "common/block.h"
+#include "common/vector.h"
 
 namespace ff::cpu {
 

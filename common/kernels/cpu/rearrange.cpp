@@ -1,10 +1,10 @@
 #include "common/operators/rearrange.h"
 
-#include <array>
 #include <cstring>
 
 #include "common/kernels/cpu/block_copy.h"
 #include "common/kernels/cpu/kernels.h"
+#include "common/vector.h"
 
 namespace ff::cpu {
 namespace {
@@ -25,7 +25,7 @@ class ConcatKernel : public Kernel {
 
  private:
   Block output_;
-  std::vector<Block> inputs_;  // in the output's coordinates
+  Vector<Block> inputs_;  // in the output's coordinates
 };
 
 class FlattenKernel : public Kernel {
@@ -65,12 +65,12 @@ class StackKernel : public Kernel {
 
   void forward(const KernelArguments& arguments) override {
     for (int64_t position = 0; position < length_; ++position)
-      copy_columns(static_cast<const float*>(arguments.inputs[static_cast<size_t>(first_ + position)]), channels_,
+      copy_columns(static_cast<const float*>(arguments.inputs[first_ + position]), channels_,
                    arguments.outputs[0] + position * channels_, length_ * channels_, samples_, channels_);
   }
   void backward(const KernelArguments& arguments) override {
     for (int64_t position = 0; position < length_; ++position)
-      if (float* gradient = arguments.input_gradients[static_cast<size_t>(first_ + position)])
+      if (float* gradient = arguments.input_gradients[first_ + position])
         copy_columns(arguments.output_gradients[0] + position * channels_, length_ * channels_, gradient, channels_,
                      samples_, channels_);
   }
@@ -100,13 +100,13 @@ class SliceKernel : public Kernel {
  private:
   // Of an output that nobody uses.
   void zero(float* gradient, const Block& region) {
-    zeros_.resize(static_cast<size_t>(region.volume()), 0.0f);
+    zeros_.resize(region.volume(), 0.0f);
     copy_block(zeros_.data(), region, gradient, input_, region);
   }
 
   Block input_;
-  std::vector<Block> outputs_;  // in the input's coordinates
-  std::vector<float> zeros_;
+  Vector<Block> outputs_;  // in the input's coordinates
+  Vector<float> zeros_;
 };
 
 class PadKernel : public Kernel {
@@ -131,11 +131,11 @@ class TransposeKernel : public Kernel {
  public:
   TransposeKernel(const Transpose& transpose, const Block& part) {
     const Shape output = part.shape(), input = transpose.input_block(0, part).shape();
-    const std::vector<int64_t> output_strides = storage_strides(output), input_strides = storage_strides(input);
+    const Vector<int64_t> output_strides = storage_strides(output), input_strides = storage_strides(input);
     for (size_t axis = 0; axis < 4; ++axis) {
       sizes_[axis] = axis < output.size() ? output[axis] : 1;
       output_strides_[axis] = axis < output.size() ? output_strides[axis] : 0;
-      input_strides_[axis] = axis < output.size() ? input_strides[static_cast<size_t>(transpose.axes[axis])] : 0;
+      input_strides_[axis] = axis < output.size() ? input_strides[transpose.axes[axis]] : 0;
     }
   }
 
@@ -148,12 +148,11 @@ class TransposeKernel : public Kernel {
   }
 
  private:
-  using Strides = std::array<int64_t, 4>;
+  using Strides = Array<int64_t, 4>;
 
-  static std::vector<int64_t> storage_strides(const Shape& shape) {
-    const std::vector<size_t> order =
-        shape.size() == 4 ? std::vector<size_t>{0, 2, 3, 1} : std::vector<size_t>{0, 1, 2};
-    std::vector<int64_t> strides(shape.size());
+  static Vector<int64_t> storage_strides(const Shape& shape) {
+    const Vector<size_t> order = shape.size() == 4 ? Vector<size_t>{0, 2, 3, 1} : Vector<size_t>{0, 1, 2};
+    Vector<int64_t> strides(shape.size());
     int64_t stride = 1;
     for (size_t i = order.size(); i-- > 0;) {
       strides[order[i]] = stride;
@@ -201,7 +200,7 @@ class ReshapeKernel : public Kernel {
   }
 
   Shape input_, output_;
-  std::vector<float> row_major_;
+  Vector<float> row_major_;
 };
 
 }  // namespace

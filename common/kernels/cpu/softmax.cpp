@@ -88,8 +88,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
       const int32_t label = checked(labels[row]);
       const int64_t largest = index_of_largest(logit, classes_);
       // -log softmax(label), by the probability of the largest logit, which is at least 1 / classes and so never 0.
-      arguments.outputs[0][row] =
-          logit[largest] - logit[label] - std::log(probabilities_[static_cast<size_t>(row * classes_ + largest)]);
+      arguments.outputs[0][row] = logit[largest] - logit[label] - std::log(probabilities_[row * classes_ + largest]);
       arguments.outputs[1][row] = largest == label ? 1.0f : 0.0f;
     }
   }
@@ -121,7 +120,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
   int64_t rows_, classes_;
   float scale_;
   Primitive softmax_;
-  std::vector<float> probabilities_;  // [rows, classes], kept for backward
+  Vector<float> probabilities_;  // [rows, classes], kept for backward
 };
 
 }  // namespace

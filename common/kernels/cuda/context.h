@@ -4,10 +4,10 @@
 
 #include <map>
 #include <string>
-#include <vector>
 
 #include "common/kernels/cuda/check.h"
 #include "common/kernels/cuda/cuda_backend.h"
+#include "common/vector.h"
 
 namespace ff::cuda {
 
@@ -68,8 +68,8 @@ class Context {
   mutable std::map<std::string, ConvolutionChoice> convolutions;
 
  private:
-  mutable std::vector<std::pair<char*, int64_t>> scratch_;  // the last one is in use
-  mutable std::vector<std::string> fault_names_;
+  mutable Vector<std::pair<char*, int64_t>> scratch_;  // the last one is in use
+  mutable Vector<std::string> fault_names_;
   Fault* fault_ = nullptr;
   int64_t* iteration_ = nullptr;
   void* blas_workspace_ = nullptr;

@@ -181,7 +181,7 @@ class Conv2dKernel : public Kernel {
   const Conv2d& conv_;
   Shape input_, output_;
   Block padded_;  // the input with the padding that cuDNN cannot add, in the coordinates of the input block
-  std::vector<Slice> slices_;
+  Vector<Slice> slices_;
   Memory<float> masked_;  // gradient behind the relu
 };
 

@@ -1,10 +1,10 @@
 #include "common/kernels/cuda/convolution.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "common/errors.h"
 #include "common/kernels/cuda/kernels.h"
+#include "common/vector.h"
 
 namespace ff::cuda {
 namespace {
@@ -76,29 +76,29 @@ Convolution::Convolution(const Context& context, const ConvolutionGeometry& geom
 Convolution::~Convolution() = default;
 
 void Convolution::forward(const float* input, const float* weight, float* output, ScratchPieces scratch) const {
-  run(Pass::forward, choices_[static_cast<size_t>(Pass::forward)], const_cast<float*>(input),
-      const_cast<float*>(weight), output, false, scratch);
+  run(Pass::forward, choices_[Pass::forward], const_cast<float*>(input), const_cast<float*>(weight), output, false,
+      scratch);
 }
 void Convolution::backward_input(const float* weight, const float* output_gradient, float* input_gradient,
                                  ScratchPieces scratch) const {
-  run(Pass::backward_input, choices_[static_cast<size_t>(Pass::backward_input)], input_gradient,
-      const_cast<float*>(weight), const_cast<float*>(output_gradient), false, scratch);
+  run(Pass::backward_input, choices_[Pass::backward_input], input_gradient, const_cast<float*>(weight),
+      const_cast<float*>(output_gradient), false, scratch);
 }
 void Convolution::backward_weight(const float* input, const float* output_gradient, float* weight_gradient, bool add,
                                   ScratchPieces scratch) const {
-  run(Pass::backward_weight, choices_[static_cast<size_t>(Pass::backward_weight)], const_cast<float*>(input),
-      weight_gradient, const_cast<float*>(output_gradient), add, scratch);
+  run(Pass::backward_weight, choices_[Pass::backward_weight], const_cast<float*>(input), weight_gradient,
+      const_cast<float*>(output_gradient), add, scratch);
 }
 
 int64_t Convolution::scratch_bytes() const {
   int64_t bytes = 0;
   for (Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
-    bytes = std::max(bytes, scratch_bytes(choices_[static_cast<size_t>(pass)]));
+    bytes = std::max(bytes, scratch_bytes(choices_[pass]));
   return bytes;
 }
 
 bool Convolution::is_product() const {
-  const std::array<int64_t, 2> one{1, 1}, none{0, 0};
+  const Array<int64_t, 2> one{1, 1}, none{0, 0};
   return geometry_.groups == 1 && geometry_.kernel == one && geometry_.stride == one && geometry_.padding == none;
 }
 // cuDNN's vector instructions want addresses of 16 bytes, and it is not told those of its tensors before it runs.
@@ -115,7 +115,7 @@ void Convolution::choose(Pass pass) {
   const std::string key = std::to_string(static_cast<int>(pass)) + ": " + geometry_.text();
   auto known = context_.convolutions.find(key);
   if (known == context_.convolutions.end()) known = context_.convolutions.emplace(key, measured(pass)).first;
-  choices_[static_cast<size_t>(pass)] = known->second;
+  choices_[pass] = known->second;
 }
 
 // Every way once to warm up and then a few times, with all that belongs to it.
@@ -128,7 +128,7 @@ ConvolutionChoice Convolution::measured(Pass pass) const {
   Memory<char> workspace(context_, std::min(most_workspace_bytes, static_cast<int64_t>(free_bytes / 4)));
   std::string why_none;
 
-  std::vector<ConvolutionChoice> candidates;
+  Vector<ConvolutionChoice> candidates;
   if (is_product()) candidates.push_back({Method::product});
   for (Method method : {Method::channels_last, Method::channels_first}) {
     const ConvolutionChoice choice =

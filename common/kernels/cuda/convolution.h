@@ -11,16 +11,16 @@
 // limit.
 #pragma once
 
-#include <array>
 #include <string>
 
 #include "common/kernels/cuda/context.h"
+#include "common/vector.h"
 
 namespace ff::cuda {
 
 struct ConvolutionGeometry {
   int64_t samples, groups, in_channels, out_channels;
-  std::array<int64_t, 2> input, output, kernel, stride, dilation, padding;  // height, width
+  Array<int64_t, 2> input, output, kernel, stride, dilation, padding;  // height, width
 
   int64_t input_elements() const { return samples * in_channels * input[0] * input[1]; }
   int64_t output_elements() const { return samples * out_channels * output[0] * output[1]; }
@@ -70,7 +70,7 @@ class Convolution {
   const Context& context_;
   ConvolutionGeometry geometry_;
   std::unique_ptr<Layout> channels_last_, channels_first_;
-  std::array<ConvolutionChoice, 3> choices_;  // by Pass
+  Array<ConvolutionChoice, 3> choices_;  // by Pass
 };
 
 }  // namespace ff::cuda

@@ -115,7 +115,7 @@ WholeIndex whole_index(const Shape& shape, const Block& part) {
   for (int axis = rank - 1; axis >= 0; --axis) {
     strides[axis] = stride;
     index.offset += part[axis].begin * stride;
-    stride *= shape[static_cast<size_t>(axis)];
+    stride *= shape[axis];
   }
   for (int i = 0; i < rank; ++i) {
     const int axis = rank == 4 ? channels_last[i] : i, last = index.depth - 1;
@@ -140,7 +140,7 @@ void drop(const Context& context, const WholeIndex& whole, uint64_t stream, int6
   for_each_index(context, (elements + 3) / 4, [=] __device__(int64_t four) {
     const uint64_t draw = static_cast<uint64_t>(iteration_memory ? *iteration_memory : iteration);
     uint64_t drawn_counter = ~uint64_t{0};
-    std::array<uint32_t, 4> bits{};
+    Array<uint32_t, 4> bits{};
     for (int64_t i = four * 4; i < four * 4 + 4 && i < elements; ++i) {
       int64_t rest = i;
       uint64_t index = static_cast<uint64_t>(whole.offset);

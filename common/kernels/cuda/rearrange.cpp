@@ -28,7 +28,7 @@ class ConcatKernel : public Kernel {
  private:
   const Context& context_;
   Block output_;
-  std::vector<Block> inputs_;  // in the output's coordinates
+  Vector<Block> inputs_;  // in the output's coordinates
 };
 
 class FlattenKernel : public Kernel {
@@ -64,12 +64,12 @@ class StackKernel : public Kernel {
 
   void forward(const KernelArguments& arguments) override {
     for (int64_t position = 0; position < length_; ++position)
-      copy_columns(context_, floats(arguments.inputs[static_cast<size_t>(first_ + position)]), channels_,
+      copy_columns(context_, floats(arguments.inputs[first_ + position]), channels_,
                    arguments.outputs[0] + position * channels_, length_ * channels_, samples_, channels_);
   }
   void backward(const KernelArguments& arguments) override {
     for (int64_t position = 0; position < length_; ++position)
-      if (float* gradient = arguments.input_gradients[static_cast<size_t>(first_ + position)])
+      if (float* gradient = arguments.input_gradients[first_ + position])
         copy_columns(context_, arguments.output_gradients[0] + position * channels_, length_ * channels_, gradient,
                      channels_, samples_, channels_);
   }
@@ -100,7 +100,7 @@ class SliceKernel : public Kernel {
  private:
   const Context& context_;
   Block input_;
-  std::vector<Block> outputs_;  // in the input's coordinates
+  Vector<Block> outputs_;  // in the input's coordinates
 };
 
 class PadKernel : public Kernel {
@@ -127,15 +127,14 @@ class TransposeKernel : public Kernel {
  public:
   TransposeKernel(const Context& context, const Transpose& definition, const Block& part) : context_(context) {
     const Shape output = part.shape(), input = definition.input_block(0, part).shape();
-    const std::vector<int64_t> output_strides = storage_strides(output), input_strides = storage_strides(input);
-    std::vector<size_t> axes;  // of the output
+    const Vector<int64_t> output_strides = storage_strides(output), input_strides = storage_strides(input);
+    Vector<size_t> axes;  // of the output
     for (size_t axis = 0; axis < output.size(); ++axis) axes.push_back(axis);
     const auto loops = [&](const auto& stride_of, bool to_output) {
       std::stable_sort(axes.begin(), axes.end(), [&](size_t a, size_t b) { return stride_of(a) > stride_of(b); });
       StridedLoops result;
       for (size_t axis : axes) {
-        const int64_t of_output = output_strides[axis],
-                      of_input = input_strides[static_cast<size_t>(definition.axes[axis])];
+        const int64_t of_output = output_strides[axis], of_input = input_strides[definition.axes[axis]];
         result.sizes[result.depth] = output[axis];
         result.from[result.depth] = to_output ? of_input : of_output;
         result.to[result.depth++] = to_output ? of_output : of_input;
@@ -143,7 +142,7 @@ class TransposeKernel : public Kernel {
       return result;
     };
     forward_ = loops([&](size_t axis) { return output_strides[axis]; }, true);
-    backward_ = loops([&](size_t axis) { return input_strides[static_cast<size_t>(definition.axes[axis])]; }, false);
+    backward_ = loops([&](size_t axis) { return input_strides[definition.axes[axis]]; }, false);
   }
 
   void forward(const KernelArguments& arguments) override {
@@ -155,11 +154,11 @@ class TransposeKernel : public Kernel {
   }
 
  private:
-  static std::vector<int64_t> storage_strides(const Shape& shape) {
-    std::vector<size_t> order;
+  static Vector<int64_t> storage_strides(const Shape& shape) {
+    Vector<size_t> order;
     for (size_t axis = 0; axis < shape.size(); ++axis) order.push_back(axis);
     if (shape.size() == 4) order = {0, 2, 3, 1};
-    std::vector<int64_t> strides(shape.size());
+    Vector<int64_t> strides(shape.size());
     int64_t stride = 1;
     for (size_t i = order.size(); i-- > 0;) {
       strides[order[i]] = stride;

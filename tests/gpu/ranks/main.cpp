@@ -112,7 +112,7 @@ int run(const Options& options, Transport* host) {
   }
   if (host) return run_processes(options, *host) ? 1 : 0;
   int failed = 0;
-  for (int ranks : options.ranks > 0 ? std::vector<int>{options.ranks} : std::vector<int>{1, 2, 4})
+  for (int ranks : options.ranks > 0 ? Vector<int>{options.ranks} : Vector<int>{1, 2, 4})
     failed += run_threads(options, ranks);
   return failed ? 1 : 0;
 }

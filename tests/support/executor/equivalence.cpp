@@ -11,7 +11,7 @@
 namespace ff {
 namespace {
 
-std::vector<std::string> random_issue_order(const Graph& graph, const Strategy& strategy, RandomSource& random) {
+Vector<std::string> random_issue_order(const Graph& graph, const Strategy& strategy, RandomSource& random) {
   TaskGraphBuilder builder(graph);
   const TaskGraph tasks = builder.build(strategy);
   return issue_order_names(builder, tasks, random_task_order(tasks, random));
@@ -77,7 +77,7 @@ EquivalenceOutcome train_for_comparison(const StrategyFile& file, Backend& backe
   EquivalenceOutcome outcome;
   const TrainerSettings settings{{0.05f, 0.9f, 0.01f}, 7};
   const auto data = synthetic_data(file.graph, 7);
-  std::vector<int64_t> samples(static_cast<size_t>(file.graph.batch_size));
+  Vector<int64_t> samples(file.graph.batch_size);
   std::iota(samples.begin(), samples.end(), 0);
   Trainer trainer(file, backend, transport, settings);
   if (look) look(trainer.program());

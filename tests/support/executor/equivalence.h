@@ -4,16 +4,16 @@
 #include <functional>
 #include <set>
 #include <string>
-#include <vector>
 
+#include "common/vector.h"
 #include "executor/trainer.h"
 
 namespace ff {
 
 // What training iterations and an evaluation leave, on rank 0; the other ranks' outcomes are empty.
 struct EquivalenceOutcome {
-  std::vector<double> losses;
-  std::vector<HostTensors> gradients, weights;  // after each iteration
+  Vector<double> losses;
+  Vector<HostTensors> gradients, weights;  // after each iteration
   HostTensors velocities;
   Evaluation evaluation;
   bool used_graph = false;  // iterations ran as a CUDA graph

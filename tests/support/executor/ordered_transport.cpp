@@ -1,7 +1,6 @@
 #include "tests/support/executor/ordered_transport.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "common/vector.h"
 #include "executor/transport/device_transport.h"
 
 namespace ff {
@@ -22,7 +22,7 @@ struct Posting {
   GroupId group = -1;  // an all-reduce
   bool complete = false;
 };
-using Job = std::vector<std::shared_ptr<Posting>>;
+using Job = Vector<std::shared_ptr<Posting>>;
 
 class OrderedWorld {
  public:
@@ -31,7 +31,7 @@ class OrderedWorld {
   std::string failure;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Posting>>> sends, receives;  // by (source, destination)
   // by ranks and number: by rank
-  std::map<std::vector<int>, std::vector<std::map<int, std::shared_ptr<Posting>>>> reductions;
+  std::map<Vector<int>, Vector<std::map<int, std::shared_ptr<Posting>>>> reductions;
 
   void fail(const std::string& message) {
     if (failure.empty()) failure = message;
@@ -55,13 +55,13 @@ class OrderedWorld {
     changed.notify_all();
   }
 
-  void post_reduction(const std::vector<int>& ranks, size_t number, int rank, const std::shared_ptr<Posting>& posting) {
+  void post_reduction(const Vector<int>& ranks, size_t number, int rank, const std::shared_ptr<Posting>& posting) {
     auto& of_group = reductions[ranks];
     if (of_group.size() <= number) of_group.resize(number + 1);
     auto& members = of_group[number];
     members[rank] = posting;
     if (members.size() < ranks.size()) return;
-    std::vector<float> sum(static_cast<size_t>(posting->bytes / 4), 0.0f);
+    Vector<float> sum(posting->bytes / 4, 0.0f);
     for (const auto& [from, member] : members) {
       if (member->bytes != posting->bytes || member->tag != posting->tag)
         return fail("ranks disagree about the order of all-reduces");
@@ -125,7 +125,7 @@ class OrderedTransport : public DeviceTransport {
   bool test(Request& request) override {
     if (!request.pending()) return true;
     const std::lock_guard lock(world_->mutex);
-    if (!slots_[static_cast<size_t>(request.slot)]->complete) return false;
+    if (!slots_[request.slot]->complete) return false;
     request.slot = -1;
     return true;
   }
@@ -133,7 +133,7 @@ class OrderedTransport : public DeviceTransport {
   void wait(Request& request) override {
     if (!request.pending()) return;
     std::unique_lock lock(world_->mutex);
-    const std::shared_ptr<Posting> posting = slots_[static_cast<size_t>(request.slot)];
+    const std::shared_ptr<Posting> posting = slots_[request.slot];
     if (!world_->changed.wait_for(lock, patience, [&] { return posting->complete || !world_->failure.empty(); }))
       world_->fail("deadlock");
     if (!posting->complete) throw TransportError(world_->failure, posting->tag);
@@ -142,9 +142,9 @@ class OrderedTransport : public DeviceTransport {
 
   void poll() override {}
 
-  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override {
-    std::vector<GroupId> made;
-    for (const std::vector<int>& ranks : groups) {
+  Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override {
+    Vector<GroupId> made;
+    for (const Vector<int>& ranks : groups) {
       const bool mine = std::find(ranks.begin(), ranks.end(), rank()) != ranks.end();
       made.push_back(mine ? static_cast<GroupId>(groups_.size()) : -1);
       if (mine) groups_.push_back({ranks, 0});
@@ -163,7 +163,7 @@ class OrderedTransport : public DeviceTransport {
     std::thread thread;
   };
   struct Group {
-    std::vector<int> ranks;
+    Vector<int> ranks;
     size_t started;
   };
 
@@ -196,7 +196,7 @@ class OrderedTransport : public DeviceTransport {
           world_->post(rank(), posting);
           continue;
         }
-        Group& group = groups_[static_cast<size_t>(posting->group)];
+        Group& group = groups_[posting->group];
         world_->post_reduction(group.ranks, group.started++, rank(), posting);
       }
       world_->changed.notify_all();
@@ -208,9 +208,9 @@ class OrderedTransport : public DeviceTransport {
   }
 
   std::shared_ptr<OrderedWorld> world_;
-  std::array<Stream, 2> streams_;  // transfers, all-reduces
-  std::vector<std::shared_ptr<Posting>> slots_;
-  std::vector<Group> groups_;
+  Array<Stream, 2> streams_;  // transfers, all-reduces
+  Vector<std::shared_ptr<Posting>> slots_;
+  Vector<Group> groups_;
   Job group_;
   bool grouping_ = false, closing_ = false;
   int64_t submitted_ = 0, started_ = 0;

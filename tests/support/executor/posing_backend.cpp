@@ -160,9 +160,7 @@ class PinnedOnly : public DeviceTransport {
   bool test(Request& request) override { return host_.test(request); }
   void wait(Request& request) override { host_.wait(request); }
   void poll() override { host_.poll(); }
-  std::vector<GroupId> make_groups(const std::vector<std::vector<int>>& groups) override {
-    return host_.make_groups(groups);
-  }
+  Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override { return host_.make_groups(groups); }
   Request all_reduce(GroupId group, float* values, int64_t elements, int tag) override {
     check(values, elements * 4);
     return host_.all_reduce(group, values, elements, tag);

@@ -187,7 +187,9 @@ TEST_CASE("what is no regular file is written to, not replaced; links are follow
 }
 
 TEST_CASE("nesting that no format has is refused") {
-  const auto nested = [](int levels) { return R"({"a":)" + std::string(levels, '[') + std::string(levels, ']') + "}"; };
+  const auto nested = [](size_t levels) {
+    return R"({"a":)" + std::string(levels, '[') + std::string(levels, ']') + "}";
+  };
   CHECK_NOTHROW(parse_json(nested(99), "x.json"));
   CHECK_THROWS_WITH(parse_json(nested(200000), "x.json"), "x.json: objects and arrays are nested more than 100 deep");
 }

@@ -11,6 +11,7 @@
 #include "common/strategy.h"
 #include "common/task_graph/task_graph.h"
 #include "common/topology.h"
+#include "common/vector.h"
 
 namespace {
 
@@ -29,8 +30,8 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-std::vector<std::string> json_files(const std::string& folder) {
-  std::vector<std::string> paths;
+ff::Vector<std::string> json_files(const std::string& folder) {
+  ff::Vector<std::string> paths;
   for (const auto& entry : std::filesystem::directory_iterator(source + "/" + folder))
     if (entry.path().extension() == ".json") paths.push_back(entry.path().string());
   std::sort(paths.begin(), paths.end());
@@ -200,7 +201,7 @@ TEST_CASE("docs/operators.md and the schema know every operator type") {
     CHECK(text.find("\n## `" + type + "`\n") != std::string::npos);
   }
   const ff::JsonPlace schema = ff::read_json_file(source + "/docs/schema/ffgraph.json");
-  std::vector<std::string> types;
+  ff::Vector<std::string> types;
   for (const ff::JsonPlace& type : schema.at("$defs").at("operator_type").at("enum").items())
     types.push_back(type.as_string());
   CHECK(types == ff::operator_types());

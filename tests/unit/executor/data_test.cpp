@@ -12,7 +12,7 @@ namespace ff {
 namespace {
 
 template <typename Value>
-std::string npy(const std::string& descr, const std::string& shape, const std::vector<Value>& values, int version = 1,
+std::string npy(const std::string& descr, const std::string& shape, const Vector<Value>& values, int version = 1,
                 const std::string& fortran = "False") {
   std::string header = "{'descr': '" + descr + "', 'fortran_order': " + fortran + ", 'shape': " + shape + ", }\n";
   std::string text = "\x93NUMPY";
@@ -23,8 +23,8 @@ std::string npy(const std::string& descr, const std::string& shape, const std::v
   return text + header + std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value));
 }
 
-std::vector<float> counting(size_t count) {
-  std::vector<float> values(count);
+Vector<float> counting(size_t count) {
+  Vector<float> values(count);
   std::iota(values.begin(), values.end(), 0.0f);
   return values;
 }
@@ -42,11 +42,11 @@ Graph small_graph() {
 
 TEST_CASE("runs of a block inside a larger one") {
   const auto runs = [](const Block& outer, const Block& region) {
-    std::vector<std::pair<int64_t, int64_t>> found;
+    Vector<std::pair<int64_t, int64_t>> found;
     for_each_run(outer, region, [&](int64_t offset, int64_t length) { found.emplace_back(offset, length); });
     return found;
   };
-  using Runs = std::vector<std::pair<int64_t, int64_t>>;
+  using Runs = Vector<std::pair<int64_t, int64_t>>;
   CHECK(runs({{0, 4}, {0, 3}}, {{1, 3}, {0, 3}}) == Runs{{3, 6}});
   CHECK(runs({{0, 4}, {0, 3}}, {{1, 3}, {1, 3}}) == Runs{{4, 2}, {7, 2}});
   CHECK(runs({{2, 4}, {5, 8}}, {{3, 4}, {6, 7}}) == Runs{{4, 1}});
@@ -59,23 +59,23 @@ TEST_CASE("npy files of every version and convertible type") {
   for (int version = 1; version <= 3; ++version) {
     const NpyFile file(directory.write("x.npy", npy("<f4", "(4, 2, 3)", counting(24), version)));
     CHECK(file.shape() == Shape{4, 2, 3});
-    const std::vector<int64_t> samples = {3, 1};
-    std::vector<float> out(4);
+    const Vector<int64_t> samples = {3, 1};
+    Vector<float> out(4);
     file.read({{0, 2}, {1, 2}, {1, 3}}, samples, DataType::f32, out.data());
-    CHECK(out == std::vector<float>{22, 23, 10, 11});
+    CHECK(out == Vector<float>{22, 23, 10, 11});
   }
-  const std::vector<int64_t> samples = {1, 0};
-  std::vector<int32_t> labels(2);
-  NpyFile(directory.write("i8.npy", npy("<i8", "(2,)", std::vector<int64_t>{7, -1})))
+  const Vector<int64_t> samples = {1, 0};
+  Vector<int32_t> labels(2);
+  NpyFile(directory.write("i8.npy", npy("<i8", "(2,)", Vector<int64_t>{7, -1})))
       .read(Block{{0, 2}}, samples, DataType::i32, labels.data());
-  CHECK(labels == std::vector<int32_t>{-1, 7});
-  NpyFile(directory.write("large.npy", npy("<i8", "(2,)", std::vector<int64_t>{(int64_t{1} << 32) + 1, INT64_MIN})))
+  CHECK(labels == Vector<int32_t>{-1, 7});
+  NpyFile(directory.write("large.npy", npy("<i8", "(2,)", Vector<int64_t>{(int64_t{1} << 32) + 1, INT64_MIN})))
       .read(Block{{0, 2}}, samples, DataType::i32, labels.data());
-  CHECK(labels == std::vector<int32_t>{INT32_MIN, INT32_MAX});  // not 0 and 1
-  std::vector<float> pixels(2);
-  NpyFile(directory.write("u1.npy", npy("|u1", "(2,)", std::vector<uint8_t>{255, 3})))
+  CHECK(labels == Vector<int32_t>{INT32_MIN, INT32_MAX});  // not 0 and 1
+  Vector<float> pixels(2);
+  NpyFile(directory.write("u1.npy", npy("|u1", "(2,)", Vector<uint8_t>{255, 3})))
       .read(Block{{0, 2}}, samples, DataType::f32, pixels.data());
-  CHECK(pixels == std::vector<float>{3, 255});
+  CHECK(pixels == Vector<float>{3, 255});
 }
 
 TEST_CASE("what is wrong with an npy file") {
@@ -118,15 +118,15 @@ TEST_CASE("what is wrong with a data directory") {
   directory.write("label.npy", npy("<f4", "(5,)", counting(5)));
   CHECK(open() ==
         label + ": has dtype '<f4', expected '<i4' ('<i8' and '|u1' are converted) for the i32 input \"label\"");
-  directory.write("label.npy", npy("<i4", "(4,)", std::vector<int32_t>(4)));
+  directory.write("label.npy", npy("<i4", "(4,)", Vector<int32_t>(4)));
   CHECK(open() == label + ": has 4 samples, but " + x + " has 5");
-  directory.write("label.npy", npy("<i4", "(5,)", std::vector<int32_t>{0, 1, 2, 4, 0}));
+  directory.write("label.npy", npy("<i4", "(5,)", Vector<int32_t>{0, 1, 2, 4, 0}));
   CHECK(open() == "");
   CHECK(open(6) == x + ": has 5 samples, expected at least 6 (one batch)");
 
   const auto data = npy_data(graph, directory.path, 2);
-  const std::vector<int64_t> samples = {0, 3};
-  std::vector<int32_t> labels(2);
+  const Vector<int64_t> samples = {0, 3};
+  Vector<int32_t> labels(2);
   const TensorId input = graph.inputs[1];
   CHECK(message_of<InputError>([&] {
           data->read(input, Block{{0, 2}}, samples, labels.data());
@@ -138,24 +138,24 @@ TEST_CASE("what is wrong with a data directory") {
 TEST_CASE("synthetic data is the same for every split") {
   const Graph graph = small_graph();
   const auto data = synthetic_data(graph, 3);
-  const std::vector<int64_t> samples = {0, 1};
-  std::vector<float> whole(6), part(2);
-  std::vector<int32_t> labels(2);
+  const Vector<int64_t> samples = {0, 1};
+  Vector<float> whole(6), part(2);
+  Vector<int32_t> labels(2);
   data->read(graph.inputs[0], Block{{0, 2}, {0, 3}}, samples, whole.data());
   data->read(graph.inputs[0], Block{{1, 2}, {1, 3}}, samples, part.data());
-  CHECK(part == std::vector<float>{whole[4], whole[5]});
+  CHECK(part == Vector<float>{whole[4], whole[5]});
   data->read(graph.inputs[1], Block{{0, 2}}, samples, labels.data());
   for (int32_t label : labels) CHECK((label >= 0 && label < 4));
   for (float value : whole) CHECK((value >= -1 && value < 1));
 }
 
 TEST_CASE("a shuffle is a permutation that depends on seed and epoch") {
-  std::vector<int64_t> order = shuffled_samples(100, 1, 0);
+  Vector<int64_t> order = shuffled_samples(100, 1, 0);
   CHECK(order == shuffled_samples(100, 1, 0));
   CHECK(order != shuffled_samples(100, 1, 1));
   CHECK(order != shuffled_samples(100, 2, 0));
   std::sort(order.begin(), order.end());
-  for (int64_t i = 0; i < 100; ++i) CHECK(order[static_cast<size_t>(i)] == i);
+  for (int64_t i = 0; i < 100; ++i) CHECK(order[i] == i);
 }
 
 }  // namespace ff

@@ -10,16 +10,16 @@ namespace ff {
 namespace {
 
 // What all ranks of one node choose; they must agree. `bus_ids`: of the GPU that each rank would take; "" for none.
-DeviceChoice choose(const DeviceRequest& request, const std::vector<std::string>& bus_ids, int count) {
+DeviceChoice choose(const DeviceRequest& request, const Vector<std::string>& bus_ids, int count) {
   DeviceChoice choice;
-  std::vector<int> gpus(bus_ids.size());
+  Vector<int> gpus(bus_ids.size());
   std::mutex mutex;
   run_in_process(static_cast<int>(bus_ids.size()), [&](Transport& transport) {
-    const std::string& bus_id = bus_ids[static_cast<size_t>(transport.rank())];
+    const std::string& bus_id = bus_ids[transport.rank()];
     const GpusSeen seen{bus_id.empty() ? 0 : count, bus_id.empty() ? "no GPU: none" : "", bus_id};
     const DeviceChoice mine = choose_device(request, seen, transport);
     const std::lock_guard lock(mutex);
-    gpus[static_cast<size_t>(transport.rank())] = mine.gpu;
+    gpus[transport.rank()] = mine.gpu;
     if (transport.rank() == 0) choice = mine;
     else CHECK(mine.note == "");
   });
@@ -27,11 +27,11 @@ DeviceChoice choose(const DeviceRequest& request, const std::vector<std::string>
   return choice;
 }
 
-std::string failure(const DeviceRequest& request, const std::vector<std::string>& bus_ids, int count) {
+std::string failure(const DeviceRequest& request, const Vector<std::string>& bus_ids, int count) {
   return message_of<MachineError>([&] { choose(request, bus_ids, count); });
 }
 
-const std::vector<std::string> two = {"a", "b"}, shared = {"a", "b", "a", "b"}, none = {"", ""};
+const Vector<std::string> two = {"a", "b"}, shared = {"a", "b", "a", "b"}, none = {"", ""};
 
 }  // namespace
 

@@ -115,12 +115,12 @@ TEST_CASE("a run of transfers has no member that depends on another and one tran
     const EquivalenceCase one = random_case(seed, ranks);
     TaskGraphBuilder builder(one.split.graph);
     const TaskGraph tasks = builder.build(one.split.strategy);
-    const std::vector<int> order = default_issue_order(tasks);
+    const Vector<int> order = default_issue_order(tasks);
     const int rank = static_cast<int>(seed / 5) % ranks;
-    std::vector<bool> here(tasks.tasks.size(), false);
+    Vector<bool> here(tasks.tasks.size(), false);
     for (size_t t = 0; t < tasks.tasks.size(); ++t)
       here[t] = !is_transfer(tasks.tasks[t].kind) && tasks.tasks[t].device == rank;
-    std::vector<int> transfers;
+    Vector<int> transfers;
     for (const TransferRun& run : order_transfers(tasks, order, here, rank)) {
       ++runs;
       largest = std::max(largest, run.tasks.size());
@@ -131,7 +131,7 @@ TEST_CASE("a run of transfers has no member that depends on another and one tran
         CHECK(peers.emplace(tasks.tasks[task].device, tasks.tasks[task].destination).second);
       // What the members lead to, found by walking the graph.
       std::set<int> reached;
-      std::vector<int> next(run.tasks);
+      Vector<int> next(run.tasks);
       while (!next.empty()) {
         const int task = next.back();
         next.pop_back();
@@ -140,7 +140,7 @@ TEST_CASE("a run of transfers has no member that depends on another and one tran
       }
       for (const int task : run.tasks) CHECK(reached.count(task) == 0);
     }
-    std::vector<int> expected;
+    Vector<int> expected;
     for (const int task : order)
       if (is_transfer(tasks.tasks[task].kind) &&
           (tasks.tasks[task].device == rank || tasks.tasks[task].destination == rank))

@@ -10,7 +10,7 @@
 namespace ff {
 namespace {
 
-Json op(const std::string& name, const std::string& type, const std::vector<std::string>& inputs,
+Json op(const std::string& name, const std::string& type, const Vector<std::string>& inputs,
         const Json& attributes = Json::object(), const std::string& group = "") {
   Json result = {{"name", name}, {"type", type}, {"inputs", inputs}};
   if (!attributes.empty()) result["attributes"] = attributes;
@@ -40,18 +40,18 @@ Json convolutional() {
 Json recurrent() {
   Json operators = Json::array();
   const auto at = [](const std::string& name, int t) { return name + ".t" + std::to_string(t); };
-  std::vector<std::string> states;
+  Vector<std::string> states;
   for (int t = 0; t < 4; ++t) {
     operators.push_back(
         op(at("word", t), "embedding", {"token:" + std::to_string(t)}, {{"vocabulary", 9}, {"channels", 5}}, "word"));
-    std::vector<std::string> inputs{at("word", t)};
+    Vector<std::string> inputs{at("word", t)};
     if (t > 0) inputs.insert(inputs.end(), {at("first", t - 1), at("first", t - 1) + ":c"});
     operators.push_back(op(at("first", t), "lstm", inputs, {{"hidden", 6}}, "first"));
     states.push_back(at("first", t));
   }
   operators.push_back(op("states", "stack", states));
   for (int t = 0; t < 4; ++t) {
-    std::vector<std::string> inputs{at("word", t)};
+    Vector<std::string> inputs{at("word", t)};
     if (t > 0) inputs.insert(inputs.end(), {at("second", t - 1), at("second", t - 1) + ":c"});
     operators.push_back(op(at("second", t), "lstm", inputs, {{"hidden", 6}}, "second"));
     operators.push_back(
@@ -87,7 +87,7 @@ void check_gradients(const Json& graph) {
     const auto backend = make_cpu_backend(1);
     Trainer trainer(file, *backend, transport, {{0, 0, 0}, 3});  // a learning rate of 0: parameters stay
     const auto data = synthetic_data(file.graph, 3);
-    std::vector<int64_t> samples(static_cast<size_t>(file.graph.batch_size));
+    Vector<int64_t> samples(file.graph.batch_size);
     std::iota(samples.begin(), samples.end(), 0);
     trainer.load_batch(*data, samples);
     trainer.run_iteration();

@@ -127,12 +127,12 @@ TEST_CASE("the summary says what was measured and predicted") {
 }
 
 TEST_CASE("relative errors are of the largest element, and never hide a number that is not finite") {
-  const std::vector<float> a = {1.0f, 2.0f}, b = {1.0f, 2.002f}, bad = {1.0f, NAN};
+  const Vector<float> a = {1.0f, 2.0f}, b = {1.0f, 2.002f}, bad = {1.0f, NAN};
   CHECK(relative_error(a, b) == Approx(0.001).epsilon(0.01));
   CHECK(std::isinf(relative_error(a, bad)));
   CHECK(std::isinf(relative_error(bad, bad)));
   CHECK(std::isinf(relative_error(a, {})));
-  CHECK(relative_error(std::vector<float>{1e-9f}, std::vector<float>{0.0f}) < 1e-5);
+  CHECK(relative_error(Vector<float>{1e-9f}, Vector<float>{0.0f}) < 1e-5);
 }
 
 }  // namespace ff

@@ -8,10 +8,10 @@
 namespace ff {
 
 TEST_CASE("messages of one tag arrive in order, whichever side is first") {
-  std::array<int, 4> received{};
+  Array<int, 4> received{};
   run_in_process(2, [&](Transport& transport) {
-    std::array<int, 4> sent = {1, 2, 3, 4};
-    std::array<Request, 4> requests;
+    Array<int, 4> sent = {1, 2, 3, 4};
+    Array<Request, 4> requests;
     for (int round = 0; round < 2; ++round) {
       if (transport.rank() == round) transport.barrier();  // the other rank posts first
       for (size_t i = 0; i < 4; ++i)
@@ -20,7 +20,7 @@ TEST_CASE("messages of one tag arrive in order, whichever side is first") {
       if (transport.rank() != round) transport.barrier();
       for (Request& request : requests) transport.wait(request);
       if (transport.rank() == 1) {
-        CHECK(received == std::array<int, 4>{1, 2, 3, 4});
+        CHECK(received == Array<int, 4>{1, 2, 3, 4});
         received = {};
       }
     }
@@ -36,15 +36,15 @@ TEST_CASE("an all-reduce adds in rank order within its group") {
     // (1e8 + 1) - 1e8 depends on the order of the additions.
     const float terms[] = {1e8f, 1.0f, -1e8f, 8.0f};
     const float in_order = ((0.0f + terms[0]) + terms[1]) + terms[2];
-    std::vector<float> values(3, terms[rank]);
-    const std::vector<GroupId> groups = transport.make_groups({{0, 1, 2}, {1, 2}});
+    Vector<float> values(3, terms[rank]);
+    const Vector<GroupId> groups = transport.make_groups({{0, 1, 2}, {1, 2}});
     const GroupId group = groups[0], pair = groups[1];
     CHECK((group >= 0) == (rank < 3));
     CHECK((pair >= 0) == (rank == 1 || rank == 2));
     if (rank < 3) {
       Request request = transport.all_reduce(group, values.data(), 3, 0);
       transport.wait(request);
-      CHECK(values == std::vector<float>(3, in_order));
+      CHECK(values == Vector<float>(3, in_order));
       if (rank > 0) {
         values = {static_cast<float>(rank)};
         request = transport.all_reduce(pair, values.data(), 1, 0);
@@ -60,7 +60,7 @@ TEST_CASE("control data reaches everyone") {
   run_in_process(3, [](Transport& transport) {
     for (int round = 0; round < 20; ++round) {
       const auto all = transport.gather(std::string(static_cast<size_t>(transport.rank()), 'x'));
-      if (transport.rank() == 0) CHECK(all == std::vector<std::string>{"", "x", "xx"});
+      if (transport.rank() == 0) CHECK(all == Vector<std::string>{"", "x", "xx"});
       else CHECK(all.empty());
       CHECK(transport.broadcast(transport.rank() == 0 ? "from 0" : "ignored") == "from 0");
     }

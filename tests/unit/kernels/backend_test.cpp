@@ -10,8 +10,8 @@ using namespace ff;
 namespace {
 
 // Index of an element in the storage of a block: channels-last for rank 4.
-size_t stored_index(const Block& block, const std::vector<int64_t>& index) {
-  const std::vector<int> order = block.rank() == 4 ? std::vector<int>{0, 2, 3, 1} : std::vector<int>{0, 1, 2};
+size_t stored_index(const Block& block, const Vector<int64_t>& index) {
+  const Vector<int> order = block.rank() == 4 ? Vector<int>{0, 2, 3, 1} : Vector<int>{0, 1, 2};
   int64_t at = 0;
   for (int i = 0; i < block.rank(); ++i) at = at * block[order[i]].size() + index[order[i]] - block[order[i]].begin;
   return static_cast<size_t>(at);
@@ -20,10 +20,10 @@ size_t stored_index(const Block& block, const std::vector<int64_t>& index) {
 template <class Visit>
 void for_each_index(const Block& block, const Visit& visit) {
   for (int64_t i = 0; i < block.volume(); ++i) {
-    std::vector<int64_t> index(static_cast<size_t>(block.rank()));
+    Vector<int64_t> index(block.rank());
     int64_t rest = i;
     for (int axis = block.rank() - 1; axis >= 0; --axis) {
-      index[static_cast<size_t>(axis)] = block[axis].begin + rest % block[axis].size();
+      index[axis] = block[axis].begin + rest % block[axis].size();
       rest /= block[axis].size();
     }
     visit(index);
@@ -46,14 +46,14 @@ TEST_CASE("blocks are copied and added element by element") {
       source.append({begin - between(0, 2), end + between(0, 2)});
       destination.append({begin - between(0, 2), end + between(0, 2)});
     }
-    std::vector<float> from(static_cast<size_t>(source.volume())), to(static_cast<size_t>(destination.volume()));
+    Vector<float> from(source.volume()), to(static_cast<size_t>(destination.volume()));
     for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i + 1);
     for (size_t i = 0; i < to.size(); ++i) to[i] = -static_cast<float>(i) - 0.5f;
-    std::vector<float> copied = to, added = to;
+    Vector<float> copied = to, added = to;
     backend->copy_block(from.data(), source, copied.data(), destination, region);
     backend->add_block(from.data(), source, added.data(), destination, region);
-    std::vector<float> expected_copy = to, expected_sum = to;
-    for_each_index(region, [&](const std::vector<int64_t>& index) {
+    Vector<float> expected_copy = to, expected_sum = to;
+    for_each_index(region, [&](const Vector<int64_t>& index) {
       expected_copy[stored_index(destination, index)] = from[stored_index(source, index)];
       expected_sum[stored_index(destination, index)] += from[stored_index(source, index)];
     });
@@ -65,7 +65,7 @@ TEST_CASE("blocks are copied and added element by element") {
 TEST_CASE("images are stored channels-last and come back") {
   const auto backend = make_cpu_backend();
   const Shape shape{2, 3, 4, 5};
-  std::vector<float> host(120), stored(120), back(120);
+  Vector<float> host(120), stored(120), back(120);
   for (size_t i = 0; i < host.size(); ++i) host[i] = static_cast<float>(i);
   backend->store_from_host(host.data(), stored.data(), shape);
   CHECK(stored[0] == 0);
@@ -77,7 +77,7 @@ TEST_CASE("images are stored channels-last and come back") {
 
 TEST_CASE("SGD follows torch.optim.SGD") {
   const auto backend = make_cpu_backend();
-  std::vector<float> parameter{1, -2}, gradient{0.5f, 0.25f}, velocity{0, 0.1f};
+  Vector<float> parameter{1, -2}, gradient{0.5f, 0.25f}, velocity{0, 0.1f};
   backend->sgd_update(parameter.data(), gradient.data(), velocity.data(), 2, {0.1f, 0.9f, 0.01f});
   CHECK(velocity[0] == Approx(0.5 + 0.01));
   CHECK(velocity[1] == Approx(0.9 * 0.1 + 0.25 - 0.02));
@@ -97,7 +97,7 @@ TEST_CASE("dropout keeps its share, draws anew each iteration, and is the identi
       "g"));
   const OperatorDefinition& dropout = *graph.operators[0].definition;
   const auto kernel = backend->make_kernel({dropout, dropout.whole(), {true}, "d", 1});
-  std::vector<float> ones(50000, 1.0f), first(50000), second(50000);
+  Vector<float> ones(50000, 1.0f), first(50000), second(50000);
   KernelArguments arguments;
   arguments.inputs = {ones.data()};
   arguments.outputs = {first.data()};

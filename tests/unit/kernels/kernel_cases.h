@@ -51,7 +51,7 @@ class Cases {
     const int64_t channel_axis = type == "conv1d" ? 2 : 1;
     for (int64_t axis = 1; axis < rank; ++axis)
       shape.push_back(axis == channel_axis ? between(1, 6) * groups : between(image ? 4 : 1, 11));
-    std::vector<Json> inputs{shape};
+    Vector<Json> inputs{shape};
     if (type == "conv2d" || type == "conv1d") conv_attributes(attributes, groups);
     if (type == "pool2d" || type == "pool1d") pool_attributes(attributes);
     if (type == "conv1d")
@@ -63,8 +63,8 @@ class Cases {
     if (type == "local_response_normalization")
       attributes = {{"size", 2 * between(0, 3) + 1}, {"alpha", 0.3}, {"beta", chance() ? 0.75 : 0.6}, {"bias", 1.5}};
     if (type == "softmax_cross_entropy") attributes["weight"] = 0.5;
-    if (type == "add") inputs.resize(static_cast<size_t>(between(2, 4)), shape);
-    if (type == "stack") inputs.resize(static_cast<size_t>(between(1, 5)), shape);
+    if (type == "add") inputs.resize(between(2, 4), shape);
+    if (type == "stack") inputs.resize(between(1, 5), shape);
     if (type == "sub" || type == "mul") inputs.resize(2, shape);
     if (type == "embedding") attributes = {{"vocabulary", vocabulary}, {"channels", between(1, 9)}};
     if (type == "batch_norm")
@@ -111,8 +111,8 @@ class Cases {
     return result;
   }
 
-  std::vector<int> degrees(const OperatorDefinition& definition) {
-    std::vector<int> result;
+  Degrees degrees(const OperatorDefinition& definition) {
+    Vector<int> result;
     // local statistics: only the whole is the reference
     const bool whole = definition.type() == "batch_norm" && !definition.has_statistics();
     for (const ParallelDimension& dimension : definition.dimensions())
@@ -121,7 +121,7 @@ class Cases {
   }
 
   // A graph with an operator of `type` on inputs of these shapes.
-  Json wrap(const std::string& type, const std::vector<Json>& shapes, const Json& attributes) {
+  Json wrap(const std::string& type, const Vector<Json>& shapes, const Json& attributes) {
     Json inputs = Json::array(), names = Json::array();
     for (size_t i = 0; i < shapes.size(); ++i) {
       names.push_back("x" + std::to_string(i));
@@ -165,7 +165,7 @@ class Cases {
       attributes["padding"] = {1, 1};
     }
   }
-  void lstm_inputs(std::vector<Json>& inputs, Json& attributes) {
+  void lstm_inputs(Vector<Json>& inputs, Json& attributes) {
     attributes["hidden"] = between(1, 7);
     if (chance()) return;
     inputs.push_back({"batch", attributes["hidden"]});
@@ -187,7 +187,7 @@ class Cases {
     } else if (type == "pad") {
       for (int64_t a = 1; a < rank; ++a) attributes["padding"].push_back({between(0, 3), between(0, 3)});
     } else if (type == "transpose") {
-      std::vector<int64_t> axes;
+      Vector<int64_t> axes;
       for (int64_t a = 1; a < rank; ++a) axes.push_back(a);
       std::shuffle(axes.begin(), axes.end(), random_);
       attributes["axes"] = axes;
@@ -226,7 +226,7 @@ void for_each_element(const Shape& shape, const Block& block, const Visit& visit
     for (int axis = block.rank() - 1; axis >= 0; --axis) {
       index += (block[axis].begin + rest % block[axis].size()) * stride;
       rest /= block[axis].size();
-      stride *= shape[static_cast<size_t>(axis)];
+      stride *= shape[axis];
     }
     visit(static_cast<size_t>(index), static_cast<size_t>(i));
   }
@@ -238,7 +238,7 @@ class Buffer {
   Buffer(Backend& backend, const Shape& shape, const Block& block, bool stored)
       : backend_(backend), shape_(shape), block_(block), stored_(stored) {
     memory_ = backend.allocate(std::max<int64_t>(block.volume(), 1) * element_bytes);
-    const std::vector<float> nonsense(static_cast<size_t>(std::max<int64_t>(block.volume(), 1)), 1e30f);
+    const Vector<float> nonsense(std::max<int64_t>(block.volume(), 1), 1e30f);
     backend.store_from_host(nonsense.data(), memory_, {static_cast<int64_t>(nonsense.size())});
   }
   ~Buffer() { backend_.release(memory_); }
@@ -249,7 +249,7 @@ class Buffer {
   }
 
   void fill(const Values& whole, DataType type) {
-    std::vector<uint32_t> host(static_cast<size_t>(block_.volume()));
+    Vector<uint32_t> host(block_.volume());
     for_each_element(shape_, block_, [&](size_t w, size_t b) {
       if (type == DataType::i32) {
         const int32_t label = static_cast<int32_t>(whole[w]);
@@ -266,7 +266,7 @@ class Buffer {
   // Largest difference from the whole tensor's block, relative to the block's largest value (or `floor`).
   double difference(const Values& whole, double floor = 1e-3) {
     if (block_.empty()) return 0;
-    std::vector<float> host(static_cast<size_t>(block_.volume()));
+    Vector<float> host(block_.volume());
     backend_.load_to_host(memory_, host.data(), stored_ ? block_.shape() : Shape{block_.volume()});
     double worst = 0, scale = floor;
     for_each_element(shape_, block_, [&](size_t w, size_t b) {
@@ -290,7 +290,7 @@ inline Buffer whole_batch_sums(Backend& backend, const OperatorDefinition& defin
                                const reference::Operands& operands) {
   Block batch = definition.whole();
   for (int d = 0; d < part.rank(); ++d)
-    if (definition.dimensions()[static_cast<size_t>(d)].kind == DimensionKind::parameter) batch[d] = part[d];
+    if (definition.dimensions()[d].kind == DimensionKind::parameter) batch[d] = part[d];
   Buffer input(backend, definition.inputs()[0].shape, definition.input_block(0, batch), true);
   input.fill(operands.inputs[0], DataType::f32);
   const Shape sizes{definition.statistics_bytes(batch) / element_bytes};
@@ -306,10 +306,10 @@ inline Buffer whole_batch_sums(Backend& backend, const OperatorDefinition& defin
 
 // One task's kernel, both phases, against the reference on the whole tensors.
 inline void check_part(Backend& backend, const OperatorDefinition& definition, const Block& part,
-                       const reference::Operands& operands, const std::vector<Values>& gradients,
+                       const reference::Operands& operands, const Vector<Values>& gradients,
                        const reference::Randomness& randomness, double tolerance) {
   INFO("part " << to_string(part) << ", " << definition.signature(part));
-  std::vector<Buffer> inputs, parameters, outputs, input_gradients, parameter_gradients, output_gradients;
+  Vector<Buffer> inputs, parameters, outputs, input_gradients, parameter_gradients, output_gradients;
   KernelArguments arguments;
   arguments.iteration = randomness.iteration;
   for (size_t i = 0; i < operands.inputs.size(); ++i) {
@@ -330,7 +330,7 @@ inline void check_part(Backend& backend, const OperatorDefinition& definition, c
     arguments.parameter_gradients.push_back(definition.parameters()[p].trained ? parameter_gradients.back().data()
                                                                                : nullptr);
   }
-  std::vector<Values> inside;  // the output gradient, zero outside the part
+  Vector<Values> inside;  // the output gradient, zero outside the part
   for (size_t o = 0; o < gradients.size(); ++o) {
     const Shape& shape = definition.outputs()[o].shape;
     const Block block = definition.output_block(static_cast<int>(o), part);
@@ -342,7 +342,7 @@ inline void check_part(Backend& backend, const OperatorDefinition& definition, c
     if (!definition.is_loss()) arguments.output_gradients.push_back(output_gradients.back().data());
   }
   auto kernel = backend.make_kernel(
-      {definition, part, std::vector<bool>(inputs.size(), true), randomness.operator_name, randomness.seed});
+      {definition, part, Vector<bool>(inputs.size(), true), randomness.operator_name, randomness.seed});
   std::optional<Buffer> statistics;
   // kernels are used again and again; the second time gradients are added up
   for (int repetition = 0; repetition < 2; ++repetition) {
@@ -352,7 +352,7 @@ inline void check_part(Backend& backend, const OperatorDefinition& definition, c
       arguments.statistics = statistics->data();
     }
     kernel->forward(arguments);
-    const std::vector<Values> expected = reference::forward(definition, operands, randomness);
+    const Vector<Values> expected = reference::forward(definition, operands, randomness);
     for (size_t o = 0; o < outputs.size(); ++o) REQUIRE(outputs[o].difference(expected[o]) < tolerance);
     // outside of the part the gradient is 0: its sums are all
     if (definition.has_statistics()) kernel->backward_statistics(arguments);
@@ -375,7 +375,7 @@ inline void check_part(Backend& backend, const OperatorDefinition& definition, c
 struct Drawn {
   Graph graph;
   reference::Operands operands;
-  std::vector<Values> gradients;
+  Vector<Values> gradients;
   const OperatorDefinition& definition() const { return *graph.operators[0].definition; }
 };
 
@@ -415,7 +415,7 @@ inline std::optional<Drawn> draw(Cases& cases, const std::string& type, std::str
 
 // The first, the last and a random part of random degrees.
 inline void check_parts(Backend& backend, Cases& cases, const Drawn& drawn, double tolerance) {
-  const std::vector<int> degrees = cases.degrees(drawn.definition());
+  const Degrees degrees = cases.degrees(drawn.definition());
   int64_t parts = 1;
   for (int degree : degrees) parts *= degree;
   for (int64_t part : {int64_t{0}, cases.between(0, parts - 1), parts - 1})

@@ -45,7 +45,7 @@ TEST_CASE("kernels equal the reference on rows of many elements") {
   for (const Wide& wide : wides)
     for (uint32_t seed = 0; seed < 2; ++seed) {
       Cases cases(seed);
-      std::vector<Json> shapes;
+      Vector<Json> shapes;
       for (Json shape : Json::parse(wide.inputs)) {
         shape.insert(shape.begin(), "batch");
         shapes.push_back(shape);
@@ -74,7 +74,7 @@ TEST_CASE("the reference's gradients equal finite differences") {
       const OperatorDefinition& definition = drawn->definition();
       const auto* loss = definition.is_loss() ? &definition : nullptr;
       const auto objective = [&] {  // what the gradients are of
-        const std::vector<Values> y = reference::forward(definition, drawn->operands, randomness);
+        const Vector<Values> y = reference::forward(definition, drawn->operands, randomness);
         double sum = 0;
         for (size_t o = 0; o < (loss ? 1 : y.size()); ++o)
           for (size_t k = 0; k < y[o].size(); ++k) sum += y[o][k] * drawn->gradients[o][k];

@@ -84,7 +84,7 @@ void for_each_window(const Pool2d& pool, const Visit& visit) {
     for (int64_t c = 0; c < out[1]; ++c)
       for (int64_t h = 0; h < out[2]; ++h)
         for (int64_t w = 0; w < out[3]; ++w) {
-          std::vector<size_t> window;
+          Vector<size_t> window;
           for (int64_t kh = 0; kh < pool.height.kernel; ++kh)
             for (int64_t kw = 0; kw < pool.width.kernel; ++kw) {
               const int64_t ih = h * pool.height.stride - pool.height.padding + kh,
@@ -97,7 +97,7 @@ void for_each_window(const Pool2d& pool, const Visit& visit) {
         }
 }
 
-size_t largest(const std::vector<size_t>& window, const Values& x) {
+size_t largest(const Vector<size_t>& window, const Values& x) {
   size_t best = window[0];
   for (size_t i : window)
     if (x[i] > x[best]) best = i;
@@ -106,7 +106,7 @@ size_t largest(const std::vector<size_t>& window, const Values& x) {
 
 Values pool_forward(const Pool2d& pool, const Values& x) {
   Values y(elements(pool.outputs()[0].shape), 0);
-  for_each_window(pool, [&](size_t o, const std::vector<size_t>& window, double divisor) {
+  for_each_window(pool, [&](size_t o, const Vector<size_t>& window, double divisor) {
     if (pool.method == Pool2d::Method::max) y[o] = x[largest(window, x)];
     else
       for (size_t i : window) y[o] += x[i] / divisor;
@@ -116,7 +116,7 @@ Values pool_forward(const Pool2d& pool, const Values& x) {
 
 Values pool_backward(const Pool2d& pool, const Values& x, const Values& dy) {
   Values dx(x.size(), 0);
-  for_each_window(pool, [&](size_t o, const std::vector<size_t>& window, double divisor) {
+  for_each_window(pool, [&](size_t o, const Vector<size_t>& window, double divisor) {
     if (pool.method == Pool2d::Method::max) dx[largest(window, x)] += dy[o];
     else
       for (size_t i : window) dx[i] += dy[o] / divisor;
@@ -242,7 +242,8 @@ void for_each_joined(const Concat& concat, const Visit& visit) {
 Values softmax_rows(const Values& x, size_t classes) {
   Values y(x.size());
   for (size_t row = 0; row < x.size(); row += classes) {
-    const double most = *std::max_element(x.begin() + row, x.begin() + row + classes);
+    const double* values = x.data() + row;
+    const double most = *std::max_element(values, values + classes);
     double sum = 0;
     for (size_t c = 0; c < classes; ++c) sum += y[row + c] = std::exp(x[row + c] - most);
     for (size_t c = 0; c < classes; ++c) y[row + c] /= sum;
@@ -255,8 +256,7 @@ Values swap_positions(const Values& x, int64_t batch, int64_t rows, int64_t colu
   Values y(x.size());
   for (int64_t n = 0; n < batch; ++n)
     for (int64_t r = 0; r < rows; ++r)
-      for (int64_t c = 0; c < columns; ++c)
-        y[static_cast<size_t>((n * columns + c) * rows + r)] = x[static_cast<size_t>((n * rows + r) * columns + c)];
+      for (int64_t c = 0; c < columns; ++c) y[(n * columns + c) * rows + r] = x[(n * rows + r) * columns + c];
   return y;
 }
 Values sequence_to_image(const Values& x, const Shape& sequence) {
@@ -289,10 +289,10 @@ TapedOperands on_tape(const OperatorDefinition& definition, const Operands& x, T
 }
 
 Gradients taped_backward(const OperatorDefinition& definition, const Operands& x,
-                         const std::vector<Values>& output_gradients) {
+                         const Vector<Values>& output_gradients) {
   Tape tape;
   const TapedOperands taped = on_tape(definition, x, tape);
-  const std::vector<Numbers> outputs = taped_forward(definition, taped);
+  const Vector<Numbers> outputs = taped_forward(definition, taped);
   for (size_t o = 0; o < outputs.size(); ++o)
     for (size_t k = 0; k < outputs[o].size(); ++k) tape.seed(outputs[o][k], output_gradients[o][k]);
   tape.sweep();
@@ -310,15 +310,15 @@ Gradients taped_backward(const OperatorDefinition& definition, const Operands& x
 
 }  // namespace
 
-std::vector<Values> forward(const OperatorDefinition& definition, const Operands& x, const Randomness& randomness) {
+Vector<Values> forward(const OperatorDefinition& definition, const Operands& x, const Randomness& randomness) {
   if (const OperatorDefinition* image = image_form(definition)) {
     const Values y =
         forward(*image, {{sequence_to_image(x.inputs[0], definition.inputs()[0].shape)}, x.parameters}, randomness)[0];
     return {image_to_sequence(y, definition.outputs()[0].shape)};
   }
   Tape tape;
-  if (const std::vector<Numbers> taped = taped_forward(definition, on_tape(definition, x, tape)); !taped.empty()) {
-    std::vector<Values> values;
+  if (const Vector<Numbers> taped = taped_forward(definition, on_tape(definition, x, tape)); !taped.empty()) {
+    Vector<Values> values;
     for (const Numbers& output : taped) {
       values.emplace_back();
       for (const Number& number : output) values.back().push_back(number.value);
@@ -364,7 +364,7 @@ std::vector<Values> forward(const OperatorDefinition& definition, const Operands
   return {y};
 }
 
-Gradients backward(const OperatorDefinition& definition, const Operands& x, const std::vector<Values>& output_gradients,
+Gradients backward(const OperatorDefinition& definition, const Operands& x, const Vector<Values>& output_gradients,
                    const Randomness& randomness) {
   const Values& dy = output_gradients[0];
   if (const OperatorDefinition* image = image_form(definition)) {

@@ -3,22 +3,22 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "common/operators/operator.h"
+#include "common/vector.h"
 
 namespace ff::reference {
 
-using Values = std::vector<double>;  // one tensor, row-major
+using Values = Vector<double>;  // one tensor, row-major
 
 struct Operands {
-  std::vector<Values> inputs;  // labels as numbers
-  std::vector<Values> parameters;
+  Vector<Values> inputs;  // labels as numbers
+  Vector<Values> parameters;
 };
 
 struct Gradients {
-  std::vector<Values> inputs;  // empty for inputs without a gradient
-  std::vector<Values> parameters;
+  Vector<Values> inputs;  // empty for inputs without a gradient
+  Vector<Values> parameters;
 };
 
 // What dropout draws from.
@@ -28,10 +28,9 @@ struct Randomness {
   int64_t iteration;
 };
 
-std::vector<Values> forward(const OperatorDefinition& definition, const Operands& operands,
-                            const Randomness& randomness);
+Vector<Values> forward(const OperatorDefinition& definition, const Operands& operands, const Randomness& randomness);
 // For a loss operator `output_gradients` weights each element of the loss (1 inside the part of interest, 0 outside).
 Gradients backward(const OperatorDefinition& definition, const Operands& operands,
-                   const std::vector<Values>& output_gradients, const Randomness& randomness);
+                   const Vector<Values>& output_gradients, const Randomness& randomness);
 
 }  // namespace ff::reference

@@ -20,7 +20,7 @@ class View {
     int64_t at = 0;
     size_t axis = 0;
     ((at = at * shape_[axis++] + static_cast<int64_t>(index)), ...);
-    return numbers_[static_cast<size_t>(at)];
+    return numbers_[at];
   }
   int64_t size(size_t axis) const { return shape_[axis]; }
 
@@ -40,8 +40,8 @@ struct Operation {
     for (size_t o = 0; o < results.size(); ++o) outputs.emplace_back(results[o], definition.outputs()[o].shape);
   }
   TapedOperands operands;
-  std::vector<Numbers> results;
-  std::vector<View> inputs, parameters, outputs;
+  Vector<Numbers> results;
+  Vector<View> inputs, parameters, outputs;
 };
 
 Numbers softmax(const Numbers& scores) {
@@ -122,14 +122,13 @@ void attention(const Attention& attention, Operation& o) {
     for (int64_t l = 0; l < attention.length; ++l)
       for (int64_t f = 0; f < attention.features; ++f)
         for (int64_t c = 0; c < attention.channels; ++c)
-          scores[static_cast<size_t>(l)] =
-              scores[static_cast<size_t>(l)] + o.inputs[0](n, f) * o.parameters[0](f, c) * o.inputs[1](n, l, c);
+          scores[l] = scores[l] + o.inputs[0](n, f) * o.parameters[0](f, c) * o.inputs[1](n, l, c);
     const Numbers weights = softmax(scores);
     for (int64_t u = 0; u < attention.out_features; ++u) {
       Number sum;
       for (int64_t c = 0; c < attention.channels; ++c)
         for (int64_t l = 0; l < attention.length; ++l)
-          sum = sum + o.parameters[1](u, c) * weights[static_cast<size_t>(l)] * o.inputs[1](n, l, c);
+          sum = sum + o.parameters[1](u, c) * weights[l] * o.inputs[1](n, l, c);
       for (int64_t f = 0; f < attention.features; ++f)
         sum = sum + o.parameters[1](u, attention.channels + f) * o.inputs[0](n, f);
       o.outputs[0](n, u) = tanh(sum);
@@ -187,7 +186,7 @@ void mean(const Mean& mean, Operation& o) {
 // Rearrangements: visits every element of the output with its index.
 template <class Visit>
 void for_each_index(const Shape& shape, const Visit& visit) {
-  std::vector<int64_t> index(shape.size(), 0);
+  Vector<int64_t> index(shape.size(), 0);
   for (int64_t i = 0, count = volume(shape); i < count; ++i) {
     int64_t rest = i;
     for (size_t axis = shape.size(); axis-- > 0;) {
@@ -197,7 +196,7 @@ void for_each_index(const Shape& shape, const Visit& visit) {
     visit(static_cast<size_t>(i), index);
   }
 }
-size_t offset(const Shape& shape, const std::vector<int64_t>& index) {
+size_t offset(const Shape& shape, const Vector<int64_t>& index) {
   int64_t at = 0;
   for (size_t axis = 0; axis < shape.size(); ++axis) at = at * shape[axis] + index[axis];
   return static_cast<size_t>(at);
@@ -205,23 +204,23 @@ size_t offset(const Shape& shape, const std::vector<int64_t>& index) {
 
 void slice(const Slice& slice, Operation& o) {
   for (size_t output = 0; output < slice.outputs().size(); ++output)
-    for_each_index(slice.outputs()[output].shape, [&](size_t at, std::vector<int64_t> index) {
-      index[static_cast<size_t>(slice.axis)] += slice.ranges[output].begin;
+    for_each_index(slice.outputs()[output].shape, [&](size_t at, Vector<int64_t> index) {
+      index[slice.axis] += slice.ranges[output].begin;
       o.results[output][at] = o.operands.inputs[0][offset(slice.inputs()[0].shape, index)];
     });
 }
 
 void pad(const Pad& pad, Operation& o) {
-  for_each_index(pad.inputs()[0].shape, [&](size_t at, std::vector<int64_t> index) {
+  for_each_index(pad.inputs()[0].shape, [&](size_t at, Vector<int64_t> index) {
     for (size_t axis = 0; axis < index.size(); ++axis) index[axis] += pad.before[axis];
     o.results[0][offset(pad.outputs()[0].shape, index)] = o.operands.inputs[0][at];
   });
 }
 
 void transpose(const Transpose& transpose, Operation& o) {
-  for_each_index(transpose.outputs()[0].shape, [&](size_t at, const std::vector<int64_t>& index) {
-    std::vector<int64_t> source(index.size());
-    for (size_t axis = 0; axis < index.size(); ++axis) source[static_cast<size_t>(transpose.axes[axis])] = index[axis];
+  for_each_index(transpose.outputs()[0].shape, [&](size_t at, const Vector<int64_t>& index) {
+    Vector<int64_t> source(index.size());
+    for (size_t axis = 0; axis < index.size(); ++axis) source[transpose.axes[axis]] = index[axis];
     o.results[0][at] = o.operands.inputs[0][offset(transpose.inputs()[0].shape, source)];
   });
 }
@@ -241,7 +240,7 @@ void position_embedding(Operation& o) {
 
 }  // namespace
 
-std::vector<Numbers> taped_forward(const OperatorDefinition& definition, const TapedOperands& x) {
+Vector<Numbers> taped_forward(const OperatorDefinition& definition, const TapedOperands& x) {
   Operation o(definition, x);
   if (const auto* op = dynamic_cast<const BatchNorm*>(&definition)) batch_norm(*op, o);
   else if (const auto* op = dynamic_cast<const LayerNorm*>(&definition)) layer_norm(*op, o);

@@ -6,14 +6,14 @@
 
 namespace ff::reference {
 
-using Numbers = std::vector<Number>;  // one tensor, row-major
+using Numbers = Vector<Number>;  // one tensor, row-major
 
 struct TapedOperands {
-  std::vector<Numbers> inputs;  // tokens as constants
-  std::vector<Numbers> parameters;
+  Vector<Numbers> inputs;  // tokens as constants
+  Vector<Numbers> parameters;
 };
 
 // The outputs, or nothing for a type that is not among them.
-std::vector<Numbers> taped_forward(const OperatorDefinition& definition, const TapedOperands& x);
+Vector<Numbers> taped_forward(const OperatorDefinition& definition, const TapedOperands& x);
 
 }  // namespace ff::reference

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cmath>
-#include <vector>
+
+#include "common/vector.h"
 
 namespace ff::reference {
 
@@ -25,16 +26,16 @@ class Tape {
   }
   // Adds `gradient` to what is known of d objective / d number.
   void seed(const Number& number, double gradient) {
-    if (number.node >= 0) nodes_[static_cast<size_t>(number.node)].gradient += gradient;
+    if (number.node >= 0) nodes_[number.node].gradient += gradient;
   }
   void sweep() {
     for (size_t n = nodes_.size(); n-- > 0;) {
       const Node& node = nodes_[n];
-      if (node.a >= 0) nodes_[static_cast<size_t>(node.a)].gradient += node.gradient * node.slope_a;
-      if (node.b >= 0) nodes_[static_cast<size_t>(node.b)].gradient += node.gradient * node.slope_b;
+      if (node.a >= 0) nodes_[node.a].gradient += node.gradient * node.slope_a;
+      if (node.b >= 0) nodes_[node.b].gradient += node.gradient * node.slope_b;
     }
   }
-  double gradient(const Number& number) const { return nodes_[static_cast<size_t>(number.node)].gradient; }
+  double gradient(const Number& number) const { return nodes_[number.node].gradient; }
 
  private:
   struct Node {
@@ -45,7 +46,7 @@ class Tape {
     nodes_.push_back({a, b, slope_a, slope_b, 0});
     return static_cast<int>(nodes_.size()) - 1;
   }
-  std::vector<Node> nodes_;
+  Vector<Node> nodes_;
 };
 
 inline Number combine(double value, const Number& a, double slope_a, const Number& b, double slope_b) {

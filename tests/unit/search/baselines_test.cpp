@@ -21,8 +21,8 @@ int64_t between(RandomSource& random, int64_t least, int64_t most) {
 }
 
 // Calls visit for every combination of choices below `sizes`.
-void for_each_choice(const std::vector<int>& sizes, const std::function<void(const std::vector<int>&)>& visit) {
-  std::vector<int> choice(sizes.size(), 0);
+void for_each_choice(const Vector<int>& sizes, const std::function<void(const Vector<int>&)>& visit) {
+  Vector<int> choice(sizes.size(), 0);
   size_t digit = 0;
   while (digit < sizes.size()) {
     visit(choice);
@@ -33,8 +33,8 @@ void for_each_choice(const std::vector<int>& sizes, const std::function<void(con
   }
 }
 
-Nanoseconds slowest_stage(const std::vector<std::vector<Nanoseconds>>& times, const std::vector<int>& stage_of) {
-  std::vector<Nanoseconds> sums(times.size(), 0);
+Nanoseconds slowest_stage(const Vector<Vector<Nanoseconds>>& times, const Vector<int>& stage_of) {
+  Vector<Nanoseconds> sums(times.size(), 0);
   for (size_t item = 0; item < stage_of.size(); ++item) sums[stage_of[item]] += times[stage_of[item]][item];
   return *std::max_element(sums.begin(), sums.end());
 }
@@ -51,7 +51,7 @@ struct Fixture {
   std::atomic<bool> stop{false};
 
   AlgorithmResult run(const std::string& algorithm, const McmcSettings& settings = {.proposals = 300},
-                      const std::vector<std::string>& init = {}) {
+                      const Vector<std::string>& init = {}) {
     return run_algorithm(algorithm, {graph, topology, kernels, space, evaluator, settings, init, false,
                                      Assignments::all, true, stop, nullptr});
   }
@@ -76,16 +76,15 @@ CostTables random_tables(RandomSource& random, bool dense) {
   return tables;
 }
 
-std::vector<int> sizes_of(const CostTables& tables) {
-  std::vector<int> sizes;
+Vector<int> sizes_of(const CostTables& tables) {
+  Vector<int> sizes;
   for (const auto& costs : tables.node_costs) sizes.push_back(static_cast<int>(costs.size()));
   return sizes;
 }
 
 Nanoseconds enumerated_minimum(const CostTables& tables) {
   Nanoseconds least = std::numeric_limits<Nanoseconds>::max();
-  for_each_choice(sizes_of(tables),
-                  [&](const std::vector<int>& choice) { least = std::min(least, tables.cost(choice)); });
+  for_each_choice(sizes_of(tables), [&](const Vector<int>& choice) { least = std::min(least, tables.cost(choice)); });
   return least;
 }
 
@@ -96,14 +95,14 @@ TEST_CASE("stages are balanced as well as by trying every cut") {
   for (int round = 0; round < 300; ++round) {
     const size_t stages = static_cast<size_t>(between(random, 1, 4)),
                  items = static_cast<size_t>(between(random, 1, 8));
-    std::vector<std::vector<Nanoseconds>> times(stages, std::vector<Nanoseconds>(items));
+    Vector<Vector<Nanoseconds>> times(stages, Vector<Nanoseconds>(items));
     for (auto& row : times)
       for (Nanoseconds& time : row) time = between(random, 0, 9);
     if (between(random, 0, 1)) std::fill(times.begin() + 1, times.end(), times[0]);  // equal devices
-    const std::vector<int> found = balanced_stages(times);
+    const Vector<int> found = balanced_stages(times);
     REQUIRE(std::is_sorted(found.begin(), found.end()));
     Nanoseconds least = std::numeric_limits<Nanoseconds>::max();
-    for_each_choice(std::vector<int>(items, static_cast<int>(stages)), [&](const std::vector<int>& stage_of) {
+    for_each_choice(Vector<int>(items, static_cast<int>(stages)), [&](const Vector<int>& stage_of) {
       if (std::is_sorted(stage_of.begin(), stage_of.end())) least = std::min(least, slowest_stage(times, stage_of));
     });
     REQUIRE(slowest_stage(times, found) == least);
@@ -128,7 +127,7 @@ TEST_CASE("expert: dense layers of a convolutional network are split by channel"
   for (size_t op = 0; op < result.strategy.size(); ++op) {
     const std::string& type = alexnet.graph.operators[op].definition->type();
     if (type == "linear" || type == "dropout") {
-      CHECK(result.strategy[op].degrees == std::vector<int>{1, 4});
+      CHECK(result.strategy[op].degrees == Vector<int>{1, 4});
       ++dense;
     } else {
       CHECK(result.strategy[op].degrees[0] == 4);
@@ -218,7 +217,7 @@ TEST_CASE("optcnn equals enumeration of its own cost model on random networks") 
     REQUIRE(found->objective == enumerated_minimum(tables));
     // The tables against a sum over operators and tensors, for some choices.
     for (int sample = 0; sample < 5; ++sample) {
-      std::vector<int> choice;
+      Vector<int> choice;
       for (const auto& layer : layerwise.layers())
         choice.push_back(static_cast<int>(between(random, 0, static_cast<int64_t>(layer.degrees.size()) - 1)));
       const Strategy strategy = layerwise.strategy(choice);
@@ -230,7 +229,7 @@ TEST_CASE("optcnn equals enumeration of its own cost model on random networks") 
       for (const Edge& edge : evaluator.builder().edges()) {
         const OperatorDefinition& producer = *graph.operators[edge.producer].definition;
         const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
-        std::vector<Block> written, read;
+        Vector<Block> written, read;
         for (int part = 0; part < strategy[edge.producer].parts(); ++part)
           written.push_back(producer.output_block(graph.tensors[edge.tensor].output,
                                                   producer.part(strategy[edge.producer].degrees, part)));
@@ -253,7 +252,7 @@ TEST_CASE("the layer-wise cost of a chain is the simulated time where nothing ca
   LayerwiseCosts layerwise(lenet.graph, lenet.topology, lenet.space, lenet.evaluator.builder(),
                            lenet.evaluator.cost_model());
   const CostTables tables = layerwise.tables();
-  const std::vector<int> choice(layerwise.layers().size(), 0);
+  const Vector<int> choice(layerwise.layers().size(), 0);
   CHECK(tables.cost(choice) == lenet.evaluator.evaluate(layerwise.strategy(choice)).makespan);
 }
 
@@ -263,7 +262,7 @@ TEST_CASE("optcnn gives unrolled steps of a layer one configuration and all netw
     const AlgorithmResult result = network.run("optcnn");
     CAPTURE(name);
     CHECK(result.details["optcnn"]["proven"] == true);
-    for (const std::vector<OperatorId>& layer : parameter_sharing_layers(network.graph))
+    for (const Vector<OperatorId>& layer : parameter_sharing_layers(network.graph))
       for (OperatorId op : layer) REQUIRE(result.strategy[op] == result.strategy[layer[0]]);
   }
 }
@@ -296,8 +295,8 @@ TEST_CASE("a search with the default candidates is never slower than any baselin
 
 TEST_CASE("a candidate that exceeds a device's memory is not preferred to one that fits") {
   Fixture roomy("lenet", "p100-1x4");
-  const std::vector<int64_t> alone = roomy.evaluator.memory_bound(single_device(roomy.graph));
-  const std::vector<int64_t> split = roomy.evaluator.memory_bound(data_parallel(roomy.graph, roomy.topology));
+  const Vector<int64_t> alone = roomy.evaluator.memory_bound(single_device(roomy.graph));
+  const Vector<int64_t> split = roomy.evaluator.memory_bound(data_parallel(roomy.graph, roomy.topology));
   REQUIRE(alone[0] > split[0]);
   REQUIRE(roomy.evaluator.evaluate(single_device(roomy.graph)).makespan <
           roomy.evaluator.evaluate(data_parallel(roomy.graph, roomy.topology)).makespan);

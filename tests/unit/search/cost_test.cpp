@@ -164,7 +164,7 @@ TEST_CASE("parts of one kind have one signature") {
     const Strategy strategy = random_strategy(graph, 6, random);
     for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op) {
       const OperatorDefinition& definition = *graph.operators[op].definition;
-      const std::vector<int> kinds = definition.kinds_of_parts(strategy[op].degrees);
+      const Vector<int> kinds = definition.kinds_of_parts(strategy[op].degrees);
       REQUIRE(static_cast<int64_t>(kinds.size()) == strategy[op].parts());
       std::map<int, std::string> signatures;
       for (size_t part = 0; part < kinds.size(); ++part) {

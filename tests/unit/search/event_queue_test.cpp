@@ -44,7 +44,7 @@ void exercise(std::mt19937& random, EventQueue& queue, Nanoseconds spread, int s
       now = event.ready;
     } else {
       const Nanoseconds later = below(2) * below(spread);
-      std::vector<Event> saved;
+      Vector<Event> saved;
       queue.save(saved);
       REQUIRE(saved.size() == expected.size());
       REQUIRE(std::equal(saved.begin(), saved.end(), expected.begin(), same));

@@ -30,14 +30,13 @@ Graph small_network(RandomSource& random, int operators) {
   const int64_t width = between(random, 2, 6);
   json["inputs"] = {{{"name", "x"}, {"shape", {"batch", width}}, {"dtype", "f32"}},
                     {{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}}};
-  std::vector<std::string> same{"x"};  // tensors of `width` channels
+  Vector<std::string> same{"x"};  // tensors of `width` channels
   std::string last = "x";
   bool trained = false;
   for (int i = 0; i + 1 < operators; ++i) {
     const std::string name = "op" + std::to_string(i);
     const std::string input =
-        between(random, 0, 3) ? last
-                              : same[static_cast<size_t>(between(random, 0, static_cast<int64_t>(same.size()) - 1))];
+        between(random, 0, 3) ? last : same[between(random, 0, static_cast<int64_t>(same.size()) - 1)];
     Json op = {{"name", name}, {"inputs", {input}}};
     const int64_t kind = trained ? between(random, 0, 5) : between(random, 0, 1);
     trained = true;
@@ -79,7 +78,7 @@ Case random_case(RandomSource& random, double most) {
     double size = 1;
     for (OperatorId op = 0; op < static_cast<OperatorId>(result.graph.operators.size()); ++op) {
       double choices = 0;
-      for (const std::vector<int>& degrees : space.degrees(op)) {
+      for (const Degrees& degrees : space.degrees(op)) {
         int parts = 1;
         for (int degree : degrees) parts *= degree;
         choices += std::pow(devices, parts);
@@ -90,10 +89,10 @@ Case random_case(RandomSource& random, double most) {
   }
 }
 
-std::vector<Configuration> all_configurations(const SearchSpace& space, OperatorId op, int devices,
-                                              Assignments assignments) {
-  std::vector<Configuration> result;
-  for (const std::vector<int>& degrees : space.degrees(op)) {
+Vector<Configuration> all_configurations(const SearchSpace& space, OperatorId op, int devices,
+                                         Assignments assignments) {
+  Vector<Configuration> result;
+  for (const Degrees& degrees : space.degrees(op)) {
     int parts = 1, count = 1;
     for (int degree : degrees) parts *= degree;
     for (int part = 0; part < parts; ++part) count *= devices;
@@ -115,10 +114,10 @@ std::vector<Configuration> all_configurations(const SearchSpace& space, Operator
 // The least cost of all, by full simulation of each.
 double enumerate(const Case& c, Evaluator& evaluator, Assignments assignments) {
   const SearchSpace space(c.graph, c.topology);
-  std::vector<std::vector<Configuration>> configurations;
+  Vector<Vector<Configuration>> configurations;
   for (OperatorId op = 0; op < static_cast<OperatorId>(c.graph.operators.size()); ++op)
     configurations.push_back(all_configurations(space, op, static_cast<int>(c.topology.devices.size()), assignments));
-  std::vector<size_t> at(configurations.size(), 0);
+  Vector<size_t> at(configurations.size(), 0);
   Strategy strategy;
   for (const auto& choices : configurations) strategy.push_back(choices[0]);
   double least = std::numeric_limits<double>::infinity();
@@ -180,11 +179,11 @@ TEST_CASE("no completion of a partial strategy costs less than its bound") {
     const size_t count = graph.operators.size();
     for (int completion = 0; completion < 10; ++completion) {
       Strategy strategy;
-      std::vector<const Choice*> choices;
-      std::vector<OperatorId> order;
+      Vector<const Choice*> choices;
+      Vector<OperatorId> order;
       for (OperatorId op = 0; op < static_cast<OperatorId>(count); ++op) {
-        const std::vector<Choice>& all = space.choices(op).choices;
-        choices.push_back(&all[static_cast<size_t>(between(random, 0, static_cast<int64_t>(all.size()) - 1))]);
+        const Vector<Choice>& all = space.choices(op).choices;
+        choices.push_back(&all[between(random, 0, static_cast<int64_t>(all.size()) - 1)]);
         strategy.push_back(space.configuration(op, *choices.back()));
         order.push_back(op);
       }
@@ -193,7 +192,7 @@ TEST_CASE("no completion of a partial strategy costs less than its bound") {
       partial.evaluate(INT64_MAX);
       for (OperatorId op : order) {
         INFO("completion " << completion << ", operator " << graph.operators[op].name);
-        const Choice& choice = *choices[static_cast<size_t>(op)];
+        const Choice& choice = *choices[op];
         REQUIRE(bounds.bound(op, choice.orbit) <= makespan);
         const Nanoseconds glance = partial.glance(op, choice);
         REQUIRE(glance <= makespan);
@@ -208,17 +207,15 @@ TEST_CASE("no completion of a partial strategy costs less than its bound") {
     for (int sample = 0; sample < 40; ++sample) {
       Strategy strategy;
       for (OperatorId op = 0; op < static_cast<OperatorId>(count); ++op) {
-        const std::vector<Choice>& all = space.choices(op).choices;
-        strategy.push_back(space.configuration(
-            op, all[static_cast<size_t>(between(random, 0, static_cast<int64_t>(all.size()) - 1))]));
+        const Vector<Choice>& all = space.choices(op).choices;
+        strategy.push_back(space.configuration(op, all[between(random, 0, static_cast<int64_t>(all.size()) - 1)]));
       }
       const Nanoseconds makespan = evaluator.evaluate(strategy).makespan;
       if (makespan < least) best = strategy, least = makespan;
     }
     REQUIRE(bounds.reduce(least + 1, [] { return false; }));
     for (OperatorId op = 0; op < static_cast<OperatorId>(count); ++op) {
-      const Choice& choice =
-          space.choices(op).choices[static_cast<size_t>(space.find(op, best[static_cast<size_t>(op)]))];
+      const Choice& choice = space.choices(op).choices[space.find(op, best[op])];
       REQUIRE(bounds.alive(op, choice.orbit));
       partial.push(op, choice);
       REQUIRE(partial.evaluate(INT64_MAX) <= least);
@@ -280,19 +277,17 @@ TEST_CASE("symmetries of a topology map routes onto routes") {
       for (DeviceId a = 0; a < 3; ++a)
         for (DeviceId b = 0; b < 3; ++b) {
           if (a == b) continue;
-          const Route image =
-              topology.route(symmetry.device[static_cast<size_t>(a)], symmetry.device[static_cast<size_t>(b)]);
-          std::vector<ChannelId> mapped;
-          for (ChannelId channel : topology.route(a, b).channels)
-            mapped.push_back(symmetry.channel[static_cast<size_t>(channel)]);
+          const Route image = topology.route(symmetry.device[a], symmetry.device[b]);
+          Vector<ChannelId> mapped;
+          for (ChannelId channel : topology.route(a, b).channels) mapped.push_back(symmetry.channel[channel]);
           CHECK(std::ranges::equal(mapped, image.channels));
         }
   }
 }
 
 TEST_CASE("the one-machine bound is the best preemptive schedule") {
-  std::vector<MachineTask> tasks{{0, 4, 0}, {1, 2, 6}, {3, 1, 1}};
+  Vector<MachineTask> tasks{{0, 4, 0}, {1, 2, 6}, {3, 1, 1}};
   CHECK(one_machine_bound(tasks) == 9);  // 0..1 first, 1..3 second (tail until 9), then the others
-  std::vector<OpenTask> open{{0, 10}, {6, 8}, {8, 4}};
+  Vector<OpenTask> open{{0, 10}, {6, 8}, {8, 4}};
   CHECK(spread_bound(open, 2) == 12);  // from 6 on 12 units on two devices; from 0 on 22, from 8 on 4
 }

@@ -40,7 +40,7 @@ TEST_CASE("the same seed and proposals give the same strategy for any number of 
 
 TEST_CASE("delta and full simulation accept the same proposals") {
   Problem problem;
-  for (uint64_t seed : {1, 2, 3}) {
+  for (uint64_t seed : {1u, 2u, 3u}) {
     McmcSettings settings{
         .proposals = 1500, .seed = seed, .simulator = SimulatorKind::delta, .proposals_from = ProposalKind::paper};
     const McmcResult delta = problem.search(settings);
@@ -79,7 +79,7 @@ TEST_CASE("a stopped search returns the best so far") {
 TEST_CASE("a strategy that exceeds a device's memory is never preferred to one that fits") {
   Problem problem;
   Evaluator roomy(problem.graph, problem.topology, problem.kernels);
-  const std::vector<int64_t> needed = roomy.memory_bound(data_parallel(problem.graph, problem.topology));
+  const Vector<int64_t> needed = roomy.memory_bound(data_parallel(problem.graph, problem.topology));
   Topology tight = problem.topology;
   for (DeviceModel& model : tight.models) model.memory_bytes = needed[0] - 1;
   Evaluator evaluator(problem.graph, tight, problem.kernels);
@@ -95,7 +95,7 @@ TEST_CASE("random configurations are valid and reach every degree of the space")
   const SearchSpace space(problem.graph, problem.topology);
   RandomStream random(3, 0);
   for (OperatorId op = 0; op < static_cast<OperatorId>(problem.graph.operators.size()); ++op) {
-    std::set<std::vector<int>> seen;
+    std::set<Vector<int>> seen;
     for (int i = 0; i < 2000; ++i) {
       const Configuration configuration = space.random_configuration(op, random);
       int64_t parts = 1;

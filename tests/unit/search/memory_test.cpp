@@ -10,8 +10,8 @@ TEST_CASE("offsets by hand: a buffer takes the smallest gap among those that liv
   const auto buffer = [](int32_t what, int64_t bytes, int first, int last) {
     return PlannedBuffer{{BufferKey::Kind::output, what, 0, 0}, bytes, first, last};
   };
-  std::vector<PlannedBuffer> buffers = {buffer(0, 640, 0, 1), buffer(1, 512, 2, 3), buffer(2, 256, 0, 3),
-                                        buffer(3, 100, 1, 2), buffer(4, 64, 3, 3)};
+  Vector<PlannedBuffer> buffers = {buffer(0, 640, 0, 1), buffer(1, 512, 2, 3), buffer(2, 256, 0, 3),
+                                   buffer(3, 100, 1, 2), buffer(4, 64, 3, 3)};
   CHECK(assign_offsets(buffers) == 640 + 256 + 128);
   CHECK(buffers[0].offset == 0);
   CHECK(buffers[1].offset == 0);
@@ -30,14 +30,14 @@ TEST_CASE(
     const Strategy strategy = random_strategy(graph, count, random);
     TaskGraphBuilder builder(graph);
     const TaskGraph tasks = builder.build(strategy);
-    const std::vector<int> order = seed % 2 ? random_task_order(tasks, random) : default_issue_order(tasks);
-    std::vector<DeviceId> devices;
+    const Vector<int> order = seed % 2 ? random_task_order(tasks, random) : default_issue_order(tasks);
+    Vector<DeviceId> devices;
     for (DeviceId device = 0; device < count; ++device) devices.push_back(device);
     MemoryModel model(builder, count);
-    const std::vector<int64_t> most = model.bytes(strategy), exact = model.bytes(strategy, tasks, order);
-    const std::vector<MemoryPlan> plans = plan_memory(builder, strategy, tasks, order, devices);
+    const Vector<int64_t> most = model.bytes(strategy), exact = model.bytes(strategy, tasks, order);
+    const Vector<MemoryPlan> plans = plan_memory(builder, strategy, tasks, order, devices);
     for (DeviceId device = 0; device < count; ++device) {
-      const MemoryPlan& plan = plans[static_cast<size_t>(device)];
+      const MemoryPlan& plan = plans[device];
       for (size_t a = 0; a < plan.buffers.size(); ++a) {
         const PlannedBuffer& one = plan.buffers[a];
         REQUIRE((one.offset % buffer_alignment == 0 && one.offset + one.bytes <= plan.arena_bytes));

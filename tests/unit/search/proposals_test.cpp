@@ -60,7 +60,7 @@ TEST_CASE("mixed proposals stay within the search space and change groups togeth
     const ProposalSource source(ProposalKind::mixed, problem.graph, problem.topology, problem.space);
     RandomStream random(5, 0);
     Strategy strategy = problem.space.random_strategy(random);
-    std::vector<Change> changes;
+    Vector<Change> changes;
     int several = 0;
     for (int i = 0; i < 5000; ++i) {
       source.draw(strategy, random, changes);
@@ -84,7 +84,7 @@ TEST_CASE("mixed proposals move whole groups to other devices and give them othe
   Strategy strategy = data_parallel(problem.graph, problem.topology);
   for (Configuration& configuration : strategy) configuration = {Degrees(configuration.degrees.size(), 1), {2}};
   RandomStream random(5, 0);
-  std::vector<Change> changes;
+  Vector<Change> changes;
   int moved = 0, split_from_there = 0;
   for (int i = 0; i < 2000; ++i) {
     source.draw(strategy, random, changes);
@@ -92,7 +92,7 @@ TEST_CASE("mixed proposals move whole groups to other devices and give them othe
     for (const Change& change : changes) REQUIRE(change.configuration == changes[0].configuration);
     const Configuration& configuration = changes[0].configuration;
     moved += configuration.parts() == 1 && configuration.devices[0] != 2;
-    split_from_there += configuration.parts() == 4 && configuration.devices == std::vector<DeviceId>{2, 3, 0, 1};
+    split_from_there += configuration.parts() == 4 && configuration.devices == Vector<DeviceId>{2, 3, 0, 1};
   }
   CHECK(moved > 100);
   CHECK(split_from_there > 40);
@@ -103,7 +103,7 @@ TEST_CASE("paper's proposals change one operator to a random configuration") {
   const ProposalSource source(ProposalKind::paper, problem.graph, problem.topology, problem.space);
   const Strategy strategy = data_parallel(problem.graph, problem.topology);
   RandomStream random(6, 0), same(6, 0);
-  std::vector<Change> changes;
+  Vector<Change> changes;
   for (int i = 0; i < 200; ++i) {
     source.draw(strategy, random, changes);
     REQUIRE(changes.size() == 1);
@@ -114,7 +114,7 @@ TEST_CASE("paper's proposals change one operator to a random configuration") {
 }
 
 TEST_CASE("delta and full simulation accept the same mixed proposals") {
-  for (uint64_t seed : {1, 2, 3})
+  for (uint64_t seed : {1u, 2u, 3u})
     for (const char* name : {"lenet", "rnnlm-2step"}) {
       Problem problem(name);
       check_same_decisions(problem, {.proposals = 1500, .seed = seed, .proposals_from = ProposalKind::mixed});
@@ -132,7 +132,7 @@ TEST_CASE("delta and full simulation accept the same mixed proposals") {
 TEST_CASE("mixed proposals under a limit of memory: the same decisions, and the strategy fits") {
   Problem roomy("rnnlm-2step");
   Evaluator evaluator(roomy.graph, roomy.topology, roomy.kernels);
-  const std::vector<int64_t> needed = evaluator.memory_bound(data_parallel(roomy.graph, roomy.topology));
+  const Vector<int64_t> needed = evaluator.memory_bound(data_parallel(roomy.graph, roomy.topology));
   Topology tight = roomy.topology;
   for (DeviceModel& model : tight.models) model.memory_bytes = needed[0] * 9 / 10;
   Problem problem(roomy.graph, tight);
@@ -174,7 +174,7 @@ TEST_CASE("a local optimum is one: no neighbour is better by full simulation") {
     // Every neighbour, counted out here: a number in base `devices` for each degrees.
     int64_t neighbours = 0;
     for (OperatorId op = 0; op < static_cast<OperatorId>(found.strategy.size()); ++op)
-      for (const std::vector<int>& degrees : problem.space.degrees(op)) {
+      for (const Degrees& degrees : problem.space.degrees(op)) {
         int parts = 1, assignments = 1;
         for (int degree : degrees) parts *= degree;
         for (int part = 0; part < parts; ++part) assignments *= devices;
@@ -210,7 +210,7 @@ TEST_CASE("a large neighbourhood says what it holds") {
     ++count;
     return true;
   });
-  for (const std::vector<int>& degrees : problem.space.degrees(0)) {
+  for (const Degrees& degrees : problem.space.degrees(0)) {
     int parts = 1;
     for (int degree : degrees) parts *= degree;
     expected += parts == 2 ? 256 : 16;

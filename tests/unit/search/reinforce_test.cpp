@@ -37,13 +37,13 @@ Graph towers() {
 
 // The least cost over all placements of the groups.
 double best_placement(const Graph& graph, int devices, Evaluator& evaluator) {
-  const std::vector<int> groups = colocation_groups(graph);
+  const Vector<int> groups = colocation_groups(graph);
   const int count = 1 + *std::max_element(groups.begin(), groups.end());
-  std::vector<int> at(static_cast<size_t>(count), 0);
+  Vector<int> at(count, 0);
   Strategy strategy = single_device(graph);
   double least = std::numeric_limits<double>::infinity();
   while (true) {
-    for (size_t op = 0; op < strategy.size(); ++op) strategy[op].devices[0] = at[static_cast<size_t>(groups[op])];
+    for (size_t op = 0; op < strategy.size(); ++op) strategy[op].devices[0] = at[groups[op]];
     least = std::min(least, evaluator.evaluate(strategy).cost);
     size_t group = 0;
     while (group < at.size() && ++at[group] == devices) at[group++] = 0;
@@ -104,7 +104,7 @@ TEST_CASE("a stopped policy search returns the first placement") {
 
 TEST_CASE("operators that share parameters lie together, and those without with the operator before") {
   const Graph rnnlm = load_graph(FF_SOURCE_DIR "/graphs/rnnlm-2step.json");
-  const std::vector<int> groups = colocation_groups(rnnlm);
+  const Vector<int> groups = colocation_groups(rnnlm);
   for (size_t op = 0; op < groups.size(); ++op) {
     const std::string& name = rnnlm.operators[op].name;
     const int expected = name.rfind("embedding", 0) == 0 ? 0

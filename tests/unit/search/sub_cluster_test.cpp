@@ -47,12 +47,12 @@ void check_same_routes(const Topology& whole, const SubCluster& part) {
 }  // namespace
 
 TEST_CASE("sub-clusters have sizes that divide the cluster, each a part of the next, with the routes of the whole") {
-  CHECK(sub_cluster_sizes(shipped("k80-4x4")) == std::vector<int>{1, 2, 4, 8});
-  CHECK(sub_cluster_sizes(interleaved()) == std::vector<int>{1, 2, 3});
-  CHECK(sub_cluster_sizes(shipped("local-cpu-2")) == std::vector<int>{1});
-  CHECK(sub_cluster_sizes(shipped("local-cpu-1")) == std::vector<int>{1});
+  CHECK(sub_cluster_sizes(shipped("k80-4x4")) == Vector<int>{1, 2, 4, 8});
+  CHECK(sub_cluster_sizes(interleaved()) == Vector<int>{1, 2, 3});
+  CHECK(sub_cluster_sizes(shipped("local-cpu-2")) == Vector<int>{1});
+  CHECK(sub_cluster_sizes(shipped("local-cpu-1")) == Vector<int>{1});
   for (const Topology& whole : {shipped("k80-4x4"), shipped("dgx-a100-2"), interleaved()}) {
-    std::vector<DeviceId> smaller;
+    Vector<DeviceId> smaller;
     for (int size : sub_cluster_sizes(whole)) {
       const SubCluster part = sub_cluster(whole, size);
       REQUIRE(part.devices.size() == static_cast<size_t>(size));
@@ -64,8 +64,8 @@ TEST_CASE("sub-clusters have sizes that divide the cluster, each a part of the n
 }
 
 TEST_CASE("a sub-cluster takes whole nodes, those of faster devices first") {
-  CHECK(sub_cluster(shipped("p100-2x4"), 4).devices == std::vector<DeviceId>{0, 1, 2, 3});
-  CHECK(sub_cluster(interleaved(), 3).devices == std::vector<DeviceId>{1, 4, 0});
+  CHECK(sub_cluster(shipped("p100-2x4"), 4).devices == Vector<DeviceId>{0, 1, 2, 3});
+  CHECK(sub_cluster(interleaved(), 3).devices == Vector<DeviceId>{1, 4, 0});
 }
 
 TEST_CASE("a strategy takes the same time on a sub-cluster as on the whole") {

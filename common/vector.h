@@ -1,0 +1,67 @@
+// std::vector and std::array that any integer indexes.
+//
+// Operators, devices, parts and edges have signed numbers, as -1 means none, while the standard containers count in
+// size_t. Converting at each index would put a cast into every line that says something; here it is said once. The index
+// is checked where assertions are on.
+#pragma once
+
+#include <array>
+#include <cassert>
+#include <concepts>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace ff {
+
+template <typename T>
+class Vector : public std::vector<T> {
+ public:
+  using std::vector<T>::vector;
+  Vector(std::vector<T> other) : std::vector<T>(std::move(other)) {}
+  template <std::integral Size>
+  explicit Vector(Size size) : std::vector<T>(static_cast<size_t>(size)) {}
+  template <std::integral Size>
+  Vector(Size size, const T& value) : std::vector<T>(static_cast<size_t>(size), value) {}
+
+  using std::vector<T>::assign;
+  template <std::integral Size>
+  void assign(Size size, const T& value) {
+    std::vector<T>::assign(static_cast<size_t>(size), value);
+  }
+  template <std::integral Size>
+  void resize(Size size) {
+    std::vector<T>::resize(static_cast<size_t>(size));
+  }
+  template <std::integral Size>
+  void resize(Size size, const T& value) {
+    std::vector<T>::resize(static_cast<size_t>(size), value);
+  }
+
+  template <std::integral Index>
+  decltype(auto) operator[](Index index) {
+    assert(static_cast<size_t>(index) < this->size());
+    return std::vector<T>::operator[](static_cast<size_t>(index));
+  }
+  template <std::integral Index>
+  decltype(auto) operator[](Index index) const {
+    assert(static_cast<size_t>(index) < this->size());
+    return std::vector<T>::operator[](static_cast<size_t>(index));
+  }
+};
+
+template <typename T, size_t size_>
+struct Array : std::array<T, size_> {
+  template <std::integral Index>
+  constexpr T& operator[](Index index) {
+    assert(static_cast<size_t>(index) < size_);
+    return std::array<T, size_>::operator[](static_cast<size_t>(index));
+  }
+  template <std::integral Index>
+  constexpr const T& operator[](Index index) const {
+    assert(static_cast<size_t>(index) < size_);
+    return std::array<T, size_>::operator[](static_cast<size_t>(index));
+  }
+};
+
+}  // namespace ff
