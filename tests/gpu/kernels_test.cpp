@@ -3,7 +3,7 @@
 #include <map>
 
 #include "tests/gpu/gpu_or_skip.h"
-#include "tests/unit/kernels/kernel_cases.h"
+#include "tests/unit/common/kernels/kernel_cases.h"
 
 using namespace ff;
 using namespace ff::kernel_cases;

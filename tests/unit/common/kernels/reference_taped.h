@@ -1,8 +1,8 @@
 // Operators whose reference is a forward pass on a tape.
 #pragma once
 
-#include "tests/unit/kernels/reference.h"
-#include "tests/unit/kernels/tape.h"
+#include "tests/unit/common/kernels/reference.h"
+#include "tests/unit/common/kernels/tape.h"
 
 namespace ff::reference {
 

@@ -1,4 +1,4 @@
-#include "tests/unit/kernels/reference.h"
+#include "tests/unit/common/kernels/reference.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@
 #include "common/operators/sequence.h"
 #include "common/operators/softmax.h"
 #include "common/philox.h"
-#include "tests/unit/kernels/reference_taped.h"
+#include "tests/unit/common/kernels/reference_taped.h"
 
 namespace ff::reference {
 namespace {

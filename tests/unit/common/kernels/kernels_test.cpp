@@ -1,6 +1,6 @@
 // Every kernel of the CPU backend against the double-precision reference, forward and backward, on random shapes,
 // attributes and parts; and the reference's backward against finite differences of its forward.
-#include "tests/unit/kernels/kernel_cases.h"
+#include "tests/unit/common/kernels/kernel_cases.h"
 
 using namespace ff;
 using namespace ff::kernel_cases;

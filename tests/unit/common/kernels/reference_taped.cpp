@@ -1,4 +1,4 @@
-#include "tests/unit/kernels/reference_taped.h"
+#include "tests/unit/common/kernels/reference_taped.h"
 
 #include "common/operators/attention.h"
 #include "common/operators/embedding.h"

@@ -12,7 +12,7 @@
 #include "common/graph.h"
 #include "common/kernels/backend.h"
 #include "common/operators/normalization.h"
-#include "tests/unit/kernels/reference.h"
+#include "tests/unit/common/kernels/reference.h"
 
 namespace ff::kernel_cases {
 
