@@ -22,7 +22,7 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
     return task.kind == TaskKind::activation ? tensor + "->" + input + "/" + kind + "/" + from + "-" + to
                                              : input + "->" + tensor + "/" + kind + "/" + to + "-" + from;
   }
-  const std::string unit = std::to_string(task.key >> 20 & 0xFFFFF);  // the number of the unit's first piece
+  const std::string unit = std::to_string(part_of(task.key));  // the number of the unit's first piece
   const std::string name = builder.groups()[tasks.units[task.unit].group].name + "/" + kind + "/" + unit;
   return task.kind == TaskKind::update ? name + "@" + std::to_string(task.device) : name;
 }

@@ -139,28 +139,6 @@ void cut_parameter(const Graph& graph, ParameterId id, const Strategy& strategy,
 
 }  // namespace
 
-TaskKey make_task_key(TaskKind kind, int64_t what, int64_t part, int64_t other) {
-  assert(what < (1 << 20) && part < (1 << 20) && other < (1 << 20));
-  return static_cast<TaskKey>(kind) << 60 | static_cast<TaskKey>(what) << 40 | static_cast<TaskKey>(part) << 20 |
-         static_cast<TaskKey>(other);
-}
-
-std::string_view to_string(TaskKind kind) {
-  switch (kind) {
-    case TaskKind::forward: return "forward";
-    case TaskKind::activation: return "activation";
-    case TaskKind::backward: return "backward";
-    case TaskKind::gradient: return "gradient";
-    case TaskKind::synchronization: return "synchronization";
-    case TaskKind::update: return "update";
-    case TaskKind::forward_statistics: return "forward_statistics";
-    case TaskKind::forward_reduction: return "forward_reduction";
-    case TaskKind::backward_statistics: return "backward_statistics";
-    case TaskKind::backward_reduction: return "backward_reduction";
-  }
-  return "";
-}
-
 Vector<DeviceId> reduction_holders(const OperatorDefinition& definition, const Configuration& configuration,
                                    int number) {
   Vector<DeviceId> holders;

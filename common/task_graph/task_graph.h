@@ -1,21 +1,5 @@
 // The task graph of one training iteration: the only place that derives tasks from (graph, topology, strategy). The
 // simulator times it and the executor runs it, so what is predicted is what happens.
-//
-// Tasks, for an operator with p parts:
-//   forward            p tasks, one a part
-//   backward           p tasks, if the operator has a backward pass
-//   forward_statistics, backward_statistics
-//                      of operators with statistics, one a part: sums over the part, in front of its forward or
-//                      backward task
-//   forward_reduction, backward_reduction
-//                      an all-reduce of those sums among the parts that have them in common, between the two
-//   activation         a transfer of the intersection of a producer's output block and a consumer's input block, where
-//                      the two tasks sit on different devices (on one device it is an ordering edge)
-//   gradient           the same pairs the other way: the consumer's contribution to the gradient of the producer's
-//                      output
-//   synchronization    an all-reduce of parameter gradients among the devices that hold the same pieces of a parameter
-//                      group
-//   update             SGD on those pieces, on every holder
 #pragma once
 
 #include <cstdint>
@@ -26,41 +10,10 @@
 
 #include "common/graph.h"
 #include "common/strategy.h"
+#include "common/task_graph/task.h"
 #include "common/vector.h"
 
 namespace ff {
-
-enum class TaskKind : uint8_t {
-  forward,
-  activation,
-  backward,
-  gradient,
-  synchronization,
-  update,
-  forward_statistics,
-  forward_reduction,
-  backward_statistics,
-  backward_reduction
-};
-std::string_view to_string(TaskKind kind);
-inline bool is_transfer(TaskKind kind) { return kind == TaskKind::activation || kind == TaskKind::gradient; }
-inline bool is_statistics(TaskKind kind) {
-  return kind == TaskKind::forward_statistics || kind == TaskKind::backward_statistics;
-}
-inline bool is_compute(TaskKind kind) {
-  return kind == TaskKind::forward || kind == TaskKind::backward || is_statistics(kind);
-}
-inline bool is_reduction(TaskKind kind) {
-  return kind == TaskKind::forward_reduction || kind == TaskKind::backward_reduction;
-}
-inline bool is_forward(TaskKind kind) {  // runs in evaluation too
-  return kind == TaskKind::forward || kind == TaskKind::forward_statistics || kind == TaskKind::activation;
-}
-
-// Breaks ties of ready times. A fixed function of what the task is, never of the order in which tasks were created:
-// kind (4 bits), operator, edge or parameter group (20), part or unit (20), pair or device (20).
-using TaskKey = uint64_t;
-TaskKey make_task_key(TaskKind kind, int64_t what, int64_t part, int64_t other);
 
 // An input of an operator that another operator produces.
 struct Edge {

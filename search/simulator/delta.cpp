@@ -141,7 +141,7 @@ class DeltaSimulator::State {
 
   // Of a compute task or reduction that has one, else -1.
   int32_t slot_of(const Event& event) const {
-    const int what = what_of(event.key), part = part_of(event.key);
+    const int what = subject_of(event.key), part = part_of(event.key);
     switch (kind_of(event.key)) {
       case TaskKind::forward: return forward_slot_[what] + part;
       case TaskKind::backward: return backward_slot_[what] + part;
@@ -240,17 +240,17 @@ class DeltaSimulator::State {
       const TaskKind kind = kind_of(record.key);
       const bool is_forward = kind == TaskKind::forward || kind == TaskKind::forward_statistics;
       if (is_forward || kind == TaskKind::backward || kind == TaskKind::backward_statistics) {
-        const OperatorId op = what_of(record.key);
+        const OperatorId op = subject_of(record.key);
         const DeviceId device = state_.tasks[op].parts[part_of(record.key)].device;
         for (size_t i = 0; i < StrategyState::late_count; ++i)
           if (((is_forward ? state_.late_forward : state_.late_backward)[op] >> i & 1) != 0)
             done[done_of_late(i) + static_cast<size_t>(device)] += record.end - record.start;
       } else if (kind == TaskKind::synchronization) {
-        const GroupState& group = state_.groups[what_of(record.key)];
+        const GroupState& group = state_.groups[subject_of(record.key)];
         for (const UnitState& unit : group.units)
-          if (make_task_key(kind, what_of(record.key), unit.number, 0) == record.key)
+          if (make_task_key(kind, subject_of(record.key), unit.number, 0) == record.key)
             for (size_t i = 0; i < StrategyState::late_count; ++i)
-              if (state_.late[i].holds && state_.late[i].contains[what_of(record.key)])
+              if (state_.late[i].holds && state_.late[i].contains[subject_of(record.key)])
                 done[synchronized_of_late(i)] += occupancy(unit, state_.late[i].busiest);
       }
     }
@@ -480,7 +480,7 @@ class DeltaSimulator::State {
   bool late_groups_fit(const Event& event, const UnitState& unit, Nanoseconds start, Nanoseconds limit) {
     for (size_t i = 0; i < StrategyState::late_count; ++i) {
       const LateGroups& late = state_.late[i];
-      if (late.contains.empty() || !late.contains[what_of(event.key)]) continue;
+      if (late.contains.empty() || !late.contains[subject_of(event.key)]) continue;
       Nanoseconds& synchronized = done_[synchronized_of_late(i)];
       const Nanoseconds own = occupancy(unit, late.busiest);
       if ((own > 0 ? start : event.ready) + late.occupied[late.busiest] - synchronized > limit) return false;
@@ -498,7 +498,7 @@ class DeltaSimulator::State {
 
   bool take_transfer(const Event& event, Nanoseconds limit, Nanoseconds& start, Nanoseconds& end) {
     const bool activation = kind_of(event.key) == TaskKind::activation;
-    const int e = what_of(event.key);
+    const int e = subject_of(event.key);
     const Edge& edge = state_.edge(e);
     const BlockPair& pair = (*state_.edges[e].plan->pairs)[event.index];
     const DeviceId producer = state_.operators[edge.producer].devices[pair.producer_part];
@@ -561,7 +561,7 @@ class DeltaSimulator::State {
 
   // Takes one task; false when the limit is certain to be passed.
   bool take(const Event& event, Nanoseconds limit, Nanoseconds& start, Nanoseconds& end) {
-    const int what = what_of(event.key), part = part_of(event.key);
+    const int what = subject_of(event.key), part = part_of(event.key);
     switch (kind_of(event.key)) {
       case TaskKind::forward: {
         const PartTasks& tasks = state_.tasks[what].parts[part];
@@ -709,7 +709,7 @@ class DeltaSimulator::State {
   }
 
   bool is_touched(TaskKey key) const {
-    const int what = what_of(key);
+    const int what = subject_of(key);
     const TaskKind kind = kind_of(key);
     if (is_transfer(kind)) return is_proposed_[state_.edge(what).producer] || is_proposed_[state_.edge(what).consumer];
     if (kind == TaskKind::synchronization || kind == TaskKind::update) return is_proposed_group_[what];
@@ -832,7 +832,7 @@ class DeltaSimulator::State {
     latest = std::max(latest, record.end);
     const TaskKind kind = kind_of(record.key);
     if (kind == TaskKind::forward || kind == TaskKind::backward) {
-      const OperatorId op = what_of(record.key);
+      const OperatorId op = subject_of(record.key);
       const int32_t slot = (kind == TaskKind::forward ? forward_slot_[op] : backward_slot_[op]) + part_of(record.key);
       ended_at_[slot] = record.end;
       position_[slot] = records.size();

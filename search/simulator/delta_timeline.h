@@ -6,10 +6,6 @@
 
 namespace ff::delta {
 
-inline TaskKind kind_of(TaskKey key) { return static_cast<TaskKind>(key >> 60); }
-inline int what_of(TaskKey key) { return static_cast<int>(key >> 40 & 0xFFFFF); }
-inline int part_of(TaskKey key) { return static_cast<int>(key >> 20 & 0xFFFFF); }
-
 // Something that waits for several predecessors.
 struct Waiting {
   enum class Kind : uint8_t { forward, backward, forward_reduction, backward_reduction, unit } kind;

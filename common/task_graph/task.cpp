@@ -1,0 +1,21 @@
+#include "common/task_graph/task.h"
+
+namespace ff {
+
+std::string_view to_string(TaskKind kind) {
+  switch (kind) {
+    case TaskKind::forward: return "forward";
+    case TaskKind::activation: return "activation";
+    case TaskKind::backward: return "backward";
+    case TaskKind::gradient: return "gradient";
+    case TaskKind::synchronization: return "synchronization";
+    case TaskKind::update: return "update";
+    case TaskKind::forward_statistics: return "forward_statistics";
+    case TaskKind::forward_reduction: return "forward_reduction";
+    case TaskKind::backward_statistics: return "backward_statistics";
+    case TaskKind::backward_reduction: return "backward_reduction";
+  }
+  return "";
+}
+
+}  // namespace ff

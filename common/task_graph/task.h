@@ -1,0 +1,92 @@
+// What kinds of tasks there are, and the key that says which one a task is.
+//
+// Of an operator with p parts, in each direction (forward; backward where the operator has one):
+//   forward, backward          p compute tasks, one a part
+//   forward_statistics, backward_statistics
+//                              of operators with statistics, one a part: sums over the part, in front of its compute task
+//   forward_reduction, backward_reduction
+//                              an all-reduce of those sums among the parts that have them in common, between the two
+//   activation, gradient       a transfer of a block from one device to another: of a producer's output to a consumer, and
+//                              of the consumer's contribution to that output's gradient back again
+// Of a parameter group:
+//   synchronization            an all-reduce of gradients among the devices that hold the same pieces of the group
+//   update                     SGD on those pieces, on every holder
+#pragma once
+
+#include <cassert>
+#include <cstdint>
+#include <string_view>
+
+namespace ff {
+
+enum class TaskKind : uint8_t {  // in the order in which ties are broken
+  forward,
+  activation,
+  backward,
+  gradient,
+  synchronization,
+  update,
+  forward_statistics,
+  forward_reduction,
+  backward_statistics,
+  backward_reduction
+};
+std::string_view to_string(TaskKind kind);
+
+inline bool is_transfer(TaskKind kind) { return kind == TaskKind::activation || kind == TaskKind::gradient; }
+inline bool is_statistics(TaskKind kind) {
+  return kind == TaskKind::forward_statistics || kind == TaskKind::backward_statistics;
+}
+inline bool is_compute(TaskKind kind) {
+  return kind == TaskKind::forward || kind == TaskKind::backward || is_statistics(kind);
+}
+inline bool is_reduction(TaskKind kind) {
+  return kind == TaskKind::forward_reduction || kind == TaskKind::backward_reduction;
+}
+inline bool is_forward(TaskKind kind) {  // runs in evaluation too
+  return kind == TaskKind::forward || kind == TaskKind::forward_statistics || kind == TaskKind::activation;
+}
+
+// Which way through the graph. Backward is forward with producers and consumers in each other's place.
+enum class Direction : uint8_t { forward, backward };
+constexpr Direction directions[] = {Direction::forward, Direction::backward};
+
+constexpr TaskKind compute_kind(Direction direction) {
+  return direction == Direction::forward ? TaskKind::forward : TaskKind::backward;
+}
+constexpr TaskKind statistics_kind(Direction direction) {
+  return direction == Direction::forward ? TaskKind::forward_statistics : TaskKind::backward_statistics;
+}
+constexpr TaskKind reduction_kind(Direction direction) {
+  return direction == Direction::forward ? TaskKind::forward_reduction : TaskKind::backward_reduction;
+}
+constexpr TaskKind transfer_kind(Direction direction) {
+  return direction == Direction::forward ? TaskKind::activation : TaskKind::gradient;
+}
+// Of compute tasks, reductions and transfers.
+constexpr Direction direction_of(TaskKind kind) {
+  return kind == TaskKind::backward || kind == TaskKind::backward_statistics || kind == TaskKind::backward_reduction ||
+                 kind == TaskKind::gradient
+             ? Direction::backward
+             : Direction::forward;
+}
+
+// Says which task it is and breaks ties of ready times: a fixed function of what the task is, never of the order in which
+// tasks were created. From the highest bit: kind (4 bits), subject (20), part (20), other (20).
+//   compute tasks     subject: operator, part: part
+//   reductions        subject: operator, part: statistics group (OperatorDefinition::statistics_group)
+//   transfers         subject: edge, part: the consumer's part, other: the producer's part
+//   synchronization   subject: parameter group, part: number of the unit's first piece
+//   update            likewise, other: device
+using TaskKey = uint64_t;
+constexpr TaskKey make_task_key(TaskKind kind, int64_t subject, int64_t part, int64_t other) {
+  assert(subject < (1 << 20) && part < (1 << 20) && other < (1 << 20));
+  return static_cast<uint64_t>(kind) << 60 | static_cast<uint64_t>(subject) << 40 | static_cast<uint64_t>(part) << 20 |
+         static_cast<uint64_t>(other);
+}
+constexpr TaskKind kind_of(TaskKey key) { return static_cast<TaskKind>(key >> 60); }
+constexpr int subject_of(TaskKey key) { return static_cast<int>(key >> 40 & 0xFFFFF); }
+constexpr int part_of(TaskKey key) { return static_cast<int>(key >> 20 & 0xFFFFF); }
+constexpr int other_of(TaskKey key) { return static_cast<int>(key & 0xFFFFF); }
+
+}  // namespace ff
