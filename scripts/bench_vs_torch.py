@@ -28,6 +28,9 @@ import sys
 import tempfile
 import time
 
+sys.dont_write_bytecode = True
+from mpi_environment import mpi_environment  # noqa: E402
+
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 LEARNING_RATE, MOMENTUM = 1e-3, 0.9
 REFERENCE_BLAS = "reference BLAS"
@@ -318,8 +321,7 @@ class Benchmark:
     def __init__(self, name, arguments, work):
         self.title, self.kind, source, batch = arguments.networks[name]
         self.batch, self.arguments, self.on_gpu = batch, arguments, arguments.device == "cuda"
-        self.environment = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", OMPI_MCA_hwloc_base_binding_policy="none",
-                                OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        self.environment = mpi_environment(MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
         if isinstance(source, list):
             path = run([REPOSITORY / "scripts/generate_graphs.py", *source, "--batch", batch, "--out", work]).strip()
         else:

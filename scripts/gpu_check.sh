@@ -218,7 +218,7 @@ SCRATCH=$(mktemp -d)
 WORK=
 LIBRARIES=
 trap 'rm -rf "$SCRATCH" ${WORK:+"$WORK"}' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1
+source "$ROOT/scripts/mpi_environment.sh"
 # Without single copies: they ask for a right to read other processes' memory that containers seldom give. A program alone starts no daemon: there is none.
 export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_pml=ob1 OMPI_MCA_plm=isolated OMPI_MCA_btl_vader_single_copy_mechanism=none
 export OMPI_MCA_ess_singleton_isolated=1 NCCL_DEBUG=${NCCL_DEBUG:-WARN} PYTHONUNBUFFERED=1

@@ -9,11 +9,13 @@ iteration on two ranks, then predicted against measured iteration time and memor
 
 import argparse
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+
+sys.dont_write_bytecode = True
+from mpi_environment import mpi_environment  # noqa: E402
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 RECURRENT = ["--width", "0.125", "--steps", "10", "--batch", "16", "--vocabulary", "1000"]
@@ -33,13 +35,10 @@ VARIANTS = {  # how a network is scaled down
     "gpt2-small": TRANSFORMER,
     "dlrm": ["--batch", "256", "--vocabulary", "1000"],
 }
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none")
-if os.geteuid() == 0:
-    ENVIRONMENT.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
 
 def run(*command):
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, cwd=REPOSITORY)
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=mpi_environment(), cwd=REPOSITORY)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: exit {done.returncode}: {done.stderr.strip()}")
     return done.stdout

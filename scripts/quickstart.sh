@@ -11,11 +11,7 @@ ffexec=build/release/ffexec
 
 step() { printf '\n== %s\n' "$*"; }
 
-# One thread a rank; more ranks than cores is fine; ranks of several jobs do not share core 0.
-if [[ $EUID -eq 0 ]]; then
-  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-fi
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMP_NUM_THREADS=1
+source scripts/mpi_environment.sh
 
 step "install"
 scripts/install_dependencies.sh

@@ -8,8 +8,7 @@ build=${1:-build/release}
 epochs=${2:-3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-if [ "$(id -u)" -eq 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+source scripts/mpi_environment.sh
 scripts/fashion_mnist.py >/dev/null
 
 search() { # NAME RANKS ARGUMENTS...

@@ -10,8 +10,7 @@ result=${3:-docs/results/rnnlm-text.md}
 steps=20 vocabulary=1000 batch=8 rate=1.0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-if [ "$(id -u)" -eq 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+source scripts/mpi_environment.sh
 scripts/text_data.py "$work/data" --steps "$steps" --vocabulary "$vocabulary" | sed 's/^[^:]*: //' | tee "$work/text"
 graph=$(scripts/generate_graphs.py rnnlm --width 0.125 --steps "$steps" --vocabulary "$vocabulary" --batch "$batch" --out "$work")
 

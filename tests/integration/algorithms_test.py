@@ -3,12 +3,15 @@
 proof for the whole of it takes half a minute). Usage: algorithms_test.py BUILD_DIR"""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+
+sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from mpi_environment import mpi_environment  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/dev").resolve()
@@ -18,9 +21,7 @@ CHEAP = ["data-parallel", "single-device", "model-parallel", "expert", "optcnn",
 
 
 def run(*command, cwd=None):
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
-                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none")
-    return subprocess.run([str(word) for word in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run([str(word) for word in command], cwd=cwd, env=mpi_environment(), capture_output=True, text=True, timeout=300, check=False)
 
 
 class Algorithms(unittest.TestCase):

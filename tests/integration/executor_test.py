@@ -2,6 +2,7 @@
 """Runs ffexec as its users do, under mpirun. Usage: executor_test.py BUILD_DIRECTORY (standard library only)."""
 import json
 import os
+import pathlib
 import signal
 import struct
 import subprocess
@@ -10,9 +11,12 @@ import tempfile
 import time
 import unittest
 
+sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from mpi_environment import mpi_environment  # noqa: E402
+
 BUILD = None
-ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
-                   OMPI_MCA_rmaps_base_oversubscribe="1")
+ENVIRONMENT = mpi_environment()
 
 BATCH = 8
 GRAPH = {

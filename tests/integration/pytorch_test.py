@@ -3,6 +3,7 @@
 parameters. Usage: pytorch_test.py BUILD_DIRECTORY. Exits 77 (skipped) without PyTorch."""
 import json
 import os
+import pathlib
 import struct
 import subprocess
 import sys
@@ -17,12 +18,13 @@ except ImportError:
     sys.exit(77)
 
 sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import pytorch_networks as networks  # noqa: E402
+from mpi_environment import mpi_environment  # noqa: E402
 
 BUILD = None
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
-                   OMPI_MCA_rmaps_base_oversubscribe="1")
+ENVIRONMENT = mpi_environment()
 ITERATIONS, MOMENTUM, WEIGHT_DECAY = 10, 0.9, 1e-4
 TOLERANCE = 1e-3  # of a loss; of a tensor's largest value
 UPDATE_TOLERANCE = 1e-2  # of the largest change that training made to a tensor
