@@ -5,8 +5,8 @@
 
 namespace ff::reference {
 
-// The reference of an operator on sequences [batch, length, channel], `image` being that of the same on [batch, channel,
-// 1, length].
+// The reference of an operator on sequences [batch, length, channel], `image` being that of the same on [batch,
+// channel, 1, length].
 Reference on_images(const OperatorDefinition& definition, const Reference& image);
 
 }  // namespace ff::reference
