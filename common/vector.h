@@ -1,8 +1,8 @@
 // std::vector and std::array that any integer indexes.
 //
 // Operators, devices, parts and edges have signed numbers, as -1 means none, while the standard containers count in
-// size_t. Converting at each index would put a cast into every line that says something; here it is said once. The index
-// is checked where assertions are on.
+// size_t. Converting at each index would put a cast into every line that says something; here it is said once. The
+// index is checked where assertions are on.
 #pragma once
 
 #include <algorithm>

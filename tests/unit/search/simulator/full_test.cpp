@@ -6,17 +6,11 @@
 
 #include "common/task_graph/issue_order.h"
 #include "search/optimizer/evaluator.h"
+#include "tests/support/graph_text.h"
 
 using namespace ff;
 
 namespace {
-
-const char* const two_linear_layers = R"({"format":"ffgraph/1","name":"two","batch_size":4,
-  "inputs":[{"name":"x","shape":["batch",8],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
-  "operators":[
-    {"name":"fc1","type":"linear","inputs":["x"],"attributes":{"out_features":8,"bias":false}},
-    {"name":"fc2","type":"linear","inputs":["fc1"],"attributes":{"out_features":8,"bias":false}},
-    {"name":"loss","type":"softmax_cross_entropy","inputs":["fc2","label"]}]})";
 
 std::string topology(const std::string& rest) {
   return R"({"format":"fftopology/1","name":"test","device_models":{"flat":{"peak_tflops":1e9,"memory_gb_per_s":1e9,

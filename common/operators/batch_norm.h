@@ -4,27 +4,6 @@
 
 namespace ff {
 
-// Across channels (Krizhevsky et al. 2012, section 3.3):
-//   output_c = input_c / (bias + alpha / size * sum over the `size` channels around c of input^2)^beta.
-// Every channel reads its neighbours, so the channel is not split.
-class LocalResponseNormalization : public OperatorDefinition {
- public:
-  explicit LocalResponseNormalization(const OperatorRequest& request);
-
-  Block output_block(int output, const Block& part) const override;
-  Block input_block(int input, const Block& part) const override;
-  std::string attribute_text() const override;
-  int64_t workspace_bytes(const Block& part) const override {
-    return 2 * output_block(0, part).volume() * element_bytes;
-  }
-  Work forward_work(const Block& part) const override;
-  Work backward_work(const Block& part, bool input_gradients) const override;
-
-  int64_t channels;
-  int64_t size;
-  double alpha, beta, bias;
-};
-
 // Over the batch and all positions of each channel (Ioffe and Szegedy 2015, arXiv 1502.03167): [batch, channel],
 // [batch, length, channel] or [batch, channel, height, width] -> the same shape. weight, bias, and (not trained)
 // running_mean, running_variance [channel]. With global statistics, sums of all parts with the same channels: [2,
@@ -51,23 +30,6 @@ class BatchNorm : public OperatorDefinition {
   double epsilon, momentum;
   bool global;
   bool relu;  // fused: output = max(0, normalized)
-};
-
-// Over the last axis of [batch, features] or [batch, length, features] (Ba et al. 2016, arXiv 1607.06450):
-//   output = (input - mean) / sqrt(variance + epsilon) * weight + bias, with the mean and variance of each row. weight,
-//   bias [features].
-class LayerNorm : public OperatorDefinition {
- public:
-  explicit LayerNorm(const OperatorRequest& request);
-
-  Block output_block(int output, const Block& part) const override;
-  Block input_block(int input, const Block& part) const override;
-  std::string attribute_text() const override;
-  int64_t workspace_bytes(const Block& part) const override { return 2 * part.volume() * element_bytes; }
-  Work forward_work(const Block& part) const override;
-
-  int64_t features;
-  double epsilon;
 };
 
 }  // namespace ff

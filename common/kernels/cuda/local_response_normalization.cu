@@ -1,4 +1,4 @@
-#include "common/operators/normalization.h"
+#include "common/operators/local_response_normalization.h"
 
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
