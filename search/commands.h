@@ -7,7 +7,7 @@
 
 #include "common/vector.h"
 #include "search/cost/kernel_costs.h"
-#include "search/optimizer/mcmc.h"
+#include "search/optimizer/mcmc/mcmc.h"
 #include "search/report/summary.h"
 
 namespace ff {

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <chrono>
 
-#include "search/optimizer/exhaustive.h"
-#include "search/optimizer/expert.h"
-#include "search/optimizer/local_optimum.h"
+#include "search/optimizer/exhaustive/search.h"
+#include "search/optimizer/baselines/expert.h"
+#include "search/optimizer/mcmc/local_optimum.h"
 #include "search/optimizer/lower_bound.h"
-#include "search/optimizer/model_parallel.h"
-#include "search/optimizer/optcnn.h"
-#include "search/optimizer/reinforce.h"
-#include "search/optimizer/sub_cluster.h"
+#include "search/optimizer/baselines/model_parallel.h"
+#include "search/optimizer/baselines/optcnn.h"
+#include "search/optimizer/baselines/reinforce.h"
+#include "search/optimizer/baselines/sub_cluster.h"
 
 namespace ff {
 namespace {

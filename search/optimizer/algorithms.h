@@ -9,8 +9,8 @@
 
 #include "common/errors.h"
 #include "common/vector.h"
-#include "search/optimizer/exhaustive_space.h"
-#include "search/optimizer/mcmc.h"
+#include "search/optimizer/exhaustive/space.h"
+#include "search/optimizer/mcmc/mcmc.h"
 
 namespace ff {
 

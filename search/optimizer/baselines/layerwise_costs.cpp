@@ -1,0 +1,313 @@
+#include "search/optimizer/baselines/layerwise_costs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "search/optimizer/baselines/expert.h"
+
+namespace ff {
+namespace {
+
+bool same_dimensions(const OperatorDefinition& a, const OperatorDefinition& b) {
+  if (a.type() != b.type() || a.dimensions().size() != b.dimensions().size()) return false;
+  for (size_t d = 0; d < a.dimensions().size(); ++d)
+    if (a.dimensions()[d].name != b.dimensions()[d].name) return false;
+  return true;
+}
+
+}  // namespace
+
+// What one phase puts on every link. Empties the shared array when done.
+class LayerwiseCosts::Loads {
+ public:
+  explicit Loads(LayerwiseCosts& costs) : costs_(costs) {}
+  ~Loads() {
+    for (int32_t resource : costs_.loaded_) costs_.load_ns_[resource] = 0;
+    costs_.loaded_.clear();
+  }
+  void add(int32_t resource, double ns) {
+    double& load = costs_.load_ns_[resource];
+    if (load == 0) costs_.loaded_.push_back(resource);
+    load += ns;
+    most_ = std::max(most_, load);
+  }
+  void at_least(double ns) { most_ = std::max(most_, ns); }
+  Nanoseconds most() const { return std::llround(most_); }
+
+ private:
+  LayerwiseCosts& costs_;
+  double most_ = 0;
+};
+
+LayerwiseCosts::LayerwiseCosts(const Graph& graph, const Topology& topology, const SearchSpace& space,
+                               TaskGraphBuilder& builder, TaskCostModel& costs)
+    : graph_(graph), topology_(topology), builder_(builder), costs_(costs),
+      device_count_(static_cast<int>(topology.devices.size())),
+      load_ns_(topology.devices.size() + topology.channels.size(), 0) {
+  for (DeviceId source = 0; source < device_count_; ++source)
+    for (DeviceId destination = 0; destination < device_count_; ++destination) {
+      RouteCost cost{0, 0, {}};
+      if (source != destination) {
+        const Route route = topology.route(source, destination);
+        cost.latency_ns = route.latency_us * 1e3;
+        cost.ns_per_byte = 1 / route.bandwidth_gb_per_s;  // 1 GB/s is 1 byte a ns
+        for (ChannelId channel : route.channels)
+          cost.hops.push_back({device_count_ + channel, 1 / topology.channels[channel].bandwidth_gb_per_s});
+        if (route.busy_endpoints)
+          for (DeviceId device : {source, destination}) cost.hops.push_back({device, cost.ns_per_byte});
+      }
+      routes_.push_back(std::move(cost));
+    }
+  make_layers(space);
+  const auto blocks_of = [&](OperatorId op, const auto& block) {
+    Vector<Vector<Block>> lists;
+    const OperatorDefinition& definition = *graph.operators[op].definition;
+    for (const Degrees& degrees : layers_[layer_of_[op]].degrees) {
+      lists.emplace_back();
+      for (int part = 0; part < parts_of(degrees); ++part)
+        lists.back().push_back(block(definition, definition.part(degrees, part)));
+    }
+    return blocks_number(std::move(lists));
+  };
+  for (size_t e = 0; e < builder.edges().size(); ++e) {
+    const Edge& edge = builder.edges()[e];
+    const int output = graph.tensors[edge.tensor].output;
+    const int written = blocks_of(
+        edge.producer, [&](const OperatorDefinition& d, const Block& part) { return d.output_block(output, part); });
+    const int read = blocks_of(
+        edge.consumer, [&](const OperatorDefinition& d, const Block& part) { return d.input_block(edge.input, part); });
+    const bool gradient =
+        graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[edge.consumer].has_backward;
+    uses_.push_back({static_cast<int>(e), written, read, gradient, layer_of_[edge.producer], layer_of_[edge.consumer]});
+  }
+}
+
+void LayerwiseCosts::make_layers(const SearchSpace& space) {
+  layer_of_.assign(graph_.operators.size(), -1);
+  for (const Vector<OperatorId>& sharing : parameter_sharing_layers(graph_)) {
+    Vector<size_t> kinds;  // layers made of this set, one for each kind of operator
+    for (OperatorId op : sharing) {
+      const OperatorDefinition& definition = *graph_.operators[op].definition;
+      const auto same = std::find_if(kinds.begin(), kinds.end(), [&](size_t layer) {
+        return same_dimensions(*graph_.operators[layers_[layer].operators[0]].definition, definition);
+      });
+      const size_t layer = same != kinds.end() ? *same : layers_.size();
+      if (same == kinds.end()) {
+        kinds.push_back(layer);
+        layers_.push_back({{}, space.degrees(op)});
+      }
+      layers_[layer].operators.push_back(op);
+      layer_of_[op] = static_cast<int>(layer);
+      const auto& allowed = space.degrees(op);
+      std::erase_if(layers_[layer].degrees, [&](const auto& degrees) {
+        return std::find(allowed.begin(), allowed.end(), degrees) == allowed.end();
+      });
+    }
+    groups_are_split_ = groups_are_split_ || kinds.size() > 1;
+  }
+}
+
+int LayerwiseCosts::blocks_number(Vector<Vector<Block>> blocks) {
+  Vector<int64_t> key;
+  for (const auto& list : blocks) {
+    key.push_back(static_cast<int64_t>(list.size()));
+    for (const Block& block : list) {
+      key.push_back(block.rank());
+      for (int axis = 0; axis < block.rank(); ++axis) key.insert(key.end(), {block[axis].begin, block[axis].end});
+    }
+  }
+  const auto [it, added] = block_numbers_.emplace(std::move(key), static_cast<int>(block_lists_.size()));
+  if (added) block_lists_.push_back(std::move(blocks));
+  return it->second;
+}
+
+Nanoseconds LayerwiseCosts::compute_ns(OperatorId op, const Degrees& degrees) {
+  const OperatorDefinition& definition = *graph_.operators[op].definition;
+  Nanoseconds forward = 0, backward = 0, reductions = 0;
+  for (int part = 0; part < parts_of(degrees); ++part) {
+    const TaskCostModel::PartCost& cost = costs_.part_cost(op, degrees, part, topology_.devices[part].model);
+    forward = std::max(forward, cost.all_forward());
+    backward = std::max(backward, cost.all_backward());
+  }
+  if (definition.has_statistics()) {
+    Vector<Vector<DeviceId>> holders(definition.statistics_groups(degrees));
+    Vector<int64_t> bytes(holders.size(), 0);
+    for (int part = 0; part < parts_of(degrees); ++part) {
+      const size_t group = static_cast<size_t>(definition.statistics_group(degrees, part));
+      holders[group].push_back(part);
+      bytes[group] = definition.statistics_bytes(definition.part(degrees, part));
+    }
+    CommunicationCost communication;
+    for (size_t group = 0; group < holders.size(); ++group) {
+      costs_.communication().all_reduce(holders[group], bytes[group], communication);
+      reductions = std::max(reductions, communication.duration);
+    }
+    if (graph_.operators[op].has_backward) reductions *= 2;
+  }
+  return forward + backward + reductions;
+}
+
+Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const Degrees& degrees) {
+  Strategy strategy = single_device(graph_);
+  Vector<DeviceId> devices;
+  for (int part = 0; part < parts_of(degrees); ++part) devices.push_back(part);
+  for (OperatorId op : layers_[layer].operators) strategy[op] = {degrees, devices};
+  Loads collectives(*this);
+  Vector<Nanoseconds> updates(device_count_, 0);
+  CommunicationCost communication;
+  for (size_t g = 0; g < builder_.groups().size(); ++g) {
+    const ParameterGroup& group = builder_.groups()[g];
+    if (!group.trained || std::none_of(group.operators.begin(), group.operators.end(),
+                                       [&](OperatorId op) { return layer_of_[op] == layer; }))
+      continue;
+    std::map<Vector<DeviceId>, SynchronizationUnit> units;
+    for (const auto pieces = builder_.pieces(static_cast<int>(g), strategy); const ParameterPiece& piece : *pieces) {
+      Vector<DeviceId> holders;
+      for (const auto& [op, part] : piece.users) holders.push_back(strategy[op].devices[part]);
+      std::sort(holders.begin(), holders.end());
+      holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
+      SynchronizationUnit& unit = units[holders];
+      unit.holders = holders;
+      unit.pieces.push_back(&piece);
+      unit.bytes += piece.block.volume() * element_bytes;
+    }
+    for (const auto& [holders, unit] : units) {
+      if (holders.size() > 1) {
+        costs_.communication().all_reduce(holders, unit.bytes, communication);
+        collectives.at_least(static_cast<double>(communication.duration));
+        for (const ResourceUse& use : communication.uses)
+          collectives.add(use.resource, static_cast<double>(use.occupancy));
+      }
+      const Vector<int64_t> sums = gradient_sum_bytes(unit, graph_, strategy);
+      for (size_t h = 0; h < holders.size(); ++h) {
+        const int model = topology_.devices[holders[h]].model;
+        updates[holders[h]] += costs_.update_ns(unit.bytes, model) + costs_.copy_ns(sums[h], model);
+      }
+    }
+  }
+  return collectives.most() + *std::max_element(updates.begin(), updates.end());
+}
+
+Nanoseconds LayerwiseCosts::slowest_copy(const Vector<int64_t>& bytes) {
+  Vector<int64_t> most(topology_.models.size(), 0);
+  for (size_t part = 0; part < bytes.size(); ++part) {
+    int64_t& of_model = most[topology_.devices[part].model];
+    of_model = std::max(of_model, bytes[part]);
+  }
+  Nanoseconds slowest = 0;
+  for (size_t model = 0; model < most.size(); ++model)
+    slowest = std::max(slowest, costs_.copy_ns(most[model], static_cast<int>(model)));
+  return slowest;
+}
+
+Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vector<Block>& read, bool gradient) {
+  struct Pair {
+    int producer, consumer;
+    int64_t bytes;
+    bool whole_output, whole_input;
+  };
+  Vector<Pair> pairs;
+  for (int c = 0; c < static_cast<int>(read.size()); ++c) {
+    const Block& reads = read[c];
+    if (reads.empty()) continue;
+    for (int p = 0; p < static_cast<int>(written.size()); ++p) {
+      const Block& writes = written[p];
+      int64_t elements = 1;
+      for (int axis = 0; axis < reads.rank() && elements > 0; ++axis)
+        elements *= std::max<int64_t>(0, intersect(writes[axis], reads[axis]).size());
+      if (elements > 0)
+        pairs.push_back({p, c, elements * element_bytes, elements == writes.volume(), elements == reads.volume()});
+    }
+  }
+  const auto phase = [&](bool backward) {
+    Loads loads(*this);
+    for (const Pair& pair : pairs) {
+      if (pair.producer == pair.consumer) continue;
+      const int source = backward ? pair.consumer : pair.producer,
+                destination = backward ? pair.producer : pair.consumer;
+      const RouteCost& route = routes_[source * device_count_ + destination];
+      const double bytes = static_cast<double>(pair.bytes);
+      loads.at_least(route.latency_ns + bytes * route.ns_per_byte);
+      for (const Hop& hop : route.hops) loads.add(hop.resource, bytes * hop.ns_per_byte);
+    }
+    return loads.most();
+  };
+  Vector<int64_t> packed(written.size(), 0), assembled(read.size(), 0), gathered(written.size(), 0),
+      packed_gradient(read.size(), 0);
+  Vector<int> contributions(written.size(), 0);
+  Vector<bool> in_place(written.size(), false);
+  for (const Pair& pair : pairs) {
+    const bool local = pair.producer == pair.consumer;
+    const size_t p = static_cast<size_t>(pair.producer), c = static_cast<size_t>(pair.consumer);
+    if (!(pair.whole_input && (!local || pair.whole_output))) assembled[c] += pair.bytes;
+    if (!local && !pair.whole_output) packed[p] += pair.bytes;
+    if (!local && !pair.whole_input) packed_gradient[c] += pair.bytes;
+    gathered[p] += pair.bytes;
+    ++contributions[p];
+    in_place[p] = pair.whole_output && (!local || pair.whole_input);
+  }
+  Nanoseconds time = phase(false) + slowest_copy(packed) + slowest_copy(assembled);
+  if (!gradient) return time;
+  for (size_t p = 0; p < gathered.size(); ++p)
+    if (contributions[p] == 1 && in_place[p]) gathered[p] = 0;
+  return time + phase(true) + slowest_copy(packed_gradient) + slowest_copy(gathered);
+}
+
+Nanoseconds LayerwiseCosts::edge_cost(const EdgeUse& use, size_t producer_choice, size_t consumer_choice) {
+  return transfer_ns(block_lists_[use.written][producer_choice], block_lists_[use.read][consumer_choice], use.gradient);
+}
+
+double LayerwiseCosts::steps() const {
+  std::map<std::tuple<int, int, bool>, double> different;
+  for (const EdgeUse& use : uses_) {
+    double written = 0, read = 0;
+    for (const auto& blocks : block_lists_[use.written]) written += static_cast<double>(blocks.size());
+    for (const auto& blocks : block_lists_[use.read]) read += static_cast<double>(blocks.size());
+    different[{use.written, use.read, use.gradient}] = written * read;
+  }
+  double steps = 0;
+  for (const auto& [key, count] : different) steps += count;
+  return steps;
+}
+
+CostTables LayerwiseCosts::tables(const std::atomic<bool>* stop) {
+  CostTables tables;
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    tables.node_costs.emplace_back();
+    for (const Degrees& degrees : layers_[layer].degrees) {
+      Nanoseconds cost = synchronization_ns(static_cast<int>(layer), degrees);
+      for (OperatorId op : layers_[layer].operators) cost += compute_ns(op, degrees);
+      tables.node_costs.back().push_back(cost);
+    }
+  }
+  // by blocks: unrolled steps and repeated layers have the same
+  std::map<std::tuple<int, int, bool>, Vector<Nanoseconds>> between, within;
+  std::map<std::pair<int, int>, Vector<Nanoseconds>> edges;  // by layers
+  for (const EdgeUse& use : uses_) {
+    const size_t choices = layers_[use.producer].degrees.size(), others = layers_[use.consumer].degrees.size();
+    const bool inside = use.producer == use.consumer;
+    Vector<Nanoseconds>& costs = (inside ? within : between)[{use.written, use.read, use.gradient}];
+    if (costs.empty())
+      for (size_t a = 0; a < choices && !(stop && *stop); ++a)
+        for (size_t b = inside ? a : 0; b < (inside ? a + 1 : others); ++b) costs.push_back(edge_cost(use, a, b));
+    Vector<Nanoseconds>& sum = inside ? tables.node_costs[use.producer] : edges[{use.producer, use.consumer}];
+    if (stop && *stop) return tables;
+    sum.resize(costs.size(), 0);
+    for (size_t i = 0; i < costs.size(); ++i) sum[i] += costs[i];
+  }
+  for (auto& [layers, costs] : edges) tables.edges.push_back({layers.first, layers.second, std::move(costs)});
+  return tables;
+}
+
+Strategy LayerwiseCosts::strategy(const Vector<int>& choice) const {
+  Strategy strategy(graph_.operators.size());
+  for (size_t layer = 0; layer < layers_.size(); ++layer)
+    for (OperatorId op : layers_[layer].operators) {
+      Configuration& configuration = strategy[op];
+      configuration.degrees = layers_[layer].degrees[choice[layer]];
+      for (int part = 0; part < parts_of(configuration.degrees); ++part) configuration.devices.push_back(part);
+    }
+  return strategy;
+}
+
+}  // namespace ff
