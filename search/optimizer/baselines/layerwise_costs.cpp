@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "search/optimizer/baselines/expert.h"
+#include "search/optimizer/parameter_sharing.h"
 
 namespace ff {
 namespace {
@@ -39,20 +39,19 @@ class LayerwiseCosts::Loads {
   double most_ = 0;
 };
 
-LayerwiseCosts::LayerwiseCosts(const Graph& graph, const Topology& topology, const SearchSpace& space,
-                               TaskGraphBuilder& builder, TaskCostModel& costs)
-    : graph_(graph), topology_(topology), builder_(builder), costs_(costs),
-      device_count_(static_cast<int>(topology.devices.size())),
-      load_ns_(topology.devices.size() + topology.channels.size(), 0) {
+LayerwiseCosts::LayerwiseCosts(Evaluator& evaluator, const SearchSpace& space)
+    : graph_(evaluator.problem().graph), topology_(evaluator.problem().topology), builder_(evaluator.builder()),
+      costs_(evaluator.cost_model()), device_count_(topology_.devices.count()),
+      load_ns_(device_count_ + topology_.channels.count(), 0) {
   for (DeviceId source = 0; source < device_count_; ++source)
     for (DeviceId destination = 0; destination < device_count_; ++destination) {
       RouteCost cost{0, 0, {}};
       if (source != destination) {
-        const Route route = topology.route(source, destination);
+        const Route route = topology_.route(source, destination);
         cost.latency_ns = route.latency_us * 1e3;
         cost.ns_per_byte = 1 / route.bandwidth_gb_per_s;  // 1 GB/s is 1 byte a ns
         for (ChannelId channel : route.channels)
-          cost.hops.push_back({device_count_ + channel, 1 / topology.channels[channel].bandwidth_gb_per_s});
+          cost.hops.push_back({device_count_ + channel, 1 / topology_.channels[channel].bandwidth_gb_per_s});
         if (route.busy_endpoints)
           for (DeviceId device : {source, destination}) cost.hops.push_back({device, cost.ns_per_byte});
       }
@@ -61,43 +60,43 @@ LayerwiseCosts::LayerwiseCosts(const Graph& graph, const Topology& topology, con
   make_layers(space);
   const auto blocks_of = [&](OperatorId op, const auto& block) {
     Vector<Vector<Block>> lists;
-    const OperatorDefinition& definition = *graph.operators[op].definition;
+    const OperatorDefinition& definition = *graph_.operators[op].definition;
     for (const Degrees& degrees : layers_[layer_of_[op]].degrees) {
-      lists.emplace_back();
+      Vector<Block>& list = lists.emplace_back();
       for (int part = 0; part < parts_of(degrees); ++part)
-        lists.back().push_back(block(definition, definition.part(degrees, part)));
+        list.push_back(block(definition, definition.part(degrees, part)));
     }
     return blocks_number(std::move(lists));
   };
-  for (size_t e = 0; e < builder.edges().size(); ++e) {
-    const Edge& edge = builder.edges()[e];
-    const int output = graph.tensors[edge.tensor].output;
+  for (int e : builder_.edges().indices()) {
+    const Edge& edge = builder_.edges()[e];
+    const int output = graph_.tensors[edge.tensor].output;
     const int written = blocks_of(
         edge.producer, [&](const OperatorDefinition& d, const Block& part) { return d.output_block(output, part); });
     const int read = blocks_of(
         edge.consumer, [&](const OperatorDefinition& d, const Block& part) { return d.input_block(edge.input, part); });
     const bool gradient =
-        graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[edge.consumer].has_backward;
-    uses_.push_back({static_cast<int>(e), written, read, gradient, layer_of_[edge.producer], layer_of_[edge.consumer]});
+        graph_.input_has_gradient(edge.consumer, edge.input) && graph_.operators[edge.consumer].has_backward;
+    uses_.push_back({e, written, read, gradient, layer_of_[edge.producer], layer_of_[edge.consumer]});
   }
 }
 
 void LayerwiseCosts::make_layers(const SearchSpace& space) {
   layer_of_.assign(graph_.operators.size(), -1);
   for (const Vector<OperatorId>& sharing : parameter_sharing_layers(graph_)) {
-    Vector<size_t> kinds;  // layers made of this set, one for each kind of operator
+    Vector<int> kinds;  // layers made of this set, one for each kind of operator
     for (OperatorId op : sharing) {
       const OperatorDefinition& definition = *graph_.operators[op].definition;
-      const auto same = std::find_if(kinds.begin(), kinds.end(), [&](size_t layer) {
+      const auto same = std::find_if(kinds.begin(), kinds.end(), [&](int layer) {
         return same_dimensions(*graph_.operators[layers_[layer].operators[0]].definition, definition);
       });
-      const size_t layer = same != kinds.end() ? *same : layers_.size();
+      const int layer = same != kinds.end() ? *same : layers_.count();
       if (same == kinds.end()) {
         kinds.push_back(layer);
         layers_.push_back({{}, space.degrees(op)});
       }
       layers_[layer].operators.push_back(op);
-      layer_of_[op] = static_cast<int>(layer);
+      layer_of_[op] = layer;
       const auto& allowed = space.degrees(op);
       std::erase_if(layers_[layer].degrees, [&](const auto& degrees) {
         return std::find(allowed.begin(), allowed.end(), degrees) == allowed.end();
@@ -116,7 +115,7 @@ int LayerwiseCosts::blocks_number(Vector<Vector<Block>> blocks) {
       for (int axis = 0; axis < block.rank(); ++axis) key.insert(key.end(), {block[axis].begin, block[axis].end});
     }
   }
-  const auto [it, added] = block_numbers_.emplace(std::move(key), static_cast<int>(block_lists_.size()));
+  const auto [it, added] = block_numbers_.emplace(std::move(key), block_lists_.count());
   if (added) block_lists_.push_back(std::move(blocks));
   return it->second;
 }
@@ -133,12 +132,12 @@ Nanoseconds LayerwiseCosts::compute_ns(OperatorId op, const Degrees& degrees) {
     Vector<Vector<DeviceId>> holders(definition.statistics_groups(degrees));
     Vector<int64_t> bytes(holders.size(), 0);
     for (int part = 0; part < parts_of(degrees); ++part) {
-      const size_t group = static_cast<size_t>(definition.statistics_group(degrees, part));
+      const int group = definition.statistics_group(degrees, part);
       holders[group].push_back(part);
       bytes[group] = definition.statistics_bytes(definition.part(degrees, part));
     }
     CommunicationCost communication;
-    for (size_t group = 0; group < holders.size(); ++group) {
+    for (int group : holders.indices()) {
       costs_.communication().all_reduce(holders[group], bytes[group], communication);
       reductions = std::max(reductions, communication.duration);
     }
@@ -190,13 +189,12 @@ Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const Degrees& degrees
 
 Nanoseconds LayerwiseCosts::slowest_copy(const Vector<int64_t>& bytes) {
   Vector<int64_t> most(topology_.models.size(), 0);
-  for (size_t part = 0; part < bytes.size(); ++part) {
+  for (int part : bytes.indices()) {
     int64_t& of_model = most[topology_.devices[part].model];
     of_model = std::max(of_model, bytes[part]);
   }
   Nanoseconds slowest = 0;
-  for (size_t model = 0; model < most.size(); ++model)
-    slowest = std::max(slowest, costs_.copy_ns(most[model], static_cast<int>(model)));
+  for (int model : most.indices()) slowest = std::max(slowest, costs_.copy_ns(most[model], model));
   return slowest;
 }
 
@@ -253,7 +251,7 @@ Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vect
   return time + phase(true) + slowest_copy(packed_gradient) + slowest_copy(gathered);
 }
 
-Nanoseconds LayerwiseCosts::edge_cost(const EdgeUse& use, size_t producer_choice, size_t consumer_choice) {
+Nanoseconds LayerwiseCosts::edge_cost(const EdgeUse& use, int producer_choice, int consumer_choice) {
   return transfer_ns(block_lists_[use.written][producer_choice], block_lists_[use.read][consumer_choice], use.gradient);
 }
 
@@ -272,10 +270,10 @@ double LayerwiseCosts::steps() const {
 
 CostTables LayerwiseCosts::tables(const std::atomic<bool>* stop) {
   CostTables tables;
-  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+  for (int layer : layers_.indices()) {
     tables.node_costs.emplace_back();
     for (const Degrees& degrees : layers_[layer].degrees) {
-      Nanoseconds cost = synchronization_ns(static_cast<int>(layer), degrees);
+      Nanoseconds cost = synchronization_ns(layer, degrees);
       for (OperatorId op : layers_[layer].operators) cost += compute_ns(op, degrees);
       tables.node_costs.back().push_back(cost);
     }
@@ -284,12 +282,12 @@ CostTables LayerwiseCosts::tables(const std::atomic<bool>* stop) {
   std::map<std::tuple<int, int, bool>, Vector<Nanoseconds>> between, within;
   std::map<std::pair<int, int>, Vector<Nanoseconds>> edges;  // by layers
   for (const EdgeUse& use : uses_) {
-    const size_t choices = layers_[use.producer].degrees.size(), others = layers_[use.consumer].degrees.size();
+    const int choices = layers_[use.producer].degrees.count(), others = layers_[use.consumer].degrees.count();
     const bool inside = use.producer == use.consumer;
     Vector<Nanoseconds>& costs = (inside ? within : between)[{use.written, use.read, use.gradient}];
     if (costs.empty())
-      for (size_t a = 0; a < choices && !(stop && *stop); ++a)
-        for (size_t b = inside ? a : 0; b < (inside ? a + 1 : others); ++b) costs.push_back(edge_cost(use, a, b));
+      for (int a = 0; a < choices && !(stop && *stop); ++a)
+        for (int b = inside ? a : 0; b < (inside ? a + 1 : others); ++b) costs.push_back(edge_cost(use, a, b));
     Vector<Nanoseconds>& sum = inside ? tables.node_costs[use.producer] : edges[{use.producer, use.consumer}];
     if (stop && *stop) return tables;
     sum.resize(costs.size(), 0);
@@ -301,7 +299,7 @@ CostTables LayerwiseCosts::tables(const std::atomic<bool>* stop) {
 
 Strategy LayerwiseCosts::strategy(const Vector<int>& choice) const {
   Strategy strategy(graph_.operators.size());
-  for (size_t layer = 0; layer < layers_.size(); ++layer)
+  for (int layer : layers_.indices())
     for (OperatorId op : layers_[layer].operators) {
       Configuration& configuration = strategy[op];
       configuration.degrees = layers_[layer].degrees[choice[layer]];

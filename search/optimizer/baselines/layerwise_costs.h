@@ -9,9 +9,9 @@
 #include <map>
 
 #include "common/vector.h"
-#include "search/cost/task_costs.h"
-#include "search/optimizer/search_space.h"
 #include "search/optimizer/baselines/table_elimination.h"
+#include "search/optimizer/evaluator.h"
+#include "search/optimizer/search_space.h"
 
 namespace ff {
 
@@ -19,9 +19,8 @@ namespace ff {
 // degrees over sample, attribute and parameter dimensions, part p on device p. Not thread-safe.
 class LayerwiseCosts {
  public:
-  // All must outlive this.
-  LayerwiseCosts(const Graph& graph, const Topology& topology, const SearchSpace& space, TaskGraphBuilder& builder,
-                 TaskCostModel& costs);
+  // The evaluator's block pairs and costs are used; it must outlive this.
+  LayerwiseCosts(Evaluator& evaluator, const SearchSpace& space);
 
   struct Layer {
     Vector<OperatorId> operators;  // ascending
@@ -70,7 +69,7 @@ class LayerwiseCosts {
   void make_layers(const SearchSpace& space);
   int blocks_number(Vector<Vector<Block>> blocks);  // equal lists have equal numbers
   Nanoseconds slowest_copy(const Vector<int64_t>& bytes);
-  Nanoseconds edge_cost(const EdgeUse& use, size_t producer_choice, size_t consumer_choice);
+  Nanoseconds edge_cost(const EdgeUse& use, int producer_choice, int consumer_choice);
 
   const Graph& graph_;
   const Topology& topology_;

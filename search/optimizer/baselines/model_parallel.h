@@ -3,6 +3,7 @@
 
 #include "common/strategy.h"
 #include "search/cost/task_costs.h"
+#include "search/optimizer/problem.h"
 
 namespace ff {
 
@@ -13,6 +14,6 @@ Vector<int> balanced_stages(const Vector<Vector<Nanoseconds>>& times_ns);
 
 // Operators in topological order cut into contiguous stages of balanced compute time (forward and backward), stage s on
 // device s.
-Strategy model_parallel(const Graph& graph, const Topology& topology, TaskCostModel& costs);
+Strategy model_parallel(const Problem& problem, TaskCostModel& costs);
 
 }  // namespace ff

@@ -19,8 +19,7 @@ struct OptcnnResult {
 // The degrees of every layer that minimize LayerwiseCosts, devices consecutive from 0, by elimination of nodes and
 // edges. Memory is not looked at. Nothing when the cost tables would take more than `most_steps` steps, or when
 // stopped.
-std::optional<OptcnnResult> optcnn(const Graph& graph, const Topology& topology, const SearchSpace& space,
-                                   TaskGraphBuilder& builder, TaskCostModel& costs, double most_steps,
+std::optional<OptcnnResult> optcnn(Evaluator& evaluator, const SearchSpace& space, double most_steps,
                                    const std::atomic<bool>* stop = nullptr);
 
 }  // namespace ff

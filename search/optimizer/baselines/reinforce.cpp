@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "search/optimizer/disjoint_sets.h"
 #include "search/optimizer/random.h"
 
 namespace ff {
@@ -17,8 +18,7 @@ using Clock = std::chrono::steady_clock;
 class Policy {
  public:
   Policy(int groups, int devices) : groups_(groups), devices_(devices) {
-    for (auto* values : {&logits_, &gradient_, &first_moment_, &second_moment_})
-      values->assign(static_cast<size_t>(groups * devices), 0);
+    for (auto* values : {&logits_, &gradient_, &first_moment_, &second_moment_}) values->assign(groups * devices, 0);
     update_probabilities();
   }
 
@@ -72,7 +72,7 @@ class Policy {
   }
 
  private:
-  size_t index(int group, int device) const { return static_cast<size_t>(group * devices_ + device); }
+  int index(int group, int device) const { return group * devices_ + device; }
   double probability(int group, int device) const { return probabilities_[index(group, device)]; }
   double entropy(int group) const {
     double sum = 0;
@@ -83,7 +83,7 @@ class Policy {
   void update_probabilities() {
     probabilities_.resize(logits_.size());
     for (int group = 0; group < groups_; ++group) {
-      const auto begin = logits_.begin() + static_cast<int64_t>(index(group, 0));
+      const auto begin = logits_.begin() + index(group, 0);
       const double largest = *std::max_element(begin, begin + devices_);
       double sum = 0;
       for (int device = 0; device < devices_; ++device) sum += std::exp(logits_[index(group, device)] - largest);
@@ -99,86 +99,71 @@ class Policy {
 }  // namespace
 
 Vector<int> colocation_groups(const Graph& graph) {
-  Vector<int> leader(graph.operators.size());
-  std::iota(leader.begin(), leader.end(), 0);
-  const auto find = [&](int op) {
-    while (leader[op] != op) op = leader[op];
-    return op;
-  };
-  const auto join = [&](int a, int b) {
-    a = find(a);
-    b = find(b);
-    leader[std::max(a, b)] = std::min(a, b);
-  };
+  DisjointSets sets(graph.operators.count());
   for (const Parameter& parameter : graph.parameters)
-    for (const auto& [op, which] : parameter.uses) join(op, parameter.uses[0].first);
-  for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op) {
+    for (const auto& [op, which] : parameter.uses) sets.join(op, parameter.uses[0].first);
+  for (OperatorId op : graph.operator_ids()) {
     if (!graph.operators[op].parameters.empty()) continue;
     for (TensorId input : graph.operators[op].inputs)
       if (graph.tensors[input].producer >= 0) {
-        join(op, graph.tensors[input].producer);
+        sets.join(op, graph.tensors[input].producer);
         break;
       }
   }
-  Vector<int> groups(leader.size(), -1);
-  int next = 0;
-  for (size_t op = 0; op < leader.size(); ++op) {
-    const size_t first = static_cast<size_t>(find(static_cast<int>(op)));
-    if (groups[first] < 0) groups[first] = next++;
-    groups[op] = groups[first];
-  }
-  return groups;
+  return sets.numbers();
 }
 
-ReinforceResult search_reinforce(const Graph& graph, const Topology& topology, KernelCosts& kernels,
-                                 const ReinforceSettings& settings, const std::atomic<bool>& stop,
-                                 const std::function<void(const ReinforceProgress&)>& progress) {
+ReinforceResult search_reinforce(const Problem& problem, const ReinforceSettings& settings,
+                                 const SearchControl& control) {
   const Clock::time_point begin = Clock::now();
   const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  const Vector<int> group_of = colocation_groups(graph);
+  const Vector<int> group_of = colocation_groups(problem.graph);
   ReinforceResult result;
   result.groups = 1 + *std::max_element(group_of.begin(), group_of.end());
-  Evaluator evaluator(graph, topology, kernels);
-  Policy policy(result.groups, static_cast<int>(topology.devices.size()));
+  Evaluator evaluator(problem);
+  Policy policy(result.groups, problem.topology.devices.count());
   RandomStream random(settings.seed, 0);
-  Strategy strategy = single_device(graph);
+  Strategy strategy = single_device(problem.graph);
   double baseline = 0, next_report_s = 0.2;
-  bool ended = false;
-  while (!ended) {
+  while (true) {
     Vector<Vector<DeviceId>> placements;
     Vector<double> rewards;
-    for (int i = 0; i < settings.placements_per_step; ++i) {
-      result.interrupted = stop;
-      ended = stop || (settings.evaluations > 0 && result.evaluations >= settings.evaluations) ||
+    bool ended = false;
+    for (int i = 0; i < settings.placements_per_step && !ended; ++i) {
+      result.interrupted = control.stop;
+      ended = control.stop || (settings.evaluations > 0 && result.evaluations >= settings.evaluations) ||
               (settings.budget_s > 0 && elapsed() >= settings.budget_s);
       if (ended && result.evaluations > 0) break;
       placements.push_back(policy.draw(random));
-      for (size_t op = 0; op < strategy.size(); ++op) strategy[op].devices[0] = placements.back()[group_of[op]];
-      const Evaluation evaluation = evaluator.evaluate(strategy);
+      for (OperatorId op : strategy.indices()) strategy[op].devices[0] = placements.back()[group_of[op]];
+      const Prediction prediction = evaluator.evaluate(strategy);
       ++result.evaluations;
-      rewards.push_back(-std::sqrt(evaluation.cost));
-      if (result.best.empty() || evaluation.cost < result.best_evaluation.cost) {
+      rewards.push_back(-std::sqrt(prediction.cost));
+      if (result.best.empty() || prediction.cost < result.best_prediction.cost) {
         result.best = strategy;
-        result.best_evaluation = evaluation;
+        result.best_prediction = prediction;
         result.best_found_at = result.evaluations;
       }
     }
     if (ended) break;
-    const double mean = std::accumulate(rewards.begin(), rewards.end(), 0.0) / static_cast<double>(rewards.size());
-    baseline = result.evaluations == static_cast<int64_t>(rewards.size())
+    const double mean = std::accumulate(rewards.begin(), rewards.end(), 0.0) / rewards.count();
+    baseline = result.evaluations == rewards.count()
                    ? mean
                    : settings.baseline_decay * baseline + (1 - settings.baseline_decay) * mean;
     double square = 0;
     for (double reward : rewards) square += (reward - baseline) * (reward - baseline);
-    const double deviation = std::sqrt(square / static_cast<double>(rewards.size()));
+    const double deviation = std::sqrt(square / rewards.count());
     if (deviation > 0)
-      for (size_t i = 0; i < rewards.size(); ++i)
-        policy.reinforce(placements[i], (rewards[i] - baseline) / deviation / static_cast<double>(rewards.size()));
+      for (int i : rewards.indices())
+        policy.reinforce(placements[i], (rewards[i] - baseline) / deviation / rewards.count());
     policy.spread(settings.entropy_weight);
     policy.step(settings.learning_rate);
-    if (progress && elapsed() >= next_report_s) {
+    if (control.progress && elapsed() >= next_report_s) {
       next_report_s = elapsed() + 0.2;
-      progress({elapsed(), result.evaluations, result.best_evaluation.makespan});
+      control.progress({.elapsed_s = elapsed(),
+                        .proposals = result.evaluations,
+                        .current = result.best_prediction.makespan,
+                        .best = result.best_prediction.makespan});
     }
   }
   result.final_entropy = policy.mean_entropy();

@@ -10,10 +10,8 @@
 // divided by their spread, an entropy bonus keeps the policy from settling early, and steps are Adam's.
 #pragma once
 
-#include <atomic>
-#include <functional>
-
 #include "search/optimizer/evaluator.h"
+#include "search/optimizer/search_control.h"
 
 namespace ff {
 
@@ -27,15 +25,9 @@ struct ReinforceSettings {
   double baseline_decay = 0.9;   // of the moving average, a step
 };
 
-struct ReinforceProgress {
-  double elapsed_s = 0;
-  int64_t evaluations = 0;
-  Nanoseconds best = 0;
-};
-
 struct ReinforceResult {
   Strategy best;  // the best placement drawn, not the policy's last
-  Evaluation best_evaluation;
+  Prediction best_prediction;
   int64_t evaluations = 0;    // placements simulated
   int64_t best_found_at = 0;  // evaluations until `best`
   int groups = 0;             // co-location groups
@@ -50,8 +42,7 @@ struct ReinforceResult {
 Vector<int> colocation_groups(const Graph& graph);
 
 // Deterministic for a seed and a number of evaluations. Draws at least one placement, even when stopped at once.
-ReinforceResult search_reinforce(const Graph& graph, const Topology& topology, KernelCosts& kernels,
-                                 const ReinforceSettings& settings, const std::atomic<bool>& stop,
-                                 const std::function<void(const ReinforceProgress&)>& progress);
+ReinforceResult search_reinforce(const Problem& problem, const ReinforceSettings& settings,
+                                 const SearchControl& control);
 
 }  // namespace ff

@@ -12,7 +12,7 @@ Strategy SubCluster::on_whole(Strategy strategy) const {
 }
 
 Vector<int> sub_cluster_sizes(const Topology& topology) {
-  const int all = static_cast<int>(topology.devices.size());
+  const int all = topology.devices.count();
   Vector<int> sizes{1};
   for (int size = 2; size <= all / 2; ++size)
     if (all % size == 0) sizes.push_back(size);
@@ -25,13 +25,13 @@ SubCluster sub_cluster(const Topology& topology, int size) {
     Vector<DeviceId> devices;
   };
   Vector<Node> nodes;
-  std::map<std::string, size_t> number;
-  for (DeviceId device = 0; device < static_cast<DeviceId>(topology.devices.size()); ++device) {
+  std::map<std::string, int> number;
+  for (DeviceId device : topology.devices.indices()) {
     const std::string& name = topology.devices[device].node;
     const double tflops = topology.model_of(device).peak_tflops;
     // A device without a node is one of its own.
     const auto [it, added] =
-        number.emplace(name.empty() ? "device " + topology.devices[device].name : name, nodes.size());
+        number.emplace(name.empty() ? "device " + topology.devices[device].name : name, nodes.count());
     if (added) nodes.push_back({tflops, {}});
     Node& node = nodes[it->second];
     node.slowest_tflops = std::min(node.slowest_tflops, tflops);

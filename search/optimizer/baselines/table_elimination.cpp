@@ -18,9 +18,9 @@ struct Table {
 class Elimination {
  public:
   Elimination(const CostTables& tables, double most_steps) : most_steps_(most_steps) {
-    for (size_t node = 0; node < tables.node_costs.size(); ++node) {
-      sizes_.push_back(static_cast<int>(tables.node_costs[node].size()));
-      add({{static_cast<int>(node)}, tables.node_costs[node]});
+    for (int node : tables.node_costs.indices()) {
+      sizes_.push_back(tables.node_costs[node].count());
+      add({{node}, tables.node_costs[node]});
     }
     for (const CostTables::Edge& edge : tables.edges) {
       if (edge.a < edge.b) add({{edge.a, edge.b}, edge.costs});
@@ -32,7 +32,7 @@ class Elimination {
   TableMinimum run(const CostTables& tables) {
     TableMinimum minimum;
     minimum.choice.assign(sizes_.size(), 0);
-    int left = static_cast<int>(sizes_.size());
+    int left = sizes_.count();
     while (left > 0) {
       const int node = cheapest();
       if (node < 0) break;
@@ -43,10 +43,7 @@ class Elimination {
     if (left > 0) improve_rest(minimum.choice);
     for (size_t i = decisions_.size(); i-- > 0;) {
       const Decision& decision = decisions_[i];
-      size_t index = 0;
-      for (int other : decision.neighbours)
-        index = index * static_cast<size_t>(sizes_[other]) + static_cast<size_t>(minimum.choice[other]);
-      minimum.choice[decision.node] = decision.best[index];
+      minimum.choice[decision.node] = decision.best[index_of(decision.neighbours, minimum.choice)];
     }
     minimum.cost = tables.cost(minimum.choice);
     return minimum;
@@ -59,11 +56,18 @@ class Elimination {
   };
 
   Vector<Nanoseconds> transposed(const CostTables::Edge& edge) const {
-    const size_t a = static_cast<size_t>(sizes_[edge.a]), b = static_cast<size_t>(sizes_[edge.b]);
+    const int64_t a = sizes_[edge.a], b = sizes_[edge.b];
     Vector<Nanoseconds> costs(a * b);
-    for (size_t i = 0; i < a; ++i)
-      for (size_t j = 0; j < b; ++j) costs[j * a + i] = edge.costs[i * b + j];
+    for (int64_t i = 0; i < a; ++i)
+      for (int64_t j = 0; j < b; ++j) costs[j * a + i] = edge.costs[i * b + j];
     return costs;
+  }
+
+  // Of a combination of choices in a table of these nodes.
+  int64_t index_of(const Vector<int>& nodes, const Vector<int>& choice) const {
+    int64_t index = 0;
+    for (int node : nodes) index = index * sizes_[node] + choice[node];
+    return index;
   }
 
   // Edge elimination: tables of the same nodes are added up.
@@ -90,7 +94,7 @@ class Elimination {
   int cheapest() const {
     int best = -1;
     double least = most_steps_;
-    for (int node = 0; node < static_cast<int>(sizes_.size()); ++node) {
+    for (int node : sizes_.indices()) {
       if (!alive_[node]) continue;
       double steps = sizes_[node];
       for (int other : neighbours(node)) steps *= sizes_[other];
@@ -108,22 +112,21 @@ class Elimination {
       (std::find(table.nodes.begin(), table.nodes.end(), node) != table.nodes.end() ? own : rest)
           .push_back(std::move(table));
     tables_ = std::move(rest);
-    size_t combinations = 1;
-    for (int other : decision.neighbours) combinations *= static_cast<size_t>(sizes_[other]);
-    const size_t choices = static_cast<size_t>(sizes_[node]);
+    int64_t combinations = 1;
+    for (int other : decision.neighbours) combinations *= sizes_[other];
     Table merged{decision.neighbours, Vector<Nanoseconds>(combinations, never)};
     decision.best.assign(combinations, 0);
-    Vector<Nanoseconds> sums(choices);
+    Vector<Nanoseconds> sums(sizes_[node]);
     Vector<int> choice(sizes_.size(), 0);
-    for (size_t combination = 0; combination < combinations; ++combination) {
+    for (int64_t combination = 0; combination < combinations; ++combination) {
       std::fill(sums.begin(), sums.end(), 0);
       for (const Table& table : own) {
-        size_t base = 0, stride = 0;  // of the node's own axis
+        int64_t base = 0, stride = 0;  // of the node's own axis
         for (int other : table.nodes) {
-          base = base * static_cast<size_t>(sizes_[other]) + (other == node ? 0 : static_cast<size_t>(choice[other]));
-          stride = other == node ? 1 : stride * static_cast<size_t>(sizes_[other]);
+          base = base * sizes_[other] + (other == node ? 0 : choice[other]);
+          stride = other == node ? 1 : stride * sizes_[other];
         }
-        for (size_t c = 0; c < choices; ++c) sums[c] += table.costs[base + c * stride];
+        for (int c : sums.indices()) sums[c] += table.costs[base + c * stride];
       }
       const auto least = std::min_element(sums.begin(), sums.end());
       merged.costs[combination] = *least;
@@ -141,12 +144,7 @@ class Elimination {
 
   Nanoseconds rest_cost(const Vector<int>& choice) const {
     Nanoseconds cost = 0;
-    for (const Table& table : tables_) {
-      size_t index = 0;
-      for (int node : table.nodes)
-        index = index * static_cast<size_t>(sizes_[node]) + static_cast<size_t>(choice[node]);
-      cost += table.costs[index];
-    }
+    for (const Table& table : tables_) cost += table.costs[index_of(table.nodes, choice)];
     return cost;
   }
 
@@ -156,12 +154,12 @@ class Elimination {
     Nanoseconds least = never;
     for (int start = 0; start < 32; ++start) {
       Vector<int> choice(sizes_.size(), 0);
-      for (size_t node = 0; node < sizes_.size(); ++node)
+      for (int node : sizes_.indices())
         if (alive_[node] && start > 0) choice[node] = static_cast<int>(random() % static_cast<uint32_t>(sizes_[node]));
       for (bool changed = true; changed;) {
         changed = false;
-        for (size_t node = 0; node < sizes_.size(); ++node)
-          if (alive_[node]) changed = improve(static_cast<int>(node), choice) || changed;
+        for (int node : sizes_.indices())
+          if (alive_[node]) changed = improve(node, choice) || changed;
       }
       const Nanoseconds cost = rest_cost(choice);
       if (cost < least) {
@@ -196,10 +194,9 @@ class Elimination {
 
 Nanoseconds CostTables::cost(const Vector<int>& choice) const {
   Nanoseconds sum = 0;
-  for (size_t node = 0; node < node_costs.size(); ++node) sum += node_costs[node][choice[node]];
+  for (int node : node_costs.indices()) sum += node_costs[node][choice[node]];
   for (const Edge& edge : edges)
-    sum += edge.costs[static_cast<size_t>(choice[edge.a]) * node_costs[edge.b].size() +
-                      static_cast<size_t>(choice[edge.b])];
+    sum += edge.costs[int64_t{choice[edge.a]} * node_costs[edge.b].count() + choice[edge.b]];
   return sum;
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "common/vector.h"
-#include "search/simulator/timeline.h"
+#include "search/cost/duration.h"
 
 namespace ff {
 

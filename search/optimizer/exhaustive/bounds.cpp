@@ -1,92 +1,46 @@
 #include "search/optimizer/exhaustive/bounds.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
-namespace ff {
+namespace ff::exhaustive {
 
-Nanoseconds one_machine_bound(Vector<MachineTask>& tasks) {
-  std::sort(tasks.begin(), tasks.end(), [](const MachineTask& a, const MachineTask& b) { return a.head < b.head; });
-  const auto shorter_tail = [](const MachineTask& a, const MachineTask& b) { return a.tail < b.tail; };
-  static thread_local Vector<MachineTask> ready;
-  ready.clear();
-  Nanoseconds now = 0, longest = 0;
-  size_t next = 0;
-  while (next < tasks.size() || !ready.empty()) {
-    if (ready.empty()) now = std::max(now, tasks[next].head);
-    for (; next < tasks.size() && tasks[next].head <= now; ++next) {
-      ready.push_back(tasks[next]);
-      std::push_heap(ready.begin(), ready.end(), shorter_tail);
-    }
-    std::pop_heap(ready.begin(), ready.end(), shorter_tail);
-    MachineTask& task = ready.back();
-    if (next < tasks.size() && tasks[next].head < now + task.work) {  // until the next one is ready
-      task.work -= tasks[next].head - now;
-      now = tasks[next].head;
-      std::push_heap(ready.begin(), ready.end(), shorter_tail);
-      continue;
-    }
-    now += task.work;
-    longest = std::max(longest, now + task.tail);
-    ready.pop_back();
-  }
-  return longest;
-}
-
-Nanoseconds spread_bound(Vector<OpenTask>& tasks, int devices) {
-  std::sort(tasks.begin(), tasks.end(), [](const OpenTask& a, const OpenTask& b) { return a.head > b.head; });
-  double work = 0, longest = 0;
-  for (const OpenTask& task : tasks) {
-    work += task.work;
-    longest = std::max(longest, static_cast<double>(task.head) + work / devices);
-  }
-  // times are whole; sums may have been rounded up
-  return static_cast<Nanoseconds>(std::ceil(longest * (1 - 1e-12) - 1e-6));
-}
-
-ExhaustiveBounds::ExhaustiveBounds(ExhaustiveSpace& space)
+Bounds::Bounds(Space& space)
     : space_(space), tables_(space.graph().operators.size()), groups_of_(space.graph().operators.size()),
       open_updates_(space.builder().groups().size()) {
   in_position_.resize(space.edges().size());
   out_position_.resize(space.edges().size());
-  for (size_t op = 0; op < tables_.size(); ++op) {
-    for (size_t i = 0; i < space.in_edges()[op].size(); ++i) in_position_[space.in_edges()[op][i]] = i;
-    for (size_t i = 0; i < space.out_edges()[op].size(); ++i) out_position_[space.out_edges()[op][i]] = i;
+  for (OperatorId op : tables_.indices()) {
+    for (int i : space.in_edges()[op].indices()) in_position_[space.in_edges()[op][i]] = i;
+    for (int i : space.out_edges()[op].indices()) out_position_[space.out_edges()[op][i]] = i;
   }
   const Vector<ParameterGroup>& groups = space.builder().groups();
-  for (size_t g = 0; g < groups.size(); ++g)
+  for (int g : groups.indices())
     if (groups[g].trained)
-      for (OperatorId op : groups[g].operators) groups_of_[op].push_back(static_cast<int>(g));
-  for (OperatorId op = 0; op < static_cast<OperatorId>(tables_.size()); ++op) lay_out(op);
+      for (OperatorId op : groups[g].operators) groups_of_[op].push_back(g);
+  for (OperatorId op : tables_.indices()) {
+    tables_[op].entries.resize(space.choices(op).representative.size());
+    for (int orbit : tables_[op].entries.indices())
+      lay_out_updates(op, representative(op, orbit), tables_[op].entries[orbit]);
+  }
 }
 
-const Choice& ExhaustiveBounds::representative(OperatorId op, int32_t orbit) const {
+const Choice& Bounds::representative(OperatorId op, int32_t orbit) const {
   const OperatorChoices& choices = space_.choices(op);
   return choices.choices[choices.representative[orbit]];
 }
 
-Nanoseconds ExhaustiveBounds::forward_time(OperatorId op, const Choice& choice, int part) const {
+Nanoseconds Bounds::forward_time(OperatorId op, const Choice& choice, int part) const {
   return space_.choices(op).degrees[choice.degrees].forward[space_.model_of(choice.devices[part])][part];
 }
 
-Nanoseconds ExhaustiveBounds::backward_time(OperatorId op, const Choice& choice, int part) const {
+Nanoseconds Bounds::backward_time(OperatorId op, const Choice& choice, int part) const {
   return space_.choices(op).degrees[choice.degrees].backward[space_.model_of(choice.devices[part])][part];
 }
 
 // ---- what never changes ----
 
-void ExhaustiveBounds::lay_out(OperatorId op) {
-  Table& table = tables_[op];
-  table.entries.resize(space_.choices(op).representative.size());
-  for (size_t orbit = 0; orbit < table.entries.size(); ++orbit) {
-    const Choice& choice = representative(op, static_cast<int32_t>(orbit));
-    Entry& entry = table.entries[orbit];
-    lay_out_updates(op, choice, entry);
-  }
-}
-
-void ExhaustiveBounds::lay_out_updates(OperatorId op, const Choice& choice, Entry& entry) {
+void Bounds::lay_out_updates(OperatorId op, const Choice& choice, Entry& entry) {
   const Graph& graph = space_.graph();
   Strategy strategy(graph.operators.size());
   strategy[op] = space_.configuration(op, choice);
@@ -130,8 +84,8 @@ void ExhaustiveBounds::lay_out_updates(OperatorId op, const Choice& choice, Entr
         }
       }
     for (int part = 0; part < choice.parts; ++part) {
-      const size_t device = static_cast<size_t>(choice.devices[part]);
-      const Nanoseconds least = space_.least_update(space_.model_of(static_cast<int>(device)));
+      const int device = choice.devices[part];
+      const Nanoseconds least = space_.least_update(space_.model_of(device));
       updates[device] = std::max(updates[device], static_cast<double>(least));
       if (graph.operators[op].has_backward) {
         Nanoseconds& tail = entry.update_tail[part];
@@ -141,7 +95,7 @@ void ExhaustiveBounds::lay_out_updates(OperatorId op, const Choice& choice, Entr
   }
 }
 
-Vector<UnitBound> ExhaustiveBounds::units(int g, const Strategy& strategy) {
+Vector<UnitBound> Bounds::units(int g, const Strategy& strategy) {
   std::map<uint32_t, SynchronizationUnit> by_holders;
   for (const auto pieces = space_.builder().pieces(g, strategy); const ParameterPiece& piece : *pieces) {
     uint32_t holders = 0;
@@ -173,22 +127,22 @@ Vector<UnitBound> ExhaustiveBounds::units(int g, const Strategy& strategy) {
   return result;
 }
 
-double ExhaustiveBounds::shared_update(OperatorId op, const Choice& choice, int group, int device) const {
+double Bounds::shared_update(OperatorId op, const Choice& choice, int group, int device) const {
   const Choice& known = representative(op, choice.orbit);
-  for (size_t part = 0; part < static_cast<size_t>(choice.parts); ++part)
+  for (int part = 0; part < choice.parts; ++part)
     if (choice.devices[part] == device) return entry(op, choice.orbit).shared_updates.at(group)[known.devices[part]];
   return 0;
 }
 
-const EdgeCopies& ExhaustiveBounds::consumer_copies(int edge, int32_t orbit) const {
+const EdgeCopies& Bounds::consumer_copies(int edge, int32_t orbit) const {
   return entry(space_.edges()[edge].edge.consumer, orbit).in[in_position_[edge]];
 }
 
-const EdgeCopies& ExhaustiveBounds::producer_copies(int edge, int32_t orbit) const {
+const EdgeCopies& Bounds::producer_copies(int edge, int32_t orbit) const {
   return entry(space_.edges()[edge].edge.producer, orbit).out[out_position_[edge]];
 }
 
-void ExhaustiveBounds::cross(int edge, const Choice& producer, const Choice& consumer, Crossing& crossing) const {
+void Bounds::cross(int edge, const Choice& producer, const Choice& consumer, Crossing& crossing) const {
   const bool gradient = space_.edges()[edge].gradient;
   const int devices = space_.device_count();
   crossing.count = 0;
@@ -216,12 +170,12 @@ void ExhaustiveBounds::cross(int edge, const Choice& producer, const Choice& con
 
 // ---- the tables ----
 
-void ExhaustiveBounds::start_tables() {
-  for (OperatorId op = 0; op < static_cast<OperatorId>(tables_.size()); ++op) {
+void Bounds::start_tables() {
+  for (OperatorId op : tables_.indices()) {
     Table& table = tables_[op];
     table.alive.assign(table.entries.size(), true);
-    for (size_t orbit = 0; orbit < table.entries.size(); ++orbit) {
-      const Choice& choice = representative(op, static_cast<int32_t>(orbit));
+    for (int orbit : table.entries.indices()) {
+      const Choice& choice = representative(op, orbit);
       Entry& entry = table.entries[orbit];
       entry.in.assign(space_.in_edges()[op].size(), {});
       entry.out.assign(space_.out_edges()[op].size(), {});
@@ -229,197 +183,163 @@ void ExhaustiveBounds::start_tables() {
       entry.head.fill(0);
       entry.forward_tail.fill(0);
       for (Parts& row : entry.round_trip) row.fill(no_path);
-      for (int part = 0; part < choice.parts; ++part) {
-        const size_t p = static_cast<size_t>(part);
-        if (space_.graph().operators[op].has_backward) entry.round_trip[p][p] = 0;
-      }
+      if (space_.graph().operators[op].has_backward)
+        for (int part = 0; part < choice.parts; ++part) entry.round_trip[part][part] = 0;
       finish(op, choice, entry);
     }
   }
 }
 
 // Sums and longest paths over the entry itself.
-void ExhaustiveBounds::finish(OperatorId op, const Choice& choice, Entry& entry) {
+void Bounds::finish(OperatorId op, const Choice& choice, Entry& entry) {
   const bool has_backward = space_.graph().operators[op].has_backward;
   entry.forward_work = entry.backward_work = 0;
   for (int part = 0; part < choice.parts; ++part) {
-    const size_t p = static_cast<size_t>(part);
-    entry.input_copies[p] = entry.packing[p] = entry.gradient_packing[p] = entry.gradient_sums[p] = 0;
+    entry.input_copies[part] = entry.packing[part] = entry.gradient_packing[part] = entry.gradient_sums[part] = 0;
     for (const EdgeCopies& copies : entry.in) {
-      entry.input_copies[p] += copies.forward[p];
-      entry.gradient_packing[p] += copies.backward[p];
+      entry.input_copies[part] += copies.forward[part];
+      entry.gradient_packing[part] += copies.backward[part];
     }
     for (const EdgeCopies& copies : entry.out) {
-      entry.packing[p] += copies.forward[p];
-      entry.gradient_sums[p] += copies.backward[p];
+      entry.packing[part] += copies.forward[part];
+      entry.gradient_sums[part] += copies.backward[part];
     }
     const Nanoseconds forward = least_forward(op, choice, entry, part);
-    entry.head[p] = std::max(entry.head[p], forward);
+    entry.head[part] = std::max(entry.head[part], forward);
     entry.forward_work += forward;
     if (has_backward) entry.backward_work += least_backward(op, choice, entry, part);
   }
   if (!has_backward) return;
   for (int part = 0; part < choice.parts; ++part)
-    for (int back = 0; back < choice.parts; ++back) {
-      const size_t p = static_cast<size_t>(part), b = static_cast<size_t>(back);
-      entry.forward_tail[p] = std::max(
-          entry.forward_tail[p], entry.round_trip[p][b] + least_backward(op, choice, entry, back) + entry.tail[b]);
-    }
+    for (int back = 0; back < choice.parts; ++back)
+      entry.forward_tail[part] =
+          std::max(entry.forward_tail[part],
+                   entry.round_trip[part][back] + least_backward(op, choice, entry, back) + entry.tail[back]);
 }
 
 // The copies of this edge are known, those of the tasks' other edges at their least. Round trips, heads and tails end
 // where a task begins or has ended, so that each task of a path is counted once, with all of its copies.
-void ExhaustiveBounds::pass(int edge, const Choice& producer, const Entry& before, const Choice& consumer,
-                            const Entry& after, Passage& passage) {
+void Bounds::pass(int edge, const Choice& producer, const Entry& before, const Choice& consumer, const Entry& after,
+                  Passage& passage) {
   const Edge& ends = space_.edges()[edge].edge;
   const bool gradient = space_.edges()[edge].gradient;
   Crossing crossing;
   cross(edge, producer, consumer, crossing);
-  const size_t producers = static_cast<size_t>(producer.parts), consumers = static_cast<size_t>(consumer.parts);
   const EdgeCopies& producer_known = before.out[out_position_[edge]];
   const EdgeCopies& consumer_known = after.in[in_position_[edge]];
   passage.producer.forward = crossing.packing;
   passage.consumer.forward = crossing.input_copies;
   passage.consumer.backward = crossing.gradient_packing;
-  for (size_t p = 0; p < producers; ++p)
+  Parts forward, backward;  // durations of the consumer's tasks
+  for (int q = 0; q < consumer.parts; ++q) {
+    const int64_t other_inputs = after.input_copies[q] - consumer_known.forward[q];
+    forward[q] = forward_time(ends.consumer, consumer, q) +
+                 copy_time(ends.consumer, consumer, q, other_inputs + crossing.input_copies[q], after.packing[q]);
+    passage.head[q] = no_path;
+    passage.tail[q] = no_path;
+  }
+  // [producer part][consumer part]: until the consumer's backward task has ended
+  Array<Parts, most_parts> to_back;
+  for (int p = 0; p < producer.parts; ++p) {
     passage.producer.backward[p] =
         crossing.contributions[p] > 1 || (crossing.contributions[p] == 1 && !crossing.gradient_in_place[p])
             ? crossing.gradient_sums[p]
             : 0;
-  Parts forward, backward;  // of the consumer's tasks; and of the producer's backward tasks
-  // [producer part][consumer part]: until the consumer's backward task has ended
-  Array<Parts, most_parts> to_back;
-  for (size_t q = 0; q < consumers; ++q) {
-    const int64_t other_inputs = after.input_copies[q] - consumer_known.forward[q];
-    forward[q] = forward_time(ends.consumer, consumer, static_cast<int>(q)) +
-                 copy_time(ends.consumer, consumer, static_cast<int>(q), other_inputs + crossing.input_copies[q],
-                           after.packing[q]);
-    passage.head[q] = no_path;
-    passage.tail[q] = no_path;
-  }
-  passage.longest = 0;
-  for (size_t p = 0; p < producers; ++p) {
     passage.forward_tail[p] = no_path;
     passage.round_trip[p].fill(no_path);
     to_back[p].fill(no_path);
   }
   for (int i = 0; i < crossing.count; ++i) {
     const Crossing::Pair& pair = crossing.pairs[i];
-    const size_t p = static_cast<size_t>(pair.producer_part), q = static_cast<size_t>(pair.consumer_part);
+    const int p = pair.producer_part, q = pair.consumer_part;
     passage.head[q] = std::max(passage.head[q], before.head[p] + pair.forward + forward[q]);
     passage.forward_tail[p] = std::max(passage.forward_tail[p], pair.forward + forward[q] + after.forward_tail[q]);
     if (gradient)
-      for (size_t back = 0; back < consumers; ++back)
+      for (int back = 0; back < consumer.parts; ++back)
         to_back[p][back] = std::max(to_back[p][back], pair.forward + forward[q] + after.round_trip[q][back]);
   }
-  for (size_t p = 0; p < producers; ++p)
+  passage.longest = 0;
+  for (int p = 0; p < producer.parts; ++p)
     passage.longest = std::max(passage.longest, before.head[p] + passage.forward_tail[p]);
   if (!gradient) return;
-  for (size_t q = 0; q < consumers; ++q) {
+  for (int q = 0; q < consumer.parts; ++q) {
     const int64_t other_packing = after.gradient_packing[q] - consumer_known.backward[q];
-    backward[q] = backward_time(ends.consumer, consumer, static_cast<int>(q)) +
-                  copy_time(ends.consumer, consumer, static_cast<int>(q), after.gradient_sums[q],
-                            other_packing + crossing.gradient_packing[q]);
+    backward[q] =
+        backward_time(ends.consumer, consumer, q) +
+        copy_time(ends.consumer, consumer, q, after.gradient_sums[q], other_packing + crossing.gradient_packing[q]);
   }
-  Parts sum_up;  // the producer's backward tasks
-  for (size_t p = 0; p < producers; ++p) {
+  Parts sum_up;  // durations of the producer's backward tasks
+  for (int p = 0; p < producer.parts; ++p) {
     const int64_t other_sums = before.gradient_sums[p] - producer_known.backward[p];
-    sum_up[p] = backward_time(ends.producer, producer, static_cast<int>(p)) +
-                copy_time(ends.producer, producer, static_cast<int>(p), other_sums + passage.producer.backward[p],
-                          before.gradient_packing[p]);
+    sum_up[p] =
+        backward_time(ends.producer, producer, p) +
+        copy_time(ends.producer, producer, p, other_sums + passage.producer.backward[p], before.gradient_packing[p]);
   }
   for (int i = 0; i < crossing.count; ++i) {
     const Crossing::Pair& pair = crossing.pairs[i];
-    const size_t back = static_cast<size_t>(pair.producer_part), q = static_cast<size_t>(pair.consumer_part);
+    const int back = pair.producer_part, q = pair.consumer_part;
     passage.tail[q] = std::max(passage.tail[q], pair.backward + sum_up[back] + before.tail[back]);
-    for (size_t p = 0; p < producers; ++p)
+    for (int p = 0; p < producer.parts; ++p)
       passage.round_trip[p][back] = std::max(passage.round_trip[p][back], to_back[p][q] + backward[q] + pair.backward);
   }
-  for (size_t p = 0; p < producers; ++p)
-    for (size_t back = 0; back < producers; ++back)
+  for (int p = 0; p < producer.parts; ++p)
+    for (int back = 0; back < producer.parts; ++back)
       passage.longest =
           std::max(passage.longest, before.head[p] + passage.round_trip[p][back] + sum_up[back] + before.tail[back]);
 }
 
-void ExhaustiveBounds::extend_from_producers(OperatorId op, int32_t orbit) {
+void Bounds::extend(OperatorId op, int32_t orbit, Side side) {
   const Choice& choice = representative(op, orbit);
   Entry& entry = tables_[op].entries[orbit];
-  const size_t parts = static_cast<size_t>(choice.parts);
+  const bool behind = side == Side::producers;  // this operator is the consumer
+  const auto keep_least = [&](Parts& least, const Parts& other) {
+    for (int part = 0; part < choice.parts; ++part) least[part] = std::min(least[part], other[part]);
+  };
+  const auto raise = [&](Parts& entries, const Parts& least) {
+    for (int part = 0; part < choice.parts; ++part) entries[part] = std::max(entries[part], least[part]);
+  };
   Passage passage;
-  for (int e : space_.in_edges()[op]) {
+  for (int e : (behind ? space_.in_edges() : space_.out_edges())[op]) {
     const EdgeChoices& edge = space_.edges()[e];
-    const OperatorId producer = edge.edge.producer;
-    Parts head, tail;
-    EdgeCopies copies;
-    copies.forward.fill(std::numeric_limits<int64_t>::max());
-    copies.backward = copies.forward;
-    head.fill(std::numeric_limits<Nanoseconds>::max());
-    tail.fill(std::numeric_limits<Nanoseconds>::max());
-    bool possible = false;
-    for (const Choice& other : space_.choices(producer).choices) {
-      if (!alive(producer, other.orbit)) continue;
-      pass(e, other, this->entry(producer, other.orbit), choice, entry, passage);
-      if (passage.longest >= limit_) continue;
-      possible = true;
-      for (size_t q = 0; q < parts; ++q) {
-        head[q] = std::min(head[q], passage.head[q]);
-        tail[q] = std::min(tail[q], passage.tail[q]);
-        copies.forward[q] = std::min(copies.forward[q], passage.consumer.forward[q]);
-        copies.backward[q] = std::min(copies.backward[q], passage.consumer.backward[q]);
-      }
-    }
-    if (!possible) {
-      tables_[op].alive[orbit] = false;
-      return;
-    }
-    entry.in[in_position_[e]] = copies;
-    for (size_t q = 0; q < parts; ++q) {
-      entry.head[q] = std::max(entry.head[q], head[q]);
-      if (edge.gradient) entry.tail[q] = std::max(entry.tail[q], tail[q]);
-    }
-  }
-  finish(op, choice, entry);
-}
-
-void ExhaustiveBounds::extend_from_consumers(OperatorId op, int32_t orbit) {
-  const Choice& choice = representative(op, orbit);
-  Entry& entry = tables_[op].entries[orbit];
-  const size_t parts = static_cast<size_t>(choice.parts);
-  Passage passage;
-  for (int e : space_.out_edges()[op]) {
-    const EdgeChoices& edge = space_.edges()[e];
-    const OperatorId consumer = edge.edge.consumer;
-    Parts forward_tail;
+    const OperatorId neighbour = behind ? edge.edge.producer : edge.edge.consumer;
+    Parts head, tail, forward_tail;
     Array<Parts, most_parts> round_trip;
     EdgeCopies copies;
-    copies.forward.fill(std::numeric_limits<int64_t>::max());
-    copies.backward = copies.forward;
-    forward_tail.fill(std::numeric_limits<Nanoseconds>::max());
-    round_trip.fill(forward_tail);
+    for (Parts* least : {&head, &tail, &forward_tail, &copies.forward, &copies.backward})
+      least->fill(std::numeric_limits<int64_t>::max());
+    round_trip.fill(head);
     bool possible = false;
-    for (const Choice& other : space_.choices(consumer).choices) {
-      if (!alive(consumer, other.orbit)) continue;
-      pass(e, choice, entry, other, this->entry(consumer, other.orbit), passage);
+    for (const Choice& other : space_.choices(neighbour).choices) {
+      if (!alive(neighbour, other.orbit)) continue;
+      const Entry& there = this->entry(neighbour, other.orbit);
+      if (behind) pass(e, other, there, choice, entry, passage);
+      else pass(e, choice, entry, other, there, passage);
       if (passage.longest >= limit_) continue;
       possible = true;
-      for (size_t p = 0; p < parts; ++p) {
-        forward_tail[p] = std::min(forward_tail[p], passage.forward_tail[p]);
-        copies.forward[p] = std::min(copies.forward[p], passage.producer.forward[p]);
-        copies.backward[p] = std::min(copies.backward[p], passage.producer.backward[p]);
-        for (size_t back = 0; back < parts; ++back)
-          round_trip[p][back] = std::min(round_trip[p][back], passage.round_trip[p][back]);
+      const EdgeCopies& own = behind ? passage.consumer : passage.producer;
+      keep_least(copies.forward, own.forward);
+      keep_least(copies.backward, own.backward);
+      if (behind) {
+        keep_least(head, passage.head);
+        keep_least(tail, passage.tail);
+      } else {
+        keep_least(forward_tail, passage.forward_tail);
+        for (int part = 0; part < choice.parts; ++part) keep_least(round_trip[part], passage.round_trip[part]);
       }
     }
     if (!possible) {
       tables_[op].alive[orbit] = false;
       return;
     }
-    entry.out[out_position_[e]] = copies;
-    for (size_t p = 0; p < parts; ++p) {
-      entry.forward_tail[p] = std::max(entry.forward_tail[p], forward_tail[p]);
-      if (!edge.gradient) continue;
-      for (size_t back = 0; back < parts; ++back)
-        entry.round_trip[p][back] = std::max(entry.round_trip[p][back], round_trip[p][back]);
+    if (behind) {
+      entry.in[in_position_[e]] = copies;
+      raise(entry.head, head);
+      if (edge.gradient) raise(entry.tail, tail);
+    } else {
+      entry.out[out_position_[e]] = copies;
+      raise(entry.forward_tail, forward_tail);
+      if (edge.gradient)
+        for (int part = 0; part < choice.parts; ++part) raise(entry.round_trip[part], round_trip[part]);
     }
   }
   finish(op, choice, entry);
@@ -427,24 +347,24 @@ void ExhaustiveBounds::extend_from_consumers(OperatorId op, int32_t orbit) {
 
 // ---- striking out ----
 
-bool ExhaustiveBounds::any_alive(OperatorId op) const {
+bool Bounds::any_alive(OperatorId op) const {
   const Vector<bool>& alive = tables_[op].alive;
   return std::find(alive.begin(), alive.end(), true) != alive.end();
 }
 
-void ExhaustiveBounds::sum_up_work() {
+void Bounds::sum_up_work() {
   constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
   for (OpenTask& update : open_updates_) update = {never, 0};
-  for (OperatorId op = 0; op < static_cast<OperatorId>(tables_.size()); ++op) {
+  for (OperatorId op : tables_.indices()) {
     Table& table = tables_[op];
     const bool has_backward = space_.graph().operators[op].has_backward, statistics = space_.choices(op).statistics;
     Nanoseconds forward = never, backward = never, end = never, forward_work = never, backward_work = never,
                 update_work = never;
     std::map<int, double> least;
-    for (size_t orbit = 0; orbit < table.entries.size(); ++orbit) {
+    for (int orbit : table.entries.indices()) {
       if (!table.alive[orbit]) continue;
       const Entry& entry = table.entries[orbit];
-      const Choice& choice = representative(op, static_cast<int32_t>(orbit));
+      const Choice& choice = representative(op, orbit);
       forward_work = std::min(forward_work, entry.forward_work);
       backward_work = std::min(backward_work, entry.backward_work);
       update_work = std::min(update_work, entry.update_work);
@@ -475,14 +395,14 @@ void ExhaustiveBounds::sum_up_work() {
   }
 }
 
-Nanoseconds ExhaustiveBounds::backward_ready(const Entry& entry, const Choice& choice, int part) const {
+Nanoseconds Bounds::backward_ready(const Entry& entry, const Choice& choice, int part) const {
   Nanoseconds ready = 0;
-  for (size_t from = 0; from < static_cast<size_t>(choice.parts); ++from)
+  for (int from = 0; from < choice.parts; ++from)
     ready = std::max(ready, entry.head[from] + entry.round_trip[from][part]);
   return ready;
 }
 
-Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
+Nanoseconds Bounds::bound(OperatorId op, int32_t orbit) {
   const Choice& choice = representative(op, orbit);
   const Entry& entry = this->entry(op, orbit);
   const bool has_backward = space_.graph().operators[op].has_backward;
@@ -490,19 +410,19 @@ Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
   Vector<Vector<MachineTask>> machines(space_.device_count());
   Parts back_ready;
   for (int part = 0; part < choice.parts; ++part) {
-    const size_t p = static_cast<size_t>(part), device = static_cast<size_t>(choice.devices[p]);
-    longest = std::max(longest, entry.head[p] + entry.forward_tail[p]);
+    Vector<MachineTask>& machine = machines[choice.devices[part]];
+    longest = std::max(longest, entry.head[part] + entry.forward_tail[part]);
     const Nanoseconds forward = least_forward(op, choice, entry, part);
-    machines[device].push_back(
-        {space_.choices(op).statistics ? 0 : entry.head[p] - forward, forward, entry.forward_tail[p]});
+    machine.push_back(
+        {space_.choices(op).statistics ? 0 : entry.head[part] - forward, forward, entry.forward_tail[part]});
     if (!has_backward) continue;
-    back_ready[p] = backward_ready(entry, choice, part);
-    machines[device].push_back({back_ready[p], least_backward(op, choice, entry, part), entry.tail[p]});
+    back_ready[part] = backward_ready(entry, choice, part);
+    machine.push_back({back_ready[part], least_backward(op, choice, entry, part), entry.tail[part]});
   }
-  for (size_t device = 0; device < machines.size(); ++device) {
+  for (DeviceId device : machines.indices()) {
     Nanoseconds first_end = std::numeric_limits<Nanoseconds>::max();
     for (int part = 0; part < choice.parts; ++part)
-      if (static_cast<size_t>(choice.devices[part]) == device)
+      if (choice.devices[part] == device)
         first_end = std::min(
             first_end, has_backward ? back_ready[part] + least_backward(op, choice, entry, part) : entry.head[part]);
     for (const auto& [group, updates] : entry.shared_updates)
@@ -518,11 +438,11 @@ Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
   released_.clear();
   for (const Vector<MachineTask>& machine : machines)
     for (const MachineTask& task : machine) released_.push_back({task.head, static_cast<double>(task.work)});
-  for (OperatorId other = 0; other < static_cast<OperatorId>(tables_.size()); ++other)
+  for (OperatorId other : tables_.indices())
     if (other != op) released_.insert(released_.end(), open_tasks(other).begin(), open_tasks(other).end());
-  for (size_t group = 0; group < open_updates_.size(); ++group) {
+  for (int group : open_updates_.indices()) {
     double known = 0;
-    if (const auto it = entry.shared_updates.find(static_cast<int>(group)); it != entry.shared_updates.end())
+    if (const auto it = entry.shared_updates.find(group); it != entry.shared_updates.end())
       for (double updates : it->second) known += updates;
     if (open_updates_[group].work > known)
       released_.push_back({open_updates_[group].head, open_updates_[group].work - known});
@@ -532,36 +452,32 @@ Nanoseconds ExhaustiveBounds::bound(OperatorId op, int32_t orbit) {
   return longest;
 }
 
-bool ExhaustiveBounds::strike(OperatorId op, int32_t orbit, bool& changed) {
-  if (!alive(op, orbit) || bound(op, orbit) < limit_) return alive(op, orbit);
-  tables_[op].alive[orbit] = false;
-  changed = true;
-  return false;
+void Bounds::strike_out(OperatorId op, int32_t orbit) {
+  if (bound(op, orbit) >= limit_) tables_[op].alive[orbit] = false;
 }
 
-bool ExhaustiveBounds::reduce(Nanoseconds limit, const std::function<bool()>& stop) {
+bool Bounds::reduce(Nanoseconds limit, const std::function<bool()>& stop) {
   limit_ = limit;
   start_tables();
-  const OperatorId count = static_cast<OperatorId>(tables_.size());
   for (bool changed = true; changed && !stop();) {
     changed = false;
-    const auto sweep = [&](OperatorId op, bool from_producers) {
+    const auto sweep = [&](OperatorId op, Side side) {
       sum_up_work();
-      for (int32_t orbit = 0; orbit < static_cast<int32_t>(tables_[op].entries.size()) && !stop(); ++orbit) {
-        if (!strike(op, orbit, changed)) continue;
-        if (from_producers) extend_from_producers(op, orbit);
-        else extend_from_consumers(op, orbit);
-        if (!alive(op, orbit)) changed = true;
-        strike(op, orbit, changed);
+      for (int orbit = 0; orbit < tables_[op].entries.count() && !stop(); ++orbit) {
+        if (!alive(op, orbit)) continue;
+        strike_out(op, orbit);
+        if (alive(op, orbit)) extend(op, orbit, side);
+        if (alive(op, orbit)) strike_out(op, orbit);
+        changed = changed || !alive(op, orbit);
       }
-      return any_alive(op);
+      return any_alive(op) || stop();
     };
-    for (OperatorId op = 0; op < count; ++op)
-      if (!sweep(op, true) && !stop()) return false;
-    for (OperatorId op = count - 1; op >= 0; --op)
-      if (!sweep(op, false) && !stop()) return false;
+    for (OperatorId op : tables_.indices())
+      if (!sweep(op, Side::producers)) return false;
+    for (OperatorId op = tables_.count() - 1; op >= 0; --op)
+      if (!sweep(op, Side::consumers)) return false;
   }
   return true;
 }
 
-}  // namespace ff
+}  // namespace ff::exhaustive

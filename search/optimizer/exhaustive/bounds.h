@@ -10,8 +10,7 @@
 //   head        [part]         end of its forward task
 //   round_trip  [part][part']  from the end of the forward task of `part` to the start of the backward task of part'
 //   tail        [part']        from the end of the backward task of part' to the end of the iteration; forward_tail
-//               from the end of the
-//                              forward task
+//                              from the end of the forward task
 // An entry is the largest over the operator's edges of the least over the neighbour's surviving configurations of the
 // longest path through that neighbour. A configuration whose head, round trip and tail, or whose devices' work between
 // them, reach the limit is struck out, and so is a pair of neighbours; the tables are computed anew until nothing more
@@ -20,28 +19,12 @@
 
 #include <functional>
 
+#include "search/optimizer/exhaustive/schedule_bounds.h"
 #include "search/optimizer/exhaustive/space.h"
 
-namespace ff {
+namespace ff::exhaustive {
 
 constexpr Nanoseconds no_path = -(Nanoseconds{1} << 50);
-
-// A task on one machine: it cannot begin before `head`, works for `work`, and `tail` passes behind it.
-struct MachineTask {
-  Nanoseconds head, work, tail;
-};
-// Length of the best preemptive schedule of the tasks on one machine (Jackson's rule: of those ready, the longest tail
-// first), which no schedule beats, with or without preemption. Reorders `tasks`.
-Nanoseconds one_machine_bound(Vector<MachineTask>& tasks);
-
-// Work that somebody has to do, not before `head`.
-struct OpenTask {
-  Nanoseconds head;
-  double work;
-};
-// The earliest time by which `devices` can have done the tasks, however they are divided: for each head, the head plus
-// an even share of the work that is released then or later. Reorders `tasks`.
-Nanoseconds spread_bound(Vector<OpenTask>& tasks, int devices);
 
 // What both directions of an edge add between given choices of its ends.
 struct Crossing {
@@ -75,9 +58,9 @@ struct UnitBound {
   Vector<std::pair<int, Nanoseconds>> updates;  // (device, time)
 };
 
-class ExhaustiveBounds {
+class Bounds {
  public:
-  explicit ExhaustiveBounds(ExhaustiveSpace& space);
+  explicit Bounds(Space& space);
 
   // Strikes out what cannot belong to a strategy that costs less than `limit`, all configurations being there at first.
   // False when nothing is left.
@@ -123,10 +106,10 @@ class ExhaustiveBounds {
   // The units of a group under configurations of all its operators (the others of `strategy` are not looked at).
   Vector<UnitBound> units(int group, const Strategy& strategy);
 
-  ExhaustiveSpace& space() { return space_; }
+  Space& space() { return space_; }
 
  private:
-  using Parts = Array<Nanoseconds, most_parts>;
+  using Parts = Array<int64_t, most_parts>;  // of nanoseconds or bytes
   struct Entry {
     Parts head{}, tail{}, forward_tail{};
     Array<Parts, most_parts> round_trip{};
@@ -156,34 +139,34 @@ class ExhaustiveBounds {
   const Choice& representative(OperatorId op, int32_t orbit) const;
   // Kernels and the least copies.
   Nanoseconds least_forward(OperatorId op, const Choice& choice, const Entry& entry, int part) {
-    const size_t p = static_cast<size_t>(part);
-    return forward_time(op, choice, part) + copy_time(op, choice, part, entry.input_copies[p], entry.packing[p]);
+    return forward_time(op, choice, part) + copy_time(op, choice, part, entry.input_copies[part], entry.packing[part]);
   }
   Nanoseconds least_backward(OperatorId op, const Choice& choice, const Entry& entry, int part) {
-    const size_t p = static_cast<size_t>(part);
     return backward_time(op, choice, part) +
-           copy_time(op, choice, part, entry.gradient_sums[p], entry.gradient_packing[p]);
+           copy_time(op, choice, part, entry.gradient_sums[part], entry.gradient_packing[part]);
   }
-  void lay_out(OperatorId op);
   void lay_out_updates(OperatorId op, const Choice& choice, Entry& entry);
   void start_tables();
   void pass(int edge, const Choice& producer, const Entry& before, const Choice& consumer, const Entry& after,
             Passage& passage);
-  void extend_from_producers(OperatorId op, int32_t orbit);
-  void extend_from_consumers(OperatorId op, int32_t orbit);
+  // By the least, over the surviving choices of each neighbour on one side, of the paths through it. Strikes the entry
+  // out where a neighbour has no choice left that goes with it.
+  enum class Side { producers, consumers };
+  void extend(OperatorId op, int32_t orbit, Side side);
   void finish(OperatorId op, const Choice& choice, Entry& entry);
   void sum_up_work();
   Nanoseconds backward_ready(const Entry& entry, const Choice& choice, int part) const;
-  bool strike(OperatorId op, int32_t orbit, bool& changed);
+  // If its bound reaches the limit.
+  void strike_out(OperatorId op, int32_t orbit);
   bool any_alive(OperatorId op) const;
 
-  ExhaustiveSpace& space_;
+  Space& space_;
   Vector<Table> tables_;
   Vector<Vector<int>> groups_of_;
-  Vector<size_t> in_position_, out_position_;  // [edge]: in the consumer's in_edges, the producer's out_edges
-  Vector<OpenTask> open_updates_;              // [group]
-  Vector<OpenTask> released_;                  // scratch
+  Vector<int> in_position_, out_position_;  // [edge]: in the consumer's in_edges, the producer's out_edges
+  Vector<OpenTask> open_updates_;           // [group]
+  Vector<OpenTask> released_;               // scratch
   Nanoseconds limit_ = 0;
 };
 
-}  // namespace ff
+}  // namespace ff::exhaustive

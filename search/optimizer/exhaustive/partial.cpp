@@ -2,18 +2,17 @@
 
 #include <algorithm>
 
-namespace ff {
+namespace ff::exhaustive {
 
-PartialBounds::PartialBounds(ExhaustiveBounds& bounds)
+PartialBounds::PartialBounds(Bounds& bounds)
     : bounds_(bounds), space_(bounds.space()), choices_(space_.graph().operators.size()), fixed_(choices_.size()),
       crossings_(space_.edges().size()), groups_(space_.builder().groups().size()),
-      machine_tasks_(static_cast<size_t>(space_.device_count())), packing_(choices_.size()),
-      gradient_packing_(choices_.size()), input_copies_(choices_.size()), gradient_copies_(choices_.size()),
-      contributions_(space_.graph().tensors.size()) {
+      machine_tasks_(space_.device_count()), packing_(choices_.size()), gradient_packing_(choices_.size()),
+      input_copies_(choices_.size()), gradient_copies_(choices_.size()), contributions_(space_.graph().tensors.size()) {
   is_fixed_.resize(choices_.size());
   groups_of_.resize(choices_.size());
-  for (size_t g = 0; g < groups_.size(); ++g)
-    for (OperatorId op : space_.builder().groups()[g].operators) groups_of_[op].push_back(static_cast<int>(g));
+  for (int g : groups_.indices())
+    for (OperatorId op : space_.builder().groups()[g].operators) groups_of_[op].push_back(g);
 }
 
 bool PartialBounds::crossed(int edge) const {
@@ -68,30 +67,28 @@ const Vector<UnitBound>& PartialBounds::units(int g) {
 
 // Because of neighbours that are open: the least.
 void PartialBounds::add_open_copies(OperatorId op) {
-  const size_t o = static_cast<size_t>(op);
-  const int32_t orbit = choices_[o].orbit;
-  for (int e : space_.in_edges()[o]) {
+  const int32_t orbit = choices_[op].orbit;
+  for (int e : space_.in_edges()[op]) {
     if (crossed(e)) continue;
     const EdgeCopies& copies = bounds_.consumer_copies(e, orbit);
-    for (size_t part = 0; part < static_cast<size_t>(choices_[o].parts); ++part) {
-      input_copies_[o][part] += copies.forward[part];
-      gradient_packing_[o][part] += copies.backward[part];
+    for (int part = 0; part < choices_[op].parts; ++part) {
+      input_copies_[op][part] += copies.forward[part];
+      gradient_packing_[op][part] += copies.backward[part];
     }
   }
-  for (int e : space_.out_edges()[o]) {
+  for (int e : space_.out_edges()[op]) {
     if (crossed(e)) continue;
     const EdgeCopies& copies = bounds_.producer_copies(e, orbit);
-    for (size_t part = 0; part < static_cast<size_t>(choices_[o].parts); ++part) {
-      packing_[o][part] += copies.forward[part];
-      gradient_copies_[o][part] += copies.backward[part];
+    for (int part = 0; part < choices_[op].parts; ++part) {
+      packing_[op][part] += copies.forward[part];
+      gradient_copies_[op][part] += copies.backward[part];
     }
   }
 }
 
-void PartialBounds::durations() {
+void PartialBounds::find_durations() {
   const Graph& graph = space_.graph();
-  for (OperatorId fixed_op : topological_) {
-    const size_t op = static_cast<size_t>(fixed_op);
+  for (OperatorId op : topological_) {
     packing_[op].fill(0);
     gradient_packing_[op].fill(0);
     input_copies_[op].fill(0);
@@ -101,14 +98,13 @@ void PartialBounds::durations() {
       contributions_[tensor].bytes.fill(0);
     }
   }
-  for (OperatorId fixed_op : topological_) {
-    const size_t op = static_cast<size_t>(fixed_op);
+  for (OperatorId op : topological_) {
     for (int e : space_.in_edges()[op]) {
       if (!crossed(e)) continue;
       const Edge& edge = space_.edges()[e].edge;
       const Crossing& crossing = crossings_[e];
       Contributions& contributions = contributions_[edge.tensor];
-      for (size_t part = 0; part < most_parts; ++part) {
+      for (int part = 0; part < most_parts; ++part) {
         packing_[edge.producer][part] += crossing.packing[part];
         input_copies_[op][part] += crossing.input_copies[part];
         gradient_packing_[op][part] += crossing.gradient_packing[part];
@@ -120,26 +116,24 @@ void PartialBounds::durations() {
   }
   for (OperatorId op : topological_) add_open_copies(op);
   for (OperatorId op : topological_) {
-    const size_t o = static_cast<size_t>(op);
-    const Choice& choice = choices_[o];
+    const Choice& choice = choices_[op];
     for (int part = 0; part < choice.parts; ++part) {
-      const size_t p = static_cast<size_t>(part);
-      fixed_[o].forward[p] = bounds_.forward_time(op, choice, part) +
-                             bounds_.copy_time(op, choice, part, input_copies_[o][p], packing_[o][p]);
-      if (!graph.operators[o].has_backward) continue;
-      int64_t sums = gradient_copies_[o][p];
-      for (TensorId tensor : graph.operators[o].outputs) {
+      fixed_[op].forward[part] = bounds_.forward_time(op, choice, part) +
+                                 bounds_.copy_time(op, choice, part, input_copies_[op][part], packing_[op][part]);
+      if (!graph.operators[op].has_backward) continue;
+      int64_t sums = gradient_copies_[op][part];
+      for (TensorId tensor : graph.operators[op].outputs) {
         const Contributions& contributions = contributions_[tensor];
-        if (contributions.count[p] > 1 || (contributions.count[p] == 1 && !contributions.in_place[p]))
-          sums += contributions.bytes[p];
+        if (contributions.count[part] > 1 || (contributions.count[part] == 1 && !contributions.in_place[part]))
+          sums += contributions.bytes[part];
       }
-      fixed_[o].backward[p] =
-          bounds_.backward_time(op, choice, part) + bounds_.copy_time(op, choice, part, sums, gradient_packing_[o][p]);
+      fixed_[op].backward[part] = bounds_.backward_time(op, choice, part) +
+                                  bounds_.copy_time(op, choice, part, sums, gradient_packing_[op][part]);
     }
   }
 }
 
-void PartialBounds::ends() {
+void PartialBounds::find_ends() {
   const Graph& graph = space_.graph();
   for (OperatorId op : topological_) {
     Fixed& here = fixed_[op];
@@ -154,14 +148,13 @@ void PartialBounds::ends() {
         at = std::max(at, producer.forward_end[pair.producer_part] + pair.forward);
       }
     }
-    for (size_t p = 0; p < static_cast<size_t>((*this)[op].parts); ++p) {
-      here.forward_end[p] =
-          std::max(ready[p] + here.forward[p], bounds_.head(op, (*this)[op].orbit, static_cast<int>(p)));
+    for (int p = 0; p < (*this)[op].parts; ++p) {
+      here.forward_end[p] = std::max(ready[p] + here.forward[p], bounds_.head(op, (*this)[op].orbit, p));
       here.forward_ready[p] = space_.choices(op).statistics ? ready[p] : here.forward_end[p] - here.forward[p];
     }
   }
-  for (size_t i = topological_.size(); i-- > 0;) {
-    const OperatorId op = topological_[i];
+  for (auto it = topological_.rbegin(); it != topological_.rend(); ++it) {
+    const OperatorId op = *it;
     if (!graph.operators[op].has_backward) continue;
     Fixed& here = fixed_[op];
     const Choice& choice = (*this)[op];
@@ -180,18 +173,18 @@ void PartialBounds::ends() {
         at = std::max(at, consumer.backward_end[pair.consumer_part] + pair.backward);
       }
     }
-    for (size_t p = 0; p < static_cast<size_t>(choice.parts); ++p) here.backward_end[p] = ready[p] + here.backward[p];
+    for (int p = 0; p < choice.parts; ++p) here.backward_end[p] = ready[p] + here.backward[p];
   }
 }
 
-void PartialBounds::tails() {
+void PartialBounds::find_tails() {
   const Graph& graph = space_.graph();
   complete_.clear();
   for (OperatorId op : topological_) fixed_[op].update_tail.fill(0);
-  for (size_t g = 0; g < groups_.size(); ++g) {
+  for (int g : groups_.indices()) {
     if (!space_.builder().groups()[g].trained || groups_[g].fixed < space_.builder().groups()[g].operators.size())
       continue;
-    complete_.push_back(&units(static_cast<int>(g)));
+    complete_.push_back(&units(g));
     for (const UnitBound& unit : *complete_.back()) {
       Nanoseconds longest = 0;
       for (const auto& [device, time] : unit.updates) longest = std::max(longest, time);
@@ -214,26 +207,25 @@ void PartialBounds::tails() {
       const Crossing& crossing = crossings_[e];
       for (int i = 0; i < crossing.count; ++i) {
         const Crossing::Pair& pair = crossing.pairs[i];
-        const size_t p = static_cast<size_t>(pair.producer_part);
+        const int p = pair.producer_part;
         Nanoseconds& tail = here.tail[pair.consumer_part];
         tail = std::max(tail, pair.backward + producer.backward[p] + producer.tail[p]);
       }
     }
   }
-  for (size_t i = topological_.size(); i-- > 0;) {
-    const OperatorId op = topological_[i];
+  for (auto it = topological_.rbegin(); it != topological_.rend(); ++it) {
+    const OperatorId op = *it;
     Fixed& here = fixed_[op];
     const Choice& choice = (*this)[op];
     for (int part = 0; part < choice.parts; ++part) {
-      const size_t p = static_cast<size_t>(part);
-      here.forward_tail[p] = bounds_.forward_tail(op, choice.orbit, part);
+      here.forward_tail[part] = bounds_.forward_tail(op, choice.orbit, part);
       if (!graph.operators[op].has_backward) {
-        here.forward_tail[p] = std::max(here.forward_tail[p], here.update_tail[p]);
+        here.forward_tail[part] = std::max(here.forward_tail[part], here.update_tail[part]);
         continue;
       }
       for (int back = 0; back < choice.parts; ++back)
-        here.forward_tail[p] = std::max(here.forward_tail[p], bounds_.round_trip(op, choice.orbit, part, back) +
-                                                                  here.backward[back] + here.tail[back]);
+        here.forward_tail[part] = std::max(here.forward_tail[part], bounds_.round_trip(op, choice.orbit, part, back) +
+                                                                        here.backward[back] + here.tail[back]);
     }
     for (int e : space_.out_edges()[op]) {
       const EdgeChoices& edge = space_.edges()[e];
@@ -242,7 +234,7 @@ void PartialBounds::tails() {
       const Crossing& crossing = crossings_[e];
       for (int i = 0; i < crossing.count; ++i) {
         const Crossing::Pair& pair = crossing.pairs[i];
-        const size_t q = static_cast<size_t>(pair.consumer_part);
+        const int q = pair.consumer_part;
         Nanoseconds& tail = here.forward_tail[pair.producer_part];
         tail = std::max(tail, pair.forward + consumer.forward[q] + consumer.forward_tail[q]);
       }
@@ -250,7 +242,7 @@ void PartialBounds::tails() {
   }
 }
 
-Nanoseconds PartialBounds::machines(Nanoseconds longest, Nanoseconds enough) {
+Nanoseconds PartialBounds::machine_bound(Nanoseconds longest, Nanoseconds enough) {
   const Graph& graph = space_.graph();
   for (Vector<MachineTask>& tasks : machine_tasks_) tasks.clear();
   released_.clear();
@@ -261,7 +253,7 @@ Nanoseconds PartialBounds::machines(Nanoseconds longest, Nanoseconds enough) {
   for (OperatorId op : topological_) {
     const Fixed& here = fixed_[op];
     const Choice& choice = (*this)[op];
-    for (size_t p = 0; p < static_cast<size_t>(choice.parts); ++p) {
+    for (int p = 0; p < choice.parts; ++p) {
       add(choice.devices[p], here.forward_ready[p], here.forward[p], here.forward_tail[p]);
       if (graph.operators[op].has_backward)
         add(choice.devices[p], here.backward_end[p] - here.backward[p], here.backward[p], here.tail[p]);
@@ -292,9 +284,9 @@ Nanoseconds PartialBounds::end_of(OperatorId op, int part) const {
 
 // Each device updates at least what the fixed operator with the most there holds.
 void PartialBounds::add_partly_fixed_groups() {
-  for (size_t g = 0; g < groups_.size(); ++g) {
+  for (int g : groups_.indices()) {
     const ParameterGroup& group = space_.builder().groups()[g];
-    if (!group.trained || !bounds_.shared(static_cast<int>(g)) || groups_[g].fixed == group.operators.size()) continue;
+    if (!group.trained || !bounds_.shared(g) || groups_[g].fixed == group.operators.size()) continue;
     double sum = 0;
     Nanoseconds first = INT64_MAX;
     for (int device = 0; device < space_.device_count() && groups_[g].fixed > 0; ++device) {
@@ -302,7 +294,7 @@ void PartialBounds::add_partly_fixed_groups() {
       Nanoseconds head = 0;
       for (OperatorId op : group.operators) {
         if (!fixed(op)) continue;
-        const double updates = bounds_.shared_update(op, (*this)[op], static_cast<int>(g), device);
+        const double updates = bounds_.shared_update(op, (*this)[op], g, device);
         if (updates <= most) continue;
         most = updates;
         head = INT64_MAX;
@@ -315,20 +307,20 @@ void PartialBounds::add_partly_fixed_groups() {
       machine_tasks_[device].push_back({head, static_cast<Nanoseconds>(most), 0});
       released_.push_back({head, most});
     }
-    const OpenTask& least = bounds_.open_update(static_cast<int>(g));
+    const OpenTask& least = bounds_.open_update(g);
     if (least.work > sum) released_.push_back({std::min(first, least.head), least.work - sum});
   }
 }
 
 Nanoseconds PartialBounds::evaluate(Nanoseconds enough) {
-  durations();
-  ends();
-  tails();
+  find_durations();
+  find_ends();
+  find_tails();
   Nanoseconds longest = 0;
   for (OperatorId op : topological_)
-    for (size_t p = 0; p < static_cast<size_t>((*this)[op].parts); ++p)
+    for (int p = 0; p < (*this)[op].parts; ++p)
       longest = std::max(longest, fixed_[op].forward_end[p] + fixed_[op].forward_tail[p]);
-  return longest >= enough ? longest : machines(longest, enough);
+  return longest >= enough ? longest : machine_bound(longest, enough);
 }
 
 Nanoseconds PartialBounds::glance(OperatorId op, const Choice& choice) {
@@ -356,7 +348,7 @@ Nanoseconds PartialBounds::glance(OperatorId op, const Choice& choice) {
     if (!edge.gradient) continue;
     for (int i = 0; i < crossing.count; ++i) {
       const Crossing::Pair& pair = crossing.pairs[i];
-      const size_t q = static_cast<size_t>(pair.consumer_part), p = static_cast<size_t>(pair.producer_part);
+      const int q = pair.consumer_part, p = pair.producer_part;
       longest = std::max(longest, at_back[q] + bounds_.backward_time(op, choice, pair.consumer_part) +
                                       bounds_.copy_time(choice, pair.consumer_part, crossing.gradient_packing[q]) +
                                       pair.backward + before.backward[p] + before.tail[p]);
@@ -365,4 +357,4 @@ Nanoseconds PartialBounds::glance(OperatorId op, const Choice& choice) {
   return longest;
 }
 
-}  // namespace ff
+}  // namespace ff::exhaustive

@@ -3,10 +3,10 @@
 
 #include "search/optimizer/exhaustive/bounds.h"
 
-namespace ff {
+namespace ff::exhaustive {
 
 // A stack of choices. Every task of a fixed operator has an earliest end and a least time behind it: along the paths
-// among fixed operators exactly as the task graph has them, through open ones by the tables of ExhaustiveBounds. The
+// among fixed operators exactly as the task graph has them, through open ones by the tables of Bounds. The
 // bound is the largest of
 //   path:     an earliest end and the time behind it
 //   machine:  one_machine_bound of what a device has to do between the two: forward, backward and update tasks of fixed
@@ -15,7 +15,7 @@ namespace ff {
 //             over the devices from that time on
 class PartialBounds {
  public:
-  explicit PartialBounds(ExhaustiveBounds& bounds);
+  explicit PartialBounds(Bounds& bounds);
 
   bool fixed(OperatorId op) const { return is_fixed_[op]; }
   const Choice& operator[](OperatorId op) const { return choices_[op]; }
@@ -42,17 +42,17 @@ class PartialBounds {
   };
 
   const Vector<UnitBound>& units(int group);
-  void durations();
+  void find_durations();
   void add_open_copies(OperatorId op);
   bool crossed(int edge) const;  // are both ends fixed?
-  void ends();
-  void tails();
-  Nanoseconds machines(Nanoseconds longest, Nanoseconds enough);
+  void find_ends();
+  void find_tails();
+  Nanoseconds machine_bound(Nanoseconds longest, Nanoseconds enough);
   void add_partly_fixed_groups();
   Nanoseconds end_of(OperatorId op, int part) const;  // earliest, of the last task of a part
 
-  ExhaustiveBounds& bounds_;
-  ExhaustiveSpace& space_;
+  Bounds& bounds_;
+  Space& space_;
   Vector<OperatorId> order_;        // fixed operators, as pushed
   Vector<OperatorId> topological_;  // the same, ascending
   Vector<bool> is_fixed_;
@@ -74,4 +74,4 @@ class PartialBounds {
   Vector<const Vector<UnitBound>*> complete_;  // units of the groups that are fixed
 };
 
-}  // namespace ff
+}  // namespace ff::exhaustive

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <tuple>
 
 #include "search/optimizer/exhaustive/partial.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/optimizer/mcmc/mcmc.h"
 
-namespace ff {
+namespace ff::exhaustive {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -21,26 +22,24 @@ Nanoseconds limit_of(double cost) { return static_cast<Nanoseconds>(std::ceil(co
 
 class Search {
  public:
-  Search(const Graph& graph, const Topology& topology, KernelCosts& kernels, const ExhaustiveSettings& settings,
-         const std::atomic<bool>& stop, const std::function<void(const ExhaustiveProgress&)>& progress)
-      : settings_(settings), stop_(stop), progress_(progress), begin_(Clock::now()),
-        evaluator_(graph, topology, kernels), search_space_(graph, topology),
-        space_(evaluator_.builder(), topology, kernels, evaluator_.cost_model(), search_space_, settings.assignments) {
+  Search(const Problem& problem, const Settings& settings, const SearchControl& control)
+      : problem_(problem), settings_(settings), control_(control), evaluator_(problem),
+        search_space_(problem.graph, problem.topology), space_(evaluator_, search_space_, settings.assignments) {
     result.log10_size = space_.log10_size();
-    result.symmetries = static_cast<int64_t>(space_.symmetries().size());
-    find_first(graph, topology, kernels);
+    result.symmetries = space_.symmetries().count();
+    find_first();
     if (!space_.enumerable())
-      result.lower_bound = std::min(lower_bound(graph, topology, search_space_, evaluator_.cost_model()),
-                                    limit_of(result.best_evaluation.cost));
+      result.lower_bound =
+          std::min(lower_bound(problem, search_space_, evaluator_.cost_model()), limit_of(result.best_prediction.cost));
   }
 
-  ExhaustiveResult result;
+  Result result;
 
   void run() {
     result.too_large = !space_.enumerable();
     if (!result.too_large) prove();
     result.interrupted = stopped_;
-    result.proven = static_cast<double>(result.lower_bound) >= result.best_evaluation.cost;
+    result.proven = static_cast<double>(result.lower_bound) >= result.best_prediction.cost;
     result.elapsed_s = seconds();
   }
 
@@ -49,51 +48,48 @@ class Search {
 
   // Data parallelism may have degrees that do not divide the number of devices.
   bool in_space(const Strategy& strategy) const {
-    for (size_t op = 0; op < strategy.size(); ++op) {
-      const Vector<Degrees>& degrees = search_space_.degrees(static_cast<OperatorId>(op));
+    for (OperatorId op : strategy.indices()) {
+      const Vector<Degrees>& degrees = search_space_.degrees(op);
       if (std::find(degrees.begin(), degrees.end(), strategy[op].degrees) == degrees.end()) return false;
     }
     return true;
   }
 
-  void find_first(const Graph& graph, const Topology& topology, KernelCosts& kernels) {
-    Vector<Candidate> candidates{{"data-parallel", data_parallel(graph, topology)},
-                                 {"single-device", single_device(graph)}};
+  // The best of Markov chains; where these would leave the space, of two simple strategies.
+  void find_first() {
+    Vector<Candidate> candidates{{"data-parallel", data_parallel(problem_.graph, problem_.topology)},
+                                 {"single-device", single_device(problem_.graph)}};
     std::erase_if(candidates, [&](const Candidate& candidate) { return !in_space(candidate.strategy); });
-    const size_t fixed = candidates.size();
-    RandomStream random(settings_.seed, ~uint64_t{0});
-    for (size_t i = fixed; i < first_chains; ++i)
-      candidates.push_back({"random", search_space_.random_strategy(random)});
-    const bool all = settings_.assignments == Assignments::all;  // else chains would leave the space
-    if (all) {
+    if (settings_.assignments == Assignments::all) {
+      RandomStream random(settings_.seed, ~uint64_t{0});
+      while (candidates.count() < first_chains) candidates.push_back({"random", search_space_.random_strategy(random)});
       // warm: many basins
       const McmcSettings chains{.proposals = settings_.proposals,
                                 .budget_s = settings_.budget_s / 4,
                                 .seed = settings_.seed,
                                 .chains = first_chains,
                                 .beta = 20};
-      const McmcResult found = search_mcmc(graph, topology, kernels, candidates, chains, stop_, nullptr);
+      const McmcResult found = search_mcmc(problem_, candidates, chains, {control_.stop});
       result.best = found.best;
-      result.best_evaluation = found.best_evaluation;
+      result.best_prediction = found.best_prediction;
     } else {
-      candidates.resize(fixed);
       for (const Candidate& candidate : candidates) {
-        const Evaluation evaluation = evaluator_.evaluate(candidate.strategy);
-        if (!result.best.empty() && evaluation.cost >= result.best_evaluation.cost) continue;
+        const Prediction prediction = evaluator_.evaluate(candidate.strategy);
+        if (!result.best.empty() && prediction.cost >= result.best_prediction.cost) continue;
         result.best = candidate.strategy;
-        result.best_evaluation = evaluation;
+        result.best_prediction = prediction;
       }
     }
-    result.first_cost = result.best_evaluation.makespan;
+    result.first_cost = result.best_prediction.makespan;
     result.first_found_s = seconds();
   }
 
   void prove() {
-    ExhaustiveBounds bounds(space_);
+    Bounds bounds(space_);
     PartialBounds partial(bounds);
     partial_ = &partial;
     bounds_ = &bounds;
-    while (result.lower_bound < limit_of(result.best_evaluation.cost) && !out_of_time()) {
+    while (result.lower_bound < limit_of(result.best_prediction.cost) && !out_of_time()) {
       limit_ = next_limit();
       const bool any = bounds.reduce(limit_, [this] { return out_of_time(); });
       if (out_of_time()) break;
@@ -107,7 +103,7 @@ class Search {
 
   // Towards the best cost from below, as a limit above the optimum leaves far more to be looked at than one below.
   Nanoseconds next_limit() const {
-    const double best = static_cast<double>(limit_of(result.best_evaluation.cost)),
+    const double best = static_cast<double>(limit_of(result.best_prediction.cost)),
                  proven = static_cast<double>(result.lower_bound);
     if (best > 2 * proven) return static_cast<Nanoseconds>(best / 2) + 1;
     if (best > 1.3 * proven) return static_cast<Nanoseconds>(1.2 * proven) + 1;
@@ -119,33 +115,26 @@ class Search {
   // The heaviest operator and those of its parameter group, then always the heaviest of the neighbours: what weighs
   // much decides early, and neighbours tell at once what the transfers between them take.
   void find_order() {
-    const size_t count = space_.graph().operators.size();
-    Vector<double> weight(count);
+    const int count = space_.graph().operators.count();
     Vector<int> family(count);  // operators that share parameters have equal numbers
-    for (size_t op = 0; op < count; ++op) {
-      weight[op] = bounds_->least_own_work(static_cast<OperatorId>(op));
-      family[op] = static_cast<int>(op);
-    }
+    std::iota(family.begin(), family.end(), 0);
     for (const ParameterGroup& group : space_.builder().groups())
       for (OperatorId op : group.operators) family[op] = std::min(family[op], group.operators[0]);
     Vector<double> family_weight(count, 0);
-    for (size_t op = 0; op < count; ++op) family_weight[family[op]] += weight[op];
-    for (size_t g = 0; g < space_.builder().groups().size(); ++g)
-      if (bounds_->shared(static_cast<int>(g)))
-        family_weight[family[space_.builder().groups()[g].operators[0]]] +=
-            bounds_->open_update(static_cast<int>(g)).work;
+    for (OperatorId op = 0; op < count; ++op) family_weight[family[op]] += bounds_->least_own_work(op);
+    for (int g : space_.builder().groups().indices())
+      if (bounds_->shared(g))
+        family_weight[family[space_.builder().groups()[g].operators[0]]] += bounds_->open_update(g).work;
     order_.clear();
     Vector<bool> taken(count), near(count);
-    while (order_.size() < count) {
-      int next = -1;
-      for (size_t op = 0; op < count; ++op) {
-        if (taken[op]) continue;
-        const auto rank = [&](size_t candidate) {
-          return std::tuple(!order_.empty() && family[candidate] == family[order_.back()],
-                            static_cast<bool>(near[candidate]), family_weight[family[candidate]]);
-        };
-        if (next < 0 || rank(op) > rank(static_cast<size_t>(next))) next = static_cast<int>(op);
-      }
+    const auto rank = [&](OperatorId op) {
+      return std::tuple(!order_.empty() && family[op] == family[order_.back()], bool{near[op]},
+                        family_weight[family[op]]);
+    };
+    while (order_.count() < count) {
+      OperatorId next = -1;
+      for (OperatorId op = 0; op < count; ++op)
+        if (!taken[op] && (next < 0 || rank(op) > rank(next))) next = op;
       taken[next] = true;
       order_.push_back(next);
       for (int e : space_.in_edges()[next]) near[space_.edges()[e].edge.producer] = true;
@@ -154,21 +143,20 @@ class Search {
   }
 
   // The configurations of the next operator, one of those that the remaining symmetries map onto each other.
-  void descend(size_t depth, const Vector<DevicePermutation>& symmetries) {
-    if (depth == order_.size()) return visit_leaf();
+  void descend(int depth, const Vector<DevicePermutation>& symmetries) {
+    if (depth == order_.count()) return visit_leaf();
     const OperatorId op = order_[depth];
     struct Child {
       Nanoseconds bound;
-      int32_t choice;
+      int choice;
     };
     Vector<Child> children;
     const Vector<Choice>& choices = space_.choices(op).choices;
     partial_->evaluate(no_limit);  // for glances
-    for (size_t i = 0; i < choices.size(); ++i) {
+    for (int i : choices.indices()) {
       const Choice& choice = choices[i];
-      if (!bounds_->alive(op, choice.orbit) || !canonical(choice, symmetries) || partial_->glance(op, choice) >= limit_)
-        continue;
-      children.push_back({0, static_cast<int32_t>(i)});
+      if (bounds_->alive(op, choice.orbit) && canonical(choice, symmetries) && partial_->glance(op, choice) < limit_)
+        children.push_back({0, i});
     }
     std::erase_if(children, [&](Child& child) {
       if (out_of_time()) return true;
@@ -215,11 +203,11 @@ class Search {
 
   void consider(const Strategy& strategy) {
     ++result.leaves;
-    const Evaluation evaluation = evaluator_.evaluate(strategy);
-    if (evaluation.cost >= result.best_evaluation.cost) return;
+    const Prediction prediction = evaluator_.evaluate(strategy);
+    if (prediction.cost >= result.best_prediction.cost) return;
     result.best = strategy;
-    result.best_evaluation = evaluation;
-    limit_ = std::min(limit_, limit_of(evaluation.cost));
+    result.best_prediction = prediction;
+    limit_ = std::min(limit_, limit_of(prediction.cost));
   }
 
   // Holders and bytes of all collectives.
@@ -270,24 +258,24 @@ class Search {
 
   bool out_of_time() {
     if (stopped_) return true;
-    stopped_ = stop_ || (settings_.nodes > 0 && result.nodes >= settings_.nodes);
+    stopped_ = control_.stop || (settings_.nodes > 0 && result.nodes >= settings_.nodes);
     if (!stopped_ && settings_.budget_s > 0 && ++checks_ % 16 == 0) stopped_ = seconds() >= settings_.budget_s;
-    if (progress_ && seconds() >= next_report_s_) {
+    if (control_.progress && seconds() >= next_report_s_) {
       next_report_s_ = seconds() + 0.2;
-      progress_({seconds(), result.nodes, result.leaves, result.best_evaluation.makespan, result.lower_bound});
+      control_.progress({seconds(), result.nodes, result.leaves, result.lower_bound, result.best_prediction.makespan});
     }
     return stopped_;
   }
 
   static constexpr Nanoseconds no_limit = INT64_MAX;
-  const ExhaustiveSettings& settings_;
-  const std::atomic<bool>& stop_;
-  const std::function<void(const ExhaustiveProgress&)>& progress_;
-  Clock::time_point begin_;
+  const Problem& problem_;
+  const Settings& settings_;
+  const SearchControl& control_;
+  const Clock::time_point begin_ = Clock::now();
   Evaluator evaluator_;
   SearchSpace search_space_;
-  ExhaustiveSpace space_;
-  ExhaustiveBounds* bounds_ = nullptr;
+  Space space_;
+  Bounds* bounds_ = nullptr;
   PartialBounds* partial_ = nullptr;
   Vector<OperatorId> order_;
   Nanoseconds limit_ = 0;
@@ -298,12 +286,10 @@ class Search {
 
 }  // namespace
 
-ExhaustiveResult search_exhaustive(const Graph& graph, const Topology& topology, KernelCosts& kernels,
-                                   const ExhaustiveSettings& settings, const std::atomic<bool>& stop,
-                                   const std::function<void(const ExhaustiveProgress&)>& progress) {
-  Search search(graph, topology, kernels, settings, stop, progress);
+Result search(const Problem& problem, const Settings& settings, const SearchControl& control) {
+  Search search(problem, settings, control);
   search.run();
   return search.result;
 }
 
-}  // namespace ff
+}  // namespace ff::exhaustive

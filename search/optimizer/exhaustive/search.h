@@ -1,27 +1,20 @@
 // Exhaustive search: the strategy of least cost in the whole search space, proved to be that, or how far from proved.
 //
-// Depth-first search over the operators in topological order. Partial strategies are given up when a lower bound on
-// every completion (PrefixBounds) reaches the limit; before, configurations and pairs of neighbours that cannot belong
-// to a better strategy are struck out (ExhaustiveBounds). Symmetric strategies are looked at once. What remains is
-// simulated. The search runs several times with limits that approach the best known cost: each run that ends without a
-// strategy below its limit proves the limit, which is what remains as the lower bound when the search is ended early.
+// Before each run, configurations and pairs of neighbours that cannot belong to a strategy below a limit are struck out
+// (Bounds). Then depth-first search: operators are fixed one after the other, the heaviest and its neighbours first, and
+// a partial strategy is given up when a lower bound on every completion (PartialBounds) reaches the limit. Symmetric
+// strategies are looked at once. What remains is simulated. The search runs several times with limits that approach the
+// best known cost: each run that ends without a strategy below its limit proves the limit, which is what remains as the
+// lower bound when the search is ended early.
 #pragma once
-
-#include <atomic>
-#include <functional>
 
 #include "search/optimizer/evaluator.h"
 #include "search/optimizer/exhaustive/space.h"
+#include "search/optimizer/search_control.h"
 
-namespace ff {
+namespace ff::exhaustive {
 
-struct ExhaustiveProgress {
-  double elapsed_s = 0;
-  int64_t nodes = 0, leaves = 0;
-  Nanoseconds best = 0, lower_bound = 0;
-};
-
-struct ExhaustiveSettings {
+struct Settings {
   double budget_s = 0;         // wall time; 0: not limited
   int64_t nodes = 0;           // partial strategies to be bounded; 0: not limited
   uint64_t seed = 0;           // of the Markov chains that look for a first good strategy
@@ -29,9 +22,9 @@ struct ExhaustiveSettings {
   Assignments assignments = Assignments::all;
 };
 
-struct ExhaustiveResult {
+struct Result {
   Strategy best;
-  Evaluation best_evaluation;
+  Prediction best_prediction;
   bool proven = false;  // no strategy of the space costs less than `best`
   // no strategy of the space costs less than this, in ns; the best cost when proven, 0 before anything is
   Nanoseconds lower_bound = 0;
@@ -47,8 +40,8 @@ struct ExhaustiveResult {
   bool interrupted = false;  // by the budget, the number of nodes, or `stop`
 };
 
-ExhaustiveResult search_exhaustive(const Graph& graph, const Topology& topology, KernelCosts& kernels,
-                                   const ExhaustiveSettings& settings, const std::atomic<bool>& stop,
-                                   const std::function<void(const ExhaustiveProgress&)>& progress);
+// Of its progress, `proposals` are the partial strategies bounded, `accepted` those simulated, `current` is the lower
+// bound proven so far.
+Result search(const Problem& problem, const Settings& settings, const SearchControl& control);
 
-}  // namespace ff
+}  // namespace ff::exhaustive

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace ff {
+namespace ff::exhaustive {
 namespace {
 
 constexpr double most_choices = 100000;
@@ -26,10 +26,10 @@ Vector<int64_t> measured_sizes(const Profile& profile, const std::string& work) 
 
 }  // namespace
 
-ExhaustiveSpace::ExhaustiveSpace(TaskGraphBuilder& builder, const Topology& topology, KernelCosts& kernels,
-                                 TaskCostModel& costs, const SearchSpace& space, Assignments assignments)
-    : builder_(builder), topology_(topology), costs_(costs), device_count_(static_cast<int>(topology.devices.size())),
-      symmetries_(device_symmetries(topology)), operators_(builder.graph().operators.size()) {
+Space::Space(Evaluator& evaluator, const SearchSpace& space, Assignments assignments)
+    : builder_(evaluator.builder()), topology_(evaluator.problem().topology), costs_(evaluator.cost_model()),
+      device_count_(topology_.devices.count()), symmetries_(device_symmetries(topology_)),
+      operators_(graph().operators.size()) {
   if (assignments == Assignments::consecutive)  // a symmetry has to map the space onto itself
     std::erase_if(symmetries_, [&](const DevicePermutation& symmetry) {
       for (int device = 0; device < device_count_; ++device)
@@ -37,9 +37,9 @@ ExhaustiveSpace::ExhaustiveSpace(TaskGraphBuilder& builder, const Topology& topo
       return false;
     });
   double all = 0;
-  for (size_t op = 0; op < operators_.size(); ++op) {
+  for (OperatorId op : graph().operator_ids()) {
     double count = 0;
-    for (const Degrees& degrees : space.degrees(static_cast<OperatorId>(op))) {
+    for (const Degrees& degrees : space.degrees(op)) {
       const int parts = parts_of(degrees);
       enumerable_ = enumerable_ && parts <= most_parts;
       count += assignments == Assignments::all ? std::pow(device_count_, parts) : device_count_;
@@ -49,24 +49,24 @@ ExhaustiveSpace::ExhaustiveSpace(TaskGraphBuilder& builder, const Topology& topo
   }
   enumerable_ = enumerable_ && all <= most_choices;
   if (!enumerable_) return;
-  for (OperatorId op = 0; op < static_cast<OperatorId>(operators_.size()); ++op) {
+  for (OperatorId op : graph().operator_ids()) {
     enumerate(op, space.degrees(op), assignments);
     find_orbits(op);
   }
   lay_out_edges();
-  for (int model = 0; model < static_cast<int>(topology.models.size()); ++model) bound_rates(kernels, model);
+  for (int model : topology_.models.indices()) bound_rates(evaluator.problem().kernels, model);
 }
 
-void ExhaustiveSpace::enumerate(OperatorId op, const Vector<Degrees>& degrees, Assignments assignments) {
+void Space::enumerate(OperatorId op, const Vector<Degrees>& degrees, Assignments assignments) {
   OperatorChoices& result = operators_[op];
   result.statistics = graph().operators[op].definition->has_statistics();
-  for (const Vector<int>& given : degrees) {
+  for (const Degrees& given : degrees) {
     DegreesCosts costs{given, parts_of(given), {}, {}};
-    for (int model = 0; model < static_cast<int>(topology_.models.size()); ++model) {
+    for (int model : topology_.models.indices()) {
       const TaskCostModel::PartCosts& parts = costs_.part_costs(op, given, model);
       costs.forward.emplace_back();
       costs.backward.emplace_back();
-      for (size_t part = 0; part < static_cast<size_t>(costs.parts); ++part) {
+      for (int part = 0; part < costs.parts; ++part) {
         costs.forward.back()[part] = parts[part].all_forward();
         costs.backward.back()[part] = parts[part].all_backward();
       }
@@ -94,29 +94,28 @@ void ExhaustiveSpace::enumerate(OperatorId op, const Vector<Degrees>& degrees, A
   }
 }
 
-void ExhaustiveSpace::find_orbits(OperatorId op) {
+void Space::find_orbits(OperatorId op) {
   OperatorChoices& result = operators_[op];
   std::map<std::pair<int, Array<int8_t, most_parts>>, int32_t> orbit_of;  // by degrees and the least image
-  for (size_t i = 0; i < result.choices.size(); ++i) {
+  for (int i : result.choices.indices()) {
     Choice& choice = result.choices[i];
     Array<int8_t, most_parts> least = choice.devices;
     for (const DevicePermutation& symmetry : symmetries_) least = std::min(least, image(choice, symmetry).devices);
-    const auto [it, added] =
-        orbit_of.try_emplace({choice.degrees, least}, static_cast<int32_t>(result.representative.size()));
+    const auto [it, added] = orbit_of.try_emplace({choice.degrees, least}, result.representative.count());
     if (added) {
-      result.representative.push_back(static_cast<int32_t>(i));
+      result.representative.push_back(i);
       result.of_orbit.emplace_back();
     }
     choice.orbit = it->second;
-    result.of_orbit[it->second].push_back(static_cast<int32_t>(i));
+    result.of_orbit[it->second].push_back(i);
   }
 }
 
-void ExhaustiveSpace::lay_out_edges() {
+void Space::lay_out_edges() {
   in_edges_.resize(operators_.size());
   out_edges_.resize(operators_.size());
   Strategy strategy(operators_.size());
-  for (size_t e = 0; e < builder_.edges().size(); ++e) {
+  for (int e : builder_.edges().indices()) {
     const Edge& edge = builder_.edges()[e];
     const Graph& graph = builder_.graph();
     EdgeChoices choices{
@@ -126,20 +125,20 @@ void ExhaustiveSpace::lay_out_edges() {
         strategy[edge.producer].degrees = producer.degrees;
         strategy[edge.consumer].degrees = consumer.degrees;
         Vector<PairDelay>& pairs = choices.pairs.emplace_back();
-        for (const auto blocks = builder_.pairs(static_cast<int>(e), strategy); const BlockPair& pair : *blocks)
+        for (const auto blocks = builder_.pairs(e, strategy); const BlockPair& pair : *blocks)
           pairs.push_back({static_cast<int8_t>(pair.producer_part), static_cast<int8_t>(pair.consumer_part),
                            pair.whole_output, pair.whole_input, pair.bytes, delays(pair.bytes)});
       }
     edges_.push_back(std::move(choices));
-    out_edges_[edge.producer].push_back(static_cast<int>(e));
-    in_edges_[edge.consumer].push_back(static_cast<int>(e));
+    out_edges_[edge.producer].push_back(e);
+    in_edges_[edge.consumer].push_back(e);
   }
 }
 
-const Nanoseconds* ExhaustiveSpace::delays(int64_t bytes) {
+const Nanoseconds* Space::delays(int64_t bytes) {
   std::unique_ptr<Vector<Nanoseconds>>& table = delays_[bytes];
   if (!table) {
-    table = std::make_unique<Vector<Nanoseconds>>(static_cast<size_t>(device_count_ * device_count_), 0);
+    table = std::make_unique<Vector<Nanoseconds>>(device_count_ * device_count_, 0);
     CommunicationCost cost;
     for (DeviceId source = 0; source < device_count_; ++source)
       for (DeviceId destination = 0; destination < device_count_; ++destination) {
@@ -155,7 +154,7 @@ const Nanoseconds* ExhaustiveSpace::delays(int64_t bytes) {
 // below the smallest (interpolated_us), so that both the least time and the least time a byte lie at a measured size or
 // in the limit; an analytic time is constant and then proportional. A time x is rounded to at least x - 1/2 and at
 // least 1: that is at least 2/3 x, and 1 - 1/2 / x of it.
-void ExhaustiveSpace::bound_rates(KernelCosts& kernels, int model) {
+void Space::bound_rates(KernelCosts& kernels, int model) {
   constexpr int64_t large = int64_t{1} << 40;
   least_copies_.emplace_back();
   Nanoseconds least = costs_.update_ns(1, model);
@@ -172,7 +171,7 @@ void ExhaustiveSpace::bound_rates(KernelCosts& kernels, int model) {
   measured_copies_.push_back(measured_sizes(kernels.profile(model), "copy"));
 }
 
-Nanoseconds ExhaustiveSpace::least_copy(int64_t bytes, int model) {
+Nanoseconds Space::least_copy(int64_t bytes, int model) {
   if (bytes == 0) return 0;
   const auto [it, added] = least_copies_[model].try_emplace(bytes, 0);
   if (added) {
@@ -183,7 +182,7 @@ Nanoseconds ExhaustiveSpace::least_copy(int64_t bytes, int model) {
   return it->second;
 }
 
-Nanoseconds ExhaustiveSpace::least_all_reduce(uint32_t holders, int64_t bytes) {
+Nanoseconds Space::least_all_reduce(uint32_t holders, int64_t bytes) {
   const auto [it, added] = all_reduces_.try_emplace({holders, bytes}, std::numeric_limits<Nanoseconds>::max());
   if (!added) return it->second;
   CommunicationCost cost;
@@ -198,30 +197,29 @@ Nanoseconds ExhaustiveSpace::least_all_reduce(uint32_t holders, int64_t bytes) {
   return it->second;
 }
 
-const Vector<PairDelay>& ExhaustiveSpace::pairs(int edge, const Choice& producer, const Choice& consumer) const {
+const Vector<PairDelay>& Space::pairs(int edge, const Choice& producer, const Choice& consumer) const {
   const EdgeChoices& choices = edges_[edge];
-  const size_t consumers = operators_[choices.edge.consumer].degrees.size();
-  return choices.pairs[static_cast<size_t>(producer.degrees) * consumers + static_cast<size_t>(consumer.degrees)];
+  return choices.pairs[producer.degrees * operators_[choices.edge.consumer].degrees.count() + consumer.degrees];
 }
 
-Configuration ExhaustiveSpace::configuration(OperatorId op, const Choice& choice) const {
+Configuration Space::configuration(OperatorId op, const Choice& choice) const {
   Configuration configuration{choices(op).degrees[choice.degrees].degrees, {}};
   for (int part = 0; part < choice.parts; ++part) configuration.devices.push_back(choice.devices[part]);
   return configuration;
 }
 
-int32_t ExhaustiveSpace::find(OperatorId op, const Configuration& configuration) const {
+int32_t Space::find(OperatorId op, const Configuration& configuration) const {
   const OperatorChoices& all = choices(op);
-  for (size_t i = 0; i < all.choices.size(); ++i)
-    if (this->configuration(op, all.choices[i]) == configuration) return static_cast<int32_t>(i);
+  for (int i : all.choices.indices())
+    if (this->configuration(op, all.choices[i]) == configuration) return i;
   return -1;
 }
 
-Choice ExhaustiveSpace::image(const Choice& choice, const DevicePermutation& permutation) const {
+Choice Space::image(const Choice& choice, const DevicePermutation& permutation) const {
   Choice result = choice;
   for (int part = 0; part < choice.parts; ++part)
     result.devices[part] = static_cast<int8_t>(permutation.device[choice.devices[part]]);
   return result;
 }
 
-}  // namespace ff
+}  // namespace ff::exhaustive

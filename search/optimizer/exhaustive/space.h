@@ -6,11 +6,11 @@
 #include <unordered_map>
 
 #include "common/vector.h"
-#include "search/cost/task_costs.h"
-#include "search/optimizer/search_space.h"
+#include "search/optimizer/evaluator.h"
 #include "search/optimizer/exhaustive/topology_symmetry.h"
+#include "search/optimizer/search_space.h"
 
-namespace ff {
+namespace ff::exhaustive {
 
 constexpr int most_parts = 8;  // of one operator, in exhaustive search
 
@@ -56,11 +56,11 @@ struct EdgeChoices {
   Vector<Vector<PairDelay>> pairs;  // [producer's degrees * number of the consumer's + consumer's degrees]
 };
 
-class ExhaustiveSpace {
+class Space {
  public:
-  // Throws nothing; when the space cannot be laid out (see `enumerable`) there are no choices.
-  ExhaustiveSpace(TaskGraphBuilder& builder, const Topology& topology, KernelCosts& kernels, TaskCostModel& costs,
-                  const SearchSpace& space, Assignments assignments);
+  // When the space cannot be laid out (see `enumerable`) there are no choices. The evaluator's block pairs and costs are
+  // used; it must outlive this.
+  Space(Evaluator& evaluator, const SearchSpace& space, Assignments assignments);
 
   const Graph& graph() const { return builder_.graph(); }
   int device_count() const { return device_count_; }
@@ -113,11 +113,10 @@ class ExhaustiveSpace {
   Vector<Vector<int>> in_edges_, out_edges_;
   std::unordered_map<int64_t, std::unique_ptr<Vector<Nanoseconds>>> delays_;  // by bytes
   Vector<std::unordered_map<int64_t, Nanoseconds>> least_copies_;             // [model], by bytes
-  // [model]: sizes of profile entries
-  Vector<Vector<int64_t>> measured_copies_;
+  Vector<Vector<int64_t>> measured_copies_;                                   // [model]: sizes of profile entries
   Vector<double> update_ns_per_byte_;
   Vector<Nanoseconds> least_update_;
   std::map<std::pair<uint32_t, int64_t>, Nanoseconds> all_reduces_;
 };
 
-}  // namespace ff
+}  // namespace ff::exhaustive

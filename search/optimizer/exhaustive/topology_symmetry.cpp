@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace ff {
+namespace ff::exhaustive {
 namespace {
 
 bool alike(const Channel& a, const Channel& b) {
@@ -14,12 +14,11 @@ bool alike(const Channel& a, const Channel& b) {
 
 // Fills in the images of channels; false when the permutation of devices is no symmetry.
 bool map_channels(const Topology& topology, DevicePermutation& permutation) {
-  const DeviceId count = static_cast<DeviceId>(topology.devices.size());
   permutation.channel.assign(topology.channels.size(), -1);
   Vector<ChannelId> origin(topology.channels.size(), -1);
-  for (DeviceId a = 0; a < count; ++a) {
+  for (DeviceId a : topology.devices.indices()) {
     if (topology.devices[a].model != topology.devices[permutation.device[a]].model) return false;
-    for (DeviceId b = 0; b < count; ++b) {
+    for (DeviceId b : topology.devices.indices()) {
       if (a == b) continue;
       const Route route = topology.route(a, b);
       const Route image = topology.route(permutation.device[a], permutation.device[b]);
@@ -48,9 +47,9 @@ Vector<DevicePermutation> device_symmetries(const Topology& topology, int most_d
   std::iota(permutation.device.begin(), permutation.device.end(), 0);
   do {
     if (map_channels(topology, permutation)) result.push_back(permutation);
-    if (static_cast<int>(topology.devices.size()) > most_devices) break;
+    if (topology.devices.count() > most_devices) break;
   } while (std::next_permutation(permutation.device.begin(), permutation.device.end()));
   return result;
 }
 
-}  // namespace ff
+}  // namespace ff::exhaustive

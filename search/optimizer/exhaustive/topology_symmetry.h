@@ -4,7 +4,7 @@
 #include "common/topology.h"
 #include "common/vector.h"
 
-namespace ff {
+namespace ff::exhaustive {
 
 struct DevicePermutation {
   Vector<DeviceId> device;    // [device]: its image
@@ -20,4 +20,4 @@ struct DevicePermutation {
 // devices. What relies on them has to compare (see simulates_alike).
 Vector<DevicePermutation> device_symmetries(const Topology& topology, int most_devices = 8);
 
-}  // namespace ff
+}  // namespace ff::exhaustive

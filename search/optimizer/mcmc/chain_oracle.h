@@ -18,17 +18,16 @@ class ChainOracle {
  public:
   virtual ~ChainOracle() = default;
 
-  virtual Evaluation start(const Strategy& strategy) = 0;
-  // The evaluation of the current strategy with these changes, each of another operator; nothing when its cost is
-  // certain to exceed `largest_cost`. (With full simulation always an evaluation.) To be followed by accept or reject.
-  virtual std::optional<Evaluation> propose(const Vector<Change>& changes, double largest_cost) = 0;
+  virtual Prediction start(const Strategy& strategy) = 0;
+  // The prediction of the current strategy with these changes, each of another operator; nothing when its cost is
+  // certain to exceed `largest_cost`. (With full simulation always a prediction.) To be followed by accept or reject.
+  virtual std::optional<Prediction> propose(const Vector<Change>& changes, double largest_cost) = 0;
   virtual void accept() = 0;
   virtual void reject() = 0;
   virtual const Strategy& strategy() const = 0;
   virtual DeltaStatistics statistics() const = 0;  // of full simulation: proposals alone
 };
 
-std::unique_ptr<ChainOracle> make_chain_oracle(SimulatorKind kind, const Graph& graph, const Topology& topology,
-                                               KernelCosts& kernels);
+std::unique_ptr<ChainOracle> make_chain_oracle(SimulatorKind kind, const Problem& problem);
 
 }  // namespace ff

@@ -1,11 +1,11 @@
 // Is a strategy locally optimal: is no strategy better that differs in one operator?
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <string>
 
 #include "search/optimizer/mcmc/chain_oracle.h"
+#include "search/optimizer/search_control.h"
 #include "search/optimizer/search_space.h"
 
 namespace ff {
@@ -23,17 +23,17 @@ class Neighbourhood {
   const std::string& text() const { return text_; }
 
  private:
-  bool every_assignment(size_t parts) const;
+  bool every_assignment(int parts) const;
 
   const SearchSpace& space_;
-  size_t device_count_;
+  int device_count_;
   int64_t most_assignments_;
   std::string text_;
 };
 
 struct LocalOptimum {
   Strategy strategy;
-  Evaluation evaluation;
+  Prediction prediction;
   bool proven = false;       // no neighbour of `strategy` is better; false when stopped before that was known
   int64_t neighbours = 0;    // of `strategy`, itself not counted; of the operators looked at, when stopped
   int64_t operators = 0;     // whose neighbours are known not to be better than `strategy`; all of them when proven
@@ -42,11 +42,9 @@ struct LocalOptimum {
   double elapsed_s = 0;
 };
 
-// Goes through all neighbours of `start`, moves to each that is better, and ends when none is. `stop` ends it early;
-// `progress(evaluated, best)` is called now and then.
-LocalOptimum local_optimum(const Graph& graph, const Topology& topology, KernelCosts& kernels,
-                           const Neighbourhood& neighbourhood, const Strategy& start, SimulatorKind simulator,
-                           const std::atomic<bool>& stop,
-                           const std::function<void(int64_t, Nanoseconds)>& progress = nullptr);
+// Goes through all neighbours of `start`, moves to each that is better, and ends when none is. Of its progress,
+// `proposals` are the strategies evaluated.
+LocalOptimum local_optimum(const Problem& problem, const Neighbourhood& neighbourhood, const Strategy& start,
+                           SimulatorKind simulator, const SearchControl& control);
 
 }  // namespace ff

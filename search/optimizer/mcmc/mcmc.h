@@ -1,12 +1,11 @@
-// Markov Chain Monte Carlo search (paper section 6.2): Metropolis-Hastings over strategies.
+// Markov Chain Monte Carlo search (paper, section 6): Metropolis-Hastings over strategies.
 #pragma once
 
-#include <atomic>
-#include <functional>
 #include <string>
 
-#include "common/vector.h"
+#include "search/optimizer/mcmc/chain_oracle.h"
 #include "search/optimizer/mcmc/proposals.h"
+#include "search/optimizer/search_control.h"
 
 namespace ff {
 
@@ -22,22 +21,16 @@ struct McmcSettings {
   int chains = 2;                                  // chain c starts from candidate c modulo their number
   SimulatorKind simulator = SimulatorKind::delta;  // never changes the result of a search limited by proposals
   int threads = 1;                                 // never changes the result of a search limited by proposals
-  // A proposal that is slower by the share x of the current time is accepted with probability exp(-beta x): relative,
-  // so that one value serves milliseconds and minutes. The default was chosen by docs/design-notes.md, "beta".
+  // A proposal that is slower by the share x of the current time is accepted with probability exp(-beta x): see
+  // metropolis_hastings.h. The default was chosen by docs/design-notes.md, "beta".
   double beta = 500;
   ProposalKind proposals_from = ProposalKind::mixed;  // what measured best: docs/algorithms.md
   bool whole_operators = false;                       // device placement alone: no operator is split
 };
 
-struct McmcProgress {
-  double elapsed_s = 0;
-  int64_t proposals = 0, accepted = 0;
-  Nanoseconds current = 0, best = 0;
-};
-
 struct McmcResult {
   Strategy best;
-  Evaluation best_evaluation;
+  Prediction best_prediction;
   std::string best_from;    // the candidate that the best chain started from
   double best_found_s = 0;  // into that chain
   int64_t proposals = 0, accepted = 0;
@@ -48,10 +41,8 @@ struct McmcResult {
 };
 
 // Runs the chains. Each stops at its share of the budget, or when half of that has passed without a better strategy.
-// The result is never worse than any candidate, nor than any of the `others`, from which no chain starts. `stop` ends
-// the search early; `progress` is called from one thread at a time, a few times a second.
-McmcResult search_mcmc(const Graph& graph, const Topology& topology, KernelCosts& kernels,
-                       const Vector<Candidate>& candidates, const McmcSettings& settings, const std::atomic<bool>& stop,
-                       const std::function<void(const McmcProgress&)>& progress, const Vector<Candidate>& others = {});
+// The result is never worse than any candidate, nor than any of the `others`, from which no chain starts.
+McmcResult search_mcmc(const Problem& problem, const Vector<Candidate>& candidates, const McmcSettings& settings,
+                       const SearchControl& control, const Vector<Candidate>& others = {});
 
 }  // namespace ff

@@ -281,14 +281,14 @@ TEST_CASE("a search with the default candidates is never slower than any baselin
     Fixture network(graph, topology);
     const AlgorithmResult result = network.run("mcmc");
     CHECK(result.baselines.size() == cheap_algorithm_names().size());
-    const Evaluation found = network.evaluator.evaluate(result.strategy);
+    const Prediction found = network.evaluator.evaluate(result.strategy);
     for (const std::string& name : cheap_algorithm_names()) {
-      const Evaluation evaluation = network.evaluator.evaluate(network.run(name).strategy);
-      CHECK(found.cost <= evaluation.cost);
+      const Prediction prediction = network.evaluator.evaluate(network.run(name).strategy);
+      CHECK(found.cost <= prediction.cost);
       const auto baseline = std::find_if(result.baselines.begin(), result.baselines.end(),
                                          [&](const Baseline& b) { return b.algorithm == name; });
       REQUIRE(baseline != result.baselines.end());
-      CHECK(baseline->predicted == evaluation.makespan);
+      CHECK(baseline->predicted == prediction.makespan);
     }
   }
 }

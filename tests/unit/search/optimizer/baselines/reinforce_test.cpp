@@ -67,10 +67,10 @@ TEST_CASE("the learned placement is the best of all placements where these can b
       const ReinforceResult result =
           search_reinforce(graph, topology, kernels, {.evaluations = 1500, .seed = seed}, stop, nullptr);
       CHECK(result.evaluations == 1500);
-      CHECK(result.best_evaluation.cost == evaluator.evaluate(result.best).cost);
-      CHECK(result.best_evaluation.cost >= best);
+      CHECK(result.best_prediction.cost == evaluator.evaluate(result.best).cost);
+      CHECK(result.best_prediction.cost >= best);
       CHECK(result.final_entropy < std::log(devices) / 2);  // it has learned something
-      found += result.best_evaluation.cost == best;
+      found += result.best_prediction.cost == best;
     }
     CHECK(found >= 4);
   }

@@ -76,8 +76,8 @@ TEST_CASE("a strategy takes the same time on a sub-cluster as on the whole") {
     KernelCosts kernels(whole, CostMode::analytic, {});
     const SubCluster part = sub_cluster(whole, round % 3 ? 8 : 4);
     const Strategy strategy = random_strategy(graph, static_cast<int>(part.devices.size()), random);
-    const Evaluation alone = Evaluator(graph, part.topology, kernels).evaluate(strategy);
-    const Evaluation within = Evaluator(graph, whole, kernels).evaluate(part.on_whole(strategy));
+    const Prediction alone = Evaluator(graph, part.topology, kernels).evaluate(strategy);
+    const Prediction within = Evaluator(graph, whole, kernels).evaluate(part.on_whole(strategy));
     CHECK(alone.makespan == within.makespan);
     CHECK(alone.cost == within.cost);
   }

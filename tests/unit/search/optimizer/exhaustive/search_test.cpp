@@ -147,12 +147,12 @@ TEST_CASE("exhaustive search finds the least cost of all strategies and proves i
           .seed = static_cast<uint64_t>(number), .proposals = 16, .assignments = assignments};
       const ExhaustiveResult result = search_exhaustive(c.graph, c.topology, kernels, settings, stop, nullptr);
       REQUIRE(result.proven);
-      REQUIRE(result.best_evaluation.cost == evaluator.evaluate(result.best).cost);
-      REQUIRE(static_cast<double>(result.lower_bound) >= result.best_evaluation.cost);
+      REQUIRE(result.best_prediction.cost == evaluator.evaluate(result.best).cost);
+      REQUIRE(static_cast<double>(result.lower_bound) >= result.best_prediction.cost);
       const double least = enumerate(c, evaluator, assignments);
-      REQUIRE(result.best_evaluation.cost == least);
+      REQUIRE(result.best_prediction.cost == least);
       with_symmetry += result.symmetries > 1;
-      beyond_first += result.best_evaluation.makespan < result.first_cost;
+      beyond_first += result.best_prediction.makespan < result.first_cost;
     }
   }
   CHECK(with_symmetry > 0);
@@ -234,10 +234,10 @@ TEST_CASE("a search that is ended early reports a lower bound that holds") {
     for (int64_t nodes : {1, 5, 25}) {
       const ExhaustiveResult part =
           search_exhaustive(c.graph, c.topology, kernels, {.nodes = nodes, .proposals = 16}, stop, nullptr);
-      CHECK(static_cast<double>(part.lower_bound) <= whole.best_evaluation.cost);
-      CHECK(part.best_evaluation.cost >= whole.best_evaluation.cost);
+      CHECK(static_cast<double>(part.lower_bound) <= whole.best_prediction.cost);
+      CHECK(part.best_prediction.cost >= whole.best_prediction.cost);
       CHECK(part.nodes <= nodes);
-      CHECK(part.proven == (static_cast<double>(part.lower_bound) >= part.best_evaluation.cost));
+      CHECK(part.proven == (static_cast<double>(part.lower_bound) >= part.best_prediction.cost));
     }
   }
 }
@@ -251,7 +251,7 @@ TEST_CASE("the optimum of LeNet on four P100 is proven") {
   CHECK(result.proven);
   CHECK(result.symmetries == 24);
   CHECK(result.log10_size == Approx(40.39).margin(0.01));
-  CHECK(result.best_evaluation.makespan == 155796);
+  CHECK(result.best_prediction.makespan == 155796);
 }
 
 TEST_CASE("a space that is too large is said to be so") {

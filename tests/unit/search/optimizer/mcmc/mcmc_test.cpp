@@ -60,10 +60,10 @@ TEST_CASE("the result is never worse than a candidate and never better than the 
   const Nanoseconds bound = lower_bound(problem.graph, problem.topology, space, evaluator.cost_model());
   for (uint64_t seed = 0; seed < 5; ++seed) {
     const McmcResult result = problem.search({.proposals = 200, .seed = seed});
-    CHECK(result.best_evaluation.makespan <=
+    CHECK(result.best_prediction.makespan <=
           evaluator.evaluate(data_parallel(problem.graph, problem.topology)).makespan);
-    CHECK(result.best_evaluation.makespan >= bound);
-    CHECK(result.best_evaluation.makespan == evaluator.evaluate(result.best).makespan);
+    CHECK(result.best_prediction.makespan >= bound);
+    CHECK(result.best_prediction.makespan == evaluator.evaluate(result.best).makespan);
   }
 }
 
@@ -83,9 +83,9 @@ TEST_CASE("a strategy that exceeds a device's memory is never preferred to one t
   Topology tight = problem.topology;
   for (DeviceModel& model : tight.models) model.memory_bytes = needed[0] - 1;
   Evaluator evaluator(problem.graph, tight, problem.kernels);
-  const Evaluation evaluation = evaluator.evaluate(data_parallel(problem.graph, tight));
-  CHECK_FALSE(evaluation.feasible);
-  CHECK(evaluation.cost > 2 * static_cast<double>(evaluation.makespan));
+  const Prediction prediction = evaluator.evaluate(data_parallel(problem.graph, tight));
+  CHECK_FALSE(prediction.feasible);
+  CHECK(prediction.cost > 2 * static_cast<double>(prediction.makespan));
   for (DeviceModel& model : tight.models) model.memory_bytes = needed[0];
   CHECK(Evaluator(problem.graph, tight, problem.kernels).evaluate(data_parallel(problem.graph, tight)).feasible);
 }

@@ -138,7 +138,7 @@ TEST_CASE("mixed proposals under a limit of memory: the same decisions, and the 
   Problem problem(roomy.graph, tight);
   const McmcSettings settings{.proposals = 3000, .seed = 1, .proposals_from = ProposalKind::mixed};
   check_same_decisions(problem, settings);
-  CHECK(problem.search(settings).best_evaluation.feasible);
+  CHECK(problem.search(settings).best_prediction.feasible);
 }
 
 TEST_CASE("mixed proposals give the same result for any number of threads") {
@@ -169,8 +169,8 @@ TEST_CASE("a local optimum is one: no neighbour is better by full simulation") {
     REQUIRE(found.proven);
     improved += found.improvements > 0;
     Evaluator evaluator(problem.graph, problem.topology, problem.kernels);
-    REQUIRE(evaluator.evaluate(found.strategy).cost == found.evaluation.cost);
-    REQUIRE(found.evaluation.cost <= evaluator.evaluate(start).cost);
+    REQUIRE(evaluator.evaluate(found.strategy).cost == found.prediction.cost);
+    REQUIRE(found.prediction.cost <= evaluator.evaluate(start).cost);
     // Every neighbour, counted out here: a number in base `devices` for each degrees.
     int64_t neighbours = 0;
     for (OperatorId op = 0; op < static_cast<OperatorId>(found.strategy.size()); ++op)
@@ -185,7 +185,7 @@ TEST_CASE("a local optimum is one: no neighbour is better by full simulation") {
             changed[op].devices.push_back(rest % devices);
           if (changed[op] == found.strategy[op]) continue;
           ++neighbours;
-          if (number % 5 == 0) REQUIRE(evaluator.evaluate(changed).cost >= found.evaluation.cost);
+          if (number % 5 == 0) REQUIRE(evaluator.evaluate(changed).cost >= found.prediction.cost);
         }
       }
     REQUIRE(found.neighbours == neighbours);
