@@ -59,13 +59,13 @@ TEST_CASE("the learned placement is the best of all placements where these can b
   for (int devices : {2, 3}) {
     const Topology topology = topology_of(devices);
     KernelCosts kernels(topology, CostMode::analytic, {});
-    Evaluator evaluator(graph, topology, kernels);
+    Evaluator evaluator({graph, topology, kernels});
     const double best = best_placement(graph, devices, evaluator);
     CHECK(best < evaluator.evaluate(single_device(graph)).cost);
     int found = 0;
     for (uint64_t seed = 0; seed < 5; ++seed) {
       const ReinforceResult result =
-          search_reinforce(graph, topology, kernels, {.evaluations = 1500, .seed = seed}, stop, nullptr);
+          search_reinforce({graph, topology, kernels}, {.evaluations = 1500, .seed = seed}, {stop});
       CHECK(result.evaluations == 1500);
       CHECK(result.best_prediction.cost == evaluator.evaluate(result.best).cost);
       CHECK(result.best_prediction.cost >= best);
@@ -81,12 +81,12 @@ TEST_CASE("the same seed learns the same placement, and every operator lies whol
   const Topology topology = topology_of(3);
   KernelCosts kernels(topology, CostMode::analytic, {});
   const std::atomic<bool> stop{false};
-  const ReinforceResult one = search_reinforce(graph, topology, kernels, {.evaluations = 95, .seed = 5}, stop, nullptr);
-  const ReinforceResult two = search_reinforce(graph, topology, kernels, {.evaluations = 95, .seed = 5}, stop, nullptr);
+  const ReinforceResult one = search_reinforce({graph, topology, kernels}, {.evaluations = 95, .seed = 5}, {stop});
+  const ReinforceResult two = search_reinforce({graph, topology, kernels}, {.evaluations = 95, .seed = 5}, {stop});
   CHECK(one.best == two.best);
   CHECK(one.evaluations == 95);
   CHECK(one.final_entropy == two.final_entropy);
-  CHECK(search_reinforce(graph, topology, kernels, {.evaluations = 95, .seed = 6}, stop, nullptr).final_entropy !=
+  CHECK(search_reinforce({graph, topology, kernels}, {.evaluations = 95, .seed = 6}, {stop}).final_entropy !=
         one.final_entropy);
   for (const Configuration& configuration : one.best) CHECK(configuration.parts() == 1);
 }
@@ -96,7 +96,7 @@ TEST_CASE("a stopped policy search returns the first placement") {
   const Topology topology = topology_of(2);
   KernelCosts kernels(topology, CostMode::analytic, {});
   const std::atomic<bool> stop{true};
-  const ReinforceResult result = search_reinforce(graph, topology, kernels, {}, stop, nullptr);
+  const ReinforceResult result = search_reinforce({graph, topology, kernels}, {}, {stop});
   CHECK(result.interrupted);
   CHECK(result.evaluations == 1);
   CHECK(result.best.size() == graph.operators.size());

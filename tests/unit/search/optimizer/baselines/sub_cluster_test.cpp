@@ -75,9 +75,9 @@ TEST_CASE("a strategy takes the same time on a sub-cluster as on the whole") {
     const Topology whole = shipped(round % 2 ? "k80-4x4" : "dgx-a100-2");
     KernelCosts kernels(whole, CostMode::analytic, {});
     const SubCluster part = sub_cluster(whole, round % 3 ? 8 : 4);
-    const Strategy strategy = random_strategy(graph, static_cast<int>(part.devices.size()), random);
-    const Prediction alone = Evaluator(graph, part.topology, kernels).evaluate(strategy);
-    const Prediction within = Evaluator(graph, whole, kernels).evaluate(part.on_whole(strategy));
+    const Strategy strategy = random_strategy(graph, part.devices.count(), random);
+    const Prediction alone = Evaluator({graph, part.topology, kernels}).evaluate(strategy);
+    const Prediction within = Evaluator({graph, whole, kernels}).evaluate(part.on_whole(strategy));
     CHECK(alone.makespan == within.makespan);
     CHECK(alone.cost == within.cost);
   }
@@ -91,10 +91,9 @@ TEST_CASE("sub-cluster is the best of the cheap algorithms on smaller clusters")
     const auto run = [&](const std::string& algorithm, const Topology& topology) {
       KernelCosts kernels(topology, CostMode::analytic, {});
       const SearchSpace space(graph, topology);
-      Evaluator evaluator(graph, topology, kernels);
+      Evaluator evaluator({graph, topology, kernels});
       AlgorithmResult result = run_algorithm(
-          algorithm,
-          {graph, topology, kernels, space, evaluator, {}, {}, false, Assignments::all, false, stop, nullptr});
+          algorithm, {.evaluator = evaluator, .space = space, .settings = {}, .control = {stop}, .thorough = false});
       return std::pair(evaluator.evaluate(result.strategy), result);
     };
     const auto [found, result] = run("sub-cluster", shipped("p100-4x4"));

@@ -11,6 +11,7 @@
 #include "tests/support/random_topology.h"
 
 using namespace ff;
+using namespace ff::exhaustive;
 
 namespace {
 
@@ -76,7 +77,7 @@ Case random_case(RandomSource& random, double most) {
       for (DeviceModel& model : result.topology.models) model.memory_bytes = between(random, 200, 2000);
     const SearchSpace space(result.graph, result.topology);
     double size = 1;
-    for (OperatorId op = 0; op < static_cast<OperatorId>(result.graph.operators.size()); ++op) {
+    for (OperatorId op : result.graph.operator_ids()) {
       double choices = 0;
       for (const Degrees& degrees : space.degrees(op)) {
         int parts = 1;
@@ -115,8 +116,8 @@ Vector<Configuration> all_configurations(const SearchSpace& space, OperatorId op
 double enumerate(const Case& c, Evaluator& evaluator, Assignments assignments) {
   const SearchSpace space(c.graph, c.topology);
   Vector<Vector<Configuration>> configurations;
-  for (OperatorId op = 0; op < static_cast<OperatorId>(c.graph.operators.size()); ++op)
-    configurations.push_back(all_configurations(space, op, static_cast<int>(c.topology.devices.size()), assignments));
+  for (OperatorId op : c.graph.operator_ids())
+    configurations.push_back(all_configurations(space, op, c.topology.devices.count(), assignments));
   Vector<size_t> at(configurations.size(), 0);
   Strategy strategy;
   for (const auto& choices : configurations) strategy.push_back(choices[0]);
@@ -140,12 +141,11 @@ TEST_CASE("exhaustive search finds the least cost of all strategies and proves i
     RandomSource random(static_cast<uint32_t>(number));
     const Case c = random_case(random, number % 10 == 0 ? 30000 : 3000);
     KernelCosts kernels(c.topology, CostMode::analytic, {});
-    Evaluator evaluator(c.graph, c.topology, kernels);
+    Evaluator evaluator({c.graph, c.topology, kernels});
     for (Assignments assignments : {Assignments::all, Assignments::consecutive}) {
       // Few proposals, so that the search itself has to find the optimum.
-      const ExhaustiveSettings settings{
-          .seed = static_cast<uint64_t>(number), .proposals = 16, .assignments = assignments};
-      const ExhaustiveResult result = search_exhaustive(c.graph, c.topology, kernels, settings, stop, nullptr);
+      const Settings settings{.seed = static_cast<uint64_t>(number), .proposals = 16, .assignments = assignments};
+      const Result result = search({c.graph, c.topology, kernels}, settings, {stop});
       REQUIRE(result.proven);
       REQUIRE(result.best_prediction.cost == evaluator.evaluate(result.best).cost);
       REQUIRE(static_cast<double>(result.lower_bound) >= result.best_prediction.cost);
@@ -167,23 +167,22 @@ TEST_CASE("no completion of a partial strategy costs less than its bound") {
     const Graph graph = parse_graph(parse_json(random_network(random).dump(), "graph"));
     const Topology topology = random_topology(random, devices, between(random, 0, 1) == 0);
     KernelCosts kernels(topology, CostMode::analytic, {});
-    Evaluator evaluator(graph, topology, kernels);
+    Evaluator evaluator({graph, topology, kernels});
     const SearchSpace search_space(graph, topology);
     // Consecutive assignments keep the tables small; what a partial strategy looks like does not depend on them.
     const Assignments assignments = devices > 2 ? Assignments::consecutive : Assignments::all;
-    ExhaustiveSpace space(evaluator.builder(), topology, kernels, evaluator.cost_model(), search_space, assignments);
+    Space space(evaluator, search_space, assignments);
     REQUIRE(space.enumerable());
-    ExhaustiveBounds bounds(space);
+    Bounds bounds(space);
     REQUIRE(bounds.reduce(std::numeric_limits<Nanoseconds>::max() / 4, [] { return false; }));
     PartialBounds partial(bounds);
-    const size_t count = graph.operators.size();
     for (int completion = 0; completion < 10; ++completion) {
       Strategy strategy;
       Vector<const Choice*> choices;
       Vector<OperatorId> order;
-      for (OperatorId op = 0; op < static_cast<OperatorId>(count); ++op) {
+      for (OperatorId op : graph.operator_ids()) {
         const Vector<Choice>& all = space.choices(op).choices;
-        choices.push_back(&all[between(random, 0, static_cast<int64_t>(all.size()) - 1)]);
+        choices.push_back(&all[between(random, 0, all.count() - 1)]);
         strategy.push_back(space.configuration(op, *choices.back()));
         order.push_back(op);
       }
@@ -199,22 +198,22 @@ TEST_CASE("no completion of a partial strategy costs less than its bound") {
         partial.push(op, choice);
         REQUIRE(partial.evaluate(INT64_MAX) <= makespan);
       }
-      for (size_t op = 0; op < count; ++op) partial.pop();
+      for (size_t op = 0; op < order.size(); ++op) partial.pop();
     }
     // A limit strikes out nothing that a strategy below it contains.
     Strategy best;
     Nanoseconds least = INT64_MAX;
     for (int sample = 0; sample < 40; ++sample) {
       Strategy strategy;
-      for (OperatorId op = 0; op < static_cast<OperatorId>(count); ++op) {
+      for (OperatorId op : graph.operator_ids()) {
         const Vector<Choice>& all = space.choices(op).choices;
-        strategy.push_back(space.configuration(op, all[between(random, 0, static_cast<int64_t>(all.size()) - 1)]));
+        strategy.push_back(space.configuration(op, all[between(random, 0, all.count() - 1)]));
       }
       const Nanoseconds makespan = evaluator.evaluate(strategy).makespan;
       if (makespan < least) best = strategy, least = makespan;
     }
     REQUIRE(bounds.reduce(least + 1, [] { return false; }));
-    for (OperatorId op = 0; op < static_cast<OperatorId>(count); ++op) {
+    for (OperatorId op : graph.operator_ids()) {
       const Choice& choice = space.choices(op).choices[space.find(op, best[op])];
       REQUIRE(bounds.alive(op, choice.orbit));
       partial.push(op, choice);
@@ -230,10 +229,9 @@ TEST_CASE("a search that is ended early reports a lower bound that holds") {
     RandomSource random(static_cast<uint32_t>(2000000 + number));
     const Case c = random_case(random, 3000);
     KernelCosts kernels(c.topology, CostMode::analytic, {});
-    const ExhaustiveResult whole = search_exhaustive(c.graph, c.topology, kernels, {.proposals = 16}, stop, nullptr);
+    const Result whole = search({c.graph, c.topology, kernels}, {.proposals = 16}, {stop});
     for (int64_t nodes : {1, 5, 25}) {
-      const ExhaustiveResult part =
-          search_exhaustive(c.graph, c.topology, kernels, {.nodes = nodes, .proposals = 16}, stop, nullptr);
+      const Result part = search({c.graph, c.topology, kernels}, {.nodes = nodes, .proposals = 16}, {stop});
       CHECK(static_cast<double>(part.lower_bound) <= whole.best_prediction.cost);
       CHECK(part.best_prediction.cost >= whole.best_prediction.cost);
       CHECK(part.nodes <= nodes);
@@ -247,7 +245,7 @@ TEST_CASE("the optimum of LeNet on four P100 is proven") {
   const Topology topology = load_topology(FF_SOURCE_DIR "/topologies/p100-1x4.json");
   KernelCosts kernels(topology, CostMode::analytic, {});
   const std::atomic<bool> stop{false};
-  const ExhaustiveResult result = search_exhaustive(graph, topology, kernels, {.proposals = 1000}, stop, nullptr);
+  const Result result = search({graph, topology, kernels}, {.proposals = 1000}, {stop});
   CHECK(result.proven);
   CHECK(result.symmetries == 24);
   CHECK(result.log10_size == Approx(40.39).margin(0.01));
@@ -259,35 +257,8 @@ TEST_CASE("a space that is too large is said to be so") {
   const Topology topology = load_topology(FF_SOURCE_DIR "/topologies/p100-4x4.json");
   KernelCosts kernels(topology, CostMode::analytic, {});
   const std::atomic<bool> stop{false};
-  const ExhaustiveResult result = search_exhaustive(graph, topology, kernels, {.proposals = 50}, stop, nullptr);
+  const Result result = search({graph, topology, kernels}, {.proposals = 50}, {stop});
   CHECK(result.too_large);
   CHECK_FALSE(result.proven);
   CHECK(result.lower_bound > 0);
-}
-
-TEST_CASE("symmetries of a topology map routes onto routes") {
-  const Topology pairs = load_topology(FF_SOURCE_DIR "/topologies/p100-2x4.json");  // 2 nodes of 4
-  CHECK(device_symmetries(pairs).size() == 2 * 24 * 24);
-  // too many devices to be tried
-  CHECK(device_symmetries(load_topology(FF_SOURCE_DIR "/topologies/p100-4x4.json")).size() == 1);
-  for (int number = 0; number < 50; ++number) {
-    RandomSource random(static_cast<uint32_t>(number));
-    const Topology topology = random_topology(random, 3);
-    for (const DevicePermutation& symmetry : device_symmetries(topology))
-      for (DeviceId a = 0; a < 3; ++a)
-        for (DeviceId b = 0; b < 3; ++b) {
-          if (a == b) continue;
-          const Route image = topology.route(symmetry.device[a], symmetry.device[b]);
-          Vector<ChannelId> mapped;
-          for (ChannelId channel : topology.route(a, b).channels) mapped.push_back(symmetry.channel[channel]);
-          CHECK(std::ranges::equal(mapped, image.channels));
-        }
-  }
-}
-
-TEST_CASE("the one-machine bound is the best preemptive schedule") {
-  Vector<MachineTask> tasks{{0, 4, 0}, {1, 2, 6}, {3, 1, 1}};
-  CHECK(one_machine_bound(tasks) == 9);  // 0..1 first, 1..3 second (tail until 9), then the others
-  Vector<OpenTask> open{{0, 10}, {6, 8}, {8, 4}};
-  CHECK(spread_bound(open, 2) == 12);  // from 6 on 12 units on two devices; from 0 on 22, from 8 on 4
 }

@@ -1,32 +1,29 @@
 #include <catch2/catch.hpp>
-#include <set>
 
 #include "search/optimizer/lower_bound.h"
-#include "search/optimizer/mcmc/mcmc.h"
+#include "tests/support/random_network.h"
+#include "tests/support/search_problem.h"
 
 using namespace ff;
 
 namespace {
 
-struct Problem {
-  Graph graph = load_graph(FF_SOURCE_DIR "/graphs/lenet.json");
-  Topology topology = load_topology(FF_SOURCE_DIR "/topologies/p100-1x4.json");
-  KernelCosts kernels{topology, CostMode::analytic, {}};
-  std::atomic<bool> stop{false};
-
-  McmcResult search(const McmcSettings& settings) {
-    const SearchSpace space(graph, topology);
-    RandomStream random(settings.seed, 99);
-    return search_mcmc(graph, topology, kernels,
-                       {{"data-parallel", data_parallel(graph, topology)}, {"random", space.random_strategy(random)}},
-                       settings, stop, nullptr);
-  }
-};
+void check_same_decisions(const SearchProblem& problem, McmcSettings settings) {
+  settings.simulator = SimulatorKind::delta;
+  const McmcResult delta = problem.search(settings);
+  settings.simulator = SimulatorKind::full;
+  const McmcResult full = problem.search(settings);
+  REQUIRE(delta.chain_hash == full.chain_hash);
+  REQUIRE(delta.best == full.best);
+  REQUIRE(delta.accepted == full.accepted);
+  REQUIRE(delta.proposals == full.proposals);
+  REQUIRE(delta.statistics.proposals == full.statistics.proposals);
+}
 
 }  // namespace
 
 TEST_CASE("the same seed and proposals give the same strategy for any number of threads") {
-  Problem problem;
+  SearchProblem problem("lenet");
   McmcSettings settings{.proposals = 400, .seed = 7, .chains = 4, .threads = 1};
   const McmcResult one = problem.search(settings);
   settings.threads = 3;
@@ -38,8 +35,18 @@ TEST_CASE("the same seed and proposals give the same strategy for any number of 
   CHECK(problem.search(settings).chain_hash != one.chain_hash);
 }
 
+TEST_CASE("mixed proposals give the same result for any number of threads") {
+  SearchProblem problem("rnnlm-2step");
+  McmcSettings settings{.proposals = 400, .seed = 7, .chains = 4, .threads = 1, .proposals_from = ProposalKind::mixed};
+  const McmcResult one = problem.search(settings);
+  settings.threads = 3;
+  const McmcResult three = problem.search(settings);
+  CHECK(one.chain_hash == three.chain_hash);
+  CHECK(one.best == three.best);
+}
+
 TEST_CASE("delta and full simulation accept the same proposals") {
-  Problem problem;
+  SearchProblem problem("lenet");
   for (uint64_t seed : {1u, 2u, 3u}) {
     McmcSettings settings{
         .proposals = 1500, .seed = seed, .simulator = SimulatorKind::delta, .proposals_from = ProposalKind::paper};
@@ -53,11 +60,37 @@ TEST_CASE("delta and full simulation accept the same proposals") {
   }
 }
 
+TEST_CASE("delta and full simulation accept the same mixed proposals") {
+  for (uint64_t seed : {1u, 2u, 3u})
+    for (const char* name : {"lenet", "rnnlm-2step"}) {
+      SearchProblem problem(name);
+      check_same_decisions(problem, {.proposals = 1500, .seed = seed, .proposals_from = ProposalKind::mixed});
+    }
+  RandomSource random(7);
+  for (int round = 0; round < 15; ++round) {
+    SearchProblem problem(parse_graph(parse_json(random_network(random).dump(), "network")),
+                          load_topology(FF_SOURCE_DIR "/topologies/local-cpu-4.json"));
+    check_same_decisions(
+        problem,
+        {.proposals = 300, .seed = static_cast<uint64_t>(round), .beta = 20, .proposals_from = ProposalKind::mixed});
+  }
+}
+
+TEST_CASE("mixed proposals under a limit of memory: the same decisions, and the strategy fits") {
+  SearchProblem roomy("rnnlm-2step");
+  const Vector<int64_t> needed = roomy.evaluator.memory_bound(data_parallel(roomy.graph, roomy.topology));
+  Topology tight = roomy.topology;
+  for (DeviceModel& model : tight.models) model.memory_bytes = needed[0] * 9 / 10;
+  SearchProblem problem(roomy.graph, tight);
+  const McmcSettings settings{.proposals = 3000, .seed = 1, .proposals_from = ProposalKind::mixed};
+  check_same_decisions(problem, settings);
+  CHECK(problem.search(settings).best_prediction.feasible);
+}
+
 TEST_CASE("the result is never worse than a candidate and never better than the lower bound") {
-  Problem problem;
-  Evaluator evaluator(problem.graph, problem.topology, problem.kernels);
-  const SearchSpace space(problem.graph, problem.topology);
-  const Nanoseconds bound = lower_bound(problem.graph, problem.topology, space, evaluator.cost_model());
+  SearchProblem problem("lenet");
+  Evaluator& evaluator = problem.evaluator;
+  const Nanoseconds bound = lower_bound(problem.problem, problem.space, evaluator.cost_model());
   for (uint64_t seed = 0; seed < 5; ++seed) {
     const McmcResult result = problem.search({.proposals = 200, .seed = seed});
     CHECK(result.best_prediction.makespan <=
@@ -68,42 +101,10 @@ TEST_CASE("the result is never worse than a candidate and never better than the 
 }
 
 TEST_CASE("a stopped search returns the best so far") {
-  Problem problem;
+  SearchProblem problem("lenet");
   problem.stop = true;
   const McmcResult result = problem.search({.proposals = 1000});
   CHECK(result.interrupted);
   CHECK(result.proposals == 0);
   CHECK(result.best.size() == problem.graph.operators.size());
-}
-
-TEST_CASE("a strategy that exceeds a device's memory is never preferred to one that fits") {
-  Problem problem;
-  Evaluator roomy(problem.graph, problem.topology, problem.kernels);
-  const Vector<int64_t> needed = roomy.memory_bound(data_parallel(problem.graph, problem.topology));
-  Topology tight = problem.topology;
-  for (DeviceModel& model : tight.models) model.memory_bytes = needed[0] - 1;
-  Evaluator evaluator(problem.graph, tight, problem.kernels);
-  const Prediction prediction = evaluator.evaluate(data_parallel(problem.graph, tight));
-  CHECK_FALSE(prediction.feasible);
-  CHECK(prediction.cost > 2 * static_cast<double>(prediction.makespan));
-  for (DeviceModel& model : tight.models) model.memory_bytes = needed[0];
-  CHECK(Evaluator(problem.graph, tight, problem.kernels).evaluate(data_parallel(problem.graph, tight)).feasible);
-}
-
-TEST_CASE("random configurations are valid and reach every degree of the space") {
-  Problem problem;
-  const SearchSpace space(problem.graph, problem.topology);
-  RandomStream random(3, 0);
-  for (OperatorId op = 0; op < static_cast<OperatorId>(problem.graph.operators.size()); ++op) {
-    std::set<Vector<int>> seen;
-    for (int i = 0; i < 2000; ++i) {
-      const Configuration configuration = space.random_configuration(op, random);
-      int64_t parts = 1;
-      for (int degree : configuration.degrees) parts *= degree;
-      REQUIRE(configuration.parts() == parts);
-      for (DeviceId device : configuration.devices) REQUIRE((device >= 0 && device < 4));
-      seen.insert(configuration.degrees);
-    }
-    CHECK(seen.size() == space.degrees(op).size());
-  }
 }
