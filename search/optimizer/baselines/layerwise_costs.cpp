@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "common/task_graph/edge_copies.h"
 #include "search/optimizer/parameter_sharing.h"
 
 namespace ff {
@@ -14,6 +16,15 @@ bool same_dimensions(const OperatorDefinition& a, const OperatorDefinition& b) {
     if (a.dimensions()[d].name != b.dimensions()[d].name) return false;
   return true;
 }
+
+Vector<DeviceId> first_devices(int count) {
+  Vector<DeviceId> devices(count);
+  std::iota(devices.begin(), devices.end(), 0);
+  return devices;
+}
+
+// OptCNN puts part p on device p.
+Configuration on_first_devices(const Degrees& degrees) { return {degrees, first_devices(parts_of(degrees))}; }
 
 }  // namespace
 
@@ -75,9 +86,7 @@ LayerwiseCosts::LayerwiseCosts(Evaluator& evaluator, const SearchSpace& space)
         edge.producer, [&](const OperatorDefinition& d, const Block& part) { return d.output_block(output, part); });
     const int read = blocks_of(
         edge.consumer, [&](const OperatorDefinition& d, const Block& part) { return d.input_block(edge.input, part); });
-    const bool gradient =
-        graph_.input_has_gradient(edge.consumer, edge.input) && graph_.operators[edge.consumer].has_backward;
-    uses_.push_back({e, written, read, gradient, layer_of_[edge.producer], layer_of_[edge.consumer]});
+    uses_.push_back({e, written, read, has_gradient(graph_, edge), layer_of_[edge.producer], layer_of_[edge.consumer]});
   }
 }
 
@@ -129,16 +138,9 @@ Nanoseconds LayerwiseCosts::compute_ns(OperatorId op, const Degrees& degrees) {
     backward = std::max(backward, cost.all_backward());
   }
   if (definition.has_statistics()) {
-    Vector<Vector<DeviceId>> holders(definition.statistics_groups(degrees));
-    Vector<int64_t> bytes(holders.size(), 0);
-    for (int part = 0; part < parts_of(degrees); ++part) {
-      const int group = definition.statistics_group(degrees, part);
-      holders[group].push_back(part);
-      bytes[group] = definition.statistics_bytes(definition.part(degrees, part));
-    }
     CommunicationCost communication;
-    for (int group : holders.indices()) {
-      costs_.communication().all_reduce(holders[group], bytes[group], communication);
+    for (const StatisticsReduction& reduction : statistics_reductions(definition, on_first_devices(degrees))) {
+      costs_.communication().all_reduce(reduction.holders, reduction.bytes, communication);
       reductions = std::max(reductions, communication.duration);
     }
     if (graph_.operators[op].has_backward) reductions *= 2;
@@ -148,29 +150,18 @@ Nanoseconds LayerwiseCosts::compute_ns(OperatorId op, const Degrees& degrees) {
 
 Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const Degrees& degrees) {
   Strategy strategy = single_device(graph_);
-  Vector<DeviceId> devices;
-  for (int part = 0; part < parts_of(degrees); ++part) devices.push_back(part);
-  for (OperatorId op : layers_[layer].operators) strategy[op] = {degrees, devices};
+  for (OperatorId op : layers_[layer].operators) strategy[op] = on_first_devices(degrees);
   Loads collectives(*this);
   Vector<Nanoseconds> updates(device_count_, 0);
   CommunicationCost communication;
-  for (size_t g = 0; g < builder_.groups().size(); ++g) {
+  for (int g : builder_.groups().indices()) {
     const ParameterGroup& group = builder_.groups()[g];
     if (!group.trained || std::none_of(group.operators.begin(), group.operators.end(),
                                        [&](OperatorId op) { return layer_of_[op] == layer; }))
       continue;
-    std::map<Vector<DeviceId>, SynchronizationUnit> units;
-    for (const auto pieces = builder_.pieces(static_cast<int>(g), strategy); const ParameterPiece& piece : *pieces) {
-      Vector<DeviceId> holders;
-      for (const auto& [op, part] : piece.users) holders.push_back(strategy[op].devices[part]);
-      std::sort(holders.begin(), holders.end());
-      holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
-      SynchronizationUnit& unit = units[holders];
-      unit.holders = holders;
-      unit.pieces.push_back(&piece);
-      unit.bytes += piece.block.volume() * element_bytes;
-    }
-    for (const auto& [holders, unit] : units) {
+    const auto pieces = builder_.pieces(g, strategy);
+    for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy)) {
+      const Vector<DeviceId>& holders = unit.holders;
       if (holders.size() > 1) {
         costs_.communication().all_reduce(holders, unit.bytes, communication);
         collectives.at_least(static_cast<double>(communication.duration));
@@ -178,7 +169,7 @@ Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const Degrees& degrees
           collectives.add(use.resource, static_cast<double>(use.occupancy));
       }
       const Vector<int64_t> sums = gradient_sum_bytes(unit, graph_, strategy);
-      for (size_t h = 0; h < holders.size(); ++h) {
+      for (int h : holders.indices()) {
         const int model = topology_.devices[holders[h]].model;
         updates[holders[h]] += costs_.update_ns(unit.bytes, model) + costs_.copy_ns(sums[h], model);
       }
@@ -199,16 +190,11 @@ Nanoseconds LayerwiseCosts::slowest_copy(const Vector<int64_t>& bytes) {
 }
 
 Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vector<Block>& read, bool gradient) {
-  struct Pair {
-    int producer, consumer;
-    int64_t bytes;
-    bool whole_output, whole_input;
-  };
-  Vector<Pair> pairs;
-  for (int c = 0; c < static_cast<int>(read.size()); ++c) {
+  BlockPairs pairs;
+  for (int c : read.indices()) {
     const Block& reads = read[c];
     if (reads.empty()) continue;
-    for (int p = 0; p < static_cast<int>(written.size()); ++p) {
+    for (int p : written.indices()) {
       const Block& writes = written[p];
       int64_t elements = 1;
       for (int axis = 0; axis < reads.rank() && elements > 0; ++axis)
@@ -217,12 +203,12 @@ Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vect
         pairs.push_back({p, c, elements * element_bytes, elements == writes.volume(), elements == reads.volume()});
     }
   }
-  const auto phase = [&](bool backward) {
+  const auto phase = [&](Direction direction) {
     Loads loads(*this);
-    for (const Pair& pair : pairs) {
-      if (pair.producer == pair.consumer) continue;
-      const int source = backward ? pair.consumer : pair.producer,
-                destination = backward ? pair.producer : pair.consumer;
+    for (const BlockPair& pair : pairs) {
+      if (pair.producer_part == pair.consumer_part) continue;
+      int source = pair.producer_part, destination = pair.consumer_part;
+      if (direction == Direction::backward) std::swap(source, destination);
       const RouteCost& route = routes_[source * device_count_ + destination];
       const double bytes = static_cast<double>(pair.bytes);
       loads.at_least(route.latency_ns + bytes * route.ns_per_byte);
@@ -230,25 +216,13 @@ Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vect
     }
     return loads.most();
   };
-  Vector<int64_t> packed(written.size(), 0), assembled(read.size(), 0), gathered(written.size(), 0),
-      packed_gradient(read.size(), 0);
-  Vector<int> contributions(written.size(), 0);
-  Vector<bool> in_place(written.size(), false);
-  for (const Pair& pair : pairs) {
-    const bool local = pair.producer == pair.consumer;
-    const size_t p = static_cast<size_t>(pair.producer), c = static_cast<size_t>(pair.consumer);
-    if (!(pair.whole_input && (!local || pair.whole_output))) assembled[c] += pair.bytes;
-    if (!local && !pair.whole_output) packed[p] += pair.bytes;
-    if (!local && !pair.whole_input) packed_gradient[c] += pair.bytes;
-    gathered[p] += pair.bytes;
-    ++contributions[p];
-    in_place[p] = pair.whole_output && (!local || pair.whole_input);
-  }
-  Nanoseconds time = phase(false) + slowest_copy(packed) + slowest_copy(assembled);
+  EdgeCopyBytes copies;
+  copies.set(pairs, first_devices(written.count()), first_devices(read.count()), gradient);
+  Nanoseconds time = phase(Direction::forward) + slowest_copy(copies.packed) + slowest_copy(copies.assembled);
   if (!gradient) return time;
-  for (size_t p = 0; p < gathered.size(); ++p)
-    if (contributions[p] == 1 && in_place[p]) gathered[p] = 0;
-  return time + phase(true) + slowest_copy(packed_gradient) + slowest_copy(gathered);
+  Vector<int64_t> gathered;
+  for (const GradientSum& sum : copies.gradients) gathered.push_back(sum.copied_bytes());
+  return time + phase(Direction::backward) + slowest_copy(copies.packed_gradient) + slowest_copy(gathered);
 }
 
 Nanoseconds LayerwiseCosts::edge_cost(const EdgeUse& use, int producer_choice, int consumer_choice) {
@@ -300,11 +274,8 @@ CostTables LayerwiseCosts::tables(const std::atomic<bool>* stop) {
 Strategy LayerwiseCosts::strategy(const Vector<int>& choice) const {
   Strategy strategy(graph_.operators.size());
   for (int layer : layers_.indices())
-    for (OperatorId op : layers_[layer].operators) {
-      Configuration& configuration = strategy[op];
-      configuration.degrees = layers_[layer].degrees[choice[layer]];
-      for (int part = 0; part < parts_of(configuration.degrees); ++part) configuration.devices.push_back(part);
-    }
+    for (OperatorId op : layers_[layer].operators)
+      strategy[op] = on_first_devices(layers_[layer].degrees[choice[layer]]);
   return strategy;
 }
 

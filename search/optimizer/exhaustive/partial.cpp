@@ -8,7 +8,7 @@ PartialBounds::PartialBounds(Bounds& bounds)
     : bounds_(bounds), space_(bounds.space()), choices_(space_.graph().operators.size()), fixed_(choices_.size()),
       crossings_(space_.edges().size()), groups_(space_.builder().groups().size()),
       machine_tasks_(space_.device_count()), packing_(choices_.size()), gradient_packing_(choices_.size()),
-      input_copies_(choices_.size()), gradient_copies_(choices_.size()), contributions_(space_.graph().tensors.size()) {
+      input_copies_(choices_.size()), gradient_copies_(choices_.size()), gradients_(space_.graph().tensors.size()) {
   is_fixed_.resize(choices_.size());
   groups_of_.resize(choices_.size());
   for (int g : groups_.indices())
@@ -93,24 +93,18 @@ void PartialBounds::find_durations() {
     gradient_packing_[op].fill(0);
     input_copies_[op].fill(0);
     gradient_copies_[op].fill(0);
-    for (TensorId tensor : graph.operators[op].outputs) {
-      contributions_[tensor].count.fill(0);
-      contributions_[tensor].bytes.fill(0);
-    }
+    for (TensorId tensor : graph.operators[op].outputs) gradients_[tensor].fill({});
   }
   for (OperatorId op : topological_) {
     for (int e : space_.in_edges()[op]) {
       if (!crossed(e)) continue;
       const Edge& edge = space_.edges()[e].edge;
       const Crossing& crossing = crossings_[e];
-      Contributions& contributions = contributions_[edge.tensor];
       for (int part = 0; part < most_parts; ++part) {
         packing_[edge.producer][part] += crossing.packing[part];
         input_copies_[op][part] += crossing.input_copies[part];
         gradient_packing_[op][part] += crossing.gradient_packing[part];
-        contributions.count[part] += crossing.contributions[part];
-        contributions.bytes[part] += crossing.gradient_sums[part];
-        if (crossing.contributions[part] > 0) contributions.in_place[part] = crossing.gradient_in_place[part];
+        gradients_[edge.tensor][part].add(crossing.gradients[part]);
       }
     }
   }
@@ -122,11 +116,7 @@ void PartialBounds::find_durations() {
                                  bounds_.copy_time(op, choice, part, input_copies_[op][part], packing_[op][part]);
       if (!graph.operators[op].has_backward) continue;
       int64_t sums = gradient_copies_[op][part];
-      for (TensorId tensor : graph.operators[op].outputs) {
-        const Contributions& contributions = contributions_[tensor];
-        if (contributions.count[part] > 1 || (contributions.count[part] == 1 && !contributions.in_place[part]))
-          sums += contributions.bytes[part];
-      }
+      for (TensorId tensor : graph.operators[op].outputs) sums += gradients_[tensor][part].copied_bytes();
       fixed_[op].backward[part] = bounds_.backward_time(op, choice, part) +
                                   bounds_.copy_time(op, choice, part, sums, gradient_packing_[op][part]);
     }
