@@ -59,6 +59,7 @@ struct Graph {
   Vector<OperatorId> losses;
   Json file;  // what was read, with the batch size in force: goes into strategy files
 
+  Indices operator_ids() const { return operators.indices(); }
   // Does `op` compute a gradient of its input in backward?
   bool input_has_gradient(OperatorId op, int input) const {
     return operators[op].has_backward && tensors[operators[op].inputs[input]].has_gradient &&

@@ -15,6 +15,27 @@
 
 namespace ff {
 
+// 0, 1, .. count - 1: for (OperatorId op : graph.operators.indices()).
+class Indices {
+ public:
+  class Iterator {
+   public:
+    explicit Iterator(int value) : value_(value) {}
+    int operator*() const { return value_; }
+    Iterator& operator++() { return ++value_, *this; }
+    bool operator==(const Iterator&) const = default;
+
+   private:
+    int value_;
+  };
+  explicit Indices(int count) : count_(count) {}
+  Iterator begin() const { return Iterator(0); }
+  Iterator end() const { return Iterator(count_); }
+
+ private:
+  int count_;
+};
+
 template <typename T>
 class Vector : public std::vector<T> {
  public:
@@ -38,6 +59,8 @@ class Vector : public std::vector<T> {
   void resize(Size size, const T& value) {
     std::vector<T>::resize(static_cast<size_t>(size), value);
   }
+  int count() const { return static_cast<int>(this->size()); }
+  Indices indices() const { return Indices(count()); }
 
   template <std::integral Index>
   decltype(auto) operator[](Index index) {
