@@ -63,19 +63,19 @@ Trainer::Trainer(const StrategyFile& file, Backend& backend, Transport& transpor
 }
 
 void Trainer::load_batch(const DataSource& data, std::span<const int64_t> samples) {
-  for (const InputBuffer& input : program_.inputs) {
+  for (const InputBuffer& input : program_.plan().inputs) {
     host_.resize(input.block.volume());
     data.read(input.tensor, input.block, samples, host_.data());
-    program_.backend.store_from_host(host_.data(), input.memory, input.block.shape());
+    program_.backend().store_from_host(host_.data(), program_.address(input.memory), input.block.shape());
   }
 }
 
 Trainer::LossSums Trainer::sum_losses(int64_t valid_samples) {
   LossSums sums;
-  for (const LossBuffer& buffer : program_.losses) {
-    const auto sum = [&](const float* memory) {
+  for (const LossBuffer& buffer : program_.plan().losses) {
+    const auto sum = [&](Place memory) {
       host_.resize(buffer.block.volume());
-      program_.backend.load_to_host(memory, host_.data(), buffer.block.shape());
+      program_.backend().load_to_host(program_.address(memory), host_.data(), buffer.block.shape());
       const int64_t rows = std::clamp<int64_t>(valid_samples - buffer.block[0].begin, 0, buffer.block[0].size());
       const int64_t elements = rows * (buffer.block.volume() / buffer.block[0].size());
       return std::accumulate(host_.begin(), host_.begin() + elements, 0.0);
@@ -107,7 +107,7 @@ Evaluation Trainer::evaluate(const DataSource& data) {
     loss += sums.loss;
     correct += sums.correct;
   }
-  const Vector<double> totals = sum_over_ranks(program_.transport, {loss, correct});
+  const Vector<double> totals = sum_over_ranks(program_.transport(), {loss, correct});
   double labels = 0;  // in a batch
   for (OperatorId op : main_losses_)
     labels += static_cast<double>(volume(file_.graph.tensors[file_.graph.operators[op].outputs[0]].shape));
@@ -125,7 +125,7 @@ class Run {
       : trainer_(trainer), settings_(settings), batch_(trainer.graph().batch_size) {
     batches_ = std::max<int64_t>(1, settings.data->samples() / batch_);
     total_ = settings.epochs > 0 ? settings.epochs * batches_ : settings.iterations;
-    if (settings.events) trainer.program().record_events(settings.events);
+    record_events(settings.events);
   }
 
   RunResult run() {
@@ -137,9 +137,10 @@ class Run {
       const Clock::time_point begin = Clock::now();
       pending_losses_.push_back(trainer_.run_iteration());
       times_ns_.push_back(static_cast<double>(elapsed_ns(begin)));
-      const TimeShares& shares = trainer_.program().last_shares();
-      busy_ns_ += shares.busy_ns;
-      transfer_ns_ += shares.transfer_ns;
+      if (settings_.timekeeper) {
+        busy_ns_ += settings_.timekeeper->shares().busy_ns;
+        transfer_ns_ += settings_.timekeeper->shares().transfer_ns;
+      }
       const bool epoch_ends = settings_.epochs > 0 && (i + 1) % batches_ == 0;
       if (i + 1 == next_mark_ || i + 1 == total_ || epoch_ends) mark(i + 1);
       if (epoch_ends && !result_.interrupted) end_epoch((i + 1) / batches_);
@@ -147,11 +148,15 @@ class Run {
     if (settings_.epochs == 0 && settings_.evaluation && !result_.interrupted) result_.evaluation = evaluate();
     trainer_.program().finish_sends();
     report();
-    trainer_.program().record_events(nullptr);
+    record_events(nullptr);
     return std::move(result_);
   }
 
  private:
+  void record_events(Vector<Event>* events) {
+    if (settings_.timekeeper) settings_.timekeeper->record_events(events);
+  }
+
   void load(int64_t iteration) {
     const Clock::time_point begin = Clock::now();
     const int64_t epoch = iteration / batches_, first = iteration % batches_ * batch_;
@@ -181,7 +186,7 @@ class Run {
     const double elapsed_s = static_cast<double>(elapsed_ns(last_mark_)) * 1e-9;
     const double iterations = static_cast<double>(pending_losses_.size());
     Vector<double> mine = pending_losses_;
-    mine.push_back(settings_.interrupted && settings_.interrupted() ? 1 : 0);
+    mine.push_back(settings_.callbacks.interrupted && settings_.callbacks.interrupted() ? 1 : 0);
     const double ahead = std::clamp(iterations * distance_s / std::max(elapsed_s, 1e-9), 1.0, 4 * iterations);
     mine.push_back(trainer_.transport().rank() == 0 ? std::floor(ahead) : 0);
     const Vector<double> all = sum_over_ranks(trainer_.transport(), mine);
@@ -190,7 +195,7 @@ class Run {
     next_mark_ = done + static_cast<int64_t>(all.back());
     pending_losses_.clear();
     last_mark_ = Clock::now();
-    if (settings_.on_progress) settings_.on_progress(done, total_, result_.losses);
+    if (settings_.callbacks.on_progress) settings_.callbacks.on_progress(done, total_, result_.losses);
   }
 
   void end_epoch(int64_t epoch) {
@@ -198,14 +203,14 @@ class Run {
     const double mean = std::accumulate(first, result_.losses.end(), 0.0) / static_cast<double>(batches_);
     result_.epoch_losses.push_back(mean);
     if (settings_.evaluation) result_.evaluation = evaluate();
-    if (settings_.on_epoch) settings_.on_epoch(epoch, mean, result_.evaluation);
+    if (settings_.callbacks.on_epoch) settings_.callbacks.on_epoch(epoch, mean, result_.evaluation);
     last_mark_ = Clock::now();
   }
 
   Evaluation evaluate() {
-    trainer_.program().record_events(nullptr);
+    record_events(nullptr);
     const Evaluation evaluation = trainer_.evaluate(*settings_.evaluation);
-    if (settings_.events) trainer_.program().record_events(settings_.events);
+    record_events(settings_.events);
     loaded_ = false;
     return evaluation;
   }

@@ -1,4 +1,4 @@
-#include "executor/trace.h"
+#include "executor/observers/trace.h"
 
 #include <algorithm>
 #include <cstring>
@@ -26,15 +26,15 @@ RankEvents deserialize(const std::string& bytes) {
   return rank;
 }
 
-const char* category(Event::Kind kind) {
-  switch (kind) {
-    case Event::Kind::compute: return "compute";
-    case Event::Kind::copy: return "copy";
-    case Event::Kind::wait: return "wait";
-    case Event::Kind::send: return "send";
-    case Event::Kind::receive: return "receive";
-    case Event::Kind::all_reduce: return "all-reduce";
-    case Event::Kind::update: return "update";
+const char* category(Activity activity) {
+  switch (activity) {
+    case Activity::compute: return "compute";
+    case Activity::copy: return "copy";
+    case Activity::wait: return "wait";
+    case Activity::send: return "send";
+    case Activity::receive: return "receive";
+    case Activity::all_reduce: return "all-reduce";
+    case Activity::update: return "update";
   }
   return "";
 }
@@ -58,11 +58,11 @@ Json row_name(const char* what, int rank, int thread, const std::string& name) {
 
 }  // namespace
 
-std::string gather_trace(Program& program, const Vector<Event>& events, const Vector<std::string>& device_names) {
+std::string gather_trace(const Program& program, const Vector<Event>& events, const Vector<std::string>& device_names) {
   Vector<RankEvents> ranks;
-  for (const std::string& bytes : program.transport.gather(serialize(program.transport.host(), events)))
+  for (const std::string& bytes : program.transport().gather(serialize(program.transport().host(), events)))
     ranks.push_back(deserialize(bytes));
-  if (program.transport.rank() != 0) return "";
+  if (program.transport().rank() != 0) return "";
   int64_t zero_ns = INT64_MAX;
   for (const RankEvents& rank : ranks)
     if (!rank.events.empty()) zero_ns = std::min(zero_ns, first_begin(rank) - clock_offset_ns(rank, ranks[0]));
@@ -77,19 +77,19 @@ std::string gather_trace(Program& program, const Vector<Event>& events, const Ve
     for (const Event& event : ranks[r].events) {
       const double begin_us = static_cast<double>(event.begin_ns - offset_ns) * 1e-3;
       const double end_us = static_cast<double>(event.end_ns - offset_ns) * 1e-3;
-      if (is_transfer(program.tasks.tasks[event.task].kind)) {
-        if (event.kind == Event::Kind::send) sent_us[event.task] = begin_us;
-        if (event.kind == Event::Kind::wait) arrived[event.task] = {r, end_us};
+      if (is_transfer(program.tasks().tasks[event.task].kind)) {
+        if (event.activity == Activity::send) sent_us[event.task] = begin_us;
+        if (event.activity == Activity::wait) arrived[event.task] = {r, end_us};
       }
       list.push_back(
-          complete_event(program.task_name(event.task), category(event.kind), r, 0, begin_us, end_us - begin_us));
+          complete_event(program.task_name(event.task), category(event.activity), r, 0, begin_us, end_us - begin_us));
     }
   }
   for (const auto& [task, arrival] : arrived)
     if (const auto sent = sent_us.find(task); sent != sent_us.end() && sent->second <= arrival.second) {
       Json event = complete_event(program.task_name(task), "transfer", arrival.first, 1, sent->second,
                                   arrival.second - sent->second);
-      event["args"] = {{"from", program.tasks.tasks[task].device}, {"bytes", program.tasks.tasks[task].bytes}};
+      event["args"] = {{"from", program.tasks().tasks[task].device}, {"bytes", program.tasks().tasks[task].bytes}};
       list.push_back(std::move(event));
     }
   return Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(list)}}.dump() + "\n";
