@@ -5,6 +5,7 @@
 
 #include "executor/calibrate.h"
 #include "executor/checkpoint.h"
+#include "executor/cuda/device_clock.h"
 #include "executor/device_choice.h"
 #include "executor/failures.h"
 #include "executor/observers/iteration_recorder.h"
@@ -103,8 +104,8 @@ struct Observers {
 };
 
 Observers attach_observers(const TrainOptions& options, const Machine& machine, Program& program) {
-  if (!machine.cuda) return {&program.attach(make_host_timekeeper()), nullptr, ""};
-  Observers observers{&program.attach(make_device_timekeeper(make_device_clock(*machine.cuda))), nullptr, ""};
+  if (!machine.cuda) return {&program.attach(std::make_unique<Timekeeper>(make_host_clock())), nullptr, ""};
+  Observers observers{&program.attach(std::make_unique<Timekeeper>(make_device_clock(*machine.cuda))), nullptr, ""};
   if (options.no_cuda_graph) return observers;
   if (machine.device_transport && !machine.device_transport->ordered())
     observers.note = "no CUDA graph: transfers through the host's memory cannot be part of one";

@@ -4,24 +4,10 @@
 
 namespace ff {
 
-BufferPool::~BufferPool() {
-  for (float* buffer : buffers_)
-    if (buffer) backend_.release(buffer);
-}
-
-void BufferPool::allocate(const BufferPlan& plan) {
-  buffers_.push_back(nullptr);
-  if (plan.elements == 0) return;
-  const int64_t bytes = plan.elements * element_bytes;
-  buffers_.back() = static_cast<float*>(backend_.allocate(bytes));
-  if (plan.zeroed) backend_.fill_zero(buffers_.back(), bytes);
-  bytes_ += bytes;
-}
-
 Program::Program(const Graph& graph, const Strategy& strategy, const Vector<std::string>& issue_order, Backend& backend,
                  Transport& transport, const ProgramSettings& settings)
     : strategy_(strategy), backend_(backend), transport_(transport), settings_(settings), builder_(graph),
-      tasks_(builder_.build(strategy)), buffers_(backend) {
+      tasks_(builder_.build(strategy)) {
   Vector<int> order = issue_order_from_names(builder_, tasks_, issue_order);
   default_issue_order_ = order.empty();
   if (default_issue_order_) order = ff::default_issue_order(tasks_);
@@ -32,7 +18,8 @@ Program::Program(const Graph& graph, const Strategy& strategy, const Vector<std:
 }
 
 void Program::bind() {
-  for (const BufferPlan& buffer : plan_.buffers) buffers_.allocate(buffer);
+  for (const BufferPlan& buffer : plan_.buffers)
+    buffers_.push_back(allocate_buffer(backend_, buffer.elements, buffer.zeroed));
   groups_ = transport_.make_groups(plan_.groups);
   for (const PartPlan& part : plan_.parts) {
     const Operator& op = graph().operators[part.op];
@@ -87,7 +74,8 @@ Program::~Program() {
 }
 
 int64_t Program::memory_bytes() const {
-  int64_t bytes = buffers_.bytes();
+  int64_t bytes = 0;
+  for (const BufferPlan& buffer : plan_.buffers) bytes += buffer.elements * element_bytes;
   for (const auto& kernel : kernels_) bytes += kernel->workspace_bytes();
   return bytes + backend_.shared_workspace_bytes();
 }

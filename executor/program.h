@@ -11,29 +11,12 @@
 #include <memory>
 #include <string>
 
-#include "common/kernels/backend.h"
+#include "executor/buffer.h"
 #include "executor/observers/observer.h"
 #include "executor/plan/program_plan.h"
 #include "executor/transport/transport.h"
 
 namespace ff {
-
-// Memory of one backend, released together.
-class BufferPool {
- public:
-  explicit BufferPool(Backend& backend) : backend_(backend) {}
-  ~BufferPool();
-  BufferPool(const BufferPool&) = delete;
-  BufferPool& operator=(const BufferPool&) = delete;
-  void allocate(const BufferPlan& plan);  // the next one
-  float* address(Place place) const { return place.exists() ? buffers_[place.buffer] + place.offset : nullptr; }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  Backend& backend_;
-  Vector<float*> buffers_;  // null for an empty one
-  int64_t bytes_ = 0;
-};
 
 struct ProgramSettings {
   SgdSettings sgd;
@@ -70,7 +53,7 @@ class Program {
   const ProgramPlan& plan() const { return plan_; }
   Backend& backend() const { return backend_; }
   Transport& transport() const { return transport_; }
-  float* address(Place place) const { return buffers_.address(place); }
+  float* address(Place place) const { return place.exists() ? buffers_[place.buffer].get() + place.offset : nullptr; }
   TaskGraphBuilder& builder() { return builder_; }
 
   bool default_issue_order() const { return default_issue_order_; }  // for lack of a fitting one
@@ -113,7 +96,7 @@ class Program {
   ProgramPlan plan_;
 
   // By index into the plan's lists.
-  BufferPool buffers_;
+  Vector<Buffer> buffers_;
   Vector<GroupId> groups_;
   Vector<std::unique_ptr<Kernel>> kernels_;  // of parts
   Vector<Call> calls_;                       // of steps

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
 #include "common/operators/softmax.h"
+#include "executor/transport/control_data.h"
 
 namespace ff {
 namespace {
@@ -32,25 +32,15 @@ Vector<OperatorId> main_losses(const Graph& graph) {
   return losses;
 }
 
-// Numbers as control data.
-std::string to_bytes(const Vector<double>& numbers) {
-  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double)};
-}
-Vector<double> from_bytes(const std::string& bytes) {
-  Vector<double> numbers(bytes.size() / sizeof(double));
-  std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(double));
-  return numbers;
-}
-
 // Element-wise sum over the ranks, added in rank order: the same bits everywhere.
 Vector<double> sum_over_ranks(Transport& transport, const Vector<double>& mine) {
   Vector<double> sum;
   for (const std::string& bytes : transport.gather(to_bytes(mine))) {
-    const Vector<double> numbers = from_bytes(bytes);
+    const Vector<double> numbers = from_bytes<double>(bytes);
     sum.resize(numbers.size(), 0.0);
     for (size_t i = 0; i < numbers.size(); ++i) sum[i] += numbers[i];
   }
-  return from_bytes(transport.broadcast(to_bytes(sum)));
+  return from_bytes<double>(transport.broadcast(to_bytes(sum)));
 }
 
 }  // namespace
@@ -226,7 +216,7 @@ class Run {
     mine.insert(mine.end(), times_ns_.begin(), times_ns_.end());
     Vector<double> slowest(times_ns_.size(), 0.0);
     for (const std::string& bytes : trainer_.transport().gather(to_bytes(mine))) {
-      const Vector<double> numbers = from_bytes(bytes);
+      const Vector<double> numbers = from_bytes<double>(bytes);
       result_.ranks.push_back({static_cast<int64_t>(numbers[0]), numbers[1], numbers[2], numbers[3], numbers[4]});
       for (size_t i = 0; i < slowest.size(); ++i) slowest[i] = std::max(slowest[i], numbers[header + i]);
     }

@@ -10,88 +10,68 @@ int64_t now_ns() {
       .count();
 }
 
-class HostTimekeeper : public Timekeeper {
+class HostClock : public Clock {
  public:
-  void begin(bool) override {
-    shares_ = {};
-    last_ns_ = now_ns();
-  }
-  void did(Activity activity, int task) override {
-    const int64_t now = now_ns();
-    add({activity, task, last_ns_, now});
-    last_ns_ = now;
-  }
-
- private:
-  int64_t last_ns_ = 0;
-};
-
-class DeviceTimekeeper : public Timekeeper {
- public:
-  explicit DeviceTimekeeper(std::unique_ptr<DeviceClock> clock) : clock_(std::move(clock)) {}
-
-  void begin(bool training) override {
-    shares_ = {};
+  bool cheap() const override { return true; }
+  void begin() override {
     begin_ns_ = now_ns();
-    trainings_ += training;
-    runs_ = events_ || (training && trainings_ == 2);
-    if (runs_) clock_->begin();
+    times_ns_.clear();
   }
-
-  void did(Activity activity, int task) override {
-    if (!runs_) return;
-    clock_->mark();
-    marks_.push_back({activity, task, 0, 0});
-  }
-
-  void end() override {
-    const int64_t total_ns = now_ns() - begin_ns_;
-    if (!runs_) {
-      if (timed_ns_ == 0) return;
-      const double scale = static_cast<double>(total_ns) / static_cast<double>(timed_ns_);
-      const auto scaled = [&](int64_t ns) { return static_cast<int64_t>(static_cast<double>(ns) * scale); };
-      shares_ = {scaled(timed_shares_.busy_ns), scaled(timed_shares_.transfer_ns)};
-      return;
-    }
-    const Vector<int64_t> times = clock_->times_ns();
-    int64_t before = 0;
-    for (size_t i = 0; i < marks_.size(); ++i) {
-      add({marks_[i].activity, marks_[i].task, begin_ns_ + before, begin_ns_ + times[i]});
-      before = times[i];
-    }
-    marks_.clear();
-    timed_shares_ = shares_;
-    timed_ns_ = total_ns;
-  }
+  void mark() override { times_ns_.push_back(now_ns() - begin_ns_); }
+  const Vector<int64_t>& times_ns() override { return times_ns_; }
 
  private:
-  std::unique_ptr<DeviceClock> clock_;
-  int64_t trainings_ = 0, begin_ns_ = 0;
-  bool runs_ = false;        // in this iteration
-  Vector<Event> marks_;      // without their times
-  TimeShares timed_shares_;  // of the last iteration in which the clock ran
-  int64_t timed_ns_ = 0;
+  int64_t begin_ns_ = 0;
+  Vector<int64_t> times_ns_;
 };
 
-}  // namespace
-
-void Timekeeper::add(const Event& event) {
-  const int64_t duration = event.end_ns - event.begin_ns;
+void add(TimeShares& shares, const Event& event) {
   switch (event.activity) {
     case Activity::compute:
     case Activity::copy:
-    case Activity::update: shares_.busy_ns += duration; break;
+    case Activity::update: shares.busy_ns += event.end_ns - event.begin_ns; break;
     case Activity::send:
     case Activity::receive:
-    case Activity::all_reduce: shares_.transfer_ns += duration; break;
+    case Activity::all_reduce: shares.transfer_ns += event.end_ns - event.begin_ns; break;
     case Activity::wait: break;
   }
-  if (events_) events_->push_back(event);
 }
 
-std::unique_ptr<Timekeeper> make_host_timekeeper() { return std::make_unique<HostTimekeeper>(); }
-std::unique_ptr<Timekeeper> make_device_timekeeper(std::unique_ptr<DeviceClock> clock) {
-  return std::make_unique<DeviceTimekeeper>(std::move(clock));
+}  // namespace
+
+std::unique_ptr<Clock> make_host_clock() { return std::make_unique<HostClock>(); }
+
+void Timekeeper::begin(bool training) {
+  trainings_ += training;
+  runs_ = clock_->cheap() || events_ || (training && trainings_ == 2);
+  begin_ns_ = now_ns();
+  if (runs_) clock_->begin();
+}
+
+void Timekeeper::did(Activity activity, int task) {
+  if (!runs_) return;
+  clock_->mark();
+  marks_.push_back({activity, task, 0, 0});
+}
+
+void Timekeeper::end() {
+  const int64_t total_ns = now_ns() - begin_ns_;
+  if (runs_) {
+    timed_shares_ = {};
+    timed_ns_ = total_ns;
+    int64_t begin_ns = begin_ns_;
+    const Vector<int64_t>& times_ns = clock_->times_ns();
+    for (size_t i = 0; i < marks_.size(); ++i) {
+      const Event event{marks_[i].activity, marks_[i].task, begin_ns, begin_ns_ + times_ns[i]};
+      add(timed_shares_, event);
+      if (events_) events_->push_back(event);
+      begin_ns = event.end_ns;
+    }
+    marks_.clear();
+  }
+  const double scale = timed_ns_ > 0 ? static_cast<double>(total_ns) / static_cast<double>(timed_ns_) : 0;
+  const auto scaled = [&](int64_t ns) { return static_cast<int64_t>(static_cast<double>(ns) * scale); };
+  shares_ = {scaled(timed_shares_.busy_ns), scaled(timed_shares_.transfer_ns)};
 }
 
 }  // namespace ff

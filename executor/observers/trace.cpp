@@ -1,8 +1,9 @@
 #include "executor/observers/trace.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
+
+#include "executor/transport/control_data.h"
 
 namespace ff {
 namespace {
@@ -11,20 +12,6 @@ struct RankEvents {
   std::string host;
   Vector<Event> events;
 };
-
-std::string serialize(const std::string& host, const Vector<Event>& events) {
-  std::string bytes = host + '\0';
-  return bytes.append(reinterpret_cast<const char*>(events.data()), events.size() * sizeof(Event));
-}
-
-RankEvents deserialize(const std::string& bytes) {
-  RankEvents rank;
-  const size_t host_size = bytes.find('\0');
-  rank.host = bytes.substr(0, host_size);
-  rank.events.resize((bytes.size() - host_size - 1) / sizeof(Event));
-  std::memcpy(rank.events.data(), bytes.data() + host_size + 1, rank.events.size() * sizeof(Event));
-  return rank;
-}
 
 const char* category(Activity activity) {
   switch (activity) {
@@ -59,10 +46,12 @@ Json row_name(const char* what, int rank, int thread, const std::string& name) {
 }  // namespace
 
 std::string gather_trace(const Program& program, const Vector<Event>& events, const Vector<std::string>& device_names) {
+  Transport& transport = program.transport();
   Vector<RankEvents> ranks;
-  for (const std::string& bytes : program.transport().gather(serialize(program.transport().host(), events)))
-    ranks.push_back(deserialize(bytes));
-  if (program.transport().rank() != 0) return "";
+  for (const std::string& host : transport.gather(transport.host())) ranks.push_back({host, {}});
+  const Vector<std::string> all = transport.gather(to_bytes(events));
+  for (size_t r = 0; r < all.size(); ++r) ranks[r].events = from_bytes<Event>(all[r]);
+  if (transport.rank() != 0) return "";
   int64_t zero_ns = INT64_MAX;
   for (const RankEvents& rank : ranks)
     if (!rank.events.empty()) zero_ns = std::min(zero_ns, first_begin(rank) - clock_offset_ns(rank, ranks[0]));
