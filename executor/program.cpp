@@ -2,6 +2,10 @@
 
 #include <set>
 
+#include "common/task_graph/issue_order.h"
+
+#include "common/task_graph/issue_order.h"
+
 namespace ff {
 
 Program::Program(const Graph& graph, const Strategy& strategy, const Vector<std::string>& issue_order, Backend& backend,
@@ -24,8 +28,8 @@ void Program::bind() {
   for (const PartPlan& part : plan_.parts) {
     const Operator& op = graph().operators[part.op];
     Vector<bool> wanted;
-    for (size_t input = 0; input < part.inputs.size(); ++input)
-      wanted.push_back(op.has_backward && graph().input_has_gradient(part.op, static_cast<int>(input)));
+    for (int input = 0; input < static_cast<int>(part.inputs.size()); ++input)
+      wanted.push_back(graph().input_has_gradient(part.op, input));
     kernels_.push_back(backend_.make_kernel({*op.definition, part.block, wanted, op.name, settings_.seed}));
   }
   for (const StepPlan& step : plan_.steps)
@@ -79,6 +83,8 @@ int64_t Program::memory_bytes() const {
   for (const auto& kernel : kernels_) bytes += kernel->workspace_bytes();
   return bytes + backend_.shared_workspace_bytes();
 }
+
+std::string Program::task_name(int task) const { return ff::task_name(builder_, tasks_, task); }
 
 std::string Program::running_task() const { return current_task_ < 0 ? "" : "task " + task_name(current_task_) + ": "; }
 

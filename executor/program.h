@@ -58,7 +58,7 @@ class Program {
 
   bool default_issue_order() const { return default_issue_order_; }  // for lack of a fitting one
   int64_t memory_bytes() const;
-  std::string task_name(int task) const { return ff::task_name(builder_, tasks_, task); }
+  std::string task_name(int task) const;
   std::string running_task() const;  // in front of a failure's text: "task fc1/forward/0: ", or ""
 
  private:

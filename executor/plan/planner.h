@@ -30,9 +30,6 @@ class Planner {
   Place in_arena(const BufferKey& key, int64_t elements) const;
   // The index of these ranks' group; -1 for a single one.
   int group_of(const Vector<DeviceId>& holders) const;
-  bool gradient_wanted(OperatorId op, int input) const {
-    return graph.operators[op].has_backward && graph.input_has_gradient(op, input);
-  }
 
  private:
   void make_steps();

@@ -50,9 +50,7 @@ void Planner::make_steps() {
 void Planner::make_groups() {
   std::set<Vector<DeviceId>> found;
   for (const SynchronizationUnit& unit : tasks.units) found.insert(unit.holders);
-  for (const Task& task : tasks.tasks)
-    if (is_reduction(task.kind))
-      found.insert(reduction_holders(*graph.operators[task.op].definition, strategy[task.op], task.part));
+  for (const StatisticsReduction& reduction : tasks.reductions) found.insert(reduction.holders);
   for (const Vector<DeviceId>& holders : found)
     if (holders.size() > 1) plan.groups.push_back(holders);
 }
@@ -97,7 +95,7 @@ void Planner::make_part(PartPlan& part) {
   for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i) {
     const Block block = definition.input_block(i, part.block);
     part.input_blocks.push_back(block);
-    part.input_gradients.push_back(gradient_wanted(part.op, i)
+    part.input_gradients.push_back(graph.input_has_gradient(part.op, i)
                                        ? in_arena({Kind::input_gradient, part.op, part.part, i}, block.volume())
                                        : Place{});
     part.inputs.push_back(graph.tensors[op.inputs[i]].producer < 0 ? graph_input(op.inputs[i], block) : Place{});

@@ -127,16 +127,14 @@ void plan_statistics(Planner& planner) {
   for (StepPlan& step : plan.steps) {
     if (!is_reduction(step.kind)) continue;
     const Task& task = planner.tasks.tasks[step.task];
-    const OperatorDefinition& definition = *planner.graph.operators[task.op].definition;
-    const Configuration& configuration = planner.strategy[task.op];
+    const StatisticsReduction& shared = planner.tasks.reductions[task.reduction];
     Vector<PartSteps> members;
-    for (int number = 0; number < configuration.parts(); ++number)
-      if (const PartPlan* part = planner.local(task.op, number);
-          part && definition.statistics_group(configuration.degrees, number) == task.part)
+    for (const int number : shared.parts)
+      if (const PartPlan* part = planner.local(task.op, number))
         members.push_back(part->steps(direction_of(step.kind)));
     ReductionPlan reduction;
-    reduction.group = planner.group_of(reduction_holders(definition, configuration, task.part));
-    reduction.elements = task.bytes / element_bytes;
+    reduction.group = planner.group_of(shared.holders);
+    reduction.elements = shared.bytes / element_bytes;
     reduction.sums = planner.allocate(reduction.elements);
     step.reduction = static_cast<int>(plan.reductions.size());
     int first_behind = static_cast<int>(plan.steps.size());

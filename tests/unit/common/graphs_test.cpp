@@ -9,6 +9,7 @@
 
 #include "common/graph.h"
 #include "common/strategy.h"
+#include "common/task_graph/issue_order.h"
 #include "common/task_graph/task_graph.h"
 #include "common/topology.h"
 #include "common/vector.h"

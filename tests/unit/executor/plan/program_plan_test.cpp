@@ -6,6 +6,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "common/task_graph/issue_order.h"
+
 namespace ff {
 namespace {
 
