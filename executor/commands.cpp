@@ -98,33 +98,24 @@ Machine make_machine(const TrainOptions& options, const StrategyFile& file, cons
 }
 
 struct Observers {
-  Timekeeper* timekeeper;
+  const Timekeeper& timekeeper;
   IterationRecorder* recorder = nullptr;  // null without a CUDA graph
   std::string note;                       // what the user should know
 };
 
 Observers attach_observers(const TrainOptions& options, const Machine& machine, Program& program) {
-  if (!machine.cuda) return {&program.attach(std::make_unique<Timekeeper>(make_host_clock())), nullptr, ""};
-  Observers observers{&program.attach(std::make_unique<Timekeeper>(make_device_clock(*machine.cuda))), nullptr, ""};
-  if (options.no_cuda_graph) return observers;
+  const bool trace = !options.trace.empty();
+  auto timekeeper = machine.cuda ? std::make_unique<Timekeeper>(make_device_clock(*machine.cuda), trace)
+                                 : std::make_unique<Timekeeper>(make_host_clock(), true);
+  Observers observers{program.attach(std::move(timekeeper)), nullptr, ""};
+  if (!machine.cuda || options.no_cuda_graph) return observers;
   if (machine.device_transport && !machine.device_transport->ordered())
     observers.note = "no CUDA graph: transfers through the host's memory cannot be part of one";
-  else if (!options.trace.empty()) observers.note = "no CUDA graph: --trace times every task";
+  else if (trace) observers.note = "no CUDA graph: --trace times every task";
   else
     observers.recorder =
         &program.attach(std::make_unique<IterationRecorder>(program, make_iteration_graph(*machine.cuda)));
   return observers;
-}
-
-RunSettings run_settings(const TrainOptions& options, const TrainInputs& inputs, const TrainContext& context) {
-  RunSettings settings;
-  settings.iterations = options.iterations;
-  settings.epochs = options.epochs;
-  settings.data = inputs.data.get();
-  settings.shuffle = !options.data.empty();
-  settings.evaluation = inputs.evaluation.get();
-  settings.callbacks = context.run;
-  return settings;
 }
 
 Vector<std::string> device_names(const StrategyFile& file) {
@@ -182,10 +173,14 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
   if (program.default_issue_order() && !file.issue_order.empty())
     note(options.strategy + ": the issue order does not fit the configurations; using the default order");
 
-  RunSettings settings = run_settings(options, inputs, context);
-  Vector<Event> events;
-  settings.timekeeper = observers.timekeeper;
-  settings.events = options.trace.empty() ? nullptr : &events;
+  RunSettings settings;
+  settings.iterations = options.iterations;
+  settings.epochs = options.epochs;
+  settings.data = inputs.data.get();
+  settings.shuffle = !options.data.empty();
+  settings.evaluation = inputs.evaluation.get();
+  settings.timekeeper = &observers.timekeeper;
+  settings.callbacks = context.run;
   const RunResult run = run_training(trainer, settings);
   if (observers.recorder && !observers.recorder->failure().empty())
     note("note: no CUDA graph: " + observers.recorder->failure());
@@ -195,7 +190,7 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
   if (!options.save.empty()) velocities = gather_parameters(program, ParameterData::velocity);
   if (first && !options.save.empty()) save_checkpoint(options.save, file.graph, {weights, std::move(velocities)});
   if (!options.trace.empty()) {
-    const std::string trace = gather_trace(program, events, device_names(file));
+    const std::string trace = gather_trace(program, observers.timekeeper.events(), device_names(file));
     if (first) write_file_atomically(options.trace, trace);
   }
   CommandResult result;

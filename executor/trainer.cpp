@@ -115,7 +115,6 @@ class Run {
       : trainer_(trainer), settings_(settings), batch_(trainer.graph().batch_size) {
     batches_ = std::max<int64_t>(1, settings.data->samples() / batch_);
     total_ = settings.epochs > 0 ? settings.epochs * batches_ : settings.iterations;
-    record_events(settings.events);
   }
 
   RunResult run() {
@@ -123,14 +122,9 @@ class Run {
     last_mark_ = Clock::now();
     for (int64_t i = 0; i < total_ && !result_.interrupted; ++i) {
       load(i);
-      if (settings_.events) settings_.events->clear();
       const Clock::time_point begin = Clock::now();
       pending_losses_.push_back(trainer_.run_iteration());
       times_ns_.push_back(static_cast<double>(elapsed_ns(begin)));
-      if (settings_.timekeeper) {
-        busy_ns_ += settings_.timekeeper->shares().busy_ns;
-        transfer_ns_ += settings_.timekeeper->shares().transfer_ns;
-      }
       const bool epoch_ends = settings_.epochs > 0 && (i + 1) % batches_ == 0;
       if (i + 1 == next_mark_ || i + 1 == total_ || epoch_ends) mark(i + 1);
       if (epoch_ends && !result_.interrupted) end_epoch((i + 1) / batches_);
@@ -138,22 +132,17 @@ class Run {
     if (settings_.epochs == 0 && settings_.evaluation && !result_.interrupted) result_.evaluation = evaluate();
     trainer_.program().finish_sends();
     report();
-    record_events(nullptr);
     return std::move(result_);
   }
 
  private:
-  void record_events(Vector<Event>* events) {
-    if (settings_.timekeeper) settings_.timekeeper->record_events(events);
-  }
-
   void load(int64_t iteration) {
     const Clock::time_point begin = Clock::now();
     const int64_t epoch = iteration / batches_, first = iteration % batches_ * batch_;
     if (first == 0 && (epoch == 0 || settings_.shuffle)) {
-      const int64_t samples = settings_.data->samples();
-      if (settings_.shuffle) order_ = shuffled_samples(samples, trainer_.settings().seed, epoch);
-      else order_ = identity(samples);
+      order_.resize(settings_.data->samples());
+      std::iota(order_.begin(), order_.end(), 0);
+      if (settings_.shuffle) order_ = shuffled_samples(settings_.data->samples(), trainer_.settings().seed, epoch);
     }
     // A single batch that does not change stays where it is.
     if (!loaded_ || batches_ > 1 || settings_.shuffle)
@@ -161,12 +150,6 @@ class Run {
                           std::span(order_).subspan(static_cast<size_t>(first), static_cast<size_t>(batch_)));
     loaded_ = true;
     loading_ns_ += elapsed_ns(begin);
-  }
-
-  static Vector<int64_t> identity(int64_t count) {
-    Vector<int64_t> order(count);
-    std::iota(order.begin(), order.end(), 0);
-    return order;
   }
 
   // Sums the losses since the last mark; rank 0 places the next one about 0.3 s ahead, and the ranks agree on an
@@ -198,18 +181,16 @@ class Run {
   }
 
   Evaluation evaluate() {
-    record_events(nullptr);
-    const Evaluation evaluation = trainer_.evaluate(*settings_.evaluation);
-    record_events(settings_.events);
     loaded_ = false;
-    return evaluation;
+    return trainer_.evaluate(*settings_.evaluation);
   }
 
   void report() {
     const double total_ns = std::max(1.0, std::accumulate(times_ns_.begin(), times_ns_.end(), 0.0));
     const double count = std::max<double>(1, static_cast<double>(times_ns_.size()));
-    const double busy = static_cast<double>(busy_ns_) / total_ns,
-                 transfer = static_cast<double>(transfer_ns_) / total_ns;
+    const TimeShares shares = settings_.timekeeper ? settings_.timekeeper->total() : TimeShares{};
+    const double busy = static_cast<double>(shares.busy_ns) / total_ns,
+                 transfer = static_cast<double>(shares.transfer_ns) / total_ns;
     Vector<double> mine = {static_cast<double>(trainer_.program().memory_bytes()), busy, transfer,
                            std::max(0.0, 1 - busy - transfer), static_cast<double>(loading_ns_) / count * 1e-3};
     const size_t header = mine.size();
@@ -232,7 +213,7 @@ class Run {
   Vector<int64_t> order_;  // of the samples in this epoch
   bool loaded_ = false;
   Vector<double> pending_losses_, times_ns_;
-  int64_t busy_ns_ = 0, transfer_ns_ = 0, loading_ns_ = 0;
+  int64_t loading_ns_ = 0;
   int64_t next_mark_ = 1;
   Clock::time_point last_mark_;
   RunResult result_;

@@ -71,8 +71,7 @@ struct RunSettings {
   const DataSource* data = nullptr;        // required
   bool shuffle = false;                    // the samples, anew in every epoch
   const DataSource* evaluation = nullptr;  // after each epoch, or at the end
-  Timekeeper* timekeeper = nullptr;        // attached to the program: for the ranks' shares and for events
-  Vector<Event>* events = nullptr;         // becomes this rank's events of the last iteration
+  const Timekeeper* timekeeper = nullptr;  // of the program: for the ranks' shares
   RunCallbacks callbacks;
 };
 

@@ -12,7 +12,6 @@ class DeviceClock : public Clock {
     for (cudaEvent_t event : events_) cudaEventDestroy(event);
   }
 
-  bool cheap() const override { return false; }
   void begin() override {
     backend_.use_device();
     used_ = 0;

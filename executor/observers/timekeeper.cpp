@@ -12,7 +12,6 @@ int64_t now_ns() {
 
 class HostClock : public Clock {
  public:
-  bool cheap() const override { return true; }
   void begin() override {
     begin_ns_ = now_ns();
     times_ns_.clear();
@@ -42,36 +41,37 @@ void add(TimeShares& shares, const Event& event) {
 std::unique_ptr<Clock> make_host_clock() { return std::make_unique<HostClock>(); }
 
 void Timekeeper::begin(bool training) {
-  trainings_ += training;
-  runs_ = clock_->cheap() || events_ || (training && trainings_ == 2);
+  training_ = training;
+  iterations_ += training;
+  timed_ = training && (every_iteration_ || iterations_ == 2);
   begin_ns_ = now_ns();
-  if (runs_) clock_->begin();
+  if (!timed_) return;
+  events_.clear();
+  clock_->begin();
 }
 
 void Timekeeper::did(Activity activity, int task) {
-  if (!runs_) return;
+  if (!timed_) return;
   clock_->mark();
-  marks_.push_back({activity, task, 0, 0});
+  events_.push_back({activity, task, 0, 0});
 }
 
 void Timekeeper::end() {
   const int64_t total_ns = now_ns() - begin_ns_;
-  if (runs_) {
+  if (timed_) {
     timed_shares_ = {};
     timed_ns_ = total_ns;
-    int64_t begin_ns = begin_ns_;
     const Vector<int64_t>& times_ns = clock_->times_ns();
-    for (size_t i = 0; i < marks_.size(); ++i) {
-      const Event event{marks_[i].activity, marks_[i].task, begin_ns, begin_ns_ + times_ns[i]};
-      add(timed_shares_, event);
-      if (events_) events_->push_back(event);
-      begin_ns = event.end_ns;
+    for (size_t i = 0; i < events_.size(); ++i) {
+      events_[i].begin_ns = i > 0 ? events_[i - 1].end_ns : begin_ns_;
+      events_[i].end_ns = begin_ns_ + times_ns[i];
+      add(timed_shares_, events_[i]);
     }
-    marks_.clear();
   }
-  const double scale = timed_ns_ > 0 ? static_cast<double>(total_ns) / static_cast<double>(timed_ns_) : 0;
-  const auto scaled = [&](int64_t ns) { return static_cast<int64_t>(static_cast<double>(ns) * scale); };
-  shares_ = {scaled(timed_shares_.busy_ns), scaled(timed_shares_.transfer_ns)};
+  if (!training_ || timed_ns_ == 0) return;
+  const double scale = static_cast<double>(total_ns) / static_cast<double>(timed_ns_);
+  total_.busy_ns += static_cast<int64_t>(static_cast<double>(timed_shares_.busy_ns) * scale);
+  total_.transfer_ns += static_cast<int64_t>(static_cast<double>(timed_shares_.transfer_ns) * scale);
 }
 
 }  // namespace ff

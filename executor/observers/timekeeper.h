@@ -12,7 +12,6 @@ namespace ff {
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual bool cheap() const = 0;
   virtual void begin() = 0;                       // time 0; forgets the marks
   virtual void mark() = 0;                        // when all that was submitted so far is done
   virtual const Vector<int64_t>& times_ns() = 0;  // of the marks, since begin; the backend has been waited for
@@ -20,7 +19,7 @@ class Clock {
 // For a backend whose calls return with the work done. For a GPU's: cuda/device_clock.h.
 std::unique_ptr<Clock> make_host_clock();
 
-// Times are steady_clock's.
+// Times are the host's steady_clock's.
 struct Event {
   Activity activity;
   int task;
@@ -35,14 +34,15 @@ struct TimeShares {
   int64_t transfer_ns = 0;
 };
 
-// A clock that is not cheap runs in few iterations: what it says of the second training iteration stands for all others,
-// in proportion to their time, unless events are recorded.
 class Timekeeper : public Observer {
  public:
-  explicit Timekeeper(std::unique_ptr<Clock> clock) : clock_(std::move(clock)) {}
-  // Where it fits: adds every event of the following iterations; null for none.
-  void record_events(Vector<Event>* events) { events_ = events; }
-  const TimeShares& shares() const { return shares_; }  // of the last iteration
+  // Of training iterations: every one, or, with a clock that costs too much for that, the second, whose shares stand for
+  // those of all others in proportion to their time.
+  Timekeeper(std::unique_ptr<Clock> clock, bool every_iteration)
+      : clock_(std::move(clock)), every_iteration_(every_iteration) {}
+
+  const Vector<Event>& events() const { return events_; }  // of the last iteration that was timed
+  const TimeShares& total() const { return total_; }       // of all iterations
 
   void begin(bool training) override;
   void did(Activity activity, int task) override;
@@ -50,12 +50,13 @@ class Timekeeper : public Observer {
 
  private:
   std::unique_ptr<Clock> clock_;
-  Vector<Event>* events_ = nullptr;
-  int64_t trainings_ = 0, begin_ns_ = 0;
-  bool runs_ = false;    // in this iteration
-  Vector<Event> marks_;  // without their times
-  TimeShares shares_, timed_shares_;
-  int64_t timed_ns_ = 0;  // of the last iteration in which the clock ran, as timed_shares_
+  const bool every_iteration_;
+  int64_t iterations_ = 0, begin_ns_ = 0;
+  bool training_ = false, timed_ = false;  // this iteration
+  Vector<Event> events_;
+  TimeShares timed_shares_;  // of the last iteration that was timed
+  int64_t timed_ns_ = 0;
+  TimeShares total_;
 };
 
 }  // namespace ff
