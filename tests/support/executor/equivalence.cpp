@@ -90,8 +90,6 @@ EquivalenceOutcome train_for_comparison(const StrategyFile& file, Backend& backe
   }
   outcome.velocities = gather_parameters(trainer.program(), ParameterData::velocity);
   outcome.evaluation = trainer.evaluate(*data);
-  outcome.used_graph = trainer.program().uses_graph();
-  outcome.graph_failure = trainer.program().graph_failure();
   if (transport.rank() != 0) return {};
   return outcome;
 }

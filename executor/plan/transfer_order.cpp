@@ -1,4 +1,4 @@
-#include "executor/transfer_order.h"
+#include "executor/plan/transfer_order.h"
 
 #include <algorithm>
 

@@ -1,10 +1,9 @@
-#include "executor/trace.h"
+#include "executor/observers/trace.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
-#include "common/task_graph/issue_order.h"
+#include "executor/transport/control_data.h"
 
 namespace ff {
 namespace {
@@ -14,29 +13,15 @@ struct RankEvents {
   Vector<Event> events;
 };
 
-std::string serialize(const std::string& host, const Vector<Event>& events) {
-  std::string bytes = host + '\0';
-  return bytes.append(reinterpret_cast<const char*>(events.data()), events.size() * sizeof(Event));
-}
-
-RankEvents deserialize(const std::string& bytes) {
-  RankEvents rank;
-  const size_t host_size = bytes.find('\0');
-  rank.host = bytes.substr(0, host_size);
-  rank.events.resize((bytes.size() - host_size - 1) / sizeof(Event));
-  std::memcpy(rank.events.data(), bytes.data() + host_size + 1, rank.events.size() * sizeof(Event));
-  return rank;
-}
-
-const char* category(Event::Kind kind) {
-  switch (kind) {
-    case Event::Kind::compute: return "compute";
-    case Event::Kind::copy: return "copy";
-    case Event::Kind::wait: return "wait";
-    case Event::Kind::send: return "send";
-    case Event::Kind::receive: return "receive";
-    case Event::Kind::all_reduce: return "all-reduce";
-    case Event::Kind::update: return "update";
+const char* category(Activity activity) {
+  switch (activity) {
+    case Activity::compute: return "compute";
+    case Activity::copy: return "copy";
+    case Activity::wait: return "wait";
+    case Activity::send: return "send";
+    case Activity::receive: return "receive";
+    case Activity::all_reduce: return "all-reduce";
+    case Activity::update: return "update";
   }
   return "";
 }
@@ -60,11 +45,13 @@ Json row_name(const char* what, int rank, int thread, const std::string& name) {
 
 }  // namespace
 
-std::string gather_trace(Program& program, const Vector<Event>& events, const Vector<std::string>& device_names) {
+std::string gather_trace(const Program& program, const Vector<Event>& events, const Vector<std::string>& device_names) {
+  Transport& transport = program.transport();
   Vector<RankEvents> ranks;
-  for (const std::string& bytes : program.transport.gather(serialize(program.transport.host(), events)))
-    ranks.push_back(deserialize(bytes));
-  if (program.transport.rank() != 0) return "";
+  for (const std::string& host : transport.gather(transport.host())) ranks.push_back({host, {}});
+  const Vector<std::string> all = transport.gather(to_bytes(events));
+  for (size_t r = 0; r < all.size(); ++r) ranks[r].events = from_bytes<Event>(all[r]);
+  if (transport.rank() != 0) return "";
   int64_t zero_ns = INT64_MAX;
   for (const RankEvents& rank : ranks)
     if (!rank.events.empty()) zero_ns = std::min(zero_ns, first_begin(rank) - clock_offset_ns(rank, ranks[0]));
@@ -79,19 +66,19 @@ std::string gather_trace(Program& program, const Vector<Event>& events, const Ve
     for (const Event& event : ranks[r].events) {
       const double begin_us = static_cast<double>(event.begin_ns - offset_ns) * 1e-3;
       const double end_us = static_cast<double>(event.end_ns - offset_ns) * 1e-3;
-      if (is_transfer(program.tasks.tasks[event.task].kind)) {
-        if (event.kind == Event::Kind::send) sent_us[event.task] = begin_us;
-        if (event.kind == Event::Kind::wait) arrived[event.task] = {r, end_us};
+      if (is_transfer(program.tasks().tasks[event.task].kind)) {
+        if (event.activity == Activity::send) sent_us[event.task] = begin_us;
+        if (event.activity == Activity::wait) arrived[event.task] = {r, end_us};
       }
       list.push_back(
-          complete_event(program.task_name(event.task), category(event.kind), r, 0, begin_us, end_us - begin_us));
+          complete_event(program.task_name(event.task), category(event.activity), r, 0, begin_us, end_us - begin_us));
     }
   }
   for (const auto& [task, arrival] : arrived)
     if (const auto sent = sent_us.find(task); sent != sent_us.end() && sent->second <= arrival.second) {
       Json event = complete_event(program.task_name(task), "transfer", arrival.first, 1, sent->second,
                                   arrival.second - sent->second);
-      event["args"] = {{"from", program.tasks.tasks[task].device}, {"bytes", program.tasks.tasks[task].bytes}};
+      event["args"] = {{"from", program.tasks().tasks[task].device}, {"bytes", program.tasks().tasks[task].bytes}};
       list.push_back(std::move(event));
     }
   return Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(list)}}.dump() + "\n";
