@@ -5,6 +5,7 @@
 // index is checked where assertions are on.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <concepts>
@@ -63,5 +64,12 @@ struct Array : std::array<T, size_> {
     return std::array<T, size_>::operator[](static_cast<size_t>(index));
   }
 };
+
+// What a set would hold: ascending, each once.
+template <typename T>
+void sort_and_unique(Vector<T>& values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
 
 }  // namespace ff

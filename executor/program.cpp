@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "common/task_graph/issue_order.h"
+
 namespace ff {
 namespace {
 

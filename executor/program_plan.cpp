@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "common/task_graph/issue_order.h"
 #include "executor/program.h"
 #include "executor/runs.h"
 #include "executor/transfer_order.h"
@@ -453,7 +454,7 @@ class ProgramPlanner {
       step.reduction = static_cast<int>(program_.reductions.size());
       ReductionPlan plan;
       plan.elements = task.bytes / element_bytes;
-      const Vector<DeviceId> holders = reduction_holders(definition, configuration, task.part);
+      const Vector<DeviceId>& holders = program_.tasks.holders(task);
       if (holders.size() > 1) plan.group = group_of(holders);
       Vector<LocalPart*> members;
       for (int part = 0; part < configuration.parts(); ++part)
@@ -514,8 +515,7 @@ class ProgramPlanner {
     std::set<Vector<DeviceId>> found;
     for (const SynchronizationUnit& unit : program_.tasks.units) found.insert(unit.holders);
     for (const Task& task : program_.tasks.tasks)
-      if (is_reduction(task.kind))
-        found.insert(reduction_holders(*graph_.operators[task.op].definition, strategy_[task.op], task.part));
+      if (is_reduction(task.kind)) found.insert(program_.tasks.holders(task));
     Vector<Vector<int>> groups;
     for (const Vector<DeviceId>& holders : found)
       if (holders.size() > 1) groups.emplace_back(holders.begin(), holders.end());

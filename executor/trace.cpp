@@ -4,6 +4,8 @@
 #include <cstring>
 #include <map>
 
+#include "common/task_graph/issue_order.h"
+
 namespace ff {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "common/task_graph/issue_order.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/report/trace.h"
 

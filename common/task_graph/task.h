@@ -3,11 +3,12 @@
 // Of an operator with p parts, in each direction (forward; backward where the operator has one):
 //   forward, backward          p compute tasks, one a part
 //   forward_statistics, backward_statistics
-//                              of operators with statistics, one a part: sums over the part, in front of its compute task
+//                              of operators with statistics, one a part: sums over the part, in front of its compute
+//                              task
 //   forward_reduction, backward_reduction
 //                              an all-reduce of those sums among the parts that have them in common, between the two
-//   activation, gradient       a transfer of a block from one device to another: of a producer's output to a consumer, and
-//                              of the consumer's contribution to that output's gradient back again
+//   activation, gradient       a transfer of a block from one device to another: of a producer's output to a consumer,
+//                              and of the consumer's contribution to that output's gradient back again
 // Of a parameter group:
 //   synchronization            an all-reduce of gradients among the devices that hold the same pieces of the group
 //   update                     SGD on those pieces, on every holder
@@ -43,6 +44,7 @@ inline bool is_compute(TaskKind kind) {
 inline bool is_reduction(TaskKind kind) {
   return kind == TaskKind::forward_reduction || kind == TaskKind::backward_reduction;
 }
+inline bool is_collective(TaskKind kind) { return is_reduction(kind) || kind == TaskKind::synchronization; }
 inline bool is_forward(TaskKind kind) {  // runs in evaluation too
   return kind == TaskKind::forward || kind == TaskKind::forward_statistics || kind == TaskKind::activation;
 }
@@ -50,6 +52,12 @@ inline bool is_forward(TaskKind kind) {  // runs in evaluation too
 // Which way through the graph. Backward is forward with producers and consumers in each other's place.
 enum class Direction : uint8_t { forward, backward };
 constexpr Direction directions[] = {Direction::forward, Direction::backward};
+template <typename T>
+struct PerDirection {
+  T forward{}, backward{};
+  T& operator[](Direction direction) { return direction == Direction::forward ? forward : backward; }
+  const T& operator[](Direction direction) const { return direction == Direction::forward ? forward : backward; }
+};
 
 constexpr TaskKind compute_kind(Direction direction) {
   return direction == Direction::forward ? TaskKind::forward : TaskKind::backward;
@@ -71,8 +79,8 @@ constexpr Direction direction_of(TaskKind kind) {
              : Direction::forward;
 }
 
-// Says which task it is and breaks ties of ready times: a fixed function of what the task is, never of the order in which
-// tasks were created. From the highest bit: kind (4 bits), subject (20), part (20), other (20).
+// Says which task it is and breaks ties of ready times: a fixed function of what the task is, never of the order in
+// which tasks were created. From the highest bit: kind (4 bits), subject (20), part (20), other (20).
 //   compute tasks     subject: operator, part: part
 //   reductions        subject: operator, part: statistics group (OperatorDefinition::statistics_group)
 //   transfers         subject: edge, part: the consumer's part, other: the producer's part

@@ -1,5 +1,7 @@
 #include "search/optimizer/evaluator.h"
 
+#include "common/task_graph/issue_order.h"
+
 namespace ff {
 
 Evaluator::Evaluator(const Graph& graph, const Topology& topology, KernelCosts& kernels)

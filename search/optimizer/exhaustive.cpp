@@ -225,14 +225,9 @@ class Search {
   // Holders and bytes of all collectives.
   Vector<std::pair<Vector<DeviceId>, int64_t>> collectives_of(const Strategy& strategy) {
     Vector<std::pair<Vector<DeviceId>, int64_t>> result;
-    const Graph& graph = space_.graph();
     const TaskGraph tasks = evaluator_.builder().build(strategy);
-    for (const Task& task : tasks.tasks) {
-      if (task.kind == TaskKind::synchronization) result.emplace_back(tasks.units[task.unit].holders, task.bytes);
-      if (is_reduction(task.kind))
-        result.emplace_back(reduction_holders(*graph.operators[task.op].definition, strategy[task.op], task.part),
-                            task.bytes);
-    }
+    for (const Task& task : tasks.tasks)
+      if (is_collective(task.kind)) result.emplace_back(tasks.holders(task), task.bytes);
     std::erase_if(result, [](const auto& collective) { return collective.first.size() < 2; });
     return result;
   }

@@ -142,27 +142,13 @@ void ExhaustiveBounds::lay_out_updates(OperatorId op, const Choice& choice, Entr
 }
 
 Vector<UnitBound> ExhaustiveBounds::units(int g, const Strategy& strategy) {
-  std::map<uint32_t, SynchronizationUnit> by_holders;
-  for (const auto pieces = space_.builder().pieces(g, strategy); const ParameterPiece& piece : *pieces) {
-    uint32_t holders = 0;
-    for (const auto& [op, part] : piece.users) holders |= 1u << strategy[op].devices[part];
-    SynchronizationUnit& unit = by_holders[holders];
-    unit.group = g;
-    unit.pieces.push_back(&piece);
-    unit.bytes += piece.block.volume() * element_bytes;
-  }
+  const auto pieces = space_.builder().pieces(g, strategy);
   Vector<UnitBound> result;
-  for (auto& [holders, unit] : by_holders) {
+  for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy)) {
     UnitBound& bound = result.emplace_back();
-    bound.holders = holders;
-    for (int device = 0; device < space_.device_count(); ++device)
-      if (holders >> device & 1) unit.holders.push_back(device);
-    for (const ParameterPiece* piece : unit.pieces)
-      bound.contributors.insert(bound.contributors.end(), piece->users.begin(), piece->users.end());
-    std::sort(bound.contributors.begin(), bound.contributors.end());
-    bound.contributors.erase(std::unique(bound.contributors.begin(), bound.contributors.end()),
-                             bound.contributors.end());
-    if (unit.holders.size() > 1) bound.all_reduce = space_.least_all_reduce(holders, unit.bytes);
+    for (DeviceId holder : unit.holders) bound.holders |= 1u << holder;
+    bound.contributors = contributors_of(unit);
+    if (unit.holders.size() > 1) bound.all_reduce = space_.least_all_reduce(bound.holders, unit.bytes);
     const Vector<int64_t> sums = gradient_sum_bytes(unit, space_.graph(), strategy);
     for (size_t h = 0; h < unit.holders.size(); ++h) {
       const int model = space_.model_of(unit.holders[h]);
@@ -195,8 +181,7 @@ void ExhaustiveBounds::cross(int edge, const Choice& producer, const Choice& con
   crossing.input_copies.fill(0);
   crossing.packing.fill(0);
   crossing.gradient_packing.fill(0);
-  crossing.gradient_sums.fill(0);
-  crossing.contributions.fill(0);
+  crossing.gradients.fill({});
   for (const PairDelay& pair : space_.pairs(edge, producer, consumer)) {
     const size_t p = static_cast<size_t>(pair.producer_part), q = static_cast<size_t>(pair.consumer_part);
     const int source = producer.devices[p], destination = consumer.devices[q];
@@ -204,13 +189,13 @@ void ExhaustiveBounds::cross(int edge, const Choice& producer, const Choice& con
     crossing.pairs[crossing.count++] = {pair.producer_part, pair.consumer_part,
                                         pair.delay[source * devices + destination],
                                         gradient ? pair.delay[destination * devices + source] : 0};
-    if (!(pair.whole_input && (!local || pair.whole_output))) crossing.input_copies[q] += pair.bytes;
-    if (!local && !pair.whole_output) crossing.packing[p] += pair.bytes;
+    const EdgeCopy forward = edge_copy(pair, local, Direction::forward);
+    if (forward.source == BlockUse::packed) crossing.packing[p] += pair.bytes;
+    if (forward.destination == BlockUse::packed) crossing.input_copies[q] += pair.bytes;
     if (!gradient) continue;
-    if (!local && !pair.whole_input) crossing.gradient_packing[q] += pair.bytes;
-    ++crossing.contributions[p];
-    crossing.gradient_sums[p] += pair.bytes;
-    crossing.gradient_in_place[p] = pair.whole_output && (!local || pair.whole_input);
+    const EdgeCopy backward = edge_copy(pair, local, Direction::backward);
+    if (backward.source == BlockUse::packed) crossing.gradient_packing[q] += pair.bytes;
+    crossing.gradients[p].add(pair.bytes, backward.destination);
   }
 }
 
@@ -281,11 +266,7 @@ void ExhaustiveBounds::pass(int edge, const Choice& producer, const Entry& befor
   passage.producer.forward = crossing.packing;
   passage.consumer.forward = crossing.input_copies;
   passage.consumer.backward = crossing.gradient_packing;
-  for (size_t p = 0; p < producers; ++p)
-    passage.producer.backward[p] =
-        crossing.contributions[p] > 1 || (crossing.contributions[p] == 1 && !crossing.gradient_in_place[p])
-            ? crossing.gradient_sums[p]
-            : 0;
+  for (size_t p = 0; p < producers; ++p) passage.producer.backward[p] = crossing.gradients[p].copied_bytes();
   Parts forward, backward;  // of the consumer's tasks; and of the producer's backward tasks
   // [producer part][consumer part]: until the consumer's backward task has ended
   Array<Parts, most_parts> to_back;

@@ -20,6 +20,7 @@
 
 #include <functional>
 
+#include "common/task_graph/edge_copies.h"
 #include "search/optimizer/exhaustive_space.h"
 
 namespace ff {
@@ -54,10 +55,8 @@ struct Crossing {
   // bytes, forward: [consumer part], [producer part]
   Array<int64_t, most_parts> input_copies{}, packing{};
   // bytes, backward: [consumer part], [producer part]
-  Array<int64_t, most_parts> gradient_packing{}, gradient_sums{};
-  // [producer part]: a single contribution would need no copy
-  Array<bool, most_parts> gradient_in_place{};
-  Array<int, most_parts> contributions{};  // [producer part]
+  Array<int64_t, most_parts> gradient_packing{};  // bytes, backward: [consumer part]
+  Array<GradientSum, most_parts> gradients{};     // [producer part]
 };
 
 // The least bytes that tasks of an operator copy because of one edge, over all open choices of its other end. [part]

@@ -9,7 +9,7 @@ PartialBounds::PartialBounds(ExhaustiveBounds& bounds)
       crossings_(space_.edges().size()), groups_(space_.builder().groups().size()),
       machine_tasks_(static_cast<size_t>(space_.device_count())), packing_(choices_.size()),
       gradient_packing_(choices_.size()), input_copies_(choices_.size()), gradient_copies_(choices_.size()),
-      contributions_(space_.graph().tensors.size()) {
+      gradients_(space_.graph().tensors.size()) {
   is_fixed_.resize(choices_.size());
   groups_of_.resize(choices_.size());
   for (size_t g = 0; g < groups_.size(); ++g)
@@ -97,8 +97,7 @@ void PartialBounds::durations() {
     input_copies_[op].fill(0);
     gradient_copies_[op].fill(0);
     for (TensorId tensor : graph.operators[op].outputs) {
-      contributions_[tensor].count.fill(0);
-      contributions_[tensor].bytes.fill(0);
+      gradients_[tensor].fill({});
     }
   }
   for (OperatorId fixed_op : topological_) {
@@ -107,14 +106,11 @@ void PartialBounds::durations() {
       if (!crossed(e)) continue;
       const Edge& edge = space_.edges()[e].edge;
       const Crossing& crossing = crossings_[e];
-      Contributions& contributions = contributions_[edge.tensor];
       for (size_t part = 0; part < most_parts; ++part) {
         packing_[edge.producer][part] += crossing.packing[part];
         input_copies_[op][part] += crossing.input_copies[part];
         gradient_packing_[op][part] += crossing.gradient_packing[part];
-        contributions.count[part] += crossing.contributions[part];
-        contributions.bytes[part] += crossing.gradient_sums[part];
-        if (crossing.contributions[part] > 0) contributions.in_place[part] = crossing.gradient_in_place[part];
+        gradients_[edge.tensor][part].add(crossing.gradients[part]);
       }
     }
   }
@@ -129,9 +125,7 @@ void PartialBounds::durations() {
       if (!graph.operators[o].has_backward) continue;
       int64_t sums = gradient_copies_[o][p];
       for (TensorId tensor : graph.operators[o].outputs) {
-        const Contributions& contributions = contributions_[tensor];
-        if (contributions.count[p] > 1 || (contributions.count[p] == 1 && !contributions.in_place[p]))
-          sums += contributions.bytes[p];
+        sums += gradients_[tensor][p].copied_bytes();
       }
       fixed_[o].backward[p] =
           bounds_.backward_time(op, choice, part) + bounds_.copy_time(op, choice, part, sums, gradient_packing_[o][p]);

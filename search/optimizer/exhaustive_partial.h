@@ -64,14 +64,9 @@ class PartialBounds {
   Vector<Vector<MachineTask>> machine_tasks_;  // [device]
   // [operator][part], bytes
   Vector<Array<int64_t, most_parts>> packing_, gradient_packing_, input_copies_, gradient_copies_;
-  struct Contributions {
-    Array<int, most_parts> count;
-    Array<int64_t, most_parts> bytes;
-    Array<bool, most_parts> in_place;
-  };
-  Vector<Contributions> contributions_;        // [tensor]
-  Vector<OpenTask> released_;                  // everything that has to be done, and when it can begin
-  Vector<const Vector<UnitBound>*> complete_;  // units of the groups that are fixed
+  Vector<Array<GradientSum, most_parts>> gradients_;  // [tensor][part of its producer]
+  Vector<OpenTask> released_;                         // everything that has to be done, and when it can begin
+  Vector<const Vector<UnitBound>*> complete_;         // units of the groups that are fixed
 };
 
 }  // namespace ff

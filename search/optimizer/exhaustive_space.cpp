@@ -119,8 +119,7 @@ void ExhaustiveSpace::lay_out_edges() {
   for (size_t e = 0; e < builder_.edges().size(); ++e) {
     const Edge& edge = builder_.edges()[e];
     const Graph& graph = builder_.graph();
-    EdgeChoices choices{
-        edge, graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[edge.consumer].has_backward, {}};
+    EdgeChoices choices{edge, has_gradient(graph, edge), {}};
     for (const DegreesCosts& producer : this->choices(edge.producer).degrees)
       for (const DegreesCosts& consumer : this->choices(edge.consumer).degrees) {
         strategy[edge.producer].degrees = producer.degrees;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "common/task_graph/edge_copies.h"
 #include "search/optimizer/expert.h"
 
 namespace ff {
@@ -13,6 +15,17 @@ bool same_dimensions(const OperatorDefinition& a, const OperatorDefinition& b) {
   for (size_t d = 0; d < a.dimensions().size(); ++d)
     if (a.dimensions()[d].name != b.dimensions()[d].name) return false;
   return true;
+}
+
+Vector<DeviceId> first_devices(size_t count) {
+  Vector<DeviceId> devices(count);
+  std::iota(devices.begin(), devices.end(), 0);
+  return devices;
+}
+
+// OptCNN puts part p on device p.
+Configuration on_first_devices(const Degrees& degrees) {
+  return {degrees, first_devices(static_cast<size_t>(parts_of(degrees)))};
 }
 
 }  // namespace
@@ -76,8 +89,7 @@ LayerwiseCosts::LayerwiseCosts(const Graph& graph, const Topology& topology, con
         edge.producer, [&](const OperatorDefinition& d, const Block& part) { return d.output_block(output, part); });
     const int read = blocks_of(
         edge.consumer, [&](const OperatorDefinition& d, const Block& part) { return d.input_block(edge.input, part); });
-    const bool gradient =
-        graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[edge.consumer].has_backward;
+    const bool gradient = has_gradient(graph, edge);
     uses_.push_back({static_cast<int>(e), written, read, gradient, layer_of_[edge.producer], layer_of_[edge.consumer]});
   }
 }
@@ -130,16 +142,9 @@ Nanoseconds LayerwiseCosts::compute_ns(OperatorId op, const Degrees& degrees) {
     backward = std::max(backward, cost.all_backward());
   }
   if (definition.has_statistics()) {
-    Vector<Vector<DeviceId>> holders(definition.statistics_groups(degrees));
-    Vector<int64_t> bytes(holders.size(), 0);
-    for (int part = 0; part < parts_of(degrees); ++part) {
-      const size_t group = static_cast<size_t>(definition.statistics_group(degrees, part));
-      holders[group].push_back(part);
-      bytes[group] = definition.statistics_bytes(definition.part(degrees, part));
-    }
     CommunicationCost communication;
-    for (size_t group = 0; group < holders.size(); ++group) {
-      costs_.communication().all_reduce(holders[group], bytes[group], communication);
+    for (const StatisticsReduction& reduction : statistics_reductions(definition, on_first_devices(degrees))) {
+      costs_.communication().all_reduce(reduction.holders, reduction.bytes, communication);
       reductions = std::max(reductions, communication.duration);
     }
     if (graph_.operators[op].has_backward) reductions *= 2;
@@ -149,9 +154,7 @@ Nanoseconds LayerwiseCosts::compute_ns(OperatorId op, const Degrees& degrees) {
 
 Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const Degrees& degrees) {
   Strategy strategy = single_device(graph_);
-  Vector<DeviceId> devices;
-  for (int part = 0; part < parts_of(degrees); ++part) devices.push_back(part);
-  for (OperatorId op : layers_[layer].operators) strategy[op] = {degrees, devices};
+  for (OperatorId op : layers_[layer].operators) strategy[op] = on_first_devices(degrees);
   Loads collectives(*this);
   Vector<Nanoseconds> updates(device_count_, 0);
   CommunicationCost communication;
@@ -160,18 +163,9 @@ Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const Degrees& degrees
     if (!group.trained || std::none_of(group.operators.begin(), group.operators.end(),
                                        [&](OperatorId op) { return layer_of_[op] == layer; }))
       continue;
-    std::map<Vector<DeviceId>, SynchronizationUnit> units;
-    for (const auto pieces = builder_.pieces(static_cast<int>(g), strategy); const ParameterPiece& piece : *pieces) {
-      Vector<DeviceId> holders;
-      for (const auto& [op, part] : piece.users) holders.push_back(strategy[op].devices[part]);
-      std::sort(holders.begin(), holders.end());
-      holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
-      SynchronizationUnit& unit = units[holders];
-      unit.holders = holders;
-      unit.pieces.push_back(&piece);
-      unit.bytes += piece.block.volume() * element_bytes;
-    }
-    for (const auto& [holders, unit] : units) {
+    const auto pieces = builder_.pieces(static_cast<int>(g), strategy);
+    for (const SynchronizationUnit& unit : synchronization_units(static_cast<int>(g), *pieces, strategy)) {
+      const Vector<DeviceId>& holders = unit.holders;
       if (holders.size() > 1) {
         costs_.communication().all_reduce(holders, unit.bytes, communication);
         collectives.at_least(static_cast<double>(communication.duration));
@@ -201,16 +195,11 @@ Nanoseconds LayerwiseCosts::slowest_copy(const Vector<int64_t>& bytes) {
 }
 
 Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vector<Block>& read, bool gradient) {
-  struct Pair {
-    int producer, consumer;
-    int64_t bytes;
-    bool whole_output, whole_input;
-  };
-  Vector<Pair> pairs;
-  for (int c = 0; c < static_cast<int>(read.size()); ++c) {
+  BlockPairs pairs;
+  for (int32_t c = 0; c < static_cast<int32_t>(read.size()); ++c) {
     const Block& reads = read[c];
     if (reads.empty()) continue;
-    for (int p = 0; p < static_cast<int>(written.size()); ++p) {
+    for (int32_t p = 0; p < static_cast<int32_t>(written.size()); ++p) {
       const Block& writes = written[p];
       int64_t elements = 1;
       for (int axis = 0; axis < reads.rank() && elements > 0; ++axis)
@@ -219,12 +208,12 @@ Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vect
         pairs.push_back({p, c, elements * element_bytes, elements == writes.volume(), elements == reads.volume()});
     }
   }
-  const auto phase = [&](bool backward) {
+  const auto phase = [&](Direction direction) {
     Loads loads(*this);
-    for (const Pair& pair : pairs) {
-      if (pair.producer == pair.consumer) continue;
-      const int source = backward ? pair.consumer : pair.producer,
-                destination = backward ? pair.producer : pair.consumer;
+    for (const BlockPair& pair : pairs) {
+      if (pair.producer_part == pair.consumer_part) continue;
+      int source = pair.producer_part, destination = pair.consumer_part;
+      if (direction == Direction::backward) std::swap(source, destination);
       const RouteCost& route = routes_[source * device_count_ + destination];
       const double bytes = static_cast<double>(pair.bytes);
       loads.at_least(route.latency_ns + bytes * route.ns_per_byte);
@@ -232,25 +221,13 @@ Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vect
     }
     return loads.most();
   };
-  Vector<int64_t> packed(written.size(), 0), assembled(read.size(), 0), gathered(written.size(), 0),
-      packed_gradient(read.size(), 0);
-  Vector<int> contributions(written.size(), 0);
-  Vector<bool> in_place(written.size(), false);
-  for (const Pair& pair : pairs) {
-    const bool local = pair.producer == pair.consumer;
-    const size_t p = static_cast<size_t>(pair.producer), c = static_cast<size_t>(pair.consumer);
-    if (!(pair.whole_input && (!local || pair.whole_output))) assembled[c] += pair.bytes;
-    if (!local && !pair.whole_output) packed[p] += pair.bytes;
-    if (!local && !pair.whole_input) packed_gradient[c] += pair.bytes;
-    gathered[p] += pair.bytes;
-    ++contributions[p];
-    in_place[p] = pair.whole_output && (!local || pair.whole_input);
-  }
-  Nanoseconds time = phase(false) + slowest_copy(packed) + slowest_copy(assembled);
+  EdgeCopyBytes copies;
+  copies.set(pairs, first_devices(written.size()), first_devices(read.size()), gradient);
+  Nanoseconds time = phase(Direction::forward) + slowest_copy(copies.packed) + slowest_copy(copies.assembled);
   if (!gradient) return time;
-  for (size_t p = 0; p < gathered.size(); ++p)
-    if (contributions[p] == 1 && in_place[p]) gathered[p] = 0;
-  return time + phase(true) + slowest_copy(packed_gradient) + slowest_copy(gathered);
+  Vector<int64_t> gathered;
+  for (const GradientSum& sum : copies.gradients) gathered.push_back(sum.copied_bytes());
+  return time + phase(Direction::backward) + slowest_copy(copies.packed_gradient) + slowest_copy(gathered);
 }
 
 Nanoseconds LayerwiseCosts::edge_cost(const EdgeUse& use, size_t producer_choice, size_t consumer_choice) {
@@ -302,11 +279,8 @@ CostTables LayerwiseCosts::tables(const std::atomic<bool>* stop) {
 Strategy LayerwiseCosts::strategy(const Vector<int>& choice) const {
   Strategy strategy(graph_.operators.size());
   for (size_t layer = 0; layer < layers_.size(); ++layer)
-    for (OperatorId op : layers_[layer].operators) {
-      Configuration& configuration = strategy[op];
-      configuration.degrees = layers_[layer].degrees[choice[layer]];
-      for (int part = 0; part < parts_of(configuration.degrees); ++part) configuration.devices.push_back(part);
-    }
+    for (OperatorId op : layers_[layer].operators)
+      strategy[op] = on_first_devices(layers_[layer].degrees[choice[layer]]);
   return strategy;
 }
 

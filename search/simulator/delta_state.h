@@ -7,10 +7,11 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "common/task_graph/edge_copies.h"
+#include "common/task_graph/shards.h"
 #include "common/vector.h"
 #include "search/cost/task_costs.h"
 #include "search/simulator/late_groups.h"
-#include "search/simulator/parameter_partition.h"
 #include "search/simulator/synchronization_order.h"
 
 namespace ff::delta {
@@ -63,15 +64,10 @@ struct EdgePlan {
   bool one_to_one = false;                  // part i exchanges blocks with part i, in pair i, and with no other
 };
 
-// Copies that an edge causes, which depend on the devices too.
+// Copies that an edge causes depend on the devices too.
 struct EdgeState {
   std::shared_ptr<const EdgePlan> plan;
-  Vector<int64_t> assembled;      // [consumer part]: bytes copied to assemble its input
-  Vector<int64_t> packed;         // [producer part]: bytes packed to send activations
-  Vector<int64_t> packed_back;    // [consumer part]: bytes packed to send gradients
-  Vector<int64_t> contributed;    // [producer part]: bytes of the contributions to its output's gradient
-  Vector<int32_t> contributions;  // [producer part]: how many
-  Vector<uint8_t> in_place;       // [producer part]: the (only) contribution needs no copy
+  EdgeCopyBytes copies;
 };
 
 // The pieces of a group that the same devices hold.
@@ -221,12 +217,11 @@ class StrategyState {
   struct HolderScratch {
     // [shard][word]: devices that hold it, and those where it has a gradient
     Vector<uint64_t> shard_devices, shard_gradients;
-    Vector<int32_t> shard_parts;                         // [shard]
-    Vector<uint64_t> piece_devices;                      // [word]
-    std::unordered_multimap<uint64_t, int32_t> unit_of;  // by hash of devices
-    Vector<Vector<uint64_t>> unit_devices;               // [unit]
-    Vector<int64_t> sums;                                // [device]: bytes added up
-    Vector<int32_t> blocks;                              // [device]
+    Vector<int32_t> shard_parts;  // [shard]
+    BitSet piece_devices;
+    UnitNumbers units;
+    Vector<int64_t> sums;    // [device]: bytes added up
+    Vector<int32_t> blocks;  // [device]
   } scratch_;
 };
 

@@ -8,7 +8,6 @@ namespace {
 
 using OperatorSet = SynchronizationOrder::OperatorSet;
 
-void insert(OperatorSet& set, OperatorId op) { set[static_cast<size_t>(op) / 64] |= uint64_t{1} << op % 64; }
 void unite(OperatorSet& set, const OperatorSet& other) {
   for (size_t word = 0; word < set.size(); ++word) set[word] |= other[word];
 }
@@ -96,7 +95,7 @@ Relations::Relations(const TaskGraphBuilder& builder) {
                   readings[edge.consumer].whole_samples[edge.input],
                   consumer.every_part_reads(edge.input),
                   consumer.reads_every_element(edge.input),
-                  graph.operators[edge.consumer].has_backward && graph.input_has_gradient(edge.consumer, edge.input)};
+                  has_gradient(graph, edge)};
     into[use.consumer].push_back(use);
     out_of[use.producer].push_back(use);
   }

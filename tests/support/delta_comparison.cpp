@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/task_graph/issue_order.h"
 #include "search/optimizer/evaluator.h"
 #include "tests/support/random_network.h"
 #include "tests/support/random_topology.h"

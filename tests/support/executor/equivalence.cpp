@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "common/task_graph/issue_order.h"
 #include "executor/verify.h"
 #include "tests/support/random_network.h"
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "common/task_graph/issue_order.h"
 #include "executor/transfer_order.h"
 #include "executor/transport/in_process.h"
 #include "executor/transport/staging.h"

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "common/task_graph/issue_order.h"
 #include "executor/report.h"
 #include "executor/transport/in_process.h"
 #include "temporary_directory.h"

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 
+#include "common/task_graph/issue_order.h"
 #include "search/optimizer/evaluator.h"
 #include "tests/support/graph_text.h"
 

@@ -1,6 +1,6 @@
-// Which parts of which operators hold which pieces of a parameter group, and how devices synchronize them: what
-// TaskGraphBuilder derives piece by piece and part by part, for the delta simulation. Unrolled steps have hundreds of
-// parts but few different ones.
+// Which parts of which operators hold which pieces of a parameter group, found once for all parts that hold the same
+// blocks: unrolled steps have hundreds of parts but few different ones. What parameter_pieces and synchronization_units
+// say part by part, for delta simulation, which asks for it at every proposal.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 #include <memory>
 #include <unordered_map>
 
-#include "common/task_graph/task_graph.h"
+#include "common/task_graph/parameter_pieces.h"
 #include "common/vector.h"
 
-namespace ff::delta {
+namespace ff {
 
 // A shard is what a part holds of a group's parameters: one block of each. Equal shards of a group have equal numbers.
 struct ShardList {
@@ -22,7 +22,7 @@ struct ShardList {
 
 // The pieces of a group where these shards are in use.
 struct ParameterPartition {
-  Vector<int64_t> piece_bytes;  // [piece], in the order of TaskGraphBuilder::pieces
+  Vector<int64_t> piece_bytes;  // [piece], in the order of parameter_pieces
   // Of a piece: its shards, in classes that have the same block of the piece's parameter. Gradients of one class add up
   // in one buffer.
   Vector<Vector<Vector<int32_t>>> classes_of_piece;  // [piece][class]: shards
@@ -57,4 +57,4 @@ class GroupPartitions {
   std::unordered_map<Degrees, std::unique_ptr<ParameterPartition>, DegreesHash> found_;
 };
 
-}  // namespace ff::delta
+}  // namespace ff

@@ -1,8 +1,8 @@
-#include "search/simulator/parameter_partition.h"
+#include "common/task_graph/shards.h"
 
 #include <algorithm>
 
-namespace ff::delta {
+namespace ff {
 
 Vector<Block> GroupPartitions::blocks(size_t position, const Degrees& degrees, int part) const {
   const OperatorId op = group_.operators[position];
@@ -40,8 +40,7 @@ std::shared_ptr<const ShardList> GroupPartitions::shards(size_t position, const 
     list.shard_of_part.push_back(number);
   }
   list.shards = list.shard_of_part;
-  std::sort(list.shards.begin(), list.shards.end());
-  list.shards.erase(std::unique(list.shards.begin(), list.shards.end()), list.shards.end());
+  sort_and_unique(list.shards);
   list.number = list_numbers_.try_emplace(list.shards, static_cast<int>(list_numbers_.size())).first->second;
   if (cached_parts_ > most_cached_parts) {
     for (auto& lists : lists_) lists.clear();
@@ -65,15 +64,12 @@ const ParameterPartition& GroupPartitions::partition(const Vector<std::shared_pt
     key.erase(std::find(key.begin(), key.end(), list->number));
     shards.insert(shards.end(), list->shards.begin(), list->shards.end());
   }
-  std::sort(shards.begin(), shards.end());
-  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
+  sort_and_unique(shards);
   result->pieces_of_shard.resize(shards_.size());
   for (size_t parameter = 0; parameter < group_.parameters.size(); ++parameter) cut(parameter, shards, *result);
   return *result;
 }
 
-// Cuts each axis of the parameter wherever a block begins or ends; the cells of that grid that some block contains are
-// the pieces.
 void GroupPartitions::cut(size_t parameter, const Vector<int32_t>& shards, ParameterPartition& partition) const {
   Vector<Block> distinct;
   Vector<Vector<int32_t>> classes;  // [distinct block]: shards
@@ -95,53 +91,15 @@ void GroupPartitions::cut(size_t parameter, const Vector<int32_t>& shards, Param
     }
     classes.back().push_back(shard);
   }
-  const int rank = distinct[0].rank();
-  Vector<Vector<int64_t>> cuts(rank);
-  size_t cells = 1;
-  Vector<size_t> stride(rank);
-  for (int axis = rank - 1; axis >= 0; --axis) {
-    Vector<int64_t>& axis_cuts = cuts[axis];
-    for (const Block& block : distinct) {
-      axis_cuts.push_back(block[axis].begin);
-      axis_cuts.push_back(block[axis].end);
-    }
-    std::sort(axis_cuts.begin(), axis_cuts.end());
-    axis_cuts.erase(std::unique(axis_cuts.begin(), axis_cuts.end()), axis_cuts.end());
-    stride[axis] = cells;
-    cells *= axis_cuts.size() - 1;
-  }
-  Vector<Vector<int32_t>> covering(cells);  // [cell]: distinct blocks
-  const auto index_of = [&](int axis, int64_t position) {
-    const Vector<int64_t>& axis_cuts = cuts[axis];
-    return static_cast<size_t>(std::lower_bound(axis_cuts.begin(), axis_cuts.end(), position) - axis_cuts.begin());
-  };
-  for (size_t number = 0; number < distinct.size(); ++number) {
-    Vector<size_t> reached = {0};  // cells of the block, axis by axis
-    for (int axis = 0; axis < rank; ++axis) {
-      Vector<size_t> further;
-      const size_t first = index_of(axis, distinct[number][axis].begin),
-                   last = index_of(axis, distinct[number][axis].end);
-      for (size_t cell : reached)
-        for (size_t i = first; i < last; ++i) further.push_back(cell + i * stride[axis]);
-      reached = std::move(further);
-    }
-    for (size_t cell : reached) covering[cell].push_back(static_cast<int32_t>(number));
-  }
-  for (size_t cell = 0; cell < cells; ++cell) {
-    if (covering[cell].empty()) continue;
-    int64_t elements = 1;
-    for (size_t axis = 0; axis < static_cast<size_t>(rank); ++axis) {
-      const size_t i = cell / stride[axis] % (cuts[axis].size() - 1);
-      elements *= cuts[axis][i + 1] - cuts[axis][i];
-    }
+  for (const CutPiece& cut : cut_into_pieces(distinct)) {
     const int32_t piece = static_cast<int32_t>(partition.piece_bytes.size());
-    partition.piece_bytes.push_back(elements * element_bytes);
+    partition.piece_bytes.push_back(cut.block.volume() * element_bytes);
     partition.classes_of_piece.emplace_back();
-    for (int32_t number : covering[cell]) {
+    for (int32_t number : cut.containing) {
       partition.classes_of_piece.back().push_back(classes[number]);
       for (int32_t shard : classes[number]) partition.pieces_of_shard[shard].push_back(piece);
     }
   }
 }
 
-}  // namespace ff::delta
+}  // namespace ff
