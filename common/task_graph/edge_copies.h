@@ -19,8 +19,9 @@ namespace ff {
 
 // What an end of the way does with its buffer.
 enum class BlockUse : uint8_t {
-  in_place,  // on one device; source: read where it lies; destination: reads the source's buffer and has none of its own
-  whole,     // on two devices: sent from, or received into, the buffer itself
+  // on one device; source: read where it lies; destination: reads the source's buffer and has none of its own
+  in_place,
+  whole,  // on two devices: sent from, or received into, the buffer itself
   packed  // copied: source: into a buffer to be sent; destination: into its buffer, from the source's or the received
 };
 
