@@ -21,7 +21,7 @@ for group in "$@"; do
   case $group in
     --pytorch) packages+=(python3-torch libopenblas0-serial) ;;
     --plots) packages+=(python3-matplotlib) ;;
-    --checks) packages+=(clang-14 libclang-rt-14-dev) ;;
+    --checks) packages+=(clang-14 libclang-rt-14-dev libomp-14-dev) ;;
     *) fail "unknown argument $group; known: --pytorch, --plots, --checks" ;;
   esac
 done

@@ -202,7 +202,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
   // Memory is that of the order in which the strategy would run: the file's, or the simulated one where that is
   // written.
   const Evaluator::Details details =
-      options.out.empty() ? evaluator.details(file.strategy, file.issue_order) : evaluator.details(file.strategy);
+      evaluator.details(file.strategy, options.out.empty() ? &file.issue_order : nullptr);
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
   report.baselines = {data_parallel_baseline(evaluator)};

@@ -80,160 +80,140 @@ ff::Vector<std::string> init_names() {
   return names;
 }
 
-// The command line: each command's options, and what is for printing alone.
-struct CommandLine {
-  CommandLine();
-
-  CLI::App app{"ffsearch finds a fast parallelization strategy for training a DNN on given devices."};
-  CLI::App* simulate = app.add_subcommand("simulate", "what would this strategy take?");
-  CLI::App* compare = app.add_subcommand("compare", "every algorithm side by side");
-  CLI::App* profile = app.add_subcommand("profile", "measure every kernel that a search could ask for");
-  ff::SearchOptions search_options;
-  ff::SimulateOptions simulate_options;
-  ff::CompareOptions compare_options;
-  ff::ProfileOptions profile_options;
+// What the flags say: each command's options, and what is for printing alone.
+struct Options {
+  ff::SearchOptions search;
+  ff::SimulateOptions simulate;
+  ff::CompareOptions compare;
+  ff::ProfileOptions profile;
   std::string budget;
   bool json = false, quiet = false;
-
-  void add_graph_flags(CLI::App& command, ff::ProblemFiles& files, bool required);
-  void add_precision_flag(CLI::App& command, ff::Precision& precision);
-  void add_quiet_flag(CLI::App& command) { command.add_flag("--quiet", quiet, "print errors only"); }
-  void add_cost_and_output_flags(CLI::App& command, ff::CostOptions& costs);
-  void add_search_flags(CLI::App& command, ff::AlgorithmSettings& settings);
-  void add_own_search_flags();
-
-  void read_budget(const CLI::App& command, ff::McmcSettings& search) const;
-  void check_flags_that_go_together() const;
 };
 
-CommandLine::CommandLine() {
-  app.set_version_flag("--version", std::string("ffsearch ") + FF_VERSION);
-  add_graph_flags(app, search_options.files, false);
-  add_cost_and_output_flags(app, search_options.costs);
-  add_search_flags(app, search_options.settings);
-  add_own_search_flags();
-
-  simulate->add_option("--strategy", simulate_options.strategy, "strategy file (ffstrategy/1)")->required();
-  simulate->add_option("--topo", simulate_options.topology, "topology to simulate on, instead of the strategy's own");
-  simulate->add_option("--out", simulate_options.out, "write the strategy with the new issue order and prediction");
-  simulate->add_option("--trace", simulate_options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
-  add_cost_and_output_flags(*simulate, simulate_options.costs);
-
-  add_graph_flags(*compare, compare_options.files, true);
-  add_cost_and_output_flags(*compare, compare_options.costs);
-  add_search_flags(*compare, compare_options.settings);
-
-  add_graph_flags(*profile, profile_options.files, true);
-  profile
-      ->add_option("--out", profile_options.out,
-                   "profile file to write; what it holds already is kept and not measured again")
-      ->required();
-  profile->add_option("--device-model", profile_options.device_model,
-                      "which of the topology's device models to measure, where this machine has several");
-  add_precision_flag(*profile, profile_options.precision);
-  add_quiet_flag(*profile);
-  app.require_subcommand(0, 1);
-}
-
-void CommandLine::add_graph_flags(CLI::App& command, ff::ProblemFiles& files, bool required) {
-  auto* graph = command.add_option("--graph", files.graph, "operator graph (ffgraph/1)");
-  auto* topology = command.add_option("--topo", files.topology, "device topology (fftopology/1)");
+void add_graph_flags(CLI::App& app, ff::ProblemFiles& files, bool required) {
+  auto* graph = app.add_option("--graph", files.graph, "operator graph (ffgraph/1)");
+  auto* topology = app.add_option("--topo", files.topology, "device topology (fftopology/1)");
   if (required) graph->required(), topology->required();
-  auto* batch = command.add_option("--batch", files.batch, "batch size, instead of the graph file's")
+  auto* batch = app.add_option("--batch", files.batch, "batch size, instead of the graph file's")
                     ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
-  command
-      .add_option("--batch-per-device", files.batch_per_device,
-                  "batch size as so many samples for each device of the topology")
+  app.add_option("--batch-per-device", files.batch_per_device,
+                 "batch size as so many samples for each device of the topology")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
       ->excludes(batch);
 }
 
-void CommandLine::add_precision_flag(CLI::App& command, ff::Precision& precision) {
-  add_words<ff::Precision>(command, "--precision", precision,
-                           {{"fp32", ff::Precision::fp32}, {"tf32", ff::Precision::tf32}},
+void add_precision_flag(CLI::App& app, ff::Precision& precision) {
+  using enum ff::Precision;
+  add_words<ff::Precision>(app, "--precision", precision, {{"fp32", fp32}, {"tf32", tf32}},
                            "of matrix products and convolutions on GPUs, as ffexec's");
 }
 
-void CommandLine::add_cost_and_output_flags(CLI::App& command, ff::CostOptions& costs) {
-  add_precision_flag(command, costs.precision);
-  add_words<ff::CostMode>(command, "--cost", costs.mode,
-                          {{"auto", ff::CostMode::automatic},
-                           {"measure", ff::CostMode::measure},
-                           {"profile", ff::CostMode::profile},
-                           {"analytic", ff::CostMode::analytic}},
-                          "where kernel times come from: auto (profile, else measured if this machine has the device, "
-                          "else analytic), measure, profile, analytic");
-  command.add_option("--profile", costs.profiles,
-                     "profile file (ffprofile/1) with measured kernel times; may be given once for each device model");
-  command.add_flag("--json", json, "print one JSON object on stdout and nothing else there");
-  add_quiet_flag(command);
+void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
+  using enum ff::CostMode;
+  add_precision_flag(app, costs.precision);
+  add_words<ff::CostMode>(
+      app, "--cost", costs.mode,
+      {{"auto", automatic}, {"measure", measure}, {"profile", profile}, {"analytic", analytic}},
+      "where kernel times come from: auto (profile, else measured if this machine has the device, else "
+      "analytic), measure, profile, analytic");
+  app.add_option("--profile", costs.profiles,
+                 "profile file (ffprofile/1) with measured kernel times; may be given once for each device model");
+  app.add_flag("--json", options.json, "print one JSON object on stdout and nothing else there");
+  app.add_flag("--quiet", options.quiet, "print errors only");
 }
 
-void CommandLine::add_search_flags(CLI::App& command, ff::AlgorithmSettings& settings) {
+void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, Options& options) {
   ff::McmcSettings& search = settings.search;
-  command.add_option("--budget", budget, "search for so long (30s, 5m, 1h); 30s unless --proposals is given");
-  command.add_option("--proposals", search.proposals, "search with so many proposals")
+  app.add_option("--budget", options.budget, "search for so long (30s, 5m, 1h); 30s unless --proposals is given");
+  app.add_option("--proposals", search.proposals, "search with so many proposals")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 53));
-  command.add_option("--seed", search.seed, "seed of all random choices")
-      ->check(ff::whole_number())
-      ->capture_default_str();
-  command.add_option("--chains", search.chains, "independent Markov chains")
+  app.add_option("--seed", search.seed, "seed of all random choices")->check(ff::whole_number())->capture_default_str();
+  app.add_option("--chains", search.chains, "independent Markov chains")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  command
-      .add_option("--init", settings.init,
-                  "what the chains start from, one after the other; further chains from the last; random is another "
-                  "strategy for each, best the best of the "
-                  "others. Default: data-parallel,best,random, and the result is never worse than any of the others")
+  app.add_option("--init", settings.init,
+                 "what the chains start from, one after the other; further chains from the last; random is another "
+                 "strategy for each, best the best of the "
+                 "others. Default: data-parallel,best,random, and the result is never worse than any of the others")
       ->delimiter(',')
       ->check(CLI::IsMember(init_names()));
   add_words<ff::ProposalKind>(
-      command, "--proposals-from", search.proposals_from,
+      app, "--proposals-from", search.proposals_from,
       {{"paper", ff::ProposalKind::paper}, {"mixed", ff::ProposalKind::mixed}},
       "paper: a random configuration for one operator; mixed: these and others (docs/algorithms.md)");
-  command.add_option("--threads", search.threads, "threads that run chains; never changes the result of --proposals")
+  app.add_option("--threads", search.threads, "threads that run chains; never changes the result of --proposals")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   add_words<ff::SimulatorKind>(
-      command, "--simulator", search.simulator,
-      {{"delta", ff::SimulatorKind::delta}, {"full", ff::SimulatorKind::full}},
+      app, "--simulator", search.simulator, {{"delta", ff::SimulatorKind::delta}, {"full", ff::SimulatorKind::full}},
       "delta re-times what a proposal changed, full re-times everything: same result, more slowly");
-  command
-      .add_option("--beta", search.beta, "a strategy slower by the share x is accepted with probability exp(-beta x)")
+  app.add_option("--beta", search.beta, "a strategy slower by the share x is accepted with probability exp(-beta x)")
       ->check(ff::finite_non_negative())
       ->capture_default_str();
 }
 
 // Those of a search that compare does not have.
-void CommandLine::add_own_search_flags() {
-  app.add_option("--algorithm", search_options.algorithm, algorithms_text())
+void add_own_search_flags(CLI::App& app, ff::SearchOptions& search) {
+  using ff::exhaustive::Assignments;
+  app.add_option("--algorithm", search.algorithm, algorithms_text())
       ->check(CLI::IsMember(ff::algorithm_names()))
       ->capture_default_str();
-  using ff::exhaustive::Assignments;
-  add_words<Assignments>(app, "--assignments", search_options.settings.assignments,
+  add_words<Assignments>(app, "--assignments", search.settings.assignments,
                          {{"all", Assignments::all}, {"consecutive", Assignments::consecutive}},
                          "exhaustive: all, each part on any device; consecutive, part p on device first + p");
-  app.add_flag("--check-local", search_options.settings.check_local,
+  app.add_flag("--check-local", search.settings.check_local,
                "go on until no strategy is better that differs in one operator; with mcmc and placement");
-  app.add_option("--out", search_options.out, "strategy file to write")->capture_default_str();
-  app.add_option("--trace", search_options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
-  app.add_option("--report", search_options.report, "write the result (as --json prints it) to a file");
+  app.add_option("--out", search.out, "strategy file to write")->capture_default_str();
+  app.add_option("--trace", search.trace, "write the simulated iteration as a Chrome/Perfetto trace");
+  app.add_option("--report", search.report, "write the result (as --json prints it) to a file");
 }
 
-void CommandLine::read_budget(const CLI::App& command, ff::McmcSettings& search) const {
-  if (command.count("--budget") > 0) search.budget_s = parse_duration(budget);
+void add_commands(CLI::App& app, Options& options) {
+  app.set_version_flag("--version", std::string("ffsearch ") + FF_VERSION);
+  add_graph_flags(app, options.search.files, false);
+  add_common_flags(app, options.search.costs, options);
+  add_search_flags(app, options.search.settings, options);
+  add_own_search_flags(app, options.search);
+
+  CLI::App* simulate = app.add_subcommand("simulate", "what would this strategy take?");
+  simulate->add_option("--strategy", options.simulate.strategy, "strategy file (ffstrategy/1)")->required();
+  simulate->add_option("--topo", options.simulate.topology, "topology to simulate on, instead of the strategy's own");
+  simulate->add_option("--out", options.simulate.out, "write the strategy with the new issue order and prediction");
+  simulate->add_option("--trace", options.simulate.trace, "write the simulated iteration as a Chrome/Perfetto trace");
+  add_common_flags(*simulate, options.simulate.costs, options);
+
+  CLI::App* compare = app.add_subcommand("compare", "every algorithm side by side");
+  add_graph_flags(*compare, options.compare.files, true);
+  add_common_flags(*compare, options.compare.costs, options);
+  add_search_flags(*compare, options.compare.settings, options);
+
+  CLI::App* profile = app.add_subcommand("profile", "measure every kernel that a search could ask for");
+  add_graph_flags(*profile, options.profile.files, true);
+  profile
+      ->add_option("--out", options.profile.out,
+                   "profile file to write; what it holds already is kept and not measured again")
+      ->required();
+  profile->add_option("--device-model", options.profile.device_model,
+                      "which of the topology's device models to measure, where this machine has several");
+  add_precision_flag(*profile, options.profile.precision);
+  profile->add_flag("--quiet", options.quiet, "print errors only");
+  app.require_subcommand(0, 1);
+}
+
+void read_budget(const CLI::App& app, const std::string& budget, ff::McmcSettings& search) {
+  if (app.count("--budget") > 0) search.budget_s = parse_duration(budget);
   else if (search.proposals == 0) search.budget_s = 30;
 }
 
 // Flags that would have no effect are mistakes.
-void CommandLine::check_flags_that_go_together() const {
+void check_flags_that_go_together(const CLI::App& app, const ff::SearchOptions& search) {
   for (const CLI::App* command : app.get_subcommands())
     for (const CLI::Option* option : app.get_options())
       if (option->count() > 0)
         throw CLI::ValidationError(option->get_name(),
                                    "stands before \"" + command->get_name() + "\", expected behind it");
   if (!app.get_subcommands().empty()) return;
-  const std::string& algorithm = search_options.algorithm;
+  const std::string& algorithm = search.algorithm;
   const bool chains = algorithm == "mcmc" || algorithm == "placement";
   for (const char* flag : {"--check-local", "--init"})
     if (!chains && app.count(flag) > 0) throw CLI::ValidationError(flag, "goes with --algorithm mcmc or placement");
@@ -242,9 +222,9 @@ void CommandLine::check_flags_that_go_together() const {
 }
 
 // Runs the command and prints its result.
-void run(const CommandLine& line) {
+void run(const CLI::App& app, const Options& options) {
   for (const int signal : {SIGINT, SIGTERM}) ff::handle_signal(signal, request_stop);
-  const bool interactive = isatty(STDERR_FILENO) == 1 && !line.quiet;
+  const bool interactive = isatty(STDERR_FILENO) == 1 && !options.quiet;
   ff::CommandContext context{stop_requested, {}, {}};
   if (interactive) {
     context.search_progress = show_progress;
@@ -254,33 +234,36 @@ void run(const CommandLine& line) {
     };
   }
   ff::CommandResult result;
-  if (line.simulate->parsed()) result = ff::run_simulate(line.simulate_options);
-  else if (line.compare->parsed()) result = ff::run_compare(line.compare_options, context);
-  else if (line.profile->parsed()) result = ff::run_profile(line.profile_options, context);
-  else result = ff::run_search(line.search_options, context);
+  if (app.got_subcommand("simulate")) result = ff::run_simulate(options.simulate);
+  else if (app.got_subcommand("compare")) result = ff::run_compare(options.compare, context);
+  else if (app.got_subcommand("profile")) result = ff::run_profile(options.profile, context);
+  else result = ff::run_search(options.search, context);
   if (interactive) std::fputs("\r\033[K", stderr);
-  if (line.json) std::cout << result.json.dump() << std::endl;
-  else if (!line.quiet) std::cout << result.text << std::flush;
+  if (options.json) std::cout << result.json.dump() << std::endl;
+  else if (!options.quiet) std::cout << result.text << std::flush;
   if (!std::cout) throw ff::MachineError("cannot write to standard output");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CommandLine line;
+  CLI::App app{"ffsearch finds a fast parallelization strategy for training a DNN on given devices."};
+  Options options;
+  add_commands(app, options);
   try {
-    line.app.parse(argc, argv);
-    const ff::ProblemFiles& files = line.search_options.files;
-    if (line.app.get_subcommands().empty() && (files.graph.empty() || files.topology.empty()))
+    app.parse(argc, argv);
+    const ff::ProblemFiles& files = options.search.files;
+    if (app.get_subcommands().empty() && (files.graph.empty() || files.topology.empty()))
       throw CLI::RequiredError(files.graph.empty() ? "--graph" : "--topo");
-    if (line.compare->parsed()) line.read_budget(*line.compare, line.compare_options.settings.search);
-    else line.read_budget(line.app, line.search_options.settings.search);
-    line.check_flags_that_go_together();
+    if (app.got_subcommand("compare"))
+      read_budget(*app.get_subcommand("compare"), options.budget, options.compare.settings.search);
+    else read_budget(app, options.budget, options.search.settings.search);
+    check_flags_that_go_together(app, options.search);
   } catch (const CLI::ParseError& error) {
-    return line.app.exit(error) == 0 ? ff::exit_done : ff::exit_usage;
+    return app.exit(error) == 0 ? ff::exit_done : ff::exit_usage;
   }
   try {
-    run(line);
+    run(app, options);
     return stop_requested ? ff::exit_interrupted : ff::exit_done;
   } catch (const ff::InputError& error) {
     std::cerr << "ffsearch: " << error.what() << std::endl;

@@ -11,12 +11,12 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 COLUMNS = 120
 FORMATTED = (".h", ".cpp", ".cu", ".cuh")
-OTHERS = (".py", ".sh", ".cmake", "CMakeLists.txt", "CMakePresets.json", "run")
+OTHERS = (".py", ".sh", ".cmake", "CMakeLists.txt", "run")
 
 
 def sources(suffixes):
     folders = [ROOT / folder for folder in (".ci", "cmake", "common", "executor", "scripts", "search", "tests")]
-    files = [path for folder in folders for path in folder.rglob("*")] + list(ROOT.glob("CMake*"))
+    files = [path for folder in folders for path in folder.rglob("*")] + [ROOT / "CMakeLists.txt"]
     return sorted(path for path in files if path.is_file() and path.name.endswith(suffixes))
 
 

@@ -209,7 +209,7 @@ Vector<ParallelDimension> every_axis(const Shape& shape, int but) {
 }
 
 static constexpr OperatorFunction<std::unique_ptr<OperatorDefinition>(const OperatorRequest&)> factories[] = {
-#define FF_ROW(type, family) {#type, make_##family},
+#define FF_ROW(type, name) {#type, make_##name},
     FF_OPERATORS(FF_ROW)
 #undef FF_ROW
 };

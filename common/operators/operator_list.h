@@ -1,9 +1,8 @@
 // The list of operator types, in the order of docs/operators.md, from which declarations and tables come. A line is
-// OPERATOR(type, family): the type as graph files name it, and what its functions are called after. Several types may
-// share them. For every line there are
-//   make_FAMILY            in common/operators: what the operator means
-//   make_FAMILY_kernel     in common/kernels/cpu and in common/kernels/cuda: what a device computes
-//   make_FAMILY_reference  in tests/unit/common/kernels/reference: the double-precision loops that judge the kernels
+// OPERATOR(type, name): the type as graph files say it, and after what its functions are called; types may share them.
+//   make_NAME            in common/operators: what the operator means
+//   make_NAME_kernel     in common/kernels/cpu and in common/kernels/cuda: what a device computes
+//   make_NAME_reference  in tests/unit/common/kernels/reference: the double-precision loops that judge the kernels
 #pragma once
 
 #include <cstddef>
@@ -50,7 +49,7 @@ namespace ff {
 class OperatorDefinition;
 struct OperatorRequest;
 
-#define FF_DECLARE(type, family) std::unique_ptr<OperatorDefinition> make_##family(const OperatorRequest& request);
+#define FF_DECLARE(type, name) std::unique_ptr<OperatorDefinition> make_##name(const OperatorRequest& request);
 FF_OPERATORS(FF_DECLARE)
 #undef FF_DECLARE
 

@@ -3,13 +3,13 @@
 // A task reads one dense buffer an input and writes one dense buffer an output. Where the block of a pair is the whole
 // buffer at an end, nothing is copied there:
 //
-//   on one device      the reader uses the other's buffer in place if the block is whole at both ends; else it copies the
-//                      block from there into a buffer of its own
+//   on one device      the reader uses the other's buffer in place if the block is whole at both ends; else it copies
+//                      the block from there into a buffer of its own
 //   on two devices     the sender sends its buffer if the block is the whole of it, else it packs the block first; the
 //                      receiver receives into its buffer if the block is the whole of it, else beside it, and copies
 //
-// Backward it is the same with the ends exchanged, but that the contributions to one gradient are added up: only a single
-// one is used where it lies or arrives.
+// Backward it is the same with the ends exchanged, but that the contributions to one gradient are added up: only a
+// single one is used where it lies or arrives.
 #pragma once
 
 #include "common/strategy.h"
@@ -19,8 +19,9 @@ namespace ff {
 
 // What an end of the way does with its buffer.
 enum class BlockUse : uint8_t {
-  in_place,  // on one device; source: read where it lies; destination: reads the source's buffer and has none of its own
-  whole,     // on two devices: sent from, or received into, the buffer itself
+  // on one device; source: read where it lies; destination: reads the source's buffer and has none of its own
+  in_place,
+  whole,  // on two devices: sent from, or received into, the buffer itself
   packed  // copied: source: into a buffer to be sent; destination: into its buffer, from the source's or the received
 };
 

@@ -1,8 +1,8 @@
 // Parameters, cut into the pieces that are synchronized.
 //
-// Every part of an operator holds one block of each of its parameters. Operators that share a parameter (unrolled steps of
-// an LSTM, a tied embedding) may be split differently, so that blocks overlap in part: they are cut into disjoint pieces,
-// each of which lies in a block either whole or not at all.
+// Every part of an operator holds one block of each of its parameters. Operators that share a parameter (unrolled steps
+// of an LSTM, a tied embedding) may be split differently, so that blocks overlap in part: they are cut into disjoint
+// pieces, each of which lies in a block either whole or not at all.
 #pragma once
 
 #include <string>
@@ -28,8 +28,8 @@ struct CutPiece {
   Block block;
   Vector<int32_t> containing;  // indices of blocks, ascending
 };
-// Cuts each axis wherever a block begins or ends. The cells of that grid are the pieces, in row-major order; those in no
-// block are left out. Blocks are distinct and not empty, and there is at least one.
+// Cuts each axis wherever a block begins or ends. The cells of that grid are the pieces, in row-major order; those in
+// no block are left out. Blocks are distinct and not empty, and there is at least one.
 Vector<CutPiece> cut_into_pieces(const Vector<Block>& blocks);
 
 // A disjoint piece of a parameter and the parts (of all operators that share the parameter) that use it.

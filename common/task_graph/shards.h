@@ -1,6 +1,6 @@
 // Which parts of which operators hold which pieces of a parameter group, found once for all parts that hold the same
-// blocks: unrolled steps have hundreds of parts but few different ones. What parameter_pieces and synchronization_units say
-// part by part, for delta simulation, which asks for it at every proposal.
+// blocks: unrolled steps have hundreds of parts but few different ones. What parameter_pieces and synchronization_units
+// say part by part, for delta simulation, which asks for it at every proposal.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // What is synchronized at once, and what a reduction of statistics is.
 //
-// The pieces of a group that the same devices hold are one unit: one collective among them and one update on each. A unit
-// is numbered by its first piece, in task keys and names, so that its number depends on the strategy alone.
+// The pieces of a group that the same devices hold are one unit: one collective among them and one update on each. A
+// unit is numbered by its first piece, in task keys and names, so that its number depends on the strategy alone.
 #pragma once
 
 #include <cstdint>

@@ -3,11 +3,12 @@
 // Of an operator with p parts, in each direction (forward; backward where the operator has one):
 //   forward, backward          p compute tasks, one a part
 //   forward_statistics, backward_statistics
-//                              of operators with statistics, one a part: sums over the part, in front of its compute task
+//                              of operators with statistics, one a part: sums over the part, in front of its compute
+//                              task
 //   forward_reduction, backward_reduction
 //                              an all-reduce of those sums among the parts that have them in common, between the two
-//   activation, gradient       a transfer of a block from one device to another: of a producer's output to a consumer, and
-//                              of the consumer's contribution to that output's gradient back again
+//   activation, gradient       a transfer of a block from one device to another: of a producer's output to a consumer,
+//                              and of the consumer's contribution to that output's gradient back again
 // Of a parameter group:
 //   synchronization            an all-reduce of gradients among the devices that hold the same pieces of the group
 //   update                     SGD on those pieces, on every holder
@@ -78,8 +79,8 @@ constexpr Direction direction_of(TaskKind kind) {
              : Direction::forward;
 }
 
-// Says which task it is and breaks ties of ready times: a fixed function of what the task is, never of the order in which
-// tasks were created. From the highest bit: kind (4 bits), subject (20), part (20), other (20).
+// Says which task it is and breaks ties of ready times: a fixed function of what the task is, never of the order in
+// which tasks were created. From the highest bit: kind (4 bits), subject (20), part (20), other (20).
 //   compute tasks     subject: operator, part: part
 //   reductions        subject: operator, part: statistics group (OperatorDefinition::statistics_group)
 //   transfers         subject: edge, part: the consumer's part, other: the producer's part

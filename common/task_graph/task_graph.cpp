@@ -239,8 +239,8 @@ class Assembly {
   const Graph& graph_;
   const Strategy& strategy_;
   TaskGraph result_;
-  // [operator]: index of part 0's first and last task of the direction, which are one but for operators with statistics;
-  // -1 where there is none.
+  // [operator]: index of part 0's first and last task of the direction, which are one but for operators with
+  // statistics; -1 where there is none.
   PerDirection<Vector<int32_t>> first_, last_;
   std::map<TensorId, Vector<GradientSum>> gradients_;  // [part]
   Vector<std::pair<int32_t, int32_t>> order_;          // (before, after)

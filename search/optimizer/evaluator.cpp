@@ -31,25 +31,14 @@ Prediction Evaluator::evaluate(const Strategy& strategy) {
   return with_excess(timeline.makespan, memory_limited_ ? memory_excess(memory_.bytes(strategy)) : 0);
 }
 
-Evaluator::Details Evaluator::without_memory(const Strategy& strategy) {
+Evaluator::Details Evaluator::details(const Strategy& strategy, const Vector<std::string>* issue_order) {
   Details details;
   details.tasks = builder_.build(strategy);
   details.costs = cost_model_.costs(details.tasks, strategy);
   details.timeline = simulate_full(details.tasks, details.costs);
   details.sources = cost_model_.count_sources(strategy);
-  return details;
-}
-
-Evaluator::Details Evaluator::details(const Strategy& strategy) {
-  Details details = without_memory(strategy);
-  details.order = tasks_by_start(details.tasks, details.timeline);
-  details.memory_bytes = memory_.bytes(strategy, details.tasks, details.order);
-  return details;
-}
-
-Evaluator::Details Evaluator::details(const Strategy& strategy, const Vector<std::string>& issue_order) {
-  Details details = without_memory(strategy);
-  details.order = issue_order_from_names(builder_, details.tasks, issue_order);
+  if (!issue_order) details.order = tasks_by_start(details.tasks, details.timeline);
+  else details.order = issue_order_from_names(builder_, details.tasks, *issue_order);
   if (details.order.empty()) details.order = default_issue_order(details.tasks);
   details.memory_bytes = memory_.bytes(strategy, details.tasks, details.order);
   return details;

@@ -31,11 +31,9 @@ class Evaluator {
     Vector<int64_t> memory_bytes;  // by device: what the executor allocates in this order
     CostCounts sources;
   };
-  // With the memory of the order in which the simulator starts the tasks.
-  Details details(const Strategy& strategy);
-  // With the memory of this issue order, or the default one where it does not fit: of a strategy file, as the executor
-  // runs it.
-  Details details(const Strategy& strategy, const Vector<std::string>& issue_order);
+  // Memory is that of the order in which the simulator starts the tasks; with an issue order, a strategy file's, as the
+  // executor runs it: of that order, or of the default one where it does not fit.
+  Details details(const Strategy& strategy, const Vector<std::string>* issue_order = nullptr);
 
   // The prediction for a makespan and the bytes needed of each device.
   Prediction prediction(Nanoseconds makespan, const Vector<int64_t>& bytes) const {
@@ -54,7 +52,6 @@ class Evaluator {
   TaskCostModel& cost_model() { return cost_model_; }
 
  private:
-  Details without_memory(const Strategy& strategy);
   static Prediction with_excess(Nanoseconds makespan, double excess);
 
   Problem problem_;

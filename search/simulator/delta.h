@@ -10,7 +10,8 @@
 //   - A proposal comes with the largest makespan that would be accepted. As soon as a lower bound passes it the outcome
 //     is certain: the work of a device, the longest path through the changed operator, and during simulation a task's
 //     end plus the longest path behind it or plus the work that its device still has to do.
-// docs/simulator.md works an example and argues why the two agree; tests/unit/search/simulator/delta_test.cpp compares them.
+// docs/simulator.md works an example and argues why the two agree; tests/unit/search/simulator/delta_test.cpp compares
+// them.
 #pragma once
 
 #include <functional>

@@ -23,7 +23,7 @@ FF_VECTORIZED void sgd_plain(float* parameter, const float* gradient, int64_t el
 }
 
 constexpr OperatorFunction<std::unique_ptr<Kernel>(const cpu::Context&, const KernelRequest&)> factories[] = {
-#define FF_ROW(type, family) {#type, cpu::make_##family##_kernel},
+#define FF_ROW(type, name) {#type, cpu::make_##name##_kernel},
     FF_OPERATORS(FF_ROW)
 #undef FF_ROW
 };

@@ -6,7 +6,13 @@
 #include "common/operators/operator_list.h"
 
 // Own loops are compiled for several instruction sets; the one that fits the machine is chosen when the program starts.
-// x86-64-v4 is AVX-512 with the multiplication of 64-bit lanes (DQ) and with shorter vectors for remainders (VL).
+// x86-64-v4 is AVX-512 with the multiplication of 64-bit lanes (DQ) and with shorter vectors for remainders (VL). Under
+// the address sanitizer the choice would come before the sanitizer is there.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__  // as GCC says it
+#endif
+#endif
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
 #define FF_VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
@@ -15,7 +21,7 @@
 
 namespace ff::cpu {
 
-#define FF_DECLARE(type, family) std::unique_ptr<Kernel> make_##family##_kernel(const Context&, const KernelRequest&);
+#define FF_DECLARE(type, name) std::unique_ptr<Kernel> make_##name##_kernel(const Context&, const KernelRequest&);
 FF_OPERATORS(FF_DECLARE)
 #undef FF_DECLARE
 

@@ -7,7 +7,7 @@ namespace ff {
 namespace {
 
 constexpr OperatorFunction<std::unique_ptr<Kernel>(const cuda::Context&, const KernelRequest&)> factories[] = {
-#define FF_ROW(type, family) {#type, cuda::make_##family##_kernel},
+#define FF_ROW(type, name) {#type, cuda::make_##name##_kernel},
     FF_OPERATORS(FF_ROW)
 #undef FF_ROW
 };

@@ -7,7 +7,7 @@
 
 namespace ff::cuda {
 
-#define FF_DECLARE(type, family) std::unique_ptr<Kernel> make_##family##_kernel(const Context&, const KernelRequest&);
+#define FF_DECLARE(type, name) std::unique_ptr<Kernel> make_##name##_kernel(const Context&, const KernelRequest&);
 FF_OPERATORS(FF_DECLARE)
 #undef FF_DECLARE
 

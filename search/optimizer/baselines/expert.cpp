@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "search/optimizer/baselines/model_parallel.h"
-#include "search/optimizer/parameter_sharing.h"
+#include "search/optimizer/operator_groups.h"
 
 namespace ff {
 namespace {

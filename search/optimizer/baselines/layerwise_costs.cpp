@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "common/task_graph/edge_copies.h"
-#include "search/optimizer/parameter_sharing.h"
+#include "search/optimizer/operator_groups.h"
 
 namespace ff {
 namespace {

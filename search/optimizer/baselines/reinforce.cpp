@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "search/optimizer/disjoint_sets.h"
+#include "search/optimizer/operator_groups.h"
 #include "search/optimizer/random.h"
 
 namespace ff {
@@ -97,21 +97,6 @@ class Policy {
 };
 
 }  // namespace
-
-Vector<int> colocation_groups(const Graph& graph) {
-  DisjointSets sets(graph.operators.count());
-  for (const Parameter& parameter : graph.parameters)
-    for (const auto& [op, which] : parameter.uses) sets.join(op, parameter.uses[0].first);
-  for (OperatorId op : graph.operator_ids()) {
-    if (!graph.operators[op].parameters.empty()) continue;
-    for (TensorId input : graph.operators[op].inputs)
-      if (graph.tensors[input].producer >= 0) {
-        sets.join(op, graph.tensors[input].producer);
-        break;
-      }
-  }
-  return sets.numbers();
-}
 
 ReinforceResult search_reinforce(const Problem& problem, const ReinforceSettings& settings,
                                  const SearchControl& control) {

@@ -36,11 +36,6 @@ struct ReinforceResult {
   bool interrupted = false;
 };
 
-// The co-location group of each operator, numbered from 0 in graph order: operators that share parameters lie together,
-// as all steps of an unrolled layer do, and an operator without parameters lies with the operator that computes its
-// first input.
-Vector<int> colocation_groups(const Graph& graph);
-
 // Deterministic for a seed and a number of evaluations. Draws at least one placement, even when stopped at once.
 ReinforceResult search_reinforce(const Problem& problem, const ReinforceSettings& settings,
                                  const SearchControl& control);

@@ -52,12 +52,11 @@ void Bounds::lay_out_updates(OperatorId op, const Choice& choice, Entry& entry) 
         Nanoseconds longest = 0;
         for (const auto& [device, time] : unit.updates) {
           entry.update_work += time;
-          longest = std::max(longest, time);
+          raise_to(longest, time);
         }
         if (graph.operators[op].has_backward)
           for (const auto& [user, part] : unit.contributors) {
-            Nanoseconds& tail = entry.update_tail[part];
-            tail = std::max(tail, unit.all_reduce + longest);
+            raise_to(entry.update_tail[part], unit.all_reduce + longest);
           }
         entry.units.push_back(std::move(unit));
       }
@@ -88,8 +87,7 @@ void Bounds::lay_out_updates(OperatorId op, const Choice& choice, Entry& entry) 
       const Nanoseconds least = space_.least_update(space_.model_of(device));
       updates[device] = std::max(updates[device], static_cast<double>(least));
       if (graph.operators[op].has_backward) {
-        Nanoseconds& tail = entry.update_tail[part];
-        tail = std::max(tail, least);
+        raise_to(entry.update_tail[part], least);
       }
     }
   }
@@ -190,16 +188,15 @@ void Bounds::finish(OperatorId op, const Choice& choice, Entry& entry) {
       entry.gradient_sums[part] += copies.backward[part];
     }
     const Nanoseconds forward = least_forward(op, choice, entry, part);
-    entry.head[part] = std::max(entry.head[part], forward);
+    raise_to(entry.head[part], forward);
     entry.forward_work += forward;
     if (has_backward) entry.backward_work += least_backward(op, choice, entry, part);
   }
   if (!has_backward) return;
   for (int part = 0; part < choice.parts; ++part)
     for (int back = 0; back < choice.parts; ++back)
-      entry.forward_tail[part] =
-          std::max(entry.forward_tail[part],
-                   entry.round_trip[part][back] + least_backward(op, choice, entry, back) + entry.tail[back]);
+      raise_to(entry.forward_tail[part],
+               entry.round_trip[part][back] + least_backward(op, choice, entry, back) + entry.tail[back]);
 }
 
 // The copies of this edge are known, those of the tasks' other edges at their least. Round trips, heads and tails end
@@ -231,18 +228,16 @@ void Bounds::pass(int edge, const Choice& producer, const Entry& before, const C
     passage.round_trip[p].fill(no_path);
     to_back[p].fill(no_path);
   }
-  for (int i = 0; i < crossing.count; ++i) {
-    const Crossing::Pair& pair = crossing.pairs[i];
+  for (const Crossing::Pair& pair : crossing) {
     const int p = pair.producer_part, q = pair.consumer_part;
-    passage.head[q] = std::max(passage.head[q], before.head[p] + pair.forward + forward[q]);
-    passage.forward_tail[p] = std::max(passage.forward_tail[p], pair.forward + forward[q] + after.forward_tail[q]);
+    raise_to(passage.head[q], before.head[p] + pair.forward + forward[q]);
+    raise_to(passage.forward_tail[p], pair.forward + forward[q] + after.forward_tail[q]);
     if (gradient)
       for (int back = 0; back < consumer.parts; ++back)
-        to_back[p][back] = std::max(to_back[p][back], pair.forward + forward[q] + after.round_trip[q][back]);
+        raise_to(to_back[p][back], pair.forward + forward[q] + after.round_trip[q][back]);
   }
   passage.longest = 0;
-  for (int p = 0; p < producer.parts; ++p)
-    passage.longest = std::max(passage.longest, before.head[p] + passage.forward_tail[p]);
+  for (int p = 0; p < producer.parts; ++p) raise_to(passage.longest, before.head[p] + passage.forward_tail[p]);
   if (!gradient) return;
   for (int q = 0; q < consumer.parts; ++q) {
     const int64_t other_packing = after.gradient_packing[q] - consumer_known.backward[q];
@@ -257,17 +252,15 @@ void Bounds::pass(int edge, const Choice& producer, const Entry& before, const C
         backward_time(ends.producer, producer, p) +
         copy_time(ends.producer, producer, p, other_sums + passage.producer.backward[p], before.gradient_packing[p]);
   }
-  for (int i = 0; i < crossing.count; ++i) {
-    const Crossing::Pair& pair = crossing.pairs[i];
+  for (const Crossing::Pair& pair : crossing) {
     const int back = pair.producer_part, q = pair.consumer_part;
-    passage.tail[q] = std::max(passage.tail[q], pair.backward + sum_up[back] + before.tail[back]);
+    raise_to(passage.tail[q], pair.backward + sum_up[back] + before.tail[back]);
     for (int p = 0; p < producer.parts; ++p)
-      passage.round_trip[p][back] = std::max(passage.round_trip[p][back], to_back[p][q] + backward[q] + pair.backward);
+      raise_to(passage.round_trip[p][back], to_back[p][q] + backward[q] + pair.backward);
   }
   for (int p = 0; p < producer.parts; ++p)
     for (int back = 0; back < producer.parts; ++back)
-      passage.longest =
-          std::max(passage.longest, before.head[p] + passage.round_trip[p][back] + sum_up[back] + before.tail[back]);
+      raise_to(passage.longest, before.head[p] + passage.round_trip[p][back] + sum_up[back] + before.tail[back]);
 }
 
 void Bounds::extend(OperatorId op, int32_t orbit, Side side) {
@@ -277,8 +270,8 @@ void Bounds::extend(OperatorId op, int32_t orbit, Side side) {
   const auto keep_least = [&](Parts& least, const Parts& other) {
     for (int part = 0; part < choice.parts; ++part) least[part] = std::min(least[part], other[part]);
   };
-  const auto raise = [&](Parts& entries, const Parts& least) {
-    for (int part = 0; part < choice.parts; ++part) entries[part] = std::max(entries[part], least[part]);
+  const auto raise_all = [&](Parts& entries, const Parts& least) {
+    for (int part = 0; part < choice.parts; ++part) raise_to(entries[part], least[part]);
   };
   Passage passage;
   for (int e : (behind ? space_.in_edges() : space_.out_edges())[op]) {
@@ -315,13 +308,13 @@ void Bounds::extend(OperatorId op, int32_t orbit, Side side) {
     }
     if (behind) {
       entry.in[in_position_[e]] = copies;
-      raise(entry.head, head);
-      if (edge.gradient) raise(entry.tail, tail);
+      raise_all(entry.head, head);
+      if (edge.gradient) raise_all(entry.tail, tail);
     } else {
       entry.out[out_position_[e]] = copies;
-      raise(entry.forward_tail, forward_tail);
+      raise_all(entry.forward_tail, forward_tail);
       if (edge.gradient)
-        for (int part = 0; part < choice.parts; ++part) raise(entry.round_trip[part], round_trip[part]);
+        for (int part = 0; part < choice.parts; ++part) raise_all(entry.round_trip[part], round_trip[part]);
     }
   }
   finish(op, choice, entry);
@@ -379,8 +372,7 @@ void Bounds::sum_up_work() {
 
 Nanoseconds Bounds::backward_ready(const Entry& entry, const Choice& choice, int part) const {
   Nanoseconds ready = 0;
-  for (int from = 0; from < choice.parts; ++from)
-    ready = std::max(ready, entry.head[from] + entry.round_trip[from][part]);
+  for (int from = 0; from < choice.parts; ++from) raise_to(ready, entry.head[from] + entry.round_trip[from][part]);
   return ready;
 }
 
@@ -393,7 +385,7 @@ Nanoseconds Bounds::bound(OperatorId op, int32_t orbit) {
   Parts back_ready;
   for (int part = 0; part < choice.parts; ++part) {
     Vector<MachineTask>& machine = machines[choice.devices[part]];
-    longest = std::max(longest, entry.head[part] + entry.forward_tail[part]);
+    raise_to(longest, entry.head[part] + entry.forward_tail[part]);
     const Nanoseconds forward = least_forward(op, choice, entry, part);
     machine.push_back(
         {space_.choices(op).statistics ? 0 : entry.head[part] - forward, forward, entry.forward_tail[part]});
@@ -413,8 +405,7 @@ Nanoseconds Bounds::bound(OperatorId op, int32_t orbit) {
   for (const UnitBound& unit : entry.units) {
     Nanoseconds ready = 0;
     for (const auto& [user, part] : unit.contributors)
-      ready =
-          std::max(ready, has_backward ? back_ready[part] + least_backward(op, choice, entry, part) : entry.head[part]);
+      raise_to(ready, has_backward ? back_ready[part] + least_backward(op, choice, entry, part) : entry.head[part]);
     for (const auto& [device, time] : unit.updates) machines[device].push_back({ready + unit.all_reduce, time, 0});
   }
   released_.clear();
@@ -429,8 +420,8 @@ Nanoseconds Bounds::bound(OperatorId op, int32_t orbit) {
     if (open_updates_[group].work > known)
       released_.push_back({open_updates_[group].head, open_updates_[group].work - known});
   }
-  longest = std::max(longest, spread_bound(released_, space_.device_count()));
-  for (Vector<MachineTask>& machine : machines) longest = std::max(longest, one_machine_bound(machine));
+  raise_to(longest, spread_bound(released_, space_.device_count()));
+  for (Vector<MachineTask>& machine : machines) raise_to(longest, one_machine_bound(machine));
   return longest;
 }
 

@@ -17,6 +17,7 @@
 // falls away.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 
 #include "common/task_graph/edge_copies.h"
@@ -27,6 +28,8 @@ namespace ff::exhaustive {
 
 constexpr Nanoseconds no_path = -(Nanoseconds{1} << 50);
 
+inline void raise_to(Nanoseconds& bound, Nanoseconds another) { bound = std::max(bound, another); }
+
 // What both directions of an edge add between given choices of its ends.
 struct Crossing {
   struct Pair {
@@ -35,6 +38,8 @@ struct Crossing {
   };
   Array<Pair, most_parts * most_parts> pairs;
   int count = 0;
+  const Pair* begin() const { return pairs.data(); }
+  const Pair* end() const { return pairs.data() + count; }
   // bytes, forward: [consumer part], [producer part]
   Array<int64_t, most_parts> input_copies{}, packing{};
   Array<int64_t, most_parts> gradient_packing{};  // bytes, backward: [consumer part]

@@ -132,10 +132,8 @@ void PartialBounds::find_ends() {
       if (!crossed(e)) continue;
       const Fixed& producer = fixed_[space_.edges()[e].edge.producer];
       const Crossing& crossing = crossings_[e];
-      for (int i = 0; i < crossing.count; ++i) {
-        const Crossing::Pair& pair = crossing.pairs[i];
-        Nanoseconds& at = ready[pair.consumer_part];
-        at = std::max(at, producer.forward_end[pair.producer_part] + pair.forward);
+      for (const Crossing::Pair& pair : crossing) {
+        raise_to(ready[pair.consumer_part], producer.forward_end[pair.producer_part] + pair.forward);
       }
     }
     for (int p = 0; p < (*this)[op].parts; ++p) {
@@ -151,16 +149,14 @@ void PartialBounds::find_ends() {
     Parts ready{};
     for (int back = 0; back < choice.parts; ++back)
       for (int part = 0; part < choice.parts; ++part)
-        ready[back] = std::max(ready[back], here.forward_end[part] + bounds_.round_trip(op, choice.orbit, part, back));
+        raise_to(ready[back], here.forward_end[part] + bounds_.round_trip(op, choice.orbit, part, back));
     for (int e : space_.out_edges()[op]) {
       const EdgeChoices& edge = space_.edges()[e];
       if (!fixed(edge.edge.consumer) || !edge.gradient) continue;
       const Fixed& consumer = fixed_[edge.edge.consumer];
       const Crossing& crossing = crossings_[e];
-      for (int i = 0; i < crossing.count; ++i) {
-        const Crossing::Pair& pair = crossing.pairs[i];
-        Nanoseconds& at = ready[pair.producer_part];
-        at = std::max(at, consumer.backward_end[pair.consumer_part] + pair.backward);
+      for (const Crossing::Pair& pair : crossing) {
+        raise_to(ready[pair.producer_part], consumer.backward_end[pair.consumer_part] + pair.backward);
       }
     }
     for (int p = 0; p < choice.parts; ++p) here.backward_end[p] = ready[p] + here.backward[p];
@@ -177,10 +173,9 @@ void PartialBounds::find_tails() {
     complete_.push_back(&units(g));
     for (const UnitBound& unit : *complete_.back()) {
       Nanoseconds longest = 0;
-      for (const auto& [device, time] : unit.updates) longest = std::max(longest, time);
+      for (const auto& [device, time] : unit.updates) raise_to(longest, time);
       for (const auto& [op, part] : unit.contributors) {
-        Nanoseconds& tail = fixed_[op].update_tail[part];
-        tail = std::max(tail, unit.all_reduce + longest);
+        raise_to(fixed_[op].update_tail[part], unit.all_reduce + longest);
       }
     }
   }
@@ -195,11 +190,9 @@ void PartialBounds::find_tails() {
       if (!edge.gradient || !fixed(edge.edge.producer)) continue;
       const Fixed& producer = fixed_[edge.edge.producer];
       const Crossing& crossing = crossings_[e];
-      for (int i = 0; i < crossing.count; ++i) {
-        const Crossing::Pair& pair = crossing.pairs[i];
+      for (const Crossing::Pair& pair : crossing) {
         const int p = pair.producer_part;
-        Nanoseconds& tail = here.tail[pair.consumer_part];
-        tail = std::max(tail, pair.backward + producer.backward[p] + producer.tail[p]);
+        raise_to(here.tail[pair.consumer_part], pair.backward + producer.backward[p] + producer.tail[p]);
       }
     }
   }
@@ -210,23 +203,21 @@ void PartialBounds::find_tails() {
     for (int part = 0; part < choice.parts; ++part) {
       here.forward_tail[part] = bounds_.forward_tail(op, choice.orbit, part);
       if (!graph.operators[op].has_backward) {
-        here.forward_tail[part] = std::max(here.forward_tail[part], here.update_tail[part]);
+        raise_to(here.forward_tail[part], here.update_tail[part]);
         continue;
       }
       for (int back = 0; back < choice.parts; ++back)
-        here.forward_tail[part] = std::max(here.forward_tail[part], bounds_.round_trip(op, choice.orbit, part, back) +
-                                                                        here.backward[back] + here.tail[back]);
+        raise_to(here.forward_tail[part],
+                 bounds_.round_trip(op, choice.orbit, part, back) + here.backward[back] + here.tail[back]);
     }
     for (int e : space_.out_edges()[op]) {
       const EdgeChoices& edge = space_.edges()[e];
       if (!fixed(edge.edge.consumer)) continue;
       const Fixed& consumer = fixed_[edge.edge.consumer];
       const Crossing& crossing = crossings_[e];
-      for (int i = 0; i < crossing.count; ++i) {
-        const Crossing::Pair& pair = crossing.pairs[i];
+      for (const Crossing::Pair& pair : crossing) {
         const int q = pair.consumer_part;
-        Nanoseconds& tail = here.forward_tail[pair.producer_part];
-        tail = std::max(tail, pair.forward + consumer.forward[q] + consumer.forward_tail[q]);
+        raise_to(here.forward_tail[pair.producer_part], pair.forward + consumer.forward[q] + consumer.forward_tail[q]);
       }
     }
   }
@@ -252,17 +243,17 @@ Nanoseconds PartialBounds::machine_bound(Nanoseconds longest, Nanoseconds enough
   for (const Vector<UnitBound>* units : complete_)
     for (const UnitBound& unit : *units) {
       Nanoseconds ready = 0;
-      for (const auto& [op, part] : unit.contributors) ready = std::max(ready, end_of(op, part));
+      for (const auto& [op, part] : unit.contributors) raise_to(ready, end_of(op, part));
       for (const auto& [device, time] : unit.updates) add(device, ready + unit.all_reduce, time, 0);
     }
   for (OperatorId op = 0; op < static_cast<OperatorId>(choices_.size()); ++op)
     if (!fixed(op))
       for (const OpenTask& task : bounds_.open_tasks(op)) released_.push_back(task);
   add_partly_fixed_groups();
-  longest = std::max(longest, spread_bound(released_, space_.device_count()));
+  raise_to(longest, spread_bound(released_, space_.device_count()));
   for (Vector<MachineTask>& tasks : machine_tasks_) {
     if (longest >= enough) return longest;
-    longest = std::max(longest, one_machine_bound(tasks));
+    raise_to(longest, one_machine_bound(tasks));
   }
   return longest;
 }
@@ -309,7 +300,7 @@ Nanoseconds PartialBounds::evaluate(Nanoseconds enough) {
   Nanoseconds longest = 0;
   for (OperatorId op : topological_)
     for (int p = 0; p < (*this)[op].parts; ++p)
-      longest = std::max(longest, fixed_[op].forward_end[p] + fixed_[op].forward_tail[p]);
+      raise_to(longest, fixed_[op].forward_end[p] + fixed_[op].forward_tail[p]);
   return longest >= enough ? longest : machine_bound(longest, enough);
 }
 
@@ -324,24 +315,22 @@ Nanoseconds PartialBounds::glance(OperatorId op, const Choice& choice) {
     bounds_.cross(e, producer, choice, crossing);
     Parts at_back;
     at_back.fill(no_path);
-    for (int i = 0; i < crossing.count; ++i) {
-      const Crossing::Pair& pair = crossing.pairs[i];
+    for (const Crossing::Pair& pair : crossing) {
       const int q = pair.consumer_part;
       const Nanoseconds end = before.forward_end[pair.producer_part] + pair.forward +
                               bounds_.forward_time(op, choice, q) +
                               bounds_.copy_time(choice, q, crossing.input_copies[q]);
-      longest = std::max(longest, end + bounds_.forward_tail(op, choice.orbit, q));
+      raise_to(longest, end + bounds_.forward_tail(op, choice.orbit, q));
       if (edge.gradient)
         for (int back = 0; back < choice.parts; ++back)
-          at_back[back] = std::max(at_back[back], end + bounds_.round_trip(op, choice.orbit, q, back));
+          raise_to(at_back[back], end + bounds_.round_trip(op, choice.orbit, q, back));
     }
     if (!edge.gradient) continue;
-    for (int i = 0; i < crossing.count; ++i) {
-      const Crossing::Pair& pair = crossing.pairs[i];
+    for (const Crossing::Pair& pair : crossing) {
       const int q = pair.consumer_part, p = pair.producer_part;
-      longest = std::max(longest, at_back[q] + bounds_.backward_time(op, choice, pair.consumer_part) +
-                                      bounds_.copy_time(choice, pair.consumer_part, crossing.gradient_packing[q]) +
-                                      pair.backward + before.backward[p] + before.tail[p]);
+      raise_to(longest, at_back[q] + bounds_.backward_time(op, choice, pair.consumer_part) +
+                            bounds_.copy_time(choice, pair.consumer_part, crossing.gradient_packing[q]) +
+                            pair.backward + before.backward[p] + before.tail[p]);
     }
   }
   return longest;

@@ -1,11 +1,11 @@
 // Exhaustive search: the strategy of least cost in the whole search space, proved to be that, or how far from proved.
 //
 // Before each run, configurations and pairs of neighbours that cannot belong to a strategy below a limit are struck out
-// (Bounds). Then depth-first search: operators are fixed one after the other, the heaviest and its neighbours first, and
-// a partial strategy is given up when a lower bound on every completion (PartialBounds) reaches the limit. Symmetric
-// strategies are looked at once. What remains is simulated. The search runs several times with limits that approach the
-// best known cost: each run that ends without a strategy below its limit proves the limit, which is what remains as the
-// lower bound when the search is ended early.
+// (Bounds). Then depth-first search: operators are fixed one after the other, the heaviest and its neighbours first,
+// and a partial strategy is given up when a lower bound on every completion (PartialBounds) reaches the limit.
+// Symmetric strategies are looked at once. What remains is simulated. The search runs several times with limits that
+// approach the best known cost: each run that ends without a strategy below its limit proves the limit, which is what
+// remains as the lower bound when the search is ended early.
 #pragma once
 
 #include "search/optimizer/evaluator.h"

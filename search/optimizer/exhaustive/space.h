@@ -58,8 +58,8 @@ struct EdgeChoices {
 
 class Space {
  public:
-  // When the space cannot be laid out (see `enumerable`) there are no choices. The evaluator's block pairs and costs are
-  // used; it must outlive this.
+  // When the space cannot be laid out (see `enumerable`) there are no choices. The evaluator's block pairs and costs
+  // are used; it must outlive this.
   Space(Evaluator& evaluator, const SearchSpace& space, Assignments assignments);
 
   const Graph& graph() const { return builder_.graph(); }

@@ -5,49 +5,26 @@
 namespace ff {
 namespace {
 
-// The current strategy with a proposal's changes made, which can be taken back.
-class ChangedStrategy {
- public:
-  void reset(const Strategy& strategy) { strategy_ = strategy; }
-  void change(const Vector<Change>& changes) {
-    replaced_.clear();
-    for (const Change& change : changes) {
-      replaced_.push_back({change.op, strategy_[change.op]});
-      strategy_[change.op] = change.configuration;
-    }
-  }
-  void undo() {
-    for (Change& change : replaced_) strategy_[change.op] = std::move(change.configuration);
-  }
-  const Strategy& strategy() const { return strategy_; }
-
- private:
-  Strategy strategy_;
-  Vector<Change> replaced_;  // what the configurations were
-};
-
 // Builds and simulates every proposal in full, as the paper's full simulation algorithm: the judge.
 class FullOracle : public ChainOracle {
  public:
   explicit FullOracle(const Problem& problem) : evaluator_(problem) {}
 
   Prediction start(const Strategy& strategy) override {
-    changed_.reset(strategy);
+    strategy_ = strategy;
     return evaluator_.evaluate(strategy);
   }
   std::optional<Prediction> propose(const Vector<Change>& changes, double) override {
     ++statistics_.proposals;
-    changed_.change(changes);
-    return evaluator_.evaluate(strategy());
+    change(changes);
+    return evaluator_.evaluate(strategy_);
   }
   void accept() override {}
-  void reject() override { changed_.undo(); }
-  const Strategy& strategy() const override { return changed_.strategy(); }
+  void reject() override { undo(); }
   DeltaStatistics statistics() const override { return statistics_; }
 
  private:
   Evaluator evaluator_;
-  ChangedStrategy changed_;
   DeltaStatistics statistics_;
 };
 
@@ -59,7 +36,7 @@ class DeltaOracle : public ChainOracle {
   }
 
   Prediction start(const Strategy& strategy) override {
-    changed_.reset(strategy);
+    strategy_ = strategy;
     simulator_.reset(strategy);
     memory_.reset(strategy);
     const Prediction prediction = evaluator_.prediction(
@@ -71,7 +48,7 @@ class DeltaOracle : public ChainOracle {
   // Memory is looked at last where the current strategy fits (few proposals come so far), else first: it then says
   // which makespan is too long.
   std::optional<Prediction> propose(const Vector<Change>& changes, double largest_cost) override {
-    changed_.change(changes);
+    change(changes);
     memory_follows_ = false;
     several_ = changes.size() > 1;
     Vector<int64_t> bytes = evaluator_.memory_limited() && !feasible_ ? bytes_with(changes) : no_bytes_;
@@ -89,29 +66,27 @@ class DeltaOracle : public ChainOracle {
   void accept() override {
     feasible_ = proposal_is_feasible_;
     simulator_.accept();
-    if (evaluator_.memory_limited() && several_) memory_.reset(strategy());
+    if (evaluator_.memory_limited() && several_) memory_.reset(strategy_);
   }
   void reject() override {
     simulator_.reject();
-    changed_.undo();
+    undo();
     if (memory_follows_) memory_.undo();
   }
-  const Strategy& strategy() const override { return changed_.strategy(); }
   DeltaStatistics statistics() const override { return simulator_.statistics(); }
 
  private:
   // By device. The memory of several changes is found anew.
   Vector<int64_t> bytes_with(const Vector<Change>& changes) {
-    if (changes.size() > 1) return evaluator_.memory_bound(strategy());
+    if (changes.size() > 1) return evaluator_.memory_bound(strategy_);
     memory_follows_ = true;
-    return memory_.change(changes[0].op, strategy());
+    return memory_.change(changes[0].op, strategy_);
   }
 
   Evaluator evaluator_;
   DeltaSimulator simulator_;
   MemoryModel memory_;
-  const Vector<int64_t> no_bytes_;  // by device, where memory is not looked at
-  ChangedStrategy changed_;
+  const Vector<int64_t> no_bytes_;    // by device, where memory is not looked at
   bool feasible_ = true;              // the current strategy
   bool proposal_is_feasible_ = true;  // the last that was simulated to its end
   bool several_ = false;              // operators changed by the proposal
@@ -119,6 +94,18 @@ class DeltaOracle : public ChainOracle {
 };
 
 }  // namespace
+
+void ChainOracle::change(const Vector<Change>& changes) {
+  replaced_.clear();
+  for (const Change& change : changes) {
+    replaced_.push_back({change.op, strategy_[change.op]});
+    strategy_[change.op] = change.configuration;
+  }
+}
+
+void ChainOracle::undo() {
+  for (Change& change : replaced_) strategy_[change.op] = std::move(change.configuration);
+}
 
 std::unique_ptr<ChainOracle> make_chain_oracle(SimulatorKind kind, const Problem& problem) {
   if (kind == SimulatorKind::full) return std::make_unique<FullOracle>(problem);

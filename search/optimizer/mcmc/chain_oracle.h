@@ -24,8 +24,16 @@ class ChainOracle {
   virtual std::optional<Prediction> propose(const Vector<Change>& changes, double largest_cost) = 0;
   virtual void accept() = 0;
   virtual void reject() = 0;
-  virtual const Strategy& strategy() const = 0;
   virtual DeltaStatistics statistics() const = 0;  // of full simulation: proposals alone
+  const Strategy& strategy() const { return strategy_; }
+
+ protected:
+  void change(const Vector<Change>& changes);
+  void undo();
+  Strategy strategy_;  // the current one, or between propose and reject the proposal
+
+ private:
+  Vector<Change> replaced_;  // what the configurations were
 };
 
 std::unique_ptr<ChainOracle> make_chain_oracle(SimulatorKind kind, const Problem& problem);

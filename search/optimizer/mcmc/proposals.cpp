@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "search/optimizer/parameter_sharing.h"
+#include "search/optimizer/operator_groups.h"
 
 namespace ff {
 namespace {

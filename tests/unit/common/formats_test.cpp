@@ -3,6 +3,7 @@
 
 #include "common/graph.h"
 #include "common/strategy.h"
+#include "common/task_graph/issue_order.h"
 #include "common/task_graph/task_graph.h"
 #include "common/topology.h"
 #include "tests/support/committed_files.h"

@@ -41,9 +41,9 @@ TEST_CASE("contributions to a gradient are added up unless a single one can be u
   CHECK(part.copied_bytes() == 30);
 }
 
-// A producer's two halves (100 bytes each, devices 0 and 1) are read whole by both parts of a consumer, also on 0 and 1.
-// Forward each consumer assembles 200 bytes from its own device and from the other; halves are sent as they are. Backward
-// each consumer packs the other's half of its contribution, and each producer adds up two contributions.
+// A producer's two halves (100 bytes each, devices 0 and 1) are read whole by both parts of a consumer, also on 0 and
+// 1. Forward each consumer assembles 200 bytes from its own device and from the other; halves are sent as they are.
+// Backward each consumer packs the other's half of its contribution, and each producer adds up two contributions.
 TEST_CASE("bytes copied where halves are gathered") {
   const BlockPairs pairs = {
       {0, 0, 100, true, false}, {1, 0, 100, true, false}, {0, 1, 100, true, false}, {1, 1, 100, true, false}};

@@ -23,8 +23,8 @@ Graph shared_layers() {
 
 }  // namespace
 
-// fc1 by channel on devices 0 and 1, fc2 by sample on 2 and 0. Rows 0-3 of the weight are held by 0 (both operators) and
-// 2; rows 4-7 by 0, 1 and 2. Device 0 adds up two gradients of rows 0-3: of fc1's half and fc2's whole block.
+// fc1 by channel on devices 0 and 1, fc2 by sample on 2 and 0. Rows 0-3 of the weight are held by 0 (both operators)
+// and 2; rows 4-7 by 0, 1 and 2. Device 0 adds up two gradients of rows 0-3: of fc1's half and fc2's whole block.
 TEST_CASE("pieces with the same holders are one unit") {
   const Graph graph = shared_layers();
   const Strategy strategy = {{{1, 2}, {0, 1}}, {{2, 1}, {2, 0}}, {{1}, {0}}};

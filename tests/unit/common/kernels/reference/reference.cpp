@@ -3,7 +3,7 @@
 namespace ff::reference {
 
 static constexpr OperatorFunction<Reference(const OperatorDefinition&, const Randomness&)> factories[] = {
-#define FF_ROW(type, family) {#type, make_##family##_reference},
+#define FF_ROW(type, name) {#type, make_##name##_reference},
     FF_OPERATORS(FF_ROW)
 #undef FF_ROW
 };

@@ -37,7 +37,7 @@ struct Reference {
   std::function<Gradients(const Operands&, const Vector<Values>& output_gradients)> backward;
 };
 
-#define FF_DECLARE(type, family) Reference make_##family##_reference(const OperatorDefinition&, const Randomness&);
+#define FF_DECLARE(type, name) Reference make_##name##_reference(const OperatorDefinition&, const Randomness&);
 FF_OPERATORS(FF_DECLARE)
 #undef FF_DECLARE
 

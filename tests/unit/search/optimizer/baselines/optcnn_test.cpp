@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "search/optimizer/parameter_sharing.h"
+#include "search/optimizer/operator_groups.h"
 #include "tests/support/random_network.h"
 #include "tests/support/search_problem.h"
 

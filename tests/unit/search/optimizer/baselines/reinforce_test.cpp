@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
+#include "search/optimizer/operator_groups.h"
+
 using namespace ff;
 
 namespace {
@@ -100,17 +102,4 @@ TEST_CASE("a stopped policy search returns the first placement") {
   CHECK(result.interrupted);
   CHECK(result.evaluations == 1);
   CHECK(result.best.size() == graph.operators.size());
-}
-
-TEST_CASE("operators that share parameters lie together, and those without with the operator before") {
-  const Graph rnnlm = load_graph(FF_SOURCE_DIR "/graphs/rnnlm-2step.json");
-  const Vector<int> groups = colocation_groups(rnnlm);
-  for (size_t op = 0; op < groups.size(); ++op) {
-    const std::string& name = rnnlm.operators[op].name;
-    const int expected = name.rfind("embedding", 0) == 0 ? 0
-                         : name.rfind("lstm1", 0) == 0   ? 1
-                         : name.rfind("lstm2", 0) == 0   ? 2
-                                                         : 3;
-    CHECK(groups[op] == expected);  // losses have no parameters: they lie with output
-  }
 }

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# What continuous integration checks beside scripts/test.sh: each stage's outcome and time, at last how many passed.
+# Usage: scripts/check.sh [STAGE ...]; without arguments, all of them:
+#   format  line lengths and clang-format
+#   asan    clang compiles both programs, without MPI, and the unit tests, warnings being errors; the tests pass under
+#           the address and undefined-behaviour sanitizers
+#   fuzz    libFuzzer draws networks and changes for a minute: delta simulation equals full simulation
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+format() { /usr/bin/python3 tests/format_test.py; }
+
+# Without what takes minutes there and adds no other code: a long proof, and the executor's random cases in variants.
+asan() {
+  local tests=(test_common test_kernels test_search test_executor)
+  cmake --preset asan -B build/asan-no-mpi -DFF_MPI=OFF
+  cmake --build build/asan-no-mpi --target ffsearch ffexec "${tests[@]}"
+  ctest --test-dir build/asan-no-mpi --output-on-failure -j2 -R '^(common|kernels|search|executor): ' \
+    -E 'optimum of LeNet|memory that turns to NaN|staged transfers|one shared order'
+}
+
+fuzz() {
+  cmake --preset fuzz
+  cmake --build --preset fuzz
+  mkdir -p build/fuzz/corpus
+  build/fuzz/tests/delta_fuzz -max_total_time=60 -verbosity=0 -print_final_stats=1 build/fuzz/corpus tests/fuzz/cases
+}
+
+stages=("$@")
+[[ $# -gt 0 ]] || stages=(format asan fuzz)
+for stage in "${stages[@]}"; do
+  declare -F "$stage" >/dev/null || { echo "check.sh: no stage $stage" >&2; exit 2; }
+done
+scripts/install_dependencies.sh --checks
+passed=0
+for stage in "${stages[@]}"; do
+  printf '\n== %s\n' "$stage"
+  began=$SECONDS
+  set +e
+  (set -e; "$stage")
+  code=$?
+  set -e
+  if [[ $code -eq 0 ]]; then passed=$((passed + 1)) outcome=passed; else outcome="failed (exit $code)"; fi
+  echo "== $stage: $outcome after $((SECONDS - began)) s"
+done
+printf '\n%d passed, %d failed\n' "$passed" $((${#stages[@]} - passed))
+[[ $passed -eq ${#stages[@]} ]]

@@ -1,0 +1,40 @@
+#include "search/cost/analytic.h"
+
+#include <catch2/catch.hpp>
+
+#include "common/graph.h"
+#include "tests/support/graph_text.h"
+
+using namespace ff;
+
+namespace {
+
+// 1e6 operations and 1e3 bytes a microsecond.
+DeviceModel slow_device(double launch_us) {
+  DeviceModel model;
+  model.peak_tflops = 1;
+  model.memory_gb_per_s = 1;
+  model.launch_us = launch_us;
+  return model;
+}
+
+}  // namespace
+
+TEST_CASE("copies and updates take the time of their bytes, or of the launch") {
+  const DeviceModel model = slow_device(3);
+  CHECK(analytic_copy_us(model, 10000) == Approx(20));    // read and written
+  CHECK(analytic_update_us(model, 10000) == Approx(50));  // of five operands
+  CHECK(analytic_copy_us(model, 100) == 3);
+}
+
+TEST_CASE("a kernel takes the largest of launch, operations and bytes") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"));
+  const OperatorDefinition& linear = *graph.operators[0].definition;  // [4, 8] times [8, 8]
+  const Block whole = linear.whole();
+  // 128 + 256 + 128 bytes, each operand once
+  CHECK(analytic_kernel_us(slow_device(0.1), linear, whole, Phase::forward, {}) == Approx(0.512));
+  CHECK(analytic_kernel_us(slow_device(2), linear, whole, Phase::forward, {}) == 2);
+  DeviceModel weak = slow_device(0.1);
+  weak.peak_tflops = 1e-6;  // an operation a microsecond: 2 * 4 * 8 * 8
+  CHECK(analytic_kernel_us(weak, linear, whole, Phase::forward, {}) == Approx(512));
+}
