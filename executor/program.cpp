@@ -11,7 +11,7 @@ namespace ff {
 Program::Program(const Graph& graph, const Strategy& strategy, const Vector<std::string>& issue_order, Backend& backend,
                  Transport& transport, const ProgramSettings& settings)
     : strategy_(strategy), backend_(backend), transport_(transport), settings_(settings), builder_(graph),
-      tasks_(builder_.build(strategy)) {
+      tasks_(builder_.build(strategy)), polls_(transport.size() > 1 && !transport.ordered()) {
   Vector<int> order = issue_order_from_names(builder_, tasks_, issue_order);
   default_issue_order_ = order.empty();
   if (default_issue_order_) order = ff::default_issue_order(tasks_);
@@ -217,14 +217,13 @@ void Program::run_compute(int index, int64_t iteration, bool training) {
     copy({}, step.pack);
     did(Activity::copy, step.task);
   }
-  if (transport_.ordered()) return;  // start_transfers sends
   if (!step.sends.empty()) {
     if (!transport_.follows_backend()) backend_.wait();
     for (const int send : step.sends) {
       start_send(send);
       did(Activity::send, plan_.sends[send].task);
     }
-  } else if (transport_.size() > 1) {
+  } else if (polls_) {
     transport_.poll();
     did(Activity::send, step.task);
   }

@@ -92,6 +92,7 @@ class Program {
   const ProgramSettings settings_;
   TaskGraphBuilder builder_;
   const TaskGraph tasks_;
+  const bool polls_;  // the transport, behind steps that send nothing
   bool default_issue_order_ = false;
   ProgramPlan plan_;
 

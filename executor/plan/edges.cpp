@@ -85,7 +85,7 @@ class EdgePlanner {
       memory = planner_.in_arena(sent.packed, sent.region.volume());
       step.pack.push_back({sent.memory, sent.memory_block, memory, sent.region, sent.region});
     }
-    step.sends.push_back(static_cast<int>(plan_.sends.size()));
+    if (!planner_.settings.ordered) step.sends.push_back(static_cast<int>(plan_.sends.size()));
     plan_.sends.push_back({sent.task, sent.peer, memory, sent.region.volume() * element_bytes});
   }
 

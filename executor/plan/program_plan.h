@@ -92,7 +92,7 @@ struct StepPlan {
   Place statistics;            // KernelArguments::statistics
   bool updates_state = false;  // forward: behind it the kernel's states move towards the batch's statistics
   Vector<BlockCopy> pack;      // what goes into send buffers
-  Vector<int> sends;
+  Vector<int> sends;           // unless they start in groups
 };
 
 // A block of a parameter. Parts with the same block share it; distinct blocks of one parameter may overlap.

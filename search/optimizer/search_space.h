@@ -1,4 +1,4 @@
-// The SOAP space as the search samples it.
+// The SOAP space (paper, section 4) as the search samples it. A configuration of one operator: common/strategy.h.
 #pragma once
 
 #include "common/strategy.h"

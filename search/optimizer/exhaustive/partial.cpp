@@ -246,7 +246,7 @@ Nanoseconds PartialBounds::machine_bound(Nanoseconds longest, Nanoseconds enough
       for (const auto& [op, part] : unit.contributors) raise_to(ready, end_of(op, part));
       for (const auto& [device, time] : unit.updates) add(device, ready + unit.all_reduce, time, 0);
     }
-  for (OperatorId op = 0; op < static_cast<OperatorId>(choices_.size()); ++op)
+  for (OperatorId op : choices_.indices())
     if (!fixed(op))
       for (const OpenTask& task : bounds_.open_tasks(op)) released_.push_back(task);
   add_partly_fixed_groups();

@@ -100,6 +100,52 @@ TEST_CASE("an issue order that does not fit gives way to the default one") {
   });
 }
 
+namespace {
+
+// Writes down what it is told; launches iterations itself where `launches` is set.
+class Diary : public Observer {
+ public:
+  Diary(std::string& text, bool launches) : text_(text), launches_(launches) {}
+  void begin(bool training) override { text_ += training ? "training:" : "forward:"; }
+  bool launch(int64_t iteration) override {
+    if (launches_) text_ += " launch " + std::to_string(iteration);
+    return launches_;
+  }
+  void did(Activity activity, int) override { text_ += activity == Activity::compute ? " kernel" : " other"; }
+  void step_ended(int step) override { text_ += " " + std::to_string(step); }
+  void end() override { text_ += " end\n"; }
+
+ private:
+  std::string& text_;
+  const bool launches_;
+};
+
+}  // namespace
+
+TEST_CASE("observers are told of every step, or of none when one of them launches the iteration") {
+  StrategyFile file = two_layers();
+  run_in_process(1, [&](Transport& transport) {
+    const auto backend = make_cpu_backend(1);
+    std::string text;
+    Program program(file.graph, file.strategy, {}, *backend, transport, {});
+    initialize_parameters(program, 0);
+    for (const InputBuffer& input : program.plan().inputs)
+      backend->fill_zero(program.address(input.memory), input.block.volume() * element_bytes);
+    program.attach(std::make_unique<Diary>(text, false));
+    program.run(0, true);
+    program.run(1, false);
+    program.attach(std::make_unique<Diary>(text, true));
+    text += "both:\n";
+    program.run(2, true);
+    // Steps: 3 forward tasks, then the loss's, fc2's (and its update) and fc1's (and its update) backward.
+    CHECK(text ==
+          "training: kernel 0 kernel 1 kernel 2 kernel 3 kernel 4 other 5 kernel 6 other 7 end\n"
+          "forward: kernel 0 kernel 1 kernel 2 3 4 5 6 7 end\n"
+          "both:\n"
+          "training:training: launch 2 end\n end\n");
+  });
+}
+
 TEST_CASE("the summary says what was measured and predicted") {
   StrategyFile file = two_layers();
   RunResult result;

@@ -264,6 +264,7 @@ b/update/0@1
   // starts transfers in the order that both ranks share: a's output goes out behind step 1, before b's comes in, and so
   // do the gradients behind step 3. Those that depend on each other are no group.
   const std::string ordered = plan_text(graph, strategy, {0, false, true, true});
+  CHECK(ordered.find("  send") == std::string::npos);
   CHECK(ordered.find("wait for sends") == std::string::npos);
   CHECK(ordered.substr(ordered.find("together")) ==
         R"(together before step 1: send a->b:0/activation/0-0
