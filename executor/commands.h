@@ -1,5 +1,5 @@
-// The commands of ffexec as functions of plain values: files in, files and a result out. All ranks call the same one; they
-// do not print.
+// The commands of ffexec as functions of plain values: files in, files and a result out. All ranks call the same one;
+// they do not print.
 #pragma once
 
 #include <functional>

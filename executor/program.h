@@ -1,6 +1,6 @@
 // This rank's share of the task graph, ready to run: a plan (plan/program_plan.h) bound to a backend and a transport.
-// Every buffer is allocated once, so that an iteration allocates nothing and a step costs its kernel, its copies and about
-// a microsecond.
+// Every buffer is allocated once, so that an iteration allocates nothing and a step costs its kernel, its copies and
+// about a microsecond.
 //
 // On a GPU nothing here waits for a kernel but the end of an iteration: transports that follow the backend
 // (transport.h) order their work with the kernels' by events. With an ordered one, receives and sends are started at

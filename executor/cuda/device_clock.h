@@ -1,4 +1,5 @@
-// Times on a GPU's stream: a host clock sees only when work was submitted. Without CUDA no_cuda.cpp stands in, which throws MachineError.
+// Times on a GPU's stream: a host clock sees only when work was submitted. Without CUDA no_cuda.cpp stands in, which
+// throws MachineError.
 #pragma once
 
 #include "common/kernels/cuda/cuda_backend.h"

@@ -1,5 +1,5 @@
-// On a GPU: the third training iteration is recorded as a CUDA graph and launched as a whole from then on (the first two
-// choose algorithms and allocate). The transport is NCCL's or there is one rank. Where recording fails, on any rank,
+// On a GPU: the third training iteration is recorded as a CUDA graph and launched as a whole from then on; the second is
+// the one that the timekeeper times. The transport is NCCL's or there is one rank. Where recording fails, on any rank,
 // iterations go on as before.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Who looks on while a program runs: Program::run calls these, in this order, and knows nothing of clocks, recordings and
-// traces. An observer overrides what it needs.
+// Who looks on while a program runs: Program::run calls these, in this order, and knows nothing of clocks, recordings
+// and traces. An observer overrides what it needs.
 #pragma once
 
 #include <cstdint>

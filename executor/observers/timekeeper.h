@@ -36,8 +36,8 @@ struct TimeShares {
 
 class Timekeeper : public Observer {
  public:
-  // Of training iterations: every one, or, with a clock that costs too much for that, the second, whose shares stand for
-  // those of all others in proportion to their time.
+  // Of training iterations: every one, or, with a clock that costs too much for that, the second, whose shares stand
+  // for those of all others in proportion to their time.
   Timekeeper(std::unique_ptr<Clock> clock, bool every_iteration)
       : clock_(std::move(clock)), every_iteration_(every_iteration) {}
 

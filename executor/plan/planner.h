@@ -1,5 +1,5 @@
-// What the sections of planning share. Each plans one aspect of all steps, in this order: program_plan.cpp the steps and
-// parts with their memory, edges.cpp what goes from part to part, synchronization.cpp gradients of parameters and
+// What the sections of planning share. Each plans one aspect of all steps, in this order: program_plan.cpp the steps
+// and parts with their memory, edges.cpp what goes from part to part, synchronization.cpp gradients of parameters and
 // statistics, transfers.cpp when sends are waited for and in which order transfers start.
 #pragma once
 

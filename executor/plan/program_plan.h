@@ -1,6 +1,6 @@
-// What one rank does in an iteration, as a value: steps in the strategy's issue order, and for everything that they read
-// and write a place in one of the rank's buffers. No pointer, no transport and no backend: Program (program.h) binds a
-// plan to them and runs it; tests print it.
+// What one rank does in an iteration, as a value: steps in the strategy's issue order, and for everything that they
+// read and write a place in one of the rank's buffers. No pointer, no transport and no backend: Program (program.h)
+// binds a plan to them and runs it; tests print it.
 //
 // Data moves without a copy wherever a block is used whole: a local consumer reads its producer's buffer, a remote one
 // receives into its input buffer, and the sender sends its output buffer. Everything else goes through block copies,
@@ -23,7 +23,8 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-// Buffer 0 is the arena: what lives within an iteration, laid out by plan_memory. The others live as long as the program.
+// Buffer 0 is the arena: what lives within an iteration, laid out by plan_memory. The others live as long as the
+// program.
 constexpr int arena_buffer = 0;
 struct BufferPlan {
   int64_t elements;
@@ -62,7 +63,8 @@ struct PartSteps {
   int first = -1, last = -1;  // -1: it has no backward pass
 };
 
-// An operator's part on this rank, and what its kernel works on (KernelArguments). Lists are by input, output, parameter.
+// An operator's part on this rank, and what its kernel works on (KernelArguments). Lists are by input, output,
+// parameter.
 struct PartPlan {
   OperatorId op;
   int part;
@@ -111,8 +113,8 @@ struct UpdateRun {
   int64_t elements;
 };
 
-// A synchronization unit that this rank holds: gradients lie packed in one buffer; backward writes them there wherever it
-// can.
+// A synchronization unit that this rank holds: gradients lie packed in one buffer; backward writes them there wherever
+// it can.
 struct UnitPlan {
   int group = -1;  // index into ProgramPlan::groups; -1: this rank is the only holder
   Place packed;

@@ -1,7 +1,8 @@
 // Plans as text: what each rank of a small network does, step by step.
 //
 // Numbers of elements and places: "@64" is element 64 of the arena, "sums0@16" element 16 of the packed gradients of
-// unit 0, "#7" a buffer that only steps refer to. "A -> B" of a kernel: what it reads, what it writes; a sum is added to.
+// unit 0, "#7" a buffer that only steps refer to. "A -> B" of a kernel: what it reads, what it writes; a sum is added
+// to.
 #include "executor/plan/program_plan.h"
 
 #include <catch2/catch.hpp>
