@@ -45,7 +45,7 @@ TEST_CASE("files appear whole or not at all") {
   std::remove(path.c_str());
 }
 
-TEST_CASE("what is no regular file is written to, not replaced; links are followed") {
+TEST_CASE("what is no regular file is written to, not replaced, and links are followed") {
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / ("json_file_test_" + std::to_string(getpid()));
   fs::create_directory(folder);

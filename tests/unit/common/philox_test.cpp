@@ -13,7 +13,7 @@ TEST_CASE("philox draws its authors' known answers") {
         Array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("uniform numbers are those of their counter's lane, in [0, 1)") {
+TEST_CASE("uniform numbers are those of their counter's lane, from 0 up to 1") {
   CHECK(uniform_float(0) == 0);
   CHECK(uniform_float(0xFFFFFFFF) == 1 - 1.0f / 16777216);
   for (uint64_t index = 0; index < 8; ++index)

@@ -46,7 +46,7 @@ TEST_CASE("pieces with the same holders are one unit") {
   CHECK(gradient_sum_bytes(units[1], graph, strategy) == Vector<int64_t>{0, 0, 0});
 }
 
-TEST_CASE("every piece is in one unit, with the holders of its parts; shards say the same") {
+TEST_CASE("every piece is in one unit, with the holders of its parts, and shards say the same") {
   int shared_groups = 0;
   for (uint32_t seed = 0; seed < 60; ++seed) {
     RandomSource random(seed);
