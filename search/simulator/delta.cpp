@@ -4,9 +4,9 @@
 #include <cassert>
 #include <limits>
 
-#include "search/simulator/delta_bound.h"
-#include "search/simulator/delta_state.h"
-#include "search/simulator/delta_timeline.h"
+#include "search/simulator/delta/bounds/configuration_bound.h"
+#include "search/simulator/delta/strategy_state.h"
+#include "search/simulator/delta/known_timeline.h"
 
 namespace ff {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "common/vector.h"
-#include "search/simulator/delta_state.h"
+#include "search/simulator/delta/strategy_state.h"
 
 namespace ff::delta {
 

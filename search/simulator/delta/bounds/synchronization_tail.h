@@ -3,7 +3,7 @@
 #pragma once
 
 #include "common/vector.h"
-#include "search/simulator/synchronization_order.h"
+#include "search/simulator/delta/bounds/synchronization_order.h"
 #include "search/simulator/timeline.h"
 
 namespace ff::delta {

@@ -1,9 +1,9 @@
-#include "search/simulator/late_groups.h"
+#include "search/simulator/delta/bounds/synchronization_tail.h"
 
 #include <algorithm>
 #include <bit>
 
-#include "search/simulator/delta_state.h"
+#include "search/simulator/delta/strategy_state.h"
 
 namespace ff::delta {
 namespace {

@@ -1,4 +1,4 @@
-#include "search/simulator/delta_bound.h"
+#include "search/simulator/delta/bounds/configuration_bound.h"
 
 #include <algorithm>
 #include <limits>

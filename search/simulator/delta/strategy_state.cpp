@@ -1,4 +1,4 @@
-#include "search/simulator/delta_state.h"
+#include "search/simulator/delta/strategy_state.h"
 
 #include <algorithm>
 #include <bit>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/vector.h"
-#include "search/simulator/event_queue.h"
+#include "search/simulator/delta/event_queue.h"
 
 namespace ff::delta {
 

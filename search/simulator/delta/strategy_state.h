@@ -9,9 +9,9 @@
 
 #include "common/vector.h"
 #include "search/cost/task_costs.h"
-#include "search/simulator/late_groups.h"
+#include "search/simulator/delta/bounds/synchronization_tail.h"
 #include "search/simulator/parameter_partition.h"
-#include "search/simulator/synchronization_order.h"
+#include "search/simulator/delta/bounds/synchronization_order.h"
 
 namespace ff::delta {
 

@@ -1,4 +1,4 @@
-#include "search/simulator/synchronization_order.h"
+#include "search/simulator/delta/bounds/synchronization_order.h"
 
 #include <algorithm>
 #include <bit>
