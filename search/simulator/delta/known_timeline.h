@@ -1,43 +1,113 @@
-// What a delta simulation keeps while events are taken, and of a timeline to restart from.
+// The current strategy's timeline: every task's times, and snapshots of the simulation to restart from and to return
+// to.
 #pragma once
 
+#include <algorithm>
+#include <limits>
+#include <optional>
+
 #include "common/vector.h"
-#include "search/simulator/delta/event_queue.h"
+#include "search/simulator/delta.h"
+#include "search/simulator/delta/event_loop.h"
 
 namespace ff::delta {
 
-// Something that waits for several predecessors.
-struct Waiting {
-  enum class Kind : uint8_t { forward, backward, forward_reduction, backward_reduction, unit } kind;
-  int32_t which;  // operator; of a unit: group
-  int32_t part;   // part; of a reduction: statistics group; of a unit: its index
+// Where the simulation stood, and what came then.
+struct Snapshot : LoopState {
+  size_t position = 0;                // so many tasks had been taken
+  TaskKey next = 0;                   // of the task to be taken then
+  Nanoseconds ready = 0;              // of that task
+  Nanoseconds latest_until_next = 0;  // latest end of the tasks up to the next snapshot
+  Nanoseconds latest_behind = 0;      // of all tasks behind this
 };
 
-// How far it is. Slots of another epoch have not been reached: nothing has arrived.
-struct Slot {
-  Nanoseconds ready = 0;  // latest end of a predecessor so far
-  int32_t left = 0;       // predecessors that have not ended
-  uint32_t epoch = 0;
+// What can be skipped from one snapshot on: it happens as it did, so much later.
+struct Skip {
+  size_t from, to;  // snapshots
+  bool to_end;      // `to` is the end of the timeline
+  Nanoseconds later;
 };
 
-// Where a simulation stands: everything that a restart needs. Small, since what has not begun to arrive needs no
-// mention.
-struct Snapshot {
-  struct Partial {
-    Waiting waiting;
-    int32_t arrived;
-    Nanoseconds ready;
+class KnownTimeline {
+ public:
+  using Record = DeltaSimulator::Record;
+  static constexpr size_t never = std::numeric_limits<size_t>::max();
+  // A forward or backward task in the timeline.
+  struct Place {
+    size_t position = never;
+    Nanoseconds end = 0;
   };
-  size_t position = 0;    // events taken
-  TaskKey next = 0;       // of the event to be taken then
-  Nanoseconds ready = 0;  // of that event
-  Vector<Partial> partial;
-  Vector<Event> queue;
-  Vector<Nanoseconds> free_at;        // [resource]
-  Vector<Nanoseconds> done;           // [device]: compute and update work taken so far
-  Nanoseconds makespan = 0;           // latest end so far
-  Nanoseconds latest_until_next = 0;  // latest end of the events up to the next snapshot
-  Nanoseconds latest_behind = 0;      // of all events behind this
+
+  KnownTimeline(const StrategyState& state, const SlotLayout& layout) : state_(state), layout_(layout) {}
+
+  // Forgets everything. The slots may be other ones.
+  void clear();
+
+  const Vector<Record>& records() const { return records_; }
+  const Place& place(TaskKind kind, OperatorId op, int part) const { return places_[layout_.slot(kind, op, part)]; }
+  // The position of the operator's first forward task.
+  size_t first_forward(OperatorId op) const { return first_forward_[op]; }
+
+  const ReusedVector<Snapshot>& snapshots() const { return snapshots_; }
+  // How many of them are at this position or before.
+  size_t snapshots_until(size_t position) const {
+    return static_cast<size_t>(
+        std::upper_bound(snapshots_.begin(), snapshots_.end(), position,
+                         [](size_t at, const Snapshot& snapshot) { return at < snapshot.position; }) -
+        snapshots_.begin());
+  }
+
+  // ---- what a simulation may return to: while an accepted change is recorded, the timeline before it ----
+  size_t known_begin() const { return recording_ ? previous_.first_snapshot : 0; }
+  size_t known_end() const { return known_begin() + (recording_ ? previous_.snapshots.size() : snapshots_.size()); }
+  const Snapshot& known(size_t index) const {
+    return recording_ ? previous_.snapshots[index - previous_.first_snapshot] : snapshots_[index];
+  }
+  // The snapshot before this task, where there is one.
+  std::optional<size_t> known_before(TaskKey next) const {
+    const int32_t slot = layout_.slot(next);
+    if (slot < 0 || snapshot_at_[slot] < 0) return std::nullopt;
+    const size_t index = static_cast<size_t>(snapshot_at_[slot]);
+    if (index < known_begin() || index >= known_end() || known(index).next != next) return std::nullopt;
+    return index;
+  }
+  // The latest end of what is skipped, as it becomes.
+  Nanoseconds latest_of(const Skip& skip) const;
+
+  // ---- recording ----
+  // From the last of so many snapshots on, which stay; 0: from the beginning.
+  void begin_recording(size_t kept_snapshots, bool may_return);
+  bool is_snapshot_due(EventLoop& loop) const;
+  void take_snapshot(EventLoop& loop);
+  void record(const Record& record);
+  // Records what the simulation skips, and the snapshots in it.
+  void repeat(const Skip& skip, EventLoop& loop);
+  void end_recording();
+
+  // Counts the progress at each snapshot anew.
+  void recount_progress(const Bounds& bounds);
+
+ private:
+  // events; fewer restart closer to a change and take longer to record
+  static constexpr size_t least_snapshot_distance = 32;
+
+  Snapshot& add_snapshot(TaskKey next);
+
+  const StrategyState& state_;
+  const SlotLayout& layout_;
+  Vector<Record> records_;
+  ReusedVector<Snapshot> snapshots_;
+  Vector<Place> places_;          // [slot]
+  Vector<int32_t> snapshot_at_;   // [slot]: the snapshot before its task; -1: never one
+  Vector<size_t> first_forward_;  // [operator]
+
+  bool recording_ = false;
+  // While recording: the timeline before, from there on.
+  struct {
+    Vector<Record> records;
+    ReusedVector<Snapshot> snapshots;
+    size_t first_record = 0, first_snapshot = 0;
+  } previous_;
 };
 
 }  // namespace ff::delta

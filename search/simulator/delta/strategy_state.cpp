@@ -4,196 +4,77 @@
 #include <bit>
 
 namespace ff::delta {
-namespace {
-
-std::shared_ptr<const EdgePlan> make_plan(const std::shared_ptr<const BlockPairs>& pairs, size_t producers,
-                                          size_t consumers) {
-  auto plan = std::make_shared<EdgePlan>();
-  plan->pairs = pairs;
-  plan->consumer_begin.assign(consumers + 1, 0);
-  plan->producer_begin.assign(producers + 1, 0);
-  for (const BlockPair& pair : *pairs) {
-    ++plan->consumer_begin[pair.consumer_part + 1];
-    ++plan->producer_begin[pair.producer_part + 1];
-  }
-  for (size_t c = 0; c < consumers; ++c) plan->consumer_begin[c + 1] += plan->consumer_begin[c];
-  for (size_t p = 0; p < producers; ++p) plan->producer_begin[p + 1] += plan->producer_begin[p];
-  plan->by_producer.resize(pairs->size());
-  Vector<int32_t> next(plan->producer_begin.begin(), plan->producer_begin.end() - 1);
-  for (size_t i = 0; i < pairs->size(); ++i)
-    plan->by_producer[next[(*pairs)[i].producer_part]++] = static_cast<int32_t>(i);
-  plan->one_to_one = pairs->size() == producers && pairs->size() == consumers;
-  for (size_t i = 0; i < pairs->size() && plan->one_to_one; ++i)
-    plan->one_to_one =
-        (*pairs)[i].producer_part == static_cast<int32_t>(i) && (*pairs)[i].consumer_part == static_cast<int32_t>(i);
-  return plan;
-}
-
-// From the last gradient to the end of the first update.
-Nanoseconds unit_time(const UnitState& unit) {
-  return (unit.holders.size() > 1 ? unit.collective.duration : 0) +
-         *std::min_element(unit.update.begin(), unit.update.end());
-}
-
-}  // namespace
 
 StrategyState::StrategyState(TaskGraphBuilder& builder_, const Topology& topology_, TaskCostModel& costs_)
-    : builder(builder_), graph(builder_.graph()), topology(topology_), costs(costs_), late(late_count),
-      order_(builder_) {
-  const size_t operator_count = graph.operators.size();
-  in_edges.resize(operator_count);
-  out_edges.resize(operator_count);
-  groups_of.resize(operator_count);
-  around_.resize(operator_count);
-  operators.resize(operator_count);
-  tasks.resize(operator_count);
-  edges.resize(builder.edges().size());
-  groups.resize(builder.groups().size());
-  plans_.resize(edges.size());
+    : NetworkStructure(builder_), topology(topology_), costs(costs_), operators(graph.operators.size()),
+      tasks(graph.operators.size()), edges(builder.edges().size()), groups(builder.groups().size()), plans_(builder_) {
   for (const ParameterGroup& group : builder.groups()) partitions_.emplace_back(graph, group);
-  for (size_t e = 0; e < edges.size(); ++e) {
-    const Edge& edge = builder.edges()[e];
-    in_edges[edge.consumer].push_back(static_cast<int>(e));
-    out_edges[edge.producer].push_back(static_cast<int>(e));
-    around_[edge.consumer].push_back(edge.producer);
-    around_[edge.producer].push_back(edge.consumer);
-    const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
-    every_part_reads.push_back(consumer.every_part_reads(edge.input));
-    every_part_is_read.push_back(consumer.reads_every_element(edge.input));
-    edge_has_gradient.push_back(graph.operators[edge.consumer].has_backward &&
-                                graph.input_has_gradient(edge.consumer, edge.input));
-  }
-  for (size_t op = 0; op < operator_count; ++op) {
-    // Contributions to gradients are counted tensor by tensor.
-    std::stable_sort(out_edges[op].begin(), out_edges[op].end(),
-                     [&](int a, int b) { return builder.edges()[a].tensor < builder.edges()[b].tensor; });
-    around_[op].push_back(static_cast<OperatorId>(op));
-    std::sort(around_[op].begin(), around_[op].end());
-    around_[op].erase(std::unique(around_[op].begin(), around_[op].end()), around_[op].end());
-    has_statistics.push_back(graph.operators[op].definition->has_statistics());
-  }
-  for (size_t g = 0; g < groups.size(); ++g)
-    if (builder.groups()[g].trained)
-      for (size_t position = 0; position < builder.groups()[g].operators.size(); ++position)
-        groups_of[builder.groups()[g].operators[position]].push_back({static_cast<int>(g), position});
-  for (auto* path : {&paths.head, &paths.middle, &paths.tail_forward, &paths.tail_producers, &paths.tail_backward,
-                     &paths.least_forward, &paths.least_backward, &paths.least_synchronization})
-    path->resize(operator_count);
 }
 
 void StrategyState::reset(const Strategy& new_strategy) {
-  undo_.clear();
+  replaced_.operators.clear();
   strategy = new_strategy;
   for (OperatorId op = 0; op < count(); ++op) set_operator(op);
   for (size_t e = 0; e < edges.size(); ++e) set_edge(static_cast<int>(e));
   for (OperatorId op = 0; op < count(); ++op) set_tasks(op);
-  work.assign(topology.devices.size(), 0);
-  kernel_work = work;
-  late.assign(late_count, {});
-  late_forward.assign(operators.size(), 0);
-  late_backward = late_forward;
-  std::fill(paths.least_synchronization.begin(), paths.least_synchronization.end(), 0);
-  for (OperatorId op = 0; op < count(); ++op) {
-    add_work(op, 1);
-    add_kernel_work(op, 1);
-  }
   for (size_t g = 0; g < groups.size(); ++g)
-    if (builder.groups()[g].trained) {
-      set_group(static_cast<int>(g));
-      add_group_work(static_cast<int>(g), 1);
-    }
-  set_paths();
-  choose_late();
-}
-
-bool StrategyState::keep() {
-  undo_.clear();
-  return choose_late();
+    if (builder.groups()[g].trained) set_group(static_cast<int>(g));
 }
 
 void StrategyState::change(const Vector<Change>& changes) {
-  undo_.clear();
-  undo_.work = work;
-  undo_.kernel_work = kernel_work;
-  undo_.paths = paths;
-  undo_.late.resize(late.size());
-  for (size_t i = 0; i < late.size(); ++i) undo_.late[i] = late[i];
-  find_touched(changes);
-  for (OperatorId op : touched_) add_work(op, -1);
-  if (undo_.tasks.size() < touched_.size()) undo_.tasks.resize(touched_.size());
-  for (OperatorId op : touched_) {
-    auto& [saved_op, saved] = undo_.tasks[undo_.touched++];
-    saved_op = op;
-    std::swap(saved, tasks[op]);
-  }
-  if (undo_.changed.size() < changes.size()) undo_.changed.resize(changes.size());
+  for (auto* list : {&touched_, &touched_edges_, &touched_groups_}) list->clear();
   for (const Change& change : changes) {
-    add_kernel_work(change.op, -1);
-    Undo::Changed& before = undo_.changed[undo_.changed_count++];
+    touched_.insert(touched_.end(), around[change.op].begin(), around[change.op].end());
+    for (const auto* list : {&in_edges[change.op], &out_edges[change.op]})
+      touched_edges_.insert(touched_edges_.end(), list->begin(), list->end());
+    for (const auto& [g, position] : groups_of[change.op]) touched_groups_.push_back(g);
+  }
+  for (auto* list : {&touched_, &touched_edges_, &touched_groups_}) {
+    std::sort(list->begin(), list->end());
+    list->erase(std::unique(list->begin(), list->end()), list->end());
+  }
+
+  replaced_.operators.clear();
+  for (const Change& change : changes) {
+    Replaced::Changed& before = replaced_.operators.add();
     before.op = change.op;
     before.configuration = strategy[change.op];
     before.state = operators[change.op];
     strategy[change.op] = change.configuration;
     set_operator(change.op);
-    add_kernel_work(change.op, 1);
-    paths.least_synchronization[change.op] = 0;
   }
-  if (undo_.edges.size() < touched_edges_.size()) undo_.edges.resize(touched_edges_.size());
+  replaced_.edges.clear();
   for (int e : touched_edges_) {
-    auto& [saved_edge, saved] = undo_.edges[undo_.edge_count++];
-    saved_edge = e;
-    std::swap(saved, edges[e]);
+    auto& [edge, before] = replaced_.edges.add();
+    edge = e;
+    std::swap(before, edges[e]);
     set_edge(e);
   }
+  replaced_.tasks.clear();
   for (OperatorId op : touched_) {
+    Replaced::Tasks& before = replaced_.tasks.add();
+    before.op = op;
+    std::swap(before.tasks, tasks[op]);
     set_tasks(op);
-    add_work(op, 1);
   }
+  replaced_.groups.clear();
   for (int g : touched_groups_) {
-    add_group_work(g, -1);
-    undo_.groups.emplace_back(g, std::move(groups[g]));
+    auto& [group, before] = replaced_.groups.add();
+    group = g;
+    before = std::move(groups[g]);
     groups[g] = {};
     set_group(g);
-    add_group_work(g, 1);
-    finish_late(g);
   }
-  set_paths();
-}
-
-void StrategyState::find_touched(const Vector<Change>& changes) {
-  touched_.clear();
-  touched_edges_.clear();
-  touched_groups_.clear();
-  for (const Change& change : changes) {
-    touched_.insert(touched_.end(), around_[change.op].begin(), around_[change.op].end());
-    for (const auto* list : {&in_edges[change.op], &out_edges[change.op]})
-      touched_edges_.insert(touched_edges_.end(), list->begin(), list->end());
-    for (const auto& [g, position] : groups_of[change.op]) touched_groups_.push_back(g);
-  }
-  const auto keep_distinct = [](auto& list) {
-    std::sort(list.begin(), list.end());
-    list.erase(std::unique(list.begin(), list.end()), list.end());
-  };
-  keep_distinct(touched_);
-  keep_distinct(touched_edges_);
-  keep_distinct(touched_groups_);
 }
 
 void StrategyState::undo() {
-  if (undo_.changed_count == 0) return;
-  for (size_t i = 0; i < undo_.changed_count; ++i) {
-    Undo::Changed& changed = undo_.changed[i];
-    strategy[changed.op] = std::move(changed.configuration);
-    std::swap(operators[changed.op], changed.state);
+  for (Replaced::Changed& before : replaced_.operators) {
+    strategy[before.op] = std::move(before.configuration);
+    std::swap(operators[before.op], before.state);
   }
-  for (size_t i = 0; i < undo_.touched; ++i) std::swap(tasks[undo_.tasks[i].first], undo_.tasks[i].second);
-  for (size_t i = 0; i < undo_.edge_count; ++i) std::swap(edges[undo_.edges[i].first], undo_.edges[i].second);
-  for (auto& [g, state] : undo_.groups) groups[g] = std::move(state);
-  std::swap(work, undo_.work);
-  std::swap(kernel_work, undo_.kernel_work);
-  std::swap(paths, undo_.paths);
-  for (size_t i = 0; i < late.size(); ++i) std::swap(static_cast<LateLoad&>(late[i]), undo_.late[i]);
-  undo_.clear();
+  for (Replaced::Tasks& before : replaced_.tasks) std::swap(tasks[before.op], before.tasks);
+  for (auto& [e, before] : replaced_.edges) std::swap(edges[e], before);
+  for (auto& [g, before] : replaced_.groups) groups[g] = std::move(before);
 }
 
 void StrategyState::set_operator(OperatorId op) {
@@ -202,8 +83,8 @@ void StrategyState::set_operator(OperatorId op) {
   state.devices = configuration.devices;
   state.degrees = configuration.degrees;
   const size_t parts = state.devices.size();
-  state.forward_kernel.resize(parts);
-  state.backward_kernel.assign(parts, 0);
+  state.kernel[Direction::forward].resize(parts);
+  state.kernel[Direction::backward].assign(parts, 0);
   const TaskCostModel::PartCosts* part_costs = nullptr;
   for (size_t part = 0, model = ~size_t{0}; part < parts; ++part) {
     if (const size_t own = static_cast<size_t>(model_of(state.devices[part])); own != model) {
@@ -211,17 +92,10 @@ void StrategyState::set_operator(OperatorId op) {
       part_costs = &costs.part_costs(op, state.degrees, static_cast<int>(model));
     }
     const TaskCostModel::PartCost& cost = (*part_costs)[part];
-    state.forward_kernel[part] = cost.all_forward();
-    if (has_backward(op)) state.backward_kernel[part] = cost.all_backward();
+    state.kernel[Direction::forward][part] = cost.all_forward();
+    if (has_backward(op)) state.kernel[Direction::backward][part] = cost.all_backward();
   }
-  paths.least_forward[op] = *std::min_element(state.forward_kernel.begin(), state.forward_kernel.end());
-  paths.least_backward[op] = *std::min_element(state.backward_kernel.begin(), state.backward_kernel.end());
-  if (!has_statistics[op]) return;
-  set_reductions(op);
-  Nanoseconds least = state.reductions[0].collective.duration;
-  for (const ReductionState& reduction : state.reductions) least = std::min(least, reduction.collective.duration);
-  paths.least_forward[op] += least;
-  paths.least_backward[op] += least;
+  if (has_statistics[op]) set_reductions(op);
 }
 
 void StrategyState::set_reductions(OperatorId op) {
@@ -230,14 +104,14 @@ void StrategyState::set_reductions(OperatorId op) {
   const int parts = state.parts();
   state.reductions.assign(definition.statistics_groups(state.degrees), {});
   state.reduction_of.resize(parts);
-  state.forward_statistics_kernel.resize(parts);
-  state.backward_statistics_kernel.assign(parts, 0);
+  state.statistics_kernel[Direction::forward].resize(parts);
+  state.statistics_kernel[Direction::backward].assign(parts, 0);
   for (int part = 0; part < parts; ++part) {
     state.reduction_of[part] = definition.statistics_group(state.degrees, part);
     state.reductions[state.reduction_of[part]].parts.push_back(part);
     const auto& cost = costs.part_cost(op, state.degrees, part, model_of(state.devices[part]));
-    state.forward_statistics_kernel[part] = cost.forward_statistics.ns;
-    if (has_backward(op)) state.backward_statistics_kernel[part] = cost.backward_statistics.ns;
+    state.statistics_kernel[Direction::forward][part] = cost.forward_statistics.ns;
+    if (has_backward(op)) state.statistics_kernel[Direction::backward][part] = cost.backward_statistics.ns;
   }
   for (ReductionState& reduction : state.reductions) {
     Vector<DeviceId> holders;
@@ -247,26 +121,6 @@ void StrategyState::set_reductions(OperatorId op) {
     const int64_t bytes = definition.statistics_bytes(definition.part(state.degrees, reduction.parts[0]));
     costs.communication().all_reduce(holders, bytes, reduction.collective);
   }
-}
-
-const std::shared_ptr<const EdgePlan>& StrategyState::plan_of(int e, const Degrees& producer, const Degrees& consumer) {
-  plan_key_ = producer;
-  plan_key_.insert(plan_key_.end(), consumer.begin(), consumer.end());
-  const auto found = plans_[e].find(plan_key_);
-  if (found != plans_[e].end()) return found->second;
-  const size_t producers = static_cast<size_t>(parts_of(producer)), consumers = static_cast<size_t>(parts_of(consumer));
-  const auto pairs = builder.pairs(e, producer, consumer);
-  if (cached_pairs_ > most_cached_pairs) {
-    for (auto& plans : plans_) plans.clear();
-    distinct_plans_.clear();
-    cached_pairs_ = 0;
-  }
-  std::shared_ptr<const EdgePlan>& plan = distinct_plans_[{pairs.get(), producers, consumers}];
-  if (!plan) {
-    plan = make_plan(pairs, producers, consumers);
-    cached_pairs_ += pairs->size() + producers + consumers;
-  }
-  return plans_[e].emplace(plan_key_, plan).first->second;
 }
 
 void StrategyState::set_edge(int e) {
@@ -299,22 +153,16 @@ void StrategyState::set_tasks(OperatorId op) {
   OperatorTasks& task = tasks[op];
   const size_t parts = state.devices.size();
   task.parts.resize(parts);
-  if (has_statistics[op]) {
-    task.forward_statistics.resize(parts);
-    task.backward_statistics.resize(parts);
-  } else {
-    task.forward_statistics.clear();
-    task.backward_statistics.clear();
-  }
+  for (Direction direction : directions) task.statistics[direction].resize(has_statistics[op] ? parts : 0);
   for (size_t part = 0; part < parts; ++part) {
     const int model = model_of(state.devices[part]);
     int64_t assembled = 0, packed = 0, gathered = 0, packed_back = 0;  // bytes
     PartTasks& result = task.parts[part];
-    result = {0, 0, state.devices[part], 0, 0};
+    result = {{}, state.devices[part], {}};
     for (int e : in_edges[op]) {
       assembled += edges[e].assembled[part];
       packed_back += edges[e].packed_back[part];
-      result.forward_waits += edges[e].plan->consumer_begin[part + 1] - edges[e].plan->consumer_begin[part];
+      result.waits[Direction::forward] += edges[e].plan->consumer_begin[part + 1] - edges[e].plan->consumer_begin[part];
     }
     // Contributions are counted by tensor: a single one that needs no copy is used where it arrives.
     TensorId tensor = -1;
@@ -336,21 +184,22 @@ void StrategyState::set_tasks(OperatorId op) {
       contributions += edges[e].contributions[part];
       contributed += edges[e].contributed[part];
       if (edges[e].contributions[part] > 0) in_place = edges[e].in_place[part];
-      result.backward_waits += edges[e].contributions[part];
+      result.waits[Direction::backward] += edges[e].contributions[part];
     }
     finish_tensor();
-    if (has_statistics[op]) {
-      const Nanoseconds forward = state.forward_statistics_kernel[part],
-                        backward = state.backward_statistics_kernel[part];
-      task.forward_statistics[part] = forward + costs.copy_ns(assembled, model);
-      result.forward = state.forward_kernel[part] - forward + costs.copy_ns(packed, model);
-      task.backward_statistics[part] = backward + costs.copy_ns(gathered, model);
-      result.backward = state.backward_kernel[part] - backward + costs.copy_ns(packed_back, model);
-      continue;
+    if (!has_backward(op)) gathered = packed_back = 0;
+    // What comes in belongs to the first task of a direction, what goes out to the last.
+    for (Direction direction : directions) {
+      const int64_t incoming = direction == Direction::forward ? assembled : gathered;
+      const int64_t outgoing = direction == Direction::forward ? packed : packed_back;
+      if (has_statistics[op]) {
+        const Nanoseconds statistics = state.statistics_kernel[direction][part];
+        task.statistics[direction][part] = statistics + costs.copy_ns(incoming, model);
+        result.duration[direction] = state.kernel[direction][part] - statistics + costs.copy_ns(outgoing, model);
+      } else {
+        result.duration[direction] = state.kernel[direction][part] + costs.copy_ns(incoming + outgoing, model);
+      }
     }
-    result.forward = state.forward_kernel[part] + costs.copy_ns(assembled + packed, model);
-    result.backward =
-        state.backward_kernel[part] + (has_backward(op) ? costs.copy_ns(gathered + packed_back, model) : 0);
   }
 }
 
@@ -409,10 +258,6 @@ void StrategyState::set_group(int g) {
   }
   state.one_unit = state.units.size() == 1 && state.units[0].waits == parts_of_all;
   set_updates(g, partition, unit_of_piece);
-  if (group.operators.size() > 1) return;
-  Nanoseconds least = state.units.empty() ? 0 : unit_time(state.units[0]);
-  for (const UnitState& unit : state.units) least = std::min(least, unit_time(unit));
-  paths.least_synchronization[group.operators[0]] = std::max(paths.least_synchronization[group.operators[0]], least);
 }
 
 // Which devices hold each shard.
@@ -469,97 +314,6 @@ void StrategyState::set_updates(int g, const ParameterPartition& partition, cons
       unit.update.push_back(costs.update_ns(unit.bytes, model) + costs.copy_ns(scratch_.sums[holder], model));
     }
     if (unit.holders.size() > 1) costs.communication().all_reduce(unit.holders, unit.bytes, unit.collective);
-  }
-}
-
-void StrategyState::add_work(OperatorId op, Nanoseconds sign) {
-  const OperatorTasks& task = tasks[op];
-  const Vector<DeviceId>& devices = operators[op].devices;
-  for (size_t part = 0; part < devices.size(); ++part)
-    work[devices[part]] += sign * (task.duration(part, false) + task.duration(part, true));
-  for (size_t i = 0; i < late.size(); ++i)
-    for (bool backward : {false, true})
-      if (((backward ? late_backward : late_forward)[op] >> i & 1) != 0)
-        for (size_t part = 0; part < devices.size(); ++part)
-          late[i].work[devices[part]] += sign * task.duration(part, backward);
-}
-
-void StrategyState::add_kernel_work(OperatorId op, Nanoseconds sign) {
-  const OperatorState& state = operators[op];
-  for (int part = 0; part < state.parts(); ++part)
-    kernel_work[state.devices[part]] += sign * (state.forward_kernel[part] + state.backward_kernel[part]);
-  for (size_t i = 0; i < late.size(); ++i)
-    for (bool backward : {false, true})
-      if (((backward ? late_backward : late_forward)[op] >> i & 1) != 0)
-        for (int part = 0; part < state.parts(); ++part)
-          late[i].kernel_work[state.devices[part]] +=
-              sign * (backward ? state.backward_kernel : state.forward_kernel)[part];
-}
-
-void StrategyState::add_group_work(int g, Nanoseconds sign) {
-  for (const UnitState& unit : groups[g].units)
-    for (size_t h = 0; h < unit.holders.size(); ++h) work[unit.holders[h]] += sign * unit.update[h];
-  for (LateGroups& set : late)
-    if (!set.contains.empty() && set.contains[g])
-      for (const UnitState& unit : groups[g].units)
-        if (unit.holders.size() > 1)
-          for (const ResourceUse& use : unit.collective.uses) set.occupied[use.resource] += sign * use.occupancy;
-}
-
-bool StrategyState::choose_late() {
-  Vector<LateGroups> chosen = choose_late_groups(*this, order_, late_count);
-  bool others = false;
-  for (size_t i = 0; i < late_count; ++i) others = others || !chosen[i].same_tasks(late[i]);
-  late = std::move(chosen);
-  if (!others) return false;
-  late_forward.assign(operators.size(), 0);
-  late_backward.assign(operators.size(), 0);
-  for (size_t i = 0; i < late.size(); ++i)
-    for (OperatorId op = 0; late[i].holds && op < count(); ++op) {
-      late_forward[op] = static_cast<uint8_t>(
-          late_forward[op] | (late[i].forward_before[static_cast<size_t>(op) / 64] >> op % 64 & 1) << i);
-      late_backward[op] = static_cast<uint8_t>(
-          late_backward[op] | (late[i].backward_before[static_cast<size_t>(op) / 64] >> op % 64 & 1) << i);
-    }
-  return true;
-}
-
-// The group is synchronized in another way now.
-void StrategyState::finish_late(int changed_group) {
-  for (LateGroups& set : late) {
-    if (set.contains.empty() || !set.contains[changed_group]) continue;
-    set.length = *std::max_element(set.occupied.begin(), set.occupied.end());
-    if (set.relies_on[changed_group] && !groups[changed_group].one_unit) set.holds = false;
-  }
-}
-
-void StrategyState::set_paths() {
-  for (OperatorId op = 0; op < count(); ++op) {
-    paths.head[op] = paths.tail_producers[op] = 0;
-    for (int e : in_edges[op]) {
-      if (!every_part_reads[e]) continue;
-      const OperatorId producer = edge(e).producer;
-      paths.head[op] = std::max(paths.head[op], paths.head[producer] + paths.least_forward[producer]);
-      if (edge_has_gradient[e])
-        paths.tail_producers[op] =
-            std::max(paths.tail_producers[op], paths.least_backward[producer] + paths.tail_backward[producer]);
-    }
-    paths.tail_backward[op] = std::max(paths.tail_producers[op], paths.least_synchronization[op]);
-  }
-  for (OperatorId op = count(); op-- > 0;) {
-    paths.middle[op] = paths.tail_forward[op] = 0;
-    for (int e : out_edges[op]) {
-      if (!every_part_is_read[e]) continue;
-      const OperatorId consumer = edge(e).consumer;
-      paths.tail_forward[op] =
-          std::max(paths.tail_forward[op], paths.least_forward[consumer] + paths.tail_forward[consumer]);
-      if (edge_has_gradient[e])
-        paths.middle[op] = std::max(
-            paths.middle[op], paths.least_forward[consumer] + paths.middle[consumer] + paths.least_backward[consumer]);
-    }
-    if (has_backward(op))
-      paths.tail_forward[op] =
-          std::max(paths.tail_forward[op], paths.middle[op] + paths.least_backward[op] + paths.tail_backward[op]);
   }
 }
 

@@ -134,8 +134,7 @@ SynchronizationOrder::SynchronizationOrder(const TaskGraphBuilder& builder) {
   const Relations relations(builder);
   const OperatorId count = static_cast<OperatorId>(graph.operators.size());
   const OperatorSet none((static_cast<size_t>(count) + 63) / 64, 0);
-  forward_.assign(builder.groups().size(), none);
-  backward_ = forward_;
+  for (Direction direction : directions) before_[direction].assign(builder.groups().size(), none);
   Vector<int64_t> sizes(builder.groups().size(), 0);
   for (size_t g = 0; g < builder.groups().size(); ++g) {
     const ParameterGroup& group = builder.groups()[g];
@@ -165,8 +164,8 @@ SynchronizationOrder::SynchronizationOrder(const TaskGraphBuilder& builder) {
     }
     for (size_t word = 0; word < none.size(); ++word)
       sizes[g] += std::popcount(forward[word]) + std::popcount(backward[word]);
-    forward_[g] = std::move(forward);
-    backward_[g] = std::move(backward);
+    before_[Direction::forward][g] = std::move(forward);
+    before_[Direction::backward][g] = std::move(backward);
   }
   std::stable_sort(groups_.begin(), groups_.end(), [&](int a, int b) { return sizes[a] < sizes[b]; });
 }

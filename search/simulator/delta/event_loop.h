@@ -1,0 +1,87 @@
+// A simulation: tasks are taken in order of (ready time, key), occupy their resources, and make others ready.
+#pragma once
+
+#include <optional>
+
+#include "common/vector.h"
+#include "search/simulator/delta/arrivals.h"
+#include "search/simulator/delta/bounds/bounds.h"
+#include "search/simulator/delta/event_queue.h"
+
+namespace ff::delta {
+
+// Where a simulation stands: everything that going on from there needs. Small, since what has not begun to arrive needs
+// no mention.
+struct LoopState {
+  Vector<Arrivals::Partial> partial;
+  Vector<Event> queue;
+  Vector<Nanoseconds> free_at;  // [resource]
+  Progress progress;
+  Nanoseconds latest_end = 0;  // of the tasks taken so far
+
+  void shift(Nanoseconds later);
+};
+
+class EventLoop {
+ public:
+  EventLoop(StrategyState& state, Bounds& bounds, const SlotLayout& layout)
+      : state_(state), bounds_(bounds), layout_(layout), arrivals_(state, layout) {}
+
+  void lay_out() { arrivals_.lay_out(); }
+
+  // Tasks without predecessors, in the order in which they are taken.
+  static Vector<Event> initial_events(const StrategyState& state);
+
+  // From the beginning. The initial events must outlive the simulation.
+  void start(const Vector<Event>& initial);
+  // From where `taken` tasks had been taken.
+  void resume(const LoopState& from, const Vector<Event>& initial, size_t taken);
+  // What follows is what followed `from`, so much later, up to `to`. The latest end of what is skipped is given as it
+  // was; without `to`, it is all that was left.
+  void skip(const LoopState& from, const LoopState& to, Nanoseconds later);
+  void end_at_least(Nanoseconds end) { latest_end_ = std::max(latest_end_, end); }
+
+  bool finished() const { return !taking_initial() && queue_.empty(); }
+  // Tasks without predecessors are ready at 0 and all others later: they come first, in the order of their keys.
+  bool taking_initial() const { return next_initial_ < initial_->size(); }
+  const Event& next() { return taking_initial() ? (*initial_)[next_initial_] : queue_.front(); }
+  Event pop() { return taking_initial() ? (*initial_)[next_initial_++] : queue_.pop(); }
+  // Takes the task; nothing when the makespan is certain to exceed the limit.
+  std::optional<TaskTime> take(const Event& event, Nanoseconds limit);
+
+  Nanoseconds latest_end() const { return latest_end_; }
+  const Arrivals& arrivals() const { return arrivals_; }
+  const Vector<Nanoseconds>& free_at() const { return free_at_; }
+  const Progress& progress() const { return progress_; }
+  EventQueue& queue() { return queue_; }
+  void save(LoopState& to);
+
+ private:
+  std::optional<TaskTime> take_compute(const Event& event, Nanoseconds limit);
+  std::optional<TaskTime> take_reduction(const Event& event, Nanoseconds limit);
+  std::optional<TaskTime> take_transfer(const Event& event, Nanoseconds limit);
+  std::optional<TaskTime> take_synchronization(const Event& event, Nanoseconds limit);
+  std::optional<TaskTime> take_on_device(const Event& event, const DeviceTask& task, Nanoseconds limit);
+  TaskTime occupy(Nanoseconds ready, const CommunicationCost& cost);
+
+  void follow(Direction direction, OperatorId op, int part, Nanoseconds end);
+  void arrive(Direction direction, OperatorId op, int part, Nanoseconds end);
+  void arrive_reduction(Direction direction, OperatorId op, int part, Nanoseconds end);
+  void arrive_units(OperatorId op, int part, Nanoseconds end);
+  void arrive_unit(int g, int32_t u, const UnitState& unit, Nanoseconds end);
+  void load(const LoopState& from, Nanoseconds later);
+
+  StrategyState& state_;
+  const Bounds& bounds_;
+  const SlotLayout& layout_;
+  Arrivals arrivals_;
+  const Vector<Event>* initial_ = nullptr;
+  size_t next_initial_ = 0;
+  EventQueue queue_;
+  Vector<Nanoseconds> free_at_;  // [resource]
+  Progress progress_;
+  Nanoseconds latest_end_ = 0;
+  CommunicationCost transfer_cost_;  // scratch
+};
+
+}  // namespace ff::delta
