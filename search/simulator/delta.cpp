@@ -42,7 +42,7 @@ class DeltaSimulator::State {
       return std::nullopt;
     }
     restart();
-    if (!run<false>(limit)) {
+    if (!run<false>(kept_snapshots_ == 0 ? proposed_initial_ : initial_, limit)) {
       ++statistics_.rejected_during_simulation;
       return std::nullopt;
     }
@@ -100,36 +100,38 @@ class DeltaSimulator::State {
       lay_out();
     kept_snapshots_ = touched_.from_beginning() ? 0 : timeline_.snapshots_until(touched_.first());
     if (kept_snapshots_ == 0) proposed_initial_ = EventLoop::initial_events(state_);
-    begin(kept_snapshots_ == 0 ? proposed_initial_ : initial_);
     if (timeline_.snapshots().empty()) rejoining_.forbid();
     else rejoining_.allow(initial_.size());
-  }
-
-  void begin(const Vector<Event>& initial) {
-    if (kept_snapshots_ == 0) {
-      loop_.start(initial);
-    } else {
-      const Snapshot& snapshot = timeline_.snapshots()[kept_snapshots_ - 1];
-      loop_.resume(snapshot, initial, snapshot.position);
-    }
   }
 
   // Simulates the current strategy, keeping the timeline, from the snapshots on that still hold: the change touches
   // nothing that has happened or begun by then.
   void record() {
-    begin(initial_);
     timeline_.begin_recording(kept_snapshots_, rejoining_.allowed());
-    run<true>(unlimited);
+    run<true>(initial_, unlimited);
     timeline_.end_recording();
     makespan_ = loop_.latest_end();
     loop_.queue().set_density(timeline_.records().size(), makespan_);
   }
 
-  // Takes all events; false as soon as the makespan is certain to exceed the limit.
+  // Takes all events behind the kept snapshots; false as soon as the makespan is certain to exceed the limit.
   template <bool recording>
-  bool run(Nanoseconds limit) {
-    while (!loop_.finished()) {
-      if (const std::optional<Skip> skip = rejoining_.find()) {
+  bool run(const Vector<Event>& initial, Nanoseconds limit) {
+    size_t taken = 0;
+    if (kept_snapshots_ == 0) {
+      loop_.start();
+    } else {
+      const Snapshot& snapshot = timeline_.snapshots()[kept_snapshots_ - 1];
+      loop_.resume(snapshot);
+      taken = snapshot.position;
+    }
+    for (; taken < initial.size(); ++taken) {
+      if (recording) timeline_.before(initial[taken], loop_);
+      if (!take<recording>(initial[taken], limit)) return false;
+    }
+    while (!loop_.queue().empty()) {
+      const Event& next = loop_.queue().front();
+      if (const std::optional<Skip> skip = rejoining_.find(next)) {
         ++statistics_.returned;
         if (recording) timeline_.repeat(*skip, loop_);
         loop_.end_at_least(timeline_.latest_of(*skip));
@@ -137,13 +139,19 @@ class DeltaSimulator::State {
         loop_.skip(timeline_.known(skip->from), timeline_.known(skip->to), skip->later);
         continue;
       }
-      if (recording && timeline_.is_snapshot_due(loop_)) timeline_.take_snapshot(loop_);
-      const Event event = loop_.pop();
-      ++statistics_.events;
-      const std::optional<TaskTime> time = loop_.take(event, limit);
-      if (!time) return false;
-      if (recording) timeline_.record({event.key, event.ready, time->start, time->end});
+      if (recording) timeline_.before(next, loop_);
+      if (!take<recording>(loop_.queue().pop(), limit)) return false;
     }
+    return true;
+  }
+
+  template <bool recording>
+  bool take(const Event& event, Nanoseconds limit) {
+    ++statistics_.events;
+    const TaskTime time = loop_.take(event, limit);
+    if (!time) return false;
+    loop_.end_at_least(time.end);
+    if (recording) timeline_.record({event.key, event.ready, time.start, time.end});
     return true;
   }
 

@@ -22,9 +22,7 @@ Vector<Event> EventLoop::initial_events(const StrategyState& state) {
   return initial;
 }
 
-void EventLoop::start(const Vector<Event>& initial) {
-  initial_ = &initial;
-  next_initial_ = 0;
+void EventLoop::start() {
   arrivals_.clear();
   queue_.clear();
   free_at_.assign(state_.resource_count(), 0);
@@ -33,9 +31,7 @@ void EventLoop::start(const Vector<Event>& initial) {
   latest_end_ = 0;
 }
 
-void EventLoop::resume(const LoopState& from, const Vector<Event>& initial, size_t taken) {
-  initial_ = &initial;
-  next_initial_ = std::min(taken, initial.size());
+void EventLoop::resume(const LoopState& from) {
   load(from, 0);
   progress_ = from.progress;
   latest_end_ = from.latest_end;
@@ -64,29 +60,26 @@ void EventLoop::save(LoopState& to) {
 
 // ---- taking tasks ----
 
-std::optional<TaskTime> EventLoop::take(const Event& event, Nanoseconds limit) {
-  std::optional<TaskTime> time;
+TaskTime EventLoop::take(const Event& event, Nanoseconds limit) {
   switch (kind_of(event.key)) {
     case TaskKind::forward:
     case TaskKind::backward:
     case TaskKind::forward_statistics:
-    case TaskKind::backward_statistics: time = take_compute(event, limit); break;
+    case TaskKind::backward_statistics: return take_compute(event, limit);
     case TaskKind::forward_reduction:
-    case TaskKind::backward_reduction: time = take_reduction(event, limit); break;
+    case TaskKind::backward_reduction: return take_reduction(event, limit);
     case TaskKind::activation:
-    case TaskKind::gradient: time = take_transfer(event, limit); break;
-    case TaskKind::synchronization: time = take_synchronization(event, limit); break;
+    case TaskKind::gradient: return take_transfer(event, limit);
+    case TaskKind::synchronization: return take_synchronization(event, limit);
     case TaskKind::update: {
       const UnitState& unit = state_.groups[subject_of(event.key)].units[event.index];
-      time = take_on_device(event, {unit.holders[event.holder], unit.update[event.holder]}, limit);
-      break;
+      return take_on_device(event, {unit.holders[event.holder], unit.update[event.holder]}, limit);
     }
   }
-  if (time) latest_end_ = std::max(latest_end_, time->end);
-  return time;
+  return {};
 }
 
-std::optional<TaskTime> EventLoop::take_compute(const Event& event, Nanoseconds limit) {
+TaskTime EventLoop::take_compute(const Event& event, Nanoseconds limit) {
   const TaskKind kind = kind_of(event.key);
   const Direction direction = direction_of(kind);
   const OperatorId op = subject_of(event.key);
@@ -100,24 +93,24 @@ std::optional<TaskTime> EventLoop::take_compute(const Event& event, Nanoseconds 
     task.path_behind += state.kernel[direction][part] - state.statistics_kernel[direction][part] +
                         state.reductions[state.reduction_of[part]].collective.duration;
   }
-  const std::optional<TaskTime> time = take_on_device(event, task, limit);
+  const TaskTime time = take_on_device(event, task, limit);
   if (!time) return time;
-  if (is_statistics(kind)) arrive_reduction(direction, op, part, time->end);
-  else follow(direction, op, part, time->end);
+  if (is_statistics(kind)) arrive_reduction(direction, op, part, time.end);
+  else follow(direction, op, part, time.end);
   return time;
 }
 
-std::optional<TaskTime> EventLoop::take_reduction(const Event& event, Nanoseconds limit) {
+TaskTime EventLoop::take_reduction(const Event& event, Nanoseconds limit) {
   const Direction direction = direction_of(kind_of(event.key));
   const OperatorId op = subject_of(event.key);
   const ReductionState& reduction = state_.operators[op].reductions[part_of(event.key)];
   const TaskTime time = occupy(event.ready, reduction.collective);
-  if (Bounds::exceed_at(time, bounds_.paths().tail[direction][op], limit)) return std::nullopt;
+  if (Bounds::exceed_at(time, bounds_.paths().tail[direction][op], limit)) return {};
   for (int part : reduction.parts) queue_.push({time.end, make_task_key(compute_kind(direction), op, part, 0), 0, 0});
   return time;
 }
 
-std::optional<TaskTime> EventLoop::take_transfer(const Event& event, Nanoseconds limit) {
+TaskTime EventLoop::take_transfer(const Event& event, Nanoseconds limit) {
   const Direction direction = direction_of(kind_of(event.key));
   const int e = subject_of(event.key);
   const Edge& edge = state_.edge(e);
@@ -131,27 +124,27 @@ std::optional<TaskTime> EventLoop::take_transfer(const Event& event, Nanoseconds
   state_.costs.communication().transfer(state_.operators[from].devices[from_part],
                                         state_.operators[to].devices[to_part], pair.bytes, transfer_cost_);
   const TaskTime time = occupy(event.ready, transfer_cost_);
-  if (Bounds::exceed_at(time, bounds_.paths().behind_arrival(direction, to), limit)) return std::nullopt;
+  if (Bounds::exceed_at(time, bounds_.paths().behind_arrival(direction, to), limit)) return {};
   arrive(direction, to, to_part, time.end);
   return time;
 }
 
-std::optional<TaskTime> EventLoop::take_synchronization(const Event& event, Nanoseconds limit) {
+TaskTime EventLoop::take_synchronization(const Event& event, Nanoseconds limit) {
   const int g = subject_of(event.key);
   const UnitState& unit = state_.groups[g].units[event.index];
   const TaskTime time = occupy(event.ready, unit.collective);
-  if (bounds_.exceed_at(g, unit, event.ready, time, limit, progress_)) return std::nullopt;
+  if (bounds_.exceed_at(g, unit, event.ready, time, limit, progress_)) return {};
   for (size_t h = 0; h < unit.holders.size(); ++h)
     queue_.push({time.end, make_task_key(TaskKind::update, g, unit.number, unit.holders[h]), event.index,
                  static_cast<int32_t>(h)});
   return time;
 }
 
-std::optional<TaskTime> EventLoop::take_on_device(const Event& event, const DeviceTask& task, Nanoseconds limit) {
+TaskTime EventLoop::take_on_device(const Event& event, const DeviceTask& task, Nanoseconds limit) {
   const Nanoseconds start = std::max(event.ready, free_at_[task.device]);
   const TaskTime time{start, start + task.duration};
   free_at_[task.device] = time.end;
-  if (bounds_.exceed_at(task, time, limit, progress_)) return std::nullopt;
+  if (bounds_.exceed_at(task, time, limit, progress_)) return {};
   return time;
 }
 

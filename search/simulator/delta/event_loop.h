@@ -1,8 +1,6 @@
 // A simulation: tasks are taken in order of (ready time, key), occupy their resources, and make others ready.
 #pragma once
 
-#include <optional>
-
 #include "common/vector.h"
 #include "search/simulator/delta/arrivals.h"
 #include "search/simulator/delta/bounds/bounds.h"
@@ -29,39 +27,33 @@ class EventLoop {
 
   void lay_out() { arrivals_.lay_out(); }
 
-  // Tasks without predecessors, in the order in which they are taken.
+  // Tasks without predecessors, in the order in which they are taken: before all others, since these are ready later.
+  // They are not in the queue.
   static Vector<Event> initial_events(const StrategyState& state);
 
-  // From the beginning. The initial events must outlive the simulation.
-  void start(const Vector<Event>& initial);
-  // From where `taken` tasks had been taken.
-  void resume(const LoopState& from, const Vector<Event>& initial, size_t taken);
-  // What follows is what followed `from`, so much later, up to `to`. The latest end of what is skipped is given as it
-  // was; without `to`, it is all that was left.
+  void start();  // nothing has been taken
+  void resume(const LoopState& from);
+  // What follows up to `to` is what followed `from`, so much later. Its latest end is to be given.
   void skip(const LoopState& from, const LoopState& to, Nanoseconds later);
   void end_at_least(Nanoseconds end) { latest_end_ = std::max(latest_end_, end); }
 
-  bool finished() const { return !taking_initial() && queue_.empty(); }
-  // Tasks without predecessors are ready at 0 and all others later: they come first, in the order of their keys.
-  bool taking_initial() const { return next_initial_ < initial_->size(); }
-  const Event& next() { return taking_initial() ? (*initial_)[next_initial_] : queue_.front(); }
-  Event pop() { return taking_initial() ? (*initial_)[next_initial_++] : queue_.pop(); }
-  // Takes the task; nothing when the makespan is certain to exceed the limit.
-  std::optional<TaskTime> take(const Event& event, Nanoseconds limit);
+  // Takes the task; no time when the makespan is certain to exceed the limit.
+  TaskTime take(const Event& event, Nanoseconds limit);
 
   Nanoseconds latest_end() const { return latest_end_; }
   const Arrivals& arrivals() const { return arrivals_; }
   const Vector<Nanoseconds>& free_at() const { return free_at_; }
   const Progress& progress() const { return progress_; }
   EventQueue& queue() { return queue_; }
+  const EventQueue& queue() const { return queue_; }
   void save(LoopState& to);
 
  private:
-  std::optional<TaskTime> take_compute(const Event& event, Nanoseconds limit);
-  std::optional<TaskTime> take_reduction(const Event& event, Nanoseconds limit);
-  std::optional<TaskTime> take_transfer(const Event& event, Nanoseconds limit);
-  std::optional<TaskTime> take_synchronization(const Event& event, Nanoseconds limit);
-  std::optional<TaskTime> take_on_device(const Event& event, const DeviceTask& task, Nanoseconds limit);
+  TaskTime take_compute(const Event& event, Nanoseconds limit);
+  TaskTime take_reduction(const Event& event, Nanoseconds limit);
+  TaskTime take_transfer(const Event& event, Nanoseconds limit);
+  TaskTime take_synchronization(const Event& event, Nanoseconds limit);
+  TaskTime take_on_device(const Event& event, const DeviceTask& task, Nanoseconds limit);
   TaskTime occupy(Nanoseconds ready, const CommunicationCost& cost);
 
   void follow(Direction direction, OperatorId op, int part, Nanoseconds end);
@@ -75,8 +67,6 @@ class EventLoop {
   const Bounds& bounds_;
   const SlotLayout& layout_;
   Arrivals arrivals_;
-  const Vector<Event>* initial_ = nullptr;
-  size_t next_initial_ = 0;
   EventQueue queue_;
   Vector<Nanoseconds> free_at_;  // [resource]
   Progress progress_;

@@ -40,16 +40,13 @@ void KnownTimeline::begin_recording(size_t kept_snapshots, bool may_return) {
 
 // Snapshots are so far apart that taking them costs a few words an event, and where a changed timeline is most likely
 // to be as it was, but for a shift: at a reduction, behind which all parts begin together, else at a compute task.
-bool KnownTimeline::is_snapshot_due(EventLoop& loop) const {
-  if (snapshots_.empty()) return true;
-  const size_t distance = records_.size() - snapshots_.back().position;
-  if (distance < least_snapshot_distance) return false;
+size_t KnownTimeline::snapshot_distance(const Event& next, const EventLoop& loop) const {
   const size_t words = loop.arrivals().partial_count() * 3 + loop.queue().size() * 3 + loop.free_at().size();
-  const TaskKind kind = kind_of(loop.next().key);
-  return distance >= std::max(least_snapshot_distance, words / 16) *
-                         (is_reduction(kind)                                        ? 1
-                          : kind == TaskKind::forward || kind == TaskKind::backward ? 2
-                                                                                    : 4);
+  const TaskKind kind = kind_of(next.key);
+  return std::max(least_snapshot_distance, words / 16) * (is_reduction(kind) ? 1
+                                                          : kind == TaskKind::forward || kind == TaskKind::backward
+                                                              ? 2
+                                                              : 4);
 }
 
 Snapshot& KnownTimeline::add_snapshot(TaskKey next) {
@@ -57,8 +54,7 @@ Snapshot& KnownTimeline::add_snapshot(TaskKey next) {
   return snapshots_.add();
 }
 
-void KnownTimeline::take_snapshot(EventLoop& loop) {
-  const Event& next = loop.next();
+void KnownTimeline::take_snapshot(const Event& next, EventLoop& loop) {
   Snapshot& snapshot = add_snapshot(next.key);
   snapshot.position = records_.size();
   snapshot.next = next.key;
@@ -82,7 +78,7 @@ void KnownTimeline::record(const Record& record) {
 void KnownTimeline::repeat(const Skip& skip, EventLoop& loop) {
   const Snapshot& first = known(skip.from);
   for (size_t i = skip.from; i <= skip.to && i < known_end(); ++i) {
-    if (i > skip.from || is_snapshot_due(loop)) {
+    if (i > skip.from || is_snapshot_due(loop.queue().front(), loop)) {
       const Nanoseconds latest_end = std::max(snapshots_.back().latest_end, snapshots_.back().latest_until_next);
       Snapshot& snapshot = add_snapshot(known(i).next);
       snapshot = known(i);

@@ -77,8 +77,10 @@ class KnownTimeline {
   // ---- recording ----
   // From the last of so many snapshots on, which stay; 0: from the beginning.
   void begin_recording(size_t kept_snapshots, bool may_return);
-  bool is_snapshot_due(EventLoop& loop) const;
-  void take_snapshot(EventLoop& loop);
+  // The task is next: takes a snapshot if one is due.
+  void before(const Event& next, EventLoop& loop) {
+    if (is_snapshot_due(next, loop)) take_snapshot(next, loop);
+  }
   void record(const Record& record);
   // Records what the simulation skips, and the snapshots in it.
   void repeat(const Skip& skip, EventLoop& loop);
@@ -91,6 +93,13 @@ class KnownTimeline {
   // events; fewer restart closer to a change and take longer to record
   static constexpr size_t least_snapshot_distance = 32;
 
+  bool is_snapshot_due(const Event& next, const EventLoop& loop) const {
+    if (snapshots_.empty()) return true;
+    const size_t distance = records_.size() - snapshots_.back().position;
+    return distance >= least_snapshot_distance && distance >= snapshot_distance(next, loop);
+  }
+  size_t snapshot_distance(const Event& next, const EventLoop& loop) const;
+  void take_snapshot(const Event& next, EventLoop& loop);
   Snapshot& add_snapshot(TaskKey next);
 
   const StrategyState& state_;

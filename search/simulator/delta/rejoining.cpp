@@ -4,10 +4,10 @@
 
 namespace ff::delta {
 
-std::optional<Skip> Rejoining::find_from(size_t index) {
+std::optional<Skip> Rejoining::find_from(size_t index, Nanoseconds ready) {
   const Snapshot& snapshot = timeline_.known(index);
   if (snapshot.position <= touched_.last_forward() || snapshot.position < known_initial_) return std::nullopt;
-  Skip skip{index, index, snapshot.position > touched_.last_backward(), loop_.next().ready - snapshot.ready};
+  Skip skip{index, index, snapshot.position > touched_.last_backward(), ready - snapshot.ready};
   if (skip.to_end) {
     skip.to = timeline_.known_end();
   } else {

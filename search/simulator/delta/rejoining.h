@@ -25,15 +25,15 @@ class Rejoining {
   void forbid() { allowed_ = false; }
   bool allowed() const { return allowed_; }
 
-  // What can be skipped from where the simulation stands.
-  std::optional<Skip> find() {
-    if (!allowed_ || loop_.taking_initial()) return std::nullopt;
-    const std::optional<size_t> index = timeline_.known_before(loop_.next().key);
-    return index ? find_from(*index) : std::nullopt;
+  // What can be skipped from where the simulation stands, with this event next.
+  std::optional<Skip> find(const Event& next) {
+    if (!allowed_) return std::nullopt;
+    const std::optional<size_t> index = timeline_.known_before(next.key);
+    return index ? find_from(*index, next.ready) : std::nullopt;
   }
 
  private:
-  std::optional<Skip> find_from(size_t index);
+  std::optional<Skip> find_from(size_t index, Nanoseconds ready);
   bool stands_at(const Snapshot& snapshot, Nanoseconds later);
 
   EventLoop& loop_;

@@ -26,8 +26,10 @@ struct Progress {
   }
 };
 
+// When a task that has been taken runs. A task takes 1 ns at least: 0 to 0 is no time.
 struct TaskTime {
-  Nanoseconds start, end;
+  Nanoseconds start = 0, end = 0;
+  explicit operator bool() const { return end != 0; }
 };
 
 // A compute or update task.
