@@ -63,13 +63,13 @@ void EventLoop::save(LoopState& to) {
 TaskTime EventLoop::take(const Event& event, Nanoseconds limit) {
   switch (kind_of(event.key)) {
     case TaskKind::forward:
+    case TaskKind::forward_statistics: return take_compute<Direction::forward>(event, limit);
     case TaskKind::backward:
-    case TaskKind::forward_statistics:
-    case TaskKind::backward_statistics: return take_compute(event, limit);
+    case TaskKind::backward_statistics: return take_compute<Direction::backward>(event, limit);
     case TaskKind::forward_reduction:
     case TaskKind::backward_reduction: return take_reduction(event, limit);
-    case TaskKind::activation:
-    case TaskKind::gradient: return take_transfer(event, limit);
+    case TaskKind::activation: return take_transfer<Direction::forward>(event, limit);
+    case TaskKind::gradient: return take_transfer<Direction::backward>(event, limit);
     case TaskKind::synchronization: return take_synchronization(event, limit);
     case TaskKind::update: {
       const UnitState& unit = state_.groups[subject_of(event.key)].units[event.index];
@@ -79,9 +79,9 @@ TaskTime EventLoop::take(const Event& event, Nanoseconds limit) {
   return {};
 }
 
+template <Direction direction>
 TaskTime EventLoop::take_compute(const Event& event, Nanoseconds limit) {
   const TaskKind kind = kind_of(event.key);
-  const Direction direction = direction_of(kind);
   const OperatorId op = subject_of(event.key);
   const int part = part_of(event.key);
   const PartTasks& tasks = state_.tasks[op].parts[part];
@@ -96,7 +96,7 @@ TaskTime EventLoop::take_compute(const Event& event, Nanoseconds limit) {
   const TaskTime time = take_on_device(event, task, limit);
   if (!time) return time;
   if (is_statistics(kind)) arrive_reduction(direction, op, part, time.end);
-  else follow(direction, op, part, time.end);
+  else follow<direction>(op, part, time.end);
   return time;
 }
 
@@ -110,8 +110,8 @@ TaskTime EventLoop::take_reduction(const Event& event, Nanoseconds limit) {
   return time;
 }
 
+template <Direction direction>
 TaskTime EventLoop::take_transfer(const Event& event, Nanoseconds limit) {
-  const Direction direction = direction_of(kind_of(event.key));
   const int e = subject_of(event.key);
   const Edge& edge = state_.edge(e);
   const BlockPair& pair = (*state_.edges[e].plan->pairs)[event.index];
@@ -125,7 +125,7 @@ TaskTime EventLoop::take_transfer(const Event& event, Nanoseconds limit) {
                                         state_.operators[to].devices[to_part], pair.bytes, transfer_cost_);
   const TaskTime time = occupy(event.ready, transfer_cost_);
   if (Bounds::exceed_at(time, bounds_.paths().behind_arrival(direction, to), limit)) return {};
-  arrive(direction, to, to_part, time.end);
+  arrive<direction>(to, to_part, time.end);
   return time;
 }
 
@@ -157,14 +157,15 @@ TaskTime EventLoop::occupy(Nanoseconds ready, const CommunicationCost& cost) {
 
 // ---- what follows a task ----
 
-void EventLoop::follow(Direction direction, OperatorId op, int part, Nanoseconds end) {
-  const bool forward = direction == Direction::forward;
+template <Direction direction>
+void EventLoop::follow(OperatorId op, int part, Nanoseconds end) {
+  constexpr bool forward = direction == Direction::forward;
   const PartTasks& tasks = state_.tasks[op].parts[part];
   for (const auto& [e, next] : state_.successors[direction][op]) {
     const EdgePlan& plan = *state_.edges[e].plan;
     const Vector<PartTasks>& next_parts = state_.tasks[next].parts;
     if (plan.one_to_one) {
-      if (next_parts[part].device == tasks.device) arrive(direction, next, part, end);
+      if (next_parts[part].device == tasks.device) arrive<direction>(next, part, end);
       else queue_.push({end, make_task_key(transfer_kind(direction), e, part, part), part, 0});
       continue;
     }
@@ -173,7 +174,7 @@ void EventLoop::follow(Direction direction, OperatorId op, int part, Nanoseconds
       const int32_t index = forward ? plan.by_producer[i] : i;
       const BlockPair& pair = (*plan.pairs)[index];
       const int next_part = forward ? pair.consumer_part : pair.producer_part;
-      if (next_parts[next_part].device == tasks.device) arrive(direction, next, next_part, end);
+      if (next_parts[next_part].device == tasks.device) arrive<direction>(next, next_part, end);
       else
         queue_.push(
             {end, make_task_key(transfer_kind(direction), e, pair.consumer_part, pair.producer_part), index, 0});
@@ -184,7 +185,8 @@ void EventLoop::follow(Direction direction, OperatorId op, int part, Nanoseconds
     queue_.push({end, make_task_key(state_.first_kind(Direction::backward, op), op, part, 0), 0, 0});
 }
 
-void EventLoop::arrive(Direction direction, OperatorId op, int part, Nanoseconds end) {
+template <Direction direction>
+void EventLoop::arrive(OperatorId op, int part, Nanoseconds end) {
   const int32_t slot = layout_.slot(compute_kind(direction), op, part);
   if (arrivals_.arrive(slot, state_.tasks[op].parts[part].waits[direction], end))
     queue_.push({arrivals_.ready(slot), make_task_key(state_.first_kind(direction, op), op, part, 0), 0, 0});
