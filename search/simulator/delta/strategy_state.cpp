@@ -189,17 +189,18 @@ void StrategyState::set_tasks(OperatorId op) {
     finish_tensor();
     if (!has_backward(op)) gathered = packed_back = 0;
     // What comes in belongs to the first task of a direction, what goes out to the last.
-    for (Direction direction : directions) {
-      const int64_t incoming = direction == Direction::forward ? assembled : gathered;
-      const int64_t outgoing = direction == Direction::forward ? packed : packed_back;
-      if (has_statistics[op]) {
-        const Nanoseconds statistics = state.statistics_kernel[direction][part];
-        task.statistics[direction][part] = statistics + costs.copy_ns(incoming, model);
-        result.duration[direction] = state.kernel[direction][part] - statistics + costs.copy_ns(outgoing, model);
-      } else {
-        result.duration[direction] = state.kernel[direction][part] + costs.copy_ns(incoming + outgoing, model);
+    const auto set_durations = [&](Direction direction, int64_t incoming, int64_t outgoing) {
+      const Nanoseconds kernel = state.kernel[direction][part];
+      if (!has_statistics[op]) {
+        result.duration[direction] = kernel + costs.copy_ns(incoming + outgoing, model);
+        return;
       }
-    }
+      const Nanoseconds statistics = state.statistics_kernel[direction][part];
+      task.statistics[direction][part] = statistics + costs.copy_ns(incoming, model);
+      result.duration[direction] = kernel - statistics + costs.copy_ns(outgoing, model);
+    };
+    set_durations(Direction::forward, assembled, packed);
+    set_durations(Direction::backward, gathered, packed_back);
   }
 }
 

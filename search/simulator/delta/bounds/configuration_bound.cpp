@@ -29,8 +29,11 @@ bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit)
   const size_t parts = configuration.devices.size();
   work_.resize(totals_.kernel_work().size());
   for (size_t device = 0; device < work_.size(); ++device) work_[device] = totals_.kernel_work()[device].all;
-  kernel_[Direction::forward].resize(parts);
-  kernel_[Direction::backward].resize(parts);
+  for (int part = 0; part < old.parts(); ++part)
+    work_[old.devices[part]] -= old.kernel[Direction::forward][part] + old.kernel[Direction::backward][part];
+  Vector<Nanoseconds>&forward_kernel = kernel_[Direction::forward], &backward_kernel = kernel_[Direction::backward];
+  forward_kernel.resize(parts);
+  backward_kernel.resize(parts);
   Nanoseconds slowest = 0;
   const TaskCostModel::PartCosts* costs = nullptr;
   int model = -1;
@@ -41,16 +44,13 @@ bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit)
       costs = &state_.costs.part_costs(op, configuration.degrees, model);
     }
     const TaskCostModel::PartCost& cost = (*costs)[part];
-    const Nanoseconds forward = cost.all_forward(), backward = state_.has_backward(op) ? cost.all_backward() : 0;
-    kernel_[Direction::forward][part] = forward;
-    kernel_[Direction::backward][part] = backward;
-    work_[device] += forward + backward;
-    slowest = std::max(slowest, forward + backward);
+    forward_kernel[part] = cost.all_forward();
+    backward_kernel[part] = state_.has_backward(op) ? cost.all_backward() : 0;
+    work_[device] += forward_kernel[part] + backward_kernel[part];
+    slowest = std::max(slowest, forward_kernel[part] + backward_kernel[part]);
   }
-  for (Direction direction : directions) {
+  for (Direction direction : directions)
     least_[direction] = *std::min_element(kernel_[direction].begin(), kernel_[direction].end());
-    for (int part = 0; part < old.parts(); ++part) work_[old.devices[part]] -= old.kernel[direction][part];
-  }
   behind_ = paths.middle[op] + paths.tail_producers[op];
   return paths.head[op] + slowest + behind_ > limit || *std::max_element(work_.begin(), work_.end()) > limit;
 }
