@@ -1,6 +1,7 @@
-# FF_CUDA = AUTO | ON | OFF: build the CUDA backend and the NCCL transport? AUTO: where nvcc, cuBLAS, cuDNN and NCCL are all found. Afterwards
-# FF_CUDA is ON or OFF in the calling scope, and where it is ON there are CUDA::cudart, CUDA::cublas, CUDNN_LIBRARY, CUDNN_INCLUDE_DIR,
-# NCCL_LIBRARY and NCCL_INCLUDE_DIR. The driver library is not linked: its stub does not load where there is no driver.
+# FF_CUDA = AUTO | ON | OFF: build the CUDA backend and the NCCL transport? AUTO: where nvcc, cuBLAS, cuDNN and NCCL are
+# all found. Afterwards FF_CUDA is ON or OFF in the calling scope, and where it is ON there are CUDA::cudart,
+# CUDA::cublas, CUDNN_LIBRARY, CUDNN_INCLUDE_DIR, NCCL_LIBRARY and NCCL_INCLUDE_DIR. The driver library is not linked:
+# its stub does not load where there is no driver.
 set(FF_CUDA AUTO CACHE STRING "Build the CUDA backend and the NCCL transport: AUTO, ON or OFF")
 set_property(CACHE FF_CUDA PROPERTY STRINGS AUTO ON OFF)
 
@@ -54,7 +55,8 @@ else()
 endif()
 
 if(FF_CUDA)
-  # Turing to Hopper, and what the compiler knows beyond; PTX of the newest alone. -DCMAKE_CUDA_ARCHITECTURES=90 builds for one.
+  # Turing to Hopper, and what the compiler knows beyond; PTX of the newest alone. -DCMAKE_CUDA_ARCHITECTURES=90 builds
+  # for one.
   if(NOT CMAKE_CUDA_ARCHITECTURES)
     set(cuda_architectures 75-real 80-real 86-real 89-real)
     if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)

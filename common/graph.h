@@ -59,9 +59,11 @@ struct Graph {
   Vector<OperatorId> losses;
   Json file;  // what was read, with the batch size in force: goes into strategy files
 
-  // Does input `input` of `op` receive a gradient in backward?
+  Indices operator_ids() const { return operators.indices(); }
+  // Does `op` compute a gradient of its input in backward?
   bool input_has_gradient(OperatorId op, int input) const {
-    return tensors[operators[op].inputs[input]].has_gradient && operators[op].definition->differentiable_input(input);
+    return operators[op].has_backward && tensors[operators[op].inputs[input]].has_gradient &&
+           operators[op].definition->differentiable_input(input);
   }
   int64_t parameter_count() const;  // elements that are trained
 };

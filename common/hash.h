@@ -1,4 +1,5 @@
-// FNV-1a (Fowler, Noll, Vo; the 64-bit constants of draft-eastlake-fnv): identifies texts and small values; not for security.
+// FNV-1a (Fowler, Noll, Vo; the 64-bit constants of draft-eastlake-fnv): identifies texts and small values; not for
+// security.
 #pragma once
 
 #include <cstdint>

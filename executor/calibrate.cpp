@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <thread>
 
 #include "common/graph.h"
+#include "executor/buffer.h"
+#include "executor/transport/control_data.h"
 
 namespace ff {
 namespace {
@@ -45,17 +46,6 @@ struct ComputeRates {
   double peak_tflops, memory_gb_per_s, launch_us;
 };
 
-// Memory of a kernel's arguments.
-struct Scratch {
-  Scratch(Backend& backend, int64_t bytes) : backend(backend), memory(backend.allocate(bytes)) {
-    backend.fill_zero(memory, bytes);
-  }
-  ~Scratch() { backend.release(memory); }
-  float* data() const { return static_cast<float*>(memory); }
-  Backend& backend;
-  void* memory;
-};
-
 // A product of two matrices of 1024 x 1024, and a relu of one element for the cost of a kernel that has nothing to do.
 ComputeRates measure_compute(Backend& backend) {
   constexpr int64_t side = 1024;
@@ -69,16 +59,17 @@ ComputeRates measure_compute(Backend& backend) {
                   {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["product", "label"]}]})",
                                              "calibration"));
   ComputeRates rates{};
-  const Scratch a(backend, side * side * 4), b(backend, side * side * 4), c(backend, side * side * 4);
+  const auto allocate = [&](int64_t elements) { return allocate_buffer(backend, elements, true); };
+  const Buffer a = allocate(side * side), b = allocate(side * side), c = allocate(side * side);
   for (const Operator& op : graph.operators) {
     if (op.definition->is_loss()) continue;
     const bool product = op.name == "product";
     const Block part = product ? op.definition->whole() : Block{{0, 1}, {0, 1}};
     const auto kernel = backend.make_kernel({*op.definition, part, {false}, op.name, 0});
     KernelArguments arguments;
-    arguments.inputs = {a.data()};
-    if (product) arguments.parameters = {b.data()};
-    arguments.outputs = {c.data()};
+    arguments.inputs = {a.get()};
+    if (product) arguments.parameters = {b.get()};
+    arguments.outputs = {c.get()};
     const double us = median_us([&] {
       kernel->forward(arguments);
       backend.wait();
@@ -87,10 +78,10 @@ ComputeRates measure_compute(Backend& backend) {
     else rates.launch_us = us;
   }
   constexpr int64_t bytes = 64 << 20;
-  const Scratch from(backend, bytes), to(backend, bytes);
+  const Buffer from = allocate(bytes / 4), to = allocate(bytes / 4);
   const Block block{{0, bytes / 4}};
   const double us = median_us([&] {
-    backend.copy_block(from.data(), block, to.data(), block, block);
+    backend.copy_block(from.get(), block, to.get(), block, block);
     backend.wait();
   });
   rates.memory_gb_per_s = 2.0 * bytes / us * 1e-3;  // read and written
@@ -133,85 +124,59 @@ class LinkMeasurement {
         in_(largest / 4) {}
 
   LinkRates run() {
-    LinkRates rates{};
-    Vector<double> bytes, us;
-    for (int64_t size = smallest; size <= largest; size *= 4) {
-      bytes.push_back(static_cast<double>(size));
-      us.push_back(one_way_us(size));
-    }
-    const Line line = fit_line(bytes, us, 1);
-    rates.latency_us = line.latency_us;
-    rates.gb_per_s = line.gb_per_s;
+    // The receive of the answer is posted first, as programs do.
+    const auto exchange = [&](int64_t bytes, int repetition, bool answer) {
+      Request receive = transport_.receive(place(in_, bytes, repetition), bytes, peer_, tag);
+      if (answer) transport_.wait(receive);
+      Request send = transport_.send(place(out_, bytes, repetition), bytes, peer_, tag);
+      transport_.wait(send);
+      transport_.wait(receive);
+    };
+    const auto there_and_back = [&](int64_t bytes, int repetition) { exchange(bytes, repetition, !first_); };
+    const auto both_ways = [&](int64_t bytes, int repetition) { exchange(bytes, repetition, false); };
+    const auto all_reduce = [&](int64_t bytes, int repetition) {
+      Request request = transport_.all_reduce(group_, place(out_, bytes, repetition), bytes / 4, tag);
+      transport_.wait(request);
+    };
+    const Line message = measure_line(there_and_back, 0.5, 1);
     constexpr int64_t duplex_bytes = 1 << 20;
-    rates.full_duplex = both_ways_us(duplex_bytes) < 1.5 * one_way_us(duplex_bytes) ? 1 : 0;
-    measure_all_reduce(rates);
-    return rates;
+    const double full_duplex =
+        measure_us(both_ways, duplex_bytes) < 1.5 * 0.5 * measure_us(there_and_back, duplex_bytes) ? 1 : 0;
+    // Among 2 ranks an all-reduce takes 2 latencies, and each hop carries 2 (k-1)/k = 1 times its bytes.
+    const Line reduction = measure_line(all_reduce, 1, 2);
+    return {message.latency_us, message.gb_per_s, reduction.latency_us, reduction.gb_per_s, full_duplex};
   }
 
  private:
   static constexpr int64_t smallest = 256, largest = 16 << 20;  // bytes of a message
   static constexpr int tag = 1;
 
-  static int repetitions(int64_t bytes) {
-    return static_cast<int>(std::clamp<int64_t>((8 << 20) / (bytes + 1), 7, 400));
-  }
-
   // Messages go through other memory each time, as a program's do.
   static float* place(Vector<float>& buffer, int64_t bytes, int repetition) {
     return buffer.data() + static_cast<int64_t>(repetition) * bytes % (largest - bytes + 4) / 4;
   }
 
-  // Half the median time of there and back; the receive of the answer is posted first, as programs do.
-  double one_way_us(int64_t bytes) {
+  // Median of the operation's time.
+  template <typename Operation>
+  double measure_us(Operation operation, int64_t bytes) {
+    const int repetitions = static_cast<int>(std::clamp<int64_t>((8 << 20) / (bytes + 1), 7, 400));
     Vector<double> times;
-    for (int i = 0; i < repetitions(bytes) + 2; ++i) {
-      const double us = time_us([&] {
-        Request receive = transport_.receive(place(in_, bytes, i), bytes, peer_, tag);
-        if (!first_) transport_.wait(receive);
-        Request send = transport_.send(place(out_, bytes, i), bytes, peer_, tag);
-        transport_.wait(send);
-        transport_.wait(receive);
-      });
-      if (i >= 2) times.push_back(us / 2);
-    }
-    return median(times);
-  }
-
-  double both_ways_us(int64_t bytes) {
-    Vector<double> times;
-    for (int i = 0; i < repetitions(bytes) + 2; ++i) {
-      const double us = time_us([&] {
-        Request receive = transport_.receive(place(in_, bytes, i), bytes, peer_, tag);
-        Request send = transport_.send(place(out_, bytes, i), bytes, peer_, tag);
-        transport_.wait(send);
-        transport_.wait(receive);
-      });
+    for (int i = 0; i < repetitions + 2; ++i) {
+      const double us = time_us([&] { operation(bytes, i); });
       if (i >= 2) times.push_back(us);
     }
     return median(times);
   }
 
-  // Among 2 ranks an all-reduce takes 2 latencies, and each hop carries 2 (k-1)/k = 1 times its bytes.
-  void measure_all_reduce(LinkRates& rates) {
-    const auto reduce_us = [&](int64_t bytes) {
-      Vector<double> times;
-      for (int i = 0; i < repetitions(bytes) + 2; ++i) {
-        const double us = time_us([&] {
-          Request request = transport_.all_reduce(group_, place(out_, bytes, i), bytes / 4, tag);
-          transport_.wait(request);
-        });
-        if (i >= 2) times.push_back(us);
-      }
-      return median(times);
-    };
+  // `share` of the operation's time goes to `latencies` latencies and the bytes.
+  template <typename Operation>
+  Line measure_line(Operation operation, double share, double latencies) {
     Vector<double> bytes, us;
     for (int64_t size = smallest; size <= largest; size *= 4) {
       bytes.push_back(static_cast<double>(size));
-      us.push_back(reduce_us(size));
+      us.push_back(share * measure_us(operation, size));
     }
-    const Line line = fit_line(bytes, us, 2);
-    rates.all_reduce_latency_us = line.latency_us;
-    rates.all_reduce_gb_per_s = line.gb_per_s;
+    return fit_line(bytes, us, latencies);
   }
 
   Transport& transport_;
@@ -221,13 +186,12 @@ class LinkMeasurement {
   Vector<float> out_, in_;
 };
 
+// On rank 0.
 template <typename Value>
 Vector<Value> gather_values(Transport& transport, const Value& mine) {
   Vector<Value> all;
-  for (const std::string& bytes : transport.gather(std::string(reinterpret_cast<const char*>(&mine), sizeof(Value)))) {
-    all.emplace_back();
-    std::memcpy(&all.back(), bytes.data(), sizeof(Value));
-  }
+  for (const std::string& bytes : transport.gather(to_bytes(Vector<Value>{mine})))
+    all.push_back(from_bytes<Value>(bytes)[0]);
   return all;
 }
 
@@ -235,17 +199,6 @@ double rounded(double value) {
   if (value <= 0) return 0;
   const double scale = std::pow(10, 3 - std::floor(std::log10(value)));  // four digits
   return std::round(value * scale) / scale;
-}
-
-Vector<std::string> hosts_of(Transport& transport) {
-  const Vector<std::string> hosts = transport.gather(transport.host());
-  std::string joined;
-  for (const std::string& host : hosts) joined += host + '\n';
-  joined = transport.broadcast(joined);
-  Vector<std::string> all;
-  for (size_t at = 0; at < joined.size(); at = joined.find('\n', at) + 1)
-    all.push_back(joined.substr(at, joined.find('\n', at) - at));
-  return all;
 }
 
 // The slowest rank's rates: a step ends when the last rank has ended.
@@ -268,19 +221,16 @@ Json device_model(const Vector<ComputeRates>& ranks, int cores, int64_t memory_b
 }  // namespace
 
 int cores_per_rank(Transport& transport) {
-  const Vector<std::string> hosts = hosts_of(transport);
-  const int sharing = static_cast<int>(std::count(hosts.begin(), hosts.end(), transport.host()));
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cores / sharing);
+  return std::max(1, cores / transport.place().local_size);
 }
 
 Json calibrate(Backend& backend, Transport& transport, int cores) {
-  const Vector<std::string> hosts = hosts_of(transport);
+  const Vector<std::string> hosts = transport.gather(transport.host());  // on rank 0
   const int size = transport.size(), rank = transport.rank();
   transport.barrier();  // all ranks compute at once, as they do in training
   const Vector<ComputeRates> computes = gather_values(transport, measure_compute(backend));
-  const int64_t sharing = std::count(hosts.begin(), hosts.end(), transport.host());
-  const int64_t memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / sharing;
+  const int64_t memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / transport.place().local_size;
 
   Json links = Json::array();
   for (int a = 0; a < size; ++a)

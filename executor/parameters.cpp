@@ -9,14 +9,14 @@ namespace ff {
 namespace {
 
 // Buffers are row-major and dense: as one axis, their elements go to and from the host unchanged.
-void store(Program& program, const Vector<float>& host, float* memory) {
-  program.backend.store_from_host(host.data(), memory, {static_cast<int64_t>(host.size())});
+void store(const Program& program, const Vector<float>& host, Place memory) {
+  program.backend().store_from_host(host.data(), program.address(memory), {static_cast<int64_t>(host.size())});
 }
 
 // The elements of `region` in a dense buffer of `block`, row-major.
-Vector<float> load(Program& program, const float* memory, const Block& block, const Block& region) {
+Vector<float> load(const Program& program, Place memory, const Block& block, const Block& region) {
   Vector<float> whole(block.volume()), part;
-  program.backend.load_to_host(memory, whole.data(), {block.volume()});
+  program.backend().load_to_host(program.address(memory), whole.data(), {block.volume()});
   if (region == block) return whole;
   for_each_run(block, region, [&](int64_t offset, int64_t length) {
     part.insert(part.end(), whole.begin() + offset, whole.begin() + offset + length);
@@ -25,26 +25,30 @@ Vector<float> load(Program& program, const float* memory, const Block& block, co
 }
 
 // This rank's elements of a piece.
-Vector<float> load_piece(Program& program, ParameterData data, const ParameterPiece& piece) {
+Vector<float> load_piece(const Program& program, ParameterData data, const ParameterPiece& piece) {
+  const ProgramPlan& plan = program.plan();
   if (data == ParameterData::gradient) {
-    for (const UnitPlan& unit : program.units)
-      for (const PieceGradient& gradient : unit.gradients)
-        if (gradient.piece == &piece) return load(program, gradient.gradient, piece.block, piece.block);
+    for (size_t u = 0; u < plan.units.size(); ++u)
+      for (size_t p = 0; p < plan.units[u].gradients.size(); ++p)
+        if (const ParameterPiece& held = *program.tasks().units[u].pieces[p];
+            held.parameter == piece.parameter && held.block == piece.block)
+          return load(program, plan.units[u].gradients[p], piece.block, piece.block);
   } else {
     // The first buffer that contains the piece is the one that is updated.
-    for (const ParameterBuffer& buffer : program.parameters)
+    for (const ParameterBuffer& buffer : plan.parameters)
       if (buffer.parameter == piece.parameter && buffer.block.contains(piece.block))
         return load(program, data == ParameterData::weight ? buffer.weight : buffer.velocity, buffer.block,
                     piece.block);
   }
-  throw MachineError("a piece of parameter " + program.graph.parameters[piece.parameter].name + " is not on its rank");
+  throw MachineError("a piece of parameter " + program.graph().parameters[piece.parameter].name +
+                     " is not on its rank");
 }
 
 }  // namespace
 
 void initialize_parameters(Program& program, uint64_t seed) {
-  for (const ParameterBuffer& buffer : program.parameters) {
-    const Parameter& parameter = program.graph.parameters[buffer.parameter];
+  for (const ParameterBuffer& buffer : program.plan().parameters) {
+    const Parameter& parameter = program.graph().parameters[buffer.parameter];
     const uint64_t stream = random_stream(seed, parameter.name);
     const float bound = static_cast<float>(parameter.spec.uniform_bound),
                 constant = static_cast<float>(parameter.spec.constant);
@@ -68,16 +72,16 @@ void initialize_parameters(Program& program, uint64_t seed) {
 
 HostTensors gather_parameters(Program& program, ParameterData data) {
   program.finish_sends();
-  if (data == ParameterData::velocity && program.settings.sgd.momentum == 0) return {};
-  Transport& transport = program.transport.for_host_memory();
+  if (data == ParameterData::velocity && program.settings().sgd.momentum == 0) return {};
+  Transport& transport = program.transport().for_host_memory();
   HostTensors tensors;
-  int tag = static_cast<int>(program.tasks.tasks.size());  // behind those of the transfers
-  for (size_t g = 0; g < program.builder.groups().size(); ++g) {
-    if (data != ParameterData::weight && !program.builder.groups()[g].trained) continue;
-    for (const auto pieces = program.builder.pieces(static_cast<int>(g), program.strategy);
+  int tag = static_cast<int>(program.tasks().tasks.size());  // behind those of the transfers
+  for (size_t g = 0; g < program.builder().groups().size(); ++g) {
+    if (data != ParameterData::weight && !program.builder().groups()[g].trained) continue;
+    for (const auto pieces = program.builder().pieces(static_cast<int>(g), program.strategy());
          const ParameterPiece& piece : *pieces) {
       DeviceId owner = transport.size();
-      for (const auto& [op, part] : piece.users) owner = std::min(owner, program.strategy[op].devices[part]);
+      for (const auto& [op, part] : piece.users) owner = std::min(owner, program.strategy()[op].devices[part]);
       ++tag;
       Vector<float> values;
       if (owner == transport.rank()) values = load_piece(program, data, piece);
@@ -92,7 +96,7 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
         Request request = transport.receive(values.data(), bytes, owner, tag);
         transport.wait(request);
       }
-      const Parameter& parameter = program.graph.parameters[piece.parameter];
+      const Parameter& parameter = program.graph().parameters[piece.parameter];
       Vector<float>& whole = tensors[parameter.name];
       whole.resize(volume(parameter.spec.shape));
       auto from = values.begin();
@@ -107,11 +111,11 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
 
 void set_parameters(Program& program, ParameterData data, const HostTensors& tensors) {
   program.finish_sends();
-  for (const ParameterBuffer& buffer : program.parameters) {
-    const Parameter& parameter = program.graph.parameters[buffer.parameter];
-    float* memory = data == ParameterData::weight ? buffer.weight : buffer.velocity;
+  for (const ParameterBuffer& buffer : program.plan().parameters) {
+    const Parameter& parameter = program.graph().parameters[buffer.parameter];
+    const Place memory = data == ParameterData::weight ? buffer.weight : buffer.velocity;
     const auto it = tensors.find(parameter.name);
-    if (it == tensors.end() || !memory) continue;
+    if (it == tensors.end() || !memory.exists()) continue;
     Vector<float> values;
     for_each_run(Block(parameter.spec.shape), buffer.block, [&](int64_t offset, int64_t length) {
       values.insert(values.end(), it->second.begin() + offset, it->second.begin() + offset + length);

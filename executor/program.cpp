@@ -1,34 +1,73 @@
 #include "executor/program.h"
 
-#include <chrono>
+#include <set>
+
+#include "common/task_graph/issue_order.h"
+
+#include "common/task_graph/issue_order.h"
 
 namespace ff {
-namespace {
 
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+Program::Program(const Graph& graph, const Strategy& strategy, const Vector<std::string>& issue_order, Backend& backend,
+                 Transport& transport, const ProgramSettings& settings)
+    : strategy_(strategy), backend_(backend), transport_(transport), settings_(settings), builder_(graph),
+      tasks_(builder_.build(strategy)) {
+  Vector<int> order = issue_order_from_names(builder_, tasks_, issue_order);
+  default_issue_order_ = order.empty();
+  if (default_issue_order_) order = ff::default_issue_order(tasks_);
+  plan_ =
+      plan_program(builder_, strategy, tasks_, order,
+                   {transport.rank(), settings.sgd.momentum != 0, transport.follows_backend(), transport.ordered()});
+  bind();
 }
 
-}  // namespace
-
-BufferPool::~BufferPool() {
-  for (void* buffer : buffers_) backend_.release(buffer);
+void Program::bind() {
+  for (const BufferPlan& buffer : plan_.buffers)
+    buffers_.push_back(allocate_buffer(backend_, buffer.elements, buffer.zeroed));
+  groups_ = transport_.make_groups(plan_.groups);
+  for (const PartPlan& part : plan_.parts) {
+    const Operator& op = graph().operators[part.op];
+    Vector<bool> wanted;
+    for (int input = 0; input < static_cast<int>(part.inputs.size()); ++input)
+      wanted.push_back(graph().input_has_gradient(part.op, input));
+    kernels_.push_back(backend_.make_kernel({*op.definition, part.block, wanted, op.name, settings_.seed}));
+  }
+  for (const StepPlan& step : plan_.steps)
+    if (step.part < 0) calls_.emplace_back();
+    else calls_.push_back({kernels_[step.part].get(), arguments_of(step)});
+  sends_.resize(plan_.sends.size());
+  receives_.resize(plan_.receives.size());
+  reductions_.resize(plan_.reductions.size());
+  units_.resize(plan_.units.size());
+  std::set<int> destinations, sources;
+  for (const Transfer& send : plan_.sends) destinations.insert(send.peer);
+  for (const Transfer& receive : plan_.receives) sources.insert(receive.peer);
+  transport_.connect({destinations.begin(), destinations.end()}, {sources.begin(), sources.end()});
 }
 
-float* BufferPool::allocate(int64_t elements) {
-  if (elements <= 0) return nullptr;
-  buffers_.reserve(buffers_.size() + 1);
-  void* memory = backend_.allocate(elements * element_bytes);
-  buffers_.push_back(memory);
-  bytes_ += elements * element_bytes;
-  return static_cast<float*>(memory);
-}
-
-Block parameter_storage(const Block& block) {
-  if (block.rank() < 4) return block;
-  assert(block.rank() == 4 && block[2].begin == 0 && block[3].begin == 0);
-  return {block[0], block[1], {0, block[2].end * block[3].end}};
+KernelArguments Program::arguments_of(const StepPlan& step) const {
+  const PartPlan& part = plan_.parts[step.part];
+  KernelArguments arguments;
+  const auto bind = [&](const Vector<Place>& places, auto& addresses) {
+    for (const Place place : places) addresses.push_back(address(place));
+  };
+  bind(part.inputs, arguments.inputs);
+  bind(part.outputs, arguments.outputs);
+  for (const int parameter : part.parameters)
+    arguments.parameters.push_back(address(plan_.parameters[parameter].weight));
+  arguments.statistics = address(step.statistics);
+  if (step.updates_state)
+    for (const int parameter : part.parameters) {
+      const ParameterBuffer& buffer = plan_.parameters[parameter];
+      const bool trained = graph().parameters[buffer.parameter].spec.trained;
+      arguments.states.push_back(trained ? nullptr : address(buffer.weight));
+    }
+  if (direction_of(step.kind) == Direction::forward) return arguments;
+  bind(part.output_gradients, arguments.output_gradients);
+  bind(part.input_gradients, arguments.input_gradients);
+  bind(part.parameter_gradients, arguments.parameter_gradients);
+  arguments.accumulate = part.accumulate;
+  return arguments;
 }
 
 Program::~Program() {
@@ -39,182 +78,105 @@ Program::~Program() {
 }
 
 int64_t Program::memory_bytes() const {
-  int64_t bytes = buffers.bytes();
-  for (const auto& kernel : kernels) bytes += kernel->workspace_bytes();
-  return bytes + backend.shared_workspace_bytes();
+  int64_t bytes = 0;
+  for (const BufferPlan& buffer : plan_.buffers) bytes += buffer.elements * element_bytes;
+  for (const auto& kernel : kernels_) bytes += kernel->workspace_bytes();
+  return bytes + backend_.shared_workspace_bytes();
 }
 
-std::string Program::task_name(int task) const { return ff::task_name(builder, tasks, task); }
+std::string Program::task_name(int task) const { return ff::task_name(builder_, tasks_, task); }
+
+std::string Program::running_task() const { return current_task_ < 0 ? "" : "task " + task_name(current_task_) + ": "; }
 
 void Program::finish_sends() {
-  for (Transfer& send : sends) transport.wait(send.request);
-}
-
-void Program::add_event(const Event& event) {
-  const int64_t duration = event.end_ns - event.begin_ns;
-  switch (event.kind) {
-    case Event::Kind::compute:
-    case Event::Kind::copy:
-    case Event::Kind::update: shares_.busy_ns += duration; break;
-    case Event::Kind::send:
-    case Event::Kind::receive:
-    case Event::Kind::all_reduce: shares_.transfer_ns += duration; break;
-    case Event::Kind::wait: shares_.idle_ns += duration; break;
-  }
-  if (events_) events_->push_back(event);
-}
-
-void Program::note(Event::Kind kind, int task) {
-  if (clock_) {
-    if (!clock_runs_) return;
-    clock_->mark();
-    marks_.push_back({kind, task, 0, 0});
-    return;
-  }
-  const int64_t now = now_ns();
-  add_event({kind, task, noted_ns_, now});
-  noted_ns_ = now;
-}
-
-// Iterations that are not timed are taken to be like the last one that was.
-void Program::finish_clock(int64_t begin_ns) {
-  if (clock_runs_) {
-    const Vector<int64_t> times = clock_->times_ns();
-    int64_t before = 0;
-    for (size_t i = 0; i < marks_.size(); ++i) {
-      add_event({marks_[i].kind, marks_[i].task, begin_ns + before, begin_ns + times[i]});
-      before = times[i];
-    }
-    timed_shares_ = shares_;
-    timed_shares_.total_ns = now_ns() - begin_ns;
-    marks_.clear();
-    clock_runs_ = false;
-    return;
-  }
-  if (timed_shares_.total_ns == 0) return;
-  const double scale = static_cast<double>(now_ns() - begin_ns) / static_cast<double>(timed_shares_.total_ns);
-  const auto scaled = [&](int64_t ns) { return static_cast<int64_t>(static_cast<double>(ns) * scale); };
-  shares_ = {scaled(timed_shares_.busy_ns), scaled(timed_shares_.transfer_ns), scaled(timed_shares_.idle_ns), 0};
+  for (Request& send : sends_) transport_.wait(send);
 }
 
 void Program::run(int64_t iteration, bool training) {
-  const int64_t begin = now_ns();
-  shares_ = {};
-  noted_ns_ = begin;
   current_task_ = -1;
   try {
-    if (!(graph_ && training && !events_ && submitted_ >= 2 && replay(iteration))) {
-      clock_runs_ = clock_ && (events_ || (training && submitted_ == 1));
-      if (clock_runs_) clock_->begin();
-      submit(iteration, training);
-      submitted_ += training;
-    }
-    transport.finish_iteration();
-    backend.wait();
-    if (when_unused_) {
-      finish_sends();
-      report_unused(static_cast<int>(steps.size()));
-    }
-    if (clock_) finish_clock(begin);
+    for (const auto& observer : observers_) observer->begin(training);
+    bool launched = false;
+    for (const auto& observer : observers_) launched = launched || (training && observer->launch(iteration));
+    if (!launched) submit(iteration, training);
+    transport_.finish_iteration();
+    backend_.wait();
+    for (const auto& observer : observers_) observer->end();
   } catch (const TransportError& error) {
     give_up();
-    if (error.tag < 0 || error.tag >= static_cast<int>(tasks.tasks.size())) throw;
+    if (error.tag < 0 || error.tag >= static_cast<int>(tasks_.tasks.size())) throw;
     throw MachineError("task " + task_name(error.tag) + ": " + error.what());
   } catch (const std::exception& error) {
     give_up();
     if (current_task_ < 0) throw;
-    throw MachineError("task " + task_name(current_task_) + ": " + error.what());
+    throw MachineError(running_task() + error.what());
   }
-  shares_.total_ns = now_ns() - begin;
 }
 
-// The recording first: NCCL ends a communicator only when no graph holds its operations any more (a graph that runs is
+// A recording first: NCCL ends a communicator only when no graph holds its operations any more (a graph that runs is
 // freed when it ends).
 void Program::give_up() {
-  graph_.reset();
-  transport.give_up();
+  for (const auto& observer : observers_) observer->give_up();
+  transport_.give_up();
 }
 
 void Program::submit(int64_t iteration, bool training) {
-  transport.begin_iteration();
-  if (!transport.ordered()) start_receives(training);
+  current_task_ = -1;
+  transport_.begin_iteration();
+  if (!transport_.ordered()) start_receives(training);
   size_t started = 0;
-  const auto start_up_to = [&](size_t steps_before) {
-    for (; started < transfer_groups.size() && transfer_groups[started].steps_before <= steps_before; ++started)
-      start_transfers(transfer_groups[started], training);
+  const auto start_up_to = [&](int steps_before) {
+    const Vector<TransferGroup>& groups = plan_.transfer_groups;
+    for (; started < groups.size() && groups[started].steps_before <= steps_before; ++started)
+      start_transfers(groups[started], training);
   };
-  for (size_t s = 0; s < steps.size(); ++s) {
+  const int steps = static_cast<int>(plan_.steps.size());
+  for (int s = 0; s < steps; ++s) {
     start_up_to(s);
-    run_step(steps[s], iteration, training);
-    if (when_unused_) report_unused(static_cast<int>(s));
+    run_step(s, iteration, training);
+    for (const auto& observer : observers_) observer->step_ended(s);
   }
-  start_up_to(steps.size());
-  if (transport.follows_backend()) finish_sends();
-  transport.end_iteration();
+  start_up_to(steps);
+  if (transport_.follows_backend()) finish_sends();
+  transport_.end_iteration();
   current_task_ = -1;
 }
 
-// One rank's failure to record is every rank's: they go on alike.
-bool Program::replay(int64_t iteration) {
-  if (!graph_->recorded()) {
-    std::string failure;
-    try {
-      graph_->begin();
-      submit(iteration, true);
-      graph_->end();
-    } catch (const std::exception& error) {
-      failure = (current_task_ < 0 ? "" : "task " + task_name(current_task_) + ": ") + error.what();
-      graph_->give_up();
-      current_task_ = -1;
-    }
-    std::string first;
-    for (const std::string& one : transport.gather(failure))
-      if (first.empty()) first = one;
-    graph_failure_ = transport.broadcast(first);
-    if (!graph_failure_.empty()) {
-      graph_.reset();
-      return false;
-    }
-  }
-  graph_->launch(iteration);
-  return true;
+void Program::start_send(int index) {
+  const Transfer& send = plan_.sends[index];
+  sends_[index] = transport_.send(address(send.memory), send.bytes, send.peer, send.task);
 }
 
-void Program::report_unused(int step) {
-  for (const PlannedBuffer& buffer : memory.buffers)
-    if (buffer.last == step) when_unused_(arena + buffer.offset / element_bytes, buffer.bytes);
+void Program::start_receive(int index) {
+  const Transfer& receive = plan_.receives[index];
+  receives_[index] = transport_.receive(address(receive.memory), receive.bytes, receive.peer, receive.task);
 }
 
 void Program::start_receives(bool training) {
-  for (int send : waits_before_receives) transport.wait(sends[send].request);
-  for (Transfer& receive : receives)
-    if (training || tasks.tasks[receive.task].kind == TaskKind::activation)
-      receive.request = transport.receive(receive.memory, receive.bytes, receive.peer, receive.task);
-  if (!receives.empty()) note(Event::Kind::receive, receives[0].task);
+  for (const int send : plan_.waits_before_receives) transport_.wait(sends_[send]);
+  for (int index = 0; index < static_cast<int>(plan_.receives.size()); ++index)
+    if (training || is_forward(tasks_.tasks[plan_.receives[index].task].kind)) start_receive(index);
+  if (!plan_.receives.empty()) did(Activity::receive, plan_.receives[0].task);
 }
 
 void Program::start_transfers(const TransferGroup& group, bool training) {
   const auto runs = [&](const Transfer& transfer) {
-    return training || tasks.tasks[transfer.task].kind == TaskKind::activation;
+    current_task_ = transfer.task;
+    return training || is_forward(tasks_.tasks[transfer.task].kind);
   };
-  transport.begin_group();
-  for (int index : group.sends) {
-    Transfer& send = sends[index];
-    current_task_ = send.task;
-    if (runs(send)) send.request = transport.send(send.memory, send.bytes, send.peer, send.task);
-  }
-  for (int index : group.receives) {
-    Transfer& receive = receives[index];
-    current_task_ = receive.task;
-    if (runs(receive)) receive.request = transport.receive(receive.memory, receive.bytes, receive.peer, receive.task);
-  }
-  transport.end_group();
+  transport_.begin_group();
+  for (const int index : group.sends)
+    if (runs(plan_.sends[index])) start_send(index);
+  for (const int index : group.receives)
+    if (runs(plan_.receives[index])) start_receive(index);
+  transport_.end_group();
 }
 
-void Program::run_step(Step& step, int64_t iteration, bool training) {
+void Program::run_step(int index, int64_t iteration, bool training) {
+  const StepPlan& step = plan_.steps[index];
   current_task_ = step.task;
   if (is_compute(step.kind)) {
-    if (training || is_forward(step.kind)) run_compute(step, iteration, training);
+    if (training || is_forward(step.kind)) run_compute(index, iteration, training);
   } else if (training) {
     if (is_reduction(step.kind)) run_reduction(step);
     else if (step.kind == TaskKind::synchronization) run_synchronization(step);
@@ -223,110 +185,110 @@ void Program::run_step(Step& step, int64_t iteration, bool training) {
 }
 
 void Program::copy(const Vector<ZeroFill>& zeros, const Vector<BlockCopy>& copies) {
-  for (const ZeroFill& zero : zeros) backend.fill_zero(zero.memory, zero.bytes);
+  for (const ZeroFill& zero : zeros) backend_.fill_zero(address(zero.memory), zero.elements * element_bytes);
   for (const BlockCopy& one : copies) {
-    if (one.add)
-      backend.add_block(static_cast<const float*>(one.source), one.source_block, static_cast<float*>(one.destination),
-                        one.destination_block, one.region);
-    else backend.copy_block(one.source, one.source_block, one.destination, one.destination_block, one.region);
+    const float* source = address(one.source);
+    float* destination = address(one.destination);
+    if (one.add) backend_.add_block(source, one.source_block, destination, one.destination_block, one.region);
+    else backend_.copy_block(source, one.source_block, destination, one.destination_block, one.region);
   }
 }
 
-void Program::run_compute(Step& step, int64_t iteration, bool training) {
-  // What was sent in the previous iteration may lie in the memory that this step writes now.
+void Program::run_compute(int index, int64_t iteration, bool training) {
+  const StepPlan& step = plan_.steps[index];
+  Call& call = calls_[index];
   if (!step.waits.empty()) {
-    for (int send : step.waits) transport.wait(sends[send].request);
-    note(Event::Kind::send, sends[step.waits[0]].task);
+    for (const int send : step.waits) transport_.wait(sends_[send]);
+    did(Activity::send, plan_.sends[step.waits[0]].task);
   }
-  for (int receive : step.receives) {
-    transport.wait(receives[receive].request);
-    note(Event::Kind::wait, receives[receive].task);
+  for (const int receive : step.receives) {
+    transport_.wait(receives_[receive]);
+    did(Activity::wait, plan_.receives[receive].task);
   }
   if (!step.gather.empty() || !step.zeros.empty()) {
     copy(step.zeros, step.gather);
-    note(Event::Kind::copy, step.task);
+    did(Activity::copy, step.task);
   }
-  step.arguments.iteration = iteration;
-  step.arguments.training = training;
-  run_kernel(step, training);
-  note(Event::Kind::compute, step.task);
+  call.arguments.iteration = iteration;
+  call.arguments.training = training;
+  run_kernel(step, call, training);
+  did(Activity::compute, step.task);
   if (!step.pack.empty()) {
     copy({}, step.pack);
-    note(Event::Kind::copy, step.task);
+    did(Activity::copy, step.task);
   }
-  if (transport.ordered()) return;  // start_transfers sends
+  if (transport_.ordered()) return;  // start_transfers sends
   if (!step.sends.empty()) {
-    if (!transport.follows_backend()) backend.wait();
-    for (int index : step.sends) {
-      Transfer& send = sends[index];
-      send.request = transport.send(send.memory, send.bytes, send.peer, send.task);
-      note(Event::Kind::send, send.task);
+    if (!transport_.follows_backend()) backend_.wait();
+    for (const int send : step.sends) {
+      start_send(send);
+      did(Activity::send, plan_.sends[send].task);
     }
-  } else if (transport.size() > 1) {
-    transport.poll();
-    note(Event::Kind::send, step.task);
+  } else if (transport_.size() > 1) {
+    transport_.poll();
+    did(Activity::send, step.task);
   }
 }
 
-void Program::run_kernel(Step& step, bool training) {
-  if (step.reduction >= 0 && training) {
-    ReductionPlan& reduction = reductions[step.reduction];
-    if (reduction.pending) {
-      transport.wait(reduction.request);
-      note(Event::Kind::all_reduce, step.task);
-    }
-    reduction.pending = false;
+void Program::run_kernel(const StepPlan& step, Call& call, bool training) {
+  if (training && step.reduction >= 0 && plan_.reductions[step.reduction].group >= 0) {
+    transport_.wait(reductions_[step.reduction]);
+    did(Activity::all_reduce, step.task);
   }
   switch (step.kind) {
     case TaskKind::forward_statistics:
-      if (training) step.kernel->forward_statistics(step.arguments);
+      if (training) call.kernel->forward_statistics(call.arguments);
       break;
-    case TaskKind::backward_statistics: step.kernel->backward_statistics(step.arguments); break;
+    case TaskKind::backward_statistics: call.kernel->backward_statistics(call.arguments); break;
     case TaskKind::forward:
-      step.kernel->forward(step.arguments);
-      if (step.updates_state && training) step.kernel->update_state(step.arguments);
+      call.kernel->forward(call.arguments);
+      if (step.updates_state && training) call.kernel->update_state(call.arguments);
       break;
-    default: step.kernel->backward(step.arguments);
+    default: call.kernel->backward(call.arguments);
   }
 }
 
-void Program::run_reduction(Step& step) {
-  ReductionPlan& reduction = reductions[step.reduction];
+void Program::run_reduction(const StepPlan& step) {
+  const ReductionPlan& reduction = plan_.reductions[step.reduction];
+  float* sums = address(reduction.sums);
   if (!reduction.parts.empty()) {
-    backend.fill_zero(reduction.sums, reduction.elements * element_bytes);
-    for (const float* part : reduction.parts) backend.add(part, reduction.sums, reduction.elements);
-    note(Event::Kind::copy, step.task);
+    backend_.fill_zero(sums, reduction.elements * element_bytes);
+    for (const Place part : reduction.parts) backend_.add(address(part), sums, reduction.elements);
+    did(Activity::copy, step.task);
   }
   if (reduction.group < 0) return;
-  if (!transport.follows_backend()) backend.wait();
-  reduction.request = transport.all_reduce(reduction.group, reduction.sums, reduction.elements, step.task);
-  reduction.pending = true;
-  note(Event::Kind::all_reduce, step.task);
+  if (!transport_.follows_backend()) backend_.wait();
+  reductions_[step.reduction] = transport_.all_reduce(groups_[reduction.group], sums, reduction.elements, step.task);
+  did(Activity::all_reduce, step.task);
 }
 
-void Program::run_synchronization(Step& step) {
-  UnitPlan& unit = units[step.unit];
+void Program::run_synchronization(const StepPlan& step) {
+  const UnitPlan& unit = plan_.units[step.unit];
   if (!unit.pack.empty() || !unit.zeros.empty()) {
     copy(unit.zeros, unit.pack);
-    note(Event::Kind::copy, step.task);
+    did(Activity::copy, step.task);
   }
-  if (!transport.follows_backend()) backend.wait();
-  unit.request = transport.all_reduce(unit.group, unit.packed, unit.elements, step.task);
-  note(Event::Kind::all_reduce, step.task);
+  if (!transport_.follows_backend()) backend_.wait();
+  units_[step.unit] = transport_.all_reduce(groups_[unit.group], address(unit.packed), unit.elements, step.task);
+  did(Activity::all_reduce, step.task);
 }
 
-void Program::run_update(Step& step) {
-  UnitPlan& unit = units[step.unit];
+void Program::run_update(const StepPlan& step) {
+  const UnitPlan& unit = plan_.units[step.unit];
   if (unit.group >= 0) {
-    transport.wait(unit.request);
-    note(Event::Kind::all_reduce, step.task);
+    transport_.wait(units_[step.unit]);
+    did(Activity::all_reduce, step.task);
   } else {
     copy(unit.zeros, unit.pack);
   }
-  for (const SgdRun& run : unit.updates)
-    backend.sgd_update(run.parameter, run.gradient, run.velocity, run.elements, settings.sgd);
+  for (const UpdateRun& run : unit.updates) {
+    const ParameterBuffer& parameter = plan_.parameters[run.parameter];
+    float* velocity = address(parameter.velocity);
+    backend_.sgd_update(address(parameter.weight) + run.offset, address(run.gradient),
+                        velocity ? velocity + run.offset : nullptr, run.elements, settings_.sgd);
+  }
   copy({}, unit.spread);
-  note(Event::Kind::update, step.task);
+  did(Activity::update, step.task);
 }
 
 }  // namespace ff

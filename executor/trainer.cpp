@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
 #include "common/operators/softmax.h"
+#include "executor/transport/control_data.h"
 
 namespace ff {
 namespace {
@@ -32,25 +32,15 @@ Vector<OperatorId> main_losses(const Graph& graph) {
   return losses;
 }
 
-// Numbers as control data.
-std::string to_bytes(const Vector<double>& numbers) {
-  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double)};
-}
-Vector<double> from_bytes(const std::string& bytes) {
-  Vector<double> numbers(bytes.size() / sizeof(double));
-  std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(double));
-  return numbers;
-}
-
 // Element-wise sum over the ranks, added in rank order: the same bits everywhere.
 Vector<double> sum_over_ranks(Transport& transport, const Vector<double>& mine) {
   Vector<double> sum;
   for (const std::string& bytes : transport.gather(to_bytes(mine))) {
-    const Vector<double> numbers = from_bytes(bytes);
+    const Vector<double> numbers = from_bytes<double>(bytes);
     sum.resize(numbers.size(), 0.0);
     for (size_t i = 0; i < numbers.size(); ++i) sum[i] += numbers[i];
   }
-  return from_bytes(transport.broadcast(to_bytes(sum)));
+  return from_bytes<double>(transport.broadcast(to_bytes(sum)));
 }
 
 }  // namespace
@@ -63,19 +53,19 @@ Trainer::Trainer(const StrategyFile& file, Backend& backend, Transport& transpor
 }
 
 void Trainer::load_batch(const DataSource& data, std::span<const int64_t> samples) {
-  for (const InputBuffer& input : program_.inputs) {
+  for (const InputBuffer& input : program_.plan().inputs) {
     host_.resize(input.block.volume());
     data.read(input.tensor, input.block, samples, host_.data());
-    program_.backend.store_from_host(host_.data(), input.memory, input.block.shape());
+    program_.backend().store_from_host(host_.data(), program_.address(input.memory), input.block.shape());
   }
 }
 
 Trainer::LossSums Trainer::sum_losses(int64_t valid_samples) {
   LossSums sums;
-  for (const LossBuffer& buffer : program_.losses) {
-    const auto sum = [&](const float* memory) {
+  for (const LossBuffer& buffer : program_.plan().losses) {
+    const auto sum = [&](Place memory) {
       host_.resize(buffer.block.volume());
-      program_.backend.load_to_host(memory, host_.data(), buffer.block.shape());
+      program_.backend().load_to_host(program_.address(memory), host_.data(), buffer.block.shape());
       const int64_t rows = std::clamp<int64_t>(valid_samples - buffer.block[0].begin, 0, buffer.block[0].size());
       const int64_t elements = rows * (buffer.block.volume() / buffer.block[0].size());
       return std::accumulate(host_.begin(), host_.begin() + elements, 0.0);
@@ -107,7 +97,7 @@ Evaluation Trainer::evaluate(const DataSource& data) {
     loss += sums.loss;
     correct += sums.correct;
   }
-  const Vector<double> totals = sum_over_ranks(program_.transport, {loss, correct});
+  const Vector<double> totals = sum_over_ranks(program_.transport(), {loss, correct});
   double labels = 0;  // in a batch
   for (OperatorId op : main_losses_)
     labels += static_cast<double>(volume(file_.graph.tensors[file_.graph.operators[op].outputs[0]].shape));
@@ -125,7 +115,6 @@ class Run {
       : trainer_(trainer), settings_(settings), batch_(trainer.graph().batch_size) {
     batches_ = std::max<int64_t>(1, settings.data->samples() / batch_);
     total_ = settings.epochs > 0 ? settings.epochs * batches_ : settings.iterations;
-    if (settings.events) trainer.program().record_events(settings.events);
   }
 
   RunResult run() {
@@ -133,13 +122,9 @@ class Run {
     last_mark_ = Clock::now();
     for (int64_t i = 0; i < total_ && !result_.interrupted; ++i) {
       load(i);
-      if (settings_.events) settings_.events->clear();
       const Clock::time_point begin = Clock::now();
       pending_losses_.push_back(trainer_.run_iteration());
       times_ns_.push_back(static_cast<double>(elapsed_ns(begin)));
-      const TimeShares& shares = trainer_.program().last_shares();
-      busy_ns_ += shares.busy_ns;
-      transfer_ns_ += shares.transfer_ns;
       const bool epoch_ends = settings_.epochs > 0 && (i + 1) % batches_ == 0;
       if (i + 1 == next_mark_ || i + 1 == total_ || epoch_ends) mark(i + 1);
       if (epoch_ends && !result_.interrupted) end_epoch((i + 1) / batches_);
@@ -147,7 +132,6 @@ class Run {
     if (settings_.epochs == 0 && settings_.evaluation && !result_.interrupted) result_.evaluation = evaluate();
     trainer_.program().finish_sends();
     report();
-    trainer_.program().record_events(nullptr);
     return std::move(result_);
   }
 
@@ -156,9 +140,9 @@ class Run {
     const Clock::time_point begin = Clock::now();
     const int64_t epoch = iteration / batches_, first = iteration % batches_ * batch_;
     if (first == 0 && (epoch == 0 || settings_.shuffle)) {
-      const int64_t samples = settings_.data->samples();
-      if (settings_.shuffle) order_ = shuffled_samples(samples, trainer_.settings().seed, epoch);
-      else order_ = identity(samples);
+      order_.resize(settings_.data->samples());
+      std::iota(order_.begin(), order_.end(), 0);
+      if (settings_.shuffle) order_ = shuffled_samples(settings_.data->samples(), trainer_.settings().seed, epoch);
     }
     // A single batch that does not change stays where it is.
     if (!loaded_ || batches_ > 1 || settings_.shuffle)
@@ -168,12 +152,6 @@ class Run {
     loading_ns_ += elapsed_ns(begin);
   }
 
-  static Vector<int64_t> identity(int64_t count) {
-    Vector<int64_t> order(count);
-    std::iota(order.begin(), order.end(), 0);
-    return order;
-  }
-
   // Sums the losses since the last mark; rank 0 places the next one about 0.3 s ahead, and the ranks agree on an
   // interruption.
   void mark(int64_t done) {
@@ -181,7 +159,7 @@ class Run {
     const double elapsed_s = static_cast<double>(elapsed_ns(last_mark_)) * 1e-9;
     const double iterations = static_cast<double>(pending_losses_.size());
     Vector<double> mine = pending_losses_;
-    mine.push_back(settings_.interrupted && settings_.interrupted() ? 1 : 0);
+    mine.push_back(settings_.callbacks.interrupted && settings_.callbacks.interrupted() ? 1 : 0);
     const double ahead = std::clamp(iterations * distance_s / std::max(elapsed_s, 1e-9), 1.0, 4 * iterations);
     mine.push_back(trainer_.transport().rank() == 0 ? std::floor(ahead) : 0);
     const Vector<double> all = sum_over_ranks(trainer_.transport(), mine);
@@ -190,7 +168,7 @@ class Run {
     next_mark_ = done + static_cast<int64_t>(all.back());
     pending_losses_.clear();
     last_mark_ = Clock::now();
-    if (settings_.on_progress) settings_.on_progress(done, total_, result_.losses);
+    if (settings_.callbacks.on_progress) settings_.callbacks.on_progress(done, total_, result_.losses);
   }
 
   void end_epoch(int64_t epoch) {
@@ -198,30 +176,28 @@ class Run {
     const double mean = std::accumulate(first, result_.losses.end(), 0.0) / static_cast<double>(batches_);
     result_.epoch_losses.push_back(mean);
     if (settings_.evaluation) result_.evaluation = evaluate();
-    if (settings_.on_epoch) settings_.on_epoch(epoch, mean, result_.evaluation);
+    if (settings_.callbacks.on_epoch) settings_.callbacks.on_epoch(epoch, mean, result_.evaluation);
     last_mark_ = Clock::now();
   }
 
   Evaluation evaluate() {
-    trainer_.program().record_events(nullptr);
-    const Evaluation evaluation = trainer_.evaluate(*settings_.evaluation);
-    if (settings_.events) trainer_.program().record_events(settings_.events);
     loaded_ = false;
-    return evaluation;
+    return trainer_.evaluate(*settings_.evaluation);
   }
 
   void report() {
     const double total_ns = std::max(1.0, std::accumulate(times_ns_.begin(), times_ns_.end(), 0.0));
     const double count = std::max<double>(1, static_cast<double>(times_ns_.size()));
-    const double busy = static_cast<double>(busy_ns_) / total_ns,
-                 transfer = static_cast<double>(transfer_ns_) / total_ns;
+    const TimeShares shares = settings_.timekeeper ? settings_.timekeeper->total() : TimeShares{};
+    const double busy = static_cast<double>(shares.busy_ns) / total_ns,
+                 transfer = static_cast<double>(shares.transfer_ns) / total_ns;
     Vector<double> mine = {static_cast<double>(trainer_.program().memory_bytes()), busy, transfer,
                            std::max(0.0, 1 - busy - transfer), static_cast<double>(loading_ns_) / count * 1e-3};
     const size_t header = mine.size();
     mine.insert(mine.end(), times_ns_.begin(), times_ns_.end());
     Vector<double> slowest(times_ns_.size(), 0.0);
     for (const std::string& bytes : trainer_.transport().gather(to_bytes(mine))) {
-      const Vector<double> numbers = from_bytes(bytes);
+      const Vector<double> numbers = from_bytes<double>(bytes);
       result_.ranks.push_back({static_cast<int64_t>(numbers[0]), numbers[1], numbers[2], numbers[3], numbers[4]});
       for (size_t i = 0; i < slowest.size(); ++i) slowest[i] = std::max(slowest[i], numbers[header + i]);
     }
@@ -237,7 +213,7 @@ class Run {
   Vector<int64_t> order_;  // of the samples in this epoch
   bool loaded_ = false;
   Vector<double> pending_losses_, times_ns_;
-  int64_t busy_ns_ = 0, transfer_ns_ = 0, loading_ns_ = 0;
+  int64_t loading_ns_ = 0;
   int64_t next_mark_ = 1;
   Clock::time_point last_mark_;
   RunResult result_;

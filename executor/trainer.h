@@ -10,6 +10,7 @@
 #include "common/strategy.h"
 #include "common/vector.h"
 #include "executor/data.h"
+#include "executor/observers/timekeeper.h"
 #include "executor/parameters.h"
 #include "executor/program.h"
 
@@ -39,7 +40,7 @@ class Trainer {
 
   Program& program() { return program_; }
   const Graph& graph() const { return file_.graph; }
-  Transport& transport() { return program_.transport; }
+  Transport& transport() { return program_.transport(); }
   const TrainerSettings& settings() const { return settings_; }
 
  private:
@@ -57,18 +58,21 @@ class Trainer {
   Vector<float> host_;  // between the data source or the losses and the backend
 };
 
+struct RunCallbacks {
+  // Called on every rank a few times a second at the most, at the same iterations.
+  std::function<void(int64_t done, int64_t total, std::span<const double> losses)> on_progress;
+  std::function<void(int64_t epoch, double mean_loss, const std::optional<Evaluation>&)> on_epoch;
+  std::function<bool()> interrupted;  // true on any rank ends the run early, on all
+};
+
 struct RunSettings {
   int64_t iterations = 10;                 // without epochs
   int64_t epochs = 0;                      // above 0: passes over the data instead; incomplete batches are dropped
   const DataSource* data = nullptr;        // required
   bool shuffle = false;                    // the samples, anew in every epoch
   const DataSource* evaluation = nullptr;  // after each epoch, or at the end
-  Vector<Event>* events = nullptr;         // becomes this rank's events of the last iteration
-
-  // Called on every rank a few times a second at the most, at the same iterations.
-  std::function<void(int64_t done, int64_t total, std::span<const double> losses)> on_progress;
-  std::function<void(int64_t epoch, double mean_loss, const std::optional<Evaluation>&)> on_epoch;
-  std::function<bool()> interrupted;  // true on any rank ends the run early, on all
+  const Timekeeper* timekeeper = nullptr;  // of the program: for the ranks' shares
+  RunCallbacks callbacks;
 };
 
 // How a rank spent its time and memory.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <sstream>
 #include <tuple>
 
 #include "common/philox.h"
@@ -92,6 +93,15 @@ Verification verify(const StrategyFile& file, Backend& backend, const TrainerSet
   if (std::isfinite(verification.max_relative_error) && verification.max_relative_error > verification.tolerance)
     verification.rounding_error = difference(run_alone(true), reference).first;
   return verification;
+}
+
+std::string failure_text(const Verification& verification) {
+  std::ostringstream text;
+  text << "verification failed: " << verification.worst << " differs from the one-device run by "
+       << verification.max_relative_error << " (relative), expected at most " << verification.tolerance
+       << ", or 10 times the " << verification.rounding_error
+       << " that one unit in the last place of the weights makes";
+  return text.str();
 }
 
 }  // namespace ff

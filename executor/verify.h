@@ -30,6 +30,9 @@ Verification verify(const StrategyFile& file, Backend& backend, const TrainerSet
                     const RunSettings& settings, const RunResult& result, const Checkpoint* initial,
                     const HostTensors& parameters);
 
+// For people, of one that has not passed.
+std::string failure_text(const Verification& verification);
+
 // Restores a checkpoint on this rank.
 void restore(Trainer& trainer, const Checkpoint& checkpoint);
 

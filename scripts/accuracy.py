@@ -62,14 +62,16 @@ for ranks in (1, 2):
         base = f"{work}/base.json"
         profile = f"{work}/profile-{ranks}-{network}.json"
         common = ("--graph", f"graphs/{network}.json", "--topo", topology, "--batch", str(batch), "--quiet")
-        run(f"{build}/ffsearch", "profile", "--graph", f"graphs/{network}.json", "--topo", topology, "--batch", str(batch), "--out", profile, "--quiet")
+        run(f"{build}/ffsearch", "profile", "--graph", f"graphs/{network}.json", "--topo", topology, "--batch",
+            str(batch), "--out", profile, "--quiet")
         run(f"{build}/ffsearch", *common, "--algorithm", "data-parallel", "--profile", profile, "--out", base)
         with open(base) as file:
             strategy = json.load(file)
         candidates = [("data-parallel" if ranks > 1 else "one device", strategy)]
         if ranks > 1:
             searched = f"{work}/searched.json"
-            run(f"{build}/ffsearch", *common, "--proposals", "20000", "--seed", "1", "--profile", profile, "--out", searched)
+            run(f"{build}/ffsearch", *common, "--proposals", "20000", "--seed", "1", "--profile", profile, "--out",
+                searched)
             with open(searched) as file:
                 candidates.append(("searched", json.load(file)))
             candidates.append(("channel", split_by_channel(strategy, ranks)))
@@ -83,11 +85,12 @@ for ranks in (1, 2):
             with open(edited, "w") as file:
                 json.dump(candidate, file)
             run(f"{build}/ffsearch", "simulate", "--strategy", edited, "--profile", profile, "--out", timed, "--quiet")
-            result = json.loads(mpirun(ranks, "--strategy", timed, "--iterations", str(max(3, int(iterations * scale))), "--momentum", "0.9",
-                                       "--lr", "0.001", "--json"))
+            result = json.loads(mpirun(ranks, "--strategy", timed, "--iterations", str(max(3, int(iterations * scale))),
+                                       "--momentum", "0.9", "--lr", "0.001", "--json"))
             predicted, measured = result["predicted_us"] / 1e3, result["measured_us"] / 1e3
             difference = predicted / measured - 1
             differences[ranks].append(abs(difference))
-            print(f"| {network} | {batch} | {ranks} | {name} | {predicted:.3f} | {measured:.3f} | {100 * difference:+.1f} % |", flush=True)
+            print(f"| {network} | {batch} | {ranks} | {name} | {predicted:.3f} | {measured:.3f} | "
+                  f"{100 * difference:+.1f} % |", flush=True)
 for ranks, values in differences.items():
     print(f"\n{ranks} rank(s): mean {100 * sum(values) / len(values):.1f} %, worst {100 * max(values):.1f} %")

@@ -5,14 +5,15 @@ import argparse
 import json
 import os
 import pathlib
-import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-# Proposals per second of FlexFlow's published stand-alone simulator (2018), g++ 12 -O3 -march=native, one core, from data parallelism, analytic costs,
-# 4 GPUs a node; it simulates in full, one task an operator part, and adds parameter synchronization serially at the end.
+# Proposals per second of FlexFlow's published stand-alone simulator (2018), g++ 12 -O3 -march=native, one core, from
+# data parallelism, analytic costs, 4 GPUs a node; it simulates in full, one task an operator part, and adds parameter
+# synchronization serially at the end.
 REFERENCE = {
     "alexnet": {4: 54764, 8: 11052, 16: 2969, 32: 787, 64: 187},
     "resnet101": {4: 6301, 8: 2363, 16: 756, 32: 211, 64: 53},
@@ -37,8 +38,10 @@ def topology(devices, work):
 
 def search(build, graph, topo, batch, simulator, init, proposals, seed=1):
     """(result, peak memory in MB) of a search."""
-    command = [build / "ffsearch", "--graph", graph, "--topo", topo, "--batch-per-device", batch, "--cost", "analytic", "--seed", seed, "--chains", 1,
-               "--init", init, "--proposals-from", "paper", "--proposals", 2 * proposals, "--simulator", simulator, "--json", "--out", os.devnull]
+    command = [build / "ffsearch", "--graph", graph, "--topo", topo, "--batch-per-device", batch, "--cost", "analytic",
+               "--seed", seed, "--chains", 1,
+               "--init", init, "--proposals-from", "paper", "--proposals", 2 * proposals, "--simulator", simulator,
+               "--json", "--out", os.devnull]
     # Twice as many as wanted: a chain stops when half of its proposals passed without a better strategy.
     read, write = os.pipe()
     child = os.fork()
@@ -64,8 +67,10 @@ def measure(build, network, devices, init, work, delta_proposals, full_proposals
     early = delta["rejected_before_simulation"] / delta["proposals"]
     during = delta["rejected_during_simulation"] / delta["proposals"]
     reference = REFERENCE.get(network, {}).get(devices)
-    return [network, len(json.loads(graph.read_text())["operators"]), devices, delta["tasks"], f"{rate:,.0f}", f"{full_rate:,.1f}", f"{rate / full_rate:,.1f}",
-            f"{delta['elapsed_s'] * 1e9 / max(1, delta['events']):,.0f}", f"{100 * early:.0f} %", f"{100 * during:.0f} %", f"{memory:,.0f}",
+    return [network, len(json.loads(graph.read_text())["operators"]), devices, delta["tasks"], f"{rate:,.0f}",
+            f"{full_rate:,.1f}", f"{rate / full_rate:,.1f}",
+            f"{delta['elapsed_s'] * 1e9 / max(1, delta['events']):,.0f}", f"{100 * early:.0f} %",
+            f"{100 * during:.0f} %", f"{memory:,.0f}",
             "equal" if full["chain_hash"] == same["chain_hash"] else "DIFFERENT",
             f"{reference:,}" if reference else "", f"{rate / reference:,.1f}" if reference else ""]
 
@@ -78,14 +83,39 @@ def grow(arguments, emit, work):
         before = None
         for devices in arguments.growth or [64, 256, 1024, 4096]:
             graph = REPOSITORY / f"graphs/{network}.json"
-            result, memory = search(arguments.build.resolve(), graph, topology(devices, work), 64, "delta", "data-parallel", arguments.proposals)
+            result, memory = search(arguments.build.resolve(), graph, topology(devices, work), 64, "delta",
+                                    "data-parallel", arguments.proposals)
             ms = result["elapsed_s"] * 1e3 / result["proposals"]
-            emit(f"| {network} | {devices} | {result['tasks']:,} | {result['proposals']} | {ms:,.2f} | {f'{ms / before:.1f}' if before else ''} | {memory:,.0f} |")
+            emit(f"| {network} | {devices} | {result['tasks']:,} | {result['proposals']} | {ms:,.2f} | "
+                 f"{f'{ms / before:.1f}' if before else ''} | {memory:,.0f} |")
             before = ms
 
 
-HEADER = ["network", "operators", "GPUs", "tasks", "delta /s", "full /s", "delta / full", "ns a task taken", "rejected before", "during", "peak MB", "chain_hash",
-          "reference /s", "delta / reference"]
+def compare_builds(arguments, emit, work):
+    """Two builds in turn, so that whatever else the machine does meets both."""
+    emit(f"\nProposals a second, {arguments.rounds} rounds of the two builds in turn, median and range of the ratios:\n")
+    emit("| network | GPUs | from | this build /s | other build /s | this / other | over the rounds | results |")
+    emit("|---|---|---|---|---|---|---|---|")
+    for init in arguments.init:
+        for network in arguments.networks:
+            for devices in arguments.devices:
+                graph, topo = REPOSITORY / f"graphs/{network}.json", topology(devices, work)
+                batch = 256 if network == "alexnet" else 64
+                rates, results = {}, set()
+                for _ in range(arguments.rounds):
+                    for build in (arguments.build.resolve(), arguments.against.resolve()):
+                        result, _ = search(build, graph, topo, batch, "delta", init, arguments.proposals)
+                        rates.setdefault(build, []).append(result["proposals_per_s"])
+                        results.add((result["chain_hash"], result["predicted_us"], result["tasks"]))
+                ours, others = rates[arguments.build.resolve()], rates[arguments.against.resolve()]
+                ratios = [own / other for own, other in zip(ours, others)]
+                emit(f"| {network} | {devices} | {init} | {statistics.median(ours):,.0f} | "
+                     f"{statistics.median(others):,.0f} | {statistics.median(ratios):.2f} | "
+                     f"{min(ratios):.2f} to {max(ratios):.2f} | {'equal' if len(results) == 1 else 'DIFFERENT'} |")
+
+
+HEADER = ["network", "operators", "GPUs", "tasks", "delta /s", "full /s", "delta / full", "ns a task taken",
+          "rejected before", "during", "peak MB", "chain_hash", "reference /s", "delta / reference"]
 
 
 def main():
@@ -96,7 +126,11 @@ def main():
     parser.add_argument("--init", nargs="+", default=["data-parallel", "random"])
     parser.add_argument("--proposals", type=int, default=4000, help="with delta simulation")
     parser.add_argument("--full-proposals", type=int, default=40)
-    parser.add_argument("--growth", nargs="*", type=int, metavar="GPUS", help="instead: time a proposal and memory at so many GPUs (default 64 256 1024 4096)")
+    parser.add_argument("--growth", nargs="*", type=int, metavar="GPUS",
+                        help="instead: time a proposal and memory at so many GPUs (default 64 256 1024 4096)")
+    parser.add_argument("--against", type=pathlib.Path, metavar="BUILD",
+                        help="instead: this build and that one in turn, the ratio of their proposals a second")
+    parser.add_argument("--rounds", type=int, default=5, help="with --against")
     parser.add_argument("--out", type=pathlib.Path, help="write the tables as Markdown")
     arguments = parser.parse_args()
     lines = []
@@ -108,14 +142,17 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if arguments.growth is not None:
             grow(arguments, emit, pathlib.Path(folder))
-            arguments.init = []
-        for init in arguments.init:
+        elif arguments.against:
+            compare_builds(arguments, emit, pathlib.Path(folder))
+        tables = [] if arguments.growth is not None or arguments.against else arguments.init
+        for init in tables:
             emit(f"\nOne chain from {init}, one thread:\n")
             emit("| " + " | ".join(HEADER) + " |")
             emit("|" + "---|" * len(HEADER))
             for network in arguments.networks:
                 for devices in arguments.devices:
-                    emit("| " + " | ".join(map(str, measure(arguments.build.resolve(), network, devices, init, pathlib.Path(folder), arguments.proposals,
+                    emit("| " + " | ".join(map(str, measure(arguments.build.resolve(), network, devices, init,
+                                                            pathlib.Path(folder), arguments.proposals,
                                                              arguments.full_proposals))) + " |")
     if arguments.out:
         arguments.out.write_text("\n".join(lines) + "\n")

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# Proposals per second of the search, delta against full simulation and against FlexFlow's published simulator, on one thread.
-# Usage: scripts/bench_search.sh [--devices 4 16 64] [--init data-parallel random] [--full-proposals 2000] [--growth [GPUS ...]] [--out FILE]
+# Proposals per second of the search, delta against full simulation and against FlexFlow's published simulator, on one
+# thread. Usage:
+#   scripts/bench_search.sh [--devices 4 16 64] [--init data-parallel random] [--full-proposals 2000]
+#     [--growth [GPUS ...]]
+#     [--against BUILD [--rounds 5]] [--out FILE]
 # Prints a Markdown table a start; see docs/results/search-speed.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Times training iterations of ffexec on one rank beside PyTorch's on one thread: the same networks, batches and optimizer (SGD with
-momentum), forward, backward and update on one synthetic batch that does not change.
+"""Times training iterations of ffexec on one rank beside PyTorch's on one thread: the same networks, batches and
+optimizer (SGD with momentum), forward, backward and update on one synthetic batch that does not change.
 
     scripts/bench_vs_torch.py                                 all networks, five rounds
     scripts/bench_vs_torch.py --only alexnet lstm --rounds 9
@@ -8,11 +8,11 @@ momentum), forward, backward and update on one synthetic batch that does not cha
     scripts/bench_vs_torch.py --python venv/bin/python        the PyTorch of another interpreter
     scripts/bench_vs_torch.py --device cuda --out docs/results/h200-vs-pytorch.md     on one GPU, with larger networks
 
-The programs take turns, and a round's ratio is of measurements that follow each other; the table has medians over the rounds. Before, the
-two sides must have the same number of parameters.
+The programs take turns, and a round's ratio is of measurements that follow each other; the table has medians over the
+rounds. Before, the two sides must have the same number of parameters.
 
-On a GPU both sides compute in the same precision (--precision), PyTorch with cuDNN's algorithms chosen by measurement and without waiting for the GPU
-within blocks of ten iterations.
+On a GPU both sides compute in the same precision (--precision), PyTorch with cuDNN's algorithms chosen by measurement
+and without waiting for the GPU within blocks of ten iterations.
 """
 
 import argparse
@@ -27,6 +27,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.dont_write_bytecode = True
+from mpi_environment import mpi_environment  # noqa: E402
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 LEARNING_RATE, MOMENTUM = 1e-3, 0.9
@@ -57,7 +60,8 @@ def pair(value):
 
 
 def image_model(torch, graph):
-    """A network of images, operator by operator as the graph lists them; its modules are those that one would write by hand."""
+    """A network of images, operator by operator as the graph lists them; its modules are those that one would write by
+    hand."""
     nn, functional = torch.nn, torch.nn.functional
 
     class Images(nn.Module):
@@ -70,7 +74,8 @@ def image_model(torch, graph):
                 if op["type"] == "softmax_cross_entropy":
                     self.scores = op["inputs"][0]
                     continue
-                with torch.no_grad():  # a pass with one sample, to know the shapes; evaluation: batch_norm wants more than one value
+                # a pass with one sample, to know the shapes; evaluation: batch_norm wants more than one value
+                with torch.no_grad():
                     self.eval()
                     shapes[op["name"]] = function(*(shapes[name].clone() for name in op["inputs"]))
                 self.calls.append((op["name"], op["inputs"], function))
@@ -80,9 +85,10 @@ def image_model(torch, graph):
             kind, attributes, shape = op["type"], op.get("attributes", {}), shapes[op["inputs"][0]].shape
             relu = attributes.get("activation") == "relu"
             if kind == "conv2d":
-                module = nn.Conv2d(shape[1], attributes["out_channels"], pair(attributes["kernel"]), pair(attributes.get("stride", 1)),
-                                   pair(attributes.get("padding", 0)), pair(attributes.get("dilation", 1)), attributes.get("groups", 1),
-                                   attributes.get("bias", True))
+                module = nn.Conv2d(shape[1], attributes["out_channels"], pair(attributes["kernel"]),
+                                   pair(attributes.get("stride", 1)),
+                                   pair(attributes.get("padding", 0)), pair(attributes.get("dilation", 1)),
+                                   attributes.get("groups", 1), attributes.get("bias", True))
             elif kind == "pool2d":
                 kernel, padding = pair(attributes["kernel"]), pair(attributes.get("padding", 0))
                 stride, ceil = pair(attributes.get("stride", attributes["kernel"])), attributes.get("ceil", False)
@@ -96,8 +102,8 @@ def image_model(torch, graph):
             elif kind == "dropout":
                 module = nn.Dropout(attributes.get("rate", 0.5))
             elif kind == "local_response_normalization":
-                module = nn.LocalResponseNorm(attributes.get("size", 5), attributes.get("alpha", 1e-4), attributes.get("beta", 0.75),
-                                              attributes.get("bias", 2))
+                module = nn.LocalResponseNorm(attributes.get("size", 5), attributes.get("alpha", 1e-4),
+                                              attributes.get("beta", 0.75), attributes.get("bias", 2))
             elif kind == "relu":
                 return nn.ReLU(inplace=uses.count(op["inputs"][0]) == 1)
             elif kind == "add":
@@ -130,7 +136,8 @@ def image_model(torch, graph):
 
 def attributes_of(graph, kind):
     """The attributes of all operators of a type, one operator a parameter group."""
-    groups = {op.get("parameters", op["name"]): op.get("attributes", {}) for op in graph["operators"] if op["type"] == kind}
+    groups = {op.get("parameters", op["name"]): op.get("attributes", {}) for op in graph["operators"]
+              if op["type"] == kind}
     return list(groups.values())
 
 
@@ -161,7 +168,8 @@ def lstm_model(torch, graph):
 
 
 def translation_model(torch, graph):
-    """Two layers of LSTM on each side; Luong et al. 2015 (arXiv 1508.04025), attention with the general score, without input feeding."""
+    """Two layers of LSTM on each side; Luong et al. 2015 (arXiv 1508.04025), attention with the general score, without
+    input feeding."""
     nn, functional = torch.nn, torch.nn.functional
     embeddings = {op["parameters"]: op["attributes"] for op in graph["operators"] if op["type"] == "embedding"}
     source, target = embeddings["source_embedding"], embeddings["target_embedding"]
@@ -171,7 +179,8 @@ def translation_model(torch, graph):
     class Translation(nn.Module):
         def __init__(self):
             super().__init__()
-            self.source, self.target = nn.Embedding(source["vocabulary"], source["channels"]), nn.Embedding(target["vocabulary"], target["channels"])
+            self.source = nn.Embedding(source["vocabulary"], source["channels"])
+            self.target = nn.Embedding(target["vocabulary"], target["channels"])
             self.encoder, self.decoder = nn.LSTM(source["channels"], hidden, 2), nn.LSTM(target["channels"], hidden, 2)
             self.score, self.combine = nn.Linear(hidden, hidden, bias=False), nn.Linear(2 * hidden, hidden, bias=False)
             self.output = nn.Linear(hidden, target["vocabulary"])
@@ -190,7 +199,8 @@ def translation_model(torch, graph):
 
 def transformer_model(torch, graph):
     nn, functional = torch.nn, torch.nn.functional
-    embedding, attentions, rate = attributes_of(graph, "embedding")[0], attributes_of(graph, "multi_head_attention"), dropout_of(graph)
+    embedding, attentions = attributes_of(graph, "embedding")[0], attributes_of(graph, "multi_head_attention")
+    rate = dropout_of(graph)
     vocabulary, channels, heads = embedding["vocabulary"], embedding["channels"], attentions[0]["heads"]
     length = graph["inputs"][0]["shape"][1]
     linears = [op for op in graph["operators"] if op["type"] == "linear"]
@@ -213,7 +223,8 @@ def transformer_model(torch, graph):
             self.dropout1, self.dropout2 = dropout(), dropout()
 
         def attention(self, x):
-            query, key, value = (part.unflatten(2, (heads, channels // heads)).transpose(1, 2) for part in self.queries_keys_values(x).chunk(3, 2))
+            query, key, value = (part.unflatten(2, (heads, channels // heads)).transpose(1, 2)
+                                 for part in self.queries_keys_values(x).chunk(3, 2))
             if fused:
                 result = fused(query, key, value, is_causal=True)
             else:
@@ -228,9 +239,11 @@ def transformer_model(torch, graph):
     class Transformer(nn.Module):
         def __init__(self):
             super().__init__()
-            self.embedding, self.positions = nn.Embedding(vocabulary, channels), nn.Parameter(torch.randn(length, channels))
+            self.embedding = nn.Embedding(vocabulary, channels)
+            self.positions = nn.Parameter(torch.randn(length, channels))
             self.blocks = nn.Sequential(*(Block() for _ in attentions))
-            self.norm, self.scores, self.dropout = nn.LayerNorm(channels), nn.Linear(channels, vocabulary, bias), dropout()
+            self.norm, self.scores = nn.LayerNorm(channels), nn.Linear(channels, vocabulary, bias)
+            self.dropout = dropout()
             if tied:
                 self.scores.weight = self.embedding.weight
 
@@ -244,7 +257,8 @@ def transformer_model(torch, graph):
 def loaded_blas():
     """The BLAS library that this process has loaded, or None: PyTorch's own builds hold one inside."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
-        paths = {os.path.realpath(line.split()[-1]) for line in maps if re.search(r"/lib(blas|openblas|mkl_rt|blis)[^/]*\.so", line)}
+        paths = {os.path.realpath(line.split()[-1])
+                 for line in maps if re.search(r"/lib(blas|openblas|mkl_rt|blis)[^/]*\.so", line)}
     for path in paths:  # Debian's OpenBLAS comes as a libblas that loads it
         if found := re.search(r"libopenblas.*-r([\d.]+\d)", path):
             return f"OpenBLAS {found.group(1)}"
@@ -280,16 +294,20 @@ def pytorch_side(kind, graph_path, iterations, device, precision):
     if not all(map(math.isfinite, losses)):
         sys.exit("PyTorch's loss is not finite")
     # PyTorch's LSTM has two biases that are only ever added; the second one does not count.
-    parameters = sum(value.numel() for name, value in model.named_parameters() if not re.search(r"\.bias_hh_l\d+$", name))
+    parameters = sum(value.numel() for name, value in model.named_parameters()
+                     if not re.search(r"\.bias_hh_l\d+$", name))
     configuration = torch.__config__.show()
     onednn = re.search(r"MKL-?DNN v([\d.]+)", configuration)
     if kind == "images" and not torch.backends.mkldnn.is_available():
         onednn = None
     math_library = re.search(r"Math Kernel Library Version ([\d.]+)", configuration)
     capability = re.search(r"CPU capability usage: (\S+)", configuration)
-    print(json.dumps({"times": times, "parameters": parameters, "version": torch.__version__, "onednn": onednn and onednn.group(1),
-                      "gpu": torch.cuda.get_device_name() if on_gpu else None, "cudnn": torch.backends.cudnn.version() if on_gpu else None,
-                      "blas": f"MKL {math_library.group(1)}" if math_library else loaded_blas(), "capability": capability and capability.group(1)}))
+    print(json.dumps({"times": times, "parameters": parameters, "version": torch.__version__,
+                      "onednn": onednn and onednn.group(1),
+                      "gpu": torch.cuda.get_device_name() if on_gpu else None, "cudnn": torch.backends.cudnn.version()
+                      if on_gpu else None,
+                      "blas": f"MKL {math_library.group(1)}" if math_library else loaded_blas(),
+                      "capability": capability and capability.group(1)}))
 
 
 # ---- the comparison
@@ -307,7 +325,8 @@ def join_outputs(graph):
     vocabulary = scores[0]["attributes"]["out_features"]
     graph["operators"] = [op for op in graph["operators"] if not op["name"].startswith(("output.t", "loss.t"))]
     graph["operators"] += [{"name": "hidden", "type": "stack", "inputs": [op["inputs"][0] for op in scores]},
-                           {"name": "output", "type": "linear", "inputs": ["hidden"], "attributes": {"out_features": vocabulary}},
+                           {"name": "output", "type": "linear", "inputs": ["hidden"],
+                            "attributes": {"out_features": vocabulary}},
                            {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["output", "label"]}]
     for value in graph["inputs"]:
         if value["name"] == "label":
@@ -318,8 +337,7 @@ class Benchmark:
     def __init__(self, name, arguments, work):
         self.title, self.kind, source, batch = arguments.networks[name]
         self.batch, self.arguments, self.on_gpu = batch, arguments, arguments.device == "cuda"
-        self.environment = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", OMPI_MCA_hwloc_base_binding_policy="none",
-                                OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        self.environment = mpi_environment(MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
         if isinstance(source, list):
             path = run([REPOSITORY / "scripts/generate_graphs.py", *source, "--batch", batch, "--out", work]).strip()
         else:
@@ -329,21 +347,27 @@ class Benchmark:
         if self.kind in ("lstm", "translation"):
             join_outputs(graph)
         graph.pop("$schema", None)
-        self.graph, self.strategy, self.checkpoint = work / f"{name}.json", work / f"{name}.strategy.json", work / "parameters.safetensors"
+        self.graph, self.strategy = work / f"{name}.json", work / f"{name}.strategy.json"
+        self.checkpoint = work / "parameters.safetensors"
         self.graph.write_text(json.dumps(graph), encoding="utf-8")
-        run([arguments.build / "ffsearch", "--graph", self.graph, "--topo", REPOSITORY / f"topologies/{'h200-1' if self.on_gpu else 'local-cpu-1'}.json", "--cost", "analytic",
+        run([arguments.build / "ffsearch", "--graph", self.graph, "--topo",
+             REPOSITORY / f"topologies/{'h200-1' if self.on_gpu else 'local-cpu-1'}.json", "--cost", "analytic",
              "--algorithm", "data-parallel", "--quiet", "--out", self.strategy])
 
     def ffexec(self, iterations, *extra):
-        return json.loads(run([self.arguments.build / "ffexec", "--strategy", self.strategy, "--iterations", iterations, "--lr", LEARNING_RATE,
-                               "--momentum", MOMENTUM, "--seed", 1, "--json", "--backend", self.arguments.device, "--precision", self.arguments.precision, *extra],
+        return json.loads(run([self.arguments.build / "ffexec", "--strategy", self.strategy, "--iterations", iterations,
+                               "--lr", LEARNING_RATE,
+                               "--momentum", MOMENTUM, "--seed", 1, "--json", "--backend", self.arguments.device,
+                               "--precision", self.arguments.precision, *extra],
                               self.environment))
 
     def pytorch(self, iterations):
-        # glibc would hand large gradients back to the system in each iteration: without this AlexNet takes 1.3 times as long.
-        environment = dict(self.environment, MALLOC_MMAP_THRESHOLD_=str(1 << 32), MALLOC_TRIM_THRESHOLD_=str(1 << 35), MALLOC_TOP_PAD_=str(1 << 28))
-        return json.loads(run([self.arguments.python, __file__, "--pytorch-side", self.kind, self.graph, iterations, self.arguments.device,
-                               self.arguments.precision], environment))
+        # glibc would hand large gradients back to the system in each iteration: without this AlexNet takes 1.3 times as
+        # long.
+        environment = dict(self.environment, MALLOC_MMAP_THRESHOLD_=str(1 << 32), MALLOC_TRIM_THRESHOLD_=str(1 << 35),
+                           MALLOC_TOP_PAD_=str(1 << 28))
+        return json.loads(run([self.arguments.python, __file__, "--pytorch-side", self.kind, self.graph, iterations,
+                               self.arguments.device, self.arguments.precision], environment))
 
     def parameters_of_ffexec(self):
         with open(self.checkpoint, "rb") as file:
@@ -357,28 +381,34 @@ class Benchmark:
         first = self.ffexec(3, "--save", self.checkpoint)
         about = self.pytorch(3)
         if about["blas"] == REFERENCE_BLAS and not self.on_gpu and not self.arguments.any_blas:
-            sys.exit("PyTorch uses the slow reference BLAS; for a fair comparison: apt-get install libopenblas0-serial, or give --any-blas")
+            sys.exit("PyTorch uses the slow reference BLAS; for a fair comparison: apt-get install "
+                     "libopenblas0-serial, or give --any-blas")
         mine = self.parameters_of_ffexec()
         if mine != about["parameters"]:
-            sys.exit(f"{self.title}: not the same network: {mine:,} parameters in ffexec, {about['parameters']:,} in PyTorch")
+            sys.exit(f"{self.title}: not the same network: {mine:,} parameters in ffexec, {about['parameters']:,} in "
+                     f"PyTorch")
         slowest_s = max(first["measured_us"] * 1e-6, statistics.median(about["times"]))
         iterations = max(5, min(300, round(self.arguments.seconds / slowest_s)))
         rounds = []
         for number in range(self.arguments.rounds):
-            sides = [lambda: self.ffexec(iterations)["measured_us"] * 1e-3, lambda: statistics.median(self.pytorch(iterations + (10 if self.on_gpu else 1))["times"][1:]) * 1e3]
+            sides = [lambda: self.ffexec(iterations)["measured_us"] * 1e-3,
+                     lambda: statistics.median(self.pytorch(iterations + (10 if self.on_gpu else 1))["times"][1:])
+                     * 1e3]
             if number % 2:
                 times = [sides[1](), sides[0]()][::-1]
             else:
                 times = [sides[0](), sides[1]()]
             rounds.append(tuple(times))
-            print(f"{self.title}, round {number + 1} of {self.arguments.rounds}: ffexec {times[0]:.2f} ms, PyTorch {times[1]:.2f} ms "
+            print(f"{self.title}, round {number + 1} of {self.arguments.rounds}: ffexec {times[0]:.2f} ms, PyTorch "
+                  f"{times[1]:.2f} ms "
                   f"({iterations} iterations each)", file=sys.stderr, flush=True)
         return rounds, mine, about
 
 
 def processor():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
-        return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "unknown processor")
+        return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")),
+                    "unknown processor")
 
 
 def onednn_of(program):
@@ -387,24 +417,31 @@ def onednn_of(program):
     if not found:
         return "none"
     file = os.path.realpath(found.group(1))
-    package = subprocess.run(["dpkg-query", "--search", f"*/{os.path.basename(file)}"], capture_output=True, text=True).stdout.split(":")[0]
-    version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True).stdout if package else ""
+    package = subprocess.run(["dpkg-query", "--search", f"*/{os.path.basename(file)}"], capture_output=True,
+                             text=True).stdout.split(":")[0]
+    version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True,
+                             text=True).stdout if package else ""
     return version.split("-")[0] or re.sub(r".*\.so\.?", "", file)
 
 
 def report(results, arguments):
     about = next(iter(results.values()))[2]
     if arguments.device == "cuda":
-        versions = (f"{run([arguments.build / 'ffexec', '--version']).strip()} ({arguments.build.name} build) and PyTorch {about['version']} (cuDNN {about['cudnn']}), "
+        versions = (f"{run([arguments.build / 'ffexec', '--version']).strip()} ({arguments.build.name} build) and "
+                    f"PyTorch {about['version']} (cuDNN {about['cudnn']}), "
                     f"{about['gpu']}, {arguments.precision}")
     else:
-        versions = (f"{run([arguments.build / 'ffexec', '--version']).strip()} ({arguments.build.name} build, oneDNN {onednn_of(arguments.build / 'ffexec')}); "
-                    f"PyTorch {about['version']} (oneDNN {about['onednn'] or 'off'}, BLAS {about['blas'] or 'built in'}, {about['capability'] or 'unknown'} kernels)")
-    lines = ["| network | parameters | batch | ffexec ms | PyTorch ms | PyTorch / ffexec | over the rounds |", "|---|---|---|---|---|---|---|"]
+        versions = (f"{run([arguments.build / 'ffexec', '--version']).strip()} ({arguments.build.name} build, oneDNN "
+                    f"{onednn_of(arguments.build / 'ffexec')}); "
+                    f"PyTorch {about['version']} (oneDNN {about['onednn'] or 'off'}, BLAS "
+                    f"{about['blas'] or 'built in'}, {about['capability'] or 'unknown'} kernels)")
+    lines = ["| network | parameters | batch | ffexec ms | PyTorch ms | PyTorch / ffexec | over the rounds |",
+             "|---|---|---|---|---|---|---|"]
     for name, (rounds, parameters, _) in results.items():
         ratios = [pytorch / ffexec for ffexec, pytorch in rounds]
         mine, theirs = (statistics.median(column) for column in zip(*rounds))
-        lines.append(f"| {arguments.networks[name][0]} | {parameters * 1e-6:.1f} M | {arguments.networks[name][3]} | {mine:.1f} | {theirs:.1f} | {statistics.median(ratios):.2f} "
+        lines.append(f"| {arguments.networks[name][0]} | {parameters * 1e-6:.1f} M | {arguments.networks[name][3]} | "
+                     f"{mine:.1f} | {theirs:.1f} | {statistics.median(ratios):.2f} "
                      f"| {min(ratios):.2f} to {max(ratios):.2f} |")
     return versions, "\n".join(lines)
 
@@ -412,16 +449,21 @@ def report(results, arguments):
 def main():
     if sys.argv[1:2] == ["--pytorch-side"]:
         return pytorch_side(sys.argv[2], sys.argv[3], int(sys.argv[4]), *sys.argv[5:7])
-    parser = argparse.ArgumentParser(description="Times training iterations of ffexec on one rank beside PyTorch's on one thread.")
-    parser.add_argument("--only", nargs="+", metavar="NETWORK", help=f"any of: {', '.join(NETWORKS)}; with --device cuda: {', '.join(NETWORKS_ON_GPU)}")
+    parser = argparse.ArgumentParser(description="Times training iterations of ffexec on one rank beside PyTorch's on "
+                                     "one thread.")
+    parser.add_argument("--only", nargs="+", metavar="NETWORK",
+                        help=f"any of: {', '.join(NETWORKS)}; with --device cuda: {', '.join(NETWORKS_ON_GPU)}")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu")
-    parser.add_argument("--precision", choices=["fp32", "tf32"], default="fp32", help="of products and convolutions on a GPU; default: fp32")
+    parser.add_argument("--precision", choices=["fp32", "tf32"], default="fp32",
+                        help="of products and convolutions on a GPU; default: fp32")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each side, in turn; default: 5")
     parser.add_argument("--seconds", type=float, default=5, help="length of a measurement, about; default: 5")
     parser.add_argument("--build", type=pathlib.Path, metavar="DIR", help="default: build/release, else build/dev")
-    parser.add_argument("--python", default="/usr/bin/python3", help="interpreter that has PyTorch; default: /usr/bin/python3")
+    parser.add_argument("--python", default="/usr/bin/python3",
+                        help="interpreter that has PyTorch; default: /usr/bin/python3")
     parser.add_argument("--any-blas", action="store_true", help="measure PyTorch with the reference BLAS, too")
-    parser.add_argument("--within", type=float, metavar="SECONDS", help="begin no network that would take longer, going by the longest so far")
+    parser.add_argument("--within", type=float, metavar="SECONDS",
+                        help="begin no network that would take longer, going by the longest so far")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="write the result as Markdown")
     arguments = parser.parse_args()
     if arguments.rounds < 1:
@@ -433,9 +475,11 @@ def main():
     builds = [arguments.build] if arguments.build else [REPOSITORY / "build/release", REPOSITORY / "build/dev"]
     arguments.build = next((build.resolve() for build in builds if (build / "ffexec").exists()), None)
     if arguments.build is None:
-        sys.exit("no ffexec in " + " or ".join(map(str, builds)) + "; build it: cmake --preset release && cmake --build --preset release")
+        sys.exit("no ffexec in " + " or ".join(map(str, builds)) + "; build it: cmake --preset release && cmake "
+                 "--build --preset release")
     if subprocess.run([arguments.python, "-c", "import torch"], capture_output=True).returncode != 0:
-        sys.exit(f"{arguments.python} has no PyTorch: apt-get install python3-torch libopenblas0-serial, or give --python")
+        sys.exit(f"{arguments.python} has no PyTorch: apt-get install python3-torch libopenblas0-serial, or give "
+                 f"--python")
     results = {}
     with tempfile.TemporaryDirectory() as work:
         begin, longest = time.monotonic(), 0.0
@@ -454,14 +498,19 @@ def main():
 
 def write(results, arguments):
     versions, table = report(results, arguments)
-    about = (f"Median of {arguments.rounds} rounds in which the two take turns, each the median of its iterations in about {arguments.seconds:g} s; "
+    about = (f"Median of {arguments.rounds} rounds in which the two take turns, each the median of its iterations in "
+             f"about {arguments.seconds:g} s; "
              "the last column has the\nsmallest and the largest ratio of a round.")
     if arguments.device == "cuda":
-        text = (f"# One training iteration on a GPU, beside PyTorch\n\nOne rank; SGD with momentum, synthetic data. {about} {versions}.\n"
-                f"Repeat with `scripts/bench_vs_torch.py --device cuda --precision {arguments.precision} --out FILE`.\n\n{table}\n")
+        text = (f"# One training iteration on a GPU, beside PyTorch\n\nOne rank; SGD with momentum, synthetic data. "
+                f"{about} {versions}.\n"
+                f"Repeat with `scripts/bench_vs_torch.py --device cuda --precision {arguments.precision} --out "
+                f"FILE`.\n\n{table}\n")
     else:
-        text = (f"# One training iteration, beside PyTorch\n\n{processor()}; one rank, one thread each; SGD with momentum, synthetic data. {about} "
-                f"PyTorch's memory allocator is told to keep freed memory, which helps it. {versions}.\nRepeat with `scripts/bench_vs_torch.py --out FILE`.\n\n{table}\n")
+        text = (f"# One training iteration, beside PyTorch\n\n{processor()}; one rank, one thread each; SGD with "
+                f"momentum, synthetic data. {about} "
+                f"PyTorch's memory allocator is told to keep freed memory, which helps it. {versions}.\nRepeat with "
+                f"`scripts/bench_vs_torch.py --out FILE`.\n\n{table}\n")
     temporary = arguments.out.with_name(arguments.out.name + ".tmp")
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, arguments.out)

@@ -3,8 +3,9 @@
 
     scripts/fashion_mnist.py [DIR]      default: data/fashion-mnist
 
-Writes DIR/train/{image,label}.npy (60,000 samples) and DIR/test/{image,label}.npy (10,000): images f32 [n, 1, 28, 28], scaled to mean
-0 and standard deviation 1 over the training set; labels i32 [n]. Files that are up to date are left alone.
+Writes DIR/train/{image,label}.npy (60,000 samples) and DIR/test/{image,label}.npy (10,000): images f32 [n, 1, 28, 28],
+scaled to mean 0 and standard deviation 1 over the training set; labels i32 [n]. Files that are up to date are left
+alone.
 """
 
 import argparse
@@ -23,7 +24,8 @@ MEAN, DEVIATION = 0.2860, 0.3530  # of the training set's pixels in [0, 1]
 
 
 def read_idx(path, axes):
-    """An array of bytes in the IDX format: 0, 0, type 8 (bytes), number of axes, their sizes (big-endian), the bytes."""
+    """An array of bytes in the IDX format: 0, 0, type 8 (bytes), number of axes, their sizes (big-endian), the
+    bytes."""
     with gzip.open(path) as stream:
         content = stream.read()
     if content[:4] != bytes([0, 0, 8, axes]):
@@ -69,7 +71,8 @@ def write_npy(path, array):
 
 def main():
     parser = argparse.ArgumentParser(description="Converts Fashion-MNIST to what `ffexec --data DIR` reads.")
-    parser.add_argument("directory", nargs="?", type=pathlib.Path, default=REPOSITORY / "data" / "fashion-mnist", metavar="DIR")
+    parser.add_argument("directory", nargs="?", type=pathlib.Path, default=REPOSITORY / "data" / "fashion-mnist",
+                        metavar="DIR")
     directory = parser.parse_args().directory
     converted = 0
     for target_name, source_name, convert in FILES:

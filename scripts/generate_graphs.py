@@ -22,15 +22,18 @@ REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 
 def main():
     parser = argparse.ArgumentParser(description="Writes operator graphs (ffgraph/1) of well-known networks.")
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help="any of: " + ", ".join(NETWORKS) + "; default: all")
+    parser.add_argument("networks", nargs="*", metavar="NETWORK",
+                        help="any of: " + ", ".join(NETWORKS) + "; default: all")
     parser.add_argument("--batch", type=int, help="batch size; default: the network's own")
-    parser.add_argument("--width", type=float, default=1.0, help="multiplies channels and hidden features, not classes; default: 1")
+    parser.add_argument("--width", type=float, default=1.0,
+                        help="multiplies channels and hidden features, not classes; default: 1")
     parser.add_argument("--steps", type=int, help="length of the sequences, of recurrent networks and transformers")
     parser.add_argument("--layers", type=int, help="repeated layers, of LSTMs (nmt: on each side) and transformers")
     parser.add_argument("--vocabulary", type=int, help="rows of each embedding table, and words that are predicted")
     parser.add_argument("--image", type=int, help="height and width of the images")
     parser.add_argument("--statistics", choices=["global", "local"], help="of batch normalization; default: global")
-    parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "graphs", metavar="DIR", help="default: graphs/")
+    parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "graphs", metavar="DIR",
+                        help="default: graphs/")
     arguments = parser.parse_args()
     for name in arguments.networks:
         if name not in NETWORKS:

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""Writes device topologies (fftopology/1): the clusters of the FlexFlow paper, DGX systems, and CPU ranks of one machine.
+"""Writes device topologies (fftopology/1): the clusters of the FlexFlow paper, DGX systems, and CPU ranks of one
+machine.
 
     scripts/generate_topologies.py                           the committed set into topologies/
     scripts/generate_topologies.py p100-8x4 dgx-h100-32      other sizes of the same families
     scripts/generate_topologies.py --list                    the families and what their names mean
 
-Bandwidths are physical rates of one direction, in 1e9 bytes a second. Latencies are estimates (see LATENCY); `ffexec --calibrate`
-measures both on the machine at hand.
+Bandwidths are physical rates of one direction, in 1e9 bytes a second. Latencies are estimates (see LATENCY); `ffexec
+--calibrate` measures both on the machine at hand.
 """
 
 import argparse
@@ -24,45 +25,57 @@ COMMITTED = (
     + [f"h200-{n}" for n in (1, 8, 64)]
 )
 
-LAUNCH = ("launch_us: estimate, not a datasheet figure; a null kernel's launch is commonly measured at 2 to 10 us, most of it in the "
+LAUNCH = ("launch_us: estimate, not a datasheet figure; a null kernel's launch is commonly measured at 2 to 10 us, "
+          "most of it in the "
           "driver, with little difference between generations.")
-PRECISION = ("peak_tflops is the FP32 rate of the CUDA cores, which is what the executor uses by default; with TF32 on the tensor "
+PRECISION = ("peak_tflops is the FP32 rate of the CUDA cores, which is what the executor uses by default; with TF32 on "
+             "the tensor "
              "cores it would be {} (dense).")
 LATENCY = "latency estimated"
-MEMORY = "memory_bytes: the datasheet's GB taken as 1e9, a little less than the driver reports, which leaves room for its context."
+MEMORY = ("memory_bytes: the datasheet's GB taken as 1e9, a little less than the driver reports, which leaves room for "
+          "its context.")
 
 # The datasheets are NVIDIA's, by title.
 GPU_MODELS = {
     "p100": {
         "peak_tflops": 10.6, "memory_gb_per_s": 732, "memory_bytes": 16 * 10**9, "launch_us": 5,
-        "source": "NVIDIA Tesla P100 datasheet, SXM2 (NVLink) module of 16 GB: 10.6 TFLOPS single precision, 732 GB/s (the PCIe "
+        "source": "NVIDIA Tesla P100 datasheet, SXM2 (NVLink) module of 16 GB: 10.6 TFLOPS single precision, 732 GB/s "
+        "(the PCIe "
                   "card has 9.3 TFLOPS). " + MEMORY + " " + LAUNCH},
     "k80": {
         "peak_tflops": 4.37, "memory_gb_per_s": 240, "memory_bytes": 12 * 10**9, "launch_us": 5,
-        "source": "NVIDIA Tesla K80 datasheet and board specification BD-07317-001: the board has 8.74 TFLOPS single precision at "
-                  "the boost clock (875 MHz; 5.6 at the base clock of 562 MHz), 480 GB/s and 24 GB; a device here is one of its "
+        "source": "NVIDIA Tesla K80 datasheet and board specification BD-07317-001: the board has 8.74 TFLOPS single "
+        "precision at "
+                  "the boost clock (875 MHz; 5.6 at the base clock of 562 MHz), 480 GB/s and 24 GB; a device here is "
+                  "one of its "
                   "two GK210 dies, half of that. " + MEMORY + " " + LAUNCH},
     "a100": {
         "peak_tflops": 19.5, "memory_gb_per_s": 2039, "memory_bytes": 80 * 10**9, "launch_us": 5,
-        "source": "NVIDIA A100 datasheet, SXM4 of 80 GB: FP32 19.5 TFLOPS, 2,039 GB/s. " + PRECISION.format(156) + " " + MEMORY
+        "source": "NVIDIA A100 datasheet, SXM4 of 80 GB: FP32 19.5 TFLOPS, 2,039 GB/s. " + PRECISION.format(156) + " "
+        + MEMORY
                   + " " + LAUNCH},
     "h100": {
         "peak_tflops": 67, "memory_gb_per_s": 3350, "memory_bytes": 80 * 10**9, "launch_us": 5,
-        "source": "NVIDIA H100 datasheet, SXM5 of 80 GB: FP32 67 TFLOPS, 3.35 TB/s. " + PRECISION.format(494.5) + " " + MEMORY
+        "source": "NVIDIA H100 datasheet, SXM5 of 80 GB: FP32 67 TFLOPS, 3.35 TB/s. " + PRECISION.format(494.5) + " "
+        + MEMORY
                   + " " + LAUNCH},
     "h200": {
         "peak_tflops": 67, "memory_gb_per_s": 4800, "memory_bytes": 141 * 10**9, "launch_us": 5,
-        "source": "NVIDIA H200 datasheet, SXM5 of 141 GB: FP32 67 TFLOPS, 4.8 TB/s. " + PRECISION.format(494.5) + " " + MEMORY
+        "source": "NVIDIA H200 datasheet, SXM5 of 141 GB: FP32 67 TFLOPS, 4.8 TB/s. " + PRECISION.format(494.5) + " "
+        + MEMORY
                   + " " + LAUNCH},
 }
 
 CPU_MODEL = {
     "peak_tflops": 0.145, "memory_gb_per_s": 10, "memory_bytes": 0, "launch_us": 1, "cores": 1,
-    "source": "Estimates: peak_tflops is what a oneDNN 3x3 convolution reached on one core of a server processor of 2023 with AVX-512 "
-              "(Sapphire Rapids); memory_gb_per_s, one core's share; launch_us, a call of a prepared oneDNN primitive; memory_bytes 0: "
+    "source": "Estimates: peak_tflops is what a oneDNN 3x3 convolution reached on one core of a server processor of "
+    "2023 with AVX-512 "
+              "(Sapphire Rapids); memory_gb_per_s, one core's share; launch_us, a call of a prepared oneDNN primitive; "
+              "memory_bytes 0: "
               "not limited."}
 
-PAPER = "Jia, Zaharia, Aiken, Beyond Data and Model Parallelism for Deep Neural Networks, MLSys 2019 (arXiv 1807.05358), section 8"
+PAPER = ("Jia, Zaharia, Aiken, Beyond Data and Model Parallelism for Deep Neural Networks, MLSys 2019 (arXiv "
+         "1807.05358), section 8")
 
 
 def link(ends, bandwidth, latency, source, **more):
@@ -76,8 +89,8 @@ def gpus(model, count):
 
 
 def topology(name, description, models, **rest):
-    return {"$schema": "../docs/schema/fftopology.json", "format": "fftopology/1", "name": name, "description": description,
-            "device_models": models, **{key: value for key, value in rest.items() if value}}
+    return {"$schema": "../docs/schema/fftopology.json", "format": "fftopology/1", "name": name,
+            "description": description, "device_models": models, **{key: value for key, value in rest.items() if value}}
 
 
 def cluster(name, description, model, count, devices, switches, links, attach, network_link):
@@ -95,8 +108,10 @@ def cluster(name, description, model, count, devices, switches, links, attach, n
 
 def local_cpu(name, ranks):
     """local-cpu-N: N single-core CPU ranks of one machine."""
-    description = (f"{ranks} rank{'s' if ranks > 1 else ''} of one machine, one core each, that exchange data by copies through shared "
-                   f"memory: a copy keeps both ends busy. These numbers are guesses; `mpirun -n {ranks} ffexec --calibrate --out "
+    description = (f"{ranks} rank{'s' if ranks > 1 else ''} of one machine, one core each, that exchange data by "
+                   f"copies through shared "
+                   f"memory: a copy keeps both ends busy. These numbers are guesses; `mpirun -n {ranks} ffexec "
+                   f"--calibrate --out "
                    "topo.json` replaces them with measurements of your machine.")
     devices = [{"name": f"cpu{i}", "kind": "cpu", "model": "cpu", "node": "local"} for i in range(ranks)]
     links = [link((a["name"], b["name"]), 8, 0.8, "guess: Open MPI over shared memory", duplex="half",
@@ -113,23 +128,29 @@ def p100(name, nodes, per_node):
     links = [link(pair, 20, 5, "NVLink 1 (NVIDIA WP-08019)") for pair in itertools.combinations(names, 2)]
     links += [link((gpu, "host"), 15.75, 2.5, "PCIe 3.0 x16") for gpu in names]
     network = link(None, 12.5, 1, "EDR InfiniBand 100 Gb/s (the paper)")
-    return cluster(name, f"{nodes} node{'s' if nodes > 1 else ''} of {per_node} Tesla P100 (SXM2), every pair joined by one NVLink "
-                   f"(a P100 has four; one that would double some pairs is left out); 100 Gb/s EDR InfiniBand between nodes, one adapter a "
+    return cluster(name, f"{nodes} node{'s' if nodes > 1 else ''} of {per_node} Tesla P100 (SXM2), every pair joined "
+                   f"by one NVLink "
+                   f"(a P100 has four; one that would double some pairs is left out); 100 Gb/s EDR InfiniBand between "
+                   f"nodes, one adapter a "
                    f"node. After the first cluster of {PAPER} (4 nodes of 4 GPUs).",
                    "p100", nodes, devices, ["host"], links, ["host"], network)
 
 
 def k80(name, nodes, per_node):
-    """k80-PxQ: P nodes of Q K80 dies, in pairs on a PCIe switch; FDR InfiniBand. k80-16x4 is the paper's second cluster."""
+    """k80-PxQ: P nodes of Q K80 dies, in pairs on a PCIe switch; FDR InfiniBand. k80-16x4 is the paper's second
+    cluster."""
     devices = gpus("k80", per_node)
     pairs = [f"pair{i}" for i in range((per_node + 1) // 2)]
     pcie = "PCIe 3.0 x16"
     links = [link((device["name"], pairs[i // 2]), 15.75, 2.5, pcie) for i, device in enumerate(devices)]
     links += [link((pair, "host"), 15.75, 0.5, pcie + ", shared by its GPUs") for pair in pairs]
     network = link(None, 7, 1, "FDR InfiniBand 56 Gb/s (the paper)")
-    return cluster(name, f"{nodes} node{'s' if nodes > 1 else ''} of {per_node} Tesla K80 GPUs (GK210 dies); neighbours in pairs on a "
-                   f"PCIe switch of their own, the pairs joined by a shared one; 56 Gb/s InfiniBand between nodes, one adapter a node (the "
-                   f"signalling rate: 6.8 of the 7 GB/s are data). After the second cluster of {PAPER} (16 nodes of 4 GPUs).",
+    return cluster(name, f"{nodes} node{'s' if nodes > 1 else ''} of {per_node} Tesla K80 GPUs (GK210 dies); "
+                   f"neighbours in pairs on a "
+                   f"PCIe switch of their own, the pairs joined by a shared one; 56 Gb/s InfiniBand between nodes, one "
+                   f"adapter a node (the "
+                   f"signalling rate: 6.8 of the 7 GB/s are data). After the second cluster of {PAPER} (16 nodes of 4 "
+                   f"GPUs).",
                    "k80", nodes, devices, pairs + ["host"], links, ["host"], network)
 
 
@@ -143,7 +164,8 @@ def nvswitch_cluster(name, system, model, nodes, per_node, nvlink, nvlink_source
     if not alone:
         description += " A datasheet's NVLink rate is that of both directions together: half of it a direction."
     if nodes > 1:
-        description += (" Every GPU reaches the network through its own adapter (rail), at the adapter's rate, which its PCIe link "
+        description += (" Every GPU reaches the network through its own adapter (rail), at the adapter's rate, which "
+                        "its PCIe link "
                         "exceeds.")
     return cluster(name, description, model, nodes, devices, [] if alone else ["nvswitch"], links, names,
                    link(None, nic, 2.5, nic_source))
@@ -200,7 +222,8 @@ def build(name):
 def main():
     parser = argparse.ArgumentParser(description="Writes device topologies (fftopology/1).")
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: the committed set, " + " ".join(COMMITTED))
-    parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "topologies", metavar="DIR", help="default: topologies/")
+    parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "topologies", metavar="DIR",
+                        help="default: topologies/")
     parser.add_argument("--list", action="store_true", help="list the families and what their names mean")
     arguments = parser.parse_args()
     if arguments.list:

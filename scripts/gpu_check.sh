@@ -1,21 +1,27 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one command of at most 9 minutes, on a machine that has no Open MPI, CLI11, nlohmann/json or Catch2 and no network.
+# Everything that needs a GPU, in one command of at most 9 minutes, on a machine that has no Open MPI, CLI11,
+# nlohmann/json or Catch2 and no network.
 #
-#   scripts/gpu_check.sh --pack DIR [BUILD]   where the product was built (BUILD: build/cuda): puts the programs and what they need into DIR/pack.tar.xz
-#   scripts/gpu_check.sh DIR [OUT]            on the machine with the GPU, in a checkout of the same version: unpacks that and runs all steps
+#   scripts/gpu_check.sh --pack DIR [BUILD]   where the product was built (BUILD: build/cuda): puts the programs and
+#                                             what they need into DIR/pack.tar.xz
+#   scripts/gpu_check.sh DIR [OUT]            on the machine with the GPU, in a checkout of the same version: unpacks
+#                                             that and runs all steps
 #   scripts/gpu_check.sh BUILD [OUT]          on a machine that built the product itself
 #
-# OUT (default: $OUT, else gpu_check.out) gets gpu_check.log, one line a step in steps.tsv, h200.json (the profile), predicted.md, pytorch.md, each
-# as soon as it exists, so that nothing is lost when the command is killed. For a machine to which a copy of the checkout and DIR are brought:
+# OUT (default: $OUT, else gpu_check.out) gets gpu_check.log, one line a step in steps.tsv, h200.json (the profile),
+# predicted.md, pytorch.md, each as soon as it exists, so that nothing is lost when the command is killed. For a machine
+# to which a copy of the checkout and DIR are brought:
 #   scripts/gpu_check.sh build/pack "$OUT"
-# Steps run in the order of their importance, each within its own time; their times add up to what there is. Extra steps follow while time is left.
-# GPU_CHECK_SECONDS: all the time there is (540). GPU_CHECK_ONLY: a regular expression of steps' names. GPU_CHECK_PYTHON: the interpreter with PyTorch.
+# Steps run in the order of their importance, each within its own time; their times add up to what there is. Extra steps
+# follow while time is left. GPU_CHECK_SECONDS: all the time there is (540). GPU_CHECK_ONLY: a regular expression of
+# steps' names. GPU_CHECK_PYTHON: the interpreter with PyTorch.
 # Exit code: 0 when no step failed, 3 without a GPU (steps that need one then say "skipped: no GPU"), else 1.
 set -uo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PROGRAMS="ffexec ffsearch tests/test_gpu tests/test_gpu_ranks"
 # CUDA's libraries come with PyTorch's wheels there, the C library with every Linux.
-LEFT_OUT='libcuda|libcudart|libcublas|libcudnn|libnccl|libnvrtc|libnvJitLink|ld-linux|libc\.so|libm\.so|libpthread|libdl\.so|librt\.so|linux-vdso'
+LEFT_OUT='libcuda|libcudart|libcublas|libcudnn|libnccl|libnvrtc|libnvJitLink'
+LEFT_OUT+='|ld-linux|libc\.so|libm\.so|libpthread|libdl\.so|librt\.so|linux-vdso'
 
 fail() { echo "gpu_check.sh: $*" >&2; exit 1; }
 
@@ -37,10 +43,13 @@ pack() {
   cp -L "$(command -v orterun)" "$work/bin/orterun"
   local plugins pmix
   plugins=$(dirname "$(ldconfig -p | awk '/libmpi\.so/ {print $NF; exit}')")
-  plugins=$(find "$(readlink -f "$plugins")" "$(readlink -f "$plugins")/openmpi" -name mca_pml_ob1.so 2>/dev/null | head -1)
+  plugins=$(readlink -f "$plugins")
+  plugins=$(find "$plugins" "$plugins/openmpi" -name mca_pml_ob1.so 2>/dev/null | head -1)
   [[ -n $plugins ]] || fail "Open MPI's plugins are not where its library is"
   plugins=$(dirname "$plugins")
-  find "$plugins" -name 'mca_*.so' | grep -Ev 'ucx|ofi|psm|openib|ugni|flux|romio|gridengine|slurm|monitoring|usnic' | xargs -I{} cp -L {} "$work/lib/openmpi/"
+  find "$plugins" -name 'mca_*.so' |
+    grep -Ev 'ucx|ofi|psm|openib|ugni|flux|romio|gridengine|slurm|monitoring|usnic' |
+    xargs -I{} cp -L {} "$work/lib/openmpi/"
   pmix=$(find "$(readlink -f "$plugins/../../..")" -path '*pmix*' -name 'pmix_mca_*.so' 2>/dev/null | head -1)
   [[ -z $pmix ]] || cp -L "$(dirname "$pmix")"/pmix_mca_*.so "$work/lib/pmix/"
   cp /usr/share/openmpi/help-*.txt "$work/share/openmpi/" 2>/dev/null
@@ -55,26 +64,36 @@ pack() {
   done
   find "$work/lib" -name '*.so*' -exec strip --strip-unneeded {} \; 2>/dev/null
   # One dictionary over all files: the programs hold the same GPU code.
-  tar -C "$work" -cf - . | xz -T1 --lzma2=preset=6,dict=192MiB > "$folder/pack.tar.xz" || fail "cannot write $folder/pack.tar.xz"
+  tar -C "$work" -cf - . | xz -T1 --lzma2=preset=6,dict=192MiB > "$folder/pack.tar.xz" ||
+    fail "cannot write $folder/pack.tar.xz"
   local bytes
   bytes=$(stat -c %s "$folder/pack.tar.xz")
   echo "$folder/pack.tar.xz: $((bytes / 1048576)) MiB, unpacked $(du -sm "$work" | cut -f1) MiB"
-  ((bytes <= 64 << 20)) || fail "more than 64 MiB: build for one architecture (-DCMAKE_CUDA_ARCHITECTURES=90) and pack again"
+  ((bytes <= 64 << 20)) ||
+    fail "more than 64 MiB: build for one architecture (-DCMAKE_CUDA_ARCHITECTURES=90) and pack again"
 }
 
-# The folders of CUDA's libraries: those of PyTorch's wheels, which must be of the CUDA version that the programs were linked with.
+# The folders of CUDA's libraries: those of PyTorch's wheels, which must be of the CUDA version that the programs were
+# linked with.
 cuda_folders() {
   local program=$1 wanted
   wanted=$(LD_LIBRARY_PATH=$LIBRARIES ldd "$program" 2>/dev/null | grep -oE 'libcudart\.so\.[0-9]+' | head -1)
-  [[ -n $wanted ]] || { echo "gpu_check.sh: the programs were built without CUDA: everything that needs it will be skipped" >&2; return 0; }
-  if ! LD_LIBRARY_PATH=$LIBRARIES ldd "$program" | grep -E 'libcudart|libcublas|libcudnn|libnccl' | grep -q 'not found'; then return 0; fi
+  if [[ -z $wanted ]]; then
+    echo "gpu_check.sh: the programs were built without CUDA: everything that needs it will be skipped" >&2
+    return 0
+  fi
+  LD_LIBRARY_PATH=$LIBRARIES ldd "$program" | grep -E 'libcudart|libcublas|libcudnn|libnccl' | grep -q 'not found' ||
+    return 0
   "$PYTHON" - "$wanted" <<'PYTHON_END'
 import glob, os, site, sys, sysconfig
 wanted = sys.argv[1]
-roots = {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], *site.getsitepackages(), *(p for p in sys.path if p.endswith("-packages"))}
-folders = sorted({os.path.dirname(os.path.realpath(path)) for root in roots for path in glob.glob(os.path.join(root, "nvidia", "**", "lib*.so.*"), recursive=True)})
+roots = {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], *site.getsitepackages(),
+         *(p for p in sys.path if p.endswith("-packages"))}
+folders = sorted({os.path.dirname(os.path.realpath(path)) for root in roots
+                  for path in glob.glob(os.path.join(root, "nvidia", "**", "lib*.so.*"), recursive=True)})
 folders += [f for f in ("/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib") if os.path.isdir(f)]
-runtimes = sorted({os.path.basename(path) for folder in folders for path in glob.glob(os.path.join(folder, "libcudart.so.*"))})
+runtimes = sorted({os.path.basename(path) for folder in folders
+                   for path in glob.glob(os.path.join(folder, "libcudart.so.*"))})
 if not any(name == wanted or name.startswith(wanted + ".") for name in runtimes):
     sys.exit(f"gpu_check.sh: the programs need {wanted}; this machine has {', '.join(runtimes) or 'no CUDA runtime'}: "
              "install PyTorch for that CUDA version, or build with the toolkit of this one")
@@ -84,12 +103,16 @@ PYTHON_END
 
 unpack() {
   WORK=$(mktemp -d)
-  "$PYTHON" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$1/pack.tar.xz" "$WORK" 2>/dev/null || tar -C "$WORK" -xf "$1/pack.tar.xz" ||
+  "$PYTHON" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' \
+    "$1/pack.tar.xz" "$WORK" 2>/dev/null ||
+    tar -C "$WORK" -xf "$1/pack.tar.xz" ||
     fail "cannot unpack $1/pack.tar.xz"
   REAL=$WORK/bin
-  export OPAL_PREFIX=$WORK OPAL_BINDIR=$WORK/bin OPAL_LIBDIR=$WORK/lib OPAL_PKGLIBDIR=$WORK/lib/openmpi OPAL_DATADIR=$WORK/share OPAL_PKGDATADIR=$WORK/share/openmpi
+  export OPAL_PREFIX=$WORK OPAL_BINDIR=$WORK/bin OPAL_LIBDIR=$WORK/lib OPAL_PKGLIBDIR=$WORK/lib/openmpi
+  export OPAL_DATADIR=$WORK/share OPAL_PKGDATADIR=$WORK/share/openmpi
   export OPAL_SYSCONFDIR=$WORK/etc PMIX_INSTALL_PREFIX=$WORK
-  export OMPI_MCA_mca_base_component_path=$WORK/lib/openmpi PMIX_MCA_mca_base_component_path=$WORK/lib/pmix OMPI_MCA_mca_base_param_files=$WORK/etc/openmpi-mca-params.conf
+  export OMPI_MCA_mca_base_component_path=$WORK/lib/openmpi PMIX_MCA_mca_base_component_path=$WORK/lib/pmix
+  export OMPI_MCA_mca_base_param_files=$WORK/etc/openmpi-mca-params.conf
   LIBRARIES=$WORK/lib
   [[ -n $(ldconfig -p 2>/dev/null | grep 'libstdc++\.so\.6') ]] || LIBRARIES=$LIBRARIES:$WORK/lib/fallback
 }
@@ -100,7 +123,8 @@ wrap() {
   BIN=$SCRATCH/bin
   mkdir -p "$BIN"
   for program in "$REAL"/*; do
-    printf '#!/bin/sh\nLD_LIBRARY_PATH="%s${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "%s" "$@"\n' "$LIBRARIES" "$program" > "$BIN/$(basename "$program")"
+    printf '#!/bin/sh\nLD_LIBRARY_PATH="%s${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "%s" "$@"\n' \
+      "$LIBRARIES" "$program" > "$BIN/$(basename "$program")"
     chmod +x "$BIN/$(basename "$program")"
   done
 }
@@ -113,8 +137,8 @@ report() {
   printf -- '-- %s: %s, %s s: %s\n' "$@" | tee -a "$OUT/gpu_check.log"
 }
 
-# extra NAME SECONDS COMMAND...: its output goes to the log as it comes, its last line into the table. 0 seconds: all the time that is left. @within
-# in the command becomes the seconds that it has.
+# extra NAME SECONDS COMMAND...: its output goes to the log as it comes, its last line into the table. 0 seconds: all
+# the time that is left. @within in the command becomes the seconds that it has.
 FAILED=0
 extra() {
   local name=$1 limit=$2 left began logged code outcome
@@ -156,7 +180,8 @@ extra() {
 telling_line() {
   local line
   line=$(grep 'skipped: no GPU' "$SCRATCH/output" | tail -1)
-  [[ -n $line ]] || line=$(grep -E 'cases agree|ERROR SUMMARY|RACECHECK SUMMARY|^test cases:|All tests passed' "$SCRATCH/output" | tail -1)
+  local outcomes='cases agree|ERROR SUMMARY|RACECHECK SUMMARY|^test cases:|All tests passed'
+  [[ -n $line ]] || line=$(grep -E "$outcomes" "$SCRATCH/output" | tail -1)
   [[ -n $line ]] || line=$(grep -v '^[[:space:]]*$' "$SCRATCH/output" | grep -v '^[-=]*$' | tail -1)
   sed 's/^[[:space:]]*//' <<< "$line" | cut -c1-140
 }
@@ -165,7 +190,8 @@ telling_line() {
 PLANNED=0
 step() {
   PLANNED=$((PLANNED + $2))
-  ((PLANNED + SETUP_SECONDS <= GPU_CHECK_SECONDS || GPU_CHECK_SECONDS < 540)) || fail "the steps up to \"$1\" take $((PLANNED + SETUP_SECONDS)) s of $GPU_CHECK_SECONDS"
+  ((PLANNED + SETUP_SECONDS <= GPU_CHECK_SECONDS || GPU_CHECK_SECONDS < 540)) ||
+    fail "the steps up to \"$1\" take $((PLANNED + SETUP_SECONDS)) s of $GPU_CHECK_SECONDS"
   extra "$@"
 }
 
@@ -173,7 +199,8 @@ SETUP_SECONDS=20  # unpacking
 run_steps() {
   local networks=("$PYTHON" "$ROOT/scripts/gpu_networks.py" --bin "$BIN" --profile "$OUT/h200.json")
   local ranks="$BIN/test_gpu_ranks" mpirun=("$MPIRUN" --oversubscribe --bind-to none)
-  local sanitizer=(env LD_LIBRARY_PATH="$LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$PATH:/usr/local/cuda/bin" compute-sanitizer --error-exitcode 9 --tool)
+  local sanitizer=(env LD_LIBRARY_PATH="$LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    PATH="$PATH:/usr/local/cuda/bin" compute-sanitizer --error-exitcode 9 --tool)
   step "GPU" 25 "$ranks" threads 1 --cases 0
   [[ -z $RUNNABLE ]] || NO_GPU=$(grep 'skipped: no GPU' "$SCRATCH/output" | tail -1)
   nvidia-smi >> "$OUT/gpu_check.log" 2>&1
@@ -186,19 +213,22 @@ run_steps() {
   step "NCCL, CUDA graph" 35 "${mpirun[@]}" -n 2 "$ranks" nccl --cuda-graph --seconds 14
   step "MPI, 2 ranks" 25 "${mpirun[@]}" -n 2 "$ranks" mpi --seconds 12
   step "threads, staged" 25 "$ranks" threads --seconds 6
-  step "PyTorch" 75 "$PYTHON" "$ROOT/scripts/bench_vs_torch.py" --device cuda --build "$BIN" --python "$PYTHON" --rounds 1 --seconds 1 \
-    --within @within --out "$OUT/pytorch.md"
+  step "PyTorch" 75 "$PYTHON" "$ROOT/scripts/bench_vs_torch.py" --device cuda --build "$BIN" --python "$PYTHON" \
+    --rounds 1 --seconds 1 --within @within --out "$OUT/pytorch.md"
   step "memcheck" 30 "${sanitizer[@]}" memcheck "$REAL/test_gpu" "[large]" -d yes
   extra "racecheck" 60 "${sanitizer[@]}" racecheck "$REAL/test_gpu" "[large]" -d yes
   extra "NCCL, 4 ranks" 60 "${mpirun[@]}" -n 4 "$ranks" nccl --seconds 30
   extra "MPI, 4 ranks" 40 "${mpirun[@]}" -n 4 "$ranks" mpi --seconds 20
-  extra "predicted, more" 0 "${networks[@]}" predicted --within @within --out "$OUT/predicted.md"  # goes on where the table ends
+  # goes on where the table ends
+  extra "predicted, more" 0 "${networks[@]}" predicted --within @within --out "$OUT/predicted.md"
 }
 
 print_table() {
   echo
   printf '%-22s %-12s %5s  %s\n' step outcome s "last line"
-  while IFS=$'\t' read -r name outcome seconds line; do printf '%-22s %-12s %5s  %s\n' "$name" "$outcome" "$seconds" "$line"; done < "$OUT/steps.tsv"
+  while IFS=$'\t' read -r name outcome seconds line; do
+    printf '%-22s %-12s %5s  %s\n' "$name" "$outcome" "$seconds" "$line"
+  done < "$OUT/steps.tsv"
 }
 
 if [[ ${1:-} == --pack ]]; then
@@ -206,7 +236,7 @@ if [[ ${1:-} == --pack ]]; then
   pack "$2" "${3:-}"
   exit 0
 fi
-[[ -n ${1:-} ]] || { sed -n '2,17p' "${BASH_SOURCE[0]}" | sed 's/^# \?//'; exit 2; }
+[[ -n ${1:-} ]] || { sed -n '2,/^set /s/^# \?//p' "${BASH_SOURCE[0]}"; exit 2; }
 OUT=${2:-${OUT:-gpu_check.out}}
 GPU_CHECK_SECONDS=${GPU_CHECK_SECONDS:-540}
 PYTHON=${GPU_CHECK_PYTHON:-python3}
@@ -218,8 +248,9 @@ SCRATCH=$(mktemp -d)
 WORK=
 LIBRARIES=
 trap 'rm -rf "$SCRATCH" ${WORK:+"$WORK"}' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1
-# Without single copies: they ask for a right to read other processes' memory that containers seldom give. A program alone starts no daemon: there is none.
+source "$ROOT/scripts/mpi_environment.sh"
+# Without single copies: they ask for a right to read other processes' memory that containers seldom give. A program
+# alone starts no daemon: there is none.
 export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_pml=ob1 OMPI_MCA_plm=isolated OMPI_MCA_btl_vader_single_copy_mechanism=none
 export OMPI_MCA_ess_singleton_isolated=1 NCCL_DEBUG=${NCCL_DEBUG:-WARN} PYTHONUNBUFFERED=1
 if [[ -f $1/pack.tar.xz ]]; then

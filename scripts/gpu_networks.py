@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Every network on one GPU: its kernels are profiled, a strategy's iteration time is predicted from the profile, and ffexec measures it.
+"""Every network on one GPU: its kernels are profiled, a strategy's iteration time is predicted from the profile, and
+ffexec measures it.
 
     scripts/gpu_networks.py predicted --bin build/cuda --profile profiles/h200.json --out docs/results/h200-predicted.md
-    scripts/gpu_networks.py smoke --bin build/cuda --profile profile.json     one small network, verified against a second run on one device
+    scripts/gpu_networks.py smoke --bin build/cuda --profile profile.json     one small network, verified against a
+    second run on one device
 
-Networks come in the order of their importance, at their own batch size and then at a quarter of it; the table is written after each of them, so that
-what was measured is not lost when the time is up, and one that is there is continued. The profile keeps what it holds. --topology and --backend try the script without a GPU.
+Networks come in the order of their importance, at their own batch size and then at a quarter of it; the table is
+written after each of them, so that what was measured is not lost when the time is up, and one that is there is
+continued. The profile keeps what it holds. --topology and --backend try the script without a GPU.
 """
 
 import argparse
@@ -19,13 +22,15 @@ import tempfile
 import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-NETWORKS = ["alexnet", "resnet50", "rnnlm", "gpt2-small", "nmt", "inception_v3", "resnet101", "vgg16", "bert-base", "dlrm", "rnntc", "lenet", "rnnlm-2step"]
+NETWORKS = ["alexnet", "resnet50", "rnnlm", "gpt2-small", "nmt", "inception_v3", "resnet101", "vgg16", "bert-base",
+            "dlrm", "rnntc", "lenet", "rnnlm-2step"]
 
 
 def run(*command):
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        raise RuntimeError(f"{(done.stderr or done.stdout).strip()} (exit {done.returncode} of {' '.join(map(str, command))})")
+        raise RuntimeError(f"{(done.stderr or done.stdout).strip()} (exit {done.returncode} of "
+                           f"{' '.join(map(str, command))})")
     return done.stdout
 
 
@@ -39,23 +44,26 @@ class Machine:
         inputs = ["--graph", REPOSITORY / f"graphs/{network}.json", "--topo", self.arguments.topology, "--batch", batch]
         run(self.search, "profile", *inputs, "--out", self.arguments.profile, "--quiet")
         strategy = self.work / f"{network}-{batch}.json"
-        return strategy, json.loads(run(self.search, *inputs, "--cost", "profile", "--profile", self.arguments.profile, "--algorithm", "data-parallel",
-                                        "--out", strategy, "--json"))
+        return strategy, json.loads(run(self.search, *inputs, "--cost", "profile", "--profile", self.arguments.profile,
+                                        "--algorithm", "data-parallel", "--out", strategy, "--json"))
 
     def train(self, strategy, *options):
-        return json.loads(run(self.execute, "--strategy", strategy, "--backend", self.arguments.backend, "--lr", "0.001", "--momentum", "0.9", "--json", *options))
+        return json.loads(run(self.execute, "--strategy", strategy, "--backend", self.arguments.backend, "--lr",
+                              "0.001", "--momentum", "0.9", "--json", *options))
 
 
 def smoke(machine):
     strategy, _ = machine.plan("lenet", 64)
     result = machine.train(strategy, "--iterations", 5, "--verify")
-    print(f"lenet: {result['measured_us']:.1f} us an iteration, verified: largest relative error {result['verified']['max_relative_error']:.2g}")
+    print(f"lenet: {result['measured_us']:.1f} us an iteration, verified: largest relative error "
+          f"{result['verified']['max_relative_error']:.2g}")
 
 
 class Table:
     def __init__(self, path):
         self.path, self.lines, self.errors, self.failed = path, [], [], []
-        self.head = ["| network | batch | predicted ms | measured ms | error | memory predicted MB | used MB | CUDA graph |", "|---|---|---|---|---|---|---|---|"]
+        self.head = ["| network | batch | predicted ms | measured ms | error | memory predicted MB | used MB | CUDA "
+                     "graph |", "|---|---|---|---|---|---|---|---|"]
         for line in path.read_text(encoding="utf-8").splitlines() if path and path.exists() else []:
             cells = [cell.strip() for cell in line.split("|")[1:-1]]
             if len(cells) == 8 and cells[1].isdigit():
@@ -69,8 +77,10 @@ class Table:
     def add(self, network, batch, prediction, result):
         predicted, measured = prediction["predicted_us"], result["measured_us"]
         self.errors.append(predicted / measured - 1)
-        self.lines.append(f"| {network} | {batch} | {predicted * 1e-3:.3f} | {measured * 1e-3:.3f} | {self.errors[-1] * 100:+.1f} % "
-                          f"| {prediction['memory_bytes'][0] * 1e-6:.0f} | {result['memory_bytes'][0] * 1e-6:.0f} | {'yes' if result.get('cuda_graph') else 'no'} |")
+        self.lines.append(f"| {network} | {batch} | {predicted * 1e-3:.3f} | {measured * 1e-3:.3f} | "
+                          f"{self.errors[-1] * 100:+.1f} % "
+                          f"| {prediction['memory_bytes'][0] * 1e-6:.0f} | {result['memory_bytes'][0] * 1e-6:.0f} | "
+                          f"{'yes' if result.get('cuda_graph') else 'no'} |")
         print(self.lines[-1], flush=True)
         self.write()
 
@@ -79,13 +89,15 @@ class Table:
         if not self.errors:
             return "nothing was measured" + failed
         sizes = [abs(error) for error in self.errors]
-        return f"{len(sizes)} measured: error {100 * sum(sizes) / len(sizes):.1f} % mean, {100 * max(sizes):.1f} % worst{failed}"
+        return (f"{len(sizes)} measured: error {100 * sum(sizes) / len(sizes):.1f} % mean, "
+                f"{100 * max(sizes):.1f} % worst{failed}")
 
     def write(self):
         if not self.path:
             return
         temporary = self.path.with_name(self.path.name + ".tmp")
-        temporary.write_text("# Predicted and measured iteration time, one device\n\nWritten by `scripts/gpu_networks.py predicted`. " + self.summary() + ".\n\n"
+        temporary.write_text("# Predicted and measured iteration time, one device\n\nWritten by "
+                             "`scripts/gpu_networks.py predicted`. " + self.summary() + ".\n\n"
                              + "\n".join(self.head + self.lines) + "\n", encoding="utf-8")
         os.replace(temporary, self.path)
 
@@ -98,11 +110,12 @@ def predicted(machine, arguments):
         sys.exit(0 if table.errors else 1)
 
     signal.signal(signal.SIGTERM, stop)
-    own = {network: json.loads((REPOSITORY / f"graphs/{network}.json").read_text(encoding="utf-8"))["batch_size"] for network in arguments.only}
+    own = {network: json.loads((REPOSITORY / f"graphs/{network}.json").read_text(encoding="utf-8"))["batch_size"]
+           for network in arguments.only}
     if arguments.batch:
         cases = [(network, batch) for network in arguments.only for batch in arguments.batch]
     else:
-        cases = [(network, batch) for network, batch in own.items()] + [(network, max(1, batch // 4)) for network, batch in own.items()]
+        cases = [*own.items(), *((network, max(1, batch // 4)) for network, batch in own.items())]
     begin, longest = time.monotonic(), 0.0
     for network, batch in cases:
         if table.has(network, batch):
@@ -132,7 +145,8 @@ def main():
     parser.add_argument("--only", nargs="+", choices=NETWORKS, default=NETWORKS, metavar="NETWORK")
     parser.add_argument("--batch", type=int, nargs="+", help="instead of the two of each network")
     parser.add_argument("--iterations", type=int, default=30)
-    parser.add_argument("--within", type=float, metavar="SECONDS", help="begin no network that would take longer, going by the longest so far")
+    parser.add_argument("--within", type=float, metavar="SECONDS",
+                        help="begin no network that would take longer, going by the longest so far")
     parser.add_argument("--out", type=pathlib.Path, help="write the table as Markdown")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

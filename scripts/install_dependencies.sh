@@ -1,22 +1,30 @@
 #!/usr/bin/env bash
 # Installs what building, testing and the demo need, on Debian 12, with apt-get, as root or through sudo.
-# With --pytorch also what the comparison with PyTorch needs (220 MB), with --plots what scripts/reproduce.sh draws with. Packages that are there are left
-# alone; when all are, nothing is run and no network is needed.
+# With --pytorch also what the comparison with PyTorch needs (220 MB), with --plots what scripts/reproduce.sh draws
+# with, with --checks what scripts/check.sh needs (clang). Packages that are there are left alone; when all are, nothing
+# is run and no network is needed.
 set -euo pipefail
 
 packages=(
-  g++ cmake ninja-build ccache                                    # build
+  g++ cmake ninja-build ccache                                     # build
   nlohmann-json3-dev libcli11-dev libopenmpi-dev openmpi-bin libdnnl-dev
-  catch2 python3 python3-numpy python3-jsonschema                 # tests
-  dataset-fashion-mnist                                           # data of the demo
+  catch2 python3 python3-numpy python3-jsonschema clang-format-14  # tests
+  dataset-fashion-mnist                                            # data of the demo
 )
-if [[ "${1:-}" == --pytorch ]]; then packages+=(python3-torch libopenblas0-serial); fi
-if [[ "${1:-}" == --plots ]]; then packages+=(python3-matplotlib); fi
 
 fail() {
   echo "install_dependencies.sh: $*" >&2
   exit 3
 }
+
+for group in "$@"; do
+  case $group in
+    --pytorch) packages+=(python3-torch libopenblas0-serial) ;;
+    --plots) packages+=(python3-matplotlib) ;;
+    --checks) packages+=(clang-14 libclang-rt-14-dev) ;;
+    *) fail "unknown argument $group; known: --pytorch, --plots, --checks" ;;
+  esac
+done
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   fail "this is no Debian system; install by hand what these Debian packages hold: ${packages[*]}"

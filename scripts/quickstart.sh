@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# From a fresh checkout to a trained network: builds, measures this machine, searches a strategy for LeNet on two CPU ranks, trains
-# with it on Fashion-MNIST, and compares the prediction with what it took. All it makes is in build/ and data/.
+# From a fresh checkout to a trained network: builds, measures this machine, searches a strategy for LeNet on two CPU
+# ranks, trains with it on Fashion-MNIST, and compares the prediction with what it took. All it makes is in build/ and
+# data/.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,11 +12,7 @@ ffexec=build/release/ffexec
 
 step() { printf '\n== %s\n' "$*"; }
 
-# One thread a rank; more ranks than cores is fine; ranks of several jobs do not share core 0.
-if [[ $EUID -eq 0 ]]; then
-  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-fi
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMP_NUM_THREADS=1
+source scripts/mpi_environment.sh
 
 step "install"
 scripts/install_dependencies.sh
@@ -32,8 +29,9 @@ step "measure this machine: $ranks ranks and the memory between them"
 mpirun -n "$ranks" "$ffexec" --calibrate --out "$out/topology.json"
 
 step "search a strategy"
-"$ffsearch" --graph graphs/lenet.json --topo "$out/topology.json" --seed 1 --budget 10s --cost measure --out "$out/strategy.json"
+"$ffsearch" --graph graphs/lenet.json --topo "$out/topology.json" --seed 1 --budget 10s --cost measure \
+  --out "$out/strategy.json"
 
 step "train, and compare the prediction with what it takes"
-mpirun -n "$ranks" "$ffexec" --strategy "$out/strategy.json" --data data/fashion-mnist/train --eval data/fashion-mnist/test \
-  --epochs 3 --lr 0.05 --momentum 0.9
+mpirun -n "$ranks" "$ffexec" --strategy "$out/strategy.json" --data data/fashion-mnist/train \
+  --eval data/fashion-mnist/test --epochs 3 --lr 0.05 --momentum 0.9

@@ -4,10 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 scripts/install_dependencies.sh --pytorch
-if [[ $EUID -eq 0 ]]; then
-  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-fi
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMP_NUM_THREADS=1
+source scripts/mpi_environment.sh
 
 cmake --preset dev
 cmake --build --preset dev

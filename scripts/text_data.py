@@ -1,11 +1,13 @@
 #!/usr/bin/python3
-"""Makes a text that every Debian system has, the licenses of package base-files, into word-level data of a language model.
+"""Makes a text that every Debian system has, the licenses of package base-files, into word-level data of a language
+model.
 
     scripts/text_data.py [DIR] [--steps 20] [--vocabulary 1000]      default: data/licenses
 
-Writes DIR/{train,test}/{token,label}.npy, i32 [samples, steps], and DIR/vocabulary.txt. A sample is a stretch of the text, its labels the
-words that follow each of its tokens; stretches do not overlap, and every tenth is for testing. Words are lower-case runs of letters and
-digits, and single punctuation marks. Token 0 stands for all words but the most frequent ones.
+Writes DIR/{train,test}/{token,label}.npy, i32 [samples, steps], and DIR/vocabulary.txt. A sample is a stretch of the
+text, its labels the words that follow each of its tokens; stretches do not overlap, and every tenth is for testing.
+Words are lower-case runs of letters and digits, and single punctuation marks. Token 0 stands for all words but the most
+frequent ones.
 """
 
 import argparse
@@ -34,10 +36,13 @@ def read_words():
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Makes the licenses in /usr/share/common-licenses into data of a language model.")
-    parser.add_argument("directory", nargs="?", type=pathlib.Path, default=REPOSITORY / "data" / "licenses", metavar="DIR")
+    parser = argparse.ArgumentParser(description="Makes the licenses in /usr/share/common-licenses into data of a "
+                                     "language model.")
+    parser.add_argument("directory", nargs="?", type=pathlib.Path, default=REPOSITORY / "data" / "licenses",
+                        metavar="DIR")
     parser.add_argument("--steps", type=int, default=20, help="tokens of a sample; default: 20")
-    parser.add_argument("--vocabulary", type=int, default=1000, help="different tokens, the one for unknown words included; default: 1000")
+    parser.add_argument("--vocabulary", type=int, default=1000,
+                        help="different tokens, the one for unknown words included; default: 1000")
     arguments = parser.parse_args()
     steps, directory = arguments.steps, arguments.directory
     if steps < 1 or arguments.vocabulary < 2:
@@ -64,7 +69,8 @@ def main():
         os.replace(temporary, directory / "vocabulary.txt")
     except OSError as error:
         sys.exit(f"cannot write to {directory}: {error}")
-    print(f"{directory}: {len(words)} words, {len(counts)} different, {100 * float(numpy.mean(stream == 0)):.1f} % unknown among {len(number)}; "
+    print(f"{directory}: {len(words)} words, {len(counts)} different, {100 * float(numpy.mean(stream == 0)):.1f} % "
+          f"unknown among {len(number)}; "
           f"samples of {steps} words: {int((~testing).sum())} for training, {int(testing.sum())} for testing")
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Trains RNNLM at an eighth of its width for three epochs on the text of Debian's licenses under four strategies, on one and on two
-# ranks, with the same seed; prints each epoch's mean loss and perplexity and writes them to docs/results/rnnlm-text.md.
+# Trains RNNLM at an eighth of its width for three epochs on the text of Debian's licenses under four strategies, on one
+# and on two ranks, with the same seed; prints each epoch's mean loss and perplexity and writes them to
+# docs/results/rnnlm-text.md.
 # Usage: scripts/train_text.sh [BUILD_DIR] [EPOCHS] [RESULT_FILE]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,13 +11,14 @@ result=${3:-docs/results/rnnlm-text.md}
 steps=20 vocabulary=1000 batch=8 rate=1.0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-if [ "$(id -u)" -eq 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+source scripts/mpi_environment.sh
 scripts/text_data.py "$work/data" --steps "$steps" --vocabulary "$vocabulary" | sed 's/^[^:]*: //' | tee "$work/text"
-graph=$(scripts/generate_graphs.py rnnlm --width 0.125 --steps "$steps" --vocabulary "$vocabulary" --batch "$batch" --out "$work")
+graph=$(scripts/generate_graphs.py rnnlm --width 0.125 --steps "$steps" --vocabulary "$vocabulary" \
+  --batch "$batch" --out "$work")
 
 search() { # NAME RANKS ARGUMENTS...
-  "$build/ffsearch" --graph "$graph" --topo "topologies/local-cpu-$2.json" --cost analytic --quiet --out "$work/$1.json" "${@:3}"
+  "$build/ffsearch" --graph "$graph" --topo "topologies/local-cpu-$2.json" --cost analytic --quiet \
+    --out "$work/$1.json" "${@:3}"
 }
 search one-device 1 --algorithm data-parallel
 search data-parallel 2 --algorithm data-parallel
@@ -36,8 +38,8 @@ with open(sys.argv[1], "w") as file:
 PY
 
 run() { # NAME RANKS
-  mpirun -n "$2" "$build/ffexec" --strategy "$work/$1.json" --data "$work/data/train" --eval "$work/data/test" --epochs "$epochs" \
-    --lr "$rate" --momentum 0.9 --seed 1 --json >"$work/$1.result"
+  mpirun -n "$2" "$build/ffexec" --strategy "$work/$1.json" --data "$work/data/train" \
+    --eval "$work/data/test" --epochs "$epochs" --lr "$rate" --momentum 0.9 --seed 1 --json >"$work/$1.result"
 }
 run one-device 1
 run data-parallel 2
@@ -61,12 +63,14 @@ def cell(loss):
     return f"{loss:.6f} ({math.exp(loss):.2f})"
 
 
-lines = ["| strategy | ranks | " + " | ".join(f"epoch {e + 1}" for e in range(count)) + " | test | largest relative difference |",
+lines = ["| strategy | ranks | " + " | ".join(f"epoch {e + 1}" for e in range(count))
+         + " | test | largest relative difference |",
          "|---|---|" + "---|" * (count + 2)]
 worst = 0
 for name, ranks in names:
     result = results[name]
-    pairs = list(zip(result["epoch_losses"] + [result["eval"]["loss"]], reference["epoch_losses"] + [reference["eval"]["loss"]]))
+    pairs = list(zip(result["epoch_losses"] + [result["eval"]["loss"]],
+                     reference["epoch_losses"] + [reference["eval"]["loss"]]))
     difference = max(abs(a - b) / b for a, b in pairs)
     worst = max(worst, difference)
     lines.append(f"| {name} | {ranks} | " + " | ".join(cell(loss) for loss, _ in pairs) + f" | {difference:.1e} |")
@@ -77,11 +81,12 @@ if not worst <= 1e-3:
     sys.exit(1)
 content = f"""# A recurrent language model on real text
 
-RNNLM (graphs/rnnlm.json) at an eighth of its width, 2 LSTM layers of 256 units unrolled for 20 steps, on the license texts of Debian's package
-base-files: {text}
-(every tenth sample; the licenses repeat each other, so that the test is an easy one). Batch {batch}, learning rate {rate}, momentum 0.9, seed 1, states
-from zero in each sample. Mean loss of each epoch, with its perplexity in parentheses, and of the test samples after the last one. `by-hand` splits
-embedding and scores by channel and the LSTM layers by hidden unit. Repeat with `scripts/train_text.sh`.
+RNNLM (graphs/rnnlm.json) at an eighth of its width, 2 LSTM layers of 256 units unrolled for 20 steps, on the license
+texts of Debian's package base-files: {text}
+(every tenth sample; the licenses repeat each other, so that the test is an easy one). Batch {batch}, learning rate
+{rate}, momentum 0.9, seed 1, states from zero in each sample. Mean loss of each epoch, with its perplexity in
+parentheses, and of the test samples after the last one. `by-hand` splits embedding and scores by channel and the LSTM
+layers by hidden unit. Repeat with `scripts/train_text.sh`.
 
 {table}
 

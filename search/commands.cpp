@@ -4,72 +4,84 @@
 #include <chrono>
 #include <filesystem>
 
+#include "common/task_graph/issue_order.h"
 #include "search/optimizer/lower_bound.h"
+#include "search/report/summary.h"
 #include "search/report/trace.h"
 
 namespace ff {
 namespace {
 
-struct Problem {
+struct GraphAndTopology {
   Graph graph;
   Topology topology;
 };
 
-Problem load_problem(const CommandOptions& options) {
-  Topology topology = load_topology(options.topology);
-  const int64_t batch = options.batch_per_device > 0
-                            ? options.batch_per_device * static_cast<int64_t>(topology.devices.size())
-                            : options.batch;
-  return {load_graph(options.graph, batch), std::move(topology)};
+GraphAndTopology load_files(const ProblemFiles& files) {
+  Topology topology = load_topology(files.topology);
+  const int64_t batch = files.batch_per_device > 0 ? files.batch_per_device * topology.devices.count() : files.batch;
+  return {load_graph(files.graph, batch), std::move(topology)};
 }
 
-Vector<Profile> load_profiles(const CommandOptions& options) {
+// What a command works on; `problem` refers to the rest.
+struct Loaded {
+  Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision)
+      : graph(std::move(files.graph)), topology(std::move(files.topology)),
+        kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), precision) {}
+  Loaded(const Loaded&) = delete;
+
+  const Graph graph;
+  const Topology topology;
+  KernelCosts kernels;
+  const Problem problem{graph, topology, kernels};
+};
+
+Loaded load(GraphAndTopology files, const CostOptions& costs) {
   Vector<Profile> profiles;
-  for (const std::string& path : options.profiles) profiles.push_back(load_profile(path));
-  return profiles;
+  for (const std::string& path : costs.profiles) profiles.push_back(load_profile(path));
+  return Loaded(std::move(files), costs.mode, std::move(profiles), costs.precision);
 }
 
 // The device models whose kernels can be measured here.
-Vector<int> measurable_models(const Problem& problem, const KernelCosts& kernels) {
+Vector<int> measurable_models(const Problem& problem) {
   Vector<int> models;
-  for (int model = 0; model < static_cast<int>(problem.topology.models.size()); ++model)
-    if (kernels.measurable(model)) models.push_back(model);
+  for (int model : problem.topology.models.indices())
+    if (problem.kernels.measurable(model)) models.push_back(model);
   return models;
 }
 
 // Asks for the cost, on these device models, of everything that a search of this space can ask for, so that nothing is
 // measured while threads compute. Returns false when stopped.
-bool measure_search_space(const Problem& problem, const SearchSpace& space, KernelCosts& kernels,
-                          const Vector<int>& models, const CommandContext& context,
-                          const std::function<void()>& now_and_then) {
-  TaskCostModel costs(problem.graph, problem.topology, kernels);
+bool measure_search_space(const Problem& problem, const SearchSpace& space, const Vector<int>& models,
+                          const CommandContext& context, const std::function<void()>& now_and_then = nullptr) {
+  const Graph& graph = problem.graph;
+  TaskCostModel costs(graph, problem.topology, problem.kernels);
   int64_t all = 0, done = 0;
-  for (OperatorId op = 0; op < static_cast<OperatorId>(problem.graph.operators.size()); ++op)
-    all += static_cast<int64_t>(space.degrees(op).size());
-  for (OperatorId op = 0; op < static_cast<OperatorId>(problem.graph.operators.size()); ++op)
+  for (OperatorId op : graph.operator_ids()) all += space.degrees(op).count();
+  for (OperatorId op : graph.operator_ids())
     for (const Degrees& degrees : space.degrees(op)) {
-      if (context.measure_progress) context.measure_progress(done, all, problem.graph.operators[op].name);
+      if (context.measure_progress) context.measure_progress(done, all, graph.operators[op].name);
       for (const int model : models) costs.part_cost(op, degrees, 0, model);
       ++done;
       if (now_and_then) now_and_then();
       if (context.stop) return false;
     }
-  for (const int model : models) kernels.copy(64, model);
+  for (const int model : models) problem.kernels.copy(64, model);
   return true;
 }
 
 SearchReport describe(const Problem& problem, const Evaluator::Details& details) {
   SearchReport report;
   report.predicted = details.timeline.makespan;
-  report.tasks = static_cast<int64_t>(details.tasks.tasks.size());
+  report.tasks = details.tasks.tasks.count();
   report.transfer_bytes = details.tasks.transfer_bytes;
   report.synchronization_bytes = details.tasks.synchronization_bytes;
-  for (size_t task = 0; task < details.tasks.tasks.size(); ++task)
+  for (int task : details.tasks.tasks.indices())
     if (is_compute(details.tasks.tasks[task].kind)) report.compute += details.costs.duration[task];
   report.memory_bytes = details.memory_bytes;
   report.sources = details.sources;
-  for (size_t device = 0; device < report.memory_bytes.size(); ++device) {
-    const int64_t capacity = problem.topology.model_of(static_cast<DeviceId>(device)).memory_bytes;
+  for (DeviceId device : report.memory_bytes.indices()) {
+    const int64_t capacity = problem.topology.model_of(device).memory_bytes;
     if (capacity > 0 && report.memory_bytes[device] > capacity) report.feasible = false;
   }
   return report;
@@ -97,8 +109,9 @@ Json provenance(const SearchReport& report, const Problem& problem) {
   return json;
 }
 
-void write_outputs(const std::string& out, const std::string& trace, const Problem& problem, const Strategy& strategy,
+void write_outputs(const std::string& out, const std::string& trace, const Strategy& strategy,
                    const SearchReport& report, Evaluator& evaluator, const Evaluator::Details& details) {
+  const Problem& problem = evaluator.problem();
   if (!out.empty()) {
     save_strategy(out, {problem.graph, problem.topology, strategy,
                         issue_order_names(evaluator.builder(), details.tasks, details.order),
@@ -107,10 +120,11 @@ void write_outputs(const std::string& out, const std::string& trace, const Probl
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
 }
 
-Vector<std::string> input_files(const CommandOptions& options) {
-  Vector<std::string> files = options.profiles;
-  files.insert(files.end(), {options.graph, options.topology});
-  return files;
+// The simulated time of data parallelism, beside every result.
+Baseline data_parallel_baseline(Evaluator& evaluator) {
+  const Prediction prediction =
+      evaluator.evaluate(data_parallel(evaluator.problem().graph, evaluator.problem().topology));
+  return {"data-parallel", prediction.makespan, prediction.feasible};
 }
 
 struct Found {
@@ -119,17 +133,18 @@ struct Found {
 };
 
 Found find_strategy(const std::string& algorithm, const Problem& problem, const SearchSpace& space,
-                    KernelCosts& kernels, const CommandOptions& options, const CommandContext& context) {
-  Evaluator evaluator(problem.graph, problem.topology, kernels);
-  AlgorithmResult result = run_algorithm(
-      algorithm, {problem.graph, problem.topology, kernels, space, evaluator, options.search, options.init,
-                  options.check_local, options.assignments, true, context.stop, context.search_progress});
+                    const AlgorithmSettings& settings, const CommandContext& context) {
+  Evaluator evaluator(problem);
+  AlgorithmResult result = run_algorithm(algorithm, {.evaluator = evaluator,
+                                                     .space = space,
+                                                     .settings = settings,
+                                                     .control = {context.stop, context.search_progress}});
   Found found{describe(problem, evaluator.details(result.strategy)), std::move(result.strategy)};
   SearchReport& report = found.report;
   report.algorithm = algorithm;
   report.note = result.note;
   report.details = result.details;
-  report.seed = options.search.seed;
+  report.seed = settings.search.seed;
   report.elapsed_s = report.total_s = result.elapsed_s;
   if (result.chains) {
     report.proposals = result.chains->proposals;
@@ -141,28 +156,26 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
   }
   report.baselines = std::move(result.baselines);
   const auto is_data_parallel = [](const Baseline& baseline) { return baseline.algorithm == "data-parallel"; };
-  if (std::none_of(report.baselines.begin(), report.baselines.end(), is_data_parallel)) {
-    const Evaluation evaluation = evaluator.evaluate(data_parallel(problem.graph, problem.topology));
-    report.baselines.insert(report.baselines.begin(), {"data-parallel", evaluation.makespan, evaluation.feasible});
-  }
-  report.lower_bound = lower_bound(problem.graph, problem.topology, space, evaluator.cost_model());
+  if (std::none_of(report.baselines.begin(), report.baselines.end(), is_data_parallel))
+    report.baselines.insert(report.baselines.begin(), data_parallel_baseline(evaluator));
+  report.lower_bound = lower_bound(problem, space, evaluator.cost_model());
   return found;
 }
 
 }  // namespace
 
-CommandResult run_search(const CommandOptions& options, const CommandContext& context) {
-  expect_all_writable({options.out, options.trace, options.report}, input_files(options));
-  const Problem problem = load_problem(options);
-  KernelCosts kernels(problem.topology, options.cost, load_profiles(options),
-                      working_set_bytes(problem.graph, problem.topology), options.precision);
+CommandResult run_search(const SearchOptions& options, const CommandContext& context) {
+  Vector<std::string> inputs = options.costs.profiles;
+  inputs.insert(inputs.end(), {options.files.graph, options.files.topology});
+  expect_all_writable({options.out, options.trace, options.report}, inputs);
+  const Loaded loaded = load(load_files(options.files), options.costs);
+  const Problem& problem = loaded.problem;
   const SearchSpace space(problem.graph, problem.topology);
-  if (!measure_search_space(problem, space, kernels, measurable_models(problem, kernels), context, nullptr))
+  if (!measure_search_space(problem, space, measurable_models(problem), context))
     throw MachineError("interrupted while measuring kernels, before any strategy was found; nothing was written");
-  const Found found = find_strategy(options.algorithm, problem, space, kernels, options, context);
-  Evaluator evaluator(problem.graph, problem.topology, kernels);
-  write_outputs(options.out, options.trace, problem, found.strategy, found.report, evaluator,
-                evaluator.details(found.strategy));
+  const Found found = find_strategy(options.algorithm, problem, space, options.settings, context);
+  Evaluator evaluator(problem);
+  write_outputs(options.out, options.trace, found.strategy, found.report, evaluator, evaluator.details(found.strategy));
   CommandResult result{report_to_json(found.report),
                        report_to_text(found.report, problem.graph, problem.topology, found.strategy)};
   if (!options.report.empty()) write_json_file(options.report, result.json);
@@ -170,42 +183,40 @@ CommandResult run_search(const CommandOptions& options, const CommandContext& co
   return result;
 }
 
-CommandResult run_simulate(const CommandOptions& options, const CommandContext&) {
-  expect_all_writable({options.simulate_out, options.trace}, input_files(options));
+CommandResult run_simulate(const SimulateOptions& options) {
+  Vector<std::string> inputs = options.costs.profiles;
+  inputs.push_back(options.topology);
+  expect_all_writable({options.out, options.trace}, inputs);
   expect_all_writable({options.trace}, {options.strategy});
   StrategyFile file = load_strategy(options.strategy);
-  Problem problem{std::move(file.graph), std::move(file.topology)};
   if (!options.topology.empty()) {
     Topology other = load_topology(options.topology);
-    if (other.devices.size() != problem.topology.devices.size())
+    if (other.devices.size() != file.topology.devices.size())
       throw InputError(options.topology + ": has " + std::to_string(other.devices.size()) +
-                       " devices, the strategy is for " + std::to_string(problem.topology.devices.size()));
-    problem.topology = std::move(other);
+                       " devices, the strategy is for " + std::to_string(file.topology.devices.size()));
+    file.topology = std::move(other);
   }
-  KernelCosts kernels(problem.topology, options.cost, load_profiles(options),
-                      working_set_bytes(problem.graph, problem.topology), options.precision);
-  Evaluator evaluator(problem.graph, problem.topology, kernels);
+  const Loaded loaded = load({std::move(file.graph), std::move(file.topology)}, options.costs);
+  const Problem& problem = loaded.problem;
+  Evaluator evaluator(problem);
   // Memory is that of the order in which the strategy would run: the file's, or the simulated one where that is
   // written.
-  const Evaluator::Details details = options.simulate_out.empty() ? evaluator.details(file.strategy, file.issue_order)
-                                                                  : evaluator.details(file.strategy);
+  const Evaluator::Details details =
+      options.out.empty() ? evaluator.details(file.strategy, file.issue_order) : evaluator.details(file.strategy);
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
-  const Evaluation baseline = evaluator.evaluate(data_parallel(problem.graph, problem.topology));
-  report.baselines = {{"data-parallel", baseline.makespan, baseline.feasible}};
-  if (options.cost == CostMode::analytic)
-    report.lower_bound = lower_bound(problem.graph, problem.topology, SearchSpace(problem.graph, problem.topology),
-                                     evaluator.cost_model());
-  write_outputs(options.simulate_out, options.trace, problem, file.strategy, report, evaluator, details);
+  report.baselines = {data_parallel_baseline(evaluator)};
+  if (options.costs.mode == CostMode::analytic)
+    report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
+  write_outputs(options.out, options.trace, file.strategy, report, evaluator, details);
   return {report_to_json(report), report_to_text(report, problem.graph, problem.topology, file.strategy)};
 }
 
-CommandResult run_compare(const CommandOptions& options, const CommandContext& context) {
-  const Problem problem = load_problem(options);
-  KernelCosts kernels(problem.topology, options.cost, load_profiles(options),
-                      working_set_bytes(problem.graph, problem.topology), options.precision);
+CommandResult run_compare(const CompareOptions& options, const CommandContext& context) {
+  const Loaded loaded = load(load_files(options.files), options.costs);
+  const Problem& problem = loaded.problem;
   const SearchSpace space(problem.graph, problem.topology);
-  if (!measure_search_space(problem, space, kernels, measurable_models(problem, kernels), context, nullptr))
+  if (!measure_search_space(problem, space, measurable_models(problem), context))
     throw MachineError("interrupted while measuring kernels");
   CommandResult result;
   result.json = {{"algorithms", Json::object()}};
@@ -213,7 +224,7 @@ CommandResult run_compare(const CommandOptions& options, const CommandContext& c
   Vector<std::pair<std::string, std::string>> failed;
   for (const std::string& algorithm : algorithm_names()) {
     try {
-      reports.push_back(find_strategy(algorithm, problem, space, kernels, options, context).report);
+      reports.push_back(find_strategy(algorithm, problem, space, options.settings, context).report);
       result.json["algorithms"][algorithm] = report_to_json(reports.back());
     } catch (const NotApplicable& error) {
       failed.emplace_back(algorithm, error.what());
@@ -228,21 +239,21 @@ namespace {
 
 // A profile is of one device model: the one that is asked for, that of the file which is gone on with, or the only one
 // that can be measured here.
-int model_to_profile(const CommandOptions& options, const Problem& problem, const KernelCosts& kernels,
-                     const Vector<Profile>& known) {
-  const Vector<int> measurable = measurable_models(problem, kernels);
+int model_to_profile(const ProfileOptions& options, const Problem& problem, const Vector<Profile>& known) {
+  const Vector<int> measurable = measurable_models(problem);
   if (measurable.empty())
-    throw MachineError("this machine has none of the devices of " + options.topology + ": there is nothing to measure" +
-                       kernels.why_not_measurable(0));
+    throw MachineError("this machine has none of the devices of " + options.files.topology +
+                       ": there is nothing to measure" + problem.kernels.why_not_measurable(0));
   Vector<std::string> names;
   for (const int model : measurable) names.push_back(problem.topology.models[model].name);
   const std::string& asked = options.device_model;
   if (!known.empty() && !asked.empty() && known[0].device_model != asked)
-    throw InputError(options.profile_out + ": is the profile of device model \"" + known[0].device_model +
-                     "\", not of \"" + asked + "\"; give another name");
+    throw InputError(options.out + ": is the profile of device model \"" + known[0].device_model + "\", not of \"" +
+                     asked + "\"; give another name");
   const std::string wanted = !known.empty() ? known[0].device_model : !asked.empty() ? asked : names[0];
   if (known.empty() && asked.empty() && names.size() > 1)
-    throw InputError(options.topology + ": this machine has devices of several models; choose one with --device-model" +
+    throw InputError(options.files.topology +
+                     ": this machine has devices of several models; choose one with --device-model" +
                      suggestion("", names));
   const auto found = std::find(names.begin(), names.end(), wanted);
   if (found == names.end())
@@ -253,37 +264,36 @@ int model_to_profile(const CommandOptions& options, const Problem& problem, cons
 
 }  // namespace
 
-CommandResult run_profile(const CommandOptions& options, const CommandContext& context) {
-  expect_all_writable({options.profile_out}, input_files(options));
-  const Problem problem = load_problem(options);
+CommandResult run_profile(const ProfileOptions& options, const CommandContext& context) {
+  expect_all_writable({options.out}, {options.files.graph, options.files.topology});
+  GraphAndTopology files = load_files(options.files);
   Vector<Profile> known;
-  const bool exists = std::filesystem::exists(options.profile_out),
-             regular = !exists || std::filesystem::is_regular_file(options.profile_out);
-  if (exists && regular) known.push_back(load_profile(options.profile_out));
-  KernelCosts kernels(problem.topology, CostMode::automatic, known, working_set_bytes(problem.graph, problem.topology),
-                      options.precision);
-  const int model = model_to_profile(options, problem, kernels, known);
+  const bool exists = std::filesystem::exists(options.out),
+             regular = !exists || std::filesystem::is_regular_file(options.out);
+  if (exists && regular) known.push_back(load_profile(options.out));
+  const Loaded loaded(std::move(files), CostMode::automatic, known, options.precision);
+  const Problem& problem = loaded.problem;
+  const int model = model_to_profile(options, problem, known);
   // Kept as we go: an interrupted run resumes where it stopped.
   auto saved = std::chrono::steady_clock::now();
+  const auto save = [&] { save_profile(options.out, problem.kernels.profile(model)); };
   const auto save_now_and_then = [&] {
     if (!regular || std::chrono::steady_clock::now() - saved < std::chrono::seconds(2)) return;
-    save_profile(options.profile_out, kernels.profile(model));
+    save();
     saved = std::chrono::steady_clock::now();
   };
   try {
-    measure_search_space(problem, SearchSpace(problem.graph, problem.topology), kernels, {model}, context,
-                         save_now_and_then);
+    measure_search_space(problem, SearchSpace(problem.graph, problem.topology), {model}, context, save_now_and_then);
   } catch (const std::exception&) {
-    save_profile(options.profile_out, kernels.profile(model));
+    save();
     throw;
   }
-  save_profile(options.profile_out, kernels.profile(model));
-  const int64_t entries = static_cast<int64_t>(kernels.profile(model).entries.size());
-  return {{{"device_model", kernels.profile(model).device_model},
-           {"measured", kernels.measured_count()},
-           {"entries", entries}},
-          "measured " + std::to_string(kernels.measured_count()) + " kernels; " + options.profile_out + " holds " +
-              std::to_string(entries) + " entries for device model " + kernels.profile(model).device_model + "\n"};
+  save();
+  const Profile& profile = problem.kernels.profile(model);
+  const int64_t measured = problem.kernels.measured_count(), entries = static_cast<int64_t>(profile.entries.size());
+  return {{{"device_model", profile.device_model}, {"measured", measured}, {"entries", entries}},
+          "measured " + std::to_string(measured) + " kernels; " + options.out + " holds " + std::to_string(entries) +
+              " entries for device model " + profile.device_model + "\n"};
 }
 
 }  // namespace ff

@@ -5,34 +5,54 @@
 #include <functional>
 #include <string>
 
-#include "common/vector.h"
 #include "search/cost/kernel_costs.h"
-#include "search/optimizer/mcmc.h"
-#include "search/report/summary.h"
+#include "search/optimizer/algorithms.h"
 
 namespace ff {
 
-struct CommandOptions {
-  std::string graph, topology, strategy;
+struct ProblemFiles {
+  std::string graph, topology;
   int64_t batch = 0, batch_per_device = 0;  // 0: the graph file's
-  std::string algorithm = "mcmc";
-  McmcSettings search;
-  Vector<std::string> init;  // AlgorithmRequest::init
-  bool check_local = false;
-  Assignments assignments = Assignments::all;  // of exhaustive
-  CostMode cost = CostMode::automatic;
+};
+
+struct CostOptions {
+  CostMode mode = CostMode::automatic;
   Precision precision = Precision::fp32;  // of GPUs' matrix products and convolutions
-  Vector<std::string> profiles;
-  std::string device_model;  // that profile measures; "": the only one that this machine has
-  std::string out = "strategy.json", simulate_out, profile_out, trace, report;
-  bool json = false, quiet = false;
+  Vector<std::string> profiles;           // files
+};
+
+// Files to write; "": none.
+struct SearchOptions {
+  ProblemFiles files;
+  CostOptions costs;
+  std::string algorithm = "mcmc";
+  AlgorithmSettings settings;
+  std::string out = "strategy.json", trace, report;
+};
+
+struct SimulateOptions {
+  std::string strategy, topology;  // topology "": the strategy's own
+  CostOptions costs;
+  std::string out, trace;
+};
+
+struct CompareOptions {
+  ProblemFiles files;
+  CostOptions costs;
+  AlgorithmSettings settings;
+};
+
+struct ProfileOptions {
+  ProblemFiles files;
+  Precision precision = Precision::fp32;
+  std::string device_model;  // to be measured; "": the only one that this machine has
+  std::string out;
 };
 
 struct CommandContext {
   const std::atomic<bool>& stop;
-  std::function<void(const McmcProgress&)> search_progress;
+  std::function<void(const SearchProgress&)> search_progress;
   std::function<void(int64_t done, int64_t all, const std::string& what)> measure_progress;
-  bool interactive = false;
 };
 
 struct CommandResult {
@@ -41,9 +61,9 @@ struct CommandResult {
 };
 
 // Each throws InputError or MachineError.
-CommandResult run_search(const CommandOptions& options, const CommandContext& context);
-CommandResult run_simulate(const CommandOptions& options, const CommandContext& context);
-CommandResult run_compare(const CommandOptions& options, const CommandContext& context);
-CommandResult run_profile(const CommandOptions& options, const CommandContext& context);
+CommandResult run_search(const SearchOptions& options, const CommandContext& context);
+CommandResult run_simulate(const SimulateOptions& options);
+CommandResult run_compare(const CompareOptions& options, const CommandContext& context);
+CommandResult run_profile(const ProfileOptions& options, const CommandContext& context);
 
 }  // namespace ff

@@ -11,6 +11,7 @@
 #include "common/command_line.h"
 #include "common/signals.h"
 #include "search/commands.h"
+#include "search/report/summary.h"
 
 namespace {
 
@@ -20,7 +21,7 @@ void request_stop(int) {
   if (stop_requested.exchange(true)) _exit(ff::exit_interrupted);  // a second Ctrl-C does not wait
 }
 
-void show_progress(const ff::McmcProgress& progress) {
+void show_progress(const ff::SearchProgress& progress) {
   std::fprintf(
       stderr, "\r%6.1f s  %lld proposals (%.0f/s)  current %s  best %s  accepted %.1f %%   ", progress.elapsed_s,
       static_cast<long long>(progress.proposals),
@@ -49,11 +50,22 @@ double parse_duration(const std::string& text) {
   return value * scale;
 }
 
-struct Flags {
-  ff::CommandOptions options;
-  std::string budget, cost = "auto", simulator = "delta", assignments = "all", proposals_from = "mixed",
-                      precision = "fp32";
-};
+// A flag whose values are words, each for a value of an enumeration. What `value` holds is the default.
+template <typename Value>
+void add_words(CLI::App& app, const std::string& flag, Value& value,
+               const ff::Vector<std::pair<std::string, Value>>& words, const std::string& description) {
+  ff::Vector<std::string> names;
+  std::string otherwise;
+  for (const auto& [word, meaning] : words) {
+    names.push_back(word);
+    if (meaning == value) otherwise = word;
+  }
+  const auto read = [&value, words](const std::string& found) {
+    for (const auto& [word, meaning] : words)
+      if (word == found) value = meaning;
+  };
+  app.add_option_function<std::string>(flag, read, description)->check(CLI::IsMember(names))->default_str(otherwise);
+}
 
 // What --algorithm takes, a line each.
 std::string algorithms_text() {
@@ -68,96 +80,160 @@ ff::Vector<std::string> init_names() {
   return names;
 }
 
-void add_precision_flag(CLI::App& app, Flags& flags) {
-  app.add_option("--precision", flags.precision, "of matrix products and convolutions on GPUs, as ffexec's")
-      ->check(CLI::IsMember({"fp32", "tf32"}))
-      ->capture_default_str();
+// The command line: each command's options, and what is for printing alone.
+struct CommandLine {
+  CommandLine();
+
+  CLI::App app{"ffsearch finds a fast parallelization strategy for training a DNN on given devices."};
+  CLI::App* simulate = app.add_subcommand("simulate", "what would this strategy take?");
+  CLI::App* compare = app.add_subcommand("compare", "every algorithm side by side");
+  CLI::App* profile = app.add_subcommand("profile", "measure every kernel that a search could ask for");
+  ff::SearchOptions search_options;
+  ff::SimulateOptions simulate_options;
+  ff::CompareOptions compare_options;
+  ff::ProfileOptions profile_options;
+  std::string budget;
+  bool json = false, quiet = false;
+
+  void add_graph_flags(CLI::App& command, ff::ProblemFiles& files, bool required);
+  void add_precision_flag(CLI::App& command, ff::Precision& precision);
+  void add_quiet_flag(CLI::App& command) { command.add_flag("--quiet", quiet, "print errors only"); }
+  void add_cost_and_output_flags(CLI::App& command, ff::CostOptions& costs);
+  void add_search_flags(CLI::App& command, ff::AlgorithmSettings& settings);
+  void add_own_search_flags();
+
+  void read_budget(const CLI::App& command, ff::McmcSettings& search) const;
+  void check_flags_that_go_together() const;
+};
+
+CommandLine::CommandLine() {
+  app.set_version_flag("--version", std::string("ffsearch ") + FF_VERSION);
+  add_graph_flags(app, search_options.files, false);
+  add_cost_and_output_flags(app, search_options.costs);
+  add_search_flags(app, search_options.settings);
+  add_own_search_flags();
+
+  simulate->add_option("--strategy", simulate_options.strategy, "strategy file (ffstrategy/1)")->required();
+  simulate->add_option("--topo", simulate_options.topology, "topology to simulate on, instead of the strategy's own");
+  simulate->add_option("--out", simulate_options.out, "write the strategy with the new issue order and prediction");
+  simulate->add_option("--trace", simulate_options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
+  add_cost_and_output_flags(*simulate, simulate_options.costs);
+
+  add_graph_flags(*compare, compare_options.files, true);
+  add_cost_and_output_flags(*compare, compare_options.costs);
+  add_search_flags(*compare, compare_options.settings);
+
+  add_graph_flags(*profile, profile_options.files, true);
+  profile
+      ->add_option("--out", profile_options.out,
+                   "profile file to write; what it holds already is kept and not measured again")
+      ->required();
+  profile->add_option("--device-model", profile_options.device_model,
+                      "which of the topology's device models to measure, where this machine has several");
+  add_precision_flag(*profile, profile_options.precision);
+  add_quiet_flag(*profile);
+  app.require_subcommand(0, 1);
 }
 
-void add_common_flags(CLI::App& app, Flags& flags) {
-  add_precision_flag(app, flags);
-  app.add_option("--cost", flags.cost,
-                 "where kernel times come from: auto (profile, else measured if this machine has the device, else "
-                 "analytic), measure, profile, analytic")
-      ->check(CLI::IsMember({"auto", "measure", "profile", "analytic"}))
-      ->capture_default_str();
-  app.add_option("--profile", flags.options.profiles,
-                 "profile file (ffprofile/1) with measured kernel times; may be given once for each device model");
-  app.add_flag("--json", flags.options.json, "print one JSON object on stdout and nothing else there");
-  app.add_flag("--quiet", flags.options.quiet, "print errors only");
-}
-
-void add_graph_flags(CLI::App& app, Flags& flags, bool required) {
-  auto* graph = app.add_option("--graph", flags.options.graph, "operator graph (ffgraph/1)");
-  auto* topology = app.add_option("--topo", flags.options.topology, "device topology (fftopology/1)");
+void CommandLine::add_graph_flags(CLI::App& command, ff::ProblemFiles& files, bool required) {
+  auto* graph = command.add_option("--graph", files.graph, "operator graph (ffgraph/1)");
+  auto* topology = command.add_option("--topo", files.topology, "device topology (fftopology/1)");
   if (required) graph->required(), topology->required();
-  auto* batch = app.add_option("--batch", flags.options.batch, "batch size, instead of the graph file's")
+  auto* batch = command.add_option("--batch", files.batch, "batch size, instead of the graph file's")
                     ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
-  app.add_option("--batch-per-device", flags.options.batch_per_device,
-                 "batch size as so many samples for each device of the topology")
+  command
+      .add_option("--batch-per-device", files.batch_per_device,
+                  "batch size as so many samples for each device of the topology")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
       ->excludes(batch);
 }
 
-void add_search_flags(CLI::App& app, Flags& flags) {
-  app.add_option("--budget", flags.budget, "search for so long (30s, 5m, 1h); 30s unless --proposals is given");
-  app.add_option("--proposals", flags.options.search.proposals, "search with so many proposals")
+void CommandLine::add_precision_flag(CLI::App& command, ff::Precision& precision) {
+  add_words<ff::Precision>(command, "--precision", precision,
+                           {{"fp32", ff::Precision::fp32}, {"tf32", ff::Precision::tf32}},
+                           "of matrix products and convolutions on GPUs, as ffexec's");
+}
+
+void CommandLine::add_cost_and_output_flags(CLI::App& command, ff::CostOptions& costs) {
+  add_precision_flag(command, costs.precision);
+  add_words<ff::CostMode>(command, "--cost", costs.mode,
+                          {{"auto", ff::CostMode::automatic},
+                           {"measure", ff::CostMode::measure},
+                           {"profile", ff::CostMode::profile},
+                           {"analytic", ff::CostMode::analytic}},
+                          "where kernel times come from: auto (profile, else measured if this machine has the device, "
+                          "else analytic), measure, profile, analytic");
+  command.add_option("--profile", costs.profiles,
+                     "profile file (ffprofile/1) with measured kernel times; may be given once for each device model");
+  command.add_flag("--json", json, "print one JSON object on stdout and nothing else there");
+  add_quiet_flag(command);
+}
+
+void CommandLine::add_search_flags(CLI::App& command, ff::AlgorithmSettings& settings) {
+  ff::McmcSettings& search = settings.search;
+  command.add_option("--budget", budget, "search for so long (30s, 5m, 1h); 30s unless --proposals is given");
+  command.add_option("--proposals", search.proposals, "search with so many proposals")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 53));
-  app.add_option("--seed", flags.options.search.seed, "seed of all random choices")
+  command.add_option("--seed", search.seed, "seed of all random choices")
       ->check(ff::whole_number())
       ->capture_default_str();
-  app.add_option("--chains", flags.options.search.chains, "independent Markov chains")
+  command.add_option("--chains", search.chains, "independent Markov chains")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_option("--init", flags.options.init,
-                 "what the chains start from, one after the other; further chains from the last; random is another "
-                 "strategy for each, best the best of the "
-                 "others. Default: data-parallel,best,random, and the result is never worse than any of the others")
+  command
+      .add_option("--init", settings.init,
+                  "what the chains start from, one after the other; further chains from the last; random is another "
+                  "strategy for each, best the best of the "
+                  "others. Default: data-parallel,best,random, and the result is never worse than any of the others")
       ->delimiter(',')
       ->check(CLI::IsMember(init_names()));
-  app.add_option("--proposals-from", flags.proposals_from,
-                 "paper: a random configuration for one operator; mixed: these and others (docs/algorithms.md)")
-      ->check(CLI::IsMember({"paper", "mixed"}))
-      ->capture_default_str();
-  app.add_option("--threads", flags.options.search.threads,
-                 "threads that run chains; never changes the result of --proposals")
+  add_words<ff::ProposalKind>(
+      command, "--proposals-from", search.proposals_from,
+      {{"paper", ff::ProposalKind::paper}, {"mixed", ff::ProposalKind::mixed}},
+      "paper: a random configuration for one operator; mixed: these and others (docs/algorithms.md)");
+  command.add_option("--threads", search.threads, "threads that run chains; never changes the result of --proposals")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--simulator", flags.simulator,
-                 "delta re-times what a proposal changed, full re-times everything: same result, more slowly")
-      ->check(CLI::IsMember({"delta", "full"}))
-      ->capture_default_str();
-  app.add_option("--beta", flags.options.search.beta,
-                 "a strategy slower by the share x is accepted with probability exp(-beta x)")
+  add_words<ff::SimulatorKind>(
+      command, "--simulator", search.simulator,
+      {{"delta", ff::SimulatorKind::delta}, {"full", ff::SimulatorKind::full}},
+      "delta re-times what a proposal changed, full re-times everything: same result, more slowly");
+  command
+      .add_option("--beta", search.beta, "a strategy slower by the share x is accepted with probability exp(-beta x)")
       ->check(ff::finite_non_negative())
       ->capture_default_str();
 }
 
 // Those of a search that compare does not have.
-void add_own_search_flags(CLI::App& app, Flags& flags) {
-  app.add_option("--algorithm", flags.options.algorithm, algorithms_text())
+void CommandLine::add_own_search_flags() {
+  app.add_option("--algorithm", search_options.algorithm, algorithms_text())
       ->check(CLI::IsMember(ff::algorithm_names()))
       ->capture_default_str();
-  app.add_option("--assignments", flags.assignments,
-                 "exhaustive: all, each part on any device; consecutive, part p on device first + p")
-      ->check(CLI::IsMember({"all", "consecutive"}))
-      ->capture_default_str();
-  app.add_flag("--check-local", flags.options.check_local,
+  using ff::exhaustive::Assignments;
+  add_words<Assignments>(app, "--assignments", search_options.settings.assignments,
+                         {{"all", Assignments::all}, {"consecutive", Assignments::consecutive}},
+                         "exhaustive: all, each part on any device; consecutive, part p on device first + p");
+  app.add_flag("--check-local", search_options.settings.check_local,
                "go on until no strategy is better that differs in one operator; with mcmc and placement");
-  app.add_option("--out", flags.options.out, "strategy file to write")->capture_default_str();
-  app.add_option("--trace", flags.options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
-  app.add_option("--report", flags.options.report, "write the result (as --json prints it) to a file");
+  app.add_option("--out", search_options.out, "strategy file to write")->capture_default_str();
+  app.add_option("--trace", search_options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
+  app.add_option("--report", search_options.report, "write the result (as --json prints it) to a file");
+}
+
+void CommandLine::read_budget(const CLI::App& command, ff::McmcSettings& search) const {
+  if (command.count("--budget") > 0) search.budget_s = parse_duration(budget);
+  else if (search.proposals == 0) search.budget_s = 30;
 }
 
 // Flags that would have no effect are mistakes.
-void check_flags_that_go_together(const CLI::App& app, const Flags& flags) {
+void CommandLine::check_flags_that_go_together() const {
   for (const CLI::App* command : app.get_subcommands())
     for (const CLI::Option* option : app.get_options())
       if (option->count() > 0)
         throw CLI::ValidationError(option->get_name(),
                                    "stands before \"" + command->get_name() + "\", expected behind it");
   if (!app.get_subcommands().empty()) return;
-  const std::string& algorithm = flags.options.algorithm;
+  const std::string& algorithm = search_options.algorithm;
   const bool chains = algorithm == "mcmc" || algorithm == "placement";
   for (const char* flag : {"--check-local", "--init"})
     if (!chains && app.count(flag) > 0) throw CLI::ValidationError(flag, "goes with --algorithm mcmc or placement");
@@ -165,88 +241,46 @@ void check_flags_that_go_together(const CLI::App& app, const Flags& flags) {
     throw CLI::ValidationError("--assignments", "goes with --algorithm exhaustive");
 }
 
-// The flags that are words of a list, as the values they stand for.
-void read_words(Flags& flags) {
-  flags.options.assignments = flags.assignments == "all" ? ff::Assignments::all : ff::Assignments::consecutive;
-  flags.options.search.simulator = flags.simulator == "full" ? ff::SimulatorKind::full : ff::SimulatorKind::delta;
-  flags.options.search.proposals_from =
-      flags.proposals_from == "mixed" ? ff::ProposalKind::mixed : ff::ProposalKind::paper;
-  flags.options.precision = flags.precision == "tf32" ? ff::Precision::tf32 : ff::Precision::fp32;
-  flags.options.cost = flags.cost == "measure"    ? ff::CostMode::measure
-                       : flags.cost == "profile"  ? ff::CostMode::profile
-                       : flags.cost == "analytic" ? ff::CostMode::analytic
-                                                  : ff::CostMode::automatic;
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  CLI::App app{"ffsearch finds a fast parallelization strategy for training a DNN on given devices."};
-  app.set_version_flag("--version", std::string("ffsearch ") + FF_VERSION);
-  Flags flags;
-  add_graph_flags(app, flags, false);
-  add_common_flags(app, flags);
-  add_search_flags(app, flags);
-  add_own_search_flags(app, flags);
-
-  CLI::App* simulate = app.add_subcommand("simulate", "what would this strategy take?");
-  simulate->add_option("--strategy", flags.options.strategy, "strategy file (ffstrategy/1)")->required();
-  simulate->add_option("--topo", flags.options.topology, "topology to simulate on, instead of the strategy's own");
-  simulate->add_option("--out", flags.options.simulate_out,
-                       "write the strategy with the new issue order and prediction");
-  simulate->add_option("--trace", flags.options.trace, "write the simulated iteration as a Chrome/Perfetto trace");
-  add_common_flags(*simulate, flags);
-
-  CLI::App* compare = app.add_subcommand("compare", "every algorithm side by side");
-  add_graph_flags(*compare, flags, true);
-  add_common_flags(*compare, flags);
-  add_search_flags(*compare, flags);
-
-  CLI::App* profile = app.add_subcommand("profile", "measure every kernel that a search could ask for");
-  add_graph_flags(*profile, flags, true);
-  profile
-      ->add_option("--out", flags.options.profile_out,
-                   "profile file to write; what it holds already is kept and not measured again")
-      ->required();
-  profile->add_option("--device-model", flags.options.device_model,
-                      "which of the topology's device models to measure, where this machine has several");
-  add_precision_flag(*profile, flags);
-  profile->add_flag("--quiet", flags.options.quiet, "print errors only");
-  app.require_subcommand(0, 1);
-
-  try {
-    app.parse(argc, argv);
-    if (app.get_subcommands().empty() && (flags.options.graph.empty() || flags.options.topology.empty()))
-      throw CLI::RequiredError(flags.options.graph.empty() ? "--graph" : "--topo");
-    if (app.count("--budget") + compare->count("--budget") > 0)
-      flags.options.search.budget_s = parse_duration(flags.budget);
-    else if (flags.options.search.proposals == 0) flags.options.search.budget_s = 30;
-    check_flags_that_go_together(app, flags);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? ff::exit_done : ff::exit_usage;
-  }
-  read_words(flags);
-
+// Runs the command and prints its result.
+void run(const CommandLine& line) {
   for (const int signal : {SIGINT, SIGTERM}) ff::handle_signal(signal, request_stop);
-  ff::CommandContext context{stop_requested, {}, {}, isatty(STDERR_FILENO) == 1 && !flags.options.quiet};
-  if (context.interactive) {
+  const bool interactive = isatty(STDERR_FILENO) == 1 && !line.quiet;
+  ff::CommandContext context{stop_requested, {}, {}};
+  if (interactive) {
     context.search_progress = show_progress;
     context.measure_progress = [](int64_t done, int64_t all, const std::string& what) {
       std::fprintf(stderr, "\rmeasuring kernels  %lld of %lld  %-60.60s", static_cast<long long>(done),
                    static_cast<long long>(all), what.c_str());
     };
   }
+  ff::CommandResult result;
+  if (line.simulate->parsed()) result = ff::run_simulate(line.simulate_options);
+  else if (line.compare->parsed()) result = ff::run_compare(line.compare_options, context);
+  else if (line.profile->parsed()) result = ff::run_profile(line.profile_options, context);
+  else result = ff::run_search(line.search_options, context);
+  if (interactive) std::fputs("\r\033[K", stderr);
+  if (line.json) std::cout << result.json.dump() << std::endl;
+  else if (!line.quiet) std::cout << result.text << std::flush;
+  if (!std::cout) throw ff::MachineError("cannot write to standard output");
+}
 
+}  // namespace
+
+int main(int argc, char** argv) {
+  CommandLine line;
   try {
-    ff::CommandResult result;
-    if (simulate->parsed()) result = ff::run_simulate(flags.options, context);
-    else if (compare->parsed()) result = ff::run_compare(flags.options, context);
-    else if (profile->parsed()) result = ff::run_profile(flags.options, context);
-    else result = ff::run_search(flags.options, context);
-    if (context.interactive) std::fputs("\r\033[K", stderr);
-    if (flags.options.json) std::cout << result.json.dump() << std::endl;
-    else if (!flags.options.quiet) std::cout << result.text << std::flush;
-    if (!std::cout) throw ff::MachineError("cannot write to standard output");
+    line.app.parse(argc, argv);
+    const ff::ProblemFiles& files = line.search_options.files;
+    if (line.app.get_subcommands().empty() && (files.graph.empty() || files.topology.empty()))
+      throw CLI::RequiredError(files.graph.empty() ? "--graph" : "--topo");
+    if (line.compare->parsed()) line.read_budget(*line.compare, line.compare_options.settings.search);
+    else line.read_budget(line.app, line.search_options.settings.search);
+    line.check_flags_that_go_together();
+  } catch (const CLI::ParseError& error) {
+    return line.app.exit(error) == 0 ? ff::exit_done : ff::exit_usage;
+  }
+  try {
+    run(line);
     return stop_requested ? ff::exit_interrupted : ff::exit_done;
   } catch (const ff::InputError& error) {
     std::cerr << "ffsearch: " << error.what() << std::endl;

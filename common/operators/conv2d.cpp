@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "common/operators/families.h"
+#include "common/operators/operator_list.h"
 
 namespace ff {
 
@@ -60,11 +60,8 @@ Conv2d::Conv2d(const OperatorRequest& request, const Shape& image, const Window&
                   {out_channels, in_channels / groups, height.kernel, width.kernel},
                   std::sqrt((relu ? 6.0 : 3.0) / static_cast<double>(fan_in))}};
   if (bias) parameters_.push_back({"bias", {out_channels}});
-  const Shape& output = outputs_[0].shape;
-  dimensions_ = {{"sample", DimensionKind::sample, output[0]},
-                 {"channel", DimensionKind::parameter, output[1]},
-                 {"height", DimensionKind::attribute, output[2]},
-                 {"width", DimensionKind::attribute, output[3]}};
+  dimensions_ = every_axis(outputs_[0].shape);
+  dimensions_[1].kind = DimensionKind::parameter;
 }
 
 Block Conv2d::output_block(int, const Block& part) const { return part; }
@@ -115,8 +112,25 @@ Work Conv2d::backward_work(const Block& part, bool input_gradients) const {
   return {forward.flops * (input_gradients ? 2 : 1), forward.bytes * (input_gradients ? 2 : 1)};
 }
 
+Conv1d::Conv1d(const OperatorRequest& request)
+    : OnSequence(request, {"out_channels", "kernel", "stride", "padding", "dilation", "groups", "bias", "activation"},
+                 DefaultStride::one) {
+  parameters_ = image.parameters();
+  const Shape& weight = parameters_[0].shape;
+  parameters_[0].shape = {weight[0], weight[1], weight[3]};
+}
+
+Block Conv1d::parameter_block(int parameter, const Block& part) const {
+  Block block(parameters_[parameter].shape);
+  block[0] = part[2];
+  return block;
+}
+
 std::unique_ptr<OperatorDefinition> make_conv2d(const OperatorRequest& request) {
   return std::make_unique<Conv2d>(request);
+}
+std::unique_ptr<OperatorDefinition> make_conv1d(const OperatorRequest& request) {
+  return std::make_unique<Conv1d>(request);
 }
 
 }  // namespace ff

@@ -1,7 +1,6 @@
 #pragma once
 
-#include "common/operators/operator.h"
-#include "common/operators/window.h"
+#include "common/operators/sequence.h"
 
 namespace ff {
 
@@ -34,6 +33,15 @@ class Conv2d : public OperatorDefinition {
   Window height, width;
   bool bias;
   bool relu;  // fused: output = max(0, convolution)
+};
+
+// input [batch, length, in_channels] -> [batch, out_length, out_channels]. weight [out_channels, in_channels / groups,
+// kernel], bias [out_channels].
+class Conv1d : public OnSequence<Conv2d> {
+ public:
+  explicit Conv1d(const OperatorRequest& request);
+
+  Block parameter_block(int parameter, const Block& part) const override;
 };
 
 }  // namespace ff

@@ -1,19 +1,8 @@
 #include "common/operators/elementwise.h"
 
-#include "common/operators/families.h"
+#include "common/operators/operator_list.h"
 
 namespace ff {
-namespace {
-
-Vector<ParallelDimension> all_axes(const Shape& shape) {
-  Vector<ParallelDimension> dimensions;
-  const Vector<std::string> names = axis_names(shape.size());
-  for (size_t axis = 0; axis < shape.size(); ++axis)
-    dimensions.push_back({names[axis], axis == 0 ? DimensionKind::sample : DimensionKind::attribute, shape[axis]});
-  return dimensions;
-}
-
-}  // namespace
 
 Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   constexpr std::pair<const char*, Function> functions[] = {
@@ -32,30 +21,11 @@ Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(re
                                                  type_ + " has shape " + to_string(inputs_[0].shape));
   }
   outputs_ = {{"", inputs_[0].shape}};
-  dimensions_ = all_axes(inputs_[0].shape);
-}
-
-Dropout::Dropout(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 1, 4);
-  request.expect_type(0, DataType::f32);
-  request.allow_attributes({"rate"});
-  rate = request.number("rate", 0.5, 0, 1);
-  if (rate >= 1) request.required_attribute("rate").fail("found 1, expected less: nothing would be kept");
-  outputs_ = {{"", inputs_[0].shape}};
-  dimensions_ = all_axes(inputs_[0].shape);
-}
-
-std::string Dropout::attribute_text() const {
-  std::string text = std::to_string(rate);
-  return "rate=" + text;
+  dimensions_ = every_axis(inputs_[0].shape);
 }
 
 std::unique_ptr<OperatorDefinition> make_elementwise(const OperatorRequest& request) {
   return std::make_unique<Elementwise>(request);
-}
-std::unique_ptr<OperatorDefinition> make_dropout(const OperatorRequest& request) {
-  return std::make_unique<Dropout>(request);
 }
 
 }  // namespace ff

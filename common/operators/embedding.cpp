@@ -1,6 +1,6 @@
 #include "common/operators/embedding.h"
 
-#include "common/operators/families.h"
+#include "common/operators/operator_list.h"
 
 namespace ff {
 
@@ -16,9 +16,8 @@ Embedding::Embedding(const OperatorRequest& request) : OperatorDefinition(reques
   outputs_ = {{"", output}};
   // as Zaremba et al. 2014 (arXiv 1409.2329) start their medium language model, about
   parameters_ = {{"weight", {vocabulary, channels}, 0.1}};
-  dimensions_ = {{"sample", DimensionKind::sample, output[0]}};
-  if (output.size() == 3) dimensions_.push_back({"length", DimensionKind::attribute, output[1]});
-  dimensions_.push_back({"channel", DimensionKind::parameter, channels});
+  dimensions_ = every_axis(output);
+  dimensions_.back().kind = DimensionKind::parameter;
 }
 
 Block Embedding::input_block(int, const Block& part) const {

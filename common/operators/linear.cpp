@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "common/operators/families.h"
+#include "common/operators/operator_list.h"
 
 namespace ff {
 
@@ -23,9 +23,8 @@ Linear::Linear(const OperatorRequest& request) : OperatorDefinition(request.type
   parameters_ = {
       {"weight", {out_features, in_features}, std::sqrt((relu ? 6.0 : 3.0) / static_cast<double>(in_features))}};
   if (bias) parameters_.push_back({"bias", {out_features}});
-  dimensions_ = {{"sample", DimensionKind::sample, output[0]}};
-  if (output.size() == 3) dimensions_.push_back({"length", DimensionKind::attribute, output[1]});
-  dimensions_.push_back({"channel", DimensionKind::parameter, out_features});
+  dimensions_ = every_axis(output);
+  dimensions_.back().kind = DimensionKind::parameter;
 }
 
 Block Linear::input_block(int, const Block& part) const {

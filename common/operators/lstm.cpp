@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "common/operators/families.h"
+#include "common/operators/operator_list.h"
 
 namespace ff {
 

@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "common/operators/families.h"
+#include "common/operators/operator_list.h"
 
 namespace ff {
 
@@ -23,9 +23,7 @@ Matmul::Matmul(const OperatorRequest& request) : OperatorDefinition(request.type
     request.place.at("inputs").items()[1].fail("has shape " + to_string(b) + ", expected " + to_string(expected) +
                                                " behind a first input of shape " + to_string(a));
   outputs_ = {{"", {a[0], a[1], columns}}};
-  dimensions_ = {{"sample", DimensionKind::sample, a[0]},
-                 {"length", DimensionKind::attribute, a[1]},
-                 {"channel", DimensionKind::attribute, columns}};
+  dimensions_ = every_axis(outputs_[0].shape);
 }
 
 Block Matmul::input_block(int input, const Block& part) const {

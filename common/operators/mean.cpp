@@ -1,6 +1,6 @@
 #include "common/operators/mean.h"
 
-#include "common/operators/families.h"
+#include "common/operators/operator_list.h"
 
 namespace ff {
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "common/operators/families.h"
+#include "common/operators/operator_list.h"
 
 namespace ff {
 
@@ -199,60 +199,32 @@ Vector<std::string> axis_names(size_t rank) {
   return names;
 }
 
-// Every operator type, in the order of the documentation. Adding one: a line here, a file beside this one, a kernel a
-// backend.
-struct OperatorFamily {
-  const char* type;
-  std::unique_ptr<OperatorDefinition> (*make)(const OperatorRequest&);
-};
-static constexpr OperatorFamily families[] = {
-    {"conv2d", make_conv2d},
-    {"conv1d", make_conv1d},
-    {"pool2d", make_pool2d},
-    {"pool1d", make_pool1d},
-    {"linear", make_linear},
-    {"relu", make_elementwise},
-    {"tanh", make_elementwise},
-    {"sigmoid", make_elementwise},
-    {"gelu", make_elementwise},
-    {"add", make_elementwise},
-    {"sub", make_elementwise},
-    {"mul", make_elementwise},
-    {"dropout", make_dropout},
-    {"local_response_normalization", make_local_response_normalization},
-    {"batch_norm", make_batch_norm},
-    {"layer_norm", make_layer_norm},
-    {"embedding", make_embedding},
-    {"position_embedding", make_position_embedding},
-    {"lstm", make_lstm},
-    {"attention", make_attention},
-    {"multi_head_attention", make_multi_head_attention},
-    {"matmul", make_matmul},
-    {"mean", make_mean},
-    {"concat", make_concat},
-    {"stack", make_stack},
-    {"slice", make_slice},
-    {"split", make_slice},
-    {"pad", make_pad},
-    {"transpose", make_transpose},
-    {"reshape", make_reshape},
-    {"flatten", make_flatten},
-    {"softmax", make_softmax},
-    {"softmax_cross_entropy", make_softmax_cross_entropy},
+Vector<ParallelDimension> every_axis(const Shape& shape, int but) {
+  const Vector<std::string> names = axis_names(shape.size());
+  Vector<ParallelDimension> dimensions;
+  for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis)
+    if (axis != but)
+      dimensions.push_back({names[axis], axis == 0 ? DimensionKind::sample : DimensionKind::attribute, shape[axis]});
+  return dimensions;
+}
+
+static constexpr OperatorFunction<std::unique_ptr<OperatorDefinition>(const OperatorRequest&)> factories[] = {
+#define FF_ROW(type, family) {#type, make_##family},
+    FF_OPERATORS(FF_ROW)
+#undef FF_ROW
 };
 
 const Vector<std::string>& operator_types() {
   static const Vector<std::string> types = [] {
     Vector<std::string> names;
-    for (const OperatorFamily& family : families) names.emplace_back(family.type);
+    for (const auto& factory : factories) names.emplace_back(factory.type);
     return names;
   }();
   return types;
 }
 
 std::unique_ptr<OperatorDefinition> make_operator(const OperatorRequest& request) {
-  for (const OperatorFamily& family : families)
-    if (request.type == family.type) return family.make(request);
+  if (const auto make = function_of(request.type, factories)) return make(request);
   request.place.at("type").fail("unknown operator type \"" + request.type + "\"" +
                                 suggestion(request.type, operator_types()));
 }

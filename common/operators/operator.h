@@ -1,7 +1,7 @@
 // What an operator means, apart from its kernels: attributes, shapes, parallelizable dimensions, and for one task's
 // part of the operator the block of every tensor that it touches. Transfers, halo rows, parameter shards, memory and
 // the backward pass all follow from the block functions, so a new operator is one file here, one kernel file a backend,
-// and one line in each list.
+// and one line in operator_list.h.
 //
 // A task's *part* is a Block over the operator's parallelizable dimensions (its iteration space), in the order of
 // dimensions(). For conv2d the part is [sample, channel, height, width]; for flatten it is [sample, channel], in whole
@@ -169,5 +169,7 @@ const Vector<std::string>& operator_types();
 // Names of a tensor's axes as parallelizable dimensions: [sample, channel, height, width], [sample, length, channel],
 // [sample, channel].
 Vector<std::string> axis_names(size_t rank);
+// Every axis of a tensor, but perhaps one, as a dimension: the first is the sample, all others are attributes.
+Vector<ParallelDimension> every_axis(const Shape& shape, int but = -1);
 
 }  // namespace ff

@@ -1,9 +1,8 @@
 #include "common/operators/pool2d.h"
 
-#include "common/operators/families.h"
+#include "common/operators/operator_list.h"
 
 namespace ff {
-
 namespace {
 
 // The input's shape, once the request is seen to have what pooling needs.
@@ -47,11 +46,7 @@ Pool2d::Pool2d(const OperatorRequest& request, const Shape& input, const Window&
                                                 to_string(request.inputs[0].shape));
   }
   outputs_ = {{"", {input[0], input[1], height.output_size(ceil), width.output_size(ceil)}}};
-  const Shape& output = outputs_[0].shape;
-  dimensions_ = {{"sample", DimensionKind::sample, output[0]},
-                 {"channel", DimensionKind::attribute, output[1]},
-                 {"height", DimensionKind::attribute, output[2]},
-                 {"width", DimensionKind::attribute, output[3]}};
+  dimensions_ = every_axis(outputs_[0].shape);
 }
 
 Block Pool2d::input_block(int, const Block& part) const {
@@ -74,8 +69,14 @@ Work Pool2d::forward_work(const Block& part) const {
   return {static_cast<double>(part.volume() * height.kernel * width.kernel), touched_bytes(part)};
 }
 
+Pool1d::Pool1d(const OperatorRequest& request)
+    : OnSequence(request, {"method", "kernel", "stride", "padding", "ceil", "count_padding"}, DefaultStride::kernel) {}
+
 std::unique_ptr<OperatorDefinition> make_pool2d(const OperatorRequest& request) {
   return std::make_unique<Pool2d>(request);
+}
+std::unique_ptr<OperatorDefinition> make_pool1d(const OperatorRequest& request) {
+  return std::make_unique<Pool1d>(request);
 }
 
 }  // namespace ff

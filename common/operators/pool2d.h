@@ -1,7 +1,6 @@
 #pragma once
 
-#include "common/operators/operator.h"
-#include "common/operators/window.h"
+#include "common/operators/sequence.h"
 
 namespace ff {
 
@@ -28,6 +27,12 @@ class Pool2d : public OperatorDefinition {
   Method method;
   Window height, width;
   bool count_padding;  // average: divide by the kernel's area even where it covers padding
+};
+
+// input [batch, length, channels] -> [batch, out_length, channels].
+class Pool1d : public OnSequence<Pool2d> {
+ public:
+  explicit Pool1d(const OperatorRequest& request);
 };
 
 }  // namespace ff

@@ -2,21 +2,9 @@
 
 #include <algorithm>
 
-#include "common/operators/families.h"
+#include "common/operators/operator_list.h"
 
 namespace ff {
-namespace {
-
-Vector<ParallelDimension> every_axis(const Shape& shape, int but = -1) {
-  const Vector<std::string> names = axis_names(shape.size());
-  Vector<ParallelDimension> dimensions;
-  for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis)
-    if (axis != but)
-      dimensions.push_back({names[axis], axis == 0 ? DimensionKind::sample : DimensionKind::attribute, shape[axis]});
-  return dimensions;
-}
-
-}  // namespace
 
 Concat::Concat(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs_between(1, SIZE_MAX);

@@ -1,8 +1,8 @@
 // Windows over sequences [batch, length, channels]: the same as over images of height 1, whose storage they share.
 #pragma once
 
-#include "common/operators/conv2d.h"
-#include "common/operators/pool2d.h"
+#include "common/operators/operator.h"
+#include "common/operators/window.h"
 
 namespace ff {
 
@@ -11,17 +11,29 @@ namespace ff {
 inline Block to_image(const Block& block) { return {block[0], block[2], {0, 1}, block[1]}; }
 inline Block to_sequence(const Block& block) { return {block[0], block[3], block[1]}; }
 
-// input [batch, length, in_channels] -> [batch, out_length, out_channels]. weight [out_channels, in_channels / groups,
-// kernel], bias [out_channels].
-class Conv1d : public OperatorDefinition {
+// The request's input as an image, once the request is seen to have what a window over a sequence needs.
+Shape sequence_as_image(const OperatorRequest& request, const Vector<std::string>& attributes);
+// The request's window over the length; where it does not say, windows lie beside each other, or one position apart.
+enum class DefaultStride { kernel, one };
+Window sequence_window(const OperatorRequest& request, DefaultStride default_stride);
+
+// [batch, length, channels] -> [batch, out_length, out_channels], as Image does it.
+template <class Image>
+class OnSequence : public OperatorDefinition {
  public:
-  explicit Conv1d(const OperatorRequest& request);
+  OnSequence(const OperatorRequest& request, const Vector<std::string>& attributes, DefaultStride default_stride)
+      : OperatorDefinition(request.type, request.inputs), image{request, sequence_as_image(request, attributes),
+                                                                Window{}, sequence_window(request, default_stride)} {
+    const Shape& output = image.outputs()[0].shape;
+    outputs_ = {{"", {output[0], output[3], output[1]}}};
+    dimensions_ = {image.dimensions()[0], {"length", DimensionKind::attribute, output[3]}, image.dimensions()[1]};
+  }
 
   Block output_block(int, const Block& part) const override { return part; }
   Block input_block(int, const Block& part) const override { return to_sequence(image.input_block(0, to_image(part))); }
-  Block parameter_block(int parameter, const Block& part) const override;
   bool reads_every_element(int input) const override { return image.reads_every_element(input); }
   std::string signature(const Block& part) const override { return type_ + " as " + image.signature(to_image(part)); }
+  bool backward_reads_input(int input) const override { return image.backward_reads_input(input); }
   bool backward_reads_output() const override { return image.backward_reads_output(); }
   int64_t workspace_bytes(const Block& part) const override { return image.workspace_bytes(to_image(part)); }
   Work forward_work(const Block& part) const override { return image.forward_work(to_image(part)); }
@@ -29,23 +41,7 @@ class Conv1d : public OperatorDefinition {
     return image.backward_work(to_image(part), input_gradients);
   }
 
-  const Conv2d image;
-};
-
-// input [batch, length, channels] -> [batch, out_length, channels].
-class Pool1d : public OperatorDefinition {
- public:
-  explicit Pool1d(const OperatorRequest& request);
-
-  Block output_block(int, const Block& part) const override { return part; }
-  Block input_block(int, const Block& part) const override { return to_sequence(image.input_block(0, to_image(part))); }
-  bool reads_every_element(int input) const override { return image.reads_every_element(input); }
-  std::string signature(const Block& part) const override { return type_ + " as " + image.signature(to_image(part)); }
-  bool backward_reads_input(int) const override { return false; }
-  int64_t workspace_bytes(const Block& part) const override { return image.workspace_bytes(to_image(part)); }
-  Work forward_work(const Block& part) const override { return image.forward_work(to_image(part)); }
-
-  const Pool2d image;
+  const Image image;
 };
 
 }  // namespace ff

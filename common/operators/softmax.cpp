@@ -1,15 +1,9 @@
 #include "common/operators/softmax.h"
 
-#include "common/operators/families.h"
+#include "common/operators/operator_list.h"
 
 namespace ff {
 namespace {
-
-Vector<ParallelDimension> sample_and_length(const Shape& shape) {
-  Vector<ParallelDimension> dimensions{{"sample", DimensionKind::sample, shape[0]}};
-  if (shape.size() == 3) dimensions.push_back({"length", DimensionKind::attribute, shape[1]});
-  return dimensions;
-}
 
 Block with_classes(const Block& part, int64_t classes) {
   Block block = part;
@@ -26,7 +20,8 @@ Softmax::Softmax(const OperatorRequest& request) : OperatorDefinition(request.ty
   request.allow_attributes({});
   classes = inputs_[0].shape.back();
   outputs_ = {{"", inputs_[0].shape}};
-  dimensions_ = sample_and_length(inputs_[0].shape);
+  dimensions_ = every_axis(inputs_[0].shape);
+  dimensions_.pop_back();
 }
 
 Block Softmax::output_block(int, const Block& part) const { return with_classes(part, classes); }
@@ -50,7 +45,8 @@ SoftmaxCrossEntropy::SoftmaxCrossEntropy(const OperatorRequest& request)
                                                to_string(logits) + " need labels of shape " + to_string(labels));
   weight = request.number("weight", 1, 0, 1e9);
   outputs_ = {{"loss", labels}, {"correct", labels}};
-  dimensions_ = sample_and_length(logits);
+  dimensions_ = every_axis(logits);
+  dimensions_.pop_back();
 }
 
 Block SoftmaxCrossEntropy::input_block(int input, const Block& part) const {

@@ -1,10 +1,9 @@
-// Task names, and total orders of the tasks.
+#include "common/task_graph/issue_order.h"
+
 #include <algorithm>
 #include <queue>
 #include <tuple>
 #include <unordered_map>
-
-#include "common/task_graph/task_graph.h"
 
 namespace ff {
 

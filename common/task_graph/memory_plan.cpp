@@ -1,7 +1,8 @@
 #include "common/task_graph/memory_plan.h"
 
 #include <algorithm>
-#include <cassert>
+
+#include "common/task_graph/edge_copies.h"
 
 namespace ff {
 namespace {
@@ -40,7 +41,8 @@ class MemoryPlanner {
   struct Contribution {
     int32_t edge, pair;
     int64_t bytes;
-    bool local, whole_output, whole_input;
+    bool local;
+    BlockUse use;
     int gradient;  // local: the consumer's input gradient, a buffer
   };
 
@@ -65,14 +67,9 @@ class MemoryPlanner {
     for (const int index : order) {
       const Task& task = tasks_.tasks[index];
       if (is_transfer(task.kind)) continue;
-      if (task.kind == TaskKind::synchronization) {
-        for (DeviceId holder : tasks_.units[task.unit].holders) add(holder, index);
-      } else if (is_reduction(task.kind)) {
-        for (DeviceId holder : reduction_holders(*graph_.operators[task.op].definition, strategy_[task.op], task.part))
-          add(holder, index);
-      } else {
-        add(task.device, index);
-      }
+      if (!is_collective(task.kind)) add(task.device, index);
+      else
+        for (DeviceId holder : tasks_.holders(task)) add(holder, index);
     }
   }
 
@@ -107,7 +104,7 @@ class MemoryPlanner {
     const Block block = definition.part(strategy_[id].degrees, number);
     part.inputs.assign(op.inputs.size(), -1);
     for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i) {
-      const bool wanted = op.has_backward && graph_.input_has_gradient(id, i);
+      const bool wanted = graph_.input_has_gradient(id, i);
       const int64_t bytes = definition.input_block(i, block).volume() * element_bytes;
       part.input_gradients.push_back(
           wanted ? add(part.plan, {Kind::input_gradient, id, number, i}, bytes, part.backward_first, part.backward)
@@ -145,54 +142,52 @@ class MemoryPlanner {
     return buffer(part, input);
   }
 
+  bool is_local(const Edge& edge, const BlockPair& pair) const {
+    return strategy_[edge.producer].devices[pair.producer_part] == strategy_[edge.consumer].devices[pair.consumer_part];
+  }
+
   void plan_forward(int index) {
     const Edge& edge = builder_.edges()[index];
     const int output = graph_.tensors[edge.tensor].output;
     const auto pairs = builder_.pairs(index, strategy_);
     for (int32_t number = 0; number < static_cast<int32_t>(pairs->size()); ++number) {
       const BlockPair& pair = (*pairs)[number];
-      const Part &producer = parts_[edge.producer][pair.producer_part],
-                 &consumer = parts_[edge.consumer][pair.consumer_part];
-      const bool local =
-          strategy_[edge.producer].devices[pair.producer_part] == strategy_[edge.consumer].devices[pair.consumer_part];
-      if (local && consumer.plan < 0) continue;
-      if (local && pair.whole_input && pair.whole_output) {
-        extend(producer, producer.outputs[output], consumer.last());
-        continue;
-      }
-      if (local) {
-        extend(producer, producer.outputs[output], consumer.forward_first);
-        assembled_input(edge, pair.consumer_part);
-        continue;
-      }
+      Part &producer = parts_[edge.producer][pair.producer_part], &consumer = parts_[edge.consumer][pair.consumer_part];
+      const bool local = is_local(edge, pair);
+      const EdgeCopy copy = edge_copy(pair, local, Direction::forward);
       if (producer.plan >= 0) {
-        if (pair.whole_output) extend(producer, producer.outputs[output], end(producer));
-        else add(producer.plan, {Kind::packed_activation, index, number}, pair.bytes, producer.forward, end(producer));
+        int& buffer = producer.outputs[output];
+        if (copy.source == BlockUse::packed)
+          add(producer.plan, {Kind::packed_activation, index, number}, pair.bytes, producer.forward, end(producer));
+        else if (copy.source == BlockUse::whole) extend(producer, buffer, end(producer));
+        else
+          extend(producer, buffer, copy.destination == BlockUse::in_place ? consumer.last() : consumer.forward_first);
       }
-      if (consumer.plan < 0) continue;
+      if (consumer.plan < 0 || copy.destination == BlockUse::in_place) continue;
       PlannedBuffer& input = assembled_input(edge, pair.consumer_part);
-      if (pair.whole_input) input.first = 0;
-      else add(consumer.plan, {Kind::received_activation, index, number}, pair.bytes, 0, consumer.forward_first);
+      if (copy.destination == BlockUse::whole) input.first = 0;
+      else if (!local)
+        add(consumer.plan, {Kind::received_activation, index, number}, pair.bytes, 0, consumer.forward_first);
     }
   }
 
   void plan_backward(int index) {
     const Edge& edge = builder_.edges()[index];
-    if (!graph_.operators[edge.consumer].has_backward || !graph_.input_has_gradient(edge.consumer, edge.input)) return;
+    if (!has_gradient(graph_, edge)) return;
     const auto pairs = builder_.pairs(index, strategy_);
     for (int32_t number = 0; number < static_cast<int32_t>(pairs->size()); ++number) {
       const BlockPair& pair = (*pairs)[number];
       Part &producer = parts_[edge.producer][pair.producer_part], &consumer = parts_[edge.consumer][pair.consumer_part];
-      const bool local =
-          strategy_[edge.producer].devices[pair.producer_part] == strategy_[edge.consumer].devices[pair.consumer_part];
-      if (consumer.plan >= 0 && !local) {
-        if (pair.whole_input) extend(consumer, consumer.input_gradients[edge.input], end(consumer));
-        else add(consumer.plan, {Kind::packed_gradient, index, number}, pair.bytes, consumer.backward, end(consumer));
-      }
+      const bool local = is_local(edge, pair);
+      const EdgeCopy copy = edge_copy(pair, local, Direction::backward);
+      if (consumer.plan >= 0 && copy.source == BlockUse::whole)
+        extend(consumer, consumer.input_gradients[edge.input], end(consumer));
+      if (consumer.plan >= 0 && copy.source == BlockUse::packed)
+        add(consumer.plan, {Kind::packed_gradient, index, number}, pair.bytes, consumer.backward, end(consumer));
       if (producer.plan < 0) continue;
       const int gradient = local ? consumer.input_gradients[edge.input] : -1;
       producer.contributions[graph_.tensors[edge.tensor].output].push_back(
-          {index, number, pair.bytes, local, pair.whole_output, pair.whole_input, gradient});
+          {index, number, pair.bytes, local, copy.destination, gradient});
     }
   }
 
@@ -203,12 +198,12 @@ class MemoryPlanner {
     const Block block = op.definition->part(strategy_[id].degrees, number);
     for (int output = 0; output < static_cast<int>(op.outputs.size()); ++output) {
       const Vector<Contribution>& contributions = part.contributions[output];
-      const bool single = contributions.size() == 1 && contributions[0].whole_output;
-      if (single && contributions[0].local && contributions[0].whole_input) {  // read in place
+      const BlockUse use = contributions.size() == 1 ? contributions[0].use : BlockUse::packed;
+      if (use == BlockUse::in_place) {
         extend(part, contributions[0].gradient, part.backward);
         continue;
       }
-      const bool received = single && !contributions[0].local;
+      const bool received = use == BlockUse::whole;
       add(part.plan, {Kind::output_gradient, id, number, output},
           op.definition->output_block(output, block).volume() * element_bytes, received ? 0 : part.backward_first,
           part.backward);

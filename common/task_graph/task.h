@@ -43,6 +43,7 @@ inline bool is_compute(TaskKind kind) {
 inline bool is_reduction(TaskKind kind) {
   return kind == TaskKind::forward_reduction || kind == TaskKind::backward_reduction;
 }
+inline bool is_collective(TaskKind kind) { return is_reduction(kind) || kind == TaskKind::synchronization; }
 inline bool is_forward(TaskKind kind) {  // runs in evaluation too
   return kind == TaskKind::forward || kind == TaskKind::forward_statistics || kind == TaskKind::activation;
 }
@@ -50,6 +51,12 @@ inline bool is_forward(TaskKind kind) {  // runs in evaluation too
 // Which way through the graph. Backward is forward with producers and consumers in each other's place.
 enum class Direction : uint8_t { forward, backward };
 constexpr Direction directions[] = {Direction::forward, Direction::backward};
+template <typename T>
+struct PerDirection {
+  T forward{}, backward{};
+  T& operator[](Direction direction) { return direction == Direction::forward ? forward : backward; }
+  const T& operator[](Direction direction) const { return direction == Direction::forward ? forward : backward; }
+};
 
 constexpr TaskKind compute_kind(Direction direction) {
   return direction == Direction::forward ? TaskKind::forward : TaskKind::backward;

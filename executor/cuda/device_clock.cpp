@@ -5,10 +5,10 @@
 namespace ff {
 namespace {
 
-class CudaDeviceClock : public DeviceClock {
+class DeviceClock : public Clock {
  public:
-  explicit CudaDeviceClock(CudaBackend& backend) : backend_(backend) {}
-  ~CudaDeviceClock() override {
+  explicit DeviceClock(CudaBackend& backend) : backend_(backend) {}
+  ~DeviceClock() override {
     for (cudaEvent_t event : events_) cudaEventDestroy(event);
   }
 
@@ -19,14 +19,14 @@ class CudaDeviceClock : public DeviceClock {
   }
   void mark() override { record(); }
 
-  Vector<int64_t> times_ns() override {
-    Vector<int64_t> times;
+  const Vector<int64_t>& times_ns() override {
+    times_ns_.clear();
     for (size_t i = 1; i < used_; ++i) {
       float ms = 0;
       FF_CHECK(cudaEventElapsedTime(&ms, events_[0], events_[i]));
-      times.push_back(static_cast<int64_t>(static_cast<double>(ms) * 1e6));
+      times_ns_.push_back(static_cast<int64_t>(static_cast<double>(ms) * 1e6));
     }
-    return times;
+    return times_ns_;
   }
 
  private:
@@ -42,12 +42,11 @@ class CudaDeviceClock : public DeviceClock {
   CudaBackend& backend_;
   Vector<cudaEvent_t> events_;  // [0]: begin
   size_t used_ = 0;
+  Vector<int64_t> times_ns_;
 };
 
 }  // namespace
 
-std::unique_ptr<DeviceClock> make_device_clock(CudaBackend& backend) {
-  return std::make_unique<CudaDeviceClock>(backend);
-}
+std::unique_ptr<Clock> make_device_clock(CudaBackend& backend) { return std::make_unique<DeviceClock>(backend); }
 
 }  // namespace ff

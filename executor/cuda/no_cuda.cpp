@@ -12,7 +12,7 @@ namespace {
 }  // namespace
 
 std::string cuda_bus_id(int) { fail(); }
-std::unique_ptr<DeviceClock> make_device_clock(CudaBackend&) { fail(); }
+std::unique_ptr<Clock> make_device_clock(CudaBackend&) { fail(); }
 std::unique_ptr<IterationGraph> make_iteration_graph(CudaBackend&) { fail(); }
 
 }  // namespace ff

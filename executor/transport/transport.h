@@ -14,7 +14,7 @@
 // One that follows the backend takes calls while the backend still works: a send or an all-reduce takes effect behind
 // everything the backend was given before it, and `wait` holds back what the backend is given afterwards, not (or not
 // only) the caller. An ordered one has no tags to match by: all ranks start transfers and all-reduces in one total
-// order (Program::transfer_groups), at both ends.
+// order (ProgramPlan::transfer_groups), at both ends.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,8 @@ def readable_json(value, indent=0):
         return line
     children = value.values() if isinstance(value, dict) else value
     nested = any(isinstance(child, (dict, list)) and child for child in children)
-    # The file's top level and lists of objects are spread out; what is small is not, nor an operator, however many inputs it has.
+    # The file's top level and lists of objects are spread out; what is small is not, nor an operator, however many
+    # inputs it has.
     spread = indent == 0 or (isinstance(value, list) and any(isinstance(child, dict) for child in value))
     operator = isinstance(value, dict) and "type" in value and "inputs" in value
     if not spread and (operator or len(line) < (200 if nested else 160)):
@@ -71,7 +72,8 @@ class GraphBuilder:
 
     def input(self, name, shape=(), dtype="f32", steps=None):
         """With steps, one tensor a step: NAME:0, NAME:1, ..."""
-        self.inputs.append({"name": name, "shape": ["batch", *shape], "dtype": dtype, **({"steps": steps} if steps else {})})
+        self.inputs.append({"name": name, "shape": ["batch", *shape], "dtype": dtype,
+                            **({"steps": steps} if steps else {})})
         return name
 
     def add(self, kind, name, inputs, parameters=None, **attributes):
@@ -95,7 +97,8 @@ class GraphBuilder:
 
     def batch_norm(self, name, x, activation="relu", epsilon=None):
         statistics = self.size("statistics", "global")
-        return self.add("batch_norm", name, x, epsilon=epsilon, statistics=statistics if statistics != "global" else None,
+        return self.add("batch_norm", name, x, epsilon=epsilon, statistics=statistics if statistics != "global"
+                        else None,
                         activation=activation)
 
     def conv_norm(self, name, x, channels, kernel, stride=1, padding=0, activation="relu", epsilon=None):
@@ -132,8 +135,10 @@ class GraphBuilder:
                 suffixes.append(suffix.format(value))
                 changes.append(words.format(value))
         description = f"Variant ({', '.join(changes)}) of: {self.description}" if changes else self.description
-        return {"$schema": "../docs/schema/ffgraph.json", "format": "ffgraph/1", "name": "-".join([self.name, *suffixes]),
-                "description": description, "batch_size": self.batch, "inputs": self.inputs, "operators": self.operators}
+        return {"$schema": "../docs/schema/ffgraph.json", "format": "ffgraph/1",
+                "name": "-".join([self.name, *suffixes]),
+                "description": description, "batch_size": self.batch, "inputs": self.inputs,
+                "operators": self.operators}
 
 
 def network(batch, name=None):
@@ -145,9 +150,11 @@ def network(batch, name=None):
 
 
 def build(name, batch=None, width=1.0, **sizes):
-    """The graph of a network as a dict. Raises ValueError for a size of SIZES that it does not have, or that is too small."""
+    """The graph of a network as a dict. Raises ValueError for a size of SIZES that it does not have, or that is too
+    small."""
     function, default_batch = NETWORKS[name]
-    builder = GraphBuilder(name, batch or default_batch, width, {kind: size for kind, size in sizes.items() if size is not None})
+    builder = GraphBuilder(name, batch or default_batch, width,
+                           {kind: size for kind, size in sizes.items() if size is not None})
     function(builder)
     for kind in builder.sizes:
         if kind not in builder.defaults:

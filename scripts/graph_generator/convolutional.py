@@ -5,8 +5,10 @@ from .builder import network
 
 @network(batch=64)
 def lenet(g):
-    g.description = ("LeNet-5 for 28x28 grey images (LeCun et al. 1998, Gradient-Based Learning Applied to Document Recognition), "
-                     "with its tanh units and average subsampling; padding instead of 32x32 images, all channels connected, and a "
+    g.description = ("LeNet-5 for 28x28 grey images (LeCun et al. 1998, Gradient-Based Learning Applied to Document "
+                     "Recognition), "
+                     "with its tanh units and average subsampling; padding instead of 32x32 images, all channels "
+                     "connected, and a "
                      "linear last layer in place of radial basis functions: 61,706 parameters.")
     size = g.size("image", 28, least=12)
     x = g.input("image", (1, size, size))
@@ -27,8 +29,10 @@ def lenet(g):
 
 @network(batch=256)
 def alexnet(g):
-    g.description = ("AlexNet (Krizhevsky, Sutskever, Hinton 2012, ImageNet Classification with Deep Convolutional Neural Networks): "
-                     "its two towers as two groups in conv2, conv4 and conv5; 60,965,224 parameters. The paper's response "
+    g.description = ("AlexNet (Krizhevsky, Sutskever, Hinton 2012, ImageNet Classification with Deep Convolutional "
+                     "Neural Networks): "
+                     "its two towers as two groups in conv2, conv4 and conv5; 60,965,224 parameters. The paper's "
+                     "response "
                      "normalization does not divide by its 5 channels: its alpha of 1e-4 is 5e-4 here.")
     size = g.size("image", 227, least=67)
     x = g.input("image", (3, size, size))
@@ -95,28 +99,32 @@ def resnet(g, blocks):
 
 @network(batch=64)
 def resnet50(g):
-    g.description = ("ResNet-50 (He, Zhang, Ren, Sun 2015, arXiv 1512.03385, table 1) for ImageNet, with the stride on the 3x3 convolution "
+    g.description = ("ResNet-50 (He, Zhang, Ren, Sun 2015, arXiv 1512.03385, table 1) for ImageNet, with the stride on "
+                     "the 3x3 convolution "
                      "as in torchvision (v1.5; the paper has it on the first 1x1); 25,557,032 parameters.")
     resnet(g, (3, 4, 6, 3))
 
 
 @network(batch=64)
 def resnet101(g):
-    g.description = ("ResNet-101 (He, Zhang, Ren, Sun 2015, arXiv 1512.03385, table 1) for ImageNet, with the stride on the 3x3 convolution "
+    g.description = ("ResNet-101 (He, Zhang, Ren, Sun 2015, arXiv 1512.03385, table 1) for ImageNet, with the stride "
+                     "on the 3x3 convolution "
                      "as in torchvision (v1.5; the paper has it on the first 1x1); 44,549,160 parameters.")
     resnet(g, (3, 4, 23, 3))
 
 
 @network(batch=64)
 def inception_v3(g):
-    g.description = ("Inception v3 (Szegedy, Vanhoucke, Ioffe, Shlens, Wojna 2015, arXiv 1512.00567) for ImageNet, laid out as in torchvision, "
+    g.description = ("Inception v3 (Szegedy, Vanhoucke, Ioffe, Shlens, Wojna 2015, arXiv 1512.00567) for ImageNet, "
+                     "laid out as in torchvision, "
                      "without the auxiliary classifier; 23,834,568 parameters.")
 
     def conv(name, x, channels, kernel, stride=1, padding=0):
         return g.conv_norm(name, x, channels, kernel, stride, padding, epsilon=0.001)
 
     def chain(name, x, layers):
-        """Convolutions one after another: (channels, kernel, and maybe stride), padded to keep the size where there is no stride."""
+        """Convolutions one after another: (channels, kernel, and maybe stride), padded to keep the size where there is
+        no stride."""
         for number, (channels, kernel, *stride) in enumerate(layers, start=1):
             height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
             padding = 0 if stride else (height // 2, width // 2)
@@ -153,7 +161,8 @@ def inception_v3(g):
         row, column = (1, 7), (7, 1)
         x = join(name, [conv(name + ".1x1", x, 192, 1),
                         chain(name + ".7x7", x, [(inner, 1), (inner, row), (192, column)]),
-                        chain(name + ".double7x7", x, [(inner, 1), (inner, column), (inner, row), (inner, column), (192, row)]),
+                        chain(name + ".double7x7", x, [(inner, 1), (inner, column), (inner, row), (inner, column),
+                                                       (192, row)]),
                         pooled(name, x, 192)])
     name = "mixed7a"
     x = join(name, [chain(name + ".3x3", x, [(192, 1), (320, 3, 2)]),

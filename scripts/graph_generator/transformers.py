@@ -34,9 +34,12 @@ def score(g, x, label, vocabulary):
 
 @network(batch=32, name="bert-base")
 def bert_base(g):
-    g.description = ("BERT base, uncased (Devlin, Chang, Lee, Toutanova 2018, arXiv 1810.04805), pre-trained on masked words: 12 layers of 768 "
-                     "channels and 12 heads, 128 positions; 109,187,328 parameters. The published one has rows for 512 positions, token types, "
-                     "a bias of the word scores, next-sentence prediction, and dropout of the attention's weights, all left out here; and its "
+    g.description = ("BERT base, uncased (Devlin, Chang, Lee, Toutanova 2018, arXiv 1810.04805), pre-trained on masked "
+                     "words: 12 layers of 768 "
+                     "channels and 12 heads, 128 positions; 109,187,328 parameters. The published one has rows for 512 "
+                     "positions, token types, "
+                     "a bias of the word scores, next-sentence prediction, and dropout of the attention's weights, all "
+                     "left out here; and its "
                      "loss is that of the masked positions, here of every position.")
     length, layers, vocabulary = g.size("steps", 128), g.size("layers", 12), g.size("vocabulary", 30522)
     hidden = g.scaled(768, HEAD)
@@ -58,8 +61,10 @@ def bert_base(g):
 
 @network(batch=8, name="gpt2-small")
 def gpt2_small(g):
-    g.description = ("GPT-2 small (Radford, Wu, Child, Luan, Amodei, Sutskever 2019, Language Models are Unsupervised Multitask Learners): 12 layers "
-                     "of 768 channels and 12 heads, 1024 positions; 124,439,808 parameters. Without the published dropout of the "
+    g.description = ("GPT-2 small (Radford, Wu, Child, Luan, Amodei, Sutskever 2019, Language Models are Unsupervised "
+                     "Multitask Learners): 12 layers "
+                     "of 768 channels and 12 heads, 1024 positions; 124,439,808 parameters. Without the published "
+                     "dropout of the "
                      "attention's weights, and with gelu by the error function instead of tanh.")
     length, layers, vocabulary = g.size("steps", 1024), g.size("layers", 12), g.size("vocabulary", 50257)
     hidden = g.scaled(768, HEAD)

@@ -19,7 +19,8 @@ def run(settings):
         out = settings.work / f"case-{network}.json"
         found = settings.search(network, "p100", 4, "--budget", f"{settings.budget}s", "--threads", 1, out=out)
         baseline = settings.search(network, "p100", 4, "--algorithm", "data-parallel")
-        return {"network": network, "mcmc": found, "data-parallel": baseline, "configurations": json.loads(out.read_text())["configurations"]}
+        return {"network": network, "mcmc": found, "data-parallel": baseline,
+                "configurations": json.loads(out.read_text())["configurations"]}
 
     cases = settings.each(case, networks)
     assert_no_slower([entry["mcmc"] for entry in cases])
@@ -27,7 +28,8 @@ def run(settings):
 
 
 def place(name, rows):
-    """Row and column of an operator's box: layers by step for unrolled networks ("layer.t3"), else modules ("mixed5b.3x3") by order."""
+    """Row and column of an operator's box: layers by step for unrolled networks ("layer.t3"), else modules
+    ("mixed5b.3x3") by order."""
     layer, _, rest = name.partition(".")
     if not rest or rest == "norm":
         layer, rest = "stem and head", ""
@@ -37,7 +39,8 @@ def place(name, rows):
 
 
 def parts_of(configuration):
-    """Vertical and horizontal number of parts, and for each part (row, column, device); the last dimension varies fastest."""
+    """Vertical and horizontal number of parts, and for each part (row, column, device); the last dimension varies
+    fastest."""
     degrees = configuration["degrees"]
     down, across = 1, 1
     for dimension, degree in degrees.items():
@@ -61,19 +64,21 @@ def draw(data, pyplot):
         rows = {}
         layouts.append((entry, {name: place(name, rows) for name in entry["configurations"]}, rows))
     heights = [len(rows) for _, _, rows in layouts]
-    figure, axes = pyplot.subplots(len(layouts), 1, figsize=(13, 1 + 0.42 * sum(heights)), gridspec_kw={"height_ratios": heights}, squeeze=False)
+    figure, axes = pyplot.subplots(len(layouts), 1, figsize=(13, 1 + 0.42 * sum(heights)),
+                                   gridspec_kw={"height_ratios": heights}, squeeze=False)
     for (entry, places, rows), axis in zip(layouts, axes[:, 0]):
         for name, (row, column) in places.items():
             down, across, cells = parts_of(entry["configurations"][name])
             width, height = 0.86 / across, 0.8 / down
             for y, x, device in cells:
-                axis.add_patch(pyplot.Rectangle((column + x * width, row + y * height), width, height, facecolor=COLOURS[device],
-                                                edgecolor="white", linewidth=0.4))
+                axis.add_patch(pyplot.Rectangle((column + x * width, row + y * height), width, height,
+                                                facecolor=COLOURS[device], edgecolor="white", linewidth=0.4))
         axis.set_xlim(-0.2, 1 + max(column for _, column in places.values()))
         axis.set_ylim(len(rows), -0.1)
         axis.set_yticks([row + 0.4 for row in range(len(rows))], list(rows), fontsize=7)
         axis.set_xticks([])
-        axis.set_title(f"{NETWORKS[entry['network']]} on 4 P100: " + ("a column a step" if entry["network"] == "nmt" else "a box an operator, a row a module")
+        boxes = "a column a step" if entry["network"] == "nmt" else "a box an operator, a row a module"
+        axis.set_title(f"{NETWORKS[entry['network']]} on 4 P100: {boxes}"
                        + "; vertical: sample (and height, width), horizontal: channel; colour: device", fontsize=9)
     return figure
 
@@ -87,11 +92,14 @@ def layer_rows(entry):
         counts = {}
         for name in names:
             configuration = entry["configurations"][name]
-            split = ", ".join(f"{dimension} {degree}" for dimension, degree in configuration["degrees"].items() if degree > 1) or "whole"
-            text = f"{split} on {len(set(configuration['devices']))} device" + ("s" if len(set(configuration["devices"])) > 1 else "")
+            split = ", ".join(f"{dimension} {degree}" for dimension, degree in configuration["degrees"].items()
+                              if degree > 1) or "whole"
+            devices = len(set(configuration["devices"]))
+            text = f"{split} on {devices} device" + ("s" if devices > 1 else "")
             counts[text] = counts.get(text, 0) + 1
         ranked = sorted(counts.items(), key=lambda item: -item[1])
-        text = "; ".join(f"{count} × {what}" for what, count in ranked[:4]) + (f"; {len(ranked) - 4} more kinds" if len(ranked) > 4 else "")
+        text = "; ".join(f"{count} × {what}"
+                         for what, count in ranked[:4]) + (f"; {len(ranked) - 4} more kinds" if len(ranked) > 4 else "")
         yield [NETWORKS[entry["network"]], layer, len(names), text]
 
 
@@ -100,15 +108,20 @@ def table(data):
     for entry in data["cases"]:
         found, baseline = entry["mcmc"], entry["data-parallel"]
         less = [f"{100 * (1 - found[key] / baseline[key]):.1f} %" for key in ("synchronization_bytes", "predicted_us")]
-        rows.append([NETWORKS[entry["network"]], f"{baseline['synchronization_bytes'] / 1e6:.1f}", f"{found['synchronization_bytes'] / 1e6:.1f}", less[0],
-                     f"{found['transfer_bytes'] / 1e6:.1f}", f"{baseline['predicted_us'] / 1e3:.3f}", f"{found['predicted_us'] / 1e3:.3f}", less[1],
+        rows.append([NETWORKS[entry["network"]], f"{baseline['synchronization_bytes'] / 1e6:.1f}",
+                     f"{found['synchronization_bytes'] / 1e6:.1f}", less[0],
+                     f"{found['transfer_bytes'] / 1e6:.1f}", f"{baseline['predicted_us'] / 1e3:.3f}",
+                     f"{found['predicted_us'] / 1e3:.3f}", less[1],
                      f"{found['lower_bound_us'] / 1e3:.3f}", PAPER[entry["network"]]])
     return f"""# Cases: Inception-v3 and NMT on 4 P100
 
-Written by `scripts/reproduce.sh cases --batch {data['batch']} --budget {data['budget_s']:g}`: {data['budget_s']:g} s of mcmc, one thread. {conditions(data)}
+Written by `scripts/reproduce.sh cases --batch {data['batch']} --budget {data['budget_s']:g}`: {data['budget_s']:g} s of
+mcmc, one thread. {conditions(data)}
 
 ![strategies](cases.png)
 
-""" + markdown_table(["network", "data-parallel: synchronization MB", "mcmc: synchronization MB", "less", "mcmc: transfers MB", "data-parallel ms",
-                      "mcmc ms", "less", "lower bound ms", "paper: synchronization and time"], rows) + "\n" + markdown_table(
-                          ["network", "layer", "operators", "configurations"], [row for entry in data["cases"] for row in layer_rows(entry)])
+""" + markdown_table(["network", "data-parallel: synchronization MB", "mcmc: synchronization MB", "less",
+                      "mcmc: transfers MB", "data-parallel ms", "mcmc ms", "less", "lower bound ms",
+                      "paper: synchronization and time"], rows) + "\n" + markdown_table(
+                          ["network", "layer", "operators", "configurations"],
+                          [row for entry in data["cases"] for row in layer_rows(entry)])

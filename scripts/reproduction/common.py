@@ -1,4 +1,5 @@
-"""What the reproductions share: running ffsearch on cells (network, topology), Markdown tables, and the check against baselines."""
+"""What the reproductions share: running ffsearch on cells (network, topology), Markdown tables, and the check against
+baselines."""
 
 import concurrent.futures
 import json
@@ -10,7 +11,8 @@ import sys
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 RESULTS = REPOSITORY / "docs/results"
-NETWORKS = {"alexnet": "AlexNet", "inception_v3": "Inception-v3", "resnet101": "ResNet-101", "rnntc": "RNNTC", "rnnlm": "RNNLM", "nmt": "NMT"}
+NETWORKS = {"alexnet": "AlexNet", "inception_v3": "Inception-v3", "resnet101": "ResNet-101", "rnntc": "RNNTC",
+            "rnnlm": "RNNLM", "nmt": "NMT"}
 NORMALIZED = ("inception_v3", "resnet101")  # networks with batch normalization
 BATCH = {"alexnet": 256}  # paper, section 8: 64, AlexNet 256
 SEED = 1
@@ -20,15 +22,18 @@ SAMPLES = {"device": "64 samples a GPU, AlexNet 256 (the paper as published at M
 
 def conditions(data):
     """What every table says about its costs; `data` has `batch`: "device" or "total"."""
-    return ("Costs are analytic for P100 and K80 (datasheet rates times efficiencies, [simulator](../simulator.md)): nothing ran on these GPUs. "
+    return ("Costs are analytic for P100 and K80 (datasheet rates times efficiencies, [simulator](../simulator.md)): "
+            "nothing ran on these GPUs. "
             f"{SAMPLES[data['batch']]}. The memory limit is lifted, because the paper ran every cell.")
 
 
 class Settings:
-    """Where to build from and how long to search; `work` is a temporary folder for graphs, topologies and strategies."""
+    """Where to build from and how long to search; `work` is a temporary folder for graphs, topologies and
+    strategies."""
 
     def __init__(self, build, work, budget, quick, workers, batch="device"):
-        self.build, self.work, self.budget, self.quick, self.workers = pathlib.Path(build).resolve(), pathlib.Path(work), budget, quick, workers
+        self.build, self.work = pathlib.Path(build).resolve(), pathlib.Path(work)
+        self.budget, self.quick, self.workers = budget, quick, workers
         self.batch = batch
 
     def samples(self, network, devices):
@@ -36,7 +41,8 @@ class Settings:
         return BATCH.get(network, 64) * (devices if self.batch == "device" else 1)
 
     def graph(self, network, statistics="local"):
-        """The network's graph, whose batch normalization uses the statistics of each part (as the paper's runtime) or of the whole batch."""
+        """The network's graph, whose batch normalization uses the statistics of each part (as the paper's runtime) or
+        of the whole batch."""
         folder = self.work / statistics
         path = folder / f"{network}.json"
         if not path.exists():
@@ -59,9 +65,11 @@ class Settings:
         return path
 
     def ffsearch(self, *arguments, interrupt_after=None):
-        """The JSON of one run, one seed and analytic costs; after `interrupt_after` seconds the search is told to stop and to return what it has."""
+        """The JSON of one run, one seed and analytic costs; after `interrupt_after` seconds the search is told to stop
+        and to return what it has."""
         command = [str(word) for word in (self.build / "ffsearch", *arguments, "--cost", "analytic", "--json")]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   start_new_session=True)
         try:
             out, errors = process.communicate(timeout=interrupt_after)
         except subprocess.TimeoutExpired:
@@ -76,14 +84,17 @@ class Settings:
     def search(self, network, model, devices, *arguments, statistics="local", out=None, interrupt_after=None):
         """ffsearch with the paper's batch size; `throughput` (samples/s) is added."""
         out = out or self.work / f"strategy-{network}-{model}-{devices}-{statistics}-{abs(hash(arguments))}.json"
-        result = self.ffsearch("--graph", self.graph(network, statistics), "--topo", self.topology(model, devices), "--batch",
-                               self.samples(network, devices), "--seed", SEED, "--out", out, *arguments, interrupt_after=interrupt_after)
+        result = self.ffsearch("--graph", self.graph(network, statistics), "--topo", self.topology(model, devices),
+                               "--batch",
+                               self.samples(network, devices), "--seed", SEED, "--out", out, *arguments,
+                               interrupt_after=interrupt_after)
         result.update(network=network, model=model, devices=devices, statistics=statistics,
                       throughput=self.samples(network, devices) * 1e6 / result["predicted_us"])
         return result
 
     def each(self, function, items):
-        """function(item) for all items on `workers` threads (ffsearch runs in processes of its own); results in order, a line printed for each."""
+        """function(item) for all items on `workers` threads (ffsearch runs in processes of its own); results in order,
+        a line printed for each."""
         with concurrent.futures.ThreadPoolExecutor(self.workers) as pool:
             results = []
             for item, result in zip(items, pool.map(function, items)):
@@ -93,8 +104,8 @@ class Settings:
 
 
 def generate(script, *arguments):
-    subprocess.run(["/usr/bin/python3", str(REPOSITORY / "scripts" / script), *map(str, arguments)], check=True, stdout=subprocess.DEVNULL,
-                   env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"))
+    subprocess.run(["/usr/bin/python3", str(REPOSITORY / "scripts" / script), *map(str, arguments)], check=True,
+                   stdout=subprocess.DEVNULL, env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"))
 
 
 def prepare(settings, networks, model_devices):
@@ -112,7 +123,8 @@ def assert_no_slower(results):
     for result in results:
         for baseline, time_us in result["baselines"].items():
             if result["predicted_us"] > time_us:
-                raise AssertionError(f"{result['network']} on {result['devices']} {result['model']}: mcmc {result['predicted_us']} us is slower than "
+                raise AssertionError(f"{result['network']} on {result['devices']} {result['model']}: mcmc "
+                                     f"{result['predicted_us']} us is slower than "
                                      f"{baseline}, {time_us} us")
 
 

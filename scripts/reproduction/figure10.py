@@ -1,4 +1,5 @@
-"""Figure 10: predicted against executed iteration time, here on two CPU ranks of this machine: a strategy of each algorithm."""
+"""Figure 10: predicted against executed iteration time, here on two CPU ranks of this machine: a strategy of each
+algorithm."""
 
 import itertools
 import json
@@ -14,7 +15,8 @@ from networks_on_cpu import ENVIRONMENT, VARIANTS  # noqa: E402
 
 DEFAULT_BUDGET_S = 3
 NETWORKS = ("lenet", "alexnet", "inception_v3", "rnnlm", "nmt", "bert-base")
-ALGORITHMS = ("data-parallel", "single-device", "model-parallel", "expert", "optcnn", "placement", "reinforce", "exhaustive", "mcmc")
+ALGORITHMS = ("data-parallel", "single-device", "model-parallel", "expert", "optcnn", "placement", "reinforce",
+              "exhaustive", "mcmc")
 ONLY = {"exhaustive": ("lenet",)}  # the others are too large for it
 ITERATIONS = {"lenet": 100, "alexnet": 6, "inception_v3": 8, "rnnlm": 12, "nmt": 16, "bert-base": 12}
 ROUNDS = 5
@@ -22,7 +24,8 @@ RANKS = 2
 
 
 def run_program(*command):
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, cwd=REPOSITORY)
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=ENVIRONMENT, cwd=REPOSITORY)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, command))}: exit {done.returncode}: {done.stderr.strip()}")
     return done.stdout
@@ -54,24 +57,29 @@ def measure(settings, network, topology):
         if network not in ONLY.get(algorithm, (network,)):
             continue
         strategy = settings.work / f"{network}-{algorithm}.json"
-        result = json.loads(run_program(settings.build / "ffsearch", *problem, "--profile", profile, "--algorithm", algorithm,
-                                        "--budget", f"{settings.budget}s", "--seed", SEED, "--threads", 1, "--out", strategy, "--json"))
-        entries.append({"network": graph.stem, "algorithm": algorithm, "predicted_us": result["predicted_us"], "strategy": str(strategy), "measured_us": []})
+        result = json.loads(run_program(settings.build / "ffsearch", *problem, "--profile", profile, "--algorithm",
+                                        algorithm,
+                                        "--budget", f"{settings.budget}s", "--seed", SEED, "--threads", 1, "--out",
+                                        strategy, "--json"))
+        entries.append({"network": graph.stem, "algorithm": algorithm, "predicted_us": result["predicted_us"],
+                        "strategy": str(strategy), "measured_us": []})
     for _ in range(2 if settings.quick else ROUNDS):
         for entry in entries:
-            result = json.loads(execute(settings, "--strategy", entry["strategy"], "--iterations", ITERATIONS[network], "--momentum", "0.9",
-                                        "--lr", "0.001", "--json"))
+            result = json.loads(execute(settings, "--strategy", entry["strategy"], "--iterations", ITERATIONS[network],
+                                        "--momentum", "0.9", "--lr", "0.001", "--json"))
             entry["measured_us"].append(result["measured_us"])
     for entry in entries:
         entry["strategy"] = pathlib.Path(entry["strategy"]).name
-        print(f"  {entry['network']} {entry['algorithm']}: {entry['predicted_us']:.0f} us, measured {middle(entry):.0f}", file=sys.stderr, flush=True)
+        print(f"  {entry['network']} {entry['algorithm']}: {entry['predicted_us']:.0f} us, measured "
+              f"{middle(entry):.0f}", file=sys.stderr, flush=True)
     return entries
 
 
 def run(settings):
     topology = calibrated(settings)
     networks = NETWORKS[:1] if settings.quick else NETWORKS
-    return {"budget_s": settings.budget, "entries": [entry for network in networks for entry in measure(settings, network, topology)]}
+    return {"budget_s": settings.budget,
+            "entries": [entry for network in networks for entry in measure(settings, network, topology)]}
 
 
 def middle(entry):
@@ -85,8 +93,9 @@ def spread(entry):
 
 
 def order(entries):
-    """Pairs of strategies of one network whose measured times differ by more than both spreads: how many, and which are predicted the other way round. Pairs
-    with predicted times within 1 % count as predicted equal, neither right nor wrong."""
+    """Pairs of strategies of one network whose measured times differ by more than both spreads: how many, and which are
+    predicted the other way round. Pairs with predicted times within 1 % count as predicted equal, neither right nor
+    wrong."""
     compared, equal, wrong = 0, 0, []
     for one, other in itertools.combinations(entries, 2):
         if one["network"] != other["network"] or abs(middle(one) - middle(other)) <= spread(one) + spread(other):
@@ -105,7 +114,8 @@ def draw(data, pyplot):
         entries = [entry for entry in data["entries"] if entry["network"] == network]
         axis.errorbar([middle(entry) / 1e3 for entry in entries], [entry["predicted_us"] / 1e3 for entry in entries],
                       xerr=[spread(entry) / 1e3 for entry in entries], marker=marker, linestyle="", label=network)
-    ends = [min(min(middle(e), e["predicted_us"]) for e in data["entries"]) / 1e3, max(max(middle(e), e["predicted_us"]) for e in data["entries"]) / 1e3]
+    ends = [min(min(middle(e), e["predicted_us"]) for e in data["entries"]) / 1e3,
+            max(max(middle(e), e["predicted_us"]) for e in data["entries"]) / 1e3]
     axis.plot(ends, ends, "--", color="grey", linewidth=1)
     axis.plot(ends, [0.7 * end for end in ends], ":", color="grey", linewidth=1, label="30 % less")
     axis.set_xscale("log")
@@ -117,21 +127,26 @@ def draw(data, pyplot):
 
 
 def table(data):
-    rows = [[entry["network"], entry["algorithm"], f"{entry['predicted_us'] / 1e3:.3f}", f"{middle(entry) / 1e3:.3f}", f"{spread(entry) / 1e3:.3f}",
-             f"{min(entry['measured_us']) / 1e3:.3f}", f"{100 * (entry['predicted_us'] / middle(entry) - 1):+.1f} %"] for entry in data["entries"]]
+    rows = [[entry["network"], entry["algorithm"], f"{entry['predicted_us'] / 1e3:.3f}", f"{middle(entry) / 1e3:.3f}",
+             f"{spread(entry) / 1e3:.3f}",
+             f"{min(entry['measured_us']) / 1e3:.3f}", f"{100 * (entry['predicted_us'] / middle(entry) - 1):+.1f} %"]
+            for entry in data["entries"]]
     compared, equal, wrong = order(data["entries"])
     within = sum(abs(entry["predicted_us"] / middle(entry) - 1) <= 0.3 for entry in data["entries"])
     return f"""# Figure 10: predicted and executed on two CPU ranks
 
-Written by `scripts/reproduce.sh figure10 --budget {data['budget_s']:g}`: a strategy of each algorithm ({data['budget_s']:g} s of search each), planned with
-kernels and links measured on this machine, executed by two ranks of one thread. Measured: the median over {len(data['entries'][0]['measured_us'])} rounds,
-in which all strategies take turns; spread: half of the middle half of the rounds. Other programs on the machine
-lengthen measured times and the measured kernels alike. Networks are scaled down as their names say.
+Written by `scripts/reproduce.sh figure10 --budget {data['budget_s']:g}`: a strategy of each algorithm
+({data['budget_s']:g} s of search each), planned with kernels and links measured on this machine, executed by two ranks
+of one thread. Measured: the median over {len(data['entries'][0]['measured_us'])} rounds, in which all strategies take
+turns; spread: half of the middle half of the rounds. Other programs on the machine lengthen measured times and the
+measured kernels alike. Networks are scaled down as their names say.
 
 ![predicted against measured](figure10.png)
 
 - {within} of {len(data['entries'])} strategies lie within 30 % of the prediction (the paper: all).
-- Order: {compared} pairs differ by more than the spreads. {compared - equal - len(wrong)} are predicted in that order, {equal} as equal (within 1 %),
+- Order: {compared} pairs differ by more than the spreads. {compared - equal - len(wrong)} are predicted in that order,
+{equal} as equal (within 1 %),
   {len(wrong)} the other way round{': ' + '; '.join(wrong) if wrong else ''} (the paper: none).
 
-""" + markdown_table(["network", "strategy", "predicted ms", "measured ms", "spread ms", "fastest round ms", "difference"], rows)
+""" + markdown_table(["network", "strategy", "predicted ms", "measured ms", "spread ms", "fastest round ms",
+                      "difference"], rows)

@@ -18,7 +18,8 @@ def run(settings):
     clusters = {"p100": (1, 4), "k80": (1, 4)} if settings.quick else CLUSTERS
     prepare(settings, NETWORKS, [(model, devices) for model, sizes in clusters.items() for devices in sizes])
     cells = [(network, model, devices, statistics) for statistics in ("local", "global") for network in NETWORKS
-             if statistics == "local" or (network in NORMALIZED and settings.batch == "device") for model, sizes in clusters.items() for devices in sizes]
+             if statistics == "local" or (network in NORMALIZED and settings.batch == "device")
+             for model, sizes in clusters.items() for devices in sizes]
 
     def search(cell):
         network, model, devices, statistics = cell
@@ -42,9 +43,11 @@ def throughput(cell, algorithm):
 
 
 def over_fewer_devices(cell, cells):
-    """Its time over the shortest on fewer devices of the kind, and how many those are; None on the fewest. The larger cluster can run that strategy too, so that more than 1 is
-    a search that missed it. Meaningful where all cells have the same batch."""
-    fewer = [other for other in cells if other["devices"] < cell["devices"] and all(other[key] == cell[key] for key in ("network", "model", "statistics"))]
+    """Its time over the shortest on fewer devices of the kind, and how many those are; None on the fewest. The larger
+    cluster can run that strategy too, so that more than 1 is a search that missed it. Meaningful where all cells have
+    the same batch."""
+    fewer = [other for other in cells if other["devices"] < cell["devices"]
+             and all(other[key] == cell[key] for key in ("network", "model", "statistics"))]
     if not fewer:
         return None
     best = min(fewer, key=lambda other: other["predicted_us"])
@@ -55,9 +58,11 @@ def slower_than_on_fewer(data):
     """A line for the page and a line for each cell whose strategy is slower than one found on fewer devices."""
     compared = [(cell, over_fewer_devices(cell, data["cells"])) for cell in data["cells"]]
     compared = [(cell, ratio) for cell, ratio in compared if ratio]
-    slower = [f"{NETWORKS[cell['network']]} on {cell['devices']} {cell['model'].upper()} ({times(ratio)} times the time on {devices})"
+    slower = [f"{NETWORKS[cell['network']]} on {cell['devices']} {cell['model'].upper()} ({times(ratio)} times the "
+              f"time on {devices})"
               for cell, (ratio, devices) in compared if ratio > 1]
-    return (f"In {len(slower)} of {len(compared)} cells the found strategy is slower than one found on fewer devices of the kind, although the larger cluster can run that one too"
+    return (f"In {len(slower)} of {len(compared)} cells the found strategy is slower than one found on fewer devices "
+            f"of the kind, although the larger cluster can run that one too"
             + (": " + "; ".join(slower) if slower else "") + ".\n")
 
 
@@ -70,8 +75,10 @@ def draw(data, pyplot):
             line = [cell for cell in cells if cell["network"] == network and cell["model"] == model]
             devices = [cell["devices"] for cell in line]
             for (algorithm, label), marker in zip(ALGORITHMS.items(), "sxo"):
-                axis.plot(devices, [throughput(cell, algorithm) / cell["devices"] for cell in line], marker=marker, markersize=4, label=label)
-            axis.axhline(throughput(line[0], "data-parallel"), color="grey", linestyle="--", linewidth=1, label="one device, ideal")
+                axis.plot(devices, [throughput(cell, algorithm) / cell["devices"] for cell in line], marker=marker,
+                          markersize=4, label=label)
+            axis.axhline(throughput(line[0], "data-parallel"), color="grey", linestyle="--", linewidth=1,
+                         label="one device, ideal")
             axis.set_xscale("log", base=2)
             axis.set_xticks(devices, devices)
             axis.set_ylim(0, 1.1 * max(throughput(cell, "mcmc") / cell["devices"] for cell in line))
@@ -95,39 +102,47 @@ def table(data):
     rows, summary = [], []
     for statistics in ("local", "global"):
         for network in NETWORKS:
-            cells = [cell for cell in data["cells"] if cell["network"] == network and cell["statistics"] == statistics and cell["devices"] > 1]
+            cells = [cell for cell in data["cells"] if cell["network"] == network and cell["statistics"] == statistics
+                     and cell["devices"] > 1]
             if not cells:
                 continue
             name = NETWORKS[network] + (", global statistics" if statistics == "global" else "")
             paper = "about 1" if network == "resnet101" else "1.3 to 3.3"
             better = [min(speedup(cell, "data-parallel"), speedup(cell, "expert")) for cell in cells]
             bounds = [cell["baselines"]["data-parallel"] / cell["lower_bound_us"] for cell in cells]
-            summary.append([name, ratio_range(cells, "data-parallel"), ratio_range(cells, "expert"), f"{min(better):.2f} to {max(better):.2f}", f"{min(bounds):.2f} to {max(bounds):.2f}",
+            summary.append([name, ratio_range(cells, "data-parallel"), ratio_range(cells, "expert"),
+                            f"{min(better):.2f} to {max(better):.2f}", f"{min(bounds):.2f} to {max(bounds):.2f}",
                             paper])
             for cell in cells:
-                rows.append([name, f"{cell['devices']} {cell['model'].upper()}", *(f"{throughput(cell, a):,.0f}" for a in ALGORITHMS),
+                rows.append([name, f"{cell['devices']} {cell['model'].upper()}",
+                             *(f"{throughput(cell, a):,.0f}" for a in ALGORITHMS),
                              times(speedup(cell, "data-parallel")), times(speedup(cell, "expert")),
                              times(cell["predicted_us"] / cell["lower_bound_us"]),
-                             *([] if data["batch"] == "device" else [fewer_text(over_fewer_devices(cell, data["cells"]))]),
+                             *([] if data["batch"] == "device"
+                               else [fewer_text(over_fewer_devices(cell, data["cells"]))]),
                              f"{cell['memory_bytes'] / 1e9:.1f}", cell["proposals"]])
     full = max(data["cells"], key=lambda cell: cell["memory_bytes"])
-    whole = ", and once with those of the whole batch" if any(cell["statistics"] == "global" for cell in data["cells"]) else ""
+    whole = ", and once with those of the whole batch" if any(cell["statistics"] == "global"
+                                                              for cell in data["cells"]) else ""
     return f"""# Figure 6: throughput of six networks
 
 Written by `scripts/reproduce.sh figure6 --batch {data['batch']} --budget {data['budget_s']:g}`. {conditions(data)}
-Search: {data['budget_s']:g} s a cell up to 8 devices, 1.7 times that on 16, 2.7 times on 32 and 64, one thread; a search ends early when half of its share
-has passed without a better strategy. Batch normalization with the statistics of each part, as the paper's runtime{whole}.
-The largest memory is {full['memory_bytes'] / 1e9:.1f} GB a device ({NETWORKS[full['network']]}, {full['devices']} {full['model'].upper()}):
-a real P100 has 16 GB, a K80 12 GB.
+Search: {data['budget_s']:g} s a cell up to 8 devices, 1.7 times that on 16, 2.7 times on 32 and 64, one thread; a
+search ends early when half of its share has passed without a better strategy. Batch normalization with the statistics
+of each part, as the paper's runtime{whole}. The largest memory is {full['memory_bytes'] / 1e9:.1f} GB a device
+({NETWORKS[full['network']]}, {full['devices']} {full['model'].upper()}): a real P100 has 16 GB, a K80 12 GB.
 
 ![throughput](figure6.png)
 
-Speed-ups of the found strategies; the paper states ranges in its text and draws the rest. No strategy is faster than the lower bound, so that
-data parallelism's time over it is the most that any search could gain.
+Speed-ups of the found strategies; the paper states ranges in its text and draws the rest. No strategy is faster than
+the lower bound, so that data parallelism's time over it is the most that any search could gain.
 
-""" + markdown_table(["network", "over data parallelism", "over expert", "over the better of the two", "data-parallel time / lower bound", "paper, over the baselines"], summary) + f"""
+""" + markdown_table(["network", "over data parallelism", "over expert", "over the better of the two",
+                      "data-parallel time / lower bound", "paper, over the baselines"], summary) + f"""
 In every cell the found strategy is at least as fast as every baseline ({", ".join(data["cells"][0]["baselines"])});
 the script fails otherwise.
 {slower_than_on_fewer(data) if data["batch"] == "total" else ""}
-""" + markdown_table(["network", "devices", "data-parallel samples/s", "expert", "mcmc", "mcmc / data-parallel", "mcmc / expert",
-                      "time / lower bound", *([] if data["batch"] == "device" else ["time / least on fewer devices"]), "GB a device", "proposals"], rows)
+""" + markdown_table(["network", "devices", "data-parallel samples/s", "expert", "mcmc", "mcmc / data-parallel",
+                      "mcmc / expert",
+                      "time / lower bound", *([] if data["batch"] == "device" else ["time / least on fewer devices"]),
+                      "GB a device", "proposals"], rows)

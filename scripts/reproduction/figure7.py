@@ -10,21 +10,24 @@ def run(settings):
     devices = 8 if settings.quick else 64
     prepare(settings, ["nmt"], [("k80", devices)])
     results = {name: settings.search("nmt", "k80", devices, "--algorithm", name) for name in ALGORITHMS[:2]}
-    results["mcmc"] = settings.search("nmt", "k80", devices, "--budget", f"{settings.budget}s", "--threads", settings.workers)
+    results["mcmc"] = settings.search("nmt", "k80", devices, "--budget", f"{settings.budget}s", "--threads",
+                                      settings.workers)
     assert_no_slower([results["mcmc"]])
     return {"budget_s": settings.budget, "devices": devices, "algorithms": results}
 
 
 def measures(result):
     """Iteration time in ms, bytes moved in GB, compute time over all devices in s."""
-    return result["predicted_us"] / 1e3, (result["transfer_bytes"] + result["synchronization_bytes"]) / 1e9, result["compute_us"] / 1e6
+    return result["predicted_us"] / 1e3, (result["transfer_bytes"]
+                                          + result["synchronization_bytes"]) / 1e9, result["compute_us"] / 1e6
 
 
 def draw(data, pyplot):
     figure, axes = pyplot.subplots(1, 3, figsize=(9, 3))
     titles = ("iteration (ms)", "transfers and synchronization (GB)", "compute time, all devices (s)")
     for column, (axis, title) in enumerate(zip(axes, titles)):
-        axis.bar(ALGORITHMS, [measures(data["algorithms"][name])[column] for name in ALGORITHMS], color=("tab:blue", "tab:orange", "tab:green"))
+        axis.bar(ALGORITHMS, [measures(data["algorithms"][name])[column] for name in ALGORITHMS],
+                 color=("tab:blue", "tab:orange", "tab:green"))
         axis.set_title(title, fontsize=10)
         axis.tick_params(labelsize=8)
     return figure
@@ -36,15 +39,19 @@ def table(data):
     for name in ALGORITHMS:
         result = data["algorithms"][name]
         ms, gigabytes, seconds = measures(result)
-        rows.append([name, f"{ms:.1f}", f"{result['transfer_bytes'] / 1e9:.2f}", f"{result['synchronization_bytes'] / 1e9:.2f}", f"{seconds:.2f}",
+        rows.append([name, f"{ms:.1f}", f"{result['transfer_bytes'] / 1e9:.2f}",
+                     f"{result['synchronization_bytes'] / 1e9:.2f}", f"{seconds:.2f}",
                      f"{ms / found[0]:.2f}", f"{gigabytes / found[1]:.2f}", f"{seconds / found[2]:.2f}"])
-    rows.append(["paper, text", "", "", "", "", "1.7 to 2.4", "2 to 5.5", "1.25 over data parallelism (20 % less), about 1 over expert"])
+    rows.append(["paper, text", "", "", "", "", "1.7 to 2.4", "2 to 5.5",
+                 "1.25 over data parallelism (20 % less), about 1 over expert"])
     mcmc = data["algorithms"]["mcmc"]
     return f"""# Figure 7: NMT on {data['devices']} K80
 
-Written by `scripts/reproduce.sh figure7 --batch {data['batch']} --budget {data['budget_s']:g}`. {conditions(data)} The search took {mcmc['total_s']:.0f} s and {mcmc['proposals']} proposals; its strategy was found
-after {mcmc['best_found_s']:.0f} s. No strategy can take less than {mcmc['lower_bound_us'] / 1e3:.1f} ms.
+Written by `scripts/reproduce.sh figure7 --batch {data['batch']} --budget {data['budget_s']:g}`. {conditions(data)} The
+search took {mcmc['total_s']:.0f} s and {mcmc['proposals']} proposals; its strategy was found after
+{mcmc['best_found_s']:.0f} s. No strategy can take less than {mcmc['lower_bound_us'] / 1e3:.1f} ms.
 
 ![NMT](figure7.png)
 
-""" + markdown_table(["strategy", "iteration ms", "transfers GB", "synchronization GB", "compute s", "time / mcmc", "bytes / mcmc", "compute / mcmc"], rows)
+""" + markdown_table(["strategy", "iteration ms", "transfers GB", "synchronization GB", "compute s", "time / mcmc",
+                      "bytes / mcmc", "compute / mcmc"], rows)

@@ -27,9 +27,11 @@ def pairs(data, model, rival):
 
 def draw(data, pyplot):
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.2), gridspec_kw={"width_ratios": (1, 2.4)})
-    for axis, model, rival, title in ((axes[0], "k80", "reinforce", "4 K80"), (axes[1], "p100", "optcnn", f"{data['devices']} P100")):
+    for axis, model, rival, title in ((axes[0], "k80", "reinforce", "4 K80"),
+                                      (axes[1], "p100", "optcnn", f"{data['devices']} P100")):
         entries = pairs(data, model, rival)
-        axis.bar([x - 0.2 for x in range(len(entries))], [other["throughput"] / mcmc["throughput"] for _, other, mcmc in entries], 0.4, label=rival)
+        axis.bar([x - 0.2 for x in range(len(entries))], [other["throughput"] / mcmc["throughput"] for _, other,
+                                                          mcmc in entries], 0.4, label=rival)
         axis.bar([x + 0.2 for x in range(len(entries))], [1] * len(entries), 0.4, label="mcmc")
         axis.set_xticks(range(len(entries)), [NETWORKS[network] for network, _, _ in entries], fontsize=8)
         axis.set_title(f"throughput, mcmc = 1: {title}", fontsize=10)
@@ -39,7 +41,8 @@ def draw(data, pyplot):
 
 def rows(data, model, rival, paper):
     for network, other, mcmc in pairs(data, model, rival):
-        yield [NETWORKS[network], f"{other['throughput']:,.0f}", f"{mcmc['throughput']:,.0f}", times(mcmc["throughput"] / other["throughput"]), paper(network),
+        yield [NETWORKS[network], f"{other['throughput']:,.0f}", f"{mcmc['throughput']:,.0f}",
+               times(mcmc["throughput"] / other["throughput"]), paper(network),
                f"{other['note']}; {other['total_s']:.1f} s", f"{mcmc['proposals']} proposals; {mcmc['total_s']:.1f} s"]
 
 
@@ -47,7 +50,8 @@ def table(data):
     header = ["network", "samples/s", "mcmc samples/s", "speed-up", "paper", "how", "mcmc"]
     return f"""# Figure 9: against ColocRL and OptCNN
 
-Written by `scripts/reproduce.sh figure9 --batch {data['batch']} --budget {data['budget_s']:g}`: {data['budget_s']:g} s for each search, one thread. {conditions(data)}
+Written by `scripts/reproduce.sh figure9 --batch {data['batch']} --budget {data['budget_s']:g}`: {data['budget_s']:g} s
+for each search, one thread. {conditions(data)}
 
 ![comparison](figure9.png)
 
@@ -58,4 +62,5 @@ The paper ran the placements that ColocRL's authors report; ours are learned wit
 """ + markdown_table(header, rows(data, "k80", "reinforce", lambda network: "3.4 to 3.8")) + f"""
 ## OptCNN on {data['devices']} P100
 
-""" + markdown_table(header, rows(data, "p100", "optcnn", lambda network: "same strategy" if network in LINEAR else "1.2 to 1.6"))
+""" + markdown_table(header, rows(data, "p100", "optcnn", lambda network: "same strategy" if network in LINEAR
+                                  else "1.2 to 1.6"))

@@ -1,4 +1,5 @@
-"""Section 8.3: proven optima of small networks, mcmc against them, and local optimality of what mcmc returns on the six networks."""
+"""Section 8.3: proven optima of small networks, mcmc against them, and local optimality of what mcmc returns on the six
+networks."""
 
 from common import NETWORKS, REPOSITORY, assert_no_slower, markdown_table, prepare
 
@@ -8,13 +9,16 @@ DEVICES = (2, 4, 8)
 
 
 def small(settings, network):
-    """Exhaustive search on 4 P100, and three seeds of mcmc with one second each: with its usual starts, and from random strategies alone."""
+    """Exhaustive search on 4 P100, and three seeds of mcmc with one second each: with its usual starts, and from random
+    strategies alone."""
     topology = settings.topology("p100", 4)
     problem = ("--graph", REPOSITORY / f"graphs/{network}.json", "--topo", topology)
-    proofs = {assignments: settings.ffsearch(*problem, "--algorithm", "exhaustive", "--assignments", assignments, "--budget", f"{settings.budget}s",
+    proofs = {assignments: settings.ffsearch(*problem, "--algorithm", "exhaustive", "--assignments", assignments,
+                                             "--budget", f"{settings.budget}s",
                                              "--seed", 1, "--out", settings.work / f"{network}-{assignments}.json")
               for assignments in ("consecutive", "all")}
-    searches = {starts: [settings.ffsearch(*problem, "--budget", "1s", "--seed", seed, "--threads", 1, *options, "--out", settings.work / f"{network}-mcmc.json")
+    searches = {starts: [settings.ffsearch(*problem, "--budget", "1s", "--seed", seed, "--threads", 1, *options,
+                                           "--out", settings.work / f"{network}-mcmc.json")
                          for seed in (1, 2, 3)]
                 for starts, options in (("usual starts", ()), ("random starts", ("--init", "random")))}
     return {"network": network, "proofs": proofs, "mcmc": searches}
@@ -43,7 +47,8 @@ def draw(data, pyplot):
     for axis, entry in zip(axes, data["small"]):
         proof = entry["proofs"]["all"]
         bound, best = proof["exhaustive"]["proven_lower_bound_us"], proof["predicted_us"]
-        axis.bar(["lower bound\nproven", "exhaustive", "mcmc, 1 s\n(worst of 3)"], [bound, best, max(result["predicted_us"] for result in entry["mcmc"]["usual starts"])],
+        axis.bar(["lower bound\nproven", "exhaustive", "mcmc, 1 s\n(worst of 3)"],
+                 [bound, best, max(result["predicted_us"] for result in entry["mcmc"]["usual starts"])],
                  color=("grey", "tab:blue", "tab:green"))
         axis.set_title(f"{SMALL[entry['network']][0]}, 4 P100 (us)", fontsize=10)
         axis.tick_params(labelsize=8)
@@ -55,8 +60,10 @@ def small_rows(data):
         name, paper = SMALL[entry["network"]]
         for assignments, proof in entry["proofs"].items():
             state = proof["exhaustive"]
-            outcome = "proven optimum" if state["proven"] else f"not proven: at least {state['proven_lower_bound_us']:.1f} us, gap {100 * state['gap']:.1f} %"
-            yield [name, f"{assignments}: 10^{state['log10_strategies']:.1f}", f"{proof['predicted_us']:.3f}", outcome, f"{proof['total_s']:.1f}", paper]
+            outcome = "proven optimum" if state["proven"] else (
+                f"not proven: at least {state['proven_lower_bound_us']:.1f} us, gap {100 * state['gap']:.1f} %")
+            yield [name, f"{assignments}: 10^{state['log10_strategies']:.1f}", f"{proof['predicted_us']:.3f}", outcome,
+                   f"{proof['total_s']:.1f}", paper]
 
 
 def mcmc_rows(data):
@@ -64,8 +71,8 @@ def mcmc_rows(data):
         best = entry["proofs"]["all"]["predicted_us"]
         for starts, results in entry["mcmc"].items():
             worst = max(result["predicted_us"] for result in results)
-            yield [SMALL[entry["network"]][0], starts, *(f"{result['predicted_us']:.3f}" for result in results), f"{100 * (worst / best - 1):.2f} %",
-                   f"{max(result['best_found_s'] for result in results):.2f}"]
+            yield [SMALL[entry["network"]][0], starts, *(f"{result['predicted_us']:.3f}" for result in results),
+                   f"{100 * (worst / best - 1):.2f} %", f"{max(result['best_found_s'] for result in results):.2f}"]
 
 
 def local_rows(data):
@@ -75,31 +82,39 @@ def local_rows(data):
             outcome = ["not begun within its share", "", "", ""]
         else:
             checked = f": {state['operators']} operators done" if "operators" in state else ""
-            outcome = ["yes" if state["proven"] else "not finished" + checked, ("" if state["proven"] else "at least ") + str(state["neighbours"]), state["evaluated"], state["improvements"]]
-        yield [NETWORKS[result["network"]], result["devices"], f"{result['predicted_us'] / 1e3:.3f}", *outcome, f"{result['total_s']:.1f}"]
+            outcome = ["yes" if state["proven"] else "not finished" + checked, ("" if state["proven"] else "at least ")
+                       + str(state["neighbours"]), state["evaluated"], state["improvements"]]
+        yield [NETWORKS[result["network"]], result["devices"], f"{result['predicted_us'] / 1e3:.3f}", *outcome,
+               f"{result['total_s']:.1f}"]
 
 
 def table(data):
     return f"""# Optima: proven, and local
 
-Written by `scripts/reproduce.sh optimal --budget {data['budget_s']:g}`. Costs are analytic for P100: nothing ran on one. Batch normalization with the statistics of each part.
+Written by `scripts/reproduce.sh optimal --budget {data['budget_s']:g}`. Costs are analytic for P100: nothing ran on
+one. Batch normalization with the statistics of each part.
 
 ## Proven on 4 P100
 
-Exhaustive search with {data['budget_s']:g} s. The space: every operator's degrees divide the 4 devices, with a product of at most 4; its parts lie on any devices
-(all), or part p on device first + p (consecutive). Symmetric strategies are counted each.
+Exhaustive search with {data['budget_s']:g} s. The space: every operator's degrees divide the 4 devices, with a product
+of at most 4; its parts lie on any devices (all), or part p on device first + p (consecutive). Symmetric strategies are
+counted each.
 
 ![optima](optimal.png)
 
 """ + markdown_table(["network", "space", "best us", "outcome", "seconds", "paper's time"], small_rows(data)) + """
-mcmc with 1 s on one thread. Its usual starts are data parallelism and the best of the cheap algorithms; LeNet's optimum is one device, which is among them, so that only random
-starts say something about the search.
+mcmc with 1 s on one thread. Its usual starts are data parallelism and the best of the cheap algorithms; LeNet's optimum
+is one device, which is among them, so that only random starts say something about the search.
 
-""" + markdown_table(["network", "starts", "seed 1, us", "seed 2", "seed 3", "worst over exhaustive's best", "found after at most s"], mcmc_rows(data)) + f"""
+""" + markdown_table(["network", "starts", "seed 1, us", "seed 2", "seed 3", "worst over exhaustive's best",
+                      "found after at most s"], mcmc_rows(data)) + f"""
 ## Local optima
 
-mcmc with {data['budget_s'] / 20:g} s, then `--check-local`: every strategy that differs in one operator (see [algorithms](../algorithms.md) for which assignments). A cell is interrupted after {data['share_s']:g} s:
-then its strategy stands, but not the proof ("not finished"). An improvement is a step that the check itself took: 0 means that the search's own result was locally optimal. The paper
-reports local optimality for all six networks on 2, 4 and 8 devices.
+mcmc with {data['budget_s'] / 20:g} s, then `--check-local`: every strategy that differs in one operator (see
+[algorithms](../algorithms.md) for which assignments). A cell is interrupted after {data['share_s']:g} s: then its
+strategy stands, but not the proof ("not finished"). An improvement is a step that the check itself took: 0 means that
+the search's own result was locally optimal. The paper reports local optimality for all six networks on 2, 4 and 8
+devices.
 
-""" + markdown_table(["network", "P100", "ms", "locally optimal", "neighbours", "evaluated", "improvements", "seconds"], local_rows(data))
+""" + markdown_table(["network", "P100", "ms", "locally optimal", "neighbours", "evaluated", "improvements", "seconds"],
+                     local_rows(data))

@@ -1,4 +1,5 @@
-"""Command line of scripts/reproduce.sh: runs one experiment, writes its JSON, figure and table into docs/results/, and prints the table."""
+"""Command line of scripts/reproduce.sh: runs one experiment, writes its JSON, figure and table into docs/results/, and
+prints the table."""
 
 import argparse
 import importlib
@@ -12,12 +13,16 @@ EXPERIMENTS = ("table5", "figure6", "figure7", "figure9", "figure10", "optimal",
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="scripts/reproduce.sh", description="Redoes a table or figure of the FlexFlow paper into docs/results/.")
+    parser = argparse.ArgumentParser(prog="scripts/reproduce.sh",
+                                     description="Redoes a table or figure of the FlexFlow paper into docs/results/.")
     parser.add_argument("experiment", choices=EXPERIMENTS)
-    parser.add_argument("--quick", action="store_true", help="few and small cells, a tenth of the time; written beside, as NAME-quick")
-    parser.add_argument("--budget", type=float, metavar="SECONDS", help="search time of a cell; default: the experiment's own")
+    parser.add_argument("--quick", action="store_true",
+                        help="few and small cells, a tenth of the time; written beside, as NAME-quick")
+    parser.add_argument("--budget", type=float, metavar="SECONDS",
+                        help="search time of a cell; default: the experiment's own")
     parser.add_argument("--batch", choices=("device", "total"), default="device",
-                        help="64 samples (AlexNet 256) for each device, or in all: then written as NAME-total; figures 6, 7 and 9, cases")
+                        help="64 samples (AlexNet 256) for each device, or in all: then written as NAME-total; figures "
+                        "6, 7 and 9, cases")
     parser.add_argument("--workers", type=int, default=2, help="searches at the same time")
     parser.add_argument("--build", default=REPOSITORY / "build/release", help="folder of ffsearch and ffexec")
     parser.add_argument("--redraw", action="store_true", help="figure and table anew from the JSON that is there")
@@ -29,7 +34,8 @@ def main():
     matplotlib.use("Agg")
     import matplotlib.pyplot as pyplot
     experiment = importlib.import_module(arguments.experiment)
-    name = arguments.experiment + ("-total" if arguments.batch == "total" else "") + ("-quick" if arguments.quick else "")
+    name = arguments.experiment + ("-total" if arguments.batch == "total"
+                                   else "") + ("-quick" if arguments.quick else "")
     path = RESULTS / f"{name}.json"
     if arguments.redraw:
         if not path.exists():
@@ -40,7 +46,8 @@ def main():
         budget = arguments.budget or experiment.DEFAULT_BUDGET_S * (0.1 if arguments.quick else 1)
         with tempfile.TemporaryDirectory() as work:
             try:
-                data = experiment.run(Settings(arguments.build, work, budget, arguments.quick, arguments.workers, arguments.batch))
+                data = experiment.run(Settings(arguments.build, work, budget, arguments.quick, arguments.workers,
+                                               arguments.batch))
             except (AssertionError, RuntimeError, OSError) as error:
                 sys.exit(f"reproduce.sh: {arguments.experiment}: {error}")
         data["batch"] = arguments.batch

@@ -15,12 +15,13 @@ def run(settings):
     networks = ["alexnet", "rnntc"] if settings.quick else list(NETWORKS)
     devices = DEVICES[:1] if settings.quick else DEVICES
     prepare(settings, networks, [("p100", count) for count in devices])
-    cells = [(network, count, simulator) for count in devices for simulator in ("delta", "full") for network in networks]
+    cells = [(network, count, simulator) for count in devices for simulator in ("delta", "full")
+             for network in networks]
 
     def search(cell):
         network, count, simulator = cell
-        result = settings.search(network, "p100", count, "--init", "data-parallel,random", "--budget", f"{settings.budget}s", "--threads", 2,
-                                 "--simulator", simulator)
+        result = settings.search(network, "p100", count, "--init", "data-parallel,random", "--budget",
+                                 f"{settings.budget}s", "--threads", 2, "--simulator", simulator)
         return {**result, "simulator": simulator}
 
     results = settings.each(search, cells)
@@ -29,18 +30,21 @@ def run(settings):
 
 
 def of(data, network, devices, simulator):
-    return next(cell for cell in data["cells"] if (cell["network"], cell["devices"], cell["simulator"]) == (network, devices, simulator))
+    return next(cell for cell in data["cells"] if (cell["network"], cell["devices"],
+                                                   cell["simulator"]) == (network, devices, simulator))
 
 
 def present(data):
-    return [(network, devices) for devices in DEVICES for network in NETWORKS if any((c["network"], c["devices"]) == (network, devices) for c in data["cells"])]
+    return [(network, devices) for devices in DEVICES
+            for network in NETWORKS if any((c["network"], c["devices"]) == (network, devices) for c in data["cells"])]
 
 
 def draw(data, pyplot):
     figure, axis = pyplot.subplots(figsize=(9, 3.4))
     keys = present(data)
     for offset, simulator in ((-0.2, "delta"), (0.2, "full")):
-        axis.bar([x + offset for x in range(len(keys))], [of(data, *key, simulator)["proposals_per_s"] for key in keys], 0.4, label=f"{simulator} simulation")
+        axis.bar([x + offset for x in range(len(keys))], [of(data, *key, simulator)["proposals_per_s"] for key in keys],
+                 0.4, label=f"{simulator} simulation")
     axis.set_yscale("log")
     axis.set_ylabel("proposals/s")
     axis.set_xticks(range(len(keys)), [f"{NETWORKS[network]}\n{devices} P100" for network, devices in keys], fontsize=7)
@@ -52,19 +56,25 @@ def table(data):
     rows = []
     for network, devices in present(data):
         delta, full = of(data, network, devices, "delta"), of(data, network, devices, "full")
-        rows.append([devices, NETWORKS[network], f"{delta['best_found_s']:.2f}", f"{delta['elapsed_s']:.1f}", f"{full['best_found_s']:.2f}", f"{full['elapsed_s']:.1f}",
+        rows.append([devices, NETWORKS[network], f"{delta['best_found_s']:.2f}", f"{delta['elapsed_s']:.1f}",
+                     f"{full['best_found_s']:.2f}", f"{full['elapsed_s']:.1f}",
                      PAPER_DELTA_S[devices][network], PAPER_FULL_S[devices][network],
-                     f"{delta['proposals_per_s']:,.0f}", f"{full['proposals_per_s']:,.0f}", f"{delta['proposals_per_s'] / full['proposals_per_s']:.1f}",
+                     f"{delta['proposals_per_s']:,.0f}", f"{full['proposals_per_s']:,.0f}",
+                     f"{delta['proposals_per_s'] / full['proposals_per_s']:.1f}",
                      f"{PAPER_FULL_S[devices][network] / PAPER_DELTA_S[devices][network]:.1f}",
-                     f"{delta['baselines']['data-parallel'] / delta['predicted_us']:.3f}", f"{full['baselines']['data-parallel'] / full['predicted_us']:.3f}"])
+                     f"{delta['baselines']['data-parallel'] / delta['predicted_us']:.3f}",
+                     f"{full['baselines']['data-parallel'] / full['predicted_us']:.3f}"])
     return f"""# Table 5: search time
 
-Written by `scripts/reproduce.sh table5 --budget {data['budget_s']:g}`. Costs are analytic for P100; the 64 P100 are 16 nodes of 4 and batch normalization uses the statistics of each part.
-Two chains, a thread each, one from data parallelism and one from a random strategy, {data['budget_s']:g} s a cell: a search ends there, or when half of a chain's share has passed without a
-better strategy. The paper allows 30 minutes (`--budget 1800`) and averages 10 random starts; here one seed. Where the time of the last better strategy is near the budget, the search was cut off.
-Two searches ran at a time on two cores shared with other programs.
+Written by `scripts/reproduce.sh table5 --budget {data['budget_s']:g}`. Costs are analytic for P100; the 64 P100 are 16
+nodes of 4 and batch normalization uses the statistics of each part. Two chains, a thread each, one from data
+parallelism and one from a random strategy, {data['budget_s']:g} s a cell: a search ends there, or when half of a
+chain's share has passed without a better strategy. The paper allows 30 minutes (`--budget 1800`) and averages 10 random
+starts; here one seed. Where the time of the last better strategy is near the budget, the search was cut off. Two
+searches ran at a time on two cores shared with other programs.
 
 ![proposals a second](table5.png)
 
-""" + markdown_table(["GPUs", "network", "delta: best found s", "ended s", "full: best found s", "ended s", "paper, delta s", "paper, full s", "delta proposals/s", "full proposals/s",
+""" + markdown_table(["GPUs", "network", "delta: best found s", "ended s", "full: best found s", "ended s",
+                      "paper, delta s", "paper, full s", "delta proposals/s", "full proposals/s",
                       "delta / full", "paper's speed-up", "data-parallel / found, delta", "the same, full"], rows)

@@ -5,13 +5,13 @@
 
 #include "common/topology.h"
 #include "common/vector.h"
-#include "search/simulator/timeline.h"
+#include "search/cost/duration.h"
 
 namespace ff {
 
 struct CommunicationCost {
   Nanoseconds duration = 1;
-  Vector<ResourceUse> uses;  // resources: devices first, then channels (see timeline.h)
+  Vector<ResourceUse> uses;  // resources: devices first, then channels (see duration.h)
 };
 
 // Not thread-safe (caches the shapes of collectives): one a thread.

@@ -12,7 +12,7 @@
 #include "common/vector.h"
 #include "search/cost/measurement.h"
 #include "search/cost/profile.h"
-#include "search/simulator/timeline.h"
+#include "search/cost/duration.h"
 
 namespace ff {
 

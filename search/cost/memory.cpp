@@ -5,6 +5,8 @@
 #include <set>
 #include <tuple>
 
+#include "common/task_graph/edge_copies.h"
+
 namespace ff {
 namespace {
 
@@ -96,7 +98,7 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
       const Block block = definition.input_block(static_cast<int>(i), part);
       result.inputs[i].push_back(place_of(block));
       if (graph_.tensors[op.inputs[i]].producer < 0) fixed += bytes_of(block);
-      if (op.has_backward && graph_.input_has_gradient(id, static_cast<int>(i))) gradients += result.inputs[i].back();
+      if (graph_.input_has_gradient(id, static_cast<int>(i))) gradients += result.inputs[i].back();
     }
     for (size_t p = 0; p < op.parameters.size(); ++p) {
       const Block block = definition.parameter_block(static_cast<int>(p), part);
@@ -128,21 +130,18 @@ MemoryModel::Share MemoryModel::operator_share(OperatorId op, const Strategy& st
 MemoryModel::Share MemoryModel::edge_share(int e, const Strategy& strategy) {
   const Edge& edge = builder_.edges()[e];
   const Configuration &producer = strategy[edge.producer], &consumer = strategy[edge.consumer];
-  const bool has_gradient =
-      graph_.operators[edge.consumer].has_backward && graph_.input_has_gradient(edge.consumer, edge.input);
-  const Vector<int64_t>& input_bytes = part_bytes(edge.consumer, consumer.degrees).inputs[edge.input];
-  Vector<int64_t> inputs = input_bytes;
+  // What the sender packs of an activation the receiver of the gradient stages, and vice versa.
+  const int directions = has_gradient(graph_, edge) ? 2 : 1;
+  Vector<int64_t> inputs = part_bytes(edge.consumer, consumer.degrees).inputs[edge.input];
   Share share;
   for (const auto pairs = builder_.pairs(e, strategy); const BlockPair& pair : *pairs) {
     const DeviceId source = producer.devices[pair.producer_part], destination = consumer.devices[pair.consumer_part];
-    if (source == destination) {
-      if (pair.whole_input && pair.whole_output) inputs[pair.consumer_part] = 0;
-      continue;
-    }
-    // what the sender packs of an activation the receiver of the gradient stages, and vice versa
-    const int directions = has_gradient ? 2 : 1;
-    if (!pair.whole_output) share.push_back({source, directions * aligned(pair.bytes)});
-    if (!pair.whole_input) share.push_back({destination, directions * aligned(pair.bytes)});
+    const bool local = source == destination;
+    const EdgeCopy copy = edge_copy(pair, local, Direction::forward);
+    if (copy.destination == BlockUse::in_place) inputs[pair.consumer_part] = 0;
+    if (copy.source == BlockUse::packed) share.push_back({source, directions * aligned(pair.bytes)});
+    if (copy.destination == BlockUse::packed && !local)
+      share.push_back({destination, directions * aligned(pair.bytes)});
   }
   for (size_t part = 0; part < inputs.size(); ++part)
     if (inputs[part] > 0) share.push_back({consumer.devices[part], inputs[part]});
@@ -165,8 +164,7 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
   Vector<Gradient> gradients(producer.devices.size());
   for (int e : edges_of_tensor_[id]) {
     const Edge& edge = builder_.edges()[e];
-    const bool contributes =
-        graph_.operators[edge.consumer].has_backward && graph_.input_has_gradient(edge.consumer, edge.input);
+    const bool contributes = has_gradient(graph_, edge);
     const Vector<DeviceId>& consumers = strategy[edge.consumer].devices;
     for (const auto pairs = builder_.pairs(e, strategy); const BlockPair& pair : *pairs) {
       Gradient& gradient = gradients[pair.producer_part];
@@ -174,10 +172,11 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
       if (local ? !contributes : pair.whole_output) gradient.kept = true;
       if (!contributes) continue;
       ++gradient.contributions;
-      if (!pair.whole_output) continue;
-      if (!local) gradient.received = true;
-      if (!local) gradient.staged += aligned(pair.bytes);
-      if (local && pair.whole_input) gradient.in_place = true;
+      const BlockUse use = edge_copy(pair, local, Direction::backward).destination;
+      if (use == BlockUse::in_place) gradient.in_place = true;
+      if (use != BlockUse::whole) continue;
+      gradient.received = true;
+      gradient.staged += aligned(pair.bytes);
     }
   }
   const Operator& op = graph_.operators[tensor.producer];

@@ -97,13 +97,8 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
   CommunicationCost communication;
   for (const Task& task : graph.tasks) {
     costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
-    if (is_transfer(task.kind) || is_reduction(task.kind) || task.kind == TaskKind::synchronization) {
-      if (is_reduction(task.kind))
-        communication_.all_reduce(
-            reduction_holders(*graph_.operators[task.op].definition, strategy[task.op], task.part), task.bytes,
-            communication);
-      else if (task.kind == TaskKind::synchronization)
-        communication_.all_reduce(graph.units[task.unit].holders, task.bytes, communication);
+    if (is_transfer(task.kind) || is_collective(task.kind)) {
+      if (is_collective(task.kind)) communication_.all_reduce(graph.holders(task), task.bytes, communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
       costs.duration.push_back(communication.duration);
       costs.uses.insert(costs.uses.end(), communication.uses.begin(), communication.uses.end());

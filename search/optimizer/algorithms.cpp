@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <chrono>
 
-#include "search/optimizer/exhaustive.h"
-#include "search/optimizer/expert.h"
-#include "search/optimizer/local_optimum.h"
+#include "search/optimizer/baselines/expert.h"
+#include "search/optimizer/baselines/model_parallel.h"
+#include "search/optimizer/baselines/optcnn.h"
+#include "search/optimizer/baselines/reinforce.h"
+#include "search/optimizer/baselines/sub_cluster.h"
+#include "search/optimizer/exhaustive/search.h"
 #include "search/optimizer/lower_bound.h"
-#include "search/optimizer/model_parallel.h"
-#include "search/optimizer/optcnn.h"
-#include "search/optimizer/reinforce.h"
-#include "search/optimizer/sub_cluster.h"
+#include "search/optimizer/mcmc/local_optimum.h"
 
 namespace ff {
 namespace {
@@ -26,36 +26,35 @@ AlgorithmResult of(Strategy strategy, std::string note) {
 }
 
 AlgorithmResult run_data_parallel(const AlgorithmRequest& request) {
-  return of(data_parallel(request.graph, request.topology), "every operator split by sample over all devices");
+  return of(data_parallel(request.graph(), request.topology()), "every operator split by sample over all devices");
 }
 
 AlgorithmResult run_single_device(const AlgorithmRequest& request) {
-  return of(single_device(request.graph), "every operator on device " + request.topology.devices[0].name);
+  return of(single_device(request.graph()), "every operator on device " + request.topology().devices[0].name);
 }
 
 AlgorithmResult run_model_parallel(const AlgorithmRequest& request) {
-  return of(model_parallel(request.graph, request.topology, request.evaluator.cost_model()),
+  return of(model_parallel(request.problem(), request.evaluator.cost_model()),
             "operators in topological order, contiguous stages of balanced time, a device each");
 }
 
 AlgorithmResult run_expert(const AlgorithmRequest& request) {
-  ExpertStrategy expert = expert_strategy(request.graph, request.topology, request.evaluator.cost_model());
+  ExpertStrategy expert = expert_strategy(request.problem(), request.evaluator.cost_model());
   return of(std::move(expert.strategy), std::move(expert.note));
 }
 
 AlgorithmResult run_optcnn(const AlgorithmRequest& request) {
-  const auto found = optcnn(
-      request.graph, request.topology, request.space, request.evaluator.builder(), request.evaluator.cost_model(),
-      request.thorough ? thorough_steps : quick_steps * request.effort, request.thorough ? &request.stop : nullptr);
-  if (!found && request.thorough && request.stop)
+  const auto found = request.thorough ? optcnn(request.evaluator, request.space, thorough_steps, &request.control.stop)
+                                      : optcnn(request.evaluator, request.space, quick_steps * request.effort);
+  if (!found && request.thorough && request.control.stop)
     throw MachineError("interrupted while optcnn computed its cost tables; nothing was written");
   if (!found)
-    throw NotApplicable("optcnn: the cost tables of " + request.graph.name + " on " +
-                        std::to_string(request.topology.devices.size()) +
+    throw NotApplicable("optcnn: the cost tables of " + request.graph().name + " on " +
+                        std::to_string(request.topology().devices.size()) +
                         " devices are too large; use fewer devices or another algorithm");
   const bool proven = found->not_eliminated == 0 && !found->groups_are_split;
   std::string note =
-      std::to_string(request.graph.operators.size()) + " operators as " + std::to_string(found->layers) + " layers; ";
+      std::to_string(request.graph().operators.size()) + " operators as " + std::to_string(found->layers) + " layers; ";
   if (found->not_eliminated > 0)
     note += std::to_string(found->not_eliminated) +
             " layers could not be eliminated: not proven best for its own cost model";
@@ -86,18 +85,21 @@ struct SubClusterStrategy {
 // is longer than the best found.
 SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
   SubClusterStrategy best;
-  const Vector<int> sizes = sub_cluster_sizes(request.topology);
+  const Vector<int> sizes = sub_cluster_sizes(request.topology());
   for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
-    const SubCluster part = sub_cluster(request.topology, *size);
-    const SearchSpace space(request.graph, part.topology);
-    Evaluator evaluator(request.graph, part.topology, request.kernels);
+    const SubCluster part = sub_cluster(request.topology(), *size);
+    const SearchSpace space(request.graph(), part.topology);
+    Evaluator evaluator({request.graph(), part.topology, request.problem().kernels});
     const bool large = *size > most_devices_of_all_algorithms;
     if (best.devices > 0 && !large &&
-        static_cast<double>(lower_bound(request.graph, part.topology, space, evaluator.cost_model())) >= best.cost)
+        static_cast<double>(lower_bound(evaluator.problem(), space, evaluator.cost_model())) >= best.cost)
       break;
-    const AlgorithmRequest own{
-        request.graph, part.topology,       request.kernels, space,        evaluator, request.search,    {},
-        false,         request.assignments, false,           request.stop, nullptr,   sub_cluster_effort};
+    const AlgorithmRequest own{.evaluator = evaluator,
+                               .space = space,
+                               .settings = {.search = request.settings.search},
+                               .control = {request.control.stop},
+                               .thorough = false,
+                               .effort = sub_cluster_effort};
     for (const Algorithm& algorithm : algorithms()) {
       // On one device all algorithms do the same.
       if (!algorithm.cheap || algorithm.name == "sub-cluster" || (algorithm.name == "single-device") != (*size == 1))
@@ -118,7 +120,7 @@ AlgorithmResult run_sub_cluster(const AlgorithmRequest& request) {
   SubClusterStrategy best = best_on_sub_clusters(request);
   AlgorithmResult result =
       of(std::move(best.on_whole), best.algorithm + " on " + std::to_string(best.devices) + " of " +
-                                       std::to_string(request.topology.devices.size()) + " devices, the others idle");
+                                       std::to_string(request.topology().devices.size()) + " devices, the others idle");
   result.details["sub_cluster"] = {{"algorithm", best.algorithm}, {"devices", best.devices}};
   return result;
 }
@@ -128,47 +130,29 @@ bool whole(const Strategy& strategy) {
                      [](const Configuration& configuration) { return configuration.parts() == 1; });
 }
 
-// The cheap algorithms' strategies that a search looks at: all of them, or the named ones. Those that do not apply are
-// left out unless named.
-Vector<Candidate> candidates(const AlgorithmRequest& request, bool all, bool whole_operators) {
+bool contains(const Vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// The cheap algorithms' strategies that a search looks at: those that --init names; all of them where it names none, or
+// the best. Those that do not apply are left out unless named.
+Vector<Candidate> cheap_candidates(const AlgorithmRequest& request) {
+  const Vector<std::string>& init = request.settings.init;
+  const bool all = init.empty() || contains(init, "best");
   Vector<Candidate> result;
   for (const Algorithm& algorithm : algorithms()) {
-    const bool named = std::find(request.init.begin(), request.init.end(), algorithm.name) != request.init.end();
+    const bool named = contains(init, algorithm.name);
     if (!algorithm.cheap || (!all && !named)) continue;
     AlgorithmRequest own = request;
     own.thorough = named;
     try {
       Candidate candidate{algorithm.name, algorithm.run(own).strategy};
-      if (!whole_operators || whole(candidate.strategy)) result.push_back(std::move(candidate));
+      if (!request.settings.search.whole_operators || whole(candidate.strategy)) result.push_back(std::move(candidate));
     } catch (const NotApplicable&) {
       if (named) throw;
     }
   }
   return result;
-}
-
-void check_locally(const AlgorithmRequest& request, AlgorithmResult& result) {
-  const SearchSpace space(request.graph, request.topology, request.search.whole_operators);
-  const Neighbourhood neighbourhood(request.graph, request.topology, space);
-  const double before_s = result.chains->elapsed_s;
-  const auto progress = [&](int64_t evaluated, Nanoseconds best) {
-    if (request.progress)
-      request.progress({before_s, result.chains->proposals + evaluated, result.chains->accepted, best, best});
-  };
-  const LocalOptimum optimum = local_optimum(request.graph, request.topology, request.kernels, neighbourhood,
-                                             result.strategy, request.search.simulator, request.stop, progress);
-  const Nanoseconds before = result.chains->best_evaluation.makespan;
-  result.strategy = optimum.strategy;
-  if (optimum.improvements > 0)
-    result.note = "found from " + result.chains->best_from + ", and then by changes of one operator";
-  result.details["local_optimum"] = {{"proven", optimum.proven},
-                                     {"neighbourhood", neighbourhood.text()},
-                                     {"neighbours", optimum.neighbours},
-                                     {"evaluated", optimum.evaluated},
-                                     {"operators", optimum.operators},
-                                     {"improvements", optimum.improvements},
-                                     {"before_us", static_cast<double>(before) / 1e3},
-                                     {"elapsed_s", optimum.elapsed_s}};
 }
 
 // Data parallelism as the paper has it, the best existing strategy, and random ones. Why not the best alone:
@@ -179,28 +163,16 @@ Vector<std::string> default_init(bool whole_operators, const std::string& best) 
   return {"data-parallel", "best", "random"};
 }
 
-AlgorithmResult run_chains(const AlgorithmRequest& request, bool whole_operators) {
-  AlgorithmRequest own = request;
-  own.search.whole_operators = whole_operators;
-  const bool all = request.init.empty();
-  const bool wants_best = std::find(request.init.begin(), request.init.end(), "best") != request.init.end();
-  const Vector<Candidate> cheap = candidates(own, all || wants_best, whole_operators);
-  AlgorithmResult result;
-  const Candidate* best = nullptr;
-  double least = 0;
-  for (const Candidate& candidate : cheap) {
-    const Evaluation evaluation = request.evaluator.evaluate(candidate.strategy);
-    result.baselines.push_back({candidate.name, evaluation.makespan, evaluation.feasible});
-    if (best && evaluation.cost >= least) continue;
-    best = &candidate;
-    least = evaluation.cost;
-  }
-  const Vector<std::string> init = all ? default_init(whole_operators, best->name) : request.init;
-  const SearchSpace space(request.graph, request.topology, whole_operators);
-  RandomStream random(request.search.seed, ~uint64_t{0});
+// What each chain starts from. `best` is one of the cheap candidates.
+Vector<Candidate> chain_starts(const AlgorithmRequest& request, const Vector<Candidate>& cheap, const Candidate* best) {
+  const McmcSettings& search = request.settings.search;
+  const Vector<std::string> init =
+      request.settings.init.empty() ? default_init(search.whole_operators, best->name) : request.settings.init;
+  const SearchSpace space(request.graph(), request.topology(), search.whole_operators);
+  RandomStream random(search.seed, ~uint64_t{0});
   Vector<Candidate> starts;
-  for (int chain = 0; chain < request.search.chains; ++chain) {
-    const std::string& name = init[std::min(static_cast<size_t>(chain), init.size() - 1)];
+  for (int chain = 0; chain < search.chains; ++chain) {
+    const std::string& name = init[std::min(chain, init.count() - 1)];
     if (name == "random") {
       starts.push_back({name, space.random_strategy(random)});
     } else if (name == "best") {
@@ -212,47 +184,88 @@ AlgorithmResult run_chains(const AlgorithmRequest& request, bool whole_operators
       starts.push_back(*found);
     }
   }
-  result.chains = search_mcmc(request.graph, request.topology, request.kernels, starts, own.search, request.stop,
-                              request.progress, cheap);
+  return starts;
+}
+
+void check_locally(const AlgorithmRequest& request, AlgorithmResult& result) {
+  const McmcResult& chains = *result.chains;
+  const SearchSpace space(request.graph(), request.topology(), request.settings.search.whole_operators);
+  const Neighbourhood neighbourhood(request.graph(), request.topology(), space);
+  SearchControl control{request.control.stop};
+  if (request.control.progress)
+    control.progress = [&](SearchProgress now) {
+      now.elapsed_s += chains.elapsed_s;
+      now.proposals += chains.proposals;
+      now.accepted = chains.accepted;
+      request.control.progress(now);
+    };
+  const LocalOptimum optimum =
+      local_optimum(request.problem(), neighbourhood, result.strategy, request.settings.search.simulator, control);
+  result.strategy = optimum.strategy;
+  if (optimum.improvements > 0)
+    result.note = "found from " + chains.best_from + ", and then by changes of one operator";
+  result.details["local_optimum"] = {{"proven", optimum.proven},
+                                     {"neighbourhood", neighbourhood.text()},
+                                     {"neighbours", optimum.neighbours},
+                                     {"evaluated", optimum.evaluated},
+                                     {"operators", optimum.operators},
+                                     {"improvements", optimum.improvements},
+                                     {"before_us", static_cast<double>(chains.best_prediction.makespan) / 1e3},
+                                     {"elapsed_s", optimum.elapsed_s}};
+}
+
+AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
+  request.settings.search.whole_operators = whole_operators;
+  const Vector<Candidate> cheap = cheap_candidates(request);
+  AlgorithmResult result;
+  const Candidate* best = nullptr;
+  double least = 0;
+  for (const Candidate& candidate : cheap) {
+    const Prediction prediction = request.evaluator.evaluate(candidate.strategy);
+    result.baselines.push_back({candidate.name, prediction.makespan, prediction.feasible});
+    if (best && prediction.cost >= least) continue;
+    best = &candidate;
+    least = prediction.cost;
+  }
+  result.chains = search_mcmc(request.problem(), chain_starts(request, cheap, best), request.settings.search,
+                              request.control, cheap);
   result.strategy = result.chains->best;
   const auto unbeaten = std::find_if(cheap.begin(), cheap.end(),
                                      [&](const Candidate& candidate) { return candidate.strategy == result.strategy; });
   result.note = unbeaten != cheap.end() ? "nothing better than " + unbeaten->name + " was found"
                                         : "found from " + result.chains->best_from;
-  if (request.check_local) check_locally(own, result);
+  if (request.settings.check_local) check_locally(request, result);
   return result;
 }
 
 AlgorithmResult run_exhaustive(const AlgorithmRequest& request) {
   if (!request.thorough) throw NotApplicable("exhaustive: takes longer than a baseline may");
-  const auto progress = [&](const ExhaustiveProgress& now) {
-    if (request.progress) request.progress({now.elapsed_s, now.nodes, now.leaves, now.lower_bound, now.best});
-  };
-  ExhaustiveSettings settings{.budget_s = request.search.budget_s,
-                              .nodes = request.search.proposals,
-                              .seed = request.search.seed,
-                              .assignments = request.assignments};
+  const McmcSettings& search = request.settings.search;
+  const bool all = request.settings.assignments == exhaustive::Assignments::all;
+  exhaustive::Settings settings{.budget_s = search.budget_s,
+                                .nodes = search.proposals,
+                                .seed = search.seed,
+                                .assignments = request.settings.assignments};
   if (settings.nodes > 0) settings.proposals = std::min(settings.proposals, settings.nodes);
-  const ExhaustiveResult found =
-      search_exhaustive(request.graph, request.topology, request.kernels, settings, request.stop, progress);
+  const exhaustive::Result found = exhaustive::search(request.problem(), settings, request.control);
   if (found.too_large)
-    throw NotApplicable("exhaustive: the strategies of " + request.graph.name + " on " +
-                        std::to_string(request.topology.devices.size()) +
+    throw NotApplicable("exhaustive: the strategies of " + request.graph().name + " on " +
+                        std::to_string(request.topology().devices.size()) +
                         " devices are too many to be laid out (more than 8 parts an operator or 100,000 "
                         "configurations); use fewer devices or mcmc");
-  const double best = found.best_evaluation.cost, bound = static_cast<double>(found.lower_bound);
+  const double best = found.best_prediction.cost, bound = static_cast<double>(found.lower_bound);
   const double gap = best > 0 ? std::max(0.0, 1 - bound / best) : 0.0;
   char proof[100] = "proven best", note[200];
   if (!found.proven)
     std::snprintf(proof, sizeof proof, "not proven best (none is below %.3f ms, a gap of %.1f %%)", bound / 1e6,
                   100 * gap);
   std::snprintf(note, sizeof note, "%s, of 10^%.1f strategies, %s", proof, found.log10_size,
-                request.assignments == Assignments::all ? "every part on any device" : "parts on consecutive devices");
+                all ? "every part on any device" : "parts on consecutive devices");
   AlgorithmResult result = of(found.best, note);
   result.details["exhaustive"] = {{"proven", found.proven},
                                   {"gap", gap},
                                   {"proven_lower_bound_us", bound / 1e3},
-                                  {"assignments", request.assignments == Assignments::all ? "all" : "consecutive"},
+                                  {"assignments", all ? "all" : "consecutive"},
                                   {"log10_strategies", found.log10_size},
                                   {"symmetries", found.symmetries},
                                   {"nodes", found.nodes},
@@ -262,13 +275,10 @@ AlgorithmResult run_exhaustive(const AlgorithmRequest& request) {
 }
 
 AlgorithmResult run_reinforce(const AlgorithmRequest& request) {
-  const auto progress = [&](const ReinforceProgress& now) {
-    if (request.progress) request.progress({now.elapsed_s, now.evaluations, 0, now.best, now.best});
-  };
+  const McmcSettings& search = request.settings.search;
   const ReinforceResult found = search_reinforce(
-      request.graph, request.topology, request.kernels,
-      {.evaluations = request.search.proposals, .budget_s = request.search.budget_s, .seed = request.search.seed},
-      request.stop, progress);
+      request.problem(), {.evaluations = search.proposals, .budget_s = search.budget_s, .seed = search.seed},
+      request.control);
   AlgorithmResult result = of(found.best, std::to_string(found.groups) + " co-location groups placed; the best of " +
                                               std::to_string(found.evaluations) + " placements");
   result.details["reinforce"] = {{"evaluations", found.evaluations},

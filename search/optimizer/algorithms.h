@@ -2,15 +2,14 @@
 // search.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <optional>
 #include <string>
 
 #include "common/errors.h"
 #include "common/vector.h"
-#include "search/optimizer/exhaustive_space.h"
-#include "search/optimizer/mcmc.h"
+#include "search/optimizer/exhaustive/space.h"
+#include "search/optimizer/mcmc/mcmc.h"
 
 namespace ff {
 
@@ -20,22 +19,27 @@ class NotApplicable : public InputError {
   using InputError::InputError;
 };
 
-struct AlgorithmRequest {
-  const Graph& graph;
-  const Topology& topology;
-  KernelCosts& kernels;
-  const SearchSpace& space;
-  Evaluator& evaluator;  // of the same graph, topology and kernels
-  McmcSettings search;   // budget, seed and threads; what is not an mcmc takes of it what it needs
+// What a user chooses.
+struct AlgorithmSettings {
+  McmcSettings search;  // budget, seed and threads; what is not an mcmc takes of it what it needs
   // mcmc: what its chains start from, one after the other and then from the last again: cheap algorithms by name,
   // "best" (of them), "random". Empty: the default, docs/algorithms.md.
-  Vector<std::string> init;
-  bool check_local = false;                    // mcmc and placement: go on to a local optimum
-  Assignments assignments = Assignments::all;  // exhaustive
+  Vector<std::string> init = {};
+  bool check_local = false;  // mcmc and placement: go on to a local optimum
+  exhaustive::Assignments assignments = exhaustive::Assignments::all;
+};
+
+struct AlgorithmRequest {
+  Evaluator& evaluator;
+  const SearchSpace& space;  // of the evaluator's problem
+  AlgorithmSettings settings;
+  SearchControl control;
   bool thorough = true;  // false: give up (NotApplicable) rather than take more than about a second
-  const std::atomic<bool>& stop;
-  std::function<void(const McmcProgress&)> progress;
-  double effort = 1;  // where not thorough: the share of that second
+  double effort = 1;     // where not thorough: the share of that second
+
+  const Problem& problem() const { return evaluator.problem(); }
+  const Graph& graph() const { return problem().graph; }
+  const Topology& topology() const { return problem().topology; }
 };
 
 // Another algorithm's strategy that was looked at on the way.

@@ -3,11 +3,12 @@
 
 #include "search/cost/memory.h"
 #include "search/cost/task_costs.h"
+#include "search/optimizer/problem.h"
 #include "search/simulator/full.h"
 
 namespace ff {
 
-struct Evaluation {
+struct Prediction {
   Nanoseconds makespan = 0;
   // the makespan; for a strategy that exceeds a device's memory, at least twice as much and growing with the excess
   double cost = 0;
@@ -17,9 +18,9 @@ struct Evaluation {
 // Not thread-safe: one a thread.
 class Evaluator {
  public:
-  Evaluator(const Graph& graph, const Topology& topology, KernelCosts& kernels);
+  explicit Evaluator(const Problem& problem);
 
-  Evaluation evaluate(const Strategy& strategy);
+  Prediction evaluate(const Strategy& strategy);
 
   // Everything about one strategy, for reports.
   struct Details {
@@ -36,8 +37,8 @@ class Evaluator {
   // runs it.
   Details details(const Strategy& strategy, const Vector<std::string>& issue_order);
 
-  // The evaluation of a makespan and the bytes needed of each device.
-  Evaluation evaluation(Nanoseconds makespan, const Vector<int64_t>& bytes) const {
+  // The prediction for a makespan and the bytes needed of each device.
+  Prediction prediction(Nanoseconds makespan, const Vector<int64_t>& bytes) const {
     return with_excess(makespan, memory_excess(bytes));
   }
   // How far the fullest device exceeds its memory, as a share of it; 0 when all fit.
@@ -48,14 +49,15 @@ class Evaluator {
   // A cost is its makespan times this.
   static double cost_factor(double excess) { return excess > 0 ? 2 + excess : 1; }
 
+  const Problem& problem() const { return problem_; }
   TaskGraphBuilder& builder() { return builder_; }
   TaskCostModel& cost_model() { return cost_model_; }
 
  private:
   Details without_memory(const Strategy& strategy);
-  static Evaluation with_excess(Nanoseconds makespan, double excess);
+  static Prediction with_excess(Nanoseconds makespan, double excess);
 
-  const Topology& topology_;
+  Problem problem_;
   TaskGraphBuilder builder_;
   TaskCostModel cost_model_;
   MemoryModel memory_;

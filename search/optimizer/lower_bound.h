@@ -2,6 +2,7 @@
 #pragma once
 
 #include "search/cost/task_costs.h"
+#include "search/optimizer/problem.h"
 #include "search/optimizer/search_space.h"
 
 namespace ff {
@@ -12,6 +13,6 @@ namespace ff {
 //   path:  the longest path through the graph, forward and backward, when every operator takes the time of its fastest
 //          part under the degrees that make that least (a path may run through the fastest parts alone)
 // Transfers and synchronization are counted as free, so the bound is not always reachable.
-Nanoseconds lower_bound(const Graph& graph, const Topology& topology, const SearchSpace& space, TaskCostModel& costs);
+Nanoseconds lower_bound(const Problem& problem, const SearchSpace& space, TaskCostModel& costs);
 
 }  // namespace ff

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/philox.h"
+#include "common/vector.h"
 
 namespace ff {
 
@@ -18,11 +19,15 @@ class RandomStream {
     return values_[lane_++];
   }
   // Uniform in {0, ..., count - 1}: rejection instead of a biased remainder.
-  uint32_t below(uint32_t count) {
-    const uint32_t limit = UINT32_MAX - UINT32_MAX % count;
+  int below(int count) {
+    const uint32_t range = static_cast<uint32_t>(count), limit = UINT32_MAX - UINT32_MAX % range;
     uint32_t value = next();
     while (value >= limit) value = next();
-    return value % count;
+    return static_cast<int>(value % range);
+  }
+  template <typename T>
+  const T& one_of(const Vector<T>& choices) {
+    return choices[below(choices.count())];
   }
   // Uniform in [0, 1) with 53 bits.
   double uniform() {

@@ -7,8 +7,6 @@
 
 namespace ff {
 
-// How many parts an operator split by these degrees has.
-
 // For every operator, the degrees that a random configuration can have: each degree divides the number of devices and
 // is at most the dimension's size, and their product is at most the number of devices. (Strategy files may hold any
 // other degrees.)
@@ -25,7 +23,7 @@ class SearchSpace {
   Strategy random_strategy(RandomStream& random) const;
 
  private:
-  Vector<Vector<Vector<int>>> degrees_;
+  Vector<Vector<Degrees>> degrees_;  // [operator]
   int device_count_;
 };
 

@@ -1,5 +1,7 @@
 #include "search/report/trace.h"
 
+#include "common/task_graph/issue_order.h"
+
 namespace ff {
 
 void write_trace(const std::string& path, const Topology& topology, TaskGraphBuilder& builder,

@@ -1,14 +1,17 @@
 #!/usr/bin/python3
-"""Every algorithm of ffsearch: its strategy for LeNet on two CPU ranks is executed and verified (of exhaustive search, for LeNet cut short: the
-proof for the whole of it takes half a minute). Usage: algorithms_test.py BUILD_DIR"""
+"""Every algorithm of ffsearch: its strategy for LeNet on two CPU ranks is executed and verified (of exhaustive search,
+for LeNet cut short: the proof for the whole of it takes half a minute). Usage: algorithms_test.py BUILD_DIR"""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+
+sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from mpi_environment import mpi_environment  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/dev").resolve()
@@ -18,9 +21,8 @@ CHEAP = ["data-parallel", "single-device", "model-parallel", "expert", "optcnn",
 
 
 def run(*command, cwd=None):
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
-                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none")
-    return subprocess.run([str(word) for word in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run([str(word) for word in command], cwd=cwd, env=mpi_environment(), capture_output=True,
+                          text=True, timeout=300, check=False)
 
 
 class Algorithms(unittest.TestCase):
@@ -29,7 +31,8 @@ class Algorithms(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.work = pathlib.Path(cls.folder.name)
         graph = json.loads((ROOT / "graphs/lenet.json").read_text())
-        graph["operators"] = [op for op in graph["operators"] if op["name"] not in ("conv2", "tanh2", "pool2", "fc2", "tanh4")]
+        graph["operators"] = [op for op in graph["operators"]
+                              if op["name"] not in ("conv2", "tanh2", "pool2", "fc2", "tanh4")]
         for op in graph["operators"]:
             op["inputs"] = [{"pool2": "pool1", "tanh4": "tanh3"}.get(name, name) for name in op["inputs"]]
         (cls.work / "short.json").write_text(json.dumps(graph))
@@ -55,7 +58,8 @@ class Algorithms(unittest.TestCase):
                 for key in ["predicted_us", "compute_us", "total_s"]:
                     self.assertGreater(result[key], 0)
                 self.assertGreaterEqual(result["predicted_us"], result["lower_bound_us"])
-                self.assertGreaterEqual(result["predicted_us"], self.compared["mcmc"]["predicted_us"] if name in CHEAP else 0)
+                self.assertGreaterEqual(result["predicted_us"], self.compared["mcmc"]["predicted_us"] if name in CHEAP
+                                        else 0)
                 for key in ["transfer_bytes", "synchronization_bytes", "memory_bytes", "note"]:
                     self.assertIn(key, result)
                 self.assertEqual(len(result["memory_bytes"]), 2)
@@ -66,7 +70,8 @@ class Algorithms(unittest.TestCase):
         done = run(BUILD / "ffsearch", "compare", *self.short)
         self.assertEqual(done.returncode, 0, done.stderr)
         for name in self.compared:
-            self.assertEqual(sum(line.startswith(name + " ") for line in done.stdout.splitlines()), 2, done.stdout)  # figures, note
+            # figures, note
+            self.assertEqual(sum(line.startswith(name + " ") for line in done.stdout.splitlines()), 2, done.stdout)
 
     def test_every_strategy_is_executed(self):
         for name in self.compared:
@@ -76,7 +81,8 @@ class Algorithms(unittest.TestCase):
                 provenance = json.loads((self.work / "s.json").read_text())["provenance"]
                 self.assertEqual(provenance["algorithm"], name)
                 self.assertEqual(provenance["note"], found["note"])
-                done = run("mpirun", "-n", "2", BUILD / "ffexec", "--strategy", self.work / "s.json", "--iterations", "3", "--lr", "0.01", "--verify", "--json")
+                done = run("mpirun", "-n", "2", BUILD / "ffexec", "--strategy", self.work / "s.json", "--iterations",
+                           "3", "--lr", "0.01", "--verify", "--json")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 trained = json.loads(done.stdout)
                 self.assertLess(trained["verified"]["max_relative_error"], 1e-3)
@@ -102,7 +108,8 @@ class Algorithms(unittest.TestCase):
 
     def test_proposals_end_an_exhaustive_search(self):
         problem = ["--graph", ROOT / "graphs/lenet.json", "--topo", ROOT / "topologies/p100-1x4.json"]
-        first, second = (self.search("--algorithm", "exhaustive", "--proposals", 100, problem=problem) for _ in range(2))
+        first, second = (self.search("--algorithm", "exhaustive", "--proposals", 100, problem=problem)
+                         for _ in range(2))
         self.assertEqual(first["note"], second["note"])
         first, second = first["exhaustive"], second["exhaustive"]
         self.assertEqual(first, second)
@@ -117,18 +124,22 @@ class Algorithms(unittest.TestCase):
             self.assertNotIn("inf", done.stdout)
 
     def test_mixed_proposals_decide_alike_with_either_simulator(self):
-        delta, full = (self.search("--proposals-from", "mixed", "--simulator", simulator) for simulator in ("delta", "full"))
+        delta, full = (self.search("--proposals-from", "mixed", "--simulator", simulator)
+                       for simulator in ("delta", "full"))
         self.assertEqual(delta["chain_hash"], full["chain_hash"])
 
     def test_wrong_flags(self):
-        for flags, message in [(["--algorithm", "mcmcm"], "--algorithm"), (["--init", "placement"], "--init"), (["--proposals-from", "x"], "--proposals-from"),
+        for flags, message in [(["--algorithm", "mcmcm"], "--algorithm"), (["--init", "placement"], "--init"),
+                               (["--proposals-from", "x"], "--proposals-from"),
                                (["--algorithm", "expert", "--check-local"], "goes with --algorithm mcmc or placement")]:
             done = run(BUILD / "ffsearch", *PROBLEM, "--out", self.work / "none.json", *flags)
             self.assertEqual(done.returncode, 2)
             self.assertIn(message, done.stderr)
-        done = run(BUILD / "ffsearch", *PROBLEM, "--out", self.work / "none.json", "--algorithm", "placement", "--init", "data-parallel")
+        done = run(BUILD / "ffsearch", *PROBLEM, "--out", self.work / "none.json", "--algorithm", "placement", "--init",
+                   "data-parallel")
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(done.stderr, "ffsearch: --init: \"data-parallel\" splits operators, which placement does not\n")
+        self.assertEqual(done.stderr,
+                         "ffsearch: --init: \"data-parallel\" splits operators, which placement does not\n")
         self.assertFalse((self.work / "none.json").exists())
 
 

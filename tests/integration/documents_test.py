@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""The documents against the source: links resolve, the map of the source names what is there, the user guide names every flag of the two
-programs and no other. Usage: documents_test.py [BUILD_DIR]; without it, flags are not looked at."""
+"""The documents against the source: links resolve, the map of the source names what is there, the user guide names
+every flag of the two programs and no other. Usage: documents_test.py [BUILD_DIR]; without it, flags are not looked
+at."""
 
 import pathlib
 import re
@@ -34,25 +35,32 @@ class Documents(unittest.TestCase):
                 if path.is_dir():
                     if path.name not in ("__pycache__", "cases"):
                         self.assertIn(path.name, words, f"{relative}/ is not named")
-                # Operators, kernels and tests follow their folders' rules; of the others, each file is named, or begins with a name and "_".
-                elif path.suffix in (".h", ".cpp", ".py", ".sh") and top != "tests" and not {"kernels", "operators", "reproduction", "graph_generator"} & set(path.parts):
+                # Operators, kernels and tests follow their folders' rules; of the others, each file is named, or begins
+                # with a name and "_".
+                elif path.suffix in (".h", ".cpp", ".py", ".sh") and top != "tests" and not {
+                    "kernels", "operators", "reproduction", "graph_generator"} & set(path.parts):
                     stem = path.stem
-                    self.assertTrue(stem in words or any(stem.startswith(word + "_") for word in words), f"{relative} is not named")
+                    self.assertTrue(stem in words or any(stem.startswith(word + "_") for word in words),
+                                    f"{relative} is not named")
         for name in re.findall(r"([\w/]+\.(?:sh|py|h|cpp|md))\b", text):
             if "FAMILY" not in name and name != "README.md":
-                self.assertTrue(any(any((ROOT / top).rglob(pathlib.Path(name).name)) for top in SOURCES + ("docs",)), f"{name} is named but not there")
+                self.assertTrue(any(any((ROOT / top).rglob(pathlib.Path(name).name)) for top in SOURCES + ("docs",)),
+                                f"{name} is named but not there")
 
     def test_the_user_guide_names_every_flag(self):
         if BUILD is None:
             self.skipTest("no build folder given")
         guide = (ROOT / "docs/user-guide.md").read_text()
         _, search, executor = re.split(r"^## (?:ffsearch|ffexec)$", guide, flags=re.MULTILINE)
-        for part, commands in ((search, (["ffsearch"], ["ffsearch", "simulate"], ["ffsearch", "compare"], ["ffsearch", "profile"])), (executor, (["ffexec"],))):
+        for part, commands in ((search, (["ffsearch"], ["ffsearch", "simulate"], ["ffsearch", "compare"],
+                                         ["ffsearch", "profile"])), (executor, (["ffexec"],))):
             known = set()  # --mca is mpirun's
             for command in commands:
-                known |= flags(subprocess.run([BUILD / command[0], *command[1:], "--help"], capture_output=True, text=True, check=True, timeout=60).stdout)
+                known |= flags(subprocess.run([BUILD / command[0], *command[1:], "--help"], capture_output=True,
+                                              text=True, check=True, timeout=60).stdout)
             self.assertEqual(known - flags(part) - {"--help", "--version"}, set(), "not in docs/user-guide.md")
-            self.assertEqual(flags(part) - known - {"--mca"}, set(), "in docs/user-guide.md, but unknown to the program")
+            self.assertEqual(flags(part) - known - {"--mca"}, set(),
+                             "in docs/user-guide.md, but unknown to the program")
 
 
 if __name__ == "__main__":

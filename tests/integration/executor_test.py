@@ -2,6 +2,7 @@
 """Runs ffexec as its users do, under mpirun. Usage: executor_test.py BUILD_DIRECTORY (standard library only)."""
 import json
 import os
+import pathlib
 import signal
 import struct
 import subprocess
@@ -10,9 +11,12 @@ import tempfile
 import time
 import unittest
 
+sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from mpi_environment import mpi_environment  # noqa: E402
+
 BUILD = None
-ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
-                   OMPI_MCA_rmaps_base_oversubscribe="1")
+ENVIRONMENT = mpi_environment()
 
 BATCH = 8
 GRAPH = {
@@ -24,11 +28,13 @@ GRAPH = {
          "attributes": {"out_channels": 4, "kernel": [3, 3], "padding": [1, 1], "activation": "relu"}},
         {"name": "pool", "type": "pool2d", "inputs": ["conv"], "attributes": {"kernel": [2, 2]}},
         {"name": "flat", "type": "flatten", "inputs": ["pool"]},
-        {"name": "wide", "type": "linear", "inputs": ["flat"], "attributes": {"out_features": 400, "activation": "relu"}},
+        {"name": "wide", "type": "linear", "inputs": ["flat"],
+         "attributes": {"out_features": 400, "activation": "relu"}},
         {"name": "fc", "type": "linear", "inputs": ["wide"], "attributes": {"out_features": 3}},
         {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["fc", "label"]}]}
 DIMENSIONS = {"conv": ["sample", "channel", "height", "width"], "pool": ["sample", "channel", "height", "width"],
-              "flat": ["sample", "channel"], "wide": ["sample", "channel"], "fc": ["sample", "channel"], "loss": ["sample"]}
+              "flat": ["sample", "channel"], "wide": ["sample", "channel"], "fc": ["sample", "channel"],
+              "loss": ["sample"]}
 
 
 def topology(ranks):
@@ -88,7 +94,8 @@ class ExecutorTest(unittest.TestCase):
         return launcher + [os.path.join(BUILD, "ffexec"), *arguments]
 
     def run_program(self, ranks, *arguments):
-        return subprocess.run(self.command(ranks, *arguments), env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+        return subprocess.run(self.command(ranks, *arguments), env=ENVIRONMENT, capture_output=True, text=True,
+                              timeout=120)
 
     def train(self, ranks, *arguments):
         result = self.run_program(ranks, *arguments, "--json")
@@ -97,9 +104,10 @@ class ExecutorTest(unittest.TestCase):
 
     def test_every_strategy_has_the_same_losses(self):
         expected = None
-        for ranks, split in [(0, "sample"), (1, "sample"), (2, "sample"), (2, "channel"), (4, "sample"), (4, "height"), (4, "channel")]:
-            result = self.train(ranks, "--strategy", self.write_strategy(max(ranks, 1), split), "--iterations", "5", "--lr", "0.02",
-                                "--momentum", "0.9", "--verify")
+        for ranks, split in [(0, "sample"), (1, "sample"), (2, "sample"), (2, "channel"), (4, "sample"), (4, "height"),
+                             (4, "channel")]:
+            result = self.train(ranks, "--strategy", self.write_strategy(max(ranks, 1), split), "--iterations", "5",
+                                "--lr", "0.02", "--momentum", "0.9", "--verify")
             self.assertEqual(result["iterations"], 5)
             self.assertEqual(len(result["memory_bytes"]), max(ranks, 1))
             self.assertLess(result["verified"]["max_relative_error"], 1e-3)
@@ -111,8 +119,8 @@ class ExecutorTest(unittest.TestCase):
 
     def test_epochs_learn_and_evaluate(self):
         data, evaluation = self.write_data("train", 50), self.write_data("eval", 21)
-        results = [self.train(ranks, "--strategy", self.write_strategy(ranks), "--data", data, "--eval", evaluation, "--epochs", "8",
-                              "--lr", "0.1") for ranks in (1, 2)]
+        results = [self.train(ranks, "--strategy", self.write_strategy(ranks), "--data", data, "--eval", evaluation,
+                              "--epochs", "8", "--lr", "0.1") for ranks in (1, 2)]
         for result in results:
             self.assertEqual(result["iterations"], 8 * 6)
             self.assertEqual(len(result["epoch_losses"]), 8)
@@ -122,16 +130,19 @@ class ExecutorTest(unittest.TestCase):
 
     def test_training_goes_on_from_a_checkpoint_with_another_strategy(self):
         one, two, four = self.write_strategy(1), self.write_strategy(2), self.write_strategy(4, "channel")
-        # At 0.1 a relu unit comes to lie within rounding of 0 and goes either way: the strategies then differ by 0.8 % of its bias.
+        # At 0.1 a relu unit comes to lie within rounding of 0 and goes either way: the strategies then differ by 0.8 %
+        # of its bias.
         options = ["--lr", "0.02", "--momentum", "0.9"]
         through = self.train(1, "--strategy", one, "--iterations", "6", *options)["losses"]
         first = self.train(2, "--strategy", two, "--iterations", "3", "--save", self.path("half"), *options)["losses"]
-        second = self.train(4, "--strategy", four, "--iterations", "3", "--load", self.path("half"), "--verify", *options)["losses"]
+        second = self.train(4, "--strategy", four, "--iterations", "3", "--load", self.path("half"), "--verify",
+                            *options)["losses"]
         for a, b in zip(first + second, through):
             self.assertAlmostEqual(a, b, delta=1e-3 * abs(b))
 
     def test_trace(self):
-        self.train(2, "--strategy", self.write_strategy(2, "channel"), "--iterations", "3", "--trace", self.path("t.json"))
+        self.train(2, "--strategy", self.write_strategy(2, "channel"), "--iterations", "3", "--trace",
+                   self.path("t.json"))
         with open(self.path("t.json")) as file:
             events = json.load(file)["traceEvents"]
         self.assertEqual({e["pid"] for e in events}, {0, 1})
@@ -162,8 +173,10 @@ class ExecutorTest(unittest.TestCase):
 
     def test_wrong_number_of_ranks(self):
         path = self.write_strategy(2)
-        self.assert_fails(1, f"ffexec: {path} is for 2 devices (cpu0, cpu1), started with 3 ranks: use mpirun -n 2\n", 3, "--strategy", path)
-        self.assert_fails(1, f"ffexec: {path} is for 2 devices (cpu0, cpu1), started with 1 rank: use mpirun -n 2\n", 0, "--strategy", path)
+        self.assert_fails(1, f"ffexec: {path} is for 2 devices (cpu0, cpu1), started with 3 ranks: use mpirun -n 2\n",
+                          3, "--strategy", path)
+        self.assert_fails(1, f"ffexec: {path} is for 2 devices (cpu0, cpu1), started with 1 rank: use mpirun -n 2\n", 0,
+                          "--strategy", path)
 
     def test_no_gpu(self):
         path = self.write_strategy(2)
@@ -172,8 +185,10 @@ class ExecutorTest(unittest.TestCase):
             self.skipTest("this machine has GPUs")
         for flag, value in (("--backend", "cuda"), ("--transport", "nccl")):
             self.assert_fails(3, "ffexec: no GPU: ", 2, "--strategy", path, flag, value)
-        self.assert_fails(2, "--transport nccl: NCCL is for GPUs: use --backend cuda\n", 2, "--strategy", path, "--backend", "cpu", "--transport", "nccl")
-        self.assert_fails(2, "--calibrate: measures CPUs alone; topologies/ has GPUs, and ffsearch profile measures their kernels\n", 2,
+        self.assert_fails(2, "--transport nccl: NCCL is for GPUs: use --backend cuda\n", 2, "--strategy", path,
+                          "--backend", "cpu", "--transport", "nccl")
+        self.assert_fails(2, "--calibrate: measures CPUs alone; topologies/ has GPUs, and ffsearch profile measures "
+                          "their kernels\n", 2,
                           "--calibrate", "--out", self.path("t.json"), "--backend", "cuda")
 
     def test_strategy_for_gpus_on_cpus(self):
@@ -185,14 +200,18 @@ class ExecutorTest(unittest.TestCase):
         result = self.run_program(2, "--strategy", path, "--iterations", "1", "--share-gpu", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         backend = json.loads(result.stdout)["backend"]
-        self.assertEqual(result.stderr.count("ffexec: note: the strategy is for GPUs, running on CPUs (no GPU: "), backend == "cpu", result.stderr)
+        self.assertEqual(result.stderr.count("ffexec: note: the strategy is for GPUs, running on CPUs (no GPU: "),
+                         backend == "cpu", result.stderr)
 
     def test_unreadable_inputs(self):
         path = self.write_strategy(2)
-        self.assert_fails(1, "ffexec: /nowhere.json: cannot open: No such file or directory\n", 2, "--strategy", "/nowhere.json")
-        self.assert_fails(1, "ffexec: /nowhere: is not a directory, expected one with a .npy file for each input of the graph\n", 2,
+        self.assert_fails(1, "ffexec: /nowhere.json: cannot open: No such file or directory\n", 2, "--strategy",
+                          "/nowhere.json")
+        self.assert_fails(1, "ffexec: /nowhere: is not a directory, expected one with a .npy file for each input of "
+                          "the graph\n", 2,
                           "--strategy", path, "--data", "/nowhere")
-        self.assert_fails(1, "ffexec: /nowhere/m: cannot open: No such file or directory\n", 2, "--strategy", path, "--load", "/nowhere/m")
+        self.assert_fails(1, "ffexec: /nowhere/m: cannot open: No such file or directory\n", 2, "--strategy", path,
+                          "--load", "/nowhere/m")
         data = self.write_data("data", 16)
         with open(self.path("data/label.npy"), "wb") as file:
             file.write(npy("<i4", (16,), [0] * 15 + [9]))
@@ -212,8 +231,10 @@ class ExecutorTest(unittest.TestCase):
         return [int(pid) for pid, parent, name in rows if int(parent) == process.pid and name == "ffexec"]
 
     def start_long_run(self, ranks, *arguments):
-        process = subprocess.Popen(self.command(ranks, "--strategy", self.write_strategy(max(ranks, 1)), "--iterations", "100000000",
-                                                *arguments), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(self.command(ranks, "--strategy", self.write_strategy(max(ranks, 1)), "--iterations",
+                                                "100000000",
+                                                *arguments), env=ENVIRONMENT, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
         time.sleep(3)
         self.assertIsNone(process.poll())
         return process

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""The networks of scripts/generate_graphs.py: shapes, parameters and arithmetic, inferred here anew from the graph files, against
-published counts and docs/networks.md; committed files against the generator; every option of the generator. Runs no program of ours.
+"""The networks of scripts/generate_graphs.py: shapes, parameters and arithmetic, inferred here anew from the graph
+files, against published counts and docs/networks.md; committed files against the generator; every option of the
+generator. Runs no program of ours.
 
     networks_test.py --table      prints the counts as docs/networks.md has them
 """
@@ -41,8 +42,8 @@ def windows(size, kernel, stride, padding):
 
 
 class Network:
-    """A graph, read: the shape of every tensor (without the batch), the shape of every trained parameter, and two operations a
-    multiply-add of every product (forward, one sample)."""
+    """A graph, read: the shape of every tensor (without the batch), the shape of every trained parameter, and two
+    operations a multiply-add of every product (forward, one sample)."""
 
     def __init__(self, graph):
         self.shapes, self.unread, self.parameters = {}, set(), {}
@@ -189,7 +190,8 @@ def lstm_flops(features, hidden, steps, from_state=False):
     return 2 * 4 * hidden * (features * steps + hidden * (steps if from_state else steps - 1))
 
 
-TRANSFORMER_LAYER = 12 * 768**2 + 13 * 768  # the four matrices of attention, two of four times the width; biases and two layer_norms
+# the four matrices of attention, two of four times the width; biases and two layer_norms
+TRANSFORMER_LAYER = 12 * 768**2 + 13 * 768
 TORCHVISION = "torchvision"
 
 # name -> (trained parameters, where from). Where the published network has more or less, the terms say what.
@@ -205,10 +207,12 @@ PARAMETERS = {
     "rnnlm-2step": (10000 * 2048 + 2 * 4 * (2 * 2048**2 + 2048) + 10000 * 2049, "as rnnlm"),
     "nmt": (2 * 32000 * 1024 + 4 * 4 * (2 * 1024**2 + 1024) + 3 * 1024**2 + 32000 * 1025, "layer by layer"),
     # 384 positions, two token types, and a bias of the scores less.
-    "bert-base": (109514298 - 384 * 768 - 2 * 768 - 30522, "BertForMaskedLM of Hugging Face transformers, bert-base-uncased"),
+    "bert-base": (109514298 - 384 * 768 - 2 * 768 - 30522,
+                  "BertForMaskedLM of Hugging Face transformers, bert-base-uncased"),
     "gpt2-small": (124439808, "gpt2 of Hugging Face transformers"),
     # The benchmark's layers with 729 instead of 351 interactions and two scores, then the tables.
-    "dlrm": (762177 + 378 * 512 + 257 + 26 * 100000 * 64, "facebookresearch/dlrm, bench/dlrm_s_criteo_terabyte.sh, layer by layer"),
+    "dlrm": (762177 + 378 * 512 + 257 + 26 * 100000 * 64,
+             "facebookresearch/dlrm, bench/dlrm_s_criteo_terabyte.sh, layer by layer"),
 }
 
 # name -> (GFLOP forward, relative tolerance). Published ones count multiply-adds: twice that here.
@@ -224,9 +228,11 @@ GFLOP = {
     "rnnlm-2step": ((2 * lstm_flops(2048, 2048, 2) + 2 * 2 * 2048 * 10000) / 1e9, 1e-12),
     "nmt": ((2 * lstm_flops(1024, 1024, 40) + 2 * lstm_flops(1024, 1024, 40, True)
              + 40 * 2 * (1024**2 + 2 * 40 * 1024 + 2 * 1024**2 + 1024 * 32000)) / 1e9, 1e-12),
-    "bert-base": (22.5 + 2 * 128 * (768**2 + 30522 * 768) / 1e9, 0.01),  # TinyBERT (Jiao et al. 2020), table 1, for 128 tokens; the head
+    # TinyBERT (Jiao et al. 2020), table 1, for 128 tokens; the head
+    "bert-base": (22.5 + 2 * 128 * (768**2 + 30522 * 768) / 1e9, 0.01),
     "gpt2-small": (1024 * 2 * (12 * (12 * 768**2 + 2 * 1024 * 768) + 50257 * 768) / 1e9, 1e-12),
-    "dlrm": (2 * (13 * 512 + 512 * 256 + 256 * 64 + 27 * 27 * 64 + 793 * 512 + 512 * 512 + 512 * 256 + 256 * 2) / 1e9, 1e-12),
+    "dlrm": (2 * (13 * 512 + 512 * 256 + 256 * 64 + 27 * 27 * 64 + 793 * 512 + 512 * 512 + 512 * 256 + 256 * 2) / 1e9,
+             1e-12),
 }
 
 
@@ -242,7 +248,8 @@ def counts(name):
     """The first columns of the table in docs/networks.md."""
     graph = read(name)
     network = Network(graph)
-    return [f"`{name}`", f"{len(graph['operators']):,}", f"{network.count:,}", f"{network.gflop:.4g}", f"{graph['batch_size']:,}"]
+    return [f"`{name}`", f"{len(graph['operators']):,}", f"{network.count:,}", f"{network.gflop:.4g}",
+            f"{graph['batch_size']:,}"]
 
 
 def complaint(graph):
@@ -257,7 +264,8 @@ class Networks(unittest.TestCase):
         self.assertEqual({path.stem for path in (ROOT / "graphs").glob("*.json")}, set(NAMES))
         for name in NAMES:
             with self.subTest(name):
-                self.assertEqual((ROOT / f"graphs/{name}.json").read_text(encoding="utf-8"), text_of(generate_graphs.build(name)))
+                self.assertEqual((ROOT / f"graphs/{name}.json").read_text(encoding="utf-8"),
+                                 text_of(generate_graphs.build(name)))
 
     @unittest.skipUnless(jsonschema, "python3-jsonschema is not installed")
     def test_schema(self):
@@ -269,7 +277,8 @@ class Networks(unittest.TestCase):
         for name in NAMES:
             with self.subTest(name):
                 lines = (ROOT / f"graphs/{name}.json").read_text(encoding="utf-8").splitlines()
-                self.assertEqual(sum(line.startswith('  {"name": ') for line in lines), len(read(name)["inputs"]) + len(read(name)["operators"]))
+                self.assertEqual(sum(line.startswith('  {"name": ') for line in lines),
+                                 len(read(name)["inputs"]) + len(read(name)["operators"]))
 
     def test_parameters(self):
         self.assertEqual(list(PARAMETERS), NAMES)
@@ -283,13 +292,15 @@ class Networks(unittest.TestCase):
         self.assertEqual(list(GFLOP), NAMES)
         for name, (expected, tolerance) in GFLOP.items():
             with self.subTest(name):
-                self.assertLessEqual(abs(Network(read(name)).gflop / expected - 1), tolerance, Network(read(name)).gflop)
+                self.assertLessEqual(abs(Network(read(name)).gflop / expected - 1), tolerance,
+                                     Network(read(name)).gflop)
 
     def test_transformer_layers(self):
         for name in ("bert-base", "gpt2-small"):
             network = Network(read(name))
             for layer in range(1, 13):
-                own = [shape for parameter, shape in network.parameters.items() if parameter.startswith(f"layer{layer}.")]
+                own = [shape for parameter, shape in network.parameters.items()
+                       if parameter.startswith(f"layer{layer}.")]
                 self.assertEqual(sum(map(math.prod, own)), TRANSFORMER_LAYER)
 
     def test_nothing_is_left_unread(self):
@@ -303,19 +314,23 @@ class Networks(unittest.TestCase):
 
     def test_shared_parameters(self):
         """The steps of a layer are one group; the table of a transformer is also its output layer."""
-        for name, groups in (("rnnlm", {"embedding", "lstm1", "lstm2", "output"}), ("rnnlm-2step", {"embedding", "lstm1", "lstm2", "output"}),
+        for name, groups in (("rnnlm", {"embedding", "lstm1", "lstm2", "output"}),
+                             ("rnnlm-2step", {"embedding", "lstm1", "lstm2", "output"}),
                              ("rnntc", {"embedding", "lstm1", "lstm2", "lstm3", "lstm4"}),
-                             ("nmt", {"source_embedding", "target_embedding", "encoder1", "encoder2", "decoder1", "decoder2", "attention", "output"})):
+                             ("nmt", {"source_embedding", "target_embedding", "encoder1", "encoder2", "decoder1",
+                                      "decoder2", "attention", "output"})):
             with self.subTest(name):
                 steps = 2 if name == "rnnlm-2step" else 40
                 found = {}
                 for operator in read(name)["operators"]:
                     if "parameters" in operator:
                         found.setdefault(operator["parameters"], []).append(operator["name"])
-                self.assertEqual(found, {group: [f"{group}.t{t}" for t in range(steps)] for group in sorted(groups, key=list(found).index)})
+                self.assertEqual(found, {group: [f"{group}.t{t}" for t in range(steps)]
+                                         for group in sorted(groups, key=list(found).index)})
         for name in ("bert-base", "gpt2-small"):
             with self.subTest(name):
-                shared = [operator["name"] for operator in read(name)["operators"] if operator.get("parameters") == "tokens"]
+                shared = [operator["name"] for operator in read(name)["operators"]
+                          if operator.get("parameters") == "tokens"]
                 self.assertEqual(shared, ["tokens", "output"])
 
     def test_weights_of_the_losses(self):
@@ -345,7 +360,8 @@ VARIANTS = [
     (["inception_v3", "--image", "75", "--width", "0.1"], ["inception_v3-w0.1-i75"]),
     (["rnntc", "rnnlm", "nmt", "--width", "0.01", "--steps", "8", "--layers", "3", "--vocabulary", "1000"],
      [f"{name}-w0.01-s8-l3-v1000" for name in ("rnntc", "rnnlm", "nmt")]),
-    (["rnntc", "rnnlm-2step", "nmt", "--steps", "1", "--layers", "1"], [f"{name}-s1-l1" for name in ("rnntc", "rnnlm-2step", "nmt")]),
+    (["rnntc", "rnnlm-2step", "nmt", "--steps", "1", "--layers", "1"],
+     [f"{name}-s1-l1" for name in ("rnntc", "rnnlm-2step", "nmt")]),
     (["bert-base", "gpt2-small", "--width", "0.01", "--steps", "16", "--layers", "2", "--vocabulary", "50"],
      ["bert-base-w0.01-s16-l2-v50", "gpt2-small-w0.01-s16-l2-v50"]),
     (["dlrm", "--width", "0.125", "--vocabulary", "1000"], ["dlrm-w0.125-v1000"]),
@@ -355,22 +371,26 @@ VARIANTS = [
 
 WRONG = [
     (["vgg19"], 'no network is named "vgg19"'),
-    (["lenet", "--width", "0"], "--width"), (["lenet", "--width", "nan"], "--width"), (["lenet", "--width", "inf"], "--width"),
-    (["lenet", "--batch", "0"], "--batch"), (["rnnlm", "--steps", "0"], "--steps"), (["rnnlm", "--steps", "two"], "--steps"),
+    (["lenet", "--width", "0"], "--width"), (["lenet", "--width", "nan"], "--width"),
+    (["lenet", "--width", "inf"], "--width"),
+    (["lenet", "--batch", "0"], "--batch"), (["rnnlm", "--steps", "0"], "--steps"),
+    (["rnnlm", "--steps", "two"], "--steps"),
     (["rnnlm", "--layers", "-1"], "--layers"), (["rnnlm", "--vocabulary", "0"], "--vocabulary"),
     (["resnet50", "--statistics", "sync"], "--statistics"),
     (["alexnet", "--image", "66"], "--image: alexnet needs at least 67, got 66"),
     (["inception_v3", "--image", "74"], "--image: inception_v3 needs at least 75, got 74"),
-    (["vgg16", "--steps", "3"], "--steps: vgg16 has no steps"), (["resnet50", "--layers", "3"], "--layers: resnet50 has no repeated layers"),
-    (["resnet50", "--vocabulary", "3"], "--vocabulary: resnet50 has no vocabulary"), (["nmt", "--image", "64"], "--image: nmt has no images"),
-    (["dlrm", "--steps", "3"], "--steps: dlrm has no steps"),
+    (["vgg16", "--steps", "3"], "--steps: vgg16 has no steps"),
+    (["resnet50", "--layers", "3"], "--layers: resnet50 has no repeated layers"),
+    (["resnet50", "--vocabulary", "3"], "--vocabulary: resnet50 has no vocabulary"),
+    (["nmt", "--image", "64"], "--image: nmt has no images"), (["dlrm", "--steps", "3"], "--steps: dlrm has no steps"),
     (["resnet50", "vgg16", "--statistics", "local"], "--statistics: vgg16 has no batch normalization"),
     (["--statistics", "local"], "--statistics: lenet has no batch normalization"),
 ]
 
 
 def generate(*arguments):
-    return subprocess.run(["/usr/bin/python3", "-B", str(GENERATOR), *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(["/usr/bin/python3", "-B", str(GENERATOR), *map(str, arguments)], capture_output=True,
+                          text=True, timeout=60, check=False)
 
 
 class Generator(unittest.TestCase):
@@ -410,7 +430,8 @@ class Generator(unittest.TestCase):
         self.assertEqual(Network(build("gpt2-small", width=0.25)).shapes["layer1.attention"], (1024, 192))
         self.assertEqual(Network(build("bert-base", width=0.001)).shapes["layer1.attention"], (128, 64))
         self.assertEqual(Network(build("dlrm", vocabulary=10)).parameters["table25.weight"], (10, 64))
-        norms = [operator for operator in build("resnet50", statistics="local")["operators"] if operator["type"] == "batch_norm"]
+        norms = [operator for operator in build("resnet50", statistics="local")["operators"]
+                 if operator["type"] == "batch_norm"]
         self.assertEqual((len(norms), {operator["attributes"]["statistics"] for operator in norms}), (53, {"local"}))
         self.assertEqual(build("resnet50", batch=4)["batch_size"], 4)
 

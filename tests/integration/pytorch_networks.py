@@ -1,5 +1,5 @@
-"""Three small networks, each as an operator graph (ffgraph/1) and as plain PyTorch functions, with initial parameters, data and a mixed
-strategy for two devices. Used by pytorch_test.py."""
+"""Three small networks, each as an operator graph (ffgraph/1) and as plain PyTorch functions, with initial parameters,
+data and a mixed strategy for two devices. Used by pytorch_test.py."""
 import dataclasses
 import typing
 
@@ -59,7 +59,8 @@ def image_classifier():
     batch, channels, classes = 8, 8, 5
     graph = {
         "format": "ffgraph/1", "name": "residual", "batch_size": batch,
-        "inputs": [{"name": "image", "shape": ["batch", 3, 10, 10], "dtype": "f32"}, {"name": "label", "shape": ["batch"], "dtype": "i32"}],
+        "inputs": [{"name": "image", "shape": ["batch", 3, 10, 10], "dtype": "f32"},
+                   {"name": "label", "shape": ["batch"], "dtype": "i32"}],
         "operators": [
             operator("conv1", "conv2d", "image", out_channels=channels, kernel=3, padding=1, bias=False),
             operator("norm1", "batch_norm", "conv1", activation="relu"),
@@ -82,8 +83,8 @@ def image_classifier():
 
     def loss(p, data, training):
         def batch_norm(x, name, momentum, epsilon):
-            return F.batch_norm(x, p[f"{name}.running_mean"], p[f"{name}.running_variance"], p[f"{name}.weight"], p[f"{name}.bias"],
-                                training, momentum, epsilon)
+            return F.batch_norm(x, p[f"{name}.running_mean"], p[f"{name}.running_variance"], p[f"{name}.weight"],
+                                p[f"{name}.bias"], training, momentum, epsilon)
         first = F.relu(batch_norm(F.conv2d(data["image"], p["conv1.weight"], padding=1), "norm1", 0.1, 1e-5))
         second = batch_norm(F.conv2d(first, p["conv2.weight"], padding=1), "norm2", 0.2, 1e-3)
         x = F.max_pool2d(F.relu(second + first), 2).mean((2, 3))
@@ -91,7 +92,8 @@ def image_classifier():
 
     splits = {"conv1": ({"channel": 2}, [1, 0]), "norm1": ({"sample": 2}, [0, 1]), "conv2": ({"height": 2}, [0, 1]),
               "norm2": ({"channel": 2, "height": 2}, [0, 1, 1, 0]), "sum": ({"channel": 2}, [0, 1]), "relu": ({}, [1]),
-              "pool": ({"sample": 2}, [0, 1]), "mean": ({"channel": 2}, [0, 1]), "fc": ({"channel": 2}, [1, 0]), "loss": ({"sample": 2}, [0, 1])}
+              "pool": ({"sample": 2}, [0, 1]), "mean": ({"channel": 2}, [0, 1]), "fc": ({"channel": 2}, [1, 0]),
+              "loss": ({"sample": 2}, [0, 1])}
     return Network(graph, initial.parameters, data, loss, splits.__getitem__)
 
 
@@ -100,16 +102,20 @@ def language_model():
     batch, steps, vocabulary, channels, hidden = 6, 6, 23, 8, (12, 10)
     operators = []
     for t in range(steps):
-        operators.append(operator(f"embed.t{t}", "embedding", f"token:{t}", "embed", vocabulary=vocabulary, channels=channels))
+        operators.append(operator(f"embed.t{t}", "embedding", f"token:{t}", "embed", vocabulary=vocabulary,
+                                  channels=channels))
         x = f"embed.t{t}"
         for layer in (1, 2):
             states = [f"lstm{layer}.t{t - 1}:h", f"lstm{layer}.t{t - 1}:c"] if t else []
-            operators.append(operator(f"lstm{layer}.t{t}", "lstm", [x, *states], f"lstm{layer}", hidden=hidden[layer - 1]))
+            operators.append(operator(f"lstm{layer}.t{t}", "lstm", [x, *states], f"lstm{layer}",
+                                      hidden=hidden[layer - 1]))
             x = f"lstm{layer}.t{t}"
         operators.append(operator(f"scores.t{t}", "linear", x, "scores", out_features=vocabulary))
-        operators.append(operator(f"loss.t{t}", "softmax_cross_entropy", [f"scores.t{t}", f"label:{t}"], weight=1 / steps))
+        operators.append(operator(f"loss.t{t}", "softmax_cross_entropy", [f"scores.t{t}", f"label:{t}"],
+                                  weight=1 / steps))
     graph = {"format": "ffgraph/1", "name": "language-model", "batch_size": batch,
-             "inputs": [{"name": name, "shape": ["batch"], "dtype": "i32", "steps": steps} for name in ("token", "label")],
+             "inputs": [{"name": name, "shape": ["batch"], "dtype": "i32", "steps": steps}
+                        for name in ("token", "label")],
              "operators": operators}
     initial = Initial(2)
     initial.normal("embed.weight", (vocabulary, channels), 0.5)
@@ -119,7 +125,8 @@ def language_model():
         initial.normal(f"lstm{layer}.recurrent", (4, units, units), units ** -0.5)
         initial.normal(f"lstm{layer}.bias", (4, units), 0.2)
     initial.layer("scores", vocabulary, hidden[1])
-    data = {name: initial.random.randint(0, vocabulary, (batch, steps)).astype(numpy.int32) for name in ("token", "label")}
+    data = {name: initial.random.randint(0, vocabulary, (batch, steps)).astype(numpy.int32)
+            for name in ("token", "label")}
 
     def loss(p, data, training):
         states = [(torch.zeros(batch, units, dtype=p["embed.weight"].dtype),) * 2 for units in hidden]
@@ -128,12 +135,14 @@ def language_model():
             x = F.embedding(data["token"][:, t], p["embed.weight"])
             for layer in (1, 2):
                 h, c = states[layer - 1]
-                weight, recurrent, bias = (p[f"lstm{layer}.{name}"].flatten(0, 1) for name in ("weight", "recurrent", "bias"))
+                weight, recurrent, bias = (p[f"lstm{layer}.{name}"].flatten(0, 1)
+                                           for name in ("weight", "recurrent", "bias"))
                 i, f, g, o = (F.linear(x, weight, bias) + F.linear(h, recurrent)).chunk(4, 1)
                 c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
                 x = torch.sigmoid(o) * torch.tanh(c)
                 states[layer - 1] = x, c
-            total = total + F.cross_entropy(F.linear(x, p["scores.weight"], p["scores.bias"]), data["label"][:, t]) / steps
+            total = total + F.cross_entropy(F.linear(x, p["scores.weight"], p["scores.bias"]),
+                                            data["label"][:, t]) / steps
         return total
 
     def split(name):
@@ -150,20 +159,27 @@ def language_model():
 def transformer():
     """Two layers, causal, normalization before each block; the last layer shares the embedding's table."""
     batch, length, vocabulary, channels, heads, layers = 6, 7, 29, 16, 4, 2
-    operators = [operator("embed", "embedding", "token", vocabulary=vocabulary, channels=channels), operator("positions", "position_embedding", "embed")]
+    operators = [operator("embed", "embedding", "token", vocabulary=vocabulary, channels=channels),
+                 operator("positions", "position_embedding", "embed")]
     x = "positions"
     for i in range(layers):
         operators += [
-            operator(f"{i}.norm1", "layer_norm", x), operator(f"{i}.attention", "multi_head_attention", f"{i}.norm1", heads=heads, causal=True),
-            operator(f"{i}.project", "linear", f"{i}.attention", out_features=channels), operator(f"{i}.sum1", "add", [x, f"{i}.project"]),
-            operator(f"{i}.norm2", "layer_norm", f"{i}.sum1"), operator(f"{i}.wide", "linear", f"{i}.norm2", out_features=4 * channels),
-            operator(f"{i}.gelu", "gelu", f"{i}.wide"), operator(f"{i}.narrow", "linear", f"{i}.gelu", out_features=channels),
+            operator(f"{i}.norm1", "layer_norm", x),
+            operator(f"{i}.attention", "multi_head_attention", f"{i}.norm1", heads=heads, causal=True),
+            operator(f"{i}.project", "linear", f"{i}.attention", out_features=channels),
+            operator(f"{i}.sum1", "add", [x, f"{i}.project"]),
+            operator(f"{i}.norm2", "layer_norm", f"{i}.sum1"),
+            operator(f"{i}.wide", "linear", f"{i}.norm2", out_features=4 * channels),
+            operator(f"{i}.gelu", "gelu", f"{i}.wide"), operator(f"{i}.narrow", "linear", f"{i}.gelu",
+                                                                 out_features=channels),
             operator(f"{i}.sum2", "add", [f"{i}.sum1", f"{i}.narrow"])]
         x = f"{i}.sum2"
-    operators += [operator("norm", "layer_norm", x), operator("scores", "linear", "norm", "embed", out_features=vocabulary, bias=False),
+    operators += [operator("norm", "layer_norm", x), operator("scores", "linear", "norm", "embed",
+                                                              out_features=vocabulary, bias=False),
                   operator("loss", "softmax_cross_entropy", ["scores", "label"])]
     graph = {"format": "ffgraph/1", "name": "transformer", "batch_size": batch,
-             "inputs": [{"name": name, "shape": ["batch", length], "dtype": "i32"} for name in ("token", "label")], "operators": operators}
+             "inputs": [{"name": name, "shape": ["batch", length], "dtype": "i32"} for name in ("token", "label")],
+             "operators": operators}
     initial = Initial(3)
     initial.normal("embed.weight", (vocabulary, channels), 0.3)
     initial.normal("positions.weight", (length, channels), 0.3)
@@ -176,7 +192,8 @@ def transformer():
         initial.layer(f"{i}.wide", 4 * channels, channels)
         initial.layer(f"{i}.narrow", channels, 4 * channels)
     initial.normalization("norm", channels)
-    data = {name: initial.random.randint(0, vocabulary, (batch, length)).astype(numpy.int32) for name in ("token", "label")}
+    data = {name: initial.random.randint(0, vocabulary, (batch, length)).astype(numpy.int32)
+            for name in ("token", "label")}
 
     def loss(p, data, training):
         def linear(x, name):
@@ -199,12 +216,17 @@ def transformer():
         scores = F.linear(norm(x, "norm"), p["embed.weight"])
         return F.cross_entropy(scores.flatten(0, 1), data["label"].flatten())
 
-    splits = {"embed": ({"channel": 2}, [0, 1]), "positions": ({"length": 2}, [0, 1]), "norm": ({}, [1]), "scores": ({"channel": 3}, [1, 0, 1]),
-              "loss": ({"length": 2}, [0, 1]),
-              "0.norm1": ({"sample": 2}, [0, 1]), "0.attention": ({"head": 3}, [0, 1, 1]), "0.project": ({"channel": 2}, [0, 1]),
-              "0.sum1": ({}, [1]), "0.norm2": ({"length": 2}, [1, 0]), "0.wide": ({"channel": 2}, [0, 1]), "0.gelu": ({"length": 3}, [0, 1, 0]),
+    splits = {"embed": ({"channel": 2}, [0, 1]), "positions": ({"length": 2}, [0, 1]), "norm": ({}, [1]),
+              "scores": ({"channel": 3}, [1, 0, 1]), "loss": ({"length": 2}, [0, 1]),
+              "0.norm1": ({"sample": 2}, [0, 1]), "0.attention": ({"head": 3}, [0, 1, 1]),
+              "0.project": ({"channel": 2}, [0, 1]),
+              "0.sum1": ({}, [1]), "0.norm2": ({"length": 2}, [1, 0]), "0.wide": ({"channel": 2}, [0, 1]),
+              "0.gelu": ({"length": 3}, [0, 1, 0]),
               "0.narrow": ({"sample": 2}, [0, 1]), "0.sum2": ({"channel": 2}, [0, 1]),
-              "1.norm1": ({"sample": 2, "length": 2}, [0, 1, 1, 0]), "1.attention": ({"sample": 2, "head": 2}, [0, 1, 1, 0]),
-              "1.project": ({"length": 2}, [0, 1]), "1.sum1": ({"length": 2}, [0, 1]), "1.norm2": ({}, [0]), "1.wide": ({"sample": 2, "channel": 2}, [0, 1, 0, 1]),
-              "1.gelu": ({"channel": 2}, [1, 0]), "1.narrow": ({"channel": 2}, [0, 1]), "1.sum2": ({"sample": 2}, [1, 0])}
+              "1.norm1": ({"sample": 2, "length": 2}, [0, 1, 1, 0]),
+              "1.attention": ({"sample": 2, "head": 2}, [0, 1, 1, 0]),
+              "1.project": ({"length": 2}, [0, 1]), "1.sum1": ({"length": 2}, [0, 1]), "1.norm2": ({}, [0]),
+              "1.wide": ({"sample": 2, "channel": 2}, [0, 1, 0, 1]),
+              "1.gelu": ({"channel": 2}, [1, 0]), "1.narrow": ({"channel": 2}, [0, 1]),
+              "1.sum2": ({"sample": 2}, [1, 0])}
     return Network(graph, initial.parameters, data, loss, splits.__getitem__)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Trains three small networks with ffexec and with PyTorch, from the same parameters on the same data, and compares losses and
-parameters. Usage: pytorch_test.py BUILD_DIRECTORY. Exits 77 (skipped) without PyTorch."""
+"""Trains three small networks with ffexec and with PyTorch, from the same parameters on the same data, and compares
+losses and parameters. Usage: pytorch_test.py BUILD_DIRECTORY. Exits 77 (skipped) without PyTorch."""
 import json
 import os
+import pathlib
 import struct
 import subprocess
 import sys
@@ -17,12 +18,13 @@ except ImportError:
     sys.exit(77)
 
 sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import pytorch_networks as networks  # noqa: E402
+from mpi_environment import mpi_environment  # noqa: E402
 
 BUILD = None
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
-                   OMPI_MCA_rmaps_base_oversubscribe="1")
+ENVIRONMENT = mpi_environment()
 ITERATIONS, MOMENTUM, WEIGHT_DECAY = 10, 0.9, 1e-4
 TOLERANCE = 1e-3  # of a loss; of a tensor's largest value
 UPDATE_TOLERANCE = 1e-2  # of the largest change that training made to a tensor
@@ -46,17 +48,21 @@ def read_safetensors(path):
     begin = 8 + struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8:begin])
     header.pop("__metadata__", None)
-    return {name: numpy.frombuffer(content[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]], "<f4").reshape(entry["shape"])
+    return {name: numpy.frombuffer(content[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]],
+                                   "<f4").reshape(entry["shape"])
             for name, entry in header.items()}
 
 
 def train_in_pytorch(network):
-    """(losses, loss of an evaluation behind them, parameters), computed with 64 bits: what rounding adds is ffexec's alone."""
+    """(losses, loss of an evaluation behind them, parameters), computed with 64 bits: what rounding adds is ffexec's
+    alone."""
     torch.manual_seed(0)
     parameters = {name: torch.tensor(values, dtype=torch.float64, requires_grad=not name.endswith(networks.RUNNING))
                   for name, values in network.parameters.items()}
-    data = {name: torch.tensor(values, dtype=torch.int64 if values.dtype == numpy.int32 else torch.float64) for name, values in network.data.items()}
-    optimizer = torch.optim.SGD([p for p in parameters.values() if p.requires_grad], lr=network.learning_rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+    data = {name: torch.tensor(values, dtype=torch.int64 if values.dtype == numpy.int32 else torch.float64)
+            for name, values in network.data.items()}
+    optimizer = torch.optim.SGD([p for p in parameters.values() if p.requires_grad], lr=network.learning_rate,
+                                momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
     losses = []
     for _ in range(ITERATIONS):
         optimizer.zero_grad()
@@ -70,12 +76,14 @@ def train_in_pytorch(network):
 
 
 def mixed(network, strategy):
-    """The strategy with each operator split as the network says; the issue order and the prediction do not hold any longer."""
+    """The strategy with each operator split as the network says; the issue order and the prediction do not hold any
+    longer."""
     configurations = {}
     for operator in network.graph["operators"]:
         degrees, devices = network.split(operator["name"])
         configurations[operator["name"]] = {"degrees": degrees, "devices": devices}
-    return {"format": "ffstrategy/1", "graph": strategy["graph"], "topology": strategy["topology"], "configurations": configurations}
+    return {"format": "ffstrategy/1", "graph": strategy["graph"], "topology": strategy["topology"],
+            "configurations": configurations}
 
 
 class PytorchTest(unittest.TestCase):
@@ -94,34 +102,43 @@ class PytorchTest(unittest.TestCase):
     def search(self, ranks, *arguments):
         path = self.path(f"searched-{ranks}.json")
         self.run_program(os.path.join(BUILD, "ffsearch"), "--graph", self.path("graph.json"), "--topo",
-                         os.path.join(REPOSITORY, "topologies", f"local-cpu-{ranks}.json"), "--cost", "analytic", "--quiet", "--out", path, *arguments)
+                         os.path.join(REPOSITORY, "topologies", f"local-cpu-{ranks}.json"), "--cost", "analytic",
+                         "--quiet", "--out", path, *arguments)
         return path
 
     def assert_close(self, what, found, expected, scale, tolerance):
         worst = float(numpy.max(numpy.abs(numpy.asarray(found, numpy.float64) - expected)))
-        self.assertLessEqual(worst, tolerance * scale, f"{what}: differs by {worst:.3g}, by {worst / scale:.2g} of {scale:.3g}")
+        self.assertLessEqual(worst, tolerance * scale,
+                             f"{what}: differs by {worst:.3g}, by {worst / scale:.2g} of {scale:.3g}")
         return worst / scale
 
     def compare(self, network, label, ranks, strategy, expected):
         losses, evaluation, parameters = expected
         saved = self.path("trained.safetensors")
         result = json.loads(self.run_program(
-            "mpirun", "--bind-to", "none", "-n", str(ranks), os.path.join(BUILD, "ffexec"), "--strategy", strategy, "--data", self.path("data"),
-            "--eval", self.path("data"), "--load", self.path("initial.safetensors"), "--save", saved, "--iterations", str(ITERATIONS),
-            "--lr", str(network.learning_rate), "--momentum", str(MOMENTUM), "--weight-decay", str(WEIGHT_DECAY), "--json"))
+            "mpirun", "--bind-to", "none", "-n", str(ranks), os.path.join(BUILD, "ffexec"), "--strategy", strategy,
+            "--data", self.path("data"),
+            "--eval", self.path("data"), "--load", self.path("initial.safetensors"), "--save", saved, "--iterations",
+            str(ITERATIONS),
+            "--lr", str(network.learning_rate), "--momentum", str(MOMENTUM), "--weight-decay", str(WEIGHT_DECAY),
+            "--json"))
         self.assertEqual(len(result["losses"]), ITERATIONS)
-        worst_loss = max(self.assert_close(f"{label}: loss {i}", result["losses"][i], losses[i], losses[i], TOLERANCE) for i in range(ITERATIONS))
+        worst_loss = max(self.assert_close(f"{label}: loss {i}", result["losses"][i], losses[i], losses[i], TOLERANCE)
+                         for i in range(ITERATIONS))
         self.assert_close(f"{label}: evaluation", result["eval"]["loss"], evaluation, evaluation, TOLERANCE)
         trained = read_safetensors(saved)
         self.assertEqual({name for name in trained if not name.endswith(".velocity")}, set(parameters))
         worst_value = worst_update = 0
         for name, values in parameters.items():
             self.assertEqual(trained[name].shape, values.shape, name)
-            worst_value = max(worst_value, self.assert_close(f"{label}: {name}", trained[name], values, numpy.max(numpy.abs(values)), TOLERANCE))
+            worst_value = max(worst_value, self.assert_close(f"{label}: {name}", trained[name], values,
+                                                             numpy.max(numpy.abs(values)), TOLERANCE))
             # A wrong gradient of a parameter that hardly moves would pass the comparison of values.
             update = numpy.max(numpy.abs(values - network.parameters[name]))
-            worst_update = max(worst_update, self.assert_close(f"{label}: update of {name}", trained[name], values, update, UPDATE_TOLERANCE))
-        print(f"{network.graph['name']}, {label}: loss {losses[0]:.4f} to {losses[-1]:.4f}; largest relative differences: "
+            worst_update = max(worst_update, self.assert_close(f"{label}: update of {name}", trained[name], values,
+                                                               update, UPDATE_TOLERANCE))
+        print(f"{network.graph['name']}, {label}: loss {losses[0]:.4f} to {losses[-1]:.4f}; largest relative "
+              f"differences: "
               f"losses {worst_loss:.1e}, parameters {worst_value:.1e}, their updates {worst_update:.1e}", flush=True)
 
     def check(self, network):

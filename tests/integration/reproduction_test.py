@@ -1,4 +1,5 @@
-"""The reproductions of the paper: a found strategy slower than a baseline is reported, and strategies are drawn as they are. Argument: build folder."""
+"""The reproductions of the paper: a found strategy slower than a baseline is reported, and strategies are drawn as they
+are. Argument: build folder."""
 
 import pathlib
 import sys
@@ -47,8 +48,10 @@ def test_order():
 
 def test_slower_than_on_fewer_devices():
     cells = [{"network": network, "model": model, "devices": devices, "statistics": "local", "predicted_us": time_us}
-             for network, model, devices, time_us in [("nmt", "k80", 1, 100), ("nmt", "k80", 2, 50), ("nmt", "k80", 4, 60), ("nmt", "k80", 8, 40),
-                                                      ("nmt", "p100", 1, 10), ("nmt", "p100", 2, 10), ("rnnlm", "k80", 4, 1)]]
+             for network, model, devices, time_us in [("nmt", "k80", 1, 100), ("nmt", "k80", 2, 50),
+                                                      ("nmt", "k80", 4, 60), ("nmt", "k80", 8, 40),
+                                                      ("nmt", "p100", 1, 10), ("nmt", "p100", 2, 10),
+                                                      ("rnnlm", "k80", 4, 1)]]
     assert over_fewer_devices(cells[0], cells) is None and over_fewer_devices(cells[6], cells) is None
     assert over_fewer_devices(cells[2], cells) == (1.2, 2)
     assert over_fewer_devices(cells[3], cells) == (0.8, 2)

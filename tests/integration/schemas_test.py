@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Validates committed files, the examples of docs/formats.md, and any files given as arguments against docs/schema/, and checks that
-the committed graphs and topologies are what their generators write.
+"""Validates committed files, the examples of docs/formats.md, and any files given as arguments against docs/schema/,
+and checks that the committed graphs and topologies are what their generators write.
 
 Prints each failure and "N passed, M failed"; exits 0, 1 when something failed, 77 (skipped) without python3-jsonschema.
 """
@@ -99,7 +99,8 @@ MUTATIONS = [
 
 # Each must be accepted: (format, what changes a valid example of docs/formats.md into another that the programs write).
 CHANGES = [
-    ("ffstrategy/1", lambda d: d["issue_order"].extend(["norm/forward_statistics/0", "norm/forward_reduction/0", "norm/backward_reduction/0"])),
+    ("ffstrategy/1", lambda d: d["issue_order"].extend(["norm/forward_statistics/0", "norm/forward_reduction/0",
+                                                        "norm/backward_reduction/0"])),
     ("ffgraph/1", lambda d: d["inputs"][0].update(steps=40)),
 ]
 
@@ -109,7 +110,8 @@ def generated():
     for name in generate_graphs.NETWORKS:
         yield REPOSITORY / "graphs" / f"{name}.json", generate_graphs.readable_json(generate_graphs.build(name)) + "\n"
     for name in generate_topologies.COMMITTED:
-        yield REPOSITORY / "topologies" / f"{name}.json", generate_graphs.readable_json(generate_topologies.build(name)) + "\n"
+        yield REPOSITORY / "topologies" / f"{name}.json", generate_graphs.readable_json(
+            generate_topologies.build(name)) + "\n"
 
 
 def main():
@@ -128,7 +130,8 @@ def main():
         if path.exists() and path.read_text(encoding="utf-8") == text:
             passed += 1
         else:
-            failures.append(f"{path.parent.name}/{path.name}: not what scripts/generate_{path.parent.name}.py writes; run it")
+            failures.append(f"{path.parent.name}/{path.name}: not what scripts/generate_{path.parent.name}.py writes; "
+                            f"run it")
     for name, validator in validators.items():
         missing = list(undescribed_properties(validator.schema))
         failures += [f"docs/schema/{name[:-2]}.json: {place} has no description" for place in missing]
@@ -143,7 +146,8 @@ def main():
         if problem(validators, json.dumps(document), name):
             passed += 1
         else:
-            failures.append(f"docs/schema/{name[:-2]}.json: accepts mutation {number} of the example, which it should refuse")
+            failures.append(f"docs/schema/{name[:-2]}.json: accepts mutation {number} of the example, which it should "
+                            f"refuse")
     for number, (name, change) in enumerate(CHANGES):
         if name in examples:
             document = json.loads(examples[name])

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Wrong input, both programs: one clear message, the right exit code, no hang, nothing overwritten. Usage: wrong_input_test.py BUILD_DIR"""
+"""Wrong input, both programs: one clear message, the right exit code, no hang, nothing overwritten. Usage:
+wrong_input_test.py BUILD_DIR"""
 
 import copy
 import json
@@ -20,7 +21,8 @@ LIMIT_S = 60
 
 
 def run(*command, cwd):
-    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=LIMIT_S,
+                          check=False)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -35,11 +37,12 @@ class WrongInput(unittest.TestCase):
         self.folder.cleanup()
 
     def search(self, graph=GRAPH, topology=TOPOLOGY, *flags):
-        return run(BUILD / "ffsearch", "--graph", graph, "--topo", topology, "--cost", "analytic", "--proposals", 50, "--out",
-                   self.work / "s.json", *flags, cwd=self.work)
+        return run(BUILD / "ffsearch", "--graph", graph, "--topo", topology, "--cost", "analytic", "--proposals", 50,
+                   "--out", self.work / "s.json", *flags, cwd=self.work)
 
     def execute(self, ranks, strategy, *flags, iterations=3):
-        return run("mpirun", "-n", ranks, BUILD / "ffexec", "--strategy", strategy, "--iterations", iterations, *flags, cwd=self.work)
+        return run("mpirun", "-n", ranks, BUILD / "ffexec", "--strategy", strategy, "--iterations", iterations, *flags,
+                   cwd=self.work)
 
     def write(self, name, content):
         path = self.work / name
@@ -64,9 +67,11 @@ class WrongInput(unittest.TestCase):
         self.refused(self.search(self.work / "none.json"), "none.json: cannot open: No such file or directory")
         self.refused(self.search(self.work), "is a directory, expected a JSON file")
         self.refused(self.search(self.write("g.json", "")), "g.json: line 1, column 1: the file is empty")
-        self.refused(self.search(self.write("g.json", '{"format": "ffgraph/1",\n "name"')), "g.json: line 2, column", "syntax error")
+        self.refused(self.search(self.write("g.json", '{"format": "ffgraph/1",\n "name"')), "g.json: line 2, column",
+                     "syntax error")
         self.refused(self.search(self.write("g.json", "[" * 200000)), "g.json: ")
-        self.refused(self.search(self.write("g.json", GRAPH.read_text().replace("64", "NaN", 1))), "g.json: line 6, column 16: syntax error")
+        self.refused(self.search(self.write("g.json", GRAPH.read_text().replace("64", "NaN", 1))),
+                     "g.json: line 6, column 16: syntax error")
         self.refused(self.search(TOPOLOGY), "/format: found \"fftopology/1\", expected \"ffgraph/1\"")
         (self.work / "g.json").write_bytes(b"\xff" * 100)
         self.refused(self.search(self.work / "g.json"), "g.json: line 1, column 1")
@@ -75,13 +80,16 @@ class WrongInput(unittest.TestCase):
                      "/operators/0/attributes/kernal: unknown attribute of conv2d; did you mean \"kernel\"?")
         self.refused(changed(lambda g: g["operators"][0].update(inputs=["tanh2"])), "the graph has a cycle: ")
         self.refused(changed(lambda g: g["operators"][-1].update(inputs=["fc2", "image"])), "/inputs/1: has type f32")
-        self.refused(changed(lambda g: g["operators"][6].update(type="linear", attributes={"out_features": 3})), "linear expects 2 to 3 axes")
+        self.refused(changed(lambda g: g["operators"][6].update(type="linear", attributes={"out_features": 3})),
+                     "linear expects 2 to 3 axes")
         self.refused(changed(lambda g: g.update(operators=[])), "/operators: is empty")
         self.refused(changed(lambda g: g.update(batch_size=-3)), "/batch_size: found -3, expected an integer from 1")
         self.refused(changed(lambda g: g.update(batch_size=10**12)), "/batch_size: found 1000000000000")
-        self.refused(changed(lambda g: g["operators"][0]["attributes"].update(out_channels=10**9)), "/out_channels: found 1000000000")
+        self.refused(changed(lambda g: g["operators"][0]["attributes"].update(out_channels=10**9)),
+                     "/out_channels: found 1000000000")
         self.refused(self.search(GRAPH, TOPOLOGY, "--batch", 2**32), "more than 2^44 elements")
-        self.refused(self.search(GRAPH, TOPOLOGY, "--batch-per-device", 2**32), "/batch_size: asked for 8589934592 samples instead, expected at most 4294967296")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--batch-per-device", 2**32),
+                     "/batch_size: asked for 8589934592 samples instead, expected at most 4294967296")
         self.refused(changed(lambda g: g["operators"][0].update(name="fc1")), "is already that of")
 
     def test_topologies(self):
@@ -91,19 +99,27 @@ class WrongInput(unittest.TestCase):
             return self.search(GRAPH, self.write("t.json", topology))
 
         self.refused(changed(lambda t: t.update(links=[])), "no route joins the devices")
-        self.refused(changed(lambda t: t["devices"][0].update(model="gpu")), "/devices/0/model: no device model is named \"gpu\"")
-        self.refused(changed(lambda t: t["links"][0].update(between=["cpu0", "cpu7"])), "/links/0/between/1: no device or switch is named \"cpu7\"")
-        self.refused(changed(lambda t: t["links"][0].update(bandwidth_gb_per_s=0)), "found 0, expected a number from 0.0001 to 1e+12")
-        self.refused(changed(lambda t: t["device_models"]["cpu"].update(peak_tflops=1e-308)), "/peak_tflops: found 1e-308, expected a number from 0.0001")
+        self.refused(changed(lambda t: t["devices"][0].update(model="gpu")),
+                     "/devices/0/model: no device model is named \"gpu\"")
+        self.refused(changed(lambda t: t["links"][0].update(between=["cpu0", "cpu7"])),
+                     "/links/0/between/1: no device or switch is named \"cpu7\"")
+        self.refused(changed(lambda t: t["links"][0].update(bandwidth_gb_per_s=0)),
+                     "found 0, expected a number from 0.0001 to 1e+12")
+        self.refused(changed(lambda t: t["device_models"]["cpu"].update(peak_tflops=1e-308)),
+                     "/peak_tflops: found 1e-308, expected a number from 0.0001")
         deep = json.dumps(self.topology)[:-1] + ', "sources": ' + "[" * 50000 + "]" * 50000 + "}"
-        self.refused(self.search(GRAPH, self.write("t.json", deep)), "t.json: objects and arrays are nested more than 100 deep")
-        self.refused(changed(lambda t: t["devices"][1].update(kind="gpu")), "/devices/1/kind: found \"gpu\", but \"cpu0\" has the same model and is none")
-        self.refused(changed(lambda t: t.update(format="fftopology/9")), "/format: found \"fftopology/9\", expected \"fftopology/1\"")
+        self.refused(self.search(GRAPH, self.write("t.json", deep)),
+                     "t.json: objects and arrays are nested more than 100 deep")
+        self.refused(changed(lambda t: t["devices"][1].update(kind="gpu")),
+                     "/devices/1/kind: found \"gpu\", but \"cpu0\" has the same model and is none")
+        self.refused(changed(lambda t: t.update(format="fftopology/9")),
+                     "/format: found \"fftopology/9\", expected \"fftopology/1\"")
 
     def test_what_never_ends(self):
         self.refused(self.search("/dev/zero"), "/dev/zero: holds more than 1 GiB, expected a JSON file")
         self.assertEqual(self.search()[0], 0)
-        self.refused(self.execute(2, self.work / "s.json", "--load", "/dev/zero"), "/dev/zero: is not a regular file", program="ffexec: ")
+        self.refused(self.execute(2, self.work / "s.json", "--load", "/dev/zero"), "/dev/zero: is not a regular file",
+                     program="ffexec: ")
 
     def test_strategies(self):
         self.assertEqual(self.search()[0], 0)
@@ -116,9 +132,11 @@ class WrongInput(unittest.TestCase):
             return path
 
         cases = [
-            (lambda c: c["fc3"].update(degrees={"channel": 11}, devices=[0] * 11), "fc3/degrees/channel: found 11, but dimension \"channel\" of fc3 has size 10"),
+            (lambda c: c["fc3"].update(degrees={"channel": 11}, devices=[0] * 11),
+             "fc3/degrees/channel: found 11, but dimension \"channel\" of fc3 has size 10"),
             (lambda c: c["fc3"].update(degrees={"chanel": 2}), "did you mean \"channel\"?"),
-            (lambda c: c["fc3"].update(degrees={"sample": 2}, devices=[0, 5]), "/configurations/fc3/devices/1: found 5"),
+            (lambda c: c["fc3"].update(degrees={"sample": 2}, devices=[0, 5]),
+             "/configurations/fc3/devices/1: found 5"),
             (lambda c: c["fc3"].update(degrees={"sample": 2}, devices=[0]), "has 1 devices, expected 2"),
             (lambda c: c["fc3"].update(degrees={"sample": -1}), "found -1"),
             (lambda c: c.pop("fc3"), "/configurations: \"fc3\" is missing"),
@@ -132,23 +150,31 @@ class WrongInput(unittest.TestCase):
         self.refused(self.execute(1, self.work / "s.json"), "is for 2 devices", program="ffexec: ")
         self.refused(self.execute(3, self.work / "s.json"), "is for 2 devices", program="ffexec: ")
         self.refused(self.execute(2, self.work / "none.json"), "none.json: cannot open", program="ffexec: ")
-        self.refused(self.execute(2, self.work / "s.json", "--data", self.work / "nowhere"), "nowhere", program="ffexec: ")
+        self.refused(self.execute(2, self.work / "s.json", "--data", self.work / "nowhere"), "nowhere",
+                     program="ffexec: ")
         self.write("image.npy", "not an array")
         self.refused(self.execute(2, self.work / "s.json", "--data", self.work), "image.npy", program="ffexec: ")
 
     def test_ranks_that_fail_alike_print_one_message(self):
         self.assertEqual(self.search()[0], 0)
-        for name, dtype, shape, size in (("image", "<f4", (128, 1, 28, 28), 4 * 128 * 28 * 28), ("label", "<i4", (128,), 4 * 128)):
+        for name, dtype, shape, size in (("image", "<f4", (128, 1, 28, 28), 4 * 128 * 28 * 28),
+                                         ("label", "<i4", (128,), 4 * 128)):
             header = str({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
-            (self.work / f"{name}.npy").write_bytes(b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header + b"\x63" * size)
-        self.refused(self.execute(2, "s.json", "--data", "."), "label.npy: sample ", "has the label 1667457891, expected 0 to 9", program="ffexec: ")
+            (self.work / f"{name}.npy").write_bytes(b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header
+                                                    + b"\x63" * size)
+        self.refused(self.execute(2, "s.json", "--data", "."), "label.npy: sample ",
+                     "has the label 1667457891, expected 0 to 9", program="ffexec: ")
 
     def test_command_lines(self):
         large = "99999999999999999999"  # more than 64 bits
-        for flags in (["--nonsense"], ["--proposals", "-1"], ["--proposals", large], ["--proposals", ""], ["--algorithm", "magic"],
-                      ["--budget", "soon"], ["--budget", "0"], ["--budget", "inf"], ["--budget", "1e308h"], ["--budget", ""],
-                      ["--batch", "0"], ["--batch", large], ["--batch-per-device", large], ["--batch-per-device", str(2**63 - 1)],
-                      ["--threads", "0"], ["--chains", "0"], ["--chains", large], ["--seed", "-1"], ["--seed", large], ["--seed", ""],
+        for flags in (["--nonsense"], ["--proposals", "-1"], ["--proposals", large], ["--proposals", ""],
+                      ["--algorithm", "magic"],
+                      ["--budget", "soon"], ["--budget", "0"], ["--budget", "inf"], ["--budget", "1e308h"],
+                      ["--budget", ""],
+                      ["--batch", "0"], ["--batch", large], ["--batch-per-device", large],
+                      ["--batch-per-device", str(2**63 - 1)],
+                      ["--threads", "0"], ["--chains", "0"], ["--chains", large], ["--seed", "-1"], ["--seed", large],
+                      ["--seed", ""],
                       ["--beta", "nan"], ["--beta", "-1"], ["--beta", "inf"], ["--init", "nothing"], ["--resume", "x"]):
             code, stdout, stderr = self.search(GRAPH, TOPOLOGY, *flags)
             self.assertEqual((code, stdout), (2, ""), flags)
@@ -156,8 +182,10 @@ class WrongInput(unittest.TestCase):
         self.assertEqual(run(BUILD / "ffsearch", "--graph", GRAPH, cwd=self.work)[0], 2)
 
     def test_flags_without_effect(self):
-        for flags, message in ((["--algorithm", "expert", "--init", "random"], "--init: goes with --algorithm mcmc or placement"),
-                               (["--algorithm", "expert", "--check-local"], "--check-local: goes with --algorithm mcmc or placement"),
+        for flags, message in ((["--algorithm", "expert", "--init", "random"],
+                                "--init: goes with --algorithm mcmc or placement"),
+                               (["--algorithm", "expert", "--check-local"],
+                                "--check-local: goes with --algorithm mcmc or placement"),
                                (["--assignments", "consecutive"], "--assignments: goes with --algorithm exhaustive")):
             code, _, stderr = self.search(GRAPH, TOPOLOGY, *flags)
             self.assertEqual((code, stderr.splitlines()[0]), (2, message))
@@ -171,14 +199,16 @@ class WrongInput(unittest.TestCase):
     def test_a_result_that_cannot_be_printed(self):
         for flags in ([], ["--json"]):
             with open("/dev/full", "w", encoding="utf-8") as full:
-                done = subprocess.run([BUILD / "ffsearch", "--graph", GRAPH, "--topo", TOPOLOGY, "--algorithm", "data-parallel", "--cost", "analytic", *flags],
-                                      cwd=self.work, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
+                done = subprocess.run([BUILD / "ffsearch", "--graph", GRAPH, "--topo", TOPOLOGY, "--algorithm",
+                                       "data-parallel", "--cost", "analytic", *flags],
+                                      cwd=self.work, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S,
+                                      check=False)
             self.assertEqual((done.returncode, done.stderr), (3, "ffsearch: cannot write to standard output\n"))
 
     def test_command_lines_of_the_executor(self):
         self.assertEqual(self.search()[0], 0)
-        for flags in (["--lr", "nan"], ["--lr", "1e39"], ["--momentum", "-1"], ["--weight-decay", "inf"], ["--seed", "-1"], ["--epochs", "1"],
-                      ["--backend", "tpu"], ["--resume", "x"]):
+        for flags in (["--lr", "nan"], ["--lr", "1e39"], ["--momentum", "-1"], ["--weight-decay", "inf"],
+                      ["--seed", "-1"], ["--epochs", "1"], ["--backend", "tpu"], ["--resume", "x"]):
             code, stdout, stderr = self.execute(2, self.work / "s.json", *flags)
             self.assertEqual((code, stdout), (2, ""), flags)
             self.assertEqual(stderr.count("Run with --help"), 1, stderr)
@@ -189,92 +219,119 @@ class WrongInput(unittest.TestCase):
             return self.search(GRAPH, TOPOLOGY, *flags, "--profile", self.write("p.json", profile))
 
         self.refused(self.search(GRAPH, TOPOLOGY, "--profile", self.work / "none.json"), "none.json: cannot open")
-        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", GRAPH), "/format: found \"ffgraph/1\", expected \"ffprofile/1\"")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", GRAPH),
+                     "/format: found \"ffgraph/1\", expected \"ffprofile/1\"")
         self.refused(used({}, model="other"), "p.json: is the profile of device model \"other\"")
-        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", "p.json", "p.json"), "p.json: is the profile of device model \"other\"")
-        self.refused(run(BUILD / "ffsearch", "--graph", GRAPH, "--topo", TOPOLOGY, "--cost", "profile", cwd=self.work), "--cost profile: there are no kernel times of device model \"cpu\"; give --profile FILE")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", "p.json", "p.json"),
+                     "p.json: is the profile of device model \"other\"")
+        self.refused(run(BUILD / "ffsearch", "--graph", GRAPH, "--topo", TOPOLOGY, "--cost", "profile", cwd=self.work),
+                     "--cost profile: there are no kernel times of device model \"cpu\"; give --profile FILE")
         used({})
-        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", "p.json", "./p.json"), "./p.json: is of device model \"cpu\", as is p.json")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", "p.json", "./p.json"),
+                     "./p.json: is of device model \"cpu\", as is p.json")
         for precision, message in ((3, "found 3, expected a string"), ("bf16", "found \"bf16\"")):
-            profile = {"format": "ffprofile/1", "device_model": "p100", "measured": {"precision": precision}, "entries": {}}
-            self.refused(self.search(GRAPH, ROOT / "topologies/p100-1x4.json", "--profile", self.write("p.json", profile)), f"/measured/precision: {message}")
-        self.refused(used({"forward x": {"us": -1, "samples": 1, "spread": 0}}), "/us: found -1, expected a number above 0")
+            profile = {"format": "ffprofile/1", "device_model": "p100", "measured": {"precision": precision},
+                       "entries": {}}
+            self.refused(self.search(GRAPH, ROOT / "topologies/p100-1x4.json", "--profile",
+                                     self.write("p.json", profile)), f"/measured/precision: {message}")
+        self.refused(used({"forward x": {"us": -1, "samples": 1, "spread": 0}}),
+                     "/us: found -1, expected a number above 0")
 
     def test_outputs_do_not_replace_what_is_read_or_each_other(self):
-        for name, flags in (("g.json", ["--report", "g.json"]), ("s.json", ["--trace", "s.json"]), ("s.json", ["--report", "./s.json"])):
+        for name, flags in (("g.json", ["--report", "g.json"]), ("s.json", ["--trace", "s.json"]),
+                            ("s.json", ["--report", "./s.json"])):
             graph = self.write("g.json", self.graph)
-            self.refused(self.search(graph, TOPOLOGY, *flags), f"{name}: this command reads it or writes something else to it")
+            self.refused(self.search(graph, TOPOLOGY, *flags),
+                         f"{name}: this command reads it or writes something else to it")
             self.assertEqual(json.loads(graph.read_text()), self.graph)
         self.assertEqual(self.search()[0], 0)
         before = (self.work / "s.json").read_text()
         for flag in ("--trace", "--save"):
-            self.refused(self.execute(2, self.work / "s.json", flag, self.work / "s.json"), "s.json: ", program="ffexec: ")
+            self.refused(self.execute(2, self.work / "s.json", flag, self.work / "s.json"), "s.json: ",
+                         program="ffexec: ")
         self.assertEqual((self.work / "s.json").read_text(), before)
 
-        self.refused(self.execute(2, "s.json", "--save", "./s.json"), "./s.json: this command reads it", program="ffexec: ")  # another spelling
-        self.refused(self.execute(2, "s.json", "--save", "c", "--trace", "./c"), "./c: this command reads it", program="ffexec: ")
+        # another spelling
+        self.refused(self.execute(2, "s.json", "--save", "./s.json"), "./s.json: this command reads it",
+                     program="ffexec: ")
+        self.refused(self.execute(2, "s.json", "--save", "c", "--trace", "./c"), "./c: this command reads it",
+                     program="ffexec: ")
         self.assertEqual((self.work / "s.json").read_text(), before)
         image = self.write("image.npy", "data")
-        self.refused(self.execute(2, "s.json", "--data", ".", "--save", "image.npy"), "image.npy: this command reads it", program="ffexec: ")
+        self.refused(self.execute(2, "s.json", "--data", ".", "--save", "image.npy"),
+                     "image.npy: this command reads it", program="ffexec: ")
         self.assertEqual(image.read_text(), "data")
 
     def test_outputs_that_cannot_be_written(self):
         self.assertEqual(self.search()[0], 0)
         for flag in ("--save", "--trace"):  # told before a training that would not end
-            self.refused(self.execute(2, self.work / "s.json", flag, "no/x", iterations=10**9), "no/x: there is no folder \"no\"", program="ffexec: ")
+            self.refused(self.execute(2, self.work / "s.json", flag, "no/x", iterations=10**9),
+                         "no/x: there is no folder \"no\"", program="ffexec: ")
         (self.work / "s.json").unlink()
         self.refused(self.search(GRAPH, TOPOLOGY, "--trace", self.work / "no/t.json"), "there is no folder")
         self.refused(self.search(GRAPH, TOPOLOGY, "--report", self.work), "is a directory")
         (self.work / "link").symlink_to("nowhere")
-        self.refused(self.search(GRAPH, TOPOLOGY, "--report", self.work / "link"), "link: is a link to what is not there")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--report", self.work / "link"),
+                     "link: is a link to what is not there")
         self.assertTrue((self.work / "link").is_symlink())
         self.assertFalse((self.work / "s.json").exists())
 
     def test_a_full_disk_leaves_the_old_strategy(self):
         small = self.work / "small"
         small.mkdir()
-        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", small], capture_output=True, check=False).returncode:
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", small],
+                                               capture_output=True, check=False).returncode:
             self.skipTest("a tiny tmpfs cannot be mounted here")
         try:
             (small / "s.json").write_text("old")
-            code, stdout, stderr = run(BUILD / "ffsearch", "--graph", GRAPH, "--topo", ROOT / "topologies/p100-4x4.json", "--algorithm", "data-parallel",
+            code, stdout, stderr = run(BUILD / "ffsearch", "--graph", GRAPH, "--topo",
+                                       ROOT / "topologies/p100-4x4.json", "--algorithm", "data-parallel",
                                        "--out", small / "s.json", cwd=self.work)
             self.assertEqual((code, stdout), (3, ""))
-            self.assertEqual(stderr.strip(), f"ffsearch: {small}/s.json: cannot write: No space left on device; nothing was changed")
+            self.assertEqual(stderr.strip(),
+                             f"ffsearch: {small}/s.json: cannot write: No space left on device; nothing was changed")
             self.assertEqual((small / "s.json").read_text(), "old")
             self.assertEqual(os.listdir(small), ["s.json"])
         finally:
             subprocess.run(["umount", small], check=True)
 
     def test_an_interrupted_search_writes_its_best(self):
-        with subprocess.Popen([BUILD / "ffsearch", "--graph", GRAPH, "--topo", TOPOLOGY, "--cost", "analytic", "--budget", "10m", "--json", "--out",
-                               self.work / "s.json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen([BUILD / "ffsearch", "--graph", GRAPH, "--topo", TOPOLOGY, "--cost", "analytic",
+                               "--budget", "10m", "--json", "--out",
+                               self.work / "s.json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as process:
             time.sleep(1.5)
             process.send_signal(signal.SIGINT)
             stdout, stderr = process.communicate(timeout=LIMIT_S)
         self.assertEqual((process.returncode, stderr), (130, ""))
         self.assertGreater(json.loads(stdout)["proposals"], 0)
-        self.assertEqual(run(BUILD / "ffsearch", "simulate", "--strategy", self.work / "s.json", "--cost", "analytic", cwd=self.work)[0], 0)
+        self.assertEqual(run(BUILD / "ffsearch", "simulate", "--strategy", self.work / "s.json", "--cost", "analytic",
+                             cwd=self.work)[0], 0)
 
     def test_an_interrupted_measurement_says_so(self):
-        with subprocess.Popen([BUILD / "ffsearch", "--graph", ROOT / "graphs/alexnet.json", "--topo", TOPOLOGY, "--batch", "64", "--cost", "measure", "--out",
-                               self.work / "s.json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen([BUILD / "ffsearch", "--graph", ROOT / "graphs/alexnet.json", "--topo", TOPOLOGY,
+                               "--batch", "64", "--cost", "measure", "--out",
+                               self.work / "s.json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as process:
             time.sleep(1)
             process.send_signal(signal.SIGINT)
             stdout, stderr = process.communicate(timeout=LIMIT_S)
         self.assertEqual((process.returncode, stdout), (130, ""))
-        self.assertEqual(stderr, "ffsearch: interrupted while measuring kernels, before any strategy was found; nothing was written\n")
+        self.assertEqual(stderr, "ffsearch: interrupted while measuring kernels, before any strategy was found; "
+                         "nothing was written\n")
         self.assertFalse((self.work / "s.json").exists())
 
     def test_a_killed_rank_ends_the_job(self):
         self.assertEqual(self.search()[0], 0)
-        with subprocess.Popen(["mpirun", "-n", "2", BUILD / "ffexec", "--strategy", self.work / "s.json", "--iterations", "100000000"],
+        with subprocess.Popen(["mpirun", "-n", "2", BUILD / "ffexec", "--strategy", self.work / "s.json",
+                               "--iterations", "100000000"],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             ranks = []
             while len(ranks) < 2:
                 self.assertIsNone(process.poll())
                 time.sleep(0.2)
-                ranks = subprocess.run(["pgrep", "-P", str(process.pid), "-x", "ffexec"], capture_output=True, text=True, check=False).stdout.split()
+                ranks = subprocess.run(["pgrep", "-P", str(process.pid), "-x", "ffexec"], capture_output=True,
+                                       text=True, check=False).stdout.split()
             time.sleep(2)
             os.kill(int(ranks[1]), signal.SIGKILL)
             stderr = process.communicate(timeout=LIMIT_S)[1]
@@ -287,13 +344,16 @@ class Reproducible(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             results = []
             for name, threads, simulator in (("a", 1, "delta"), ("b", 1, "delta"), ("c", 2, "delta"), ("d", 2, "full")):
-                code, stdout, stderr = run(BUILD / "ffsearch", "--graph", GRAPH, "--topo", ROOT / "topologies/p100-4x4.json", "--seed", 5, "--proposals", 1000,
-                                           "--chains", 4, "--threads", threads, "--simulator", simulator, "--json", "--out", f"{folder}/{name}", cwd=folder)
+                code, stdout, stderr = run(BUILD / "ffsearch", "--graph", GRAPH, "--topo",
+                                           ROOT / "topologies/p100-4x4.json", "--seed", 5, "--proposals", 1000,
+                                           "--chains", 4, "--threads", threads, "--simulator", simulator, "--json",
+                                           "--out", f"{folder}/{name}", cwd=folder)
                 self.assertEqual((code, stderr), (0, ""))
                 result = json.loads(stdout)
                 self.assertLessEqual(result["predicted_us"], result["baselines"]["data-parallel"])
                 self.assertGreaterEqual(result["predicted_us"], result["lower_bound_us"])
-                results.append((result["chain_hash"], result["predicted_us"], pathlib.Path(f"{folder}/{name}").read_text()))
+                results.append((result["chain_hash"], result["predicted_us"],
+                                pathlib.Path(f"{folder}/{name}").read_text()))
             self.assertEqual(len(set(results)), 1)
 
     def test_a_profile_keeps_to_its_device_model(self):
@@ -302,14 +362,18 @@ class Reproducible(unittest.TestCase):
         topology["devices"][1]["model"] = "other"
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "t.json").write_text(json.dumps(topology))
-            profile = (BUILD / "ffsearch", "profile", "--graph", GRAPH, "--topo", "t.json", "--batch", 2, "--out", "p.json")
+            profile = (BUILD / "ffsearch", "profile", "--graph", GRAPH, "--topo", "t.json", "--batch", 2, "--out",
+                       "p.json")
             code, _, stderr = run(*profile, cwd=folder)
-            self.assertEqual((code, stderr), (1, "ffsearch: t.json: this machine has devices of several models; choose one with --device-model; known: cpu, other\n"))
+            self.assertEqual((code, stderr), (1, "ffsearch: t.json: this machine has devices of several models; choose "
+                                              "one with --device-model; known: cpu, other\n"))
             self.assertIn("for device model cpu", run(*profile, "--device-model", "cpu", cwd=folder)[1])
             before = pathlib.Path(folder, "p.json").read_text()
             self.assertIn("measured 0 kernels", run(*profile, cwd=folder)[1])  # goes on with the file's
             code, _, stderr = run(*profile, "--device-model", "other", cwd=folder)
-            self.assertEqual((code, stderr), (1, "ffsearch: p.json: is the profile of device model \"cpu\", not of \"other\"; give another name\n"))
+            self.assertEqual((code, stderr),
+                             (1, "ffsearch: p.json: is the profile of device model \"cpu\", not of \"other\"; give "
+                              "another name\n"))
             self.assertEqual(pathlib.Path(folder, "p.json").read_text(), before)
             self.assertEqual(run(*profile[:-1], "/dev/full", "--device-model", "cpu", cwd=folder)[0], 3)  # is not read
 
@@ -319,8 +383,8 @@ class Reproducible(unittest.TestCase):
             profile = ("profile", *common, "--out", f"{folder}/p.json")
             self.assertIn("measured ", run(BUILD / "ffsearch", *profile, cwd=folder)[1])
             self.assertIn("measured 0 kernels", run(BUILD / "ffsearch", *profile, cwd=folder)[1])
-            code, stdout, _ = run(BUILD / "ffsearch", *common, "--cost", "profile", "--profile", f"{folder}/p.json", "--proposals", 20, "--json", "--out",
-                                  f"{folder}/s.json", cwd=folder)
+            code, stdout, _ = run(BUILD / "ffsearch", *common, "--cost", "profile", "--profile", f"{folder}/p.json",
+                                  "--proposals", 20, "--json", "--out", f"{folder}/s.json", cwd=folder)
             self.assertEqual(code, 0)
             costs = json.loads(stdout)["costs"]
             self.assertGreater(costs["profile"], 0)

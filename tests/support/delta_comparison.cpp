@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/task_graph/issue_order.h"
 #include "search/optimizer/evaluator.h"
 #include "tests/support/random_network.h"
 #include "tests/support/random_topology.h"
@@ -44,7 +45,7 @@ DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int i
   const Topology topology = random_topology(random, devices);
   KernelCosts kernels(topology, CostMode::analytic, {});
   TaskCostModel costs(graph, topology, kernels);
-  Evaluator evaluator(graph, topology, kernels);
+  Evaluator evaluator({graph, topology, kernels});
   DeltaSimulator delta(evaluator.builder(), topology, costs);
   Strategy strategy = random_strategy(graph, devices, random);
   delta.reset(strategy);

@@ -22,45 +22,10 @@ FF_VECTORIZED void sgd_plain(float* parameter, const float* gradient, int64_t el
   for (int64_t i = 0; i < elements; ++i) parameter[i] -= rate * (gradient[i] + decay * parameter[i]);
 }
 
-// Every operator type and its kernel, in the order of operator.cpp.
-struct KernelFamily {
-  const char* type;
-  std::unique_ptr<Kernel> (*make)(const cpu::Context&, const KernelRequest&);
-};
-constexpr KernelFamily families[] = {
-    {"conv2d", cpu::make_conv2d_kernel},
-    {"conv1d", cpu::make_conv1d_kernel},
-    {"pool2d", cpu::make_pool2d_kernel},
-    {"pool1d", cpu::make_pool1d_kernel},
-    {"linear", cpu::make_linear_kernel},
-    {"relu", cpu::make_elementwise_kernel},
-    {"tanh", cpu::make_elementwise_kernel},
-    {"sigmoid", cpu::make_elementwise_kernel},
-    {"gelu", cpu::make_elementwise_kernel},
-    {"add", cpu::make_elementwise_kernel},
-    {"sub", cpu::make_elementwise_kernel},
-    {"mul", cpu::make_elementwise_kernel},
-    {"dropout", cpu::make_dropout_kernel},
-    {"local_response_normalization", cpu::make_local_response_normalization_kernel},
-    {"batch_norm", cpu::make_batch_norm_kernel},
-    {"layer_norm", cpu::make_layer_norm_kernel},
-    {"embedding", cpu::make_embedding_kernel},
-    {"position_embedding", cpu::make_position_embedding_kernel},
-    {"lstm", cpu::make_lstm_kernel},
-    {"attention", cpu::make_attention_kernel},
-    {"multi_head_attention", cpu::make_multi_head_attention_kernel},
-    {"matmul", cpu::make_matmul_kernel},
-    {"mean", cpu::make_mean_kernel},
-    {"concat", cpu::make_concat_kernel},
-    {"stack", cpu::make_stack_kernel},
-    {"slice", cpu::make_slice_kernel},
-    {"split", cpu::make_slice_kernel},
-    {"pad", cpu::make_pad_kernel},
-    {"transpose", cpu::make_transpose_kernel},
-    {"reshape", cpu::make_reshape_kernel},
-    {"flatten", cpu::make_flatten_kernel},
-    {"softmax", cpu::make_softmax_kernel},
-    {"softmax_cross_entropy", cpu::make_softmax_cross_entropy_kernel},
+constexpr OperatorFunction<std::unique_ptr<Kernel>(const cpu::Context&, const KernelRequest&)> factories[] = {
+#define FF_ROW(type, family) {#type, cpu::make_##family##_kernel},
+    FF_OPERATORS(FF_ROW)
+#undef FF_ROW
 };
 
 class CpuBackend : public Backend {
@@ -72,13 +37,11 @@ class CpuBackend : public Backend {
   std::unique_ptr<Kernel> make_kernel(const KernelRequest& request) override {
     context_.use_threads();
     try {
-      for (const KernelFamily& family : families)
-        if (request.definition.type() == family.type) return family.make(context_, request);
+      return function_of(request.definition.type(), factories)(context_, request);
     } catch (const dnnl::error& error) {
       throw MachineError("oneDNN: " + std::string(error.what()) + " (kernel \"" +
                          request.definition.signature(request.part) + "\")");
     }
-    throw InputError("the CPU backend has no kernel for operators of type " + request.definition.type());
   }
 
   void* allocate(int64_t bytes) override {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "common/kernels/cpu/kernels.h"
-#include "common/operators/normalization.h"
+#include "common/operators/batch_norm.h"
 #include "common/vector.h"
 
 namespace ff::cpu {

@@ -2,7 +2,6 @@
 
 #include "common/kernels/cpu/block_copy.h"
 #include "common/kernels/cpu/kernels.h"
-#include "common/operators/sequence.h"
 #include "common/vector.h"
 
 namespace ff::cpu {

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "common/kernels/cpu/kernels.h"
-#include "common/operators/elementwise.h"
+#include "common/operators/dropout.h"
 #include "common/philox.h"
 
 namespace ff::cpu {

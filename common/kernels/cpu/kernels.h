@@ -1,10 +1,9 @@
-// The kernel factories of the CPU backend; backend.cpp holds the list that names them.
+// The kernel factories of the CPU backend, and what several kernels share.
 #pragma once
-
-#include <memory>
 
 #include "common/kernels/backend.h"
 #include "common/kernels/cpu/onednn.h"
+#include "common/operators/operator_list.h"
 
 // Own loops are compiled for several instruction sets; the one that fits the machine is chosen when the program starts.
 // x86-64-v4 is AVX-512 with the multiplication of 64-bit lanes (DQ) and with shorter vectors for remainders (VL).
@@ -16,32 +15,9 @@
 
 namespace ff::cpu {
 
-std::unique_ptr<Kernel> make_conv2d_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_pool2d_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_linear_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_elementwise_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_dropout_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_local_response_normalization_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_batch_norm_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_layer_norm_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_embedding_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_lstm_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_concat_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_conv1d_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_pool1d_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_position_embedding_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_attention_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_multi_head_attention_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_matmul_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_mean_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_stack_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_slice_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_pad_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_transpose_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_reshape_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_flatten_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_softmax_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_softmax_cross_entropy_kernel(const Context&, const KernelRequest&);
+#define FF_DECLARE(type, family) std::unique_ptr<Kernel> make_##family##_kernel(const Context&, const KernelRequest&);
+FF_OPERATORS(FF_DECLARE)
+#undef FF_DECLARE
 
 // c [m, n] = alpha op(a) op(b) + beta c, row-major with strides, by oneDNN's sgemm; 'T' transposes an operand.
 void multiply_matrices(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, const float* a,

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "common/kernels/cpu/kernels.h"
-#include "common/operators/normalization.h"
+#include "common/operators/layer_norm.h"
 
 namespace ff::cpu {
 namespace {

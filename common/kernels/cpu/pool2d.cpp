@@ -1,7 +1,6 @@
 #include "common/operators/pool2d.h"
 
 #include "common/kernels/cpu/kernels.h"
-#include "common/operators/sequence.h"
 
 namespace ff::cpu {
 namespace {

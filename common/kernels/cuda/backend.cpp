@@ -6,45 +6,10 @@
 namespace ff {
 namespace {
 
-// Every operator type and its kernel, in the order of operator.cpp.
-struct KernelFamily {
-  const char* type;
-  std::unique_ptr<Kernel> (*make)(const cuda::Context&, const KernelRequest&);
-};
-constexpr KernelFamily families[] = {
-    {"conv2d", cuda::make_conv2d_kernel},
-    {"conv1d", cuda::make_conv1d_kernel},
-    {"pool2d", cuda::make_pool2d_kernel},
-    {"pool1d", cuda::make_pool1d_kernel},
-    {"linear", cuda::make_linear_kernel},
-    {"relu", cuda::make_elementwise_kernel},
-    {"tanh", cuda::make_elementwise_kernel},
-    {"sigmoid", cuda::make_elementwise_kernel},
-    {"gelu", cuda::make_elementwise_kernel},
-    {"add", cuda::make_elementwise_kernel},
-    {"sub", cuda::make_elementwise_kernel},
-    {"mul", cuda::make_elementwise_kernel},
-    {"dropout", cuda::make_dropout_kernel},
-    {"local_response_normalization", cuda::make_local_response_normalization_kernel},
-    {"batch_norm", cuda::make_batch_norm_kernel},
-    {"layer_norm", cuda::make_layer_norm_kernel},
-    {"embedding", cuda::make_embedding_kernel},
-    {"position_embedding", cuda::make_position_embedding_kernel},
-    {"lstm", cuda::make_lstm_kernel},
-    {"attention", cuda::make_attention_kernel},
-    {"multi_head_attention", cuda::make_multi_head_attention_kernel},
-    {"matmul", cuda::make_matmul_kernel},
-    {"mean", cuda::make_mean_kernel},
-    {"concat", cuda::make_concat_kernel},
-    {"stack", cuda::make_stack_kernel},
-    {"slice", cuda::make_slice_kernel},
-    {"split", cuda::make_slice_kernel},
-    {"pad", cuda::make_pad_kernel},
-    {"transpose", cuda::make_transpose_kernel},
-    {"reshape", cuda::make_reshape_kernel},
-    {"flatten", cuda::make_flatten_kernel},
-    {"softmax", cuda::make_softmax_kernel},
-    {"softmax_cross_entropy", cuda::make_softmax_cross_entropy_kernel},
+constexpr OperatorFunction<std::unique_ptr<Kernel>(const cuda::Context&, const KernelRequest&)> factories[] = {
+#define FF_ROW(type, family) {#type, cuda::make_##family##_kernel},
+    FF_OPERATORS(FF_ROW)
+#undef FF_ROW
 };
 
 // A kernel on its device, whichever device the calling thread used before. A launch that fails says so at once.
@@ -96,16 +61,13 @@ class DeviceBackend : public CudaBackend {
 
   std::unique_ptr<Kernel> make_kernel(const KernelRequest& request) override {
     context_.use();
-    for (const KernelFamily& family : families)
-      if (request.definition.type() == family.type) {
-        try {
-          return std::make_unique<KernelOnDevice>(context_, family.make(context_, request));
-        } catch (const MachineError& error) {
-          throw MachineError(std::string(error.what()) + " (kernel \"" + request.definition.signature(request.part) +
-                             "\")");
-        }
-      }
-    throw InputError("the CUDA backend has no kernel for operators of type " + request.definition.type());
+    const auto make = function_of(request.definition.type(), factories);
+    try {
+      return std::make_unique<KernelOnDevice>(context_, make(context_, request));
+    } catch (const MachineError& error) {
+      throw MachineError(std::string(error.what()) + " (kernel \"" + request.definition.signature(request.part) +
+                         "\")");
+    }
   }
   int64_t shared_workspace_bytes() const override { return context_.scratch_bytes(); }
 

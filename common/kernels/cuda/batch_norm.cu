@@ -1,6 +1,6 @@
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
-#include "common/operators/normalization.h"
+#include "common/operators/batch_norm.h"
 
 namespace ff::cuda {
 namespace {

@@ -2,7 +2,6 @@
 
 #include "common/kernels/cuda/convolution.h"
 #include "common/kernels/cuda/kernels.h"
-#include "common/operators/sequence.h"
 
 namespace ff::cuda {
 namespace {
@@ -20,9 +19,9 @@ class Conv2dKernel : public Kernel {
     whole.out_channels = output_[1];
     whole.in_channels = input_[1];
     padded_ = Block(input_);
-    for (size_t axis : {0, 1}) {
+    for (int axis : {0, 1}) {
       const Window& window = axis == 0 ? conv.height : conv.width;
-      const Interval outputs = part[2 + static_cast<int>(axis)];
+      const Interval outputs = part[2 + axis];
       const int64_t before = window.padding_before(outputs), behind = window.padding_behind(outputs);
       whole.output[axis] = outputs.size();
       whole.kernel[axis] = window.kernel;
@@ -30,8 +29,8 @@ class Conv2dKernel : public Kernel {
       whole.dilation[axis] = window.dilation;
       // cuDNN pads both sides alike. That gives the same windows if less lies behind by not so much as a stride.
       if (before >= behind && before - behind < window.stride) whole.padding[axis] = before;
-      else padded_[2 + static_cast<int>(axis)] = {-before, input_[2 + axis] + behind};
-      whole.input[axis] = padded_[2 + static_cast<int>(axis)].size();
+      else padded_[2 + axis] = {-before, input_[2 + axis] + behind};
+      whole.input[axis] = padded_[2 + axis].size();
     }
     make_slices(whole, part[1], input_gradient);
     context.reserve_scratch(

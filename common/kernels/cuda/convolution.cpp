@@ -76,24 +76,24 @@ Convolution::Convolution(const Context& context, const ConvolutionGeometry& geom
 Convolution::~Convolution() = default;
 
 void Convolution::forward(const float* input, const float* weight, float* output, ScratchPieces scratch) const {
-  run(Pass::forward, choices_[Pass::forward], const_cast<float*>(input), const_cast<float*>(weight), output, false,
+  run(Pass::forward, choice(Pass::forward), const_cast<float*>(input), const_cast<float*>(weight), output, false,
       scratch);
 }
 void Convolution::backward_input(const float* weight, const float* output_gradient, float* input_gradient,
                                  ScratchPieces scratch) const {
-  run(Pass::backward_input, choices_[Pass::backward_input], input_gradient, const_cast<float*>(weight),
+  run(Pass::backward_input, choice(Pass::backward_input), input_gradient, const_cast<float*>(weight),
       const_cast<float*>(output_gradient), false, scratch);
 }
 void Convolution::backward_weight(const float* input, const float* output_gradient, float* weight_gradient, bool add,
                                   ScratchPieces scratch) const {
-  run(Pass::backward_weight, choices_[Pass::backward_weight], const_cast<float*>(input), weight_gradient,
+  run(Pass::backward_weight, choice(Pass::backward_weight), const_cast<float*>(input), weight_gradient,
       const_cast<float*>(output_gradient), add, scratch);
 }
 
 int64_t Convolution::scratch_bytes() const {
   int64_t bytes = 0;
   for (Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
-    bytes = std::max(bytes, scratch_bytes(choices_[pass]));
+    bytes = std::max(bytes, scratch_bytes(choice(pass)));
   return bytes;
 }
 
@@ -115,7 +115,7 @@ void Convolution::choose(Pass pass) {
   const std::string key = std::to_string(static_cast<int>(pass)) + ": " + geometry_.text();
   auto known = context_.convolutions.find(key);
   if (known == context_.convolutions.end()) known = context_.convolutions.emplace(key, measured(pass)).first;
-  choices_[pass] = known->second;
+  choices_[static_cast<int>(pass)] = known->second;
 }
 
 // Every way once to warm up and then a few times, with all that belongs to it.

@@ -51,6 +51,7 @@ class Convolution {
   struct Layout;  // cuDNN's descriptors, of channels_last or channels_first
 
   const Layout& layout(Method method) const;
+  const ConvolutionChoice& choice(Pass pass) const { return choices_[static_cast<int>(pass)]; }
   void choose(Pass pass);
   ConvolutionChoice measured(Pass pass) const;
   ConvolutionChoice fastest_algorithm(Pass pass, Method method, float* input, float* weight, float* output,

@@ -1,39 +1,15 @@
-// The kernel factories of the CUDA backend (backend.cpp holds the list that names them), and what several kernels
-// share. All work is submitted to the context's stream. Matrices are row-major.
+// The kernel factories of the CUDA backend, and what several kernels share. All work is submitted to the context's
+// stream. Matrices are row-major.
 #pragma once
 
-#include <memory>
-
 #include "common/kernels/cuda/context.h"
+#include "common/operators/operator_list.h"
 
 namespace ff::cuda {
 
-std::unique_ptr<Kernel> make_conv2d_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_pool2d_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_linear_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_elementwise_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_dropout_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_local_response_normalization_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_batch_norm_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_layer_norm_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_embedding_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_lstm_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_concat_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_conv1d_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_pool1d_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_position_embedding_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_attention_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_multi_head_attention_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_matmul_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_mean_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_stack_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_slice_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_pad_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_transpose_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_reshape_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_flatten_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_softmax_kernel(const Context&, const KernelRequest&);
-std::unique_ptr<Kernel> make_softmax_cross_entropy_kernel(const Context&, const KernelRequest&);
+#define FF_DECLARE(type, family) std::unique_ptr<Kernel> make_##family##_kernel(const Context&, const KernelRequest&);
+FF_OPERATORS(FF_DECLARE)
+#undef FF_DECLARE
 
 // products.cpp: cuBLAS.
 // c [m, n] = alpha op(a) op(b) + beta c, with row strides; 'T' transposes an operand.

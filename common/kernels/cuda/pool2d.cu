@@ -2,7 +2,6 @@
 
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
-#include "common/operators/sequence.h"
 
 namespace ff::cuda {
 namespace {

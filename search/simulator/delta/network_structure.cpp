@@ -19,8 +19,7 @@ NetworkStructure::NetworkStructure(TaskGraphBuilder& builder_) : builder(builder
     const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
     every_part_reads.push_back(consumer.every_part_reads(edge.input));
     every_part_is_read.push_back(consumer.reads_every_element(edge.input));
-    edge_has_gradient.push_back(graph.operators[edge.consumer].has_backward &&
-                                graph.input_has_gradient(edge.consumer, edge.input));
+    edge_has_gradient.push_back(has_gradient(graph, edge));
   }
   for (OperatorId op = 0; op < count(); ++op) {
     // Contributions to gradients are counted tensor by tensor.

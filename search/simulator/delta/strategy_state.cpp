@@ -100,52 +100,29 @@ void StrategyState::set_operator(OperatorId op) {
 
 void StrategyState::set_reductions(OperatorId op) {
   OperatorState& state = operators[op];
-  const OperatorDefinition& definition = *graph.operators[op].definition;
   const int parts = state.parts();
-  state.reductions.assign(definition.statistics_groups(state.degrees), {});
+  state.reductions.clear();
   state.reduction_of.resize(parts);
+  for (StatisticsReduction& reduction : statistics_reductions(*graph.operators[op].definition, strategy[op])) {
+    for (int part : reduction.parts) state.reduction_of[part] = static_cast<int32_t>(state.reductions.size());
+    ReductionState& its = state.reductions.emplace_back();
+    its.parts = std::move(reduction.parts);
+    costs.communication().all_reduce(reduction.holders, reduction.bytes, its.collective);
+  }
   state.statistics_kernel[Direction::forward].resize(parts);
   state.statistics_kernel[Direction::backward].assign(parts, 0);
   for (int part = 0; part < parts; ++part) {
-    state.reduction_of[part] = definition.statistics_group(state.degrees, part);
-    state.reductions[state.reduction_of[part]].parts.push_back(part);
     const auto& cost = costs.part_cost(op, state.degrees, part, model_of(state.devices[part]));
     state.statistics_kernel[Direction::forward][part] = cost.forward_statistics.ns;
     if (has_backward(op)) state.statistics_kernel[Direction::backward][part] = cost.backward_statistics.ns;
-  }
-  for (ReductionState& reduction : state.reductions) {
-    Vector<DeviceId> holders;
-    for (int part : reduction.parts) holders.push_back(state.devices[part]);
-    std::sort(holders.begin(), holders.end());
-    holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
-    const int64_t bytes = definition.statistics_bytes(definition.part(state.degrees, reduction.parts[0]));
-    costs.communication().all_reduce(holders, bytes, reduction.collective);
   }
 }
 
 void StrategyState::set_edge(int e) {
   EdgeState& state = edges[e];
   state.plan = plan_of(e, strategy[edge(e).producer].degrees, strategy[edge(e).consumer].degrees);
-  const Vector<DeviceId>& producers = strategy[edge(e).producer].devices;
-  const Vector<DeviceId>& consumers = strategy[edge(e).consumer].devices;
-  state.assembled.assign(consumers.size(), 0);
-  state.packed_back.assign(consumers.size(), 0);
-  state.packed.assign(producers.size(), 0);
-  state.contributed.assign(producers.size(), 0);
-  state.contributions.assign(producers.size(), 0);
-  state.in_place.assign(producers.size(), 0);
-  const bool has_gradient = edge_has_gradient[e];
-  for (const BlockPair& pair : *state.plan->pairs) {
-    const int p = pair.producer_part, c = pair.consumer_part;
-    const bool local = producers[p] == consumers[c];
-    if (!(pair.whole_input && (!local || pair.whole_output))) state.assembled[c] += pair.bytes;
-    if (!local && !pair.whole_output) state.packed[p] += pair.bytes;
-    if (!has_gradient) continue;
-    if (!local && !pair.whole_input) state.packed_back[c] += pair.bytes;
-    ++state.contributions[p];
-    state.contributed[p] += pair.bytes;
-    state.in_place[p] = pair.whole_output && (!local || pair.whole_input);
-  }
+  state.copies.set(*state.plan->pairs, strategy[edge(e).producer].devices, strategy[edge(e).consumer].devices,
+                   edge_has_gradient[e] != 0);
 }
 
 void StrategyState::set_tasks(OperatorId op) {
@@ -160,33 +137,24 @@ void StrategyState::set_tasks(OperatorId op) {
     PartTasks& result = task.parts[part];
     result = {{}, state.devices[part], {}};
     for (int e : in_edges[op]) {
-      assembled += edges[e].assembled[part];
-      packed_back += edges[e].packed_back[part];
+      assembled += edges[e].copies.assembled[part];
+      packed_back += edges[e].copies.packed_gradient[part];
       result.waits[Direction::forward] += edges[e].plan->consumer_begin[part + 1] - edges[e].plan->consumer_begin[part];
     }
-    // Contributions are counted by tensor: a single one that needs no copy is used where it arrives.
     TensorId tensor = -1;
-    int contributions = 0;
-    int64_t contributed = 0;
-    bool in_place = false;
-    const auto finish_tensor = [&] {
-      if (contributions > 1 || (contributions == 1 && !in_place)) gathered += contributed;
-      contributions = 0;
-      contributed = 0;
-    };
+    GradientSum sum;  // of one tensor
     for (int e : out_edges[op]) {
-      packed += edges[e].packed[part];
+      packed += edges[e].copies.packed[part];
       if (!edge_has_gradient[e]) continue;
       if (edge(e).tensor != tensor) {
-        finish_tensor();
+        gathered += sum.copied_bytes();
+        sum = {};
         tensor = edge(e).tensor;
       }
-      contributions += edges[e].contributions[part];
-      contributed += edges[e].contributed[part];
-      if (edges[e].contributions[part] > 0) in_place = edges[e].in_place[part];
-      result.waits[Direction::backward] += edges[e].contributions[part];
+      sum.add(edges[e].copies.gradients[part]);
+      result.waits[Direction::backward] += edges[e].copies.gradients[part].count;
     }
-    finish_tensor();
+    gathered += sum.copied_bytes();
     if (!has_backward(op)) gathered = packed_back = 0;
     // What comes in belongs to the first task of a direction, what goes out to the last.
     const auto set_durations = [&](Direction direction, int64_t incoming, int64_t outgoing) {
@@ -214,33 +182,21 @@ void StrategyState::set_group(int g) {
   find_holders(g, partition);
 
   // Pieces with the same holders are one unit.
-  const size_t words = (topology.devices.size() + 63) / 64;
+  const size_t words = words_for(topology.devices.size());
   state.units.clear();
-  scratch_.unit_of.clear();
-  scratch_.unit_devices.clear();
-  scratch_.piece_devices.resize(words);
+  scratch_.units.clear();
   Vector<int32_t> unit_of_piece(partition.piece_bytes.size());
   for (size_t piece = 0; piece < partition.piece_bytes.size(); ++piece) {
-    std::fill(scratch_.piece_devices.begin(), scratch_.piece_devices.end(), 0);
+    scratch_.piece_devices.assign(words, 0);
     for (const auto& shards : partition.classes_of_piece[piece])
       for (int32_t shard : shards)
         for (size_t word = 0; word < words; ++word)
           scratch_.piece_devices[word] |= scratch_.shard_devices[static_cast<size_t>(shard) * words + word];
-    uint64_t hash = 0;
-    for (uint64_t word : scratch_.piece_devices) hash = hash_step(hash, word);
-    int32_t number = -1;
-    const auto [begin, end] = scratch_.unit_of.equal_range(hash);
-    for (auto it = begin; it != end; ++it)
-      if (scratch_.unit_devices[it->second] == scratch_.piece_devices) number = it->second;
-    if (number < 0) {
-      number = static_cast<int32_t>(state.units.size());
-      scratch_.unit_of.emplace(hash, number);
-      scratch_.unit_devices.push_back(scratch_.piece_devices);
+    const int32_t number = scratch_.units.number_of(scratch_.piece_devices);
+    if (number == std::ssize(state.units)) {
       UnitState& unit = state.units.emplace_back();
       unit.number = static_cast<int64_t>(piece);
-      for (size_t word = 0; word < words; ++word)
-        for (uint64_t bits = scratch_.piece_devices[word]; bits != 0; bits &= bits - 1)
-          unit.holders.push_back(static_cast<DeviceId>(word * 64 + static_cast<size_t>(std::countr_zero(bits))));
+      unit.holders = members(scratch_.piece_devices);
     }
     state.units[number].bytes += partition.piece_bytes[piece];
     unit_of_piece[piece] = number;
@@ -264,7 +220,7 @@ void StrategyState::set_group(int g) {
 // Which devices hold each shard.
 void StrategyState::find_holders(int g, const ParameterPartition& partition) {
   const ParameterGroup& group = builder.groups()[g];
-  const size_t words = (topology.devices.size() + 63) / 64;
+  const size_t words = words_for(topology.devices.size());
   scratch_.shard_devices.assign(partition.pieces_of_shard.size() * words, 0);
   scratch_.shard_gradients.assign(partition.pieces_of_shard.size() * words, 0);
   scratch_.shard_parts.assign(partition.pieces_of_shard.size(), 0);
@@ -285,7 +241,7 @@ void StrategyState::find_holders(int g, const ParameterPartition& partition) {
 // What a unit's update takes on each holder: SGD, and adding up the gradients of different blocks (see
 // gradient_sum_bytes).
 void StrategyState::set_updates(int g, const ParameterPartition& partition, const Vector<int32_t>& unit_of_piece) {
-  const size_t words = (topology.devices.size() + 63) / 64;
+  const size_t words = words_for(topology.devices.size());
   GroupState& state = groups[g];
   Vector<Vector<int32_t>> summed(state.units.size());  // pieces with gradients of several blocks
   for (size_t piece = 0; piece < unit_of_piece.size(); ++piece)
@@ -306,9 +262,7 @@ void StrategyState::set_updates(int g, const ParameterPartition& partition, cons
             ++scratch_.blocks[word * 64 + static_cast<size_t>(std::countr_zero(bits))];
         }
       for (DeviceId holder : unit.holders)
-        if (scratch_.blocks[holder] > 1)
-          scratch_.sums[holder] +=
-              static_cast<int64_t>(scratch_.blocks[holder] - 1) * partition.piece_bytes[piece] * 3 / 2;
+        scratch_.sums[holder] += gradient_sum_bytes(scratch_.blocks[holder], partition.piece_bytes[piece]);
     }
     for (DeviceId holder : unit.holders) {
       const int model = model_of(holder);

@@ -3,14 +3,14 @@
 #pragma once
 
 #include <memory>
-#include <unordered_map>
 
+#include "common/task_graph/edge_copies.h"
+#include "common/task_graph/shards.h"
 #include "common/vector.h"
 #include "search/cost/task_costs.h"
 #include "search/simulator/delta/edge_plans.h"
 #include "search/simulator/delta/network_structure.h"
 #include "search/simulator/delta/reused_vector.h"
-#include "search/simulator/parameter_partition.h"
 
 namespace ff::delta {
 
@@ -50,15 +50,9 @@ struct OperatorTasks {
   }
 };
 
-// Copies that an edge causes, which depend on the devices too.
 struct EdgeState {
   std::shared_ptr<const EdgePlan> plan;
-  Vector<int64_t> assembled;      // [consumer part]: bytes copied to assemble its input
-  Vector<int64_t> packed;         // [producer part]: bytes packed to send activations
-  Vector<int64_t> packed_back;    // [consumer part]: bytes packed to send gradients
-  Vector<int64_t> contributed;    // [producer part]: bytes of the contributions to its output's gradient
-  Vector<int32_t> contributions;  // [producer part]: how many
-  Vector<uint8_t> in_place;       // [producer part]: the (only) contribution needs no copy
+  EdgeCopyBytes copies;  // which depend on the devices too
 };
 
 // The pieces of a group that the same devices hold.
@@ -142,12 +136,11 @@ class StrategyState : public NetworkStructure {
   struct HolderScratch {
     // [shard][word]: devices that hold it, and those where it has a gradient
     Vector<uint64_t> shard_devices, shard_gradients;
-    Vector<int32_t> shard_parts;                         // [shard]
-    Vector<uint64_t> piece_devices;                      // [word]
-    std::unordered_multimap<uint64_t, int32_t> unit_of;  // by hash of devices
-    Vector<Vector<uint64_t>> unit_devices;               // [unit]
-    Vector<int64_t> sums;                                // [device]: bytes added up
-    Vector<int32_t> blocks;                              // [device]
+    Vector<int32_t> shard_parts;  // [shard]
+    BitSet piece_devices;
+    UnitNumbers units;
+    Vector<int64_t> sums;    // [device]: bytes added up
+    Vector<int32_t> blocks;  // [device]
   } scratch_;
 };
 

@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "executor/cuda/iteration_graph.h"
 #include "executor/device_choice.h"
+#include "executor/observers/iteration_recorder.h"
 #include "executor/transport/in_process.h"
 #include "executor/transport/mpi.h"
 #include "executor/transport/nccl.h"
@@ -43,10 +43,30 @@ EquivalenceOutcome train_alone(const StrategyFile& file, Backend& backend, const
   return outcome;
 }
 
+struct Recording {
+  bool used = false;
+  std::string failure;
+};
+
+// What became of the recording, kept longer than the program.
+class RecordingReporter : public Observer {
+ public:
+  RecordingReporter(const IterationRecorder& recorder, Recording& recording)
+      : recorder_(recorder), recording_(recording) {}
+  void end() override { recording_ = {recorder_.recorded(), recorder_.failure()}; }
+
+ private:
+  const IterationRecorder& recorder_;
+  Recording& recording_;
+};
+
 EquivalenceOutcome train_on_rank(const StrategyFile& file, CudaBackend& backend, Transport& transport,
-                                 const Options& options) {
+                                 const Options& options, Recording& recording) {
   const auto use_graph = [&](Program& program) {
-    if (options.cuda_graph) program.use_graph(make_iteration_graph(backend));
+    if (!options.cuda_graph) return;
+    const IterationRecorder& recorder =
+        program.attach(std::make_unique<IterationRecorder>(program, make_iteration_graph(backend)));
+    program.attach(std::make_unique<RecordingReporter>(recorder, recording));
   };
   return train_for_comparison(file, backend, transport, use_graph, options.iterations());
 }
@@ -58,10 +78,11 @@ int run_cases(const Options& options, CudaBackend& backend, Transport& transport
   for (bool go_on = true; done < options.cases && go_on; ++done) {
     const EquivalenceCase one = random_case(options.seed + done, transport.size());
     if (transport.rank() == 0) std::cerr << "seed " << options.seed + done << std::endl;  // where it is, should it hang
-    const EquivalenceOutcome found = train_on_rank(one.split, backend, transport, options);
+    Recording recording;
+    const EquivalenceOutcome found = train_on_rank(one.split, backend, transport, options, recording);
     if (transport.rank() == 0) {
       std::string text = differences(found, train_alone(one.one_device, backend, options), tolerance);
-      if (options.cuda_graph && !found.used_graph) text += "no CUDA graph: " + found.graph_failure + "\n";
+      if (options.cuda_graph && !recording.used) text += "no CUDA graph: " + recording.failure + "\n";
       if (!text.empty()) std::cout << one.text << "\n" << text << std::endl;
       failed += !text.empty();
     }

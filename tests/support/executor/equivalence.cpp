@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "common/task_graph/issue_order.h"
 #include "executor/verify.h"
 #include "tests/support/random_network.h"
 
@@ -89,8 +90,6 @@ EquivalenceOutcome train_for_comparison(const StrategyFile& file, Backend& backe
   }
   outcome.velocities = gather_parameters(trainer.program(), ParameterData::velocity);
   outcome.evaluation = trainer.evaluate(*data);
-  outcome.used_graph = trainer.program().uses_graph();
-  outcome.graph_failure = trainer.program().graph_failure();
   if (transport.rank() != 0) return {};
   return outcome;
 }

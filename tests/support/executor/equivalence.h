@@ -16,8 +16,6 @@ struct EquivalenceOutcome {
   Vector<HostTensors> gradients, weights;  // after each iteration
   HostTensors velocities;
   Evaluation evaluation;
-  bool used_graph = false;  // iterations ran as a CUDA graph
-  std::string graph_failure;
 };
 
 // A random network with a random strategy for `ranks` devices, and the same network on one.

@@ -3,7 +3,8 @@
 #include <cstring>
 #include <mutex>
 
-#include "executor/transfer_order.h"
+#include "common/task_graph/issue_order.h"
+#include "executor/plan/transfer_order.h"
 #include "executor/transport/in_process.h"
 #include "executor/transport/staging.h"
 #include "tests/support/executor/equivalence.h"
@@ -18,22 +19,38 @@ constexpr double tolerance = 1e-4;
 
 // Task::copy_bytes is what the simulator charges: the program must copy exactly that.
 void check_copies(Program& program) {
-  for (const Step& step : program.steps) {
+  for (const StepPlan& step : program.plan().steps) {
     if (!is_compute(step.kind)) continue;
     int64_t bytes = 0;
     for (const auto* copies : {&step.gather, &step.pack})
       for (const BlockCopy& copy : *copies) bytes += copy.region.volume() * element_bytes;
-    if (bytes != program.tasks.tasks[step.task].copy_bytes)
+    if (bytes != program.tasks().tasks[step.task].copy_bytes)
       throw MachineError(program.task_name(step.task) + " copies " + std::to_string(bytes) + " bytes, its task says " +
-                         std::to_string(program.tasks.tasks[step.task].copy_bytes));
+                         std::to_string(program.tasks().tasks[step.task].copy_bytes));
   }
 }
 
 // NaN in memory whose life has ended by the plan: whoever reads it afterwards spreads it. (On the host, as these tests'
 // backends are.)
-void poison(Program& program) {
-  program.when_unused([](void* memory, int64_t bytes) { std::memset(memory, 0xFF, static_cast<size_t>(bytes)); });
-}
+class Poison : public Observer {
+ public:
+  explicit Poison(Program& program) : program_(program) {}
+  void step_ended(int step) override {
+    for (const PlannedBuffer& buffer : program_.plan().memory.buffers)
+      if (buffer.last == step)
+        std::memset(program_.address({arena_buffer, buffer.offset / element_bytes}), 0xFF,
+                    static_cast<size_t>(buffer.bytes));
+  }
+  void end() override {
+    program_.finish_sends();
+    step_ended(static_cast<int>(program_.plan().steps.size()));
+  }
+
+ private:
+  Program& program_;
+};
+
+void poison(Program& program) { program.attach(std::make_unique<Poison>(program)); }
 
 // Runs a strategy on ranks of this process, each with the backend and transport that `on_rank` gives it. Rank 0's
 // outcome.

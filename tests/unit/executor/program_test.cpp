@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "common/task_graph/issue_order.h"
 #include "executor/report.h"
 #include "executor/transport/in_process.h"
 #include "temporary_directory.h"
@@ -43,8 +44,8 @@ void with_programs(const StrategyFile& file, int ranks, Function check) {
 
 int64_t copies(const Program& program) {
   size_t count = 0;
-  for (const Step& step : program.steps) count += step.gather.size() + step.pack.size() + step.zeros.size();
-  for (const UnitPlan& unit : program.units) count += unit.pack.size() + unit.spread.size() + unit.zeros.size();
+  for (const StepPlan& step : program.plan().steps) count += step.gather.size() + step.pack.size() + step.zeros.size();
+  for (const UnitPlan& unit : program.plan().units) count += unit.pack.size() + unit.spread.size() + unit.zeros.size();
   return static_cast<int64_t>(count);
 }
 
@@ -55,37 +56,37 @@ TEST_CASE("whole blocks move without copies") {
   SECTION("on one device") {
     with_programs(file, 1, [](const Program& program) {
       CHECK(copies(program) == 0);
-      CHECK(program.sends.empty());
-      CHECK(program.steps.size() == 8);  // 3 forward, 3 backward, 2 updates
+      CHECK(program.plan().sends.empty());
+      CHECK(program.plan().steps.size() == 8);  // 3 forward, 3 backward, 2 updates
     });
   }
   SECTION("split by samples: gradients are written where they are reduced") {
     file.strategy = data_parallel(file.graph, file.topology);
     with_programs(file, 2, [](const Program& program) {
       CHECK(copies(program) == 0);
-      CHECK(program.sends.empty());
-      CHECK(program.steps.size() == 10);  // and 2 synchronizations
+      CHECK(program.plan().sends.empty());
+      CHECK(program.plan().steps.size() == 10);  // and 2 synchronizations
     });
   }
   SECTION("one operator on the other device: its blocks are sent and received in place") {
     file.strategy[1].devices = {1};
     with_programs(file, 2, [](const Program& program) {
       CHECK(copies(program) == 0);
-      CHECK(program.sends.size() == 2);
-      CHECK(program.receives.size() == 2);
+      CHECK(program.plan().sends.size() == 2);
+      CHECK(program.plan().receives.size() == 2);
     });
   }
   SECTION("split by channel: pieces are assembled") {
     file.strategy[0] = {{1, 2}, {0, 1}};
     with_programs(file, 2, [](const Program& program) {
       // Rank 0 joins its own channels and the received ones for fc2, and packs the other rank's part of the gradient.
-      CHECK(copies(program) == (program.transport.rank() == 0 ? 4 : 0));
+      CHECK(copies(program) == (program.transport().rank() == 0 ? 4 : 0));
     });
   }
   SECTION("a device without any task") {
     with_programs(file, 2, [](const Program& program) {
-      if (program.transport.rank() == 1) CHECK(program.steps.empty());
-      if (program.transport.rank() == 1) CHECK(program.memory_bytes() == 0);
+      if (program.transport().rank() == 1) CHECK(program.plan().steps.empty());
+      if (program.transport().rank() == 1) CHECK(program.memory_bytes() == 0);
     });
   }
 }
@@ -94,8 +95,8 @@ TEST_CASE("an issue order that does not fit gives way to the default one") {
   StrategyFile file = two_layers();
   file.issue_order = {"fc1/forward/0"};
   with_programs(file, 1, [](const Program& program) {
-    CHECK(program.own_issue_order);
-    CHECK(program.task_name(program.steps[0].task) == "fc1/forward/0");
+    CHECK(program.default_issue_order());
+    CHECK(program.task_name(program.plan().steps[0].task) == "fc1/forward/0");
   });
 }
 

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/support/message_of.h"
+
 namespace ff {
 
 // A directory that goes away with its object.
@@ -21,16 +23,5 @@ struct TemporaryDirectory {
   }
   std::string path;
 };
-
-// The message of the exception of type Error that `function` throws; "" when it throws none.
-template <typename Error, typename Function>
-std::string message_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 }  // namespace ff

@@ -1,12 +1,9 @@
 #include "search/simulator/delta/bounds/synchronization_tail.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace ff::delta {
 namespace {
-
-using OperatorSet = SynchronizationOrder::OperatorSet;
 
 // Takes one group after the other into the tail, from the last of the order on.
 class Collector {
@@ -18,10 +15,10 @@ class Collector {
     tail_.group_on_busiest.assign(state.groups.size(), 0);
     tail_.load.occupied.assign(state.resource_count(), 0);
     for (Direction direction : directions) {
-      tail_.before[direction].assign((static_cast<size_t>(state.count()) + 63) / 64, 0);
+      tail_.before[direction].assign(words_for(state.operators.size()), 0);
       for (OperatorId op = 0; op < state.count(); ++op) {
         if (direction == Direction::backward && !state.has_backward(op)) continue;
-        tail_.before[direction][static_cast<size_t>(op) / 64] |= uint64_t{1} << op % 64;
+        insert(tail_.before[direction], op);
         count(direction, op, 1);
       }
     }
@@ -32,13 +29,11 @@ class Collector {
     tail_.contains[g] = 1;
     tail_.load.holds = true;
     keep_only(Direction::forward, order_.before(Direction::forward, g));
-    OperatorSet before = order_.before(Direction::backward, g);
+    BitSet before = order_.before(Direction::backward, g);
     if (group.one_unit)
       for (OperatorId op : state_.builder.groups()[g].operators) {
-        uint64_t& word = before[static_cast<size_t>(op) / 64];
-        const uint64_t bit = uint64_t{1} << op % 64;
-        if ((word & bit) == 0) tail_.relies_on_one_unit[g] = 1;
-        word |= bit;
+        if (!contains(before, op)) tail_.relies_on_one_unit[g] = 1;
+        insert(before, op);
       }
     keep_only(Direction::backward, before);
     for (const UnitState& unit : group.units) {
@@ -63,13 +58,14 @@ class Collector {
   }
 
  private:
-  void keep_only(Direction direction, const OperatorSet& others) {
-    OperatorSet& set = tail_.before[direction];
+  void keep_only(Direction direction, const BitSet& others) {
+    BitSet& set = tail_.before[direction];
+    dropped_ = set;
     for (size_t word = 0; word < set.size(); ++word) {
-      for (uint64_t bits = set[word] & ~others[word]; bits != 0; bits &= bits - 1)
-        count(direction, static_cast<OperatorId>(word * 64 + static_cast<size_t>(std::countr_zero(bits))), -1);
+      dropped_[word] &= ~others[word];
       set[word] &= others[word];
     }
+    for_each_member(dropped_, [&](OperatorId op) { count(direction, op, -1); });
   }
 
   void count(Direction direction, OperatorId op, Nanoseconds sign) {
@@ -82,6 +78,7 @@ class Collector {
   const SynchronizationOrder& order_;
   Vector<Nanoseconds> work_;  // [device]: of the tasks before the tail
   SynchronizationTail tail_;
+  BitSet dropped_;  // scratch
 };
 
 }  // namespace

@@ -14,8 +14,8 @@ constexpr size_t tail_count = 2;  // the two with the largest bounds are looked 
 // The parameter groups that are synchronized last, and the tasks certain to end before the first of them is, under the
 // current strategy.
 struct SynchronizationTail {
-  Vector<uint8_t> contains;                                // [group]
-  PerDirection<SynchronizationOrder::OperatorSet> before;  // [direction]: operators of which all tasks come before
+  Vector<uint8_t> contains;     // [group]
+  PerDirection<BitSet> before;  // [direction]: operators of which all tasks come before
   // [group]: its own backward tasks are counted among these, which holds as long as it is one unit
   Vector<uint8_t> relies_on_one_unit;
   size_t busiest = 0;                    // the resource that the groups occupy longest
@@ -35,9 +35,7 @@ struct SynchronizationTail {
            before[Direction::backward] == other.before[Direction::backward];
   }
   // Have the direction's tasks of the operator all ended before?
-  bool is_before(Direction direction, OperatorId op) const {
-    return load.holds && (before[direction][static_cast<size_t>(op) / 64] >> op % 64 & 1) != 0;
-  }
+  bool is_before(Direction direction, OperatorId op) const { return load.holds && ff::contains(before[direction], op); }
 };
 
 // How long the synchronization occupies the resource.

@@ -11,8 +11,8 @@
 
 #include "common/graph.h"
 #include "common/kernels/backend.h"
-#include "common/operators/normalization.h"
-#include "tests/unit/common/kernels/reference.h"
+#include "common/operators/batch_norm.h"
+#include "tests/unit/common/kernels/reference/reference.h"
 
 namespace ff::kernel_cases {
 
@@ -343,6 +343,7 @@ inline void check_part(Backend& backend, const OperatorDefinition& definition, c
   }
   auto kernel = backend.make_kernel(
       {definition, part, Vector<bool>(inputs.size(), true), randomness.operator_name, randomness.seed});
+  const reference::Reference judge = reference::make_reference(definition, randomness);
   std::optional<Buffer> statistics;
   // kernels are used again and again; the second time gradients are added up
   for (int repetition = 0; repetition < 2; ++repetition) {
@@ -352,12 +353,12 @@ inline void check_part(Backend& backend, const OperatorDefinition& definition, c
       arguments.statistics = statistics->data();
     }
     kernel->forward(arguments);
-    const Vector<Values> expected = reference::forward(definition, operands, randomness);
+    const Vector<Values> expected = judge.forward(operands);
     for (size_t o = 0; o < outputs.size(); ++o) REQUIRE(outputs[o].difference(expected[o]) < tolerance);
     // outside of the part the gradient is 0: its sums are all
     if (definition.has_statistics()) kernel->backward_statistics(arguments);
     kernel->backward(arguments);
-    const reference::Gradients expected_gradients = reference::backward(definition, operands, inside, randomness);
+    const reference::Gradients expected_gradients = judge.backward(operands, inside);
     for (size_t i = 0; i < inputs.size(); ++i)
       if (arguments.input_gradients[i])
         REQUIRE(input_gradients[i].difference(expected_gradients.inputs[i]) < tolerance);

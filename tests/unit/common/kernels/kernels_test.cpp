@@ -72,16 +72,16 @@ TEST_CASE("the reference's gradients equal finite differences") {
       ++checked;
       const reference::Randomness randomness{"tested", 7, 1};
       const OperatorDefinition& definition = drawn->definition();
+      const reference::Reference judge = reference::make_reference(definition, randomness);
       const auto* loss = definition.is_loss() ? &definition : nullptr;
       const auto objective = [&] {  // what the gradients are of
-        const Vector<Values> y = reference::forward(definition, drawn->operands, randomness);
+        const Vector<Values> y = judge.forward(drawn->operands);
         double sum = 0;
         for (size_t o = 0; o < (loss ? 1 : y.size()); ++o)
           for (size_t k = 0; k < y[o].size(); ++k) sum += y[o][k] * drawn->gradients[o][k];
         return loss ? sum * 0.5 / static_cast<double>(y[0].size()) : sum;  // weight 0.5, mean
       };
-      const reference::Gradients gradients =
-          reference::backward(definition, drawn->operands, drawn->gradients, randomness);
+      const reference::Gradients gradients = judge.backward(drawn->operands, drawn->gradients);
       const auto check = [&](Values& values, const Values& gradient) {
         for (int sample = 0; sample < 6 && !values.empty() && !gradient.empty(); ++sample) {
           const size_t k = static_cast<size_t>(cases.between(0, static_cast<int64_t>(values.size()) - 1));

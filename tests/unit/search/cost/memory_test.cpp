@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "common/task_graph/issue_order.h"
 #include "search/cost/memory.h"
 #include "tests/support/random_network.h"
 

@@ -9,17 +9,12 @@
 #include "search/optimizer/evaluator.h"
 #include "search/simulator/delta.h"
 #include "tests/support/delta_comparison.h"
+#include "tests/support/graph_text.h"
 
 using namespace ff;
 
 TEST_CASE("the example of docs/simulator.md") {
-  const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"two","batch_size":4,
-    "inputs":[{"name":"x","shape":["batch",8],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
-    "operators":[
-      {"name":"fc1","type":"linear","inputs":["x"],"attributes":{"out_features":8,"bias":false}},
-      {"name":"fc2","type":"linear","inputs":["fc1"],"attributes":{"out_features":8,"bias":false}},
-      {"name":"loss","type":"softmax_cross_entropy","inputs":["fc2","label"]}]})",
-                                             "graph"));
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"));
   const Topology topology = parse_topology(parse_json(R"({"format":"fftopology/1","name":"t",
     "device_models":{"flat":{"peak_tflops":1e9,"memory_gb_per_s":1e9,"launch_us":10}},
     "devices":[{"name":"d0","kind":"gpu","model":"flat"},{"name":"d1","kind":"gpu","model":"flat"}],

@@ -4,18 +4,13 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 
+#include "common/task_graph/issue_order.h"
 #include "search/optimizer/evaluator.h"
+#include "tests/support/graph_text.h"
 
 using namespace ff;
 
 namespace {
-
-const char* const two_linear_layers = R"({"format":"ffgraph/1","name":"two","batch_size":4,
-  "inputs":[{"name":"x","shape":["batch",8],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
-  "operators":[
-    {"name":"fc1","type":"linear","inputs":["x"],"attributes":{"out_features":8,"bias":false}},
-    {"name":"fc2","type":"linear","inputs":["fc1"],"attributes":{"out_features":8,"bias":false}},
-    {"name":"loss","type":"softmax_cross_entropy","inputs":["fc2","label"]}]})";
 
 std::string topology(const std::string& rest) {
   return R"({"format":"fftopology/1","name":"test","device_models":{"flat":{"peak_tflops":1e9,"memory_gb_per_s":1e9,
@@ -36,7 +31,7 @@ std::string timeline_text(const std::string& topology_text, const Strategy& stra
   const Graph graph = parse_graph(parse_json(graph_text, "graph"));
   const Topology topo = parse_topology(parse_json(topology_text, "topology"));
   KernelCosts kernels(topo, CostMode::analytic, {});
-  Evaluator evaluator(graph, topo, kernels);
+  Evaluator evaluator({graph, topo, kernels});
   const Evaluator::Details details = evaluator.details(strategy);
   std::string text = "\n";
   for (int task : tasks_by_start(details.tasks, details.timeline)) {

@@ -11,17 +11,6 @@ using namespace ff::delta;
 
 namespace {
 
-bool contains(const SynchronizationOrder::OperatorSet& set, OperatorId op) {
-  return (set[static_cast<size_t>(op) / 64] >> op % 64 & 1) != 0;
-}
-
-Vector<OperatorId> members(const SynchronizationOrder& order, Direction direction, int group, OperatorId count) {
-  Vector<OperatorId> result;
-  for (OperatorId op = 0; op < count; ++op)
-    if (contains(order.before(direction, group), op)) result.push_back(op);
-  return result;
-}
-
 // All tasks that end before this one is ready.
 Vector<uint8_t> ancestors(const Vector<Vector<int>>& predecessors, int task) {
   Vector<uint8_t> found(predecessors.size(), 0);
@@ -51,10 +40,10 @@ TEST_CASE("synchronization order: two layers and a loss") {
   REQUIRE(builder.groups().size() == 2);
   const int fc1 = builder.groups()[0].operators[0] == 0 ? 0 : 1, fc2 = 1 - fc1;
   CHECK(order.groups() == Vector<int>{fc2, fc1});
-  CHECK(members(order, Direction::forward, fc2, 3) == Vector<OperatorId>{0, 1});
-  CHECK(members(order, Direction::forward, fc1, 3) == Vector<OperatorId>{0, 1});
-  CHECK(members(order, Direction::backward, fc2, 3) == Vector<OperatorId>{2});
-  CHECK(members(order, Direction::backward, fc1, 3) == Vector<OperatorId>{1, 2});
+  CHECK(members(order.before(Direction::forward, fc2)) == Vector<OperatorId>{0, 1});
+  CHECK(members(order.before(Direction::forward, fc1)) == Vector<OperatorId>{0, 1});
+  CHECK(members(order.before(Direction::backward, fc2)) == Vector<OperatorId>{2});
+  CHECK(members(order.before(Direction::backward, fc1)) == Vector<OperatorId>{1, 2});
 }
 
 TEST_CASE("synchronization order: what it says holds in the task graph of any strategy") {

@@ -1,0 +1,103 @@
+#include "common/operators/dropout.h"
+
+#include "common/kernels/cuda/device.cuh"
+#include "common/kernels/cuda/kernels.h"
+#include "common/philox.h"
+
+namespace ff::cuda {
+namespace {
+
+// Where the elements of a block, in storage order, lie in the whole row-major tensor: loops, the innermost one last.
+struct WholeIndex {
+  int depth = 0;
+  int64_t sizes[Block::max_rank] = {}, strides[Block::max_rank] = {};
+  int64_t offset = 0;
+};
+
+WholeIndex whole_index(const Shape& shape, const Block& part) {
+  constexpr int channels_last[] = {0, 2, 3, 1};
+  const int rank = part.rank();
+  int64_t strides[Block::max_rank], stride = 1;
+  WholeIndex index;
+  for (int axis = rank - 1; axis >= 0; --axis) {
+    strides[axis] = stride;
+    index.offset += part[axis].begin * stride;
+    stride *= shape[axis];
+  }
+  for (int i = 0; i < rank; ++i) {
+    const int axis = rank == 4 ? channels_last[i] : i, last = index.depth - 1;
+    // goes on where the inner loop ends: one loop
+    if (last >= 0 && index.strides[last] == strides[axis] * part[axis].size()) {
+      index.sizes[last] *= part[axis].size();
+      index.strides[last] = strides[axis];
+      continue;
+    }
+    index.sizes[index.depth] = part[axis].size();
+    index.strides[index.depth++] = strides[axis];
+  }
+  return index;
+}
+
+// destination = source * (0 or 1 / (1 - rate)), drawn as in common/philox.h. A thread does four neighbours, which
+// mostly share one Philox counter.
+void drop(const Context& context, const WholeIndex& whole, uint64_t stream, int64_t iteration, float rate,
+          int64_t elements, const float* source, float* destination) {
+  const float kept = 1.0f / (1.0f - rate);
+  const int64_t* iteration_memory = context.iteration_memory();
+  for_each_index(context, (elements + 3) / 4, [=] __device__(int64_t four) {
+    const uint64_t draw = static_cast<uint64_t>(iteration_memory ? *iteration_memory : iteration);
+    uint64_t drawn_counter = ~uint64_t{0};
+    Array<uint32_t, 4> bits{};
+    for (int64_t i = four * 4; i < four * 4 + 4 && i < elements; ++i) {
+      int64_t rest = i;
+      uint64_t index = static_cast<uint64_t>(whole.offset);
+      for (int axis = whole.depth - 1; axis >= 0; --axis) {
+        index += static_cast<uint64_t>(rest % whole.sizes[axis] * whole.strides[axis]);
+        rest /= whole.sizes[axis];
+      }
+      if (index / 4 != drawn_counter) {
+        drawn_counter = index / 4;
+        bits = philox(stream, drawn_counter, draw);
+      }
+      const uint32_t lane = static_cast<uint32_t>(index % 4);
+      const uint32_t word = lane == 0 ? bits[0] : lane == 1 ? bits[1] : lane == 2 ? bits[2] : bits[3];
+      destination[i] = uniform_float(word) >= rate ? source[i] * kept : 0.0f;
+    }
+  });
+}
+
+// The mask is drawn again backward: that costs less than to store and read it.
+class DropoutKernel : public Kernel {
+ public:
+  DropoutKernel(const Context& context, const Dropout& definition, const KernelRequest& request)
+      : context_(context), rate_(static_cast<float>(definition.rate)),
+        stream_(random_stream(request.seed, request.operator_name)),
+        whole_(whole_index(definition.outputs()[0].shape, request.part)), elements_(request.part.volume()) {}
+
+  void forward(const KernelArguments& arguments) override {
+    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    if (arguments.training)
+      drop(context_, whole_, stream_, arguments.iteration, rate_, elements_, input, arguments.outputs[0]);
+    else copy(context_, input, arguments.outputs[0], elements_);
+  }
+  void backward(const KernelArguments& arguments) override {
+    if (arguments.input_gradients[0])
+      drop(context_, whole_, stream_, arguments.iteration, rate_, elements_, arguments.output_gradients[0],
+           arguments.input_gradients[0]);
+  }
+
+ private:
+  const Context& context_;
+  float rate_;
+  uint64_t stream_;
+  WholeIndex whole_;
+  int64_t elements_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_dropout_kernel(const Context& context, const KernelRequest& request) {
+  return std::make_unique<DropoutKernel>(context, dynamic_cast<const Dropout&>(request.definition), request);
+}
+
+}  // namespace ff::cuda

@@ -1,0 +1,45 @@
+#include "common/operators/layer_norm.h"
+
+#include <sstream>
+
+#include "common/operators/operator_list.h"
+
+namespace ff {
+
+LayerNorm::LayerNorm(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+  request.expect_inputs(1);
+  request.expect_rank(0, 2, 3);
+  request.expect_type(0, DataType::f32);
+  request.allow_attributes({"epsilon"});
+  const Shape& shape = inputs_[0].shape;
+  features = shape.back();
+  epsilon = request.number("epsilon", 1e-5, 1e-12, 1);
+  outputs_ = {{"", shape}};
+  parameters_ = {{"weight", {features}, 0, 1}, {"bias", {features}}};
+  dimensions_ = every_axis(shape);
+  dimensions_.pop_back();
+}
+
+Block LayerNorm::output_block(int, const Block& part) const {
+  Block block = part;
+  block.append({0, features});
+  return block;
+}
+
+Block LayerNorm::input_block(int, const Block& part) const { return output_block(0, part); }
+
+std::string LayerNorm::attribute_text() const {
+  std::ostringstream text;
+  text << "epsilon=" << epsilon;
+  return text.str();
+}
+
+Work LayerNorm::forward_work(const Block& part) const {
+  return {8.0 * static_cast<double>(part.volume() * features), touched_bytes(part)};
+}
+
+std::unique_ptr<OperatorDefinition> make_layer_norm(const OperatorRequest& request) {
+  return std::make_unique<LayerNorm>(request);
+}
+
+}  // namespace ff

@@ -1,0 +1,94 @@
+// What the exchange of a block over an edge makes the tasks at both ends copy.
+//
+// A task reads one dense buffer an input and writes one dense buffer an output. Where the block of a pair is the whole
+// buffer at an end, nothing is copied there:
+//
+//   on one device      the reader uses the other's buffer in place if the block is whole at both ends; else it copies the
+//                      block from there into a buffer of its own
+//   on two devices     the sender sends its buffer if the block is the whole of it, else it packs the block first; the
+//                      receiver receives into its buffer if the block is the whole of it, else beside it, and copies
+//
+// Backward it is the same with the ends exchanged, but that the contributions to one gradient are added up: only a single
+// one is used where it lies or arrives.
+#pragma once
+
+#include "common/strategy.h"
+#include "common/task_graph/edges.h"
+
+namespace ff {
+
+// What an end of the way does with its buffer.
+enum class BlockUse : uint8_t {
+  in_place,  // on one device; source: read where it lies; destination: reads the source's buffer and has none of its own
+  whole,     // on two devices: sent from, or received into, the buffer itself
+  packed  // copied: source: into a buffer to be sent; destination: into its buffer, from the source's or the received
+};
+
+struct EdgeCopy {
+  BlockUse source, destination;
+  bool operator==(const EdgeCopy&) const = default;
+};
+
+constexpr EdgeCopy edge_copy(bool whole_at_source, bool whole_at_destination, bool local) {
+  if (local)
+    return {BlockUse::in_place, whole_at_source && whole_at_destination ? BlockUse::in_place : BlockUse::packed};
+  return {whole_at_source ? BlockUse::whole : BlockUse::packed,
+          whole_at_destination ? BlockUse::whole : BlockUse::packed};
+}
+// Pair: a BlockPair, or what else has whole_output and whole_input. `local`: both tasks sit on one device.
+template <typename Pair>
+constexpr EdgeCopy edge_copy(const Pair& pair, bool local, Direction direction) {
+  return direction == Direction::forward ? edge_copy(pair.whole_output, pair.whole_input, local)
+                                         : edge_copy(pair.whole_input, pair.whole_output, local);
+}
+
+// Contributions to the gradient of one part of a tensor.
+struct GradientSum {
+  int64_t bytes = 0;
+  int32_t count = 0;
+  bool in_place = false;  // the last one would need no copy
+
+  void add(int64_t contribution_bytes, BlockUse destination) {
+    bytes += contribution_bytes;
+    ++count;
+    in_place = destination != BlockUse::packed;
+  }
+  void add(const GradientSum& later) {
+    bytes += later.bytes;
+    count += later.count;
+    if (later.count > 0) in_place = later.in_place;
+  }
+  // Added up, unless a single one is used as it is. An addition costs its reader as much as a copy of so many bytes.
+  int64_t copied_bytes() const { return count == 1 && in_place ? 0 : bytes; }
+};
+
+// Bytes that the tasks at both ends of an edge copy because of it.
+struct EdgeCopyBytes {
+  Vector<int64_t> assembled;        // [consumer part], forward: to assemble its input
+  Vector<int64_t> packed;           // [producer part], forward: to send
+  Vector<int64_t> packed_gradient;  // [consumer part], backward: to send
+  Vector<GradientSum> gradients;    // [producer part], backward: contributions to its output's gradient
+
+  // Pairs: a range of BlockPair or the like. Devices are those of the parts.
+  template <typename Pairs>
+  void set(const Pairs& pairs, const Vector<DeviceId>& producers, const Vector<DeviceId>& consumers,
+           bool has_gradient) {
+    assembled.assign(consumers.size(), 0);
+    packed.assign(producers.size(), 0);
+    packed_gradient.assign(consumers.size(), 0);
+    gradients.assign(producers.size(), {});
+    for (const auto& pair : pairs) {
+      const auto producer = pair.producer_part, consumer = pair.consumer_part;
+      const bool local = producers[producer] == consumers[consumer];
+      const EdgeCopy forward = edge_copy(pair, local, Direction::forward);
+      if (forward.source == BlockUse::packed) packed[producer] += pair.bytes;
+      if (forward.destination == BlockUse::packed) assembled[consumer] += pair.bytes;
+      if (!has_gradient) continue;
+      const EdgeCopy backward = edge_copy(pair, local, Direction::backward);
+      if (backward.source == BlockUse::packed) packed_gradient[consumer] += pair.bytes;
+      gradients[producer].add(pair.bytes, backward.destination);
+    }
+  }
+};
+
+}  // namespace ff

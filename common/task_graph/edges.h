@@ -1,0 +1,41 @@
+// Edges of the operator graph, and who exchanges which blocks over one.
+#pragma once
+
+#include "common/graph.h"
+#include "common/task_graph/task.h"
+#include "common/vector.h"
+
+namespace ff {
+
+// An input of an operator that another operator produces.
+struct Edge {
+  TensorId tensor;
+  OperatorId producer;
+  OperatorId consumer;
+  int input;  // of the consumer
+};
+
+// In order of (consumer, input). Graph inputs are present where they are needed: they are no edges.
+Vector<Edge> edges_of(const Graph& graph);
+// Does the consumer contribute to the gradient of what it reads?
+bool has_gradient(const Graph& graph, const Edge& edge);
+
+// A non-empty intersection of a producer's output block and a consumer's input block.
+struct BlockPair {
+  int32_t producer_part;
+  int32_t consumer_part;
+  int64_t bytes;
+  bool whole_output;  // the intersection is the producer's whole block
+  bool whole_input;   // the intersection is all that the consumer reads
+  bool operator==(const BlockPair&) const = default;
+};
+
+// The pairs of one edge for given degrees at both ends, in order of (consumer part, producer part).
+using BlockPairs = Vector<BlockPair>;
+BlockPairs intersect_blocks(const Graph& graph, const Edge& edge, const Degrees& producer, const Degrees& consumer);
+
+// The intersection itself.
+Block region_of(const Graph& graph, const Edge& edge, const BlockPair& pair, const Degrees& producer,
+                const Degrees& consumer);
+
+}  // namespace ff

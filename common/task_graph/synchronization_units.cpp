@@ -1,0 +1,86 @@
+#include "common/task_graph/synchronization_units.h"
+
+#include <algorithm>
+
+#include "common/hash.h"
+
+namespace ff {
+
+void UnitNumbers::clear() {
+  by_hash_.clear();
+  holders_.clear();
+}
+
+int32_t UnitNumbers::number_of(const BitSet& holders) {
+  uint64_t hash = 0;
+  for (uint64_t word : holders) hash = hash_step(hash, word);
+  const auto [begin, end] = by_hash_.equal_range(hash);
+  for (auto it = begin; it != end; ++it)
+    if (holders_[it->second] == holders) return it->second;
+  const int32_t number = count();
+  by_hash_.emplace(hash, number);
+  holders_.push_back(holders);
+  return number;
+}
+
+Vector<SynchronizationUnit> synchronization_units(int group, const Vector<ParameterPiece>& pieces,
+                                                  const Strategy& strategy) {
+  DeviceId devices = 0;
+  for (const ParameterPiece& piece : pieces)
+    for (const auto& [op, part] : piece.users) devices = std::max(devices, strategy[op].devices[part] + 1);
+  UnitNumbers numbers;
+  BitSet holders;
+  Vector<SynchronizationUnit> units;
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    holders.assign(words_for(static_cast<size_t>(devices)), 0);
+    for (const auto& [op, part] : pieces[p].users) insert(holders, strategy[op].devices[part]);
+    const int32_t number = numbers.number_of(holders);
+    if (number == std::ssize(units)) units.push_back({group, static_cast<int>(p), members(holders), {}, 0});
+    units[number].pieces.push_back(&pieces[p]);
+    units[number].bytes += pieces[p].block.volume() * element_bytes;
+  }
+  return units;
+}
+
+Vector<std::pair<OperatorId, int>> contributors_of(const SynchronizationUnit& unit) {
+  Vector<std::pair<OperatorId, int>> contributors;
+  for (const ParameterPiece* piece : unit.pieces)
+    contributors.insert(contributors.end(), piece->users.begin(), piece->users.end());
+  sort_and_unique(contributors);
+  return contributors;
+}
+
+Vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy) {
+  Vector<int64_t> sums(unit.holders.size(), 0);
+  Vector<Vector<int>> blocks(unit.holders.size());  // numbers of the different ones
+  for (const ParameterPiece* piece : unit.pieces) {
+    for (Vector<int>& numbers : blocks) numbers.clear();
+    for (size_t u = 0; u < piece->users.size(); ++u) {
+      const auto& [op, part] = piece->users[u];
+      if (!graph.operators[op].has_backward) continue;
+      const auto holder = std::lower_bound(unit.holders.begin(), unit.holders.end(), strategy[op].devices[part]);
+      Vector<int>& numbers = blocks[holder - unit.holders.begin()];
+      if (std::find(numbers.begin(), numbers.end(), piece->user_blocks[u]) == numbers.end())
+        numbers.push_back(piece->user_blocks[u]);
+    }
+    for (size_t h = 0; h < sums.size(); ++h)
+      sums[h] += gradient_sum_bytes(std::ssize(blocks[h]), piece->block.volume() * element_bytes);
+  }
+  return sums;
+}
+
+Vector<StatisticsReduction> statistics_reductions(const OperatorDefinition& definition,
+                                                  const Configuration& configuration) {
+  if (!definition.has_statistics()) return {};
+  Vector<StatisticsReduction> reductions(definition.statistics_groups(configuration.degrees));
+  for (int part = 0; part < configuration.parts(); ++part) {
+    StatisticsReduction& reduction = reductions[definition.statistics_group(configuration.degrees, part)];
+    reduction.parts.push_back(part);
+    reduction.holders.push_back(configuration.devices[part]);
+    reduction.bytes = definition.statistics_bytes(definition.part(configuration.degrees, part));
+  }
+  for (StatisticsReduction& reduction : reductions) sort_and_unique(reduction.holders);
+  return reductions;
+}
+
+}  // namespace ff

@@ -1,0 +1,65 @@
+// What is synchronized at once, and what a reduction of statistics is.
+//
+// The pieces of a group that the same devices hold are one unit: one collective among them and one update on each. A unit
+// is numbered by its first piece, in task keys and names, so that its number depends on the strategy alone.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+
+#include "common/bit_set.h"
+#include "common/strategy.h"
+#include "common/task_graph/parameter_pieces.h"
+#include "common/vector.h"
+
+namespace ff {
+
+// Numbers the units of one group: the pieces' holders come in the order of the pieces.
+class UnitNumbers {
+ public:
+  void clear();
+  // The unit of a piece that these devices hold; a new one has the next number.
+  int32_t number_of(const BitSet& holders);
+  int32_t count() const { return static_cast<int32_t>(holders_.size()); }
+  const BitSet& holders(int32_t unit) const { return holders_[unit]; }
+
+ private:
+  std::unordered_multimap<uint64_t, int32_t> by_hash_;
+  Vector<BitSet> holders_;  // [unit]
+};
+
+struct SynchronizationUnit {
+  int group;
+  int number;                // of its first piece
+  Vector<DeviceId> holders;  // ascending; a single one needs no collective
+  Vector<const ParameterPiece*> pieces;
+  int64_t bytes = 0;
+};
+// The units of a group, ascending by number. The pieces must outlive them.
+Vector<SynchronizationUnit> synchronization_units(int group, const Vector<ParameterPiece>& pieces,
+                                                  const Strategy& strategy);
+
+// (operator, part), ascending: the parts whose backward tasks (forward, where an operator has none) a unit waits for.
+Vector<std::pair<OperatorId, int>> contributors_of(const SynchronizationUnit& unit);
+
+// A holder of several parts adds up their gradients of a piece. Kernels with the same block of the parameter add to one
+// buffer, which is part of their own time; buffers of different blocks are added up behind the kernels, an addition
+// counting 3/2 of a copy, as it moves three words for a copy's two. Bytes of copies that this amounts to:
+constexpr int64_t gradient_sum_bytes(int64_t different_blocks, int64_t piece_bytes) {
+  return different_blocks > 1 ? (different_blocks - 1) * piece_bytes * 3 / 2 : 0;
+}
+Vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph,
+                                   const Strategy& strategy);  // [holder]
+
+// The all-reduce of the statistics that some parts of an operator have in common, alike in both directions.
+struct StatisticsReduction {
+  Vector<int> parts;         // ascending
+  Vector<DeviceId> holders;  // ascending
+  int64_t bytes = 0;
+};
+// By OperatorDefinition::statistics_group. Empty for operators without statistics.
+Vector<StatisticsReduction> statistics_reductions(const OperatorDefinition& definition,
+                                                  const Configuration& configuration);
+
+}  // namespace ff

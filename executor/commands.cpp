@@ -1,0 +1,221 @@
+#include "executor/commands.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "executor/calibrate.h"
+#include "executor/checkpoint.h"
+#include "executor/cuda/device_clock.h"
+#include "executor/device_choice.h"
+#include "executor/failures.h"
+#include "executor/observers/iteration_recorder.h"
+#include "executor/observers/trace.h"
+#include "executor/report.h"
+#include "executor/transport/nccl.h"
+#include "executor/transport/staging.h"
+#include "executor/verify.h"
+
+namespace ff {
+namespace {
+
+StrategyFile load_fitting_strategy(const std::string& path, int ranks) {
+  StrategyFile file = load_strategy(path);
+  const size_t devices = file.topology.devices.size();
+  if (devices == static_cast<size_t>(ranks)) return file;
+  std::string names;
+  for (size_t d = 0; d < devices && d < 4; ++d) names += (d ? ", " : "") + file.topology.devices[d].name;
+  if (devices > 4) names += ", ...";
+  throw InputError(path + " is for " + std::to_string(devices) + (devices == 1 ? " device (" : " devices (") + names +
+                   "), started with " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") + ": use mpirun -n " +
+                   std::to_string(devices));
+}
+
+// What a training run needs, loaded on every rank before the ranks depend on each other.
+struct TrainInputs {
+  std::unique_ptr<StrategyFile> file;
+  std::unique_ptr<DataSource> data, evaluation;
+  std::unique_ptr<Checkpoint> initial;
+};
+
+TrainInputs load_inputs(const TrainOptions& options, int ranks) {
+  TrainInputs inputs;
+  inputs.file = std::make_unique<StrategyFile>(load_fitting_strategy(options.strategy, ranks));
+  const Graph& graph = inputs.file->graph;
+  inputs.data =
+      options.data.empty() ? synthetic_data(graph, options.seed) : npy_data(graph, options.data, graph.batch_size);
+  if (!options.eval.empty()) inputs.evaluation = npy_data(graph, options.eval, 1);
+  if (!options.load.empty()) inputs.initial = std::make_unique<Checkpoint>(load_checkpoint(options.load, graph));
+  return inputs;
+}
+
+// Rank 0 writes all files: what it could not write is told before the work.
+void check_outputs(const TrainOptions& options, const Transport& host) {
+  if (host.rank() > 0) return;
+  Vector<std::string> read{options.strategy};
+  for (const std::string& path : {options.save, options.trace})
+    for (const std::string& folder : {options.data, options.eval})
+      if (const std::filesystem::path file = std::filesystem::path(folder) / std::filesystem::path(path).filename();
+          !path.empty() && !folder.empty() && file.extension() == ".npy" && std::filesystem::exists(file))
+        read.push_back(file);
+  expect_all_writable({options.save, options.trace}, read);
+  expect_all_writable({options.trace}, {options.load});  // --save may go on with the checkpoint that --load read
+}
+
+DeviceRequest device_request(const TrainOptions& options, const StrategyFile& file) {
+  const auto& devices = file.topology.devices;
+  const bool gpus =
+      std::all_of(devices.begin(), devices.end(), [](const Device& device) { return device.kind == DeviceKind::gpu; });
+  return {options.backend, options.transport, options.share_gpu, gpus};
+}
+
+// A rank's device, and what it exchanges data with.
+struct Machine {
+  std::unique_ptr<Backend> backend;
+  CudaBackend* cuda = nullptr;  // the backend, if it is a GPU's
+  std::unique_ptr<Transport> device_transport;
+  Transport* transport = nullptr;
+  std::string text;  // for people
+};
+
+Machine make_machine(const TrainOptions& options, const StrategyFile& file, const DeviceChoice& choice,
+                     Transport& host) {
+  Machine machine;
+  machine.transport = &host;
+  if (!choice.cuda) {
+    machine.backend = make_cpu_backend(file.topology.model_of(host.rank()).cores);
+    machine.text = "CPU";
+    return machine;
+  }
+  auto backend = make_cuda_backend(choice.gpu, options.precision == "tf32" ? Precision::tf32 : Precision::fp32);
+  machine.cuda = backend.get();
+  machine.backend = std::move(backend);
+  if (choice.nccl) machine.device_transport = make_nccl_transport(host, *machine.cuda);
+  else if (host.size() > 1) machine.device_transport = make_staging_transport(host, *machine.cuda);
+  if (machine.device_transport) machine.transport = machine.device_transport.get();
+  machine.text = describe_cuda_device(choice.gpu).name + ", " + options.precision;
+  if (host.size() > 1) machine.text += choice.nccl ? ", NCCL " + nccl_version() : ", MPI through the host's memory";
+  return machine;
+}
+
+struct Observers {
+  const Timekeeper& timekeeper;
+  IterationRecorder* recorder = nullptr;  // null without a CUDA graph
+  std::string note;                       // what the user should know
+};
+
+Observers attach_observers(const TrainOptions& options, const Machine& machine, Program& program) {
+  const bool trace = !options.trace.empty();
+  auto timekeeper = machine.cuda ? std::make_unique<Timekeeper>(make_device_clock(*machine.cuda), trace)
+                                 : std::make_unique<Timekeeper>(make_host_clock(), true);
+  Observers observers{program.attach(std::move(timekeeper)), nullptr, ""};
+  if (!machine.cuda || options.no_cuda_graph) return observers;
+  if (machine.device_transport && !machine.device_transport->ordered())
+    observers.note = "no CUDA graph: transfers through the host's memory cannot be part of one";
+  else if (trace) observers.note = "no CUDA graph: --trace times every task";
+  else
+    observers.recorder =
+        &program.attach(std::make_unique<IterationRecorder>(program, make_iteration_graph(*machine.cuda)));
+  return observers;
+}
+
+Vector<std::string> device_names(const StrategyFile& file) {
+  Vector<std::string> names;
+  for (const Device& device : file.topology.devices) names.push_back(device.name);
+  return names;
+}
+
+// On rank 0.
+CommandResult summarize(const StrategyFile& file, const Machine& machine, const Observers& observers,
+                        const RunResult& run, const std::optional<Verification>& verification) {
+  const bool graph = observers.recorder && observers.recorder->recorded();
+  CommandResult result{summary_json(file, run, verification), summary_text(file, run, verification),
+                       run.interrupted ? exit_interrupted : exit_done, ""};
+  result.json["backend"] = machine.backend->name();
+  result.json["transport"] = machine.transport->name();
+  if (machine.cuda) {
+    result.json["cuda_graph"] = graph;
+    result.text += "device      " + machine.text + (graph ? ", CUDA graph" : "") + "\n";
+  }
+  if (verification && !verification->passed()) {
+    result.exit_code = exit_input;
+    result.failure = failure_text(*verification);
+  }
+  return result;
+}
+
+}  // namespace
+
+CommandResult run_train(const TrainOptions& options, const TrainContext& context, Transport& host) {
+  TrainInputs inputs;
+  run_together(host, [&] {
+    check_outputs(options, host);
+    inputs = load_inputs(options, host.size());
+  });
+  const StrategyFile& file = *inputs.file;
+  DeviceChoice choice;
+  run_together(host, [&] { choice = choose_device(device_request(options, file), look_for_gpus(host.place()), host); });
+
+  const bool first = host.rank() == 0;
+  const auto note = [&](const std::string& line) {
+    if (first) context.note(line);
+  };
+  const Machine machine = make_machine(options, file, choice, host);
+  const TrainerSettings trainer_settings{
+      {static_cast<float>(options.learning_rate), static_cast<float>(options.momentum),
+       static_cast<float>(options.weight_decay)},
+      options.seed};
+  Trainer trainer(file, *machine.backend, *machine.transport, trainer_settings);
+  Program& program = trainer.program();
+  const Observers observers = attach_observers(options, machine, program);
+  for (const std::string& text : {choice.note, observers.note})
+    if (!text.empty()) note("note: " + text);
+  if (inputs.initial) restore(trainer, *inputs.initial);
+  if (program.default_issue_order() && !file.issue_order.empty())
+    note(options.strategy + ": the issue order does not fit the configurations; using the default order");
+
+  RunSettings settings;
+  settings.iterations = options.iterations;
+  settings.epochs = options.epochs;
+  settings.data = inputs.data.get();
+  settings.shuffle = !options.data.empty();
+  settings.evaluation = inputs.evaluation.get();
+  settings.timekeeper = &observers.timekeeper;
+  settings.callbacks = context.run;
+  const RunResult run = run_training(trainer, settings);
+  if (observers.recorder && !observers.recorder->failure().empty())
+    note("note: no CUDA graph: " + observers.recorder->failure());
+
+  HostTensors weights, velocities;
+  if (options.verify || !options.save.empty()) weights = gather_parameters(program, ParameterData::weight);
+  if (!options.save.empty()) velocities = gather_parameters(program, ParameterData::velocity);
+  if (first && !options.save.empty()) save_checkpoint(options.save, file.graph, {weights, std::move(velocities)});
+  if (!options.trace.empty()) {
+    const std::string trace = gather_trace(program, observers.timekeeper.events(), device_names(file));
+    if (first) write_file_atomically(options.trace, trace);
+  }
+  CommandResult result;
+  if (first) {
+    std::optional<Verification> verification;
+    if (options.verify)
+      verification = verify(file, *machine.backend, trainer_settings, settings, run, inputs.initial.get(), weights);
+    result = summarize(file, machine, observers, run, verification);
+  }
+  result.exit_code = host.broadcast(std::string(1, static_cast<char>(result.exit_code)))[0] & 0xFF;
+  return result;
+}
+
+CommandResult run_calibrate(const std::string& out, Transport& host) {
+  run_together(host, [&] {
+    if (host.rank() == 0) expect_all_writable({out}, {});
+  });
+  const int cores = cores_per_rank(host);
+  const auto backend = make_cpu_backend(cores);
+  CommandResult result;
+  result.json = calibrate(*backend, host, cores);
+  if (host.rank() > 0) return result;
+  write_json_file(out, result.json);
+  result.text = out + ": " + std::to_string(host.size()) + (host.size() == 1 ? " device\n" : " devices\n");
+  return result;
+}
+
+}  // namespace ff

@@ -1,0 +1,45 @@
+// The commands of ffexec as functions of plain values: files in, files and a result out. All ranks call the same one; they
+// do not print.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "common/json_file.h"
+#include "executor/trainer.h"
+#include "executor/transport/transport.h"
+
+namespace ff {
+
+struct TrainOptions {
+  std::string strategy;
+  std::string backend = "auto", transport = "auto";  // DeviceRequest
+  std::string precision = "fp32";                    // or tf32; of GPUs
+  std::string data, eval, save, load, trace;         // paths; "" for none
+  int64_t iterations = 10, epochs = 0;               // RunSettings
+  double learning_rate = 0.01, momentum = 0, weight_decay = 0;
+  uint64_t seed = 0;
+  bool verify = false, share_gpu = false, no_cuda_graph = false;
+};
+
+// Whom train tells what happens meanwhile.
+struct TrainContext {
+  std::function<void(const std::string& line)> note;  // on rank 0
+  RunCallbacks run;
+};
+
+// On rank 0; the others have the exit code alone.
+struct CommandResult {
+  Json json;
+  std::string text;
+  int exit_code = 0;
+  std::string failure;  // for people, where the outcome is not what was asked for
+};
+
+// Each throws CommonFailure, where it fails on all ranks alike, or InputError or MachineError on any rank alone.
+CommandResult run_train(const TrainOptions& options, const TrainContext& context, Transport& host);
+CommandResult run_calibrate(const std::string& out, Transport& host);
+
+}  // namespace ff

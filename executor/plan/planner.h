@@ -1,0 +1,52 @@
+// What the sections of planning share. Each plans one aspect of all steps, in this order: program_plan.cpp the steps and
+// parts with their memory, edges.cpp what goes from part to part, synchronization.cpp gradients of parameters and
+// statistics, transfers.cpp when sends are waited for and in which order transfers start.
+#pragma once
+
+#include <unordered_map>
+
+#include "executor/plan/program_plan.h"
+
+namespace ff {
+
+class Planner {
+ public:
+  Planner(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
+          const PlanSettings& settings);
+
+  TaskGraphBuilder& builder;
+  const Graph& graph;
+  const Strategy& strategy;
+  const TaskGraph& tasks;
+  const Vector<int>& order;
+  const PlanSettings settings;
+  ProgramPlan plan;
+
+  // Null on another rank.
+  PartPlan* local(OperatorId op, int part);
+  // A buffer of its own; nowhere for no elements.
+  Place allocate(int64_t elements, bool zeroed = false);
+  // The place that the memory plan gives it.
+  Place in_arena(const BufferKey& key, int64_t elements) const;
+  // The index of these ranks' group; -1 for a single one.
+  int group_of(const Vector<DeviceId>& holders) const;
+
+ private:
+  void make_steps();
+  void make_groups();
+  void make_parts();
+  void make_part(PartPlan& part);
+  Place graph_input(TensorId tensor, const Block& block);
+  int parameter_buffer(ParameterId parameter, const Block& block);
+
+  Vector<Vector<int>> part_index_;  // [operator][part]: index into plan.parts; -1: on another rank
+};
+
+void plan_edges(Planner& planner);
+void plan_synchronization(Planner& planner);
+void plan_statistics(Planner& planner);
+void plan_state_updates(Planner& planner);
+void plan_send_waits(Planner& planner);
+void plan_transfer_groups(Planner& planner);
+
+}  // namespace ff

@@ -1,0 +1,147 @@
+#include "executor/plan/program_plan.h"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "executor/plan/planner.h"
+
+namespace ff {
+
+Planner::Planner(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
+                 const PlanSettings& settings)
+    : builder(builder), graph(builder.graph()), strategy(strategy), tasks(tasks), order(order), settings(settings) {
+  make_steps();
+  make_groups();
+  make_parts();
+}
+
+PartPlan* Planner::local(OperatorId op, int part) {
+  const int index = part_index_[op][part];
+  return index < 0 ? nullptr : &plan.parts[index];
+}
+
+Place Planner::allocate(int64_t elements, bool zeroed) {
+  if (elements == 0) return {};
+  plan.buffers.push_back({elements, zeroed});
+  return {static_cast<int>(plan.buffers.size()) - 1, 0};
+}
+
+Place Planner::in_arena(const BufferKey& key, int64_t elements) const {
+  if (elements == 0) return {};
+  const PlannedBuffer* buffer = plan.memory.find(key);
+  if (!buffer || buffer->bytes != elements * element_bytes)
+    throw std::logic_error("the memory plan does not fit the program");
+  return {arena_buffer, buffer->offset / element_bytes};
+}
+
+void Planner::make_steps() {
+  plan.memory = std::move(plan_memory(builder, strategy, tasks, order, {settings.rank})[0]);
+  plan.buffers.push_back({plan.memory.arena_bytes / element_bytes});
+  for (const int index : plan.memory.steps) {
+    StepPlan step{};
+    step.kind = tasks.tasks[index].kind;
+    step.task = index;
+    step.unit = tasks.tasks[index].unit;
+    plan.steps.push_back(std::move(step));
+  }
+}
+
+void Planner::make_groups() {
+  std::set<Vector<DeviceId>> found;
+  for (const SynchronizationUnit& unit : tasks.units) found.insert(unit.holders);
+  for (const StatisticsReduction& reduction : tasks.reductions) found.insert(reduction.holders);
+  for (const Vector<DeviceId>& holders : found)
+    if (holders.size() > 1) plan.groups.push_back(holders);
+}
+
+int Planner::group_of(const Vector<DeviceId>& holders) const {
+  if (holders.size() < 2) return -1;
+  return static_cast<int>(std::lower_bound(plan.groups.begin(), plan.groups.end(), holders) - plan.groups.begin());
+}
+
+void Planner::make_parts() {
+  part_index_.resize(graph.operators.size());
+  for (size_t op = 0; op < part_index_.size(); ++op) part_index_[op].assign(strategy[op].devices.size(), -1);
+  for (const StepPlan& step : plan.steps)
+    if (const Task& task = tasks.tasks[step.task]; is_compute(step.kind)) part_index_[task.op][task.part] = 0;
+  for (OperatorId op = 0; op < static_cast<OperatorId>(part_index_.size()); ++op)
+    for (int number = 0; number < static_cast<int>(part_index_[op].size()); ++number) {
+      if (part_index_[op][number] < 0) continue;
+      part_index_[op][number] = static_cast<int>(plan.parts.size());
+      PartPlan part{};
+      part.op = op;
+      part.part = number;
+      make_part(part);
+      plan.parts.push_back(std::move(part));
+    }
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    StepPlan& step = plan.steps[s];
+    if (!is_compute(step.kind)) continue;
+    const Task& task = tasks.tasks[step.task];
+    step.part = part_index_[task.op][task.part];
+    PartPlan& part = plan.parts[step.part];
+    PartSteps& steps = direction_of(step.kind) == Direction::forward ? part.forward : part.backward;
+    if (steps.first < 0) steps.first = static_cast<int>(s);
+    steps.last = static_cast<int>(s);
+  }
+}
+
+void Planner::make_part(PartPlan& part) {
+  using Kind = BufferKey::Kind;
+  const Operator& op = graph.operators[part.op];
+  const OperatorDefinition& definition = *op.definition;
+  part.block = definition.part(strategy[part.op].degrees, part.part);
+  for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i) {
+    const Block block = definition.input_block(i, part.block);
+    part.input_blocks.push_back(block);
+    part.input_gradients.push_back(graph.input_has_gradient(part.op, i)
+                                       ? in_arena({Kind::input_gradient, part.op, part.part, i}, block.volume())
+                                       : Place{});
+    part.inputs.push_back(graph.tensors[op.inputs[i]].producer < 0 ? graph_input(op.inputs[i], block) : Place{});
+  }
+  for (int o = 0; o < static_cast<int>(op.outputs.size()); ++o) {
+    const Block block = definition.output_block(o, part.block);
+    part.output_blocks.push_back(block);
+    part.outputs.push_back(definition.is_loss() ? allocate(block.volume())
+                                                : in_arena({Kind::output, part.op, part.part, o}, block.volume()));
+  }
+  if (!definition.is_loss()) part.output_gradients.resize(op.outputs.size());
+  else plan.losses.push_back({part.op, part.output_blocks[0], part.outputs[0], part.outputs[1]});
+  for (size_t p = 0; p < op.parameters.size(); ++p)
+    part.parameters.push_back(
+        parameter_buffer(op.parameters[p], definition.parameter_block(static_cast<int>(p), part.block)));
+}
+
+Place Planner::graph_input(TensorId tensor, const Block& block) {
+  for (const InputBuffer& input : plan.inputs)
+    if (input.tensor == tensor && input.block == block) return input.memory;
+  plan.inputs.push_back({tensor, block, allocate(block.volume())});
+  return plan.inputs.back().memory;
+}
+
+int Planner::parameter_buffer(ParameterId parameter, const Block& block) {
+  for (size_t i = 0; i < plan.parameters.size(); ++i)
+    if (plan.parameters[i].parameter == parameter && plan.parameters[i].block == block) return static_cast<int>(i);
+  bool trained = false;
+  for (const auto& [op, which] : graph.parameters[parameter].uses)
+    trained = trained || (graph.parameters[parameter].spec.trained && graph.operators[op].has_backward);
+  const Place weight = allocate(block.volume());
+  plan.parameters.push_back(
+      {parameter, block, weight, trained && settings.momentum ? allocate(block.volume(), true) : Place{}});
+  return static_cast<int>(plan.parameters.size()) - 1;
+}
+
+ProgramPlan plan_program(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
+                         const Vector<int>& order, const PlanSettings& settings) {
+  Planner planner(builder, strategy, tasks, order, settings);
+  plan_edges(planner);
+  plan_synchronization(planner);
+  plan_statistics(planner);
+  plan_state_updates(planner);
+  if (!settings.follows_backend) plan_send_waits(planner);  // else an iteration ends behind its sends
+  if (settings.ordered) plan_transfer_groups(planner);
+  return std::move(planner.plan);
+}
+
+}  // namespace ff

@@ -1,0 +1,175 @@
+// What one rank does in an iteration, as a value: steps in the strategy's issue order, and for everything that they read
+// and write a place in one of the rank's buffers. No pointer, no transport and no backend: Program (program.h) binds a
+// plan to them and runs it; tests print it.
+//
+// Data moves without a copy wherever a block is used whole: a local consumer reads its producer's buffer, a remote one
+// receives into its input buffer, and the sender sends its output buffer. Everything else goes through block copies,
+// counted by Task::copy_bytes. Receives are all posted when an iteration begins: their memory is not used for anything
+// else until they are read (memory_plan.h), and early receives spare the transport a copy. A send is waited for when
+// its memory is about to be written again, in the next iteration.
+#pragma once
+
+#include "common/task_graph/memory_plan.h"
+#include "common/task_graph/task_graph.h"
+#include "common/vector.h"
+
+namespace ff {
+
+// Where something lies: nowhere (buffer -1) if it is empty or not wanted.
+struct Place {
+  int buffer = -1;     // index into ProgramPlan::buffers
+  int64_t offset = 0;  // elements
+  bool exists() const { return buffer >= 0; }
+  bool operator==(const Place&) const = default;
+};
+
+// Buffer 0 is the arena: what lives within an iteration, laid out by plan_memory. The others live as long as the program.
+constexpr int arena_buffer = 0;
+struct BufferPlan {
+  int64_t elements;
+  bool zeroed = false;  // once, before the first iteration
+};
+
+struct ZeroFill {
+  Place memory;
+  int64_t elements;
+};
+
+struct BlockCopy {
+  Place source;
+  Block source_block;
+  Place destination;
+  Block destination_block;
+  Block region;
+  bool add = false;  // f32: adds to the destination
+};
+
+struct Transfer {
+  int task;  // its index in the task graph is the tag
+  int peer;
+  Place memory;
+  int64_t bytes;
+};
+
+// Transfers that an ordered transport starts together.
+struct TransferGroup {
+  Vector<int> sends, receives;  // indices into ProgramPlan::sends and receives
+  int steps_before;             // they start behind so many of ProgramPlan::steps
+};
+
+// The steps of a part in one direction; first: of its statistics task if it has one, else the same.
+struct PartSteps {
+  int first = -1, last = -1;  // -1: it has no backward pass
+};
+
+// An operator's part on this rank, and what its kernel works on (KernelArguments). Lists are by input, output, parameter.
+struct PartPlan {
+  OperatorId op;
+  int part;
+  Block block;
+  Vector<Block> input_blocks, output_blocks;
+  Vector<Place> inputs, outputs;
+  Vector<int> parameters;  // indices into ProgramPlan::parameters
+  Vector<Place> output_gradients, input_gradients, parameter_gradients;
+  Vector<uint8_t> accumulate;  // is the parameter's gradient added to?
+  PartSteps forward, backward;
+  const PartSteps& steps(Direction direction) const { return direction == Direction::forward ? forward : backward; }
+};
+
+// What runs for one task.
+struct StepPlan {
+  TaskKind kind;
+  int task;
+  int part = -1;  // compute: index into ProgramPlan::parts
+  int unit = -1;  // synchronization, update: index into ProgramPlan::units
+  // Reductions: index into ProgramPlan::reductions. Of the compute steps behind one, the first waits for it.
+  int reduction = -1;
+  // Compute, in the order in which they happen:
+  Vector<int> waits;           // sends of the iteration before that read what this step overwrites
+  Vector<int> receives;        // needed by this step
+  Vector<ZeroFill> zeros;      // then
+  Vector<BlockCopy> gather;    // pieces of inputs, or contributions to the output gradient; then the kernel
+  Place statistics;            // KernelArguments::statistics
+  bool updates_state = false;  // forward: behind it the kernel's states move towards the batch's statistics
+  Vector<BlockCopy> pack;      // what goes into send buffers
+  Vector<int> sends;
+};
+
+// A block of a parameter. Parts with the same block share it; distinct blocks of one parameter may overlap.
+struct ParameterBuffer {
+  ParameterId parameter;
+  Block block;
+  Place weight;
+  Place velocity;  // of those that are trained with momentum
+};
+
+// SGD on a contiguous run of a parameter's block.
+struct UpdateRun {
+  int parameter;   // index into ProgramPlan::parameters
+  int64_t offset;  // in its weight and velocity, elements
+  Place gradient;
+  int64_t elements;
+};
+
+// A synchronization unit that this rank holds: gradients lie packed in one buffer; backward writes them there wherever it
+// can.
+struct UnitPlan {
+  int group = -1;  // index into ProgramPlan::groups; -1: this rank is the only holder
+  Place packed;
+  int64_t elements = 0;
+  Vector<Place> gradients;  // of the unit's pieces, within the packed buffer: dense, summed over the devices
+  Vector<ZeroFill> zeros;
+  Vector<BlockCopy> pack;
+  Vector<UpdateRun> updates;
+  Vector<BlockCopy> spread;  // updated pieces to the other local buffers that contain them
+};
+
+// A reduction of statistics.
+struct ReductionPlan {
+  int group = -1;  // as above; -1: this rank holds all parts
+  Place sums;
+  int64_t elements = 0;
+  Vector<Place> parts;  // of several local parts: each one's own sums; a single one writes to `sums`
+};
+
+struct InputBuffer {
+  TensorId tensor;
+  Block block;
+  Place memory;  // in the backend's storage
+};
+
+struct LossBuffer {
+  OperatorId op;
+  Block block;  // of the outputs "loss" and "correct"
+  Place loss, correct;
+};
+
+struct ProgramPlan {
+  Vector<BufferPlan> buffers;
+  MemoryPlan memory;           // of the arena
+  Vector<Vector<int>> groups;  // of ranks that sum something, this one among them or not: alike on all ranks
+  Vector<PartPlan> parts;      // by (operator, part)
+  Vector<StepPlan> steps;
+  Vector<Transfer> sends, receives;
+  Vector<int> waits_before_receives;      // sends of the iteration before that read what is received into
+  Vector<TransferGroup> transfer_groups;  // for an ordered transport
+  Vector<ReductionPlan> reductions;
+  Vector<UnitPlan> units;  // by unit of the task graph; empty where this rank is no holder
+  Vector<ParameterBuffer> parameters;
+  Vector<InputBuffer> inputs;
+  Vector<LossBuffer> losses;
+};
+
+struct PlanSettings {
+  int rank = 0;
+  bool momentum = false;
+  // Of the transport (transport.h):
+  bool follows_backend = false;
+  bool ordered = false;
+};
+
+// `order` is a total order of all tasks (issue_order_from_names, default_issue_order).
+ProgramPlan plan_program(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
+                         const Vector<int>& order, const PlanSettings& settings);
+
+}  // namespace ff

@@ -1,0 +1,166 @@
+// What parts on several ranks sum up: gradients of parameters, unit by unit, and statistics.
+#include <algorithm>
+#include <set>
+
+#include "executor/plan/planner.h"
+#include "executor/runs.h"
+
+namespace ff {
+namespace {
+
+// Parameters are row-major while rank-4 blocks are stored channels-last: their last two axes, which nothing splits,
+// become one.
+Block parameter_storage(const Block& block) {
+  if (block.rank() < 4) return block;
+  assert(block.rank() == 4 && block[2].begin == 0 && block[3].begin == 0);
+  return {block[0], block[1], {0, block[2].end * block[3].end}};
+}
+
+// SGD on the first local buffer that contains the piece; the others copy the result.
+void plan_update(const ProgramPlan& plan, const ParameterPiece& piece, Place gradient, UnitPlan& unit) {
+  const ParameterBuffer* first = nullptr;
+  for (size_t b = 0; b < plan.parameters.size(); ++b) {
+    const ParameterBuffer& buffer = plan.parameters[b];
+    if (buffer.parameter != piece.parameter || !buffer.block.contains(piece.block)) continue;
+    if (first) {
+      unit.spread.push_back({first->weight, parameter_storage(first->block), buffer.weight,
+                             parameter_storage(buffer.block), parameter_storage(piece.block)});
+      continue;
+    }
+    first = &buffer;
+    for_each_run(buffer.block, piece.block, [&](int64_t offset, int64_t length) {
+      unit.updates.push_back({static_cast<int>(b), offset, gradient, length});
+      gradient.offset += length;
+    });
+  }
+}
+
+UnitPlan plan_unit(Planner& planner, const SynchronizationUnit& unit) {
+  constexpr int64_t alignment = 16;  // elements: 64 bytes, for the kernels that write here
+  UnitPlan plan;
+  plan.group = planner.group_of(unit.holders);
+  Vector<int64_t> offsets;
+  for (const ParameterPiece* piece : unit.pieces) {
+    offsets.push_back(plan.elements);
+    plan.elements += (piece->block.volume() + alignment - 1) / alignment * alignment;
+  }
+  plan.packed = planner.allocate(plan.elements, true);  // the gaps stay zero
+  for (size_t p = 0; p < unit.pieces.size(); ++p) {
+    plan.gradients.push_back({plan.packed.buffer, offsets[p]});
+    plan_update(planner.plan, *unit.pieces[p], plan.gradients[p], plan);
+  }
+  return plan;
+}
+
+// Within the packed buffer of its unit if the block is one piece.
+Place parameter_gradient(Planner& planner, const ParameterBuffer& buffer) {
+  for (size_t u = 0; u < planner.plan.units.size(); ++u) {
+    const Vector<Place>& gradients = planner.plan.units[u].gradients;
+    for (size_t p = 0; p < gradients.size(); ++p)
+      if (const ParameterPiece& piece = *planner.tasks.units[u].pieces[p];
+          piece.parameter == buffer.parameter && piece.block == buffer.block)
+        return gradients[p];
+  }
+  return planner.allocate(buffer.block.volume());
+}
+
+// Parts with the same block of a parameter share its gradient: the first backward task writes, the others add.
+void place_parameter_gradients(Planner& planner) {
+  ProgramPlan& plan = planner.plan;
+  Vector<Place> gradients(plan.parameters.size());
+  for (const StepPlan& step : plan.steps) {
+    if (step.kind != TaskKind::backward) continue;
+    PartPlan& part = plan.parts[step.part];
+    for (const int parameter : part.parameters) {
+      const ParameterBuffer& buffer = plan.parameters[parameter];
+      const bool trained = planner.graph.parameters[buffer.parameter].spec.trained;
+      Place& gradient = gradients[parameter];
+      part.accumulate.push_back(gradient.exists());
+      if (trained && !gradient.exists()) gradient = parameter_gradient(planner, buffer);
+      part.parameter_gradients.push_back(gradient);
+    }
+  }
+}
+
+// The piece's gradients that do not lie in the packed buffer are copied or added there.
+void plan_pack(Planner& planner, const ParameterPiece& piece, Place packed, UnitPlan& unit) {
+  const ProgramPlan& plan = planner.plan;
+  const Block storage = parameter_storage(piece.block);
+  Vector<Place> added;  // gradients that contain the piece: in place first
+  for (const bool in_place : {true, false})
+    for (const auto& [op, number] : piece.users) {
+      const PartPlan* part = planner.local(op, number);
+      if (!part || part->backward.last < 0) continue;
+      for (size_t p = 0; p < part->parameters.size(); ++p) {
+        const ParameterBuffer& buffer = plan.parameters[part->parameters[p]];
+        const Place gradient = part->parameter_gradients[p];
+        if (buffer.parameter != piece.parameter || (gradient == packed) != in_place) continue;
+        if (std::find(added.begin(), added.end(), gradient) != added.end()) continue;
+        if (!in_place)
+          unit.pack.push_back({gradient, parameter_storage(buffer.block), packed, storage, storage, !added.empty()});
+        added.push_back(gradient);
+      }
+    }
+  // Holders whose users have no backward pass contribute nothing.
+  if (added.empty()) unit.zeros.push_back({packed, piece.block.volume()});
+}
+
+}  // namespace
+
+// Gradients lie packed by unit; backward writes directly there where a part's whole parameter block is one piece.
+void plan_synchronization(Planner& planner) {
+  const Vector<SynchronizationUnit>& units = planner.tasks.units;
+  for (const SynchronizationUnit& unit : units) {
+    const bool held = std::find(unit.holders.begin(), unit.holders.end(), planner.settings.rank) != unit.holders.end();
+    planner.plan.units.push_back(held ? plan_unit(planner, unit) : UnitPlan{});
+  }
+  place_parameter_gradients(planner);
+  for (size_t u = 0; u < units.size(); ++u) {
+    UnitPlan& unit = planner.plan.units[u];
+    for (size_t p = 0; p < unit.gradients.size(); ++p) plan_pack(planner, *units[u].pieces[p], unit.gradients[p], unit);
+  }
+}
+
+// Each part writes its own sums; a single one on this rank writes where they are reduced.
+void plan_statistics(Planner& planner) {
+  ProgramPlan& plan = planner.plan;
+  for (StepPlan& step : plan.steps) {
+    if (!is_reduction(step.kind)) continue;
+    const Task& task = planner.tasks.tasks[step.task];
+    const StatisticsReduction& shared = planner.tasks.reductions[task.reduction];
+    Vector<PartSteps> members;
+    for (const int number : shared.parts)
+      if (const PartPlan* part = planner.local(task.op, number))
+        members.push_back(part->steps(direction_of(step.kind)));
+    ReductionPlan reduction;
+    reduction.group = planner.group_of(shared.holders);
+    reduction.elements = shared.bytes / element_bytes;
+    reduction.sums = planner.allocate(reduction.elements);
+    step.reduction = static_cast<int>(plan.reductions.size());
+    int first_behind = static_cast<int>(plan.steps.size());
+    for (const PartSteps& steps : members) {
+      const Place own = members.size() == 1 ? reduction.sums : planner.allocate(reduction.elements);
+      if (members.size() > 1) reduction.parts.push_back(own);
+      plan.steps[steps.first].statistics = own;
+      plan.steps[steps.last].statistics = reduction.sums;
+      first_behind = std::min(first_behind, steps.last);
+    }
+    plan.steps[first_behind].reduction = step.reduction;
+    plan.reductions.push_back(std::move(reduction));
+  }
+}
+
+// Of all parts with the same states, the first forward task updates them.
+void plan_state_updates(Planner& planner) {
+  std::set<std::pair<OperatorId, int>> updated;  // (operator, parameter buffer)
+  for (StepPlan& step : planner.plan.steps) {
+    if (step.kind != TaskKind::forward) continue;
+    const PartPlan& part = planner.plan.parts[step.part];
+    for (const int parameter : part.parameters)
+      if (!planner.graph.parameters[planner.plan.parameters[parameter].parameter].spec.trained &&
+          updated.emplace(part.op, parameter).second)
+        step.updates_state = true;
+  }
+}
+
+}  // namespace ff

@@ -1,0 +1,42 @@
+// When transfers are waited for, and in which order they start.
+#include <set>
+
+#include "executor/plan/planner.h"
+#include "executor/plan/transfer_order.h"
+
+namespace ff {
+
+// What a step writes first may lie where an earlier iteration's send is still read.
+void plan_send_waits(Planner& planner) {
+  ProgramPlan& plan = planner.plan;
+  std::set<int64_t> received;  // offsets in the arena, bytes
+  for (const Transfer& receive : plan.receives) received.insert(receive.memory.offset * element_bytes);
+  for (int s = 0; s < static_cast<int>(plan.sends.size()); ++s) {
+    const int64_t begin = plan.sends[s].memory.offset * element_bytes, end = begin + plan.sends[s].bytes;
+    for (const PlannedBuffer& buffer : plan.memory.buffers) {
+      if (buffer.offset >= end || begin >= buffer.offset + buffer.bytes) continue;
+      const bool by_receive = buffer.first == 0 && received.count(buffer.offset) > 0;
+      Vector<int>& waits = by_receive ? plan.waits_before_receives : plan.steps[buffer.first].waits;
+      if (waits.empty() || waits.back() != s) waits.push_back(s);
+    }
+  }
+}
+
+void plan_transfer_groups(Planner& planner) {
+  ProgramPlan& plan = planner.plan;
+  std::unordered_map<int, int> send_of, receive_of;  // by task
+  for (size_t i = 0; i < plan.sends.size(); ++i) send_of[plan.sends[i].task] = static_cast<int>(i);
+  for (size_t i = 0; i < plan.receives.size(); ++i) receive_of[plan.receives[i].task] = static_cast<int>(i);
+  Vector<bool> steps_here(planner.tasks.tasks.size(), false);
+  for (const StepPlan& step : plan.steps) steps_here[step.task] = true;
+  for (const TransferRun& run : order_transfers(planner.tasks, planner.order, steps_here, planner.settings.rank)) {
+    TransferGroup group{{}, {}, run.steps_before};
+    for (const int task : run.tasks) {
+      if (planner.tasks.tasks[task].device == planner.settings.rank) group.sends.push_back(send_of.at(task));
+      else group.receives.push_back(receive_of.at(task));
+    }
+    plan.transfer_groups.push_back(std::move(group));
+  }
+}
+
+}  // namespace ff

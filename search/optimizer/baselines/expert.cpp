@@ -1,0 +1,114 @@
+#include "search/optimizer/baselines/expert.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "search/optimizer/baselines/model_parallel.h"
+#include "search/optimizer/parameter_sharing.h"
+
+namespace ff {
+namespace {
+
+bool has_type(const Graph& graph, const Vector<std::string>& types) {
+  for (const Operator& op : graph.operators)
+    if (std::find(types.begin(), types.end(), op.definition->type()) != types.end()) return true;
+  return false;
+}
+
+// Splits dense layers by channel, and elementwise operators between them alike.
+Strategy one_weird_trick(const Graph& graph, const Topology& topology) {
+  Strategy strategy = data_parallel(graph, topology);
+  Vector<bool> by_channel(graph.operators.size(), false);
+  for (OperatorId op : graph.operator_ids()) {
+    const Operator& described = graph.operators[op];
+    const auto& dimensions = described.definition->dimensions();
+    if (dimensions.size() != 2 || dimensions[1].name != "channel") continue;
+    const bool follows = std::all_of(described.inputs.begin(), described.inputs.end(), [&](TensorId input) {
+      const OperatorId producer = graph.tensors[input].producer;
+      return producer >= 0 && by_channel[producer];
+    });
+    if (described.definition->type() != "linear" && !follows) continue;
+    by_channel[op] = true;
+    const int degree = static_cast<int>(std::min<int64_t>(dimensions[1].size, topology.devices.count()));
+    strategy[op].degrees = {1, degree};
+    strategy[op].devices.resize(degree);
+    std::iota(strategy[op].devices.begin(), strategy[op].devices.end(), 0);
+  }
+  return strategy;
+}
+
+// The longest path of layers in front of each operator's layer. A path that returns to an earlier layer (attention fed
+// back to a decoder) does not count.
+Vector<int> layer_depths(const Graph& graph) {
+  const Vector<Vector<OperatorId>> layers = parameter_sharing_layers(graph);
+  Vector<int> layer_of(graph.operators.size());
+  for (int layer : layers.indices())
+    for (OperatorId op : layers[layer]) layer_of[op] = layer;
+  Vector<int> depth(layers.size(), 0), depth_of;
+  for (int layer : layers.indices())
+    for (OperatorId op : layers[layer])
+      for (TensorId input : graph.operators[op].inputs) {
+        const OperatorId producer = graph.tensors[input].producer;
+        if (producer >= 0 && layer_of[producer] < layer)
+          depth[layer] = std::max(depth[layer], depth[layer_of[producer]] + 1);
+      }
+  for (int layer : layer_of) depth_of.push_back(depth[layer]);
+  return depth_of;
+}
+
+Vector<Vector<DeviceId>> devices_by_node(const Topology& topology) {
+  Vector<Vector<DeviceId>> nodes;
+  std::map<std::string, int> number;
+  for (DeviceId device : topology.devices.indices()) {
+    const auto [it, added] = number.emplace(topology.devices[device].node, nodes.count());
+    if (added) nodes.emplace_back();
+    nodes[it->second].push_back(device);
+  }
+  return nodes;
+}
+
+Strategy replicas_of_stages(const Problem& problem, TaskCostModel& costs) {
+  const Graph& graph = problem.graph;
+  const Vector<Vector<DeviceId>> nodes = devices_by_node(problem.topology);
+  size_t stages = nodes[0].size();
+  for (const auto& node : nodes) stages = std::min(stages, node.size());
+  const Vector<int> depth = layer_depths(graph);
+  const int depths = *std::max_element(depth.begin(), depth.end()) + 1;
+  Strategy strategy = single_device(graph);
+  for (OperatorId op : graph.operator_ids()) {
+    const int64_t samples = graph.operators[op].definition->dimensions()[0].size;
+    strategy[op].degrees[0] = static_cast<int>(std::min<int64_t>(samples, nodes.count()));
+  }
+  Vector<Vector<Nanoseconds>> times(stages, Vector<Nanoseconds>(depths, 0));
+  for (int stage : times.indices())
+    for (OperatorId op : graph.operator_ids()) {
+      const int model = problem.topology.devices[nodes[0][stage]].model;
+      const TaskCostModel::PartCost& cost = costs.part_cost(op, strategy[op].degrees, 0, model);
+      times[stage][depth[op]] += cost.all_forward() + cost.all_backward();
+    }
+  const Vector<int> stage_of = balanced_stages(times);
+  for (OperatorId op : graph.operator_ids()) {
+    strategy[op].devices.clear();
+    for (int node = 0; node < strategy[op].degrees[0]; ++node)
+      strategy[op].devices.push_back(nodes[node][stage_of[depth[op]]]);
+  }
+  return strategy;
+}
+
+}  // namespace
+
+ExpertStrategy expert_strategy(const Problem& problem, TaskCostModel& costs) {
+  const Graph& graph = problem.graph;
+  if (has_type(graph, {"lstm"}))
+    return {replicas_of_stages(problem, costs),
+            "recurrent network: data parallelism across nodes, operators of equal depth on one device within a node "
+            "(Wu et al. 2016)"};
+  if (has_type(graph, {"conv1d", "conv2d"}))
+    return {one_weird_trick(graph, problem.topology),
+            "convolutional network: data parallelism, dense layers split by channel (Krizhevsky 2014)"};
+  return {data_parallel(graph, problem.topology),
+          "neither convolutional nor recurrent: no expert strategy is known here, data parallelism in its place"};
+}
+
+}  // namespace ff

@@ -1,0 +1,90 @@
+// The cost model of OptCNN (Jia et al. 2018, arXiv 1802.04924, section 5): layers one after the other, nothing
+// overlaps, so that an iteration's time is a sum over layers and over the tensors between them.
+//
+// Differences from that paper: kernel times, links and collectives are those of our simulator, not bytes over bandwidth
+// and parameter servers.
+#pragma once
+
+#include <atomic>
+#include <map>
+
+#include "common/vector.h"
+#include "search/optimizer/baselines/table_elimination.h"
+#include "search/optimizer/evaluator.h"
+#include "search/optimizer/search_space.h"
+
+namespace ff {
+
+// A layer is one operator, or all operators that share parameters (unrolled steps), which then have one configuration:
+// degrees over sample, attribute and parameter dimensions, part p on device p. Not thread-safe.
+class LayerwiseCosts {
+ public:
+  // The evaluator's block pairs and costs are used; it must outlive this.
+  LayerwiseCosts(Evaluator& evaluator, const SearchSpace& space);
+
+  struct Layer {
+    Vector<OperatorId> operators;  // ascending
+    // its configurations: those that the search space has for each of its operators
+    Vector<Degrees> degrees;
+  };
+  const Vector<Layer>& layers() const { return layers_; }
+  // Operators of one parameter group that are of different kinds stay layers of their own; their synchronization is
+  // then counted as if the others were whole and on device 0.
+  bool groups_are_split() const { return groups_are_split_; }
+
+  // Costs of all layers and of all pairs of layers with tensors between them; edges within a layer belong to the layer.
+  // `stop` ends it early, with tables that mean nothing.
+  CostTables tables(const std::atomic<bool>* stop = nullptr);
+  // The strategy of one choice of degrees a layer.
+  Strategy strategy(const Vector<int>& choice) const;
+
+  // compute_ns: the slowest part's forward plus the slowest part's backward, statistics included, and their
+  // all-reduces.
+  Nanoseconds compute_ns(OperatorId op, const Degrees& degrees);
+  // synchronization_ns: of all parameter groups of the layer's operators: the collectives, which share links, then the
+  // busiest device's updates.
+  Nanoseconds synchronization_ns(int layer, const Degrees& degrees);
+  // transfer_ns: one tensor's transfers, forward and then backward: the most loaded link or the longest single transfer
+  // of each direction, and the most copying that a part does to pack, assemble and gather. Blocks by part.
+  Nanoseconds transfer_ns(const Vector<Block>& written, const Vector<Block>& read, bool gradient);
+  // Steps that tables() takes, roughly: pairs of blocks looked at.
+  double steps() const;
+
+ private:
+  struct Hop {
+    int32_t resource;
+    double ns_per_byte;
+  };
+  struct RouteCost {
+    double latency_ns, ns_per_byte;  // of one transfer
+    Vector<Hop> hops;                // channels, and devices that are kept busy
+  };
+  class Loads;
+  struct EdgeUse {
+    int edge, written, read;  // numbers of block lists
+    bool gradient;
+    int producer, consumer;  // layers
+  };
+
+  void make_layers(const SearchSpace& space);
+  int blocks_number(Vector<Vector<Block>> blocks);  // equal lists have equal numbers
+  Nanoseconds slowest_copy(const Vector<int64_t>& bytes);
+  Nanoseconds edge_cost(const EdgeUse& use, int producer_choice, int consumer_choice);
+
+  const Graph& graph_;
+  const Topology& topology_;
+  TaskGraphBuilder& builder_;
+  TaskCostModel& costs_;
+  int device_count_;
+  Vector<Layer> layers_;
+  Vector<int> layer_of_;  // by operator
+  bool groups_are_split_ = false;
+  Vector<Vector<Vector<Block>>> block_lists_;  // [number][choice][part]
+  std::map<Vector<int64_t>, int> block_numbers_;
+  Vector<EdgeUse> uses_;
+  Vector<RouteCost> routes_;  // [source * devices + destination]
+  Vector<double> load_ns_;    // by resource; zero between calls
+  Vector<int32_t> loaded_;
+};
+
+}  // namespace ff

@@ -1,0 +1,48 @@
+// Markov Chain Monte Carlo search (paper, section 6): Metropolis-Hastings over strategies.
+#pragma once
+
+#include <string>
+
+#include "search/optimizer/mcmc/chain_oracle.h"
+#include "search/optimizer/mcmc/proposals.h"
+#include "search/optimizer/search_control.h"
+
+namespace ff {
+
+struct Candidate {
+  std::string name;  // of an algorithm, or "random"
+  Strategy strategy;
+};
+
+struct McmcSettings {
+  int64_t proposals = 0;  // over all chains; 0: not limited
+  double budget_s = 0;    // wall time; 0: not limited
+  uint64_t seed = 0;
+  int chains = 2;                                  // chain c starts from candidate c modulo their number
+  SimulatorKind simulator = SimulatorKind::delta;  // never changes the result of a search limited by proposals
+  int threads = 1;                                 // never changes the result of a search limited by proposals
+  // A proposal that is slower by the share x of the current time is accepted with probability exp(-beta x): see
+  // metropolis_hastings.h. The default was chosen by docs/design-notes.md, "beta".
+  double beta = 500;
+  ProposalKind proposals_from = ProposalKind::mixed;  // what measured best: docs/algorithms.md
+  bool whole_operators = false;                       // device placement alone: no operator is split
+};
+
+struct McmcResult {
+  Strategy best;
+  Prediction best_prediction;
+  std::string best_from;    // the candidate that the best chain started from
+  double best_found_s = 0;  // into that chain
+  int64_t proposals = 0, accepted = 0;
+  double elapsed_s = 0;
+  uint64_t chain_hash = 0;  // over every decision and cost of every chain: equal searches have equal hashes
+  bool interrupted = false;
+  DeltaStatistics statistics;
+};
+
+// Runs the chains. Each stops at its share of the budget, or when half of that has passed without a better strategy.
+// The result is never worse than any candidate, nor than any of the `others`, from which no chain starts.
+McmcResult search_mcmc(const Problem& problem, const Vector<Candidate>& candidates, const McmcSettings& settings,
+                       const SearchControl& control, const Vector<Candidate>& others = {});
+
+}  // namespace ff

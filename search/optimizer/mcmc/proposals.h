@@ -1,0 +1,46 @@
+// What a Markov chain may propose next: distributions of changes to a strategy, by name.
+#pragma once
+
+#include <optional>
+
+#include "search/optimizer/search_space.h"
+
+namespace ff {
+
+// paper: one operator, drawn uniformly, gets a random configuration (paper, section 6.2).
+// mixed: where the drawn operator shares parameters with others, half of the proposals give one configuration to all of
+// them. Of the rest, half are the paper's; others the configuration of a neighbour (20 %), other devices (15 %), other
+// degrees (10 %), two devices swapped or all rotated (5 %). Not symmetric: the chain no longer draws from
+// exp(-beta cost), it only searches.
+enum class ProposalKind { paper, mixed };
+
+// Immutable: threads may share one.
+class ProposalSource {
+ public:
+  // All must outlive the source.
+  ProposalSource(ProposalKind kind, const Graph& graph, const Topology& topology, const SearchSpace& space);
+
+  // A proposal: at least one change, each of another operator, within the search space if `current` is.
+  Vector<Change> draw(const Strategy& current, RandomStream& random) const;
+
+ private:
+  OperatorId random_operator(RandomStream& random) const { return random.below(graph_.operators.count()); }
+  // Nothing where the drawn kind of proposal does not apply to the drawn operator.
+  Vector<Change> draw_mixed(const Strategy& current, RandomStream& random) const;
+  Vector<Change> change_group(const Strategy& current, OperatorId op, RandomStream& random) const;
+  // Other configurations for one operator.
+  std::optional<Configuration> copy_neighbour(const Strategy& current, OperatorId op, RandomStream& random) const;
+  Configuration change_degrees(const Configuration& current, OperatorId op, RandomStream& random) const;
+  Configuration change_devices(Configuration configuration, RandomStream& random) const;
+  Configuration permute_devices(Configuration configuration, RandomStream& random) const;
+
+  ProposalKind kind_;
+  const Graph& graph_;
+  const SearchSpace& space_;
+  int device_count_;
+  // producers, consumers, and the steps before and after in the parameter group
+  Vector<Vector<OperatorId>> neighbours_;
+  Vector<Vector<OperatorId>> group_;  // operators that share parameters with this one, itself included
+};
+
+}  // namespace ff

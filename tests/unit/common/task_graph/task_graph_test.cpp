@@ -1,0 +1,69 @@
+#include "common/task_graph/task_graph.h"
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "common/task_graph/edge_copies.h"
+#include "common/task_graph/issue_order.h"
+#include "tests/support/random_network.h"
+
+using namespace ff;
+
+TEST_CASE("every pair of blocks is an ordering edge on one device and a transfer between two") {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    RandomSource random(seed);
+    const Graph graph = parse_graph(JsonPlace(std::make_shared<const Json>(random_network(random)), "random"));
+    const Strategy strategy = random_strategy(graph, 3, random);
+    TaskGraphBuilder builder(graph);
+    const TaskGraph tasks = builder.build(strategy);
+    int64_t transfers = 0, bytes = 0, copies = 0;
+    for (const Edge& edge : builder.edges()) {
+      const int directions_here = has_gradient(graph, edge) ? 2 : 1;
+      const Vector<DeviceId>&producers = strategy[edge.producer].devices, &consumers = strategy[edge.consumer].devices;
+      for (const BlockPair& pair :
+           intersect_blocks(graph, edge, strategy[edge.producer].degrees, strategy[edge.consumer].degrees)) {
+        const bool local = producers[pair.producer_part] == consumers[pair.consumer_part];
+        const EdgeCopy copy = edge_copy(pair, local, Direction::forward);
+        copies += ((copy.source == BlockUse::packed) + (copy.destination == BlockUse::packed)) * pair.bytes;
+        if (local) continue;
+        transfers += directions_here;
+        bytes += directions_here * pair.bytes;
+      }
+    }
+    std::set<TaskKey> keys;
+    int64_t forward_copies = 0;
+    for (const Task& task : tasks.tasks) {
+      CHECK(keys.insert(task.key).second);
+      CHECK(kind_of(task.key) == task.kind);
+      transfers -= is_transfer(task.kind);
+      if (is_compute(task.kind) && is_forward(task.kind)) forward_copies += task.copy_bytes;
+      if (is_transfer(task.kind)) CHECK(task.device != task.destination);
+      if (is_collective(task.kind)) CHECK_FALSE(tasks.holders(task).empty());
+    }
+    CHECK(transfers == 0);
+    CHECK(tasks.transfer_bytes == bytes);
+    CHECK(forward_copies == copies);
+  }
+}
+
+TEST_CASE("the default issue order is a total order that the task graph allows, and is read back from its names") {
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    RandomSource random(seed);
+    const Graph graph = parse_graph(JsonPlace(std::make_shared<const Json>(random_network(random)), "random"));
+    const Strategy strategy = random_strategy(graph, 3, random);
+    TaskGraphBuilder builder(graph);
+    const TaskGraph tasks = builder.build(strategy);
+    const Vector<int> order = default_issue_order(tasks);
+    REQUIRE(order.size() == tasks.tasks.size());
+    Vector<int> position(order.size(), -1);
+    for (size_t i = 0; i < order.size(); ++i) position[order[i]] = static_cast<int>(i);
+    for (size_t t = 0; t < order.size(); ++t)
+      for (int32_t s = tasks.successor_begin[t]; s < tasks.successor_begin[t + 1]; ++s)
+        REQUIRE(position[t] < position[tasks.successors[s]]);
+    const Vector<std::string> names = issue_order_names(builder, tasks, order);
+    const Vector<int> read = issue_order_from_names(builder, tasks, names);
+    REQUIRE(read.size() == order.size());
+    CHECK(issue_order_names(builder, tasks, read) == names);
+    CHECK(issue_order_from_names(builder, tasks, Vector<std::string>(names.rbegin(), names.rend())).empty());
+  }
+}

@@ -1,0 +1,466 @@
+// Plans as text: what each rank of a small network does, step by step.
+//
+// Numbers of elements and places: "@64" is element 64 of the arena, "sums0@16" element 16 of the packed gradients of
+// unit 0, "#7" a buffer that only steps refer to. "A -> B" of a kernel: what it reads, what it writes; a sum is added to.
+#include "executor/plan/program_plan.h"
+
+#include <catch2/catch.hpp>
+
+#include "common/task_graph/issue_order.h"
+
+namespace ff {
+namespace {
+
+class PlanText {
+ public:
+  PlanText(const TaskGraphBuilder& builder, const TaskGraph& tasks, const ProgramPlan& plan)
+      : builder_(builder), graph_(builder.graph()), tasks_(tasks), plan_(plan) {
+    names_.resize(plan.buffers.size());
+    names_[arena_buffer] = "";
+    for (size_t b = 1; b < names_.size(); ++b) names_[b] = "#" + std::to_string(b);
+    for (const InputBuffer& input : plan.inputs) {
+      const Tensor& tensor = graph_.tensors[input.tensor];
+      names_[input.memory.buffer] = tensor.name + (input.block == Block(tensor.shape) ? "" : to_string(input.block));
+    }
+    for (const LossBuffer& loss : plan.losses) {
+      names_[loss.loss.buffer] = "loss";
+      names_[loss.correct.buffer] = "correct";
+    }
+    for (const ParameterBuffer& one : plan.parameters) {
+      const Parameter& parameter = graph_.parameters[one.parameter];
+      const std::string block = one.block == Block(parameter.spec.shape) ? "" : to_string(one.block);
+      names_[one.weight.buffer] = parameter.name + block;
+      if (one.velocity.exists()) names_[one.velocity.buffer] = parameter.name + block + ".velocity";
+    }
+    for (size_t u = 0; u < plan.units.size(); ++u)
+      if (plan.units[u].packed.exists()) names_[plan.units[u].packed.buffer] = "sums" + std::to_string(u);
+  }
+
+  std::string text() {
+    line("buffers:" + buffers());
+    if (!plan_.waits_before_receives.empty()) line("before receiving:" + sends(plan_.waits_before_receives));
+    for (const StepPlan& step : plan_.steps) {
+      line(task_name(builder_, tasks_, step.task));
+      if (is_compute(step.kind)) compute(step);
+      else if (is_reduction(step.kind)) reduce(plan_.reductions[step.reduction]);
+      else if (step.kind == TaskKind::synchronization) synchronize(plan_.units[step.unit]);
+      else update(plan_.units[step.unit]);
+    }
+    for (const TransferGroup& group : plan_.transfer_groups) {
+      std::string members = "together before step " + std::to_string(group.steps_before) + ":";
+      for (const int send : group.sends) members += " send " + task_name(builder_, tasks_, plan_.sends[send].task);
+      for (const int receive : group.receives)
+        members += " receive " + task_name(builder_, tasks_, plan_.receives[receive].task);
+      line(members);
+    }
+    return text_;
+  }
+
+ private:
+  void line(const std::string& content) { text_ += content + "\n"; }
+
+  std::string buffers() const {
+    std::string text;
+    for (size_t b = 0; b < names_.size(); ++b)
+      text += (b ? ", " : " ") + (b == arena_buffer ? "arena" : names_[b]) + " " +
+              std::to_string(plan_.buffers[b].elements) + (plan_.buffers[b].zeroed ? " of 0" : "");
+    return text;
+  }
+
+  std::string place(Place place) const {
+    if (!place.exists()) return "-";
+    const bool offset = place.buffer == arena_buffer || place.offset > 0;
+    return names_[place.buffer] + (offset ? "@" + std::to_string(place.offset) : "");
+  }
+  std::string places(const Vector<Place>& list) const {
+    std::string text;
+    for (const Place one : list) text += " " + place(one);
+    return text;
+  }
+
+  std::string sends(const Vector<int>& list) const {
+    std::string text;
+    for (const int send : list) text += " " + task_name(builder_, tasks_, plan_.sends[send].task);
+    return text;
+  }
+
+  void copies(const Vector<ZeroFill>& zeros, const Vector<BlockCopy>& list) {
+    for (const ZeroFill& zero : zeros) line("  zero " + place(zero.memory) + " " + std::to_string(zero.elements));
+    for (const BlockCopy& copy : list)
+      line(std::string(copy.add ? "  add " : "  copy ") + to_string(copy.region) + " of " + place(copy.source) +
+           to_string(copy.source_block) + " to " + place(copy.destination) + to_string(copy.destination_block));
+  }
+
+  void compute(const StepPlan& step) {
+    const PartPlan& part = plan_.parts[step.part];
+    if (!step.waits.empty()) line("  wait for sends:" + sends(step.waits));
+    for (const int index : step.receives) {
+      const Transfer& receive = plan_.receives[index];
+      line("  receive " + std::to_string(receive.bytes) + " bytes from " + std::to_string(receive.peer) + " at " +
+           place(receive.memory));
+    }
+    copies(step.zeros, step.gather);
+    if (step.reduction >= 0) line("  wait for reduction " + std::to_string(step.reduction));
+    std::string kernel = "  kernel" + places(part.inputs);
+    for (const int parameter : part.parameters) kernel += " " + place(plan_.parameters[parameter].weight);
+    const std::string statistics = step.statistics.exists() ? " statistics " + place(step.statistics) : "";
+    if (is_statistics(step.kind)) {
+      kernel += " ->" + statistics;
+    } else if (step.kind == TaskKind::forward) {
+      kernel += statistics + " ->" + places(part.outputs);
+    } else {
+      kernel +=
+          places(part.outputs) + places(part.output_gradients) + statistics + " ->" + places(part.input_gradients);
+      for (size_t p = 0; p < part.parameters.size(); ++p)
+        kernel += (part.accumulate[p] ? " added to " : " ") + place(part.parameter_gradients[p]);
+    }
+    line(kernel + (step.updates_state ? ", then its state" : ""));
+    copies({}, step.pack);
+    for (const int index : step.sends) {
+      const Transfer& send = plan_.sends[index];
+      line("  send " + std::to_string(send.bytes) + " bytes to " + std::to_string(send.peer) + " from " +
+           place(send.memory));
+    }
+  }
+
+  void all_reduce(int group, Place memory, int64_t elements) {
+    std::string ranks;
+    for (const int rank : plan_.groups[group]) ranks += " " + std::to_string(rank);
+    line("  all-reduce " + place(memory) + " " + std::to_string(elements) + " among" + ranks);
+  }
+
+  void reduce(const ReductionPlan& reduction) {
+    if (!reduction.parts.empty()) line("  sum" + places(reduction.parts) + " to " + place(reduction.sums));
+    if (reduction.group >= 0) all_reduce(reduction.group, reduction.sums, reduction.elements);
+  }
+
+  void synchronize(const UnitPlan& unit) {
+    copies(unit.zeros, unit.pack);
+    all_reduce(unit.group, unit.packed, unit.elements);
+  }
+
+  void update(const UnitPlan& unit) {
+    if (unit.group < 0) copies(unit.zeros, unit.pack);
+    for (const UpdateRun& run : unit.updates) {
+      Place weight = plan_.parameters[run.parameter].weight;
+      weight.offset += run.offset;
+      line("  update " + place(weight) + " " + std::to_string(run.elements) + " by " + place(run.gradient));
+    }
+    copies({}, unit.spread);
+  }
+
+  const TaskGraphBuilder& builder_;
+  const Graph& graph_;
+  const TaskGraph& tasks_;
+  const ProgramPlan& plan_;
+  Vector<std::string> names_;  // of buffers
+  std::string text_;
+};
+
+Json input(const std::string& name, int size) {
+  if (size == 0) return {{"name", name}, {"shape", {"batch"}}, {"dtype", "i32"}};
+  return {{"name", name}, {"shape", {"batch", size}}, {"dtype", "f32"}};
+}
+
+Json linear(const std::string& name, const std::string& from, int out_features, const std::string& parameters = "") {
+  Json op = {{"name", name},
+             {"type", "linear"},
+             {"inputs", {from}},
+             {"attributes", {{"out_features", out_features}, {"bias", false}}}};
+  if (!parameters.empty()) op["parameters"] = parameters;
+  return op;
+}
+
+// The operators on x [4, 6] (batch, features), and a loss of the last one.
+Graph network(const Json& operators) {
+  Json all = operators;
+  const std::string last = operators.back()["name"];
+  all.push_back({{"name", "loss"}, {"type", "softmax_cross_entropy"}, {"inputs", {last, "label"}}});
+  const Json graph = {{"format", "ffgraph/1"},
+                      {"name", "small"},
+                      {"batch_size", 4},
+                      {"inputs", {input("x", 6), input("label", 0)}},
+                      {"operators", all}};
+  return parse_graph(parse_json(graph.dump(), "small"));
+}
+
+std::string plan_text(const Graph& graph, const Strategy& strategy, PlanSettings settings) {
+  TaskGraphBuilder builder(graph);
+  const TaskGraph tasks = builder.build(strategy);
+  const ProgramPlan plan = plan_program(builder, strategy, tasks, default_issue_order(tasks), settings);
+  return PlanText(builder, tasks, plan).text();
+}
+
+}  // namespace
+
+// One device: every block is whole and read where it was written. a's output [4, 5] lies at @0 (20 floats, to the next
+// multiple of 16: 32), its gradient at @32, b's output [4, 3] at @64, its gradient at @80. Gradients of the two weights
+// are packed by unit: 30 and 15 floats in 32 and 16. Nothing is copied.
+TEST_CASE("in place: one device copies nothing") {
+  const Graph graph = network({linear("a", "x", 5), linear("b", "a", 3)});
+  CHECK(plan_text(graph, single_device(graph), {0, true}) ==
+        "buffers: arena 96, x 24, a.weight 30, a.weight.velocity 30 of 0, b.weight 15, b.weight.velocity 15 of 0, "
+        "label 4, loss 4, correct 4, sums0 32 of 0, sums1 16 of 0\n"
+        R"(a/forward/0
+  kernel x a.weight -> @0
+b/forward/0
+  kernel @0 b.weight -> @64
+loss/forward/0
+  kernel @64 label -> loss correct
+loss/backward/0
+  kernel @64 label loss correct -> @80 -
+b/backward/0
+  kernel @0 b.weight @64 @80 -> @32 sums1
+b/update/0@0
+  update b.weight 15 by sums1
+a/backward/0
+  kernel x a.weight @0 @32 -> - sums0
+a/update/0@0
+  update a.weight 30 by sums0
+)");
+}
+
+// b on the other device: whole blocks are sent from and received into the kernels' own buffers. A step that overwrites
+// what an iteration before has sent waits for that send first: a writes @0, from which its output was sent.
+TEST_CASE("whole: blocks are sent and received in place") {
+  const Graph graph = network({linear("a", "x", 5), linear("b", "a", 3)});
+  Strategy strategy = single_device(graph);
+  strategy[1].devices = {1};
+  CHECK(plan_text(graph, strategy, {0}) ==
+        R"(buffers: arena 96, x 24, a.weight 30, label 4, loss 4, correct 4, sums0 32 of 0
+a/forward/0
+  wait for sends: a->b:0/activation/0-0
+  kernel x a.weight -> @0
+  send 80 bytes to 1 from @0
+loss/forward/0
+  receive 48 bytes from 1 at @64
+  kernel @64 label -> loss correct
+loss/backward/0
+  wait for sends: loss:0->b/gradient/0-0
+  kernel @64 label loss correct -> @80 -
+  send 48 bytes to 1 from @80
+a/backward/0
+  receive 80 bytes from 1 at @32
+  kernel x a.weight @0 @32 -> - sums0
+a/update/0@0
+  update a.weight 30 by sums0
+)");
+  CHECK(plan_text(graph, strategy, {1}) ==
+        R"(buffers: arena 96, b.weight 15, sums1 16 of 0
+b/forward/0
+  wait for sends: b->loss:0/activation/0-0
+  receive 80 bytes from 0 at @0
+  kernel @0 b.weight -> @64
+  send 48 bytes to 0 from @64
+b/backward/0
+  wait for sends: b:0->a/gradient/0-0
+  receive 48 bytes from 0 at @80
+  kernel @0 b.weight @64 @80 -> @32 sums1
+  send 80 bytes to 0 from @32
+b/update/0@1
+  update b.weight 15 by sums1
+)");
+  // A transport that follows the backend ends an iteration behind its sends, so nothing waits for them; an ordered one
+  // starts transfers in the order that both ranks share: a's output goes out behind step 1, before b's comes in, and so
+  // do the gradients behind step 3. Those that depend on each other are no group.
+  const std::string ordered = plan_text(graph, strategy, {0, false, true, true});
+  CHECK(ordered.find("wait for sends") == std::string::npos);
+  CHECK(ordered.substr(ordered.find("together")) ==
+        R"(together before step 1: send a->b:0/activation/0-0
+together before step 1: receive b->loss:0/activation/0-0
+together before step 3: send loss:0->b/gradient/0-0
+together before step 3: receive b:0->a/gradient/0-0
+)");
+}
+
+// a split by channel, 2 and 3 of its 5 output channels: b reads all 5, so rank 0 copies its own two and the received
+// three into b's input. Backward it copies its own two out of b's input gradient and packs the other three for rank 1,
+// where all of the block is sent and received, so that nothing is copied.
+TEST_CASE("packed: pieces of blocks are copied together and apart") {
+  const Graph graph = network({linear("a", "x", 5), linear("b", "a", 3)});
+  Strategy strategy = single_device(graph);
+  strategy[0] = {{1, 2}, {0, 1}};
+  CHECK(plan_text(graph, strategy, {0}) ==
+        "buffers: arena 128, x 24, a.weight[0:2, 0:6] 12, b.weight 15, label 4, loss 4, correct 4, sums0 16 of 0, "
+        "sums2 16 of 0\n"
+        R"(a/forward/0
+  kernel x a.weight[0:2, 0:6] -> @112
+b/forward/0
+  receive 48 bytes from 1 at @32
+  copy [0:4, 0:2] of @112[0:4, 0:2] to @0[0:4, 0:5]
+  copy [0:4, 2:5] of @32[0:4, 2:5] to @0[0:4, 0:5]
+  kernel @0 b.weight -> @64
+loss/forward/0
+  kernel @64 label -> loss correct
+loss/backward/0
+  kernel @64 label loss correct -> @80 -
+b/backward/0
+  wait for sends: b:0->a/gradient/0-1
+  kernel @0 b.weight @64 @80 -> @32 sums2
+  copy [0:4, 2:5] of @32[0:4, 0:5] to @96[0:4, 2:5]
+  send 48 bytes to 1 from @96
+b/update/0@0
+  update b.weight 15 by sums2
+a/backward/0
+  copy [0:4, 0:2] of @32[0:4, 0:5] to @0[0:4, 0:2]
+  kernel x a.weight[0:2, 0:6] @112 @0 -> - sums0
+a/update/0@0
+  update a.weight[0:2, 0:6] 12 by sums0
+)");
+  CHECK(plan_text(graph, strategy, {1}) ==
+        R"(buffers: arena 32, x 24, a.weight[2:5, 0:6] 18, sums1 32 of 0
+a/forward/1
+  wait for sends: a->b:0/activation/1-0
+  kernel x a.weight[2:5, 0:6] -> @0
+  send 48 bytes to 0 from @0
+a/backward/1
+  receive 48 bytes from 0 at @16
+  kernel x a.weight[2:5, 0:6] @0 @16 -> - sums1
+a/update/1@1
+  update a.weight[2:5, 0:6] 18 by sums1
+)");
+}
+
+// Two readers of one output: their gradients are added up. The copy of the first one overwrites, as it covers all.
+TEST_CASE("contributions of several readers are added up") {
+  const Graph graph = network({linear("a", "x", 5),
+                               linear("b", "a", 3),
+                               linear("c", "a", 3),
+                               {{"name", "sum"}, {"type", "add"}, {"inputs", {"b", "c"}}}});
+  const std::string text = plan_text(graph, single_device(graph), {0});
+  CHECK(text.substr(text.find("c/backward/0")) ==
+        R"(c/backward/0
+  kernel @0 c.weight @32 @128 -> @64 sums2
+c/update/0@0
+  update c.weight 15 by sums2
+b/backward/0
+  kernel @0 b.weight @96 @112 -> @32 sums1
+b/update/0@0
+  update b.weight 15 by sums1
+a/backward/0
+  copy [0:4, 0:5] of @32[0:4, 0:5] to @96[0:4, 0:5]
+  add [0:4, 0:5] of @64[0:4, 0:5] to @96[0:4, 0:5]
+  kernel x a.weight @0 @96 -> - sums0
+a/update/0@0
+  update a.weight 30 by sums0
+)");
+}
+
+// Both halves of a's samples on one device: they share one weight and its gradient, which the first backward task
+// writes and the second adds to. Their outputs are copied into b's input.
+TEST_CASE("two parts on one device share a parameter") {
+  const Graph graph = network({linear("a", "x", 5), linear("b", "a", 3)});
+  Strategy strategy = single_device(graph);
+  strategy[0] = {{2, 1}, {0, 0}};
+  CHECK(plan_text(graph, strategy, {0}) ==
+        "buffers: arena 128, x[0:2, 0:6] 12, a.weight 30, x[2:4, 0:6] 12, b.weight 15, label 4, loss 4, correct 4, "
+        "sums0 32 of 0, sums1 16 of 0\n"
+        R"(a/forward/0
+  kernel x[0:2, 0:6] a.weight -> @96
+a/forward/1
+  kernel x[2:4, 0:6] a.weight -> @112
+b/forward/0
+  copy [0:2, 0:5] of @96[0:2, 0:5] to @0[0:4, 0:5]
+  copy [2:4, 0:5] of @112[2:4, 0:5] to @0[0:4, 0:5]
+  kernel @0 b.weight -> @64
+loss/forward/0
+  kernel @64 label -> loss correct
+loss/backward/0
+  kernel @64 label loss correct -> @80 -
+b/backward/0
+  kernel @0 b.weight @64 @80 -> @32 sums1
+b/update/0@0
+  update b.weight 15 by sums1
+a/backward/0
+  copy [0:2, 0:5] of @32[0:4, 0:5] to @0[0:2, 0:5]
+  kernel x[0:2, 0:6] a.weight @96 @0 -> - sums0
+a/backward/1
+  copy [2:4, 0:5] of @32[0:4, 0:5] to @0[2:4, 0:5]
+  kernel x[2:4, 0:6] a.weight @112 @0 -> - added to sums0
+a/update/0@0
+  update a.weight 30 by sums0
+)");
+}
+
+// a and b share w [6, 6]; a's rows 0 to 3 are on rank 0 and 3 to 6 on rank 1, b is whole on rank 0. Two pieces: rank 0
+// alone holds rows 0 to 3 (unit 0), both hold rows 3 to 6 (unit 1). On rank 0 a's gradient is written to sums0 and b's
+// to a buffer of its own (#9, [6, 6]), from which a half is added to sums0 and the other copied to sums1. The piece of
+// unit 0 is updated in a's copy of the weight and copied to b's.
+TEST_CASE("a shared parameter is cut into pieces by who holds them") {
+  const Graph graph = network({linear("a", "x", 6, "w"), linear("b", "a", 6, "w")});
+  Strategy strategy = single_device(graph);
+  strategy[0] = {{1, 2}, {0, 1}};
+  const std::string text = plan_text(graph, strategy, {0});
+  CHECK(text.substr(0, text.find("a/forward/0")) ==
+        "buffers: arena 160, x 24, w.weight[0:3, 0:6] 18, w.weight 36, label 4, loss 4, correct 4, sums0 32 of 0, "
+        "sums1 32 of 0, #9 36\n");
+  CHECK(text.substr(text.find("b/backward/0")) ==
+        R"(b/backward/0
+  wait for sends: b:0->a/gradient/0-1
+  kernel @32 w.weight @0 @96 -> @64 #9
+  copy [0:4, 3:6] of @64[0:4, 0:6] to @144[0:4, 3:6]
+  send 48 bytes to 1 from @144
+a/backward/0
+  copy [0:4, 0:3] of @64[0:4, 0:6] to @96[0:4, 0:3]
+  kernel x w.weight[0:3, 0:6] @128 @96 -> - sums0
+w/update/0@0
+  add [0:3, 0:6] of #9[0:6, 0:6] to sums0[0:3, 0:6]
+  update w.weight[0:3, 0:6] 18 by sums0
+  copy [0:3, 0:6] of w.weight[0:3, 0:6][0:3, 0:6] to w.weight[0:6, 0:6]
+w/synchronization/1
+  copy [3:6, 0:6] of #9[0:6, 0:6] to sums1[3:6, 0:6]
+  all-reduce sums1 32 among 0 1
+w/update/1@0
+  update w.weight@18 18 by sums1
+)");
+  const std::string other = plan_text(graph, strategy, {1});
+  CHECK(other.substr(other.find("a/backward/1")) ==
+        R"(a/backward/1
+  receive 48 bytes from 0 at @16
+  kernel x w.weight[3:6, 0:6] @0 @16 -> - sums1
+w/synchronization/1
+  all-reduce sums1 32 among 0 1
+w/update/1@1
+  update w.weight[3:6, 0:6] 18 by sums1
+)");
+}
+
+// A batch normalization of 6 channels with a sample a part, two parts a rank: each part writes its own sums (two a
+// channel: 12), which are added and reduced. The first forward task behind waits for that and moves the
+// running statistics, which both parts share.
+TEST_CASE("statistics are summed over the parts of all ranks") {
+  const Graph graph = network({{{"name", "norm"}, {"type", "batch_norm"}, {"inputs", {"x"}}}});
+  Strategy strategy = single_device(graph);
+  strategy[0] = {{4, 1}, {0, 0, 1, 1}};
+  strategy[1] = {{4}, {0, 0, 1, 1}};
+  const std::string text = plan_text(graph, strategy, {0});
+  CHECK(text.substr(text.find("norm/"), text.find("loss/forward/0") - text.find("norm/")) ==
+        R"(norm/forward_statistics/0
+  kernel x[0:1, 0:6] norm.weight norm.bias norm.running_mean norm.running_variance -> statistics #15
+norm/forward_statistics/1
+  kernel x[1:2, 0:6] norm.weight norm.bias norm.running_mean norm.running_variance -> statistics #16
+norm/forward_reduction/0
+  sum #15 #16 to #14
+  all-reduce #14 12 among 0 1
+norm/forward/0
+  wait for reduction 0
+  kernel x[0:1, 0:6] norm.weight norm.bias norm.running_mean norm.running_variance statistics #14 -> @0, then its state
+norm/forward/1
+  kernel x[1:2, 0:6] norm.weight norm.bias norm.running_mean norm.running_variance statistics #14 -> @16
+)");
+  // A single part on a rank writes its sums where they are reduced.
+  strategy[0] = {{2, 1}, {0, 1}};
+  strategy[1] = {{2}, {0, 1}};
+  const std::string single = plan_text(graph, strategy, {1});
+  CHECK(single.substr(single.find("norm/"), single.find("loss/forward/1") - single.find("norm/")) ==
+        R"(norm/forward_statistics/1
+  kernel x[2:4, 0:6] norm.weight norm.bias norm.running_mean norm.running_variance -> statistics #10
+norm/forward_reduction/0
+  all-reduce #10 12 among 0 1
+norm/forward/1
+  wait for reduction 0
+  kernel x[2:4, 0:6] norm.weight norm.bias norm.running_mean norm.running_variance statistics #10 -> @0, then its state
+)");
+}
+
+}  // namespace ff

@@ -1,0 +1,74 @@
+#include "search/cost/communication.h"
+
+#include <catch2/catch.hpp>
+
+#include "common/topology.h"
+
+using namespace ff;
+
+namespace {
+
+Topology parse(const std::string& rest) {
+  return parse_topology(parse_json(
+      R"({"format":"fftopology/1","name":"t","device_models":{"m":{"peak_tflops":1,"memory_gb_per_s":1,"launch_us":3}},
+      )" + rest +
+          "}",
+      "t"));
+}
+
+// d0, d1 on switch a; d2, d3 on switch b; one full-duplex link of 1 GB/s between the switches.
+Topology two_switches() {
+  std::string text = R"("devices":[)";
+  for (int d = 0; d < 4; ++d)
+    text += (d ? "," : "") + std::string(R"({"name":"d)") + std::to_string(d) + R"(","kind":"gpu","model":"m"})";
+  text += R"(],"switches":["a","b"],"links":[{"between":["a","b"],"bandwidth_gb_per_s":1,"latency_us":10})";
+  for (int d = 0; d < 4; ++d)
+    text += R"(,{"between":["d)" + std::to_string(d) + (d < 2 ? R"(","a"])" : R"(","b"])") +
+            R"(,"bandwidth_gb_per_s":4,"latency_us":1})";
+  return parse(text + "]");
+}
+
+}  // namespace
+
+TEST_CASE("a transfer takes its latencies plus bytes over the narrowest link, and holds each link for its own time") {
+  const Topology topology = two_switches();
+  CommunicationModel model(topology);
+  CommunicationCost cost;
+  model.transfer(0, 3, 4000, cost);
+  CHECK(cost.duration == 12000 + 4000);
+  REQUIRE(cost.uses.size() == 3);
+  CHECK(cost.uses[0].occupancy == 1000);
+  CHECK(cost.uses[1].occupancy == 4000);
+  CHECK(cost.uses[2].occupancy == 1000);
+}
+
+TEST_CASE("an all-reduce takes the cheaper of ring and tree") {
+  const Topology topology = two_switches();
+  CommunicationModel model(topology);
+  CommunicationCost cost;
+  // Ring of 4: 2*3 latencies of the slowest hop (1+10+1 us), and the switch link carries 1.5 times the bytes in each
+  // direction. Tree (0; 1, 2; 3 under 1): 2*2 latencies of 12 us; d1-d3 and d0-d2 both cross the switch link: 2 times
+  // the bytes.
+  model.all_reduce({0, 1, 2, 3}, 40, cost);
+  CHECK(cost.duration == 48000 + 2 * 40);
+  model.all_reduce({0, 1, 2, 3}, 4000000, cost);
+  CHECK(cost.duration == 72000 + 6000000);
+  // Two holders on one switch: nothing crosses the other.
+  model.all_reduce({0, 1}, 4000, cost);
+  CHECK(cost.duration == 4000 + 1000);
+  CHECK(cost.uses.size() == 4);
+}
+
+TEST_CASE("measured all-reduce rates replace a link's own") {
+  const Topology topology =
+      parse(R"("devices":[{"name":"x","kind":"cpu","model":"m"},{"name":"y","kind":"cpu","model":"m"}],
+    "links":[{"between":["x","y"],"bandwidth_gb_per_s":8,"latency_us":1,"busy_endpoints":true,"all_reduce_gb_per_s":2,
+    "all_reduce_latency_us":3}])");
+  CommunicationModel model(topology);
+  CommunicationCost cost;
+  model.all_reduce({0, 1}, 8000, cost);
+  CHECK(cost.duration == 2 * 3000 + 4000);
+  CHECK(cost.uses.size() == 4);  // both devices are busy too
+  model.transfer(0, 1, 8000, cost);
+  CHECK(cost.duration == 2000);
+}

@@ -1,0 +1,26 @@
+#include "search/cost/profile.h"
+
+#include <catch2/catch.hpp>
+#include <cstdio>
+
+using namespace ff;
+
+TEST_CASE("profile files keep what was measured, and rates between measured sizes are interpolated") {
+  Profile profile;
+  profile.device_model = "m";
+  profile.measured = {{"where", "here"}, {"date", "2026-01-01"}};
+  profile.entries["forward linear"] = {12.5, 7, 0.25};
+  profile.entries["copy 1000"] = {1, 5, 0};
+  profile.entries["copy 3000"] = {5, 5, 0};
+  const std::string path = "profile_test.json";
+  save_profile(path, profile);
+  const Profile read = load_profile(path);
+  std::remove(path.c_str());
+  CHECK(read.device_model == "m");
+  CHECK(read.entries.at("forward linear").us == 12.5);
+  CHECK(read.entries.at("forward linear").samples == 7);
+  CHECK(*interpolated_us(read, "copy", 2000) == Approx(3));
+  CHECK(*interpolated_us(read, "copy", 10) == Approx(1));
+  CHECK(*interpolated_us(read, "copy", 6000) == Approx(10));
+  CHECK_FALSE(interpolated_us(read, "update", 10));
+}

@@ -1,0 +1,73 @@
+// Searches with their initial candidates.
+#include <catch2/catch.hpp>
+
+#include "tests/support/search_problem.h"
+
+using namespace ff;
+
+TEST_CASE("a search with the default candidates is never slower than any baseline") {
+  for (const auto& [graph, topology] : {std::pair("lenet", "p100-1x4"),
+                                        {"alexnet", "k80-1x4"},
+                                        {"rnnlm-2step", "p100-1x4"},
+                                        {"lenet", "local-cpu-2"}}) {
+    SearchProblem network(graph, topology);
+    const AlgorithmResult result = network.run("mcmc");
+    CHECK(result.baselines.size() == cheap_algorithm_names().size());
+    const Prediction found = network.evaluator.evaluate(result.strategy);
+    for (const std::string& name : cheap_algorithm_names()) {
+      const Prediction prediction = network.evaluator.evaluate(network.run(name).strategy);
+      CHECK(found.cost <= prediction.cost);
+      const auto baseline = std::find_if(result.baselines.begin(), result.baselines.end(),
+                                         [&](const Baseline& b) { return b.algorithm == name; });
+      REQUIRE(baseline != result.baselines.end());
+      CHECK(baseline->predicted == prediction.makespan);
+    }
+  }
+}
+
+TEST_CASE("a candidate that exceeds a device's memory is not preferred to one that fits") {
+  SearchProblem roomy("lenet", "p100-1x4");
+  const Vector<int64_t> alone = roomy.evaluator.memory_bound(single_device(roomy.graph));
+  const Vector<int64_t> split = roomy.evaluator.memory_bound(data_parallel(roomy.graph, roomy.topology));
+  REQUIRE(alone[0] > split[0]);
+  REQUIRE(roomy.evaluator.evaluate(single_device(roomy.graph)).makespan <
+          roomy.evaluator.evaluate(data_parallel(roomy.graph, roomy.topology)).makespan);
+  Topology tight = roomy.topology;
+  for (DeviceModel& model : tight.models) model.memory_bytes = (alone[0] + split[0]) / 2;
+  Evaluator evaluator({roomy.graph, tight, roomy.kernels});
+  const AlgorithmResult result = run_algorithm("mcmc", {.evaluator = evaluator,
+                                                        .space = roomy.space,
+                                                        .settings = {.search = {.proposals = 20}},
+                                                        .control = {roomy.stop}});
+  CHECK(evaluator.evaluate(result.strategy).feasible);
+  const auto single = std::find_if(result.baselines.begin(), result.baselines.end(),
+                                   [](const Baseline& b) { return b.algorithm == "single-device"; });
+  REQUIRE(single != result.baselines.end());
+  CHECK_FALSE(single->feasible);
+}
+
+TEST_CASE("an explicit init is all that is looked at") {
+  SearchProblem lenet("lenet", "p100-1x4");
+  AlgorithmResult result = lenet.run("mcmc", {.proposals = 100, .chains = 1}, {"data-parallel"});
+  REQUIRE(result.baselines.size() == 1);
+  CHECK(result.baselines[0].algorithm == "data-parallel");
+  CHECK(result.chains->best_from == "data-parallel");
+  const McmcResult same = search_mcmc(lenet.problem, {{"data-parallel", data_parallel(lenet.graph, lenet.topology)}},
+                                      {.proposals = 100, .chains = 1}, {lenet.stop});
+  CHECK(same.chain_hash == result.chains->chain_hash);
+  result = lenet.run("mcmc", {.proposals = 100, .chains = 2}, {"expert", "optcnn"});
+  CHECK(result.baselines.size() == 2);
+  result = lenet.run("mcmc", {.proposals = 100, .chains = 1}, {"best"});
+  CHECK(result.baselines.size() == cheap_algorithm_names().size());
+}
+
+TEST_CASE("placement splits no operator") {
+  SearchProblem rnnlm("rnnlm-2step", "p100-1x4");
+  const AlgorithmResult result = rnnlm.run("placement", {.proposals = 2000});
+  for (const Configuration& configuration : result.strategy) CHECK(configuration.parts() == 1);
+  const Nanoseconds found = rnnlm.evaluator.evaluate(result.strategy).makespan;
+  CHECK(found <= rnnlm.evaluator.evaluate(single_device(rnnlm.graph)).makespan);
+  CHECK(found <= rnnlm.evaluator.evaluate(rnnlm.run("model-parallel").strategy).makespan);
+  CHECK_THROWS_WITH(rnnlm.run("placement", {.proposals = 10}, {"data-parallel"}),
+                    "--init: \"data-parallel\" splits operators, which placement does not");
+}

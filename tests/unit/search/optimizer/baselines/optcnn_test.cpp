@@ -1,0 +1,152 @@
+// OptCNN against plain enumeration: of any tables, and of its own cost model.
+#include "search/optimizer/baselines/optcnn.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <limits>
+
+#include "search/optimizer/parameter_sharing.h"
+#include "tests/support/random_network.h"
+#include "tests/support/search_problem.h"
+
+using namespace ff;
+
+namespace {
+
+CostTables random_tables(RandomSource& random, bool dense) {
+  CostTables tables;
+  const int nodes = static_cast<int>(random.between(1, 7));
+  for (int node = 0; node < nodes; ++node) {
+    tables.node_costs.emplace_back(random.between(1, 4));
+    for (Nanoseconds& cost : tables.node_costs.back()) cost = random.between(0, 50);
+  }
+  for (int b = 1; b < nodes; ++b)
+    for (int a = 0; a < b; ++a)
+      for (int times = dense ? 1 : static_cast<int>(random.between(-2, 2)); times > 0; --times) {
+        CostTables::Edge edge{a, b, {}};
+        if (random.between(0, 1)) std::swap(edge.a, edge.b);
+        for (size_t i = 0; i < tables.node_costs[edge.a].size() * tables.node_costs[edge.b].size(); ++i)
+          edge.costs.push_back(random.between(0, 50));
+        tables.edges.push_back(std::move(edge));
+      }
+  return tables;
+}
+
+Vector<int> sizes_of(const CostTables& tables) {
+  Vector<int> sizes;
+  for (const auto& costs : tables.node_costs) sizes.push_back(static_cast<int>(costs.size()));
+  return sizes;
+}
+
+Nanoseconds enumerated_minimum(const CostTables& tables) {
+  Nanoseconds least = std::numeric_limits<Nanoseconds>::max();
+  for_each_choice(sizes_of(tables), [&](const Vector<int>& choice) { least = std::min(least, tables.cost(choice)); });
+  return least;
+}
+
+}  // namespace
+
+TEST_CASE("elimination finds the minimum of any tables") {
+  RandomSource random(2);
+  for (int round = 0; round < 400; ++round) {
+    const CostTables tables = random_tables(random, round % 4 == 0);
+    const TableMinimum minimum = minimize(tables);
+    REQUIRE(minimum.exact());
+    REQUIRE(minimum.cost == tables.cost(minimum.choice));
+    REQUIRE(minimum.cost == enumerated_minimum(tables));
+  }
+}
+
+TEST_CASE("elimination says when it could not finish") {
+  RandomSource random(3);
+  int unfinished = 0, equal = 0;
+  for (int round = 0; round < 200; ++round) {
+    const CostTables tables = random_tables(random, true);
+    const TableMinimum minimum = minimize(tables, 20);
+    REQUIRE(minimum.cost == tables.cost(minimum.choice));
+    const Nanoseconds least = enumerated_minimum(tables);
+    REQUIRE(minimum.cost >= least);
+    if (minimum.exact()) REQUIRE(minimum.cost == least);
+    unfinished += !minimum.exact();
+    equal += minimum.cost == least;
+  }
+  CHECK(unfinished > 50);
+  CHECK(equal > 180);
+}
+
+TEST_CASE("optcnn equals enumeration of its own cost model on random networks") {
+  RandomSource random(4);
+  int enumerated = 0, shared = 0;
+  for (int round = 0; round < 2000 && enumerated < 40; ++round) {
+    const Json network = random_network(random);
+    const Graph graph = parse_graph(parse_json(network.dump(), "network"));
+    const Topology topology =
+        load_topology(FF_SOURCE_DIR "/topologies/" + std::string(round % 2 ? "p100-1x4" : "local-cpu-2") + ".json");
+    KernelCosts kernels(topology, CostMode::analytic, {});
+    Evaluator evaluator({graph, topology, kernels});
+    const SearchSpace space(graph, topology);
+    LayerwiseCosts layerwise(evaluator, space);
+    double combinations = 1;
+    for (const auto& layer : layerwise.layers()) combinations *= static_cast<double>(layer.degrees.size());
+    if (combinations > 100000) continue;
+    ++enumerated;
+    shared += layerwise.layers().size() < graph.operators.size();
+    const CostTables tables = layerwise.tables();
+    const auto found = optcnn(evaluator, space, 1e12);
+    REQUIRE(found);
+    REQUIRE(found->not_eliminated == 0);
+    REQUIRE(found->objective == enumerated_minimum(tables));
+    // The tables against a sum over operators and tensors, for some choices.
+    for (int sample = 0; sample < 5; ++sample) {
+      Vector<int> choice;
+      for (const auto& layer : layerwise.layers())
+        choice.push_back(static_cast<int>(random.between(0, static_cast<int64_t>(layer.degrees.size()) - 1)));
+      const Strategy strategy = layerwise.strategy(choice);
+      Nanoseconds sum = 0;
+      for (size_t layer = 0; layer < choice.size(); ++layer)
+        sum += layerwise.synchronization_ns(static_cast<int>(layer), layerwise.layers()[layer].degrees[choice[layer]]);
+      for (OperatorId op : strategy.indices()) sum += layerwise.compute_ns(op, strategy[op].degrees);
+      for (const Edge& edge : evaluator.builder().edges()) {
+        const OperatorDefinition& producer = *graph.operators[edge.producer].definition;
+        const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
+        Vector<Block> written, read;
+        for (int part = 0; part < strategy[edge.producer].parts(); ++part)
+          written.push_back(producer.output_block(graph.tensors[edge.tensor].output,
+                                                  producer.part(strategy[edge.producer].degrees, part)));
+        for (int part = 0; part < strategy[edge.consumer].parts(); ++part)
+          read.push_back(consumer.input_block(edge.input, consumer.part(strategy[edge.consumer].degrees, part)));
+        sum += layerwise.transfer_ns(
+            written, read,
+            graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[edge.consumer].has_backward);
+      }
+      REQUIRE(tables.cost(choice) == sum);
+    }
+  }
+  CHECK(enumerated == 40);
+  CHECK(shared > 0);
+}
+
+TEST_CASE("the layer-wise cost of a chain is the simulated time where nothing can overlap") {
+  // One device: no transfers, no collectives, operators one after the other; updates come at the end of all.
+  SearchProblem lenet("lenet", "local-cpu-1");
+  LayerwiseCosts layerwise(lenet.evaluator, lenet.space);
+  const CostTables tables = layerwise.tables();
+  const Vector<int> choice(layerwise.layers().size(), 0);
+  CHECK(tables.cost(choice) == lenet.evaluator.evaluate(layerwise.strategy(choice)).makespan);
+}
+
+TEST_CASE("optcnn gives unrolled steps of a layer one configuration and all networks of the paper reduce") {
+  for (const char* name : {"alexnet", "resnet101", "inception_v3", "rnntc", "rnnlm", "nmt"}) {
+    SearchProblem network(name, "p100-1x4");
+    const AlgorithmResult result = network.run("optcnn");
+    CAPTURE(name);
+    CHECK(result.details["optcnn"]["proven"] == true);
+    for (const Vector<OperatorId>& layer : parameter_sharing_layers(network.graph))
+      for (OperatorId op : layer) REQUIRE(result.strategy[op] == result.strategy[layer[0]]);
+  }
+}
+
+TEST_CASE("optcnn gives up where its tables would be too large") {
+  SearchProblem lenet("lenet", "p100-1x4");
+  CHECK_FALSE(optcnn(lenet.evaluator, lenet.space, 10));
+}

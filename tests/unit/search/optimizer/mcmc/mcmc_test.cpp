@@ -1,0 +1,110 @@
+#include <catch2/catch.hpp>
+
+#include "search/optimizer/lower_bound.h"
+#include "tests/support/random_network.h"
+#include "tests/support/search_problem.h"
+
+using namespace ff;
+
+namespace {
+
+void check_same_decisions(const SearchProblem& problem, McmcSettings settings) {
+  settings.simulator = SimulatorKind::delta;
+  const McmcResult delta = problem.search(settings);
+  settings.simulator = SimulatorKind::full;
+  const McmcResult full = problem.search(settings);
+  REQUIRE(delta.chain_hash == full.chain_hash);
+  REQUIRE(delta.best == full.best);
+  REQUIRE(delta.accepted == full.accepted);
+  REQUIRE(delta.proposals == full.proposals);
+  REQUIRE(delta.statistics.proposals == full.statistics.proposals);
+}
+
+}  // namespace
+
+TEST_CASE("the same seed and proposals give the same strategy for any number of threads") {
+  SearchProblem problem("lenet");
+  McmcSettings settings{.proposals = 400, .seed = 7, .chains = 4, .threads = 1};
+  const McmcResult one = problem.search(settings);
+  settings.threads = 3;
+  const McmcResult three = problem.search(settings);
+  CHECK(one.chain_hash == three.chain_hash);
+  CHECK(one.best == three.best);
+  CHECK(one.accepted == three.accepted);
+  settings.seed = 8;
+  CHECK(problem.search(settings).chain_hash != one.chain_hash);
+}
+
+TEST_CASE("mixed proposals give the same result for any number of threads") {
+  SearchProblem problem("rnnlm-2step");
+  McmcSettings settings{.proposals = 400, .seed = 7, .chains = 4, .threads = 1, .proposals_from = ProposalKind::mixed};
+  const McmcResult one = problem.search(settings);
+  settings.threads = 3;
+  const McmcResult three = problem.search(settings);
+  CHECK(one.chain_hash == three.chain_hash);
+  CHECK(one.best == three.best);
+}
+
+TEST_CASE("delta and full simulation accept the same proposals") {
+  SearchProblem problem("lenet");
+  for (uint64_t seed : {1u, 2u, 3u}) {
+    McmcSettings settings{
+        .proposals = 1500, .seed = seed, .simulator = SimulatorKind::delta, .proposals_from = ProposalKind::paper};
+    const McmcResult delta = problem.search(settings);
+    settings.simulator = SimulatorKind::full;
+    const McmcResult full = problem.search(settings);
+    CHECK(delta.chain_hash == full.chain_hash);
+    CHECK(delta.best == full.best);
+    CHECK(delta.accepted == full.accepted);
+    CHECK(delta.statistics.rejected_before_simulation > 0);
+  }
+}
+
+TEST_CASE("delta and full simulation accept the same mixed proposals") {
+  for (uint64_t seed : {1u, 2u, 3u})
+    for (const char* name : {"lenet", "rnnlm-2step"}) {
+      SearchProblem problem(name);
+      check_same_decisions(problem, {.proposals = 1500, .seed = seed, .proposals_from = ProposalKind::mixed});
+    }
+  RandomSource random(7);
+  for (int round = 0; round < 15; ++round) {
+    SearchProblem problem(parse_graph(parse_json(random_network(random).dump(), "network")),
+                          load_topology(FF_SOURCE_DIR "/topologies/local-cpu-4.json"));
+    check_same_decisions(
+        problem,
+        {.proposals = 300, .seed = static_cast<uint64_t>(round), .beta = 20, .proposals_from = ProposalKind::mixed});
+  }
+}
+
+TEST_CASE("mixed proposals under a limit of memory: the same decisions, and the strategy fits") {
+  SearchProblem roomy("rnnlm-2step");
+  const Vector<int64_t> needed = roomy.evaluator.memory_bound(data_parallel(roomy.graph, roomy.topology));
+  Topology tight = roomy.topology;
+  for (DeviceModel& model : tight.models) model.memory_bytes = needed[0] * 9 / 10;
+  SearchProblem problem(roomy.graph, tight);
+  const McmcSettings settings{.proposals = 3000, .seed = 1, .proposals_from = ProposalKind::mixed};
+  check_same_decisions(problem, settings);
+  CHECK(problem.search(settings).best_prediction.feasible);
+}
+
+TEST_CASE("the result is never worse than a candidate and never better than the lower bound") {
+  SearchProblem problem("lenet");
+  Evaluator& evaluator = problem.evaluator;
+  const Nanoseconds bound = lower_bound(problem.problem, problem.space, evaluator.cost_model());
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    const McmcResult result = problem.search({.proposals = 200, .seed = seed});
+    CHECK(result.best_prediction.makespan <=
+          evaluator.evaluate(data_parallel(problem.graph, problem.topology)).makespan);
+    CHECK(result.best_prediction.makespan >= bound);
+    CHECK(result.best_prediction.makespan == evaluator.evaluate(result.best).makespan);
+  }
+}
+
+TEST_CASE("a stopped search returns the best so far") {
+  SearchProblem problem("lenet");
+  problem.stop = true;
+  const McmcResult result = problem.search({.proposals = 1000});
+  CHECK(result.interrupted);
+  CHECK(result.proposals == 0);
+  CHECK(result.best.size() == problem.graph.operators.size());
+}

@@ -1,0 +1,24 @@
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "tests/support/search_problem.h"
+
+using namespace ff;
+
+TEST_CASE("random configurations are valid and reach every degree of the space") {
+  SearchProblem problem("lenet");
+  const SearchSpace& space = problem.space;
+  RandomStream random(3, 0);
+  for (OperatorId op : problem.graph.operator_ids()) {
+    std::set<Vector<int>> seen;
+    for (int i = 0; i < 2000; ++i) {
+      const Configuration configuration = space.random_configuration(op, random);
+      int64_t parts = 1;
+      for (int degree : configuration.degrees) parts *= degree;
+      REQUIRE(configuration.parts() == parts);
+      for (DeviceId device : configuration.devices) REQUIRE((device >= 0 && device < 4));
+      seen.insert(configuration.degrees);
+    }
+    CHECK(seen.size() == space.degrees(op).size());
+  }
+}
