@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "search/optimizer/evaluator.h"
+#include "tests/support/graph_text.h"
 #include "tests/support/random_network.h"
 #include "tests/support/random_topology.h"
 
@@ -24,19 +25,13 @@ struct SimulationProblem {
   const Topology topology;
   KernelCosts kernels{topology, CostMode::analytic, {}};
   TaskCostModel costs{graph, topology, kernels};
-  Evaluator judge{graph, topology, kernels};
+  Evaluator judge{Problem{graph, topology, kernels}};
 };
 
 // The example of docs/simulator.md: two linear layers of 8 units and a loss, on a batch of 4; two devices on which every
 // kernel takes 10 us, joined by 1 byte a nanosecond after 5 us.
 inline SimulationProblem two_layers() {
-  return {parse_graph(parse_json(R"({"format":"ffgraph/1","name":"two","batch_size":4,
-    "inputs":[{"name":"x","shape":["batch",8],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
-    "operators":[
-      {"name":"fc1","type":"linear","inputs":["x"],"attributes":{"out_features":8,"bias":false}},
-      {"name":"fc2","type":"linear","inputs":["fc1"],"attributes":{"out_features":8,"bias":false}},
-      {"name":"loss","type":"softmax_cross_entropy","inputs":["fc2","label"]}]})",
-                                 "graph")),
+  return {parse_graph(parse_json(two_linear_layers, "graph")),
           parse_topology(parse_json(R"({"format":"fftopology/1","name":"t",
     "device_models":{"flat":{"peak_tflops":1e9,"memory_gb_per_s":1e9,"launch_us":10}},
     "devices":[{"name":"d0","kind":"gpu","model":"flat"},{"name":"d1","kind":"gpu","model":"flat"}],

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "common/task_graph/issue_order.h"
 #include "tests/support/simulation_problem.h"
 
 using namespace ff;
