@@ -43,10 +43,8 @@ void KnownTimeline::begin_recording(size_t kept_snapshots, bool may_return) {
 size_t KnownTimeline::snapshot_distance(const Event& next, const EventLoop& loop) const {
   const size_t words = loop.arrivals().partial_count() * 3 + loop.queue().size() * 3 + loop.free_at().size();
   const TaskKind kind = kind_of(next.key);
-  return std::max(least_snapshot_distance, words / 16) * (is_reduction(kind) ? 1
-                                                          : kind == TaskKind::forward || kind == TaskKind::backward
-                                                              ? 2
-                                                              : 4);
+  const size_t factor = is_reduction(kind) ? 1 : kind == TaskKind::forward || kind == TaskKind::backward ? 2 : 4;
+  return factor * std::max(least_snapshot_distance, words / 16);
 }
 
 Snapshot& KnownTimeline::add_snapshot(TaskKey next) {
