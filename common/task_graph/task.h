@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cassert>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -53,10 +54,13 @@ inline bool is_forward(TaskKind kind) {  // runs in evaluation too
 enum class Direction : uint8_t { forward, backward };
 constexpr Direction directions[] = {Direction::forward, Direction::backward};
 template <typename T>
-struct PerDirection {
-  T forward{}, backward{};
-  T& operator[](Direction direction) { return direction == Direction::forward ? forward : backward; }
-  const T& operator[](Direction direction) const { return direction == Direction::forward ? forward : backward; }
+struct PerDirection {  // one of something for each
+  T values[2]{};
+  T& operator[](Direction direction) { return values[static_cast<size_t>(direction)]; }
+  const T& operator[](Direction direction) const { return values[static_cast<size_t>(direction)]; }
+};
+T& operator[](Direction direction) { return direction == Direction::forward ? forward : backward; }
+const T& operator[](Direction direction) const { return direction == Direction::forward ? forward : backward; }
 };
 
 constexpr TaskKind compute_kind(Direction direction) {

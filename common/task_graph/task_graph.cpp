@@ -118,7 +118,7 @@ class Assembly {
     else first_[direction].push_back(last_[direction].back());
     if (backward)
       for (int part = 0; part < strategy_[op].parts(); ++part)
-        add_order(last_.forward[op] + part, first_.backward[op] + part);
+        add_order(last_[Direction::forward][op] + part, first_[Direction::backward][op] + part);
   }
 
   void add_reductions(OperatorId op, Direction direction) {
@@ -161,20 +161,20 @@ class Assembly {
     const auto pairs = builder_.pairs(e, strategy_);
     result_.kept.push_back(pairs);
     for (const BlockPair& pair : *pairs) {
-      connect(TaskKind::activation, e, pair, last_.forward[edge.producer] + pair.producer_part,
-              first_.forward[edge.consumer] + pair.consumer_part);
+      connect(TaskKind::activation, e, pair, last_[Direction::forward][edge.producer] + pair.producer_part,
+              first_[Direction::forward][edge.consumer] + pair.consumer_part);
       if (gradient)
-        connect(TaskKind::gradient, e, pair, last_.backward[edge.consumer] + pair.consumer_part,
-                first_.backward[edge.producer] + pair.producer_part);
+        connect(TaskKind::gradient, e, pair, last_[Direction::backward][edge.consumer] + pair.consumer_part,
+                first_[Direction::backward][edge.producer] + pair.producer_part);
     }
     EdgeCopyBytes copies;
     copies.set(*pairs, strategy_[edge.producer].devices, strategy_[edge.consumer].devices, gradient);
     for (int part = 0; part < strategy_[edge.consumer].parts(); ++part) {
-      task(first_.forward[edge.consumer] + part).copy_bytes += copies.assembled[part];
-      if (gradient) task(last_.backward[edge.consumer] + part).copy_bytes += copies.packed_gradient[part];
+      task(first_[Direction::forward][edge.consumer] + part).copy_bytes += copies.assembled[part];
+      if (gradient) task(last_[Direction::backward][edge.consumer] + part).copy_bytes += copies.packed_gradient[part];
     }
     for (int part = 0; part < strategy_[edge.producer].parts(); ++part)
-      task(last_.forward[edge.producer] + part).copy_bytes += copies.packed[part];
+      task(last_[Direction::forward][edge.producer] + part).copy_bytes += copies.packed[part];
     if (!gradient) return;
     Vector<GradientSum>& sums = gradients_[edge.tensor];
     sums.resize(copies.gradients.size());
@@ -186,7 +186,8 @@ class Assembly {
       const auto found = gradients_.find(tensor);
       if (found == gradients_.end()) continue;
       for (size_t part = 0; part < found->second.size(); ++part)
-        task(first_.backward[op] + static_cast<int32_t>(part)).copy_bytes += found->second[part].copied_bytes();
+        task(first_[Direction::backward][op] + static_cast<int32_t>(part)).copy_bytes +=
+            found->second[part].copied_bytes();
     }
   }
 
@@ -197,7 +198,9 @@ class Assembly {
       const int32_t index = static_cast<int32_t>(result_.units.size());
       Vector<int32_t> before;  // the tasks that the updates wait for
       for (const auto& [op, part] : contributors_of(unit))
-        before.push_back((graph_.operators[op].has_backward ? last_.backward[op] : last_.forward[op]) + part);
+        before.push_back(
+            (graph_.operators[op].has_backward ? last_[Direction::backward][op] : last_[Direction::forward][op]) +
+            part);
       if (unit.holders.size() > 1) {
         Task task{make_task_key(TaskKind::synchronization, group, unit.number, 0), TaskKind::synchronization};
         task.unit = index;

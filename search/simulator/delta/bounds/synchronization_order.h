@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "common/bit_set.h"
 #include "common/task_graph/task_graph.h"
 #include "common/vector.h"
 
@@ -20,17 +21,15 @@ class SynchronizationOrder {
  public:
   explicit SynchronizationOrder(const TaskGraphBuilder& builder);
 
-  using OperatorSet = Vector<uint64_t>;  // a bit an operator
-  // All forward (backward) tasks of these operators end before the first unit of the group is ready to be synchronized.
+  // All the direction's tasks of these operators end before the first unit of the group is ready to be synchronized.
   // False is always safe; what the group's own operators do backward is left to the strategy (no unit waits for another
   // shard's parts).
-  const OperatorSet& forward_before(int group) const { return forward_[group]; }
-  const OperatorSet& backward_before(int group) const { return backward_[group]; }
+  const BitSet& before(Direction direction, int group) const { return before_[direction][group]; }
   // Trained groups, those before which the fewest tasks end first.
   const Vector<int>& groups() const { return groups_; }
 
  private:
-  Vector<OperatorSet> forward_, backward_;  // [group]
+  PerDirection<Vector<BitSet>> before_;  // [direction][group]
   Vector<int> groups_;
 };
 

@@ -3,7 +3,7 @@
 #include <random>
 #include <set>
 
-#include "search/simulator/event_queue.h"
+#include "search/simulator/delta/event_queue.h"
 
 using namespace ff;
 using namespace ff::delta;

@@ -1,36 +1,39 @@
-#include "search/simulator/delta_bound.h"
+#include "search/simulator/delta/bounds/configuration_bound.h"
 
 #include <algorithm>
 #include <limits>
 
+#include "search/simulator/delta/known_timeline.h"
+
 namespace ff::delta {
 
-ProposalBound::ProposalBound(StrategyState& state)
-    : state_(state), device_ready_(state.topology.devices.size()), device_forward_(state.topology.devices.size()),
-      device_backward_(state.topology.devices.size()), forward_ready_(state.operators.size()),
-      forward_ready_epoch_(state.operators.size(), 0), loads_(state.topology.channels.size()),
-      incoming_(state.topology.incoming_rates()), producer_blocks_(incoming_.node.size()),
-      node_bytes_(incoming_.node.size()) {}
-
-bool ProposalBound::exceeds(OperatorId op, const Configuration& configuration, const KnownPrefix& prefix,
-                            Nanoseconds limit) {
-  prefix_ = &prefix;
-  ++epoch_;
-  if (devices_exceed(op, configuration, limit) || late_groups_exceed(op, configuration, limit)) return true;
-  return volumes_exceed(op, configuration, limit) || inputs_exceed(op, configuration, limit) ||
-         shared_devices_exceed(configuration, limit);
+ConfigurationBound::ConfigurationBound(StrategyState& state, const StrategyTotals& totals)
+    : state_(state), totals_(totals), device_ready_(state.topology.devices.size()),
+      forward_ready_(state.operators.size()), forward_ready_epoch_(state.operators.size(), 0),
+      loads_(state.topology.channels.size()), incoming_(state.topology.incoming_rates()),
+      producer_blocks_(incoming_.node.size()), node_bytes_(incoming_.node.size()) {
+  for (Direction direction : directions) device_kernels_[direction].resize(state.topology.devices.size());
 }
 
-// Work of each device, and the path through the operator's slowest part.
-bool ProposalBound::devices_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit) {
+bool ConfigurationBound::exceeds(const Change& change, const KnownPrefix& prefix, Nanoseconds limit) {
+  prefix_ = &prefix;
+  ++epoch_;
+  return kernels_exceed(change, limit) || tails_exceed(change, limit) || volumes_exceed(change, limit) ||
+         transfers_exceed(change, limit) || shared_devices_exceed(change.configuration, limit);
+}
+
+bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit) {
+  const auto& [op, configuration] = change;
   const OperatorState& old = state_.operators[op];
-  const OperatorPaths& paths = state_.paths;
-  work_ = state_.kernel_work;
-  for (int part = 0; part < old.parts(); ++part)
-    work_[old.devices[part]] -= old.forward_kernel[part] + old.backward_kernel[part];
+  const OperatorPaths& paths = totals_.paths();
   const size_t parts = configuration.devices.size();
-  forward_kernel_.resize(parts);
-  backward_kernel_.resize(parts);
+  work_.resize(totals_.kernel_work().size());
+  for (size_t device = 0; device < work_.size(); ++device) work_[device] = totals_.kernel_work()[device].all;
+  for (int part = 0; part < old.parts(); ++part)
+    work_[old.devices[part]] -= old.kernel[Direction::forward][part] + old.kernel[Direction::backward][part];
+  Vector<Nanoseconds>&forward_kernel = kernel_[Direction::forward], &backward_kernel = kernel_[Direction::backward];
+  forward_kernel.resize(parts);
+  backward_kernel.resize(parts);
   Nanoseconds slowest = 0;
   const TaskCostModel::PartCosts* costs = nullptr;
   int model = -1;
@@ -41,55 +44,56 @@ bool ProposalBound::devices_exceed(OperatorId op, const Configuration& configura
       costs = &state_.costs.part_costs(op, configuration.degrees, model);
     }
     const TaskCostModel::PartCost& cost = (*costs)[part];
-    forward_kernel_[part] = cost.all_forward();
-    backward_kernel_[part] = state_.has_backward(op) ? cost.all_backward() : 0;
-    work_[device] += forward_kernel_[part] + backward_kernel_[part];
-    slowest = std::max(slowest, forward_kernel_[part] + backward_kernel_[part]);
+    forward_kernel[part] = cost.all_forward();
+    backward_kernel[part] = state_.has_backward(op) ? cost.all_backward() : 0;
+    work_[device] += forward_kernel[part] + backward_kernel[part];
+    slowest = std::max(slowest, forward_kernel[part] + backward_kernel[part]);
   }
-  least_forward_ = *std::min_element(forward_kernel_.begin(), forward_kernel_.end());
-  least_backward_ = *std::min_element(backward_kernel_.begin(), backward_kernel_.end());
+  for (Direction direction : directions)
+    least_[direction] = *std::min_element(kernel_[direction].begin(), kernel_[direction].end());
   behind_ = paths.middle[op] + paths.tail_producers[op];
   return paths.head[op] + slowest + behind_ > limit || *std::max_element(work_.begin(), work_.end()) > limit;
 }
 
-bool ProposalBound::late_groups_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit) {
+bool ConfigurationBound::tails_exceed(const Change& change, Nanoseconds limit) {
+  const auto& [op, configuration] = change;
   const OperatorState& old = state_.operators[op];
-  for (size_t i = 0; i < StrategyState::late_count; ++i) {
-    const LateGroups& late = state_.late[i];
-    const bool forward = (state_.late_forward[op] >> i & 1) != 0, backward = (state_.late_backward[op] >> i & 1) != 0;
-    if (!late.holds || !(forward || backward)) continue;
-    Nanoseconds length = late.length;
+  for (size_t i = 0; i < tail_count; ++i) {
+    const SynchronizationTail& tail = totals_.tails()[i];
+    if (!tail.is_before(Direction::forward, op) && !tail.is_before(Direction::backward, op)) continue;
+    Nanoseconds length = tail.load.length;
     bool holds = true;
     for (const auto& [g, position] : state_.groups_of[op]) {
-      if (!late.contains[g]) continue;
-      length -= late.of_group[g];
-      holds = holds && (!late.relies_on[g] || state_.has_one_shard(g, position, configuration.degrees));
+      if (!tail.contains[g]) continue;
+      length -= tail.group_on_busiest[g];
+      holds = holds && (!tail.relies_on_one_unit[g] || state_.has_one_shard(g, position, configuration.degrees));
     }
     if (!holds) continue;
-    work_ = late.kernel_work;
-    for (int part = 0; part < old.parts(); ++part)
-      work_[old.devices[part]] -= (forward ? old.forward_kernel[part] : 0) + (backward ? old.backward_kernel[part] : 0);
-    for (size_t part = 0; part < configuration.devices.size(); ++part)
-      work_[configuration.devices[part]] +=
-          (forward ? forward_kernel_[part] : 0) + (backward ? backward_kernel_[part] : 0);
+    for (size_t device = 0; device < work_.size(); ++device)
+      work_[device] = totals_.kernel_work()[device].before_tail[i];
+    for (Direction direction : directions) {
+      if (!tail.is_before(direction, op)) continue;
+      for (int part = 0; part < old.parts(); ++part) work_[old.devices[part]] -= old.kernel[direction][part];
+      for (size_t part = 0; part < configuration.devices.size(); ++part)
+        work_[configuration.devices[part]] += kernel_[direction][part];
+    }
     if (*std::max_element(work_.begin(), work_.end()) + length > limit) return true;
   }
   return false;
 }
 
-Nanoseconds ProposalBound::forward_end(OperatorId op, int part) {
-  const int32_t slot = prefix_->forward_slot[op] + part;
-  if (prefix_->position[slot] < prefix_->events) return prefix_->ended_at[slot];
+Nanoseconds ConfigurationBound::forward_end(OperatorId op, int part) {
+  const KnownTimeline::Place& known = prefix_->timeline.place(TaskKind::forward, op, part);
+  if (known.position < prefix_->events) return known.end;
   const OperatorState& operator_state = state_.operators[op];
-  const Nanoseconds ready = forward_ready(op), kernel = operator_state.forward_kernel[part];
+  const Nanoseconds ready = forward_ready(op), kernel = operator_state.kernel[Direction::forward][part];
   if (!state_.has_statistics[op]) return std::max(ready, prefix_->ready) + kernel;
   // The first of its two tasks may have been taken.
   return std::max(ready + kernel + operator_state.reductions[operator_state.reduction_of[part]].collective.duration,
-                  prefix_->ready + kernel - operator_state.forward_statistics_kernel[part]);
+                  prefix_->ready + kernel - operator_state.statistics_kernel[Direction::forward][part]);
 }
 
-// No part of the operator that is not among the known events becomes ready before this.
-Nanoseconds ProposalBound::forward_ready(OperatorId op) {
+Nanoseconds ConfigurationBound::forward_ready(OperatorId op) {
   if (forward_ready_epoch_[op] == epoch_) return forward_ready_[op];
   Nanoseconds ready = 0;
   for (int e : state_.in_edges[op]) {
@@ -104,7 +108,8 @@ Nanoseconds ProposalBound::forward_ready(OperatorId op) {
   return forward_ready_[op] = ready;
 }
 
-bool ProposalBound::volumes_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit) {
+bool ConfigurationBound::volumes_exceed(const Change& change, Nanoseconds limit) {
+  const auto& [op, configuration] = change;
   const OperatorDefinition& definition = *state_.graph.operators[op].definition;
   const size_t parts = configuration.devices.size();
   for (int e : state_.in_edges[op]) {
@@ -121,8 +126,7 @@ bool ProposalBound::volumes_exceed(OperatorId op, const Configuration& configura
                                                    producer_definition.part(producer.degrees, part)));
     }
     // Every transfer takes its bytes over the rate of some channel, rounded to nanoseconds.
-    const Nanoseconds begin =
-        earliest + least_forward_ + least_backward_ + behind_ - producer.parts() * static_cast<Nanoseconds>(parts);
+    const Nanoseconds begin = earliest + least_behind() - producer.parts() * static_cast<Nanoseconds>(parts);
     std::fill(node_bytes_.begin(), node_bytes_.end(), 0);
     for (size_t part = 0; part < parts; ++part) {
       const DeviceId device = configuration.devices[part];
@@ -150,7 +154,8 @@ bool ProposalBound::volumes_exceed(OperatorId op, const Configuration& configura
   return false;
 }
 
-Nanoseconds ProposalBound::add_transfer(DeviceId source, DeviceId destination, int64_t bytes, Nanoseconds earliest) {
+Nanoseconds ConfigurationBound::add_transfer(DeviceId source, DeviceId destination, int64_t bytes,
+                                             Nanoseconds earliest) {
   state_.costs.communication().transfer(source, destination, bytes, transfer_);
   const int32_t devices = static_cast<int32_t>(state_.topology.devices.size());
   for (const ResourceUse& use : transfer_.uses) {
@@ -166,14 +171,14 @@ Nanoseconds ProposalBound::add_transfer(DeviceId source, DeviceId destination, i
   return earliest + transfer_.duration;
 }
 
-Nanoseconds ProposalBound::loaded_until() const {
+Nanoseconds ConfigurationBound::loaded_until() const {
   Nanoseconds until = 0;
   for (ChannelId channel : loaded_) until = std::max(until, loads_[channel].first + loads_[channel].occupied);
   return until;
 }
 
-// When do the parts become ready, and is that too late?
-bool ProposalBound::inputs_exceed(OperatorId op, const Configuration& configuration, Nanoseconds limit) {
+bool ConfigurationBound::transfers_exceed(const Change& change, Nanoseconds limit) {
+  const auto& [op, configuration] = change;
   const size_t parts = configuration.devices.size();
   ready_.assign(parts, prefix_->ready);
   for (int e : state_.in_edges[op]) {
@@ -189,29 +194,30 @@ bool ProposalBound::inputs_exceed(OperatorId op, const Configuration& configurat
         const DeviceId source = producers[pair.producer_part];
         ready_[part] = std::max(ready_[part], source == device ? end : add_transfer(source, device, pair.bytes, end));
       }
-      if (ready_[part] + forward_kernel_[part] + backward_kernel_[part] + behind_ > limit) return true;
+      if (ready_[part] + kernel_[Direction::forward][part] + kernel_[Direction::backward][part] + behind_ > limit)
+        return true;
     }
-    if (loaded_until() + least_forward_ + least_backward_ + behind_ > limit) return true;
+    if (loaded_until() + least_behind() > limit) return true;
   }
   return false;
 }
 
-// Several parts on one device.
-bool ProposalBound::shared_devices_exceed(const Configuration& configuration, Nanoseconds limit) {
-  const size_t parts = configuration.devices.size();
+bool ConfigurationBound::shared_devices_exceed(const Configuration& configuration, Nanoseconds limit) {
   for (DeviceId device : configuration.devices) {
     device_ready_[device] = std::numeric_limits<Nanoseconds>::max();
-    device_forward_[device] = device_backward_[device] = 0;
+    for (Direction direction : directions) device_kernels_[direction][device] = 0;
   }
-  for (size_t part = 0; part < parts; ++part) {
+  for (size_t part = 0; part < configuration.devices.size(); ++part) {
     const DeviceId device = configuration.devices[part];
     device_ready_[device] = std::min(device_ready_[device], ready_[part]);
-    device_forward_[device] += forward_kernel_[part];
-    device_backward_[device] += backward_kernel_[part];
+    for (Direction direction : directions) device_kernels_[direction][device] += kernel_[direction][part];
   }
+  const Nanoseconds least_forward = least_[Direction::forward], least_backward = least_[Direction::backward];
   for (DeviceId device : configuration.devices)
     if (device_ready_[device] +
-            std::max(device_forward_[device] + least_backward_, least_forward_ + device_backward_[device]) + behind_ >
+            std::max(device_kernels_[Direction::forward][device] + least_backward,
+                     least_forward + device_kernels_[Direction::backward][device]) +
+            behind_ >
         limit)
       return true;
   return false;

@@ -1,4 +1,4 @@
-#include "search/simulator/synchronization_order.h"
+#include "search/simulator/delta/bounds/synchronization_order.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,12 +6,10 @@
 namespace ff::delta {
 namespace {
 
-using OperatorSet = SynchronizationOrder::OperatorSet;
-
-void unite(OperatorSet& set, const OperatorSet& other) {
+void unite(BitSet& set, const BitSet& other) {
   for (size_t word = 0; word < set.size(); ++word) set[word] |= other[word];
 }
-bool intersects(const OperatorSet& a, const OperatorSet& b) {
+bool intersects(const BitSet& a, const BitSet& b) {
   for (size_t word = 0; word < a.size(); ++word)
     if ((a[word] & b[word]) != 0) return true;
   return false;
@@ -67,19 +65,19 @@ struct Relations {
   explicit Relations(const TaskGraphBuilder& builder);
   // [operator a]: operators b such that each forward part of b waits for all forward parts of a with a sample in
   // common.
-  Vector<OperatorSet> forward;
+  Vector<BitSet> forward;
   // [operator a]: operators b such that each backward part of b waits for all backward parts of a with a sample in
   // common.
-  Vector<OperatorSet> backward;
+  Vector<BitSet> backward;
   // [operator a]: a and the operators b such that each backward part of a waits, for each of its samples, for some
   // backward part of b with it.
-  Vector<OperatorSet> some_backward;
+  Vector<BitSet> some_backward;
 };
 
 Relations::Relations(const TaskGraphBuilder& builder) {
   const Graph& graph = builder.graph();
   const OperatorId count = static_cast<OperatorId>(graph.operators.size());
-  const OperatorSet none((static_cast<size_t>(count) + 63) / 64, 0);
+  const BitSet none(words_for(graph.operators.size()), 0);
   struct Use {
     OperatorId producer, consumer;
     bool whole_samples, every_part_reads, every_element_read, gradient;
@@ -100,9 +98,9 @@ Relations::Relations(const TaskGraphBuilder& builder) {
     out_of[use.producer].push_back(use);
   }
   // [a]: a and operators of which each part waits for some part of a
-  Vector<OperatorSet> some_forward(count, none);
+  Vector<BitSet> some_forward(count, none);
   // [a]: a and operators of which each backward part waits for some backward part of a
-  Vector<OperatorSet> before_backward(count, none);
+  Vector<BitSet> before_backward(count, none);
   forward.assign(count, none);
   backward = some_backward = forward;
   for (OperatorId op = count; op-- > 0;) {  // consumers first
@@ -132,17 +130,16 @@ SynchronizationOrder::SynchronizationOrder(const TaskGraphBuilder& builder) {
   const Graph& graph = builder.graph();
   const Relations relations(builder);
   const OperatorId count = static_cast<OperatorId>(graph.operators.size());
-  const OperatorSet none((static_cast<size_t>(count) + 63) / 64, 0);
-  forward_.assign(builder.groups().size(), none);
-  backward_ = forward_;
+  const BitSet none(words_for(graph.operators.size()), 0);
+  for (Direction direction : directions) before_[direction].assign(builder.groups().size(), none);
   Vector<int64_t> sizes(builder.groups().size(), 0);
   for (size_t g = 0; g < builder.groups().size(); ++g) {
     const ParameterGroup& group = builder.groups()[g];
     if (!group.trained) continue;
     groups_.push_back(static_cast<int>(g));
-    OperatorSet forward(none.size(), ~uint64_t{0}), backward = forward;  // before the pieces of all parameters
+    BitSet forward(none.size(), ~uint64_t{0}), backward = forward;  // before the pieces of all parameters
     for (ParameterId parameter : group.parameters) {
-      OperatorSet users = none, waited_for = none;  // whose parts hold all of the parameter between them
+      BitSet users = none, waited_for = none;  // whose parts hold all of the parameter between them
       for (const auto& [user, which] : graph.parameters[parameter].uses) {
         const OperatorDefinition& definition = *graph.operators[user].definition;
         if (!graph.operators[user].has_backward) continue;
@@ -151,7 +148,7 @@ SynchronizationOrder::SynchronizationOrder(const TaskGraphBuilder& builder) {
         insert(users, user);
         unite(waited_for, relations.some_backward[user]);
       }
-      OperatorSet forward_of_parameter = none, backward_of_parameter = none;
+      BitSet forward_of_parameter = none, backward_of_parameter = none;
       for (OperatorId op = 0; op < count; ++op) {
         if (intersects(relations.forward[op], waited_for)) insert(forward_of_parameter, op);
         if (graph.operators[op].has_backward && intersects(relations.backward[op], users))
@@ -164,8 +161,8 @@ SynchronizationOrder::SynchronizationOrder(const TaskGraphBuilder& builder) {
     }
     for (size_t word = 0; word < none.size(); ++word)
       sizes[g] += std::popcount(forward[word]) + std::popcount(backward[word]);
-    forward_[g] = std::move(forward);
-    backward_[g] = std::move(backward);
+    before_[Direction::forward][g] = std::move(forward);
+    before_[Direction::backward][g] = std::move(backward);
   }
   std::stable_sort(groups_.begin(), groups_.end(), [&](int a, int b) { return sizes[a] < sizes[b]; });
 }

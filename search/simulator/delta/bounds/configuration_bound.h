@@ -1,0 +1,83 @@
+// A lower bound on the makespan after a change of one operator, before anything is built: what the known timeline says
+// of the time before the change, the kernels and transfers of the changed operator, and the paths behind it.
+#pragma once
+
+#include "common/vector.h"
+#include "search/simulator/delta/bounds/strategy_totals.h"
+
+namespace ff::delta {
+
+class KnownTimeline;
+
+// The part of the known timeline that a change of an operator cannot affect.
+struct KnownPrefix {
+  const KnownTimeline& timeline;
+  size_t events = 0;      // so many happen as they did
+  Nanoseconds ready = 0;  // what happens behind them does not become ready before this
+};
+
+class ConfigurationBound {
+ public:
+  ConfigurationBound(StrategyState& state, const StrategyTotals& totals);
+
+  // Is the makespan with this change certain to exceed the limit? The state is the current strategy's.
+  bool exceeds(const Change& change, const KnownPrefix& prefix, Nanoseconds limit);
+
+ private:
+  // What transfers over an edge keep busy: each channel's occupancy, and when the first of them can start.
+  struct Load {
+    Nanoseconds occupied = 0, first = 0;
+    uint32_t epoch = 0;
+  };
+
+  // Is it too long: the work of a device, and the path through the operator's slowest part?
+  bool kernels_exceed(const Change& change, Nanoseconds limit);
+  // The tasks before a synchronization tail, and then the tail without the operator's own groups?
+  bool tails_exceed(const Change& change, Nanoseconds limit);
+  // Until the parts can be ready, by the amount of data that each device and node must get? Without looking at pairs of
+  // parts.
+  bool volumes_exceed(const Change& change, Nanoseconds limit);
+  // Until the parts can be ready, by the transfers that they wait for? Sets when that is.
+  bool transfers_exceed(const Change& change, Nanoseconds limit);
+  // Several parts on one device, one after the other?
+  bool shared_devices_exceed(const Configuration& configuration, Nanoseconds limit);
+
+  Nanoseconds forward_end(OperatorId op, int part);
+  // No part of the operator that is not among the known events becomes ready before this.
+  Nanoseconds forward_ready(OperatorId op);
+  void begin_loads() {
+    ++load_epoch_;
+    loaded_.clear();
+  }
+  // Adds a transfer that cannot start before `earliest`; its end at the earliest.
+  Nanoseconds add_transfer(DeviceId source, DeviceId destination, int64_t bytes, Nanoseconds earliest);
+  // The last transfer over the most loaded channel ends no earlier.
+  Nanoseconds loaded_until() const;
+  // From the moment when a part is ready to the end, with the operator's fastest part.
+  Nanoseconds least_behind() const { return least_[Direction::forward] + least_[Direction::backward] + behind_; }
+
+  StrategyState& state_;
+  const StrategyTotals& totals_;
+  const KnownPrefix* prefix_ = nullptr;
+  // Of the changed operator:
+  PerDirection<Vector<Nanoseconds>> kernel_;  // [direction][part]
+  PerDirection<Nanoseconds> least_;           // of the fastest part
+  Nanoseconds behind_ = 0;                    // path through consumers, and through producers back
+  Vector<Nanoseconds> ready_;                 // [part]
+
+  Vector<Nanoseconds> work_;                          // [device], scratch
+  Vector<Nanoseconds> device_ready_;                  // [device]
+  PerDirection<Vector<Nanoseconds>> device_kernels_;  // [direction][device]
+  Vector<Nanoseconds> forward_ready_;                 // [operator], of this epoch
+  Vector<uint32_t> forward_ready_epoch_;              // [operator]
+  Vector<Load> loads_;                                // [channel]
+  Vector<ChannelId> loaded_;                          // of this epoch
+  const Topology::IncomingRates incoming_;
+  // [node]: device and block of the producer's parts there
+  Vector<Vector<std::pair<DeviceId, Block>>> producer_blocks_;
+  Vector<int64_t> node_bytes_;  // [node]
+  CommunicationCost transfer_;  // scratch
+  uint32_t epoch_ = 0, load_epoch_ = 0;
+};
+
+}  // namespace ff::delta

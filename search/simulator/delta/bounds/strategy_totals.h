@@ -1,0 +1,55 @@
+// What the bounds know of a strategy: each device's work, the longest paths, the synchronization tails. Follows the
+// strategy state's changes.
+#pragma once
+
+#include "common/vector.h"
+#include "search/simulator/delta/bounds/paths.h"
+#include "search/simulator/delta/bounds/synchronization_tail.h"
+
+namespace ff::delta {
+
+// What a device has to do, or has done: compute tasks and updates.
+struct DeviceWork {
+  Nanoseconds all = 0;
+  Array<Nanoseconds, tail_count> before_tail{};  // compute tasks that come before the tail
+};
+
+class StrategyTotals {
+ public:
+  explicit StrategyTotals(const StrategyState& state);
+
+  void reset();   // the state has been reset
+  void change();  // the state has changed
+  void undo();
+  // Chooses tails for the state as it is now. True if they come behind other tasks than before.
+  bool choose_tails();
+
+  const OperatorPaths& paths() const { return current_.paths; }
+  const DeviceWork& work(DeviceId device) const { return current_.work[device]; }
+  const Vector<DeviceWork>& work() const { return current_.work; }
+  const Vector<DeviceWork>& kernel_work() const { return current_.kernel_work; }  // without copies and updates
+  const Array<SynchronizationTail, tail_count>& tails() const { return tails_; }
+  // Bit i: the operator's tasks in this direction come before tail i.
+  uint8_t tails_behind(Direction direction, OperatorId op) const { return tails_behind_[direction][op]; }
+
+ private:
+  struct Totals {
+    OperatorPaths paths;
+    Vector<DeviceWork> work, kernel_work;  // [device]
+  };
+
+  void add(DeviceWork& work, Direction direction, OperatorId op, Nanoseconds duration);
+  void add_tasks(OperatorId op, const OperatorTasks& tasks, Nanoseconds sign);
+  void add_kernels(OperatorId op, const OperatorState& state, Nanoseconds sign);
+  void add_updates(const GroupState& group, Nanoseconds sign);
+  void add_synchronization(int g, const GroupState& group, Nanoseconds sign);
+
+  const StrategyState& state_;
+  const SynchronizationOrder order_;
+  Totals current_, before_change_;
+  Array<SynchronizationTail, tail_count> tails_;
+  Array<SynchronizationTail::Load, tail_count> loads_before_change_;
+  PerDirection<Vector<uint8_t>> tails_behind_;  // [direction][operator]
+};
+
+}  // namespace ff::delta

@@ -1,0 +1,42 @@
+// Who exchanges blocks with whom over an edge, found once for each pair of degrees.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <unordered_map>
+
+#include "common/task_graph/task_graph.h"
+#include "common/vector.h"
+
+namespace ff::delta {
+
+// One edge under given degrees at both ends.
+struct EdgePlan {
+  std::shared_ptr<const BlockPairs> pairs;  // in order of (consumer part, producer part)
+  Vector<int32_t> consumer_begin;           // [consumer part + 1]: its pairs
+  Vector<int32_t> producer_begin;           // [producer part + 1]: into by_producer
+  Vector<int32_t> by_producer;              // indices of pairs
+  bool one_to_one = false;                  // part i exchanges blocks with part i, in pair i, and with no other
+};
+
+class EdgePlans {
+ public:
+  explicit EdgePlans(TaskGraphBuilder& builder) : builder_(builder), plans_(builder.edges().size()) {}
+
+  // The reference holds until the next call.
+  const std::shared_ptr<const EdgePlan>& plan(int edge, const Degrees& producer, const Degrees& consumer);
+
+ private:
+  static constexpr size_t most_cached_pairs = size_t{1} << 26;  // 256 MB
+
+  TaskGraphBuilder& builder_;
+  // [edge]; key: both ends' degrees
+  Vector<std::unordered_map<Degrees, std::shared_ptr<const EdgePlan>, DegreesHash>> plans_;
+  // by pairs, producer parts, consumer parts: unrolled steps have equal ones
+  std::map<std::tuple<const BlockPairs*, size_t, size_t>, std::shared_ptr<const EdgePlan>> distinct_;
+  size_t cached_pairs_ = 0;
+  Degrees key_;  // scratch
+};
+
+}  // namespace ff::delta

@@ -1,0 +1,223 @@
+#include "search/simulator/delta/event_loop.h"
+
+#include <algorithm>
+
+namespace ff::delta {
+
+void LoopState::shift(Nanoseconds later) {
+  for (Arrivals::Partial& its : partial) its.ready += later;
+  for (Event& event : queue) event.ready += later;
+  for (Nanoseconds& time : free_at) time += later;
+}
+
+// ---- where the simulation stands ----
+
+Vector<Event> EventLoop::initial_events(const StrategyState& state) {
+  Vector<Event> initial;
+  for (OperatorId op = 0; op < state.count(); ++op)
+    for (int part = 0; part < state.operators[op].parts(); ++part)
+      if (state.tasks[op].parts[part].waits[Direction::forward] == 0)
+        initial.push_back({0, make_task_key(state.first_kind(Direction::forward, op), op, part, 0), 0, 0});
+  std::sort(initial.begin(), initial.end(), earlier);
+  return initial;
+}
+
+void EventLoop::start() {
+  arrivals_.clear();
+  queue_.clear();
+  free_at_.assign(state_.resource_count(), 0);
+  progress_.done.assign(state_.topology.devices.size(), {});
+  progress_.synchronized = {};
+  latest_end_ = 0;
+}
+
+void EventLoop::resume(const LoopState& from) {
+  load(from, 0);
+  progress_ = from.progress;
+  latest_end_ = from.latest_end;
+}
+
+void EventLoop::skip(const LoopState& from, const LoopState& to, Nanoseconds later) {
+  load(to, later);
+  progress_.add(from.progress, to.progress);
+}
+
+void EventLoop::load(const LoopState& from, Nanoseconds later) {
+  arrivals_.load(from.partial, later);
+  queue_.load(from.queue, later);
+  free_at_ = from.free_at;
+  if (later != 0)
+    for (Nanoseconds& free_at : free_at_) free_at += later;
+}
+
+void EventLoop::save(LoopState& to) {
+  arrivals_.save(to.partial);
+  queue_.save(to.queue);
+  to.free_at = free_at_;
+  to.progress = progress_;
+  to.latest_end = latest_end_;
+}
+
+// ---- taking tasks ----
+
+TaskTime EventLoop::take(const Event& event, Nanoseconds limit) {
+  switch (kind_of(event.key)) {
+    case TaskKind::forward:
+    case TaskKind::forward_statistics: return take_compute<Direction::forward>(event, limit);
+    case TaskKind::backward:
+    case TaskKind::backward_statistics: return take_compute<Direction::backward>(event, limit);
+    case TaskKind::forward_reduction:
+    case TaskKind::backward_reduction: return take_reduction(event, limit);
+    case TaskKind::activation: return take_transfer<Direction::forward>(event, limit);
+    case TaskKind::gradient: return take_transfer<Direction::backward>(event, limit);
+    case TaskKind::synchronization: return take_synchronization(event, limit);
+    case TaskKind::update: {
+      const UnitState& unit = state_.groups[subject_of(event.key)].units[event.index];
+      return take_on_device(event, {unit.holders[event.holder], unit.update[event.holder]}, limit);
+    }
+  }
+  return {};
+}
+
+template <Direction direction>
+TaskTime EventLoop::take_compute(const Event& event, Nanoseconds limit) {
+  const TaskKind kind = kind_of(event.key);
+  const OperatorId op = subject_of(event.key);
+  const int part = part_of(event.key);
+  const PartTasks& tasks = state_.tasks[op].parts[part];
+  DeviceTask task{tasks.device, tasks.duration[direction], bounds_.paths().tail[direction][op],
+                  bounds_.tails_behind(direction, op)};
+  if (is_statistics(kind)) {
+    const OperatorState& state = state_.operators[op];
+    task.duration = state_.tasks[op].statistics[direction][part];
+    task.path_behind += state.kernel[direction][part] - state.statistics_kernel[direction][part] +
+                        state.reductions[state.reduction_of[part]].collective.duration;
+  }
+  const TaskTime time = take_on_device(event, task, limit);
+  if (!time) return time;
+  if (is_statistics(kind)) arrive_reduction(direction, op, part, time.end);
+  else follow<direction>(op, part, time.end);
+  return time;
+}
+
+TaskTime EventLoop::take_reduction(const Event& event, Nanoseconds limit) {
+  const Direction direction = direction_of(kind_of(event.key));
+  const OperatorId op = subject_of(event.key);
+  const ReductionState& reduction = state_.operators[op].reductions[part_of(event.key)];
+  const TaskTime time = occupy(event.ready, reduction.collective);
+  if (Bounds::exceed_at(time, bounds_.paths().tail[direction][op], limit)) return {};
+  for (int part : reduction.parts) queue_.push({time.end, make_task_key(compute_kind(direction), op, part, 0), 0, 0});
+  return time;
+}
+
+template <Direction direction>
+TaskTime EventLoop::take_transfer(const Event& event, Nanoseconds limit) {
+  const int e = subject_of(event.key);
+  const Edge& edge = state_.edge(e);
+  const BlockPair& pair = (*state_.edges[e].plan->pairs)[event.index];
+  OperatorId from = edge.producer, to = edge.consumer;
+  int from_part = pair.producer_part, to_part = pair.consumer_part;
+  if (direction == Direction::backward) {
+    std::swap(from, to);
+    std::swap(from_part, to_part);
+  }
+  state_.costs.communication().transfer(state_.operators[from].devices[from_part],
+                                        state_.operators[to].devices[to_part], pair.bytes, transfer_cost_);
+  const TaskTime time = occupy(event.ready, transfer_cost_);
+  if (Bounds::exceed_at(time, bounds_.paths().behind_arrival(direction, to), limit)) return {};
+  arrive<direction>(to, to_part, time.end);
+  return time;
+}
+
+TaskTime EventLoop::take_synchronization(const Event& event, Nanoseconds limit) {
+  const int g = subject_of(event.key);
+  const UnitState& unit = state_.groups[g].units[event.index];
+  const TaskTime time = occupy(event.ready, unit.collective);
+  if (bounds_.exceed_at(g, unit, event.ready, time, limit, progress_)) return {};
+  for (size_t h = 0; h < unit.holders.size(); ++h)
+    queue_.push({time.end, make_task_key(TaskKind::update, g, unit.number, unit.holders[h]), event.index,
+                 static_cast<int32_t>(h)});
+  return time;
+}
+
+TaskTime EventLoop::take_on_device(const Event& event, const DeviceTask& task, Nanoseconds limit) {
+  const Nanoseconds start = std::max(event.ready, free_at_[task.device]);
+  const TaskTime time{start, start + task.duration};
+  free_at_[task.device] = time.end;
+  if (bounds_.exceed_at(task, time, limit, progress_)) return {};
+  return time;
+}
+
+TaskTime EventLoop::occupy(Nanoseconds ready, const CommunicationCost& cost) {
+  Nanoseconds start = ready;
+  for (const ResourceUse& use : cost.uses) start = std::max(start, free_at_[use.resource]);
+  for (const ResourceUse& use : cost.uses) free_at_[use.resource] = start + use.occupancy;
+  return {start, start + cost.duration};
+}
+
+// ---- what follows a task ----
+
+template <Direction direction>
+void EventLoop::follow(OperatorId op, int part, Nanoseconds end) {
+  constexpr bool forward = direction == Direction::forward;
+  const PartTasks& tasks = state_.tasks[op].parts[part];
+  for (const auto& [e, next] : state_.successors[direction][op]) {
+    const EdgePlan& plan = *state_.edges[e].plan;
+    const Vector<PartTasks>& next_parts = state_.tasks[next].parts;
+    if (plan.one_to_one) {
+      if (next_parts[part].device == tasks.device) arrive<direction>(next, part, end);
+      else queue_.push({end, make_task_key(transfer_kind(direction), e, part, part), part, 0});
+      continue;
+    }
+    const Vector<int32_t>& begin = forward ? plan.producer_begin : plan.consumer_begin;
+    for (int32_t i = begin[part]; i < begin[part + 1]; ++i) {
+      const int32_t index = forward ? plan.by_producer[i] : i;
+      const BlockPair& pair = (*plan.pairs)[index];
+      const int next_part = forward ? pair.consumer_part : pair.producer_part;
+      if (next_parts[next_part].device == tasks.device) arrive<direction>(next, next_part, end);
+      else
+        queue_.push(
+            {end, make_task_key(transfer_kind(direction), e, pair.consumer_part, pair.producer_part), index, 0});
+    }
+  }
+  if (!forward || !state_.has_backward(op)) arrive_units(op, part, end);
+  else if (tasks.waits[Direction::backward] == 0)
+    queue_.push({end, make_task_key(state_.first_kind(Direction::backward, op), op, part, 0), 0, 0});
+}
+
+template <Direction direction>
+void EventLoop::arrive(OperatorId op, int part, Nanoseconds end) {
+  const int32_t slot = layout_.slot(compute_kind(direction), op, part);
+  if (arrivals_.arrive(slot, state_.tasks[op].parts[part].waits[direction], end))
+    queue_.push({arrivals_.ready(slot), make_task_key(state_.first_kind(direction, op), op, part, 0), 0, 0});
+}
+
+void EventLoop::arrive_reduction(Direction direction, OperatorId op, int part, Nanoseconds end) {
+  const OperatorState& state = state_.operators[op];
+  const int group = state.reduction_of[part];
+  const int32_t slot = layout_.slot(reduction_kind(direction), op, group);
+  if (arrivals_.arrive(slot, static_cast<int32_t>(state.reductions[group].parts.size()), end))
+    queue_.push({arrivals_.ready(slot), make_task_key(reduction_kind(direction), op, group, 0), 0, 0});
+}
+
+void EventLoop::arrive_units(OperatorId op, int part, Nanoseconds end) {
+  for (const auto& [g, position] : state_.groups_of[op]) {
+    const GroupState& group = state_.groups[g];
+    if (group.one_unit) {
+      arrive_unit(g, 0, group.units[0], end);
+      continue;
+    }
+    for (int32_t u : group.units_of_shard[group.lists[position]->shard_of_part[part]])
+      arrive_unit(g, u, group.units[u], end);
+  }
+}
+
+void EventLoop::arrive_unit(int g, int32_t u, const UnitState& unit, Nanoseconds end) {
+  const int32_t slot = layout_.slot(TaskKind::synchronization, g, u);
+  if (!arrivals_.arrive(slot, unit.waits, end)) return;
+  const TaskKey key = unit.holders.size() > 1 ? make_task_key(TaskKind::synchronization, g, unit.number, 0)
+                                              : make_task_key(TaskKind::update, g, unit.number, unit.holders[0]);
+  queue_.push({arrivals_.ready(slot), key, u, 0});
+}
+
+}  // namespace ff::delta

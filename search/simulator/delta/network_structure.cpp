@@ -1,0 +1,42 @@
+#include "search/simulator/delta/network_structure.h"
+
+#include <algorithm>
+
+namespace ff::delta {
+
+NetworkStructure::NetworkStructure(TaskGraphBuilder& builder_) : builder(builder_), graph(builder_.graph()) {
+  const size_t operator_count = graph.operators.size();
+  for (auto* edges : {&in_edges, &out_edges}) edges->resize(operator_count);
+  for (Direction direction : directions) successors[direction].resize(operator_count);
+  around.resize(operator_count);
+  groups_of.resize(operator_count);
+  for (size_t e = 0; e < builder.edges().size(); ++e) {
+    const Edge& edge = builder.edges()[e];
+    in_edges[edge.consumer].push_back(static_cast<int>(e));
+    out_edges[edge.producer].push_back(static_cast<int>(e));
+    around[edge.consumer].push_back(edge.producer);
+    around[edge.producer].push_back(edge.consumer);
+    const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
+    every_part_reads.push_back(consumer.every_part_reads(edge.input));
+    every_part_is_read.push_back(consumer.reads_every_element(edge.input));
+    edge_has_gradient.push_back(has_gradient(graph, edge));
+  }
+  for (OperatorId op = 0; op < count(); ++op) {
+    // Contributions to gradients are counted tensor by tensor.
+    std::stable_sort(out_edges[op].begin(), out_edges[op].end(),
+                     [&](int a, int b) { return builder.edges()[a].tensor < builder.edges()[b].tensor; });
+    for (int e : out_edges[op]) successors[Direction::forward][op].push_back({e, edge(e).consumer});
+    for (int e : in_edges[op])
+      if (edge_has_gradient[e]) successors[Direction::backward][op].push_back({e, edge(e).producer});
+    around[op].push_back(op);
+    std::sort(around[op].begin(), around[op].end());
+    around[op].erase(std::unique(around[op].begin(), around[op].end()), around[op].end());
+    has_statistics.push_back(graph.operators[op].definition->has_statistics());
+  }
+  for (size_t g = 0; g < builder.groups().size(); ++g)
+    if (builder.groups()[g].trained)
+      for (size_t position = 0; position < builder.groups()[g].operators.size(); ++position)
+        groups_of[builder.groups()[g].operators[position]].push_back({static_cast<int>(g), position});
+}
+
+}  // namespace ff::delta

@@ -1,0 +1,147 @@
+// What delta simulation knows of a strategy, kept per operator, edge and parameter group so that a change of one
+// operator replaces little; and how to take the change back.
+#pragma once
+
+#include <memory>
+
+#include "common/task_graph/edge_copies.h"
+#include "common/task_graph/shards.h"
+#include "common/vector.h"
+#include "search/cost/task_costs.h"
+#include "search/simulator/delta/edge_plans.h"
+#include "search/simulator/delta/network_structure.h"
+#include "search/simulator/delta/reused_vector.h"
+
+namespace ff::delta {
+
+// The all-reduce of the statistics that some parts of an operator have in common.
+struct ReductionState {
+  Vector<int> parts;
+  CommunicationCost collective;
+};
+
+// What an operator's own configuration says.
+struct OperatorState {
+  Vector<DeviceId> devices;
+  Degrees degrees;
+  PerDirection<Vector<Nanoseconds>> kernel;  // [direction][part]; of operators with statistics: of both tasks
+  // Of operators with statistics, else empty:
+  PerDirection<Vector<Nanoseconds>> statistics_kernel;  // [direction][part]
+  Vector<ReductionState> reductions;                    // [statistics group], alike in both directions
+  Vector<int32_t> reduction_of;                         // [part]: its statistics group
+  int parts() const { return static_cast<int>(devices.size()); }
+};
+
+// A part's tasks among those around it: what the event loop needs together.
+struct PartTasks {
+  PerDirection<Nanoseconds> duration;  // with copies, without statistics tasks
+  DeviceId device;
+  // Predecessors of the first task of the direction. Backward: contributions to its gradients alone, behind which the
+  // part's own forward task lies anyway; without any it follows the forward task.
+  PerDirection<int32_t> waits;
+};
+
+struct OperatorTasks {
+  Vector<PartTasks> parts;
+  PerDirection<Vector<Nanoseconds>> statistics;  // [direction][part]: durations, of operators with statistics
+  // Of all tasks of a part in one direction.
+  Nanoseconds duration(Direction direction, size_t part) const {
+    return parts[part].duration[direction] + (statistics[direction].empty() ? 0 : statistics[direction][part]);
+  }
+};
+
+struct EdgeState {
+  std::shared_ptr<const EdgePlan> plan;
+  EdgeCopyBytes copies;  // which depend on the devices too
+};
+
+// The pieces of a group that the same devices hold.
+struct UnitState {
+  int64_t number;            // of the first piece: part of the key
+  Vector<DeviceId> holders;  // ascending
+  int64_t bytes = 0;
+  Vector<Nanoseconds> update;    // [holder]
+  CommunicationCost collective;  // of several holders
+  int32_t waits = 0;             // for so many parts
+};
+
+struct GroupState {
+  Vector<UnitState> units;
+  Vector<std::shared_ptr<const ShardList>> lists;  // [position of the group]
+  Vector<Vector<int32_t>> units_of_shard;          // [shard]: ascending; empty where not in use
+  bool one_unit = false;                           // which all parts wait for
+};
+
+class StrategyState : public NetworkStructure {
+ public:
+  // All must outlive the state.
+  StrategyState(TaskGraphBuilder& builder, const Topology& topology, TaskCostModel& costs);
+
+  void reset(const Strategy& strategy);
+  // Replaces what depends on the configurations of these operators, each once. May be followed by undo().
+  void change(const Vector<Change>& changes);
+  void undo();
+
+  // What the last change replaced: the changed operators, and the tasks, edges and trained groups that it touched.
+  struct Replaced {
+    struct Changed {
+      OperatorId op;
+      Configuration configuration;
+      OperatorState state;
+    };
+    struct Tasks {
+      OperatorId op;
+      OperatorTasks tasks;
+    };
+    ReusedVector<Changed> operators;
+    ReusedVector<Tasks> tasks;                        // by operator, ascending
+    ReusedVector<std::pair<int, EdgeState>> edges;    // ascending
+    ReusedVector<std::pair<int, GroupState>> groups;  // ascending
+  };
+  const Replaced& replaced() const { return replaced_; }
+
+  // Has the group of the operator at this position (see groups_of) one block of parameters alone, under these degrees?
+  bool has_one_shard(int group, size_t position, const Degrees& degrees) {
+    return partitions_[group].shards(position, degrees)->shards.size() == 1;
+  }
+  // Of an edge under these degrees at its ends.
+  const std::shared_ptr<const EdgePlan>& plan_of(int e, const Degrees& producer, const Degrees& consumer) {
+    return plans_.plan(e, producer, consumer);
+  }
+  int model_of(DeviceId device) const { return topology.devices[device].model; }
+  size_t resource_count() const { return topology.devices.size() + topology.channels.size(); }
+
+  const Topology& topology;
+  TaskCostModel& costs;
+  Strategy strategy;
+  Vector<OperatorState> operators;
+  Vector<OperatorTasks> tasks;  // [operator]
+  Vector<EdgeState> edges;
+  Vector<GroupState> groups;
+
+ private:
+  void set_operator(OperatorId op);
+  void set_reductions(OperatorId op);
+  void set_edge(int e);
+  void set_tasks(OperatorId op);
+  void set_group(int g);
+  void find_holders(int g, const ParameterPartition& partition);
+  void set_updates(int g, const ParameterPartition& partition, const Vector<int32_t>& unit_of_piece);
+
+  EdgePlans plans_;
+  Vector<GroupPartitions> partitions_;  // [group]
+  Replaced replaced_;
+  Vector<int> touched_, touched_edges_, touched_groups_;  // scratch
+
+  struct HolderScratch {
+    // [shard][word]: devices that hold it, and those where it has a gradient
+    Vector<uint64_t> shard_devices, shard_gradients;
+    Vector<int32_t> shard_parts;  // [shard]
+    BitSet piece_devices;
+    UnitNumbers units;
+    Vector<int64_t> sums;    // [device]: bytes added up
+    Vector<int32_t> blocks;  // [device]
+  } scratch_;
+};
+
+}  // namespace ff::delta
