@@ -59,9 +59,6 @@ struct PerDirection {  // one of something for each
   T& operator[](Direction direction) { return values[static_cast<size_t>(direction)]; }
   const T& operator[](Direction direction) const { return values[static_cast<size_t>(direction)]; }
 };
-T& operator[](Direction direction) { return direction == Direction::forward ? forward : backward; }
-const T& operator[](Direction direction) const { return direction == Direction::forward ? forward : backward; }
-};
 
 constexpr TaskKind compute_kind(Direction direction) {
   return direction == Direction::forward ? TaskKind::forward : TaskKind::backward;
