@@ -65,7 +65,7 @@ class Chain {
       : source_(source), beta_(settings.beta), random_(settings.seed, static_cast<uint64_t>(number)),
         oracle_(make_chain_oracle(settings.simulator, problem)) {}
 
-  ChainResult run(const Strategy& initial, ChainBudget budget, const std::atomic<bool>& stop, ProgressBoard& board) {
+  void run(const Strategy& initial, ChainBudget budget, const std::atomic<bool>& stop, ProgressBoard& board) {
     current_ = oracle_->start(initial);
     result_.best = initial;
     result_.best_prediction = current_;
@@ -78,8 +78,8 @@ class Chain {
     }
     report(board);
     result_.statistics = oracle_->statistics();
-    return std::move(result_);
   }
+  const ChainResult& result() const { return result_; }
 
  private:
   // A proposal is drawn from the current strategy, its cost predicted, and it is accepted or rejected.
@@ -162,22 +162,21 @@ void for_each_on_threads(int count, int threads, const Work& work) {
     if (failure) std::rethrow_exception(failure);
 }
 
-Vector<ChainResult> run_chains(const Problem& problem, const Vector<Candidate>& candidates,
-                               const McmcSettings& settings, const SearchControl& control) {
-  const SearchSpace space(problem.graph, problem.topology, settings.whole_operators);
-  const ProposalSource source(settings.proposals_from, problem.graph, problem.topology, space);
+Vector<std::unique_ptr<Chain>> run_chains(const Problem& problem, const ProposalSource& source,
+                                          const Vector<Candidate>& candidates, const McmcSettings& settings,
+                                          const SearchControl& control) {
   const int threads = std::max(1, std::min(settings.threads, settings.chains));
   ProgressBoard board(control);
-  Vector<ChainResult> results(settings.chains);
+  Vector<std::unique_ptr<Chain>> chains(settings.chains);
   for_each_on_threads(settings.chains, threads, [&](int number) {
     ChainBudget budget{0, settings.budget_s * threads / settings.chains};
     if (settings.proposals > 0)  // the first chains take one more where the number does not divide
       budget.proposals =
           std::max<int64_t>(1, settings.proposals / settings.chains + (number < settings.proposals % settings.chains));
-    Chain chain(problem, source, settings, number);
-    results[number] = chain.run(candidates[number % candidates.count()].strategy, budget, control.stop, board);
+    chains[number] = std::make_unique<Chain>(problem, source, settings, number);
+    chains[number]->run(candidates[number % candidates.count()].strategy, budget, control.stop, board);
   });
-  return results;
+  return chains;
 }
 
 }  // namespace
@@ -185,7 +184,9 @@ Vector<ChainResult> run_chains(const Problem& problem, const Vector<Candidate>& 
 McmcResult search_mcmc(const Problem& problem, const Vector<Candidate>& candidates, const McmcSettings& settings,
                        const SearchControl& control, const Vector<Candidate>& others) {
   const Clock::time_point begin = Clock::now();
-  const Vector<ChainResult> chains = run_chains(problem, candidates, settings, control);
+  const SearchSpace space(problem.graph, problem.topology, settings.whole_operators);
+  const ProposalSource source(settings.proposals_from, problem.graph, problem.topology, space);
+  const Vector<std::unique_ptr<Chain>> chains = run_chains(problem, source, candidates, settings, control);
   McmcResult result;
   const auto consider = [&](const Strategy& strategy, const Prediction& prediction, const std::string& from,
                             double found_s) {
@@ -196,7 +197,7 @@ McmcResult search_mcmc(const Problem& problem, const Vector<Candidate>& candidat
     result.best_found_s = found_s;
   };
   for (int number : chains.indices()) {
-    const ChainResult& chain = chains[number];
+    const ChainResult& chain = chains[number]->result();
     consider(chain.best, chain.best_prediction, candidates[number % candidates.count()].name, chain.best_at_s);
     result.proposals += chain.proposals;
     result.accepted += chain.accepted;

@@ -18,7 +18,10 @@ struct Event {
   int32_t index;   // transfers: the pair; synchronization and update: the unit
   int32_t holder;  // update
 };
-inline bool earlier(const Event& a, const Event& b) { return a.ready != b.ready ? a.ready < b.ready : a.key < b.key; }
+// An object, not a function: sorting then compares in place.
+constexpr auto earlier = [](const Event& a, const Event& b) {
+  return a.ready != b.ready ? a.ready < b.ready : a.key < b.key;
+};
 
 // A calendar queue (Brown 1988): time is cut into buckets of equal width, few enough events each, and only the bucket
 // that is being emptied is sorted. Nothing is ready before what was taken last.

@@ -6,7 +6,7 @@ namespace ff::delta {
 
 void KnownTimeline::clear() {
   snapshots_.clear();
-  places_.assign(layout_.count(), {});
+  position_.assign(layout_.count(), -1);
   snapshot_at_.assign(layout_.count(), -1);
   first_forward_.assign(state_.operators.size(), 0);
 }
@@ -34,8 +34,6 @@ void KnownTimeline::begin_recording(size_t kept_snapshots, bool may_return) {
   records_.resize(position);
   for (size_t& first : first_forward_)
     if (first >= position) first = never;
-  for (Place& place : places_)
-    if (place.position >= position) place.position = never;
 }
 
 // Snapshots are so far apart that taking them costs a few words an event, and where a changed timeline is most likely
@@ -61,18 +59,6 @@ void KnownTimeline::take_snapshot(const Event& next, EventLoop& loop) {
   loop.save(snapshot);
 }
 
-void KnownTimeline::record(const Record& record) {
-  Nanoseconds& latest = snapshots_.back().latest_until_next;
-  latest = std::max(latest, record.end);
-  const TaskKind kind = kind_of(record.key);
-  if (kind == TaskKind::forward || kind == TaskKind::backward) {
-    const OperatorId op = subject_of(record.key);
-    places_[layout_.slot(kind, op, part_of(record.key))] = {records_.size(), record.end};
-    if (kind == TaskKind::forward) first_forward_[op] = std::min(first_forward_[op], records_.size());
-  }
-  records_.push_back(record);
-}
-
 void KnownTimeline::repeat(const Skip& skip, EventLoop& loop) {
   const Snapshot& first = known(skip.from);
   for (size_t i = skip.from; i <= skip.to && i < known_end(); ++i) {
@@ -89,10 +75,13 @@ void KnownTimeline::repeat(const Skip& skip, EventLoop& loop) {
     }
     if (i == skip.to) break;
     const size_t end = i + 1 < known_end() ? known(i + 1).position : previous_.first_record + previous_.records.size();
+    Nanoseconds latest = 0;
     for (size_t r = known(i).position; r < end; ++r) {
       const Record& its = previous_.records[r - previous_.first_record];
-      record({its.key, its.ready + skip.later, its.start + skip.later, its.end + skip.later});
+      append({its.key, its.ready + skip.later, its.start + skip.later, its.end + skip.later});
+      latest = std::max(latest, its.end + skip.later);
     }
+    snapshots_.back().latest_until_next = std::max(snapshots_.back().latest_until_next, latest);
   }
 }
 

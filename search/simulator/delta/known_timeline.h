@@ -44,7 +44,11 @@ class KnownTimeline {
   void clear();
 
   const Vector<Record>& records() const { return records_; }
-  const Place& place(TaskKind kind, OperatorId op, int part) const { return places_[layout_.slot(kind, op, part)]; }
+  // Not while recording.
+  Place place(TaskKind kind, OperatorId op, int part) const {
+    const int32_t position = position_[layout_.slot(kind, op, part)];
+    return position < 0 ? Place{} : Place{static_cast<size_t>(position), records_[position].end};
+  }
   // The position of the operator's first forward task.
   size_t first_forward(OperatorId op) const { return first_forward_[op]; }
 
@@ -81,7 +85,11 @@ class KnownTimeline {
   void before(const Event& next, EventLoop& loop) {
     if (is_snapshot_due(next, loop)) take_snapshot(next, loop);
   }
-  void record(const Record& record);
+  void record(const Record& record) {
+    Nanoseconds& latest = snapshots_.back().latest_until_next;
+    latest = std::max(latest, record.end);
+    append(record);
+  }
   // Records what the simulation skips, and the snapshots in it.
   void repeat(const Skip& skip, EventLoop& loop);
   void end_recording();
@@ -101,12 +109,21 @@ class KnownTimeline {
   size_t snapshot_distance(const Event& next, const EventLoop& loop) const;
   void take_snapshot(const Event& next, EventLoop& loop);
   Snapshot& add_snapshot(TaskKey next);
+  void append(const Record& record) {
+    const TaskKind kind = kind_of(record.key);
+    if (kind == TaskKind::forward || kind == TaskKind::backward) {
+      const OperatorId op = subject_of(record.key);
+      position_[layout_.slot(kind, op, part_of(record.key))] = static_cast<int32_t>(records_.size());
+      if (kind == TaskKind::forward) first_forward_[op] = std::min(first_forward_[op], records_.size());
+    }
+    records_.push_back(record);
+  }
 
   const StrategyState& state_;
   const SlotLayout& layout_;
   Vector<Record> records_;
   ReusedVector<Snapshot> snapshots_;
-  Vector<Place> places_;          // [slot]
+  Vector<int32_t> position_;      // [slot]: of a forward or backward task in records_; -1: it never had one
   Vector<int32_t> snapshot_at_;   // [slot]: the snapshot before its task; -1: never one
   Vector<size_t> first_forward_;  // [operator]
 

@@ -83,7 +83,7 @@ bool ConfigurationBound::tails_exceed(const Change& change, Nanoseconds limit) {
 }
 
 Nanoseconds ConfigurationBound::forward_end(OperatorId op, int part) {
-  const KnownTimeline::Place& known = prefix_->timeline.place(TaskKind::forward, op, part);
+  const KnownTimeline::Place known = prefix_->timeline.place(TaskKind::forward, op, part);
   if (known.position < prefix_->events) return known.end;
   const OperatorState& operator_state = state_.operators[op];
   const Nanoseconds ready = forward_ready(op), kernel = operator_state.kernel[Direction::forward][part];
