@@ -17,7 +17,7 @@ using ChannelId = int;  // index into Topology::channels
 
 // What the analytic cost model knows of a kind of device. Rates as in datasheets; the file names its sources.
 struct DeviceModel {
-  std::string name;            // "p100": names the profile profiles/p100.json too
+  std::string name;            // "p100": profiles name it too
   double peak_tflops = 0;      // f32, 1e12 operations a second
   double memory_gb_per_s = 0;  // 1e9 bytes a second
   int64_t memory_bytes = 0;    // capacity; 0: not limited

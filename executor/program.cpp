@@ -40,8 +40,8 @@ void Program::bind() {
   reductions_.resize(plan_.reductions.size());
   units_.resize(plan_.units.size());
   std::set<int> destinations, sources;
-  for (const Transfer& send : plan_.sends) destinations.insert(send.peer);
-  for (const Transfer& receive : plan_.receives) sources.insert(receive.peer);
+  for (const TransferPlan& send : plan_.sends) destinations.insert(send.peer);
+  for (const TransferPlan& receive : plan_.receives) sources.insert(receive.peer);
   transport_.connect({destinations.begin(), destinations.end()}, {sources.begin(), sources.end()});
 }
 
@@ -143,12 +143,12 @@ void Program::submit(int64_t iteration, bool training) {
 }
 
 void Program::start_send(int index) {
-  const Transfer& send = plan_.sends[index];
+  const TransferPlan& send = plan_.sends[index];
   sends_[index] = transport_.send(address(send.memory), send.bytes, send.peer, send.task);
 }
 
 void Program::start_receive(int index) {
-  const Transfer& receive = plan_.receives[index];
+  const TransferPlan& receive = plan_.receives[index];
   receives_[index] = transport_.receive(address(receive.memory), receive.bytes, receive.peer, receive.task);
 }
 
@@ -160,7 +160,7 @@ void Program::start_receives(bool training) {
 }
 
 void Program::start_transfers(const TransferGroup& group, bool training) {
-  const auto runs = [&](const Transfer& transfer) {
+  const auto runs = [&](const TransferPlan& transfer) {
     current_task_ = transfer.task;
     return training || is_forward(tasks_.tasks[transfer.task].kind);
   };

@@ -3,7 +3,8 @@
 
     scripts/bench_iterations.py --against BUILD [--build build/release] [--rounds 5] [--only NETWORK ...] [--out FILE]
 
-For each network, scaled down as in networks_on_cpu.py, on one rank and on two with a searched strategy (analytic costs):
+For each network, scaled down as in networks_on_cpu.py, on one rank and on two with a searched strategy (analytic
+costs):
 medians of the rounds, the median and range of the ratios, and whether losses and memory are equal to the last bit.
 """
 

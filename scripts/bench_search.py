@@ -93,7 +93,7 @@ def grow(arguments, emit, work):
 
 def compare_builds(arguments, emit, work):
     """Two builds in turn, so that whatever else the machine does meets both."""
-    emit(f"\nProposals a second, {arguments.rounds} rounds of the two builds in turn, median and range of the ratios:\n")
+    emit(f"\nProposals a second, {arguments.rounds} rounds of the two builds in turn, median and range of ratios:\n")
     emit("| network | GPUs | from | this build /s | other build /s | this / other | over the rounds | results |")
     emit("|---|---|---|---|---|---|---|---|")
     for init in arguments.init:

@@ -1,4 +1,4 @@
-// What kinds of tasks there are, and the key that says which one a task is.
+// Tasks: what kinds there are, and the key that says which one a task is.
 //
 // Of an operator with p parts, in each direction (forward; backward where the operator has one):
 //   forward, backward          p compute tasks, one a part
@@ -18,6 +18,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+
+#include "common/topology.h"
 
 namespace ff {
 
@@ -97,5 +99,25 @@ constexpr TaskKind kind_of(TaskKey key) { return static_cast<TaskKind>(key >> 60
 constexpr int subject_of(TaskKey key) { return static_cast<int>(key >> 40 & 0xFFFFF); }
 constexpr int part_of(TaskKey key) { return static_cast<int>(key >> 20 & 0xFFFFF); }
 constexpr int other_of(TaskKey key) { return static_cast<int>(key & 0xFFFFF); }
+
+struct BlockPair;
+
+struct Task {
+  TaskKey key;
+  TaskKind kind;
+  int32_t op = -1;            // compute, reductions: operator
+  int32_t part = -1;          // compute: part; reductions: which group of parts (OperatorDefinition::statistics_group)
+  int32_t edge = -1;          // transfers
+  int32_t unit = -1;          // synchronization, update: index into TaskGraph::units
+  int32_t reduction = -1;     // reductions: index into TaskGraph::reductions
+  DeviceId device = -1;       // compute and update: where; transfers: source
+  DeviceId destination = -1;  // transfers
+  const BlockPair* pair = nullptr;  // transfers
+  int64_t bytes = 0;                // transfers, reductions, synchronization, update: bytes moved, reduced, updated
+  // Bytes copied (or added: then 3/2 of them, as an addition moves 3 for a copy's 2) on the device as a part of the
+  // task. Compute: to assemble inputs, gather contributions, and pack what is sent. Update: to add up the gradients of
+  // several parts on one device.
+  int64_t copy_bytes = 0;
+};
 
 }  // namespace ff

@@ -1,6 +1,6 @@
-// On a GPU: the third training iteration is recorded as a CUDA graph and launched as a whole from then on; the second is
-// the one that the timekeeper times. The transport is NCCL's or there is one rank. Where recording fails, on any rank,
-// iterations go on as before.
+// On a GPU: the third training iteration is recorded as a CUDA graph and launched as a whole from then on; the second
+// is the one that the timekeeper times. The transport is NCCL's or there is one rank. Where recording fails, on any
+// rank, iterations go on as before.
 #pragma once
 
 #include <memory>

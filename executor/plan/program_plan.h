@@ -45,7 +45,7 @@ struct BlockCopy {
   bool add = false;  // f32: adds to the destination
 };
 
-struct Transfer {
+struct TransferPlan {
   int task;  // its index in the task graph is the tag
   int peer;
   Place memory;
@@ -152,7 +152,7 @@ struct ProgramPlan {
   Vector<Vector<int>> groups;  // of ranks that sum something, this one among them or not: alike on all ranks
   Vector<PartPlan> parts;      // by (operator, part)
   Vector<StepPlan> steps;
-  Vector<Transfer> sends, receives;
+  Vector<TransferPlan> sends, receives;
   Vector<int> waits_before_receives;      // sends of the iteration before that read what is received into
   Vector<TransferGroup> transfer_groups;  // for an ordered transport
   Vector<ReductionPlan> reductions;

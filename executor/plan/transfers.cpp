@@ -10,7 +10,7 @@ namespace ff {
 void plan_send_waits(Planner& planner) {
   ProgramPlan& plan = planner.plan;
   std::set<int64_t> received;  // offsets in the arena, bytes
-  for (const Transfer& receive : plan.receives) received.insert(receive.memory.offset * element_bytes);
+  for (const TransferPlan& receive : plan.receives) received.insert(receive.memory.offset * element_bytes);
   for (int s = 0; s < static_cast<int>(plan.sends.size()); ++s) {
     const int64_t begin = plan.sends[s].memory.offset * element_bytes, end = begin + plan.sends[s].bytes;
     for (const PlannedBuffer& buffer : plan.memory.buffers) {

@@ -11,7 +11,8 @@ import sys
 from common import REPOSITORY, SEED, generate, markdown_table
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
-from networks_on_cpu import ENVIRONMENT, VARIANTS  # noqa: E402
+from mpi_environment import mpi_environment  # noqa: E402
+from networks_on_cpu import VARIANTS  # noqa: E402
 
 DEFAULT_BUDGET_S = 3
 NETWORKS = ("lenet", "alexnet", "inception_v3", "rnnlm", "nmt", "bert-base")
@@ -25,7 +26,7 @@ RANKS = 2
 
 def run_program(*command):
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env=ENVIRONMENT, cwd=REPOSITORY)
+                          env=mpi_environment(), cwd=REPOSITORY)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, command))}: exit {done.returncode}: {done.stderr.strip()}")
     return done.stdout

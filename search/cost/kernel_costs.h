@@ -10,9 +10,9 @@
 #include "common/graph.h"
 #include "common/topology.h"
 #include "common/vector.h"
+#include "search/cost/duration.h"
 #include "search/cost/measurement.h"
 #include "search/cost/profile.h"
-#include "search/cost/duration.h"
 
 namespace ff {
 

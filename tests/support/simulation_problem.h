@@ -28,8 +28,8 @@ struct SimulationProblem {
   Evaluator judge{Problem{graph, topology, kernels}};
 };
 
-// The example of docs/simulator.md: two linear layers of 8 units and a loss, on a batch of 4; two devices on which every
-// kernel takes 10 us, joined by 1 byte a nanosecond after 5 us.
+// The example of docs/simulator.md: two linear layers of 8 units and a loss, on a batch of 4; two devices on which
+// every kernel takes 10 us, joined by 1 byte a nanosecond after 5 us.
 inline SimulationProblem two_layers() {
   return {parse_graph(parse_json(two_linear_layers, "graph")),
           parse_topology(parse_json(R"({"format":"fftopology/1","name":"t",

@@ -1,5 +1,4 @@
 #include "common/kernels/cpu/block_copy.h"
-#include "common/vector.h"
 
 #include <algorithm>
 #include <cstring>

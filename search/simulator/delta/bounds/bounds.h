@@ -1,6 +1,6 @@
 // Lower bounds on a proposal's makespan: as soon as one passes the largest makespan that would be accepted, the
-// proposal is certain to be rejected. They are looked at in three moments: before the changed state is built, before the
-// first event, and at every event.
+// proposal is certain to be rejected. They are looked at in three moments: before the changed state is built, before
+// the first event, and at every event.
 #pragma once
 
 #include <algorithm>

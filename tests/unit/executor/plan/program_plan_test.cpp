@@ -96,7 +96,7 @@ class PlanText {
     const PartPlan& part = plan_.parts[step.part];
     if (!step.waits.empty()) line("  wait for sends:" + sends(step.waits));
     for (const int index : step.receives) {
-      const Transfer& receive = plan_.receives[index];
+      const TransferPlan& receive = plan_.receives[index];
       line("  receive " + std::to_string(receive.bytes) + " bytes from " + std::to_string(receive.peer) + " at " +
            place(receive.memory));
     }
@@ -118,7 +118,7 @@ class PlanText {
     line(kernel + (step.updates_state ? ", then its state" : ""));
     copies({}, step.pack);
     for (const int index : step.sends) {
-      const Transfer& send = plan_.sends[index];
+      const TransferPlan& send = plan_.sends[index];
       line("  send " + std::to_string(send.bytes) + " bytes to " + std::to_string(send.peer) + " from " +
            place(send.memory));
     }
