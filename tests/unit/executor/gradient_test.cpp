@@ -100,7 +100,7 @@ void check_gradients(const Json& graph) {
       for (float value : weights.at(name)) size += static_cast<double>(value) * value;
       const double length = std::sqrt(square), step = 0.008 * std::clamp(std::sqrt(size), 0.1, 1.0);
       if (length < 1e-3) continue;  // a bias in front of a normalization
-      const auto loss_at = [&](double distance) {
+      const auto loss_at = [&, &name = name, &gradient = gradient](double distance) {
         HostTensors moved = weights;
         for (size_t i = 0; i < gradient.size(); ++i)
           moved[name][i] += static_cast<float>(distance / length * gradient[i]);
