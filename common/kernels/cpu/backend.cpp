@@ -67,12 +67,14 @@ class CpuBackend : public Backend {
   }
 
   void store_from_host(const void* host, void* memory, const Shape& shape) override {
+    if (volume(shape) == 0) return;
     if (shape.size() == 4)
       cpu::transpose(static_cast<const uint32_t*>(host), shape[0], shape[1], shape[2] * shape[3],
                      static_cast<uint32_t*>(memory));
     else std::memcpy(memory, host, static_cast<size_t>(volume(shape) * element_bytes));
   }
   void load_to_host(const void* memory, void* host, const Shape& shape) override {
+    if (volume(shape) == 0) return;
     if (shape.size() == 4)
       cpu::transpose(static_cast<const uint32_t*>(memory), shape[0], shape[2] * shape[3], shape[1],
                      static_cast<uint32_t*>(host));
