@@ -4,31 +4,19 @@
     scripts/bench_iterations.py --against BUILD [--build build/release] [--rounds 5] [--only NETWORK ...] [--out FILE]
 
 For each network, scaled down as in networks_on_cpu.py, on one rank and on two with a searched strategy (analytic
-costs):
-medians of the rounds, the median and range of the ratios, and whether losses and memory are equal to the last bit.
+costs): medians of the rounds, the median and range of the ratios, and whether losses and memory are equal to the last
+bit.
 """
 
 import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-from mpi_environment import mpi_environment  # noqa: E402
-from networks_on_cpu import VARIANTS  # noqa: E402
-
-REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-
-
-def run(*command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=mpi_environment(),
-                          cwd=REPOSITORY)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}: exit {done.returncode}: {done.stderr.strip()}")
-    return done.stdout
+from networks_on_cpu import REPOSITORY, VARIANTS, run  # noqa: E402
 
 
 def compare(builds, network, ranks, rounds, work):

@@ -16,8 +16,7 @@ class OutputGrid {
     for (int axis = 0; axis < rank; ++axis) {
       Vector<int64_t>& begins = begins_[axis];
       for (const Block& block : blocks_) begins.push_back(block[axis].begin);
-      std::sort(begins.begin(), begins.end());
-      begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
+      sort_and_unique(begins);
     }
     size_t cells = 1;
     for (const auto& begins : begins_) cells *= begins.size();
@@ -89,7 +88,7 @@ BlockPairs intersect_blocks(const Graph& graph, const Edge& edge, const Degrees&
   const int output = graph.tensors[edge.tensor].output;
   const OutputGrid grid(producer, output, producer_degrees, parts_of(producer_degrees));
   BlockPairs pairs;
-  for (int c = 0; c < parts_of(consumer_degrees); ++c) {
+  for (int c = 0, consumers = parts_of(consumer_degrees); c < consumers; ++c) {
     const Block read = consumer.input_block(edge.input, consumer.part(consumer_degrees, c));
     if (read.empty()) continue;
     const size_t first = pairs.size();

@@ -33,8 +33,7 @@ Vector<CutPiece> cut_into_pieces(const Vector<Block>& blocks) {
       cuts[axis].push_back(block[axis].begin);
       cuts[axis].push_back(block[axis].end);
     }
-    std::sort(cuts[axis].begin(), cuts[axis].end());
-    cuts[axis].erase(std::unique(cuts[axis].begin(), cuts[axis].end()), cuts[axis].end());
+    sort_and_unique(cuts[axis]);
     stride[axis] = cells;
     cells *= cuts[axis].size() - 1;
   }

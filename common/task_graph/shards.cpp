@@ -22,7 +22,7 @@ std::shared_ptr<const ShardList> GroupPartitions::shards(size_t position, const 
   const auto found = lists_[position].find(degrees);
   if (found != lists_[position].end()) return found->second;
   ShardList list{};
-  for (int part = 0; part < parts_of(degrees); ++part) {
+  for (int part = 0, parts = parts_of(degrees); part < parts; ++part) {
     Vector<Block> shard = blocks(position, degrees, part);
     uint64_t hash = hash_basis;
     for (const Block& block : shard)

@@ -40,8 +40,7 @@ MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count)
         items.push_back({Item::Kind::edge, static_cast<int>(e)});
     Vector<TensorId> tensors = graph_.operators[op].inputs;
     tensors.insert(tensors.end(), graph_.operators[op].outputs.begin(), graph_.operators[op].outputs.end());
-    std::sort(tensors.begin(), tensors.end());
-    tensors.erase(std::unique(tensors.begin(), tensors.end()), tensors.end());
+    sort_and_unique(tensors);
     for (TensorId tensor : tensors)
       if (graph_.tensors[tensor].producer >= 0) items.push_back({Item::Kind::tensor, tensor});
     for (int g : groups_of_[op]) items.push_back({Item::Kind::group, g});
@@ -84,7 +83,7 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
   result.inputs.resize(op.inputs.size());
   result.outputs.resize(op.outputs.size());
   result.parameters.resize(op.parameters.size());
-  for (int number = 0; number < parts_of(degrees); ++number) {
+  for (int number = 0, parts = parts_of(degrees); number < parts; ++number) {
     const Block part = definition.part(degrees, number);
     int64_t fixed = definition.workspace_bytes(part) + (op.has_backward ? 2 : 1) * definition.statistics_bytes(part);
     int64_t outputs = 0, gradients = 0;

@@ -52,7 +52,7 @@ Nanoseconds lower_bound(const Problem& problem, const SearchSpace& space, TaskCo
       const OperatorId producer = graph.tensors[described.inputs[input]].producer;
       if (producer < 0 || !described.definition->every_part_reads(input)) continue;
       before = std::max(before, one_way[producer]);
-      const bool returns = described.has_backward && graph.input_has_gradient(op, input);
+      const bool returns = graph.input_has_gradient(op, input);
       around = std::max(around, returns ? round_trip[producer] : one_way[producer]);
     }
     const LeastTimes least = least_times(op, problem.topology, space, costs);

@@ -40,7 +40,7 @@ std::string difference_of(const DeltaSimulator& delta, Evaluator& evaluator) {
 }  // namespace
 
 DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int interval) {
-  const Graph graph = parse_graph(parse_json(random_network(random).dump(), "graph"));
+  const Graph graph = random_graph(random);
   const int devices = static_cast<int>(random.between(1, 5));
   const Topology topology = random_topology(random, devices);
   KernelCosts kernels(topology, CostMode::analytic, {});

@@ -382,6 +382,10 @@ class NetworkWriter {
 
 Json random_network(RandomSource& random) { return NetworkWriter(random).write(); }
 
+Graph random_graph(RandomSource& random) {
+  return parse_graph(JsonPlace(std::make_shared<const Json>(random_network(random)), "random"));
+}
+
 Strategy random_strategy(const Graph& graph, int devices, RandomSource& random) {
   const auto between = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
   Vector<DeviceId> allowed;

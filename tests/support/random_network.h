@@ -11,6 +11,7 @@ namespace ff {
 // A valid ffgraph/1 with a loss, drawn from `random`: all operator types, residual additions, concatenations, shared
 // parameters.
 Json random_network(RandomSource& random);
+Graph random_graph(RandomSource& random);  // the same, parsed
 
 // Any degrees (dividing or not) and any of the devices, several tasks on one and none on others included.
 Strategy random_strategy(const Graph& graph, int devices, RandomSource& random);

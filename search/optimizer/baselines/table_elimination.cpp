@@ -86,8 +86,7 @@ class Elimination {
       if (std::find(table.nodes.begin(), table.nodes.end(), node) != table.nodes.end())
         for (int other : table.nodes)
           if (other != node) result.push_back(other);
-    std::sort(result.begin(), result.end());
-    result.erase(std::unique(result.begin(), result.end()), result.end());
+    sort_and_unique(result);
     return result;
   }
 

@@ -35,10 +35,7 @@ ProposalSource::ProposalSource(ProposalKind kind, const Graph& graph, const Topo
       if (i > 0) neighbours_[layer[i]].push_back(layer[i - 1]);
       if (i + 1 < layer.count()) neighbours_[layer[i]].push_back(layer[i + 1]);
     }
-  for (Vector<OperatorId>& neighbours : neighbours_) {
-    std::sort(neighbours.begin(), neighbours.end());
-    neighbours.erase(std::unique(neighbours.begin(), neighbours.end()), neighbours.end());
-  }
+  for (Vector<OperatorId>& neighbours : neighbours_) sort_and_unique(neighbours);
 }
 
 Vector<Change> ProposalSource::draw(const Strategy& current, RandomStream& random) const {

@@ -29,8 +29,7 @@ NetworkStructure::NetworkStructure(TaskGraphBuilder& builder_) : builder(builder
     for (int e : in_edges[op])
       if (edge_has_gradient[e]) successors[Direction::backward][op].push_back({e, edge(e).producer});
     around[op].push_back(op);
-    std::sort(around[op].begin(), around[op].end());
-    around[op].erase(std::unique(around[op].begin(), around[op].end()), around[op].end());
+    sort_and_unique(around[op]);
     has_statistics.push_back(graph.operators[op].definition->has_statistics());
   }
   for (size_t g = 0; g < builder.groups().size(); ++g)

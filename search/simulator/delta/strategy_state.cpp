@@ -29,10 +29,7 @@ void StrategyState::change(const Vector<Change>& changes) {
       touched_edges_.insert(touched_edges_.end(), list->begin(), list->end());
     for (const auto& [g, position] : groups_of[change.op]) touched_groups_.push_back(g);
   }
-  for (auto* list : {&touched_, &touched_edges_, &touched_groups_}) {
-    std::sort(list->begin(), list->end());
-    list->erase(std::unique(list->begin(), list->end()), list->end());
-  }
+  for (auto* list : {&touched_, &touched_edges_, &touched_groups_}) sort_and_unique(*list);
 
   replaced_.operators.clear();
   for (const Change& change : changes) {
@@ -207,8 +204,7 @@ void StrategyState::set_group(int g) {
     Vector<int32_t>& units = state.units_of_shard[shard];
     units.clear();
     for (int32_t piece : partition.pieces_of_shard[shard]) units.push_back(unit_of_piece[piece]);
-    std::sort(units.begin(), units.end());
-    units.erase(std::unique(units.begin(), units.end()), units.end());
+    sort_and_unique(units);
     if (units.empty()) continue;
     parts_of_all += scratch_.shard_parts[shard];
     for (int32_t unit : units) state.units[unit].waits += scratch_.shard_parts[shard];

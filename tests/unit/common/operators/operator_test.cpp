@@ -26,7 +26,7 @@ TEST_CASE("parts of one kind have one signature") {
   int64_t compared = 0;
   for (uint32_t number = 0; number < 300; ++number) {
     RandomSource random(number);
-    const Graph graph = parse_graph(parse_json(random_network(random).dump(), "graph"));
+    const Graph graph = random_graph(random);
     const Strategy strategy = random_strategy(graph, 6, random);
     for (OperatorId op = 0; op < static_cast<OperatorId>(graph.operators.size()); ++op) {
       const OperatorDefinition& definition = *graph.operators[op].definition;

@@ -9,7 +9,7 @@ using namespace ff;
 TEST_CASE("block pairs are all non-empty intersections, consumer by consumer") {
   for (uint32_t seed = 0; seed < 40; ++seed) {
     RandomSource random(seed);
-    const Graph graph = parse_graph(JsonPlace(std::make_shared<const Json>(random_network(random)), "random"));
+    const Graph graph = random_graph(random);
     const Strategy strategy = random_strategy(graph, 4, random);
     for (const Edge& edge : edges_of(graph)) {
       const OperatorDefinition& producer = *graph.operators[edge.producer].definition;

@@ -50,7 +50,7 @@ TEST_CASE("every piece is in one unit, with the holders of its parts, and shards
   int shared_groups = 0;
   for (uint32_t seed = 0; seed < 60; ++seed) {
     RandomSource random(seed);
-    const Graph graph = parse_graph(JsonPlace(std::make_shared<const Json>(random_network(random)), "random"));
+    const Graph graph = random_graph(random);
     const Strategy strategy = random_strategy(graph, 4, random);
     for (const ParameterGroup& group : parameter_groups(graph)) {
       shared_groups += group.operators.size() > 1;

@@ -12,7 +12,7 @@ using namespace ff;
 TEST_CASE("every pair of blocks is an ordering edge on one device and a transfer between two") {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     RandomSource random(seed);
-    const Graph graph = parse_graph(JsonPlace(std::make_shared<const Json>(random_network(random)), "random"));
+    const Graph graph = random_graph(random);
     const Strategy strategy = random_strategy(graph, 3, random);
     TaskGraphBuilder builder(graph);
     const TaskGraph tasks = builder.build(strategy);
@@ -49,7 +49,7 @@ TEST_CASE("every pair of blocks is an ordering edge on one device and a transfer
 TEST_CASE("the default issue order is a total order that the task graph allows, and is read back from its names") {
   for (uint32_t seed = 0; seed < 40; ++seed) {
     RandomSource random(seed);
-    const Graph graph = parse_graph(JsonPlace(std::make_shared<const Json>(random_network(random)), "random"));
+    const Graph graph = random_graph(random);
     const Strategy strategy = random_strategy(graph, 3, random);
     TaskGraphBuilder builder(graph);
     const TaskGraph tasks = builder.build(strategy);

@@ -26,7 +26,7 @@ TEST_CASE(
   int64_t separate = 0, live = 0, arena = 0, bound = 0;
   for (unsigned seed = 0; seed < 400; ++seed) {
     RandomSource random(seed);
-    const Graph graph = parse_graph(parse_json(random_network(random).dump(), "random"));
+    const Graph graph = random_graph(random);
     const int count = 1 + static_cast<int>(seed % 4);
     const Strategy strategy = random_strategy(graph, count, random);
     TaskGraphBuilder builder(graph);
@@ -72,7 +72,7 @@ TEST_CASE(
 TEST_CASE("a change of one operator changes the bound as computing it anew does, and can be taken back") {
   for (unsigned seed = 0; seed < 100; ++seed) {
     RandomSource random(seed);
-    const Graph graph = parse_graph(parse_json(random_network(random).dump(), "random"));
+    const Graph graph = random_graph(random);
     Strategy strategy = random_strategy(graph, 4, random);
     TaskGraphBuilder builder(graph);
     MemoryModel following(builder, 4), anew(builder, 4);

@@ -70,7 +70,7 @@ struct Case {
 Case random_case(RandomSource& random, double most) {
   while (true) {
     const int devices = static_cast<int>(between(random, 2, 3));
-    Case result{between(random, 0, 4) == 0 ? parse_graph(parse_json(random_network(random).dump(), "graph"))
+    Case result{between(random, 0, 4) == 0 ? random_graph(random)
                                            : small_network(random, static_cast<int>(between(random, 2, 4))),
                 random_topology(random, devices, between(random, 0, 1) == 0)};
     if (between(random, 0, 5) == 0)
@@ -164,7 +164,7 @@ TEST_CASE("no completion of a partial strategy costs less than its bound") {
     INFO("case " << number);
     RandomSource random(static_cast<uint32_t>(1000000 + number));
     const int devices = static_cast<int>(between(random, 1, 4));
-    const Graph graph = parse_graph(parse_json(random_network(random).dump(), "graph"));
+    const Graph graph = random_graph(random);
     const Topology topology = random_topology(random, devices, between(random, 0, 1) == 0);
     KernelCosts kernels(topology, CostMode::analytic, {});
     Evaluator evaluator({graph, topology, kernels});

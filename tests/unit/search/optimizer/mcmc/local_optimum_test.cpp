@@ -22,7 +22,7 @@ TEST_CASE("a local optimum is one: no neighbour is better by full simulation") {
   int improved = 0;
   for (int round = 0; round < 12; ++round) {
     SearchProblem problem(
-        parse_graph(parse_json(random_network(random).dump(), "network")),
+        random_graph(random),
         load_topology(FF_SOURCE_DIR "/topologies/" + std::string(round % 3 ? "local-cpu-2" : "p100-1x4") + ".json"));
     const int devices = problem.topology.devices.count();
     const Neighbourhood neighbourhood(problem.graph, problem.topology, problem.space);

@@ -68,8 +68,7 @@ TEST_CASE("delta and full simulation accept the same mixed proposals") {
     }
   RandomSource random(7);
   for (int round = 0; round < 15; ++round) {
-    SearchProblem problem(parse_graph(parse_json(random_network(random).dump(), "network")),
-                          load_topology(FF_SOURCE_DIR "/topologies/local-cpu-4.json"));
+    SearchProblem problem(random_graph(random), load_topology(FF_SOURCE_DIR "/topologies/local-cpu-4.json"));
     check_same_decisions(
         problem,
         {.proposals = 300, .seed = static_cast<uint64_t>(round), .beta = 20, .proposals_from = ProposalKind::mixed});
