@@ -304,10 +304,34 @@ inline Buffer whole_batch_sums(Backend& backend, const OperatorDefinition& defin
   return sums;
 }
 
+// A share of a sum is what the whole would give if all that other shares work on were zero.
+inline reference::Operands operands_of_share(const OperatorDefinition& definition, const Block& part,
+                                             const reference::Operands& whole) {
+  reference::Operands share = whole;
+  const auto keep = [](Values& values, const Shape& shape, const Block& block) {
+    Values kept(values.size(), 0);
+    for_each_element(shape, block, [&](size_t w, size_t) { kept[w] = values[w]; });
+    values = std::move(kept);
+  };
+  for (size_t d = 0; d < definition.dimensions().size(); ++d) {
+    const ParallelDimension& dimension = definition.dimensions()[d];
+    if (dimension.kind != DimensionKind::reduction || definition.is_loss()) continue;
+    if (part[static_cast<int>(d)].size() == dimension.size) continue;
+    for (size_t i = 0; i < whole.inputs.size(); ++i)
+      if (definition.inputs()[i].type == DataType::f32)
+        keep(share.inputs[i], definition.inputs()[i].shape, definition.input_block(static_cast<int>(i), part));
+    for (size_t p = 0; p < whole.parameters.size(); ++p)
+      keep(share.parameters[p], definition.parameters()[p].shape,
+           definition.parameter_block(static_cast<int>(p), part));
+  }
+  return share;
+}
+
 // One task's kernel, both phases, against the reference on the whole tensors.
 inline void check_part(Backend& backend, const OperatorDefinition& definition, const Block& part,
-                       const reference::Operands& operands, const Vector<Values>& gradients,
+                       const reference::Operands& whole, const Vector<Values>& gradients,
                        const reference::Randomness& randomness, double tolerance) {
+  const reference::Operands operands = operands_of_share(definition, part, whole);
   INFO("part " << to_string(part) << ", " << definition.signature(part));
   Vector<Buffer> inputs, parameters, outputs, input_gradients, parameter_gradients, output_gradients;
   KernelArguments arguments;
