@@ -80,8 +80,8 @@ MultiHeadAttention::MultiHeadAttention(const OperatorRequest& request)
   rotary_base = request.number("rotary_base", 0, 1, 1e12);
   if (rotary() && head_channels % 2 != 0)
     request.required_attribute("rotary_base")
-        .fail("turns pairs of channels, and each of " + std::to_string(heads) + " heads has " +
-              std::to_string(head_channels) + " of the " + std::to_string(channels) + " channels");
+        .fail("turns pairs of channels, but each of " + std::to_string(heads) + " heads has " +
+              std::to_string(head_channels) + " channels");
   outputs_ = {{"", shape}};
   const double bound = std::sqrt(3.0 / static_cast<double>(channels));
   const int64_t key_value_channels = key_value_heads * head_channels;

@@ -35,8 +35,9 @@ class Attention : public OperatorDefinition {
 // [sample, head of keys and values] and has all queries of its heads. In place of weight and bias: query [channels,
 // channels], key_value [2, key_value_heads * head_channels, channels], query_bias and key_value_bias.
 //
-// With rotary positions (Su et al. 2021, arXiv 2104.09864) queries and keys are turned by their position: channels i and
-// i + head_channels / 2 of each head are a vector in the plane, turned by position * rotary_base^(-2 i / head_channels).
+// With rotary positions (Su et al. 2021, arXiv 2104.09864) queries and keys are turned by their position: channels i
+// and i + head_channels / 2 of each head are a vector in the plane, turned by position * rotary_base^(-2 i /
+// head_channels).
 class MultiHeadAttention : public OperatorDefinition {
  public:
   explicit MultiHeadAttention(const OperatorRequest& request);
@@ -53,8 +54,9 @@ class MultiHeadAttention : public OperatorDefinition {
   // By which channel `channel` of the first half of each head is turned.
   double angle(int64_t position, int64_t channel) const;
 
-  // What a part projects, in one buffer: rows of [samples, length], in each of them the channels of queries, keys and
-  // values; or, with grouped queries, rows of queries and behind these rows of keys and values. A matrix for each weight.
+  // What a part projects, in one buffer with a matrix for each weight: rows of [samples, length], in each of them the
+  // channels of queries, keys and values; or, with grouped queries, rows of queries, and behind these rows of keys and
+  // values.
   struct Projected {
     struct Matrix {
       int64_t begin, width;  // [rows, width]
