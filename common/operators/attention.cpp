@@ -98,11 +98,6 @@ MultiHeadAttention::MultiHeadAttention(const OperatorRequest& request)
   dimensions_ = {{"sample", DimensionKind::sample, shape[0]}, {"head", DimensionKind::parameter, key_value_heads}};
 }
 
-double MultiHeadAttention::angle(int64_t position, int64_t channel) const {
-  return static_cast<double>(position) *
-         std::pow(rotary_base, -2.0 * static_cast<double>(channel) / static_cast<double>(head_channels));
-}
-
 MultiHeadAttention::Projected MultiHeadAttention::projected(const Block& part) const {
   Projected result;
   result.rows = part[0].size() * length;

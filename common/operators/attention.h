@@ -51,8 +51,6 @@ class MultiHeadAttention : public OperatorDefinition {
   Work backward_work(const Block& part, bool input_gradients) const override;
 
   bool rotary() const { return rotary_base > 0; }
-  // By which channel `channel` of the first half of each head is turned.
-  double angle(int64_t position, int64_t channel) const;
 
   // What a part projects, in one buffer with a matrix for each weight: rows of [samples, length], in each of them the
   // channels of queries, keys and values; or, with grouped queries, rows of queries, and behind these rows of keys and

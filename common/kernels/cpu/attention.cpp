@@ -282,7 +282,8 @@ class MultiHeadAttentionKernel : public Kernel {
     const int64_t half = head_channels_ / 2;
     for (int64_t position = 0; position < length_; ++position)
       for (int64_t channel = 0; channel < half; ++channel) {
-        const double angle = attention_.angle(position, channel);
+        const double exponent = static_cast<double>(channel) / static_cast<double>(half),
+                     angle = static_cast<double>(position) / std::pow(attention_.rotary_base, exponent);
         cosines_.push_back(static_cast<float>(std::cos(angle)));
         sines_.push_back(static_cast<float>(std::sin(angle)));
       }
