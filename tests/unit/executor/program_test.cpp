@@ -77,7 +77,7 @@ TEST_CASE("whole blocks move without copies") {
     });
   }
   SECTION("split by channel: pieces are assembled") {
-    file.strategy[0] = {{1, 2, 1}, {0, 1}};
+    file.strategy[0] = {{1, 2}, {0, 1}};
     with_programs(file, 2, [](const Program& program) {
       // Rank 0 joins its own channels and the received ones for fc2, and packs the other rank's part of the gradient.
       CHECK(copies(program) == (program.transport().rank() == 0 ? 4 : 0));
