@@ -13,13 +13,15 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
   const std::string kind(to_string(task.kind));
   if (is_compute(task.kind) || is_reduction(task.kind))
     return graph.operators[task.op].name + "/" + kind + "/" + std::to_string(task.part);
-  if (is_transfer(task.kind)) {
+  if (task.edge >= 0) {
     const Edge& edge = builder.edges()[task.edge];
     const std::string input = graph.operators[edge.consumer].name + ":" + std::to_string(edge.input);
     const std::string& tensor = graph.tensors[edge.tensor].name;
+    const bool forward = direction_of(task.kind) == Direction::forward;
+    const std::string way = (forward ? tensor + "->" + input : input + "->" + tensor) + "/" + kind + "/";
+    if (is_edge_collective(task.kind)) return way + std::to_string(task.part);
     const std::string from = std::to_string(task.pair->producer_part), to = std::to_string(task.pair->consumer_part);
-    return task.kind == TaskKind::activation ? tensor + "->" + input + "/" + kind + "/" + from + "-" + to
-                                             : input + "->" + tensor + "/" + kind + "/" + to + "-" + from;
+    return way + (forward ? from + "-" + to : to + "-" + from);
   }
   const std::string unit = std::to_string(part_of(task.key));  // the number of the unit's first piece
   const std::string name = builder.groups()[tasks.units[task.unit].group].name + "/" + kind + "/" + unit;

@@ -51,6 +51,7 @@ void Planner::make_groups() {
   std::set<Vector<DeviceId>> found;
   for (const SynchronizationUnit& unit : tasks.units) found.insert(unit.holders);
   for (const StatisticsReduction& reduction : tasks.reductions) found.insert(reduction.holders);
+  for (const EdgeCollective& moved : tasks.collectives) found.insert(moved.collective.holders);
   for (const Vector<DeviceId>& holders : found)
     if (holders.size() > 1) plan.groups.push_back(holders);
 }
@@ -136,6 +137,7 @@ ProgramPlan plan_program(TaskGraphBuilder& builder, const Strategy& strategy, co
                          const Vector<int>& order, const PlanSettings& settings) {
   Planner planner(builder, strategy, tasks, order, settings);
   plan_edges(planner);
+  plan_collective_waits(planner);
   plan_synchronization(planner);
   plan_statistics(planner);
   plan_state_updates(planner);

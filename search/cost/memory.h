@@ -48,6 +48,7 @@ class MemoryModel {
   Share share(Item item, const Strategy& strategy);
   Share operator_share(OperatorId op, const Strategy& strategy);
   Share edge_share(int edge, const Strategy& strategy);
+  void add_collectives(int edge, const Vector<Collective>& collectives, const Strategy& strategy, Share& share);
   Share tensor_share(TensorId tensor, const Strategy& strategy);
   Share group_share(int group, const Strategy& strategy);
   void add(const Share& share, Item::Kind kind, int64_t sign);

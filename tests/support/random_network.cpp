@@ -413,18 +413,25 @@ Strategy random_strategy(const Graph& graph, int devices, RandomSource& random) 
   for (DeviceId device = 0; device < devices; ++device)
     if (between(1, 5) > 1) allowed.push_back(device);
   if (allowed.empty()) allowed.push_back(between(0, devices - 1));
+  // In every second strategy most operators are split over all devices, a part each: their exchanges are collectives.
+  const bool aligned = between(1, 2) == 1;
   Strategy strategy;
   for (const Operator& op : graph.operators) {
     Configuration configuration;
     int parts = 1;
     for (const ParallelDimension& dimension : op.definition->dimensions()) {
       const int most = static_cast<int>(std::min<int64_t>(dimension.size, std::max(1, 8 / parts)));
-      const int degree = between(1, 2) == 1 ? 1 : between(1, std::min(most, 4));
+      int degree = between(1, 2) == 1 ? 1 : between(1, std::min(most, 4));
+      if (aligned && between(1, 2) == 1 && devices / parts <= dimension.size && devices % parts == 0)
+        degree = devices / parts;
       configuration.degrees.push_back(degree);
       parts *= degree;
     }
+    const bool each_alone = aligned && parts <= devices && between(1, 4) > 1;
+    const int first = between(1, 3) == 1 ? between(0, devices - 1) : 0, step = between(1, 3) == 1 ? devices - 1 : 1;
     for (int part = 0; part < parts; ++part)
-      configuration.devices.push_back(allowed[between(0, static_cast<int>(allowed.size()) - 1)]);
+      configuration.devices.push_back(each_alone ? (first + part * step) % devices
+                                                 : allowed[between(0, static_cast<int>(allowed.size()) - 1)]);
     strategy.push_back(std::move(configuration));
   }
   return strategy;

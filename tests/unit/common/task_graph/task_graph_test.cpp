@@ -9,17 +9,30 @@
 
 using namespace ff;
 
-TEST_CASE("every pair of blocks is an ordering edge on one device and a transfer between two") {
+TEST_CASE("every pair of blocks is an ordering edge on one device, a transfer between two or a part of a collective") {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     RandomSource random(seed);
     const Graph graph = random_graph(random);
     const Strategy strategy = random_strategy(graph, 3, random);
     TaskGraphBuilder builder(graph);
     const TaskGraph tasks = builder.build(strategy);
-    int64_t transfers = 0, bytes = 0, copies = 0;
+    int64_t transfers = 0, bytes = 0, copies = 0, expected_collectives = 0;
     for (const Edge& edge : builder.edges()) {
       const int directions_here = has_gradient(graph, edge) ? 2 : 1;
       const Vector<DeviceId>&producers = strategy[edge.producer].devices, &consumers = strategy[edge.consumer].devices;
+      const int e = static_cast<int>(&edge - builder.edges().data());
+      if (const Vector<Collective> collectives = builder.collectives(e, strategy); !collectives.empty()) {
+        EdgeCopyBytes edge_copies;
+        edge_copies.set(*builder.exchanges(e, strategy[edge.producer].degrees, strategy[edge.consumer].degrees),
+                        collectives, directions_here == 2);
+        for (int64_t packed : edge_copies.packed) copies += packed;
+        for (int64_t assembled : edge_copies.assembled) copies += assembled;
+        for (const Collective& collective : collectives)
+          bytes += directions_here * (collective.kind == CollectiveKind::all_reduce ? 2 : 1) *
+                   (std::ssize(collective.holders) - 1) * collective.bytes;
+        expected_collectives += directions_here * std::ssize(collectives);
+        continue;
+      }
       for (const BlockPair& pair :
            intersect_blocks(graph, edge, strategy[edge.producer].degrees, strategy[edge.consumer].degrees)) {
         const bool local = producers[pair.producer_part] == consumers[pair.consumer_part];
@@ -36,11 +49,13 @@ TEST_CASE("every pair of blocks is an ordering edge on one device and a transfer
       CHECK(keys.insert(task.key).second);
       CHECK(kind_of(task.key) == task.kind);
       transfers -= is_transfer(task.kind);
+      expected_collectives -= is_edge_collective(task.kind);
       if (is_compute(task.kind) && is_forward(task.kind)) forward_copies += task.copy_bytes;
       if (is_transfer(task.kind)) CHECK(task.device != task.destination);
       if (is_collective(task.kind)) CHECK_FALSE(tasks.holders(task).empty());
     }
     CHECK(transfers == 0);
+    CHECK(expected_collectives == 0);
     CHECK(tasks.transfer_bytes == bytes);
     CHECK(forward_copies == copies);
   }
