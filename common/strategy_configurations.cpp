@@ -210,7 +210,7 @@ Configurations parse_list(const JsonPlace& place, const Graph& graph, const Topo
 
 Configurations parse_configurations(const JsonPlace& place, const Graph& graph, const Topology& topology) {
   Configurations result =
-      place.value().is_array() ? parse_list(place, graph, topology) : parse_by_operator(place, graph, topology);
+      place.value().is_object() ? parse_by_operator(place, graph, topology) : parse_list(place, graph, topology);
   const auto unstated = [](ConfigurationOrigin origin) { return origin == ConfigurationOrigin::unstated; };
   if (std::all_of(result.origins.begin(), result.origins.end(), unstated)) result.origins.clear();
   return result;

@@ -91,8 +91,12 @@ MUTATIONS = [
     ("fftopology/1", lambda d: d["nodes"]["devices"][0].update(kind="tpu")),
     ("ffprofile/1", lambda d: d["entries"].update({"sideways conv2d": {"us": 1, "samples": 1, "spread": 0}})),
     ("ffprofile/1", lambda d: next(iter(d["entries"].values())).pop("us")),
-    ("ffstrategy/1", lambda d: next(iter(d["configurations"].values())).update(device=[0])),
-    ("ffstrategy/1", lambda d: next(iter(d["configurations"].values()))["degrees"].update(sample=0)),
+    ("ffstrategy/1", lambda d: d["configurations"][0].update(device=[0])),
+    ("ffstrategy/1", lambda d: d["configurations"][0]["degrees"].update(sample=0)),
+    ("ffstrategy/1", lambda d: d["configurations"][0].update(devices="cpu0")),
+    ("ffstrategy/1", lambda d: d["configurations"][0].update(origin="guessed")),
+    ("ffstrategy/1", lambda d: d["configurations"][0].pop("operators")),
+    ("ffstrategy/1", lambda d: d.update(configurations={"fc1": {"degrees": {}}})),
     ("ffstrategy/1", lambda d: d["graph"].pop("operators")),
     ("ffstrategy/1", lambda d: d["issue_order"].append("fc1")),
 ]
@@ -101,6 +105,9 @@ MUTATIONS = [
 CHANGES = [
     ("ffstrategy/1", lambda d: d["issue_order"].extend(["norm/forward_statistics/0", "norm/forward_reduction/0",
                                                         "norm/backward_reduction/0"])),
+    ("ffstrategy/1", lambda d: d["configurations"][0].update(devices="0-3 + 0-8:4 each x2,7", origin="propagated")),
+    ("ffstrategy/1", lambda d: d.update(configurations={"fc1": {"degrees": {"sample": 2}, "devices": [0, "cpu1"]}})),
+    ("ffstrategy/1", lambda d: d["provenance"].update(memory_bytes=[5952, 5952])),
     ("ffgraph/1", lambda d: d["inputs"][0].update(steps=40)),
 ]
 
