@@ -67,15 +67,15 @@ GPU_MODELS = {
                   + " " + LAUNCH},
 }
 
-JOUPPI = ("Jouppi, Yoon, Kurian, Li, Patil, Laudon, Young, Patterson, A domain-specific supercomputer for training deep "
-          "neural networks, Communications of the ACM 63(7), 2020")
+JOUPPI = ("Jouppi, Yoon, Kurian, Li, Patil, Laudon, Young, Patterson, A domain-specific supercomputer for training "
+          "deep neural networks, Communications of the ACM 63(7), 2020")
 TPU_V3_CORE = {
     "peak_tflops": 61.5, "memory_gb_per_s": 450, "memory_bytes": 16 * 2**30, "launch_us": 1,
-    "source": "Half a TPU v3 chip, which has two cores, 123 TFLOPS in bfloat16, 900 GB/s and 32 GiB of HBM (Google Cloud, "
-              "TPU v3; " + JOUPPI + "). peak_tflops is the rate in bfloat16, in which these machines multiply matrices, "
-              "not in f32: analytic costs count f32 bytes, but operations at this rate. With f32 products in several "
-              "passes of bfloat16, as XLA computes them at its highest precision (6 passes), it would be about 10. "
-              "launch_us: estimate; a whole iteration is one program, without the host between operations."}
+    "source": "Half a TPU v3 chip, which has two cores, 123 TFLOPS in bfloat16, 900 GB/s and 32 GiB of HBM (Google "
+              "Cloud, TPU v3; " + JOUPPI + "). peak_tflops is the rate in bfloat16, in which these machines multiply "
+              "matrices, not in f32: analytic costs count f32 bytes, but operations at this rate. With f32 products in "
+              "several passes of bfloat16, as XLA computes them at its highest precision (6 passes), it would be about "
+              "10. launch_us: estimate; a whole iteration is one program, without the host between operations."}
 
 CPU_MODEL = {
     "peak_tflops": 0.145, "memory_gb_per_s": 10, "memory_bytes": 0, "launch_us": 1, "cores": 1,

@@ -193,6 +193,9 @@ def lstm_flops(features, hidden, steps, from_state=False):
 # the four matrices of attention, two of four times the width; biases and two layer_norms
 TRANSFORMER_LAYER = 12 * 768**2 + 13 * 768
 TORCHVISION = "torchvision"
+# Megatron-LM's models: billions of parameters as published, channels, layers.
+MEGATRON = {"gpt-1.7b": (1.7, 2304, 24), "gpt-3.6b": (3.6, 3072, 30), "gpt-7.5b": (7.5, 4096, 36),
+            "gpt-18.4b": (18.4, 6144, 40)}
 
 # name -> (trained parameters, where from). Where the published network has more or less, the terms say what.
 PARAMETERS = {
@@ -210,6 +213,9 @@ PARAMETERS = {
     "bert-base": (109514298 - 384 * 768 - 2 * 768 - 30522,
                   "BertForMaskedLM of Hugging Face transformers, bert-base-uncased"),
     "gpt2-small": (124439808, "gpt2 of Hugging Face transformers"),
+    # Equation 2, 12 l h^2 (1 + 13 / (12 h) + (V + s) / (12 l h)), and the last layer_norm.
+    **{name: (12 * layers * hidden**2 + 13 * layers * hidden + (51200 + 2048) * hidden + 2 * hidden,
+              "Narayanan et al. 2021, equation 2") for name, (_, hidden, layers) in MEGATRON.items()},
     # The benchmark's layers with 729 instead of 351 interactions and two scores, then the tables.
     "dlrm": (762177 + 378 * 512 + 257 + 26 * 100000 * 64,
              "facebookresearch/dlrm, bench/dlrm_s_criteo_terabyte.sh, layer by layer"),
@@ -231,6 +237,10 @@ GFLOP = {
     # TinyBERT (Jiao et al. 2020), table 1, for 128 tokens; the head
     "bert-base": (22.5 + 2 * 128 * (768**2 + 30522 * 768) / 1e9, 0.01),
     "gpt2-small": (1024 * 2 * (12 * (12 * 768**2 + 2 * 1024 * 768) + 50257 * 768) / 1e9, 1e-12),
+    # Narayanan et al. 2021, equation 3, 96 B s l h^2 (1 + s / (6 h) + V / (16 l h)), counts the layers twice forward
+    # and twice as much backward, 4 times what is here, and the scores 3 times.
+    **{name: (2048 * (24 * layers * hidden**2 * (1 + 2048 / (6 * hidden)) + 2 * 51200 * hidden) / 1e9, 1e-12)
+       for name, (_, hidden, layers) in MEGATRON.items()},
     "dlrm": (2 * (13 * 512 + 512 * 256 + 256 * 64 + 27 * 27 * 64 + 793 * 512 + 512 * 512 + 512 * 256 + 256 * 2) / 1e9,
              1e-12),
 }
@@ -303,6 +313,10 @@ class Networks(unittest.TestCase):
                        if parameter.startswith(f"layer{layer}.")]
                 self.assertEqual(sum(map(math.prod, own)), TRANSFORMER_LAYER)
 
+    def test_megatron_parameters(self):
+        for name, (billions, _, _) in MEGATRON.items():
+            self.assertLess(abs(PARAMETERS[name][0] / (billions * 1e9) - 1), 0.03, name)
+
     def test_nothing_is_left_unread(self):
         """Every graph input, and every output but those of losses and the last cell states."""
         for name in NAMES:
@@ -327,7 +341,7 @@ class Networks(unittest.TestCase):
                         found.setdefault(operator["parameters"], []).append(operator["name"])
                 self.assertEqual(found, {group: [f"{group}.t{t}" for t in range(steps)]
                                          for group in sorted(groups, key=list(found).index)})
-        for name in ("bert-base", "gpt2-small"):
+        for name in ("bert-base", "gpt2-small", *MEGATRON):
             with self.subTest(name):
                 shared = [operator["name"] for operator in read(name)["operators"]
                           if operator.get("parameters") == "tokens"]
@@ -345,7 +359,7 @@ class Networks(unittest.TestCase):
         rows = []
         for line in (ROOT / "docs/networks.md").read_text(encoding="utf-8").splitlines():
             cells = [cell.strip() for cell in line.strip("|").split("|")]
-            if re.fullmatch(r"`[\w-]+`", cells[0]) and len(cells) == 7:
+            if re.fullmatch(r"`[\w.-]+`", cells[0]) and len(cells) == 7:
                 rows.append(cells[:5])
         self.assertEqual(rows, [counts(name) for name in NAMES])
 
@@ -366,6 +380,7 @@ VARIANTS = [
      ["bert-base-w0.01-s16-l2-v50", "gpt2-small-w0.01-s16-l2-v50"]),
     (["dlrm", "--width", "0.125", "--vocabulary", "1000"], ["dlrm-w0.125-v1000"]),
     (["resnet50", "--statistics", "global", "--image", "224", "--width", "1"], ["resnet50"]),
+    (["gpt-1.7b", "gpt-18.4b", "--width", "0.05", "--layers", "2"], ["gpt-1.7b-w0.05-l2", "gpt-18.4b-w0.05-l2"]),
     (["--width", "0.25"], [f"{name}-w0.25" for name in NAMES]),
 ]
 

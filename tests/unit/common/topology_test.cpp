@@ -107,7 +107,8 @@ TEST_CASE("a torus joins each node to the next in every dimension") {
   };
   const auto links = [&](const std::string& count, const std::string& shape) {
     const Topology topology = parse_topology(parse_json(
-        R"({"format":"fftopology/1","name":"t","device_models":{"m":{"peak_tflops":1,"memory_gb_per_s":1,"launch_us":1}},)" +
+        R"({"format":"fftopology/1","name":"t",
+            "device_models":{"m":{"peak_tflops":1,"memory_gb_per_s":1,"launch_us":1}},)" +
             torus(count, shape) + "}",
         "t.json"));
     std::multiset<std::string> names;
