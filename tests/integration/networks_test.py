@@ -26,6 +26,8 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import generate_graphs  # noqa: E402
+from graph_generator.builder import GraphBuilder  # noqa: E402
+from graph_generator.transformers import llama  # noqa: E402
 
 NAMES = list(generate_graphs.NETWORKS)
 
@@ -106,7 +108,7 @@ class Network:
         assert len(set(inputs)) == 1, inputs
         return inputs[0]
 
-    relu = tanh = gelu = add = dropout = local_response_normalization = same
+    relu = tanh = gelu = silu = add = mul = dropout = local_response_normalization = same
 
     def batch_norm(self, inputs, epsilon=1e-5, statistics="global", activation="none"):
         (channels, *_), = inputs
@@ -117,6 +119,10 @@ class Network:
     def layer_norm(self, inputs, epsilon=1e-5):
         self.parameter("weight", inputs[0][-1])
         self.parameter("bias", inputs[0][-1])
+        return inputs[0]
+
+    def rms_norm(self, inputs, epsilon=1e-5):
+        self.parameter("weight", inputs[0][-1])
         return inputs[0]
 
     def embedding(self, inputs, vocabulary, channels):
@@ -148,12 +154,21 @@ class Network:
         self.multiply_add(out_features, channels + features)
         return (out_features,)
 
-    def multi_head_attention(self, inputs, heads, causal=False):
+    def multi_head_attention(self, inputs, heads, key_value_heads=None, causal=False, rotary_base=None, bias=True):
         (length, channels), = inputs
         assert channels % heads == 0
-        self.parameter("weight", 3, channels, channels)
-        self.parameter("bias", 3, channels)
-        self.multiply_add(length, 3, channels, channels)
+        if key_value_heads in (None, heads):
+            projections = {"weight": (3, channels, channels)}
+        else:
+            assert heads % key_value_heads == 0
+            projections = {"query": (channels, channels),
+                           "key_value": (2, key_value_heads * (channels // heads), channels)}
+        assert rotary_base is None or channels // heads % 2 == 0
+        for name, shape in projections.items():
+            self.parameter(name, *shape)
+            if bias:
+                self.parameter("bias" if name == "weight" else name + "_bias", *shape[:-1])
+            self.multiply_add(length, *shape)
         self.multiply_add(2, length, length, channels)
         return (length, channels)
 
@@ -216,6 +231,9 @@ PARAMETERS = {
     # Equation 2, 12 l h^2 (1 + 13 / (12 h) + (V + s) / (12 l h)), and the last layer_norm.
     **{name: (12 * layers * hidden**2 + 13 * layers * hidden + (51200 + 2048) * hidden + 2 * hidden,
               "Narayanan et al. 2021, equation 2") for name, (_, hidden, layers) in MEGATRON.items()},
+    # Two tables; in each layer attention, its projection, three matrices of the feed-forward layer, two norms; the norm
+    # in front of the scores.
+    "llama-tiny": (2 * 256 * 64 + 2 * (64 * (64 + 2 * 32) + 64**2 + 3 * 64 * 192 + 2 * 64) + 64, "layer by layer"),
     # The benchmark's layers with 729 instead of 351 interactions and two scores, then the tables.
     "dlrm": (762177 + 378 * 512 + 257 + 26 * 100000 * 64,
              "facebookresearch/dlrm, bench/dlrm_s_criteo_terabyte.sh, layer by layer"),
@@ -241,6 +259,7 @@ GFLOP = {
     # and twice as much backward, 4 times what is here, and the scores 3 times.
     **{name: (2048 * (24 * layers * hidden**2 * (1 + 2048 / (6 * hidden)) + 2 * 51200 * hidden) / 1e9, 1e-12)
        for name, (_, hidden, layers) in MEGATRON.items()},
+    "llama-tiny": (64 * 2 * (2 * (64 * (64 + 2 * 32) + 64**2 + 3 * 64 * 192 + 2 * 64 * 64) + 256 * 64) / 1e9, 1e-12),
     "dlrm": (2 * (13 * 512 + 512 * 256 + 256 * 64 + 27 * 27 * 64 + 793 * 512 + 512 * 512 + 512 * 256 + 256 * 2) / 1e9,
              1e-12),
 }
@@ -316,6 +335,15 @@ class Networks(unittest.TestCase):
     def test_megatron_parameters(self):
         for name, (billions, _, _) in MEGATRON.items():
             self.assertLess(abs(PARAMETERS[name][0] / (billions * 1e9) - 1), 0.03, name)
+    def test_published_sizes_of_llama(self):
+        """Parameters of Hugging Face's LlamaForCausalLM with the published sizes."""
+        for name, sizes, expected in (
+                ("7B", {"hidden": 4096, "heads": 32, "key_value_heads": 32, "wide": 11008, "layers": 32}, 6738415616),
+                ("70B", {"hidden": 8192, "heads": 64, "key_value_heads": 8, "wide": 28672, "layers": 80}, 68976648192)):
+            with self.subTest(name):
+                builder = GraphBuilder(name, batch=1)
+                llama(builder, **sizes, length=2048, vocabulary=32000)
+                self.assertEqual(Network(builder.graph()).count, expected)
 
     def test_nothing_is_left_unread(self):
         """Every graph input, and every output but those of losses and the last cell states."""
@@ -378,6 +406,8 @@ VARIANTS = [
      [f"{name}-s1-l1" for name in ("rnntc", "rnnlm-2step", "nmt")]),
     (["bert-base", "gpt2-small", "--width", "0.01", "--steps", "16", "--layers", "2", "--vocabulary", "50"],
      ["bert-base-w0.01-s16-l2-v50", "gpt2-small-w0.01-s16-l2-v50"]),
+    (["llama-tiny", "--width", "2", "--steps", "16", "--layers", "3", "--vocabulary", "50"],
+     ["llama-tiny-w2-s16-l3-v50"]),
     (["dlrm", "--width", "0.125", "--vocabulary", "1000"], ["dlrm-w0.125-v1000"]),
     (["resnet50", "--statistics", "global", "--image", "224", "--width", "1"], ["resnet50"]),
     (["gpt-1.7b", "gpt-18.4b", "--width", "0.05", "--layers", "2"], ["gpt-1.7b-w0.05-l2", "gpt-18.4b-w0.05-l2"]),
@@ -444,6 +474,10 @@ class Generator(unittest.TestCase):
         self.assertEqual(heads, [3, 3])
         self.assertEqual(Network(build("gpt2-small", width=0.25)).shapes["layer1.attention"], (1024, 192))
         self.assertEqual(Network(build("bert-base", width=0.001)).shapes["layer1.attention"], (128, 64))
+        heads = [(operator["attributes"]["heads"], operator["attributes"]["key_value_heads"])
+                 for width in (0.01, 2, 3) for operator in build("llama-tiny", width=width, layers=1)["operators"]
+                 if operator["type"] == "multi_head_attention"]
+        self.assertEqual(heads, [(2, 1), (8, 4), (12, 6)])
         self.assertEqual(Network(build("dlrm", vocabulary=10)).parameters["table25.weight"], (10, 64))
         norms = [operator for operator in build("resnet50", statistics="local")["operators"]
                  if operator["type"] == "batch_norm"]

@@ -8,18 +8,18 @@ namespace {
 // input [rows, in], weight [out, in], bias [out] -> output [rows, out].
 class LinearKernel : public Kernel {
  public:
-  LinearKernel(const Context& context, const Linear& linear, const Block& part) : context_(context), linear_(linear) {
-    rows_ = 1;
-    for (int axis = 0; axis + 1 < part.rank(); ++axis) rows_ *= part[axis].size();
-    in_ = linear.in_features;
-    out_ = part[part.rank() - 1].size();
+  LinearKernel(const Context& context, const Linear& linear, const Block& part)
+      : context_(context), linear_(linear), bias_(linear.adds_bias(part)), in_(linear.in_channels(part).size()) {
+    const Block output = linear.output_block(0, part);
+    out_ = output[output.rank() - 1].size();
+    rows_ = output.volume() / out_;
     if (linear.relu) masked_.resize(rows_ * out_);
     make_forward();
   }
 
   void forward(const KernelArguments& arguments) override {
     context_.use_threads();
-    const float* bias = linear_.bias ? arguments.parameters[1] : nullptr;
+    const float* bias = bias_ ? arguments.parameters[1] : nullptr;
     if (bias)
       forward_.run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]},
                               {DNNL_ARG_WEIGHTS, arguments.parameters[0]},
@@ -41,7 +41,7 @@ class LinearKernel : public Kernel {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
     multiply_matrices('T', 'N', out_, in_, rows_, gradient, out_, input, in_, arguments.accumulates(0) ? 1 : 0,
                       arguments.parameter_gradients[0], in_);
-    if (linear_.bias) sum_rows(gradient, rows_, out_, arguments.parameter_gradients[1], arguments.accumulates(1));
+    if (bias_) sum_rows(gradient, rows_, out_, arguments.parameter_gradients[1], arguments.accumulates(1));
     if (arguments.input_gradients[0])
       multiply_matrices('N', 'N', rows_, in_, out_, gradient, out_, arguments.parameters[0], in_, 0,
                         arguments.input_gradients[0], in_);
@@ -56,7 +56,7 @@ class LinearKernel : public Kernel {
     using dnnl::memory;
     const memory::desc input = row_major({rows_, in_}), output = row_major({rows_, out_});
     const memory::desc weight({in_, out_}, memory::data_type::f32, memory::format_tag::ba);  // weight^T, as it lies
-    const memory::desc bias = linear_.bias ? row_major({1, out_}) : memory::desc();
+    const memory::desc bias = bias_ ? row_major({1, out_}) : memory::desc();
     dnnl::primitive_attr attributes = user_scratchpad();
     if (linear_.relu) {
       dnnl::post_ops after;
@@ -67,13 +67,14 @@ class LinearKernel : public Kernel {
     forward_ = Primitive::make<dnnl::matmul>(context_, descriptor);
     forward_.add(context_, DNNL_ARG_SRC, input);
     forward_.add(context_, DNNL_ARG_WEIGHTS, weight);
-    if (linear_.bias) forward_.add(context_, DNNL_ARG_BIAS, bias);
+    if (bias_) forward_.add(context_, DNNL_ARG_BIAS, bias);
     forward_.add(context_, DNNL_ARG_DST, output);
   }
 
   const Context& context_;
   const Linear& linear_;
-  int64_t rows_, in_, out_;
+  bool bias_;
+  int64_t in_, out_, rows_;
   Primitive forward_;
   Vector<float> masked_;  // gradient behind the relu
 };
