@@ -290,7 +290,7 @@ class WrongInput(unittest.TestCase):
     def test_a_full_disk_leaves_the_old_strategy(self):
         small = self.work / "small"
         small.mkdir()
-        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", small],
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", small],
                                                capture_output=True, check=False).returncode:
             self.skipTest("a tiny tmpfs cannot be mounted here")
         try:

@@ -93,7 +93,7 @@ TEST_CASE("a configuration is given once for many operators") {
     {"operators": ["block[1-2].fc"], "degrees": {"sample": 2, "channel": 2}, "devices": "0-6:2",
      "origin": "annotated"},
     {"operators": "loss", "degrees": {}, "devices": ["node5.d"], "origin": "searched"}])");
-  const Configuration samples{{4}, {0, 1, 2, 3}}, both{{2, 2}, {0, 2, 4, 6}};
+  const Configuration samples{{4}, {0, 1, 2, 3}}, both{{2, 2, 1}, {0, 2, 4, 6}};
   for (const int block : {0, 1}) {
     CHECK(file.strategy[2 * block] == both);
     CHECK(file.strategy[2 * block + 1] == samples);
