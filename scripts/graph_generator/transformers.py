@@ -1,13 +1,15 @@
 """Transformers."""
 
+import functools
+
 from .builder import network
 
-HEAD = 64  # channels of a head, at any width
+HEAD = 64  # channels of a head of BERT and GPT-2, at any width
 
 
-def attend(g, name, x, hidden, causal=None):
+def attend(g, name, x, hidden, head=HEAD, causal=None):
     """Multi-head attention, its output projection and dropout."""
-    x = g.add("multi_head_attention", name + ".attention", x, heads=hidden // HEAD, causal=causal)
+    x = g.add("multi_head_attention", name + ".attention", x, heads=hidden // head, causal=causal)
     x = g.add("linear", name + ".projection", x, out_features=hidden)
     return g.add("dropout", name + ".dropout1", x, rate=0.1)
 
@@ -66,19 +68,47 @@ def gpt2_small(g):
                      "of 768 channels and 12 heads, 1024 positions; 124,439,808 parameters. Without the published "
                      "dropout of the "
                      "attention's weights, and with gelu by the error function instead of tanh.")
-    length, layers, vocabulary = g.size("steps", 1024), g.size("layers", 12), g.size("vocabulary", 50257)
-    hidden = g.scaled(768, HEAD)
+    add_gpt(g, hidden=768, head=HEAD, layers=12, length=1024, vocabulary=50257)
+
+
+def add_gpt(g, hidden, head, layers, length, vocabulary):
+    """Layers that normalize first, causal attention, and a last normalization."""
+    length, layers = g.size("steps", length), g.size("layers", layers)
+    vocabulary, hidden = g.size("vocabulary", vocabulary), g.scaled(hidden, head)
     x = embed(g, length, vocabulary, hidden)
     label = g.input("label", (length,), dtype="i32")
     x = g.add("dropout", "dropout", x, rate=0.1)
     for layer in range(1, layers + 1):
         name = f"layer{layer}"
         y = g.add("layer_norm", name + ".norm1", x)
-        x = g.add("add", name + ".add1", [x, attend(g, name, y, hidden, causal=True)])
+        x = g.add("add", name + ".add1", [x, attend(g, name, y, hidden, head, causal=True)])
         y = g.add("layer_norm", name + ".norm2", x)
         x = g.add("add", name + ".add2", [x, feed_forward(g, name, y, hidden)])
     x = g.add("layer_norm", "norm", x)
     score(g, x, label, vocabulary)
+
+
+# Narayanan et al. 2021, table 1: billions of parameters -> channels, heads, layers
+MEGATRON = {"1.7": (2304, 24, 24), "3.6": (3072, 32, 30), "7.5": (4096, 32, 36), "18.4": (6144, 48, 40)}
+
+
+def megatron_gpt(g, size):
+    hidden, heads, layers = MEGATRON[size]
+    length, vocabulary = 2048, 51200
+    # Four matrices of attention and two of four times the width; biases and two normalizations; tables of tokens and
+    # positions; the last normalization.
+    parameters = layers * (12 * hidden**2 + 13 * hidden) + (vocabulary + length) * hidden + 2 * hidden
+    g.description = (f"The GPT of {size} billion parameters of Narayanan et al. 2021, Efficient Large-Scale Language "
+                     "Model Training on GPU Clusters Using Megatron-LM (SC'21, arXiv 2104.04473), table 1: "
+                     f"{layers} layers of {hidden} channels and {heads} heads, {length} positions, a vocabulary of "
+                     f"{vocabulary}; {parameters:,} parameters. Without dropout of the attention's weights, and with "
+                     "gelu by the error function instead of tanh. The published runs have batches of 512 and more, in "
+                     "micro-batches.")
+    add_gpt(g, hidden, hidden // heads, layers, length, vocabulary)
+
+
+for billions in MEGATRON:
+    network(batch=16, name=f"gpt-{billions}b")(functools.partial(megatron_gpt, size=billions))
 
 
 def llama(g, hidden, heads, key_value_heads, wide, layers, length, vocabulary, rotary_base=10000, epsilon=1e-5):

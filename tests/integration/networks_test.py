@@ -208,6 +208,9 @@ def lstm_flops(features, hidden, steps, from_state=False):
 # the four matrices of attention, two of four times the width; biases and two layer_norms
 TRANSFORMER_LAYER = 12 * 768**2 + 13 * 768
 TORCHVISION = "torchvision"
+# Megatron-LM's models: billions of parameters as published, channels, layers.
+MEGATRON = {"gpt-1.7b": (1.7, 2304, 24), "gpt-3.6b": (3.6, 3072, 30), "gpt-7.5b": (7.5, 4096, 36),
+            "gpt-18.4b": (18.4, 6144, 40)}
 
 # name -> (trained parameters, where from). Where the published network has more or less, the terms say what.
 PARAMETERS = {
@@ -225,6 +228,9 @@ PARAMETERS = {
     "bert-base": (109514298 - 384 * 768 - 2 * 768 - 30522,
                   "BertForMaskedLM of Hugging Face transformers, bert-base-uncased"),
     "gpt2-small": (124439808, "gpt2 of Hugging Face transformers"),
+    # Equation 2, 12 l h^2 (1 + 13 / (12 h) + (V + s) / (12 l h)), and the last layer_norm.
+    **{name: (12 * layers * hidden**2 + 13 * layers * hidden + (51200 + 2048) * hidden + 2 * hidden,
+              "Narayanan et al. 2021, equation 2") for name, (_, hidden, layers) in MEGATRON.items()},
     # Two tables; in each layer attention, its projection, three matrices of the feed-forward layer, two norms; the norm
     # in front of the scores.
     "llama-tiny": (2 * 256 * 64 + 2 * (64 * (64 + 2 * 32) + 64**2 + 3 * 64 * 192 + 2 * 64) + 64, "layer by layer"),
@@ -249,6 +255,10 @@ GFLOP = {
     # TinyBERT (Jiao et al. 2020), table 1, for 128 tokens; the head
     "bert-base": (22.5 + 2 * 128 * (768**2 + 30522 * 768) / 1e9, 0.01),
     "gpt2-small": (1024 * 2 * (12 * (12 * 768**2 + 2 * 1024 * 768) + 50257 * 768) / 1e9, 1e-12),
+    # Narayanan et al. 2021, equation 3, 96 B s l h^2 (1 + s / (6 h) + V / (16 l h)), counts the layers twice forward
+    # and twice as much backward, 4 times what is here, and the scores 3 times.
+    **{name: (2048 * (24 * layers * hidden**2 * (1 + 2048 / (6 * hidden)) + 2 * 51200 * hidden) / 1e9, 1e-12)
+       for name, (_, hidden, layers) in MEGATRON.items()},
     "llama-tiny": (64 * 2 * (2 * (64 * (64 + 2 * 32) + 64**2 + 3 * 64 * 192 + 2 * 64 * 64) + 256 * 64) / 1e9, 1e-12),
     "dlrm": (2 * (13 * 512 + 512 * 256 + 256 * 64 + 27 * 27 * 64 + 793 * 512 + 512 * 512 + 512 * 256 + 256 * 2) / 1e9,
              1e-12),
@@ -322,6 +332,9 @@ class Networks(unittest.TestCase):
                        if parameter.startswith(f"layer{layer}.")]
                 self.assertEqual(sum(map(math.prod, own)), TRANSFORMER_LAYER)
 
+    def test_megatron_parameters(self):
+        for name, (billions, _, _) in MEGATRON.items():
+            self.assertLess(abs(PARAMETERS[name][0] / (billions * 1e9) - 1), 0.03, name)
     def test_published_sizes_of_llama(self):
         """Parameters of Hugging Face's LlamaForCausalLM with the published sizes."""
         for name, sizes, expected in (
@@ -356,7 +369,7 @@ class Networks(unittest.TestCase):
                         found.setdefault(operator["parameters"], []).append(operator["name"])
                 self.assertEqual(found, {group: [f"{group}.t{t}" for t in range(steps)]
                                          for group in sorted(groups, key=list(found).index)})
-        for name in ("bert-base", "gpt2-small"):
+        for name in ("bert-base", "gpt2-small", *MEGATRON):
             with self.subTest(name):
                 shared = [operator["name"] for operator in read(name)["operators"]
                           if operator.get("parameters") == "tokens"]
@@ -374,7 +387,7 @@ class Networks(unittest.TestCase):
         rows = []
         for line in (ROOT / "docs/networks.md").read_text(encoding="utf-8").splitlines():
             cells = [cell.strip() for cell in line.strip("|").split("|")]
-            if re.fullmatch(r"`[\w-]+`", cells[0]) and len(cells) == 7:
+            if re.fullmatch(r"`[\w.-]+`", cells[0]) and len(cells) == 7:
                 rows.append(cells[:5])
         self.assertEqual(rows, [counts(name) for name in NAMES])
 
@@ -397,6 +410,7 @@ VARIANTS = [
      ["llama-tiny-w2-s16-l3-v50"]),
     (["dlrm", "--width", "0.125", "--vocabulary", "1000"], ["dlrm-w0.125-v1000"]),
     (["resnet50", "--statistics", "global", "--image", "224", "--width", "1"], ["resnet50"]),
+    (["gpt-1.7b", "gpt-18.4b", "--width", "0.05", "--layers", "2"], ["gpt-1.7b-w0.05-l2", "gpt-18.4b-w0.05-l2"]),
     (["--width", "0.25"], [f"{name}-w0.25" for name in NAMES]),
 ]
 

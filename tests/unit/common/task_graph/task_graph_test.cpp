@@ -5,6 +5,7 @@
 
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/issue_order.h"
+#include "tests/support/graph_text.h"
 #include "tests/support/random_network.h"
 
 using namespace ff;
@@ -80,5 +81,67 @@ TEST_CASE("the default issue order is a total order that the task graph allows, 
     REQUIRE(read.size() == order.size());
     CHECK(issue_order_names(builder, tasks, read) == names);
     CHECK(issue_order_from_names(builder, tasks, Vector<std::string>(names.rbegin(), names.rend())).empty());
+  }
+}
+
+TEST_CASE("issue orders are read back as they were written") {
+  int kept = 0, saved_as_default = 0;
+  for (uint32_t seed = 0; seed < 150; ++seed) {
+    RandomSource random(seed);
+    const Graph graph = random_graph(random);
+    const Strategy strategy = random_strategy(graph, 5, random);
+    TaskGraphBuilder builder(graph);
+    const TaskGraph tasks = builder.build(strategy);
+    const Vector<int> order = seed % 3 ? random_task_order(tasks, random) : default_issue_order(tasks);
+    const auto names_of = [&](const Vector<int>& all) {  // of each task that the file names
+      Vector<std::string> names;
+      for (const int task : all)
+        if (!is_transfer(tasks.tasks[task].kind)) names.push_back(task_name(builder, tasks, task));
+      return names;
+    };
+    const Vector<std::string> entries = issue_order_names(builder, tasks, order);
+    const Vector<int> read = issue_order_from_names(builder, tasks, entries);
+    REQUIRE(read.size() == order.size());
+    CHECK(names_of(read) == names_of(order));
+    CHECK(entries.size() <= names_of(order).size());
+    // Files of before name every task by itself.
+    CHECK(issue_order_from_names(builder, tasks, names_of(order)) == read);
+
+    const Vector<std::string> saved = issue_order_to_save(builder, tasks, order);
+    kept += !saved.empty();
+    saved_as_default += saved.empty();
+    CHECK(saved == (read == default_issue_order(tasks) ? Vector<std::string>() : entries));
+  }
+  CHECK(kept > 50);
+  CHECK(saved_as_default > 10);
+}
+
+TEST_CASE("an issue order that does not name every task once does not fit") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "two"));
+  const Strategy strategy = {{{1, 4, 1}, {0, 1, 2, 3}}, {{4, 1, 1}, {0, 1, 2, 3}}, {{1}, {0}}};
+  TaskGraphBuilder builder(graph);
+  const TaskGraph tasks = builder.build(strategy);
+  const Vector<std::string> names = {"fc1/forward/0-3",  "fc2/forward/0-3",  "loss/forward/0",
+                                     "loss/backward/0",  "fc2/backward/0-3", "fc2/synchronization/0",
+                                     "fc2/update/0@0-3", "fc1/backward/0-3", "fc1/update/0-3@0-3"};
+  CHECK(issue_order_from_names(builder, tasks, names).size() == tasks.tasks.size());
+  CHECK(issue_order_names(builder, tasks, issue_order_from_names(builder, tasks, names)) == names);
+  const auto fits = [&](size_t entry, const std::string& other) {
+    Vector<std::string> changed = names;
+    changed[entry] = other;
+    return !issue_order_from_names(builder, tasks, changed).empty();
+  };
+  CHECK(fits(0, "fc1/forward/3,0-2"));
+  CHECK(fits(6, "fc2/update/0 x4@3-0"));
+  for (const char* other : {"fc1/forward/0-2", "fc1/forward/0-4", "fc1/forward/0-3,0", "fc1/forward/", "fc1/forward",
+                            "fc1", "", "fc3/forward/0-3", "fc1/forward/0-3@0-3", "fc1/forward/0-999999999",
+                            "fc1/forward/a", "fc1/backward/0-3", "fc1/forward/0-3@"}) {
+    INFO(other);
+    CHECK_FALSE(fits(0, other));
+  }
+  for (const char* other : {"fc1/update/0-3", "fc1/update/0-3@0", "fc1/update/0-1@0-3", "fc1/update/0-3@3-0",
+                            "fc1/update/0@0-3", "fc1/update/0-3@0-2097151", "fc1/update/@"}) {
+    INFO(other);
+    CHECK_FALSE(fits(8, other));
   }
 }
