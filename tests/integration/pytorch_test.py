@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains three small networks with ffexec and with PyTorch, from the same parameters on the same data, and compares
+"""Trains small networks with ffexec and with PyTorch, from the same parameters on the same data, and compares
 losses and parameters. Usage: pytorch_test.py BUILD_DIRECTORY. Exits 77 (skipped) without PyTorch."""
 import json
 import os
@@ -167,6 +167,9 @@ class PytorchTest(unittest.TestCase):
 
     def test_transformer(self):
         self.check(networks.transformer())
+
+    def test_mixture_of_experts(self):
+        self.check(networks.mixture_of_experts())
 
 
 if __name__ == "__main__":
