@@ -132,7 +132,11 @@ std::string configurations_hash(const Graph& graph, const Strategy& strategy) {
   std::string text;
   for (size_t i = 0; i < strategy.size(); ++i) {
     text += graph.operators[i].name + ":";
-    for (int degree : strategy[i].degrees) text += std::to_string(degree) + ",";
+    for (size_t d = 0; d < strategy[i].degrees.size(); ++d) {
+      const int degree = strategy[i].degrees[d];
+      const bool sums = graph.operators[i].definition->dimensions()[d].kind == DimensionKind::reduction;
+      if (degree > 1 || !sums) text += std::to_string(degree) + ",";  // files from before there were sums say the same
+    }
     text += "@";
     for (DeviceId device : strategy[i].devices) text += std::to_string(device) + ",";
     text += "\n";

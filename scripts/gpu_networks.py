@@ -23,7 +23,7 @@ import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 NETWORKS = ["alexnet", "resnet50", "rnnlm", "gpt2-small", "nmt", "inception_v3", "resnet101", "vgg16", "bert-base",
-            "dlrm", "rnntc", "lenet", "rnnlm-2step"]
+            "dlrm", "rnntc", "lenet", "rnnlm-2step", "llama-tiny"]
 
 
 def run(*command):

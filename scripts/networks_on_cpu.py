@@ -34,6 +34,7 @@ VARIANTS = {  # how a network is scaled down
     "nmt": RECURRENT,
     "bert-base": TRANSFORMER,
     "gpt2-small": TRANSFORMER,
+    "llama-tiny": [],
     "dlrm": ["--batch", "256", "--vocabulary", "1000"],
 }
 

@@ -60,7 +60,7 @@ MultiHeadAttention::MultiHeadAttention(const OperatorRequest& request)
   request.expect_inputs(1);
   request.expect_rank(0, 3, 3);
   request.expect_type(0, DataType::f32);
-  request.allow_attributes({"heads", "causal"});
+  request.allow_attributes({"heads", "key_value_heads", "causal", "rotary_base", "bias"});
   const Shape& shape = inputs_[0].shape;
   length = shape[1];
   channels = shape[2];
@@ -69,40 +69,94 @@ MultiHeadAttention::MultiHeadAttention(const OperatorRequest& request)
     request.required_attribute("heads").fail("found " + std::to_string(heads) + ", expected a divisor of " +
                                              std::to_string(channels) + " channels");
   head_channels = channels / heads;
+  key_value_heads = request.integer("key_value_heads", heads, 1, int64_t{1} << 24);
+  if (heads % key_value_heads != 0)
+    request.required_attribute("key_value_heads")
+        .fail("found " + std::to_string(key_value_heads) + ", expected a divisor of " + std::to_string(heads) +
+              " heads");
+  group = heads / key_value_heads;
   causal = request.flag("causal", false);
+  bias = request.flag("bias", true);
+  rotary_base = request.number("rotary_base", 0, 1, 1e12);
+  if (rotary() && head_channels % 2 != 0)
+    request.required_attribute("rotary_base")
+        .fail("turns pairs of channels, but each of " + std::to_string(heads) + " heads has " +
+              std::to_string(head_channels) + " channels");
   outputs_ = {{"", shape}};
-  parameters_ = {{"weight", {3, channels, channels}, std::sqrt(3.0 / static_cast<double>(channels))},
-                 {"bias", {3, channels}}};
-  dimensions_ = {{"sample", DimensionKind::sample, shape[0]}, {"head", DimensionKind::parameter, heads}};
+  const double bound = std::sqrt(3.0 / static_cast<double>(channels));
+  const int64_t key_value_channels = key_value_heads * head_channels;
+  if (group == 1) {
+    parameters_ = {{"weight", {3, channels, channels}, bound}};
+    if (bias) parameters_.push_back({"bias", {3, channels}});
+  } else {
+    parameters_ = {{"query", {channels, channels}, bound}, {"key_value", {2, key_value_channels, channels}, bound}};
+    if (bias) {
+      parameters_.push_back({"query_bias", {channels}});
+      parameters_.push_back({"key_value_bias", {2, key_value_channels}});
+    }
+  }
+  dimensions_ = {{"sample", DimensionKind::sample, shape[0]}, {"head", DimensionKind::parameter, key_value_heads}};
+}
+
+MultiHeadAttention::Projected MultiHeadAttention::projected(const Block& part) const {
+  Projected result;
+  result.rows = part[0].size() * length;
+  result.key_width = part[1].size() * head_channels;
+  result.query_width = group * result.key_width;
+  if (group == 1) {
+    result.keys = result.query_width;
+    result.query_stride = result.key_stride = 3 * result.query_width;
+    result.matrices = {{0, 3 * result.query_width}};
+  } else {
+    result.keys = result.rows * result.query_width;
+    result.query_stride = result.query_width;
+    result.key_stride = 2 * result.key_width;
+    result.matrices = {{0, result.query_width}, {result.keys, 2 * result.key_width}};
+  }
+  return result;
 }
 
 Block MultiHeadAttention::output_block(int, const Block& part) const {
-  return {part[0], {0, length}, {part[1].begin * head_channels, part[1].end * head_channels}};
+  const int64_t width = group * head_channels;  // of the queries that one head of keys and values serves
+  return {part[0], {0, length}, {part[1].begin * width, part[1].end * width}};
 }
 
 Block MultiHeadAttention::input_block(int, const Block& part) const { return {part[0], {0, length}, {0, channels}}; }
 
 Block MultiHeadAttention::parameter_block(int parameter, const Block& part) const {
   Block block(parameters_[parameter].shape);
-  block[1] = {part[1].begin * head_channels, part[1].end * head_channels};
+  const bool query = group > 1 && parameter % 2 == 0;  // else of keys and values, or of all three
+  const int64_t width = query ? group * head_channels : head_channels;
+  block[query ? 0 : 1] = {part[1].begin * width, part[1].end * width};
   return block;
 }
 
 std::string MultiHeadAttention::attribute_text() const {
-  return "head_channels=" + std::to_string(head_channels) + (causal ? " causal" : "");
+  std::string text = "head_channels=" + std::to_string(head_channels);
+  if (group > 1) text += " group=" + std::to_string(group);
+  if (causal) text += " causal";
+  if (rotary()) text += " rotary";
+  if (!bias) text += " no_bias";
+  return text;
 }
 
-// Queries, keys, values and their gradients; weights of all positions, and one head's gradient of them.
+// Queries, keys, values and their gradients; weights of all positions, and one head's gradient of them; cosines and
+// sines of all positions.
 int64_t MultiHeadAttention::workspace_bytes(const Block& part) const {
-  const int64_t rows = part[0].size() * length, width = part[1].size() * head_channels;
-  return (6 * rows * width + part.volume() * length * length + length * length) * element_bytes;
+  const int64_t table = rotary() ? length * head_channels : 0;
+  return (2 * projected(part).size() + part.volume() * group * length * length + length * length + table) *
+         element_bytes;
 }
 
 Work MultiHeadAttention::forward_work(const Block& part) const {
-  const double rows = static_cast<double>(part[0].size() * length),
-               width = static_cast<double>(part[1].size() * head_channels);
-  return {2 * rows * width * static_cast<double>(3 * channels + 2 * length),
-          touched_bytes(part) + 2.0 * static_cast<double>(part.volume() * length * length * element_bytes)};
+  const Projected widths = projected(part);
+  const int64_t weights = part.volume() * group * length * length,
+                turned = rotary() ? widths.rows * (widths.query_width + widths.key_width) : 0;
+  const double products =
+      2.0 * static_cast<double>(widths.size() * channels + 2 * widths.rows * widths.query_width * length);
+  // Turning takes two products and a sum for each channel, which is read and written.
+  return {products + 3.0 * static_cast<double>(turned),
+          touched_bytes(part) + 2.0 * static_cast<double>((weights + turned) * element_bytes)};
 }
 
 Work MultiHeadAttention::backward_work(const Block& part, bool) const {

@@ -29,6 +29,15 @@ class Attention : public OperatorDefinition {
 // Scaled dot-product attention of a sequence to itself (Vaswani et al. 2017, arXiv 1706.03762, section 3.2), with the
 // projections to queries, keys and values: [batch, length, channels] -> the same. weight [3, channels, channels], bias
 // [3, channels]. A part is [sample, head]; the heads' channels lie together.
+//
+// With fewer heads of keys and values than of queries (grouped queries: Ainslie et al. 2023, arXiv 2305.13245), head h
+// of the queries uses the keys and values of head h / group, where group = heads / key_value_heads. A part is then
+// [sample, head of keys and values] and has all queries of its heads. In place of weight and bias: query [channels,
+// channels], key_value [2, key_value_heads * head_channels, channels], query_bias and key_value_bias.
+//
+// With rotary positions (Su et al. 2021, arXiv 2104.09864) queries and keys are turned by their position: channels i
+// and i + head_channels / 2 of each head are a vector in the plane, turned by position * rotary_base^(-2 i /
+// head_channels).
 class MultiHeadAttention : public OperatorDefinition {
  public:
   explicit MultiHeadAttention(const OperatorRequest& request);
@@ -41,8 +50,27 @@ class MultiHeadAttention : public OperatorDefinition {
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
 
-  int64_t length, channels, heads, head_channels;
-  bool causal;
+  bool rotary() const { return rotary_base > 0; }
+
+  // What a part projects, in one buffer with a matrix for each weight: rows of [samples, length], in each of them the
+  // channels of queries, keys and values; or, with grouped queries, rows of queries, and behind these rows of keys and
+  // values.
+  struct Projected {
+    struct Matrix {
+      int64_t begin, width;  // [rows, width]
+    };
+    int64_t rows;
+    int64_t query_width, key_width;  // channels of the part's queries; of its keys, and of its values
+    int64_t keys;                    // where they begin; the values begin key_width further on, the queries at 0
+    int64_t query_stride, key_stride;
+    Vector<Matrix> matrices;  // of parameter 0, 1, ...; their biases, if any, are the parameters behind
+    int64_t size() const { return rows * (query_width + 2 * key_width); }
+  };
+  Projected projected(const Block& part) const;
+
+  int64_t length, channels, heads, key_value_heads, group, head_channels;
+  double rotary_base;  // 0: without
+  bool causal, bias;
 };
 
 }  // namespace ff

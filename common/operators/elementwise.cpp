@@ -7,7 +7,7 @@ namespace ff {
 Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   constexpr std::pair<const char*, Function> functions[] = {
       {"relu", Function::relu}, {"tanh", Function::tanh}, {"sigmoid", Function::sigmoid}, {"gelu", Function::gelu},
-      {"add", Function::add},   {"sub", Function::sub},   {"mul", Function::mul}};
+      {"silu", Function::silu}, {"add", Function::add},   {"sub", Function::sub},         {"mul", Function::mul}};
   for (const auto& [name, value] : functions)
     if (type_ == name) function = value;
   if (function == Function::add) request.expect_inputs_between(2, SIZE_MAX);

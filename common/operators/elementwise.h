@@ -4,20 +4,22 @@
 
 namespace ff {
 
-// relu, tanh, sigmoid, gelu (one input), sub and mul (two inputs of one shape), add (two or more). Every axis can be
-// split; none holds parameters.
+// relu, tanh, sigmoid, gelu, silu (one input), sub and mul (two inputs of one shape), add (two or more). Every axis can
+// be split; none holds parameters.
 class Elementwise : public OperatorDefinition {
  public:
   explicit Elementwise(const OperatorRequest& request);
 
   Block output_block(int, const Block& part) const override { return part; }
   Block input_block(int, const Block& part) const override { return part; }
-  bool backward_reads_input(int) const override { return function == Function::gelu || function == Function::mul; }
+  bool backward_reads_input(int) const override {
+    return function == Function::gelu || function == Function::silu || function == Function::mul;
+  }
   bool backward_reads_output() const override {
     return function == Function::relu || function == Function::tanh || function == Function::sigmoid;
   }
 
-  enum class Function { relu, tanh, sigmoid, gelu, add, sub, mul };
+  enum class Function { relu, tanh, sigmoid, gelu, silu, add, sub, mul };
   Function function;
 };
 

@@ -6,7 +6,7 @@
 
 namespace ff {
 
-LayerNorm::LayerNorm(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+RowNorm::RowNorm(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs(1);
   request.expect_rank(0, 2, 3);
   request.expect_type(0, DataType::f32);
@@ -15,31 +15,44 @@ LayerNorm::LayerNorm(const OperatorRequest& request) : OperatorDefinition(reques
   features = shape.back();
   epsilon = request.number("epsilon", 1e-5, 1e-12, 1);
   outputs_ = {{"", shape}};
-  parameters_ = {{"weight", {features}, 0, 1}, {"bias", {features}}};
   dimensions_ = every_axis(shape);
   dimensions_.pop_back();
 }
 
-Block LayerNorm::output_block(int, const Block& part) const {
+Block RowNorm::output_block(int, const Block& part) const {
   Block block = part;
   block.append({0, features});
   return block;
 }
 
-Block LayerNorm::input_block(int, const Block& part) const { return output_block(0, part); }
+Block RowNorm::input_block(int, const Block& part) const { return output_block(0, part); }
 
-std::string LayerNorm::attribute_text() const {
+std::string RowNorm::attribute_text() const {
   std::ostringstream text;
   text << "epsilon=" << epsilon;
   return text.str();
+}
+
+LayerNorm::LayerNorm(const OperatorRequest& request) : RowNorm(request) {
+  parameters_ = {{"weight", {features}, 0, 1}, {"bias", {features}}};
 }
 
 Work LayerNorm::forward_work(const Block& part) const {
   return {8.0 * static_cast<double>(part.volume() * features), touched_bytes(part)};
 }
 
+RmsNorm::RmsNorm(const OperatorRequest& request) : RowNorm(request) { parameters_ = {{"weight", {features}, 0, 1}}; }
+
+// A square, its addition, and two products an element.
+Work RmsNorm::forward_work(const Block& part) const {
+  return {4.0 * static_cast<double>(part.volume() * features), touched_bytes(part)};
+}
+
 std::unique_ptr<OperatorDefinition> make_layer_norm(const OperatorRequest& request) {
   return std::make_unique<LayerNorm>(request);
+}
+std::unique_ptr<OperatorDefinition> make_rms_norm(const OperatorRequest& request) {
+  return std::make_unique<RmsNorm>(request);
 }
 
 }  // namespace ff

@@ -4,21 +4,40 @@
 
 namespace ff {
 
-// Over the last axis of [batch, features] or [batch, length, features] (Ba et al. 2016, arXiv 1607.06450):
-//   output = (input - mean) / sqrt(variance + epsilon) * weight + bias, with the mean and variance of each row. weight,
-//   bias [features].
-class LayerNorm : public OperatorDefinition {
+// What operators that normalize each row of [batch, features] or [batch, length, features] have in common: rows can be
+// split, the features of a row cannot.
+class RowNorm : public OperatorDefinition {
  public:
-  explicit LayerNorm(const OperatorRequest& request);
-
   Block output_block(int output, const Block& part) const override;
   Block input_block(int input, const Block& part) const override;
   std::string attribute_text() const override;
-  int64_t workspace_bytes(const Block& part) const override { return 2 * part.volume() * element_bytes; }
-  Work forward_work(const Block& part) const override;
 
   int64_t features;
   double epsilon;
+
+ protected:
+  explicit RowNorm(const OperatorRequest& request);
+};
+
+// Ba et al. 2016, arXiv 1607.06450:
+//   output = (input - mean) / sqrt(variance + epsilon) * weight + bias, with the mean and variance of each row. weight,
+//   bias [features].
+class LayerNorm : public RowNorm {
+ public:
+  explicit LayerNorm(const OperatorRequest& request);
+
+  int64_t workspace_bytes(const Block& part) const override { return 2 * part.volume() * element_bytes; }
+  Work forward_work(const Block& part) const override;
+};
+
+// Zhang and Sennrich 2019, arXiv 1910.07467:
+//   output = input / sqrt(mean of input^2 + epsilon) * weight, with the mean of each row. weight [features].
+class RmsNorm : public RowNorm {
+ public:
+  explicit RmsNorm(const OperatorRequest& request);
+
+  int64_t workspace_bytes(const Block& part) const override { return part.volume() * element_bytes; }
+  Work forward_work(const Block& part) const override;
 };
 
 }  // namespace ff

@@ -25,24 +25,35 @@ Linear::Linear(const OperatorRequest& request) : OperatorDefinition(request.type
   if (bias) parameters_.push_back({"bias", {out_features}});
   dimensions_ = every_axis(output);
   dimensions_.back().kind = DimensionKind::parameter;
+  if (!relu) dimensions_.push_back({"in_channel", DimensionKind::reduction, in_features});
+}
+
+Block Linear::output_block(int, const Block& part) const {
+  Block block;
+  for (int axis = 0; axis < outputs_[0].shape.count(); ++axis) block.append(part[axis]);
+  return block;
 }
 
 Block Linear::input_block(int, const Block& part) const {
-  Block block = part;
-  block[block.rank() - 1] = {0, in_features};
+  Block block = output_block(0, part);
+  block[block.rank() - 1] = in_channels(part);
   return block;
 }
 
 Block Linear::parameter_block(int parameter, const Block& part) const {
-  Block block(parameters_[parameter].shape);
-  block[0] = part[part.rank() - 1];
-  return block;
+  const Interval channels = part[outputs_[0].shape.count() - 1];
+  if (parameter == 0) return {channels, in_channels(part)};
+  return {adds_bias(part) ? channels : Interval{channels.begin, channels.begin}};
 }
 
 std::string Linear::attribute_text() const { return std::string(bias ? "bias" : "no-bias") + (relu ? " relu" : ""); }
 
+std::string Linear::signature(const Block& part) const {
+  return OperatorDefinition::signature(part) + (bias && !adds_bias(part) ? " without bias" : "");
+}
+
 Work Linear::forward_work(const Block& part) const {
-  return {2.0 * static_cast<double>(part.volume()) * static_cast<double>(in_features), touched_bytes(part)};
+  return {2.0 * static_cast<double>(output_block(0, part).volume() * in_channels(part).size()), touched_bytes(part)};
 }
 
 Work Linear::backward_work(const Block& part, bool input_gradients) const {

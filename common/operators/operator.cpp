@@ -13,6 +13,7 @@ std::string_view to_string(DimensionKind kind) {
     case DimensionKind::sample: return "sample";
     case DimensionKind::attribute: return "attribute";
     case DimensionKind::parameter: return "parameter";
+    case DimensionKind::reduction: return "reduction";
   }
   return "";
 }
@@ -31,6 +32,13 @@ Block OperatorDefinition::part(const Degrees& degrees, int64_t index) const {
     index /= degrees[d];
   }
   return part;
+}
+
+int OperatorDefinition::partial_results(const Degrees& degrees) const {
+  int count = 1;
+  for (size_t d = 0; d < degrees.size(); ++d)
+    if (dimensions_[d].kind == DimensionKind::reduction) count *= degrees[d];
+  return count;
 }
 
 Vector<int> OperatorDefinition::kinds_of_parts(const Degrees& degrees) const {

@@ -26,8 +26,10 @@ enum class DataType { f32, i32 };  // both have 4 bytes an element
 constexpr int64_t element_bytes = 4;
 std::string_view to_string(DataType type);
 
-// The S, A, P of SOAP (paper section 4, table 1). O is the choice of devices.
-enum class DimensionKind { sample, attribute, parameter };
+// The S, A, P of SOAP (paper section 4, table 1); O is the choice of devices. And R, which the paper does not have: a
+// dimension that is summed over (the contracted one of a product). Parts that differ in it alone write the same block,
+// each its share of the sum; whoever reads the block adds them up.
+enum class DimensionKind { sample, attribute, parameter, reduction };
 std::string_view to_string(DimensionKind kind);
 
 struct ParallelDimension {
@@ -79,6 +81,8 @@ class OperatorDefinition {
 
   // Part number `index` (row-major over the degrees) of the operator split by `degrees` (one a dimension).
   Block part(const Degrees& degrees, int64_t index) const;
+  // How many parts write the same blocks, each a share of the sum: the product of the degrees of kind reduction.
+  int partial_results(const Degrees& degrees) const;
   // Parts with equal numbers do equal work: their blocks have equal shapes and see equal padding, and differ in
   // position alone. [part], from 0
   Vector<int> kinds_of_parts(const Degrees& degrees) const;

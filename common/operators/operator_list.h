@@ -19,6 +19,7 @@
   OPERATOR(tanh, elementwise)                                          \
   OPERATOR(sigmoid, elementwise)                                       \
   OPERATOR(gelu, elementwise)                                          \
+  OPERATOR(silu, elementwise)                                          \
   OPERATOR(add, elementwise)                                           \
   OPERATOR(sub, elementwise)                                           \
   OPERATOR(mul, elementwise)                                           \
@@ -26,6 +27,7 @@
   OPERATOR(local_response_normalization, local_response_normalization) \
   OPERATOR(batch_norm, batch_norm)                                     \
   OPERATOR(layer_norm, layer_norm)                                     \
+  OPERATOR(rms_norm, rms_norm)                                         \
   OPERATOR(embedding, embedding)                                       \
   OPERATOR(position_embedding, position_embedding)                     \
   OPERATOR(lstm, lstm)                                                 \

@@ -8,8 +8,8 @@
 //   on two devices     the sender sends its buffer if the block is the whole of it, else it packs the block first; the
 //                      receiver receives into its buffer if the block is the whole of it, else beside it, and copies
 //
-// Backward it is the same with the ends exchanged, but that the contributions to one gradient are added up: only a
-// single one is used where it lies or arrives.
+// Shares of a sum are copied too: the consumer adds them up. Backward it is the same with the ends exchanged, but that
+// the contributions to one gradient are added up: only a single one is used where it lies or arrives.
 #pragma once
 
 #include "common/strategy.h"
@@ -36,10 +36,10 @@ constexpr EdgeCopy edge_copy(bool whole_at_source, bool whole_at_destination, bo
   return {whole_at_source ? BlockUse::whole : BlockUse::packed,
           whole_at_destination ? BlockUse::whole : BlockUse::packed};
 }
-// Pair: a BlockPair, or what else has whole_output and whole_input. `local`: both tasks sit on one device.
+// Pair: a BlockPair, or what else has whole_output, whole_input and partial. `local`: both tasks sit on one device.
 template <typename Pair>
 constexpr EdgeCopy edge_copy(const Pair& pair, bool local, Direction direction) {
-  return direction == Direction::forward ? edge_copy(pair.whole_output, pair.whole_input, local)
+  return direction == Direction::forward ? edge_copy(pair.whole_output, pair.whole_input && !pair.partial, local)
                                          : edge_copy(pair.whole_input, pair.whole_output, local);
 }
 

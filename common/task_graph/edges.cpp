@@ -5,11 +5,12 @@
 namespace ff {
 namespace {
 
-// The blocks that an operator's parts write of one output: a grid of cells. Finds the few that a block overlaps without
-// looking at all.
+// The blocks that an operator's parts write of one output: a grid of cells, each written by one part or, as shares of a
+// sum, by several. Finds the few that a block overlaps without looking at all.
 class OutputGrid {
  public:
-  OutputGrid(const OperatorDefinition& producer, int output, const Degrees& degrees, int parts) {
+  OutputGrid(const OperatorDefinition& producer, int output, const Degrees& degrees, int parts)
+      : writers_(static_cast<size_t>(producer.partial_results(degrees))) {
     for (int p = 0; p < parts; ++p) blocks_.push_back(producer.output_block(output, producer.part(degrees, p)));
     const int rank = blocks_[0].rank();
     begins_.resize(rank);
@@ -20,13 +21,14 @@ class OutputGrid {
     }
     size_t cells = 1;
     for (const auto& begins : begins_) cells *= begins.size();
-    assert(cells == blocks_.size());
-    part_of_cell_.resize(cells);
+    assert(cells * writers_ == blocks_.size());
+    part_of_cell_.resize(cells * writers_);
+    Vector<size_t> found(cells, 0);
     for (int p = 0; p < parts; ++p) {
       size_t cell = 0;
       for (int axis = 0; axis < rank; ++axis)
         cell = cell * begins_[axis].size() + index_of(axis, blocks_[p][axis].begin);
-      part_of_cell_[cell] = p;
+      part_of_cell_[cell * writers_ + found[cell]++] = p;
     }
   }
 
@@ -42,8 +44,10 @@ class OutputGrid {
     while (true) {
       size_t cell = 0;
       for (size_t axis = 0; axis < static_cast<size_t>(rank); ++axis) cell = cell * begins_[axis].size() + at[axis];
-      const int32_t part = part_of_cell_[cell];
-      visit(part, blocks_[part]);
+      for (size_t writer = 0; writer < writers_; ++writer) {
+        const int32_t part = part_of_cell_[cell * writers_ + writer];
+        visit(part, blocks_[part]);
+      }
       int axis = rank - 1;
       while (axis >= 0 && at[axis] == last[axis]) {
         at[axis] = first[axis];
@@ -63,7 +67,8 @@ class OutputGrid {
 
   Vector<Block> blocks_;
   Vector<Vector<int64_t>> begins_;  // by axis
-  Vector<int32_t> part_of_cell_;
+  size_t writers_;                  // of each cell
+  Vector<int32_t> part_of_cell_;    // [cell, writer]
 };
 
 }  // namespace
@@ -87,6 +92,7 @@ BlockPairs intersect_blocks(const Graph& graph, const Edge& edge, const Degrees&
   const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
   const int output = graph.tensors[edge.tensor].output;
   const OutputGrid grid(producer, output, producer_degrees, parts_of(producer_degrees));
+  const bool partial = producer.partial_results(producer_degrees) > 1;
   BlockPairs pairs;
   for (int c = 0, consumers = parts_of(consumer_degrees); c < consumers; ++c) {
     const Block read = consumer.input_block(edge.input, consumer.part(consumer_degrees, c));
@@ -94,7 +100,7 @@ BlockPairs intersect_blocks(const Graph& graph, const Edge& edge, const Degrees&
     const size_t first = pairs.size();
     grid.for_each_overlapping(read, [&](int32_t p, const Block& written) {
       const Block region = intersect(written, read);
-      pairs.push_back({p, c, region.volume() * element_bytes, region == written, region == read});
+      pairs.push_back({p, c, region.volume() * element_bytes, region == written, region == read, partial});
     });
     std::sort(pairs.begin() + static_cast<int64_t>(first), pairs.end(),
               [](const BlockPair& a, const BlockPair& b) { return a.producer_part < b.producer_part; });

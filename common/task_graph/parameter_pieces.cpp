@@ -79,6 +79,7 @@ Vector<ParameterPiece> parameter_pieces(const Graph& graph, const ParameterGroup
       for (int part = 0; part < strategy[op].parts(); ++part) {
         const OperatorDefinition& definition = *graph.operators[op].definition;
         const Block block = definition.parameter_block(which, definition.part(strategy[op].degrees, part));
+        if (block.empty()) continue;
         const auto found = std::find(blocks.begin(), blocks.end(), block);
         uses.push_back({op, part, static_cast<int>(found - blocks.begin())});
         if (found == blocks.end()) blocks.push_back(block);

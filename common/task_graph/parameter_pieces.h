@@ -1,8 +1,8 @@
 // Parameters, cut into the pieces that are synchronized.
 //
-// Every part of an operator holds one block of each of its parameters. Operators that share a parameter (unrolled steps
-// of an LSTM, a tied embedding) may be split differently, so that blocks overlap in part: they are cut into disjoint
-// pieces, each of which lies in a block either whole or not at all.
+// Every part of an operator holds one block of each of its parameters, perhaps an empty one. Operators that share a
+// parameter (unrolled steps of an LSTM, a tied embedding) may be split differently, so that blocks overlap in part:
+// they are cut into disjoint pieces, each of which lies in a block either whole or not at all.
 #pragma once
 
 #include <string>

@@ -85,6 +85,7 @@ void GroupPartitions::cut(size_t parameter, const Vector<int32_t>& shards, Param
                    [&](int32_t a, int32_t b) { return corners_before(shards_[a][parameter], shards_[b][parameter]); });
   for (int32_t shard : order) {
     const Block& block = shards_[shard][parameter];
+    if (block.empty()) continue;
     if (distinct.empty() || !(distinct.back() == block)) {
       distinct.push_back(block);
       classes.emplace_back();

@@ -114,6 +114,44 @@ def gpt2_small(g):
     score(g, x, label, vocabulary)
 
 
+def llama(g, hidden, heads, key_value_heads, wide, layers, length, vocabulary, rotary_base=10000, epsilon=1e-5):
+    """A LLaMA of these sizes, `wide` being the hidden features of its feed-forward layers. At other widths it has more
+    or fewer heads of as many channels, and as many queries to a head of keys and values."""
+    group, head = heads // key_value_heads, hidden // heads
+    hidden = g.scaled(hidden, group * head)
+    heads, wide = hidden // head, g.scaled(wide)
+    length, layers, vocabulary = g.size("steps", length), g.size("layers", layers), g.size("vocabulary", vocabulary)
+
+    def linear(name, x, features):
+        return g.add("linear", name, x, out_features=features, bias=False)
+
+    token = g.input("token", (length,), dtype="i32")
+    label = g.input("label", (length,), dtype="i32")
+    x = g.add("embedding", "tokens", token, vocabulary=vocabulary, channels=hidden)
+    for layer in range(1, layers + 1):
+        name = f"layer{layer}"
+        y = g.add("rms_norm", name + ".norm1", x, epsilon=epsilon)
+        y = g.add("multi_head_attention", name + ".attention", y, heads=heads,
+                  key_value_heads=heads // group if group > 1 else None, causal=True, rotary_base=rotary_base,
+                  bias=False)
+        x = g.add("add", name + ".add1", [x, linear(name + ".projection", y, hidden)])
+        y = g.add("rms_norm", name + ".norm2", x, epsilon=epsilon)
+        gate = g.add("silu", name + ".silu", linear(name + ".gate", y, wide))
+        y = g.add("mul", name + ".mul", [gate, linear(name + ".up", y, wide)])
+        x = g.add("add", name + ".add2", [x, linear(name + ".down", y, hidden)])
+    x = g.add("rms_norm", "norm", x, epsilon=epsilon)
+    g.add("softmax_cross_entropy", "loss", [linear("output", x, vocabulary), label])
+
+
+@network(batch=16, name="llama-tiny")
+def llama_tiny(g):
+    g.description = ("A small network of LLaMA's operators (Touvron et al. 2023, arXiv 2302.13971), with the grouped "
+                     "queries of its larger successors (arXiv 2307.09288): 2 layers of 64 channels, 4 heads of queries "
+                     "and 2 of keys and values, 64 positions, 256 tokens; 131,392 parameters. Trains on two CPU ranks "
+                     "in seconds.")
+    llama(g, hidden=64, heads=4, key_value_heads=2, wide=192, layers=2, length=64, vocabulary=256)
+
+
 @network(batch=16, name="moe-tiny")
 def moe_tiny(g):
     g.description = ("A small language model with a mixture of experts, as GShard's (Lepikhin et al. 2020, arXiv "

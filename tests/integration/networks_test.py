@@ -26,6 +26,8 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import generate_graphs  # noqa: E402
+from graph_generator.builder import GraphBuilder  # noqa: E402
+from graph_generator.transformers import llama  # noqa: E402
 
 NAMES = list(generate_graphs.NETWORKS)
 
@@ -108,7 +110,7 @@ class Network:
         assert len(set(inputs)) == 1, inputs
         return inputs[0]
 
-    relu = tanh = gelu = add = dropout = local_response_normalization = same
+    relu = tanh = gelu = silu = add = mul = dropout = local_response_normalization = same
 
     def batch_norm(self, inputs, epsilon=1e-5, statistics="global", activation="none"):
         (channels, *_), = inputs
@@ -119,6 +121,10 @@ class Network:
     def layer_norm(self, inputs, epsilon=1e-5):
         self.parameter("weight", inputs[0][-1])
         self.parameter("bias", inputs[0][-1])
+        return inputs[0]
+
+    def rms_norm(self, inputs, epsilon=1e-5):
+        self.parameter("weight", inputs[0][-1])
         return inputs[0]
 
     def embedding(self, inputs, vocabulary, channels):
@@ -150,12 +156,21 @@ class Network:
         self.multiply_add(out_features, channels + features)
         return (out_features,)
 
-    def multi_head_attention(self, inputs, heads, causal=False):
+    def multi_head_attention(self, inputs, heads, key_value_heads=None, causal=False, rotary_base=None, bias=True):
         (length, channels), = inputs
         assert channels % heads == 0
-        self.parameter("weight", 3, channels, channels)
-        self.parameter("bias", 3, channels)
-        self.multiply_add(length, 3, channels, channels)
+        if key_value_heads in (None, heads):
+            projections = {"weight": (3, channels, channels)}
+        else:
+            assert heads % key_value_heads == 0
+            projections = {"query": (channels, channels),
+                           "key_value": (2, key_value_heads * (channels // heads), channels)}
+        assert rotary_base is None or channels // heads % 2 == 0
+        for name, shape in projections.items():
+            self.parameter(name, *shape)
+            if bias:
+                self.parameter("bias" if name == "weight" else name + "_bias", *shape[:-1])
+            self.multiply_add(length, *shape)
         self.multiply_add(2, length, length, channels)
         return (length, channels)
 
@@ -263,6 +278,9 @@ PARAMETERS = {
     "bert-base": (109514298 - 384 * 768 - 2 * 768 - 30522,
                   "BertForMaskedLM of Hugging Face transformers, bert-base-uncased"),
     "gpt2-small": (124439808, "gpt2 of Hugging Face transformers"),
+    # Two tables; in each layer attention, its projection, three matrices of the feed-forward layer, two norms; the norm
+    # in front of the scores.
+    "llama-tiny": (2 * 256 * 64 + 2 * (64 * (64 + 2 * 32) + 64**2 + 3 * 64 * 192 + 2 * 64) + 64, "layer by layer"),
     "moe-tiny": (sparse_parameters(2, 4, 128, 256, 20, 1000), "layer by layer"),
     **{f"gshard-moe-{experts}e-{layers}l": (sparse_parameters(layers, experts, 1024, 8192, 1024, 32000),
                                             "layer by layer")
@@ -288,6 +306,7 @@ GFLOP = {
     # TinyBERT (Jiao et al. 2020), table 1, for 128 tokens; the head
     "bert-base": (22.5 + 2 * 128 * (768**2 + 30522 * 768) / 1e9, 0.01),
     "gpt2-small": (1024 * 2 * (12 * (12 * 768**2 + 2 * 1024 * 768) + 50257 * 768) / 1e9, 1e-12),
+    "llama-tiny": (64 * 2 * (2 * (64 * (64 + 2 * 32) + 64**2 + 3 * 64 * 192 + 2 * 64 * 64) + 256 * 64) / 1e9, 1e-12),
     "moe-tiny": (sparse_gflop(2, 4, 128, 256, 20, 1000, 4 * 13), 1e-12),
     # with top-2 gating and a factor of 1 two places a token
     **{f"gshard-moe-{experts}e-{layers}l": (sparse_gflop(layers, experts, 1024, 8192, 1024, 32000, 2 * 1024), 1e-12)
@@ -363,6 +382,16 @@ class Networks(unittest.TestCase):
                 own = [shape for parameter, shape in network.parameters.items()
                        if parameter.startswith(f"layer{layer}.")]
                 self.assertEqual(sum(map(math.prod, own)), TRANSFORMER_LAYER)
+
+    def test_published_sizes_of_llama(self):
+        """Parameters of Hugging Face's LlamaForCausalLM with the published sizes."""
+        for name, sizes, expected in (
+                ("7B", {"hidden": 4096, "heads": 32, "key_value_heads": 32, "wide": 11008, "layers": 32}, 6738415616),
+                ("70B", {"hidden": 8192, "heads": 64, "key_value_heads": 8, "wide": 28672, "layers": 80}, 68976648192)):
+            with self.subTest(name):
+                builder = GraphBuilder(name, batch=1)
+                llama(builder, **sizes, length=2048, vocabulary=32000)
+                self.assertEqual(Network(builder.graph()).count, expected)
 
     def test_nothing_is_left_unread(self):
         """Every graph input, and every output but those of losses and the last cell states."""
@@ -442,6 +471,8 @@ VARIANTS = [
      [f"{name}-s1-l1" for name in ("rnntc", "rnnlm-2step", "nmt")]),
     (["bert-base", "gpt2-small", "--width", "0.01", "--steps", "16", "--layers", "2", "--vocabulary", "50"],
      ["bert-base-w0.01-s16-l2-v50", "gpt2-small-w0.01-s16-l2-v50"]),
+    (["llama-tiny", "--width", "2", "--steps", "16", "--layers", "3", "--vocabulary", "50"],
+     ["llama-tiny-w2-s16-l3-v50"]),
     (["dlrm", "--width", "0.125", "--vocabulary", "1000"], ["dlrm-w0.125-v1000"]),
     (["resnet50", "--statistics", "global", "--image", "224", "--width", "1"], ["resnet50"]),
     (["--width", "0.25"], [f"{name}-w0.25" for name in NAMES]),
@@ -507,6 +538,10 @@ class Generator(unittest.TestCase):
         self.assertEqual(heads, [3, 3])
         self.assertEqual(Network(build("gpt2-small", width=0.25)).shapes["layer1.attention"], (1024, 192))
         self.assertEqual(Network(build("bert-base", width=0.001)).shapes["layer1.attention"], (128, 64))
+        heads = [(operator["attributes"]["heads"], operator["attributes"]["key_value_heads"])
+                 for width in (0.01, 2, 3) for operator in build("llama-tiny", width=width, layers=1)["operators"]
+                 if operator["type"] == "multi_head_attention"]
+        self.assertEqual(heads, [(2, 1), (8, 4), (12, 6)])
         self.assertEqual(Network(build("dlrm", vocabulary=10)).parameters["table25.weight"], (10, 64))
         norms = [operator for operator in build("resnet50", statistics="local")["operators"]
                  if operator["type"] == "batch_norm"]

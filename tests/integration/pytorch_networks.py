@@ -7,6 +7,8 @@ import numpy
 import torch
 import torch.nn.functional as F
 
+from generate_graphs import build
+
 # Not trained: updated by the forward pass.
 RUNNING = (".running_mean", ".running_variance")
 
@@ -229,6 +231,77 @@ def transformer():
               "1.wide": ({"sample": 2, "channel": 2}, [0, 1, 0, 1]),
               "1.gelu": ({"channel": 2}, [1, 0]), "1.narrow": ({"channel": 2}, [0, 1]),
               "1.sum2": ({"sample": 2}, [1, 0])}
+    return Network(graph, initial.parameters, data, loss, splits.__getitem__)
+
+
+def llama():
+    """llama-tiny with fewer positions and tokens, in PyTorch as Hugging Face's transformers compute it."""
+    batch, length, vocabulary = 6, 7, 29
+    graph = build("llama-tiny", batch, steps=length, vocabulary=vocabulary)
+    attributes = {operator["name"]: operator.get("attributes", {}) for operator in graph["operators"]}
+    channels, wide = attributes["tokens"]["channels"], attributes["layer1.gate"]["out_features"]
+    attention = attributes["layer1.attention"]
+    heads, key_heads, head = attention["heads"], attention["key_value_heads"], channels // attention["heads"]
+    layers = [f"layer{i}" for i in (1, 2)]
+    initial = Initial(4)
+    initial.normal("tokens.weight", (vocabulary, channels), 0.3)
+    for layer in layers:
+        initial.normal(f"{layer}.norm1.weight", (channels,), 0.2, mean=1)
+        initial.normal(f"{layer}.attention.query", (channels, channels), channels ** -0.5)
+        initial.normal(f"{layer}.attention.key_value", (2, key_heads * head, channels), channels ** -0.5)
+        initial.layer(f"{layer}.projection", channels, channels, bias=False)
+        initial.normal(f"{layer}.norm2.weight", (channels,), 0.2, mean=1)
+        initial.layer(f"{layer}.gate", wide, channels, bias=False)
+        initial.layer(f"{layer}.up", wide, channels, bias=False)
+        initial.layer(f"{layer}.down", channels, wide, bias=False)
+    initial.normal("norm.weight", (channels,), 0.2, mean=1)
+    initial.layer("output", vocabulary, channels, bias=False)
+    data = {name: initial.random.randint(0, vocabulary, (batch, length)).astype(numpy.int32)
+            for name in ("token", "label")}
+
+    def loss(p, data, training):
+        def linear(x, name):
+            return F.linear(x, p[f"{name}.weight"])
+
+        def norm(x, name):
+            return p[f"{name}.weight"] * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
+
+        frequencies = attention["rotary_base"] ** -(torch.arange(0, head, 2, dtype=torch.float64) / head)
+        angles = torch.outer(torch.arange(length, dtype=torch.float64), frequencies).repeat(1, 2)
+
+        def rotate(x):
+            first, second = x.chunk(2, -1)
+            return x * angles.cos() + torch.cat((-second, first), -1) * angles.sin()
+
+        def attend(x, name):
+            query = F.linear(x, p[f"{name}.query"]).unflatten(2, (heads, head)).transpose(1, 2)
+            key, value = (F.linear(x, weight).unflatten(2, (key_heads, head)).transpose(1, 2)
+                          .repeat_interleave(heads // key_heads, 1) for weight in p[f"{name}.key_value"])
+            scores = rotate(query) @ rotate(key).transpose(2, 3) / head ** 0.5
+            later = torch.ones(length, length, dtype=torch.bool).triu(1)
+            return (scores.masked_fill(later, float("-inf")).softmax(3) @ value).transpose(1, 2).flatten(2)
+
+        x = F.embedding(data["token"], p["tokens.weight"])
+        for layer in layers:
+            x = x + linear(attend(norm(x, f"{layer}.norm1"), f"{layer}.attention"), f"{layer}.projection")
+            y = norm(x, f"{layer}.norm2")
+            x = x + linear(F.silu(linear(y, f"{layer}.gate")) * linear(y, f"{layer}.up"), f"{layer}.down")
+        return F.cross_entropy(linear(norm(x, "norm"), "output").flatten(0, 1), data["label"].flatten())
+
+    splits = {"tokens": ({"channel": 2}, [0, 1]), "norm": ({"sample": 2, "length": 2}, [0, 1, 1, 0]),
+              "output": ({"channel": 3}, [1, 0, 1]), "loss": ({"length": 2}, [0, 1]),
+              "layer1.norm1": ({"length": 2}, [1, 0]), "layer1.attention": ({"head": 2}, [0, 1]),
+              "layer1.projection": ({"channel": 2}, [1, 0]), "layer1.add1": ({"sample": 2}, [0, 1]),
+              "layer1.norm2": ({"sample": 2}, [0, 1]), "layer1.gate": ({"channel": 2}, [0, 1]),
+              "layer1.silu": ({"channel": 2}, [0, 1]), "layer1.up": ({"channel": 2}, [0, 1]),
+              "layer1.mul": ({"channel": 2}, [0, 1]), "layer1.down": ({"length": 2}, [0, 1]),
+              "layer1.add2": ({}, [1]), "layer2.norm1": ({}, [0]),
+              "layer2.attention": ({"sample": 2, "head": 2}, [1, 0, 0, 1]),
+              "layer2.projection": ({"sample": 2}, [0, 1]), "layer2.add1": ({"channel": 2}, [0, 1]),
+              "layer2.norm2": ({"length": 3}, [0, 1, 0]), "layer2.gate": ({"sample": 2}, [1, 0]),
+              "layer2.silu": ({"length": 2}, [0, 1]), "layer2.up": ({"length": 2, "channel": 2}, [0, 1, 1, 0]),
+              "layer2.mul": ({"sample": 3}, [0, 1, 0]), "layer2.down": ({"channel": 2}, [0, 1]),
+              "layer2.add2": ({"length": 2}, [1, 0])}
     return Network(graph, initial.parameters, data, loss, splits.__getitem__)
 
 

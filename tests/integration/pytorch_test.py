@@ -168,6 +168,9 @@ class PytorchTest(unittest.TestCase):
     def test_transformer(self):
         self.check(networks.transformer())
 
+    def test_llama(self):
+        self.check(networks.llama())
+
     def test_mixture_of_experts(self):
         self.check(networks.mixture_of_experts())
 

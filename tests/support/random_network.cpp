@@ -218,7 +218,7 @@ class NetworkWriter {
     Named* from = pick(3);
     const std::string input = from->name;
     const Shape shape = from->spec.shape;
-    switch (between(0, 11)) {
+    switch (between(0, 12)) {
       case 0: {
         Json attributes = {{"out_channels", between(1, 4)}, {"kernel", between(1, 3)}, {"stride", between(1, 2)}};
         attributes["padding"] = between(0, attributes["kernel"].get<int64_t>() - 1);
@@ -249,6 +249,27 @@ class NetworkWriter {
       case 9: add_linear(input); break;
       case 10: add_with_equal(input, shape); break;
       case 11: add_batch_norm(input); break;
+      case 12: add_operator_of_llama(input, shape); break;
+    }
+  }
+
+  // rms_norm, silu, or an attention with grouped queries and perhaps rotary positions.
+  void add_operator_of_llama(const std::string& input, const Shape& shape) {
+    switch (between(0, 3)) {
+      case 0:
+        if (shape[2] >= 4) add("rms_norm", {input}, {{"epsilon", 0.1}});
+        break;
+      case 1: add("silu", {input}, {}); break;
+      default: {
+        const int64_t heads = 2 * between(1, 2);
+        Json attributes = {{"heads", heads}, {"key_value_heads", heads == 4 ? between(1, 2) : 1}};
+        if (chance(2)) attributes["rotary_base"] = 100;
+        if (chance(2)) attributes["causal"] = true;
+        if (chance(2)) attributes["bias"] = false;
+        const std::string wide = add_linear(input, heads * 2 * between(1, 2));
+        if (!wide.empty()) add("multi_head_attention", {wide}, attributes);
+        break;
+      }
     }
   }
 

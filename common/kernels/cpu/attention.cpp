@@ -126,112 +126,190 @@ class AttentionKernel : public Kernel {
   Vector<float> behind_tanh_;                 // [samples, out]: gradient
 };
 
-// Queries, keys and values of a part lie in rows [samples * length, 3, width], width being the channels of the part's
-// heads.
+// Turns channels i and i + half of each head, the heads of a row lying together, by the angle of the row's position
+// with these cosines and sines [length, half]; direction 1, or -1 to turn back, as gradients are.
+FF_VECTORIZED void turn(float* values, int64_t rows, int64_t stride, int64_t heads, int64_t length, int64_t half,
+                        const float* cosines, const float* sines, float direction) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const float *cosine = cosines + row % length * half, *sine = sines + row % length * half;
+    for (int64_t head = 0; head < heads; ++head) {
+      float *first = values + row * stride + head * 2 * half, *second = first + half;
+      for (int64_t i = 0; i < half; ++i) {
+        const float x = first[i], y = second[i], s = direction * sine[i];
+        first[i] = x * cosine[i] - y * s;
+        second[i] = y * cosine[i] + x * s;
+      }
+    }
+  }
+}
+
 class MultiHeadAttentionKernel : public Kernel {
  public:
   MultiHeadAttentionKernel(const Context& context, const MultiHeadAttention& attention, const Block& part)
-      : context_(context), causal_(attention.causal), samples_(part[0].size()), length_(attention.length),
-        channels_(attention.channels), heads_(part[1].size()), head_channels_(attention.head_channels),
+      : context_(context), attention_(attention), layout_(attention.projected(part)), samples_(part[0].size()),
+        key_heads_(part[1].size()), heads_(key_heads_ * attention.group), length_(attention.length),
+        channels_(attention.channels), head_channels_(attention.head_channels),
         scale_(1.0f / std::sqrt(static_cast<float>(attention.head_channels))),
         softmax_(make_softmax(context, samples_ * heads_ * length_, length_)) {
-    projected_.resize(rows() * 3 * width());
+    projected_.resize(layout_.size());
     projected_gradients_.resize(projected_.size());
     weights_.resize(samples_ * heads_ * length_ * length_);
     weight_gradients_.resize(length_ * length_);
-    make_projection();
+    for (const auto& matrix : layout_.matrices) projections_.push_back(make_projection(matrix.width));
+    if (attention.rotary()) fill_rotation();
   }
 
   void forward(const KernelArguments& arguments) override {
     context_.use_threads();
-    projection_.run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]},
-                               {DNNL_ARG_WEIGHTS, arguments.parameters[0]},
-                               {DNNL_ARG_BIAS, arguments.parameters[1]},
-                               {DNNL_ARG_DST, projected_.data()}});
-    for_each_head([&](int64_t at, int64_t, float* weights) {
-      const float *query = projected_.data() + at, *key = query + width();
-      multiply_matrices('N', 'T', length_, length_, head_channels_, query, 3 * width(), key, 3 * width(), 0, weights,
-                        length_, scale_);
-      if (!causal_) return;
+    project(arguments);
+    if (attention_.rotary()) turn_queries_and_keys(projected_, 1);
+    for_each_head([&](const Head& head) {
+      const float *query = projected_.data() + head.query, *key = projected_.data() + head.key;
+      multiply_matrices('N', 'T', length_, length_, head_channels_, query, layout_.query_stride, key,
+                        layout_.key_stride, 0, head.weights, length_, scale_);
+      if (!attention_.causal) return;
       for (int64_t row = 0; row < length_; ++row)
-        for (int64_t later = row + 1; later < length_; ++later) weights[row * length_ + later] = -1e30f;
+        for (int64_t later = row + 1; later < length_; ++later) head.weights[row * length_ + later] = -1e30f;
     });
     softmax_.run(context_, {{DNNL_ARG_SRC, weights_.data()}, {DNNL_ARG_DST, weights_.data()}});
-    for_each_head([&](int64_t at, int64_t out, float* weights) {
-      const float* value = projected_.data() + at + 2 * width();
-      multiply_matrices('N', 'N', length_, head_channels_, length_, weights, length_, value, 3 * width(), 0,
-                        arguments.outputs[0] + out, width());
+    for_each_head([&](const Head& head) {
+      multiply_matrices('N', 'N', length_, head_channels_, length_, head.weights, length_,
+                        projected_.data() + head.value, layout_.key_stride, 0, arguments.outputs[0] + head.output,
+                        layout_.query_width);
     });
   }
 
   void backward(const KernelArguments& arguments) override {
     context_.use_threads();
-    for_each_head([&](int64_t at, int64_t out, float* weights) {
-      const float *query = projected_.data() + at, *key = query + width(), *value = key + width();
-      float *query_gradient = projected_gradients_.data() + at, *key_gradient = query_gradient + width(),
-            *value_gradient = key_gradient + width();
-      const float* gradient = arguments.output_gradients[0] + out;
-      float* scores = weight_gradients_.data();
-      multiply_matrices('T', 'N', length_, head_channels_, length_, weights, length_, gradient, width(), 0,
-                        value_gradient, 3 * width());
-      multiply_matrices('N', 'T', length_, length_, head_channels_, gradient, width(), value, 3 * width(), 0, scores,
-                        length_);
-      softmax_gradient(weights, scores, length_, length_, scores);
-      multiply_matrices('N', 'N', length_, head_channels_, length_, scores, length_, key, 3 * width(), 0,
-                        query_gradient, 3 * width(), scale_);
-      multiply_matrices('T', 'N', length_, head_channels_, length_, scores, length_, query, 3 * width(), 0,
-                        key_gradient, 3 * width(), scale_);
+    for_each_head([&](const Head& head) {
+      const float *query = projected_.data() + head.query, *key = projected_.data() + head.key,
+                  *value = projected_.data() + head.value, *gradient = arguments.output_gradients[0] + head.output;
+      float *query_gradient = projected_gradients_.data() + head.query,
+            *key_gradient = projected_gradients_.data() + head.key,
+            *value_gradient = projected_gradients_.data() + head.value, *scores = weight_gradients_.data();
+      const float add = head.first_of_group ? 0 : 1;  // queries of one group have their keys and values in common
+      multiply_matrices('T', 'N', length_, head_channels_, length_, head.weights, length_, gradient,
+                        layout_.query_width, add, value_gradient, layout_.key_stride);
+      multiply_matrices('N', 'T', length_, length_, head_channels_, gradient, layout_.query_width, value,
+                        layout_.key_stride, 0, scores, length_);
+      softmax_gradient(head.weights, scores, length_, length_, scores);
+      multiply_matrices('N', 'N', length_, head_channels_, length_, scores, length_, key, layout_.key_stride, 0,
+                        query_gradient, layout_.query_stride, scale_);
+      multiply_matrices('T', 'N', length_, head_channels_, length_, scores, length_, query, layout_.query_stride, add,
+                        key_gradient, layout_.key_stride, scale_);
     });
-    const float* gradients = projected_gradients_.data();
-    const int64_t outputs = 3 * width();
-    multiply_matrices('T', 'N', outputs, channels_, rows(), gradients, outputs,
-                      static_cast<const float*>(arguments.inputs[0]), channels_, arguments.accumulates(0) ? 1 : 0,
-                      arguments.parameter_gradients[0], channels_);
-    sum_rows(gradients, rows(), outputs, arguments.parameter_gradients[1], arguments.accumulates(1));
-    if (arguments.input_gradients[0])
-      multiply_matrices('N', 'N', rows(), channels_, outputs, gradients, outputs, arguments.parameters[0], channels_, 0,
-                        arguments.input_gradients[0], channels_);
+    if (attention_.rotary()) turn_queries_and_keys(projected_gradients_, -1);
+    project_gradients(arguments);
   }
 
   int64_t workspace_bytes() const override {
-    return static_cast<int64_t>((projected_.size() * 2 + weights_.size() + weight_gradients_.size()) * sizeof(float));
+    return static_cast<int64_t>(
+        (projected_.size() * 2 + weights_.size() + weight_gradients_.size() + cosines_.size() + sines_.size()) *
+        sizeof(float));
   }
 
  private:
-  int64_t rows() const { return samples_ * length_; }
-  int64_t width() const { return heads_ * head_channels_; }
+  // Where a sample's head begins: its queries, keys and values in projected_, its channels of the output, its weights.
+  struct Head {
+    int64_t query, key, value, output;
+    float* weights;
+    bool first_of_group;
+  };
 
-  // Calls visit(offset of its queries, offset in the output, weights) for every sample and head.
   template <class Visit>
   void for_each_head(const Visit& visit) {
     for (int64_t s = 0; s < samples_; ++s)
-      for (int64_t h = 0; h < heads_; ++h)
-        visit(s * length_ * 3 * width() + h * head_channels_, s * length_ * width() + h * head_channels_,
-              weights_.data() + (s * heads_ + h) * length_ * length_);
+      for (int64_t h = 0; h < heads_; ++h) {
+        const int64_t row = s * length_, key_head = h / attention_.group;
+        const int64_t key = layout_.keys + row * layout_.key_stride + key_head * head_channels_;
+        visit({row * layout_.query_stride + h * head_channels_, key, key + layout_.key_width,
+               row * layout_.query_width + h * head_channels_, weights_.data() + (s * heads_ + h) * length_ * length_,
+               h % attention_.group == 0});
+      }
   }
 
-  void make_projection() {
+  Primitive make_projection(int64_t outputs) const {
     using dnnl::memory;
-    const int64_t outputs = 3 * width();
-    const memory::desc input = row_major({rows(), channels_}), output = row_major({rows(), outputs}),
+    const memory::desc input = row_major({layout_.rows, channels_}), output = row_major({layout_.rows, outputs}),
                        bias = row_major({1, outputs});
     const memory::desc weight({channels_, outputs}, memory::data_type::f32, memory::format_tag::ba);
-    const dnnl::matmul::primitive_desc descriptor({input, weight, bias, output}, user_scratchpad(), context_.engine);
-    projection_ = Primitive::make<dnnl::matmul>(context_, descriptor);
-    projection_.add(context_, DNNL_ARG_SRC, input);
-    projection_.add(context_, DNNL_ARG_WEIGHTS, weight);
-    projection_.add(context_, DNNL_ARG_BIAS, bias);
-    projection_.add(context_, DNNL_ARG_DST, output);
+    const dnnl::matmul::desc operation =
+        attention_.bias ? dnnl::matmul::desc(input, weight, bias, output) : dnnl::matmul::desc(input, weight, output);
+    const dnnl::matmul::primitive_desc descriptor(operation, user_scratchpad(), context_.engine);
+    Primitive projection = Primitive::make<dnnl::matmul>(context_, descriptor);
+    projection.add(context_, DNNL_ARG_SRC, input);
+    projection.add(context_, DNNL_ARG_WEIGHTS, weight);
+    if (attention_.bias) projection.add(context_, DNNL_ARG_BIAS, bias);
+    projection.add(context_, DNNL_ARG_DST, output);
+    return projection;
+  }
+
+  void project(const KernelArguments& arguments) {
+    const size_t count = projections_.size();
+    for (size_t p = 0; p < count; ++p) {
+      float* output = projected_.data() + layout_.matrices[p].begin;
+      if (attention_.bias)
+        projections_[p].run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]},
+                                       {DNNL_ARG_WEIGHTS, arguments.parameters[p]},
+                                       {DNNL_ARG_BIAS, arguments.parameters[p + count]},
+                                       {DNNL_ARG_DST, output}});
+      else
+        projections_[p].run(
+            context_,
+            {{DNNL_ARG_SRC, arguments.inputs[0]}, {DNNL_ARG_WEIGHTS, arguments.parameters[p]}, {DNNL_ARG_DST, output}});
+    }
+  }
+
+  void project_gradients(const KernelArguments& arguments) {
+    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    const size_t count = layout_.matrices.size();
+    for (size_t p = 0; p < count; ++p) {
+      const int64_t outputs = layout_.matrices[p].width;
+      const float* gradients = projected_gradients_.data() + layout_.matrices[p].begin;
+      multiply_matrices('T', 'N', outputs, channels_, layout_.rows, gradients, outputs, input, channels_,
+                        arguments.accumulates(p) ? 1 : 0, arguments.parameter_gradients[p], channels_);
+      if (attention_.bias)
+        sum_rows(gradients, layout_.rows, outputs, arguments.parameter_gradients[p + count],
+                 arguments.accumulates(p + count));
+      if (arguments.input_gradients[0])
+        multiply_matrices('N', 'N', layout_.rows, channels_, outputs, gradients, outputs, arguments.parameters[p],
+                          channels_, p == 0 ? 0 : 1, arguments.input_gradients[0], channels_);
+    }
+  }
+
+  // In double precision: far behind in a sequence an angle in single precision is off by more than the sine's rounding.
+  void fill_rotation() {
+    const int64_t half = head_channels_ / 2;
+    for (int64_t position = 0; position < length_; ++position)
+      for (int64_t channel = 0; channel < half; ++channel) {
+        const double exponent = static_cast<double>(channel) / static_cast<double>(half),
+                     angle = static_cast<double>(position) / std::pow(attention_.rotary_base, exponent);
+        cosines_.push_back(static_cast<float>(std::cos(angle)));
+        sines_.push_back(static_cast<float>(std::sin(angle)));
+      }
+  }
+
+  void turn_queries_and_keys(Vector<float>& values, float direction) const {
+    const auto turn_heads = [&](int64_t begin, int64_t stride, int64_t heads) {
+      turn(values.data() + begin, layout_.rows, stride, heads, length_, head_channels_ / 2, cosines_.data(),
+           sines_.data(), direction);
+    };
+    turn_heads(0, layout_.query_stride, heads_);
+    turn_heads(layout_.keys, layout_.key_stride, key_heads_);
   }
 
   const Context& context_;
-  bool causal_;
-  int64_t samples_, length_, channels_, heads_, head_channels_;
+  const MultiHeadAttention& attention_;
+  MultiHeadAttention::Projected layout_;
+  int64_t samples_, key_heads_, heads_;  // of the part
+  int64_t length_, channels_, head_channels_;
   float scale_;
-  Primitive softmax_, projection_;
-  Vector<float> projected_, projected_gradients_;  // [samples, length, 3, width]
+  Primitive softmax_;
+  Vector<Primitive> projections_;                  // one a weight
+  Vector<float> projected_, projected_gradients_;  // as layout_ says
   Vector<float> weights_;                          // [samples, heads, length, length]
   Vector<float> weight_gradients_;                 // of one head
+  Vector<float> cosines_, sines_;                  // [length, head_channels / 2]; empty without rotary positions
 };
 
 }  // namespace

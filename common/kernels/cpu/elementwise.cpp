@@ -33,25 +33,34 @@ FF_VECTORIZED void negate(const float* source, float* result, int64_t elements) 
   for (int64_t i = 0; i < elements; ++i) result[i] = -source[i];
 }
 
-// The layout of the block does not matter. tanh, sigmoid and gelu are oneDNN's.
+// oneDNN's name of the function; undef where there is a loop of our own.
+dnnl::algorithm library_algorithm(Elementwise::Function function) {
+  switch (function) {
+    case Elementwise::Function::tanh: return dnnl::algorithm::eltwise_tanh;
+    case Elementwise::Function::sigmoid: return dnnl::algorithm::eltwise_logistic;
+    case Elementwise::Function::gelu: return dnnl::algorithm::eltwise_gelu_erf;
+    case Elementwise::Function::silu: return dnnl::algorithm::eltwise_swish;
+    default: return dnnl::algorithm::undef;
+  }
+}
+
+// The layout of the block does not matter. tanh, sigmoid, gelu and silu are oneDNN's.
 class ElementwiseKernel : public Kernel {
  public:
   ElementwiseKernel(const Context& context, const Elementwise& definition, const Block& part)
       : context_(context), function_(definition.function), elements_(part.volume()) {
-    using Function = Elementwise::Function;
-    if (function_ != Function::tanh && function_ != Function::sigmoid && function_ != Function::gelu) return;
+    const dnnl::algorithm algorithm = library_algorithm(function_);
+    if (algorithm == dnnl::algorithm::undef) return;
+    constexpr float swish_factor = 1;  // x * sigmoid(factor * x); the other functions take no factor
     const dnnl::memory::desc data = row_major({elements_});
-    const auto algorithm = function_ == Function::tanh      ? dnnl::algorithm::eltwise_tanh
-                           : function_ == Function::sigmoid ? dnnl::algorithm::eltwise_logistic
-                                                            : dnnl::algorithm::eltwise_gelu_erf;
     const dnnl::eltwise_forward::primitive_desc forward(
-        {dnnl::prop_kind::forward_training, algorithm, data, 0.0f, 0.0f}, user_scratchpad(), context.engine);
+        {dnnl::prop_kind::forward_training, algorithm, data, swish_factor, 0.0f}, user_scratchpad(), context.engine);
     forward_ = Primitive::make<dnnl::eltwise_forward>(context, forward);
     forward_.add(context, DNNL_ARG_SRC, data);
     forward_.add(context, DNNL_ARG_DST, data);
-    if (function_ != Function::gelu) return;
-    const dnnl::eltwise_backward::primitive_desc backward({algorithm, data, data, 0.0f, 0.0f}, user_scratchpad(),
-                                                          context.engine, forward);
+    if (!definition.backward_reads_input(0)) return;  // the slope follows from the output
+    const dnnl::eltwise_backward::primitive_desc backward({algorithm, data, data, swish_factor, 0.0f},
+                                                          user_scratchpad(), context.engine, forward);
     backward_ = Primitive::make<dnnl::eltwise_backward>(context, backward);
     for (int argument : {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC}) backward_.add(context, argument, data);
   }
@@ -83,6 +92,7 @@ class ElementwiseKernel : public Kernel {
         case Elementwise::Function::tanh: tanh_gradient(arguments.outputs[0], gradient, result, elements_); break;
         case Elementwise::Function::sigmoid: sigmoid_gradient(arguments.outputs[0], gradient, result, elements_); break;
         case Elementwise::Function::gelu:
+        case Elementwise::Function::silu:
           context_.use_threads();
           backward_.run(
               context_,

@@ -45,6 +45,30 @@ FF_VECTORIZED void normalize_row_backward(const float* input, const float* gradi
   }
 }
 
+// One row: 1 / root mean square, and the row times that and the weight.
+FF_VECTORIZED void scale_row(const float* input, int64_t features, float epsilon, const float* weight, float* output,
+                             float& inverse_root) {
+  float squares = 0;
+#pragma omp simd reduction(+ : squares)
+  for (int64_t f = 0; f < features; ++f) squares += input[f] * input[f];
+  inverse_root = 1.0f / std::sqrt(squares / static_cast<float>(features) + epsilon);
+  for (int64_t f = 0; f < features; ++f) output[f] = input[f] * inverse_root * weight[f];
+}
+
+// With n = input / root and g = gradient * weight: result = (g - n mean(g n)) / root. The gradient of the weight is
+// added to. `result` may be null.
+FF_VECTORIZED void scale_row_backward(const float* input, const float* gradient, const float* weight, int64_t features,
+                                      float inverse_root, float* result, float* weight_gradient) {
+  for (int64_t f = 0; f < features; ++f) weight_gradient[f] += gradient[f] * input[f] * inverse_root;
+  if (!result) return;
+  float product = 0;
+#pragma omp simd reduction(+ : product)
+  for (int64_t f = 0; f < features; ++f) product += gradient[f] * weight[f] * input[f] * inverse_root;
+  product /= static_cast<float>(features);
+  for (int64_t f = 0; f < features; ++f)
+    result[f] = (gradient[f] * weight[f] - input[f] * inverse_root * product) * inverse_root;
+}
+
 // [rows, features]. oneDNN's layer normalization refuses to run with a separate scale and shift (version 2.6).
 class LayerNormKernel : public Kernel {
  public:
@@ -80,10 +104,45 @@ class LayerNormKernel : public Kernel {
   Vector<float> mean_, inverse_deviation_;  // by row
 };
 
+// [rows, features].
+class RmsNormKernel : public Kernel {
+ public:
+  RmsNormKernel(const RmsNorm& definition, const Block& part)
+      : rows_(part.volume()), features_(definition.features), epsilon_(static_cast<float>(definition.epsilon)),
+        inverse_root_(static_cast<size_t>(rows_)) {}
+
+  void forward(const KernelArguments& arguments) override {
+    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    for (int64_t row = 0; row < rows_; ++row)
+      scale_row(input + row * features_, features_, epsilon_, arguments.parameters[0],
+                arguments.outputs[0] + row * features_, inverse_root_[row]);
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    float *weight_gradient = arguments.parameter_gradients[0], *result = arguments.input_gradients[0];
+    if (!arguments.accumulates(0)) std::memset(weight_gradient, 0, static_cast<size_t>(features_) * sizeof(float));
+    for (int64_t row = 0; row < rows_; ++row)
+      scale_row_backward(input + row * features_, arguments.output_gradients[0] + row * features_,
+                         arguments.parameters[0], features_, inverse_root_[row],
+                         result ? result + row * features_ : nullptr, weight_gradient);
+  }
+
+  int64_t workspace_bytes() const override { return rows_ * static_cast<int64_t>(sizeof(float)); }
+
+ private:
+  int64_t rows_, features_;
+  float epsilon_;
+  Vector<float> inverse_root_;  // by row
+};
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_layer_norm_kernel(const Context&, const KernelRequest& request) {
   return std::make_unique<LayerNormKernel>(dynamic_cast<const LayerNorm&>(request.definition), request.part);
+}
+std::unique_ptr<Kernel> make_rms_norm_kernel(const Context&, const KernelRequest& request) {
+  return std::make_unique<RmsNormKernel>(dynamic_cast<const RmsNorm&>(request.definition), request.part);
 }
 
 }  // namespace ff::cpu

@@ -39,19 +39,19 @@ namespace {
 // input [rows, in], weight [out, in], bias [out] -> output [rows, out].
 class LinearKernel : public Kernel {
  public:
-  LinearKernel(const Context& context, const Linear& linear, const Block& part) : context_(context), linear_(linear) {
-    rows_ = 1;
-    for (int axis = 0; axis + 1 < part.rank(); ++axis) rows_ *= part[axis].size();
-    in_ = linear.in_features;
-    out_ = part[part.rank() - 1].size();
+  LinearKernel(const Context& context, const Linear& linear, const Block& part)
+      : context_(context), linear_(linear), bias_(linear.adds_bias(part)), in_(linear.in_channels(part).size()) {
+    const Block output = linear.output_block(0, part);
+    out_ = output[output.rank() - 1].size();
+    rows_ = output.volume() / out_;
     if (linear.relu) masked_.resize(rows_ * out_);
-    forward_ = make_linear(context, rows_, in_, out_, linear.bias, linear.relu);
+    forward_ = make_linear(context, rows_, in_, out_, bias_, linear.relu);
   }
 
   void forward(const KernelArguments& arguments) override {
     context_.use_threads();
     run_linear(context_, forward_, static_cast<const float*>(arguments.inputs[0]), arguments.parameters[0],
-               linear_.bias ? arguments.parameters[1] : nullptr, arguments.outputs[0]);
+               bias_ ? arguments.parameters[1] : nullptr, arguments.outputs[0]);
   }
 
   void backward(const KernelArguments& arguments) override {
@@ -64,7 +64,7 @@ class LinearKernel : public Kernel {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
     multiply_matrices('T', 'N', out_, in_, rows_, gradient, out_, input, in_, arguments.accumulates(0) ? 1 : 0,
                       arguments.parameter_gradients[0], in_);
-    if (linear_.bias) sum_rows(gradient, rows_, out_, arguments.parameter_gradients[1], arguments.accumulates(1));
+    if (bias_) sum_rows(gradient, rows_, out_, arguments.parameter_gradients[1], arguments.accumulates(1));
     if (arguments.input_gradients[0])
       multiply_matrices('N', 'N', rows_, in_, out_, gradient, out_, arguments.parameters[0], in_, 0,
                         arguments.input_gradients[0], in_);
@@ -75,7 +75,8 @@ class LinearKernel : public Kernel {
  private:
   const Context& context_;
   const Linear& linear_;
-  int64_t rows_, in_, out_;
+  bool bias_;
+  int64_t in_, out_, rows_;
   Primitive forward_;
   Vector<float> masked_;  // gradient behind the relu
 };

@@ -100,78 +100,111 @@ class AttentionKernel : public Kernel {
   Memory<float> behind_tanh_;                 // [samples, out]: gradient
 };
 
-// addresses[s * heads + h] = base + s * sample_step + h * head_step
-void fill_addresses(const Context& context, const float* base, int64_t samples, int64_t heads, int64_t sample_step,
-                    int64_t head_step, const float** addresses) {
-  for_each_index(context, samples * heads,
-                 [=] __device__(int64_t i) { addresses[i] = base + i / heads * sample_step + i % heads * head_step; });
+// How far apart the matrices of a list lie: from sample to sample, from one head of keys and values to the next, from
+// one member of such a head's group of queries to the next.
+struct Steps {
+  int64_t sample, key_head, member;
+};
+
+// addresses [group, samples, key_heads]
+void fill_addresses(const Context& context, const float* base, int64_t samples, int64_t key_heads, int64_t group,
+                    Steps steps, const float** addresses) {
+  for_each_index(context, group * samples * key_heads, [=] __device__(int64_t i) {
+    const int64_t key_head = i % key_heads, row = i / key_heads, sample = row % samples, member = row / samples;
+    addresses[i] = base + sample * steps.sample + key_head * steps.key_head + member * steps.member;
+  });
 }
 
-// Queries, keys and values of a part lie in rows [samples * length, 3, width], width being the channels of the part's
-// heads. Products of all samples and heads at once take lists of addresses, which are made on the device where the
-// stream has them in order, and in a captured graph.
+// Cosines and sines [length, half] of the angles by which positions are turned. In double precision: far behind in a
+// sequence an angle in single precision is off by more than the sine's rounding.
+void fill_rotation(const Context& context, int64_t length, int64_t half, double base, float* cosines, float* sines) {
+  for_each_index(context, length * half, [=] __device__(int64_t i) {
+    const double exponent = static_cast<double>(i % half) / static_cast<double>(half),
+                 angle = static_cast<double>(i / half) / pow(base, exponent);
+    cosines[i] = static_cast<float>(cos(angle));
+    sines[i] = static_cast<float>(sin(angle));
+  });
+}
+
+// Turns channels i and i + half of each head, the heads of a row lying together, by the angle of the row's position;
+// direction 1, or -1 to turn back, as gradients are.
+void turn(const Context& context, float* values, int64_t rows, int64_t stride, int64_t heads, int64_t length,
+          int64_t half, const float* cosines, const float* sines, float direction) {
+  for_each_index(context, rows * heads * half, [=] __device__(int64_t index) {
+    const int64_t i = index % half, head = index / half % heads, row = index / half / heads;
+    const int64_t at = row % length * half + i;
+    float *first = values + row * stride + head * 2 * half + i, *second = first + half;
+    const float x = *first, y = *second, cosine = cosines[at], sine = direction * sines[at];
+    *first = x * cosine - y * sine;
+    *second = y * cosine + x * sine;
+  });
+}
+
+// Products of all samples and heads at once take lists of addresses, which are made on the device where the stream has
+// them in order, and in a captured graph.
 class MultiHeadAttentionKernel : public Kernel {
  public:
   MultiHeadAttentionKernel(const Context& context, const MultiHeadAttention& attention, const Block& part)
-      : context_(context), causal_(attention.causal), samples_(part[0].size()), length_(attention.length),
-        channels_(attention.channels), heads_(part[1].size()), head_channels_(attention.head_channels),
-        scale_(1.0f / std::sqrt(static_cast<float>(attention.head_channels))),
-        projected_(context, rows() * 3 * width()), projected_gradients_(context, projected_.size()),
-        weights_(context, samples_ * heads_ * length_ * length_), weight_gradients_(context, weights_.size()),
-        addresses_(context, address_lists * samples_ * heads_) {
-    context.reserve_scratch(sum_rows_scratch_bytes(context, rows(), 3 * width()));
-    const int64_t of_sample = length_ * 3 * width(), matrix = length_ * length_;
-    for (int third = 0; third < 3; ++third) {
-      fill_addresses(context, projected_.data() + third * width(), samples_, heads_, of_sample, head_channels_,
-                     list(queries + third));
-      fill_addresses(context, projected_gradients_.data() + third * width(), samples_, heads_, of_sample,
-                     head_channels_, list(query_gradients + third));
-    }
-    fill_addresses(context, weights_.data(), samples_, heads_, heads_ * matrix, matrix, list(weights));
-    fill_addresses(context, weight_gradients_.data(), samples_, heads_, heads_ * matrix, matrix,
-                   list(weight_gradients));
+      : context_(context), attention_(attention), layout_(attention.projected(part)), samples_(part[0].size()),
+        key_heads_(part[1].size()), heads_(key_heads_ * attention.group), length_(attention.length),
+        channels_(attention.channels), head_channels_(attention.head_channels),
+        scale_(1.0f / std::sqrt(static_cast<float>(attention.head_channels))), projected_(context, layout_.size()),
+        projected_gradients_(context, projected_.size()), weights_(context, samples_ * heads_ * length_ * length_),
+        weight_gradients_(context, weights_.size()), addresses_(context, address_lists * samples_ * heads_),
+        cosines_(context, attention.rotary() ? length_ * head_channels_ / 2 : 0), sines_(context, cosines_.size()) {
+    for (const auto& matrix : layout_.matrices)
+      context.reserve_scratch(sum_rows_scratch_bytes(context, layout_.rows, matrix.width));
+    const int64_t matrix = length_ * length_;
+    const Steps of_queries{length_ * layout_.query_stride, attention.group * head_channels_, head_channels_},
+        of_keys{length_ * layout_.key_stride, head_channels_, 0},
+        of_weights{heads_ * matrix, attention.group * matrix, matrix};
+    fill(queries, projected_.data(), of_queries);
+    fill(query_gradients, projected_gradients_.data(), of_queries);
+    fill(keys, projected_.data() + layout_.keys, of_keys);
+    fill(key_gradients, projected_gradients_.data() + layout_.keys, of_keys);
+    fill(values, projected_.data() + layout_.keys + layout_.key_width, of_keys);
+    fill(value_gradients, projected_gradients_.data() + layout_.keys + layout_.key_width, of_keys);
+    fill(weights, weights_.data(), of_weights);
+    fill(weight_gradients, weight_gradients_.data(), of_weights);
+    if (attention.rotary())
+      fill_rotation(context, length_, head_channels_ / 2, attention.rotary_base, cosines_.data(), sines_.data());
   }
 
   void forward(const KernelArguments& arguments) override {
-    const int64_t outputs = 3 * width();
-    multiply_matrices(context_, 'N', 'T', rows(), outputs, channels_, static_cast<const float*>(arguments.inputs[0]),
-                      channels_, arguments.parameters[0], channels_, 0, projected_.data(), outputs);
-    add_bias(context_, arguments.parameters[1], /*relu=*/false, rows(), outputs, projected_.data());
-    multiply('N', 'T', length_, length_, head_channels_, queries, outputs, keys, outputs, weights, length_, scale_);
-    softmax(context_, weights_.data(), samples_ * heads_ * length_, length_, weights_.data(), causal_ ? length_ : 0);
+    const int64_t queries_apart = layout_.query_stride, keys_apart = layout_.key_stride;
+    project(arguments);
+    if (attention_.rotary()) turn_queries_and_keys(projected_, 1);
+    multiply('N', 'T', length_, length_, head_channels_, queries, queries_apart, keys, keys_apart, weights, length_,
+             scale_);
+    softmax(context_, weights_.data(), samples_ * heads_ * length_, length_, weights_.data(),
+            attention_.causal ? length_ : 0);
     point_to_block(arguments.outputs[0]);
-    multiply('N', 'N', length_, head_channels_, length_, weights, length_, values, outputs, block, width(), 1);
+    multiply('N', 'N', length_, head_channels_, length_, weights, length_, values, keys_apart, block,
+             layout_.query_width, 1);
   }
 
   void backward(const KernelArguments& arguments) override {
-    const int64_t outputs = 3 * width();
+    const int64_t queries_apart = layout_.query_stride, keys_apart = layout_.key_stride, width = layout_.query_width;
     point_to_block(arguments.output_gradients[0]);
-    multiply('T', 'N', length_, head_channels_, length_, weights, length_, block, width(), value_gradients, outputs, 1);
-    multiply('N', 'T', length_, length_, head_channels_, block, width(), values, outputs, weight_gradients, length_, 1);
+    sum_over_groups(weights, block, width, value_gradients, 1);
+    multiply('N', 'T', length_, length_, head_channels_, block, width, values, keys_apart, weight_gradients, length_,
+             1);
     softmax_gradient(context_, weights_.data(), weight_gradients_.data(), samples_ * heads_ * length_, length_,
                      weight_gradients_.data());
-    multiply('N', 'N', length_, head_channels_, length_, weight_gradients, length_, keys, outputs, query_gradients,
-             outputs, scale_);
-    multiply('T', 'N', length_, head_channels_, length_, weight_gradients, length_, queries, outputs, key_gradients,
-             outputs, scale_);
-    const float* gradients = projected_gradients_.data();
-    multiply_matrices(context_, 'T', 'N', outputs, channels_, rows(), gradients, outputs,
-                      static_cast<const float*>(arguments.inputs[0]), channels_, arguments.accumulates(0) ? 1 : 0,
-                      arguments.parameter_gradients[0], channels_);
-    sum_rows(context_, gradients, rows(), outputs, arguments.parameter_gradients[1], arguments.accumulates(1),
-             context_.scratch());
-    if (arguments.input_gradients[0])
-      multiply_matrices(context_, 'N', 'N', rows(), channels_, outputs, gradients, outputs, arguments.parameters[0],
-                        channels_, 0, arguments.input_gradients[0], channels_);
+    multiply('N', 'N', length_, head_channels_, length_, weight_gradients, length_, keys, keys_apart, query_gradients,
+             queries_apart, scale_);
+    sum_over_groups(weight_gradients, queries, queries_apart, key_gradients, scale_);
+    if (attention_.rotary()) turn_queries_and_keys(projected_gradients_, -1);
+    project_gradients(arguments);
   }
 
   int64_t workspace_bytes() const override {
     return projected_.bytes() + projected_gradients_.bytes() + weights_.bytes() + weight_gradients_.bytes() +
-           addresses_.bytes();
+           addresses_.bytes() + cosines_.bytes() + sines_.bytes();
   }
 
  private:
-  // Lists of addresses, one matrix a sample and head. block: of the output, or of its gradient.
+  // Lists of addresses, one matrix a sample and head of the queries. block: of the output, or of its gradient.
   enum List {
     queries,
     keys,
@@ -185,28 +218,80 @@ class MultiHeadAttentionKernel : public Kernel {
     address_lists
   };
 
-  int64_t rows() const { return samples_ * length_; }
-  int64_t width() const { return heads_ * head_channels_; }
   const float** list(int number) const { return addresses_.data() + number * samples_ * heads_; }
-
-  void point_to_block(const float* base) const {
-    fill_addresses(context_, base, samples_, heads_, length_ * width(), head_channels_, list(block));
+  void fill(List number, const float* base, Steps steps) const {
+    fill_addresses(context_, base, samples_, key_heads_, attention_.group, steps, list(number));
   }
+  void point_to_block(const float* base) const {
+    fill(block, base, {length_ * layout_.query_width, attention_.group * head_channels_, head_channels_});
+  }
+
+  // heads and matrices of weights begin at multiples of these
+  bool aligned() const { return head_channels_ % 4 == 0 && length_ * length_ % 4 == 0; }
+
   void multiply(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, List a, int64_t a_stride, List b,
                 int64_t b_stride, List c, int64_t c_stride, float alpha) const {
-    // heads and matrices of weights begin at multiples of these
-    const bool aligned = head_channels_ % 4 == 0 && length_ * length_ % 4 == 0;
     multiply_matrices(context_, samples_ * heads_, transpose_a, transpose_b, m, n, k, list(a), a_stride, list(b),
-                      b_stride, 0, const_cast<float* const*>(list(c)), c_stride, aligned, alpha);
+                      b_stride, 0, const_cast<float* const*>(list(c)), c_stride, aligned(), alpha);
+  }
+  // Gradients of keys or values: the sum over a group of its matrices a [length, length], transposed, times b [length,
+  // head_channels]. The members one after the other, since all of them add to the same matrix.
+  void sum_over_groups(List a, List b, int64_t b_stride, List c, float alpha) const {
+    const int64_t count = samples_ * key_heads_;
+    for (int64_t member = 0; member < attention_.group; ++member)
+      multiply_matrices(context_, count, 'T', 'N', length_, head_channels_, length_, list(a) + member * count, length_,
+                        list(b) + member * count, b_stride, member == 0 ? 0 : 1, const_cast<float* const*>(list(c)),
+                        layout_.key_stride, aligned(), alpha);
+  }
+
+  void project(const KernelArguments& arguments) const {
+    const size_t count = layout_.matrices.size();
+    for (size_t p = 0; p < count; ++p) {
+      const int64_t outputs = layout_.matrices[p].width;
+      float* output = projected_.data() + layout_.matrices[p].begin;
+      multiply_matrices(context_, 'N', 'T', layout_.rows, outputs, channels_,
+                        static_cast<const float*>(arguments.inputs[0]), channels_, arguments.parameters[p], channels_,
+                        0, output, outputs);
+      if (attention_.bias)
+        add_bias(context_, arguments.parameters[p + count], /*relu=*/false, layout_.rows, outputs, output);
+    }
+  }
+
+  void project_gradients(const KernelArguments& arguments) const {
+    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    const size_t count = layout_.matrices.size();
+    for (size_t p = 0; p < count; ++p) {
+      const int64_t outputs = layout_.matrices[p].width;
+      const float* gradients = projected_gradients_.data() + layout_.matrices[p].begin;
+      multiply_matrices(context_, 'T', 'N', outputs, channels_, layout_.rows, gradients, outputs, input, channels_,
+                        arguments.accumulates(p) ? 1 : 0, arguments.parameter_gradients[p], channels_);
+      if (attention_.bias)
+        sum_rows(context_, gradients, layout_.rows, outputs, arguments.parameter_gradients[p + count],
+                 arguments.accumulates(p + count), context_.scratch());
+      if (arguments.input_gradients[0])
+        multiply_matrices(context_, 'N', 'N', layout_.rows, channels_, outputs, gradients, outputs,
+                          arguments.parameters[p], channels_, p == 0 ? 0 : 1, arguments.input_gradients[0], channels_);
+    }
+  }
+
+  void turn_queries_and_keys(const Memory<float>& projected, float direction) const {
+    const int64_t half = head_channels_ / 2;
+    turn(context_, projected.data(), layout_.rows, layout_.query_stride, heads_, length_, half, cosines_.data(),
+         sines_.data(), direction);
+    turn(context_, projected.data() + layout_.keys, layout_.rows, layout_.key_stride, key_heads_, length_, half,
+         cosines_.data(), sines_.data(), direction);
   }
 
   const Context& context_;
-  bool causal_;
-  int64_t samples_, length_, channels_, heads_, head_channels_;
+  const MultiHeadAttention& attention_;
+  MultiHeadAttention::Projected layout_;
+  int64_t samples_, key_heads_, heads_;  // of the part
+  int64_t length_, channels_, head_channels_;
   float scale_;
-  Memory<float> projected_, projected_gradients_;  // [samples, length, 3, width]
+  Memory<float> projected_, projected_gradients_;  // as layout_ says
   Memory<float> weights_, weight_gradients_;       // [samples, heads, length, length]
   Memory<const float*> addresses_;
+  Memory<float> cosines_, sines_;  // [length, head_channels / 2]; empty without rotary positions
 };
 
 }  // namespace

@@ -26,6 +26,9 @@ void apply(const Context& context, Function function, const float* a, const floa
       for_each_index(context, elements,
                      [=] __device__(int64_t i) { result[i] = 0.5f * a[i] * (1.0f + erff(a[i] * inverse_root_2)); });
       break;
+    case Function::silu:
+      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] / (1.0f + expf(-a[i])); });
+      break;
     case Function::add:
       for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] + b[i]; });
       break;
@@ -43,6 +46,14 @@ void gelu_gradient(const Context& context, const float* input, const float* grad
   for_each_index(context, elements, [=] __device__(int64_t i) {
     const float x = input[i];
     result[i] = gradient[i] * (0.5f * (1.0f + erff(x * inverse_root_2)) + x * inverse_root_2_pi * expf(-0.5f * x * x));
+  });
+}
+
+// d/dx of x s(x), s being the sigmoid function: s(x) (1 + x (1 - s(x))).
+void silu_gradient(const Context& context, const float* input, const float* gradient, int64_t elements, float* result) {
+  for_each_index(context, elements, [=] __device__(int64_t i) {
+    const float x = input[i], sigmoid = 1.0f / (1.0f + expf(-x));
+    result[i] = gradient[i] * sigmoid * (1.0f + x * (1.0f - sigmoid));
   });
 }
 
@@ -79,6 +90,9 @@ class ElementwiseKernel : public Kernel {
         case Function::sigmoid: sigmoid_gradient(context_, arguments.outputs[0], gradient, elements_, result); break;
         case Function::gelu:
           gelu_gradient(context_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result);
+          break;
+        case Function::silu:
+          silu_gradient(context_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result);
           break;
         case Function::add: copy(context_, gradient, result, elements_); break;
         case Function::sub:

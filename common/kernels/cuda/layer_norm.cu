@@ -100,10 +100,89 @@ class LayerNormKernel : public Kernel {
   Memory<float> mean_, inverse_deviation_;  // [rows]
 };
 
+// inverse_root [rows]: 1 / root mean square of each row, which backward needs.
+void scale_rows(const Context& context, const float* input, int64_t rows, int64_t features, float epsilon,
+                const float* weight, float* output, float* inverse_root) {
+  for_each_row(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
+    using Row = decltype(row_threads);
+    const float* x = input + row * features;
+    float squares = 0;
+    for (int64_t f = Row::thread(); f < features; f += Row::threads) squares += x[f] * x[f];
+    const float inverse = 1.0f / sqrtf(Row::sum(squares) / static_cast<float>(features) + epsilon);
+    for (int64_t f = Row::thread(); f < features; f += Row::threads)
+      output[row * features + f] = x[f] * inverse * weight[f];
+    if (Row::thread() == 0) inverse_root[row] = inverse;
+  });
+}
+
+// With n = input / root and g = gradient * weight: result = (g - n mean(g n)) / root.
+void scaled_input_gradients(const Context& context, const float* input, const float* gradient, const float* weight,
+                            int64_t rows, int64_t features, const float* inverse_root, float* result) {
+  for_each_row(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
+    using Row = decltype(row_threads);
+    const int64_t at = row * features;
+    const float inverse = inverse_root[row];
+    float product = 0;
+    for (int64_t f = Row::thread(); f < features; f += Row::threads)
+      product += gradient[at + f] * weight[f] * input[at + f] * inverse;
+    product = Row::sum(product) / static_cast<float>(features);
+    for (int64_t f = Row::thread(); f < features; f += Row::threads)
+      result[at + f] = (gradient[at + f] * weight[f] - input[at + f] * inverse * product) * inverse;
+  });
+}
+
+void scaled_weight_gradient(const Context& context, const float* input, const float* gradient, int64_t rows,
+                            int64_t features, const float* inverse_root, float* weight, bool add) {
+  column_sums<1>(
+      context, rows, features,
+      [=] __device__(int64_t row, int64_t f) {
+        return Sums<1>{{gradient[row * features + f] * input[row * features + f] * inverse_root[row]}};
+      },
+      [=] __device__(int64_t f, const double* total) {
+        weight[f] = static_cast<float>(total[0]) + (add ? weight[f] : 0.0f);
+      },
+      context.scratch());
+}
+
+// [rows, features].
+class RmsNormKernel : public Kernel {
+ public:
+  RmsNormKernel(const Context& context, const RmsNorm& definition, const Block& part)
+      : context_(context), rows_(part.volume()), features_(definition.features),
+        epsilon_(static_cast<float>(definition.epsilon)), inverse_root_(context, rows_) {
+    context.reserve_scratch(column_sums_scratch_bytes<1>(context, rows_, features_));
+  }
+
+  void forward(const KernelArguments& arguments) override {
+    scale_rows(context_, static_cast<const float*>(arguments.inputs[0]), rows_, features_, epsilon_,
+               arguments.parameters[0], arguments.outputs[0], inverse_root_.data());
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    const float *input = static_cast<const float*>(arguments.inputs[0]), *gradient = arguments.output_gradients[0];
+    scaled_weight_gradient(context_, input, gradient, rows_, features_, inverse_root_.data(),
+                           arguments.parameter_gradients[0], arguments.accumulates(0));
+    if (arguments.input_gradients[0])
+      scaled_input_gradients(context_, input, gradient, arguments.parameters[0], rows_, features_, inverse_root_.data(),
+                             arguments.input_gradients[0]);
+  }
+
+  int64_t workspace_bytes() const override { return inverse_root_.bytes(); }
+
+ private:
+  const Context& context_;
+  int64_t rows_, features_;
+  float epsilon_;
+  Memory<float> inverse_root_;  // [rows]
+};
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_layer_norm_kernel(const Context& context, const KernelRequest& request) {
   return std::make_unique<LayerNormKernel>(context, dynamic_cast<const LayerNorm&>(request.definition), request.part);
+}
+std::unique_ptr<Kernel> make_rms_norm_kernel(const Context& context, const KernelRequest& request) {
+  return std::make_unique<RmsNormKernel>(context, dynamic_cast<const RmsNorm&>(request.definition), request.part);
 }
 
 }  // namespace ff::cuda

@@ -9,8 +9,8 @@ namespace {
 class LinearKernel : public Kernel {
  public:
   LinearKernel(const Context& context, const Linear& linear, const Block& part)
-      : context_(context), bias_(linear.bias), relu_(linear.relu), in_(linear.in_features),
-        out_(part[part.rank() - 1].size()), rows_(part.volume() / out_),
+      : context_(context), bias_(linear.adds_bias(part)), relu_(linear.relu), in_(linear.in_channels(part).size()),
+        out_(linear.parameter_block(0, part)[0].size()), rows_(linear.output_block(0, part).volume() / out_),
         masked_(context, linear.relu ? rows_ * out_ : 0) {
     if (bias_) context.reserve_scratch(sum_rows_scratch_bytes(context, rows_, out_));
   }

@@ -23,7 +23,9 @@ Strategy one_weird_trick(const Graph& graph, const Topology& topology) {
   for (OperatorId op : graph.operator_ids()) {
     const Operator& described = graph.operators[op];
     const auto& dimensions = described.definition->dimensions();
-    if (dimensions.size() != 2 || dimensions[1].name != "channel") continue;
+    if (described.definition->outputs()[0].shape.size() != 2 || dimensions.size() < 2 ||
+        dimensions[1].name != "channel")
+      continue;
     const bool follows = std::all_of(described.inputs.begin(), described.inputs.end(), [&](TensorId input) {
       const OperatorId producer = graph.tensors[input].producer;
       return producer >= 0 && by_channel[producer];
@@ -31,7 +33,8 @@ Strategy one_weird_trick(const Graph& graph, const Topology& topology) {
     if (described.definition->type() != "linear" && !follows) continue;
     by_channel[op] = true;
     const int degree = static_cast<int>(std::min<int64_t>(dimensions[1].size, topology.devices.count()));
-    strategy[op].degrees = {1, degree};
+    strategy[op].degrees.assign(dimensions.size(), 1);
+    strategy[op].degrees[1] = degree;
     strategy[op].devices.resize(degree);
     std::iota(strategy[op].devices.begin(), strategy[op].devices.end(), 0);
   }

@@ -190,6 +190,7 @@ Nanoseconds LayerwiseCosts::slowest_copy(const Vector<int64_t>& bytes) {
 }
 
 Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vector<Block>& read, bool gradient) {
+  const bool partial = std::count(written.begin(), written.end(), written[0]) > 1;
   BlockPairs pairs;
   for (int c : read.indices()) {
     const Block& reads = read[c];
@@ -200,7 +201,8 @@ Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vect
       for (int axis = 0; axis < reads.rank() && elements > 0; ++axis)
         elements *= std::max<int64_t>(0, intersect(writes[axis], reads[axis]).size());
       if (elements > 0)
-        pairs.push_back({p, c, elements * element_bytes, elements == writes.volume(), elements == reads.volume()});
+        pairs.push_back(
+            {p, c, elements * element_bytes, elements == writes.volume(), elements == reads.volume(), partial});
     }
   }
   const auto phase = [&](Direction direction) {

@@ -126,7 +126,7 @@ void Space::lay_out_edges() {
         Vector<PairDelay>& pairs = choices.pairs.emplace_back();
         for (const auto blocks = builder_.pairs(e, strategy); const BlockPair& pair : *blocks)
           pairs.push_back({static_cast<int8_t>(pair.producer_part), static_cast<int8_t>(pair.consumer_part),
-                           pair.whole_output, pair.whole_input, pair.bytes, delays(pair.bytes)});
+                           pair.whole_output, pair.whole_input, pair.partial, pair.bytes, delays(pair.bytes)});
       }
     edges_.push_back(std::move(choices));
     out_edges_[edge.producer].push_back(e);

@@ -45,7 +45,7 @@ struct OperatorChoices {
 
 struct PairDelay {
   int8_t producer_part, consumer_part;
-  bool whole_output, whole_input;
+  bool whole_output, whole_input, partial;
   int64_t bytes;
   const Nanoseconds* delay;  // [source * devices + destination]; 0 from a device to itself
 };

@@ -181,7 +181,7 @@ TEST_CASE("a rank that holds a shared parameter without contributing to its grad
   StrategyFile one_device{parse_graph(parse_json(graph, "graph")), {}, {}, {}, Json::object(), false};
   one_device.strategy = single_device(one_device.graph);
   StrategyFile split = one_device;
-  split.strategy[1] = {{1, 2}, {1, 1}};  // two parts on rank 1, whose blocks are pieces of rank 0's whole parameter
+  split.strategy[1] = {{1, 2, 1}, {1, 1}};  // two parts on rank 1, whose blocks are pieces of rank 0's whole parameter
   compare(one_device, split, 2);
 }
 

@@ -80,6 +80,23 @@ Json transformer() {
                   op("loss", "softmax_cross_entropy", {"scores", "label"})});
 }
 
+// A layer of LLaMA: root mean squares, grouped queries with rotary positions, and a gated feed-forward layer (SwiGLU:
+// Shazeer 2020, arXiv 2002.05202).
+Json llama() {
+  const auto linear = [](int features) { return Json{{"out_features", features}, {"bias", false}}; };
+  return network(
+      {{{"name", "token"}, {"shape", {"batch", 5}}, {"dtype", "i32"}},
+       {{"name", "label"}, {"shape", {"batch", 5}}, {"dtype", "i32"}}},
+      {op("words", "embedding", {"token"}, {{"vocabulary", 9}, {"channels", 16}}), op("norm1", "rms_norm", {"words"}),
+       op("attention", "multi_head_attention", {"norm1"},
+          {{"heads", 4}, {"key_value_heads", 2}, {"causal", true}, {"rotary_base", 100}}),
+       op("projection", "linear", {"attention"}, linear(16)), op("sum1", "add", {"projection", "words"}),
+       op("norm2", "rms_norm", {"sum1"}), op("gate", "linear", {"norm2"}, linear(24)), op("silu", "silu", {"gate"}),
+       op("up", "linear", {"norm2"}, linear(24)), op("gated", "mul", {"silu", "up"}),
+       op("down", "linear", {"gated"}, linear(16)), op("sum2", "add", {"down", "sum1"}),
+       op("scores", "linear", {"sum2"}, linear(9)), op("loss", "softmax_cross_entropy", {"scores", "label"})});
+}
+
 void check_gradients(const Json& graph) {
   StrategyFile file{parse_graph(parse_json(graph.dump(), "small")), {}, {}, {}, Json::object(), false};
   file.strategy = single_device(file.graph);
@@ -122,5 +139,6 @@ void check_gradients(const Json& graph) {
 TEST_CASE("gradients of a convolutional network equal finite differences") { check_gradients(convolutional()); }
 TEST_CASE("gradients of a recurrent network equal finite differences") { check_gradients(recurrent()); }
 TEST_CASE("gradients of a transformer equal finite differences") { check_gradients(transformer()); }
+TEST_CASE("gradients of a layer of LLaMA equal finite differences") { check_gradients(llama()); }
 
 }  // namespace ff

@@ -15,13 +15,14 @@ bool intersects(const BitSet& a, const BitSet& b) {
   return false;
 }
 
-// Some of the smallest parts that the operator can be split into.
+// Some of the smallest parts that the operator can be split into, but for shares of sums.
 Vector<Block> smallest_parts(const OperatorDefinition& definition) {
   Degrees degrees;
   int64_t count = 1;
   for (const ParallelDimension& dimension : definition.dimensions()) {
-    degrees.push_back(static_cast<int>(dimension.size));
-    count *= dimension.size;
+    const int64_t size = dimension.kind == DimensionKind::reduction ? 1 : dimension.size;
+    degrees.push_back(static_cast<int>(size));
+    count *= size;
   }
   Vector<Block> parts{definition.part(degrees, 0), definition.part(degrees, count - 1)};
   uint64_t random = 1;
@@ -35,7 +36,8 @@ Vector<Block> smallest_parts(const OperatorDefinition& definition) {
 // What an operator reads of its inputs.
 struct Reading {
   bool by_sample = false;      // each part reads and writes its own samples
-  Vector<bool> whole_samples;  // [input]: all of them, however the operator is split
+  bool sums = false;           // several parts may write shares of one sum
+  Vector<bool> whole_samples;  // [input]: all of them, however the operator is split: a part, or the parts of a sum
 };
 
 Reading reading_of(const OperatorDefinition& definition) {
@@ -43,6 +45,8 @@ Reading reading_of(const OperatorDefinition& definition) {
   reading.whole_samples.assign(definition.inputs().size(), true);
   if (definition.dimensions().empty() || definition.dimensions()[0].kind != DimensionKind::sample) return reading;
   reading.by_sample = true;
+  for (const ParallelDimension& dimension : definition.dimensions())
+    reading.sums = reading.sums || dimension.kind == DimensionKind::reduction;
   for (const Block& part : smallest_parts(definition)) {
     for (size_t output = 0; output < definition.outputs().size(); ++output)
       if (definition.output_block(static_cast<int>(output), part)[0] != part[0]) reading.by_sample = false;
@@ -80,7 +84,7 @@ Relations::Relations(const TaskGraphBuilder& builder) {
   const BitSet none(words_for(graph.operators.size()), 0);
   struct Use {
     OperatorId producer, consumer;
-    bool whole_samples, every_part_reads, every_element_read, gradient;
+    bool whole_samples, sums, every_part_reads, every_element_read, gradient;
   };
   Vector<Reading> readings;
   for (const Operator& op : graph.operators) readings.push_back(reading_of(*op.definition));
@@ -91,6 +95,7 @@ Relations::Relations(const TaskGraphBuilder& builder) {
     const Use use{edge.producer,
                   edge.consumer,
                   readings[edge.consumer].whole_samples[edge.input],
+                  readings[edge.consumer].sums,
                   consumer.every_part_reads(edge.input),
                   consumer.reads_every_element(edge.input),
                   has_gradient(graph, edge)};
@@ -99,6 +104,7 @@ Relations::Relations(const TaskGraphBuilder& builder) {
   }
   // [a]: a and operators of which each part waits for some part of a
   Vector<BitSet> some_forward(count, none);
+  Vector<BitSet> behind_forward(count, none);  // the same without a
   // [a]: a and operators of which each backward part waits for some backward part of a
   Vector<BitSet> before_backward(count, none);
   forward.assign(count, none);
@@ -107,18 +113,19 @@ Relations::Relations(const TaskGraphBuilder& builder) {
     insert(some_forward[op], op);
     insert(some_backward[op], op);
     for (const Use& use : out_of[op]) {
-      if (use.every_part_reads) unite(some_forward[op], some_forward[use.consumer]);
-      if (use.whole_samples) unite(forward[op], some_forward[use.consumer]);
+      if (use.every_part_reads) unite(behind_forward[op], some_forward[use.consumer]);
+      if (use.whole_samples) unite(forward[op], use.sums ? behind_forward[use.consumer] : some_forward[use.consumer]);
       if (use.every_element_read) unite(forward[op], forward[use.consumer]);
       if (use.every_element_read && use.gradient) unite(some_backward[op], some_backward[use.consumer]);
     }
+    unite(some_forward[op], behind_forward[op]);
   }
   for (OperatorId op = 0; op < count; ++op) {  // producers first
     insert(before_backward[op], op);
     for (const Use& use : into[op]) {
       if (!use.gradient) continue;
       if (use.every_element_read) unite(before_backward[op], before_backward[use.producer]);
-      if (use.whole_samples) unite(backward[op], before_backward[use.producer]);
+      if (use.whole_samples && !use.sums) unite(backward[op], before_backward[use.producer]);
       if (use.every_part_reads) unite(backward[op], backward[use.producer]);
     }
   }

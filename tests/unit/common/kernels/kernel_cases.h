@@ -38,7 +38,8 @@ class Cases {
         type == "matmul" || type == "top_k_gating" || type == "load_balancing_loss" || type == "dispatch" ||
         type == "expert_linear" || type == "combine")
       rank = 3;
-    if (type == "linear" || type == "softmax" || type == "softmax_cross_entropy" || type == "layer_norm")
+    if (type == "linear" || type == "softmax" || type == "softmax_cross_entropy" || type == "layer_norm" ||
+        type == "rms_norm")
       rank = between(2, 3);
     if (type == "flatten" || type == "concat" || type == "slice" || type == "split" || type == "pad" ||
         type == "batch_norm")
@@ -73,7 +74,7 @@ class Cases {
       attributes = {{"epsilon", 0.1},
                     {"activation", chance() ? "relu" : "none"},
                     {"statistics", between(0, 3) > 0 ? "global" : "local"}};
-    if (type == "layer_norm") {
+    if (type == "layer_norm" || type == "rms_norm") {
       inputs[0].back() = between(4, 11);  // of very few features little but rounding is left
       attributes["epsilon"] = 0.01;
     }
@@ -85,11 +86,7 @@ class Cases {
       inputs.push_back({"batch", between(1, 5), between(1, 6)});
       attributes["out_features"] = between(1, 7);
     }
-    if (type == "multi_head_attention") {
-      const int64_t heads = between(1, 3);
-      inputs[0] = {"batch", between(1, 5), heads * between(1, 4)};
-      attributes = {{"heads", heads}, {"causal", chance()}};
-    }
+    if (type == "multi_head_attention") attention_attributes(inputs, attributes);
     if (type == "matmul") {
       const bool transposed = chance();
       const int64_t columns = between(1, 6);
@@ -188,6 +185,14 @@ class Cases {
                   {"capacity_factor", Vector<double>{0.3, 0.8, 1, 1.25, 100}[between(0, 4)]},
                   {"group_samples", between(1, 3)},
                   {"random_routing", two && chance()}};
+  }
+  void attention_attributes(Vector<Json>& inputs, Json& attributes) {
+    const int64_t key_value_heads = between(1, 3), heads = key_value_heads * between(1, 3);
+    const bool rotary = chance();
+    inputs[0] = {"batch", between(1, 5), heads * (rotary ? 2 * between(1, 2) : between(1, 4))};
+    attributes = {{"heads", heads}, {"causal", chance()}, {"bias", chance()}};
+    if (key_value_heads < heads || chance()) attributes["key_value_heads"] = key_value_heads;
+    if (rotary) attributes["rotary_base"] = chance() ? 10000 : 3;
   }
   void lstm_inputs(Vector<Json>& inputs, Json& attributes) {
     attributes["hidden"] = between(1, 7);
@@ -329,10 +334,34 @@ inline Buffer whole_batch_sums(Backend& backend, const OperatorDefinition& defin
   return sums;
 }
 
+// A share of a sum is what the whole would give if all that other shares work on were zero.
+inline reference::Operands operands_of_share(const OperatorDefinition& definition, const Block& part,
+                                             const reference::Operands& whole) {
+  reference::Operands share = whole;
+  const auto keep = [](Values& values, const Shape& shape, const Block& block) {
+    Values kept(values.size(), 0);
+    for_each_element(shape, block, [&](size_t w, size_t) { kept[w] = values[w]; });
+    values = std::move(kept);
+  };
+  for (size_t d = 0; d < definition.dimensions().size(); ++d) {
+    const ParallelDimension& dimension = definition.dimensions()[d];
+    if (dimension.kind != DimensionKind::reduction || definition.is_loss()) continue;
+    if (part[static_cast<int>(d)].size() == dimension.size) continue;
+    for (size_t i = 0; i < whole.inputs.size(); ++i)
+      if (definition.inputs()[i].type == DataType::f32)
+        keep(share.inputs[i], definition.inputs()[i].shape, definition.input_block(static_cast<int>(i), part));
+    for (size_t p = 0; p < whole.parameters.size(); ++p)
+      keep(share.parameters[p], definition.parameters()[p].shape,
+           definition.parameter_block(static_cast<int>(p), part));
+  }
+  return share;
+}
+
 // One task's kernel, both phases, against the reference on the whole tensors.
 inline void check_part(Backend& backend, const OperatorDefinition& definition, const Block& part,
-                       const reference::Operands& operands, const Vector<Values>& gradients,
+                       const reference::Operands& whole, const Vector<Values>& gradients,
                        const reference::Randomness& randomness, double tolerance) {
+  const reference::Operands operands = operands_of_share(definition, part, whole);
   INFO("part " << to_string(part) << ", " << definition.signature(part));
   Vector<Buffer> inputs, parameters, outputs, input_gradients, parameter_gradients, output_gradients;
   KernelArguments arguments;
@@ -445,7 +474,8 @@ inline std::optional<Drawn> draw_values(Cases& cases, const std::string& text) {
     }
     for (const ParameterSpec& spec : definition.parameters()) {
       drawn.operands.parameters.push_back(cases.values(spec.shape));
-      if (definition.type() == "attention")  // far out on its tanh little but rounding is left of the gradients
+      // far out on tanh and softmax little but rounding is left of the gradients
+      if (definition.type() == "attention" || definition.type() == "multi_head_attention")
         for (double& value : drawn.operands.parameters.back()) value *= 0.25;
     }
     for (const TensorSpec& spec : definition.outputs())

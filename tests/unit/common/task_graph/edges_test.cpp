@@ -15,6 +15,7 @@ TEST_CASE("block pairs are all non-empty intersections, consumer by consumer") {
       const OperatorDefinition& producer = *graph.operators[edge.producer].definition;
       const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
       const Degrees &from = strategy[edge.producer].degrees, &to = strategy[edge.consumer].degrees;
+      const bool partial = producer.partial_results(from) > 1;
       BlockPairs expected;
       for (int c = 0; c < parts_of(to); ++c)
         for (int p = 0; p < parts_of(from); ++p) {
@@ -22,7 +23,7 @@ TEST_CASE("block pairs are all non-empty intersections, consumer by consumer") {
           const Block read = consumer.input_block(edge.input, consumer.part(to, c));
           const Block region = intersect(written, read);
           if (read.empty() || region.empty()) continue;
-          expected.push_back({p, c, region.volume() * element_bytes, region == written, region == read});
+          expected.push_back({p, c, region.volume() * element_bytes, region == written, region == read, partial});
           CHECK(region_of(graph, edge, expected.back(), from, to) == region);
         }
       CHECK(intersect_blocks(graph, edge, from, to) == expected);

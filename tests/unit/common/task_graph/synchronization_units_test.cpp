@@ -27,7 +27,7 @@ Graph shared_layers() {
 // and 2; rows 4-7 by 0, 1 and 2. Device 0 adds up two gradients of rows 0-3: of fc1's half and fc2's whole block.
 TEST_CASE("pieces with the same holders are one unit") {
   const Graph graph = shared_layers();
-  const Strategy strategy = {{{1, 2}, {0, 1}}, {{2, 1}, {2, 0}}, {{1}, {0}}};
+  const Strategy strategy = {{{1, 2, 1}, {0, 1}}, {{2, 1, 1}, {2, 0}}, {{1}, {0}}};
   const Vector<ParameterGroup> groups = parameter_groups(graph);
   REQUIRE(groups.size() == 1);
   const Vector<ParameterPiece> pieces = parameter_pieces(graph, groups[0], strategy);
@@ -117,5 +117,5 @@ TEST_CASE("parts with common channels reduce their statistics together") {
   CHECK(reductions[1].parts == Vector<int>{1, 3});
   CHECK(reductions[1].holders == Vector<DeviceId>{1});
   CHECK(reductions[0].bytes == norm.statistics_bytes(norm.part(degrees, 0)));
-  CHECK(statistics_reductions(*graph.operators[1].definition, {{1, 1}, {0}}).empty());
+  CHECK(statistics_reductions(*graph.operators[1].definition, {{1, 1, 1}, {0}}).empty());
 }

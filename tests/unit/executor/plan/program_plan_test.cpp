@@ -281,7 +281,7 @@ together before step 3: receive b:0->a/gradient/0-0
 TEST_CASE("packed: pieces of blocks are copied together and apart") {
   const Graph graph = network({linear("a", "x", 5), linear("b", "a", 3)});
   Strategy strategy = single_device(graph);
-  strategy[0] = {{1, 2}, {0, 1}};
+  strategy[0] = {{1, 2, 1}, {0, 1}};
   CHECK(plan_text(graph, strategy, {0}) ==
         "buffers: arena 128, x 24, a.weight[0:2, 0:6] 12, b.weight 15, label 4, loss 4, correct 4, sums0 16 of 0, "
         "sums2 16 of 0\n"
@@ -353,7 +353,7 @@ a/update/0@0
 TEST_CASE("two parts on one device share a parameter") {
   const Graph graph = network({linear("a", "x", 5), linear("b", "a", 3)});
   Strategy strategy = single_device(graph);
-  strategy[0] = {{2, 1}, {0, 0}};
+  strategy[0] = {{2, 1, 1}, {0, 0}};
   CHECK(plan_text(graph, strategy, {0}) ==
         "buffers: arena 128, x[0:2, 0:6] 12, a.weight 30, x[2:4, 0:6] 12, b.weight 15, label 4, loss 4, correct 4, "
         "sums0 32 of 0, sums1 16 of 0\n"
@@ -391,7 +391,7 @@ a/update/0@0
 TEST_CASE("a shared parameter is cut into pieces by who holds them") {
   const Graph graph = network({linear("a", "x", 6, "w"), linear("b", "a", 6, "w")});
   Strategy strategy = single_device(graph);
-  strategy[0] = {{1, 2}, {0, 1}};
+  strategy[0] = {{1, 2, 1}, {0, 1}};
   const std::string text = plan_text(graph, strategy, {0});
   CHECK(text.substr(0, text.find("a/forward/0")) ==
         "buffers: arena 160, x 24, w.weight[0:3, 0:6] 18, w.weight 36, label 4, loss 4, correct 4, sums0 32 of 0, "

@@ -28,7 +28,7 @@ TEST_CASE("compute tasks hold their device, transfers and all-reduces the links"
   TwoDevices two;
   TaskGraphBuilder builder(two.graph);
   // fc1 by sample on both devices; fc2 and the loss on device 1
-  const Strategy strategy = {{{2, 1}, {0, 1}}, {{1, 1}, {1}}, {{1}, {1}}};
+  const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{1, 1, 1}, {1}}, {{1}, {1}}};
   const TaskGraph tasks = builder.build(strategy);
   const TaskCosts costs = two.model.costs(tasks, strategy);
   REQUIRE(costs.duration.size() == tasks.tasks.size());
@@ -65,13 +65,13 @@ TEST_CASE("compute tasks hold their device, transfers and all-reduces the links"
 TEST_CASE("parts of different sizes have costs of their own, and no others are computed") {
   TwoDevices two;
   // 4 samples over 3 parts: 1, 1 and 2, of 2 * 8 * 8 operations a sample.
-  const TaskCostModel::PartCosts& costs = two.model.part_costs(0, {3, 1}, 0);
+  const TaskCostModel::PartCosts& costs = two.model.part_costs(0, {3, 1, 1}, 0);
   REQUIRE(costs.distinct.size() == 2);
   CHECK(costs.which[0] == costs.which[1]);
   CHECK(costs.which[1] != costs.which[2]);
   CHECK(costs[0].forward.ns == 1280);
   CHECK(costs[2].forward.ns == 2560);
-  CHECK(two.model.part_costs(0, {4, 1}, 0).distinct.size() == 1);
+  CHECK(two.model.part_costs(0, {4, 1, 1}, 0).distinct.size() == 1);
 }
 
 TEST_CASE("nothing to copy or to update takes no time") {

@@ -38,30 +38,72 @@ void attention(const Attention& attention, Operation& o) {
   }
 }
 
-void multi_head_attention(const MultiHeadAttention& attention, Operation& o) {
+// Queries (0), keys (1) or values (2) of one sample, position and head, where keys and values have heads of their own.
+Numbers projected(const MultiHeadAttention& attention, Operation& o, int64_t which, int64_t n, int64_t l,
+                  int64_t head) {
+  const bool grouped = attention.key_value_heads < attention.heads;
+  const auto weight = [&](int64_t out, int64_t in) {
+    if (!grouped) return o.parameters[0](which, out, in);
+    return which == 0 ? o.parameters[0](out, in) : o.parameters[1](which - 1, out, in);
+  };
+  const auto bias = [&](int64_t out) {
+    if (!attention.bias) return Number();
+    if (!grouped) return o.parameters[1](which, out);
+    return which == 0 ? o.parameters[2](out) : o.parameters[3](which - 1, out);
+  };
   const int64_t size = attention.head_channels;
-  const auto projected = [&](int64_t which, int64_t n, int64_t l, int64_t channel) {
-    Number sum = o.parameters[1](which, channel);
-    for (int64_t c = 0; c < attention.channels; ++c)
-      sum = sum + o.parameters[0](which, channel, c) * o.inputs[0](n, l, c);
-    return sum;
+  Numbers result;
+  for (int64_t c = head * size; c < (head + 1) * size; ++c) {
+    result.push_back(bias(c));
+    for (int64_t in = 0; in < attention.channels; ++in)
+      result.back() = result.back() + weight(c, in) * o.inputs[0](n, l, in);
+  }
+  return result;
+}
+
+// Pairs of channels as complex numbers, times e^(i angle).
+Numbers turned(const MultiHeadAttention& attention, const Numbers& values, int64_t position) {
+  Numbers result = values;
+  const int64_t half = attention.head_channels / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    const double exponent = static_cast<double>(i) / static_cast<double>(half),
+                 angle = static_cast<double>(position) / std::pow(attention.rotary_base, exponent);
+    result[i] = values[i] * std::cos(angle) - values[i + half] * std::sin(angle);
+    result[i + half] = values[i] * std::sin(angle) + values[i + half] * std::cos(angle);
+  }
+  return result;
+}
+
+void multi_head_attention(const MultiHeadAttention& attention, Operation& o) {
+  const int64_t size = attention.head_channels, length = attention.length;
+  const auto positioned = [&](int64_t which, int64_t n, int64_t l, int64_t head) {
+    const Numbers values = projected(attention, o, which, n, l, head);
+    return attention.rotary_base > 0 ? turned(attention, values, l) : values;
   };
   for (int64_t n = 0; n < o.outputs[0].size(0); ++n)
-    for (int64_t h = 0; h < attention.heads; ++h)
-      for (int64_t l = 0; l < attention.length; ++l) {
+    for (int64_t h = 0; h < attention.heads; ++h) {
+      const int64_t key_head = h * attention.key_value_heads / attention.heads;
+      Vector<Numbers> keys, values;
+      for (int64_t l = 0; l < length; ++l) {
+        keys.push_back(positioned(1, n, l, key_head));
+        values.push_back(projected(attention, o, 2, n, l, key_head));
+      }
+      for (int64_t l = 0; l < length; ++l) {
+        const Numbers query = positioned(0, n, l, h);
         Numbers scores;
-        for (int64_t other = 0; other < (attention.causal ? l + 1 : attention.length); ++other) {
+        for (int64_t other = 0; other < (attention.causal ? l + 1 : length); ++other) {
           Number score;
-          for (int64_t c = h * size; c < (h + 1) * size; ++c)
-            score = score + projected(0, n, l, c) * projected(1, n, other, c);
+          for (int64_t c = 0; c < size; ++c) score = score + query[c] * keys[other][c];
           scores.push_back(score / std::sqrt(static_cast<double>(size)));
         }
         const Numbers weights = softmax(scores);
-        for (int64_t c = h * size; c < (h + 1) * size; ++c)
-          for (size_t other = 0; other < weights.size(); ++other)
-            o.outputs[0](n, l, c) =
-                o.outputs[0](n, l, c) + weights[other] * projected(2, n, static_cast<int64_t>(other), c);
+        for (int64_t c = 0; c < size; ++c)
+          for (size_t other = 0; other < weights.size(); ++other) {
+            Number& output = o.outputs[0](n, l, h * size + c);
+            output = output + weights[other] * values[other][c];
+          }
       }
+    }
 }
 
 }  // namespace
