@@ -163,8 +163,8 @@ def moe_tiny(g):
                           capacity_factor=1.25)
 
 
-# (experts, layers) -> (batch, sequences of a group, parameters): 4 million tokens on 2048 cores, 1 million on 512 and on
-# 128, a group being the tokens of a core.
+# (experts, layers) -> (batch, sequences of a group, parameters): 4 million tokens on 2048 cores, 1 million on 512 and
+# on 128, a group being the tokens of a core.
 GSHARD = {
     (128, 12): (1024, 8, 13077733376), (128, 36): (1024, 8, 39165562880),
     (512, 12): (1024, 2, 51756032000), (512, 36): (1024, 2, 155200458752),
