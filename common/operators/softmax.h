@@ -30,6 +30,7 @@ class SoftmaxCrossEntropy : public OperatorDefinition {
   Block output_block(int, const Block& part) const override { return part; }
   Block input_block(int input, const Block& part) const override;
   bool is_loss() const override { return true; }
+  double loss_weight() const override { return weight; }
   int64_t index_limit(int) const override { return classes; }
   int64_t workspace_bytes(const Block& part) const override { return part.volume() * classes * element_bytes; }
   Work forward_work(const Block& part) const override;

@@ -156,7 +156,7 @@ struct InputBuffer {
 
 struct LossBuffer {
   OperatorId op;
-  Block block;  // of the outputs "loss" and "correct"
+  Block block;  // of the output "loss", and of "correct" where there is one
   Place loss, correct;
 };
 

@@ -24,6 +24,7 @@ class NetworkWriter {
     for (int64_t steps = between(0, 5); steps > 0; --steps) add_flat_operator();
     add_losses();
     if (chance(3)) add_loss_at_positions();
+    if (chance(3)) add_mixture_of_experts();
     return {{"format", "ffgraph/1"},
             {"name", "random"},
             {"batch_size", batch_},
@@ -390,6 +391,33 @@ class NetworkWriter {
     tensors_.push_back({"targets", {"", {batch_, length}, DataType::i32}, 0});
     const std::string hidden = add_linear("sequence", 4), again = add_linear(hidden, 4);
     add("softmax_cross_entropy", {chance(2) ? add_linear(again, 4) : again, "targets"}, {});
+  }
+
+  // Experts for the tokens of an input. The logits come straight from the input, so that they differ little between
+  // strategies: where two logits, or the number drawn for a second choice and its bound, lie within that difference, a
+  // token takes another way, and nothing agrees any longer. Of some thousand tokens that has not happened yet.
+  void add_mixture_of_experts() {
+    const int64_t length = between(1, 5), features = between(2, 6), experts = between(2, 5), top_k = between(1, 2);
+    Vector<int64_t> divisors;
+    for (int64_t samples = 1; samples <= batch_; ++samples)
+      if (batch_ % samples == 0) divisors.push_back(samples);
+    const int64_t group_samples = divisors[between(0, divisors.count() - 1)];
+    declare("routed", {length, features}, "f32");
+    const std::string logits = add("linear", {"routed"}, {{"out_features", experts}});
+    const std::string slots = add("top_k_gating", {logits},
+                                  {{"top_k", top_k},
+                                   {"capacity_factor", 0.4 * static_cast<double>(between(1, 4))},
+                                   {"group_samples", group_samples},
+                                   {"random_routing", top_k == 2 && chance(2)}});
+    std::string rows = add("dispatch", {"routed", slots}, {});
+    rows = add("expert_linear", {rows}, {{"out_features", between(1, 5)}, {"activation", "relu"}});
+    if (chance(2)) rows = add("tanh", {rows}, {});
+    rows = add("expert_linear", {rows}, {{"out_features", features}, {"bias", chance(2)}});
+    const std::string combined = add("combine", {rows, slots, slots + ":weight"}, {});
+    const std::string sum = add("add", {combined, "routed"}, {});
+    if (chance(2)) add("load_balancing_loss", {logits}, {{"group_samples", group_samples}, {"weight", 0.2}});
+    declare("routed_targets", {length}, "i32");
+    add("softmax_cross_entropy", {add_linear(sum, 4), "routed_targets"}, {});
   }
 
   RandomSource& random_;
