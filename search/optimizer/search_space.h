@@ -3,19 +3,27 @@
 
 #include "common/strategy.h"
 #include "common/vector.h"
+#include "search/optimizer/annotations.h"
 #include "search/optimizer/random.h"
 
 namespace ff {
 
 // For every operator, the degrees that a random configuration can have: each degree divides the number of devices and
 // is at most the dimension's size, and their product is at most the number of devices. (Strategy files may hold any
-// other degrees.)
+// other degrees.) Degrees that annotations decide are as these say, whatever the number of devices.
 class SearchSpace {
  public:
-  // whole_operators: no operator is split, which leaves device placement alone.
-  SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators = false);
+  // whole_operators: no operator is split, which leaves device placement alone. The annotations must outlive the space.
+  SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators = false,
+              const Annotations* annotations = nullptr);
 
   const Vector<Degrees>& degrees(OperatorId op) const { return degrees_[op]; }
+  // The devices of every part, where an annotation decides them; then there is one choice of degrees.
+  const Vector<DeviceId>* fixed_devices(OperatorId op) const {
+    const Annotation* annotation = annotations_ ? annotations_->find(op) : nullptr;
+    return annotation && annotation->devices ? &*annotation->devices : nullptr;
+  }
+  const Annotations* annotations() const { return annotations_; }
 
   // Degrees uniformly from degrees(op). Devices: with equal chances, consecutive ones from a random first device on
   // (wrapping around), which keeps neighbours near, or each drawn alone.
@@ -25,6 +33,7 @@ class SearchSpace {
  private:
   Vector<Vector<Degrees>> degrees_;  // [operator]
   int device_count_;
+  const Annotations* annotations_;
 };
 
 }  // namespace ff
