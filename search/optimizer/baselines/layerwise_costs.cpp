@@ -102,11 +102,11 @@ void LayerwiseCosts::make_layers(const SearchSpace& space) {
       const int layer = same != kinds.end() ? *same : layers_.count();
       if (same == kinds.end()) {
         kinds.push_back(layer);
-        layers_.push_back({{}, space.degrees(op)});
+        layers_.push_back({{}, space.soap_degrees(op)});
       }
       layers_[layer].operators.push_back(op);
       layer_of_[op] = layer;
-      const auto& allowed = space.degrees(op);
+      const auto& allowed = space.soap_degrees(op);
       std::erase_if(layers_[layer].degrees, [&](const auto& degrees) {
         return std::find(allowed.begin(), allowed.end(), degrees) == allowed.end();
       });
