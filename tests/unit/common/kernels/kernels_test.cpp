@@ -33,6 +33,9 @@ TEST_CASE("kernels equal the reference on rows of many elements") {
       {"batch_norm", "[[60,4,5]]", R"({"epsilon":0.1})"},
       {"layer_norm", "[[133]]", R"({"epsilon":0.01})"},
       {"rms_norm", "[[133]]", R"({"epsilon":0.01})"},
+      {"conv2d", "[[37,5,6]]", R"({"out_channels":35,"kernel":3,"padding":1})"},
+      {"conv1d", "[[9,37]]", R"({"out_channels":35,"kernel":3,"padding":1})"},
+      {"matmul", "[[19,70],[70,37]]", "{}"},
       {"embedding", "[[9]]", R"({"vocabulary":5,"channels":70})"},
       {"position_embedding", "[[5,70]]", "{}"},
       {"lstm", "[[40],[71],[71]]", R"({"hidden":71})"},
@@ -43,7 +46,8 @@ TEST_CASE("kernels equal the reference on rows of many elements") {
       {"softmax", "[[333]]", "{}"},
       {"softmax_cross_entropy", "[[333]]", R"({"weight":0.5})"},
       {"mean", "[[70,4,4]]", "{}"},
-      {"linear", "[[70]]", R"({"out_features":71,"activation":"relu"})"}};
+      {"linear", "[[70]]", R"({"out_features":71,"activation":"relu"})"},
+      {"linear", "[[70]]", R"({"out_features":71})"}};
   const auto backend = make_cpu_backend();
   for (const Wide& wide : wides)
     for (uint32_t seed = 0; seed < 2; ++seed) {
