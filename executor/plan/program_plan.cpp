@@ -107,7 +107,8 @@ void Planner::make_part(PartPlan& part) {
                                                 : in_arena({Kind::output, part.op, part.part, o}, block.volume()));
   }
   if (!definition.is_loss()) part.output_gradients.resize(op.outputs.size());
-  else plan.losses.push_back({part.op, part.output_blocks[0], part.outputs[0], part.outputs[1]});
+  else if (!part.output_blocks[0].empty())
+    plan.losses.push_back({part.op, part.output_blocks[0], part.outputs[0], part.outputs[1]});
   for (size_t p = 0; p < op.parameters.size(); ++p)
     part.parameters.push_back(
         parameter_buffer(op.parameters[p], definition.parameter_block(static_cast<int>(p), part.block)));

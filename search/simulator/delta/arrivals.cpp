@@ -20,7 +20,7 @@ void SlotLayout::lay_out(const StrategyState& state) {
     int32_t& capacity = part_capacity_[op];
     capacity = std::max({capacity, devices, state.operators[op].parts()});
     for (Direction direction : directions) add(compute_kind(direction), op, capacity);
-    if (!state.has_statistics[op]) continue;
+    if (!state.may_have_statistics[op]) continue;
     for (Direction direction : directions) add(reduction_kind(direction), op, capacity);
   }
   for (size_t g = 0; g < state.groups.size(); ++g) {
@@ -71,7 +71,9 @@ int32_t Arrivals::predecessors_of(int32_t slot) const {
     case TaskKind::forward:
     case TaskKind::backward: return state_.tasks[waiting.subject].parts[waiting.part].waits[direction_of(waiting.kind)];
     case TaskKind::synchronization: return state_.groups[waiting.subject].units[waiting.part].waits;
-    default: return static_cast<int32_t>(state_.operators[waiting.subject].reductions[waiting.part].parts.size());
+    default:
+      return static_cast<int32_t>(
+          state_.operators[waiting.subject].reductions[direction_of(waiting.kind)][waiting.part].parts.size());
   }
 }
 

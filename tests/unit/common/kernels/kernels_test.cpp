@@ -67,6 +67,10 @@ TEST_CASE("kernels equal the reference on rows of many elements") {
     }
 }
 
+TEST_CASE("losses by class equal the reference with equal largest logits and with distant ones") {
+  check_losses_by_class(*make_cpu_backend(), /*tolerance=*/2e-6);
+}
+
 TEST_CASE("the reference's gradients equal finite differences") {
   for (const std::string& type : operator_types()) {
     int checked = 0;
