@@ -185,7 +185,7 @@ class GraphParser {
       const TensorId id = resolve(pending, input);
       const Tensor& tensor = graph_.tensors[id];
       op.inputs.push_back(id);
-      request.inputs.push_back({"", tensor.shape, tensor.type});
+      request.inputs.push_back({"", tensor.shape, tensor.type, tensor.routing});
     }
     op.definition = make_operator(request);
     const OperatorId id = static_cast<OperatorId>(graph_.operators.size());
@@ -199,6 +199,7 @@ class GraphParser {
       tensor.name = op.name + suffix;
       tensor.shape = spec.shape;
       tensor.type = spec.type;
+      tensor.routing = spec.routing;
       tensor.producer = id;
       tensor.output = static_cast<int>(output);
       op.outputs.push_back(add_tensor(std::move(tensor)));
@@ -270,6 +271,11 @@ class GraphParser {
     }
     if (graph_.losses.empty())
       place_.at("operators").fail("no operator is a loss; training needs one of type softmax_cross_entropy");
+    if (std::none_of(graph_.losses.begin(), graph_.losses.end(),
+                     [&](OperatorId op) { return graph_.operators[op].definition->counts_correct(); }))
+      place_.at("operators")
+          .fail("its only loss is of type " + graph_.operators[graph_.losses[0]].definition->type() +
+                "; training needs one of type softmax_cross_entropy");
   }
 
   JsonPlace place_;

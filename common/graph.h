@@ -22,8 +22,9 @@ struct Tensor {
   std::string name;  // "conv1", "lstm1.t2:h", or a graph input's name
   Shape shape;
   DataType type;
-  OperatorId producer = -1;  // -1: a graph input, present wherever it is needed
-  int output = 0;            // which output of the producer
+  std::optional<Routing> routing{};  // of slots
+  OperatorId producer = -1;          // -1: a graph input, present wherever it is needed
+  int output = 0;                    // which output of the producer
   Vector<TensorUse> uses;
   // Of a graph input with steps ("token" with 40 of them is the tensors token:0 .. token:39): its data file and the
   // place on its second axis.

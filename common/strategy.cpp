@@ -1,59 +1,10 @@
 #include "common/strategy.h"
 
 #include <algorithm>
-#include <map>
+
+#include "common/strategy_configurations.h"
 
 namespace ff {
-namespace {
-
-DeviceId parse_device(const JsonPlace& place, const Topology& topology) {
-  const DeviceId count = static_cast<DeviceId>(topology.devices.size());
-  if (!place.value().is_string()) return static_cast<DeviceId>(place.as_integer(0, count - 1));
-  Vector<std::string> known;
-  for (DeviceId d = 0; d < count; ++d) {
-    if (topology.devices[d].name == place.as_string()) return d;
-    known.push_back(topology.devices[d].name);
-  }
-  place.fail("no device of the topology is named \"" + place.as_string() + "\"" + suggestion(place.as_string(), known));
-}
-
-Vector<int> parse_degrees(const JsonPlace& place, const Operator& op) {
-  const auto& dimensions = op.definition->dimensions();
-  Vector<std::string> names;
-  for (const ParallelDimension& dimension : dimensions) names.push_back(dimension.name);
-  place.allow_keys(names, "parallelizable dimension of " + op.definition->type());
-  Degrees degrees;
-  int64_t parts = 1;
-  for (const ParallelDimension& dimension : dimensions) {
-    const auto given = place.find(dimension.name);
-    int64_t degree = 1;
-    if (given) {
-      degree = given->as_integer(1, INT32_MAX);
-      if (degree > dimension.size)
-        given->fail("found " + std::to_string(degree) + ", but dimension \"" + dimension.name + "\" of " + op.name +
-                    " has size " + std::to_string(dimension.size));
-    }
-    degrees.push_back(static_cast<int>(degree));
-    parts *= degree;
-    if (parts > (1 << 20)) place.fail("the degrees multiply to more than 1048576 tasks");
-  }
-  return degrees;
-}
-
-Configuration parse_configuration(const JsonPlace& place, const Operator& op, const Topology& topology) {
-  place.allow_keys({"degrees", "devices"}, "key of a configuration");
-  Configuration configuration;
-  configuration.degrees = parse_degrees(place.at("degrees"), op);
-  const int parts = parts_of(configuration.degrees);
-  for (const JsonPlace& device : place.at("devices").items())
-    configuration.devices.push_back(parse_device(device, topology));
-  if (configuration.parts() != parts)
-    place.at("devices").fail("has " + std::to_string(configuration.parts()) + " devices, expected " +
-                             std::to_string(parts) + ": one for each task of " + op.name);
-  return configuration;
-}
-
-}  // namespace
 
 Strategy data_parallel(const Graph& graph, const Topology& topology) {
   Strategy strategy;
@@ -77,6 +28,16 @@ Strategy single_device(const Graph& graph, DeviceId device) {
   return strategy;
 }
 
+std::string_view to_string(ConfigurationOrigin origin) {
+  switch (origin) {
+    case ConfigurationOrigin::unstated: return "unstated";
+    case ConfigurationOrigin::annotated: return "annotated";
+    case ConfigurationOrigin::propagated: return "propagated";
+    case ConfigurationOrigin::searched: return "searched";
+  }
+  return "";
+}
+
 StrategyFile parse_strategy(const JsonPlace& place) {
   expect_format(place, "ffstrategy/1");
   place.allow_keys({"$schema", "format", "graph", "topology", "configurations", "issue_order", "provenance"},
@@ -84,12 +45,9 @@ StrategyFile parse_strategy(const JsonPlace& place) {
   StrategyFile file;
   file.graph = parse_graph(place.at("graph"));
   file.topology = parse_topology(place.at("topology"));
-  const JsonPlace configurations = place.at("configurations");
-  Vector<std::string> names;
-  for (const Operator& op : file.graph.operators) names.push_back(op.name);
-  configurations.allow_keys(names, "operator");
-  for (const Operator& op : file.graph.operators)
-    file.strategy.push_back(parse_configuration(configurations.at(op.name), op, file.topology));
+  Configurations configurations = parse_configurations(place.at("configurations"), file.graph, file.topology);
+  file.strategy = std::move(configurations.strategy);
+  file.origins = std::move(configurations.origins);
   if (const auto order = place.find("issue_order"))
     for (const JsonPlace& name : order->items()) file.issue_order.push_back(name.as_string());
   file.provenance = Json::object();
@@ -106,15 +64,8 @@ StrategyFile parse_strategy(const JsonPlace& place) {
 StrategyFile load_strategy(const std::string& path) { return parse_strategy(read_json_file(path)); }
 
 Json strategy_to_json(const StrategyFile& file) {
-  Json configurations = Json::object();
-  for (size_t i = 0; i < file.strategy.size(); ++i) {
-    const Operator& op = file.graph.operators[i];
-    Json degrees = Json::object();
-    for (size_t d = 0; d < op.definition->dimensions().size(); ++d)
-      degrees[op.definition->dimensions()[d].name] = file.strategy[i].degrees[d];
-    configurations[op.name] = {{"degrees", degrees}, {"devices", file.strategy[i].devices}};
-  }
-  Json json = {{"format", "ffstrategy/1"}, {"configurations", configurations}};
+  Json json = {{"format", "ffstrategy/1"},
+               {"configurations", configurations_to_json(file.graph, file.strategy, file.origins)}};
   json["provenance"] = file.provenance.is_object() ? file.provenance : Json::object();
   json["provenance"]["configurations_hash"] = configurations_hash(file.graph, file.strategy);
   json["graph"] = file.graph.file;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/graph.h"
 #include "common/hash.h"
@@ -43,14 +44,19 @@ Strategy data_parallel(const Graph& graph, const Topology& topology);
 // Every operator whole, on one device.
 Strategy single_device(const Graph& graph, DeviceId device = 0);
 
+// Why an operator has its configuration. What the search computes with are Configurations, which do not carry it.
+enum class ConfigurationOrigin : uint8_t { unstated, annotated, propagated, searched };
+std::string_view to_string(ConfigurationOrigin origin);
+
 // A strategy file, ffstrategy/1: self-contained.
 struct StrategyFile {
   Graph graph;
   Topology topology;
   Strategy strategy;
-  Vector<std::string> issue_order;  // names of compute and synchronization tasks; empty: to be derived
+  Vector<std::string> issue_order;  // as issue_order_names writes it; empty: to be derived
   Json provenance;                  // program, algorithm, seed, hashes, predicted times; an object, may be empty
   bool edited = false;              // degrees or devices no longer hash to provenance.configurations_hash
+  Vector<ConfigurationOrigin> origins = {};  // by OperatorId; empty: not known
 };
 
 // Throws InputError for anything that is not a valid ffstrategy/1; every degree and device is checked against graph and

@@ -104,7 +104,7 @@ class TopologyParser {
   }
 
   void add_nodes(const JsonPlace& nodes) {
-    nodes.allow_keys({"count", "name", "devices", "switches", "links", "network"}, "key of nodes");
+    nodes.allow_keys({"count", "name", "devices", "switches", "links", "network", "torus"}, "key of nodes");
     const int64_t count = nodes.at("count").as_integer(1, 65536);
     for (int64_t n = 0; n < count; ++n)
       for (const JsonPlace& device : nodes.at("devices").items())
@@ -112,11 +112,51 @@ class TopologyParser {
     for (int64_t n = 0; n < count; ++n)
       if (const auto switches = nodes.find("switches"))
         for (const JsonPlace& name : switches->items()) add_switch(name, node_name(nodes, n) + "." + name.as_string());
-    if (const auto network = nodes.find("network")) {
+    const auto network = nodes.find("network"), torus = nodes.find("torus");
+    if (torus) {
+      if (network) torus->fail("stands beside \"network\"; nodes are joined by one of the two");
+      torus->allow_keys({"shape", "attach", "link"}, "key of a torus");
+      torus_shape(*torus, count);
+    } else if (network) {
       network->allow_keys({"name", "attach", "link"}, "key of a network");
       add_switch(network->at("name"), network->at("name").as_string());
     } else if (count > 1) {
-      nodes.fail("\"network\" is missing: " + std::to_string(count) + " nodes need one that joins them");
+      nodes.fail("\"network\" is missing: " + std::to_string(count) +
+                 " nodes need one that joins them, or a \"torus\"");
+    }
+  }
+
+  // Nodes along each dimension of the torus; node numbers are row-major.
+  static Vector<int64_t> torus_shape(const JsonPlace& torus, int64_t count) {
+    Vector<int64_t> shape;
+    int64_t places = 1;
+    for (const JsonPlace& size : torus.at("shape").items()) {
+      shape.push_back(size.as_integer(1, count));
+      places *= shape.back();
+      if (places > count) break;
+    }
+    if (places != count || torus.at("shape").items().size() != shape.size())
+      torus.at("shape").fail("the sizes multiply to " + std::string(places > count ? "more than " : "fewer than ") +
+                             std::to_string(count) + ", the number of nodes");
+    return shape;
+  }
+
+  // Each node to the next one in every dimension, from the last to the first again. Two nodes have one link.
+  void add_torus_links(const JsonPlace& nodes, const JsonPlace& torus, int64_t count) {
+    torus.at("link").allow_keys(link_keys(), "key of a torus link");
+    const JsonPlace attached = torus.at("attach");
+    const auto end = [&](int64_t node) {
+      return vertex(attached, node_name(nodes, node) + "." + attached.as_string());
+    };
+    const Vector<int64_t> shape = torus_shape(torus, count);
+    for (int64_t node = 0; node < count; ++node) {
+      int64_t stride = count;  // between neighbours of this dimension
+      for (const int64_t size : shape) {
+        stride /= size;
+        const int64_t place = node / stride % size;
+        if (size == 1 || (size == 2 && place == 1)) continue;
+        connect(torus.at("link"), end(node), end(node + ((place + 1) % size - place) * stride));
+      }
     }
   }
 
@@ -135,6 +175,7 @@ class TopologyParser {
                 vertex(network->at("name"), network->at("name").as_string()));
       }
     }
+    if (const auto torus = nodes.find("torus")) add_torus_links(nodes, *torus, count);
   }
 
   static Vector<std::string> link_keys() {

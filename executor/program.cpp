@@ -4,8 +4,6 @@
 
 #include "common/task_graph/issue_order.h"
 
-#include "common/task_graph/issue_order.h"
-
 namespace ff {
 
 Program::Program(const Graph& graph, const Strategy& strategy, const Vector<std::string>& issue_order, Backend& backend,
@@ -38,6 +36,7 @@ void Program::bind() {
   sends_.resize(plan_.sends.size());
   receives_.resize(plan_.receives.size());
   reductions_.resize(plan_.reductions.size());
+  collectives_.resize(plan_.collectives.size());
   units_.resize(plan_.units.size());
   std::set<int> destinations, sources;
   for (const TransferPlan& send : plan_.sends) destinations.insert(send.peer);
@@ -138,6 +137,7 @@ void Program::submit(int64_t iteration, bool training) {
     for (const auto& observer : observers_) observer->step_ended(s);
   }
   start_up_to(steps);
+  for (Request& collective : collectives_) transport_.wait(collective);  // of which this rank wanted nothing
   if (transport_.follows_backend()) finish_sends();
   transport_.end_iteration();
   current_task_ = -1;
@@ -180,6 +180,8 @@ void Program::run_step(int index, int64_t iteration, bool training) {
     if (training || is_forward(step.kind)) run_compute(index, iteration, training);
   } else if (is_reduction(step.kind)) {
     if (reduces(step, training)) run_reduction(step);
+  } else if (is_edge_collective(step.kind)) {
+    if (training || is_forward(step.kind)) run_collective(step);
   } else if (training) {
     if (step.kind == TaskKind::synchronization) run_synchronization(step);
     else run_update(step);
@@ -206,6 +208,10 @@ void Program::run_compute(int index, int64_t iteration, bool training) {
   for (const int receive : step.receives) {
     transport_.wait(receives_[receive]);
     did(Activity::wait, plan_.receives[receive].task);
+  }
+  for (const int collective : step.collectives) {
+    transport_.wait(collectives_[collective]);
+    did(Activity::wait, step.task);
   }
   if (!step.gather.empty() || !step.zeros.empty()) {
     copy(step.zeros, step.gather);
@@ -266,6 +272,19 @@ void Program::run_reduction(const StepPlan& step) {
   if (reduction.group < 0) return;
   if (!transport_.follows_backend()) backend_.wait();
   reductions_[step.reduction] = transport_.all_reduce(groups_[reduction.group], common, reduction.elements, step.task);
+  did(Activity::all_reduce, step.task);
+}
+
+void Program::run_collective(const StepPlan& step) {
+  const CollectivePlan& plan = plan_.collectives[step.collective];
+  CollectiveCall call{plan.kind,     plan.root,          address(plan.send),   address(plan.receive),
+                      plan.elements, plan.send_elements, plan.receive_elements};
+  if (plan.kind == CollectiveKind::reduce && !call.send) {  // a root that adds nothing of its own
+    backend_.fill_zero(call.receive, plan.elements[0] * element_bytes);
+    call.send = call.receive;
+  }
+  if (!transport_.follows_backend()) backend_.wait();
+  collectives_[step.collective] = transport_.collective(groups_[plan.group], call, step.task);
   did(Activity::all_reduce, step.task);
 }
 

@@ -83,6 +83,7 @@ class Program {
   void run_kernel(const StepPlan& step, Call& call, bool training);
   bool reduces(const StepPlan& step, bool training) const;  // of a step with a reduction
   void run_reduction(const StepPlan& step);
+  void run_collective(const StepPlan& step);
   void run_synchronization(const StepPlan& step);
   void run_update(const StepPlan& step);
   void copy(const Vector<ZeroFill>& zeros, const Vector<BlockCopy>& copies);
@@ -102,7 +103,7 @@ class Program {
   Vector<GroupId> groups_;
   Vector<std::unique_ptr<Kernel>> kernels_;  // of parts
   Vector<Call> calls_;                       // of steps
-  Vector<Request> sends_, receives_, reductions_, units_;
+  Vector<Request> sends_, receives_, reductions_, collectives_, units_;
 
   int current_task_ = -1;
   Vector<std::unique_ptr<Observer>> observers_;

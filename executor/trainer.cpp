@@ -5,7 +5,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "common/operators/softmax.h"
 #include "executor/transport/control_data.h"
 
 namespace ff {
@@ -17,18 +16,17 @@ int64_t elapsed_ns(Clock::time_point since) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - since).count();
 }
 
-double loss_weight(const Graph& graph, OperatorId op) {
-  const auto* loss = dynamic_cast<const SoftmaxCrossEntropy*>(graph.operators[op].definition.get());
-  return loss ? loss->weight : 1;
-}
-
-// The loss operators of greatest weight: one, or those of all steps.
+// Of the loss operators that have labels those of greatest weight: one, or those of all steps.
 Vector<OperatorId> main_losses(const Graph& graph) {
-  double greatest = 0;
-  for (OperatorId op : graph.losses) greatest = std::max(greatest, loss_weight(graph, op));
   Vector<OperatorId> losses;
-  for (OperatorId op : graph.losses)
-    if (loss_weight(graph, op) == greatest) losses.push_back(op);
+  double greatest = 0;
+  for (OperatorId op : graph.losses) {
+    const OperatorDefinition& loss = *graph.operators[op].definition;
+    if (!loss.counts_correct() || loss.loss_weight() < greatest) continue;
+    if (loss.loss_weight() > greatest) losses.clear();
+    greatest = loss.loss_weight();
+    losses.push_back(op);
+  }
   return losses;
 }
 
@@ -63,16 +61,24 @@ void Trainer::load_batch(const DataSource& data, std::span<const int64_t> sample
 Trainer::LossSums Trainer::sum_losses(int64_t valid_samples) {
   LossSums sums;
   for (const LossBuffer& buffer : program_.plan().losses) {
+    const Operator& op = file_.graph.operators[buffer.op];
+    const Shape& shape = file_.graph.tensors[op.outputs[0]].shape;
+    // A row is of one sample, or of a group of them; it then counts by its share of valid ones.
+    const int64_t samples_of_row = file_.graph.batch_size / shape[0],
+                  first_sample = buffer.block[0].begin * samples_of_row;
     const auto sum = [&](Place memory) {
       host_.resize(buffer.block.volume());
       program_.backend().load_to_host(program_.address(memory), host_.data(), buffer.block.shape());
-      const int64_t rows = std::clamp<int64_t>(valid_samples - buffer.block[0].begin, 0, buffer.block[0].size());
-      const int64_t elements = rows * (buffer.block.volume() / buffer.block[0].size());
-      return std::accumulate(host_.begin(), host_.begin() + elements, 0.0);
+      const int64_t samples =
+          std::clamp<int64_t>(valid_samples - first_sample, 0, buffer.block[0].size() * samples_of_row);
+      const int64_t row = buffer.block.volume() / buffer.block[0].size(), elements = samples / samples_of_row * row;
+      double total = std::accumulate(host_.begin(), host_.begin() + elements, 0.0);
+      if (const int64_t rest = samples % samples_of_row; rest > 0)
+        total += static_cast<double>(rest) / static_cast<double>(samples_of_row) *
+                 std::accumulate(host_.begin() + elements, host_.begin() + elements + row, 0.0);
+      return total;
     };
-    const Operator& op = file_.graph.operators[buffer.op];
-    const double elements = static_cast<double>(volume(file_.graph.tensors[op.outputs[0]].shape));
-    sums.loss += loss_weight(file_.graph, buffer.op) * sum(buffer.loss) / elements;
+    sums.loss += op.definition->loss_weight() * sum(buffer.loss) / static_cast<double>(volume(shape));
     if (std::find(main_losses_.begin(), main_losses_.end(), buffer.op) != main_losses_.end())
       sums.correct += sum(buffer.correct);
   }

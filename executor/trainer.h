@@ -23,7 +23,7 @@ struct TrainerSettings {
 
 struct Evaluation {
   double loss = 0;  // sum over loss operators of weight * mean
-  double top1 = 0;  // share of labels with the largest logit, of the loss operators of greatest weight
+  double top1 = 0;  // share of labels with the largest logit, of the loss operators with labels of greatest weight
 };
 
 class Trainer {

@@ -21,29 +21,24 @@ def mpirun(ranks, *command):
     return run("mpirun", "-n", str(ranks), f"{build}/ffexec", *command)
 
 
-def split_by_channel(strategy, ranks):
-    """Splits every operator with a channel dimension by channel where it divides, and the others by sample."""
-    edited = json.loads(json.dumps(strategy))
-    for name, configuration in edited["configurations"].items():
-        degrees = configuration["degrees"]
-        chosen = "channel" if "channel" in degrees else "sample"
-        if name == strategy["graph"]["operators"][-2]["name"]:
-            chosen = "sample"  # the logits: a loss reads all classes
-        configuration["degrees"] = {dimension: ranks if dimension == chosen else 1 for dimension in degrees}
-        configuration["devices"] = list(range(ranks))
-    return edited
+def split(strategy, dimension, chosen, parts, ranks):
+    """Splits the chosen operators along a dimension and the others by sample."""
+    devices = [part % ranks for part in range(parts)]
+    return {**strategy, "configurations": [
+        {"operators": "*", "degrees": {"sample": parts}, "devices": devices},
+        {"operators": chosen, "degrees": {dimension: parts}, "devices": devices}]}
 
 
-def split_by_height(strategy, ranks):
-    """Image operators by height with halo rows, the others by sample; on one device two tasks an operator."""
-    edited = json.loads(json.dumps(strategy))
-    for configuration in edited["configurations"].values():
-        degrees = configuration["degrees"]
-        chosen = "height" if "height" in degrees else "sample"
-        parts = max(ranks, 2)
-        configuration["degrees"] = {dimension: parts if dimension == chosen else 1 for dimension in degrees}
-        configuration["devices"] = [part % ranks for part in range(parts)]
-    return edited
+def with_channels(strategy):
+    """All but the normalization, which has whole channels, the loss, and the logits, of which a loss reads all."""
+    return [operator["name"] for operator in strategy["graph"]["operators"][:-2]
+            if operator["type"] != "local_response_normalization"]
+
+
+def with_height(strategy):
+    """The operators in front of the flattening one."""
+    types = [operator["type"] for operator in strategy["graph"]["operators"]]
+    return [operator["name"] for operator in strategy["graph"]["operators"][:types.index("flatten")]]
 
 
 print("| network | batch | ranks | strategy | predicted ms | measured ms | difference |")
@@ -74,12 +69,10 @@ for ranks in (1, 2):
                 searched)
             with open(searched) as file:
                 candidates.append(("searched", json.load(file)))
-            candidates.append(("channel", split_by_channel(strategy, ranks)))
+            candidates.append(("channel", split(strategy, "channel", with_channels(strategy), ranks, ranks)))
         else:
-            candidates.append(("sample in 2 tasks", {**strategy, "configurations": {
-                name: {"degrees": {d: 2 if d == "sample" else 1 for d in c["degrees"]}, "devices": [0, 0]}
-                for name, c in strategy["configurations"].items()}}))
-            candidates.append(("height in 2 tasks", split_by_height(strategy, ranks)))
+            candidates.append(("sample in 2 tasks", split(strategy, "sample", [], 2, 1)))
+            candidates.append(("height in 2 tasks", split(strategy, "height", with_height(strategy), 2, 1)))
         for name, candidate in candidates:
             edited, timed = f"{work}/edited.json", f"{work}/timed.json"
             with open(edited, "w") as file:

@@ -4,7 +4,8 @@
 #   format  line lengths and clang-format
 #   asan    clang compiles both programs, without MPI, and the unit tests, warnings being errors; the tests pass under
 #           the address and undefined-behaviour sanitizers
-#   fuzz    libFuzzer draws networks and changes for a minute: delta simulation equals full simulation
+#   fuzz    libFuzzer draws networks and changes for a minute: delta simulation equals full simulation; and strategy
+#           files for another: they are refused, or read back as they were written
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -22,8 +23,10 @@ asan() {
 fuzz() {
   cmake --preset fuzz
   cmake --build --preset fuzz
-  mkdir -p build/fuzz/corpus
-  build/fuzz/tests/delta_fuzz -max_total_time=60 -verbosity=0 -print_final_stats=1 build/fuzz/corpus tests/fuzz/cases
+  mkdir -p build/fuzz/corpus build/fuzz/strategy_corpus
+  local options=(-max_total_time=60 -verbosity=0 -print_final_stats=1)
+  build/fuzz/tests/delta_fuzz "${options[@]}" build/fuzz/corpus tests/fuzz/cases
+  build/fuzz/tests/strategy_fuzz "${options[@]}" -max_len=512 build/fuzz/strategy_corpus tests/fuzz/strategy_cases
 }
 
 stages=("$@")

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Writes device topologies (fftopology/1): the clusters of the FlexFlow paper, DGX systems, and CPU ranks of one
-machine.
+"""Writes device topologies (fftopology/1): the clusters of the FlexFlow paper, DGX systems, TPU pods, and CPU ranks
+of one machine.
 
     scripts/generate_topologies.py                           the committed set into topologies/
     scripts/generate_topologies.py p100-8x4 dgx-h100-32      other sizes of the same families
@@ -23,6 +23,7 @@ COMMITTED = (
     + [f"k80-{n}x4" for n in (1, 2, 4, 8, 16)]
     + [f"dgx-{gpu}-{n}" for gpu in ("a100", "h100") for n in (1, 2, 8, 128)]
     + [f"h200-{n}" for n in (1, 8, 64)]
+    + [f"tpu-v3-{n}" for n in (128, 512, 2048)]
 )
 
 LAUNCH = ("launch_us: estimate, not a datasheet figure; a null kernel's launch is commonly measured at 2 to 10 us, "
@@ -65,6 +66,16 @@ GPU_MODELS = {
         + MEMORY
                   + " " + LAUNCH},
 }
+
+JOUPPI = ("Jouppi, Yoon, Kurian, Li, Patil, Laudon, Young, Patterson, A domain-specific supercomputer for training "
+          "deep neural networks, Communications of the ACM 63(7), 2020")
+TPU_V3_CORE = {
+    "peak_tflops": 61.5, "memory_gb_per_s": 450, "memory_bytes": 16 * 2**30, "launch_us": 1,
+    "source": "Half a TPU v3 chip, which has two cores, 123 TFLOPS in bfloat16, 900 GB/s and 32 GiB of HBM (Google "
+              "Cloud, TPU v3; " + JOUPPI + "). peak_tflops is the rate in bfloat16, in which these machines multiply "
+              "matrices, not in f32: analytic costs count f32 bytes, but operations at this rate. With f32 products in "
+              "several passes of bfloat16, as XLA computes them at its highest precision (6 passes), it would be about "
+              "10. launch_us: estimate; a whole iteration is one program, without the host between operations."}
 
 CPU_MODEL = {
     "peak_tflops": 0.145, "memory_gb_per_s": 10, "memory_bytes": 0, "launch_us": 1, "cores": 1,
@@ -194,6 +205,30 @@ def h200(name, count):
                             50, "NDR InfiniBand 400 Gb/s a GPU (NVIDIA DGX H200 datasheet)")
 
 
+def tpu_v3(name, cores):
+    """tpu-v3-N: N cores of TPU v3, two a chip, the chips in a 2-D torus; N a power of two."""
+    if cores < 8 or cores & (cores - 1):
+        raise ValueError("expected a power of two, at least 8")
+    chips = cores // 2
+    rows = 2 ** ((chips.bit_length() - 1) // 2)
+    core_source = ("guess: as much as the chip's four links, so that a core can use all of them; the chip's cores "
+                   "exchange data through its router too")
+    nodes = {
+        "count": chips, "name": "chip",
+        "devices": [{"name": f"core{i}", "kind": "gpu", "model": "tpu-v3-core"} for i in range(2)],
+        "switches": ["router"],
+        "links": [link((f"core{i}", "router"), 328, 0.5, core_source) for i in range(2)],
+        "torus": {"shape": [rows, chips // rows], "attach": "router",
+                  "link": link(None, 82, 0.5, f"656 Gb/s a link and direction ({JOUPPI})")}}
+    return topology(name, f"{cores} cores of TPU v3 (kind gpu: an accelerator): {chips} chips in a torus of {rows} by "
+                    f"{chips // rows}, each with a router that has four links. The machine of GShard (Lepikhin et al. "
+                    f"2020, arXiv 2006.16668) has up to 2048 such cores. A torus of 32 by 32 is a whole pod; smaller "
+                    f"slices of a pod may lack the links from the last row and column to the first.",
+                    {"tpu-v3-core": TPU_V3_CORE}, nodes=nodes,
+                    sources="The bisection of a pod, 64 links, is 5.2 TB/s a direction with links of 656 Gb/s; Google "
+                            "Cloud's page on TPU v3 gives 6.4 TB/s.")
+
+
 FAMILIES = [
     (r"local-cpu-(\d+)", local_cpu),
     (r"p100-(\d+)x(\d+)", p100),
@@ -201,6 +236,7 @@ FAMILIES = [
     (r"dgx-a100-(\d+)", dgx_a100),
     (r"dgx-h100-(\d+)", dgx_h100),
     (r"h200-(\d+)", h200),
+    (r"tpu-v3-(\d+)", tpu_v3),
 ]
 
 

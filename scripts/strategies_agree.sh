@@ -25,10 +25,10 @@ search by-hand 4 --algorithm data-parallel
 import json, sys
 with open(sys.argv[1]) as file:
     strategy = json.load(file)
-configurations = strategy["configurations"]
-configurations["conv1"] = {"degrees": {"height": 4}, "devices": [0, 1, 2, 3]}
-configurations["conv2"] = {"degrees": {"channel": 3}, "devices": [3, 1, 0]}
-configurations["fc1"] = {"degrees": {"sample": 2, "channel": 2}, "devices": [0, 1, 2, 3]}
+strategy["configurations"] += [  # the first is that of all others
+    {"operators": "conv1", "degrees": {"height": 4}, "devices": "0-3"},
+    {"operators": "conv2", "degrees": {"channel": 3}, "devices": [3, 1, 0]},
+    {"operators": "fc1", "degrees": {"sample": 2, "channel": 2}, "devices": "0-3"}]
 with open(sys.argv[1], "w") as file:
     json.dump(strategy, file, indent=1)
 PY

@@ -30,9 +30,10 @@ import json, sys
 with open(sys.argv[1]) as file:
     strategy = json.load(file)
 split = {"embedding": "channel", "lstm": "hidden", "linear": "channel", "softmax_cross_entropy": "sample"}
-strategy["configurations"] = {operator["name"]: {"degrees": {split[operator["type"]]: 2}, "devices": [0, 1]}
-                              for operator in strategy["graph"]["operators"]}
-del strategy["issue_order"]
+strategy["configurations"] = [
+    {"operators": operator["name"], "degrees": {split[operator["type"]]: 2}, "devices": "0-1"}
+    for operator in strategy["graph"]["operators"]]
+strategy.pop("issue_order", None)
 with open(sys.argv[1], "w") as file:
     json.dump(strategy, file, indent=1)
 PY

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 
+#include "common/strategy_configurations.h"
 #include "common/task_graph/issue_order.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/report/summary.h"
@@ -93,6 +95,15 @@ std::string hexadecimal(uint64_t value) {
   return digits;
 }
 
+// Devices that need the same are one entry, so that thousands of equal ones do not fill the file.
+Json memory_to_json(const Vector<int64_t>& memory_bytes) {
+  std::map<int64_t, Vector<DeviceId>> devices;
+  for (const DeviceId device : memory_bytes.indices()) devices[memory_bytes[device]].push_back(device);
+  Json json = Json::array();
+  for (const auto& [bytes, equal] : devices) json.push_back({{"bytes", bytes}, {"devices", devices_to_json(equal)}});
+  return json;
+}
+
 Json provenance(const SearchReport& report, const Problem& problem) {
   Json json = {{"program", std::string("ffsearch ") + FF_VERSION},
                {"algorithm", report.algorithm},
@@ -104,18 +115,19 @@ Json provenance(const SearchReport& report, const Problem& problem) {
                {"topology_hash", content_hash(problem.topology.file.dump())},
                {"predicted_us", static_cast<double>(report.predicted) / 1e3},
                {"baselines", report_to_json(report)["baselines"]},
-               {"memory_bytes", report.memory_bytes},
+               {"memory_bytes", memory_to_json(report.memory_bytes)},
                {"costs", report_to_json(report)["costs"]}};
   return json;
 }
 
 void write_outputs(const std::string& out, const std::string& trace, const Strategy& strategy,
-                   const SearchReport& report, Evaluator& evaluator, const Evaluator::Details& details) {
+                   const Vector<ConfigurationOrigin>& origins, const SearchReport& report, Evaluator& evaluator,
+                   const Evaluator::Details& details) {
   const Problem& problem = evaluator.problem();
   if (!out.empty()) {
     save_strategy(out, {problem.graph, problem.topology, strategy,
-                        issue_order_names(evaluator.builder(), details.tasks, details.order),
-                        provenance(report, problem), false});
+                        issue_order_to_save(evaluator.builder(), details.tasks, details.order),
+                        provenance(report, problem), false, origins});
   }
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
 }
@@ -175,7 +187,8 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
     throw MachineError("interrupted while measuring kernels, before any strategy was found; nothing was written");
   const Found found = find_strategy(options.algorithm, problem, space, options.settings, context);
   Evaluator evaluator(problem);
-  write_outputs(options.out, options.trace, found.strategy, found.report, evaluator, evaluator.details(found.strategy));
+  write_outputs(options.out, options.trace, found.strategy, {}, found.report, evaluator,
+                evaluator.details(found.strategy));
   CommandResult result{report_to_json(found.report),
                        report_to_text(found.report, problem.graph, problem.topology, found.strategy)};
   if (!options.report.empty()) write_json_file(options.report, result.json);
@@ -208,7 +221,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
   report.baselines = {data_parallel_baseline(evaluator)};
   if (options.costs.mode == CostMode::analytic)
     report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
-  write_outputs(options.out, options.trace, file.strategy, report, evaluator, details);
+  write_outputs(options.out, options.trace, file.strategy, file.origins, report, evaluator, details);
   return {report_to_json(report), report_to_text(report, problem.graph, problem.topology, file.strategy)};
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -37,10 +38,20 @@ struct ParallelDimension {
   int64_t size;  // the largest possible degree
 };
 
+// What the numbers in a tensor of slots mean (top_k_gating). Each group of tokens has `capacity` places in the buffer
+// of each expert; place p of expert e is slot e * capacity + p, and -1 is none.
+struct Routing {
+  int64_t experts = 0, capacity = 0;
+  int64_t group_samples = 1;  // consecutive samples, whose tokens are one group
+  int64_t slots() const { return experts * capacity; }
+  bool operator==(const Routing&) const = default;
+};
+
 struct TensorSpec {
   std::string name;  // of the output ("" for the first and only one)
-  Shape shape;       // the first axis is the sample
+  Shape shape;       // the first axis is the sample, but where rows have been dispatched to experts
   DataType type = DataType::f32;
+  std::optional<Routing> routing{};  // of slots: those who read them learn from it what they mean
 };
 
 // Initial values: uniform in [-bound, bound], or a constant.
@@ -99,11 +110,15 @@ class OperatorDefinition {
   virtual bool position_matters(int dimension) const { return dimensions_[dimension].kind != DimensionKind::sample; }
 
   // A loss operator starts backward: it has no incoming gradient, and its first output is the loss of each sample (or
-  // position).
+  // position, or group of samples).
   virtual bool is_loss() const { return false; }
+  // Of a loss: its factor in the training loss.
+  virtual double loss_weight() const { return 1; }
+  // Of a loss: is there a second output, "correct", 1 where the label has the largest logit and 0 elsewhere?
+  bool counts_correct() const { return is_loss() && outputs_.size() > 1; }
   // Does the gradient flow to this input (class labels and token indices have none)?
   virtual bool differentiable_input(int input) const { return inputs_[input].type == DataType::f32; }
-  // Values of an i32 input lie from 0 up to, but not including, this.
+  // Values of an i32 input lie from 0 (slots: from -1) up to, but not including, this.
   virtual int64_t index_limit(int /*input*/) const { return 2; }
   // What backward reads of forward's data (for memory planning).
   virtual bool backward_reads_input(int /*input*/) const { return true; }

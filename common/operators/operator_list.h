@@ -44,7 +44,12 @@
   OPERATOR(reshape, reshape)                                           \
   OPERATOR(flatten, flatten)                                           \
   OPERATOR(softmax, softmax)                                           \
-  OPERATOR(softmax_cross_entropy, softmax_cross_entropy)
+  OPERATOR(softmax_cross_entropy, softmax_cross_entropy)               \
+  OPERATOR(top_k_gating, top_k_gating)                                 \
+  OPERATOR(load_balancing_loss, load_balancing_loss)                   \
+  OPERATOR(dispatch, dispatch)                                         \
+  OPERATOR(expert_linear, expert_linear)                               \
+  OPERATOR(combine, combine)
 
 namespace ff {
 

@@ -35,6 +35,7 @@ class SoftmaxCrossEntropy : public OperatorDefinition {
   Block input_block(int input, const Block& part) const override;
   std::string signature(const Block& part) const override;
   bool is_loss() const override { return true; }
+  double loss_weight() const override { return weight; }
   int64_t index_limit(int) const override { return classes; }
   int64_t statistics_bytes(const Block& part, bool backward) const override;
   bool gathers_statistics() const override { return true; }

@@ -9,11 +9,12 @@
 //                      receiver receives into its buffer if the block is the whole of it, else beside it, and copies
 //
 // Shares of a sum are copied too: the consumer adds them up. Backward it is the same with the ends exchanged, but that
-// the contributions to one gradient are added up: only a single one is used where it lies or arrives.
+// the contributions to one gradient are added up: only a single one is used where it lies or arrives. What goes through
+// a collective is packed at the sender or put together at the receiver where the kind says so (collectives.h).
 #pragma once
 
 #include "common/strategy.h"
-#include "common/task_graph/edges.h"
+#include "common/task_graph/collectives.h"
 
 namespace ff {
 
@@ -88,6 +89,28 @@ struct EdgeCopyBytes {
       const EdgeCopy backward = edge_copy(pair, local, Direction::backward);
       if (backward.source == BlockUse::packed) packed_gradient[consumer] += pair.bytes;
       gradients[producer].add(pair.bytes, backward.destination);
+    }
+  }
+
+  // Where the edge has collectives, one a exchange.
+  void set(const EdgeExchanges& edge, const Vector<Collective>& collectives, bool has_gradient) {
+    assembled.assign(edge.of_consumer.size(), 0);
+    packed.assign(edge.of_producer.size(), 0);
+    packed_gradient.assign(edge.of_consumer.size(), 0);
+    gradients.assign(edge.of_producer.size(), {});
+    for (int e : collectives.indices()) {
+      const Exchange& exchange = edge.exchanges[e];
+      const CollectiveKind forward = collectives[e].kind, backward = reversed(forward);
+      const int64_t copies = forward == CollectiveKind::all_to_all ? exchange.copies_sent() : 1;
+      for (int32_t p : exchange.producers) {
+        const int64_t bytes = copies * edge.producer_bytes[p];
+        if (sends_packed(forward)) packed[p] = bytes;
+        if (has_gradient) gradients[p].add(bytes, receives_packed(backward) ? BlockUse::packed : BlockUse::whole);
+      }
+      for (int32_t c : exchange.consumers) {
+        if (receives_packed(forward)) assembled[c] = edge.consumer_bytes[c];
+        if (has_gradient && sends_packed(backward)) packed_gradient[c] = edge.consumer_bytes[c];
+      }
     }
   }
 };

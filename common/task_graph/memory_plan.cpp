@@ -1,6 +1,7 @@
 #include "common/task_graph/memory_plan.h"
 
 #include <algorithm>
+#include <map>
 
 #include "common/task_graph/edge_copies.h"
 
@@ -26,8 +27,13 @@ class MemoryPlanner {
     make_steps(order);
     make_parts();
     for (size_t edge = 0; edge < builder_.edges().size(); ++edge) {
-      plan_forward(static_cast<int>(edge));
-      plan_backward(static_cast<int>(edge));
+      const auto index = static_cast<int>(edge);
+      if (const Vector<Collective> collectives = builder_.collectives(index, strategy_); !collectives.empty()) {
+        for (Direction direction : directions) plan_collectives(index, collectives, direction);
+        continue;
+      }
+      plan_forward(index);
+      plan_backward(index);
     }
     for (size_t op = 0; op < parts_.size(); ++op)
       for (size_t part = 0; part < parts_[op].size(); ++part)
@@ -41,9 +47,9 @@ class MemoryPlanner {
   struct Contribution {
     int32_t edge, pair;
     int64_t bytes;
-    bool local;
     BlockUse use;
-    int gradient;  // local: the consumer's input gradient, a buffer
+    int gradient;  // local: the consumer's input gradient, a buffer; else -1
+    int first;     // received: when its memory is first needed; -1: it is received together with others
   };
 
   // Indices into the plan's steps and buffers; buffers -1: none.
@@ -79,6 +85,7 @@ class MemoryPlanner {
     for (size_t i = 0; i < plans_.size(); ++i)
       for (size_t s = 0; s < plans_[i].steps.size(); ++s) {
         const Task& task = tasks_.tasks[plans_[i].steps[s]];
+        if (is_edge_collective(task.kind)) collective_steps_[{static_cast<int>(i), task.key}] = static_cast<int>(s);
         if (!is_compute(task.kind)) continue;
         Part& part = parts_[task.op][task.part];
         part.plan = static_cast<int>(i);
@@ -187,7 +194,82 @@ class MemoryPlanner {
       if (producer.plan < 0) continue;
       const int gradient = local ? consumer.input_gradients[edge.input] : -1;
       producer.contributions[graph_.tensors[edge.tensor].output].push_back(
-          {index, number, pair.bytes, local, copy.destination, gradient});
+          {index, number, pair.bytes, copy.destination, gradient, 0});
+    }
+  }
+
+  // A device's parts at the ends of a collective: what they send is read until the first receiver on the device waits,
+  // else until the end; what they receive is written from the collective's step on.
+  struct CollectiveEnd {
+    int step = 0, first_receiver = -1, last_receiver = -1;
+    int first_sender = -1;
+    int64_t sent = 0, received = 0;  // bytes
+  };
+
+  void plan_collectives(int index, const Vector<Collective>& collectives, Direction direction) {
+    const Edge& edge = builder_.edges()[index];
+    const bool forward = direction == Direction::forward;
+    if (!forward && !has_gradient(graph_, edge)) return;
+    const auto exchanges =
+        builder_.exchanges(index, strategy_[edge.producer].degrees, strategy_[edge.consumer].degrees);
+    for (int number : collectives.indices()) {
+      const Exchange& exchange = exchanges->exchanges[number];
+      const CollectiveKind kind = forward ? collectives[number].kind : reversed(collectives[number].kind);
+      const int64_t copies = kind == CollectiveKind::all_to_all ? exchange.copies_sent() : 1;
+      const OperatorId from = forward ? edge.producer : edge.consumer, to = forward ? edge.consumer : edge.producer;
+      const Vector<int32_t>& senders = forward ? exchange.producers : exchange.consumers;
+      const Vector<int32_t>& receivers = forward ? exchange.consumers : exchange.producers;
+      // Of a producer's block so many bytes move, of a consumer's as many as it reads.
+      const auto bytes = [&](OperatorId op, int32_t part) {
+        return op == edge.producer ? copies * exchanges->producer_bytes[part] : exchanges->consumer_bytes[part];
+      };
+      std::map<int, CollectiveEnd> ends;  // by plan
+      const TaskKey key = make_task_key(collective_kind(direction), index, number, 0);
+      for (int32_t part : receivers) {
+        const Part& receiver = parts_[to][part];
+        if (receiver.plan < 0) continue;
+        CollectiveEnd& end = ends[receiver.plan];
+        const int first = forward ? receiver.forward_first : receiver.backward_first;
+        end.first_receiver = end.first_receiver < 0 ? first : std::min(end.first_receiver, first);
+        end.last_receiver = std::max(end.last_receiver, first);
+        end.received += bytes(to, part);
+      }
+      for (int32_t part : senders) {
+        const Part& sender = parts_[from][part];
+        if (sender.plan < 0) continue;
+        CollectiveEnd& end = ends[sender.plan];
+        const int last = forward ? sender.forward : sender.backward;
+        end.first_sender = end.first_sender < 0 ? last : std::min(end.first_sender, last);
+        end.sent += bytes(from, part);
+        const int read_until = end.first_receiver < 0 ? this->end(sender) : end.first_receiver;
+        if (!sends_packed(kind))
+          extend(sender,
+                 forward ? sender.outputs[graph_.tensors[edge.tensor].output] : sender.input_gradients[edge.input],
+                 read_until);
+      }
+      for (auto& [plan, end] : ends) {
+        end.step = collective_steps_.at({plan, key});
+        const int steps = static_cast<int>(plans_[plan].steps.size());
+        if (sends_packed(kind) && end.sent > 0)
+          add(plan, {forward ? Kind::packed_activation : Kind::packed_gradient, index, number}, end.sent,
+              end.first_sender, end.first_receiver < 0 ? steps : end.first_receiver);
+        if (receives_packed(kind) && end.received > 0)
+          add(plan, {forward ? Kind::received_activation : Kind::received_gradient, index, number}, end.received,
+              end.step, end.last_receiver);
+      }
+      for (int32_t part : receivers) {
+        Part& receiver = parts_[to][part];
+        if (receiver.plan < 0) continue;
+        const int step = ends[receiver.plan].step;
+        if (forward) {
+          PlannedBuffer& input = assembled_input(edge, part);
+          if (!receives_packed(kind)) input.first = std::min(input.first, step);
+        } else {
+          receiver.contributions[graph_.tensors[edge.tensor].output].push_back(
+              {index, number, bytes(to, part), receives_packed(kind) ? BlockUse::packed : BlockUse::whole, -1,
+               receives_packed(kind) ? -1 : step});
+        }
+      }
     }
   }
 
@@ -205,14 +287,14 @@ class MemoryPlanner {
       }
       const bool received = use == BlockUse::whole;
       add(part.plan, {Kind::output_gradient, id, number, output},
-          op.definition->output_block(output, block).volume() * element_bytes, received ? 0 : part.backward_first,
-          part.backward);
+          op.definition->output_block(output, block).volume() * element_bytes,
+          received ? contributions[0].first : part.backward_first, part.backward);
       if (received) continue;
       for (const Contribution& contribution : contributions) {
-        if (contribution.local) extend(part, contribution.gradient, part.backward_first);
-        else
-          add(part.plan, {Kind::received_gradient, contribution.edge, contribution.pair}, contribution.bytes, 0,
-              part.backward_first);
+        if (contribution.gradient >= 0) extend(part, contribution.gradient, part.backward_first);
+        else if (contribution.first >= 0)
+          add(part.plan, {Kind::received_gradient, contribution.edge, contribution.pair}, contribution.bytes,
+              contribution.first, part.backward_first);
       }
     }
   }
@@ -254,8 +336,9 @@ class MemoryPlanner {
   const Strategy& strategy_;
   const TaskGraph& tasks_;
   Vector<MemoryPlan> plans_;
-  Vector<int> plan_of_device_;  // by device; -1: not asked for
-  Vector<Vector<Part>> parts_;  // [operator][part]
+  Vector<int> plan_of_device_;                               // by device; -1: not asked for
+  Vector<Vector<Part>> parts_;                               // [operator][part]
+  std::map<std::pair<int, TaskKey>, int> collective_steps_;  // by plan and task
 };
 
 }  // namespace

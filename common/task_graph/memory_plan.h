@@ -13,6 +13,8 @@
 // What is sent in place lives until the end, since a send is waited for when its memory is written again; what is
 // received in place from 0, when all receives are posted. That holds for every transport, on streams of their own too:
 // they start behind all work of the iteration before and are over before the next one writes.
+// What goes through a collective of an edge (collectives.h) is read or written from the collective's step to the first
+// task that waits for it here; a device has one buffer to send from and one to receive into where that packs.
 //
 // Not here, since they live longer or belong to others: parameters with velocity and gradient, inputs of the graph,
 // losses, statistics, and kernels' workspaces.
@@ -36,7 +38,7 @@ struct BufferKey {
   };
   Kind kind;
   int32_t what;      // operator; packed, received: edge
-  int32_t part;      // part; packed, received: number of the pair among the edge's
+  int32_t part;      // part; packed, received: number of the pair among the edge's, or of the exchange
   int32_t slot = 0;  // number of the output or input; packed, received: 0
   auto operator<=>(const BufferKey&) const = default;
 };

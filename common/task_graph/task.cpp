@@ -14,6 +14,8 @@ std::string_view to_string(TaskKind kind) {
     case TaskKind::forward_reduction: return "forward_reduction";
     case TaskKind::backward_statistics: return "backward_statistics";
     case TaskKind::backward_reduction: return "backward_reduction";
+    case TaskKind::activation_collective: return "activation_collective";
+    case TaskKind::gradient_collective: return "gradient_collective";
   }
   return "";
 }

@@ -8,6 +8,8 @@
 //                              an all-reduce of those among the parts that have them in common, between the two
 //   activation, gradient       a transfer of a block from one device to another: of a producer's output to a consumer,
 //                              and of the consumer's contribution to that output's gradient back again
+//   activation_collective, gradient_collective
+//                              such blocks of several parts at once, where they form a collective (collectives.h)
 // Of a parameter group:
 //   synchronization            an all-reduce of gradients among the devices that hold the same pieces of the group
 //   update                     SGD on those pieces, on every holder
@@ -32,8 +34,11 @@ enum class TaskKind : uint8_t {  // in the order in which ties are broken
   forward_statistics,
   forward_reduction,
   backward_statistics,
-  backward_reduction
+  backward_reduction,
+  activation_collective,
+  gradient_collective
 };
+constexpr size_t task_kind_count = 12;
 std::string_view to_string(TaskKind kind);
 
 inline bool is_transfer(TaskKind kind) { return kind == TaskKind::activation || kind == TaskKind::gradient; }
@@ -46,9 +51,14 @@ inline bool is_compute(TaskKind kind) {
 inline bool is_reduction(TaskKind kind) {
   return kind == TaskKind::forward_reduction || kind == TaskKind::backward_reduction;
 }
-inline bool is_collective(TaskKind kind) { return is_reduction(kind) || kind == TaskKind::synchronization; }
+inline bool is_edge_collective(TaskKind kind) {
+  return kind == TaskKind::activation_collective || kind == TaskKind::gradient_collective;
+}
+inline bool is_all_reduce(TaskKind kind) { return is_reduction(kind) || kind == TaskKind::synchronization; }
+inline bool is_collective(TaskKind kind) { return is_all_reduce(kind) || is_edge_collective(kind); }
 inline bool is_forward(TaskKind kind) {  // runs in evaluation too
-  return kind == TaskKind::forward || kind == TaskKind::forward_statistics || kind == TaskKind::activation;
+  return kind == TaskKind::forward || kind == TaskKind::forward_statistics || kind == TaskKind::activation ||
+         kind == TaskKind::activation_collective;
 }
 
 // Which way through the graph. Backward is forward with producers and consumers in each other's place.
@@ -73,10 +83,13 @@ constexpr TaskKind reduction_kind(Direction direction) {
 constexpr TaskKind transfer_kind(Direction direction) {
   return direction == Direction::forward ? TaskKind::activation : TaskKind::gradient;
 }
-// Of compute tasks, reductions and transfers.
+constexpr TaskKind collective_kind(Direction direction) {
+  return direction == Direction::forward ? TaskKind::activation_collective : TaskKind::gradient_collective;
+}
+// Of compute tasks, reductions, transfers and collectives of edges.
 constexpr Direction direction_of(TaskKind kind) {
   return kind == TaskKind::backward || kind == TaskKind::backward_statistics || kind == TaskKind::backward_reduction ||
-                 kind == TaskKind::gradient
+                 kind == TaskKind::gradient || kind == TaskKind::gradient_collective
              ? Direction::backward
              : Direction::forward;
 }
@@ -86,6 +99,7 @@ constexpr Direction direction_of(TaskKind kind) {
 //   compute tasks     subject: operator, part: part
 //   reductions        subject: operator, part: statistics group (OperatorDefinition::statistics_group)
 //   transfers         subject: edge, part: the consumer's part, other: the producer's part
+//   their collectives subject: edge, part: number of the exchange (collectives.h)
 //   synchronization   subject: parameter group, part: number of the unit's first piece
 //   update            likewise, other: device
 using TaskKey = uint64_t;
@@ -106,13 +120,15 @@ struct Task {
   TaskKind kind;
   int32_t op = -1;            // compute, reductions: operator
   int32_t part = -1;          // compute: part; reductions: which group of parts (OperatorDefinition::statistics_group)
-  int32_t edge = -1;          // transfers
+  int32_t edge = -1;          // transfers, collectives of edges
   int32_t unit = -1;          // synchronization, update: index into TaskGraph::units
   int32_t reduction = -1;     // reductions: index into TaskGraph::reductions
+  int32_t collective = -1;    // collectives of edges: index into TaskGraph::collectives
   DeviceId device = -1;       // compute and update: where; transfers: source
   DeviceId destination = -1;  // transfers
   const BlockPair* pair = nullptr;  // transfers
-  int64_t bytes = 0;                // transfers, reductions, synchronization, update: bytes moved, reduced, updated
+  // Transfers, reductions, synchronization, update: bytes moved, reduced, updated; collectives: Collective::bytes.
+  int64_t bytes = 0;
   // Bytes copied (or added: then 3/2 of them, as an addition moves 3 for a copy's 2) on the device as a part of the
   // task. Compute: to assemble inputs, gather contributions, and pack what is sent. Update: to add up the gradients of
   // several parts on one device.

@@ -9,6 +9,7 @@ namespace ff {
 TaskGraphBuilder::TaskGraphBuilder(const Graph& graph)
     : graph_(graph), edges_(edges_of(graph)), groups_(parameter_groups(graph)) {
   pair_cache_.resize(edges_.size());
+  exchange_cache_.resize(edges_.size());
   piece_cache_.resize(groups_.size());
 }
 
@@ -42,6 +43,26 @@ std::shared_ptr<const BlockPairs> TaskGraphBuilder::shared(BlockPairs pairs) {
   }
   cached_pairs_ += pairs.size();
   return distinct_pairs_.emplace(hash, std::make_shared<const BlockPairs>(std::move(pairs)))->second;
+}
+
+std::shared_ptr<const EdgeExchanges> TaskGraphBuilder::exchanges(int edge, const Degrees& producer,
+                                                                 const Degrees& consumer) {
+  Degrees key = producer;
+  key.insert(key.end(), consumer.begin(), consumer.end());
+  const auto found = exchange_cache_[edge].find(key);
+  if (found != exchange_cache_[edge].end()) return found->second;
+  if (cached_exchange_parts_ > most_cached_users) {
+    for (auto& cache : exchange_cache_) cache.clear();
+    cached_exchange_parts_ = 0;
+  }
+  auto result = std::make_shared<const EdgeExchanges>(find_exchanges(graph_, edges_[edge], producer, consumer));
+  cached_exchange_parts_ += 8 + result->of_producer.size() + result->of_consumer.size();
+  return exchange_cache_[edge].emplace(std::move(key), std::move(result)).first->second;
+}
+
+Vector<Collective> TaskGraphBuilder::collectives(int edge, const Strategy& strategy) {
+  const Configuration &producer = strategy[edges_[edge].producer], &consumer = strategy[edges_[edge].consumer];
+  return collectives_of(*exchanges(edge, producer.degrees, consumer.degrees), producer.devices, consumer.devices);
 }
 
 Block TaskGraphBuilder::region(int edge, const BlockPair& pair, const Strategy& strategy) const {
@@ -159,6 +180,14 @@ class Assembly {
   void add_transfers(int e) {
     const Edge& edge = builder_.edges()[e];
     const bool gradient = has_gradient(graph_, edge);
+    EdgeCopyBytes copies;
+    if (Vector<Collective> collectives = builder_.collectives(e, strategy_); !collectives.empty()) {
+      const auto exchanges = builder_.exchanges(e, strategy_[edge.producer].degrees, strategy_[edge.consumer].degrees);
+      copies.set(*exchanges, collectives, gradient);
+      for (int number : collectives.indices())
+        add_collective({e, number, std::move(collectives[number]), exchanges}, gradient);
+      return add_copies(edge, copies, gradient);
+    }
     const auto pairs = builder_.pairs(e, strategy_);
     result_.kept.push_back(pairs);
     for (const BlockPair& pair : *pairs) {
@@ -168,8 +197,40 @@ class Assembly {
         connect(TaskKind::gradient, e, pair, last_[Direction::backward][edge.consumer] + pair.consumer_part,
                 first_[Direction::backward][edge.producer] + pair.producer_part);
     }
-    EdgeCopyBytes copies;
     copies.set(*pairs, strategy_[edge.producer].devices, strategy_[edge.consumer].devices, gradient);
+    add_copies(edge, copies, gradient);
+  }
+
+  void add_collective(EdgeCollective moved, bool gradient) {
+    const Edge& edge = builder_.edges()[moved.edge];
+    const Exchange& exchange = moved.exchange();
+    const int64_t others = std::ssize(moved.collective.holders) - 1;
+    const CollectiveKind kind = moved.collective.kind;
+    const int64_t bytes =
+        kind == CollectiveKind::all_reduce ? 2 * others * moved.collective.bytes : others * moved.collective.bytes;
+    for (Direction direction : directions) {
+      if (direction == Direction::backward && !gradient) break;
+      const bool forward = direction == Direction::forward;
+      Task task{make_task_key(collective_kind(direction), moved.edge, moved.number, 0), collective_kind(direction)};
+      task.edge = moved.edge;
+      task.part = moved.number;
+      task.collective = static_cast<int32_t>(result_.collectives.size());
+      task.bytes = moved.collective.bytes;
+      const int32_t index = add(task);
+      const auto parts = [&](OperatorId op, const Vector<int32_t>& numbers, bool before) {
+        const int32_t first = before ? last_[direction][op] : first_[direction][op];
+        for (int32_t part : numbers)
+          if (before) add_order(first + part, index);
+          else add_order(index, first + part);
+      };
+      parts(edge.producer, exchange.producers, forward);
+      parts(edge.consumer, exchange.consumers, !forward);
+      result_.transfer_bytes += bytes;
+    }
+    result_.collectives.push_back(std::move(moved));
+  }
+
+  void add_copies(const Edge& edge, const EdgeCopyBytes& copies, bool gradient) {
     for (int part = 0; part < strategy_[edge.consumer].parts(); ++part) {
       task(first_[Direction::forward][edge.consumer] + part).copy_bytes += copies.assembled[part];
       if (gradient) task(last_[Direction::backward][edge.consumer] + part).copy_bytes += copies.packed_gradient[part];

@@ -10,6 +10,7 @@
 
 #include "common/graph.h"
 #include "common/strategy.h"
+#include "common/task_graph/collectives.h"
 #include "common/task_graph/edges.h"
 #include "common/task_graph/synchronization_units.h"
 #include "common/task_graph/task.h"
@@ -17,21 +18,36 @@
 
 namespace ff {
 
+// A collective of an edge, in both directions.
+struct EdgeCollective {
+  int edge;
+  int number;  // of the exchange
+  Collective collective;
+  std::shared_ptr<const EdgeExchanges> exchanges;
+  const Exchange& exchange() const { return exchanges->exchanges[number]; }
+  CollectiveKind kind(Direction direction) const {
+    return direction == Direction::forward ? collective.kind : reversed(collective.kind);
+  }
+};
+
 struct TaskGraph {
   Vector<Task> tasks;
   Vector<SynchronizationUnit> units;
   Vector<StatisticsReduction> reductions;
+  Vector<EdgeCollective> collectives;
   // Successors of task t: successors[successor_begin[t] .. successor_begin[t + 1]).
   Vector<int32_t> successor_begin;
   Vector<int32_t> successors;
   Vector<int32_t> predecessor_count;
   Vector<std::shared_ptr<const void>> kept;  // what pairs and pieces point into
-  int64_t transfer_bytes = 0;                // of all activation and gradient transfers
+  // Of all activation and gradient transfers. Of collectives: what k devices receive from others, if they send alike.
+  int64_t transfer_bytes = 0;
   // 2 (k-1) times the bytes of each synchronization among k holders: what a ring moves in all
   int64_t synchronization_bytes = 0;
 
-  // The devices, ascending, that take part in a synchronization or reduction.
+  // The devices, ascending, that take part in a collective.
   const Vector<DeviceId>& holders(const Task& task) const {
+    if (task.collective >= 0) return collectives[task.collective].collective.holders;
     return task.reduction >= 0 ? reductions[task.reduction].holders : units[task.unit].holders;
   }
 };
@@ -52,6 +68,9 @@ class TaskGraphBuilder {
   // The blocks of an edge under these degrees at its ends.
   std::shared_ptr<const BlockPairs> pairs(int edge, const Degrees& producer, const Degrees& consumer);
   std::shared_ptr<const BlockPairs> pairs(int edge, const Strategy& strategy);
+  // Where the edge's blocks move by collectives under this strategy; none of them: by transfers, of `pairs`.
+  std::shared_ptr<const EdgeExchanges> exchanges(int edge, const Degrees& producer, const Degrees& consumer);
+  Vector<Collective> collectives(int edge, const Strategy& strategy);
   // The intersection itself.
   Block region(int edge, const BlockPair& pair, const Strategy& strategy) const;
   std::shared_ptr<const Vector<ParameterPiece>> pieces(int group, const Strategy& strategy);
@@ -67,7 +86,9 @@ class TaskGraphBuilder {
 
   // by edge; key: both ends' degrees
   Vector<std::unordered_map<Degrees, std::shared_ptr<const BlockPairs>, DegreesHash>> pair_cache_;
-  std::unordered_multimap<uint64_t, std::shared_ptr<const BlockPairs>> distinct_pairs_;  // by hash
+  std::unordered_multimap<uint64_t, std::shared_ptr<const BlockPairs>> distinct_pairs_;                    // by hash
+  Vector<std::unordered_map<Degrees, std::shared_ptr<const EdgeExchanges>, DegreesHash>> exchange_cache_;  // likewise
+  size_t cached_exchange_parts_ = 0;
   size_t cached_pairs_ = 0;
   // by group
   Vector<std::unordered_map<Degrees, std::shared_ptr<const Vector<ParameterPiece>>, DegreesHash>> piece_cache_;

@@ -1,6 +1,8 @@
-// What goes from part to part. Activations go from producers' outputs to consumers' inputs; gradients go the same ways
-// back, from input gradients to the output gradient, to which several consumers may contribute.
+// What goes from part to part, by transfers or by collectives. Activations go from producers' outputs to consumers'
+// inputs; gradients go the same ways back, from input gradients to the output gradient, to which several consumers may
+// contribute.
 #include <algorithm>
+#include <set>
 
 #include "common/task_graph/edge_copies.h"
 #include "executor/plan/planner.h"
@@ -18,6 +20,7 @@ struct Passage {
   Place memory;                // of the source's block; remote: of what is received
   Block memory_block;
   int task = -1, peer = -1;  // of the transfer; -1: local
+  int collective = -1;       // index into ProgramPlan::collectives, from whose memory it is taken
 };
 
 class EdgePlanner {
@@ -27,12 +30,16 @@ class EdgePlanner {
     for (size_t t = 0; t < planner.tasks.tasks.size(); ++t)
       if (const Task& task = planner.tasks.tasks[t]; task.kind == transfer_kind(direction))
         transfers_[task.key] = static_cast<int>(t);
+    for (const EdgeCollective& moved : planner.tasks.collectives) by_collectives_.insert(moved.edge);
     for (const PartPlan& part : plan_.parts)
       arrivals_.emplace_back(forward_ ? part.inputs.size() : part.outputs.size());
   }
 
   void plan() {
-    for (int edge = 0; edge < static_cast<int>(planner_.builder.edges().size()); ++edge) plan_edge(edge);
+    for (int edge = 0; edge < static_cast<int>(planner_.builder.edges().size()); ++edge)
+      if (by_collectives_.count(edge) == 0) plan_edge(edge);
+    for (StepPlan& step : plan_.steps)
+      if (step.kind == collective_kind(direction_)) plan_collective(step);
     for (size_t p = 0; p < plan_.parts.size(); ++p) {
       PartPlan& part = plan_.parts[p];
       Vector<Place>& assembled = forward_ ? part.inputs : part.output_gradients;
@@ -79,6 +86,155 @@ class EdgePlanner {
     }
   }
 
+  // ---- collectives ----
+
+  // The ends of one: parts and their blocks.
+  struct Ends {
+    OperatorId op;
+    const Vector<int32_t>& parts;
+    Vector<Block> blocks;  // of `parts`
+  };
+  Ends ends(const Edge& edge, const Exchange& exchange, bool producers) const {
+    const OperatorId op = producers ? edge.producer : edge.consumer;
+    const OperatorDefinition& definition = *planner_.graph.operators[op].definition;
+    Ends result{op, producers ? exchange.producers : exchange.consumers, {}};
+    for (int32_t number : result.parts) {
+      const Block part = definition.part(planner_.strategy[op].degrees, number);
+      result.blocks.push_back(producers ? definition.output_block(planner_.graph.tensors[edge.tensor].output, part)
+                                        : definition.input_block(edge.input, part));
+    }
+    return result;
+  }
+  DeviceId device(const Ends& ends, size_t i) const { return planner_.strategy[ends.op].devices[ends.parts[i]]; }
+
+  void plan_collective(StepPlan& step) {
+    const EdgeCollective& moved = planner_.tasks.collectives[planner_.tasks.tasks[step.task].collective];
+    const Edge& edge = planner_.builder.edges()[moved.edge];
+    const Vector<DeviceId>& holders = moved.collective.holders;
+    const auto place_of = [&](DeviceId holder) {
+      return static_cast<int>(std::lower_bound(holders.begin(), holders.end(), holder) - holders.begin());
+    };
+    const Ends from = ends(edge, moved.exchange(), forward_), to = ends(edge, moved.exchange(), !forward_);
+    CollectivePlan plan;
+    plan.kind = moved.kind(direction_);
+    plan.group = planner_.group_of(holders);
+    if (moved.collective.root >= 0) plan.root = place_of(moved.collective.root);
+    step.collective = static_cast<int>(plan_.collectives.size());
+    plan_collective_sends(plan, moved, from, to);
+    plan_collective_receives(plan, step.collective, moved, from, to);
+    switch (plan.kind) {
+      case CollectiveKind::all_gather:
+        plan.elements.assign(holders.size(), 0);
+        for (size_t i = 0; i < from.parts.size(); ++i)
+          plan.elements[place_of(device(from, i))] = from.blocks[i].volume();
+        break;
+      case CollectiveKind::reduce_scatter:
+        plan.elements.assign(holders.size(), 0);
+        for (size_t i = 0; i < to.parts.size(); ++i) plan.elements[place_of(device(to, i))] = to.blocks[i].volume();
+        break;
+      case CollectiveKind::all_to_all:
+        plan.send_elements.assign(holders.size(), 0);
+        plan.receive_elements.assign(holders.size(), 0);
+        for_each_passage(from, to, [&](size_t f, size_t t, const Block& region) {
+          if (device(from, f) == rank()) plan.send_elements[place_of(device(to, t))] += region.volume();
+          if (device(to, t) == rank()) plan.receive_elements[place_of(device(from, f))] += region.volume();
+        });
+        break;
+      default: plan.elements = {from.blocks[0].volume()};
+    }
+    plan_.collectives.push_back(std::move(plan));
+  }
+
+  // In the order of (sending device, receiving device, sender, receiver), which both ends of a message share.
+  template <class Visit>
+  void for_each_passage(const Ends& from, const Ends& to, const Visit& visit) const {
+    const auto by_device = [&](const Ends& ends) {
+      Vector<size_t> order;
+      for (size_t i = 0; i < ends.parts.size(); ++i) order.push_back(i);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](size_t a, size_t b) { return device(ends, a) < device(ends, b); });
+      return order;
+    };
+    const Vector<size_t> senders = by_device(from), receivers = by_device(to);
+    for (size_t first = 0, last; first < senders.size(); first = last) {
+      for (last = first; last < senders.size() && device(from, senders[last]) == device(from, senders[first]);) ++last;
+      for (size_t begin = 0, end; begin < receivers.size(); begin = end) {
+        for (end = begin; end < receivers.size() && device(to, receivers[end]) == device(to, receivers[begin]);) ++end;
+        if (device(from, senders[first]) != rank() && device(to, receivers[begin]) != rank()) continue;
+        for (size_t s = first; s < last; ++s)
+          for (size_t r = begin; r < end; ++r) {
+            const Block region = intersect(from.blocks[senders[s]], to.blocks[receivers[r]]);
+            if (!region.empty()) visit(senders[s], receivers[r], region);
+          }
+      }
+    }
+  }
+
+  Place block_of(const PartPlan& part, const Edge& edge, bool sent) const {
+    const int output = planner_.graph.tensors[edge.tensor].output;
+    if (forward_) return sent ? part.outputs[output] : part.inputs[edge.input];
+    return sent ? part.input_gradients[edge.input] : part.output_gradients[output];
+  }
+
+  void plan_collective_sends(CollectivePlan& plan, const EdgeCollective& moved, const Ends& from, const Ends& to) {
+    const Edge& edge = planner_.builder.edges()[moved.edge];
+    int64_t elements = 0;
+    Vector<std::pair<PartPlan*, BlockCopy>> packed;
+    for_each_passage(from, to, [&](size_t f, size_t, const Block& region) {
+      if (device(from, f) != rank()) return;
+      PartPlan* part = planner_.local(from.op, from.parts[f]);
+      if (!sends_packed(plan.kind)) {
+        plan.send = block_of(*part, edge, true);
+        return;
+      }
+      packed.push_back({part, {block_of(*part, edge, true), from.blocks[f], {0, elements}, region, region}});
+      elements += region.volume();
+    });
+    if (packed.empty()) return;
+    plan.send = planner_.in_arena(
+        {forward_ ? Kind::packed_activation : Kind::packed_gradient, moved.edge, moved.number}, elements);
+    for (auto& [part, copy] : packed) {
+      copy.destination = {plan.send.buffer, plan.send.offset + copy.destination.offset};
+      plan_.steps[part->steps(direction_).last].pack.push_back(copy);
+    }
+  }
+
+  // What arrives becomes arrivals at the parts, of which assemble() makes their blocks.
+  void plan_collective_receives(CollectivePlan& plan, int index, const EdgeCollective& moved, const Ends& from,
+                                const Ends& to) {
+    const Edge& edge = planner_.builder.edges()[moved.edge];
+    const int slot = forward_ ? edge.input : planner_.graph.tensors[edge.tensor].output;
+    const BufferKey received{forward_ ? Kind::received_activation : Kind::received_gradient, moved.edge, moved.number};
+    const auto arrive = [&](size_t t, Passage passage) {
+      PartPlan* part = planner_.local(to.op, to.parts[t]);
+      passage.collective = index;
+      passage.received = received;
+      arrivals_[part - plan_.parts.data()][slot].push_back(passage);
+    };
+    if (!receives_packed(plan.kind)) {
+      for (size_t t = 0; t < to.parts.size(); ++t)
+        if (device(to, t) == rank())
+          arrive(t, {{BlockUse::whole, BlockUse::whole}, to.blocks[t], {}, {}, {}, to.blocks[t]});
+      return;
+    }
+    int64_t elements = 0;
+    Vector<std::pair<size_t, Passage>> passages;
+    for_each_passage(from, to, [&](size_t, size_t t, const Block& region) {
+      if (device(to, t) != rank()) return;
+      Passage passage{{BlockUse::packed, BlockUse::packed}, region, {}, {}, {0, elements}, region};
+      passages.emplace_back(t, passage);
+      elements += region.volume();
+    });
+    if (passages.empty()) return;
+    plan.receive = planner_.in_arena(received, elements);
+    for (auto& [t, passage] : passages) {
+      passage.memory = {plan.receive.buffer, plan.receive.offset + passage.memory.offset};
+      arrive(t, passage);
+    }
+  }
+
+  // ---- transfers ----
+
   void send(StepPlan& step, const Passage& sent) {
     Place memory = sent.memory;
     if (sent.copy.source == BlockUse::packed) {
@@ -94,6 +250,8 @@ class EdgePlanner {
     plan_.receives.push_back({received.task, received.peer, memory, received.region.volume() * element_bytes});
   }
 
+  int rank() const { return planner_.settings.rank; }
+
   // Where the whole block lies for the kernel. What arrives is copied together, and added up where it overlaps; only a
   // single arrival is used where it lies or arrives.
   Place assemble(StepPlan& step, const BufferKey& key, const Block& block, Vector<Passage>& arrivals) {
@@ -101,7 +259,8 @@ class EdgePlanner {
     if (use == BlockUse::in_place) return arrivals[0].memory;
     const Place assembled = planner_.in_arena(key, block.volume());
     if (use == BlockUse::whole) {
-      receive(step, arrivals[0], assembled);
+      if (arrivals[0].collective < 0) receive(step, arrivals[0], assembled);
+      else plan_.collectives[arrivals[0].collective].receive = assembled;
       return assembled;
     }
     // One that covers everything goes first: it overwrites, and the others are added.
@@ -120,6 +279,9 @@ class EdgePlanner {
         arrival.memory = planner_.in_arena(arrival.received, arrival.region.volume());
         arrival.memory_block = arrival.region;
         receive(step, arrival, arrival.memory);
+      } else if (arrival.collective >= 0 && !arrival.memory.exists()) {
+        arrival.memory = planner_.in_arena(arrival.received, arrival.region.volume());
+        plan_.collectives[arrival.collective].receive = arrival.memory;
       }
       const bool adds = !disjoint && !(first_covers && &arrival == arrivals.data());
       step.gather.push_back({arrival.memory, arrival.memory_block, assembled, block, arrival.region, adds});
@@ -132,6 +294,7 @@ class EdgePlanner {
   const Direction direction_;
   const bool forward_;
   std::unordered_map<TaskKey, int> transfers_;
+  std::set<int> by_collectives_;              // edges
   Vector<Vector<Vector<Passage>>> arrivals_;  // [part][input; backward: output]
 };
 
@@ -139,6 +302,23 @@ class EdgePlanner {
 
 void plan_edges(Planner& planner) {
   for (const Direction direction : directions) EdgePlanner(planner, direction).plan();
+}
+
+// The first of this rank's steps that needs what a collective brings waits for it.
+void plan_collective_waits(Planner& planner) {
+  ProgramPlan& plan = planner.plan;
+  for (const StepPlan& step : plan.steps) {
+    if (step.collective < 0) continue;
+    const EdgeCollective& moved = planner.tasks.collectives[planner.tasks.tasks[step.task].collective];
+    const Edge& edge = planner.builder.edges()[moved.edge];
+    const Direction direction = direction_of(step.kind);
+    const bool forward = direction == Direction::forward;
+    int first = static_cast<int>(plan.steps.size());
+    for (int32_t number : forward ? moved.exchange().consumers : moved.exchange().producers)
+      if (const PartPlan* part = planner.local(forward ? edge.consumer : edge.producer, number))
+        first = std::min(first, part->steps(direction).first);
+    if (first < static_cast<int>(plan.steps.size())) plan.steps[first].collectives.push_back(step.collective);
+  }
 }
 
 }  // namespace ff

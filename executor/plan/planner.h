@@ -43,6 +43,7 @@ class Planner {
 };
 
 void plan_edges(Planner& planner);
+void plan_collective_waits(Planner& planner);
 void plan_synchronization(Planner& planner);
 void plan_statistics(Planner& planner);
 void plan_state_updates(Planner& planner);

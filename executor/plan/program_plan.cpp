@@ -51,6 +51,7 @@ void Planner::make_groups() {
   std::set<Vector<DeviceId>> found;
   for (const SynchronizationUnit& unit : tasks.units) found.insert(unit.holders);
   for (const StatisticsReduction& reduction : tasks.reductions) found.insert(reduction.holders);
+  for (const EdgeCollective& moved : tasks.collectives) found.insert(moved.collective.holders);
   for (const Vector<DeviceId>& holders : found)
     if (holders.size() > 1) plan.groups.push_back(holders);
 }
@@ -108,7 +109,8 @@ void Planner::make_part(PartPlan& part) {
   }
   if (!definition.is_loss()) part.output_gradients.resize(op.outputs.size());
   else if (!part.output_blocks[0].empty())
-    plan.losses.push_back({part.op, part.output_blocks[0], part.outputs[0], part.outputs[1]});
+    plan.losses.push_back(
+        {part.op, part.output_blocks[0], part.outputs[0], definition.counts_correct() ? part.outputs[1] : Place{}});
   for (size_t p = 0; p < op.parameters.size(); ++p)
     part.parameters.push_back(
         parameter_buffer(op.parameters[p], definition.parameter_block(static_cast<int>(p), part.block)));
@@ -137,6 +139,7 @@ ProgramPlan plan_program(TaskGraphBuilder& builder, const Strategy& strategy, co
                          const Vector<int>& order, const PlanSettings& settings) {
   Planner planner(builder, strategy, tasks, order, settings);
   plan_edges(planner);
+  plan_collective_waits(planner);
   plan_synchronization(planner);
   plan_statistics(planner);
   plan_state_updates(planner);

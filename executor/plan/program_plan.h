@@ -9,6 +9,7 @@
 // its memory is about to be written again, in the next iteration.
 #pragma once
 
+#include "common/task_graph/collectives.h"
 #include "common/task_graph/memory_plan.h"
 #include "common/task_graph/task_graph.h"
 #include "common/vector.h"
@@ -52,6 +53,17 @@ struct TransferPlan {
   int64_t bytes;
 };
 
+// This rank's share of a collective of an edge. Counts are in elements, by rank of the group, ascending; `send` and
+// `receive` hold the blocks of its ranks one after the other where the kind packs them (collectives.h).
+struct CollectivePlan {
+  CollectiveKind kind;                              // of what moves, in this direction
+  int group = -1;                                   // index into ProgramPlan::groups
+  int root = -1;                                    // broadcast, reduce: its place in the group
+  Place send, receive;                              // nowhere: this rank has nothing to send, or wants nothing
+  Vector<int64_t> send_elements, receive_elements;  // all_to_all
+  Vector<int64_t> elements;                         // all_gather, reduce_scatter: each rank's; else the block's alone
+};
+
 // Transfers that an ordered transport starts together.
 struct TransferGroup {
   Vector<int> sends, receives;  // indices into ProgramPlan::sends and receives
@@ -86,9 +98,11 @@ struct StepPlan {
   int unit = -1;  // synchronization, update: index into ProgramPlan::units
   // Reductions: index into ProgramPlan::reductions. Of the compute steps behind one, the first waits for it.
   int reduction = -1;
+  int collective = -1;  // collectives of edges: index into ProgramPlan::collectives
   // Compute, in the order in which they happen:
   Vector<int> waits;         // sends of the iteration before that read what this step overwrites
   Vector<int> receives;      // needed by this step
+  Vector<int> collectives;   // needed by this step, and by none before
   Vector<ZeroFill> zeros;    // then
   Vector<BlockCopy> gather;  // pieces of inputs, or contributions to the output gradient; then the kernel
   Place statistics;          // KernelArguments::statistics
@@ -146,7 +160,7 @@ struct InputBuffer {
 
 struct LossBuffer {
   OperatorId op;
-  Block block;  // of the outputs "loss" and "correct"
+  Block block;  // of the output "loss", and of "correct" where there is one
   Place loss, correct;
 };
 
@@ -160,6 +174,7 @@ struct ProgramPlan {
   Vector<int> waits_before_receives;      // sends of the iteration before that read what is received into
   Vector<TransferGroup> transfer_groups;  // for an ordered transport
   Vector<ReductionPlan> reductions;
+  Vector<CollectivePlan> collectives;
   Vector<UnitPlan> units;  // by unit of the task graph; empty where this rank is no holder
   Vector<ParameterBuffer> parameters;
   Vector<InputBuffer> inputs;

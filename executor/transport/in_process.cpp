@@ -16,16 +16,15 @@ namespace ff {
 namespace {
 
 struct Operation {
-  void* memory;
-  int64_t bytes;
+  void* memory = nullptr;
+  int64_t bytes = 0;
   bool complete = false;
 };
 using OperationPtr = std::shared_ptr<Operation>;
 
-// An all-reduce that some ranks of the group have started.
-struct Reduction {
-  int arrived = 0;
-  std::map<int, OperationPtr> by_rank;
+// A collective that some ranks of the group have started.
+struct Joined {
+  std::map<int, std::pair<OperationPtr, CollectiveCall>> by_rank;
 };
 
 // Everything that the ranks share, under one lock.
@@ -41,8 +40,8 @@ struct World {
     std::deque<OperationPtr> sends, receives;  // one of them is empty
   };
   std::map<std::tuple<int, int, int>, Queue> queues;  // by source, destination, tag
-  // By ranks of the group and which of this rank's groups with these ranks it is; then by number of the all-reduce.
-  std::map<std::pair<Vector<int>, int>, std::map<int64_t, Reduction>> reductions;
+  // By ranks of the group and which of this rank's groups with these ranks it is; then by number of the collective.
+  std::map<std::pair<Vector<int>, int>, std::map<int64_t, Joined>> collectives;
 
   // Control data: everyone deposits, the last one publishes, everyone reads.
   Vector<std::string> control, published;
@@ -107,16 +106,20 @@ class InProcessTransport : public Transport {
     return made;
   }
 
-  Request all_reduce(GroupId id, float* values, int64_t elements, int) override {
+  Request all_reduce(GroupId id, float* values, int64_t elements, int tag) override {
+    return collective(id, {CollectiveKind::all_reduce, -1, values, values, {elements}, {}, {}}, tag);
+  }
+
+  Request collective(GroupId id, const CollectiveCall& call, int) override {
     Group& group = groups_[id];
-    const auto operation = std::make_shared<Operation>(Operation{values, elements * 4});
+    const auto operation = std::make_shared<Operation>();
     const std::lock_guard lock(world_.mutex);
-    auto& started = world_.reductions[{group.ranks, group.instance}];
+    auto& started = world_.collectives[{group.ranks, group.instance}];
     const int64_t number = group.started++;
-    Reduction& reduction = started[number];
-    reduction.by_rank[rank_] = operation;
-    if (++reduction.arrived == static_cast<int>(group.ranks.size())) {
-      complete(reduction);
+    Joined& joined = started[number];
+    joined.by_rank[rank_] = {operation, call};
+    if (joined.by_rank.size() == group.ranks.size()) {
+      complete(joined);
       started.erase(number);
     }
     return keep(operation);
@@ -162,20 +165,11 @@ class InProcessTransport : public Transport {
     world_.changed.notify_all();
   }
 
-  void complete(Reduction& reduction) {
-    const int64_t elements = reduction.by_rank.begin()->second->bytes / 4;
-    Vector<float> sum(elements, 0.0f);
-    for (const auto& [rank, operation] : reduction.by_rank) {
-      if (operation->bytes != elements * 4)
-        throw MachineError("an all-reduce of " + std::to_string(elements) + " elements meets one of " +
-                           std::to_string(operation->bytes / 4));
-      const float* values = static_cast<const float*>(operation->memory);
-      for (int64_t i = 0; i < elements; ++i) sum[i] += values[i];
-    }
-    for (const auto& [rank, operation] : reduction.by_rank) {
-      if (elements > 0) std::memcpy(operation->memory, sum.data(), sum.size() * sizeof(float));
-      operation->complete = true;
-    }
+  void complete(Joined& joined) {
+    Vector<CollectiveCall*> calls;
+    for (auto& [rank, one] : joined.by_rank) calls.push_back(&one.second);
+    perform(calls);
+    for (const auto& [rank, one] : joined.by_rank) one.first->complete = true;
     world_.changed.notify_all();
   }
 

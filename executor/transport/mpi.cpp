@@ -246,6 +246,49 @@ class MpiTransport : public Transport {
     return request;
   }
 
+  Request collective(GroupId group, const CollectiveCall& call, int) override {
+    const Group& members = groups_[group];
+    const Request request = new_request();
+    Counts& counts = counts_of(request);
+    counts.set(call, [this](int64_t count) { return checked_int(count); });
+    const float* send = call.send;
+    const MPI_Comm communicator = members.communicator;
+    MPI_Request* started = &slots_[request.slot];
+    switch (call.kind) {
+      case CollectiveKind::all_gather:
+        check(MPI_Iallgatherv(send, counts.send[members.rank], MPI_FLOAT, call.receive, counts.send.data(),
+                              counts.send_begin.data(), MPI_FLOAT, communicator, started),
+              "MPI_Iallgatherv");
+        break;
+      case CollectiveKind::reduce_scatter:
+        check(MPI_Ireduce_scatter(send, call.receive, counts.send.data(), MPI_FLOAT, MPI_SUM, communicator, started),
+              "MPI_Ireduce_scatter");
+        break;
+      case CollectiveKind::all_to_all:
+        check(MPI_Ialltoallv(send, counts.send.data(), counts.send_begin.data(), MPI_FLOAT, call.receive,
+                             counts.receive.data(), counts.receive_begin.data(), MPI_FLOAT, communicator, started),
+              "MPI_Ialltoallv");
+        break;
+      case CollectiveKind::all_reduce:
+        check(MPI_Iallreduce(send, call.receive, counts.send[0], MPI_FLOAT, MPI_SUM, communicator, started),
+              "MPI_Iallreduce");
+        break;
+      case CollectiveKind::broadcast: {
+        const bool root = members.rank == call.root;
+        if (root && call.receive) std::memcpy(call.receive, send, static_cast<size_t>(counts.send[0]) * sizeof(float));
+        check(MPI_Ibcast(root ? const_cast<float*>(send) : call.receive, counts.send[0], MPI_FLOAT, call.root,
+                         communicator, started),
+              "MPI_Ibcast");
+        break;
+      }
+      case CollectiveKind::reduce:
+        check(MPI_Ireduce(send == call.receive ? MPI_IN_PLACE : send, call.receive, counts.send[0], MPI_FLOAT, MPI_SUM,
+                          call.root, communicator, started),
+              "MPI_Ireduce");
+    }
+    return request;
+  }
+
   void barrier() override { check(MPI_Barrier(control_), "MPI_Barrier"); }
 
   Vector<std::string> gather(const std::string& bytes) override {
@@ -280,6 +323,30 @@ class MpiTransport : public Transport {
   }
 
  private:
+  // Counts and displacements of a collective in progress, which MPI reads until it is complete.
+  struct Counts {
+    Vector<int> send, send_begin, receive, receive_begin;
+    template <class Checked>
+    void set(const CollectiveCall& call, const Checked& checked) {
+      const auto fill = [&](const Vector<int64_t>& from, Vector<int>& counts, Vector<int>& begins) {
+        int64_t begin = 0;
+        counts.clear();
+        begins.clear();
+        for (int64_t count : from) {
+          counts.push_back(checked(count));
+          begins.push_back(checked(begin));
+          begin += count;
+        }
+      };
+      fill(call.kind == CollectiveKind::all_to_all ? call.send_elements : call.elements, send, send_begin);
+      fill(call.receive_elements, receive, receive_begin);
+    }
+  };
+  Counts& counts_of(const Request& request) {
+    while (counts_.size() <= static_cast<size_t>(request.slot)) counts_.push_back(std::make_unique<Counts>());
+    return *counts_[request.slot];
+  }
+
   // The ranks that can share memory are a node's.
   void find_place() {
     MPI_Comm node = MPI_COMM_NULL;
@@ -367,6 +434,7 @@ class MpiTransport : public Transport {
   Vector<std::pair<int, std::unique_ptr<AllReduce>>> active_;  // by request slot, in the order of their start
   Vector<std::unique_ptr<AllReduce>> spare_;                   // with their scratch memory, for the next ones
   Vector<MPI_Request> slots_;
+  Vector<std::unique_ptr<Counts>> counts_;  // by slot
   Vector<int> free_;
 };
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <map>
 #include <thread>
 
@@ -76,6 +77,21 @@ class NcclTransport : public DeviceTransport {
     check(ncclAllReduce(values, values, static_cast<size_t>(elements), ncclFloat32, ncclSum, it->second.communicator,
                         reduce_stream_),
           "ncclAllReduce", tag);
+    backend_.record_event(events_[operation], reduce_stream_);
+    return {operation};
+  }
+
+  Request collective(GroupId group, const CollectiveCall& call, int tag) override {
+    const int operation = new_operation(tag);
+    follow(reduce_stream_);
+    const auto it =
+        std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) { return one.second.id == group; });
+    check(ncclGroupStart(), "ncclGroupStart");
+    const ncclResult_t added = add_collective(call, it->second.communicator);
+    const ncclResult_t ended = ncclGroupEnd();  // also behind a failure, or NCCL would go on grouping
+    const std::string name = "NCCL " + std::string(to_string(call.kind));
+    check(added, name.c_str(), tag);
+    check(ended, "ncclGroupEnd", tag);
     backend_.record_event(events_[operation], reduce_stream_);
     return {operation};
   }
@@ -215,6 +231,61 @@ class NcclTransport : public DeviceTransport {
     check(added, last.send ? "ncclSend" : "ncclRecv", tags_[last.operation]);
     check(ended, "ncclGroupEnd", tags_[members.front().operation]);
     for (const Member& member : members) backend_.record_event(events_[member.operation], transfer_stream_);
+  }
+
+  // Ranks with different counts: a broadcast from each, a reduction to each, as one group.
+  ncclResult_t add_collective(const CollectiveCall& call, ncclComm_t communicator) const {
+    const auto count = [](int64_t elements) { return static_cast<size_t>(elements); };
+    const Vector<int64_t>& elements = call.elements;
+    const bool even = std::adjacent_find(elements.begin(), elements.end(), std::not_equal_to<>()) == elements.end();
+    ncclResult_t result = ncclSuccess;
+    const auto also = [&](ncclResult_t next) {
+      if (result == ncclSuccess) result = next;
+    };
+    switch (call.kind) {
+      case CollectiveKind::all_gather:
+        if (even)
+          return ncclAllGather(call.send, call.receive, count(elements[0]), ncclFloat32, communicator, reduce_stream_);
+        for (int64_t from = 0, begin = 0; from < std::ssize(elements); begin += elements[from++])
+          also(ncclBroadcast(call.send, call.receive + begin, count(elements[from]), ncclFloat32,
+                             static_cast<int>(from), communicator, reduce_stream_));
+        return result;
+      case CollectiveKind::reduce_scatter:
+        if (even)
+          return ncclReduceScatter(call.send, call.receive, count(elements[0]), ncclFloat32, ncclSum, communicator,
+                                   reduce_stream_);
+        for (int64_t to = 0, begin = 0; to < std::ssize(elements); begin += elements[to++])
+          also(ncclReduce(call.send + begin, call.receive, count(elements[to]), ncclFloat32, ncclSum,
+                          static_cast<int>(to), communicator, reduce_stream_));
+        return result;
+      case CollectiveKind::all_to_all: {
+        const float* send = call.send;
+        float* receive = call.receive;
+        for (int peer : call.send_elements.indices()) {
+          if (const int64_t sent = call.send_elements[peer]; sent > 0) {
+            also(ncclSend(send, count(sent), ncclFloat32, peer, communicator, reduce_stream_));
+            send += sent;
+          }
+          if (const int64_t received = call.receive_elements[peer]; received > 0) {
+            also(ncclRecv(receive, count(received), ncclFloat32, peer, communicator, reduce_stream_));
+            receive += received;
+          }
+        }
+        return result;
+      }
+      case CollectiveKind::all_reduce:
+        return ncclAllReduce(call.send, call.receive, count(elements[0]), ncclFloat32, ncclSum, communicator,
+                             reduce_stream_);
+      case CollectiveKind::broadcast: {
+        float* receive = call.receive ? call.receive : const_cast<float*>(call.send);
+        return ncclBroadcast(call.send ? call.send : receive, receive, count(elements[0]), ncclFloat32, call.root,
+                             communicator, reduce_stream_);
+      }
+      case CollectiveKind::reduce:
+        return ncclReduce(call.send, call.receive, count(elements[0]), ncclFloat32, ncclSum, call.root, communicator,
+                          reduce_stream_);
+    }
+    return result;
   }
 
   // What is submitted to `stream` from now on comes behind what the backend was given.

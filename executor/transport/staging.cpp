@@ -1,8 +1,10 @@
 #include "executor/transport/staging.h"
 
+#include <algorithm>
 #include <deque>
 #include <exception>
 #include <map>
+#include <memory>
 #include <thread>
 
 #include "executor/transport/device_transport.h"
@@ -32,13 +34,18 @@ class PinnedBuffers {
 };
 
 struct Operation {
-  enum class Kind : uint8_t { send, receive, all_reduce };
+  enum class Kind : uint8_t { send, receive, all_reduce, collective };
   Kind kind = Kind::send;
   void* device = nullptr;
   void* pinned = nullptr;
   int64_t bytes = 0;
-  int peer = -1, tag = -1;     // send
-  GroupId group = -1;          // all-reduce
+  int peer = -1, tag = -1;  // send
+  GroupId group = -1;       // all-reduce, collective
+  // Collective: what is sent is `device`, copied to `pinned`; what is received is copied from `received` in the end.
+  std::shared_ptr<CollectiveCall> call;  // with host memory
+  void* received = nullptr;
+  void* receiver = nullptr;  // on the device
+  int64_t received_bytes = 0;
   CudaEvent copied = nullptr;  // out to the pinned buffer, or in from it
   bool started = false;        // the message or the all-reduce, on the host
   Request inner;
@@ -97,6 +104,23 @@ class StagingTransport : public DeviceTransport {
     return copy_out(operation);
   }
 
+  Request collective(GroupId group, const CollectiveCall& call, int tag) override {
+    const Vector<int>& ranks = groups_[group];
+    const int place = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank()) - ranks.begin());
+    Operation operation;
+    operation.kind = Operation::Kind::collective;
+    operation.tag = tag;
+    operation.group = group;
+    operation.device = const_cast<float*>(call.send);
+    operation.bytes = call.sent(place) * static_cast<int64_t>(sizeof(float));
+    operation.receiver = call.receive;
+    operation.received_bytes = call.received(place) * static_cast<int64_t>(sizeof(float));
+    if (operation.received_bytes > 0) operation.received = buffers_.take(operation.received_bytes);
+    operation.call = std::make_shared<CollectiveCall>(call);
+    operation.call->receive = static_cast<float*>(operation.received);
+    return copy_out(operation);
+  }
+
   bool test(Request& request) override {
     if (!request.pending()) return true;
     progress();
@@ -106,7 +130,10 @@ class StagingTransport : public DeviceTransport {
       backend_.wait_for_event(operation.copied);
     } else {
       if (!operation.started || !host_.test(operation.inner)) return false;
-      backend_.copy_from_host(operation.pinned, operation.device, operation.bytes);
+      if (operation.kind != Operation::Kind::collective)
+        backend_.copy_from_host(operation.pinned, operation.device, operation.bytes);
+      else if (operation.received)
+        backend_.copy_from_host(operation.received, operation.receiver, operation.received_bytes);
       backend_.record_event(operation.copied);
     }
     ending_.push_back(request.slot);
@@ -123,7 +150,12 @@ class StagingTransport : public DeviceTransport {
     host_.poll();
   }
 
-  Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override { return host_.make_groups(groups); }
+  Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override {
+    const Vector<GroupId> made = host_.make_groups(groups);
+    for (int g : made.indices())
+      if (made[g] >= 0) groups_[made[g]] = groups[g];
+    return made;
+  }
 
   // The host's receives write to pinned buffers; the copies from there are in the backend's own order.
   void begin_iteration() override { progress(); }
@@ -140,11 +172,11 @@ class StagingTransport : public DeviceTransport {
 
  private:
   Request copy_out(Operation operation) {
-    operation.pinned = buffers_.take(operation.bytes);
+    if (operation.bytes > 0) operation.pinned = buffers_.take(operation.bytes);
     const Request request = keep(operation);
     backend_.record_event(follow_);
     backend_.wait_for_event(follow_, out_);
-    backend_.copy_to_host(operation.device, operation.pinned, operation.bytes, out_);
+    if (operation.bytes > 0) backend_.copy_to_host(operation.device, operation.pinned, operation.bytes, out_);
     backend_.record_event(slots_[static_cast<size_t>(request.slot)].copied, out_);
     waiting_.push_back(request.slot);
     progress();
@@ -156,10 +188,18 @@ class StagingTransport : public DeviceTransport {
     while (!waiting_.empty()) {
       Operation& operation = slots_[static_cast<size_t>(waiting_.front())];
       if (!backend_.event_done(operation.copied)) break;
-      operation.inner = operation.kind == Operation::Kind::send
-                            ? host_.send(operation.pinned, operation.bytes, operation.peer, operation.tag)
-                            : host_.all_reduce(operation.group, static_cast<float*>(operation.pinned),
-                                               operation.bytes / 4, operation.tag);
+      switch (operation.kind) {
+        case Operation::Kind::send:
+          operation.inner = host_.send(operation.pinned, operation.bytes, operation.peer, operation.tag);
+          break;
+        case Operation::Kind::collective:
+          operation.call->send = static_cast<const float*>(operation.pinned);
+          operation.inner = host_.collective(operation.group, *operation.call, operation.tag);
+          break;
+        default:
+          operation.inner = host_.all_reduce(operation.group, static_cast<float*>(operation.pinned),
+                                             operation.bytes / 4, operation.tag);
+      }
       operation.started = true;
       waiting_.pop_front();
     }
@@ -168,7 +208,9 @@ class StagingTransport : public DeviceTransport {
       const bool done = operation.kind == Operation::Kind::send ? operation.started && host_.test(operation.inner)
                                                                 : backend_.event_done(operation.copied);
       if (!done) break;
-      buffers_.give_back(operation.pinned, operation.bytes);
+      if (operation.pinned) buffers_.give_back(operation.pinned, operation.bytes);
+      if (operation.received) buffers_.give_back(operation.received, operation.received_bytes);
+      operation.call.reset();
       free_.push_back(ending_.front());
       ending_.pop_front();
     }
@@ -190,8 +232,9 @@ class StagingTransport : public DeviceTransport {
 
   CudaBackend& backend_;
   PinnedBuffers buffers_;
-  void* out_;         // stream of the copies to the host
-  CudaEvent follow_;  // of the backend's stream
+  std::map<GroupId, Vector<int>> groups_;  // ranks of those that this one is in
+  void* out_;                              // stream of the copies to the host
+  CudaEvent follow_;                       // of the backend's stream
   std::deque<Operation> slots_;
   Vector<int> free_;
   std::deque<int> waiting_;  // copied out, then started, in this order

@@ -23,6 +23,7 @@
 
 #include "common/errors.h"
 #include "common/vector.h"
+#include "executor/transport/collective_call.h"
 
 namespace ff {
 
@@ -68,12 +69,16 @@ class Transport {
   // Lets transfers progress; called between compute tasks, since not every transport has a thread for that.
   virtual void poll() = 0;
 
-  // Groups of ranks (each ascending) for all-reduces. All ranks call with the same groups; the answer for one that this
+  // Groups of ranks (each ascending) for collectives. All ranks call with the same groups; the answer for one that this
   // rank is not in is -1.
   virtual Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) = 0;
   // Starts summing `elements` floats of all ranks of the group, in place. The ranks start a group's all-reduces in one
   // order. `tag` is for messages.
   virtual Request all_reduce(GroupId group, float* values, int64_t elements, int tag) = 0;
+
+  // Starts a collective of the group; its memory is the transport's until it is complete. The ranks start a group's
+  // collectives and all-reduces in one order.
+  virtual Request collective(GroupId group, const CollectiveCall& call, int tag) = 0;
 
   // For transports that follow the backend or are ordered; nothing in the others.
   // Sets up the connections to these ranks. All ranks call, once a program.

@@ -3,6 +3,7 @@
 import json
 
 from common import NETWORKS, assert_no_slower, conditions, markdown_table, prepare
+from strategy_file import by_operator
 
 DEFAULT_BUDGET_S = 40
 CASES = ("inception_v3", "nmt")
@@ -20,7 +21,7 @@ def run(settings):
         found = settings.search(network, "p100", 4, "--budget", f"{settings.budget}s", "--threads", 1, out=out)
         baseline = settings.search(network, "p100", 4, "--algorithm", "data-parallel")
         return {"network": network, "mcmc": found, "data-parallel": baseline,
-                "configurations": json.loads(out.read_text())["configurations"]}
+                "configurations": by_operator(json.loads(out.read_text()))}
 
     cases = settings.each(case, networks)
     assert_no_slower([entry["mcmc"] for entry in cases])

@@ -30,64 +30,136 @@ void CommunicationModel::transfer(DeviceId source, DeviceId destination, int64_t
     cost.uses.push_back({device_count_ + channel, at_least_one(size / bandwidth_gb_per_s_[channel])});
 }
 
-void CommunicationModel::add_hop(CollectiveShape& shape, std::map<ChannelId, double>& load, DeviceId from, DeviceId to,
-                                 double share, double& hop_latency_ns) const {
+void CommunicationModel::add_hop(Loads& loads, DeviceId from, DeviceId to, double share) const {
   const Route route = topology_.route(from, to);
   double latency_ns = 0;
   for (ChannelId id : route.channels) {
     const Channel& channel = topology_.channels[id];
-    load[id] += share / channel.all_reduce_gb_per_s;
+    loads.ns_per_byte[id] += share / channel.all_reduce_gb_per_s;
     latency_ns += channel.all_reduce_latency_us * 1e3;
-    shape.busy_endpoints = shape.busy_endpoints || channel.busy_endpoints;
+    loads.busy_endpoints = loads.busy_endpoints || channel.busy_endpoints;
   }
-  hop_latency_ns = std::max(hop_latency_ns, latency_ns);
+  loads.hop_latency_ns = std::max(loads.hop_latency_ns, latency_ns);
 }
 
-void CommunicationModel::finish(CollectiveShape& shape, const std::map<ChannelId, double>& load) const {
-  for (const auto& [channel, ns_per_byte] : load) {
-    shape.load_ns_per_byte.emplace_back(channel, ns_per_byte);
-    shape.slowest_ns_per_byte = std::max(shape.slowest_ns_per_byte, ns_per_byte);
-  }
+void CommunicationModel::add_ring(Loads& loads, const Vector<DeviceId>& holders, double share) const {
+  for (size_t i = 0; i < holders.size(); ++i) add_hop(loads, holders[i], holders[(i + 1) % holders.size()], share);
 }
 
-CommunicationModel::CollectiveShape CommunicationModel::ring(const Vector<DeviceId>& holders) const {
-  CollectiveShape shape;
-  std::map<ChannelId, double> load;
-  const double k = static_cast<double>(holders.size());
-  double hop_latency_ns = 0;
-  for (size_t i = 0; i < holders.size(); ++i)
-    add_hop(shape, load, holders[i], holders[(i + 1) % holders.size()], 2 * (k - 1) / k, hop_latency_ns);
-  shape.latency_ns = 2 * (k - 1) * hop_latency_ns;
-  finish(shape, load);
-  return shape;
-}
-
-CommunicationModel::CollectiveShape CommunicationModel::tree(const Vector<DeviceId>& holders) const {
-  CollectiveShape shape;
-  std::map<ChannelId, double> load;
-  double hop_latency_ns = 0;
-  for (size_t i = 1; i < holders.size(); ++i) {  // a heap: the parent of i is (i - 1) / 2
+// A heap: the parent of i is (i - 1) / 2.
+void CommunicationModel::add_tree(Loads& loads, const Vector<DeviceId>& holders, bool down, bool up) const {
+  for (size_t i = 1; i < holders.size(); ++i) {
     const DeviceId child = holders[i], parent = holders[(i - 1) / 2];
-    add_hop(shape, load, child, parent, 1, hop_latency_ns);
-    add_hop(shape, load, parent, child, 1, hop_latency_ns);
+    if (up) add_hop(loads, child, parent, 1);
+    if (down) add_hop(loads, parent, child, 1);
   }
-  shape.latency_ns = 2.0 * std::bit_width(holders.size() - 1) * hop_latency_ns;
-  finish(shape, load);
+}
+
+void CommunicationModel::add_all_pairs(Loads& loads, const Vector<DeviceId>& holders, double share) const {
+  const size_t count = holders.size();
+  const auto add_shift = [&](size_t shift, double times) {
+    for (size_t i = 0; i < count; ++i) add_hop(loads, holders[i], holders[(i + shift) % count], share * times);
+  };
+  constexpr size_t most_exact = 256;
+  if (count <= most_exact) {
+    for (size_t shift = 1; shift < count; ++shift) add_shift(shift, 1);
+    return;
+  }
+  for (size_t first = 1; first < count; first *= 2) {
+    const size_t shifts = std::min(first, count - first);
+    const size_t looked_at = std::min<size_t>(shifts, 3);
+    for (size_t i = 0; i < looked_at; ++i)
+      add_shift(first + i * shifts / looked_at, static_cast<double>(shifts) / static_cast<double>(looked_at));
+  }
+}
+
+void CommunicationModel::add_level(CollectiveShape& shape, const Loads& loads, double latencies) {
+  shape.latency_ns += latencies * loads.hop_latency_ns;
+  shape.busy_endpoints = shape.busy_endpoints || loads.busy_endpoints;
+  double slowest = 0;
+  for (const auto& [channel, ns_per_byte] : loads.ns_per_byte) {
+    const auto known = std::lower_bound(shape.load_ns_per_byte.begin(), shape.load_ns_per_byte.end(), channel,
+                                        [](const auto& load, ChannelId id) { return load.first < id; });
+    if (known != shape.load_ns_per_byte.end() && known->first == channel) known->second += ns_per_byte;
+    else shape.load_ns_per_byte.insert(known, {channel, ns_per_byte});
+    slowest = std::max(slowest, ns_per_byte);
+  }
+  shape.slowest_ns_per_byte += slowest;
+}
+
+// By node and place in it. Nothing unless there are several nodes with equally many, at least two, of the holders.
+std::optional<CommunicationModel::CollectiveShape> CommunicationModel::hierarchical(
+    CollectiveKind kind, const Vector<DeviceId>& holders) const {
+  if (kind != CollectiveKind::all_gather && kind != CollectiveKind::reduce_scatter &&
+      kind != CollectiveKind::all_reduce)
+    return std::nullopt;
+  std::map<std::string_view, Vector<DeviceId>> nodes;
+  for (DeviceId holder : holders) nodes[topology_.devices[holder].node].push_back(holder);
+  const size_t places = nodes.begin()->second.size();
+  if (nodes.size() < 2 || places < 2) return std::nullopt;
+  Vector<Vector<DeviceId>> rails(places);  // [place]: a device of each node
+  for (const auto& [name, devices] : nodes) {
+    if (devices.size() != places) return std::nullopt;
+    for (size_t place = 0; place < places; ++place) rails[place].push_back(devices[place]);
+  }
+  const double n = static_cast<double>(nodes.size()), m = static_cast<double>(places);
+  const double passes = kind == CollectiveKind::all_reduce ? 2 : 1;  // reduce_scatter and then all_gather
+  Loads within, across;
+  for (const auto& [name, devices] : nodes) add_ring(within, devices, passes * (m - 1) / m);
+  for (const Vector<DeviceId>& rail : rails) add_ring(across, rail, passes * (n - 1) / n / m);
+  CollectiveShape shape;
+  add_level(shape, within, passes * (m - 1));
+  add_level(shape, across, passes * (n - 1));
   return shape;
 }
 
-void CommunicationModel::all_reduce(const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
+Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(CollectiveKind kind,
+                                                                       const Vector<DeviceId>& holders) const {
+  const double k = static_cast<double>(holders.size());
+  const double depth = std::bit_width(holders.size() - 1);  // ceil(log2 k)
+  Vector<CollectiveShape> result;
+  const auto add = [&](const auto& add_loads, double latencies) {
+    Loads loads;
+    add_loads(loads);
+    add_level(result.emplace_back(), loads, latencies);
+  };
+  switch (kind) {
+    case CollectiveKind::all_reduce:
+      add([&](Loads& loads) { add_ring(loads, holders, 2 * (k - 1) / k); }, 2 * (k - 1));
+      add([&](Loads& loads) { add_tree(loads, holders, true, true); }, 2 * depth);
+      break;
+    case CollectiveKind::broadcast:
+    case CollectiveKind::reduce: {
+      const bool down = kind == CollectiveKind::broadcast;
+      add([&](Loads& loads) { add_ring(loads, holders, 1); }, k - 1);
+      add([&](Loads& loads) { add_tree(loads, holders, down, !down); }, depth);
+      break;
+    }
+    case CollectiveKind::all_gather:
+    case CollectiveKind::reduce_scatter:
+      add([&](Loads& loads) { add_ring(loads, holders, (k - 1) / k); }, k - 1);
+      [[fallthrough]];
+    case CollectiveKind::all_to_all: add([&](Loads& loads) { add_all_pairs(loads, holders, 1 / k); }, 1);
+  }
+  if (const auto shape = hierarchical(kind, holders)) result.push_back(*shape);
+  return result;
+}
+
+void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>& holders, int64_t bytes,
+                                    CommunicationCost& cost) {
   if (holders.size() == 1) {
     cost.duration = 1;
     cost.uses.clear();
     return;
   }
-  auto it = shapes_.find(holders);
-  if (it == shapes_.end()) it = shapes_.emplace(holders, std::make_pair(ring(holders), tree(holders))).first;
+  auto& known = shapes_[static_cast<size_t>(kind)];
+  auto it = known.find(holders);
+  if (it == known.end()) it = known.emplace(holders, shapes(kind, holders)).first;
   const double size = static_cast<double>(bytes);
   const auto time = [&](const CollectiveShape& shape) { return shape.latency_ns + size * shape.slowest_ns_per_byte; };
   const CollectiveShape& shape =
-      time(it->second.first) <= time(it->second.second) ? it->second.first : it->second.second;
+      *std::min_element(it->second.begin(), it->second.end(),
+                        [&](const CollectiveShape& a, const CollectiveShape& b) { return time(a) < time(b); });
   cost.duration = at_least_one(time(shape));
   cost.uses.clear();
   if (shape.busy_endpoints)

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
+#include "common/task_graph/collectives.h"
 #include "common/topology.h"
 #include "common/vector.h"
 #include "search/cost/duration.h"
@@ -23,13 +25,26 @@ class CommunicationModel {
   // own bandwidth (cut-through), and both devices too where a channel keeps its endpoints busy.
   void transfer(DeviceId source, DeviceId destination, int64_t bytes, CommunicationCost& cost) const;
 
-  // All-reduce among `holders` (ascending; at least 2), by ring or by tree in topology order, whichever is faster for
-  // the size.
-  //   ring: every hop to the next holder carries 2 (k-1)/k of the bytes; 2 (k-1) latencies of the slowest hop
-  //   tree: every edge of a binary tree carries the bytes up and down; 2 ceil(log2 k) latencies of the slowest edge
+  // A collective among `holders` (ascending; a single one takes 1 ns) by the algorithm that is fastest for its size.
+  // With k holders and B bytes (Collective::bytes), what crosses each hop and how many latencies of the slowest hop:
+  //   ring, each to the next in topology order   all_gather, reduce_scatter: (k-1)/k B, k-1 latencies
+  //                                              all_reduce: 2 (k-1)/k B, 2 (k-1)
+  //                                              broadcast, reduce, in pieces down the line: B, k-1
+  //   binary tree                                all_reduce: B up and B down, 2 ceil(log2 k)
+  //                                              broadcast, reduce: B, ceil(log2 k)
+  //   direct, between every two                  all_gather, reduce_scatter, all_to_all: B/k, 1
+  //   hierarchical, where the holders are on n nodes, m on each: within nodes and then among those with the same place
+  //   in their nodes, or in reverse              all_gather: (B/m among n), then B among m; reduce_scatter likewise
+  //                                              all_reduce: reduce_scatter of B among m, all_reduce of B/m among n,
+  //                                              all_gather of B among m
   // A channel's load is the sum of what crosses it; the time is that of the most loaded channel plus the latencies (the
-  // model of NVIDIA's nccl-tests, doc/PERFORMANCE.md, extended to shared links). Channels' all_reduce rates are used.
-  void all_reduce(const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost);
+  // model of NVIDIA's nccl-tests, doc/PERFORMANCE.md, extended to shared links), in a hierarchy the sum over its
+  // levels. Channels' all_reduce rates are used. Among more than 256 devices the load between every two is that of a
+  // sample: of the shifts by 2^i ... 2^(i+1) - 1 places three stand for all.
+  void collective(CollectiveKind kind, const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost);
+  void all_reduce(const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
+    collective(CollectiveKind::all_reduce, holders, bytes, cost);
+  }
 
  private:
   // Load of each channel in ns a byte, and the fixed part.
@@ -39,16 +54,24 @@ class CommunicationModel {
     Vector<std::pair<ChannelId, double>> load_ns_per_byte;
     bool busy_endpoints = false;
   };
-  CollectiveShape ring(const Vector<DeviceId>& holders) const;
-  CollectiveShape tree(const Vector<DeviceId>& holders) const;
-  void add_hop(CollectiveShape& shape, std::map<ChannelId, double>& load, DeviceId from, DeviceId to, double share,
-               double& hop_latency_ns) const;
-  void finish(CollectiveShape& shape, const std::map<ChannelId, double>& load) const;
+  // One level of an algorithm under construction.
+  struct Loads {
+    std::map<ChannelId, double> ns_per_byte;
+    double hop_latency_ns = 0;
+    bool busy_endpoints = false;
+  };
+  Vector<CollectiveShape> shapes(CollectiveKind kind, const Vector<DeviceId>& holders) const;
+  std::optional<CollectiveShape> hierarchical(CollectiveKind kind, const Vector<DeviceId>& holders) const;
+  void add_hop(Loads& loads, DeviceId from, DeviceId to, double share) const;
+  void add_ring(Loads& loads, const Vector<DeviceId>& holders, double share) const;
+  void add_tree(Loads& loads, const Vector<DeviceId>& holders, bool down, bool up) const;
+  void add_all_pairs(Loads& loads, const Vector<DeviceId>& holders, double share) const;
+  static void add_level(CollectiveShape& shape, const Loads& loads, double latencies);
 
   const Topology& topology_;
   int32_t device_count_;
-  Vector<double> bandwidth_gb_per_s_;  // [channel]
-  std::map<Vector<DeviceId>, std::pair<CollectiveShape, CollectiveShape>> shapes_;
+  Vector<double> bandwidth_gb_per_s_;                                     // [channel]
+  Array<std::map<Vector<DeviceId>, Vector<CollectiveShape>>, 6> shapes_;  // [kind], by holders
 };
 
 }  // namespace ff

@@ -150,6 +150,11 @@ MemoryModel::Share MemoryModel::edge_share(int e, const Strategy& strategy) {
   const int directions = has_gradient(graph_, edge) ? 2 : 1;
   Vector<int64_t> inputs = part_bytes(edge.consumer, consumer.degrees).inputs[edge.input];
   Share share;
+  if (const Vector<Collective> collectives = builder_.collectives(e, strategy); !collectives.empty()) {
+    add_collectives(e, collectives, strategy, share);
+    for (size_t part = 0; part < inputs.size(); ++part) share.push_back({consumer.devices[part], inputs[part]});
+    return share;
+  }
   for (const auto pairs = builder_.pairs(e, strategy); const BlockPair& pair : *pairs) {
     const DeviceId source = producer.devices[pair.producer_part], destination = consumer.devices[pair.consumer_part];
     const bool local = source == destination;
@@ -162,6 +167,29 @@ MemoryModel::Share MemoryModel::edge_share(int e, const Strategy& strategy) {
   for (size_t part = 0; part < inputs.size(); ++part)
     if (inputs[part] > 0) share.push_back({consumer.devices[part], inputs[part]});
   return share;
+}
+
+// What collectives pack: forward and backward, each device sends from one buffer and receives into one.
+void MemoryModel::add_collectives(int e, const Vector<Collective>& collectives, const Strategy& strategy,
+                                  Share& share) {
+  const Edge& edge = builder_.edges()[e];
+  const auto exchanges = builder_.exchanges(e, strategy[edge.producer].degrees, strategy[edge.consumer].degrees);
+  for (int number : collectives.indices()) {
+    const Exchange& exchange = exchanges->exchanges[number];
+    for (Direction direction : directions) {
+      if (direction == Direction::backward && !has_gradient(graph_, edge)) break;
+      const bool forward = direction == Direction::forward;
+      const CollectiveKind kind = forward ? collectives[number].kind : reversed(collectives[number].kind);
+      const int64_t copies = kind == CollectiveKind::all_to_all ? exchange.copies_sent() : 1;
+      // A device's buffer is aligned once, not part by part: this is no less.
+      if (forward ? sends_packed(kind) : receives_packed(kind))
+        for (int32_t part : exchange.producers)
+          share.push_back({strategy[edge.producer].devices[part], aligned(copies * exchanges->producer_bytes[part])});
+      if (forward ? receives_packed(kind) : sends_packed(kind))
+        for (int32_t part : exchange.consumers)
+          share.push_back({strategy[edge.consumer].devices[part], aligned(exchanges->consumer_bytes[part])});
+    }
+  }
 }
 
 // Gradients of outputs that are not one consumer's own contribution, and outputs that outlive their operator's backward
@@ -182,6 +210,20 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
     const Edge& edge = builder_.edges()[e];
     const bool contributes = has_gradient(graph_, edge);
     const Vector<DeviceId>& consumers = strategy[edge.consumer].devices;
+    if (const Vector<Collective> collectives = builder_.collectives(e, strategy); !collectives.empty()) {
+      const auto exchanges = builder_.exchanges(e, producer.degrees, strategy[edge.consumer].degrees);
+      for (int number : collectives.indices())
+        for (int32_t part : exchanges->exchanges[number].producers) {
+          Gradient& gradient = gradients[part];
+          if (!sends_packed(collectives[number].kind)) gradient.kept = true;
+          if (!contributes) continue;
+          ++gradient.contributions;
+          if (receives_packed(reversed(collectives[number].kind))) continue;
+          gradient.received = true;
+          gradient.staged += aligned(exchanges->producer_bytes[part]);
+        }
+      continue;
+    }
     for (const auto pairs = builder_.pairs(e, strategy); const BlockPair& pair : *pairs) {
       Gradient& gradient = gradients[pair.producer_part];
       const bool local = producer.devices[pair.producer_part] == consumers[pair.consumer_part];

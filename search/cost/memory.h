@@ -49,6 +49,7 @@ class MemoryModel {
   Share operator_share(OperatorId op, const Strategy& strategy);
   Share gathered_statistics(OperatorId op, const Strategy& strategy) const;
   Share edge_share(int edge, const Strategy& strategy);
+  void add_collectives(int edge, const Vector<Collective>& collectives, const Strategy& strategy, Share& share);
   Share tensor_share(TensorId tensor, const Strategy& strategy);
   Share group_share(int group, const Strategy& strategy);
   void add(const Share& share, Item::Kind kind, int64_t sign);

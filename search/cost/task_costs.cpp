@@ -98,7 +98,10 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
   for (const Task& task : graph.tasks) {
     costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
     if (is_transfer(task.kind) || is_collective(task.kind)) {
-      if (is_collective(task.kind)) communication_.all_reduce(graph.holders(task), task.bytes, communication);
+      if (task.collective >= 0)
+        communication_.collective(graph.collectives[task.collective].kind(direction_of(task.kind)), graph.holders(task),
+                                  task.bytes, communication);
+      else if (is_all_reduce(task.kind)) communication_.all_reduce(graph.holders(task), task.bytes, communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
       costs.duration.push_back(communication.duration);
       costs.uses.insert(costs.uses.end(), communication.uses.begin(), communication.uses.end());

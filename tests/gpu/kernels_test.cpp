@@ -23,26 +23,14 @@ CudaBackend* shared_gpu(Precision precision = Precision::fp32) {
   return backend.get();
 }
 
-// A graph whose first operator has these inputs; shapes without the batch.
+// A graph whose operator "tested" has these inputs; shapes without the batch.
 std::string large_case(const std::string& type, const Vector<Json>& shapes, const Json& attributes, int64_t batch) {
-  Json inputs = Json::array(), names = Json::array();
+  Vector<Json> whole;
   for (const Json& shape : shapes) {
-    Json whole = Json::array({"batch"});
-    for (const Json& size : shape) whole.push_back(size);
-    const bool label = type == "softmax_cross_entropy" && !names.empty();
-    names.push_back("x" + std::to_string(names.size()));
-    inputs.push_back(
-        {{"name", names.back()}, {"shape", whole}, {"dtype", type == "embedding" || label ? "i32" : "f32"}});
+    whole.push_back(Json::array({"batch"}));
+    for (const Json& size : shape) whole.back().push_back(size);
   }
-  Json operators = Json::array({{{"name", "tested"}, {"type", type}, {"attributes", attributes}, {"inputs", names}}});
-  if (type != "softmax_cross_entropy") {  // a graph needs a loss
-    inputs.push_back({{"name", "z"}, {"shape", {"batch", 2}}, {"dtype", "f32"}});
-    inputs.push_back({{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}});
-    operators.push_back({{"name", "loss"}, {"type", "softmax_cross_entropy"}, {"inputs", {"z", "label"}}});
-  }
-  return Json{
-      {"format", "ffgraph/1"}, {"name", "one"}, {"batch_size", batch}, {"inputs", inputs}, {"operators", operators}}
-      .dump();
+  return Cases::wrap(type, whole, attributes, batch).dump();
 }
 
 void check_large(Backend& backend, const std::string& text, double largest_difference) {
@@ -113,8 +101,15 @@ TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes", 
            large_case("transpose", {{60, 40, 30}}, {{"axes", {3, 1, 2}}}, 5),
            large_case("flatten", {{100, 37, 5}}, none, 6),
            large_case("softmax", {{3000}}, none, 70),
-           large_case("softmax_cross_entropy", {{40, 1000}, {40}}, none, 9),
-           large_case("softmax_cross_entropy", {{40, 131}, {40}}, none, 9),  // a warp a row
+           large_case("softmax_cross_entropy", {{40, 1000}}, none, 9),
+           large_case("softmax_cross_entropy", {{40, 131}}, none, 9),  // a warp a row
+           large_case("top_k_gating", {{130, 70}}, {{"group_samples", 3}, {"capacity_factor", 0.8}}, 12),
+           large_case("top_k_gating", {{50, 700}}, {{"top_k", 1}, {"group_samples", 2}}, 6),
+           large_case("load_balancing_loss", {{130, 70}}, {{"group_samples", 3}}, 12),
+           large_case("load_balancing_loss", {{50, 700}}, {{"group_samples", 2}}, 6),
+           large_case("dispatch", {{70, 300}, {70, 24}}, {{"group_samples", 2}, {"capacity_factor", 0.8}}, 6),
+           large_case("combine", {{70, 300}, {70, 24}}, {{"group_samples", 2}, {"capacity_factor", 0.8}}, 6),
+           large_case("expert_linear", {{150, 90}}, {{"out_features", 130}, {"activation", "relu"}}, 6),
        })
     DYNAMIC_SECTION(text) check_large(*backend, text, tolerance);
 }

@@ -50,6 +50,8 @@ class Network:
     def __init__(self, graph):
         self.shapes, self.unread, self.parameters = {}, set(), {}
         self.flops = {}  # by operator
+        self.batch = graph["batch_size"]
+        self.routings = {}  # top_k_gating -> (experts, places for all groups)
         for entry in graph["inputs"]:
             assert entry["shape"][0] == "batch"
             steps = entry.get("steps")
@@ -195,6 +197,38 @@ class Network:
     def flatten(self, inputs):
         return (math.prod(inputs[0]),)
 
+    def top_k_gating(self, inputs, top_k=2, capacity_factor=1, group_samples=1, random_routing=None):
+        (length, experts), = inputs
+        assert self.batch % group_samples == 0 and experts >= top_k
+        capacity = max(1, math.ceil(capacity_factor * top_k * group_samples * length / experts - 1e-9))
+        self.routings[self.operator["name"]] = experts, self.batch // group_samples * capacity
+        return {"": (length, top_k), ":weight": (length, top_k)}
+
+    def load_balancing_loss(self, inputs, group_samples=1, weight=0.01):
+        assert self.batch % group_samples == 0
+        return ()
+
+    # What experts work on has no batch: its shape is whole, and its products are shared out to the samples.
+
+    def dispatch(self, inputs):
+        (length, channels), (same_length, _) = inputs
+        assert length == same_length
+        return (*self.routings[self.operator["inputs"][1]], channels)
+
+    def expert_linear(self, inputs, out_features, bias=True, activation="none"):
+        (experts, rows, features), = inputs
+        self.parameter("weight", experts, out_features, features)
+        if bias:
+            self.parameter("bias", experts, out_features)
+        self.multiply_add(experts, rows, features, out_features)
+        self.flops[self.operator["name"]] /= self.batch
+        return (experts, rows, out_features)
+
+    def combine(self, inputs):
+        (*rows, channels), slots, weights = inputs
+        assert tuple(rows) == self.routings[self.operator["inputs"][1]] and slots == weights
+        return (slots[0], channels)
+
     def softmax_cross_entropy(self, inputs, weight=1):
         scores, labels = inputs
         assert scores[:-1] == labels
@@ -208,6 +242,28 @@ def lstm_flops(features, hidden, steps, from_state=False):
 # the four matrices of attention, two of four times the width; biases and two layer_norms
 TRANSFORMER_LAYER = 12 * 768**2 + 13 * 768
 TORCHVISION = "torchvision"
+# Megatron-LM's models: billions of parameters as published, channels, layers.
+MEGATRON = {"gpt-1.7b": (1.7, 2304, 24), "gpt-3.6b": (3.6, 3072, 30), "gpt-7.5b": (7.5, 4096, 36),
+            "gpt-18.4b": (18.4, 6144, 40)}
+
+
+def sparse_parameters(layers, experts, hidden, inner, length, vocabulary):
+    """A sparse_language_model, layer by layer."""
+    attention, norms = 4 * hidden * (hidden + 1), 2 * 2 * hidden
+    feed_forward = 2 * hidden * inner + inner + hidden
+    sparse = layers // 2
+    return ((length + vocabulary) * hidden + layers * (attention + norms) + 2 * hidden
+            + (layers - sparse) * feed_forward + sparse * (experts * feed_forward + hidden * experts))
+
+
+def sparse_gflop(layers, experts, hidden, inner, length, vocabulary, places):
+    """`places`: rows of all experts for one sample, whether or not tokens fill them."""
+    attention = 4 * length * hidden**2 + 2 * length**2 * hidden
+    sparse = layers // 2
+    return 2 / 1e9 * (layers * attention + (layers - sparse) * 2 * length * hidden * inner
+                      + sparse * (length * hidden * experts + 2 * places * hidden * inner)
+                      + length * hidden * vocabulary)
+
 
 # name -> (trained parameters, where from). Where the published network has more or less, the terms say what.
 PARAMETERS = {
@@ -225,9 +281,16 @@ PARAMETERS = {
     "bert-base": (109514298 - 384 * 768 - 2 * 768 - 30522,
                   "BertForMaskedLM of Hugging Face transformers, bert-base-uncased"),
     "gpt2-small": (124439808, "gpt2 of Hugging Face transformers"),
+    # Equation 2, 12 l h^2 (1 + 13 / (12 h) + (V + s) / (12 l h)), and the last layer_norm.
+    **{name: (12 * layers * hidden**2 + 13 * layers * hidden + (51200 + 2048) * hidden + 2 * hidden,
+              "Narayanan et al. 2021, equation 2") for name, (_, hidden, layers) in MEGATRON.items()},
     # Two tables; in each layer attention, its projection, three matrices of the feed-forward layer, two norms; the norm
     # in front of the scores.
     "llama-tiny": (2 * 256 * 64 + 2 * (64 * (64 + 2 * 32) + 64**2 + 3 * 64 * 192 + 2 * 64) + 64, "layer by layer"),
+    "moe-tiny": (sparse_parameters(2, 4, 128, 256, 20, 1000), "layer by layer"),
+    **{f"gshard-moe-{experts}e-{layers}l": (sparse_parameters(layers, experts, 1024, 8192, 1024, 32000),
+                                            "layer by layer")
+       for experts in (128, 512, 2048) for layers in (12, 36)},
     # The benchmark's layers with 729 instead of 351 interactions and two scores, then the tables.
     "dlrm": (762177 + 378 * 512 + 257 + 26 * 100000 * 64,
              "facebookresearch/dlrm, bench/dlrm_s_criteo_terabyte.sh, layer by layer"),
@@ -249,7 +312,15 @@ GFLOP = {
     # TinyBERT (Jiao et al. 2020), table 1, for 128 tokens; the head
     "bert-base": (22.5 + 2 * 128 * (768**2 + 30522 * 768) / 1e9, 0.01),
     "gpt2-small": (1024 * 2 * (12 * (12 * 768**2 + 2 * 1024 * 768) + 50257 * 768) / 1e9, 1e-12),
+    # Narayanan et al. 2021, equation 3, 96 B s l h^2 (1 + s / (6 h) + V / (16 l h)), counts the layers twice forward
+    # and twice as much backward, 4 times what is here, and the scores 3 times.
+    **{name: (2048 * (24 * layers * hidden**2 * (1 + 2048 / (6 * hidden)) + 2 * 51200 * hidden) / 1e9, 1e-12)
+       for name, (_, hidden, layers) in MEGATRON.items()},
     "llama-tiny": (64 * 2 * (2 * (64 * (64 + 2 * 32) + 64**2 + 3 * 64 * 192 + 2 * 64 * 64) + 256 * 64) / 1e9, 1e-12),
+    "moe-tiny": (sparse_gflop(2, 4, 128, 256, 20, 1000, 4 * 13), 1e-12),
+    # with top-2 gating and a factor of 1 two places a token
+    **{f"gshard-moe-{experts}e-{layers}l": (sparse_gflop(layers, experts, 1024, 8192, 1024, 32000, 2 * 1024), 1e-12)
+       for experts in (128, 512, 2048) for layers in (12, 36)},
     "dlrm": (2 * (13 * 512 + 512 * 256 + 256 * 64 + 27 * 27 * 64 + 793 * 512 + 512 * 512 + 512 * 256 + 256 * 2) / 1e9,
              1e-12),
 }
@@ -322,6 +393,9 @@ class Networks(unittest.TestCase):
                        if parameter.startswith(f"layer{layer}.")]
                 self.assertEqual(sum(map(math.prod, own)), TRANSFORMER_LAYER)
 
+    def test_megatron_parameters(self):
+        for name, (billions, _, _) in MEGATRON.items():
+            self.assertLess(abs(PARAMETERS[name][0] / (billions * 1e9) - 1), 0.03, name)
     def test_published_sizes_of_llama(self):
         """Parameters of Hugging Face's LlamaForCausalLM with the published sizes."""
         for name, sizes, expected in (
@@ -338,8 +412,25 @@ class Networks(unittest.TestCase):
             with self.subTest(name):
                 kinds = {operator["name"]: operator["type"] for operator in read(name)["operators"]}
                 unread = {tensor for tensor in Network(read(name)).unread
-                          if kinds.get(tensor.split(":")[0]) != "softmax_cross_entropy" and not tensor.endswith(":c")}
+                          if kinds.get(tensor.split(":")[0]) not in ("softmax_cross_entropy", "load_balancing_loss")
+                          and not tensor.endswith(":c")}
                 self.assertEqual(unread, set())
+
+    def test_sparse_transformers(self):
+        """GShard's table: 4 million tokens on 2048 cores, 1 million on 512 and on 128; a group is a core's tokens."""
+        for experts, layers, cores, tokens in ((2048, 36, 2048, 2**22), (2048, 12, 2048, 2**22),
+                                               (512, 36, 512, 2**20), (512, 12, 512, 2**20),
+                                               (128, 36, 128, 2**20), (128, 12, 128, 2**20)):
+            graph = read(f"gshard-moe-{experts}e-{layers}l")
+            self.assertEqual(graph["batch_size"] * 1024, tokens)
+            kinds = [operator["type"] for operator in graph["operators"]]
+            self.assertEqual(kinds.count("multi_head_attention"), layers)
+            self.assertEqual(kinds.count("dispatch"), layers // 2)
+            groups = {operator["attributes"]["group_samples"] for operator in graph["operators"]
+                      if operator["type"] in ("top_k_gating", "load_balancing_loss")}
+            self.assertEqual([group * cores for group in groups], [graph["batch_size"]])
+        # Published as about 600 billion; all but a thousandth are the experts'.
+        self.assertEqual(round(Network(read("gshard-moe-2048e-36l")).count / 1e9), 619)
 
     def test_shared_parameters(self):
         """The steps of a layer are one group; the table of a transformer is also its output layer."""
@@ -356,7 +447,7 @@ class Networks(unittest.TestCase):
                         found.setdefault(operator["parameters"], []).append(operator["name"])
                 self.assertEqual(found, {group: [f"{group}.t{t}" for t in range(steps)]
                                          for group in sorted(groups, key=list(found).index)})
-        for name in ("bert-base", "gpt2-small"):
+        for name in ("bert-base", "gpt2-small", "moe-tiny", "gshard-moe-128e-12l", *MEGATRON):
             with self.subTest(name):
                 shared = [operator["name"] for operator in read(name)["operators"]
                           if operator.get("parameters") == "tokens"]
@@ -374,7 +465,7 @@ class Networks(unittest.TestCase):
         rows = []
         for line in (ROOT / "docs/networks.md").read_text(encoding="utf-8").splitlines():
             cells = [cell.strip() for cell in line.strip("|").split("|")]
-            if re.fullmatch(r"`[\w-]+`", cells[0]) and len(cells) == 7:
+            if re.fullmatch(r"`[\w.-]+`", cells[0]) and len(cells) == 7:
                 rows.append(cells[:5])
         self.assertEqual(rows, [counts(name) for name in NAMES])
 
@@ -397,6 +488,7 @@ VARIANTS = [
      ["llama-tiny-w2-s16-l3-v50"]),
     (["dlrm", "--width", "0.125", "--vocabulary", "1000"], ["dlrm-w0.125-v1000"]),
     (["resnet50", "--statistics", "global", "--image", "224", "--width", "1"], ["resnet50"]),
+    (["gpt-1.7b", "gpt-18.4b", "--width", "0.05", "--layers", "2"], ["gpt-1.7b-w0.05-l2", "gpt-18.4b-w0.05-l2"]),
     (["--width", "0.25"], [f"{name}-w0.25" for name in NAMES]),
 ]
 

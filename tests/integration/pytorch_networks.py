@@ -1,4 +1,4 @@
-"""Four small networks, each as an operator graph (ffgraph/1) and as plain PyTorch functions, with initial parameters,
+"""Small networks, each as an operator graph (ffgraph/1) and as plain PyTorch functions, with initial parameters,
 data and a mixed strategy for two devices. Used by pytorch_test.py."""
 import dataclasses
 import typing
@@ -303,3 +303,106 @@ def llama():
               "layer2.mul": ({"sample": 3}, [0, 1, 0]), "layer2.down": ({"channel": 2}, [0, 1]),
               "layer2.add2": ({"length": 2}, [1, 0])}
     return Network(graph, initial.parameters, data, loss, splits.__getitem__)
+
+
+def mixture_of_experts():
+    """Attention, then a layer of experts of which each token takes one, and one of which it takes two; with places for
+    fewer tokens than come, and the loss that balances the experts."""
+    batch, length, vocabulary, channels, heads, hidden, experts = 6, 8, 23, 16, 2, 24, 4
+    # Each sample is a group of its own, since ffexec shuffles the samples: it makes no difference which come together.
+    top_k, capacity, weight = (1, 2), (2, 4), 0.5
+    factors = (1, 0.82)  # capacities: 1 * 1 * 8 / 4 = 2 and 0.82 * 2 * 8 / 4 = 3.28, rounded up
+    operators = [operator("embed", "embedding", "token", vocabulary=vocabulary, channels=channels),
+                 operator("norm", "layer_norm", "embed"),
+                 operator("attention", "multi_head_attention", "norm", heads=heads, causal=True),
+                 operator("sum", "add", ["embed", "attention"])]
+    x = "sum"
+    for i in range(2):
+        operators += [
+            operator(f"{i}.norm", "layer_norm", x),
+            operator(f"{i}.gate", "linear", f"{i}.norm", out_features=experts, bias=False),
+            operator(f"{i}.gating", "top_k_gating", f"{i}.gate", top_k=top_k[i], capacity_factor=factors[i],
+                     random_routing=False),
+            operator(f"{i}.balance", "load_balancing_loss", f"{i}.gate", weight=weight),
+            operator(f"{i}.dispatch", "dispatch", [f"{i}.norm", f"{i}.gating"]),
+            operator(f"{i}.expand", "expert_linear", f"{i}.dispatch", out_features=hidden, activation="relu"),
+            operator(f"{i}.contract", "expert_linear", f"{i}.expand", out_features=channels),
+            operator(f"{i}.combine", "combine", [f"{i}.contract", f"{i}.gating", f"{i}.gating:weight"]),
+            operator(f"{i}.sum", "add", [x, f"{i}.combine"])]
+        x = f"{i}.sum"
+    operators += [operator("scores", "linear", x, out_features=vocabulary),
+                  operator("loss", "softmax_cross_entropy", ["scores", "label"])]
+    graph = {"format": "ffgraph/1", "name": "mixture-of-experts", "batch_size": batch,
+             "inputs": [{"name": name, "shape": ["batch", length], "dtype": "i32"} for name in ("token", "label")],
+             "operators": operators}
+    initial = Initial(4)
+    initial.normal("embed.weight", (vocabulary, channels), 0.5)
+    initial.normalization("norm", channels)
+    initial.normal("attention.weight", (3, channels, channels), channels ** -0.5)
+    initial.normal("attention.bias", (3, channels), 0.1)
+    for i in range(2):
+        initial.normalization(f"{i}.norm", channels)
+        initial.layer(f"{i}.gate", experts, channels, bias=False)
+        initial.normal(f"{i}.expand.weight", (experts, hidden, channels), channels ** -0.5)
+        initial.normal(f"{i}.expand.bias", (experts, hidden), 0.1)
+        initial.normal(f"{i}.contract.weight", (experts, channels, hidden), hidden ** -0.5)
+        initial.normal(f"{i}.contract.bias", (experts, channels), 0.1)
+    initial.layer("scores", vocabulary, channels)
+    data = {name: initial.random.randint(0, vocabulary, (batch, length)).astype(numpy.int32)
+            for name in ("token", "label")}
+
+    def places(chosen, capacity):
+        """[token, choice] experts of a group -> is there a place? First choices come first."""
+        taken, fits = [0] * experts, torch.zeros(chosen.shape, dtype=torch.float64)
+        for choice in range(chosen.shape[1]):
+            for token in range(chosen.shape[0]):
+                expert = int(chosen[token, choice])
+                fits[token, choice] = float(taken[expert] < capacity)
+                taken[expert] += 1
+        return fits
+
+    def mixture(p, x, i):
+        """(result, loss of uneven use) of tokens [groups, tokens, channels]; all experts for all tokens, then masked"""
+        logits = F.linear(x, p[f"{i}.gate.weight"])
+        gates = logits.softmax(2)
+        chosen = logits.topk(top_k[i], 2).indices
+        weights = gates.gather(2, chosen)
+        if top_k[i] == 2:
+            weights = weights / weights.sum(2, keepdim=True)
+        weights = weights * torch.stack([places(group, capacity[i]) for group in chosen])
+        assert (weights == 0).any(), "no expert overflows: a poor test"
+        h = F.relu(torch.einsum("gti,eoi->gteo", x, p[f"{i}.expand.weight"]) + p[f"{i}.expand.bias"])
+        y = torch.einsum("gtei,eoi->gteo", h, p[f"{i}.contract.weight"]) + p[f"{i}.contract.bias"]
+        of_expert = torch.zeros_like(gates).scatter_add(2, chosen, weights)
+        share = F.one_hot(chosen[:, :, 0], experts).double().mean(1)
+        return torch.einsum("gte,gteo->gto", of_expert, y), (share * gates.mean(1)).sum(1).mean() / experts
+
+    def loss(p, data, training):
+        def norm(x, name):
+            return F.layer_norm(x, (channels,), p[f"{name}.weight"], p[f"{name}.bias"], 1e-5)
+
+        x = F.embedding(data["token"], p["embed.weight"])
+        query, key, value = (F.linear(norm(x, "norm"), weight, bias).unflatten(2, (heads, channels // heads))
+                             .transpose(1, 2) for weight, bias in zip(p["attention.weight"], p["attention.bias"]))
+        scores = query @ key.transpose(2, 3) / (channels // heads) ** 0.5
+        later = torch.ones(length, length, dtype=torch.bool).triu(1)
+        x = x + (scores.masked_fill(later, float("-inf")).softmax(3) @ value).transpose(1, 2).flatten(2)
+        uneven = 0
+        for i in range(2):
+            y, of_layer = mixture(p, norm(x, f"{i}.norm"), i)
+            x, uneven = x + y, uneven + weight * of_layer
+        scores = F.linear(x, p["scores.weight"], p["scores.bias"])
+        return F.cross_entropy(scores.flatten(0, 1), data["label"].flatten()) + uneven
+
+    splits = {"embed": ({"sample": 2}, [0, 1]), "norm": ({"length": 2}, [0, 1]), "attention": ({"head": 2}, [0, 1]),
+              "sum": ({"sample": 2}, [0, 1]), "scores": ({"channel": 2}, [0, 1]), "loss": ({"sample": 2}, [0, 1])}
+    layer = {"norm": ({"sample": 2}, [0, 1]), "gate": ({"sample": 2}, [1, 0]), "gating": ({"sample": 2}, [0, 1]),
+             "balance": ({"sample": 3}, [0, 1, 1]), "dispatch": ({"sample": 2}, [0, 1]),
+             "expand": ({"expert": 2}, [0, 1]), "contract": ({"expert": 2}, [0, 1]),
+             "combine": ({"sample": 3}, [0, 1, 0]), "sum": ({"sample": 2}, [0, 1])}
+    others = {"gating": ({}, [1]), "dispatch": ({"sample": 3, "channel": 2}, [0, 1, 1, 0, 0, 1]),
+              "expand": ({"expert": 3, "channel": 2}, [0, 1, 1, 0, 1, 0]),
+              "contract": ({"sample": 2, "expert": 2}, [0, 1, 1, 0]), "combine": ({"channel": 2}, [0, 1])}
+    splits.update({f"0.{name}": split for name, split in layer.items()})
+    splits.update({f"1.{name}": split for name, split in {**layer, **others}.items()})
+    return Network(graph, initial.parameters, data, loss, splits.__getitem__, learning_rate=0.2)

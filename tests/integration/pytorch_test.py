@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains four small networks with ffexec and with PyTorch, from the same parameters on the same data, and compares
+"""Trains small networks with ffexec and with PyTorch, from the same parameters on the same data, and compares
 losses and parameters. Usage: pytorch_test.py BUILD_DIRECTORY. Exits 77 (skipped) without PyTorch."""
 import json
 import os
@@ -170,6 +170,9 @@ class PytorchTest(unittest.TestCase):
 
     def test_llama(self):
         self.check(networks.llama())
+
+    def test_mixture_of_experts(self):
+        self.check(networks.mixture_of_experts())
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from cases import parts_of  # noqa: E402
 from common import Settings, assert_no_slower  # noqa: E402
 from figure10 import order  # noqa: E402
 from figure6 import over_fewer_devices, slower_than_on_fewer  # noqa: E402
+from strategy_file import by_operator, numbers  # noqa: E402
 
 
 def test_slower_than_a_baseline(build):
@@ -38,6 +39,17 @@ def test_parts():
     assert {(row, column) for row, column, _ in cells} == {(row, column) for row in range(4) for column in range(3)}
 
 
+def test_configurations_by_operator():
+    for text, expected in (("7", [7]), ("0-3", [0, 1, 2, 3]), ("6-0:2", [6, 4, 2, 0]), ("0-1 x2,5", [0, 1, 0, 1, 5]),
+                           ("0-1 + 0-8:4 each x2", [0, 0, 4, 4, 8, 8, 1, 1, 5, 5, 9, 9])):
+        assert numbers(text) == expected, text
+    samples, whole = {"degrees": {"sample": 2}, "devices": [0, 1]}, {"degrees": {}, "devices": [3]}
+    strategy = {"graph": {"operators": [{"name": name} for name in ("a1.x", "a2.x", "b", "a3.x", "a4.x")]},
+                "configurations": [{"operators": "*", "degrees": {"sample": 2}, "devices": "0-1"},
+                                   {"operators": ["a[1-3:2].x", "b"], "degrees": {}, "devices": [3]}]}
+    assert by_operator(strategy) == {"a1.x": whole, "a2.x": samples, "b": whole, "a3.x": whole, "a4.x": samples}
+
+
 def test_order():
     def entry(algorithm, predicted, measured):
         return {"network": "n", "algorithm": algorithm, "predicted_us": predicted, "measured_us": measured}
@@ -61,5 +73,6 @@ def test_slower_than_on_fewer_devices():
 
 test_slower_than_a_baseline(sys.argv[1])
 test_slower_than_on_fewer_devices()
+test_configurations_by_operator()
 test_parts()
 test_order()

@@ -77,6 +77,8 @@ def problem(validators, text, expected):
     return error and "/" + "/".join(map(str, error.absolute_path)) + ": " + error.message
 
 
+LINK = {"bandwidth_gb_per_s": 82, "latency_us": 1}
+
 # Each must be refused: (format, what makes a valid example of docs/formats.md invalid).
 MUTATIONS = [
     ("ffgraph/1", lambda d: d.update(batchsize=1)),
@@ -86,13 +88,18 @@ MUTATIONS = [
     ("ffgraph/1", lambda d: d["operators"][0].update(type="conv3d")),
     ("ffgraph/1", lambda d: d["operators"][0]["attributes"].pop("kernel")),
     ("fftopology/1", lambda d: d["nodes"].pop("network")),
+    ("fftopology/1", lambda d: d["nodes"].update(torus={"shape": [2], "attach": "host", "link": LINK})),
     ("fftopology/1", lambda d: d.pop("nodes")),
     ("fftopology/1", lambda d: d["nodes"]["links"][0].update(bandwidth_gb_per_s=0)),
     ("fftopology/1", lambda d: d["nodes"]["devices"][0].update(kind="tpu")),
     ("ffprofile/1", lambda d: d["entries"].update({"sideways conv2d": {"us": 1, "samples": 1, "spread": 0}})),
     ("ffprofile/1", lambda d: next(iter(d["entries"].values())).pop("us")),
-    ("ffstrategy/1", lambda d: next(iter(d["configurations"].values())).update(device=[0])),
-    ("ffstrategy/1", lambda d: next(iter(d["configurations"].values()))["degrees"].update(sample=0)),
+    ("ffstrategy/1", lambda d: d["configurations"][0].update(device=[0])),
+    ("ffstrategy/1", lambda d: d["configurations"][0]["degrees"].update(sample=0)),
+    ("ffstrategy/1", lambda d: d["configurations"][0].update(devices="cpu0")),
+    ("ffstrategy/1", lambda d: d["configurations"][0].update(origin="guessed")),
+    ("ffstrategy/1", lambda d: d["configurations"][0].pop("operators")),
+    ("ffstrategy/1", lambda d: d.update(configurations={"fc1": {"degrees": {}}})),
     ("ffstrategy/1", lambda d: d["graph"].pop("operators")),
     ("ffstrategy/1", lambda d: d["issue_order"].append("fc1")),
 ]
@@ -101,6 +108,11 @@ MUTATIONS = [
 CHANGES = [
     ("ffstrategy/1", lambda d: d["issue_order"].extend(["norm/forward_statistics/0", "norm/forward_reduction/0",
                                                         "norm/backward_reduction/0"])),
+    ("ffstrategy/1", lambda d: d["configurations"][0].update(devices="0-3 + 0-8:4 each x2,7", origin="propagated")),
+    ("ffstrategy/1", lambda d: d.update(configurations={"fc1": {"degrees": {"sample": 2}, "devices": [0, "cpu1"]}})),
+    ("ffstrategy/1", lambda d: d["provenance"].update(memory_bytes=[5952, 5952])),
+    ("fftopology/1", lambda d: (d["nodes"].pop("network"),
+                                d["nodes"].update(torus={"shape": [1, 2], "attach": "host", "link": LINK}))),
     ("ffgraph/1", lambda d: d["inputs"][0].update(steps=40)),
 ]
 

@@ -125,28 +125,39 @@ class WrongInput(unittest.TestCase):
         self.assertEqual(self.search()[0], 0)
         good = json.loads((self.work / "s.json").read_text())
 
-        def changed(change):
-            strategy = copy.deepcopy(good)
-            change(strategy["configurations"])
-            path = self.write("edited.json", strategy)
-            return path
+        def edited(configurations):
+            return self.write("edited.json", {**good, "configurations": configurations})
 
+        # As old files have them, by operator; and once for many.
+        names = [operator["name"] for operator in good["graph"]["operators"]]
+        whole = {name: {"degrees": {}, "devices": [0]} for name in names}
+        others = {"operators": "*", "degrees": {}, "devices": "0"}
         cases = [
-            (lambda c: c["fc3"].update(degrees={"channel": 11}, devices=[0] * 11),
+            ({**whole, "fc3": {"degrees": {"channel": 11}, "devices": [0] * 11}},
              "fc3/degrees/channel: found 11, but dimension \"channel\" of fc3 has size 10"),
-            (lambda c: c["fc3"].update(degrees={"chanel": 2}), "did you mean \"channel\"?"),
-            (lambda c: c["fc3"].update(degrees={"sample": 2}, devices=[0, 5]),
+            ({**whole, "fc3": {"degrees": {"chanel": 2}, "devices": [0, 1]}}, "did you mean \"channel\"?"),
+            ({**whole, "fc3": {"degrees": {"sample": 2}, "devices": [0, 5]}},
              "/configurations/fc3/devices/1: found 5"),
-            (lambda c: c["fc3"].update(degrees={"sample": 2}, devices=[0]), "has 1 devices, expected 2"),
-            (lambda c: c["fc3"].update(degrees={"sample": -1}), "found -1"),
-            (lambda c: c.pop("fc3"), "/configurations: \"fc3\" is missing"),
-            (lambda c: c.update(fc9={}), "/configurations/fc9: unknown operator"),
-            (lambda c: c.update(fc3=7), "found 7, expected an object"),
+            ({**whole, "fc3": {"degrees": {"sample": 2}, "devices": [0]}}, "has 1 devices, expected 2"),
+            ({**whole, "fc3": {"degrees": {"sample": -1}, "devices": [0]}}, "found -1"),
+            ({name: whole[name] for name in names if name != "fc3"}, "/configurations: \"fc3\" is missing"),
+            ({**whole, "fc9": {}}, "/configurations/fc9: unknown operator"),
+            ({**whole, "fc3": 7}, "found 7, expected an object"),
+            (7, "/configurations: found 7, expected an array"),
+            ([{**others, "operators": ["conv*", "fc[1-3]"]}], "/configurations: \"tanh1\" is missing, and 7 more"),
+            ([others, {**others, "operators": ["fc[1-4]"]}],
+             "/configurations/1/operators/0: unknown operator \"fc4\"; did you mean \"fc1\"?"),
+            ([others, {**others, "operators": "fc1"}, {**others, "operators": "fc[1-2]"}],
+             "/configurations/2/operators: operator \"fc1\" has a configuration already, by "
+             "/configurations/1/operators"),
+            ([{**others, "devices": "0-2"}], "/configurations/0/devices: device 2 is not there"),
+            ([{**others, "devices": "0 to 1"}], "/configurations/0/devices: found \"0 to 1\", expected ranges"),
         ]
-        for change, message in cases:
-            path = changed(change)
+        for number, (configurations, message) in enumerate(cases):
+            path = edited(configurations)
             self.refused(run(BUILD / "ffsearch", "simulate", "--strategy", path, cwd=self.work), message)
-            self.refused(self.execute(2, path), message, program="ffexec: ")
+            if number % 3 == 0:  # the same reader
+                self.refused(self.execute(2, path), message, program="ffexec: ")
         self.refused(self.execute(1, self.work / "s.json"), "is for 2 devices", program="ffexec: ")
         self.refused(self.execute(3, self.work / "s.json"), "is for 2 devices", program="ffexec: ")
         self.refused(self.execute(2, self.work / "none.json"), "none.json: cannot open", program="ffexec: ")
@@ -279,7 +290,7 @@ class WrongInput(unittest.TestCase):
     def test_a_full_disk_leaves_the_old_strategy(self):
         small = self.work / "small"
         small.mkdir()
-        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", small],
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", small],
                                                capture_output=True, check=False).returncode:
             self.skipTest("a tiny tmpfs cannot be mounted here")
         try:

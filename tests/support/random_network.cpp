@@ -24,6 +24,7 @@ class NetworkWriter {
     for (int64_t steps = between(0, 5); steps > 0; --steps) add_flat_operator();
     add_losses();
     if (chance(3)) add_loss_at_positions();
+    if (chance(3)) add_mixture_of_experts();
     return {{"format", "ffgraph/1"},
             {"name", "random"},
             {"batch_size", batch_},
@@ -392,6 +393,33 @@ class NetworkWriter {
     add("softmax_cross_entropy", {chance(2) ? add_linear(again, 4) : again, "targets"}, {});
   }
 
+  // Experts for the tokens of an input. The logits come straight from the input, so that they differ little between
+  // strategies: where two logits, or the number drawn for a second choice and its bound, lie within that difference, a
+  // token takes another way, and nothing agrees any longer. Of some thousand tokens that has not happened yet.
+  void add_mixture_of_experts() {
+    const int64_t length = between(1, 5), features = between(2, 6), experts = between(2, 5), top_k = between(1, 2);
+    Vector<int64_t> divisors;
+    for (int64_t samples = 1; samples <= batch_; ++samples)
+      if (batch_ % samples == 0) divisors.push_back(samples);
+    const int64_t group_samples = divisors[between(0, divisors.count() - 1)];
+    declare("routed", {length, features}, "f32");
+    const std::string logits = add("linear", {"routed"}, {{"out_features", experts}});
+    const std::string slots = add("top_k_gating", {logits},
+                                  {{"top_k", top_k},
+                                   {"capacity_factor", 0.4 * static_cast<double>(between(1, 4))},
+                                   {"group_samples", group_samples},
+                                   {"random_routing", top_k == 2 && chance(2)}});
+    std::string rows = add("dispatch", {"routed", slots}, {});
+    rows = add("expert_linear", {rows}, {{"out_features", between(1, 5)}, {"activation", "relu"}});
+    if (chance(2)) rows = add("tanh", {rows}, {});
+    rows = add("expert_linear", {rows}, {{"out_features", features}, {"bias", chance(2)}});
+    const std::string combined = add("combine", {rows, slots, slots + ":weight"}, {});
+    const std::string sum = add("add", {combined, "routed"}, {});
+    if (chance(2)) add("load_balancing_loss", {logits}, {{"group_samples", group_samples}, {"weight", 0.2}});
+    declare("routed_targets", {length}, "i32");
+    add("softmax_cross_entropy", {add_linear(sum, 4), "routed_targets"}, {});
+  }
+
   RandomSource& random_;
   const int64_t batch_;
   Json inputs_ = Json::array(), operators_ = Json::array();
@@ -413,18 +441,25 @@ Strategy random_strategy(const Graph& graph, int devices, RandomSource& random) 
   for (DeviceId device = 0; device < devices; ++device)
     if (between(1, 5) > 1) allowed.push_back(device);
   if (allowed.empty()) allowed.push_back(between(0, devices - 1));
+  // In every second strategy most operators are split over all devices, a part each: their exchanges are collectives.
+  const bool aligned = between(1, 2) == 1;
   Strategy strategy;
   for (const Operator& op : graph.operators) {
     Configuration configuration;
     int parts = 1;
     for (const ParallelDimension& dimension : op.definition->dimensions()) {
       const int most = static_cast<int>(std::min<int64_t>(dimension.size, std::max(1, 8 / parts)));
-      const int degree = between(1, 2) == 1 ? 1 : between(1, std::min(most, 4));
+      int degree = between(1, 2) == 1 ? 1 : between(1, std::min(most, 4));
+      if (aligned && between(1, 2) == 1 && devices / parts <= dimension.size && devices % parts == 0)
+        degree = devices / parts;
       configuration.degrees.push_back(degree);
       parts *= degree;
     }
+    const bool each_alone = aligned && parts <= devices && between(1, 4) > 1;
+    const int first = between(1, 3) == 1 ? between(0, devices - 1) : 0, step = between(1, 3) == 1 ? devices - 1 : 1;
     for (int part = 0; part < parts; ++part)
-      configuration.devices.push_back(allowed[between(0, static_cast<int>(allowed.size()) - 1)]);
+      configuration.devices.push_back(each_alone ? (first + part * step) % devices
+                                                 : allowed[between(0, static_cast<int>(allowed.size()) - 1)]);
     strategy.push_back(std::move(configuration));
   }
   return strategy;

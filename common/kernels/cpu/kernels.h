@@ -35,6 +35,11 @@ Primitive make_softmax(const Context& context, int64_t rows, int64_t classes);
 // Its input's gradient from its output and the output's gradient; the two gradients may be one buffer.
 void softmax_gradient(const float* output, const float* gradient, int64_t rows, int64_t classes, float* result);
 
+// input [rows, in] times weight [out, in]^T, plus bias [out] if it has one, then relu if asked for -> [rows, out].
+Primitive make_linear(const Context& context, int64_t rows, int64_t in, int64_t out, bool has_bias, bool relu);
+void run_linear(const Context& context, Primitive& linear, const float* input, const float* weight, const float* bias,
+                float* output);
+
 // tanh of [rows, columns], from DNNL_ARG_SRC to DNNL_ARG_DST; one may be the other.
 Primitive make_tanh(const Context& context, int64_t rows, int64_t columns);
 

@@ -3,6 +3,37 @@
 #include "common/kernels/cpu/kernels.h"
 
 namespace ff::cpu {
+
+// oneDNN's matmul: 11 ms where its sgemm takes 19 for [16, 9216] times [4096, 9216]^T on one core. Backward has no
+// transposed operand that hurts, and sgemm is as fast there.
+Primitive make_linear(const Context& context, int64_t rows, int64_t in, int64_t out, bool has_bias, bool relu) {
+  using dnnl::memory;
+  const memory::desc input = row_major({rows, in}), output = row_major({rows, out});
+  const memory::desc weight({in, out}, memory::data_type::f32, memory::format_tag::ba);  // weight^T, as it lies
+  const memory::desc bias = has_bias ? row_major({1, out}) : memory::desc();
+  dnnl::primitive_attr attributes = user_scratchpad();
+  if (relu) {
+    dnnl::post_ops after;
+    after.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0, 0);
+    attributes.set_post_ops(after);
+  }
+  const dnnl::matmul::primitive_desc descriptor({input, weight, bias, output}, attributes, context.engine);
+  Primitive primitive = Primitive::make<dnnl::matmul>(context, descriptor);
+  primitive.add(context, DNNL_ARG_SRC, input);
+  primitive.add(context, DNNL_ARG_WEIGHTS, weight);
+  if (has_bias) primitive.add(context, DNNL_ARG_BIAS, bias);
+  primitive.add(context, DNNL_ARG_DST, output);
+  return primitive;
+}
+
+void run_linear(const Context& context, Primitive& linear, const float* input, const float* weight, const float* bias,
+                float* output) {
+  if (bias)
+    linear.run(context,
+               {{DNNL_ARG_SRC, input}, {DNNL_ARG_WEIGHTS, weight}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, output}});
+  else linear.run(context, {{DNNL_ARG_SRC, input}, {DNNL_ARG_WEIGHTS, weight}, {DNNL_ARG_DST, output}});
+}
+
 namespace {
 
 // input [rows, in], weight [out, in], bias [out] -> output [rows, out].
@@ -14,21 +45,13 @@ class LinearKernel : public Kernel {
     out_ = output[output.rank() - 1].size();
     rows_ = output.volume() / out_;
     if (linear.relu) masked_.resize(rows_ * out_);
-    make_forward();
+    forward_ = make_linear(context, rows_, in_, out_, bias_, linear.relu);
   }
 
   void forward(const KernelArguments& arguments) override {
     context_.use_threads();
-    const float* bias = bias_ ? arguments.parameters[1] : nullptr;
-    if (bias)
-      forward_.run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]},
-                              {DNNL_ARG_WEIGHTS, arguments.parameters[0]},
-                              {DNNL_ARG_BIAS, bias},
-                              {DNNL_ARG_DST, arguments.outputs[0]}});
-    else
-      forward_.run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]},
-                              {DNNL_ARG_WEIGHTS, arguments.parameters[0]},
-                              {DNNL_ARG_DST, arguments.outputs[0]}});
+    run_linear(context_, forward_, static_cast<const float*>(arguments.inputs[0]), arguments.parameters[0],
+               bias_ ? arguments.parameters[1] : nullptr, arguments.outputs[0]);
   }
 
   void backward(const KernelArguments& arguments) override {
@@ -50,27 +73,6 @@ class LinearKernel : public Kernel {
   int64_t workspace_bytes() const override { return static_cast<int64_t>(masked_.size() * sizeof(float)); }
 
  private:
-  // oneDNN's matmul: 11 ms where its sgemm takes 19 for [16, 9216] times [4096, 9216]^T on one core. Backward has no
-  // transposed operand that hurts, and sgemm is as fast there.
-  void make_forward() {
-    using dnnl::memory;
-    const memory::desc input = row_major({rows_, in_}), output = row_major({rows_, out_});
-    const memory::desc weight({in_, out_}, memory::data_type::f32, memory::format_tag::ba);  // weight^T, as it lies
-    const memory::desc bias = bias_ ? row_major({1, out_}) : memory::desc();
-    dnnl::primitive_attr attributes = user_scratchpad();
-    if (linear_.relu) {
-      dnnl::post_ops after;
-      after.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0, 0);
-      attributes.set_post_ops(after);
-    }
-    const dnnl::matmul::primitive_desc descriptor({input, weight, bias, output}, attributes, context_.engine);
-    forward_ = Primitive::make<dnnl::matmul>(context_, descriptor);
-    forward_.add(context_, DNNL_ARG_SRC, input);
-    forward_.add(context_, DNNL_ARG_WEIGHTS, weight);
-    if (bias_) forward_.add(context_, DNNL_ARG_BIAS, bias);
-    forward_.add(context_, DNNL_ARG_DST, output);
-  }
-
   const Context& context_;
   const Linear& linear_;
   bool bias_;

@@ -100,7 +100,8 @@ Vector<UnitBound> Bounds::units(int g, const Strategy& strategy) {
     UnitBound& bound = result.emplace_back();
     for (DeviceId holder : unit.holders) bound.holders |= 1u << holder;
     bound.contributors = contributors_of(unit);
-    if (unit.holders.size() > 1) bound.all_reduce = space_.least_all_reduce(bound.holders, unit.bytes);
+    if (unit.holders.size() > 1)
+      bound.all_reduce = space_.least_collective(CollectiveKind::all_reduce, bound.holders, unit.bytes);
     const Vector<int64_t> sums = gradient_sum_bytes(unit, space_.graph(), strategy);
     for (int h : unit.holders.indices()) {
       const int model = space_.model_of(unit.holders[h]);
@@ -134,6 +135,9 @@ void Bounds::cross(int edge, const Choice& producer, const Choice& consumer, Cro
   crossing.packing.fill(0);
   crossing.gradient_packing.fill(0);
   crossing.gradients.fill({});
+  if (const EdgeExchanges& exchanges = space_.exchanges(edge, producer, consumer);
+      !exchanges.exchanges.empty() && cross_by_collectives(exchanges, gradient, producer, consumer, crossing))
+    return;
   for (const PairDelay& pair : space_.pairs(edge, producer, consumer)) {
     const int p = pair.producer_part, q = pair.consumer_part;
     const int source = producer.devices[p], destination = consumer.devices[q];
@@ -149,6 +153,37 @@ void Bounds::cross(int edge, const Choice& producer, const Choice& consumer, Cro
     if (backward.source == BlockUse::packed) crossing.gradient_packing[q] += pair.bytes;
     crossing.gradients[p].add(pair.bytes, backward.destination);
   }
+}
+
+// A collective takes as long for every pair of its parts. False where the edge has transfers.
+bool Bounds::cross_by_collectives(const EdgeExchanges& edge, bool gradient, const Choice& producer,
+                                  const Choice& consumer, Crossing& crossing) const {
+  const auto devices_of = [](const Choice& choice) {
+    return Vector<DeviceId>(choice.devices.begin(), choice.devices.begin() + choice.parts);
+  };
+  const Vector<Collective> collectives = collectives_of(edge, devices_of(producer), devices_of(consumer));
+  if (collectives.empty()) return false;
+  EdgeCopyBytes copies;
+  copies.set(edge, collectives, gradient);
+  for (int p = 0; p < producer.parts; ++p) {
+    crossing.packing[p] = copies.packed[p];
+    crossing.gradients[p] = copies.gradients[p];
+  }
+  for (int q = 0; q < consumer.parts; ++q) {
+    crossing.input_copies[q] = copies.assembled[q];
+    crossing.gradient_packing[q] = copies.packed_gradient[q];
+  }
+  for (int number : collectives.indices()) {
+    const Collective& collective = collectives[number];
+    uint32_t holders = 0;
+    for (DeviceId holder : collective.holders) holders |= uint32_t{1} << holder;
+    const Nanoseconds forward = space_.least_collective(collective.kind, holders, collective.bytes);
+    const Nanoseconds backward =
+        gradient ? space_.least_collective(reversed(collective.kind), holders, collective.bytes) : 0;
+    for (int32_t q : edge.exchanges[number].consumers)
+      for (int32_t p : edge.exchanges[number].producers) crossing.pairs[crossing.count++] = {p, q, forward, backward};
+  }
+  return true;
 }
 
 // ---- the tables ----

@@ -92,6 +92,8 @@ class Bounds {
   bool shared(int group) const { return space_.builder().groups()[group].operators.size() > 1; }
 
   void cross(int edge, const Choice& producer, const Choice& consumer, Crossing& crossing) const;
+  bool cross_by_collectives(const EdgeExchanges& edge, bool gradient, const Choice& producer, const Choice& consumer,
+                            Crossing& crossing) const;
   // Time of a task's copies of at least so many bytes, on the device of a part.
   Nanoseconds copy_time(const Choice& choice, int part, int64_t bytes) {
     return bytes == 0 ? 0 : space_.least_copy(bytes, space_.model_of(choice.devices[part]));

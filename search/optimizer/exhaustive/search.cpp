@@ -190,7 +190,7 @@ class Search {
   void visit_leaf() {
     const Strategy strategy = partial_->strategy();
     consider(strategy);
-    const Vector<std::pair<Vector<DeviceId>, int64_t>> collectives = collectives_of(strategy);
+    const Vector<Collective> collectives = collectives_of(strategy);
     if (collectives.empty()) return;
     for (const DevicePermutation& symmetry : space_.symmetries()) {
       if (simulates_alike(collectives, symmetry)) continue;
@@ -210,20 +210,24 @@ class Search {
     limit_ = std::min(limit_, limit_of(prediction.cost));
   }
 
-  // Holders and bytes of all collectives.
-  Vector<std::pair<Vector<DeviceId>, int64_t>> collectives_of(const Strategy& strategy) {
-    Vector<std::pair<Vector<DeviceId>, int64_t>> result;
+  // All collectives, in both directions.
+  Vector<Collective> collectives_of(const Strategy& strategy) {
+    Vector<Collective> result;
     const TaskGraph tasks = evaluator_.builder().build(strategy);
     for (const Task& task : tasks.tasks)
-      if (is_collective(task.kind)) result.emplace_back(tasks.holders(task), task.bytes);
-    std::erase_if(result, [](const auto& collective) { return collective.first.size() < 2; });
+      if (is_collective(task.kind)) {
+        const CollectiveKind kind = task.collective < 0
+                                        ? CollectiveKind::all_reduce
+                                        : tasks.collectives[task.collective].kind(direction_of(task.kind));
+        result.push_back({kind, tasks.holders(task), -1, task.bytes});
+      }
+    std::erase_if(result, [](const Collective& collective) { return collective.holders.size() < 2; });
     return result;
   }
 
   // Transfers and compute tasks take the same under a symmetry; do these collectives take the same time and the images
   // of the same channels?
-  bool simulates_alike(const Vector<std::pair<Vector<DeviceId>, int64_t>>& collectives,
-                       const DevicePermutation& symmetry) {
+  bool simulates_alike(const Vector<Collective>& collectives, const DevicePermutation& symmetry) {
     CommunicationModel& communication = evaluator_.cost_model().communication();
     CommunicationCost cost, image_cost;
     const int devices = space_.device_count();
@@ -231,12 +235,12 @@ class Search {
       std::sort(uses.begin(), uses.end(),
                 [](const ResourceUse& a, const ResourceUse& b) { return a.resource < b.resource; });
     };
-    for (const auto& [holders, bytes] : collectives) {
+    for (const Collective& collective : collectives) {
       Vector<DeviceId> image;
-      for (DeviceId device : holders) image.push_back(symmetry.device[device]);
+      for (DeviceId device : collective.holders) image.push_back(symmetry.device[device]);
       std::sort(image.begin(), image.end());
-      communication.all_reduce(holders, bytes, cost);
-      communication.all_reduce(image, bytes, image_cost);
+      communication.collective(collective.kind, collective.holders, collective.bytes, cost);
+      communication.collective(collective.kind, image, collective.bytes, image_cost);
       if (cost.duration != image_cost.duration || cost.uses.size() != image_cost.uses.size()) return false;
       for (ResourceUse& use : cost.uses)
         use.resource =

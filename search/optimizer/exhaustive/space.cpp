@@ -120,11 +120,12 @@ void Space::lay_out_edges() {
   for (int e : builder_.edges().indices()) {
     const Edge& edge = builder_.edges()[e];
     const Graph& graph = builder_.graph();
-    EdgeChoices choices{edge, has_gradient(graph, edge), {}};
+    EdgeChoices choices{edge, has_gradient(graph, edge), {}, {}};
     for (const DegreesCosts& producer : this->choices(edge.producer).degrees)
       for (const DegreesCosts& consumer : this->choices(edge.consumer).degrees) {
         strategy[edge.producer].degrees = producer.degrees;
         strategy[edge.consumer].degrees = consumer.degrees;
+        choices.exchanges.push_back(builder_.exchanges(e, producer.degrees, consumer.degrees));
         Vector<PairDelay>& pairs = choices.pairs.emplace_back();
         for (const auto blocks = builder_.pairs(e, strategy); const BlockPair& pair : *blocks)
           pairs.push_back({static_cast<int8_t>(pair.producer_part), static_cast<int8_t>(pair.consumer_part),
@@ -183,8 +184,8 @@ Nanoseconds Space::least_copy(int64_t bytes, int model) {
   return it->second;
 }
 
-Nanoseconds Space::least_all_reduce(uint32_t holders, int64_t bytes) {
-  const auto [it, added] = all_reduces_.try_emplace({holders, bytes}, std::numeric_limits<Nanoseconds>::max());
+Nanoseconds Space::least_collective(CollectiveKind kind, uint32_t holders, int64_t bytes) {
+  const auto [it, added] = collectives_.try_emplace({kind, holders, bytes}, std::numeric_limits<Nanoseconds>::max());
   if (!added) return it->second;
   CommunicationCost cost;
   for (const DevicePermutation& symmetry : symmetries_) {
@@ -192,7 +193,7 @@ Nanoseconds Space::least_all_reduce(uint32_t holders, int64_t bytes) {
     for (DeviceId device = 0; device < device_count_; ++device)
       if (holders >> device & 1) image.push_back(symmetry.device[device]);
     std::sort(image.begin(), image.end());
-    costs_.communication().all_reduce(image, bytes, cost);
+    costs_.communication().collective(kind, image, bytes, cost);
     it->second = std::min(it->second, cost.duration);
   }
   return it->second;
@@ -201,6 +202,11 @@ Nanoseconds Space::least_all_reduce(uint32_t holders, int64_t bytes) {
 const Vector<PairDelay>& Space::pairs(int edge, const Choice& producer, const Choice& consumer) const {
   const EdgeChoices& choices = edges_[edge];
   return choices.pairs[producer.degrees * operators_[choices.edge.consumer].degrees.count() + consumer.degrees];
+}
+
+const EdgeExchanges& Space::exchanges(int edge, const Choice& producer, const Choice& consumer) const {
+  const EdgeChoices& choices = edges_[edge];
+  return *choices.exchanges[producer.degrees * operators_[choices.edge.consumer].degrees.count() + consumer.degrees];
 }
 
 Configuration Space::configuration(OperatorId op, const Choice& choice) const {

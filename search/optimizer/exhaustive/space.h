@@ -53,7 +53,9 @@ struct PairDelay {
 struct EdgeChoices {
   Edge edge;
   bool gradient = false;
-  Vector<Vector<PairDelay>> pairs;  // [producer's degrees * number of the consumer's + consumer's degrees]
+  // [producer's degrees * number of the consumer's + consumer's degrees]
+  Vector<Vector<PairDelay>> pairs;
+  Vector<std::shared_ptr<const EdgeExchanges>> exchanges;
 };
 
 class Space {
@@ -79,6 +81,7 @@ class Space {
   const Vector<Vector<int>>& in_edges() const { return in_edges_; }    // [operator]
   const Vector<Vector<int>>& out_edges() const { return out_edges_; }  // [operator]
   const Vector<PairDelay>& pairs(int edge, const Choice& producer, const Choice& consumer) const;
+  const EdgeExchanges& exchanges(int edge, const Choice& producer, const Choice& consumer) const;
 
   Configuration configuration(OperatorId op, const Choice& choice) const;
   // The choice that is this configuration; -1 for one outside of the space.
@@ -92,8 +95,8 @@ class Space {
   double update_ns_per_byte(int model) const { return update_ns_per_byte_[model]; }
   // of an update of any size
   Nanoseconds least_update(int model) const { return least_update_[model]; }
-  // The least time of an all-reduce among the images of `holders` (a set of bits) under all symmetries.
-  Nanoseconds least_all_reduce(uint32_t holders, int64_t bytes);
+  // The least time of a collective among the images of `holders` (a set of bits) under all symmetries.
+  Nanoseconds least_collective(CollectiveKind kind, uint32_t holders, int64_t bytes);
   TaskGraphBuilder& builder() { return builder_; }
   TaskCostModel& costs() { return costs_; }
 
@@ -119,7 +122,7 @@ class Space {
   Vector<Vector<int64_t>> measured_copies_;                                   // [model]: sizes of profile entries
   Vector<double> update_ns_per_byte_;
   Vector<Nanoseconds> least_update_;
-  std::map<std::pair<uint32_t, int64_t>, Nanoseconds> all_reduces_;
+  std::map<std::tuple<CollectiveKind, uint32_t, int64_t>, Nanoseconds> collectives_;
 };
 
 }  // namespace ff::exhaustive

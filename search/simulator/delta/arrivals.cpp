@@ -23,6 +23,11 @@ void SlotLayout::lay_out(const StrategyState& state) {
     if (!state.may_have_statistics[op]) continue;
     for (Direction direction : directions) add(reduction_kind(direction), op, capacity);
   }
+  for (int e : state.edges.indices()) {  // an exchange has two parts at one end at least
+    const Edge& edge = state.edge(e);
+    const int32_t capacity = std::max(part_capacity_[edge.producer], part_capacity_[edge.consumer]) / 2;
+    for (Direction direction : directions) add(collective_kind(direction), e, capacity);
+  }
   for (size_t g = 0; g < state.groups.size(); ++g) {
     int32_t& capacity = unit_capacity_[g];
     capacity = std::max({capacity, 2 * devices, 2 * static_cast<int32_t>(state.groups[g].units.size())});
@@ -71,6 +76,11 @@ int32_t Arrivals::predecessors_of(int32_t slot) const {
     case TaskKind::forward:
     case TaskKind::backward: return state_.tasks[waiting.subject].parts[waiting.part].waits[direction_of(waiting.kind)];
     case TaskKind::synchronization: return state_.groups[waiting.subject].units[waiting.part].waits;
+    case TaskKind::activation_collective:
+    case TaskKind::gradient_collective: {
+      const Exchange& exchange = state_.edges[waiting.subject].exchanges->exchanges[waiting.part];
+      return (waiting.kind == TaskKind::activation_collective ? exchange.producers : exchange.consumers).count();
+    }
     default:
       return static_cast<int32_t>(
           state_.operators[waiting.subject].reductions[direction_of(waiting.kind)][waiting.part].parts.size());

@@ -7,11 +7,12 @@
 namespace ff::delta {
 
 // Something that waits for several predecessors: the first task of a part in a direction (compute_kind), a reduction
-// of statistics, or a unit of a parameter group (synchronization, also where one holder needs but an update).
+// of statistics, a collective of an edge, or a unit of a parameter group (synchronization, also where one holder needs
+// but an update).
 struct Waiting {
   TaskKind kind;
-  int32_t subject;  // operator; of a unit: group
-  int32_t part;     // part; of a reduction: statistics group; of a unit: its index
+  int32_t subject;  // operator; of a unit: group; of a collective: edge
+  int32_t part;     // part; of a reduction: statistics group; of a collective: exchange; of a unit: its index
 };
 
 // A place, its slot, for everything that can wait under the current strategy and the proposed one. Slots do not depend
@@ -35,8 +36,7 @@ class SlotLayout {
  private:
   void add(TaskKind kind, int subject, int32_t capacity);
 
-  static constexpr size_t kinds = static_cast<size_t>(TaskKind::backward_reduction) + 1;
-  Array<Vector<int32_t>, kinds> first_;            // [kind][operator or group]: slot of part 0
+  Array<Vector<int32_t>, task_kind_count> first_;  // [kind][operator, group or edge]: slot of part 0
   Vector<int32_t> part_capacity_, unit_capacity_;  // [operator], [group]
   Vector<Waiting> waiting_;                        // [slot]
 };

@@ -70,6 +70,8 @@ TaskTime EventLoop::take(const Event& event, Nanoseconds limit) {
     case TaskKind::backward_reduction: return take_reduction(event, limit);
     case TaskKind::activation: return take_transfer<Direction::forward>(event, limit);
     case TaskKind::gradient: return take_transfer<Direction::backward>(event, limit);
+    case TaskKind::activation_collective: return take_collective<Direction::forward>(event, limit);
+    case TaskKind::gradient_collective: return take_collective<Direction::backward>(event, limit);
     case TaskKind::synchronization: return take_synchronization(event, limit);
     case TaskKind::update: {
       const UnitState& unit = state_.groups[subject_of(event.key)].units[event.index];
@@ -129,6 +131,19 @@ TaskTime EventLoop::take_transfer(const Event& event, Nanoseconds limit) {
   return time;
 }
 
+template <Direction direction>
+TaskTime EventLoop::take_collective(const Event& event, Nanoseconds limit) {
+  const int e = subject_of(event.key), number = part_of(event.key);
+  const EdgeState& edge = state_.edges[e];
+  const Exchange& exchange = edge.exchanges->exchanges[number];
+  constexpr bool forward = direction == Direction::forward;
+  const OperatorId to = forward ? state_.edge(e).consumer : state_.edge(e).producer;
+  const TaskTime time = occupy(event.ready, edge.collectives[number][direction]);
+  if (Bounds::exceed_at(time, bounds_.paths().behind_arrival(direction, to), limit)) return {};
+  for (int part : forward ? exchange.consumers : exchange.producers) arrive<direction>(to, part, time.end);
+  return time;
+}
+
 TaskTime EventLoop::take_synchronization(const Event& event, Nanoseconds limit) {
   const int g = subject_of(event.key);
   const UnitState& unit = state_.groups[g].units[event.index];
@@ -162,6 +177,10 @@ void EventLoop::follow(OperatorId op, int part, Nanoseconds end) {
   constexpr bool forward = direction == Direction::forward;
   const PartTasks& tasks = state_.tasks[op].parts[part];
   for (const auto& [e, next] : state_.successors[direction][op]) {
+    if (state_.edges[e].has_collectives()) {
+      arrive_collective<direction>(e, part, end);
+      continue;
+    }
     const EdgePlan& plan = *state_.edges[e].plan;
     const Vector<PartTasks>& next_parts = state_.tasks[next].parts;
     if (plan.one_to_one) {
@@ -190,6 +209,18 @@ void EventLoop::arrive(OperatorId op, int part, Nanoseconds end) {
   const int32_t slot = layout_.slot(compute_kind(direction), op, part);
   if (arrivals_.arrive(slot, state_.tasks[op].parts[part].waits[direction], end))
     queue_.push({arrivals_.ready(slot), make_task_key(state_.first_kind(direction, op), op, part, 0), 0, 0});
+}
+
+template <Direction direction>
+void EventLoop::arrive_collective(int e, int part, Nanoseconds end) {
+  constexpr bool forward = direction == Direction::forward;
+  const EdgeExchanges& edge = *state_.edges[e].exchanges;
+  const int32_t number = (forward ? edge.of_producer : edge.of_consumer)[part];
+  if (number < 0) return;
+  const Exchange& exchange = edge.exchanges[number];
+  const int32_t slot = layout_.slot(collective_kind(direction), e, number);
+  if (arrivals_.arrive(slot, (forward ? exchange.producers : exchange.consumers).count(), end))
+    queue_.push({arrivals_.ready(slot), make_task_key(collective_kind(direction), e, number, 0), 0, 0});
 }
 
 void EventLoop::arrive_reduction(Direction direction, OperatorId op, int part, Nanoseconds end) {

@@ -56,6 +56,8 @@ class EventLoop {
   TaskTime take_reduction(const Event& event, Nanoseconds limit);
   template <Direction direction>
   TaskTime take_transfer(const Event& event, Nanoseconds limit);
+  template <Direction direction>
+  TaskTime take_collective(const Event& event, Nanoseconds limit);
   TaskTime take_synchronization(const Event& event, Nanoseconds limit);
   TaskTime take_on_device(const Event& event, const DeviceTask& task, Nanoseconds limit);
   TaskTime occupy(Nanoseconds ready, const CommunicationCost& cost);
@@ -64,6 +66,8 @@ class EventLoop {
   void follow(OperatorId op, int part, Nanoseconds end);
   template <Direction direction>
   void arrive(OperatorId op, int part, Nanoseconds end);
+  template <Direction direction>
+  void arrive_collective(int e, int part, Nanoseconds end);
   void arrive_reduction(Direction direction, OperatorId op, int part, Nanoseconds end);
   void arrive_units(OperatorId op, int part, Nanoseconds end);
   void arrive_unit(int g, int32_t u, const UnitState& unit, Nanoseconds end);

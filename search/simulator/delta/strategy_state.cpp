@@ -121,9 +121,31 @@ void StrategyState::set_reductions(OperatorId op, Direction direction) {
 
 void StrategyState::set_edge(int e) {
   EdgeState& state = edges[e];
+  if (set_collectives(e)) return;
   state.plan = plan_of(e, strategy[edge(e).producer].degrees, strategy[edge(e).consumer].degrees);
   state.copies.set(*state.plan->pairs, strategy[edge(e).producer].devices, strategy[edge(e).consumer].devices,
                    edge_has_gradient[e] != 0);
+}
+
+// False where blocks move by transfers.
+bool StrategyState::set_collectives(int e) {
+  EdgeState& state = edges[e];
+  const Configuration &producer = strategy[edge(e).producer], &consumer = strategy[edge(e).consumer];
+  state.collectives.clear();
+  state.exchanges = builder.exchanges(e, producer.degrees, consumer.degrees);
+  if (state.exchanges->exchanges.empty()) return false;
+  const Vector<Collective> collectives = collectives_of(*state.exchanges, producer.devices, consumer.devices);
+  if (collectives.empty()) return false;
+  state.plan = nullptr;
+  state.copies.set(*state.exchanges, collectives, edge_has_gradient[e] != 0);
+  for (const Collective& collective : collectives) {
+    PerDirection<CommunicationCost>& cost = state.collectives.emplace_back();
+    costs.communication().collective(collective.kind, collective.holders, collective.bytes, cost[Direction::forward]);
+    if (edge_has_gradient[e])
+      costs.communication().collective(reversed(collective.kind), collective.holders, collective.bytes,
+                                       cost[Direction::backward]);
+  }
+  return true;
 }
 
 void StrategyState::set_tasks(OperatorId op) {
@@ -140,7 +162,7 @@ void StrategyState::set_tasks(OperatorId op) {
     for (int e : in_edges[op]) {
       assembled += edges[e].copies.assembled[part];
       packed_back += edges[e].copies.packed_gradient[part];
-      result.waits[Direction::forward] += edges[e].plan->consumer_begin[part + 1] - edges[e].plan->consumer_begin[part];
+      result.waits[Direction::forward] += edges[e].arrivals_at_consumer(part);
     }
     TensorId tensor = -1;
     GradientSum sum;  // of one tensor

@@ -52,8 +52,18 @@ struct OperatorTasks {
 };
 
 struct EdgeState {
-  std::shared_ptr<const EdgePlan> plan;
+  std::shared_ptr<const EdgePlan> plan;  // where blocks move by transfers
+  // Where they move by collectives: [exchange], what each costs.
+  std::shared_ptr<const EdgeExchanges> exchanges;
+  Vector<PerDirection<CommunicationCost>> collectives;
   EdgeCopyBytes copies;  // which depend on the devices too
+
+  bool has_collectives() const { return !collectives.empty(); }
+  // How many transfers, collectives or local blocks a consumer's part waits for.
+  int32_t arrivals_at_consumer(size_t part) const {
+    if (has_collectives()) return exchanges->of_consumer[part] >= 0 ? 1 : 0;
+    return plan->consumer_begin[part + 1] - plan->consumer_begin[part];
+  }
 };
 
 // The pieces of a group that the same devices hold.
@@ -128,6 +138,7 @@ class StrategyState : public NetworkStructure {
   void set_operator(OperatorId op);
   void set_reductions(OperatorId op, Direction direction);
   void set_edge(int e);
+  bool set_collectives(int e);
   void set_tasks(OperatorId op);
   void set_group(int g);
   void find_holders(int g, const ParameterPartition& partition);

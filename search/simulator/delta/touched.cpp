@@ -75,13 +75,13 @@ void Touched::find_places(const KnownTimeline& timeline) {
 bool Touched::contains(TaskKey task) const {
   const int subject = subject_of(task);
   const TaskKind kind = kind_of(task);
-  if (is_transfer(kind))
-    return is_changed_[state_.edge(subject).producer] || is_changed_[state_.edge(subject).consumer];
+  if (is_transfer(kind) || is_edge_collective(kind)) return is_changed_edge(subject);
   if (kind == TaskKind::synchronization || kind == TaskKind::update) return is_touched_group_[subject];
   return is_touched_[subject];
 }
 
 bool Touched::contains(const Waiting& waiting) const {
+  if (is_edge_collective(waiting.kind)) return is_changed_edge(waiting.subject);
   return waiting.kind == TaskKind::synchronization ? is_touched_group_[waiting.subject] : is_touched_[waiting.subject];
 }
 

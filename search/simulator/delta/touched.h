@@ -33,6 +33,9 @@ class Touched {
   size_t last_backward() const { return last_backward_; }
 
  private:
+  bool is_changed_edge(int e) const {
+    return is_changed_[state_.edge(e).producer] || is_changed_[state_.edge(e).consumer];
+  }
   void find_first_forward(const KnownTimeline& timeline);
   void find_first_contribution(const KnownTimeline& timeline);
   void find_places(const KnownTimeline& timeline);

@@ -19,7 +19,8 @@ struct Posting {
   void* memory = nullptr;
   int64_t bytes = 0;
   int peer = -1, tag = -1;
-  GroupId group = -1;  // an all-reduce
+  GroupId group = -1;  // a collective
+  CollectiveCall call{};
   bool complete = false;
 };
 using Job = Vector<std::shared_ptr<Posting>>;
@@ -61,16 +62,17 @@ class OrderedWorld {
     auto& members = of_group[number];
     members[rank] = posting;
     if (members.size() < ranks.size()) return;
-    Vector<float> sum(posting->bytes / 4, 0.0f);
+    Vector<CollectiveCall*> calls;
     for (const auto& [from, member] : members) {
-      if (member->bytes != posting->bytes || member->tag != posting->tag)
-        return fail("ranks disagree about the order of all-reduces");
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<const float*>(member->memory)[i];
+      if (member->tag != posting->tag) return fail("ranks disagree about the order of collectives");
+      calls.push_back(&member->call);
     }
-    for (const auto& [to, member] : members) {
-      std::memcpy(member->memory, sum.data(), sum.size() * sizeof(float));
-      member->complete = true;
+    try {
+      perform(calls);
+    } catch (const MachineError& error) {
+      return fail(error.what());
     }
+    for (const auto& [to, member] : members) member->complete = true;
     members.clear();
     changed.notify_all();
   }
@@ -116,7 +118,11 @@ class OrderedTransport : public DeviceTransport {
   }
 
   Request all_reduce(GroupId group, float* values, int64_t elements, int tag) override {
-    auto posting = std::make_shared<Posting>(Posting{false, values, elements * 4, -1, tag, group});
+    return collective(group, {CollectiveKind::all_reduce, -1, values, values, {elements}, {}, {}}, tag);
+  }
+
+  Request collective(GroupId group, const CollectiveCall& call, int tag) override {
+    auto posting = std::make_shared<Posting>(Posting{false, nullptr, 0, -1, tag, group, call});
     slots_.push_back(posting);
     submit(streams_[1], {posting});
     return {static_cast<int>(slots_.size()) - 1};

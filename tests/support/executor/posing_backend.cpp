@@ -165,6 +165,12 @@ class PinnedOnly : public DeviceTransport {
     check(values, elements * 4);
     return host_.all_reduce(group, values, elements, tag);
   }
+  Request collective(GroupId group, const CollectiveCall& call, int tag) override {
+    int64_t least = call.elements.empty() ? 0 : *std::min_element(call.elements.begin(), call.elements.end());
+    if (call.send) check(call.send, least * 4);
+    if (call.receive) check(call.receive, least * 4);
+    return host_.collective(group, call, tag);
+  }
 
  private:
   void check(const void* memory, int64_t bytes) const {

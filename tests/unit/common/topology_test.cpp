@@ -43,11 +43,12 @@ TEST_CASE("topology errors") {
 
 TEST_CASE("every committed topology loads, joins all its devices, and has the number of devices of its name") {
   const std::map<std::string, size_t> devices = {
-      {"local-cpu-1", 1},     {"local-cpu-2", 2}, {"local-cpu-4", 4}, {"p100-1x4", 4},    {"p100-2x4", 8},
-      {"p100-4x4", 16},       {"p100-16x4", 64},  {"k80-1x4", 4},     {"k80-2x4", 8},     {"k80-4x4", 16},
-      {"k80-8x4", 32},        {"k80-16x4", 64},   {"dgx-a100-1", 8},  {"dgx-a100-2", 16}, {"dgx-a100-8", 64},
-      {"dgx-a100-128", 1024}, {"dgx-h100-1", 8},  {"dgx-h100-2", 16}, {"dgx-h100-8", 64}, {"dgx-h100-128", 1024},
-      {"h200-1", 1},          {"h200-8", 8},      {"h200-64", 64}};
+      {"local-cpu-1", 1},     {"local-cpu-2", 2}, {"local-cpu-4", 4}, {"p100-1x4", 4},     {"p100-2x4", 8},
+      {"p100-4x4", 16},       {"p100-16x4", 64},  {"k80-1x4", 4},     {"k80-2x4", 8},      {"k80-4x4", 16},
+      {"k80-8x4", 32},        {"k80-16x4", 64},   {"dgx-a100-1", 8},  {"dgx-a100-2", 16},  {"dgx-a100-8", 64},
+      {"dgx-a100-128", 1024}, {"dgx-h100-1", 8},  {"dgx-h100-2", 16}, {"dgx-h100-8", 64},  {"dgx-h100-128", 1024},
+      {"h200-1", 1},          {"h200-8", 8},      {"h200-64", 64},    {"tpu-v3-128", 128}, {"tpu-v3-512", 512},
+      {"tpu-v3-2048", 2048}};
   std::set<std::string> found;
   for (const std::string& path : committed_json_files("topologies")) {
     INFO(path);
@@ -95,4 +96,61 @@ TEST_CASE("routes of the committed topologies take the links they should") {
     CHECK(topology.route(1, 3).busy_endpoints);
     CHECK(std::ranges::equal(topology.route(1, 3).channels, topology.route(3, 1).channels));
   }
+}
+
+TEST_CASE("a torus joins each node to the next in every dimension") {
+  const auto torus = [](const std::string& count, const std::string& shape) {
+    return R"("nodes":{"count":)" + count + R"(,"name":"chip","devices":[{"name":"core","kind":"gpu","model":"m"}],
+              "switches":["router"],"links":[{"between":["core","router"],"bandwidth_gb_per_s":8,"latency_us":0}],
+              "torus":{"shape":)" +
+           shape + R"(,"attach":"router","link":{"bandwidth_gb_per_s":1,"latency_us":1}}})";
+  };
+  const auto links = [&](const std::string& count, const std::string& shape) {
+    const Topology topology = parse_topology(parse_json(
+        R"({"format":"fftopology/1","name":"t",
+            "device_models":{"m":{"peak_tflops":1,"memory_gb_per_s":1,"launch_us":1}},)" +
+            torus(count, shape) + "}",
+        "t.json"));
+    std::multiset<std::string> names;
+    for (const Channel& channel : topology.channels) {
+      if (channel.name.find("core") != std::string::npos) continue;
+      std::string name = channel.name;  // "chip0.router -> chip1.router" as "0 -> 1"
+      for (const std::string part : {"chip", "chip", ".router", ".router"}) name.erase(name.find(part), part.size());
+      names.insert(name);
+    }
+    return names;
+  };
+  using Links = std::multiset<std::string>;
+  CHECK(links("1", "[1]") == Links{});
+  CHECK(links("2", "[2]") == Links{"0 -> 1", "1 -> 0"});
+  CHECK(links("3", "[1,3]") == Links{"0 -> 1", "1 -> 0", "1 -> 2", "2 -> 1", "2 -> 0", "0 -> 2"});
+  CHECK(links("6", "[2,3]") == Links{"0 -> 1", "1 -> 0", "1 -> 2", "2 -> 1", "2 -> 0", "0 -> 2", "3 -> 4", "4 -> 3",
+                                     "4 -> 5", "5 -> 4", "5 -> 3", "3 -> 5", "0 -> 3", "3 -> 0", "1 -> 4", "4 -> 1",
+                                     "2 -> 5", "5 -> 2"});
+  CHECK(links("27", "[3,3,3]").size() == 2 * 3 * 27);
+  CHECK(topology_error(torus("6", "[2,2]")) ==
+        "t.json: /nodes/torus/shape: the sizes multiply to fewer than 6, the number of nodes");
+  CHECK(topology_error(torus("6", "[6,2]")) ==
+        "t.json: /nodes/torus/shape: the sizes multiply to more than 6, the number of nodes");
+  CHECK(topology_error(torus("6", "[7]")) == "t.json: /nodes/torus/shape/0: found 7, expected an integer from 1 to 6");
+  std::string wrong = torus("6", "[2,3]");
+  wrong.replace(wrong.find("\"attach\":\"router"), 16, "\"attach\":\"core");
+  CHECK(topology_error(wrong).find("t.json: /: no route joins the devices") == 0);
+  wrong = torus("6", "[2,3]");
+  wrong.insert(wrong.size() - 1, R"(,"network":{"name":"n","attach":[],"link":{}})");
+  CHECK(topology_error(wrong) == "t.json: /nodes/torus: stands beside \"network\"; nodes are joined by one of the two");
+}
+
+TEST_CASE("routes of a TPU mesh are the shortest, around its edges too") {
+  const Topology topology = committed_topology("tpu-v3-2048");
+  const auto distance = [](int a, int b) { return std::min((a - b + 32) % 32, (b - a + 32) % 32); };
+  for (const DeviceId source : {0, 1, 777, 2047})
+    for (DeviceId other = 0; other < 2048; ++other) {
+      if (other == source) continue;
+      const int from = source / 2, to = other / 2;  // chips
+      const int hops = distance(from / 32, to / 32) + distance(from % 32, to % 32);
+      const Route route = topology.route(source, other);
+      REQUIRE(static_cast<int>(route.channels.size()) == hops + 2);
+      REQUIRE(route.bandwidth_gb_per_s == (hops == 0 ? 328 : 82));
+    }
 }

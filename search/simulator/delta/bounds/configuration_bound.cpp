@@ -116,6 +116,8 @@ bool ConfigurationBound::volumes_exceed(const Change& change, Nanoseconds limit)
   for (int e : state_.in_edges[op]) {
     const Edge& edge = state_.edge(e);
     const OperatorState& producer = state_.operators[edge.producer];
+    // A collective may bring data into a node once for all parts there.
+    if (!state_.builder.exchanges(e, producer.degrees, configuration.degrees)->exchanges.empty()) continue;
     const OperatorDefinition& producer_definition = *state_.graph.operators[edge.producer].definition;
     Nanoseconds earliest = std::numeric_limits<Nanoseconds>::max();
     for (auto& blocks : producer_blocks_) blocks.clear();
@@ -184,6 +186,10 @@ bool ConfigurationBound::transfers_exceed(const Change& change, Nanoseconds limi
   ready_.assign(parts, prefix_->ready);
   for (int e : state_.in_edges[op]) {
     const OperatorId producer = state_.edge(e).producer;
+    if (const std::optional<bool> exceed = collectives_exceed(e, configuration, limit)) {
+      if (*exceed) return true;
+      continue;
+    }
     const EdgePlan& plan = *state_.plan_of(e, state_.strategy[producer].degrees, configuration.degrees);
     const Vector<DeviceId>& producers = state_.operators[producer].devices;
     begin_loads();
@@ -199,6 +205,29 @@ bool ConfigurationBound::transfers_exceed(const Change& change, Nanoseconds limi
         return true;
     }
     if (loaded_until() + least_behind() > limit) return true;
+  }
+  return false;
+}
+
+std::optional<bool> ConfigurationBound::collectives_exceed(int e, const Configuration& configuration,
+                                                           Nanoseconds limit) {
+  const OperatorId producer = state_.edge(e).producer;
+  const auto exchanges = state_.builder.exchanges(e, state_.operators[producer].degrees, configuration.degrees);
+  if (exchanges->exchanges.empty()) return std::nullopt;
+  const Vector<Collective> collectives =
+      collectives_of(*exchanges, state_.operators[producer].devices, configuration.devices);
+  if (collectives.empty()) return std::nullopt;
+  for (int number : collectives.indices()) {
+    const Exchange& exchange = exchanges->exchanges[number];
+    Nanoseconds end = 0;
+    for (int part : exchange.producers) end = std::max(end, forward_end(producer, part));
+    const Collective& collective = collectives[number];
+    state_.costs.communication().collective(collective.kind, collective.holders, collective.bytes, transfer_);
+    for (int part : exchange.consumers) {
+      ready_[part] = std::max(ready_[part], end + transfer_.duration);
+      if (ready_[part] + kernel_[Direction::forward][part] + kernel_[Direction::backward][part] + behind_ > limit)
+        return true;
+    }
   }
   return false;
 }

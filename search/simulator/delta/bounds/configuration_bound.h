@@ -2,6 +2,8 @@
 // of the time before the change, the kernels and transfers of the changed operator, and the paths behind it.
 #pragma once
 
+#include <optional>
+
 #include "common/vector.h"
 #include "search/simulator/delta/bounds/strategy_totals.h"
 
@@ -39,6 +41,8 @@ class ConfigurationBound {
   bool volumes_exceed(const Change& change, Nanoseconds limit);
   // Until the parts can be ready, by the transfers that they wait for? Sets when that is.
   bool transfers_exceed(const Change& change, Nanoseconds limit);
+  // By the collectives of an edge. Nothing where it has transfers.
+  std::optional<bool> collectives_exceed(int e, const Configuration& configuration, Nanoseconds limit);
   // Several parts on one device, one after the other?
   bool shared_devices_exceed(const Configuration& configuration, Nanoseconds limit);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -59,13 +60,14 @@ class Buffer {
   }
 
   // Largest difference from the whole tensor's block, relative to the block's largest value (or `floor`).
-  double difference(const Values& whole, double floor = 1e-3) {
+  double difference(const Values& whole, double floor = 1e-3, DataType type = DataType::f32) {
     if (block_.empty()) return 0;
     Vector<float> host(block_.volume());
     backend_.load_to_host(memory_, host.data(), stored_ ? block_.shape() : Shape{block_.volume()});
     double worst = 0, scale = floor;
     for_each_element(shape_, block_, [&](size_t w, size_t b) {
-      worst = std::max(worst, std::abs(whole[w] - static_cast<double>(host[b])));
+      const double found = type == DataType::i32 ? std::bit_cast<int32_t>(host[b]) : static_cast<double>(host[b]);
+      worst = std::max(worst, std::abs(whole[w] - found));
       scale = std::max(scale, std::abs(whole[w]));
     });
     return worst / scale;

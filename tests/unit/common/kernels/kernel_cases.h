@@ -30,13 +30,14 @@ class Cases {
   bool chance() { return between(0, 1) == 1; }
   double normal() { return std::normal_distribution<double>()(random_); }
 
-  // A graph whose first operator is a random one of `type`.
+  // A graph whose operator "tested" is a random one of `type`.
   Json graph(const std::string& type) {
     Json attributes = Json::object();
     int64_t rank = between(1, 4);
     if (type == "conv2d" || type == "pool2d" || type == "local_response_normalization") rank = 4;
     if (type == "conv1d" || type == "pool1d" || type == "position_embedding" || type == "multi_head_attention" ||
-        type == "matmul")
+        type == "matmul" || type == "top_k_gating" || type == "load_balancing_loss" || type == "dispatch" ||
+        type == "expert_linear" || type == "combine")
       rank = 3;
     if (type == "linear" || type == "softmax" || type == "softmax_cross_entropy" || type == "layer_norm" ||
         type == "rms_norm")
@@ -60,7 +61,7 @@ class Cases {
     if (type == "conv1d")
       for (const char* key : {"kernel", "stride", "padding", "dilation"})
         if (attributes.contains(key)) attributes[key] = Json(attributes[key][1]);
-    if (type == "linear")
+    if (type == "linear" || type == "expert_linear")
       attributes = {{"out_features", between(1, 20)}, {"bias", chance()}, {"activation", chance() ? "relu" : "none"}};
     if (type == "dropout") attributes["rate"] = 0.1 * static_cast<double>(between(0, 9));
     if (type == "local_response_normalization")
@@ -78,6 +79,9 @@ class Cases {
       inputs[0].back() = between(4, 11);  // of very few features little but rounding is left
       attributes["epsilon"] = 0.01;
     }
+    if (type == "top_k_gating" || type == "dispatch" || type == "combine") gating_attributes(attributes);
+    if (type == "load_balancing_loss") attributes = {{"group_samples", between(1, 3)}, {"weight", 0.5}};
+    if (type == "dispatch" || type == "combine") inputs.push_back({"batch", shape[1], between(2, 6)});
     if (type == "lstm") lstm_inputs(inputs, attributes);
     if (type == "attention") {
       inputs.push_back({"batch", between(1, 5), between(1, 6)});
@@ -119,8 +123,12 @@ class Cases {
     return result;
   }
 
-  // A graph with an operator of `type` on inputs of these shapes.
+  // A graph with an operator "tested" of `type` on inputs of these shapes.
   Json wrap(const std::string& type, const Vector<Json>& shapes, const Json& attributes) {
+    return wrap(type, shapes, attributes, between(1, 6));
+  }
+
+  static Json wrap(const std::string& type, const Vector<Json>& shapes, const Json& attributes, int64_t batch) {
     Json inputs = Json::array(), names = Json::array();
     for (size_t i = 0; i < shapes.size(); ++i) {
       names.push_back("x" + std::to_string(i));
@@ -133,18 +141,26 @@ class Cases {
       inputs.push_back({{"name", "label"}, {"shape", label}, {"dtype", "i32"}});
       names.push_back("label");
     }
+    Json operators = Json::array();
+    if (type == "dispatch" || type == "combine") {  // slots come from a gating alone, to which the attributes go
+      operators.push_back(
+          {{"name", "gating"}, {"type", "top_k_gating"}, {"inputs", {"x1"}}, {"attributes", attributes}});
+      op.erase("attributes");
+      names = {"x0", "gating"};
+    }
+    if (type == "combine") {
+      operators.push_back({{"name", "dispatched"}, {"type", "dispatch"}, {"inputs", names}});
+      names = {"dispatched", "gating", "gating:weight"};
+    }
     op["inputs"] = names;
-    Json operators = Json::array({op});
+    operators.push_back(op);
     if (type != "softmax_cross_entropy") {  // a graph needs a loss
       inputs.push_back({{"name", "z"}, {"shape", {"batch", 2}}, {"dtype", "f32"}});
       inputs.push_back({{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}});
       operators.push_back({{"name", "loss"}, {"type", "softmax_cross_entropy"}, {"inputs", {"z", "label"}}});
     }
-    return {{"format", "ffgraph/1"},
-            {"name", "one"},
-            {"batch_size", between(1, 6)},
-            {"inputs", inputs},
-            {"operators", operators}};
+    return {
+        {"format", "ffgraph/1"}, {"name", "one"}, {"batch_size", batch}, {"inputs", inputs}, {"operators", operators}};
   }
 
  private:
@@ -163,6 +179,13 @@ class Cases {
       attributes["kernel"] = {2, 3};
       attributes["padding"] = {1, 1};
     }
+  }
+  void gating_attributes(Json& attributes) {
+    const bool two = between(0, 3) > 0;
+    attributes = {{"top_k", two ? 2 : 1},
+                  {"capacity_factor", Vector<double>{0.3, 0.8, 1, 1.25, 100}[between(0, 4)]},
+                  {"group_samples", between(1, 3)},
+                  {"random_routing", two && chance()}};
   }
   void attention_attributes(Vector<Json>& inputs, Json& attributes) {
     const int64_t key_value_heads = between(1, 3), heads = key_value_heads * between(1, 3);
@@ -302,7 +325,8 @@ inline void check_part(Backend& backend, const KernelCase& of, const reference::
     }
     kernel->forward(arguments);
     const Vector<Values> expected = judge.forward(operands);
-    for (size_t o = 0; o < outputs.size(); ++o) REQUIRE(outputs[o].difference(expected[o]) < tolerance);
+    for (size_t o = 0; o < outputs.size(); ++o)
+      REQUIRE(outputs[o].difference(expected[o], 1e-3, definition.outputs()[o].type) < tolerance);
     // outside of the part the gradient is 0: its sums are all
     if (definition.has_statistics(of.degrees, /*backward=*/true)) kernel->backward_statistics(arguments);
     kernel->backward(arguments);
@@ -325,10 +349,32 @@ struct Drawn {
   Graph graph;
   reference::Operands operands;
   Vector<Values> gradients;
-  const OperatorDefinition& definition() const { return *graph.operators[0].definition; }
+  const OperatorDefinition& definition() const {
+    for (const Operator& op : graph.operators)
+      if (op.name == "tested") return *op.definition;
+    throw InputError("no operator is tested");
+  }
 };
 
-// Random values for the first operator of the graph in this text. Nothing where its attributes do not fit its shapes.
+// Slots [batch, length, choices] as a gating could have given them: of each group different ones, and some -1.
+inline void draw_slots(Cases& cases, const TensorSpec& spec, Values& slots) {
+  const Routing& routing = *spec.routing;
+  const int64_t choices = routing.group_samples * spec.shape[1] * spec.shape[2];
+  for (int64_t first = 0; first < static_cast<int64_t>(slots.size()); first += choices) {
+    Vector<int64_t> free;
+    for (int64_t slot = 0; slot < routing.slots(); ++slot) free.push_back(slot);
+    for (int64_t choice = 0; choice < choices; ++choice) {
+      slots[first + choice] = -1;
+      if (free.empty() || cases.between(0, 4) == 0) continue;
+      std::swap(free[cases.between(0, free.count() - 1)], free.back());
+      slots[first + choice] = static_cast<double>(free.back());
+      free.pop_back();
+    }
+  }
+}
+
+// Random values for the operator "tested" of the graph in this text. Nothing where its attributes do not fit its
+// shapes.
 inline std::optional<Drawn> draw_values(Cases& cases, const std::string& text) {
   try {
     Drawn drawn{parse_graph(parse_json(text, "test")), {}, {}};
@@ -338,7 +384,8 @@ inline std::optional<Drawn> draw_values(Cases& cases, const std::string& text) {
     for (size_t i = 0; i < definition.inputs().size(); ++i) {
       const TensorSpec& spec = definition.inputs()[i];
       drawn.operands.inputs.push_back(cases.values(spec.shape));
-      if (spec.type == DataType::i32)
+      if (spec.routing) draw_slots(cases, spec, drawn.operands.inputs.back());
+      else if (spec.type == DataType::i32)
         for (double& index : drawn.operands.inputs.back())
           index = static_cast<double>(cases.between(0, definition.index_limit(static_cast<int>(i)) - 1));
     }

@@ -47,7 +47,13 @@ TEST_CASE("kernels equal the reference on rows of many elements") {
       {"softmax_cross_entropy", "[[333]]", R"({"weight":0.5})"},
       {"mean", "[[70,4,4]]", "{}"},
       {"linear", "[[70]]", R"({"out_features":71,"activation":"relu"})"},
-      {"linear", "[[70]]", R"({"out_features":71})"}};
+      {"linear", "[[70]]", R"({"out_features":71})"},
+      {"top_k_gating", "[[37,70]]", R"({"capacity_factor":0.9})"},
+      {"top_k_gating", "[[37,70]]", R"({"top_k":1,"capacity_factor":0.9})"},
+      {"load_balancing_loss", "[[37,70]]", R"({"weight":0.5})"},
+      {"dispatch", "[[19,70],[19,5]]", R"({"capacity_factor":0.9})"},
+      {"combine", "[[19,70],[19,5]]", R"({"capacity_factor":0.9})"},
+      {"expert_linear", "[[19,70]]", R"({"out_features":71,"activation":"relu"})"}};
   const auto backend = make_cpu_backend();
   for (const Wide& wide : wides)
     for (uint32_t seed = 0; seed < 2; ++seed) {

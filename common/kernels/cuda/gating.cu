@@ -1,0 +1,249 @@
+#include "common/operators/gating.h"
+
+#include "common/kernels/cuda/device.cuh"
+#include "common/kernels/cuda/kernels.h"
+#include "common/operators/routing.h"
+#include "common/philox.h"
+
+namespace ff::cuda {
+namespace {
+
+using Warp = RowThreads<32>;
+using Choice = ExpertChoice<float>;
+
+// A warp a row, however long: its threads exchange what they found.
+template <class Body>
+void for_each_row_by_warp(const Context& context, int64_t rows, const Body& body) {
+  for_each_row(context, rows, Warp::threads, [=] __device__(auto, int64_t row) { body(row); });
+}
+
+__device__ Choice::One from_lane(Choice::One one, int other) {
+  return {__shfl_xor_sync(0xffffffffu, one.logit, other), __shfl_xor_sync(0xffffffffu, one.expert, other)};
+}
+
+// Of a row of logits; all threads of the warp get the result.
+__device__ Choice choose_experts_by_warp(const float* logits, int64_t experts) {
+  Choice choice;
+  for (int64_t e = Warp::thread(); e < experts; e += Warp::threads) choice.add({logits[e], static_cast<int32_t>(e)});
+  for (int other = 1; other < Warp::threads; other *= 2) {
+    const Choice::One first = from_lane(choice.first, other), second = from_lane(choice.second, other);
+    choice.add(first);
+    choice.add(second);
+  }
+  return choice;
+}
+
+__device__ float first_gate(const float* logits, int64_t experts, float largest) {
+  float sum = 0;
+  for (int64_t e = Warp::thread(); e < experts; e += Warp::threads) sum += expf(logits[e] - largest);
+  return 1 / Warp::sum(sum);
+}
+
+__device__ float second_weight(const Choice& choice) {
+  const float ratio = expf(choice.second.logit - choice.first.logit);
+  return ratio / (1 + ratio);
+}
+
+// Leaves the experts of a token's choices where their slots will be, or -1, and their weights.
+void choose(const Context& context, const float* logits, int64_t tokens, int64_t experts, int64_t top_k,
+            int32_t* chosen, float* weights) {
+  for_each_row_by_warp(context, tokens, [=] __device__(int64_t token) {
+    const float* row = logits + token * experts;
+    const Choice choice = choose_experts_by_warp(row, experts);
+    const float weight =
+        top_k == 1 ? first_gate(row, experts, choice.first.logit) : 1 - second_weight(choice);  // by the whole warp
+    if (Warp::thread() != 0) return;
+    chosen[token * top_k] = choice.first.expert;
+    weights[token * top_k] = weight;
+    if (top_k == 1) return;
+    chosen[token * 2 + 1] = choice.second.expert;
+    weights[token * 2 + 1] = second_weight(choice);
+  });
+}
+
+void drop_second_choices(const Context& context, uint64_t stream, int64_t iteration, int64_t first_token,
+                         int64_t tokens, const float* weights, int32_t* chosen) {
+  const int64_t* iteration_memory = context.iteration_memory();
+  for_each_index(context, tokens, [=] __device__(int64_t token) {
+    const uint64_t draw = static_cast<uint64_t>(iteration_memory ? *iteration_memory : iteration);
+    const uint64_t index = static_cast<uint64_t>(first_token + token);
+    const auto bits = philox(stream, index / 4, draw);
+    const uint32_t lane = static_cast<uint32_t>(index % 4);
+    const uint32_t word = lane == 0 ? bits[0] : lane == 1 ? bits[1] : lane == 2 ? bits[2] : bits[3];
+    if (!keeps_second(weights[token * 2 + 1], uniform_float(word))) chosen[token * 2 + 1] = -1;
+  });
+}
+
+// One warp a group: 32 choices at a time, all first ones in the order of the tokens, then the second ones. A choice's
+// place is the number of those before it that have the same expert: `taken` of earlier steps, and lower threads of this
+// one.
+__global__ void take_places_kernel(int64_t group_tokens, int64_t experts, int64_t capacity, int64_t top_k,
+                                   int32_t* slots, float* weights) {
+  extern __shared__ int taken[];  // [expert]
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int64_t e = thread; e < experts; e += Warp::threads) taken[e] = 0;
+  slots += blockIdx.x * group_tokens * top_k;
+  weights += blockIdx.x * group_tokens * top_k;
+  __syncwarp();
+  for (int64_t choice = 0; choice < top_k; ++choice)
+    for (int64_t first = 0; first < group_tokens; first += Warp::threads) {
+      const int64_t token = first + thread, at = token * top_k + choice;
+      const int32_t expert = token < group_tokens ? slots[at] : -1;
+      const unsigned equal = __match_any_sync(0xffffffffu, expert), earlier = equal & ((1u << thread) - 1);
+      const int64_t place = expert < 0 ? capacity : taken[expert] + __popc(earlier);
+      __syncwarp();
+      if (expert >= 0 && earlier == 0) taken[expert] += __popc(equal);
+      __syncwarp();
+      if (token >= group_tokens) continue;
+      const bool fits = place < capacity;
+      slots[at] = fits ? static_cast<int32_t>(expert * capacity + place) : -1;
+      if (!fits) weights[at] = 0;
+    }
+}
+
+void logit_gradients(const Context& context, const float* logits, const int32_t* slots, const float* gradients,
+                     int64_t tokens, int64_t experts, int64_t top_k, float* result) {
+  for_each_row_by_warp(context, tokens, [=] __device__(int64_t token) {
+    const float* row = logits + token * experts;
+    float* of_row = result + token * experts;
+    const Choice choice = choose_experts_by_warp(row, experts);
+    const auto gradient = [&](int64_t k) {  // of a weight that is 0 whatever the logits: none
+      return slots[token * top_k + k] < 0 ? 0.0f : gradients[token * top_k + k];
+    };
+    if (top_k == 1) {
+      const float gate = first_gate(row, experts, choice.first.logit);
+      for (int64_t e = Warp::thread(); e < experts; e += Warp::threads)
+        of_row[e] =
+            gradient(0) * gate * ((e == choice.first.expert ? 1.0f : 0.0f) - gate * expf(row[e] - choice.first.logit));
+    } else {  // the weights are the softmax of the two logits: d weight = +-(product of both)
+      const float second = second_weight(choice), slope = second * (1 - second) * (gradient(0) - gradient(1));
+      for (int64_t e = Warp::thread(); e < experts; e += Warp::threads)
+        of_row[e] = e == choice.first.expert ? slope : e == choice.second.expert ? -slope : 0.0f;
+    }
+  });
+}
+
+class TopKGatingKernel : public Kernel {
+ public:
+  TopKGatingKernel(const Context& context, const TopKGating& gating, const KernelRequest& request)
+      : context_(context), top_k_(gating.top_k), experts_(gating.routing.experts), capacity_(gating.routing.capacity),
+        group_tokens_(gating.group_tokens), groups_(request.part[0].size()), tokens_(groups_ * group_tokens_),
+        first_token_(request.part[0].begin * group_tokens_), random_(gating.random_routing),
+        stream_(random_stream(request.seed, request.operator_name)) {}
+
+  void forward(const KernelArguments& arguments) override {
+    int32_t* slots = reinterpret_cast<int32_t*>(arguments.outputs[0]);
+    float* weights = arguments.outputs[1];
+    choose(context_, static_cast<const float*>(arguments.inputs[0]), tokens_, experts_, top_k_, slots, weights);
+    if (random_ && arguments.training)
+      drop_second_choices(context_, stream_, arguments.iteration, first_token_, tokens_, weights, slots);
+    take_places_kernel<<<static_cast<unsigned>(groups_), Warp::threads, static_cast<size_t>(experts_) * sizeof(int),
+                         context_.stream>>>(group_tokens_, experts_, capacity_, top_k_, slots, weights);
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    if (arguments.input_gradients[0])
+      logit_gradients(context_, static_cast<const float*>(arguments.inputs[0]),
+                      reinterpret_cast<const int32_t*>(arguments.outputs[0]), arguments.output_gradients[1], tokens_,
+                      experts_, top_k_, arguments.input_gradients[0]);
+  }
+
+ private:
+  const Context& context_;
+  int64_t top_k_, experts_, capacity_, group_tokens_, groups_, tokens_, first_token_;
+  bool random_;
+  uint64_t stream_;
+};
+
+// counts [group, expert] += 1 at the first choice of each token. Integers, whose sum does not depend on the order.
+void count_first_choices(const Context& context, const float* logits, int64_t tokens, int64_t group_tokens,
+                         int64_t experts, int32_t* counts) {
+  for_each_row_by_warp(context, tokens, [=] __device__(int64_t token) {
+    const Choice choice = choose_experts_by_warp(logits + token * experts, experts);
+    if (Warp::thread() == 0) atomicAdd(counts + token / group_tokens * experts + choice.first.expert, 1);
+  });
+}
+
+// Of each token the sum over the experts of count * gate.
+void weigh_gates(const Context& context, const float* gates, const int32_t* counts, int64_t tokens,
+                 int64_t group_tokens, int64_t experts, float* sums) {
+  for_each_row(context, tokens, experts, [=] __device__(auto row_threads, int64_t token) {
+    using Row = decltype(row_threads);
+    const int32_t* of_group = counts + token / group_tokens * experts;
+    float sum = 0;
+    for (int64_t e = Row::thread(); e < experts; e += Row::threads)
+      sum += static_cast<float>(of_group[e]) * gates[token * experts + e];
+    sum = Row::sum(sum);
+    if (Row::thread() == 0) sums[token] = sum;
+  });
+}
+
+void sum_groups(const Context& context, const float* sums, int64_t groups, int64_t group_tokens, float factor,
+                float* losses) {
+  for_each_row(context, groups, group_tokens, [=] __device__(auto row_threads, int64_t group) {
+    using Row = decltype(row_threads);
+    float sum = 0;
+    for (int64_t token = Row::thread(); token < group_tokens; token += Row::threads)
+      sum += sums[group * group_tokens + token];
+    sum = Row::sum(sum);
+    if (Row::thread() == 0) losses[group] = sum * factor;
+  });
+}
+
+void gate_gradients(const Context& context, const float* gates, const int32_t* counts, const float* sums,
+                    int64_t tokens, int64_t group_tokens, int64_t experts, float scale, float* result) {
+  for_each_index(context, tokens * experts, [=] __device__(int64_t i) {
+    const int64_t token = i / experts, expert = i - token * experts;
+    const float count = static_cast<float>(counts[token / group_tokens * experts + expert]);
+    result[i] = scale * gates[i] * (count - sums[token]);
+  });
+}
+
+class LoadBalancingLossKernel : public Kernel {
+ public:
+  LoadBalancingLossKernel(const Context& context, const LoadBalancingLoss& loss, const Block& part)
+      : context_(context), experts_(loss.experts), group_tokens_(loss.group_tokens), groups_(part[0].size()),
+        tokens_(groups_ * group_tokens_),
+        factor_(1 / (static_cast<double>(experts_) * static_cast<double>(group_tokens_) *
+                     static_cast<double>(group_tokens_))),
+        scale_(static_cast<float>(loss.weight / static_cast<double>(volume(loss.outputs()[0].shape)) * factor_)),
+        gates_(context, tokens_ * experts_), sums_(context, tokens_), counts_(context, groups_ * experts_) {}
+
+  void forward(const KernelArguments& arguments) override {
+    const float* logits = static_cast<const float*>(arguments.inputs[0]);
+    softmax(context_, logits, tokens_, experts_, gates_.data());
+    fill_zero(context_, counts_.data(), counts_.bytes());
+    count_first_choices(context_, logits, tokens_, group_tokens_, experts_, counts_.data());
+    weigh_gates(context_, gates_.data(), counts_.data(), tokens_, group_tokens_, experts_, sums_.data());
+    sum_groups(context_, sums_.data(), groups_, group_tokens_, static_cast<float>(factor_), arguments.outputs[0]);
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    if (arguments.input_gradients[0])
+      gate_gradients(context_, gates_.data(), counts_.data(), sums_.data(), tokens_, group_tokens_, experts_, scale_,
+                     arguments.input_gradients[0]);
+  }
+
+  int64_t workspace_bytes() const override { return gates_.bytes() + sums_.bytes() + counts_.bytes(); }
+
+ private:
+  const Context& context_;
+  int64_t experts_, group_tokens_, groups_, tokens_;
+  double factor_;           // of the sum over tokens and experts of count * gate: 1 / (experts * tokens^2)
+  float scale_;             // of its gradient
+  Memory<float> gates_;     // [token, expert]
+  Memory<float> sums_;      // [token]: over the experts, count * gate
+  Memory<int32_t> counts_;  // [group, expert]: tokens whose first choice it is
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_top_k_gating_kernel(const Context& context, const KernelRequest& request) {
+  return std::make_unique<TopKGatingKernel>(context, dynamic_cast<const TopKGating&>(request.definition), request);
+}
+std::unique_ptr<Kernel> make_load_balancing_loss_kernel(const Context& context, const KernelRequest& request) {
+  return std::make_unique<LoadBalancingLossKernel>(context, dynamic_cast<const LoadBalancingLoss&>(request.definition),
+                                                   request.part);
+}
+
+}  // namespace ff::cuda

@@ -1,0 +1,265 @@
+#include "common/strategy_configurations.h"
+
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+#include "common/name_patterns.h"
+#include "common/number_ranges.h"
+
+namespace ff {
+namespace {
+
+constexpr int most_tasks = 1 << 20;  // of one operator: what a task key has room for
+
+Vector<std::string> names_of(const Graph& graph) {
+  Vector<std::string> names;
+  for (const Operator& op : graph.operators) names.push_back(op.name);
+  return names;
+}
+
+DeviceId parse_device(const JsonPlace& place, const Topology& topology) {
+  const DeviceId count = static_cast<DeviceId>(topology.devices.size());
+  if (!place.value().is_string()) return static_cast<DeviceId>(place.as_integer(0, count - 1));
+  Vector<std::string> known;
+  for (DeviceId d = 0; d < count; ++d) {
+    if (topology.devices[d].name == place.as_string()) return d;
+    known.push_back(topology.devices[d].name);
+  }
+  place.fail("no device of the topology is named \"" + place.as_string() + "\"" + suggestion(place.as_string(), known));
+}
+
+Vector<DeviceId> parse_devices(const JsonPlace& place, const Topology& topology) {
+  Vector<DeviceId> devices;
+  if (!place.value().is_string()) {
+    for (const JsonPlace& device : place.items()) devices.push_back(parse_device(device, topology));
+    return devices;
+  }
+  const std::string text = place.as_string();
+  const auto ranges = NumberRanges::parse(text);
+  if (!ranges)
+    place.fail("found \"" + text +
+               "\", expected ranges of device numbers, such as \"0-7\", \"0-6:2\", \"0,4-7\" or \"0-3 x2\"");
+  if (ranges->count() > most_tasks) place.fail("\"" + text + "\" are more than 1048576 devices");
+  for (const int64_t device : ranges->numbers()) {
+    if (device >= topology.devices.count())
+      place.fail("device " + std::to_string(device) + " is not there: the topology has devices 0 to " +
+                 std::to_string(topology.devices.size() - 1));
+    devices.push_back(static_cast<DeviceId>(device));
+  }
+  return devices;
+}
+
+Degrees parse_degrees(const JsonPlace& place, const Operator& op) {
+  const auto& dimensions = op.definition->dimensions();
+  Vector<std::string> names;
+  for (const ParallelDimension& dimension : dimensions) names.push_back(dimension.name);
+  place.allow_keys(names, "parallelizable dimension of " + op.name + " (" + op.definition->type() + ")");
+  Degrees degrees;
+  int64_t parts = 1;
+  for (const ParallelDimension& dimension : dimensions) {
+    const auto given = place.find(dimension.name);
+    int64_t degree = 1;
+    if (given) {
+      degree = given->as_integer(1, INT32_MAX);
+      if (degree > dimension.size)
+        given->fail("found " + std::to_string(degree) + ", but dimension \"" + dimension.name + "\" of " + op.name +
+                    " has size " + std::to_string(dimension.size));
+    }
+    degrees.push_back(static_cast<int>(degree));
+    parts *= degree;
+    if (parts > most_tasks) place.fail("the degrees multiply to more than 1048576 tasks");
+  }
+  return degrees;
+}
+
+ConfigurationOrigin parse_origin(const JsonPlace& place) {
+  const Vector<std::string> known = {"annotated", "propagated", "searched"};
+  const std::string text = place.as_string();
+  for (const ConfigurationOrigin origin :
+       {ConfigurationOrigin::annotated, ConfigurationOrigin::propagated, ConfigurationOrigin::searched})
+    if (text == to_string(origin)) return origin;
+  place.fail("unknown origin \"" + text + "\"" + suggestion(text, known));
+}
+
+// One configuration of the file, for one or many operators.
+class GivenConfiguration {
+ public:
+  GivenConfiguration(const JsonPlace& place, const Topology& topology)
+      : degrees_(place.at("degrees")), devices_place_(place.at("devices")),
+        devices_(parse_devices(devices_place_, topology)) {
+    if (const auto origin = place.find("origin")) origin_ = parse_origin(*origin);
+  }
+
+  Configuration of(const Operator& op) const {
+    Configuration configuration{parse_degrees(degrees_, op), devices_};
+    const int parts = parts_of(configuration.degrees);
+    if (configuration.parts() != parts)
+      devices_place_.fail("has " + std::to_string(configuration.parts()) + " devices, expected " +
+                          std::to_string(parts) + ": one for each task of " + op.name);
+    return configuration;
+  }
+  ConfigurationOrigin origin() const { return origin_; }
+
+ private:
+  JsonPlace degrees_, devices_place_;
+  Vector<DeviceId> devices_;
+  ConfigurationOrigin origin_ = ConfigurationOrigin::unstated;
+};
+
+// Which configuration each operator has. A name comes before a wildcard, so that one operator can be taken out of "*"
+// by naming it.
+class Assignment {
+ public:
+  explicit Assignment(const Graph& graph)
+      : names_(names_of(graph)), by_name_(names_.size()), by_wildcard_(names_.size()) {
+    for (const OperatorId op : names_.indices()) numbers_.emplace(names_[op], op);
+  }
+
+  void add(const JsonPlace& place, int configuration) {
+    const std::string pattern = place.as_string();
+    if (const auto it = numbers_.find(pattern); it != numbers_.end())
+      return give(by_name_[it->second], it->second, place, configuration);
+    const auto patterns = expand_brackets(pattern, names_.count());
+    if (!patterns)
+      place.fail("found \"" + pattern + "\", expected an operator's name or a pattern such as \"layer*.norm\" or " +
+                 "\"layer[1-4].norm\", for at most the " + std::to_string(names_.size()) + " operators of the graph");
+    for (const std::string& expanded : *patterns) add_expanded(expanded, place, configuration);
+  }
+
+  // The configuration of each operator, by its number in the file.
+  Vector<int> configurations(const JsonPlace& place) const {
+    Vector<int> result;
+    Vector<OperatorId> missing;
+    for (const OperatorId op : names_.indices()) {
+      const Given& given = by_name_[op].configuration >= 0 ? by_name_[op] : by_wildcard_[op];
+      if (given.configuration < 0) missing.push_back(op);
+      result.push_back(given.configuration);
+    }
+    if (!missing.empty())
+      place.fail("\"" + names_[missing[0]] + "\" is missing" +
+                 (missing.size() > 1 ? ", and " + std::to_string(missing.size() - 1) + " more of the operators" : ""));
+    return result;
+  }
+
+ private:
+  struct Given {
+    int configuration = -1;
+    std::string pointer;  // by what
+  };
+
+  void give(Given& given, OperatorId op, const JsonPlace& place, int configuration) const {
+    if (given.configuration >= 0)
+      place.fail("operator \"" + names_[op] + "\" has a configuration already, by " + given.pointer);
+    given = {configuration, place.pointer()};
+  }
+
+  void add_expanded(const std::string& pattern, const JsonPlace& place, int configuration) {
+    const auto it = numbers_.find(pattern);
+    if (it != numbers_.end()) return give(by_name_[it->second], it->second, place, configuration);
+    if (!is_wildcard(pattern)) place.fail("unknown operator \"" + pattern + "\"" + suggestion(pattern, names_));
+    bool found = false;
+    for (const OperatorId op : names_.indices()) {
+      if (!matches_wildcard(names_[op], pattern)) continue;
+      found = true;
+      give(by_wildcard_[op], op, place, configuration);
+    }
+    if (!found) place.fail("no operator's name matches \"" + pattern + "\"" + suggestion(pattern, names_));
+  }
+
+  const Vector<std::string> names_;
+  std::unordered_map<std::string, OperatorId> numbers_;
+  Vector<Given> by_name_, by_wildcard_;  // by OperatorId
+};
+
+Configurations parse_by_operator(const JsonPlace& place, const Graph& graph, const Topology& topology) {
+  Configurations result;
+  place.allow_keys(names_of(graph), "operator");
+  for (const Operator& op : graph.operators) {
+    const JsonPlace given = place.at(op.name);
+    given.allow_keys({"degrees", "devices", "origin"}, "key of a configuration");
+    const GivenConfiguration configuration(given, topology);
+    result.strategy.push_back(configuration.of(op));
+    result.origins.push_back(configuration.origin());
+  }
+  return result;
+}
+
+Configurations parse_list(const JsonPlace& place, const Graph& graph, const Topology& topology) {
+  Assignment assignment(graph);
+  Vector<GivenConfiguration> given;
+  for (const JsonPlace& item : place.items()) {
+    item.allow_keys({"operators", "degrees", "devices", "origin"}, "key of a configuration");
+    const JsonPlace operators = item.at("operators");
+    if (operators.value().is_string()) assignment.add(operators, given.count());
+    else
+      for (const JsonPlace& pattern : operators.items()) assignment.add(pattern, given.count());
+    given.emplace_back(item, topology);
+  }
+  Configurations result;
+  const Vector<int> configurations = assignment.configurations(place);
+  for (const OperatorId op : configurations.indices()) {
+    const GivenConfiguration& configuration = given[configurations[op]];
+    result.strategy.push_back(configuration.of(graph.operators[op]));
+    result.origins.push_back(configuration.origin());
+  }
+  return result;
+}
+
+}  // namespace
+
+Configurations parse_configurations(const JsonPlace& place, const Graph& graph, const Topology& topology) {
+  Configurations result =
+      place.value().is_object() ? parse_by_operator(place, graph, topology) : parse_list(place, graph, topology);
+  const auto unstated = [](ConfigurationOrigin origin) { return origin == ConfigurationOrigin::unstated; };
+  if (std::all_of(result.origins.begin(), result.origins.end(), unstated)) result.origins.clear();
+  return result;
+}
+
+Json devices_to_json(const Vector<DeviceId>& devices) {
+  Json list = devices;
+  Json ranges = number_ranges(Vector<int64_t>(devices.begin(), devices.end()));
+  return ranges.dump().size() < list.dump().size() ? ranges : list;
+}
+
+Json configurations_to_json(const Graph& graph, const Strategy& strategy, const Vector<ConfigurationOrigin>& origins) {
+  struct Group {
+    Json configuration;
+    Vector<std::string> operators;
+  };
+  using Key = std::tuple<Vector<std::pair<std::string, int>>, Vector<DeviceId>, ConfigurationOrigin>;
+  std::map<Key, size_t> known;
+  Vector<Group> groups;  // in the order of their first operators
+  for (const OperatorId op : strategy.indices()) {
+    const ConfigurationOrigin origin = origins.empty() ? ConfigurationOrigin::unstated : origins[op];
+    const auto& dimensions = graph.operators[op].definition->dimensions();
+    Vector<std::pair<std::string, int>> split;
+    for (const int d : dimensions.indices())
+      if (strategy[op].degrees[d] > 1) split.emplace_back(dimensions[d].name, strategy[op].degrees[d]);
+    const auto [at, added] = known.emplace(Key{split, strategy[op].devices, origin}, groups.size());
+    if (added) {
+      Json degrees = Json::object();
+      for (const auto& [dimension, degree] : split) degrees[dimension] = degree;
+      groups.push_back({{{"degrees", degrees}, {"devices", devices_to_json(strategy[op].devices)}}, {}});
+      if (origin != ConfigurationOrigin::unstated) groups.back().configuration["origin"] = to_string(origin);
+    }
+    groups[at->second].operators.push_back(graph.operators[op].name);
+  }
+  Json json = Json::array();
+  // A pattern might be an operator's very name, which it would then stand for.
+  const bool plain = std::none_of(graph.operators.begin(), graph.operators.end(),
+                                  [](const Operator& op) { return op.name.find_first_of("[]*") != std::string::npos; });
+  for (const Group& group : groups) {
+    const bool most = 2 * group.operators.size() > strategy.size();
+    const Vector<std::string> patterns = !plain ? group.operators
+                                         : most ? Vector<std::string>{"*"}
+                                                : name_patterns(group.operators);
+    Json configuration = {{"operators", patterns}};
+    if (patterns.size() == 1) configuration["operators"] = patterns[0];
+    configuration.update(group.configuration);
+    json.push_back(std::move(configuration));
+  }
+  return json;
+}
+
+}  // namespace ff
