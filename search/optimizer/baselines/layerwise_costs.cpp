@@ -137,13 +137,16 @@ Nanoseconds LayerwiseCosts::compute_ns(OperatorId op, const Degrees& degrees) {
     forward = std::max(forward, cost.all_forward());
     backward = std::max(backward, cost.all_backward());
   }
-  if (definition.has_statistics()) {
-    CommunicationCost communication;
-    for (const StatisticsReduction& reduction : statistics_reductions(definition, on_first_devices(degrees))) {
+  CommunicationCost communication;
+  for (Direction direction : directions) {
+    if (direction == Direction::backward && !graph_.operators[op].has_backward) continue;
+    Nanoseconds slowest = 0;
+    for (const StatisticsReduction& reduction :
+         statistics_reductions(definition, on_first_devices(degrees), direction)) {
       costs_.communication().all_reduce(reduction.holders, reduction.bytes, communication);
-      reductions = std::max(reductions, communication.duration);
+      slowest = std::max(slowest, communication.duration);
     }
-    if (graph_.operators[op].has_backward) reductions *= 2;
+    reductions += slowest;
   }
   return forward + backward + reductions;
 }
