@@ -24,6 +24,10 @@ ProposalSource::ProposalSource(ProposalKind kind, const Graph& graph, const Topo
     : kind_(kind), graph_(graph), space_(space), device_count_(topology.devices.count()),
       neighbours_(graph.operators.size()), group_(graph.operators.size()) {
   for (OperatorId op : graph.operator_ids())
+    if (!space.fixed_devices(op)) drawn_.push_back(op);
+  if (drawn_.empty())
+    for (OperatorId op : graph.operator_ids()) drawn_.push_back(op);
+  for (OperatorId op : graph.operator_ids())
     for (TensorId input : graph.operators[op].inputs)
       if (const OperatorId producer = graph.tensors[input].producer; producer >= 0) {
         neighbours_[op].push_back(producer);
@@ -41,7 +45,10 @@ ProposalSource::ProposalSource(ProposalKind kind, const Graph& graph, const Topo
 Vector<Change> ProposalSource::draw(const Strategy& current, RandomStream& random) const {
   if (kind_ == ProposalKind::mixed) {
     Vector<Change> changes = draw_mixed(current, random);
-    std::erase_if(changes, [&](const Change& change) { return current[change.op] == change.configuration; });
+    std::erase_if(changes, [&](const Change& change) {
+      return current[change.op] == change.configuration ||
+             (space_.annotations() && !space_.annotations()->allow(change.op, change.configuration));
+    });
     if (!changes.empty()) return changes;
   }
   const OperatorId op = random_operator(random);
