@@ -8,12 +8,11 @@
 namespace ff {
 namespace {
 
-// Parameters are row-major while rank-4 blocks are stored channels-last: their last two axes, which nothing splits,
-// become one.
+// Parameters are row-major while blocks of four axes are stored channels-last: they get a fifth axis.
 Block parameter_storage(const Block& block) {
-  if (block.rank() < 4) return block;
-  assert(block.rank() == 4 && block[2].begin == 0 && block[3].begin == 0);
-  return {block[0], block[1], {0, block[2].end * block[3].end}};
+  Block storage = block;
+  if (block.rank() == 4) storage.append({0, 1});
+  return storage;
 }
 
 // SGD on the first local buffer that contains the piece; the others copy the result.

@@ -32,6 +32,7 @@ class Cases {
 
   // A graph whose operator "tested" is a random one of `type`.
   Json graph(const std::string& type) {
+    if (type == "einsum") return einsum_graph();
     Json attributes = Json::object();
     int64_t rank = between(1, 4);
     if (type == "conv2d" || type == "pool2d" || type == "local_response_normalization") rank = 4;
@@ -164,6 +165,34 @@ class Cases {
   }
 
  private:
+  // Letters in both operands and the output, in one operand and the output, in both operands alone; in any order.
+  Json einsum_graph() {
+    const bool parameter = chance();
+    std::string letters = "GSECMHgsecmh", tensors[3];
+    std::shuffle(letters.begin(), letters.end(), random_);
+    letters.resize(static_cast<size_t>(between(1, Block::max_rank)));
+    for (char letter : letters) {
+      const int64_t absent = between(0, 3);  // 3: in all
+      for (int64_t tensor = 0; tensor < 3; ++tensor)
+        if (tensor != absent) tensors[tensor] += letter;
+    }
+    for (std::string& tensor : tensors) std::shuffle(tensor.begin(), tensor.end(), random_);
+    const int64_t batch = between(1, 5);
+    Json sizes = Json::object(), own = Json::object();
+    for (char letter : letters) sizes[std::string(1, letter)] = between(1, 5);
+    for (int64_t input = 0; input < (parameter ? 1 : 2); ++input) sizes[tensors[input].substr(0, 1)] = batch;
+    Vector<Json> inputs;
+    for (int64_t input = 0; input < (parameter ? 1 : 2); ++input) {
+      inputs.push_back(Json::array({"batch"}));
+      for (size_t axis = 1; axis < tensors[input].size(); ++axis)
+        inputs.back().push_back(sizes[tensors[input].substr(axis, 1)]);
+    }
+    Json attributes = {{"equation", tensors[0] + ", " + tensors[1] + " -> " + tensors[2]}};
+    for (char letter : tensors[1])
+      if (tensors[0].find(letter) == std::string::npos) own[std::string(1, letter)] = sizes[std::string(1, letter)];
+    if (parameter && !own.empty()) attributes["sizes"] = own;
+    return wrap("einsum", inputs, attributes, batch);
+  }
   void conv_attributes(Json& attributes, int64_t groups) {
     attributes = {{"out_channels", between(1, 6) * groups},
                   {"kernel", {between(1, 3), between(1, 4)}},

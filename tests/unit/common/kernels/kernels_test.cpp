@@ -7,7 +7,8 @@ using namespace ff::kernel_cases;
 
 TEST_CASE("every kernel equals the double-precision reference, forward and backward, on any part") {
   const auto backend = make_cpu_backend();
-  for (const std::string& type : operator_types()) check_random_cases(*backend, type, /*count=*/60, /*tolerance=*/2e-5);
+  for (const std::string& type : operator_types())
+    check_random_cases(*backend, type, /*count=*/type == "einsum" ? 400 : 60, /*tolerance=*/2e-5);  // of any equation
 }
 
 // The random shapes above are small; here are those that fill vector instructions, and their remainders.
@@ -46,6 +47,13 @@ TEST_CASE("kernels equal the reference on rows of many elements") {
       {"softmax", "[[333]]", "{}"},
       {"softmax_cross_entropy", "[[333]]", R"({"weight":0.5})"},
       {"mean", "[[70,4,4]]", "{}"},
+      {"einsum", "[[19,4,5],[19,70]]", R"({"equation":"GSEC,GSM->EGCM"})"},
+      {"einsum", "[[5,9,33]]", R"({"equation":"EGCM,EMH->EGCH","sizes":{"H":71}})"},
+      {"einsum", "[[5,9,33]]", R"({"equation":"EGCH,EHM->GECM","sizes":{"M":70}})"},
+      {"einsum", "[[19,4,5],[4,5,70]]", R"({"equation":"GSEC,GECM->GSM"})"},
+      {"einsum", "[[19,37],[19,71]]", R"({"equation":"bij,bik->bkj"})"},
+      {"einsum", "[[7,19]]", R"({"equation":"blm,mhd->hbld","sizes":{"h":3,"d":35}})"},
+      {"einsum", "[[37,71],[37,71]]", R"({"equation":"bij,bij->bij"})"},
       {"linear", "[[70]]", R"({"out_features":71,"activation":"relu"})"},
       {"linear", "[[70]]", R"({"out_features":71})"},
       {"top_k_gating", "[[37,70]]", R"({"capacity_factor":0.9})"},
