@@ -47,13 +47,22 @@ SearchSpace::SearchSpace(const Graph& graph, const Topology& topology, bool whol
     Degrees degrees;
     enumerate(dimensions, given, device_count_, whole_operators ? 1 : room_beside(given, device_count_), degrees,
               degrees_.emplace_back());
+    soap_degrees_.push_back(degrees_.back());
+    std::erase_if(soap_degrees_.back(),
+                  [&](const Degrees& some) { return graph.operators[op].definition->partial_results(some) > 1; });
+    if (soap_degrees_.back().empty()) soap_degrees_.back() = degrees_.back();  // annotated
   }
 }
 
-Configuration SearchSpace::random_configuration(OperatorId op, RandomStream& random) const {
+const Degrees& SearchSpace::random_degrees(OperatorId op, RandomStream& random, bool sums) const {
+  const bool any = sums && degrees_[op].size() > soap_degrees_[op].size() && random.below(4) == 0;
+  return random.one_of(any ? degrees_[op] : soap_degrees_[op]);
+}
+
+Configuration SearchSpace::random_configuration(OperatorId op, RandomStream& random, bool sums) const {
   if (const Vector<DeviceId>* devices = fixed_devices(op)) return {degrees_[op][0], *devices};
   Configuration configuration;
-  configuration.degrees = random.one_of(degrees_[op]);
+  configuration.degrees = random_degrees(op, random, sums);
   const int parts = parts_of(configuration.degrees);
   const bool consecutive = random.below(2) == 0;
   const int first = random.below(device_count_);

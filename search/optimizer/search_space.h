@@ -18,6 +18,8 @@ class SearchSpace {
               const Annotations* annotations = nullptr);
 
   const Vector<Degrees>& degrees(OperatorId op) const { return degrees_[op]; }
+  // Those of the paper's space: without shares of sums (DimensionKind::reduction), unless annotations ask for them.
+  const Vector<Degrees>& soap_degrees(OperatorId op) const { return soap_degrees_[op]; }
   // The devices of every part, where an annotation decides them; then there is one choice of degrees.
   const Vector<DeviceId>* fixed_devices(OperatorId op) const {
     const Annotation* annotation = annotations_ ? annotations_->find(op) : nullptr;
@@ -25,13 +27,15 @@ class SearchSpace {
   }
   const Annotations* annotations() const { return annotations_; }
 
-  // Degrees uniformly from degrees(op). Devices: with equal chances, consecutive ones from a random first device on
-  // (wrapping around), which keeps neighbours near, or each drawn alone.
-  Configuration random_configuration(OperatorId op, RandomStream& random) const;
+  // Degrees uniformly from the paper's space, or (`sums`), once in four times, from degrees(op): where every dimension
+  // can be a sum, most configurations are sums, and most of these are bad. Devices: with equal chances, consecutive
+  // ones from a random first device on (wrapping around), which keeps neighbours near, or each drawn alone.
+  Configuration random_configuration(OperatorId op, RandomStream& random, bool sums = false) const;
+  const Degrees& random_degrees(OperatorId op, RandomStream& random, bool sums) const;
   Strategy random_strategy(RandomStream& random) const;
 
  private:
-  Vector<Vector<Degrees>> degrees_;  // [operator]
+  Vector<Vector<Degrees>> degrees_, soap_degrees_;  // [operator]
   int device_count_;
   const Annotations* annotations_;
 };

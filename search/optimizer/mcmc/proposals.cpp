@@ -52,7 +52,7 @@ Vector<Change> ProposalSource::draw(const Strategy& current, RandomStream& rando
     if (!changes.empty()) return changes;
   }
   const OperatorId op = random_operator(random);
-  return one_change(op, space_.random_configuration(op, random));
+  return one_change(op, space_.random_configuration(op, random, kind_ == ProposalKind::mixed));
 }
 
 Vector<Change> ProposalSource::draw_mixed(const Strategy& current, RandomStream& random) const {
@@ -94,7 +94,7 @@ std::optional<Configuration> ProposalSource::copy_neighbour(const Strategy& curr
 
 // The devices stay where there are as many; fewer are spread over those of before; more are consecutive from the first.
 Configuration ProposalSource::change_degrees(const Configuration& current, OperatorId op, RandomStream& random) const {
-  Configuration configuration{random.one_of(space_.degrees(op)), {}};
+  Configuration configuration{space_.random_degrees(op, random, true), {}};
   const Vector<DeviceId>& before = current.devices;
   const int parts = parts_of(configuration.degrees);
   for (int part = 0; part < parts; ++part)
@@ -136,7 +136,7 @@ Vector<Change> ProposalSource::change_group(const Strategy& current, OperatorId 
   const int way = random.below(4);
   if (way == 0) configuration = change_devices(current[op], random);
   else if (way == 1) configuration = change_degrees(current[op], op, random);
-  else if (way == 2 || neighbours_[op].empty()) configuration = space_.random_configuration(op, random);
+  else if (way == 2 || neighbours_[op].empty()) configuration = space_.random_configuration(op, random, true);
   else configuration = copy_neighbour(current, op, random);
   Vector<Change> changes;
   if (configuration)

@@ -7,7 +7,7 @@
 
 namespace ff {
 
-// paper: one operator, drawn uniformly, gets a random configuration (paper, section 6.2).
+// paper: one operator, drawn uniformly, gets a random configuration of the paper's space (paper, section 6.2).
 // mixed: where the drawn operator shares parameters with others, half of the proposals give one configuration to all of
 // them. Of the rest, half are the paper's; others the configuration of a neighbour (20 %), other devices (15 %), other
 // degrees (10 %), two devices swapped or all rotated (5 %). Not symmetric: the chain no longer draws from
