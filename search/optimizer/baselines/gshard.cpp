@@ -14,7 +14,8 @@ int largest_divisor(int number, int64_t most) {
 
 int expert_dimension(const OperatorDefinition& definition) {
   for (const int d : definition.dimensions().indices())
-    if (definition.dimensions()[d].name == "expert") return d;
+    if (definition.dimensions()[d].name == "expert" && definition.dimensions()[d].kind == DimensionKind::parameter)
+      return d;
   return -1;
 }
 
