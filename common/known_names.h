@@ -1,4 +1,5 @@
-// The names that a file may use, with patterns for many of them (name_patterns.h), and the message where one is unknown.
+// The names that a file may use, with patterns for many of them (name_patterns.h), and the message where one is
+// unknown.
 #pragma once
 
 #include <string>
