@@ -70,14 +70,16 @@ Vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph&
 }
 
 Vector<StatisticsReduction> statistics_reductions(const OperatorDefinition& definition,
-                                                  const Configuration& configuration) {
-  if (!definition.has_statistics()) return {};
+                                                  const Configuration& configuration, Direction direction) {
+  const bool backward = direction == Direction::backward, gathers = definition.gathers_statistics();
+  if (!definition.has_statistics(configuration.degrees, backward)) return {};
   Vector<StatisticsReduction> reductions(definition.statistics_groups(configuration.degrees));
   for (int part = 0; part < configuration.parts(); ++part) {
     StatisticsReduction& reduction = reductions[definition.statistics_group(configuration.degrees, part)];
     reduction.parts.push_back(part);
     reduction.holders.push_back(configuration.devices[part]);
-    reduction.bytes = definition.statistics_bytes(definition.part(configuration.degrees, part));
+    const int64_t own = definition.statistics_bytes(definition.part(configuration.degrees, part), backward);
+    reduction.bytes = gathers ? reduction.bytes + own : own;
   }
   for (StatisticsReduction& reduction : reductions) sort_and_unique(reduction.holders);
   return reductions;

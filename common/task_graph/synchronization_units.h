@@ -11,6 +11,7 @@
 #include "common/bit_set.h"
 #include "common/strategy.h"
 #include "common/task_graph/parameter_pieces.h"
+#include "common/task_graph/task.h"
 #include "common/vector.h"
 
 namespace ff {
@@ -52,14 +53,15 @@ constexpr int64_t gradient_sum_bytes(int64_t different_blocks, int64_t piece_byt
 Vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph,
                                    const Strategy& strategy);  // [holder]
 
-// The all-reduce of the statistics that some parts of an operator have in common, alike in both directions.
+// The all-reduce of the statistics that some parts of an operator have in common. To gather them is an all-reduce too:
+// of one buffer with a slot for each part, in which all slots but the holder's own are zero.
 struct StatisticsReduction {
-  Vector<int> parts;         // ascending
+  Vector<int> parts;         // ascending; gathered: [slot]
   Vector<DeviceId> holders;  // ascending
-  int64_t bytes = 0;
+  int64_t bytes = 0;         // of all slots
 };
-// By OperatorDefinition::statistics_group. Empty for operators without statistics.
+// By OperatorDefinition::statistics_group. Empty without statistics in this direction.
 Vector<StatisticsReduction> statistics_reductions(const OperatorDefinition& definition,
-                                                  const Configuration& configuration);
+                                                  const Configuration& configuration, Direction direction);
 
 }  // namespace ff

@@ -132,7 +132,7 @@ class Assembly {
       last_[direction].push_back(-1);
       return;
     }
-    const bool statistics = graph_.operators[op].definition->has_statistics();
+    const bool statistics = graph_.operators[op].definition->has_statistics(strategy_[op].degrees, backward);
     if (statistics) first_[direction].push_back(add_parts(op, statistics_kind(direction)));
     last_[direction].push_back(add_parts(op, compute_kind(direction)));
     if (statistics) add_reductions(op, direction);
@@ -145,7 +145,8 @@ class Assembly {
   void add_reductions(OperatorId op, Direction direction) {
     const TaskKind kind = reduction_kind(direction);
     int number = 0;
-    for (StatisticsReduction& reduction : statistics_reductions(*graph_.operators[op].definition, strategy_[op])) {
+    for (StatisticsReduction& reduction :
+         statistics_reductions(*graph_.operators[op].definition, strategy_[op], direction)) {
       Task task{make_task_key(kind, op, number, 0), kind};
       task.op = op;
       task.part = number++;

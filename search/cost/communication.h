@@ -39,7 +39,7 @@ class CommunicationModel {
   //                                              all_gather of B among m
   // A channel's load is the sum of what crosses it; the time is that of the most loaded channel plus the latencies (the
   // model of NVIDIA's nccl-tests, doc/PERFORMANCE.md, extended to shared links), in a hierarchy the sum over its
-  // levels. Channels' all_reduce rates are used. Among more than 256 devices the load between every two is that of a
+  // levels. Channels' all_reduce rates are used. Among more than 64 devices the load between every two is that of a
   // sample: of the shifts by 2^i ... 2^(i+1) - 1 places three stand for all.
   void collective(CollectiveKind kind, const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost);
   void all_reduce(const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
@@ -56,21 +56,24 @@ class CommunicationModel {
   };
   // One level of an algorithm under construction.
   struct Loads {
-    std::map<ChannelId, double> ns_per_byte;
+    Vector<double> ns_per_byte;  // [channel]
+    Vector<ChannelId> loaded;
     double hop_latency_ns = 0;
     bool busy_endpoints = false;
+    void clear();
   };
-  Vector<CollectiveShape> shapes(CollectiveKind kind, const Vector<DeviceId>& holders) const;
-  std::optional<CollectiveShape> hierarchical(CollectiveKind kind, const Vector<DeviceId>& holders) const;
+  Vector<CollectiveShape> shapes(CollectiveKind kind, const Vector<DeviceId>& holders);
+  std::optional<CollectiveShape> hierarchical(CollectiveKind kind, const Vector<DeviceId>& holders);
   void add_hop(Loads& loads, DeviceId from, DeviceId to, double share) const;
   void add_ring(Loads& loads, const Vector<DeviceId>& holders, double share) const;
   void add_tree(Loads& loads, const Vector<DeviceId>& holders, bool down, bool up) const;
   void add_all_pairs(Loads& loads, const Vector<DeviceId>& holders, double share) const;
-  static void add_level(CollectiveShape& shape, const Loads& loads, double latencies);
+  static void add_level(CollectiveShape& shape, Loads& loads, double latencies);
 
   const Topology& topology_;
   int32_t device_count_;
   Vector<double> bandwidth_gb_per_s_;                                     // [channel]
+  Loads loads_;                                                           // scratch
   Array<std::map<Vector<DeviceId>, Vector<CollectiveShape>>, 6> shapes_;  // [kind], by holders
 };
 

@@ -55,14 +55,17 @@ std::string time_text(Nanoseconds ns) {
   return format("%.2f s", static_cast<double>(ns) / 1e9);
 }
 
-std::string strategy_to_text(const Graph& graph, const Strategy& strategy) {
+std::string strategy_to_text(const Graph& graph, const Strategy& strategy, const Vector<ConfigurationOrigin>& origins) {
   const auto describe = [&](size_t op) {
     std::string degrees;
     const auto& dimensions = graph.operators[op].definition->dimensions();
     for (size_t d = 0; d < dimensions.size(); ++d)
       if (strategy[op].degrees[d] > 1)
         degrees += (degrees.empty() ? "" : " x ") + dimensions[d].name + " " + std::to_string(strategy[op].degrees[d]);
-    return (degrees.empty() ? "whole" : degrees) + "  on devices " + devices_text(strategy[op].devices);
+    std::string origin;
+    if (!origins.empty() && origins[op] != ConfigurationOrigin::unstated)
+      origin = ", " + std::string(to_string(origins[op]));
+    return (degrees.empty() ? "whole" : degrees) + "  on devices " + devices_text(strategy[op].devices) + origin;
   };
   std::string text;
   for (size_t first = 0; first < strategy.size();) {
@@ -132,6 +135,13 @@ Json report_to_json(const SearchReport& report) {
        {{"profile", report.sources.profile},
         {"measured", report.sources.measured},
         {"analytic", report.sources.analytic}}}};
+  if (!report.origins.empty()) {
+    json["origins"] = Json::object();
+    for (const ConfigurationOrigin origin :
+         {ConfigurationOrigin::annotated, ConfigurationOrigin::propagated, ConfigurationOrigin::searched})
+      json["origins"][std::string(to_string(origin))] =
+          std::count(report.origins.begin(), report.origins.end(), origin);
+  }
   json.update(report.details);
   return json;
 }
@@ -169,7 +179,7 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
             format(" (%.0f proposals/s)\n", static_cast<double>(report.proposals) / report.elapsed_s);
   if (report.details.contains("local_optimum"))
     text += local_optimum_text(report.details["local_optimum"], graph.operators.size());
-  return text + "strategy\n" + strategy_to_text(graph, strategy);
+  return text + "strategy\n" + strategy_to_text(graph, strategy, report.origins);
 }
 
 }  // namespace ff

@@ -28,6 +28,7 @@ struct SearchReport {
   CostCounts sources;
   DeltaStatistics statistics;
   Vector<Baseline> baselines;
+  Vector<ConfigurationOrigin> origins;  // by OperatorId; empty where nothing is known of them
 };
 
 Json report_to_json(const SearchReport& report);
@@ -38,8 +39,9 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
 std::string comparison_to_text(const Vector<SearchReport>& reports,
                                const Vector<std::pair<std::string, std::string>>& failed, int64_t batch_size);
 
-// Operators in graph order, equal neighbours folded: "conv1..conv3  sample 4  devices 0-3".
-std::string strategy_to_text(const Graph& graph, const Strategy& strategy);
+// Operators in graph order, equal neighbours folded: "conv1 .. conv3  sample 4  on devices 0-3", and where origins are
+// known, ", propagated".
+std::string strategy_to_text(const Graph& graph, const Strategy& strategy, const Vector<ConfigurationOrigin>& origins);
 
 std::string time_text(Nanoseconds ns);  // "1.234 ms"
 
