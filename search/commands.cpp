@@ -83,8 +83,17 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details)
   report.tasks = details.tasks.tasks.count();
   report.transfer_bytes = details.tasks.transfer_bytes;
   report.synchronization_bytes = details.tasks.synchronization_bytes;
-  for (int task : details.tasks.tasks.indices())
-    if (is_compute(details.tasks.tasks[task].kind)) report.compute += details.costs.duration[task];
+  for (int t : details.tasks.tasks.indices()) {
+    const Task& task = details.tasks.tasks[t];
+    if (is_compute(task.kind)) report.compute += details.costs.duration[t];
+    SearchReport::CollectiveUse* use = nullptr;
+    if (is_edge_collective(task.kind))
+      use = &report.collectives[details.tasks.collectives[task.collective].kind(direction_of(task.kind))];
+    else if (task.kind == TaskKind::synchronization) use = &report.synchronization;
+    if (!use) continue;
+    ++use->count;
+    use->time += details.costs.duration[t];
+  }
   report.memory_bytes = details.memory_bytes;
   report.sources = details.sources;
   for (DeviceId device : report.memory_bytes.indices()) {

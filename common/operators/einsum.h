@@ -6,9 +6,9 @@
 namespace ff {
 
 // A product of two tensors as numpy's einsum writes it, "GSEC,GSM->EGCM"; the second may be a parameter, "weight".
-// Every letter is a parallelizable dimension. In the output: P if the parameter has it; else S for the first such letter
-// of the first operand, and A. Summed over: R. The dimensions are S, then the others in the output's order, then R in
-// the first operand's.
+// Every letter is a parallelizable dimension. In the output: P if the parameter has it; else S for the first such
+// letter of the first operand, and A. Summed over: R. The dimensions are S, then the others in the output's order,
+// then R in the first operand's.
 class Einsum : public OperatorDefinition {
  public:
   explicit Einsum(const OperatorRequest& request);

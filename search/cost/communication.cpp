@@ -99,29 +99,48 @@ void CommunicationModel::add_level(CollectiveShape& shape, Loads& loads, double 
   loads.clear();
 }
 
-// By node and place in it. Nothing unless there are several nodes with equally many, at least two, of the holders.
-std::optional<CommunicationModel::CollectiveShape> CommunicationModel::hierarchical(CollectiveKind kind,
-                                                                                    const Vector<DeviceId>& holders) {
-  if (kind != CollectiveKind::all_gather && kind != CollectiveKind::reduce_scatter &&
-      kind != CollectiveKind::all_reduce)
-    return std::nullopt;
-  std::map<std::string_view, Vector<DeviceId>> nodes;
-  for (DeviceId holder : holders) nodes[topology_.devices[holder].node].push_back(holder);
-  const size_t places = nodes.begin()->second.size();
-  if (nodes.size() < 2 || places < 2) return std::nullopt;
-  Vector<Vector<DeviceId>> rails(places);  // [place]: a device of each node
-  for (const auto& [name, devices] : nodes) {
-    if (devices.size() != places) return std::nullopt;
-    for (size_t place = 0; place < places; ++place) rails[place].push_back(devices[place]);
-  }
-  const double n = static_cast<double>(nodes.size()), m = static_cast<double>(places);
+// By group and place in it; all groups are equally large.
+CommunicationModel::CollectiveShape CommunicationModel::hierarchical(CollectiveKind kind,
+                                                                     const Vector<Vector<DeviceId>>& groups) {
+  const double n = static_cast<double>(groups.size()), m = static_cast<double>(groups[0].size());
   const double passes = kind == CollectiveKind::all_reduce ? 2 : 1;  // reduce_scatter and then all_gather
   CollectiveShape shape;
-  for (const auto& [name, devices] : nodes) add_ring(loads_, devices, passes * (m - 1) / m);
+  for (const Vector<DeviceId>& group : groups) add_ring(loads_, group, passes * (m - 1) / m);
   add_level(shape, loads_, passes * (m - 1));
-  for (const Vector<DeviceId>& rail : rails) add_ring(loads_, rail, passes * (n - 1) / n / m);
+  for (int place : groups[0].indices()) {
+    Vector<DeviceId> across;
+    for (const Vector<DeviceId>& group : groups) across.push_back(group[place]);
+    add_ring(loads_, across, passes * (n - 1) / n / m);
+  }
   add_level(shape, loads_, passes * (n - 1));
   return shape;
+}
+
+// The holders in each node. Nothing unless there are several with equally many, at least two.
+Vector<Vector<DeviceId>> CommunicationModel::by_node(const Vector<DeviceId>& holders) const {
+  std::map<std::string_view, Vector<DeviceId>> nodes;
+  for (DeviceId holder : holders) nodes[topology_.devices[holder].node].push_back(holder);
+  Vector<Vector<DeviceId>> groups;
+  for (const auto& [name, devices] : nodes) groups.push_back(devices);
+  const size_t places = groups[0].size();
+  const bool equal =
+      std::all_of(groups.begin(), groups.end(), [&](const auto& group) { return group.size() == places; });
+  if (groups.size() < 2 || places < 2 || !equal) groups.clear();
+  return groups;
+}
+
+// Very many holders in runs of about the square root of their number, as the rows of a torus are. Nothing for fewer.
+Vector<Vector<DeviceId>> CommunicationModel::by_runs(const Vector<DeviceId>& holders) {
+  constexpr size_t least = 64;
+  size_t places = 1;
+  for (size_t divisor = 2; divisor * divisor <= holders.size(); ++divisor)
+    if (holders.size() % divisor == 0) places = divisor;
+  if (holders.size() < least || places < 2) return {};
+  Vector<Vector<DeviceId>> groups;
+  for (size_t first = 0; first < holders.size(); first += places)
+    groups.emplace_back(holders.begin() + static_cast<int64_t>(first),
+                        holders.begin() + static_cast<int64_t>(first + places));
+  return groups;
 }
 
 Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(CollectiveKind kind,
@@ -151,7 +170,10 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
       [[fallthrough]];
     case CollectiveKind::all_to_all: add([&](Loads& loads) { add_all_pairs(loads, holders, 1 / k); }, 1);
   }
-  if (const auto shape = hierarchical(kind, holders)) result.push_back(*shape);
+  if (kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter ||
+      kind == CollectiveKind::all_reduce)
+    for (const auto& groups : {by_node(holders), by_runs(holders)})
+      if (!groups.empty()) result.push_back(hierarchical(kind, groups));
   return result;
 }
 

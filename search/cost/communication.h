@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 
 #include "common/task_graph/collectives.h"
 #include "common/topology.h"
@@ -33,8 +32,9 @@ class CommunicationModel {
   //   binary tree                                all_reduce: B up and B down, 2 ceil(log2 k)
   //                                              broadcast, reduce: B, ceil(log2 k)
   //   direct, between every two                  all_gather, reduce_scatter, all_to_all: B/k, 1
-  //   hierarchical, where the holders are on n nodes, m on each: within nodes and then among those with the same place
-  //   in their nodes, or in reverse              all_gather: (B/m among n), then B among m; reduce_scatter likewise
+  //   hierarchical, where the holders are on n nodes, m on each (or, from 64 holders on, as n runs of m, such as the
+  //   rows of a torus): within nodes and then among those with the same place in their nodes, or in reverse
+  //                                              all_gather: (B/m among n), then B among m; reduce_scatter likewise
   //                                              all_reduce: reduce_scatter of B among m, all_reduce of B/m among n,
   //                                              all_gather of B among m
   // A channel's load is the sum of what crosses it; the time is that of the most loaded channel plus the latencies (the
@@ -63,7 +63,9 @@ class CommunicationModel {
     void clear();
   };
   Vector<CollectiveShape> shapes(CollectiveKind kind, const Vector<DeviceId>& holders);
-  std::optional<CollectiveShape> hierarchical(CollectiveKind kind, const Vector<DeviceId>& holders);
+  CollectiveShape hierarchical(CollectiveKind kind, const Vector<Vector<DeviceId>>& groups);
+  Vector<Vector<DeviceId>> by_node(const Vector<DeviceId>& holders) const;
+  static Vector<Vector<DeviceId>> by_runs(const Vector<DeviceId>& holders);
   void add_hop(Loads& loads, DeviceId from, DeviceId to, double share) const;
   void add_ring(Loads& loads, const Vector<DeviceId>& holders, double share) const;
   void add_tree(Loads& loads, const Vector<DeviceId>& holders, bool down, bool up) const;

@@ -105,6 +105,20 @@ std::string comparison_to_text(const Vector<SearchReport>& reports,
   return text + "\n" + notes;
 }
 
+namespace {
+
+Json collectives_to_json(const SearchReport& report) {
+  Json json = Json::object();
+  const auto add = [&](const std::string& name, const SearchReport::CollectiveUse& use) {
+    if (use.count > 0) json[name] = {{"count", use.count}, {"us", us(use.time)}};
+  };
+  for (const auto& [kind, use] : report.collectives) add(std::string(to_string(kind)), use);
+  add("synchronization", report.synchronization);
+  return json;
+}
+
+}  // namespace
+
 Json report_to_json(const SearchReport& report) {
   Json baselines = Json::object();
   for (const Baseline& baseline : report.baselines) baselines[baseline.algorithm] = us(baseline.predicted);
@@ -131,6 +145,7 @@ Json report_to_json(const SearchReport& report) {
       {"transfer_bytes", report.transfer_bytes},
       {"synchronization_bytes", report.synchronization_bytes},
       {"compute_us", us(report.compute)},
+      {"collectives", collectives_to_json(report)},
       {"costs",
        {{"profile", report.sources.profile},
         {"measured", report.sources.measured},
@@ -166,6 +181,13 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
                    static_cast<double>(report.predicted) / static_cast<double>(report.lower_bound));
   text += "transfers            " + bytes_text(report.transfer_bytes) + ", synchronization " +
           bytes_text(report.synchronization_bytes) + "\n";
+  if (!report.collectives.empty()) {
+    std::string kinds;
+    for (const auto& [kind, use] : report.collectives)
+      kinds += (kinds.empty() ? "" : ", ") + std::to_string(use.count) + " " + std::string(to_string(kind)) + " (" +
+               time_text(use.time) + ")";
+    text += "collectives          " + kinds + ", summed up\n";
+  }
   if (!report.memory_bytes.empty())
     text += "memory               " +
             bytes_text(*std::max_element(report.memory_bytes.begin(), report.memory_bytes.end())) +

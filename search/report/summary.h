@@ -1,6 +1,7 @@
 // What the commands print: the JSON objects of --json, and the same as text for people.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "common/vector.h"
@@ -24,6 +25,13 @@ struct SearchReport {
   int64_t tasks = 0, transfer_bytes = 0, synchronization_bytes = 0;
   // forward and backward tasks with their copies, summed over the devices; updates are not counted
   Nanoseconds compute = 0;
+  // Collectives of edges, and the all-reduces of gradients: how many, and how long they take one after another.
+  struct CollectiveUse {
+    int64_t count = 0;
+    Nanoseconds time = 0;
+  };
+  std::map<CollectiveKind, CollectiveUse> collectives;
+  CollectiveUse synchronization;
   Vector<int64_t> memory_bytes;
   CostCounts sources;
   DeltaStatistics statistics;
