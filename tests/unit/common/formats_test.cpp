@@ -30,5 +30,7 @@ TEST_CASE("the examples of docs/formats.md are valid files") {
       CHECK_FALSE(issue_order_from_names(builder, tasks, file.issue_order).empty());
     }
   }
-  CHECK(formats == std::set<std::string>{"ffgraph/1", "fftopology/1", "ffprofile/1", "ffstrategy/1"});
+  // Annotations are about a graph: tests/unit/search/optimizer/annotations_test.cpp.
+  CHECK(formats ==
+        std::set<std::string>{"ffgraph/1", "fftopology/1", "ffprofile/1", "ffstrategy/1", "ffannotations/1"});
 }

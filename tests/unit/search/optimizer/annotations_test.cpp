@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/support/committed_files.h"
 #include "tests/support/message_of.h"
 #include "tests/support/random_annotations.h"
 #include "tests/support/random_network.h"
@@ -68,6 +69,18 @@ TEST_CASE("annotations of operators, tensors and parameters decide degrees and d
   };
   CHECK(complete("layer1.attention") == Configuration{{2, 2}, {0, 1, 2, 3}});
   CHECK(complete("layer2.expand") == Configuration{{1, 4, 1}, {3, 2, 1, 0}});
+}
+
+TEST_CASE("the example of docs/formats.md is about GShard's transformer") {
+  const std::string text = committed_text("docs/formats.md"), fence = "```json\n";
+  const size_t begin = text.find(fence, text.find("## Annotations")) + fence.size();
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gshard-moe-128e-12l.json");
+  const Annotations annotations =
+      parse_annotations(parse_json(text.substr(begin, text.find("```", begin) - begin), "docs/formats.md"), graph,
+                        load_topology(FF_SOURCE_DIR "/topologies/p100-2x4.json"));
+  int annotated = 0;
+  for (const OperatorId op : graph.operator_ids()) annotated += annotations.find(op) != nullptr;
+  CHECK(annotated == 12 + 6 + 6 + 2);
 }
 
 TEST_CASE("a name comes before a star where the two annotations disagree") {
