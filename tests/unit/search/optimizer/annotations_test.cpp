@@ -50,7 +50,7 @@ TEST_CASE("annotations of operators, tensors and parameters decide degrees and d
   CHECK(degrees("layer2.gate") == Degrees{0, 0, 1, 1});
   CHECK(degrees("layer2.expand") == Degrees{1, 4, 1});
   CHECK(annotations.find(moe.op("layer2.expand"))->devices == Vector<DeviceId>{3, 2, 1, 0});
-  CHECK(degrees("layer2.contract") == Degrees{2, 2, 1});
+  CHECK(degrees("layer2.contract") == Degrees{2, 2, 1, 1});
   CHECK(degrees("layer1.contract") == Degrees{1, 1, 1, 0});  // a contracted dimension does not split the output
   CHECK(degrees("loss")[0] == 1);
   CHECK(annotations.text(moe.op("layer2.expand")) == "a.json: /annotations/3");

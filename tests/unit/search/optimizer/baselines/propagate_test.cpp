@@ -45,8 +45,12 @@ TEST_CASE("experts go on where the next layer's are, and all else is split by ba
     {"parameters": "layer2.gate.weight", "replicate": true},
     {"operators": "layer2.expand", "split": {"expert": 4}})");
   Strategy expected = data_parallel(moe.network.graph, moe.network.topology);
-  for (const OperatorId op : expected.indices())
-    if (moe.network.graph.operators[op].definition->type() == "expert_linear") expected[op] = {{1, 4, 1}, four};
+  for (const OperatorId op : expected.indices()) {
+    const OperatorDefinition& definition = *moe.network.graph.operators[op].definition;
+    if (definition.type() != "expert_linear") continue;
+    expected[op] = {Degrees(definition.dimensions().size(), 1), four};
+    expected[op].degrees[1] = 4;
+  }
   CHECK(moe.strategy == expected);
 }
 
