@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "search/optimizer/tensor_axes.h"
+
 namespace ff {
 namespace {
 
@@ -12,10 +14,16 @@ int largest_divisor(int number, int64_t most) {
   return divisor;
 }
 
+// "expert" by name; of an einsum the letter that input, parameter and output have, as each expert has weights of its
+// own.
 int expert_dimension(const OperatorDefinition& definition) {
-  for (const int d : definition.dimensions().indices())
-    if (definition.dimensions()[d].name == "expert" && definition.dimensions()[d].kind == DimensionKind::parameter)
+  for (const int d : definition.dimensions().indices()) {
+    const ParallelDimension& dimension = definition.dimensions()[d];
+    if (dimension.kind != DimensionKind::parameter) continue;
+    if (dimension.name == "expert") return d;
+    if (definition.type() == "einsum" && axis_of_input(definition, 0, d) >= 0 && axis_of_output(definition, 0, d) >= 0)
       return d;
+  }
   return -1;
 }
 
@@ -32,6 +40,7 @@ std::optional<Strategy> gshard(const Graph& graph, const Topology& topology) {
     found = true;
     Degrees degrees(definition.dimensions().size(), 1);
     degrees[expert] = largest_divisor(devices, definition.dimensions()[expert].size);
+    // Rows: the first dimension, unless that is the expert itself.
     if (expert > 0) degrees[0] = largest_divisor(devices / degrees[expert], definition.dimensions()[0].size);
     strategy[op] = {degrees, Vector<DeviceId>(parts_of(degrees))};
     std::iota(strategy[op].devices.begin(), strategy[op].devices.end(), 0);

@@ -8,7 +8,7 @@
 namespace ff {
 
 // Experts over all devices, everything else by batch. Where there are fewer experts than devices, the rows of each are
-// split too. Nothing where no operator has a dimension "expert".
+// split too. Nothing where no operator has a dimension "expert", or is an einsum with a parameter for each expert.
 std::optional<Strategy> gshard(const Graph& graph, const Topology& topology);
 
 }  // namespace ff

@@ -1,6 +1,7 @@
 #include "search/optimizer/baselines/propagate.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <unordered_map>
 
@@ -123,7 +124,7 @@ class Propagation {
  public:
   explicit Propagation(const Problem& problem)
       : problem_(problem), graph_(problem.graph), edges_(edges_of(graph_)), edges_of_(graph_.operators.size()),
-        decided_(graph_.operators.size()), best_(graph_.operators.size()) {
+        decided_(graph_.operators.size()), distance_(graph_.operators.size(), 0), best_(graph_.operators.size()) {
     for (const int e : edges_.indices()) {
       edges_of_[edges_[e].producer].push_back(e);
       edges_of_[edges_[e].consumer].push_back(e);
@@ -135,11 +136,11 @@ class Propagation {
     if (problem_.annotations)
       for (const OperatorId op : graph_.operator_ids())
         if (const Annotation* annotation = problem_.annotations->find(op); annotation && annotation->decides())
-          decide(op, completed(*annotation, definition(op), topology.devices.count()));
+          decide(op, completed(*annotation, definition(op), topology.devices.count()), 0);
     while (true) {
       const OperatorId next = cheapest();
       if (next < 0) break;
-      decide(next, best_[next]->configuration);
+      decide(next, best_[next]->configuration, best_[next]->distance);
     }
     Strategy strategy = problem_.keeping_annotations(data_parallel(graph_, topology));
     for (const OperatorId op : decided_.indices())
@@ -148,28 +149,31 @@ class Propagation {
   }
 
  private:
-  // Candidates are compared, within an operator and between operators, in this order.
   struct Choice {
-    bool not_batch_in_place = true;  // else: splits the batch alone, and moves nothing
     int64_t moved_bytes = 0;
     int64_t repeated_parameter_bytes = 0;
-    bool not_batch = true;
-    int64_t fewer_parts = 0;  // the negative number of parts
+    bool not_batch = true;  // else it splits the batch alone
+    int distance = 0;       // of the operator from an annotation, along edges between decided operators
     Configuration configuration;
-
-    bool operator<(const Choice& other) const {
-      const auto key = [](const Choice& choice) {
-        return std::tie(choice.not_batch_in_place, choice.moved_bytes, choice.repeated_parameter_bytes,
-                        choice.not_batch, choice.fewer_parts, choice.configuration.degrees);
-      };
-      return key(*this) < key(other);
-    }
   };
+  // Among the candidates of an operator.
+  static bool better(const Choice& a, const Choice& b) {
+    const auto key = [](const Choice& choice) {
+      return std::tuple(choice.moved_bytes, choice.repeated_parameter_bytes, choice.not_batch,
+                        -choice.configuration.parts());
+    };
+    return std::pair(key(a), a.configuration.degrees) < std::pair(key(b), b.configuration.degrees);
+  }
+  // Among operators, with their best candidates: who is decided first?
+  static bool before(const Choice& a, const Choice& b) {
+    return std::tie(a.moved_bytes, a.distance, a.not_batch) < std::tie(b.moved_bytes, b.distance, b.not_batch);
+  }
 
   const OperatorDefinition& definition(OperatorId op) const { return *graph_.operators[op].definition; }
 
-  void decide(OperatorId op, Configuration configuration) {
+  void decide(OperatorId op, Configuration configuration, int distance) {
     decided_[op] = std::move(configuration);
+    distance_[op] = distance;
     best_[op].reset();
     for (const int e : edges_of_[op])
       for (const OperatorId neighbour : {edges_[e].producer, edges_[e].consumer})
@@ -184,9 +188,6 @@ class Propagation {
       if (best_[op] && (result < 0 || before(*best_[op], *best_[result]))) result = op;
     return result;
   }
-  static bool before(const Choice& a, const Choice& b) {
-    return std::tie(a.not_batch_in_place, a.moved_bytes) < std::tie(b.not_batch_in_place, b.moved_bytes);
-  }
 
   std::optional<Choice> best_choice(OperatorId op) const {
     std::optional<Choice> best;
@@ -195,18 +196,21 @@ class Propagation {
       if (configuration.parts() < 2 || std::find(seen.begin(), seen.end(), configuration) != seen.end()) return;
       seen.push_back(configuration);
       Choice choice = evaluated(op, std::move(configuration));
-      if (!best || choice < *best) best = std::move(choice);
+      if (!best || better(choice, *best)) best = std::move(choice);
     };
     const Vector<bool> allowed = allowed_dimensions(op);
+    int distance = std::numeric_limits<int>::max();
     for (const int e : edges_of_[op]) {
       const Edge& edge = edges_[e];
       const OperatorId neighbour = edge.producer == op ? edge.consumer : edge.producer;
       // Operators that are not split say nothing about others.
       if (!decided_[neighbour] || decided_[neighbour]->parts() < 2) continue;
+      distance = std::min(distance, distance_[neighbour] + 1);
       const Links links = links_of(edge, op), none(links.size(), -1);
       for (const Links& each : {links, none})
         consider(Projection(definition(op), each, *decided_[neighbour], allowed).configuration());
     }
+    if (best) best->distance = distance;
     return best;
   }
 
@@ -223,8 +227,6 @@ class Propagation {
     }
     choice.repeated_parameter_bytes = repeated_parameter_bytes(definition(op), configuration);
     choice.not_batch = !splits_batch_alone(definition(op), configuration);
-    choice.not_batch_in_place = choice.not_batch || choice.moved_bytes > 0;
-    choice.fewer_parts = -configuration.parts();
     choice.configuration = std::move(configuration);
     return choice;
   }
@@ -258,6 +260,7 @@ class Propagation {
   const Vector<Edge> edges_;
   Vector<Vector<int>> edges_of_;  // [operator]
   Vector<std::optional<Configuration>> decided_;
+  Vector<int> distance_;                // of decided operators
   Vector<std::optional<Choice>> best_;  // of undecided operators beside decided ones
 };
 

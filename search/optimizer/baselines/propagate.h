@@ -8,8 +8,8 @@
 namespace ff {
 
 // Every operator that an annotation does not decide gets the configuration, carried over from a neighbour that has one,
-// forward or backward, that moves the fewest bytes over the edges to all such neighbours; what a batch split reaches
-// without moving anything comes first. What nothing reaches is data-parallel. The rule in full: docs/annotations.md.
+// forward or backward, that moves the fewest bytes over the edges to all such neighbours; where these are equal, the
+// batch is split first. What nothing reaches is data-parallel. The rule in full: docs/annotations.md.
 Strategy propagate(const Problem& problem);
 
 // Bytes that the devices receive over an edge, forward and, where it has a gradient, backward.

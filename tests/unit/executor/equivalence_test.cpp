@@ -7,6 +7,7 @@
 #include "executor/plan/transfer_order.h"
 #include "executor/transport/in_process.h"
 #include "executor/transport/staging.h"
+#include "tests/support/einsum_experts.h"
 #include "tests/support/executor/equivalence.h"
 #include "tests/support/executor/ordered_transport.h"
 #include "tests/support/executor/posing_backend.h"
@@ -187,27 +188,7 @@ TEST_CASE("a rank that holds a shared parameter without contributing to its grad
 
 // Lepikhin et al. 2020 (arXiv 2006.16668), algorithm 2, as in docs/operators.md.
 TEST_CASE("a layer of experts that is written with einsum, by group and by expert") {
-  const std::string graph = R"({"format": "ffgraph/1", "name": "experts", "batch_size": 4,
-    "inputs": [{"name": "inputs", "shape": ["batch", 5, 6], "dtype": "f32"},
-               {"name": "dispatch_mask", "shape": ["batch", 5, 4, 3], "dtype": "f32"},
-               {"name": "targets", "shape": ["batch", 5], "dtype": "i32"}],
-    "operators": [
-      {"name": "logits", "type": "einsum", "inputs": ["inputs"],
-       "attributes": {"equation": "GSM,ME->GSE", "sizes": {"E": 4}}},
-      {"name": "gates", "type": "softmax", "inputs": ["logits"]},
-      {"name": "combine_weights", "type": "einsum", "inputs": ["gates", "dispatch_mask"],
-       "attributes": {"equation": "GSE,GSEC->GSEC"}},
-      {"name": "dispatched", "type": "einsum", "inputs": ["dispatch_mask", "inputs"],
-       "attributes": {"equation": "GSEC,GSM->EGCM"}},
-      {"name": "wi", "type": "einsum", "inputs": ["dispatched"],
-       "attributes": {"equation": "EGCM,EMH->EGCH", "sizes": {"H": 8}}},
-      {"name": "h", "type": "relu", "inputs": ["wi"]},
-      {"name": "wo", "type": "einsum", "inputs": ["h"],
-       "attributes": {"equation": "EGCH,EHM->GECM", "sizes": {"M": 6}}},
-      {"name": "outputs", "type": "einsum", "inputs": ["combine_weights", "wo"],
-       "attributes": {"equation": "GSEC,GECM->GSM"}},
-      {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["outputs", "targets"]}]})";
-  StrategyFile one_device{parse_graph(parse_json(graph, "graph")), {}, {}, {}, Json::object(), false};
+  StrategyFile one_device{parse_graph(parse_json(einsum_experts, "graph")), {}, {}, {}, Json::object(), false};
   one_device.strategy = single_device(one_device.graph);
   // The dimension of each operator that is split: groups, or experts of the three in the middle.
   const auto split = [&](int ranks, const char* combined_by) {

@@ -2,13 +2,13 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/support/einsum_experts.h"
 #include "tests/support/search_problem.h"
 
 using namespace ff;
 
 namespace {
 
-// `expected`: rows, experts, and columns of the output. What they sum over is whole.
 void check_experts(const std::string& graph, const std::string& topology, const Degrees& expected) {
   SearchProblem network(graph, topology);
   const Strategy found = *gshard(network.graph, network.topology);
@@ -18,7 +18,7 @@ void check_experts(const std::string& graph, const std::string& topology, const 
       CHECK(found[op] == by_batch[op]);
       continue;
     }
-    Degrees degrees = expected;
+    Degrees degrees = expected;  // sample, expert, channel; what is contracted is whole
     degrees.resize(found[op].degrees.size(), 1);
     CHECK(found[op].degrees == degrees);
     for (const int part : found[op].devices.indices()) CHECK(found[op].devices[part] == part);
@@ -40,6 +40,19 @@ TEST_CASE("the two exchanges between tokens and experts are all-to-alls") {
   CHECK(tasks.collectives.size() == 2);
   for (const EdgeCollective& collective : tasks.collectives)
     CHECK(collective.collective.kind == CollectiveKind::all_to_all);
+}
+
+TEST_CASE("experts that are written with einsum are found by their weights") {
+  SearchProblem experts(parse_graph(parse_json(einsum_experts, "g.json")),
+                        load_topology(FF_SOURCE_DIR "/topologies/p100-1x4.json"));
+  const Strategy found = *gshard(experts.graph, experts.topology);
+  for (const OperatorId op : experts.graph.operator_ids()) {
+    const Operator& described = experts.graph.operators[op];
+    const auto& dimensions = described.definition->dimensions();
+    const std::string expected = described.name == "wi" || described.name == "wo" ? "E" : dimensions[0].name;
+    CAPTURE(described.name);
+    for (const int d : dimensions.indices()) CHECK(found[op].degrees[d] == (dimensions[d].name == expected ? 4 : 1));
+  }
 }
 
 TEST_CASE("gshard is for mixtures of experts") {

@@ -43,6 +43,9 @@ TEST_CASE("megatron splits layers within a node, sequences between them, and the
   check("layer1.gelu", "channel");
   check("layer1.contract", "in_channel");
   check("layer12.add2", "length");
+  check("tokens", "vocabulary");
+  check("output", "channel");
+  check("loss", "class");
   for (const Configuration& configuration : found.strategy)
     for (const int part : configuration.devices.indices()) CHECK(configuration.devices[part] == part);
 }

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/support/committed_files.h"
+#include "tests/support/einsum_experts.h"
 #include "tests/support/search_problem.h"
 
 using namespace ff;
@@ -11,7 +12,9 @@ namespace {
 
 struct Annotated {
   Annotated(const std::string& graph_name, const std::string& topology_name, const std::string& list)
-      : network(graph_name, topology_name),
+      : Annotated(load_graph(FF_SOURCE_DIR "/graphs/" + graph_name + ".json"), topology_name, list) {}
+  Annotated(Graph graph, const std::string& topology_name, const std::string& list)
+      : network(std::move(graph), load_topology(FF_SOURCE_DIR "/topologies/" + topology_name + ".json")),
         annotations(
             parse_annotations(parse_json(R"({"format": "ffannotations/1", "annotations": [)" + list + "]}", "a.json"),
                               network.graph, network.topology)),
@@ -21,6 +24,19 @@ struct Annotated {
     for (const OperatorId op : network.graph.operator_ids())
       if (network.graph.operators[op].name == name) return strategy[op];
     throw std::runtime_error(name);
+  }
+
+  // "sample 2, head 2"
+  std::string split(const std::string& name) const {
+    std::string text;
+    for (const Operator& op : network.graph.operators) {
+      if (op.name != name) continue;
+      const auto& dimensions = op.definition->dimensions();
+      for (const int d : dimensions.indices())
+        if (const int degree = of(name).degrees[d]; degree > 1)
+          text += (text.empty() ? "" : ", ") + dimensions[d].name + " " + std::to_string(degree);
+    }
+    return text;
   }
 
   SearchProblem network;
@@ -44,21 +60,33 @@ TEST_CASE("experts go on where the next layer's are, and all else is split by ba
     {"tensors": "layer2.norm2", "split": {"sample": 4}},
     {"parameters": "layer2.gate.weight", "replicate": true},
     {"operators": "layer2.expand", "split": {"expert": 4}})");
-  Strategy expected = data_parallel(moe.network.graph, moe.network.topology);
-  for (const OperatorId op : expected.indices()) {
-    const OperatorDefinition& definition = *moe.network.graph.operators[op].definition;
-    if (definition.type() != "expert_linear") continue;
-    expected[op] = {Degrees(definition.dimensions().size(), 1), four};
-    expected[op].degrees[1] = 4;
+  for (const Operator& op : moe.network.graph.operators) {
+    CAPTURE(op.name);
+    CHECK(moe.split(op.name) == (op.definition->type() == "expert_linear" ? "expert 4" : "sample 4"));
+    CHECK(moe.of(op.name).devices == four);
   }
-  CHECK(moe.strategy == expected);
+}
+
+TEST_CASE("GShard's own annotations of experts written with einsum put the experts' layers where the tokens come to") {
+  const Annotated experts(parse_graph(parse_json(einsum_experts, "g.json")), "p100-1x4", R"(
+    {"operators": "logits", "split": {"G": 4}},
+    {"parameters": "logits.weight", "replicate": true},
+    {"tensors": "dispatched", "split": {"E": 4, "G": 1}})");
+  CHECK(experts.split("logits") == "G 4");
+  CHECK(experts.split("gates") == "sample 4");
+  CHECK(experts.split("wi") == "E 4");
+  CHECK(experts.split("h") == "sample 4");  // the first axis, which are the experts here
+  CHECK(experts.split("wo") == "E 4");
+  CHECK(experts.split("outputs") == "G 4");
+  CHECK(experts.split("loss") == "sample 4");
 }
 
 TEST_CASE("a layer split by columns is followed by one split by rows, and the batch is split behind the sum") {
   const Annotated moe("moe-tiny", "p100-1x4", R"({"operators": "layer1.expand", "shard": {"dimension": "channel",
     "devices": [2, 3, 0, 1]}})");
   const Vector<DeviceId> as_annotated{2, 3, 0, 1};
-  CHECK(moe.of("layer1.contract") == Configuration{{1, 1, 1, 4}, as_annotated});
+  CHECK(moe.split("layer1.contract") == "in_channel 4");
+  CHECK(moe.of("layer1.contract").devices == as_annotated);
   CHECK(moe.of("layer1.add2") == Configuration{{4, 1, 1}, as_annotated});
   CHECK(moe.of("layer1.norm2") == Configuration{{4, 1}, as_annotated});
   CHECK(moe.of("loss").devices == as_annotated);
