@@ -1,5 +1,7 @@
 #!/usr/bin/python3
-"""GShard's claims (Lepikhin et al. 2020, arXiv 2006.16668) as ratios: its transformers with experts on tori of TPU v3 cores, by the analytic model.
+"""GShard's claims (Lepikhin et al. 2020, arXiv 2006.16668) as ratios, by the analytic model.
+
+Its transformers with experts on tori of TPU v3 cores.
 
 scripts/gshard.py [--build DIR]    prints docs/results/gshard.md
 """

@@ -1,5 +1,7 @@
 #!/usr/bin/python3
-"""Plans for Megatron-LM's GPT models on DGX A100s, by the analytic model: found, megatron, data parallelism, lower bound.
+"""Plans for Megatron-LM's GPT models on DGX A100s, by the analytic model.
+
+Found, megatron, data parallelism and the lower bound, side by side.
 
 scripts/transformer_plans.py [--build DIR] [--budget SECONDS]    prints docs/results/transformers.md
 """
@@ -37,8 +39,8 @@ def main():
     parser.add_argument("--budget", type=int, default=30)
     options = parser.parse_args()
     print("<!-- printed by scripts/transformer_plans.py -->\n")
-    print("| network | machine | batch | found | megatron | data parallelism | lower bound | found against the best that "
-          "fits of the other two |")
+    print("| network | machine | batch | found | megatron | data parallelism | lower bound "
+          "| found against the best of the other two that fits |")
     print("|---|---|---|---|---|---|---|---|")
     for topology, batch in TOPOLOGIES.items():
         for model in MODELS:
