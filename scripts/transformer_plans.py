@@ -15,7 +15,8 @@ import sys
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 MODELS = ["gpt-1.7b", "gpt-3.6b", "gpt-7.5b", "gpt-18.4b"]
-TOPOLOGIES = {"dgx-a100-2": 16, "dgx-a100-8": 64}  # one sample a device
+# One sample a device, and one for four: more devices than samples.
+CASES = [("dgx-a100-2", 16), ("dgx-a100-2", 4), ("dgx-a100-8", 64), ("dgx-a100-8", 16)]
 
 
 def plan(build, model, topology, batch, *flags):
@@ -42,7 +43,7 @@ def main():
     print("| network | machine | batch | found | megatron | data parallelism | lower bound "
           "| found against the best of the other two that fits |")
     print("|---|---|---|---|---|---|---|---|")
-    for topology, batch in TOPOLOGIES.items():
+    for topology, batch in CASES:
         for model in MODELS:
             results = [plan(options.build, model, topology, batch, "--algorithm", algorithm)
                        for algorithm in ("megatron", "data-parallel")]

@@ -141,7 +141,7 @@ class PytorchTest(unittest.TestCase):
               f"differences: "
               f"losses {worst_loss:.1e}, parameters {worst_value:.1e}, their updates {worst_update:.1e}", flush=True)
 
-    def check(self, network):
+    def check(self, network, *plans):
         with open(self.path("graph.json"), "w") as file:
             json.dump(network.graph, file)
         write_safetensors(self.path("initial.safetensors"), network.parameters)
@@ -158,6 +158,8 @@ class PytorchTest(unittest.TestCase):
         with open(self.path("mixed.json"), "w") as file:
             json.dump(strategy, file)
         self.compare(network, "2 ranks, mixed", 2, self.path("mixed.json"), expected)
+        for plan, ranks in plans:
+            self.compare(network, f"{ranks} ranks, {plan}", ranks, self.search(ranks, "--algorithm", plan), expected)
 
     def test_image_classifier(self):
         self.check(networks.image_classifier())
@@ -166,13 +168,13 @@ class PytorchTest(unittest.TestCase):
         self.check(networks.language_model())
 
     def test_transformer(self):
-        self.check(networks.transformer())
+        self.check(networks.transformer(), ("megatron", 2), ("megatron", 4))
 
     def test_llama(self):
-        self.check(networks.llama())
+        self.check(networks.llama(), ("megatron", 2))
 
     def test_mixture_of_experts(self):
-        self.check(networks.mixture_of_experts())
+        self.check(networks.mixture_of_experts(), ("gshard", 2), ("gshard", 4))
 
 
 if __name__ == "__main__":
