@@ -1,6 +1,7 @@
 #include "common/task_graph/synchronization_units.h"
 
 #include <algorithm>
+#include <map>
 
 #include "common/hash.h"
 
@@ -69,6 +70,22 @@ Vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph&
   return sums;
 }
 
+int64_t gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy,
+                           DeviceId holder) {
+  int64_t sum = 0;
+  Vector<int> blocks;  // numbers of the different ones
+  for (const ParameterPiece* piece : unit.pieces) {
+    blocks.clear();
+    for (size_t u = 0; u < piece->users.size(); ++u)
+      if (const auto& [op, part] = piece->users[u];
+          graph.operators[op].has_backward && strategy[op].devices[part] == holder)
+        blocks.push_back(piece->user_blocks[u]);
+    sort_and_unique(blocks);
+    sum += gradient_sum_bytes(std::ssize(blocks), piece->block.volume() * element_bytes);
+  }
+  return sum;
+}
+
 Vector<StatisticsReduction> statistics_reductions(const OperatorDefinition& definition,
                                                   const Configuration& configuration) {
   if (!definition.has_statistics()) return {};
@@ -80,6 +97,36 @@ Vector<StatisticsReduction> statistics_reductions(const OperatorDefinition& defi
     reduction.bytes = definition.statistics_bytes(definition.part(configuration.degrees, part));
   }
   for (StatisticsReduction& reduction : reductions) sort_and_unique(reduction.holders);
+  return reductions;
+}
+
+Vector<OwnReduction> statistics_reductions(const OperatorDefinition& definition, const Configuration& configuration,
+                                           const Vector<int32_t>& parts) {
+  if (!definition.has_statistics()) return {};
+  const Degrees& degrees = configuration.degrees;
+  std::map<int, Vector<int>> own;  // by number
+  for (const int32_t part : parts) own[definition.statistics_group(degrees, part)].push_back(part);
+  Vector<OwnReduction> reductions;
+  for (auto& [number, members] : own) {
+    OwnReduction& one = reductions.emplace_back();
+    one.number = number;
+    one.reduction.bytes = definition.statistics_bytes(definition.part(degrees, members[0]));
+    // All parts of the group: those that differ from one of them in dimensions that do not split parameters.
+    Vector<int> group{0};
+    int stride = 1, part = members[0];
+    for (int d = degrees.count() - 1; d >= 0; --d) {
+      const bool fixed = definition.dimensions()[d].kind == DimensionKind::parameter;
+      Vector<int> wider;
+      for (int index = fixed ? part % degrees[d] : 0, end = fixed ? index + 1 : degrees[d]; index < end; ++index)
+        for (const int behind : group) wider.push_back(index * stride + behind);
+      group = std::move(wider);
+      stride *= degrees[d];
+      part /= degrees[d];
+    }
+    for (const int member : group) one.reduction.holders.push_back(configuration.devices[member]);
+    sort_and_unique(one.reduction.holders);
+    one.reduction.parts = std::move(members);
+  }
   return reductions;
 }
 

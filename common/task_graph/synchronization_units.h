@@ -51,6 +51,8 @@ constexpr int64_t gradient_sum_bytes(int64_t different_blocks, int64_t piece_byt
 }
 Vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph,
                                    const Strategy& strategy);  // [holder]
+int64_t gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy,
+                           DeviceId holder);
 
 // The all-reduce of the statistics that some parts of an operator have in common, alike in both directions.
 struct StatisticsReduction {
@@ -61,5 +63,12 @@ struct StatisticsReduction {
 // By OperatorDefinition::statistics_group. Empty for operators without statistics.
 Vector<StatisticsReduction> statistics_reductions(const OperatorDefinition& definition,
                                                   const Configuration& configuration);
+// The one of these parts, with the group's number; `parts` are ascending and of it are those of one device.
+struct OwnReduction {
+  int number;
+  StatisticsReduction reduction;
+};
+Vector<OwnReduction> statistics_reductions(const OperatorDefinition& definition, const Configuration& configuration,
+                                           const Vector<int32_t>& parts);
 
 }  // namespace ff

@@ -2,7 +2,6 @@
 // inputs; gradients go the same ways back, from input gradients to the output gradient, to which several consumers may
 // contribute.
 #include <algorithm>
-#include <set>
 
 #include "common/task_graph/edge_copies.h"
 #include "executor/plan/planner.h"
@@ -23,6 +22,29 @@ struct Passage {
   int collective = -1;       // index into ProgramPlan::collectives, from whose memory it is taken
 };
 
+// Looks at pairs that overlap on one axis, that on which the fewest do.
+bool do_not_overlap(const Vector<Passage>& passages) {
+  if (passages.empty()) return true;
+  Vector<const Block*> blocks;
+  for (const Passage& passage : passages) blocks.push_back(&passage.region);
+  int best = 0;
+  size_t most = 0;  // different begins
+  for (int axis = 0; axis < blocks[0]->rank(); ++axis) {
+    Vector<int64_t> begins;
+    for (const Block* block : blocks) begins.push_back((*block)[axis].begin);
+    sort_and_unique(begins);
+    if (begins.size() <= most) continue;
+    most = begins.size();
+    best = axis;
+  }
+  std::sort(blocks.begin(), blocks.end(),
+            [&](const Block* a, const Block* b) { return (*a)[best].begin < (*b)[best].begin; });
+  for (int i : blocks.indices())
+    for (int j = i + 1; j < blocks.count() && (*blocks[j])[best].begin < (*blocks[i])[best].end; ++j)
+      if (!intersect(*blocks[i], *blocks[j]).empty()) return false;
+  return true;
+}
+
 class EdgePlanner {
  public:
   EdgePlanner(Planner& planner, Direction direction)
@@ -30,14 +52,13 @@ class EdgePlanner {
     for (size_t t = 0; t < planner.tasks.tasks.size(); ++t)
       if (const Task& task = planner.tasks.tasks[t]; task.kind == transfer_kind(direction))
         transfers_[task.key] = static_cast<int>(t);
-    for (const EdgeCollective& moved : planner.tasks.collectives) by_collectives_.insert(moved.edge);
     for (const PartPlan& part : plan_.parts)
       arrivals_.emplace_back(forward_ ? part.inputs.size() : part.outputs.size());
   }
 
   void plan() {
-    for (int edge = 0; edge < static_cast<int>(planner_.builder.edges().size()); ++edge)
-      if (by_collectives_.count(edge) == 0) plan_edge(edge);
+    for (int edge : planner_.builder.edges().indices())
+      if (planner_.tasks.pairs[edge]) plan_edge(edge);
     for (StepPlan& step : plan_.steps)
       if (step.kind == collective_kind(direction_)) plan_collective(step);
     for (size_t p = 0; p < plan_.parts.size(); ++p) {
@@ -57,9 +78,9 @@ class EdgePlanner {
     const Edge& edge = planner_.builder.edges()[index];
     if (!forward_ && !has_gradient(planner_.graph, edge)) return;
     const int output = planner_.graph.tensors[edge.tensor].output;
-    const auto pairs = planner_.builder.pairs(index, planner_.strategy);
-    for (int number = 0; number < static_cast<int>(pairs->size()); ++number) {
-      const BlockPair& pair = (*pairs)[number];
+    const BlockPairs& pairs = *planner_.tasks.pairs[index];
+    for (const int number : pairs.indices()) {
+      const BlockPair& pair = pairs[number];
       PartPlan *producer = planner_.local(edge.producer, pair.producer_part),
                *consumer = planner_.local(edge.consumer, pair.consumer_part);
       if (!producer && !consumer) continue;
@@ -135,9 +156,11 @@ class EdgePlanner {
       case CollectiveKind::all_to_all:
         plan.send_elements.assign(holders.size(), 0);
         plan.receive_elements.assign(holders.size(), 0);
-        for_each_passage(from, to, [&](size_t f, size_t t, const Block& region) {
-          if (device(from, f) == rank()) plan.send_elements[place_of(device(to, t))] += region.volume();
-          if (device(to, t) == rank()) plan.receive_elements[place_of(device(from, f))] += region.volume();
+        for_each_passage(from, to, true, [&](size_t, size_t t, const Block& region) {
+          plan.send_elements[place_of(device(to, t))] += region.volume();
+        });
+        for_each_passage(to, from, false, [&](size_t, size_t f, const Block& region) {
+          plan.receive_elements[place_of(device(from, f))] += region.volume();
         });
         break;
       default: plan.elements = {from.blocks[0].volume()};
@@ -145,27 +168,30 @@ class EdgePlanner {
     plan_.collectives.push_back(std::move(plan));
   }
 
-  // In the order of (sending device, receiving device, sender, receiver), which both ends of a message share.
+  // Calls visit(own, other, region) for what this rank's parts at one end exchange with parts at the other end, in the
+  // order of (the other's device, sender, receiver), which both ends of a message share.
   template <class Visit>
-  void for_each_passage(const Ends& from, const Ends& to, const Visit& visit) const {
-    const auto by_device = [&](const Ends& ends) {
-      Vector<size_t> order;
-      for (size_t i = 0; i < ends.parts.size(); ++i) order.push_back(i);
-      std::stable_sort(order.begin(), order.end(),
-                       [&](size_t a, size_t b) { return device(ends, a) < device(ends, b); });
-      return order;
-    };
-    const Vector<size_t> senders = by_device(from), receivers = by_device(to);
-    for (size_t first = 0, last; first < senders.size(); first = last) {
-      for (last = first; last < senders.size() && device(from, senders[last]) == device(from, senders[first]);) ++last;
-      for (size_t begin = 0, end; begin < receivers.size(); begin = end) {
-        for (end = begin; end < receivers.size() && device(to, receivers[end]) == device(to, receivers[begin]);) ++end;
-        if (device(from, senders[first]) != rank() && device(to, receivers[begin]) != rank()) continue;
-        for (size_t s = first; s < last; ++s)
-          for (size_t r = begin; r < end; ++r) {
-            const Block region = intersect(from.blocks[senders[s]], to.blocks[receivers[r]]);
-            if (!region.empty()) visit(senders[s], receivers[r], region);
-          }
+  void for_each_passage(const Ends& own_end, const Ends& others, bool sends, const Visit& visit) const {
+    Vector<size_t> own, by_device;
+    for (size_t i = 0; i < own_end.parts.size(); ++i)
+      if (device(own_end, i) == rank()) own.push_back(i);
+    if (own.empty()) return;
+    for (size_t i = 0; i < others.parts.size(); ++i) by_device.push_back(i);
+    const auto before = [&](size_t a, size_t b) { return device(others, a) < device(others, b); };
+    if (!std::is_sorted(by_device.begin(), by_device.end(), before))
+      std::stable_sort(by_device.begin(), by_device.end(), before);
+    for (size_t begin = 0, end; begin < by_device.size(); begin = end) {
+      for (end = begin; end < by_device.size() && !before(by_device[begin], by_device[end]);) ++end;
+      const auto visit_pair = [&](size_t o, size_t other) {
+        const Block region = intersect(own_end.blocks[o], others.blocks[other]);
+        if (!region.empty()) visit(o, other, region);
+      };
+      if (sends) {
+        for (const size_t o : own)
+          for (size_t i = begin; i < end; ++i) visit_pair(o, by_device[i]);
+      } else {
+        for (size_t i = begin; i < end; ++i)
+          for (const size_t o : own) visit_pair(o, by_device[i]);
       }
     }
   }
@@ -180,8 +206,7 @@ class EdgePlanner {
     const Edge& edge = planner_.builder.edges()[moved.edge];
     int64_t elements = 0;
     Vector<std::pair<PartPlan*, BlockCopy>> packed;
-    for_each_passage(from, to, [&](size_t f, size_t, const Block& region) {
-      if (device(from, f) != rank()) return;
+    for_each_passage(from, to, true, [&](size_t f, size_t, const Block& region) {
       PartPlan* part = planner_.local(from.op, from.parts[f]);
       if (!sends_packed(plan.kind)) {
         plan.send = block_of(*part, edge, true);
@@ -219,8 +244,7 @@ class EdgePlanner {
     }
     int64_t elements = 0;
     Vector<std::pair<size_t, Passage>> passages;
-    for_each_passage(from, to, [&](size_t, size_t t, const Block& region) {
-      if (device(to, t) != rank()) return;
+    for_each_passage(to, from, false, [&](size_t t, size_t, const Block& region) {
       Passage passage{{BlockUse::packed, BlockUse::packed}, region, {}, {}, {0, elements}, region};
       passages.emplace_back(t, passage);
       elements += region.volume();
@@ -242,12 +266,12 @@ class EdgePlanner {
       step.pack.push_back({sent.memory, sent.memory_block, memory, sent.region, sent.region});
     }
     if (!planner_.settings.ordered) step.sends.push_back(static_cast<int>(plan_.sends.size()));
-    plan_.sends.push_back({sent.task, sent.peer, memory, sent.region.volume() * element_bytes});
+    plan_.sends.push_back({sent.task, sent.peer, -1, memory, sent.region.volume() * element_bytes});
   }
 
   void receive(StepPlan& step, const Passage& received, Place memory) {
     step.receives.push_back(static_cast<int>(plan_.receives.size()));
-    plan_.receives.push_back({received.task, received.peer, memory, received.region.volume() * element_bytes});
+    plan_.receives.push_back({received.task, received.peer, -1, memory, received.region.volume() * element_bytes});
   }
 
   int rank() const { return planner_.settings.rank; }
@@ -267,12 +291,9 @@ class EdgePlanner {
     const auto covers = [&](const Passage& arrival) { return arrival.region == block; };
     std::stable_partition(arrivals.begin(), arrivals.end(), covers);
     const bool first_covers = !arrivals.empty() && covers(arrivals[0]);
-    bool disjoint = true;
     int64_t covered = 0;
-    for (size_t i = 0; i < arrivals.size(); ++i) {
-      covered += arrivals[i].region.volume();
-      for (size_t j = 0; j < i && disjoint; ++j) disjoint = intersect(arrivals[i].region, arrivals[j].region).empty();
-    }
+    for (const Passage& arrival : arrivals) covered += arrival.region.volume();
+    const bool disjoint = do_not_overlap(arrivals);
     if (!first_covers && (!disjoint || covered < block.volume())) step.zeros.push_back({assembled, block.volume()});
     for (Passage& arrival : arrivals) {
       if (arrival.task >= 0) {
@@ -294,7 +315,6 @@ class EdgePlanner {
   const Direction direction_;
   const bool forward_;
   std::unordered_map<TaskKey, int> transfers_;
-  std::set<int> by_collectives_;              // edges
   Vector<Vector<Vector<Passage>>> arrivals_;  // [part][input; backward: output]
 };
 

@@ -188,7 +188,7 @@ Graph network(const Json& operators) {
 std::string plan_text(const Graph& graph, const Strategy& strategy, PlanSettings settings) {
   TaskGraphBuilder builder(graph);
   const TaskGraph tasks = builder.build(strategy);
-  const ProgramPlan plan = plan_program(builder, strategy, tasks, default_issue_order(tasks), settings);
+  const ProgramPlan plan = plan_program(builder, strategy, tasks, default_issue_order(builder, tasks), settings);
   return PlanText(builder, tasks, plan).text();
 }
 
@@ -405,13 +405,13 @@ TEST_CASE("a shared parameter is cut into pieces by who holds them") {
 a/backward/0
   copy [0:4, 0:3] of @64[0:4, 0:6] to @96[0:4, 0:3]
   kernel x w.weight[0:3, 0:6] @128 @96 -> - sums0
+w/synchronization/1
+  copy [3:6, 0:6] of #9[0:6, 0:6] to sums1[3:6, 0:6]
+  all-reduce sums1 32 among 0 1
 w/update/0@0
   add [0:3, 0:6] of #9[0:6, 0:6] to sums0[0:3, 0:6]
   update w.weight[0:3, 0:6] 18 by sums0
   copy [0:3, 0:6] of w.weight[0:3, 0:6][0:3, 0:6] to w.weight[0:6, 0:6]
-w/synchronization/1
-  copy [3:6, 0:6] of #9[0:6, 0:6] to sums1[3:6, 0:6]
-  all-reduce sums1 32 among 0 1
 w/update/1@0
   update w.weight@18 18 by sums1
 )");

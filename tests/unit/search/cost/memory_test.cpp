@@ -31,7 +31,7 @@ TEST_CASE(
     const Strategy strategy = random_strategy(graph, count, random);
     TaskGraphBuilder builder(graph);
     const TaskGraph tasks = builder.build(strategy);
-    const Vector<int> order = seed % 2 ? random_task_order(tasks, random) : default_issue_order(tasks);
+    const Vector<int> order = seed % 2 ? random_task_order(tasks, random) : default_issue_order(builder, tasks);
     Vector<DeviceId> devices;
     for (DeviceId device = 0; device < count; ++device) devices.push_back(device);
     MemoryModel model(builder, count);
