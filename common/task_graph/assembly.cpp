@@ -91,8 +91,9 @@ class Assembly {
   void add_reductions(OperatorId op, Direction direction) {
     const OperatorDefinition& definition = *graph_.operators[op].definition;
     if (!whole()) {
-      for (OwnReduction& own : statistics_reductions(definition, strategy_[op], result_.parts[op]))
-        add_reduction(op, direction, own.number, std::move(own.reduction));
+      if (direction == Direction::forward)
+        own_reductions_ = statistics_reductions(definition, strategy_[op], result_.parts[op]);
+      for (const OwnReduction& own : own_reductions_) add_reduction(op, direction, own.number, own.reduction);
       return;
     }
     int number = 0;
@@ -313,6 +314,7 @@ class Assembly {
   TaskGraph result_;
   EdgeCollectives edge_collectives_;
   HeldUnits held_units_;
+  Vector<OwnReduction> own_reductions_;  // of the operator in hand: the same in both directions
   // [operator]: index of the first part's first and last task of the direction, which are one but for operators with
   // statistics; -1 where there is none.
   PerDirection<Vector<int32_t>> first_, last_;

@@ -98,16 +98,28 @@ void HeldUnits::add_pieces(ParameterId parameter, const Vector<Use>& uses, const
   }
 }
 
-BitSet HeldUnits::holders_of(const Block& piece, const Vector<Use>& uses) const {
-  BitSet holders;
-  for (const Use& use : uses)
-    use.blocks.for_each(use.blocks.overlapping(piece), [&](int32_t part) {
-      const DeviceId device = strategy_[use.op].devices[part];
-      if (words_for(static_cast<size_t>(device) + 1) > holders.size())
-        holders.resize(words_for(static_cast<size_t>(device) + 1), 0);
+bool HeldUnits::alike(const Containing& a, const Containing& b) const {
+  return std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), b.parts.end(), [&](const auto& x, const auto& y) {
+    return x.second == y.second && (x.first == y.first || strategy_[x.first] == strategy_[y.first]);
+  });
+}
+
+const BitSet& HeldUnits::holders_of(const Block& piece, const Vector<Use>& uses) {
+  Containing sought;
+  for (const Use& use : uses) sought.parts.emplace_back(use.op, use.blocks.overlapping(piece));
+  for (const Containing& known : known_holders_)
+    if (alike(known, sought)) return known.holders;
+  BitSet& holders = sought.holders;
+  for (const int u : uses.indices())
+    uses[u].blocks.for_each(sought.parts[u].second, [&](int32_t part) {
+      const DeviceId device = strategy_[uses[u].op].devices[part];
+      const size_t words = words_for(static_cast<size_t>(device) + 1);
+      if (words > holders.size()) holders.resize(words, 0);
       insert(holders, device);
     });
-  return holders;
+  if (known_holders_.count() == most_known_holders) known_holders_.clear();
+  known_holders_.push_back(std::move(sought));
+  return known_holders_.back().holders;
 }
 
 HeldUnits::Found HeldUnits::of(int number, const ParameterGroup& group) {

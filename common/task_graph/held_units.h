@@ -42,13 +42,22 @@ class HeldUnits {
   const Grid& grid_of(ParameterId parameter, const Vector<Use>& uses);
   void add_pieces(ParameterId parameter, const Vector<Use>& uses, const Grid& grid, Vector<ParameterPiece>& pieces,
                   Vector<int64_t>& cells) const;
-  BitSet holders_of(const Block& piece, const Vector<Use>& uses) const;
+  // The parts of some operators that contain a piece, and where they are; found once for parts of equal numbers of
+  // operators in equal configurations, as layers are.
+  struct Containing {
+    Vector<std::pair<OperatorId, PartBlocks::Parts>> parts;
+    BitSet holders;
+  };
+  bool alike(const Containing& a, const Containing& b) const;
+  const BitSet& holders_of(const Block& piece, const Vector<Use>& uses);
   Found by_listing(int number, const ParameterGroup& group) const;
 
   const Graph& graph_;
   const Strategy& strategy_;
   const Vector<int>& alike_;
   const Vector<Vector<int32_t>>& own_;
+  static constexpr int most_known_holders = 64;
+  Vector<Containing> known_holders_;
   std::map<Vector<int64_t>, Grid> grids_;  // by the operators that use it
 };
 

@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "common/task_graph/issue_order.h"
+#include "common/task_graph/memory_plan.h"
 #include "common/task_graph/task_graph.h"
 #include "tests/support/random_network.h"
 
@@ -14,14 +16,10 @@ namespace {
 // What a task is, whatever the graph that it is in.
 using Facts = std::tuple<TaskKind, int, int, DeviceId, DeviceId, int64_t, int64_t, Vector<DeviceId>>;
 Facts facts(const TaskGraph& graph, const Task& task) {
-  return {task.kind,
-          task.op,
-          task.part,
-          task.device,
-          task.destination,
-          task.bytes,
-          task.copy_bytes,
-          is_collective(task.kind) ? graph.holders(task) : Vector<DeviceId>()};
+  return {task.kind,        task.op,
+          task.part,        task.device,
+          task.destination, task.bytes,
+          task.copy_bytes,  is_collective(task.kind) ? graph.holders(task) : Vector<DeviceId>()};
 }
 
 struct Known {
@@ -87,4 +85,74 @@ TEST_CASE("the task graph of one device is its share of the task graph of all") 
     compare(graph, random_strategy(graph, devices, random), devices, &kinds);
   }
   CHECK(kinds.size() == task_kind_count);
+}
+
+namespace {
+
+Vector<TaskKey> keys(const TaskGraph& graph, const Vector<int>& order, const std::set<TaskKey>& among) {
+  Vector<TaskKey> result;
+  for (const int task : order)
+    if (among.count(graph.tasks[task].key)) result.push_back(graph.tasks[task].key);
+  return result;
+}
+
+// What all devices find together.
+bool fits(const TaskGraphBuilder& builder, const Vector<TaskGraph>& graphs, const Vector<std::string>& names) {
+  int64_t counted = 0;
+  bool fit = true;
+  for (const TaskGraph& graph : graphs) {
+    const NamedOrder found = order_by_names(builder, graph, names);
+    fit = fit && found.order.size() == graph.tasks.size();
+    counted += found.counted;
+  }
+  return fit && counted == order_by_names(builder, graphs[0], names).named;
+}
+
+}  // namespace
+
+TEST_CASE("orders and memory of one device are its share of those of all") {
+  int refused = 0;
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    INFO("seed " << seed);
+    RandomSource random(seed);
+    const Graph graph = random_graph(random);
+    const int devices = 1 + static_cast<int>(seed % 7);
+    const Strategy strategy = random_strategy(graph, devices, random);
+    TaskGraphBuilder builder(graph);
+    const TaskGraph whole = builder.build(strategy);
+    const Vector<int> default_order = default_issue_order(builder, whole);
+    const Vector<std::string> names = issue_order_names(builder, whole, random_task_order(whole, random));
+    const Vector<int> order = issue_order_from_names(builder, whole, names);
+    REQUIRE(!order.empty());
+    Vector<TaskGraph> graphs;
+    for (DeviceId device = 0; device < devices; ++device) {
+      const TaskGraph& own = graphs.emplace_back(builder.build(strategy, device));
+      std::set<TaskKey> here;
+      for (const Task& task : own.tasks) here.insert(task.key);
+      CHECK(keys(own, default_issue_order(builder, own), here) == keys(whole, default_order, here));
+      const Vector<int> own_order = order_by_names(builder, own, names).order;
+      CHECK(keys(own, own_order, here) == keys(whole, order, here));
+      const MemoryPlan expected = plan_memory(builder, strategy, whole, order, {device})[0],
+                       found = plan_memory(builder, strategy, own, own_order, {device})[0];
+      CHECK(found.arena_bytes == expected.arena_bytes);
+      CHECK(found.live_bytes == expected.live_bytes);
+      REQUIRE(found.buffers.size() == expected.buffers.size());
+      for (int b : found.buffers.indices()) CHECK(found.buffers[b].offset == expected.buffers[b].offset);
+    }
+    CHECK(fits(builder, graphs, names));
+    // Names that are wrong somewhere: the devices' verdict is that of the whole.
+    for (int change = 0; change < 6; ++change) {
+      Vector<std::string> changed = names;
+      const int64_t a = random.between(0, std::ssize(names) - 1), b = random.between(0, std::ssize(names) - 1);
+      if (change == 0) changed.erase(changed.begin() + a);
+      else if (change == 1) changed.push_back(changed[a]);
+      else if (change == 2) changed[a] += "0";
+      else if (change == 3) changed.push_back("nothing/forward/0-3");
+      else std::swap(changed[a], changed[b]);
+      const bool fit = !issue_order_from_names(builder, whole, changed).empty();
+      CHECK(fits(builder, graphs, changed) == fit);
+      refused += !fit;
+    }
+  }
+  CHECK(refused > 300);
 }
