@@ -85,6 +85,13 @@ class Block {
   int rank_ = 0;
 };
 
+// The axis of a stored block that lies at `position` in memory, outermost first: channels last with four axes (see
+// kernels/backend.h).
+constexpr int stored_axis(int rank, int position) {
+  constexpr int channels_last[] = {0, 2, 3, 1};
+  return rank == 4 ? channels_last[position] : position;
+}
+
 Block intersect(const Block& a, const Block& b);  // same rank; may be empty()
 std::string to_string(const Block& block);        // "[0:16, 0:3, 0:112]"
 

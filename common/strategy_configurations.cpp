@@ -2,8 +2,8 @@
 
 #include <map>
 #include <tuple>
-#include <unordered_map>
 
+#include "common/known_names.h"
 #include "common/name_patterns.h"
 #include "common/number_ranges.h"
 
@@ -28,6 +28,118 @@ DeviceId parse_device(const JsonPlace& place, const Topology& topology) {
   }
   place.fail("no device of the topology is named \"" + place.as_string() + "\"" + suggestion(place.as_string(), known));
 }
+
+ConfigurationOrigin parse_origin(const JsonPlace& place) {
+  const Vector<std::string> known = {"annotated", "propagated", "searched"};
+  const std::string text = place.as_string();
+  for (const ConfigurationOrigin origin :
+       {ConfigurationOrigin::annotated, ConfigurationOrigin::propagated, ConfigurationOrigin::searched})
+    if (text == to_string(origin)) return origin;
+  place.fail("unknown origin \"" + text + "\"" + suggestion(text, known));
+}
+
+// One configuration of the file, for one or many operators.
+class GivenConfiguration {
+ public:
+  GivenConfiguration(const JsonPlace& place, const Topology& topology)
+      : degrees_(place.at("degrees")), devices_place_(place.at("devices")),
+        devices_(parse_devices(devices_place_, topology)) {
+    if (const auto origin = place.find("origin")) origin_ = parse_origin(*origin);
+  }
+
+  Configuration of(const Operator& op) const {
+    Configuration configuration{parse_degrees(degrees_, op), devices_};
+    const int parts = parts_of(configuration.degrees);
+    if (configuration.parts() != parts)
+      devices_place_.fail("has " + std::to_string(configuration.parts()) + " devices, expected " +
+                          std::to_string(parts) + ": one for each task of " + op.name);
+    return configuration;
+  }
+  ConfigurationOrigin origin() const { return origin_; }
+
+ private:
+  JsonPlace degrees_, devices_place_;
+  Vector<DeviceId> devices_;
+  ConfigurationOrigin origin_ = ConfigurationOrigin::unstated;
+};
+
+// Which configuration each operator has. A name comes before a wildcard, so that one operator can be taken out of "*"
+// by naming it.
+class Assignment {
+ public:
+  explicit Assignment(const Graph& graph)
+      : known_("operator", names_of(graph)), by_name_(graph.operators.size()), by_wildcard_(graph.operators.size()) {}
+
+  void add(const JsonPlace& place, int configuration) {
+    for (const KnownNames::Match& match : known_.matches(place)) {
+      Given& given = (match.by_name ? by_name_ : by_wildcard_)[match.number];
+      if (given.configuration >= 0)
+        place.fail("operator \"" + known_.names()[match.number] + "\" has a configuration already, by " +
+                   given.pointer);
+      given = {configuration, place.pointer()};
+    }
+  }
+
+  // The configuration of each operator, by its number in the file.
+  Vector<int> configurations(const JsonPlace& place) const {
+    Vector<int> result;
+    Vector<OperatorId> missing;
+    for (const OperatorId op : by_name_.indices()) {
+      const Given& given = by_name_[op].configuration >= 0 ? by_name_[op] : by_wildcard_[op];
+      if (given.configuration < 0) missing.push_back(op);
+      result.push_back(given.configuration);
+    }
+    if (!missing.empty())
+      place.fail("\"" + known_.names()[missing[0]] + "\" is missing" +
+                 (missing.size() > 1 ? ", and " + std::to_string(missing.size() - 1) + " more of the operators" : ""));
+    return result;
+  }
+
+ private:
+  struct Given {
+    int configuration = -1;
+    std::string pointer;  // by what
+  };
+
+  const KnownNames known_;
+  Vector<Given> by_name_, by_wildcard_;  // by OperatorId
+};
+
+Configurations parse_by_operator(const JsonPlace& place, const Graph& graph, const Topology& topology) {
+  Configurations result;
+  place.allow_keys(names_of(graph), "operator");
+  for (const Operator& op : graph.operators) {
+    const JsonPlace given = place.at(op.name);
+    given.allow_keys({"degrees", "devices", "origin"}, "key of a configuration");
+    const GivenConfiguration configuration(given, topology);
+    result.strategy.push_back(configuration.of(op));
+    result.origins.push_back(configuration.origin());
+  }
+  return result;
+}
+
+Configurations parse_list(const JsonPlace& place, const Graph& graph, const Topology& topology) {
+  Assignment assignment(graph);
+  Vector<GivenConfiguration> given;
+  for (const JsonPlace& item : place.items()) {
+    item.allow_keys({"operators", "degrees", "devices", "origin"}, "key of a configuration");
+    const JsonPlace operators = item.at("operators");
+    if (operators.value().is_string()) assignment.add(operators, given.count());
+    else
+      for (const JsonPlace& pattern : operators.items()) assignment.add(pattern, given.count());
+    given.emplace_back(item, topology);
+  }
+  Configurations result;
+  const Vector<int> configurations = assignment.configurations(place);
+  for (const OperatorId op : configurations.indices()) {
+    const GivenConfiguration& configuration = given[configurations[op]];
+    result.strategy.push_back(configuration.of(graph.operators[op]));
+    result.origins.push_back(configuration.origin());
+  }
+  return result;
+}
+
+}  // namespace
 
 Vector<DeviceId> parse_devices(const JsonPlace& place, const Topology& topology) {
   Vector<DeviceId> devices;
@@ -72,141 +184,6 @@ Degrees parse_degrees(const JsonPlace& place, const Operator& op) {
   }
   return degrees;
 }
-
-ConfigurationOrigin parse_origin(const JsonPlace& place) {
-  const Vector<std::string> known = {"annotated", "propagated", "searched"};
-  const std::string text = place.as_string();
-  for (const ConfigurationOrigin origin :
-       {ConfigurationOrigin::annotated, ConfigurationOrigin::propagated, ConfigurationOrigin::searched})
-    if (text == to_string(origin)) return origin;
-  place.fail("unknown origin \"" + text + "\"" + suggestion(text, known));
-}
-
-// One configuration of the file, for one or many operators.
-class GivenConfiguration {
- public:
-  GivenConfiguration(const JsonPlace& place, const Topology& topology)
-      : degrees_(place.at("degrees")), devices_place_(place.at("devices")),
-        devices_(parse_devices(devices_place_, topology)) {
-    if (const auto origin = place.find("origin")) origin_ = parse_origin(*origin);
-  }
-
-  Configuration of(const Operator& op) const {
-    Configuration configuration{parse_degrees(degrees_, op), devices_};
-    const int parts = parts_of(configuration.degrees);
-    if (configuration.parts() != parts)
-      devices_place_.fail("has " + std::to_string(configuration.parts()) + " devices, expected " +
-                          std::to_string(parts) + ": one for each task of " + op.name);
-    return configuration;
-  }
-  ConfigurationOrigin origin() const { return origin_; }
-
- private:
-  JsonPlace degrees_, devices_place_;
-  Vector<DeviceId> devices_;
-  ConfigurationOrigin origin_ = ConfigurationOrigin::unstated;
-};
-
-// Which configuration each operator has. A name comes before a wildcard, so that one operator can be taken out of "*"
-// by naming it.
-class Assignment {
- public:
-  explicit Assignment(const Graph& graph)
-      : names_(names_of(graph)), by_name_(names_.size()), by_wildcard_(names_.size()) {
-    for (const OperatorId op : names_.indices()) numbers_.emplace(names_[op], op);
-  }
-
-  void add(const JsonPlace& place, int configuration) {
-    const std::string pattern = place.as_string();
-    if (const auto it = numbers_.find(pattern); it != numbers_.end())
-      return give(by_name_[it->second], it->second, place, configuration);
-    const auto patterns = expand_brackets(pattern, names_.count());
-    if (!patterns)
-      place.fail("found \"" + pattern + "\", expected an operator's name or a pattern such as \"layer*.norm\" or " +
-                 "\"layer[1-4].norm\", for at most the " + std::to_string(names_.size()) + " operators of the graph");
-    for (const std::string& expanded : *patterns) add_expanded(expanded, place, configuration);
-  }
-
-  // The configuration of each operator, by its number in the file.
-  Vector<int> configurations(const JsonPlace& place) const {
-    Vector<int> result;
-    Vector<OperatorId> missing;
-    for (const OperatorId op : names_.indices()) {
-      const Given& given = by_name_[op].configuration >= 0 ? by_name_[op] : by_wildcard_[op];
-      if (given.configuration < 0) missing.push_back(op);
-      result.push_back(given.configuration);
-    }
-    if (!missing.empty())
-      place.fail("\"" + names_[missing[0]] + "\" is missing" +
-                 (missing.size() > 1 ? ", and " + std::to_string(missing.size() - 1) + " more of the operators" : ""));
-    return result;
-  }
-
- private:
-  struct Given {
-    int configuration = -1;
-    std::string pointer;  // by what
-  };
-
-  void give(Given& given, OperatorId op, const JsonPlace& place, int configuration) const {
-    if (given.configuration >= 0)
-      place.fail("operator \"" + names_[op] + "\" has a configuration already, by " + given.pointer);
-    given = {configuration, place.pointer()};
-  }
-
-  void add_expanded(const std::string& pattern, const JsonPlace& place, int configuration) {
-    const auto it = numbers_.find(pattern);
-    if (it != numbers_.end()) return give(by_name_[it->second], it->second, place, configuration);
-    if (!is_wildcard(pattern)) place.fail("unknown operator \"" + pattern + "\"" + suggestion(pattern, names_));
-    bool found = false;
-    for (const OperatorId op : names_.indices()) {
-      if (!matches_wildcard(names_[op], pattern)) continue;
-      found = true;
-      give(by_wildcard_[op], op, place, configuration);
-    }
-    if (!found) place.fail("no operator's name matches \"" + pattern + "\"" + suggestion(pattern, names_));
-  }
-
-  const Vector<std::string> names_;
-  std::unordered_map<std::string, OperatorId> numbers_;
-  Vector<Given> by_name_, by_wildcard_;  // by OperatorId
-};
-
-Configurations parse_by_operator(const JsonPlace& place, const Graph& graph, const Topology& topology) {
-  Configurations result;
-  place.allow_keys(names_of(graph), "operator");
-  for (const Operator& op : graph.operators) {
-    const JsonPlace given = place.at(op.name);
-    given.allow_keys({"degrees", "devices", "origin"}, "key of a configuration");
-    const GivenConfiguration configuration(given, topology);
-    result.strategy.push_back(configuration.of(op));
-    result.origins.push_back(configuration.origin());
-  }
-  return result;
-}
-
-Configurations parse_list(const JsonPlace& place, const Graph& graph, const Topology& topology) {
-  Assignment assignment(graph);
-  Vector<GivenConfiguration> given;
-  for (const JsonPlace& item : place.items()) {
-    item.allow_keys({"operators", "degrees", "devices", "origin"}, "key of a configuration");
-    const JsonPlace operators = item.at("operators");
-    if (operators.value().is_string()) assignment.add(operators, given.count());
-    else
-      for (const JsonPlace& pattern : operators.items()) assignment.add(pattern, given.count());
-    given.emplace_back(item, topology);
-  }
-  Configurations result;
-  const Vector<int> configurations = assignment.configurations(place);
-  for (const OperatorId op : configurations.indices()) {
-    const GivenConfiguration& configuration = given[configurations[op]];
-    result.strategy.push_back(configuration.of(graph.operators[op]));
-    result.origins.push_back(configuration.origin());
-  }
-  return result;
-}
-
-}  // namespace
 
 Configurations parse_configurations(const JsonPlace& place, const Graph& graph, const Topology& topology) {
   Configurations result =

@@ -19,6 +19,11 @@ struct Configurations {
 Configurations parse_configurations(const JsonPlace& place, const Graph& graph, const Topology& topology);
 Json configurations_to_json(const Graph& graph, const Strategy& strategy, const Vector<ConfigurationOrigin>& origins);
 
+// Their values: ranges of device numbers, or a list of numbers and names; a degree for each dimension that is split.
+// Throw InputError.
+Vector<DeviceId> parse_devices(const JsonPlace& place, const Topology& topology);
+Degrees parse_degrees(const JsonPlace& place, const Operator& op);
+
 // A list of device numbers: as ranges where that is shorter, else as an array.
 Json devices_to_json(const Vector<DeviceId>& devices);
 

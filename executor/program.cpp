@@ -80,6 +80,7 @@ KernelArguments Program::arguments_of(const StepPlan& step) const {
   for (const int parameter : part.parameters)
     arguments.parameters.push_back(address(plan_.parameters[parameter].weight));
   arguments.statistics = address(step.statistics);
+  arguments.statistics_slots = step.statistics_slots;
   if (step.updates_state)
     for (const int parameter : part.parameters) {
       const ParameterBuffer& buffer = plan_.parameters[parameter];
@@ -203,11 +204,12 @@ void Program::run_step(int index, int64_t iteration, bool training) {
   current_task_ = step.task;
   if (is_compute(step.kind)) {
     if (training || is_forward(step.kind)) run_compute(index, iteration, training);
+  } else if (is_reduction(step.kind)) {
+    if (reduces(step, training)) run_reduction(step);
   } else if (is_edge_collective(step.kind)) {
     if (training || is_forward(step.kind)) run_collective(step);
   } else if (training) {
-    if (is_reduction(step.kind)) run_reduction(step);
-    else if (step.kind == TaskKind::synchronization) run_synchronization(step);
+    if (step.kind == TaskKind::synchronization) run_synchronization(step);
     else run_update(step);
   }
 }
@@ -262,13 +264,14 @@ void Program::run_compute(int index, int64_t iteration, bool training) {
 }
 
 void Program::run_kernel(const StepPlan& step, Call& call, bool training) {
-  if (training && step.reduction >= 0 && plan_.reductions[step.reduction].group >= 0) {
+  if (step.reduction >= 0 && reduces(step, training) && plan_.reductions[step.reduction].group >= 0) {
     transport_.wait(reductions_[step.reduction]);
     did(Activity::all_reduce, step.task);
   }
   switch (step.kind) {
     case TaskKind::forward_statistics:
-      if (training) call.kernel->forward_statistics(call.arguments);
+      if (training || graph().operators[plan_.parts[step.part].op].definition->statistics_in_evaluation())
+        call.kernel->forward_statistics(call.arguments);
       break;
     case TaskKind::backward_statistics: call.kernel->backward_statistics(call.arguments); break;
     case TaskKind::forward:
@@ -279,18 +282,23 @@ void Program::run_kernel(const StepPlan& step, Call& call, bool training) {
   }
 }
 
+bool Program::reduces(const StepPlan& step, bool training) const {
+  return training || plan_.reductions[step.reduction].in_evaluation;
+}
+
 void Program::run_reduction(const StepPlan& step) {
   const ReductionPlan& reduction = plan_.reductions[step.reduction];
-  float* sums = address(reduction.sums);
+  float* common = address(reduction.common);
   if (!reduction.parts.empty()) {
-    backend_.fill_zero(sums, reduction.elements * element_bytes);
-    for (const Place part : reduction.parts) backend_.add(address(part), sums, reduction.elements);
-    did(Activity::copy, step.task);
+    backend_.fill_zero(common, reduction.elements * element_bytes);
+    for (const Place part : reduction.parts) backend_.add(address(part), common, reduction.elements);
   }
+  copy(reduction.zeros, {});
+  if (!reduction.parts.empty() || !reduction.zeros.empty()) did(Activity::copy, step.task);
   if (reduction.group < 0) return;
   if (!transport_.follows_backend()) backend_.wait();
   reductions_[step.reduction] =
-      transport_.all_reduce(groups_[reduction.group], sums, reduction.elements, {step.tag, step.task});
+      transport_.all_reduce(groups_[reduction.group], common, reduction.elements, {step.tag, step.task});
   did(Activity::all_reduce, step.task);
 }
 

@@ -85,6 +85,7 @@ class Program {
   void run_step(int index, int64_t iteration, bool training);
   void run_compute(int index, int64_t iteration, bool training);
   void run_kernel(const StepPlan& step, Call& call, bool training);
+  bool reduces(const StepPlan& step, bool training) const;  // of a step with a reduction
   void run_reduction(const StepPlan& step);
   void run_collective(const StepPlan& step);
   void run_synchronization(const StepPlan& step);

@@ -7,6 +7,7 @@
 
 #include "common/strategy_configurations.h"
 #include "common/task_graph/issue_order.h"
+#include "search/optimizer/baselines/propagate.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/report/summary.h"
 #include "search/report/trace.h"
@@ -17,25 +18,29 @@ namespace {
 struct GraphAndTopology {
   Graph graph;
   Topology topology;
+  std::string annotations = {};  // file; "": none
 };
 
 GraphAndTopology load_files(const ProblemFiles& files) {
   Topology topology = load_topology(files.topology);
   const int64_t batch = files.batch_per_device > 0 ? files.batch_per_device * topology.devices.count() : files.batch;
-  return {load_graph(files.graph, batch), std::move(topology)};
+  return {load_graph(files.graph, batch), std::move(topology), files.annotations};
 }
 
 // What a command works on; `problem` refers to the rest.
 struct Loaded {
   Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision)
       : graph(std::move(files.graph)), topology(std::move(files.topology)),
-        kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), precision) {}
+        kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), precision) {
+    if (!files.annotations.empty()) annotations = load_annotations(files.annotations, graph, topology);
+  }
   Loaded(const Loaded&) = delete;
 
   const Graph graph;
   const Topology topology;
   KernelCosts kernels;
-  const Problem problem{graph, topology, kernels};
+  std::optional<Annotations> annotations;
+  Problem problem() { return {graph, topology, kernels, annotations ? &*annotations : nullptr}; }
 };
 
 Loaded load(GraphAndTopology files, const CostOptions& costs) {
@@ -78,8 +83,17 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details)
   report.tasks = details.tasks.tasks.count();
   report.transfer_bytes = details.tasks.transfer_bytes;
   report.synchronization_bytes = details.tasks.synchronization_bytes;
-  for (int task : details.tasks.tasks.indices())
-    if (is_compute(details.tasks.tasks[task].kind)) report.compute += details.costs.duration[task];
+  for (int t : details.tasks.tasks.indices()) {
+    const Task& task = details.tasks.tasks[t];
+    if (is_compute(task.kind)) report.compute += details.costs.duration[t];
+    SearchReport::CollectiveUse* use = nullptr;
+    if (is_edge_collective(task.kind))
+      use = &report.collectives[details.tasks.collectives[task.collective].kind(direction_of(task.kind))];
+    else if (task.kind == TaskKind::synchronization) use = &report.synchronization;
+    if (!use) continue;
+    ++use->count;
+    use->time += details.costs.duration[t];
+  }
   report.memory_bytes = details.memory_bytes;
   report.sources = details.sources;
   for (DeviceId device : report.memory_bytes.indices()) {
@@ -121,15 +135,31 @@ Json provenance(const SearchReport& report, const Problem& problem) {
 }
 
 void write_outputs(const std::string& out, const std::string& trace, const Strategy& strategy,
-                   const Vector<ConfigurationOrigin>& origins, const SearchReport& report, Evaluator& evaluator,
-                   const Evaluator::Details& details) {
+                   const SearchReport& report, Evaluator& evaluator, const Evaluator::Details& details) {
   const Problem& problem = evaluator.problem();
   if (!out.empty()) {
     save_strategy(out, {problem.graph, problem.topology, strategy,
                         issue_order_to_save(evaluator.builder(), details.tasks, details.order),
-                        provenance(report, problem), false, origins});
+                        provenance(report, problem), false, report.origins});
   }
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
+}
+
+// Why the operators have their configurations; empty where nothing is annotated. Chains go on from what is propagated.
+Vector<ConfigurationOrigin> origins_of(const Problem& problem, const std::string& algorithm,
+                                       const AlgorithmResult& result) {
+  const Annotations* annotations = problem.annotations;
+  if (!annotations && algorithm != "propagate") return {};
+  const bool propagates = result.chains || algorithm == "propagate";
+  const Strategy propagated = propagates ? propagate(problem) : Strategy();
+  Vector<ConfigurationOrigin> origins;
+  for (const OperatorId op : result.strategy.indices()) {
+    const Annotation* annotation = annotations ? annotations->find(op) : nullptr;
+    if (annotation && annotation->decides()) origins.push_back(ConfigurationOrigin::annotated);
+    else if (propagates && result.strategy[op] == propagated[op]) origins.push_back(ConfigurationOrigin::propagated);
+    else origins.push_back(ConfigurationOrigin::searched);
+  }
+  return origins;
 }
 
 // The simulated time of data parallelism, beside every result.
@@ -151,8 +181,10 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
                                                      .space = space,
                                                      .settings = settings,
                                                      .control = {context.stop, context.search_progress}});
-  Found found{describe(problem, evaluator.details(result.strategy)), std::move(result.strategy)};
+  Found found{describe(problem, evaluator.details(result.strategy)), {}};
   SearchReport& report = found.report;
+  report.origins = origins_of(problem, algorithm, result);
+  found.strategy = std::move(result.strategy);
   report.algorithm = algorithm;
   report.note = result.note;
   report.details = result.details;
@@ -179,16 +211,16 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
 CommandResult run_search(const SearchOptions& options, const CommandContext& context) {
   Vector<std::string> inputs = options.costs.profiles;
   inputs.insert(inputs.end(), {options.files.graph, options.files.topology});
+  if (!options.files.annotations.empty()) inputs.push_back(options.files.annotations);
   expect_all_writable({options.out, options.trace, options.report}, inputs);
-  const Loaded loaded = load(load_files(options.files), options.costs);
-  const Problem& problem = loaded.problem;
-  const SearchSpace space(problem.graph, problem.topology);
+  Loaded loaded = load(load_files(options.files), options.costs);
+  const Problem problem = loaded.problem();
+  const SearchSpace space(problem.graph, problem.topology, false, problem.annotations);
   if (!measure_search_space(problem, space, measurable_models(problem), context))
     throw MachineError("interrupted while measuring kernels, before any strategy was found; nothing was written");
   const Found found = find_strategy(options.algorithm, problem, space, options.settings, context);
   Evaluator evaluator(problem);
-  write_outputs(options.out, options.trace, found.strategy, {}, found.report, evaluator,
-                evaluator.details(found.strategy));
+  write_outputs(options.out, options.trace, found.strategy, found.report, evaluator, evaluator.details(found.strategy));
   CommandResult result{report_to_json(found.report),
                        report_to_text(found.report, problem.graph, problem.topology, found.strategy)};
   if (!options.report.empty()) write_json_file(options.report, result.json);
@@ -209,8 +241,8 @@ CommandResult run_simulate(const SimulateOptions& options) {
                        " devices, the strategy is for " + std::to_string(file.topology.devices.size()));
     file.topology = std::move(other);
   }
-  const Loaded loaded = load({std::move(file.graph), std::move(file.topology)}, options.costs);
-  const Problem& problem = loaded.problem;
+  Loaded loaded = load({std::move(file.graph), std::move(file.topology)}, options.costs);
+  const Problem problem = loaded.problem();
   Evaluator evaluator(problem);
   // Memory is that of the order in which the strategy would run: the file's, or the simulated one where that is
   // written.
@@ -221,14 +253,15 @@ CommandResult run_simulate(const SimulateOptions& options) {
   report.baselines = {data_parallel_baseline(evaluator)};
   if (options.costs.mode == CostMode::analytic)
     report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
-  write_outputs(options.out, options.trace, file.strategy, file.origins, report, evaluator, details);
+  report.origins = file.origins;
+  write_outputs(options.out, options.trace, file.strategy, report, evaluator, details);
   return {report_to_json(report), report_to_text(report, problem.graph, problem.topology, file.strategy)};
 }
 
 CommandResult run_compare(const CompareOptions& options, const CommandContext& context) {
-  const Loaded loaded = load(load_files(options.files), options.costs);
-  const Problem& problem = loaded.problem;
-  const SearchSpace space(problem.graph, problem.topology);
+  Loaded loaded = load(load_files(options.files), options.costs);
+  const Problem problem = loaded.problem();
+  const SearchSpace space(problem.graph, problem.topology, false, problem.annotations);
   if (!measure_search_space(problem, space, measurable_models(problem), context))
     throw MachineError("interrupted while measuring kernels");
   CommandResult result;
@@ -284,8 +317,8 @@ CommandResult run_profile(const ProfileOptions& options, const CommandContext& c
   const bool exists = std::filesystem::exists(options.out),
              regular = !exists || std::filesystem::is_regular_file(options.out);
   if (exists && regular) known.push_back(load_profile(options.out));
-  const Loaded loaded(std::move(files), CostMode::automatic, known, options.precision);
-  const Problem& problem = loaded.problem;
+  Loaded loaded(std::move(files), CostMode::automatic, known, options.precision);
+  const Problem problem = loaded.problem();
   const int model = model_to_profile(options, problem, known);
   // Kept as we go: an interrupted run resumes where it stopped.
   auto saved = std::chrono::steady_clock::now();

@@ -13,6 +13,7 @@ namespace ff {
 struct ProblemFiles {
   std::string graph, topology;
   int64_t batch = 0, batch_per_device = 0;  // 0: the graph file's
+  std::string annotations;                  // "": none
 };
 
 struct CostOptions {

@@ -122,8 +122,11 @@ void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
   app.add_flag("--quiet", options.quiet, "print errors only");
 }
 
-void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, Options& options) {
+void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::ProblemFiles& files, Options& options) {
   ff::McmcSettings& search = settings.search;
+  app.add_option("--annotations", files.annotations,
+                 "what is decided already (ffannotations/1): splits, replication, devices of operators and tensors; "
+                 "propagate completes them, every algorithm keeps to them or says that it cannot");
   app.add_option("--budget", options.budget, "search for so long (30s, 5m, 1h); 30s unless --proposals is given");
   app.add_option("--proposals", search.proposals, "search with so many proposals")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 53));
@@ -172,7 +175,7 @@ void add_commands(CLI::App& app, Options& options) {
   app.set_version_flag("--version", std::string("ffsearch ") + FF_VERSION);
   add_graph_flags(app, options.search.files, false);
   add_common_flags(app, options.search.costs, options);
-  add_search_flags(app, options.search.settings, options);
+  add_search_flags(app, options.search.settings, options.search.files, options);
   add_own_search_flags(app, options.search);
 
   CLI::App* simulate = app.add_subcommand("simulate", "what would this strategy take?");
@@ -185,7 +188,7 @@ void add_commands(CLI::App& app, Options& options) {
   CLI::App* compare = app.add_subcommand("compare", "every algorithm side by side");
   add_graph_flags(*compare, options.compare.files, true);
   add_common_flags(*compare, options.compare.costs, options);
-  add_search_flags(*compare, options.compare.settings, options);
+  add_search_flags(*compare, options.compare.settings, options.compare.files, options);
 
   CLI::App* profile = app.add_subcommand("profile", "measure every kernel that a search could ask for");
   add_graph_flags(*profile, options.profile.files, true);

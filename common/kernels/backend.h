@@ -17,7 +17,7 @@
 
 namespace ff {
 
-// The statistics phases are those of operators with has_statistics() alone.
+// The statistics phases are those of parts with statistics (OperatorDefinition::statistics_bytes) alone.
 enum class Phase : uint8_t { forward_statistics, forward, backward_statistics, backward };
 constexpr int phase_count = 4;
 
@@ -34,9 +34,11 @@ struct KernelArguments {
   Vector<float*> input_gradients;
   Vector<float*> parameter_gradients;  // like parameters; every element is overwritten, or added to:
   Vector<uint8_t> accumulate;          // like parameters: is it added to? Empty: none is.
-  // Operators with statistics: the statistics phases write their part's sums (statistics_bytes), the others read the
-  // sums of all parts with which they are common. Backward's differ from forward's.
+  // Where there are statistics: the statistics phases write the part's own (statistics_bytes), the others read what is
+  // common to a group of parts: the sum of their own, or, gathered, the own ones of so many parts, one behind the
+  // other. Backward's differ from forward's.
   float* statistics = nullptr;
+  int statistics_slots = 1;
   // Like parameters: those that are not trained, to be updated by update_state; null for the others. Or empty.
   Vector<float*> states;
   int64_t iteration = 0;  // dropout draws a new mask each iteration

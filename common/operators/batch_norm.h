@@ -17,7 +17,7 @@ class BatchNorm : public OperatorDefinition {
   Block parameter_block(int, const Block& part) const override { return {part[channel_axis]}; }
   std::string attribute_text() const override;
   bool backward_reads_output() const override { return relu; }
-  int64_t statistics_bytes(const Block& part) const override {
+  int64_t statistics_bytes(const Block& part, bool) const override {
     return global ? 2 * part[channel_axis].size() * element_bytes : 0;
   }
   Work statistics_work(const Block& part, bool backward) const override;

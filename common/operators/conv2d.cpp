@@ -62,11 +62,13 @@ Conv2d::Conv2d(const OperatorRequest& request, const Shape& image, const Window&
   if (bias) parameters_.push_back({"bias", {out_channels}});
   dimensions_ = every_axis(outputs_[0].shape);
   dimensions_[1].kind = DimensionKind::parameter;
+  if (groups == 1 && !relu) dimensions_.push_back({"in_channel", DimensionKind::reduction, in_channels});
 }
 
-Block Conv2d::output_block(int, const Block& part) const { return part; }
+Block Conv2d::output_block(int, const Block& part) const { return {part[0], part[1], part[2], part[3]}; }
 
 Block Conv2d::input_block(int, const Block& part) const {
+  if (groups == 1) return {part[0], summed_channels(part), height.input(part[2]), width.input(part[3])};
   const int64_t out_per_group = out_channels / groups, in_per_group = in_channels / groups;
   const Interval channels = {part[1].begin / out_per_group * in_per_group,
                              ((part[1].end - 1) / out_per_group + 1) * in_per_group};
@@ -74,9 +76,8 @@ Block Conv2d::input_block(int, const Block& part) const {
 }
 
 Block Conv2d::parameter_block(int parameter, const Block& part) const {
-  Block block(parameters_[parameter].shape);
-  block[0] = part[1];
-  return block;
+  if (parameter == 1) return {adds_bias(part) ? part[1] : Interval{part[1].begin, part[1].begin}};
+  return {part[1], summed_channels(part), {0, height.kernel}, {0, width.kernel}};
 }
 
 std::string Conv2d::attribute_text() const {
@@ -98,12 +99,13 @@ std::string Conv2d::signature(const Block& part) const {
     const int64_t per_group = out_channels / groups;
     text += " from=" + std::to_string(part[1].begin % per_group);
   }
+  if (bias && !adds_bias(part)) text += " without bias";
   return text;
 }
 
 Work Conv2d::forward_work(const Block& part) const {
-  const double multiplied =
-      static_cast<double>(part.volume()) * static_cast<double>(in_channels / groups * height.kernel * width.kernel);
+  const double multiplied = static_cast<double>(output_block(0, part).volume()) *
+                            static_cast<double>(summed_channels(part).size() * height.kernel * width.kernel);
   return {2 * multiplied, touched_bytes(part)};
 }
 
@@ -121,9 +123,8 @@ Conv1d::Conv1d(const OperatorRequest& request)
 }
 
 Block Conv1d::parameter_block(int parameter, const Block& part) const {
-  Block block(parameters_[parameter].shape);
-  block[0] = part[2];
-  return block;
+  const Block block = image.parameter_block(parameter, to_image(part));
+  return parameter == 1 ? block : Block{block[0], block[1], block[3]};
 }
 
 std::unique_ptr<OperatorDefinition> make_conv2d(const OperatorRequest& request) {

@@ -6,6 +6,8 @@ namespace ff {
 
 // input [batch, in_channels, height, width] -> [batch, out_channels, out_height, out_width].
 // weight [out_channels, in_channels / groups, kernel_height, kernel_width], bias [out_channels].
+// Without groups and without a fused activation, which needs the whole sum, in_channel is an R dimension behind those
+// of the output. Of the parts that share a sum the first adds the bias.
 class Conv2d : public OperatorDefinition {
  public:
   explicit Conv2d(const OperatorRequest& request);
@@ -17,7 +19,8 @@ class Conv2d : public OperatorDefinition {
   Block parameter_block(int parameter, const Block& part) const override;
   bool position_matters(int dimension) const override {
     const DimensionKind kind = dimensions_[dimension].kind;
-    return kind == DimensionKind::attribute || (kind == DimensionKind::parameter && groups > 1);
+    return kind == DimensionKind::attribute || (kind == DimensionKind::parameter && groups > 1) ||
+           (kind == DimensionKind::reduction && bias);
   }
   bool reads_every_element(int input) const override {
     return height.leaves_no_gap() && width.leaves_no_gap() && OperatorDefinition::reads_every_element(input);
@@ -25,9 +28,16 @@ class Conv2d : public OperatorDefinition {
   std::string attribute_text() const override;
   std::string signature(const Block& part) const override;
   bool backward_reads_output() const override { return relu; }
-  int64_t workspace_bytes(const Block& part) const override { return relu ? part.volume() * element_bytes : 0; }
+  int64_t workspace_bytes(const Block& part) const override {
+    return relu ? output_block(0, part).volume() * element_bytes : 0;
+  }
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
+  // Of one group's input channels, those that the part multiplies; does it add the bias?
+  Interval summed_channels(const Block& part) const {
+    return part.rank() > 4 ? part[4] : Interval{0, in_channels / groups};
+  }
+  bool adds_bias(const Block& part) const { return bias && summed_channels(part).begin == 0; }
 
   int64_t in_channels, out_channels, groups;
   Window height, width;

@@ -18,25 +18,42 @@ Embedding::Embedding(const OperatorRequest& request) : OperatorDefinition(reques
   parameters_ = {{"weight", {vocabulary, channels}, 0.1}};
   dimensions_ = every_axis(output);
   dimensions_.back().kind = DimensionKind::parameter;
+  dimensions_.push_back({"vocabulary", DimensionKind::reduction, vocabulary});
 }
 
-Block Embedding::input_block(int, const Block& part) const {
+Block Embedding::output_block(int, const Block& part) const {
   Block block;
   for (int axis = 0; axis + 1 < part.rank(); ++axis) block.append(part[axis]);
   return block;
 }
 
-Block Embedding::parameter_block(int, const Block& part) const { return {{0, vocabulary}, part[part.rank() - 1]}; }
-
-// Reads one row a token, not the whole table.
-Work Embedding::forward_work(const Block& part) const {
-  return {0, 2.0 * static_cast<double>(part.volume() * element_bytes)};
+Block Embedding::input_block(int, const Block& part) const {
+  Block block;
+  for (int axis = 0; axis + 2 < part.rank(); ++axis) block.append(part[axis]);
+  return block;
 }
 
-// The gradient is dense: the whole table is cleared, and the rows of the tokens are added to.
+Block Embedding::parameter_block(int, const Block& part) const { return {rows(part), part[part.rank() - 2]}; }
+
+std::string Embedding::signature(const Block& part) const {
+  const std::string text = OperatorDefinition::signature(part);
+  if (rows(part).size() == vocabulary) return text;
+  return text + " rows=" + std::to_string(rows(part).size()) + "/" + std::to_string(vocabulary);
+}
+
+// Reads one row a token, not the whole table, and of the tokens that the part has rows for, as many as its share of the
+// table; writes all.
+Work Embedding::forward_work(const Block& part) const {
+  const double share = static_cast<double>(rows(part).size()) / static_cast<double>(vocabulary);
+  return {0, (1 + share) * static_cast<double>(output_block(0, part).volume() * element_bytes)};
+}
+
+// The gradient is dense: the part's rows of the table are cleared, and those of the tokens are added to.
 Work Embedding::backward_work(const Block& part, bool) const {
   const double table = static_cast<double>(parameter_block(0, part).volume() * element_bytes);
-  return {static_cast<double>(part.volume()), table + 3.0 * static_cast<double>(part.volume() * element_bytes)};
+  const double share = static_cast<double>(rows(part).size()) / static_cast<double>(vocabulary);
+  const double added = share * static_cast<double>(output_block(0, part).volume());
+  return {added, table + 3.0 * added * element_bytes};
 }
 
 // The table is not cleared then.

@@ -4,14 +4,16 @@
 
 namespace ff {
 
-// tokens (i32) [batch] or [batch, length] -> [..., channels]: row `token` of weight [vocabulary, channels].
+// tokens (i32) [batch] or [batch, length] -> [..., channels]: row `token` of weight [vocabulary, channels]. S, channel
+// P, and vocabulary R: a part writes the rows that it has, and zeros for the tokens of others.
 class Embedding : public OperatorDefinition {
  public:
   explicit Embedding(const OperatorRequest& request);
 
-  Block output_block(int, const Block& part) const override { return part; }
+  Block output_block(int, const Block& part) const override;
   Block input_block(int input, const Block& part) const override;
   Block parameter_block(int parameter, const Block& part) const override;
+  std::string signature(const Block& part) const override;
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
   double gradient_addition_bytes(const Block& part) const override;
@@ -19,6 +21,9 @@ class Embedding : public OperatorDefinition {
   bool position_matters(int dimension) const override {
     return dimensions_[dimension].kind == DimensionKind::attribute;
   }
+
+  // The rows of the table that the part has.
+  Interval rows(const Block& part) const { return part[part.rank() - 1]; }
 
   int64_t vocabulary, channels;
 };

@@ -36,7 +36,7 @@ Block Routed::token_block(const Block& part, Interval channels) const {
 }
 
 Block Routed::expert_block(const Block& part) const {
-  return {{0, routing.experts}, {part[0].begin * routing.capacity, part[0].end * routing.capacity}, part[1]};
+  return {experts(part), {part[0].begin * routing.capacity, part[0].end * routing.capacity}, part[1]};
 }
 
 void Routed::split_by_group(int64_t channels) {
@@ -69,14 +69,18 @@ Combine::Combine(const OperatorRequest& request) : Routed(request, 3, 1) {
                    to_string(inputs_[1].shape));
   outputs_ = {{"", {batch_, length_, expected[2]}}};
   split_by_group(expected[2]);
+  dimensions_.push_back({"expert", DimensionKind::reduction, routing.experts});
 }
 
-Work Combine::forward_work(const Block& part) const {
-  return {2.0 * static_cast<double>(tokens(part) * top_k * part[1].size()), touched_bytes(part)};
+double Combine::moved_elements(const Block& part) const {
+  return static_cast<double>(tokens(part) * top_k * part[1].size()) * static_cast<double>(part[2].size()) /
+         static_cast<double>(routing.experts);
 }
+
+Work Combine::forward_work(const Block& part) const { return {2 * moved_elements(part), touched_bytes(part)}; }
 
 Work Combine::backward_work(const Block& part, bool) const {  // rows' gradients are cleared, then written
-  return {3.0 * static_cast<double>(tokens(part) * top_k * part[1].size()), 3 * touched_bytes(part)};
+  return {3 * moved_elements(part), 3 * touched_bytes(part)};
 }
 
 ExpertLinear::ExpertLinear(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
@@ -97,10 +101,16 @@ ExpertLinear::ExpertLinear(const OperatorRequest& request) : OperatorDefinition(
   dimensions_ = {{"sample", DimensionKind::sample, input[1]},
                  {"expert", DimensionKind::parameter, input[0]},
                  {"channel", DimensionKind::parameter, out_features}};
+  if (!relu) dimensions_.push_back({"in_channel", DimensionKind::reduction, in_features});
 }
 
 Block ExpertLinear::parameter_block(int parameter, const Block& part) const {
-  return parameter == 0 ? Block{part[1], part[2], {0, in_features}} : Block{part[1], part[2]};
+  if (parameter == 0) return {part[1], part[2], in_channels(part)};
+  return {part[1], adds_bias(part) ? part[2] : Interval{part[2].begin, part[2].begin}};
+}
+
+std::string ExpertLinear::signature(const Block& part) const {
+  return OperatorDefinition::signature(part) + (bias && !adds_bias(part) ? " without bias" : "");
 }
 
 std::string ExpertLinear::attribute_text() const {
@@ -108,7 +118,7 @@ std::string ExpertLinear::attribute_text() const {
 }
 
 Work ExpertLinear::forward_work(const Block& part) const {
-  return {2.0 * static_cast<double>(part.volume()) * static_cast<double>(in_features), touched_bytes(part)};
+  return {2.0 * static_cast<double>(output_block(0, part).volume() * in_channels(part).size()), touched_bytes(part)};
 }
 
 Work ExpertLinear::backward_work(const Block& part, bool input_gradients) const {

@@ -15,6 +15,8 @@ class Routed : public OperatorDefinition {
   bool position_matters(int) const override { return false; }
   std::string attribute_text() const override;
 
+  // Whose rows a part has.
+  virtual Interval experts(const Block&) const { return {0, routing.experts}; }
   // Of the groups in a part.
   ExpertRows rows(const Block& part) const { return {part[0].size(), group_tokens, routing.capacity}; }
   int64_t tokens(const Block& part) const { return part[0].size() * group_tokens; }
@@ -49,7 +51,7 @@ class Dispatch : public Routed {
 };
 
 // rows [experts, groups * capacity, channels], slots and weights -> [batch, length, channels]: of each token the sum of
-// its slots' rows times its weights; zeros where it has none.
+// its slots' rows times its weights; zeros where it has none. Split by expert, parts have shares of that sum.
 class Combine : public Routed {
  public:
   explicit Combine(const OperatorRequest& request);
@@ -58,26 +60,36 @@ class Combine : public Routed {
   Block input_block(int input, const Block& part) const override {
     return input == 0 ? expert_block(part) : token_block(part, top_k);
   }
+  Interval experts(const Block& part) const override { return part[2]; }
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
+
+ private:
+  double moved_elements(const Block& part) const;  // of rows, if the experts get equally many
 };
 
 // A linear layer of each expert: [experts, rows, in] -> [experts, rows, out], weight [experts, out, in], bias [experts,
-// out]. A part is [sample, expert, channel]: rows, which share the parameters, come first, as the sample does
-// elsewhere.
+// out]. A part is [sample, expert, channel, in_channel]: rows, which share the parameters, come first, as the sample
+// does elsewhere; in_channel as in a linear.
 class ExpertLinear : public OperatorDefinition {
  public:
   explicit ExpertLinear(const OperatorRequest& request);
 
   Block output_block(int, const Block& part) const override { return {part[1], part[0], part[2]}; }
-  Block input_block(int, const Block& part) const override { return {part[1], part[0], {0, in_features}}; }
+  Block input_block(int, const Block& part) const override { return {part[1], part[0], in_channels(part)}; }
   Block parameter_block(int parameter, const Block& part) const override;
-  bool position_matters(int) const override { return false; }
+  bool position_matters(int dimension) const override {
+    return bias && dimensions_[dimension].kind == DimensionKind::reduction;
+  }
   std::string attribute_text() const override;
+  std::string signature(const Block& part) const override;
   bool backward_reads_output() const override { return relu; }
   int64_t workspace_bytes(const Block& part) const override { return relu ? part.volume() * element_bytes : 0; }
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
+  // Which of the input's features the part multiplies; does it add the bias?
+  Interval in_channels(const Block& part) const { return relu ? Interval{0, in_features} : part[3]; }
+  bool adds_bias(const Block& part) const { return bias && in_channels(part).begin == 0; }
 
   int64_t in_features, out_features;
   bool bias;

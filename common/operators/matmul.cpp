@@ -24,12 +24,12 @@ Matmul::Matmul(const OperatorRequest& request) : OperatorDefinition(request.type
                                                " behind a first input of shape " + to_string(a));
   outputs_ = {{"", {a[0], a[1], columns}}};
   dimensions_ = every_axis(outputs_[0].shape);
+  dimensions_.push_back({"inner", DimensionKind::reduction, inner});
 }
 
 Block Matmul::input_block(int input, const Block& part) const {
-  const Interval all{0, inner};
-  if (input == 0) return {part[0], part[1], all};
-  return transposed ? Block{part[0], part[2], all} : Block{part[0], all, part[2]};
+  if (input == 0) return {part[0], part[1], part[3]};
+  return transposed ? Block{part[0], part[2], part[3]} : Block{part[0], part[3], part[2]};
 }
 
 std::string Matmul::attribute_text() const {
@@ -39,7 +39,7 @@ std::string Matmul::attribute_text() const {
 }
 
 Work Matmul::forward_work(const Block& part) const {
-  return {2.0 * static_cast<double>(part.volume() * inner), touched_bytes(part)};
+  return {2.0 * static_cast<double>(part.volume()), touched_bytes(part)};
 }
 
 Work Matmul::backward_work(const Block& part, bool) const {

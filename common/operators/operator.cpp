@@ -65,10 +65,20 @@ Block OperatorDefinition::whole() const {
   return part;
 }
 
+bool OperatorDefinition::has_statistics(const Degrees& degrees, bool backward) const {
+  return statistics_bytes(part(degrees, 0), backward) > 0;
+}
+
+bool OperatorDefinition::may_have_statistics() const {
+  Block smallest = whole();
+  for (int d = 0; d < smallest.rank(); ++d) smallest[d].end = 1;
+  return statistics_bytes(whole(), false) > 0 || statistics_bytes(smallest, false) > 0;
+}
+
 int OperatorDefinition::statistics_group(const Degrees& degrees, int part) const {
   int group = 0, stride = 1;
   for (size_t d = degrees.size(); d-- > 0;) {
-    if (dimensions_[d].kind == DimensionKind::parameter) {
+    if (!statistics_span(static_cast<int>(d))) {
       group += part % degrees[d] * stride;
       stride *= degrees[d];
     }
@@ -80,8 +90,24 @@ int OperatorDefinition::statistics_group(const Degrees& degrees, int part) const
 int OperatorDefinition::statistics_groups(const Degrees& degrees) const {
   int groups = 1;
   for (size_t d = 0; d < degrees.size(); ++d)
-    if (dimensions_[d].kind == DimensionKind::parameter) groups *= degrees[d];
+    if (!statistics_span(static_cast<int>(d))) groups *= degrees[d];
   return groups;
+}
+
+Vector<int> OperatorDefinition::statistics_members(const Degrees& degrees, int part) const {
+  Vector<int> members{0};
+  int stride = 1;
+  for (int d = degrees.count() - 1; d >= 0; --d) {
+    const bool spans = statistics_span(d);
+    const int own = part % degrees[d], first = spans ? 0 : own, last = spans ? degrees[d] - 1 : own;
+    Vector<int> wider;
+    for (int index = first; index <= last; ++index)
+      for (const int behind : members) wider.push_back(index * stride + behind);
+    members = std::move(wider);
+    stride *= degrees[d];
+    part /= degrees[d];
+  }
+  return members;
 }
 
 Block OperatorDefinition::parameter_block(int parameter, const Block&) const {

@@ -124,14 +124,24 @@ class OperatorDefinition {
   virtual bool backward_reads_input(int /*input*/) const { return true; }
   virtual bool backward_reads_output() const { return false; }
 
-  // Some operators (batch_norm) need sums over the whole batch halfway. Each direction then has two tasks a part: one
-  // sums up, parts with common sums all-reduce them, and the other goes on. Bytes that a part all-reduces in each
-  // direction; 0 for ordinary operators.
-  virtual int64_t statistics_bytes(const Block& /*part*/) const { return 0; }
-  bool has_statistics() const { return statistics_bytes(whole()) > 0; }
-  // Parts with the same number have common sums: those that agree in the dimensions that split parameters.
+  // Some operators need halfway what several parts know together: batch_norm sums over the whole batch, a loss that is
+  // split by class the largest score of all. The direction then has two tasks a part: one computes the part's own
+  // statistics, a reduction makes them common to a group of parts, and the other goes on. Bytes of a part's own; 0
+  // where it needs none.
+  virtual int64_t statistics_bytes(const Block& /*part*/, bool /*backward*/) const { return 0; }
+  bool has_statistics(const Degrees& degrees, bool backward) const;
+  bool may_have_statistics() const;  // under some degrees
+  // Common statistics are the sum of the parts' own, or hold each part's own in a slot of its own, one behind the
+  // other.
+  virtual bool gathers_statistics() const { return false; }
+  // Are they needed in evaluation too?
+  virtual bool statistics_in_evaluation() const { return false; }
+  // Have parts that differ in this dimension alone statistics in common? By default unless it splits parameters.
+  virtual bool statistics_span(int dimension) const { return dimensions_[dimension].kind != DimensionKind::parameter; }
+  // Parts with the same number have statistics in common: those that agree in all other dimensions.
   int statistics_group(const Degrees& degrees, int part) const;
   int statistics_groups(const Degrees& degrees) const;
+  Vector<int> statistics_members(const Degrees& degrees, int part) const;  // of the part's group, ascending
   virtual Work statistics_work(const Block& /*part*/, bool /*backward*/) const { return {}; }
 
   // What a kernel keeps from forward to backward, or needs in between, beyond its arguments: masks, denominators,

@@ -34,6 +34,7 @@
   OPERATOR(attention, attention)                                       \
   OPERATOR(multi_head_attention, multi_head_attention)                 \
   OPERATOR(matmul, matmul)                                             \
+  OPERATOR(einsum, einsum)                                             \
   OPERATOR(mean, mean)                                                 \
   OPERATOR(concat, concat)                                             \
   OPERATOR(stack, stack)                                               \

@@ -7,8 +7,12 @@
 namespace ff {
 
 // Blocks and parts of sequences, [sample, length, channel], as those of images of height 1, [sample, channel, height,
-// width], and back.
-inline Block to_image(const Block& block) { return {block[0], block[2], {0, 1}, block[1]}; }
+// width], and back. Parts may have a dimension more behind these.
+inline Block to_image(const Block& block) {
+  Block image = {block[0], block[2], {0, 1}, block[1]};
+  if (block.rank() > 3) image.append(block[3]);
+  return image;
+}
 inline Block to_sequence(const Block& block) { return {block[0], block[3], block[1]}; }
 
 // The request's input as an image, once the request is seen to have what a window over a sequence needs.
@@ -27,9 +31,10 @@ class OnSequence : public OperatorDefinition {
     const Shape& output = image.outputs()[0].shape;
     outputs_ = {{"", {output[0], output[3], output[1]}}};
     dimensions_ = {image.dimensions()[0], {"length", DimensionKind::attribute, output[3]}, image.dimensions()[1]};
+    dimensions_.insert(dimensions_.end(), image.dimensions().begin() + 4, image.dimensions().end());
   }
 
-  Block output_block(int, const Block& part) const override { return part; }
+  Block output_block(int, const Block& part) const override { return {part[0], part[1], part[2]}; }
   Block input_block(int, const Block& part) const override { return to_sequence(image.input_block(0, to_image(part))); }
   bool reads_every_element(int input) const override { return image.reads_every_element(input); }
   std::string signature(const Block& part) const override { return type_ + " as " + image.signature(to_image(part)); }

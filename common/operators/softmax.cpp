@@ -46,15 +46,47 @@ SoftmaxCrossEntropy::SoftmaxCrossEntropy(const OperatorRequest& request)
   weight = request.number("weight", 1, 0, 1e9);
   outputs_ = {{"loss", labels}, {"correct", labels}};
   dimensions_ = every_axis(logits);
-  dimensions_.pop_back();
+  dimensions_.back() = {"class", DimensionKind::reduction, classes};
 }
 
-Block SoftmaxCrossEntropy::input_block(int input, const Block& part) const {
-  return input == 0 ? with_classes(part, classes) : part;
+Block SoftmaxCrossEntropy::rows(const Block& part) {
+  Block rows;
+  for (int axis = 0; axis + 1 < part.rank(); ++axis) rows.append(part[axis]);
+  return rows;
+}
+
+Block SoftmaxCrossEntropy::output_block(int, const Block& part) const {
+  Block block = rows(part);
+  if (own_classes(part).begin > 0) block[0].end = block[0].begin;
+  return block;
+}
+
+Block SoftmaxCrossEntropy::input_block(int input, const Block& part) const { return input == 0 ? part : rows(part); }
+
+std::string SoftmaxCrossEntropy::signature(const Block& part) const {
+  return OperatorDefinition::signature(part) +
+         (splits_classes(part) ? " of " + std::to_string(classes) + " classes" : "");
+}
+
+int64_t SoftmaxCrossEntropy::statistics_bytes(const Block& part, bool backward) const {
+  return backward || !splits_classes(part) ? 0 : cross_entropy_statistics * rows(part).volume() * element_bytes;
+}
+
+// The probabilities; of some classes also the largest of their logits and the sum.
+int64_t SoftmaxCrossEntropy::workspace_bytes(const Block& part) const {
+  return (part.volume() + (splits_classes(part) ? 2 * rows(part).volume() : 0)) * element_bytes;
+}
+
+Work SoftmaxCrossEntropy::statistics_work(const Block& part, bool backward) const {
+  if (backward || !splits_classes(part)) return {};
+  const double logits = static_cast<double>(part.volume());
+  return {20.0 * logits, 2.0 * logits * element_bytes};
 }
 
 Work SoftmaxCrossEntropy::forward_work(const Block& part) const {
-  return {20.0 * static_cast<double>(part.volume() * classes), touched_bytes(part)};
+  const double logits = static_cast<double>(part.volume());
+  if (!splits_classes(part)) return {20.0 * logits, touched_bytes(part)};
+  return {logits, 2.0 * logits * element_bytes};  // what the statistics task has left is scaled
 }
 
 std::unique_ptr<OperatorDefinition> make_softmax(const OperatorRequest& request) {

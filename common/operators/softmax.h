@@ -23,20 +23,44 @@ class Softmax : public OperatorDefinition {
 //   "correct" the same shape: 1 where the label has the largest logit (the first one, of equals), else 0.
 // The training loss is the mean over all elements of "loss", times `weight`, summed over all loss operators of the
 // graph.
+//
+// S, and class R: a part has some of the logits of each row. What the parts of a row's classes need of each other are
+// statistics, gathered: four floats a row of each part (CrossEntropyStatistics). The outputs are written by the part
+// with class 0; those of the others are empty.
 class SoftmaxCrossEntropy : public OperatorDefinition {
  public:
   explicit SoftmaxCrossEntropy(const OperatorRequest& request);
 
-  Block output_block(int, const Block& part) const override { return part; }
+  Block output_block(int output, const Block& part) const override;
   Block input_block(int input, const Block& part) const override;
+  std::string signature(const Block& part) const override;
   bool is_loss() const override { return true; }
   double loss_weight() const override { return weight; }
   int64_t index_limit(int) const override { return classes; }
-  int64_t workspace_bytes(const Block& part) const override { return part.volume() * classes * element_bytes; }
+  int64_t statistics_bytes(const Block& part, bool backward) const override;
+  bool gathers_statistics() const override { return true; }
+  bool statistics_in_evaluation() const override { return true; }
+  bool statistics_span(int dimension) const override { return dimensions_[dimension].kind == DimensionKind::reduction; }
+  Work statistics_work(const Block& part, bool backward) const override;
+  int64_t workspace_bytes(const Block& part) const override;
   Work forward_work(const Block& part) const override;
+
+  static Block rows(const Block& part);  // of the labels' shape
+  static Interval own_classes(const Block& part) { return part[part.rank() - 1]; }
+  bool splits_classes(const Block& part) const { return own_classes(part).size() < classes; }
 
   int64_t classes;
   double weight;
 };
+
+// Of the logits that a part has of a row. A part's statistics are [4, rows], in this order.
+enum class CrossEntropyStatistics : int {
+  largest,      // logit
+  sum,          // of exp(logit - largest)
+  label_logit,  // 0 if another part has the label's
+  // 0: another part has the label, 1: the label's logit is not the largest here, 2: it is, and the first such
+  label_rank
+};
+constexpr int cross_entropy_statistics = 4;
 
 }  // namespace ff

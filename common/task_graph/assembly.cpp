@@ -78,7 +78,7 @@ class Assembly {
       last_[direction].push_back(-1);
       return;
     }
-    const bool statistics = graph_.operators[op].definition->has_statistics();
+    const bool statistics = graph_.operators[op].definition->has_statistics(strategy_[op].degrees, backward);
     if (statistics) first_[direction].push_back(add_parts(op, statistics_kind(direction)));
     last_[direction].push_back(add_parts(op, compute_kind(direction)));
     if (statistics) add_reductions(op, direction);
@@ -91,13 +91,12 @@ class Assembly {
   void add_reductions(OperatorId op, Direction direction) {
     const OperatorDefinition& definition = *graph_.operators[op].definition;
     if (!whole()) {
-      if (direction == Direction::forward)
-        own_reductions_ = statistics_reductions(definition, strategy_[op], result_.parts[op]);
-      for (const OwnReduction& own : own_reductions_) add_reduction(op, direction, own.number, own.reduction);
+      for (OwnReduction& own : statistics_reductions(definition, strategy_[op], result_.parts[op], direction))
+        add_reduction(op, direction, own.number, std::move(own.reduction));
       return;
     }
     int number = 0;
-    for (StatisticsReduction& reduction : statistics_reductions(definition, strategy_[op]))
+    for (StatisticsReduction& reduction : statistics_reductions(definition, strategy_[op], direction))
       add_reduction(op, direction, number++, std::move(reduction));
   }
 
@@ -110,6 +109,7 @@ class Assembly {
     task.bytes = reduction.bytes;
     const int32_t index = add(task);
     for (int part : reduction.parts) {
+      if (result_.place_of(op, part) < 0) continue;
       add_order(first(direction, op, part), index);
       add_order(index, last(direction, op, part));
     }
@@ -314,7 +314,6 @@ class Assembly {
   TaskGraph result_;
   EdgeCollectives edge_collectives_;
   HeldUnits held_units_;
-  Vector<OwnReduction> own_reductions_;  // of the operator in hand: the same in both directions
   // [operator]: index of the first part's first and last task of the direction, which are one but for operators with
   // statistics; -1 where there is none.
   PerDirection<Vector<int32_t>> first_, last_;

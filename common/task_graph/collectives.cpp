@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <optional>
 
 namespace ff {
 namespace {
@@ -11,23 +11,30 @@ namespace {
 class AxisRuns {
  public:
   AxisRuns(const Vector<Block>& written, const Vector<Block>& read, int axis) {
-    for (const Block& block : written) intervals_.push_back(block[axis]);
-    std::sort(intervals_.begin(), intervals_.end(), [](Interval a, Interval b) { return a.begin < b.begin; });
-    intervals_.erase(std::unique(intervals_.begin(), intervals_.end()), intervals_.end());
-    Vector<std::pair<int64_t, int64_t>> reads;
-    for (const Block& block : read)
-      if (!block.empty()) reads.emplace_back(block[axis].begin, block[axis].end);
-    sort_and_unique(reads);
-    for (size_t r = 1; r < reads.size(); ++r) read_apart_ = read_apart_ && reads[r - 1].second <= reads[r].first;
+    const auto distinct = [axis](const Vector<Block>& blocks) {
+      Vector<Interval> intervals;
+      for (const Block& block : blocks)
+        if (intervals.empty() || !(block[axis] == intervals.back())) intervals.push_back(block[axis]);
+      if (intervals.size() < 2) return intervals;
+      std::sort(intervals.begin(), intervals.end(),
+                [](Interval a, Interval b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
+      intervals.erase(std::unique(intervals.begin(), intervals.end()), intervals.end());
+      return intervals;
+    };
+    intervals_ = distinct(written);
     run_of_.assign(intervals_.size(), -1);
-    Vector<std::pair<size_t, size_t>> runs;  // first and last interval
-    for (const Block& block : read)
-      if (!block.empty()) runs.emplace_back(index_of(block[axis].begin), index_of(block[axis].end - 1));
-    sort_and_unique(runs);
-    for (size_t r = 0; r < runs.size(); ++r) {
-      disjoint_ = disjoint_ && (r == 0 || runs[r - 1].second < runs[r].first);
-      for (size_t i = runs[r].first; i <= runs[r].second; ++i) run_of_[i] = static_cast<int>(r);
-      extents_.push_back({intervals_[runs[r].first].begin, intervals_[runs[r].second].end});
+    const Vector<Interval> reads = distinct(read);
+    size_t last = 0;  // interval of the run before
+    for (size_t r = 0; r < reads.size(); ++r) {
+      read_apart_ = read_apart_ && (r == 0 || reads[r - 1].end <= reads[r].begin);
+      const size_t first = index_of(reads[r].begin), end = index_of(reads[r].end - 1);
+      const int run = count() - 1;
+      if (run >= 0 && run_of_[first] == run && last == end && extents_.back().begin == intervals_[first].begin)
+        continue;
+      disjoint_ = disjoint_ && (run < 0 || last < first);
+      for (size_t i = first; i <= end; ++i) run_of_[i] = run + 1;
+      extents_.push_back({intervals_[first].begin, intervals_[end].end});
+      last = end;
     }
   }
 
@@ -37,6 +44,7 @@ class AxisRuns {
   bool read_apart() const { return read_apart_; }
   int run_of(int64_t position) const { return run_of_[index_of(position)]; }
   Interval extent(int run) const { return extents_[run]; }
+  int count() const { return extents_.count(); }
 
  private:
   size_t index_of(int64_t position) const {
@@ -51,11 +59,52 @@ class AxisRuns {
   bool disjoint_ = true, read_apart_ = true;
 };
 
-// What all producers of an exchange write together.
-Block extent_of(const Vector<AxisRuns>& axes, const Vector<int>& runs) {
-  Block extent;
-  for (int axis : axes.indices()) extent.append(axes[axis].extent(runs[axis]));
-  return extent;
+// All axes: cells are products of runs, each an exchange.
+struct Runs {
+  Vector<AxisRuns> axes;
+  int64_t cells = 1;
+  bool read_apart = true;
+
+  // -1: of a producer's block that nobody reads.
+  int64_t cell_of(const Block& block) const {
+    int64_t cell = 0;
+    for (int axis : axes.indices()) {
+      const int run = axes[axis].run_of(block[axis].begin);
+      if (run < 0) return -1;
+      cell = cell * axes[axis].count() + run;
+    }
+    return cell;
+  }
+  // What all producers of an exchange write together.
+  Block extent_of(const Block& read) const {
+    Block extent;
+    for (int axis : axes.indices()) extent.append(axes[axis].extent(axes[axis].run_of(read[axis].begin)));
+    return extent;
+  }
+};
+
+// Nothing where consumers read parts of each other's runs, or there are more cells than parts: exchanges of one.
+std::optional<Runs> find_runs(const Vector<Block>& written, const Vector<Block>& read) {
+  Runs result;
+  for (int axis = 0; axis < written[0].rank(); ++axis) {
+    const AxisRuns& runs = result.axes.emplace_back(written, read, axis);
+    if (!runs.disjoint() || runs.count() == 0) return std::nullopt;
+    result.read_apart = result.read_apart && runs.read_apart();
+    result.cells *= runs.count();
+    if (result.cells >= std::max(written.count(), read.count())) return std::nullopt;
+  }
+  return result;
+}
+
+// Blocks that are equal or do not overlap: are they all different ones?
+bool all_differ(const Vector<int32_t>& parts, const Vector<Block>& blocks) {
+  Vector<Vector<int64_t>> begins;
+  for (int32_t part : parts) {
+    Vector<int64_t>& begin = begins.emplace_back();
+    for (int axis = 0; axis < blocks[part].rank(); ++axis) begin.push_back(blocks[part][axis].begin);
+  }
+  sort_and_unique(begins);
+  return begins.size() == parts.size();
 }
 
 bool one_end_is_single(int64_t producers, int64_t consumers, bool sums) {
@@ -162,30 +211,21 @@ EdgeExchanges find_exchanges(const Graph& graph, const Edge& edge, const Degrees
   const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
   const int output = graph.tensors[edge.tensor].output, writers = producer.partial_results(producer_degrees);
   const int producers = parts_of(producer_degrees), consumers = parts_of(consumer_degrees);
-  if (std::max(producers, consumers) < 2) return {};
+  if (std::max(producers, consumers) < static_cast<int>(least_collective_size)) return {};
   Vector<Block> written, read;
   for (int p = 0; p < producers; ++p)
     written.push_back(producer.output_block(output, producer.part(producer_degrees, p)));
   for (int c = 0; c < consumers; ++c)
     read.push_back(consumer.input_block(edge.input, consumer.part(consumer_degrees, c)));
-  Vector<AxisRuns> axes;
-  bool read_apart = true;
-  for (int axis = 0; axis < written[0].rank(); ++axis) {
-    axes.emplace_back(written, read, axis);
-    if (!axes.back().disjoint()) return {};
-    read_apart = read_apart && axes.back().read_apart();
-  }
+  Vector<Block> not_empty = read;
+  std::erase_if(not_empty, [](const Block& block) { return block.empty(); });
+  const std::optional<Runs> runs = find_runs(written, not_empty);
+  if (!runs) return {};
 
   EdgeExchanges result;
-  std::map<Vector<int>, int32_t> numbers;  // by runs
-  Vector<Block> extents;
-  Vector<std::set<Vector<int64_t>>> read_once;  // [exchange]: where the blocks begin that its consumers read
-  Vector<int64_t> read_bytes;                   // [exchange]
-  const auto runs_of = [&](const Block& block) {
-    Vector<int> runs;
-    for (int axis : axes.indices()) runs.push_back(axes[axis].run_of(block[axis].begin));
-    return runs;
-  };
+  Vector<int32_t> numbers(runs->cells, -1);  // [cell]
+  Vector<Block> extents;                     // [exchange]
+  Vector<int64_t> read_bytes;
   for (int32_t c = 0; c < consumers; ++c) {
     const int64_t bytes = read[c].volume() * element_bytes;
     result.consumer_bytes.push_back(bytes);
@@ -193,36 +233,33 @@ EdgeExchanges find_exchanges(const Graph& graph, const Edge& edge, const Degrees
       result.of_consumer.push_back(-1);
       continue;
     }
-    const Vector<int> runs = runs_of(read[c]);
-    const auto [it, added] = numbers.try_emplace(runs, result.exchanges.count());
-    if (added) {
-      extents.push_back(extent_of(axes, runs));
+    int32_t& number = numbers[runs->cell_of(read[c])];
+    if (number < 0) {
+      number = result.exchanges.count();
+      extents.push_back(runs->extent_of(read[c]));
       read_bytes.push_back(0);
-      read_once.emplace_back();
       Exchange& exchange = result.exchanges.emplace_back();
       exchange.sums = writers > 1;
       exchange.reading = Exchange::Reading::whole;
       exchange.bytes = extents.back().volume() * element_bytes;
     }
-    Exchange& exchange = result.exchanges[it->second];
+    Exchange& exchange = result.exchanges[number];
     exchange.consumers.push_back(c);
-    read_bytes[it->second] += bytes;
-    Vector<int64_t> begins;
-    for (int axis : axes.indices()) begins.push_back(read[c][axis].begin);
-    read_once[it->second].insert(begins);
-    if (!(read[c] == extents[it->second])) exchange.reading = Exchange::Reading::other;
-    result.of_consumer.push_back(it->second);
+    read_bytes[number] += bytes;
+    if (!(read[c] == extents[number])) exchange.reading = Exchange::Reading::other;
+    result.of_consumer.push_back(number);
   }
   for (int32_t p = 0; p < producers; ++p) {
     result.producer_bytes.push_back(written[p].volume() * element_bytes);
-    const auto it = numbers.find(runs_of(written[p]));
-    result.of_producer.push_back(it == numbers.end() ? -1 : it->second);
-    if (it != numbers.end()) result.exchanges[it->second].producers.push_back(p);
+    const int64_t cell = runs->cell_of(written[p]);
+    const int32_t number = cell < 0 ? -1 : numbers[cell];
+    result.of_producer.push_back(number);
+    if (number >= 0) result.exchanges[number].producers.push_back(p);
   }
   for (int e : result.exchanges.indices()) {
     Exchange& exchange = result.exchanges[e];
-    if (exchange.reading == Exchange::Reading::other && read_apart && read_bytes[e] == exchange.bytes &&
-        read_once[e].size() == exchange.consumers.size())
+    if (exchange.reading == Exchange::Reading::other && runs->read_apart && read_bytes[e] == exchange.bytes &&
+        all_differ(exchange.consumers, read))
       exchange.reading = Exchange::Reading::disjoint;
     if (!fits_collective(exchange, writers)) return {};
   }

@@ -87,45 +87,38 @@ int64_t gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, 
 }
 
 Vector<StatisticsReduction> statistics_reductions(const OperatorDefinition& definition,
-                                                  const Configuration& configuration) {
-  if (!definition.has_statistics()) return {};
+                                                  const Configuration& configuration, Direction direction) {
+  const bool backward = direction == Direction::backward, gathers = definition.gathers_statistics();
+  if (!definition.has_statistics(configuration.degrees, backward)) return {};
   Vector<StatisticsReduction> reductions(definition.statistics_groups(configuration.degrees));
   for (int part = 0; part < configuration.parts(); ++part) {
     StatisticsReduction& reduction = reductions[definition.statistics_group(configuration.degrees, part)];
     reduction.parts.push_back(part);
     reduction.holders.push_back(configuration.devices[part]);
-    reduction.bytes = definition.statistics_bytes(definition.part(configuration.degrees, part));
+    const int64_t own = definition.statistics_bytes(definition.part(configuration.degrees, part), backward);
+    reduction.bytes = gathers ? reduction.bytes + own : own;
   }
   for (StatisticsReduction& reduction : reductions) sort_and_unique(reduction.holders);
   return reductions;
 }
 
 Vector<OwnReduction> statistics_reductions(const OperatorDefinition& definition, const Configuration& configuration,
-                                           const Vector<int32_t>& parts) {
-  if (!definition.has_statistics()) return {};
+                                           const Vector<int32_t>& parts, Direction direction) {
   const Degrees& degrees = configuration.degrees;
+  const bool backward = direction == Direction::backward, gathers = definition.gathers_statistics();
+  if (!definition.has_statistics(degrees, backward)) return {};
   std::map<int, Vector<int>> own;  // by number
   for (const int32_t part : parts) own[definition.statistics_group(degrees, part)].push_back(part);
   Vector<OwnReduction> reductions;
   for (auto& [number, members] : own) {
     OwnReduction& one = reductions.emplace_back();
     one.number = number;
-    one.reduction.bytes = definition.statistics_bytes(definition.part(degrees, members[0]));
-    // All parts of the group: those that differ from one of them in dimensions that do not split parameters.
-    Vector<int> group{0};
-    int stride = 1, part = members[0];
-    for (int d = degrees.count() - 1; d >= 0; --d) {
-      const bool fixed = definition.dimensions()[d].kind == DimensionKind::parameter;
-      Vector<int> wider;
-      for (int index = fixed ? part % degrees[d] : 0, end = fixed ? index + 1 : degrees[d]; index < end; ++index)
-        for (const int behind : group) wider.push_back(index * stride + behind);
-      group = std::move(wider);
-      stride *= degrees[d];
-      part /= degrees[d];
-    }
+    Vector<int> group = definition.statistics_members(degrees, members[0]);
+    const int64_t bytes = definition.statistics_bytes(definition.part(degrees, members[0]), backward);
+    one.reduction.bytes = gathers ? bytes * group.count() : bytes;
     for (const int member : group) one.reduction.holders.push_back(configuration.devices[member]);
     sort_and_unique(one.reduction.holders);
-    one.reduction.parts = std::move(members);
+    one.reduction.parts = gathers ? std::move(group) : std::move(members);
   }
   return reductions;
 }

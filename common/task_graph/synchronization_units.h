@@ -11,6 +11,7 @@
 #include "common/bit_set.h"
 #include "common/strategy.h"
 #include "common/task_graph/parameter_pieces.h"
+#include "common/task_graph/task.h"
 #include "common/vector.h"
 
 namespace ff {
@@ -54,21 +55,23 @@ Vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph&
 int64_t gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy,
                            DeviceId holder);
 
-// The all-reduce of the statistics that some parts of an operator have in common, alike in both directions.
+// The all-reduce of the statistics that some parts of an operator have in common. To gather them is an all-reduce too:
+// of one buffer with a slot for each part, in which all slots but the holder's own are zero.
 struct StatisticsReduction {
-  Vector<int> parts;         // ascending
+  Vector<int> parts;         // ascending; gathered: [slot]
   Vector<DeviceId> holders;  // ascending
-  int64_t bytes = 0;
+  int64_t bytes = 0;         // of all slots
 };
-// By OperatorDefinition::statistics_group. Empty for operators without statistics.
+// By OperatorDefinition::statistics_group. Empty without statistics in this direction.
 Vector<StatisticsReduction> statistics_reductions(const OperatorDefinition& definition,
-                                                  const Configuration& configuration);
-// The one of these parts, with the group's number; `parts` are ascending and of it are those of one device.
+                                                  const Configuration& configuration, Direction direction);
+// Those that have some of these parts, by number. `parts` are ascending; of summed statistics, where a rank need not
+// know the others, StatisticsReduction::parts are of these alone.
 struct OwnReduction {
   int number;
   StatisticsReduction reduction;
 };
 Vector<OwnReduction> statistics_reductions(const OperatorDefinition& definition, const Configuration& configuration,
-                                           const Vector<int32_t>& parts);
+                                           const Vector<int32_t>& parts, Direction direction);
 
 }  // namespace ff

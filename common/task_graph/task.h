@@ -3,10 +3,9 @@
 // Of an operator with p parts, in each direction (forward; backward where the operator has one):
 //   forward, backward          p compute tasks, one a part
 //   forward_statistics, backward_statistics
-//                              of operators with statistics, one a part: sums over the part, in front of its compute
-//                              task
+//                              where there are statistics, one a part: the part's own, in front of its compute task
 //   forward_reduction, backward_reduction
-//                              an all-reduce of those sums among the parts that have them in common, between the two
+//                              an all-reduce of those among the parts that have them in common, between the two
 //   activation, gradient       a transfer of a block from one device to another: of a producer's output to a consumer,
 //                              and of the consumer's contribution to that output's gradient back again
 //   activation_collective, gradient_collective

@@ -109,7 +109,7 @@ void Planner::make_part(PartPlan& part) {
                                                 : in_arena({Kind::output, part.op, part.part, o}, block.volume()));
   }
   if (!definition.is_loss()) part.output_gradients.resize(op.outputs.size());
-  else
+  else if (!part.output_blocks[0].empty())
     plan.losses.push_back(
         {part.op, part.output_blocks[0], part.outputs[0], definition.counts_correct() ? part.outputs[1] : Place{}});
   for (size_t p = 0; p < op.parameters.size(); ++p)

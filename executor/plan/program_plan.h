@@ -102,12 +102,13 @@ struct StepPlan {
   int collective = -1;  // collectives of edges: index into ProgramPlan::collectives
   int tag = -1;         // collectives: the number among those of the same ranks, in order of keys
   // Compute, in the order in which they happen:
-  Vector<int> waits;           // sends of the iteration before that read what this step overwrites
-  Vector<int> receives;        // needed by this step
-  Vector<int> collectives;     // needed by this step, and by none before
-  Vector<ZeroFill> zeros;      // then
-  Vector<BlockCopy> gather;    // pieces of inputs, or contributions to the output gradient; then the kernel
-  Place statistics;            // KernelArguments::statistics
+  Vector<int> waits;         // sends of the iteration before that read what this step overwrites
+  Vector<int> receives;      // needed by this step
+  Vector<int> collectives;   // needed by this step, and by none before
+  Vector<ZeroFill> zeros;    // then
+  Vector<BlockCopy> gather;  // pieces of inputs, or contributions to the output gradient; then the kernel
+  Place statistics;          // KernelArguments::statistics
+  int statistics_slots = 1;
   bool updates_state = false;  // forward: behind it the kernel's states move towards the batch's statistics
   Vector<BlockCopy> pack;      // what goes into send buffers
   Vector<int> sends;           // unless they start in groups
@@ -142,12 +143,15 @@ struct UnitPlan {
   Vector<BlockCopy> spread;  // updated pieces to the other local buffers that contain them
 };
 
-// A reduction of statistics.
+// A reduction of statistics. Summed: a single local part writes to `common`, of several ones each has its own sums.
+// Gathered: each writes to its own slot of `common`, and those of other ranks are cleared.
 struct ReductionPlan {
   int group = -1;  // as above; -1: this rank holds all parts
-  Place sums;
+  Place common;
   int64_t elements = 0;
-  Vector<Place> parts;  // of several local parts: each one's own sums; a single one writes to `sums`
+  Vector<Place> parts;
+  Vector<ZeroFill> zeros;
+  bool in_evaluation = false;
 };
 
 struct InputBuffer {

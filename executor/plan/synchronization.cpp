@@ -8,12 +8,11 @@
 namespace ff {
 namespace {
 
-// Parameters are row-major while rank-4 blocks are stored channels-last: their last two axes, which nothing splits,
-// become one.
+// Parameters are row-major while blocks of four axes are stored channels-last: they get a fifth axis.
 Block parameter_storage(const Block& block) {
-  if (block.rank() < 4) return block;
-  assert(block.rank() == 4 && block[2].begin == 0 && block[3].begin == 0);
-  return {block[0], block[1], {0, block[2].end * block[3].end}};
+  Block storage = block;
+  if (block.rank() == 4) storage.append({0, 1});
+  return storage;
 }
 
 // SGD on the first local buffer that contains the piece; the others copy the result.
@@ -121,28 +120,41 @@ void plan_synchronization(Planner& planner) {
   }
 }
 
-// Each part writes its own sums; a single one on this rank writes where they are reduced.
 void plan_statistics(Planner& planner) {
   ProgramPlan& plan = planner.plan;
   for (StepPlan& step : plan.steps) {
     if (!is_reduction(step.kind)) continue;
     const Task& task = planner.tasks.tasks[step.task];
+    const OperatorDefinition& definition = *planner.graph.operators[task.op].definition;
     const StatisticsReduction& shared = planner.tasks.reductions[task.reduction];
-    Vector<PartSteps> members;
-    for (const int number : shared.parts)
-      if (const PartPlan* part = planner.local(task.op, number))
-        members.push_back(part->steps(direction_of(step.kind)));
+    const int slots = definition.gathers_statistics() ? static_cast<int>(shared.parts.size()) : 1;
+    const auto local = [&](int number) { return planner.local(task.op, number) != nullptr; };
+    const bool single = std::count_if(shared.parts.begin(), shared.parts.end(), local) == 1;
     ReductionPlan reduction;
     reduction.group = planner.group_of(shared.holders);
     reduction.elements = shared.bytes / element_bytes;
-    reduction.sums = planner.allocate(reduction.elements);
+    reduction.common = planner.allocate(reduction.elements);
+    reduction.in_evaluation = definition.statistics_in_evaluation();
     step.reduction = static_cast<int>(plan.reductions.size());
     int first_behind = static_cast<int>(plan.steps.size());
-    for (const PartSteps& steps : members) {
-      const Place own = members.size() == 1 ? reduction.sums : planner.allocate(reduction.elements);
-      if (members.size() > 1) reduction.parts.push_back(own);
+    for (size_t member = 0; member < shared.parts.size(); ++member) {
+      const int64_t own_elements = reduction.elements / slots;
+      Place own = reduction.common;
+      if (slots > 1) own.offset += static_cast<int64_t>(member) * own_elements;
+      const PartPlan* part = planner.local(task.op, shared.parts[member]);
+      if (!part) {
+        Vector<ZeroFill>& zeros = reduction.zeros;
+        if (slots == 1) continue;
+        if (!zeros.empty() && zeros.back().memory.offset + zeros.back().elements == own.offset)
+          zeros.back().elements += own_elements;
+        else zeros.push_back({own, own_elements});
+        continue;
+      }
+      if (slots == 1 && !single) reduction.parts.push_back(own = planner.allocate(own_elements));
+      const PartSteps& steps = part->steps(direction_of(step.kind));
       plan.steps[steps.first].statistics = own;
-      plan.steps[steps.last].statistics = reduction.sums;
+      plan.steps[steps.last].statistics = reduction.common;
+      plan.steps[steps.last].statistics_slots = slots;
       first_behind = std::min(first_behind, steps.last);
     }
     plan.steps[first_behind].reduction = step.reduction;

@@ -15,6 +15,7 @@ Nanoseconds at_least_one(double ns) { return std::max<Nanoseconds>(1, static_cas
 CommunicationModel::CommunicationModel(const Topology& topology)
     : topology_(topology), device_count_(static_cast<int32_t>(topology.devices.size())) {
   for (const Channel& channel : topology.channels) bandwidth_gb_per_s_.push_back(channel.bandwidth_gb_per_s);
+  loads_.ns_per_byte.assign(topology.channels.size(), 0);
 }
 
 void CommunicationModel::transfer(DeviceId source, DeviceId destination, int64_t bytes, CommunicationCost& cost) const {
@@ -35,7 +36,9 @@ void CommunicationModel::add_hop(Loads& loads, DeviceId from, DeviceId to, doubl
   double latency_ns = 0;
   for (ChannelId id : route.channels) {
     const Channel& channel = topology_.channels[id];
-    loads.ns_per_byte[id] += share / channel.all_reduce_gb_per_s;
+    double& load = loads.ns_per_byte[id];
+    if (load == 0) loads.loaded.push_back(id);
+    load += share / channel.all_reduce_gb_per_s;
     latency_ns += channel.all_reduce_latency_us * 1e3;
     loads.busy_endpoints = loads.busy_endpoints || channel.busy_endpoints;
   }
@@ -60,7 +63,7 @@ void CommunicationModel::add_all_pairs(Loads& loads, const Vector<DeviceId>& hol
   const auto add_shift = [&](size_t shift, double times) {
     for (size_t i = 0; i < count; ++i) add_hop(loads, holders[i], holders[(i + shift) % count], share * times);
   };
-  constexpr size_t most_exact = 256;
+  constexpr size_t most_exact = 64;
   if (count <= most_exact) {
     for (size_t shift = 1; shift < count; ++shift) add_shift(shift, 1);
     return;
@@ -73,55 +76,81 @@ void CommunicationModel::add_all_pairs(Loads& loads, const Vector<DeviceId>& hol
   }
 }
 
-void CommunicationModel::add_level(CollectiveShape& shape, const Loads& loads, double latencies) {
+void CommunicationModel::Loads::clear() {
+  for (ChannelId id : loaded) ns_per_byte[id] = 0;
+  loaded.clear();
+  hop_latency_ns = 0;
+  busy_endpoints = false;
+}
+
+// Clears the loads.
+void CommunicationModel::add_level(CollectiveShape& shape, Loads& loads, double latencies) {
   shape.latency_ns += latencies * loads.hop_latency_ns;
   shape.busy_endpoints = shape.busy_endpoints || loads.busy_endpoints;
   double slowest = 0;
-  for (const auto& [channel, ns_per_byte] : loads.ns_per_byte) {
-    const auto known = std::lower_bound(shape.load_ns_per_byte.begin(), shape.load_ns_per_byte.end(), channel,
-                                        [](const auto& load, ChannelId id) { return load.first < id; });
-    if (known != shape.load_ns_per_byte.end() && known->first == channel) known->second += ns_per_byte;
-    else shape.load_ns_per_byte.insert(known, {channel, ns_per_byte});
-    slowest = std::max(slowest, ns_per_byte);
-  }
+  for (ChannelId channel : loads.loaded) slowest = std::max(slowest, loads.ns_per_byte[channel]);
   shape.slowest_ns_per_byte += slowest;
+  for (const auto& [channel, ns_per_byte] : shape.load_ns_per_byte)
+    if (loads.ns_per_byte[channel] == 0) loads.loaded.push_back(channel);
+  for (const auto& [channel, ns_per_byte] : shape.load_ns_per_byte) loads.ns_per_byte[channel] += ns_per_byte;
+  std::sort(loads.loaded.begin(), loads.loaded.end());
+  shape.load_ns_per_byte.clear();
+  for (ChannelId channel : loads.loaded) shape.load_ns_per_byte.emplace_back(channel, loads.ns_per_byte[channel]);
+  loads.clear();
 }
 
-// By node and place in it. Nothing unless there are several nodes with equally many, at least two, of the holders.
-std::optional<CommunicationModel::CollectiveShape> CommunicationModel::hierarchical(
-    CollectiveKind kind, const Vector<DeviceId>& holders) const {
-  if (kind != CollectiveKind::all_gather && kind != CollectiveKind::reduce_scatter &&
-      kind != CollectiveKind::all_reduce)
-    return std::nullopt;
-  std::map<std::string_view, Vector<DeviceId>> nodes;
-  for (DeviceId holder : holders) nodes[topology_.devices[holder].node].push_back(holder);
-  const size_t places = nodes.begin()->second.size();
-  if (nodes.size() < 2 || places < 2) return std::nullopt;
-  Vector<Vector<DeviceId>> rails(places);  // [place]: a device of each node
-  for (const auto& [name, devices] : nodes) {
-    if (devices.size() != places) return std::nullopt;
-    for (size_t place = 0; place < places; ++place) rails[place].push_back(devices[place]);
-  }
-  const double n = static_cast<double>(nodes.size()), m = static_cast<double>(places);
+// By group and place in it; all groups are equally large.
+CommunicationModel::CollectiveShape CommunicationModel::hierarchical(CollectiveKind kind,
+                                                                     const Vector<Vector<DeviceId>>& groups) {
+  const double n = static_cast<double>(groups.size()), m = static_cast<double>(groups[0].size());
   const double passes = kind == CollectiveKind::all_reduce ? 2 : 1;  // reduce_scatter and then all_gather
-  Loads within, across;
-  for (const auto& [name, devices] : nodes) add_ring(within, devices, passes * (m - 1) / m);
-  for (const Vector<DeviceId>& rail : rails) add_ring(across, rail, passes * (n - 1) / n / m);
   CollectiveShape shape;
-  add_level(shape, within, passes * (m - 1));
-  add_level(shape, across, passes * (n - 1));
+  for (const Vector<DeviceId>& group : groups) add_ring(loads_, group, passes * (m - 1) / m);
+  add_level(shape, loads_, passes * (m - 1));
+  for (int place : groups[0].indices()) {
+    Vector<DeviceId> across;
+    for (const Vector<DeviceId>& group : groups) across.push_back(group[place]);
+    add_ring(loads_, across, passes * (n - 1) / n / m);
+  }
+  add_level(shape, loads_, passes * (n - 1));
   return shape;
 }
 
+// The holders in each node. Nothing unless there are several with equally many, at least two.
+Vector<Vector<DeviceId>> CommunicationModel::by_node(const Vector<DeviceId>& holders) const {
+  std::map<std::string_view, Vector<DeviceId>> nodes;
+  for (DeviceId holder : holders) nodes[topology_.devices[holder].node].push_back(holder);
+  Vector<Vector<DeviceId>> groups;
+  for (const auto& [name, devices] : nodes) groups.push_back(devices);
+  const size_t places = groups[0].size();
+  const bool equal =
+      std::all_of(groups.begin(), groups.end(), [&](const auto& group) { return group.size() == places; });
+  if (groups.size() < 2 || places < 2 || !equal) groups.clear();
+  return groups;
+}
+
+// Very many holders in runs of about the square root of their number, as the rows of a torus are. Nothing for fewer.
+Vector<Vector<DeviceId>> CommunicationModel::by_runs(const Vector<DeviceId>& holders) {
+  constexpr size_t least = 64;
+  size_t places = 1;
+  for (size_t divisor = 2; divisor * divisor <= holders.size(); ++divisor)
+    if (holders.size() % divisor == 0) places = divisor;
+  if (holders.size() < least || places < 2) return {};
+  Vector<Vector<DeviceId>> groups;
+  for (size_t first = 0; first < holders.size(); first += places)
+    groups.emplace_back(holders.begin() + static_cast<int64_t>(first),
+                        holders.begin() + static_cast<int64_t>(first + places));
+  return groups;
+}
+
 Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(CollectiveKind kind,
-                                                                       const Vector<DeviceId>& holders) const {
+                                                                       const Vector<DeviceId>& holders) {
   const double k = static_cast<double>(holders.size());
   const double depth = std::bit_width(holders.size() - 1);  // ceil(log2 k)
   Vector<CollectiveShape> result;
   const auto add = [&](const auto& add_loads, double latencies) {
-    Loads loads;
-    add_loads(loads);
-    add_level(result.emplace_back(), loads, latencies);
+    add_loads(loads_);
+    add_level(result.emplace_back(), loads_, latencies);
   };
   switch (kind) {
     case CollectiveKind::all_reduce:
@@ -141,7 +170,10 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
       [[fallthrough]];
     case CollectiveKind::all_to_all: add([&](Loads& loads) { add_all_pairs(loads, holders, 1 / k); }, 1);
   }
-  if (const auto shape = hierarchical(kind, holders)) result.push_back(*shape);
+  if (kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter ||
+      kind == CollectiveKind::all_reduce)
+    for (const auto& groups : {by_node(holders), by_runs(holders)})
+      if (!groups.empty()) result.push_back(hierarchical(kind, groups));
   return result;
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 
 #include "common/task_graph/collectives.h"
 #include "common/topology.h"
@@ -33,13 +32,14 @@ class CommunicationModel {
   //   binary tree                                all_reduce: B up and B down, 2 ceil(log2 k)
   //                                              broadcast, reduce: B, ceil(log2 k)
   //   direct, between every two                  all_gather, reduce_scatter, all_to_all: B/k, 1
-  //   hierarchical, where the holders are on n nodes, m on each: within nodes and then among those with the same place
-  //   in their nodes, or in reverse              all_gather: (B/m among n), then B among m; reduce_scatter likewise
+  //   hierarchical, where the holders are on n nodes, m on each (or, from 64 holders on, as n runs of m, such as the
+  //   rows of a torus): within nodes and then among those with the same place in their nodes, or in reverse
+  //                                              all_gather: (B/m among n), then B among m; reduce_scatter likewise
   //                                              all_reduce: reduce_scatter of B among m, all_reduce of B/m among n,
   //                                              all_gather of B among m
   // A channel's load is the sum of what crosses it; the time is that of the most loaded channel plus the latencies (the
   // model of NVIDIA's nccl-tests, doc/PERFORMANCE.md, extended to shared links), in a hierarchy the sum over its
-  // levels. Channels' all_reduce rates are used. Among more than 256 devices the load between every two is that of a
+  // levels. Channels' all_reduce rates are used. Among more than 64 devices the load between every two is that of a
   // sample: of the shifts by 2^i ... 2^(i+1) - 1 places three stand for all.
   void collective(CollectiveKind kind, const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost);
   void all_reduce(const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
@@ -56,21 +56,26 @@ class CommunicationModel {
   };
   // One level of an algorithm under construction.
   struct Loads {
-    std::map<ChannelId, double> ns_per_byte;
+    Vector<double> ns_per_byte;  // [channel]
+    Vector<ChannelId> loaded;
     double hop_latency_ns = 0;
     bool busy_endpoints = false;
+    void clear();
   };
-  Vector<CollectiveShape> shapes(CollectiveKind kind, const Vector<DeviceId>& holders) const;
-  std::optional<CollectiveShape> hierarchical(CollectiveKind kind, const Vector<DeviceId>& holders) const;
+  Vector<CollectiveShape> shapes(CollectiveKind kind, const Vector<DeviceId>& holders);
+  CollectiveShape hierarchical(CollectiveKind kind, const Vector<Vector<DeviceId>>& groups);
+  Vector<Vector<DeviceId>> by_node(const Vector<DeviceId>& holders) const;
+  static Vector<Vector<DeviceId>> by_runs(const Vector<DeviceId>& holders);
   void add_hop(Loads& loads, DeviceId from, DeviceId to, double share) const;
   void add_ring(Loads& loads, const Vector<DeviceId>& holders, double share) const;
   void add_tree(Loads& loads, const Vector<DeviceId>& holders, bool down, bool up) const;
   void add_all_pairs(Loads& loads, const Vector<DeviceId>& holders, double share) const;
-  static void add_level(CollectiveShape& shape, const Loads& loads, double latencies);
+  static void add_level(CollectiveShape& shape, Loads& loads, double latencies);
 
   const Topology& topology_;
   int32_t device_count_;
   Vector<double> bandwidth_gb_per_s_;                                     // [channel]
+  Loads loads_;                                                           // scratch
   Array<std::map<Vector<DeviceId>, Vector<CollectiveShape>>, 6> shapes_;  // [kind], by holders
 };
 

@@ -103,17 +103,19 @@ Vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& prepare,
 
 KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& definition, const Block& part,
                                                     bool backward, KernelUse use) {
+  const bool forward_statistics = definition.statistics_bytes(part, false) > 0,
+             backward_statistics = definition.statistics_bytes(part, true) > 0;
   Vector<Phase> phases;
-  if (definition.has_statistics()) phases.push_back(Phase::forward_statistics);
+  if (forward_statistics) phases.push_back(Phase::forward_statistics);
   phases.push_back(Phase::forward);
-  if (backward && definition.has_statistics()) phases.push_back(Phase::backward_statistics);
+  if (backward && backward_statistics) phases.push_back(Phase::backward_statistics);
   if (backward) phases.push_back(Phase::backward);
   const auto entries = time(
       static_cast<int>(phases.size()), [&](MeasurementLane& lane) { lane.prepare_kernel(definition, part, use); },
       [&](MeasurementLane& lane, int phase, int repetition) {
         const Phase next = phases[phase];
         // right behind its statistics
-        if (definition.has_statistics() && (next == Phase::forward || next == Phase::backward)) return;
+        if (next == Phase::forward ? forward_statistics : next == Phase::backward && backward_statistics) return;
         lane.make_ready(next, repetition);
       },
       [&](MeasurementLane& lane, int phase, int repetition) { lane.run(phases[phase], repetition); });

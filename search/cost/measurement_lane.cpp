@@ -189,7 +189,15 @@ MeasurementLane::Set MeasurementLane::buffers_of(const OperatorDefinition& defin
     arguments.output_gradients.push_back(gradient);
     set.output_gradients.emplace_back(gradient, pattern_of(block.volume() * element_bytes, 0));
   }
-  if (definition.has_statistics()) arguments.statistics = filled(definition.statistics_bytes(part));
+  const int64_t statistics =
+      std::max(definition.statistics_bytes(part, false), definition.statistics_bytes(part, true));
+  if (statistics == 0) return set;
+  if (definition.gathers_statistics())  // of about so many parts of this size
+    for (int d = 0; d < part.rank(); ++d)
+      if (definition.statistics_span(d))
+        arguments.statistics_slots *=
+            static_cast<int>((definition.dimensions()[d].size + part[d].size() - 1) / part[d].size());
+  arguments.statistics = filled(arguments.statistics_slots * statistics);
   return set;
 }
 

@@ -85,7 +85,10 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
   result.parameters.resize(op.parameters.size());
   for (int number = 0, parts = parts_of(degrees); number < parts; ++number) {
     const Block part = definition.part(degrees, number);
-    int64_t fixed = definition.workspace_bytes(part) + (op.has_backward ? 2 : 1) * definition.statistics_bytes(part);
+    int64_t fixed = definition.workspace_bytes(part);
+    if (!definition.gathers_statistics())  // else gathered_statistics
+      fixed +=
+          definition.statistics_bytes(part, false) + (op.has_backward ? definition.statistics_bytes(part, true) : 0);
     int64_t outputs = 0, gradients = 0;
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       const Block block = definition.output_block(static_cast<int>(o), part);
@@ -119,9 +122,23 @@ MemoryModel::Share MemoryModel::operator_share(OperatorId op, const Strategy& st
   for (size_t part = 0; part < bytes.fixed.size(); ++part) {
     const auto [less, more] = std::minmax(bytes.activations[part], bytes.gradients[part]);
     // else other tasks run between its two backward tasks
-    const bool brief = !graph_.operators[op].definition->has_statistics();
+    const bool brief = !graph_.operators[op].definition->has_statistics(strategy[op].degrees, /*backward=*/true);
     share.push_back({strategy[op].devices[part], bytes.fixed[part] + more + (brief ? 0 : less), brief ? less : 0});
   }
+  const Share gathered = gathered_statistics(op, strategy);
+  share.insert(share.end(), gathered.begin(), gathered.end());
+  return share;
+}
+
+// One copy of what is gathered serves all parts of a group on a device.
+MemoryModel::Share MemoryModel::gathered_statistics(OperatorId id, const Strategy& strategy) const {
+  const Operator& op = graph_.operators[id];
+  Share share;
+  if (!op.definition->gathers_statistics()) return share;
+  for (Direction direction : directions)
+    if (direction == Direction::forward || op.has_backward)
+      for (const StatisticsReduction& reduction : statistics_reductions(*op.definition, strategy[id], direction))
+        for (DeviceId holder : reduction.holders) share.push_back({holder, reduction.bytes});
   return share;
 }
 
@@ -223,7 +240,7 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
   const Operator& op = graph_.operators[tensor.producer];
   const PartBytes& bytes = part_bytes(tensor.producer, producer.degrees);
   // else several gradients are added up at one time
-  const bool brief = !op.definition->has_statistics() && op.outputs.size() == 1;
+  const bool brief = !op.definition->has_statistics(producer.degrees, /*backward=*/true) && op.outputs.size() == 1;
   Share share;
   for (size_t part = 0; part < gradients.size(); ++part) {
     const Gradient& gradient = gradients[part];
@@ -311,6 +328,7 @@ Vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& ta
         if (!inputs.emplace(device, op.inputs[i], corners(block)).second) result[device] -= bytes_of(block);
       }
     }
+    for (const Need& need : gathered_statistics(id, strategy)) result[need.device] += need.bytes;
   }
   for (size_t g = 0; g < builder_.groups().size(); ++g)
     for (const Need& need : group_share(static_cast<int>(g), strategy)) result[need.device] += need.bytes;

@@ -47,6 +47,7 @@ class MemoryModel {
   size_t number(Item item) const;
   Share share(Item item, const Strategy& strategy);
   Share operator_share(OperatorId op, const Strategy& strategy);
+  Share gathered_statistics(OperatorId op, const Strategy& strategy) const;
   Share edge_share(int edge, const Strategy& strategy);
   void add_collectives(int edge, const Vector<Collective>& collectives, const Strategy& strategy, Share& share);
   Share tensor_share(TensorId tensor, const Strategy& strategy);
@@ -56,7 +57,7 @@ class MemoryModel {
 
   // What depends on an operator's degrees alone, by part.
   struct PartBytes {
-    Vector<int64_t> fixed;                   // workspace, graph inputs, losses, statistics
+    Vector<int64_t> fixed;                   // workspace, graph inputs, losses, statistics that are summed
     Vector<int64_t> activations, gradients;  // of all outputs but losses; of all inputs
     Vector<Vector<int64_t>> inputs;          // [input][part], aligned
     Vector<Vector<int64_t>> outputs;         // [output][part], aligned

@@ -28,10 +28,10 @@ TaskCostModel::PartCost TaskCostModel::cost_of(OperatorId op, const Block& part,
   const auto kernel = [&](Phase phase) {
     return kernels_.kernel(*described.definition, part, phase, described.has_backward, use, model);
   };
-  const bool statistics = described.definition->has_statistics();
+  const auto statistics = [&](bool backward) { return described.definition->statistics_bytes(part, backward) > 0; };
   PartCost cost;
-  if (statistics) cost.forward_statistics = kernel(Phase::forward_statistics);
-  if (statistics && described.has_backward) cost.backward_statistics = kernel(Phase::backward_statistics);
+  if (statistics(false)) cost.forward_statistics = kernel(Phase::forward_statistics);
+  if (statistics(true) && described.has_backward) cost.backward_statistics = kernel(Phase::backward_statistics);
   cost.forward = kernel(Phase::forward);
   if (described.has_backward) cost.backward = kernel(Phase::backward);
   return cost;

@@ -4,13 +4,17 @@
 #include <chrono>
 
 #include "search/optimizer/baselines/expert.h"
+#include "search/optimizer/baselines/gshard.h"
+#include "search/optimizer/baselines/megatron.h"
 #include "search/optimizer/baselines/model_parallel.h"
 #include "search/optimizer/baselines/optcnn.h"
+#include "search/optimizer/baselines/propagate.h"
 #include "search/optimizer/baselines/reinforce.h"
 #include "search/optimizer/baselines/sub_cluster.h"
 #include "search/optimizer/exhaustive/search.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/optimizer/mcmc/local_optimum.h"
+#include "search/optimizer/operator_groups.h"
 
 namespace ff {
 namespace {
@@ -25,25 +29,89 @@ AlgorithmResult of(Strategy strategy, std::string note) {
   return result;
 }
 
+// A strategy made by a rule, which does not know of annotations.
+AlgorithmResult by_rule(const AlgorithmRequest& request, Strategy strategy, std::string note) {
+  return of(request.problem().keeping_annotations(std::move(strategy)),
+            std::move(note) + (request.problem().annotations ? "; but for what is annotated" : ""));
+}
+
+[[noreturn]] void cannot_keep(const AlgorithmRequest& request, const std::string& algorithm, OperatorId op,
+                              const std::string& why) {
+  throw NotApplicable(algorithm + ": cannot keep to the annotation of " + request.graph().operators[op].name + " (" +
+                      request.problem().annotations->text(op) + "), " + why);
+}
+
 AlgorithmResult run_data_parallel(const AlgorithmRequest& request) {
-  return of(data_parallel(request.graph(), request.topology()), "every operator split by sample over all devices");
+  return by_rule(request, data_parallel(request.graph(), request.topology()),
+                 "every operator split by sample over all devices");
 }
 
 AlgorithmResult run_single_device(const AlgorithmRequest& request) {
-  return of(single_device(request.graph()), "every operator on device " + request.topology().devices[0].name);
+  return by_rule(request, single_device(request.graph()),
+                 "every operator on device " + request.topology().devices[0].name);
 }
 
 AlgorithmResult run_model_parallel(const AlgorithmRequest& request) {
-  return of(model_parallel(request.problem(), request.evaluator.cost_model()),
-            "operators in topological order, contiguous stages of balanced time, a device each");
+  return by_rule(request, model_parallel(request.problem(), request.evaluator.cost_model()),
+                 "operators in topological order, contiguous stages of balanced time, a device each");
 }
 
 AlgorithmResult run_expert(const AlgorithmRequest& request) {
   ExpertStrategy expert = expert_strategy(request.problem(), request.evaluator.cost_model());
-  return of(std::move(expert.strategy), std::move(expert.note));
+  return by_rule(request, std::move(expert.strategy), std::move(expert.note));
+}
+
+AlgorithmResult run_megatron(const AlgorithmRequest& request) {
+  std::optional<MegatronStrategy> found = megatron(request.graph(), request.topology());
+  if (!found)
+    throw NotApplicable("megatron: " + request.graph().name +
+                        " has no multi_head_attention; this is a strategy for transformers");
+  return by_rule(request, std::move(found->strategy),
+                 "tensor and sequence parallelism of " + std::to_string(found->tensor_degree) +
+                     " devices within a node, data parallelism of " + std::to_string(found->data_degree));
+}
+
+AlgorithmResult run_gshard(const AlgorithmRequest& request) {
+  std::optional<Strategy> found = gshard(request.graph(), request.topology());
+  if (!found)
+    throw NotApplicable("gshard: " + request.graph().name +
+                        " has no experts; this is a strategy for mixtures of experts");
+  return by_rule(request, *std::move(found), "experts over all devices, everything else split by sample");
+}
+
+AlgorithmResult run_propagate(const AlgorithmRequest& request) {
+  return of(propagate(request.problem()), request.problem().annotations
+                                              ? "what is annotated, and from there on what moves the fewest bytes"
+                                              : "nothing is annotated: data parallelism");
+}
+
+// OptCNN puts part p on device p and gives operators of one kind that share parameters one configuration.
+void expect_optcnn_keeps_annotations(const AlgorithmRequest& request) {
+  if (!request.problem().annotations) return;
+  const int devices = request.topology().devices.count();
+  for (const OperatorId op : request.graph().operator_ids()) {
+    if (const Vector<DeviceId>* fixed = request.space.fixed_devices(op))
+      for (const int part : fixed->indices())
+        if ((*fixed)[part] != part) cannot_keep(request, "optcnn", op, "as it puts part p on device p");
+    for (const Degrees& degrees : request.space.degrees(op))
+      if (parts_of(degrees) > devices) cannot_keep(request, "optcnn", op, "as it puts part p on device p");
+  }
+  for (const Vector<OperatorId>& sharing : parameter_sharing_layers(request.graph()))
+    for (const OperatorId op : sharing)
+      for (const OperatorId other : sharing) {
+        const auto &a = request.space.degrees(op), &b = request.space.degrees(other);
+        if (request.problem().annotations->find(op) &&
+            request.graph().operators[op].definition->type() == request.graph().operators[other].definition->type() &&
+            std::none_of(a.begin(), a.end(),
+                         [&](const Degrees& degrees) { return std::find(b.begin(), b.end(), degrees) != b.end(); }))
+          cannot_keep(request, "optcnn", op,
+                      "as it gives one configuration to all that share its parameters, " +
+                          request.graph().operators[other].name + " too");
+      }
 }
 
 AlgorithmResult run_optcnn(const AlgorithmRequest& request) {
+  expect_optcnn_keeps_annotations(request);
   const auto found = request.thorough ? optcnn(request.evaluator, request.space, thorough_steps, &request.control.stop)
                                       : optcnn(request.evaluator, request.space, quick_steps * request.effort);
   if (!found && request.thorough && request.control.stop)
@@ -102,7 +170,8 @@ SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
                                .effort = sub_cluster_effort};
     for (const Algorithm& algorithm : algorithms()) {
       // On one device all algorithms do the same.
-      if (!algorithm.cheap || algorithm.name == "sub-cluster" || (algorithm.name == "single-device") != (*size == 1))
+      if (!algorithm.cheap || algorithm.name == "sub-cluster" || algorithm.name == "propagate" ||
+          (algorithm.name == "single-device") != (*size == 1))
         continue;
       if (large && algorithm.name != "data-parallel") continue;
       try {
@@ -117,6 +186,8 @@ SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
 }
 
 AlgorithmResult run_sub_cluster(const AlgorithmRequest& request) {
+  if (request.problem().annotations)
+    throw NotApplicable("sub-cluster: does not keep to annotations, which are for all devices");
   SubClusterStrategy best = best_on_sub_clusters(request);
   AlgorithmResult result =
       of(std::move(best.on_whole), best.algorithm + " on " + std::to_string(best.devices) + " of " +
@@ -143,6 +214,8 @@ Vector<Candidate> cheap_candidates(const AlgorithmRequest& request) {
   for (const Algorithm& algorithm : algorithms()) {
     const bool named = contains(init, algorithm.name);
     if (!algorithm.cheap || (!all && !named)) continue;
+    // Without annotations it is data parallelism once more.
+    if (algorithm.name == "propagate" && !request.problem().annotations && !named) continue;
     AlgorithmRequest own = request;
     own.thorough = named;
     try {
@@ -156,19 +229,21 @@ Vector<Candidate> cheap_candidates(const AlgorithmRequest& request) {
 }
 
 // Data parallelism as the paper has it, the best existing strategy, and random ones. Why not the best alone:
-// docs/algorithms.md.
-Vector<std::string> default_init(bool whole_operators, const std::string& best) {
+// docs/algorithms.md. With annotations, what follows from these in place of data parallelism.
+Vector<std::string> default_init(bool whole_operators, bool annotated, const std::string& best) {
   if (whole_operators) return {"best", "random"};
-  if (best == "data-parallel") return {"data-parallel", "random"};
-  return {"data-parallel", "best", "random"};
+  const std::string first = annotated ? "propagate" : "data-parallel";
+  if (best == first) return {first, "random"};
+  return {first, "best", "random"};
 }
 
 // What each chain starts from. `best` is one of the cheap candidates.
 Vector<Candidate> chain_starts(const AlgorithmRequest& request, const Vector<Candidate>& cheap, const Candidate* best) {
   const McmcSettings& search = request.settings.search;
-  const Vector<std::string> init =
-      request.settings.init.empty() ? default_init(search.whole_operators, best->name) : request.settings.init;
-  const SearchSpace space(request.graph(), request.topology(), search.whole_operators);
+  const Vector<std::string> init = request.settings.init.empty()
+                                       ? default_init(search.whole_operators, request.problem().annotations, best->name)
+                                       : request.settings.init;
+  const SearchSpace space(request.graph(), request.topology(), search.whole_operators, request.problem().annotations);
   RandomStream random(search.seed, ~uint64_t{0});
   Vector<Candidate> starts;
   for (int chain = 0; chain < search.chains; ++chain) {
@@ -189,7 +264,8 @@ Vector<Candidate> chain_starts(const AlgorithmRequest& request, const Vector<Can
 
 void check_locally(const AlgorithmRequest& request, AlgorithmResult& result) {
   const McmcResult& chains = *result.chains;
-  const SearchSpace space(request.graph(), request.topology(), request.settings.search.whole_operators);
+  const SearchSpace space(request.graph(), request.topology(), request.settings.search.whole_operators,
+                          request.problem().annotations);
   const Neighbourhood neighbourhood(request.graph(), request.topology(), space);
   SearchControl control{request.control.stop};
   if (request.control.progress)
@@ -214,7 +290,18 @@ void check_locally(const AlgorithmRequest& request, AlgorithmResult& result) {
                                      {"elapsed_s", optimum.elapsed_s}};
 }
 
+// Placement splits nothing.
+void expect_nothing_annotated_is_split(const AlgorithmRequest& request) {
+  const Annotations* annotations = request.problem().annotations;
+  if (!annotations) return;
+  for (const OperatorId op : request.graph().operator_ids())
+    if (const Annotation* annotation = annotations->find(op))
+      for (const int degree : annotation->degrees)
+        if (degree > 1) cannot_keep(request, "placement", op, "as it splits no operator");
+}
+
 AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
+  if (whole_operators) expect_nothing_annotated_is_split(request);
   request.settings.search.whole_operators = whole_operators;
   const Vector<Candidate> cheap = cheap_candidates(request);
   AlgorithmResult result;
@@ -240,6 +327,8 @@ AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
 
 AlgorithmResult run_exhaustive(const AlgorithmRequest& request) {
   if (!request.thorough) throw NotApplicable("exhaustive: takes longer than a baseline may");
+  for (const OperatorId op : request.graph().operator_ids())
+    if (request.space.fixed_devices(op)) cannot_keep(request, "exhaustive", op, "as it takes devices for exchangeable");
   const McmcSettings& search = request.settings.search;
   const bool all = request.settings.assignments == exhaustive::Assignments::all;
   exhaustive::Settings settings{.budget_s = search.budget_s,
@@ -275,6 +364,8 @@ AlgorithmResult run_exhaustive(const AlgorithmRequest& request) {
 }
 
 AlgorithmResult run_reinforce(const AlgorithmRequest& request) {
+  if (request.problem().annotations)
+    throw NotApplicable("reinforce: does not keep to annotations, as it places groups of operators");
   const McmcSettings& search = request.settings.search;
   const ReinforceResult found = search_reinforce(
       request.problem(), {.evaluations = search.proposals, .budget_s = search.budget_s, .seed = search.seed},
@@ -296,6 +387,10 @@ const Vector<Algorithm>& algorithms() {
       {"single-device", "everything on the first device", true, run_single_device},
       {"model-parallel", "contiguous stages of balanced time, a device each", true, run_model_parallel},
       {"expert", "what experts do by hand for convolutional and for recurrent networks", true, run_expert},
+      {"megatron", "transformers: tensor and sequence parallelism within a node, data parallelism across", true,
+       run_megatron},
+      {"gshard", "mixtures of experts: experts over all devices, all else by sample", true, run_gshard},
+      {"propagate", "completes --annotations by data flow; without any, data parallelism", true, run_propagate},
       {"optcnn", "best degrees layer by layer if nothing overlapped, by dynamic programming", true, run_optcnn},
       {"sub-cluster", "the best of the above on a part of the devices, the others idle", true, run_sub_cluster},
       {"placement", "one device an operator, by mcmc", false,

@@ -10,7 +10,7 @@ namespace ff {
 
 struct Prediction {
   Nanoseconds makespan = 0;
-  // the makespan; for a strategy that exceeds a device's memory, at least twice as much and growing with the excess
+  // the makespan; for a strategy that exceeds a device's memory, at least 100 times as much and growing with the excess
   double cost = 0;
   bool feasible = true;  // fits into every device's memory, by MemoryModel's bound for all issue orders
 };
@@ -45,7 +45,7 @@ class Evaluator {
   Vector<int64_t> memory_bound(const Strategy& strategy) { return memory_.bytes(strategy); }
   bool memory_limited() const { return memory_limited_; }
   // A cost is its makespan times this.
-  static double cost_factor(double excess) { return excess > 0 ? 2 + excess : 1; }
+  static double cost_factor(double excess) { return excess > 0 ? 100 * (1 + excess) : 1; }
 
   const Problem& problem() const { return problem_; }
   TaskGraphBuilder& builder() { return builder_; }

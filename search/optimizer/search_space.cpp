@@ -1,36 +1,68 @@
 #include "search/optimizer/search_space.h"
 
+#include <algorithm>
+
 namespace ff {
 namespace {
 
-void enumerate(const Vector<ParallelDimension>& dimensions, int device_count, int room, Degrees& degrees,
-               Vector<Degrees>& result) {
-  if (degrees.size() == dimensions.size()) {
+// All that the dimensions behind `degrees` can have where their product is at most `room`. `given`: decided degrees, 0
+// where there is a choice.
+void enumerate(const Vector<ParallelDimension>& dimensions, const Degrees& given, int device_count, int room,
+               Degrees& degrees, Vector<Degrees>& result) {
+  const int d = degrees.count();
+  if (d == dimensions.count()) {
     result.push_back(degrees);
     return;
   }
-  for (int degree = 1; degree <= room && degree <= dimensions[degrees.size()].size; ++degree) {
+  if (given[d] > 0) {
+    degrees.push_back(given[d]);
+    enumerate(dimensions, given, device_count, room, degrees, result);
+    degrees.pop_back();
+    return;
+  }
+  for (int degree = 1; degree <= room && degree <= dimensions[d].size; ++degree) {
     if (device_count % degree != 0) continue;
     degrees.push_back(degree);
-    enumerate(dimensions, device_count, room / degree, degrees, result);
+    enumerate(dimensions, given, device_count, room / degree, degrees, result);
     degrees.pop_back();
   }
 }
 
+// How many parts the dimensions without a decided degree may still have.
+int room_beside(const Degrees& given, int device_count) {
+  for (const int degree : given)
+    if (degree > 0) device_count /= degree;
+  return std::max(1, device_count);
+}
+
 }  // namespace
 
-SearchSpace::SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators)
-    : device_count_(topology.devices.count()) {
-  for (const Operator& op : graph.operators) {
+SearchSpace::SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators,
+                         const Annotations* annotations)
+    : device_count_(topology.devices.count()), annotations_(annotations) {
+  for (const OperatorId op : graph.operator_ids()) {
+    const Vector<ParallelDimension>& dimensions = graph.operators[op].definition->dimensions();
+    const Annotation* annotation = annotations ? annotations->find(op) : nullptr;
+    const Degrees given = annotation ? annotation->degrees : Degrees(dimensions.size(), 0);
     Degrees degrees;
-    enumerate(op.definition->dimensions(), device_count_, whole_operators ? 1 : device_count_, degrees,
+    enumerate(dimensions, given, device_count_, whole_operators ? 1 : room_beside(given, device_count_), degrees,
               degrees_.emplace_back());
+    soap_degrees_.push_back(degrees_.back());
+    std::erase_if(soap_degrees_.back(),
+                  [&](const Degrees& some) { return graph.operators[op].definition->partial_results(some) > 1; });
+    if (soap_degrees_.back().empty()) soap_degrees_.back() = degrees_.back();  // annotated
   }
 }
 
-Configuration SearchSpace::random_configuration(OperatorId op, RandomStream& random) const {
+const Degrees& SearchSpace::random_degrees(OperatorId op, RandomStream& random, bool sums) const {
+  const bool any = sums && degrees_[op].size() > soap_degrees_[op].size() && random.below(4) == 0;
+  return random.one_of(any ? degrees_[op] : soap_degrees_[op]);
+}
+
+Configuration SearchSpace::random_configuration(OperatorId op, RandomStream& random, bool sums) const {
+  if (const Vector<DeviceId>* devices = fixed_devices(op)) return {degrees_[op][0], *devices};
   Configuration configuration;
-  configuration.degrees = random.one_of(degrees_[op]);
+  configuration.degrees = random_degrees(op, random, sums);
   const int parts = parts_of(configuration.degrees);
   const bool consecutive = random.below(2) == 0;
   const int first = random.below(device_count_);

@@ -3,28 +3,41 @@
 
 #include "common/strategy.h"
 #include "common/vector.h"
+#include "search/optimizer/annotations.h"
 #include "search/optimizer/random.h"
 
 namespace ff {
 
 // For every operator, the degrees that a random configuration can have: each degree divides the number of devices and
 // is at most the dimension's size, and their product is at most the number of devices. (Strategy files may hold any
-// other degrees.)
+// other degrees.) Degrees that annotations decide are as these say, whatever the number of devices.
 class SearchSpace {
  public:
-  // whole_operators: no operator is split, which leaves device placement alone.
-  SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators = false);
+  // whole_operators: no operator is split, which leaves device placement alone. The annotations must outlive the space.
+  SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators = false,
+              const Annotations* annotations = nullptr);
 
   const Vector<Degrees>& degrees(OperatorId op) const { return degrees_[op]; }
+  // Those of the paper's space: without shares of sums (DimensionKind::reduction), unless annotations ask for them.
+  const Vector<Degrees>& soap_degrees(OperatorId op) const { return soap_degrees_[op]; }
+  // The devices of every part, where an annotation decides them; then there is one choice of degrees.
+  const Vector<DeviceId>* fixed_devices(OperatorId op) const {
+    const Annotation* annotation = annotations_ ? annotations_->find(op) : nullptr;
+    return annotation && annotation->devices ? &*annotation->devices : nullptr;
+  }
+  const Annotations* annotations() const { return annotations_; }
 
-  // Degrees uniformly from degrees(op). Devices: with equal chances, consecutive ones from a random first device on
-  // (wrapping around), which keeps neighbours near, or each drawn alone.
-  Configuration random_configuration(OperatorId op, RandomStream& random) const;
+  // Degrees uniformly from the paper's space, or (`sums`), once in four times, from degrees(op): where every dimension
+  // can be a sum, most configurations are sums, and most of these are bad. Devices: with equal chances, consecutive
+  // ones from a random first device on (wrapping around), which keeps neighbours near, or each drawn alone.
+  Configuration random_configuration(OperatorId op, RandomStream& random, bool sums = false) const;
+  const Degrees& random_degrees(OperatorId op, RandomStream& random, bool sums) const;
   Strategy random_strategy(RandomStream& random) const;
 
  private:
-  Vector<Vector<Degrees>> degrees_;  // [operator]
+  Vector<Vector<Degrees>> degrees_, soap_degrees_;  // [operator]
   int device_count_;
+  const Annotations* annotations_;
 };
 
 }  // namespace ff

@@ -55,14 +55,17 @@ std::string time_text(Nanoseconds ns) {
   return format("%.2f s", static_cast<double>(ns) / 1e9);
 }
 
-std::string strategy_to_text(const Graph& graph, const Strategy& strategy) {
+std::string strategy_to_text(const Graph& graph, const Strategy& strategy, const Vector<ConfigurationOrigin>& origins) {
   const auto describe = [&](size_t op) {
     std::string degrees;
     const auto& dimensions = graph.operators[op].definition->dimensions();
     for (size_t d = 0; d < dimensions.size(); ++d)
       if (strategy[op].degrees[d] > 1)
         degrees += (degrees.empty() ? "" : " x ") + dimensions[d].name + " " + std::to_string(strategy[op].degrees[d]);
-    return (degrees.empty() ? "whole" : degrees) + "  on devices " + devices_text(strategy[op].devices);
+    std::string origin;
+    if (!origins.empty() && origins[op] != ConfigurationOrigin::unstated)
+      origin = ", " + std::string(to_string(origins[op]));
+    return (degrees.empty() ? "whole" : degrees) + "  on devices " + devices_text(strategy[op].devices) + origin;
   };
   std::string text;
   for (size_t first = 0; first < strategy.size();) {
@@ -102,6 +105,20 @@ std::string comparison_to_text(const Vector<SearchReport>& reports,
   return text + "\n" + notes;
 }
 
+namespace {
+
+Json collectives_to_json(const SearchReport& report) {
+  Json json = Json::object();
+  const auto add = [&](const std::string& name, const SearchReport::CollectiveUse& use) {
+    if (use.count > 0) json[name] = {{"count", use.count}, {"us", us(use.time)}};
+  };
+  for (const auto& [kind, use] : report.collectives) add(std::string(to_string(kind)), use);
+  add("synchronization", report.synchronization);
+  return json;
+}
+
+}  // namespace
+
 Json report_to_json(const SearchReport& report) {
   Json baselines = Json::object();
   for (const Baseline& baseline : report.baselines) baselines[baseline.algorithm] = us(baseline.predicted);
@@ -128,10 +145,18 @@ Json report_to_json(const SearchReport& report) {
       {"transfer_bytes", report.transfer_bytes},
       {"synchronization_bytes", report.synchronization_bytes},
       {"compute_us", us(report.compute)},
+      {"collectives", collectives_to_json(report)},
       {"costs",
        {{"profile", report.sources.profile},
         {"measured", report.sources.measured},
         {"analytic", report.sources.analytic}}}};
+  if (!report.origins.empty()) {
+    json["origins"] = Json::object();
+    for (const ConfigurationOrigin origin :
+         {ConfigurationOrigin::annotated, ConfigurationOrigin::propagated, ConfigurationOrigin::searched})
+      json["origins"][std::string(to_string(origin))] =
+          std::count(report.origins.begin(), report.origins.end(), origin);
+  }
   json.update(report.details);
   return json;
 }
@@ -156,6 +181,13 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
                    static_cast<double>(report.predicted) / static_cast<double>(report.lower_bound));
   text += "transfers            " + bytes_text(report.transfer_bytes) + ", synchronization " +
           bytes_text(report.synchronization_bytes) + "\n";
+  if (!report.collectives.empty()) {
+    std::string kinds;
+    for (const auto& [kind, use] : report.collectives)
+      kinds += (kinds.empty() ? "" : ", ") + std::to_string(use.count) + " " + std::string(to_string(kind)) + " (" +
+               time_text(use.time) + ")";
+    text += "collectives          " + kinds + ", summed up\n";
+  }
   if (!report.memory_bytes.empty())
     text += "memory               " +
             bytes_text(*std::max_element(report.memory_bytes.begin(), report.memory_bytes.end())) +
@@ -169,7 +201,7 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
             format(" (%.0f proposals/s)\n", static_cast<double>(report.proposals) / report.elapsed_s);
   if (report.details.contains("local_optimum"))
     text += local_optimum_text(report.details["local_optimum"], graph.operators.size());
-  return text + "strategy\n" + strategy_to_text(graph, strategy);
+  return text + "strategy\n" + strategy_to_text(graph, strategy, report.origins);
 }
 
 }  // namespace ff

@@ -1,6 +1,7 @@
 // What the commands print: the JSON objects of --json, and the same as text for people.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "common/vector.h"
@@ -24,10 +25,18 @@ struct SearchReport {
   int64_t tasks = 0, transfer_bytes = 0, synchronization_bytes = 0;
   // forward and backward tasks with their copies, summed over the devices; updates are not counted
   Nanoseconds compute = 0;
+  // Collectives of edges, and the all-reduces of gradients: how many, and how long they take one after another.
+  struct CollectiveUse {
+    int64_t count = 0;
+    Nanoseconds time = 0;
+  };
+  std::map<CollectiveKind, CollectiveUse> collectives;
+  CollectiveUse synchronization;
   Vector<int64_t> memory_bytes;
   CostCounts sources;
   DeltaStatistics statistics;
   Vector<Baseline> baselines;
+  Vector<ConfigurationOrigin> origins;  // by OperatorId; empty where nothing is known of them
 };
 
 Json report_to_json(const SearchReport& report);
@@ -38,8 +47,9 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
 std::string comparison_to_text(const Vector<SearchReport>& reports,
                                const Vector<std::pair<std::string, std::string>>& failed, int64_t batch_size);
 
-// Operators in graph order, equal neighbours folded: "conv1..conv3  sample 4  devices 0-3".
-std::string strategy_to_text(const Graph& graph, const Strategy& strategy);
+// Operators in graph order, equal neighbours folded: "conv1 .. conv3  sample 4  on devices 0-3", and where origins are
+// known, ", propagated".
+std::string strategy_to_text(const Graph& graph, const Strategy& strategy, const Vector<ConfigurationOrigin>& origins);
 
 std::string time_text(Nanoseconds ns);  // "1.234 ms"
 

@@ -45,8 +45,8 @@ void check_large(Backend& backend, const std::string& text, double largest_diffe
       if (definition.dimensions()[d].size >= degree) degrees[d] = degree;
     int64_t parts = 1;
     for (int of : degrees) parts *= of;
-    check_part(backend, definition, definition.part(degrees, parts - 1), drawn->operands, drawn->gradients,
-               {"tested", 7, 3}, largest_difference);
+    check_part(backend, {definition, degrees, parts - 1}, drawn->operands, drawn->gradients, {"tested", 7, 3},
+               largest_difference);
   }
 }
 
@@ -69,6 +69,10 @@ TEST_CASE("every CUDA convolution equals the double-precision reference, forward
     if (is_convolution(type)) DYNAMIC_SECTION(type) check_random_cases(*backend, type, 25, convolution_tolerance);
 }
 
+TEST_CASE("CUDA losses by class equal the reference with equal largest logits and with distant ones") {
+  if (CudaBackend* const backend = shared_gpu()) check_losses_by_class(*backend, 2e-6);
+}
+
 TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes", "[large]") {
   CudaBackend* const backend = shared_gpu();
   if (!backend) return;
@@ -77,6 +81,7 @@ TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes", 
            large_case("pool2d", {{40, 27, 27}}, {{"kernel", 3}, {"stride", 2}}, 5),
            large_case("pool2d", {{5, 20, 20}}, {{"kernel", 20}, {"stride", 1}}, 5),  // more than 256 places in a window
            large_case("linear", {{300}}, {{"out_features", 500}, {"activation", "relu"}}, 700),
+           large_case("linear", {{300}}, {{"out_features", 500}}, 700),
            large_case("gelu", {{130, 70}}, none, 40),
            large_case("silu", {{130, 70}}, none, 40),
            large_case("dropout", {{31, 17, 19}}, {{"rate", 0.4}}, 9),
@@ -92,11 +97,18 @@ TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes", 
            large_case("multi_head_attention", {{40, 48}},
                       {{"heads", 6}, {"key_value_heads", 2}, {"rotary_base", 10000}, {"bias", false}}, 3),
            large_case("matmul", {{70, 90}, {90, 110}}, {{"scale", 0.25}}, 12),
+           large_case("einsum", {{70, 6, 9}, {70, 90}}, {{"equation", "GSEC,GSM->EGCM"}}, 5),
+           large_case("einsum", {{5, 30, 90}}, {{"equation", "EGCM,EMH->EGCH"}, {"sizes", {{"H", 130}}}}, 6),
+           large_case("einsum", {{5, 30, 90}}, {{"equation", "EGCH,EHM->GECM"}, {"sizes", {{"M", 110}}}}, 6),
+           large_case("einsum", {{70, 6, 9}, {6, 9, 90}}, {{"equation", "GSEC,GECM->GSM"}}, 5),
+           large_case("einsum", {{300, 50}, {300, 50}}, {{"equation", "bij,bij->bij"}}, 20),
+           large_case("einsum", {{300, 50}, {300, 50}}, {{"equation", "bij,bij->ib"}}, 20),
            large_case("mean", {{150, 21, 21}}, none, 8),
            large_case("transpose", {{60, 40, 30}}, {{"axes", {3, 1, 2}}}, 5),
            large_case("flatten", {{100, 37, 5}}, none, 6),
            large_case("softmax", {{3000}}, none, 70),
            large_case("softmax_cross_entropy", {{40, 1000}}, none, 9),
+           large_case("softmax_cross_entropy", {{40, 131}}, none, 9),  // a warp a row
            large_case("top_k_gating", {{130, 70}}, {{"group_samples", 3}, {"capacity_factor", 0.8}}, 12),
            large_case("top_k_gating", {{50, 700}}, {{"top_k", 1}, {"group_samples", 2}}, 6),
            large_case("load_balancing_loss", {{130, 70}}, {{"group_samples", 3}}, 12),
@@ -115,6 +127,8 @@ TEST_CASE("CUDA convolutions equal the double-precision reference on larger shap
            large_case("conv2d", {{16, 19, 21}},
                       {{"out_channels", 32}, {"kernel", 3}, {"padding", 1}, {"activation", "relu"}}, 4),
            large_case("conv2d", {{32, 14, 14}}, {{"out_channels", 48}, {"kernel", 1}}, 4),
+           large_case("conv2d", {{37, 14, 15}}, {{"out_channels", 40}, {"kernel", 3}, {"padding", 1}}, 4),
+           large_case("conv1d", {{50, 37}}, {{"out_channels", 40}, {"kernel", 3}, {"padding", 1}}, 4),
            large_case("conv2d", {{3, 43, 43}}, {{"out_channels", 16}, {"kernel", 11}, {"stride", 4}, {"padding", 2}},
                       3),
            large_case("conv2d", {{12, 17, 17}},

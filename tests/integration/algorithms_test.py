@@ -4,6 +4,7 @@ for LeNet cut short: the proof for the whole of it takes half a minute). Usage: 
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,10 @@ class Algorithms(unittest.TestCase):
         cls.short = ["--graph", cls.work / "short.json", *REST]
         done = run(BUILD / "ffsearch", "compare", *cls.short, "--json")
         assert done.returncode == 0, done.stderr
-        cls.compared = json.loads(done.stdout)["algorithms"]
+        everything = json.loads(done.stdout)["algorithms"]
+        cls.compared = {name: result for name, result in everything.items() if "not_applicable" not in result}
+        cls.not_applicable = {name: result["not_applicable"] for name, result in everything.items()
+                              if "not_applicable" in result}
 
     @classmethod
     def tearDownClass(cls):
@@ -66,10 +70,15 @@ class Algorithms(unittest.TestCase):
         self.assertEqual(self.compared["single-device"]["transfer_bytes"], 0)
         self.assertEqual(self.compared["single-device"]["synchronization_bytes"], 0)
 
+    def test_what_is_for_other_networks_says_so(self):
+        self.assertEqual(self.not_applicable, {
+            "megatron": "megatron: lenet has no multi_head_attention; this is a strategy for transformers",
+            "gshard": "gshard: lenet has no experts; this is a strategy for mixtures of experts"})
+
     def test_compare_prints_a_line_for_each(self):
         done = run(BUILD / "ffsearch", "compare", *self.short)
         self.assertEqual(done.returncode, 0, done.stderr)
-        for name in self.compared:
+        for name in {*self.compared, *self.not_applicable}:
             # figures, note
             self.assertEqual(sum(line.startswith(name + " ") for line in done.stdout.splitlines()), 2, done.stdout)
 
@@ -96,6 +105,46 @@ class Algorithms(unittest.TestCase):
     def test_init(self):
         self.assertEqual(list(self.search("--init", "data-parallel", "--chains", 1)["baselines"]), ["data-parallel"])
         self.assertEqual(sorted(self.search("--init", "expert,random")["baselines"]), ["data-parallel", "expert"])
+
+    def annotated(self, *flags):
+        """GShard's example of docs/annotations.md, on moe-tiny."""
+        text = (ROOT / "docs/annotations.md").read_text()
+        (self.work / "a.json").write_text(re.search(r"^```json\n(.*?)^```", text, re.DOTALL | re.MULTILINE).group(1))
+        problem = ["--graph", ROOT / "graphs/moe-tiny.json", *REST, "--annotations", self.work / "a.json"]
+        found = self.search(*flags, problem=problem)
+        strategy = json.loads((self.work / "s.json").read_text())
+        origins = {}
+        for given in strategy["configurations"]:
+            names = given["operators"] if isinstance(given["operators"], list) else [given["operators"]]
+            origins.update((name, (given["origin"], given["degrees"])) for name in names)
+        return found, origins
+
+    def test_annotations_are_completed_kept_and_trained(self):
+        for flags in (["--algorithm", "propagate"], ["--algorithm", "mcmc"], ["--algorithm", "data-parallel"]):
+            with self.subTest(flags):
+                found, origins = self.annotated(*flags)
+                self.assertEqual(origins["layer2.norm2"], ("annotated", {"sample": 2}))
+                self.assertEqual(origins["layer2.expand"], ("annotated", {"expert": 2}))
+                self.assertEqual(found["origins"]["annotated"], 2)
+                if flags[1] == "propagate":
+                    self.assertEqual(origins["layer2.contract"], ("propagated", {"expert": 2}))
+                    self.assertEqual(found["origins"], {"annotated": 2, "propagated": 24, "searched": 0})
+                else:
+                    self.assertEqual(sum(found["origins"].values()), 26)
+                done = run("mpirun", "-n", "2", BUILD / "ffexec", "--strategy", self.work / "s.json", "--iterations",
+                           "3", "--lr", "0.01", "--verify", "--json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertLess(json.loads(done.stdout)["verified"]["max_relative_error"], 1e-3)
+
+    def test_annotated_searches_decide_alike_with_either_simulator(self):
+        delta, full = (self.annotated("--simulator", simulator)[0] for simulator in ("delta", "full"))
+        self.assertEqual(delta["chain_hash"], full["chain_hash"])
+        self.assertIn("propagate", delta["baselines"])
+        self.assertNotIn("sub-cluster", delta["baselines"])
+
+    def test_without_annotations_nothing_is_stated(self):
+        self.assertNotIn("origins", self.search())
+        self.assertNotIn("origin", (self.work / "s.json").read_text().replace("\"original", ""))
 
     def test_check_local(self):
         found = self.search("--check-local")["local_optimum"]

@@ -23,7 +23,7 @@ sys.path.insert(0, str(REPOSITORY / "scripts"))
 import generate_graphs  # noqa: E402
 import generate_topologies  # noqa: E402
 
-FORMATS = ("ffgraph", "fftopology", "ffprofile", "ffstrategy")
+FORMATS = ("ffgraph", "fftopology", "ffprofile", "ffstrategy", "ffannotations")
 
 
 def load_validators():
@@ -102,6 +102,16 @@ MUTATIONS = [
     ("ffstrategy/1", lambda d: d.update(configurations={"fc1": {"degrees": {}}})),
     ("ffstrategy/1", lambda d: d["graph"].pop("operators")),
     ("ffstrategy/1", lambda d: d["issue_order"].append("fc1")),
+    ("ffannotations/1", lambda d: d["annotations"][0].update(operators="loss")),
+    ("ffannotations/1", lambda d: d["annotations"][0].update(replicate=True)),
+    ("ffannotations/1", lambda d: d["annotations"][0].pop("split")),
+    ("ffannotations/1", lambda d: d["annotations"][0]["split"].clear()),
+    ("ffannotations/1", lambda d: d["annotations"][0]["split"].update(sample=0)),
+    ("ffannotations/1", lambda d: d["annotations"][1].update(replicate=False)),
+    ("ffannotations/1", lambda d: (d["annotations"][1].pop("replicate"),
+                                   d["annotations"][1].update(split={"channel": 2}))),
+    ("ffannotations/1", lambda d: d["annotations"][2]["shard"].pop("devices")),
+    ("ffannotations/1", lambda d: d["annotations"][3].pop("devices")),
 ]
 
 # Each must be accepted: (format, what changes a valid example of docs/formats.md into another that the programs write).
@@ -114,6 +124,8 @@ CHANGES = [
     ("fftopology/1", lambda d: (d["nodes"].pop("network"),
                                 d["nodes"].update(torus={"shape": [1, 2], "attach": "host", "link": LINK}))),
     ("ffgraph/1", lambda d: d["inputs"][0].update(steps=40)),
+    ("ffannotations/1", lambda d: d["annotations"][2]["shard"].update(devices=["cpu0", 1])),
+    ("ffannotations/1", lambda d: d["annotations"][0].update(description="tokens", split={"sample": 2, "length": 2})),
 ]
 
 

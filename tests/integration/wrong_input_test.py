@@ -166,6 +166,50 @@ class WrongInput(unittest.TestCase):
         self.write("image.npy", "not an array")
         self.refused(self.execute(2, self.work / "s.json", "--data", self.work), "image.npy", program="ffexec: ")
 
+    def test_annotations(self):
+        def annotated(*annotations, flags=()):
+            file = self.write("a.json", {"format": "ffannotations/1", "annotations": list(annotations)})
+            return self.search(GRAPH, TOPOLOGY, "--annotations", file, *flags)
+
+        by_sample = {"operators": "conv1", "split": {"sample": 2}}
+        self.assertEqual(annotated(by_sample)[0], 0)
+        for annotation, message in (
+            ({"operators": "conv3", "replicate": True}, "/operators: unknown operator \"conv3\"; did you mean"),
+            ({"tensors": "los:correct", "replicate": True}, "did you mean \"loss:correct\"?"),
+            ({"parameters": "conv1.wait", "replicate": True}, "did you mean \"conv1.weight\"?"),
+            ({"operators": "conv1", "split": {"smaple": 2}},
+             "/split/smaple: unknown parallelizable dimension of conv1 (conv2d): \"smaple\"; did you mean \"sample\"?"),
+            ({"operators": "conv1", "split": {"channel": 7}},
+             "/split/channel: found 7, but dimension \"channel\" of conv1 has size 6"),
+            ({"operators": "conv1", "split": {"channel": 0}}, "/split/channel: "),
+            ({"operators": "conv1", "split": 2}, "/split: "),
+            ({"operators": "conv1", "replicate": "yes"}, "/replicate: "),
+            ({"operators": "conv1", "shard": {"dimension": "sample", "devices": "0-2"}},
+             "/shard/devices: device 2 is not there"),
+            ({"operators": "conv1", "shard": {"dimension": "sample", "devices": ["cpu7"]}},
+             "/shard/devices/0: no device of the topology is named \"cpu7\"; did you mean"),
+            ({"operators": "conv1", "degrees": {"sample": 2}, "devices": [0]}, "/devices: has 1 devices, expected 2"),
+            ({"operators": "conv1"}, ": expected one of \"split\""),
+            ({"operators": [], "replicate": True}, "/operators: is empty"),
+            (7, ": "),
+        ):
+            self.refused(annotated(annotation), "a.json: /annotations/0" if annotation != 7 else "a.json: ", message)
+        self.refused(annotated(by_sample, {"tensors": "conv1", "replicate": True}),
+                     "a.json: /annotations/1: splits \"sample\" of conv1 1 way, but /annotations/0 splits it 2 ways")
+        self.refused(annotated(by_sample, flags=["--algorithm", "placement"]),
+                     "placement: cannot keep to the annotation of conv1", "a.json: /annotations/0")
+        for algorithm in ("sub-cluster", "reinforce"):
+            self.refused(annotated(by_sample, flags=["--algorithm", algorithm]),
+                         algorithm + ": does not keep to annotations")
+        shard = {"operators": "conv1", "shard": {"dimension": "sample", "devices": [1, 0]}}
+        for algorithm in ("optcnn", "exhaustive"):
+            self.refused(annotated(shard, flags=["--algorithm", algorithm]),
+                         algorithm + ": cannot keep to the annotation of conv1")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--annotations", self.work / "none.json"), "none.json: cannot open")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--annotations", GRAPH),
+                     "/format: found \"ffgraph/1\", expected \"ffannotations/1\"")
+        self.refused(annotated(by_sample, flags=["--report", self.work / "a.json"]), "a.json")
+
     def test_ranks_that_fail_alike_print_one_message(self):
         self.assertEqual(self.search()[0], 0)
         for name, dtype, shape, size in (("image", "<f4", (128, 1, 28, 28), 4 * 128 * 28 * 28),

@@ -25,6 +25,7 @@ class NetworkWriter {
     add_losses();
     if (chance(3)) add_loss_at_positions();
     if (chance(3)) add_mixture_of_experts();
+    if (chance(3)) add_einsums();
     return {{"format", "ffgraph/1"},
             {"name", "random"},
             {"batch_size", batch_},
@@ -418,6 +419,38 @@ class NetworkWriter {
     if (chance(2)) add("load_balancing_loss", {logits}, {{"group_samples", group_samples}, {"weight", 0.2}});
     declare("routed_targets", {length}, "i32");
     add("softmax_cross_entropy", {add_linear(sum, 4), "routed_targets"}, {});
+  }
+
+  std::string add_einsum(const std::string& equation, const Vector<std::string>& inputs, const Json& sizes = {}) {
+    Json attributes = {{"equation", equation}};
+    if (!sizes.is_null()) attributes["sizes"] = sizes;
+    return add("einsum", inputs, attributes);
+  }
+
+  // GShard's layer of experts with masks (Lepikhin et al. 2020, arXiv 2006.16668, algorithm 2), tensors of five axes,
+  // and a product that sums over the batch.
+  void add_einsums() {
+    const int64_t length = between(1, 4), features = between(1, 5), experts = between(1, 4);
+    declare("grouped", {length, features}, "f32");
+    declare("mask", {length, experts, between(1, 3)}, "f32");
+    const std::string gates = add("softmax", {add_einsum("GSM,ME->GSE", {"grouped"}, {{"E", experts}})}, {});
+    const std::string weights = add_einsum("GSE,GSEC->GSEC", {gates, "mask"});
+    std::string rows = add_einsum("GSEC,GSM->EGCM", {"mask", "grouped"});
+    rows = add_einsum("EGCM,EMH->EGCH", {rows}, {{"H", between(1, 5)}});
+    if (chance(2)) rows = add("relu", {rows}, {});
+    rows = add_einsum("EGCH,EHM->GECM", {rows}, {{"M", features}});
+    const std::string combined = add_einsum("GSEC,GECM->GSM", {weights, rows});
+    std::string sum = add("add", {combined, "grouped"}, {});
+    if (chance(3)) {
+      const std::string over_batch = add_einsum("abc,abd->bcd", {sum, "grouped"});
+      sum = add("tanh", {add_einsum("abc,bcd->dba", {sum, over_batch})}, {});
+      sum = add_einsum("dba,dc->abc", {sum}, {{"c", between(1, 4)}});
+    } else if (chance(2)) {
+      const std::string wide = add_einsum("abc,cde->abcde", {sum}, {{"d", 2}, {"e", between(1, 3)}});
+      sum = add_einsum("abcde,cdef->abf", {wide}, {{"f", between(1, 4)}});
+    }
+    declare("grouped_targets", {length}, "i32");
+    add("softmax_cross_entropy", {add_linear(sum, 4), "grouped_targets"}, {});
   }
 
   RandomSource& random_;

@@ -16,12 +16,6 @@ struct Loops {
   int64_t source_offset = 0, destination_offset = 0;
 };
 
-// The axis that is stored at position `i`, outermost first.
-int stored_axis(int rank, int i) {
-  constexpr int channels_last[] = {0, 2, 3, 1};
-  return rank == 4 ? channels_last[i] : i;
-}
-
 Loops plan(const Block& source, const Block& destination, const Block& region) {
   const int rank = region.rank();
   Loops loops;

@@ -112,21 +112,22 @@ class Convolution {
 class Conv2dKernel : public Kernel {
  public:
   Conv2dKernel(const Context& context, const Conv2d& conv, const Block& part, bool input_gradient)
-      : context_(context), conv_(conv) {
+      : context_(context), conv_(conv), bias_(conv.adds_bias(part)) {
     Geometry whole;
     whole.input = conv.input_block(0, part).shape();
-    whole.output = part.shape();
+    whole.output = conv.output_block(0, part).shape();
     whole.weight = conv.parameter_block(0, part).shape();
     whole.strides = {conv.height.stride, conv.width.stride};
     whole.dilations = {conv.height.dilation - 1, conv.width.dilation - 1};
     whole.padding_before = {conv.height.padding_before(part[2]), conv.width.padding_before(part[3])};
     whole.padding_behind = {conv.height.padding_behind(part[2]), conv.width.padding_behind(part[3])};
-    whole.bias = conv.bias;
+    whole.bias = bias_;
     whole.relu = conv.relu;
     whole.input_gradient = input_gradient;
     output_ = whole.output;
     input_ = whole.input;
-    if (conv.relu) masked_.resize(part.volume());
+    weight_row_ = volume(whole.weight) / whole.weight[0];
+    if (conv.relu) masked_.resize(volume(output_));
 
     const int64_t out_per_group = conv.out_channels / conv.groups, in_per_group = conv.in_channels / conv.groups;
     const int64_t first = part[1].begin / out_per_group, last = (part[1].end - 1) / out_per_group;
@@ -153,8 +154,8 @@ class Conv2dKernel : public Kernel {
     context_.use_threads();
     const float* input = static_cast<const float*>(arguments.inputs[0]);
     for (Slice& slice : slices_) {
-      const float* bias = conv_.bias ? arguments.parameters[1] + slice.first_output : nullptr;
-      const float* weight = arguments.parameters[0] + slice.first_output * weight_row();
+      const float* bias = bias_ ? arguments.parameters[1] + slice.first_output : nullptr;
+      const float* weight = arguments.parameters[0] + slice.first_output * weight_row_;
       if (slices_.size() == 1) {
         slice.convolution->forward(input, weight, bias, arguments.outputs[0]);
         continue;
@@ -177,13 +178,14 @@ class Conv2dKernel : public Kernel {
     }
     float* input_gradient = arguments.input_gradients[0];
     Array<float*, 2> gradients{};
-    for (size_t p = 0; p < arguments.parameter_gradients.size(); ++p)
+    const size_t parameters = bias_ ? 2 : 1;
+    for (size_t p = 0; p < parameters; ++p)
       gradients[p] = scratch_[p].target(arguments.parameter_gradients[p], arguments.accumulates(p),
-                                        output_[1] * (p == 0 ? weight_row() : 1));
+                                        output_[1] * (p == 0 ? weight_row_ : 1));
     for (Slice& slice : slices_) {
-      float* bias_gradient = conv_.bias ? gradients[1] + slice.first_output : nullptr;
-      const float* weight = arguments.parameters[0] + slice.first_output * weight_row();
-      float* weight_gradient = gradients[0] + slice.first_output * weight_row();
+      float* bias_gradient = bias_ ? gradients[1] + slice.first_output : nullptr;
+      const float* weight = arguments.parameters[0] + slice.first_output * weight_row_;
+      float* weight_gradient = gradients[0] + slice.first_output * weight_row_;
       if (slices_.size() == 1) {
         slice.convolution->backward(input, weight, gradient, input_gradient, weight_gradient, bias_gradient);
         continue;
@@ -198,7 +200,7 @@ class Conv2dKernel : public Kernel {
         copy_columns(input_gradient_slice_.data(), geometry.input[1], input_gradient + slice.first_input, input_[1],
                      volume(input_) / input_[1], geometry.input[1]);
     }
-    for (size_t p = 0; p < arguments.parameter_gradients.size(); ++p)
+    for (size_t p = 0; p < parameters; ++p)
       scratch_[p].finish(arguments.parameter_gradients[p], arguments.accumulates(p));
   }
 
@@ -212,13 +214,14 @@ class Conv2dKernel : public Kernel {
     std::unique_ptr<Convolution> convolution;
     int64_t first_input, first_output;  // channels, within the part's blocks
   };
-  int64_t weight_row() const { return conv_.in_channels / conv_.groups * conv_.height.kernel * conv_.width.kernel; }
   static void take_channels(const float* source, const Shape& shape, int64_t first, int64_t count, float* slice) {
     copy_columns(source + first, shape[1], slice, count, volume(shape) / shape[1], count);
   }
 
   const Context& context_;
   const Conv2d& conv_;
+  bool bias_;
+  int64_t weight_row_;  // weights of one output channel
   Shape input_, output_;
   Vector<Slice> slices_;
   Vector<float> masked_;  // gradient behind the relu

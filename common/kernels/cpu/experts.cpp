@@ -28,17 +28,20 @@ class RoutedKernel : public Kernel {
  public:
   RoutedKernel(const Routed& routed, const KernelRequest& request)
       : name_(request.operator_name), rows_(routed.rows(request.part)), tokens_(routed.tokens(request.part)),
-        top_k_(routed.top_k), slots_(routed.routing.slots()), channels_(request.part[1].size()),
-        expert_elements_(slots_ * rows_.groups * channels_) {}
+        top_k_(routed.top_k), slots_(routed.routing.slots()),
+        channels_(request.part[1].size()), here_{routed.experts(request.part).begin * rows_.capacity,
+                                                 routed.experts(request.part).end * rows_.capacity},
+        expert_elements_(here_.size() * rows_.groups * channels_) {}
 
  protected:
-  // visit(token, number of the choice, where its row begins) for every choice that has a slot.
+  // visit(token, number of the choice, where its row begins) for every choice that has a slot of the part's experts.
   template <class Visit>
   void for_each_row(const void* slots, const Visit& visit) const {
     const int32_t* slot = static_cast<const int32_t*>(slots);
     for (int64_t token = 0; token < tokens_; ++token)
       for (int64_t choice = token * top_k_; choice < (token + 1) * top_k_; ++choice)
-        if (slot[choice] != -1) visit(token, choice, rows_.row(token, checked(slot[choice])) * channels_);
+        if (slot[choice] != -1 && is_here(checked(slot[choice])))
+          visit(token, choice, rows_.row(token, slot[choice] - here_.begin) * channels_);
   }
 
   static void clear(float* values, int64_t elements) {
@@ -51,11 +54,13 @@ class RoutedKernel : public Kernel {
                        std::to_string(slots_ - 1));
     return slot;
   }
+  bool is_here(int64_t slot) const { return slot >= here_.begin && slot < here_.end; }
 
   std::string name_;
   ExpertRows rows_;
   int64_t tokens_, top_k_, slots_, channels_;
-  int64_t expert_elements_;  // of [experts, groups * capacity, channels]
+  Interval here_;            // slots of the part's experts
+  int64_t expert_elements_;  // of [part's experts, groups * capacity, channels]
 };
 
 class DispatchKernel : public RoutedKernel {
@@ -115,8 +120,9 @@ class CombineKernel : public RoutedKernel {
 class ExpertLinearKernel : public Kernel {
  public:
   ExpertLinearKernel(const Context& context, const ExpertLinear& linear, const Block& part)
-      : context_(context), bias_(linear.bias), relu_(linear.relu), rows_(part[0].size()), experts_(part[1].size()),
-        in_(linear.in_features), out_(part[2].size()), forward_(make_linear(context, rows_, in_, out_, bias_, relu_)) {
+      : context_(context), bias_(linear.adds_bias(part)), relu_(linear.relu), rows_(part[0].size()),
+        experts_(part[1].size()), in_(linear.in_channels(part).size()), out_(part[2].size()),
+        forward_(make_linear(context, rows_, in_, out_, bias_, relu_)) {
     if (relu_) masked_.resize(experts_ * rows_ * out_);
   }
 

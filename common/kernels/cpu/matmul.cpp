@@ -10,7 +10,7 @@ class MatmulKernel : public Kernel {
  public:
   MatmulKernel(const Context& context, const Matmul& matmul, const Block& part)
       : context_(context), transposed_(matmul.transposed), scale_(static_cast<float>(matmul.scale)),
-        samples_(part[0].size()), rows_(part[1].size()), columns_(part[2].size()), inner_(matmul.inner) {}
+        samples_(part[0].size()), rows_(part[1].size()), columns_(part[2].size()), inner_(part[3].size()) {}
 
   void forward(const KernelArguments& arguments) override {
     context_.use_threads();

@@ -71,12 +71,24 @@ class SoftmaxKernel : public Kernel {
   Primitive softmax_;
 };
 
+int32_t checked_label(const std::string& name, int32_t label, int64_t classes) {
+  if (label < 0 || label >= classes)
+    throw InputError(name + ": found the label " + std::to_string(label) + ", expected one from 0 to " +
+                     std::to_string(classes - 1));
+  return label;
+}
+
+// Of the training loss by a row's loss.
+float gradient_scale(const SoftmaxCrossEntropy& loss) {
+  return static_cast<float>(loss.weight / static_cast<double>(volume(loss.outputs()[0].shape)));
+}
+
 class SoftmaxCrossEntropyKernel : public Kernel {
  public:
   SoftmaxCrossEntropyKernel(const Context& context, const SoftmaxCrossEntropy& loss, const KernelRequest& request)
-      : context_(context), name_(request.operator_name), rows_(request.part.volume()), classes_(loss.classes),
-        scale_(static_cast<float>(loss.weight / static_cast<double>(volume(loss.outputs()[0].shape)))),
-        softmax_(make_softmax(context, rows_, classes_)), probabilities_(static_cast<size_t>(rows_ * classes_)) {}
+      : context_(context), name_(request.operator_name), rows_(SoftmaxCrossEntropy::rows(request.part).volume()),
+        classes_(loss.classes), scale_(gradient_scale(loss)), softmax_(make_softmax(context, rows_, classes_)),
+        probabilities_(static_cast<size_t>(rows_ * classes_)) {}
 
   void forward(const KernelArguments& arguments) override {
     context_.use_threads();
@@ -85,7 +97,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
     softmax_.run(context_, {{DNNL_ARG_SRC, logits}, {DNNL_ARG_DST, probabilities_.data()}});
     for (int64_t row = 0; row < rows_; ++row) {
       const float* logit = logits + row * classes_;
-      const int32_t label = checked(labels[row]);
+      const int32_t label = checked_label(name_, labels[row], classes_);
       const int64_t largest = index_of_largest(logit, classes_);
       // -log softmax(label), by the probability of the largest logit, which is at least 1 / classes and so never 0.
       arguments.outputs[0][row] = logit[largest] - logit[label] - std::log(probabilities_[row * classes_ + largest]);
@@ -101,20 +113,13 @@ class SoftmaxCrossEntropyKernel : public Kernel {
       const float* probability = probabilities_.data() + row * classes_;
       float* gradient = result + row * classes_;
       for (int64_t c = 0; c < classes_; ++c) gradient[c] = probability[c] * scale_;
-      gradient[checked(labels[row])] -= scale_;
+      gradient[checked_label(name_, labels[row], classes_)] -= scale_;
     }
   }
 
   int64_t workspace_bytes() const override { return static_cast<int64_t>(probabilities_.size() * sizeof(float)); }
 
  private:
-  int32_t checked(int32_t label) const {
-    if (label < 0 || label >= classes_)
-      throw InputError(name_ + ": found the label " + std::to_string(label) + ", expected one from 0 to " +
-                       std::to_string(classes_ - 1));
-    return label;
-  }
-
   const Context& context_;
   std::string name_;
   int64_t rows_, classes_;
@@ -123,14 +128,99 @@ class SoftmaxCrossEntropyKernel : public Kernel {
   Vector<float> probabilities_;  // [rows, classes], kept for backward
 };
 
+// Some of the classes. The statistics task leaves the softmax over these, and what of it the sum over all classes
+// changes: with the largest logit m and the sum s of exp(logit - m) here, and M and S of all, the probabilities are
+// those of the own softmax times s exp(m - M) / S.
+class PartialCrossEntropyKernel : public Kernel {
+ public:
+  PartialCrossEntropyKernel(const Context& context, const SoftmaxCrossEntropy& loss, const KernelRequest& request)
+      : context_(context), name_(request.operator_name), rows_(SoftmaxCrossEntropy::rows(request.part).volume()),
+        classes_(loss.classes), own_(SoftmaxCrossEntropy::own_classes(request.part)), scale_(gradient_scale(loss)),
+        softmax_(make_softmax(context, rows_, own_.size())), probabilities_(static_cast<size_t>(rows_ * own_.size())),
+        largest_(static_cast<size_t>(rows_)), sums_(static_cast<size_t>(rows_)) {}
+
+  void forward_statistics(const KernelArguments& arguments) override {
+    context_.use_threads();
+    const float* logits = static_cast<const float*>(arguments.inputs[0]);
+    const int32_t* labels = static_cast<const int32_t*>(arguments.inputs[1]);
+    softmax_.run(context_, {{DNNL_ARG_SRC, logits}, {DNNL_ARG_DST, probabilities_.data()}});
+    for (int64_t row = 0; row < rows_; ++row) {
+      const float* logit = logits + row * own_.size();
+      const int64_t label = checked_label(name_, labels[row], classes_) - own_.begin;
+      const bool has_label = label >= 0 && label < own_.size();
+      const int64_t largest = index_of_largest(logit, own_.size());
+      largest_[row] = logit[largest];
+      sums_[row] = 1 / probabilities_[row * own_.size() + largest];  // of which the largest logit's summand is 1
+      const auto put = [&](CrossEntropyStatistics which, float value) {
+        arguments.statistics[static_cast<int64_t>(which) * rows_ + row] = value;
+      };
+      put(CrossEntropyStatistics::largest, largest_[row]);
+      put(CrossEntropyStatistics::sum, sums_[row]);
+      put(CrossEntropyStatistics::label_logit, has_label ? logit[label] : 0.0f);
+      put(CrossEntropyStatistics::label_rank, !has_label ? 0.0f : label == largest ? 2.0f : 1.0f);
+    }
+  }
+
+  void forward(const KernelArguments& arguments) override {
+    for (int64_t row = 0; row < rows_; ++row) {
+      const auto of = [&](CrossEntropyStatistics which, int slot) {
+        return arguments.statistics[(slot * cross_entropy_statistics + static_cast<int64_t>(which)) * rows_ + row];
+      };
+      int first = 0;  // slot with the largest logit
+      for (int slot = 1; slot < arguments.statistics_slots; ++slot)
+        if (of(CrossEntropyStatistics::largest, slot) > of(CrossEntropyStatistics::largest, first)) first = slot;
+      const float largest = of(CrossEntropyStatistics::largest, first);
+      float sum = 0, label = 0;
+      for (int slot = 0; slot < arguments.statistics_slots; ++slot) {
+        sum += of(CrossEntropyStatistics::sum, slot) * std::exp(of(CrossEntropyStatistics::largest, slot) - largest);
+        label += of(CrossEntropyStatistics::label_logit, slot);
+      }
+      const float factor = sums_[row] * std::exp(largest_[row] - largest) / sum;
+      float* probability = probabilities_.data() + row * own_.size();
+      for (int64_t c = 0; c < own_.size(); ++c) probability[c] *= factor;
+      if (own_.begin > 0) continue;
+      arguments.outputs[0][row] = largest - label + std::log(sum);
+      arguments.outputs[1][row] = of(CrossEntropyStatistics::label_rank, first) == 2 ? 1.0f : 0.0f;
+    }
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    float* result = arguments.input_gradients[0];
+    if (!result) return;
+    const int32_t* labels = static_cast<const int32_t*>(arguments.inputs[1]);
+    for (int64_t row = 0; row < rows_; ++row) {
+      const float* probability = probabilities_.data() + row * own_.size();
+      float* gradient = result + row * own_.size();
+      for (int64_t c = 0; c < own_.size(); ++c) gradient[c] = probability[c] * scale_;
+      const int64_t label = labels[row] - own_.begin;
+      if (label >= 0 && label < own_.size()) gradient[label] -= scale_;
+    }
+  }
+
+  int64_t workspace_bytes() const override {
+    return static_cast<int64_t>((probabilities_.size() + largest_.size() + sums_.size()) * sizeof(float));
+  }
+
+ private:
+  const Context& context_;
+  std::string name_;
+  int64_t rows_, classes_;
+  Interval own_;
+  float scale_;
+  Primitive softmax_;
+  Vector<float> probabilities_;  // [rows, own classes], kept for backward
+  Vector<float> largest_, sums_;
+};
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_softmax_kernel(const Context& context, const KernelRequest& request) {
   return std::make_unique<SoftmaxKernel>(context, dynamic_cast<const Softmax&>(request.definition), request.part);
 }
 std::unique_ptr<Kernel> make_softmax_cross_entropy_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<SoftmaxCrossEntropyKernel>(
-      context, dynamic_cast<const SoftmaxCrossEntropy&>(request.definition), request);
+  const auto& loss = dynamic_cast<const SoftmaxCrossEntropy&>(request.definition);
+  if (loss.splits_classes(request.part)) return std::make_unique<PartialCrossEntropyKernel>(context, loss, request);
+  return std::make_unique<SoftmaxCrossEntropyKernel>(context, loss, request);
 }
 
 }  // namespace ff::cpu

@@ -68,12 +68,6 @@ void run(const Context& context, const StridedLoops& all, const float* source, f
         <<<blocks, block_threads, 0, context.stream>>>(loops, static_cast<uint64_t>(count), source, destination);
 }
 
-// The axis that is stored at position `i`, outermost first.
-int stored_axis(int rank, int i) {
-  constexpr int channels_last[] = {0, 2, 3, 1};
-  return rank == 4 ? channels_last[i] : i;
-}
-
 template <Move move>
 void move_block(const Context& context, const float* source, const Block& source_block, float* destination,
                 const Block& destination_block, const Block& region) {
@@ -113,6 +107,10 @@ void zero_block(const Context& context, float* destination, const Block& destina
 
 void copy_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination) {
   run<Move::copy>(context, loops, source, destination);
+}
+
+void add_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination) {
+  run<Move::add>(context, loops, source, destination);
 }
 
 }  // namespace ff::cuda

@@ -12,8 +12,10 @@ namespace {
 class Conv2dKernel : public Kernel {
  public:
   Conv2dKernel(const Context& context, const Conv2d& conv, const Block& part, bool input_gradient)
-      : context_(context), conv_(conv), input_(conv.input_block(0, part).shape()), output_(part.shape()),
-        masked_(context, conv.relu ? part.volume() : 0) {
+      : context_(context), conv_(conv), bias_(conv.adds_bias(part)),
+        weight_row_(conv.summed_channels(part).size() * conv.height.kernel * conv.width.kernel),
+        input_(conv.input_block(0, part).shape()), output_(conv.output_block(0, part).shape()),
+        masked_(context, conv.relu ? volume(output_) : 0) {
     ConvolutionGeometry whole{};
     whole.samples = output_[0];
     whole.out_channels = output_[1];
@@ -43,7 +45,7 @@ class Conv2dKernel : public Kernel {
     const float* input = pad(static_cast<const float*>(arguments.inputs[0]), pieces);
     for (const Slice& slice : slices_) {
       const ConvolutionGeometry& geometry = slice.convolution->geometry();
-      const float* weight = arguments.parameters[0] + slice.first_output * weight_row();
+      const float* weight = arguments.parameters[0] + slice.first_output * weight_row_;
       if (slices_.size() == 1) {
         slice.convolution->forward(input, weight, arguments.outputs[0], scratch);
         continue;
@@ -53,7 +55,7 @@ class Conv2dKernel : public Kernel {
       put_channels(pieces.output_slice, geometry.out_channels, arguments.outputs[0], output_[1], slice.first_output,
                    output_pixels());
     }
-    add_bias(context_, conv_.bias ? arguments.parameters[1] : nullptr, conv_.relu, output_pixels(), output_[1],
+    add_bias(context_, bias_ ? arguments.parameters[1] : nullptr, conv_.relu, output_pixels(), output_[1],
              arguments.outputs[0]);
   }
 
@@ -63,7 +65,7 @@ class Conv2dKernel : public Kernel {
       mask_by_positive(context_, arguments.outputs[0], gradient, masked_.data(), volume(output_));
       gradient = masked_.data();
     }
-    if (conv_.bias)
+    if (bias_)
       sum_rows(context_, gradient, output_pixels(), output_[1], arguments.parameter_gradients[1],
                arguments.accumulates(1), context_.scratch());
     ScratchPieces scratch(context_.scratch());
@@ -120,14 +122,14 @@ class Conv2dKernel : public Kernel {
       gradient = pieces.output_slice;
     }
     slice.convolution->backward_weight(input, gradient,
-                                       arguments.parameter_gradients[0] + slice.first_output * weight_row(),
+                                       arguments.parameter_gradients[0] + slice.first_output * weight_row_,
                                        arguments.accumulates(0), scratch);
   }
 
   void backward_input(const Slice& slice, const float* gradient, const float* weight, float* result,
                       const Pieces& pieces, const ScratchPieces& scratch) const {
     const ConvolutionGeometry& geometry = slice.convolution->geometry();
-    weight += slice.first_output * weight_row();
+    weight += slice.first_output * weight_row_;
     if (slices_.size() == 1) {
       slice.convolution->backward_input(weight, gradient, result, scratch);
       return;
@@ -174,10 +176,11 @@ class Conv2dKernel : public Kernel {
   bool is_padded() const { return !(padded_ == Block(input_)); }
   int64_t input_pixels() const { return padded_.volume() / padded_[1].size(); }
   int64_t output_pixels() const { return volume(output_) / output_[1]; }
-  int64_t weight_row() const { return conv_.in_channels / conv_.groups * conv_.height.kernel * conv_.width.kernel; }
 
   const Context& context_;
   const Conv2d& conv_;
+  bool bias_;
+  int64_t weight_row_;  // weights of one output channel
   Shape input_, output_;
   Block padded_;  // the input with the padding that cuDNN cannot add, in the coordinates of the input block
   Vector<Slice> slices_;

@@ -6,30 +6,31 @@
 namespace ff::cuda {
 namespace {
 
-void look_up(const Context& context, const float* table, const int32_t* tokens, int64_t count, int64_t channels,
-             int64_t vocabulary, int number, float* output) {
+// `table` has these rows of the vocabulary; other tokens give zeros.
+void look_up(const Context& context, const float* table, Interval rows, const int32_t* tokens, int64_t count,
+             int64_t channels, int64_t vocabulary, int number, float* output) {
   Fault* fault = context.fault();
   for_each_index(context, count * channels, [=] __device__(int64_t i) {
     const int64_t t = i / channels, channel = i - t * channels;
     const int32_t token = tokens[t];
-    const bool known = token >= 0 && token < vocabulary;
     if (channel == 0) in_range(token, vocabulary, number, fault);
-    output[i] = known ? table[token * channels + channel] : 0.0f;
+    const bool own = token >= rows.begin && token < rows.end;
+    output[i] = own ? table[(token - rows.begin) * channels + channel] : 0.0f;
   });
 }
 
 // One block a token. That of a token's first occurrence adds up the gradients of all its occurrences, in their order,
 // so that the sum is the same in every run, which atomic additions would not give; the others end at once.
 __global__ void add_gradients_kernel(const float* gradients, const int32_t* tokens, int64_t count, int64_t channels,
-                                     int64_t vocabulary, float* table) {
+                                     Interval rows, float* table) {
   const int64_t own = blockIdx.x;
   const int32_t token = tokens[own];
-  if (token < 0 || token >= vocabulary) return;
+  if (token < rows.begin || token >= rows.end) return;
   bool earlier = false;
   for (int64_t t = threadIdx.x; t < own && !earlier; t += blockDim.x) earlier = tokens[t] == token;
   if (__syncthreads_or(earlier)) return;
   __shared__ bool equal[block_threads];
-  float* row = table + token * channels;
+  float* row = table + (token - rows.begin) * channels;
   for (int64_t first = own; first < count; first += blockDim.x) {
     const int64_t t = first + threadIdx.x;
     equal[threadIdx.x] = t < count && tokens[t] == token;
@@ -46,27 +47,30 @@ class EmbeddingKernel : public Kernel {
  public:
   EmbeddingKernel(const Context& context, const Embedding& embedding, const KernelRequest& request)
       : context_(context), number_(context.fault_number(request.operator_name, "token")),
-        vocabulary_(embedding.vocabulary), channels_(request.part[request.part.rank() - 1].size()),
-        tokens_(request.part.volume() / channels_) {}
+        vocabulary_(embedding.vocabulary), rows_(embedding.rows(request.part)),
+        channels_(embedding.parameter_block(0, request.part)[1].size()),
+        tokens_(embedding.input_block(0, request.part).volume()) {}
 
   void forward(const KernelArguments& arguments) override {
-    look_up(context_, arguments.parameters[0], static_cast<const int32_t*>(arguments.inputs[0]), tokens_, channels_,
-            vocabulary_, number_, arguments.outputs[0]);
+    look_up(context_, arguments.parameters[0], rows_, static_cast<const int32_t*>(arguments.inputs[0]), tokens_,
+            channels_, vocabulary_, number_, arguments.outputs[0]);
   }
 
   void backward(const KernelArguments& arguments) override {
     float* table = arguments.parameter_gradients[0];
-    if (!arguments.accumulates(0)) fill_zero(context_, table, vocabulary_ * channels_ * element_bytes);
+    if (!arguments.accumulates(0)) fill_zero(context_, table, rows_.size() * channels_ * element_bytes);
     if (tokens_ > 0)
       add_gradients_kernel<<<static_cast<unsigned>(tokens_), block_threads, 0, context_.stream>>>(
-          arguments.output_gradients[0], static_cast<const int32_t*>(arguments.inputs[0]), tokens_, channels_,
-          vocabulary_, table);
+          arguments.output_gradients[0], static_cast<const int32_t*>(arguments.inputs[0]), tokens_, channels_, rows_,
+          table);
   }
 
  private:
   const Context& context_;
   int number_;
-  int64_t vocabulary_, channels_, tokens_;
+  int64_t vocabulary_;
+  Interval rows_;
+  int64_t channels_, tokens_;
 };
 
 // output [samples, positions] = input + weight [positions], a position being all channels of it.

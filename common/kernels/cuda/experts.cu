@@ -11,14 +11,16 @@ struct Slots {
   const int32_t* slots;  // [token, choice]
   ExpertRows rows;
   int64_t tokens, top_k, limit, channels;
-  int number;  // of the operator's name, for slots out of range
+  int64_t first_here, count_here;  // slots of the part's experts
+  int number;                      // of the operator's name, for slots out of range
   Fault* fault;
 
-  // Where the row of a choice begins; -1 where it has none.
+  // Where the row of a choice begins; -1 where it has none here.
   __device__ int64_t begin(int64_t choice) const {
     const int32_t slot = slots[choice];
     if (slot == -1 || !in_range(slot, limit, number, fault)) return -1;
-    return rows.row(choice / top_k, slot) * channels;
+    const int64_t here = slot - first_here;
+    return here < 0 || here >= count_here ? -1 : rows.row(choice / top_k, here) * channels;
   }
 };
 
@@ -68,6 +70,8 @@ class RoutedKernel : public Kernel {
                                   routed.top_k,
                                   routed.routing.slots(),
                                   request.part[1].size(),
+                                  routed.experts(request.part).begin * routed.routing.capacity,
+                                  routed.experts(request.part).size() * routed.routing.capacity,
                                   context.fault_number(request.operator_name, "slot"),
                                   context.fault()} {}
 
@@ -78,7 +82,7 @@ class RoutedKernel : public Kernel {
     return slots;
   }
   void clear_rows(float* rows) const {
-    fill_zero(context_, rows, slots_.limit * slots_.rows.groups * slots_.channels * element_bytes);
+    fill_zero(context_, rows, slots_.count_here * slots_.rows.groups * slots_.channels * element_bytes);
   }
 
   const Context& context_;
@@ -138,8 +142,9 @@ void add_expert_bias(const Context& context, const float* bias, bool relu, int64
 class ExpertLinearKernel : public Kernel {
  public:
   ExpertLinearKernel(const Context& context, const ExpertLinear& linear, const Block& part)
-      : context_(context), bias_(linear.bias), relu_(linear.relu), rows_(part[0].size()), experts_(part[1].size()),
-        in_(linear.in_features), out_(part[2].size()), masked_(context, relu_ ? part.volume() : 0) {
+      : context_(context), bias_(linear.adds_bias(part)), relu_(linear.relu), rows_(part[0].size()),
+        experts_(part[1].size()), in_(linear.in_channels(part).size()), out_(part[2].size()),
+        masked_(context, relu_ ? part.volume() : 0) {
     if (bias_) context.reserve_scratch(sum_rows_scratch_bytes(context, rows_, out_));
   }
 

@@ -69,6 +69,7 @@ struct StridedLoops {
   int64_t sizes[most_strides], from[most_strides], to[most_strides];
 };
 void copy_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination);
+void add_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination);
 
 // softmax.cu: over the rows of [rows, classes]; output may be input. `causal`: row r is position r % causal of a
 // sequence of so many, and classes behind the position get 0; 0: all classes count.

@@ -86,11 +86,74 @@ void losses_of_rows(const Context& context, const float* logits, const int32_t* 
   });
 }
 
+// Of every row the statistics of its logits of these classes, exp(logit - largest), and the largest.
+void statistics_of_rows(const Context& context, const float* logits, const int32_t* labels, int64_t rows, Interval own,
+                        int64_t classes, int number, float* exponentials, float* largest_logits, float* statistics) {
+  Fault* fault = context.fault();
+  const int64_t count = own.size();
+  for_each_row(context, rows, count, [=] __device__(auto row_threads, int64_t row) {
+    using Row = decltype(row_threads);
+    const float* x = logits + row * count;
+    float largest = -FLT_MAX;
+    for (int64_t c = Row::thread(); c < count; c += Row::threads) largest = fmaxf(largest, x[c]);
+    largest = Row::max(largest);
+    const int64_t label = labels[row] - own.begin;
+    const bool has_label = label >= 0 && label < count;
+    float sum = 0, earlier_equals = 0;
+    for (int64_t c = Row::thread(); c < count; c += Row::threads) {
+      const float exponential = expf(x[c] - largest);
+      exponentials[row * count + c] = exponential;
+      sum += exponential;
+      earlier_equals += x[c] == largest && c < label ? 1.0f : 0.0f;
+    }
+    sum = Row::sum(sum);
+    earlier_equals = Row::sum(earlier_equals);
+    if (Row::thread() != 0) return;
+    in_range(labels[row], classes, number, fault);
+    largest_logits[row] = largest;
+    const auto put = [&](CrossEntropyStatistics which, float value) {
+      statistics[static_cast<int64_t>(which) * rows + row] = value;
+    };
+    const bool is_largest = has_label && x[label] == largest && earlier_equals == 0;
+    put(CrossEntropyStatistics::largest, largest);
+    put(CrossEntropyStatistics::sum, sum);
+    put(CrossEntropyStatistics::label_logit, has_label ? x[label] : 0.0f);
+    put(CrossEntropyStatistics::label_rank, is_largest ? 2.0f : has_label ? 1.0f : 0.0f);
+  });
+}
+
+// From the statistics of all classes, [slots, statistics, rows]: the own probabilities, where their exponentials were;
+// and, where they are asked for, losses and whether the label has the largest logit.
+void losses_from_statistics(const Context& context, const float* statistics, int slots, int64_t rows, int64_t count,
+                            const float* largest_logits, float* probabilities, float* losses, float* correct) {
+  for_each_row(context, rows, count, [=] __device__(auto row_threads, int64_t row) {
+    using Row = decltype(row_threads);
+    const auto of = [&](CrossEntropyStatistics which, int slot) {
+      return statistics[(slot * cross_entropy_statistics + static_cast<int64_t>(which)) * rows + row];
+    };
+    int first = 0;  // slot with the largest logit
+    for (int slot = 1; slot < slots; ++slot)
+      if (of(CrossEntropyStatistics::largest, slot) > of(CrossEntropyStatistics::largest, first)) first = slot;
+    const float largest = of(CrossEntropyStatistics::largest, first);
+    float sum = 0, label = 0;
+    for (int slot = 0; slot < slots; ++slot) {
+      sum += of(CrossEntropyStatistics::sum, slot) * expf(of(CrossEntropyStatistics::largest, slot) - largest);
+      label += of(CrossEntropyStatistics::label_logit, slot);
+    }
+    const float factor = expf(largest_logits[row] - largest) / sum;
+    for (int64_t c = Row::thread(); c < count; c += Row::threads) probabilities[row * count + c] *= factor;
+    if (Row::thread() != 0 || !losses) return;
+    losses[row] = largest - label + logf(sum);
+    correct[row] = of(CrossEntropyStatistics::label_rank, first) == 2 ? 1.0f : 0.0f;
+  });
+}
+
+// `first_class`: of the probabilities.
 void loss_gradients(const Context& context, const float* probabilities, const int32_t* labels, int64_t rows,
-                    int64_t classes, float scale, float* result) {
+                    int64_t first_class, int64_t classes, float scale, float* result) {
   for_each_row(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
-    const int32_t label = labels[row];
+    const int64_t label = labels[row] - first_class;
     for (int64_t c = Row::thread(); c < classes; c += Row::threads)
       result[row * classes + c] = (probabilities[row * classes + c] - (c == label ? 1.0f : 0.0f)) * scale;
   });
@@ -99,29 +162,45 @@ void loss_gradients(const Context& context, const float* probabilities, const in
 class SoftmaxCrossEntropyKernel : public Kernel {
  public:
   SoftmaxCrossEntropyKernel(const Context& context, const SoftmaxCrossEntropy& loss, const KernelRequest& request)
-      : context_(context), number_(context.fault_number(request.operator_name, "label")), rows_(request.part.volume()),
-        classes_(loss.classes),
+      : context_(context), number_(context.fault_number(request.operator_name, "label")),
+        rows_(SoftmaxCrossEntropy::rows(request.part).volume()), classes_(loss.classes),
+        own_(SoftmaxCrossEntropy::own_classes(request.part)), splits_classes_(loss.splits_classes(request.part)),
         scale_(static_cast<float>(loss.weight / static_cast<double>(volume(loss.outputs()[0].shape)))),
-        probabilities_(context, rows_ * classes_) {}
+        probabilities_(context, rows_ * own_.size()), largest_(context, splits_classes_ ? rows_ : 0) {}
 
+  void forward_statistics(const KernelArguments& arguments) override {
+    statistics_of_rows(context_, static_cast<const float*>(arguments.inputs[0]),
+                       static_cast<const int32_t*>(arguments.inputs[1]), rows_, own_, classes_, number_,
+                       probabilities_.data(), largest_.data(), arguments.statistics);
+  }
   void forward(const KernelArguments& arguments) override {
+    if (splits_classes_) {
+      const bool writes = own_.begin == 0;
+      losses_from_statistics(context_, arguments.statistics, arguments.statistics_slots, rows_, own_.size(),
+                             largest_.data(), probabilities_.data(), writes ? arguments.outputs[0] : nullptr,
+                             writes ? arguments.outputs[1] : nullptr);
+      return;
+    }
     losses_of_rows(context_, static_cast<const float*>(arguments.inputs[0]),
                    static_cast<const int32_t*>(arguments.inputs[1]), rows_, classes_, number_, probabilities_.data(),
                    arguments.outputs[0], arguments.outputs[1]);
   }
   void backward(const KernelArguments& arguments) override {  // (softmax - one-hot) * weight / number of losses
     if (arguments.input_gradients[0])
-      loss_gradients(context_, probabilities_.data(), static_cast<const int32_t*>(arguments.inputs[1]), rows_, classes_,
-                     scale_, arguments.input_gradients[0]);
+      loss_gradients(context_, probabilities_.data(), static_cast<const int32_t*>(arguments.inputs[1]), rows_,
+                     own_.begin, own_.size(), scale_, arguments.input_gradients[0]);
   }
-  int64_t workspace_bytes() const override { return probabilities_.bytes(); }
+  int64_t workspace_bytes() const override { return probabilities_.bytes() + largest_.bytes(); }
 
  private:
   const Context& context_;
   int number_;
   int64_t rows_, classes_;
+  Interval own_;  // classes
+  bool splits_classes_;
   float scale_;
-  Memory<float> probabilities_;  // [rows, classes], kept for backward
+  Memory<float> probabilities_;  // [rows, own classes], kept for backward
+  Memory<float> largest_;        // of the own logits, where there are others
 };
 
 }  // namespace

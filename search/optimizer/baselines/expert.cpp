@@ -1,10 +1,10 @@
 #include "search/optimizer/baselines/expert.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "search/optimizer/baselines/model_parallel.h"
+#include "search/optimizer/device_nodes.h"
 #include "search/optimizer/operator_groups.h"
 
 namespace ff {
@@ -58,17 +58,6 @@ Vector<int> layer_depths(const Graph& graph) {
       }
   for (int layer : layer_of) depth_of.push_back(depth[layer]);
   return depth_of;
-}
-
-Vector<Vector<DeviceId>> devices_by_node(const Topology& topology) {
-  Vector<Vector<DeviceId>> nodes;
-  std::map<std::string, int> number;
-  for (DeviceId device : topology.devices.indices()) {
-    const auto [it, added] = number.emplace(topology.devices[device].node, nodes.count());
-    if (added) nodes.emplace_back();
-    nodes[it->second].push_back(device);
-  }
-  return nodes;
 }
 
 Strategy replicas_of_stages(const Problem& problem, TaskCostModel& costs) {

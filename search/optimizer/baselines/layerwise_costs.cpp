@@ -102,11 +102,11 @@ void LayerwiseCosts::make_layers(const SearchSpace& space) {
       const int layer = same != kinds.end() ? *same : layers_.count();
       if (same == kinds.end()) {
         kinds.push_back(layer);
-        layers_.push_back({{}, space.degrees(op)});
+        layers_.push_back({{}, space.soap_degrees(op)});
       }
       layers_[layer].operators.push_back(op);
       layer_of_[op] = layer;
-      const auto& allowed = space.degrees(op);
+      const auto& allowed = space.soap_degrees(op);
       std::erase_if(layers_[layer].degrees, [&](const auto& degrees) {
         return std::find(allowed.begin(), allowed.end(), degrees) == allowed.end();
       });
@@ -137,13 +137,16 @@ Nanoseconds LayerwiseCosts::compute_ns(OperatorId op, const Degrees& degrees) {
     forward = std::max(forward, cost.all_forward());
     backward = std::max(backward, cost.all_backward());
   }
-  if (definition.has_statistics()) {
-    CommunicationCost communication;
-    for (const StatisticsReduction& reduction : statistics_reductions(definition, on_first_devices(degrees))) {
+  CommunicationCost communication;
+  for (Direction direction : directions) {
+    if (direction == Direction::backward && !graph_.operators[op].has_backward) continue;
+    Nanoseconds slowest = 0;
+    for (const StatisticsReduction& reduction :
+         statistics_reductions(definition, on_first_devices(degrees), direction)) {
       costs_.communication().all_reduce(reduction.holders, reduction.bytes, communication);
-      reductions = std::max(reductions, communication.duration);
+      slowest = std::max(slowest, communication.duration);
     }
-    if (graph_.operators[op].has_backward) reductions *= 2;
+    reductions += slowest;
   }
   return forward + backward + reductions;
 }

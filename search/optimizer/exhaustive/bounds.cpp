@@ -250,8 +250,9 @@ void Bounds::pass(int edge, const Choice& producer, const Entry& before, const C
   Parts forward, backward;  // durations of the consumer's tasks
   for (int q = 0; q < consumer.parts; ++q) {
     const int64_t other_inputs = after.input_copies[q] - consumer_known.forward[q];
-    forward[q] = forward_time(ends.consumer, consumer, q) +
-                 copy_time(ends.consumer, consumer, q, other_inputs + crossing.input_copies[q], after.packing[q]);
+    forward[q] =
+        forward_time(ends.consumer, consumer, q) + copy_time(ends.consumer, Direction::forward, consumer, q,
+                                                             other_inputs + crossing.input_copies[q], after.packing[q]);
     passage.head[q] = no_path;
     passage.tail[q] = no_path;
   }
@@ -276,16 +277,16 @@ void Bounds::pass(int edge, const Choice& producer, const Entry& before, const C
   if (!gradient) return;
   for (int q = 0; q < consumer.parts; ++q) {
     const int64_t other_packing = after.gradient_packing[q] - consumer_known.backward[q];
-    backward[q] =
-        backward_time(ends.consumer, consumer, q) +
-        copy_time(ends.consumer, consumer, q, after.gradient_sums[q], other_packing + crossing.gradient_packing[q]);
+    backward[q] = backward_time(ends.consumer, consumer, q) + copy_time(ends.consumer, Direction::backward, consumer, q,
+                                                                        after.gradient_sums[q],
+                                                                        other_packing + crossing.gradient_packing[q]);
   }
   Parts sum_up;  // durations of the producer's backward tasks
   for (int p = 0; p < producer.parts; ++p) {
     const int64_t other_sums = before.gradient_sums[p] - producer_known.backward[p];
-    sum_up[p] =
-        backward_time(ends.producer, producer, p) +
-        copy_time(ends.producer, producer, p, other_sums + passage.producer.backward[p], before.gradient_packing[p]);
+    sum_up[p] = backward_time(ends.producer, producer, p) + copy_time(ends.producer, Direction::backward, producer, p,
+                                                                      other_sums + passage.producer.backward[p],
+                                                                      before.gradient_packing[p]);
   }
   for (const Crossing::Pair& pair : crossing) {
     const int back = pair.producer_part, q = pair.consumer_part;
@@ -367,7 +368,7 @@ void Bounds::sum_up_work() {
   for (OpenTask& update : open_updates_) update = {never, 0};
   for (OperatorId op : tables_.indices()) {
     Table& table = tables_[op];
-    const bool has_backward = space_.graph().operators[op].has_backward, statistics = space_.choices(op).statistics;
+    const bool has_backward = space_.graph().operators[op].has_backward;
     Nanoseconds forward = never, backward = never, end = never, forward_work = never, backward_work = never,
                 update_work = never;
     std::map<int, double> least;
@@ -375,6 +376,7 @@ void Bounds::sum_up_work() {
       if (!table.alive[orbit]) continue;
       const Entry& entry = table.entries[orbit];
       const Choice& choice = representative(op, orbit);
+      const bool statistics = space_.has_statistics(op, choice, Direction::forward);
       forward_work = std::min(forward_work, entry.forward_work);
       backward_work = std::min(backward_work, entry.backward_work);
       update_work = std::min(update_work, entry.update_work);
@@ -422,8 +424,8 @@ Nanoseconds Bounds::bound(OperatorId op, int32_t orbit) {
     Vector<MachineTask>& machine = machines[choice.devices[part]];
     raise_to(longest, entry.head[part] + entry.forward_tail[part]);
     const Nanoseconds forward = least_forward(op, choice, entry, part);
-    machine.push_back(
-        {space_.choices(op).statistics ? 0 : entry.head[part] - forward, forward, entry.forward_tail[part]});
+    machine.push_back({space_.has_statistics(op, choice, Direction::forward) ? 0 : entry.head[part] - forward, forward,
+                       entry.forward_tail[part]});
     if (!has_backward) continue;
     back_ready[part] = backward_ready(entry, choice, part);
     machine.push_back({back_ready[part], least_backward(op, choice, entry, part), entry.tail[part]});

@@ -104,9 +104,11 @@ class Bounds {
   const EdgeCopies& producer_copies(int edge, int32_t orbit) const;  // of its producer
   // Time of copying `first` bytes at the beginning and `second` at the end: at once, or apart where statistics lie
   // between (then the larger of the two is a bound whatever the rates).
-  Nanoseconds copy_time(OperatorId op, const Choice& choice, int part, int64_t first, int64_t second) {
-    return space_.choices(op).statistics ? std::max(copy_time(choice, part, first), copy_time(choice, part, second))
-                                         : copy_time(choice, part, first + second);
+  Nanoseconds copy_time(OperatorId op, Direction direction, const Choice& choice, int part, int64_t first,
+                        int64_t second) {
+    return space_.has_statistics(op, choice, direction)
+               ? std::max(copy_time(choice, part, first), copy_time(choice, part, second))
+               : copy_time(choice, part, first + second);
   }
   // The units of a group under configurations of all its operators (the others of `strategy` are not looked at).
   Vector<UnitBound> units(int group, const Strategy& strategy);
@@ -144,11 +146,12 @@ class Bounds {
   const Choice& representative(OperatorId op, int32_t orbit) const;
   // Kernels and the least copies.
   Nanoseconds least_forward(OperatorId op, const Choice& choice, const Entry& entry, int part) {
-    return forward_time(op, choice, part) + copy_time(op, choice, part, entry.input_copies[part], entry.packing[part]);
+    return forward_time(op, choice, part) +
+           copy_time(op, Direction::forward, choice, part, entry.input_copies[part], entry.packing[part]);
   }
   Nanoseconds least_backward(OperatorId op, const Choice& choice, const Entry& entry, int part) {
     return backward_time(op, choice, part) +
-           copy_time(op, choice, part, entry.gradient_sums[part], entry.gradient_packing[part]);
+           copy_time(op, Direction::backward, choice, part, entry.gradient_sums[part], entry.gradient_packing[part]);
   }
   void lay_out_updates(OperatorId op, const Choice& choice, Entry& entry);
   void start_tables();

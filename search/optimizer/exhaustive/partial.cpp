@@ -112,13 +112,15 @@ void PartialBounds::find_durations() {
   for (OperatorId op : topological_) {
     const Choice& choice = choices_[op];
     for (int part = 0; part < choice.parts; ++part) {
-      fixed_[op].forward[part] = bounds_.forward_time(op, choice, part) +
-                                 bounds_.copy_time(op, choice, part, input_copies_[op][part], packing_[op][part]);
+      fixed_[op].forward[part] =
+          bounds_.forward_time(op, choice, part) +
+          bounds_.copy_time(op, Direction::forward, choice, part, input_copies_[op][part], packing_[op][part]);
       if (!graph.operators[op].has_backward) continue;
       int64_t sums = gradient_copies_[op][part];
       for (TensorId tensor : graph.operators[op].outputs) sums += gradients_[tensor][part].copied_bytes();
-      fixed_[op].backward[part] = bounds_.backward_time(op, choice, part) +
-                                  bounds_.copy_time(op, choice, part, sums, gradient_packing_[op][part]);
+      fixed_[op].backward[part] =
+          bounds_.backward_time(op, choice, part) +
+          bounds_.copy_time(op, Direction::backward, choice, part, sums, gradient_packing_[op][part]);
     }
   }
 }
@@ -138,7 +140,8 @@ void PartialBounds::find_ends() {
     }
     for (int p = 0; p < (*this)[op].parts; ++p) {
       here.forward_end[p] = std::max(ready[p] + here.forward[p], bounds_.head(op, (*this)[op].orbit, p));
-      here.forward_ready[p] = space_.choices(op).statistics ? ready[p] : here.forward_end[p] - here.forward[p];
+      here.forward_ready[p] =
+          space_.has_statistics(op, (*this)[op], Direction::forward) ? ready[p] : here.forward_end[p] - here.forward[p];
     }
   }
   for (auto it = topological_.rbegin(); it != topological_.rend(); ++it) {

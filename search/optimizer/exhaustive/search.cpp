@@ -24,7 +24,8 @@ class Search {
  public:
   Search(const Problem& problem, const Settings& settings, const SearchControl& control)
       : problem_(problem), settings_(settings), control_(control), evaluator_(problem),
-        search_space_(problem.graph, problem.topology), space_(evaluator_, search_space_, settings.assignments) {
+        search_space_(problem.graph, problem.topology, false, problem.annotations),
+        space_(evaluator_, search_space_, settings.assignments) {
     result.log10_size = space_.log10_size();
     result.symmetries = space_.symmetries().count();
     find_first();
@@ -57,8 +58,9 @@ class Search {
 
   // The best of Markov chains; where these would leave the space, of two simple strategies.
   void find_first() {
-    Vector<Candidate> candidates{{"data-parallel", data_parallel(problem_.graph, problem_.topology)},
-                                 {"single-device", single_device(problem_.graph)}};
+    Vector<Candidate> candidates{
+        {"data-parallel", problem_.keeping_annotations(data_parallel(problem_.graph, problem_.topology))},
+        {"single-device", problem_.keeping_annotations(single_device(problem_.graph))}};
     std::erase_if(candidates, [&](const Candidate& candidate) { return !in_space(candidate.strategy); });
     if (settings_.assignments == Assignments::all) {
       RandomStream random(settings_.seed, ~uint64_t{0});

@@ -59,9 +59,11 @@ Space::Space(Evaluator& evaluator, const SearchSpace& space, Assignments assignm
 
 void Space::enumerate(OperatorId op, const Vector<Degrees>& degrees, Assignments assignments) {
   OperatorChoices& result = operators_[op];
-  result.statistics = graph().operators[op].definition->has_statistics();
   for (const Degrees& given : degrees) {
-    DegreesCosts costs{given, parts_of(given), {}, {}};
+    DegreesCosts costs{given, parts_of(given), {}, {}, {}};
+    for (Direction direction : directions)
+      costs.statistics[direction] =
+          graph().operators[op].definition->has_statistics(given, direction == Direction::backward);
     for (int model : topology_.models.indices()) {
       const TaskCostModel::PartCosts& parts = costs_.part_costs(op, given, model);
       costs.forward.emplace_back();

@@ -33,6 +33,7 @@ struct DegreesCosts {
   int parts = 0;
   // [device model][part]: kernels, statistics included, without copies
   Vector<Array<Nanoseconds, most_parts>> forward, backward;
+  PerDirection<bool> statistics;
 };
 
 struct OperatorChoices {
@@ -40,7 +41,6 @@ struct OperatorChoices {
   Vector<Choice> choices;
   Vector<int32_t> representative;    // [orbit]: the first choice of it
   Vector<Vector<int32_t>> of_orbit;  // [orbit]: all of its choices
-  bool statistics = false;
 };
 
 struct PairDelay {
@@ -74,6 +74,9 @@ class Space {
 
   const Vector<DevicePermutation>& symmetries() const { return symmetries_; }
   const OperatorChoices& choices(OperatorId op) const { return operators_[op]; }
+  bool has_statistics(OperatorId op, const Choice& choice, Direction direction) const {
+    return operators_[op].degrees[choice.degrees].statistics[direction];
+  }
   const Vector<EdgeChoices>& edges() const { return edges_; }
   const Vector<Vector<int>>& in_edges() const { return in_edges_; }    // [operator]
   const Vector<Vector<int>>& out_edges() const { return out_edges_; }  // [operator]

@@ -13,6 +13,7 @@ Neighbourhood::Neighbourhood(const Graph& graph, const Topology& topology, const
   int most_parts = 0, fewest_left = none;
   for (OperatorId op : graph.operator_ids())
     for (const Degrees& degrees : space.degrees(op)) {
+      if (space.fixed_devices(op)) continue;
       const int parts = parts_of(degrees);
       if (every_assignment(parts)) most_parts = std::max(most_parts, parts);
       else fewest_left = std::min(fewest_left, parts);
@@ -22,6 +23,7 @@ Neighbourhood::Neighbourhood(const Graph& graph, const Topology& topology, const
     text_ += most_parts > 0
                  ? " up to " + std::to_string(most_parts) + " parts, consecutive devices from every first one beyond"
                  : " replaced by consecutive devices from every first one";
+  if (space.annotations()) text_ += ", as far as annotations allow";
 }
 
 bool Neighbourhood::every_assignment(int parts) const {
@@ -33,6 +35,10 @@ bool Neighbourhood::every_assignment(int parts) const {
 void Neighbourhood::for_each(OperatorId op, const std::function<bool(const Configuration&)>& visit) const {
   Configuration configuration;
   Vector<DeviceId>& devices = configuration.devices;
+  if (const Vector<DeviceId>* fixed = space_.fixed_devices(op)) {
+    visit({space_.degrees(op)[0], *fixed});
+    return;
+  }
   for (const Degrees& degrees : space_.degrees(op)) {
     const int parts = parts_of(degrees);
     configuration.degrees = degrees;

@@ -24,6 +24,10 @@ ProposalSource::ProposalSource(ProposalKind kind, const Graph& graph, const Topo
     : kind_(kind), graph_(graph), space_(space), device_count_(topology.devices.count()),
       neighbours_(graph.operators.size()), group_(graph.operators.size()) {
   for (OperatorId op : graph.operator_ids())
+    if (!space.fixed_devices(op)) drawn_.push_back(op);
+  if (drawn_.empty())
+    for (OperatorId op : graph.operator_ids()) drawn_.push_back(op);
+  for (OperatorId op : graph.operator_ids())
     for (TensorId input : graph.operators[op].inputs)
       if (const OperatorId producer = graph.tensors[input].producer; producer >= 0) {
         neighbours_[op].push_back(producer);
@@ -41,11 +45,14 @@ ProposalSource::ProposalSource(ProposalKind kind, const Graph& graph, const Topo
 Vector<Change> ProposalSource::draw(const Strategy& current, RandomStream& random) const {
   if (kind_ == ProposalKind::mixed) {
     Vector<Change> changes = draw_mixed(current, random);
-    std::erase_if(changes, [&](const Change& change) { return current[change.op] == change.configuration; });
+    std::erase_if(changes, [&](const Change& change) {
+      return current[change.op] == change.configuration ||
+             (space_.annotations() && !space_.annotations()->allow(change.op, change.configuration));
+    });
     if (!changes.empty()) return changes;
   }
   const OperatorId op = random_operator(random);
-  return one_change(op, space_.random_configuration(op, random));
+  return one_change(op, space_.random_configuration(op, random, kind_ == ProposalKind::mixed));
 }
 
 Vector<Change> ProposalSource::draw_mixed(const Strategy& current, RandomStream& random) const {
@@ -87,7 +94,7 @@ std::optional<Configuration> ProposalSource::copy_neighbour(const Strategy& curr
 
 // The devices stay where there are as many; fewer are spread over those of before; more are consecutive from the first.
 Configuration ProposalSource::change_degrees(const Configuration& current, OperatorId op, RandomStream& random) const {
-  Configuration configuration{random.one_of(space_.degrees(op)), {}};
+  Configuration configuration{space_.random_degrees(op, random, true), {}};
   const Vector<DeviceId>& before = current.devices;
   const int parts = parts_of(configuration.degrees);
   for (int part = 0; part < parts; ++part)
@@ -129,7 +136,7 @@ Vector<Change> ProposalSource::change_group(const Strategy& current, OperatorId 
   const int way = random.below(4);
   if (way == 0) configuration = change_devices(current[op], random);
   else if (way == 1) configuration = change_degrees(current[op], op, random);
-  else if (way == 2 || neighbours_[op].empty()) configuration = space_.random_configuration(op, random);
+  else if (way == 2 || neighbours_[op].empty()) configuration = space_.random_configuration(op, random, true);
   else configuration = copy_neighbour(current, op, random);
   Vector<Change> changes;
   if (configuration)

@@ -7,7 +7,7 @@
 
 namespace ff {
 
-// paper: one operator, drawn uniformly, gets a random configuration (paper, section 6.2).
+// paper: one operator, drawn uniformly, gets a random configuration of the paper's space (paper, section 6.2).
 // mixed: where the drawn operator shares parameters with others, half of the proposals give one configuration to all of
 // them. Of the rest, half are the paper's; others the configuration of a neighbour (20 %), other devices (15 %), other
 // degrees (10 %), two devices swapped or all rotated (5 %). Not symmetric: the chain no longer draws from
@@ -20,11 +20,12 @@ class ProposalSource {
   // All must outlive the source.
   ProposalSource(ProposalKind kind, const Graph& graph, const Topology& topology, const SearchSpace& space);
 
-  // A proposal: at least one change, each of another operator, within the search space if `current` is.
+  // A proposal: at least one change, each of another operator, within the search space if `current` is, and never
+  // against the space's annotations if `current` keeps to them.
   Vector<Change> draw(const Strategy& current, RandomStream& random) const;
 
  private:
-  OperatorId random_operator(RandomStream& random) const { return random.below(graph_.operators.count()); }
+  OperatorId random_operator(RandomStream& random) const { return random.one_of(drawn_); }
   // Nothing where the drawn kind of proposal does not apply to the drawn operator.
   Vector<Change> draw_mixed(const Strategy& current, RandomStream& random) const;
   Vector<Change> change_group(const Strategy& current, OperatorId op, RandomStream& random) const;
@@ -38,6 +39,7 @@ class ProposalSource {
   const Graph& graph_;
   const SearchSpace& space_;
   int device_count_;
+  Vector<OperatorId> drawn_;  // operators that have a choice; where none has, all
   // producers, consumers, and the steps before and after in the parameter group
   Vector<Vector<OperatorId>> neighbours_;
   Vector<Vector<OperatorId>> group_;  // operators that share parameters with this one, itself included

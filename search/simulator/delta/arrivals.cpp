@@ -20,7 +20,7 @@ void SlotLayout::lay_out(const StrategyState& state) {
     int32_t& capacity = part_capacity_[op];
     capacity = std::max({capacity, devices, state.operators[op].parts()});
     for (Direction direction : directions) add(compute_kind(direction), op, capacity);
-    if (!state.has_statistics[op]) continue;
+    if (!state.may_have_statistics[op]) continue;
     for (Direction direction : directions) add(reduction_kind(direction), op, capacity);
   }
   for (int e : state.edges.indices()) {  // an exchange has two parts at one end at least
@@ -81,7 +81,9 @@ int32_t Arrivals::predecessors_of(int32_t slot) const {
       const Exchange& exchange = state_.edges[waiting.subject].exchanges->exchanges[waiting.part];
       return (waiting.kind == TaskKind::activation_collective ? exchange.producers : exchange.consumers).count();
     }
-    default: return static_cast<int32_t>(state_.operators[waiting.subject].reductions[waiting.part].parts.size());
+    default:
+      return static_cast<int32_t>(
+          state_.operators[waiting.subject].reductions[direction_of(waiting.kind)][waiting.part].parts.size());
   }
 }
 

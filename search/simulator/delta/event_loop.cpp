@@ -93,7 +93,7 @@ TaskTime EventLoop::take_compute(const Event& event, Nanoseconds limit) {
     const OperatorState& state = state_.operators[op];
     task.duration = state_.tasks[op].statistics[direction][part];
     task.path_behind += state.kernel[direction][part] - state.statistics_kernel[direction][part] +
-                        state.reductions[state.reduction_of[part]].collective.duration;
+                        state.reductions[direction][state.reduction_of[part]].collective.duration;
   }
   const TaskTime time = take_on_device(event, task, limit);
   if (!time) return time;
@@ -105,7 +105,7 @@ TaskTime EventLoop::take_compute(const Event& event, Nanoseconds limit) {
 TaskTime EventLoop::take_reduction(const Event& event, Nanoseconds limit) {
   const Direction direction = direction_of(kind_of(event.key));
   const OperatorId op = subject_of(event.key);
-  const ReductionState& reduction = state_.operators[op].reductions[part_of(event.key)];
+  const ReductionState& reduction = state_.operators[op].reductions[direction][part_of(event.key)];
   const TaskTime time = occupy(event.ready, reduction.collective);
   if (Bounds::exceed_at(time, bounds_.paths().tail[direction][op], limit)) return {};
   for (int part : reduction.parts) queue_.push({time.end, make_task_key(compute_kind(direction), op, part, 0), 0, 0});
@@ -227,7 +227,7 @@ void EventLoop::arrive_reduction(Direction direction, OperatorId op, int part, N
   const OperatorState& state = state_.operators[op];
   const int group = state.reduction_of[part];
   const int32_t slot = layout_.slot(reduction_kind(direction), op, group);
-  if (arrivals_.arrive(slot, static_cast<int32_t>(state.reductions[group].parts.size()), end))
+  if (arrivals_.arrive(slot, static_cast<int32_t>(state.reductions[direction][group].parts.size()), end))
     queue_.push({arrivals_.ready(slot), make_task_key(reduction_kind(direction), op, group, 0), 0, 0});
 }
 

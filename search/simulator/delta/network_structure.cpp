@@ -30,7 +30,7 @@ NetworkStructure::NetworkStructure(TaskGraphBuilder& builder_) : builder(builder
       if (edge_has_gradient[e]) successors[Direction::backward][op].push_back({e, edge(e).producer});
     around[op].push_back(op);
     sort_and_unique(around[op]);
-    has_statistics.push_back(graph.operators[op].definition->has_statistics());
+    may_have_statistics.push_back(graph.operators[op].definition->may_have_statistics());
   }
   for (size_t g = 0; g < builder.groups().size(); ++g)
     if (builder.groups()[g].trained)

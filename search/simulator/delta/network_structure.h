@@ -12,10 +12,6 @@ struct NetworkStructure {
   OperatorId count() const { return static_cast<OperatorId>(graph.operators.size()); }
   bool has_backward(OperatorId op) const { return graph.operators[op].has_backward; }
   const Edge& edge(int e) const { return builder.edges()[e]; }
-  // Of the first of a part's tasks in this direction.
-  TaskKind first_kind(Direction direction, OperatorId op) const {
-    return has_statistics[op] ? statistics_kind(direction) : compute_kind(direction);
-  }
 
   TaskGraphBuilder& builder;
   const Graph& graph;
@@ -28,7 +24,7 @@ struct NetworkStructure {
   PerDirection<Vector<Vector<Successor>>> successors;
   Vector<Vector<OperatorId>> around;                     // [operator]: itself and its neighbours
   Vector<Vector<std::pair<int, size_t>>> groups_of;      // [operator]: (trained group, position in it)
-  Vector<uint8_t> has_statistics;                        // [operator]
+  Vector<uint8_t> may_have_statistics;                   // [operator]: under some degrees
   Vector<uint8_t> edge_has_gradient;                     // [edge]
   Vector<uint8_t> every_part_reads, every_part_is_read;  // [edge]
 };

@@ -92,26 +92,30 @@ void StrategyState::set_operator(OperatorId op) {
     state.kernel[Direction::forward][part] = cost.all_forward();
     if (has_backward(op)) state.kernel[Direction::backward][part] = cost.all_backward();
   }
-  if (has_statistics[op]) set_reductions(op);
+  if (!may_have_statistics[op]) return;
+  for (Direction direction : directions) set_reductions(op, direction);
 }
 
-void StrategyState::set_reductions(OperatorId op) {
+void StrategyState::set_reductions(OperatorId op, Direction direction) {
   OperatorState& state = operators[op];
+  Vector<ReductionState>& reductions = state.reductions[direction];
+  Vector<Nanoseconds>& kernel = state.statistics_kernel[direction];
+  reductions.clear();
+  kernel.clear();
+  if (direction == Direction::backward && !has_backward(op)) return;
   const int parts = state.parts();
-  state.reductions.clear();
   state.reduction_of.resize(parts);
-  for (StatisticsReduction& reduction : statistics_reductions(*graph.operators[op].definition, strategy[op])) {
-    for (int part : reduction.parts) state.reduction_of[part] = static_cast<int32_t>(state.reductions.size());
-    ReductionState& its = state.reductions.emplace_back();
+  for (StatisticsReduction& reduction :
+       statistics_reductions(*graph.operators[op].definition, strategy[op], direction)) {
+    for (int part : reduction.parts) state.reduction_of[part] = static_cast<int32_t>(reductions.size());
+    ReductionState& its = reductions.emplace_back();
     its.parts = std::move(reduction.parts);
     costs.communication().all_reduce(reduction.holders, reduction.bytes, its.collective);
   }
-  state.statistics_kernel[Direction::forward].resize(parts);
-  state.statistics_kernel[Direction::backward].assign(parts, 0);
+  if (reductions.empty()) return;
   for (int part = 0; part < parts; ++part) {
     const auto& cost = costs.part_cost(op, state.degrees, part, model_of(state.devices[part]));
-    state.statistics_kernel[Direction::forward][part] = cost.forward_statistics.ns;
-    if (has_backward(op)) state.statistics_kernel[Direction::backward][part] = cost.backward_statistics.ns;
+    kernel.push_back(direction == Direction::forward ? cost.forward_statistics.ns : cost.backward_statistics.ns);
   }
 }
 
@@ -149,7 +153,7 @@ void StrategyState::set_tasks(OperatorId op) {
   OperatorTasks& task = tasks[op];
   const size_t parts = state.devices.size();
   task.parts.resize(parts);
-  for (Direction direction : directions) task.statistics[direction].resize(has_statistics[op] ? parts : 0);
+  for (Direction direction : directions) task.statistics[direction].resize(state.has_statistics(direction) ? parts : 0);
   for (size_t part = 0; part < parts; ++part) {
     const int model = model_of(state.devices[part]);
     int64_t assembled = 0, packed = 0, gathered = 0, packed_back = 0;  // bytes
@@ -178,7 +182,7 @@ void StrategyState::set_tasks(OperatorId op) {
     // What comes in belongs to the first task of a direction, what goes out to the last.
     const auto set_durations = [&](Direction direction, int64_t incoming, int64_t outgoing) {
       const Nanoseconds kernel = state.kernel[direction][part];
-      if (!has_statistics[op]) {
+      if (!state.has_statistics(direction)) {
         result.duration[direction] = kernel + costs.copy_ns(incoming + outgoing, model);
         return;
       }

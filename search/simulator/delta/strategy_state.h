@@ -24,11 +24,12 @@ struct ReductionState {
 struct OperatorState {
   Vector<DeviceId> devices;
   Degrees degrees;
-  PerDirection<Vector<Nanoseconds>> kernel;  // [direction][part]; of operators with statistics: of both tasks
-  // Of operators with statistics, else empty:
+  PerDirection<Vector<Nanoseconds>> kernel;  // [direction][part]; with statistics: of both tasks
+  // Of directions with statistics, else empty:
   PerDirection<Vector<Nanoseconds>> statistics_kernel;  // [direction][part]
-  Vector<ReductionState> reductions;                    // [statistics group], alike in both directions
+  PerDirection<Vector<ReductionState>> reductions;      // [direction][statistics group]
   Vector<int32_t> reduction_of;                         // [part]: its statistics group
+  bool has_statistics(Direction direction) const { return !reductions[direction].empty(); }
   int parts() const { return static_cast<int>(devices.size()); }
 };
 
@@ -43,7 +44,7 @@ struct PartTasks {
 
 struct OperatorTasks {
   Vector<PartTasks> parts;
-  PerDirection<Vector<Nanoseconds>> statistics;  // [direction][part]: durations, of operators with statistics
+  PerDirection<Vector<Nanoseconds>> statistics;  // [direction][part]: durations; empty without statistics
   // Of all tasks of a part in one direction.
   Nanoseconds duration(Direction direction, size_t part) const {
     return parts[part].duration[direction] + (statistics[direction].empty() ? 0 : statistics[direction][part]);
@@ -118,6 +119,10 @@ class StrategyState : public NetworkStructure {
   const std::shared_ptr<const EdgePlan>& plan_of(int e, const Degrees& producer, const Degrees& consumer) {
     return plans_.plan(e, producer, consumer);
   }
+  // Of the first of a part's tasks in this direction.
+  TaskKind first_kind(Direction direction, OperatorId op) const {
+    return tasks[op].statistics[direction].empty() ? compute_kind(direction) : statistics_kind(direction);
+  }
   int model_of(DeviceId device) const { return topology.devices[device].model; }
   size_t resource_count() const { return topology.devices.size() + topology.channels.size(); }
 
@@ -131,7 +136,7 @@ class StrategyState : public NetworkStructure {
 
  private:
   void set_operator(OperatorId op);
-  void set_reductions(OperatorId op);
+  void set_reductions(OperatorId op, Direction direction);
   void set_edge(int e);
   bool set_collectives(int e);
   void set_tasks(OperatorId op);

@@ -100,7 +100,7 @@ TEST_CASE("a configuration is given once for many operators") {
     CHECK(file.origins[2 * block] == ConfigurationOrigin::annotated);
     CHECK(file.origins[2 * block + 1] == ConfigurationOrigin::unstated);
   }
-  CHECK(file.strategy[6] == Configuration{{1}, {5}});
+  CHECK(file.strategy[6] == Configuration{{1, 1}, {5}});
   CHECK(file.origins[6] == ConfigurationOrigin::searched);
 }
 

@@ -185,4 +185,56 @@ TEST_CASE("a rank that holds a shared parameter without contributing to its grad
   compare(one_device, split, 2);
 }
 
+// Lepikhin et al. 2020 (arXiv 2006.16668), algorithm 2, as in docs/operators.md.
+TEST_CASE("a layer of experts that is written with einsum, by group and by expert") {
+  const std::string graph = R"({"format": "ffgraph/1", "name": "experts", "batch_size": 4,
+    "inputs": [{"name": "inputs", "shape": ["batch", 5, 6], "dtype": "f32"},
+               {"name": "dispatch_mask", "shape": ["batch", 5, 4, 3], "dtype": "f32"},
+               {"name": "targets", "shape": ["batch", 5], "dtype": "i32"}],
+    "operators": [
+      {"name": "logits", "type": "einsum", "inputs": ["inputs"],
+       "attributes": {"equation": "GSM,ME->GSE", "sizes": {"E": 4}}},
+      {"name": "gates", "type": "softmax", "inputs": ["logits"]},
+      {"name": "combine_weights", "type": "einsum", "inputs": ["gates", "dispatch_mask"],
+       "attributes": {"equation": "GSE,GSEC->GSEC"}},
+      {"name": "dispatched", "type": "einsum", "inputs": ["dispatch_mask", "inputs"],
+       "attributes": {"equation": "GSEC,GSM->EGCM"}},
+      {"name": "wi", "type": "einsum", "inputs": ["dispatched"],
+       "attributes": {"equation": "EGCM,EMH->EGCH", "sizes": {"H": 8}}},
+      {"name": "h", "type": "relu", "inputs": ["wi"]},
+      {"name": "wo", "type": "einsum", "inputs": ["h"],
+       "attributes": {"equation": "EGCH,EHM->GECM", "sizes": {"M": 6}}},
+      {"name": "outputs", "type": "einsum", "inputs": ["combine_weights", "wo"],
+       "attributes": {"equation": "GSEC,GECM->GSM"}},
+      {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["outputs", "targets"]}]})";
+  StrategyFile one_device{parse_graph(parse_json(graph, "graph")), {}, {}, {}, Json::object(), false};
+  one_device.strategy = single_device(one_device.graph);
+  // The dimension of each operator that is split: groups, or experts of the three in the middle.
+  const auto split = [&](int ranks, const char* combined_by) {
+    StrategyFile file = one_device;
+    for (size_t op = 0; op < file.strategy.size(); ++op) {
+      const Operator& described = file.graph.operators[op];
+      const bool expert = described.name == "wi" || described.name == "wo";  // the relu's first axis is E anyway
+      const std::string name = described.name == "outputs" ? combined_by : expert ? "E" : "";
+      const auto& dimensions = described.definition->dimensions();
+      for (size_t d = 0; d < dimensions.size(); ++d)
+        if (name.empty() ? d == 0 : dimensions[d].name == name) file.strategy[op].degrees[d] = ranks;
+      file.strategy[op].devices.clear();
+      for (int rank = 0; rank < ranks; ++rank) file.strategy[op].devices.push_back(rank);
+    }
+    return file;
+  };
+  for (int ranks : {2, 4})
+    for (const char* combined_by : {"G", "E", "C", "S", "M"})
+      if (ranks == 2 || combined_by != std::string("C")) compare(one_device, split(ranks, combined_by), ranks);
+  // From groups to experts and back, and with the gradients to the experts; what is dispatched has none.
+  const StrategyFile by_expert = split(4, "G");
+  const TaskGraph tasks = TaskGraphBuilder(by_expert.graph).build(by_expert.strategy);
+  int exchanges = 0;
+  for (const Task& task : tasks.tasks)
+    exchanges += is_edge_collective(task.kind) &&
+                 tasks.collectives[task.collective].collective.kind == CollectiveKind::all_to_all;
+  CHECK(exchanges == 3);
+}
+
 }  // namespace ff

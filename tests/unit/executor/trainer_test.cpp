@@ -48,7 +48,10 @@ TEST_CASE("a loss of groups counts with its weight and leaves the accuracy alone
     StrategyFile file{parse_graph(parse_json(graph_text, "graph")), {}, {}, {}, Json::object(), false};
     file.strategy = single_device(file.graph);
     if (parts == 2)
-      for (Configuration& configuration : file.strategy) configuration = {{2}, {0, 1}};
+      for (Configuration& configuration : file.strategy) {
+        configuration.degrees[0] = 2;
+        configuration.devices = {0, 1};
+      }
     run_in_process(parts, [&](Transport& transport) {
       const auto backend = make_cpu_backend(1);
       Trainer trainer(file, *backend, transport, {});

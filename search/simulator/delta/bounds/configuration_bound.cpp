@@ -87,9 +87,10 @@ Nanoseconds ConfigurationBound::forward_end(OperatorId op, int part) {
   if (known.position < prefix_->events) return known.end;
   const OperatorState& operator_state = state_.operators[op];
   const Nanoseconds ready = forward_ready(op), kernel = operator_state.kernel[Direction::forward][part];
-  if (!state_.has_statistics[op]) return std::max(ready, prefix_->ready) + kernel;
+  if (!operator_state.has_statistics(Direction::forward)) return std::max(ready, prefix_->ready) + kernel;
   // The first of its two tasks may have been taken.
-  return std::max(ready + kernel + operator_state.reductions[operator_state.reduction_of[part]].collective.duration,
+  const Vector<ReductionState>& reductions = operator_state.reductions[Direction::forward];
+  return std::max(ready + kernel + reductions[operator_state.reduction_of[part]].collective.duration,
                   prefix_->ready + kernel - operator_state.statistics_kernel[Direction::forward][part]);
 }
 

@@ -11,6 +11,12 @@ Nanoseconds unit_time(const UnitState& unit) {
          *std::min_element(unit.update.begin(), unit.update.end());
 }
 
+Nanoseconds least_reduction(const Vector<ReductionState>& reductions) {
+  return std::min_element(reductions.begin(), reductions.end(),
+                          [](const auto& a, const auto& b) { return a.collective.duration < b.collective.duration; })
+      ->collective.duration;
+}
+
 }  // namespace
 
 void OperatorPaths::resize(OperatorId operators) {
@@ -23,16 +29,11 @@ void OperatorPaths::resize(OperatorId operators) {
 
 void OperatorPaths::set_least(const StrategyState& state, OperatorId op) {
   const OperatorState& operator_state = state.operators[op];
-  Nanoseconds reduction = 0;
-  if (state.has_statistics[op])
-    reduction = std::min_element(operator_state.reductions.begin(), operator_state.reductions.end(),
-                                 [](const ReductionState& a, const ReductionState& b) {
-                                   return a.collective.duration < b.collective.duration;
-                                 })
-                    ->collective.duration;
   for (Direction direction : directions) {
     const Vector<Nanoseconds>& kernel = operator_state.kernel[direction];
-    least[direction][op] = *std::min_element(kernel.begin(), kernel.end()) + reduction;
+    least[direction][op] = *std::min_element(kernel.begin(), kernel.end());
+    if (operator_state.has_statistics(direction))
+      least[direction][op] += least_reduction(operator_state.reductions[direction]);
   }
   least_synchronization[op] = 0;
   for (const auto& [g, position] : state.groups_of[op]) {

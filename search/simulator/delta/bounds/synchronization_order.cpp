@@ -35,9 +35,11 @@ Vector<Block> smallest_parts(const OperatorDefinition& definition) {
 
 // What an operator reads of its inputs.
 struct Reading {
-  bool by_sample = false;      // each part reads and writes its own samples
-  bool sums = false;           // several parts may write shares of one sum
-  Vector<bool> whole_samples;  // [input]: all of them, however the operator is split: a part, or the parts of a sum
+  bool by_sample = false;  // each part reads and writes its own samples
+  bool shares = false;     // several parts may share what is summed over
+  // and may write shares of one sum, instead of waiting for each other's statistics
+  bool sums = false;
+  Vector<bool> whole_samples;  // [input]: all of them, however the operator is split: a part, or those that share
 };
 
 Reading reading_of(const OperatorDefinition& definition) {
@@ -45,8 +47,11 @@ Reading reading_of(const OperatorDefinition& definition) {
   reading.whole_samples.assign(definition.inputs().size(), true);
   if (definition.dimensions().empty() || definition.dimensions()[0].kind != DimensionKind::sample) return reading;
   reading.by_sample = true;
-  for (const ParallelDimension& dimension : definition.dimensions())
-    reading.sums = reading.sums || dimension.kind == DimensionKind::reduction;
+  for (int d = 0; d < definition.dimensions().count(); ++d) {
+    if (definition.dimensions()[d].kind != DimensionKind::reduction) continue;
+    reading.shares = true;
+    reading.sums = reading.sums || !definition.may_have_statistics() || !definition.statistics_span(d);
+  }
   for (const Block& part : smallest_parts(definition)) {
     for (size_t output = 0; output < definition.outputs().size(); ++output)
       if (definition.output_block(static_cast<int>(output), part)[0] != part[0]) reading.by_sample = false;
@@ -84,7 +89,7 @@ Relations::Relations(const TaskGraphBuilder& builder) {
   const BitSet none(words_for(graph.operators.size()), 0);
   struct Use {
     OperatorId producer, consumer;
-    bool whole_samples, sums, every_part_reads, every_element_read, gradient;
+    bool whole_samples, shares, sums, every_part_reads, every_element_read, gradient;
   };
   Vector<Reading> readings;
   for (const Operator& op : graph.operators) readings.push_back(reading_of(*op.definition));
@@ -95,6 +100,7 @@ Relations::Relations(const TaskGraphBuilder& builder) {
     const Use use{edge.producer,
                   edge.consumer,
                   readings[edge.consumer].whole_samples[edge.input],
+                  readings[edge.consumer].shares,
                   readings[edge.consumer].sums,
                   consumer.every_part_reads(edge.input),
                   consumer.reads_every_element(edge.input),
@@ -125,7 +131,7 @@ Relations::Relations(const TaskGraphBuilder& builder) {
     for (const Use& use : into[op]) {
       if (!use.gradient) continue;
       if (use.every_element_read) unite(before_backward[op], before_backward[use.producer]);
-      if (use.whole_samples && !use.sums) unite(backward[op], before_backward[use.producer]);
+      if (use.whole_samples && !use.shares) unite(backward[op], before_backward[use.producer]);
       if (use.every_part_reads) unite(backward[op], backward[use.producer]);
     }
   }

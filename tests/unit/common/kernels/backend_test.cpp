@@ -4,6 +4,7 @@
 
 #include "common/graph.h"
 #include "common/kernels/backend.h"
+#include "common/operators/softmax.h"
 
 using namespace ff;
 
@@ -132,4 +133,35 @@ TEST_CASE("a label out of range names the operator, the label and the classes") 
   arguments.inputs = {logits, &label};
   arguments.outputs = {losses, correct};
   CHECK_THROWS_WITH(kernel->forward(arguments), "l: found the label 3, expected one from 0 to 2");
+  const auto last_class = backend->make_kernel({loss, loss.part({1, 3}, 2), {true, false}, "l", 1});
+  float statistics[cross_entropy_statistics];
+  arguments.statistics = statistics;
+  CHECK_THROWS_WITH(last_class->forward_statistics(arguments), "l: found the label 3, expected one from 0 to 2");
+  label = 0;  // of another part
+  CHECK_NOTHROW(last_class->forward_statistics(arguments));
+}
+
+TEST_CASE("a token out of range names the operator, the token and the vocabulary, whatever rows a part has") {
+  const auto backend = make_cpu_backend();
+  const Graph graph = parse_graph(parse_json(
+      R"({"format":"ffgraph/1","name":"g","batch_size":1,"inputs":[{"name":"x","shape":["batch"],"dtype":"i32"},
+    {"name":"label","shape":["batch"],"dtype":"i32"}],
+    "operators":[{"name":"e","type":"embedding","inputs":["x"],"attributes":{"vocabulary":4,"channels":2}},
+    {"name":"l","type":"softmax_cross_entropy","inputs":["e","label"]}]})",
+      "g"));
+  const OperatorDefinition& embedding = *graph.operators[0].definition;
+  for (int degree : {1, 2}) {
+    const auto kernel = backend->make_kernel({embedding, embedding.part({1, 1, degree}, 0), {false}, "e", 1});
+    float table[8] = {1, 2, 3, 4, 5, 6, 7, 8}, output[2];
+    int32_t token = 4;
+    KernelArguments arguments;
+    arguments.inputs = {&token};
+    arguments.parameters = {table};
+    arguments.outputs = {output};
+    CHECK_THROWS_WITH(kernel->forward(arguments), "e: found the token 4, expected one from 0 to 3");
+    token = 3;  // of the other part, if there are two
+    kernel->forward(arguments);
+    CHECK(output[0] == (degree == 1 ? 7 : 0));
+    CHECK(output[1] == (degree == 1 ? 8 : 0));
+  }
 }

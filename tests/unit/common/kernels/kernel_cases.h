@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -13,7 +12,9 @@
 #include "common/graph.h"
 #include "common/kernels/backend.h"
 #include "common/operators/batch_norm.h"
+#include "tests/unit/common/kernels/buffer.h"
 #include "tests/unit/common/kernels/reference/reference.h"
+#include "tests/unit/common/kernels/statistics.h"
 
 namespace ff::kernel_cases {
 
@@ -31,6 +32,7 @@ class Cases {
 
   // A graph whose operator "tested" is a random one of `type`.
   Json graph(const std::string& type) {
+    if (type == "einsum") return einsum_graph();
     Json attributes = Json::object();
     int64_t rank = between(1, 4);
     if (type == "conv2d" || type == "pool2d" || type == "local_response_normalization") rank = 4;
@@ -116,7 +118,7 @@ class Cases {
   Degrees degrees(const OperatorDefinition& definition) {
     Vector<int> result;
     // local statistics: only the whole is the reference
-    const bool whole = definition.type() == "batch_norm" && !definition.has_statistics();
+    const bool whole = definition.type() == "batch_norm" && !definition.may_have_statistics();
     for (const ParallelDimension& dimension : definition.dimensions())
       result.push_back(whole ? 1 : static_cast<int>(between(1, std::min<int64_t>(3, dimension.size))));
     return result;
@@ -163,6 +165,34 @@ class Cases {
   }
 
  private:
+  // Letters in both operands and the output, in one operand and the output, in both operands alone; in any order.
+  Json einsum_graph() {
+    const bool parameter = chance();
+    std::string letters = "GSECMHgsecmh", tensors[3];
+    std::shuffle(letters.begin(), letters.end(), random_);
+    letters.resize(static_cast<size_t>(between(1, Block::max_rank)));
+    for (char letter : letters) {
+      const int64_t absent = between(0, 3);  // 3: in all
+      for (int64_t tensor = 0; tensor < 3; ++tensor)
+        if (tensor != absent) tensors[tensor] += letter;
+    }
+    for (std::string& tensor : tensors) std::shuffle(tensor.begin(), tensor.end(), random_);
+    const int64_t batch = between(1, 5);
+    Json sizes = Json::object(), own = Json::object();
+    for (char letter : letters) sizes[std::string(1, letter)] = between(1, 5);
+    for (int64_t input = 0; input < (parameter ? 1 : 2); ++input) sizes[tensors[input].substr(0, 1)] = batch;
+    Vector<Json> inputs;
+    for (int64_t input = 0; input < (parameter ? 1 : 2); ++input) {
+      inputs.push_back(Json::array({"batch"}));
+      for (size_t axis = 1; axis < tensors[input].size(); ++axis)
+        inputs.back().push_back(sizes[tensors[input].substr(axis, 1)]);
+    }
+    Json attributes = {{"equation", tensors[0] + ", " + tensors[1] + " -> " + tensors[2]}};
+    for (char letter : tensors[1])
+      if (tensors[0].find(letter) == std::string::npos) own[std::string(1, letter)] = sizes[std::string(1, letter)];
+    if (parameter && !own.empty()) attributes["sizes"] = own;
+    return wrap("einsum", inputs, attributes, batch);
+  }
   void conv_attributes(Json& attributes, int64_t groups) {
     attributes = {{"out_channels", between(1, 6) * groups},
                   {"kernel", {between(1, 3), between(1, 4)}},
@@ -246,94 +276,6 @@ class Cases {
   std::mt19937 random_;
 };
 
-// Calls visit(index in the whole row-major tensor, index in the row-major block) for every element of the block.
-template <class Visit>
-void for_each_element(const Shape& shape, const Block& block, const Visit& visit) {
-  const int64_t count = block.volume();
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t rest = i, index = 0, stride = 1;
-    for (int axis = block.rank() - 1; axis >= 0; --axis) {
-      index += (block[axis].begin + rest % block[axis].size()) * stride;
-      rest /= block[axis].size();
-      stride *= shape[axis];
-    }
-    visit(static_cast<size_t>(index), static_cast<size_t>(i));
-  }
-}
-
-// A block in the backend's memory, filled from and read back as row-major values of the whole tensor.
-class Buffer {
- public:
-  Buffer(Backend& backend, const Shape& shape, const Block& block, bool stored)
-      : backend_(backend), shape_(shape), block_(block), stored_(stored) {
-    memory_ = backend.allocate(std::max<int64_t>(block.volume(), 1) * element_bytes);
-    const Vector<float> nonsense(std::max<int64_t>(block.volume(), 1), 1e30f);
-    backend.store_from_host(nonsense.data(), memory_, {static_cast<int64_t>(nonsense.size())});
-  }
-  ~Buffer() { backend_.release(memory_); }
-  Buffer(Buffer&& other) noexcept
-      : backend_(other.backend_), shape_(other.shape_), block_(other.block_), stored_(other.stored_),
-        memory_(other.memory_) {
-    other.memory_ = nullptr;
-  }
-
-  void fill(const Values& whole, DataType type) {
-    Vector<uint32_t> host(block_.volume());
-    for_each_element(shape_, block_, [&](size_t w, size_t b) {
-      if (type == DataType::i32) {
-        const int32_t label = static_cast<int32_t>(whole[w]);
-        std::memcpy(&host[b], &label, 4);
-      } else {
-        const float value = static_cast<float>(whole[w]);
-        std::memcpy(&host[b], &value, 4);
-      }
-    });
-    if (block_.empty()) return;
-    backend_.store_from_host(host.data(), memory_, stored_ ? block_.shape() : Shape{block_.volume()});
-  }
-
-  // Largest difference from the whole tensor's block, relative to the block's largest value (or `floor`).
-  double difference(const Values& whole, double floor = 1e-3, DataType type = DataType::f32) {
-    if (block_.empty()) return 0;
-    Vector<float> host(block_.volume());
-    backend_.load_to_host(memory_, host.data(), stored_ ? block_.shape() : Shape{block_.volume()});
-    double worst = 0, scale = floor;
-    for_each_element(shape_, block_, [&](size_t w, size_t b) {
-      const double found = type == DataType::i32 ? std::bit_cast<int32_t>(host[b]) : static_cast<double>(host[b]);
-      worst = std::max(worst, std::abs(whole[w] - found));
-      scale = std::max(scale, std::abs(whole[w]));
-    });
-    return worst / scale;
-  }
-  float* data() { return static_cast<float*>(memory_); }
-
- private:
-  Backend& backend_;
-  Shape shape_;
-  Block block_;
-  bool stored_;  // an activation, in storage order; else a parameter, row-major
-  void* memory_;
-};
-
-// Forward statistics of the channels of `part` over the whole batch.
-inline Buffer whole_batch_sums(Backend& backend, const OperatorDefinition& definition, const Block& part,
-                               const reference::Operands& operands) {
-  Block batch = definition.whole();
-  for (int d = 0; d < part.rank(); ++d)
-    if (definition.dimensions()[d].kind == DimensionKind::parameter) batch[d] = part[d];
-  Buffer input(backend, definition.inputs()[0].shape, definition.input_block(0, batch), true);
-  input.fill(operands.inputs[0], DataType::f32);
-  const Shape sizes{definition.statistics_bytes(batch) / element_bytes};
-  Buffer sums(backend, sizes, Block(sizes), false);
-  KernelArguments arguments;
-  arguments.inputs = {input.data()};
-  arguments.statistics = sums.data();
-  const auto kernel = backend.make_kernel({definition, batch, {true}, "sums", 1});
-  kernel->forward_statistics(arguments);
-  backend.wait();
-  return sums;
-}
-
 // A share of a sum is what the whole would give if all that other shares work on were zero.
 inline reference::Operands operands_of_share(const OperatorDefinition& definition, const Block& part,
                                              const reference::Operands& whole) {
@@ -358,9 +300,10 @@ inline reference::Operands operands_of_share(const OperatorDefinition& definitio
 }
 
 // One task's kernel, both phases, against the reference on the whole tensors.
-inline void check_part(Backend& backend, const OperatorDefinition& definition, const Block& part,
-                       const reference::Operands& whole, const Vector<Values>& gradients,
-                       const reference::Randomness& randomness, double tolerance) {
+inline void check_part(Backend& backend, const KernelCase& of, const reference::Operands& whole,
+                       const Vector<Values>& gradients, const reference::Randomness& randomness, double tolerance) {
+  const OperatorDefinition& definition = of.definition;
+  const Block part = definition.part(of.degrees, of.part);
   const reference::Operands operands = operands_of_share(definition, part, whole);
   INFO("part " << to_string(part) << ", " << definition.signature(part));
   Vector<Buffer> inputs, parameters, outputs, input_gradients, parameter_gradients, output_gradients;
@@ -384,13 +327,13 @@ inline void check_part(Backend& backend, const OperatorDefinition& definition, c
     arguments.parameter_gradients.push_back(definition.parameters()[p].trained ? parameter_gradients.back().data()
                                                                                : nullptr);
   }
-  Vector<Values> inside;  // the output gradient, zero outside the part
+  Vector<Values> inside;  // the output gradient, zero outside the part; a loss has none
   for (size_t o = 0; o < gradients.size(); ++o) {
     const Shape& shape = definition.outputs()[o].shape;
     const Block block = definition.output_block(static_cast<int>(o), part);
     outputs.emplace_back(backend, shape, block, true);
     arguments.outputs.push_back(outputs.back().data());
-    inside.emplace_back(gradients[o].size(), 0.0);
+    inside.emplace_back(gradients[o].size(), definition.is_loss() ? 1.0 : 0.0);
     for_each_element(shape, block, [&](size_t w, size_t) { inside.back()[w] = gradients[o][w]; });
     output_gradients.emplace_back(backend, shape, block, true).fill(gradients[o], DataType::f32);
     if (!definition.is_loss()) arguments.output_gradients.push_back(output_gradients.back().data());
@@ -402,16 +345,19 @@ inline void check_part(Backend& backend, const OperatorDefinition& definition, c
   // kernels are used again and again; the second time gradients are added up
   for (int repetition = 0; repetition < 2; ++repetition) {
     arguments.accumulate.assign(parameters.size(), repetition == 1);
-    if (definition.has_statistics()) {
-      statistics.emplace(whole_batch_sums(backend, definition, part, operands));
+    if (definition.has_statistics(of.degrees, /*backward=*/false)) {
+      statistics.emplace(definition.gathers_statistics()
+                             ? gathered_statistics(backend, of, *kernel, arguments, operands)
+                             : whole_batch_sums(backend, definition, part, operands));
       arguments.statistics = statistics->data();
+      if (definition.gathers_statistics()) arguments.statistics_slots = of.degrees.back();
     }
     kernel->forward(arguments);
     const Vector<Values> expected = judge.forward(operands);
     for (size_t o = 0; o < outputs.size(); ++o)
       REQUIRE(outputs[o].difference(expected[o], 1e-3, definition.outputs()[o].type) < tolerance);
     // outside of the part the gradient is 0: its sums are all
-    if (definition.has_statistics()) kernel->backward_statistics(arguments);
+    if (definition.has_statistics(of.degrees, /*backward=*/true)) kernel->backward_statistics(arguments);
     kernel->backward(arguments);
     const reference::Gradients expected_gradients = judge.backward(operands, inside);
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -499,8 +445,28 @@ inline void check_parts(Backend& backend, Cases& cases, const Drawn& drawn, doub
   int64_t parts = 1;
   for (int degree : degrees) parts *= degree;
   for (int64_t part : {int64_t{0}, cases.between(0, parts - 1), parts - 1})
-    check_part(backend, drawn.definition(), drawn.definition().part(degrees, part), drawn.operands, drawn.gradients,
+    check_part(backend, {drawn.definition(), degrees, part}, drawn.operands, drawn.gradients,
                {"tested", 7, cases.between(0, 5)}, tolerance);
+}
+
+// Losses of parts by class where the largest logit is there several times, or far from the others, with every label.
+inline void check_losses_by_class(Backend& backend, double tolerance) {
+  const std::string text = R"({"format":"ffgraph/1","name":"one","batch_size":20,"inputs":[
+    {"name":"x","shape":["batch",5],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[
+    {"name":"tested","type":"softmax_cross_entropy","inputs":["x","label"]}]})";
+  Cases cases(1);
+  auto drawn = draw_values(cases, text);
+  REQUIRE(drawn);
+  const double rows[4][5] = {{1, 3, 3, 0, 3}, {-200, 0, 200, 1, 2}, {2, 2, 2, 2, 2}, {500, 501, 100, 499, 501}};
+  for (size_t sample = 0; sample < 20; ++sample) {
+    std::copy(rows[sample / 5], rows[sample / 5] + 5,
+              drawn->operands.inputs[0].begin() + static_cast<int64_t>(5 * sample));
+    drawn->operands.inputs[1][sample] = static_cast<double>(sample % 5);
+  }
+  for (int degree = 1; degree <= 5; ++degree)
+    for (int part = 0; part < degree; ++part)
+      check_part(backend, {drawn->definition(), {1, degree}, part}, drawn->operands, drawn->gradients, {"tested", 7, 0},
+                 tolerance);
 }
 
 // `count` random cases of an operator type, of each the first, the last and a random part.

@@ -7,7 +7,8 @@ using namespace ff::kernel_cases;
 
 TEST_CASE("every kernel equals the double-precision reference, forward and backward, on any part") {
   const auto backend = make_cpu_backend();
-  for (const std::string& type : operator_types()) check_random_cases(*backend, type, /*count=*/60, /*tolerance=*/2e-5);
+  for (const std::string& type : operator_types())
+    check_random_cases(*backend, type, /*count=*/type == "einsum" ? 400 : 60, /*tolerance=*/2e-5);  // of any equation
 }
 
 // The random shapes above are small; here are those that fill vector instructions, and their remainders.
@@ -33,6 +34,9 @@ TEST_CASE("kernels equal the reference on rows of many elements") {
       {"batch_norm", "[[60,4,5]]", R"({"epsilon":0.1})"},
       {"layer_norm", "[[133]]", R"({"epsilon":0.01})"},
       {"rms_norm", "[[133]]", R"({"epsilon":0.01})"},
+      {"conv2d", "[[37,5,6]]", R"({"out_channels":35,"kernel":3,"padding":1})"},
+      {"conv1d", "[[9,37]]", R"({"out_channels":35,"kernel":3,"padding":1})"},
+      {"matmul", "[[19,70],[70,37]]", "{}"},
       {"embedding", "[[9]]", R"({"vocabulary":5,"channels":70})"},
       {"position_embedding", "[[5,70]]", "{}"},
       {"lstm", "[[40],[71],[71]]", R"({"hidden":71})"},
@@ -43,7 +47,15 @@ TEST_CASE("kernels equal the reference on rows of many elements") {
       {"softmax", "[[333]]", "{}"},
       {"softmax_cross_entropy", "[[333]]", R"({"weight":0.5})"},
       {"mean", "[[70,4,4]]", "{}"},
+      {"einsum", "[[19,4,5],[19,70]]", R"({"equation":"GSEC,GSM->EGCM"})"},
+      {"einsum", "[[5,9,33]]", R"({"equation":"EGCM,EMH->EGCH","sizes":{"H":71}})"},
+      {"einsum", "[[5,9,33]]", R"({"equation":"EGCH,EHM->GECM","sizes":{"M":70}})"},
+      {"einsum", "[[19,4,5],[4,5,70]]", R"({"equation":"GSEC,GECM->GSM"})"},
+      {"einsum", "[[19,37],[19,71]]", R"({"equation":"bij,bik->bkj"})"},
+      {"einsum", "[[7,19]]", R"({"equation":"blm,mhd->hbld","sizes":{"h":3,"d":35}})"},
+      {"einsum", "[[37,71],[37,71]]", R"({"equation":"bij,bij->bij"})"},
       {"linear", "[[70]]", R"({"out_features":71,"activation":"relu"})"},
+      {"linear", "[[70]]", R"({"out_features":71})"},
       {"top_k_gating", "[[37,70]]", R"({"capacity_factor":0.9})"},
       {"top_k_gating", "[[37,70]]", R"({"top_k":1,"capacity_factor":0.9})"},
       {"load_balancing_loss", "[[37,70]]", R"({"weight":0.5})"},
@@ -67,6 +79,10 @@ TEST_CASE("kernels equal the reference on rows of many elements") {
         for (double& value : parameter) value = static_cast<float>(0.1 * value);
       check_parts(*backend, cases, *drawn, /*tolerance=*/5e-5);  // longer sums
     }
+}
+
+TEST_CASE("losses by class equal the reference with equal largest logits and with distant ones") {
+  check_losses_by_class(*make_cpu_backend(), /*tolerance=*/2e-6);
 }
 
 TEST_CASE("the reference's gradients equal finite differences") {

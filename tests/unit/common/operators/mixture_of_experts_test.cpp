@@ -77,12 +77,24 @@ TEST_CASE("a mixture of experts has these shapes and is split by whole groups") 
   CHECK(dispatch.input_block(0, part) == Block{{2, 4}, {0, 5}, {3, 6}});
   CHECK(dispatch.input_block(1, part) == Block{{2, 4}, {0, 5}, {0, 2}});
   CHECK(dispatch.output_block(0, part) == Block{{0, 4}, {5, 10}, {3, 6}});
-  const Block own = experts.part({3, 2, 1}, 3);  // rows, then experts
+  const Block own = experts.part({3, 2, 1, 1}, 3);  // rows, then experts
   CHECK(experts.input_block(0, own) == Block{{2, 4}, {5, 10}, {0, 6}});
   CHECK(experts.output_block(0, own) == Block{{2, 4}, {5, 10}, {0, 7}});
   CHECK(experts.parameter_block(0, own) == Block{{2, 4}, {0, 7}, {0, 6}});
   CHECK(experts.parameter_block(1, own) == Block{{2, 4}, {0, 7}});
-  CHECK(combine.input_block(0, combine.part({3, 1}, 2)) == Block{{0, 4}, {10, 15}, {0, 7}});
+  CHECK(combine.input_block(0, combine.part({3, 1, 1}, 2)) == Block{{0, 4}, {10, 15}, {0, 7}});
+  // shares of sums: the first adds the bias; rows of two of the experts, and all of the tokens' slots
+  const Block first = experts.part({1, 1, 1, 2}, 0), second = experts.part({1, 1, 1, 2}, 1);
+  CHECK(experts.output_block(0, second) == experts.output_block(0, first));
+  CHECK(experts.input_block(0, second) == Block{{0, 4}, {0, 15}, {3, 6}});
+  CHECK(experts.parameter_block(0, second) == Block{{0, 4}, {0, 7}, {3, 6}});
+  CHECK(experts.parameter_block(1, first) == Block{{0, 4}, {0, 7}});
+  CHECK(experts.parameter_block(1, second).empty());
+  CHECK(experts.signature(second) == experts.signature(first) + " without bias");
+  const Block half = combine.part({1, 1, 2}, 1);
+  CHECK(combine.input_block(0, half) == Block{{2, 4}, {0, 15}, {0, 7}});
+  CHECK(combine.input_block(2, half) == Block{{0, 6}, {0, 5}, {0, 2}});
+  CHECK(combine.output_block(0, half) == Block{{0, 6}, {0, 5}, {0, 7}});
   CHECK(!graph.tensors[graph.operators[0].outputs[0]].has_gradient);  // numbers have none
 }
 

@@ -27,7 +27,7 @@ Graph shared_layers() {
 // and 2; rows 4-7 by 0, 1 and 2. Device 0 adds up two gradients of rows 0-3: of fc1's half and fc2's whole block.
 TEST_CASE("pieces with the same holders are one unit") {
   const Graph graph = shared_layers();
-  const Strategy strategy = {{{1, 2, 1}, {0, 1}}, {{2, 1, 1}, {2, 0}}, {{1}, {0}}};
+  const Strategy strategy = {{{1, 2, 1}, {0, 1}}, {{2, 1, 1}, {2, 0}}, {{1, 1}, {0}}};
   const Vector<ParameterGroup> groups = parameter_groups(graph);
   REQUIRE(groups.size() == 1);
   const Vector<ParameterPiece> pieces = parameter_pieces(graph, groups[0], strategy);
@@ -110,12 +110,33 @@ TEST_CASE("parts with common channels reduce their statistics together") {
   const OperatorDefinition& norm = *graph.operators[0].definition;
   Degrees degrees(norm.dimensions().size(), 1);
   degrees[0] = degrees[1] = 2;
-  const Vector<StatisticsReduction> reductions = statistics_reductions(norm, {degrees, {3, 1, 2, 1}});
+  const Vector<StatisticsReduction> reductions =
+      statistics_reductions(norm, {degrees, {3, 1, 2, 1}}, Direction::backward);
   REQUIRE(reductions.size() == 2);
   CHECK(reductions[0].parts == Vector<int>{0, 2});
   CHECK(reductions[0].holders == Vector<DeviceId>{2, 3});
   CHECK(reductions[1].parts == Vector<int>{1, 3});
   CHECK(reductions[1].holders == Vector<DeviceId>{1});
-  CHECK(reductions[0].bytes == norm.statistics_bytes(norm.part(degrees, 0)));
-  CHECK(statistics_reductions(*graph.operators[1].definition, {{1, 1, 1}, {0}}).empty());
+  CHECK(reductions[0].bytes == norm.statistics_bytes(norm.part(degrees, 0), true));
+  CHECK(statistics_reductions(*graph.operators[1].definition, {{1, 1}, {0}}, Direction::forward).empty());
+}
+
+// A loss of [8, 6] by 2 samples and 3 classes: each part of the classes has four floats a row in a slot of its own.
+TEST_CASE("parts of a loss by class gather their statistics, forward alone") {
+  const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"loss","batch_size":8,
+    "inputs":[{"name":"x","shape":["batch",6],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
+    "operators":[{"name":"loss","type":"softmax_cross_entropy","inputs":["x","label"]}]})",
+                                             "graph"));
+  const OperatorDefinition& loss = *graph.operators[0].definition;
+  const Configuration configuration{{2, 3}, {0, 1, 2, 3, 3, 3}};
+  const Vector<StatisticsReduction> reductions = statistics_reductions(loss, configuration, Direction::forward);
+  REQUIRE(reductions.size() == 2);
+  CHECK(reductions[0].parts == Vector<int>{0, 1, 2});
+  CHECK(reductions[0].holders == Vector<DeviceId>{0, 1, 2});
+  CHECK(reductions[1].parts == Vector<int>{3, 4, 5});
+  CHECK(reductions[1].holders == Vector<DeviceId>{3});
+  for (const StatisticsReduction& reduction : reductions) CHECK(reduction.bytes == 3 * 4 * 4 * element_bytes);
+  CHECK(statistics_reductions(loss, configuration, Direction::backward).empty());
+  // All classes in one part: as if there were no such dimension.
+  CHECK(statistics_reductions(loss, {{2, 1}, {0, 1}}, Direction::forward).empty());
 }

@@ -118,7 +118,7 @@ TEST_CASE("issue orders are read back as they were written") {
 
 TEST_CASE("an issue order that does not name every task once does not fit") {
   const Graph graph = parse_graph(parse_json(two_linear_layers, "two"));
-  const Strategy strategy = {{{1, 4, 1}, {0, 1, 2, 3}}, {{4, 1, 1}, {0, 1, 2, 3}}, {{1}, {0}}};
+  const Strategy strategy = {{{1, 4, 1}, {0, 1, 2, 3}}, {{4, 1, 1}, {0, 1, 2, 3}}, {{1, 1}, {0}}};
   TaskGraphBuilder builder(graph);
   const TaskGraph tasks = builder.build(strategy);
   const Vector<std::string> names = {"fc1/forward/0-3",

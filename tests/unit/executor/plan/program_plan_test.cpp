@@ -107,7 +107,8 @@ class PlanText {
     if (step.reduction >= 0) line("  wait for reduction " + std::to_string(step.reduction));
     std::string kernel = "  kernel" + places(part.inputs);
     for (const int parameter : part.parameters) kernel += " " + place(plan_.parameters[parameter].weight);
-    const std::string statistics = step.statistics.exists() ? " statistics " + place(step.statistics) : "";
+    std::string statistics = step.statistics.exists() ? " statistics " + place(step.statistics) : "";
+    if (step.statistics_slots > 1) statistics += " of " + std::to_string(step.statistics_slots) + " parts";
     if (is_statistics(step.kind)) {
       kernel += " ->" + statistics;
     } else if (step.kind == TaskKind::forward) {
@@ -134,8 +135,9 @@ class PlanText {
   }
 
   void reduce(const ReductionPlan& reduction) {
-    if (!reduction.parts.empty()) line("  sum" + places(reduction.parts) + " to " + place(reduction.sums));
-    if (reduction.group >= 0) all_reduce(reduction.group, reduction.sums, reduction.elements);
+    if (!reduction.parts.empty()) line("  sum" + places(reduction.parts) + " to " + place(reduction.common));
+    copies(reduction.zeros, {});
+    if (reduction.group >= 0) all_reduce(reduction.group, reduction.common, reduction.elements);
   }
 
   void synchronize(const UnitPlan& unit) {
@@ -437,7 +439,7 @@ TEST_CASE("statistics are summed over the parts of all ranks") {
   const Graph graph = network({{{"name", "norm"}, {"type", "batch_norm"}, {"inputs", {"x"}}}});
   Strategy strategy = single_device(graph);
   strategy[0] = {{4, 1}, {0, 0, 1, 1}};
-  strategy[1] = {{4}, {0, 0, 1, 1}};
+  strategy[1] = {{4, 1}, {0, 0, 1, 1}};
   const std::string text = plan_text(graph, strategy, {0});
   CHECK(text.substr(text.find("norm/"), text.find("loss/forward/0") - text.find("norm/")) ==
         R"(norm/forward_statistics/0
@@ -455,7 +457,7 @@ norm/forward/1
 )");
   // A single part on a rank writes its sums where they are reduced.
   strategy[0] = {{2, 1}, {0, 1}};
-  strategy[1] = {{2}, {0, 1}};
+  strategy[1] = {{2, 1}, {0, 1}};
   const std::string single = plan_text(graph, strategy, {1});
   CHECK(single.substr(single.find("norm/"), single.find("loss/forward/1") - single.find("norm/")) ==
         R"(norm/forward_statistics/1
@@ -465,6 +467,46 @@ norm/forward_reduction/0
 norm/forward/1
   wait for reduction 0
   kernel x[2:4, 0:6] norm.weight norm.bias norm.running_mean norm.running_variance statistics #10 -> @0, then its state
+)");
+}
+
+// 4 samples and 3 classes by class, two parts on rank 0 and one on rank 1, each behind the part of a that computes its
+// logits, which stay where they are. Each part of the loss writes its own four floats a row to its slot of 16, those of
+// the other rank's parts are zero, and the sum is what all of them wrote. The part with class 0 writes the outputs.
+TEST_CASE("statistics of a loss by class are gathered from the parts of all ranks") {
+  const Graph graph = network(Json::array({linear("a", "x", 3)}));
+  const Strategy strategy = {{{1, 3, 1}, {0, 1, 0}}, {{1, 3}, {0, 1, 0}}};
+  const std::string first = plan_text(graph, strategy, {0}), second = plan_text(graph, strategy, {1});
+  CHECK(first.substr(first.find("loss/"), first.find("a/backward/0") - first.find("loss/")) ==
+        R"(loss/forward_statistics/0
+  kernel @0 label -> statistics #8
+loss/forward_statistics/2
+  kernel @16 label -> statistics #8@32
+loss/forward_reduction/0
+  zero #8@16 16
+  all-reduce #8 48 among 0 1
+loss/forward/0
+  wait for reduction 0
+  kernel @0 label statistics #8 of 3 parts -> loss correct
+loss/forward/2
+  kernel @16 label statistics #8 of 3 parts -> - -
+loss/backward/0
+  kernel @0 label loss correct -> @32 -
+loss/backward/2
+  kernel @16 label - - -> @48 -
+)");
+  CHECK(second.substr(second.find("loss/"), second.find("a/backward/1") - second.find("loss/")) ==
+        R"(loss/forward_statistics/1
+  kernel @0 label -> statistics #5@16
+loss/forward_reduction/0
+  zero #5 16
+  zero #5@32 16
+  all-reduce #5 48 among 0 1
+loss/forward/1
+  wait for reduction 0
+  kernel @0 label statistics #5 of 3 parts -> - -
+loss/backward/1
+  kernel @0 label - - -> @16 -
 )");
 }
 

@@ -16,11 +16,13 @@ Topology parse(const std::string& rest) {
       "t"));
 }
 
-// d0, d1 on switch a; d2, d3 on switch b; one full-duplex link of 1 GB/s between the switches.
-Topology two_switches() {
+// d0, d1 on switch a; d2, d3 on switch b; one full-duplex link of 1 GB/s between the switches. Said of the first and
+// the last two: in which node they are.
+Topology two_switches(const std::string& of_first = "", const std::string& of_last = "") {
   std::string text = R"("devices":[)";
   for (int d = 0; d < 4; ++d)
-    text += (d ? "," : "") + std::string(R"({"name":"d)") + std::to_string(d) + R"(","kind":"gpu","model":"m"})";
+    text += (d ? "," : "") + std::string(R"({"name":"d)") + std::to_string(d) + R"(","kind":"gpu","model":"m")" +
+            (d < 2 ? of_first : of_last) + "}";
   text += R"(],"switches":["a","b"],"links":[{"between":["a","b"],"bandwidth_gb_per_s":1,"latency_us":10})";
   for (int d = 0; d < 4; ++d)
     text += R"(,{"between":["d)" + std::to_string(d) + (d < 2 ? R"(","a"])" : R"(","b"])") +
@@ -57,6 +59,44 @@ TEST_CASE("an all-reduce takes the cheaper of ring and tree") {
   model.all_reduce({0, 1}, 4000, cost);
   CHECK(cost.duration == 4000 + 1000);
   CHECK(cost.uses.size() == 4);
+}
+
+TEST_CASE("collectives take the cheapest of their algorithms") {
+  const Topology topology = two_switches();
+  CommunicationModel model(topology);
+  CommunicationCost cost;
+  const auto time = [&](CollectiveKind kind, int64_t bytes) {
+    model.collective(kind, {0, 1, 2, 3}, bytes, cost);
+    return cost.duration;
+  };
+  for (auto kind : {CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
+    // Direct: one latency of 12 us, and four quarters cross between the switches each way. Ring: three quarters do.
+    CHECK(time(kind, 40) == 12000 + 40);
+    CHECK(time(kind, 4000000) == 36000 + 3000000);
+  }
+  // Each sends a quarter of its bytes to each: four quarters cross.
+  CHECK(time(CollectiveKind::all_to_all, 4000000) == 12000 + 4000000);
+  // Tree: two latencies, and two of its three edges cross. Line: three latencies, and one hop crosses each way.
+  for (auto kind : {CollectiveKind::broadcast, CollectiveKind::reduce}) {
+    CHECK(time(kind, 40) == 24000 + 2 * 40);
+    CHECK(time(kind, 4000000) == 36000 + 4000000);
+  }
+}
+
+TEST_CASE("between nodes with equally many devices collectives go level by level") {
+  const Topology topology = two_switches(R"(,"node":"a")", R"(,"node":"b")");
+  CommunicationModel model(topology);
+  CommunicationCost cost;
+  // Half of all within each node, over its devices' links of 4 bytes a nanosecond and 2 us; a quarter between d0 and d2
+  // and one between d1 and d3.
+  model.collective(CollectiveKind::all_gather, {0, 1, 2, 3}, 4000000, cost);
+  CHECK(cost.duration == 2000 + 500000 + 12000 + 2000000);
+  // Both ways through both levels: less than a ring's 72000 + 6000000.
+  model.all_reduce({0, 1, 2, 3}, 4000000, cost);
+  CHECK(cost.duration == 2 * (2000 + 500000 + 12000 + 2000000));
+  // Not with two devices here and one there: direct, two thirds cross.
+  model.collective(CollectiveKind::all_gather, {0, 1, 2}, 3000000, cost);
+  CHECK(cost.duration == 12000 + 2000000);
 }
 
 TEST_CASE("measured all-reduce rates replace a link's own") {

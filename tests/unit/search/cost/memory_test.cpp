@@ -69,6 +69,24 @@ TEST_CASE(
   CHECK(static_cast<double>(arena) < 0.9 * static_cast<double>(separate));
 }
 
+// 4 samples and 3 classes, one class a part, parts 0 and 2 on one device. Each part has its logits, 16 bytes, and keeps
+// 48; of the labels, 16 bytes, a device has one copy, likewise of the three slots of 64 bytes that are gathered. The
+// part with class 0 has two outputs of 16 bytes.
+TEST_CASE("statistics that are gathered take memory once a device") {
+  const Graph graph = parse_graph(parse_json(
+      R"({"format":"ffgraph/1","name":"loss","batch_size":4,"inputs":[{"name":"x","shape":["batch",3],"dtype":"f32"},
+      {"name":"label","shape":["batch"],"dtype":"i32"}],
+      "operators":[{"name":"loss","type":"softmax_cross_entropy","inputs":["x","label"]}]})",
+      "graph"));
+  TaskGraphBuilder builder(graph);
+  MemoryModel model(builder, 2);
+  const Strategy strategy = {{{1, 3}, {0, 1, 0}}};
+  const TaskGraph tasks = builder.build(strategy);
+  const Vector<int64_t> exact = model.bytes(strategy, tasks, default_issue_order(tasks));
+  CHECK(exact[0] == 2 * (16 + 48) + 16 + 3 * 64 + 32);
+  CHECK(exact[1] == 16 + 48 + 16 + 3 * 64);
+}
+
 TEST_CASE("a change of one operator changes the bound as computing it anew does, and can be taken back") {
   for (unsigned seed = 0; seed < 100; ++seed) {
     RandomSource random(seed);

@@ -28,7 +28,7 @@ TEST_CASE("compute tasks hold their device, transfers and all-reduces the links"
   TwoDevices two;
   TaskGraphBuilder builder(two.graph);
   // fc1 by sample on both devices; fc2 and the loss on device 1
-  const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{1, 1, 1}, {1}}, {{1}, {1}}};
+  const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{1, 1, 1}, {1}}, {{1, 1}, {1}}};
   const TaskGraph tasks = builder.build(strategy);
   const TaskCosts costs = two.model.costs(tasks, strategy);
   REQUIRE(costs.duration.size() == tasks.tasks.size());

@@ -10,15 +10,18 @@ TEST_CASE("random configurations are valid and reach every degree of the space")
   const SearchSpace& space = problem.space;
   RandomStream random(3, 0);
   for (OperatorId op : problem.graph.operator_ids()) {
-    std::set<Vector<int>> seen;
-    for (int i = 0; i < 2000; ++i) {
-      const Configuration configuration = space.random_configuration(op, random);
+    std::set<Vector<int>> seen, with_sums;
+    for (int i = 0; i < 4000; ++i) {
+      const bool sums = i % 2 == 1;
+      const Configuration configuration = space.random_configuration(op, random, sums);
       int64_t parts = 1;
       for (int degree : configuration.degrees) parts *= degree;
       REQUIRE(configuration.parts() == parts);
       for (DeviceId device : configuration.devices) REQUIRE((device >= 0 && device < 4));
-      seen.insert(configuration.degrees);
+      (sums ? with_sums : seen).insert(configuration.degrees);
     }
-    CHECK(seen.size() == space.degrees(op).size());
+    CHECK(seen.size() == space.soap_degrees(op).size());
+    CHECK(with_sums.size() == space.degrees(op).size());
+    for (const Degrees& degrees : seen) CHECK(problem.graph.operators[op].definition->partial_results(degrees) == 1);
   }
 }

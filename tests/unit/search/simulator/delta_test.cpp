@@ -24,7 +24,7 @@ TEST_CASE("the example of docs/simulator.md") {
   TaskGraphBuilder builder(graph);
   TaskCostModel costs(graph, topology, kernels);
   DeltaSimulator delta(builder, topology, costs);
-  delta.reset({{{1, 1, 1}, {0}}, {{1, 1, 1}, {1}}, {{1}, {0}}});
+  delta.reset({{{1, 1, 1}, {0}}, {{1, 1, 1}, {1}}, {{1, 1}, {0}}});
   CHECK(delta.makespan() == 90512);
   CHECK_FALSE(delta.propose({{1, {{1, 1, 1}, {0}}}}, 79000));
   CHECK(delta.statistics().rejected_before_simulation == 1);

@@ -46,7 +46,7 @@ std::string timeline_text(const std::string& topology_text, const Strategy& stra
 }  // namespace
 
 TEST_CASE("one device: tasks follow one another") {
-  CHECK(timeline_text(topology(devices(1)), {{{1, 1, 1}, {0}}, {{1, 1, 1}, {0}}, {{1}, {0}}}) == R"(
+  CHECK(timeline_text(topology(devices(1)), {{{1, 1, 1}, {0}}, {{1, 1, 1}, {0}}, {{1, 1}, {0}}}) == R"(
   0.000  10.000  fc1/forward/0
  10.000  20.000  fc2/forward/0
  20.000  30.000  loss/forward/0
@@ -62,7 +62,7 @@ TEST_CASE("two devices, an operator each: transfers both ways") {
   // 128 bytes and 5 us of latency: 5.128 us. fc2's update runs on d1 while the gradient travels and d0 works.
   CHECK(timeline_text(
             topology(devices(2) + R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}])"),
-            {{{1, 1, 1}, {0}}, {{1, 1, 1}, {1}}, {{1}, {1}}}) == R"(
+            {{{1, 1, 1}, {0}}, {{1, 1, 1}, {1}}, {{1, 1}, {1}}}) == R"(
   0.000  10.000  fc1/forward/0
  10.000  15.128  fc1->fc2:0/activation/0-0
  15.128  25.128  fc2/forward/0
@@ -82,7 +82,7 @@ TEST_CASE("a link that keeps its endpoints busy delays their work") {
       timeline_text(
           topology(devices(2) +
                    R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5,"busy_endpoints":true}])"),
-          {{{1, 1, 1}, {0}}, {{1, 1, 1}, {1}}, {{1}, {1}}}) == R"(
+          {{{1, 1, 1}, {0}}, {{1, 1, 1}, {1}}, {{1, 1}, {1}}}) == R"(
   0.000  10.000  fc1/forward/0
  10.000  15.128  fc1->fc2:0/activation/0-0
  15.128  25.128  fc2/forward/0
@@ -102,7 +102,7 @@ TEST_CASE("data parallelism: synchronization overlaps backward") {
   // as its gradients are there.
   CHECK(timeline_text(
             topology(devices(2) + R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}])"),
-            {{{2, 1, 1}, {0, 1}}, {{2, 1, 1}, {0, 1}}, {{2}, {0, 1}}}) == R"(
+            {{{2, 1, 1}, {0, 1}}, {{2, 1, 1}, {0, 1}}, {{2, 1}, {0, 1}}}) == R"(
   0.000  10.000  fc1/forward/0
   0.000  10.000  fc1/forward/1
  10.000  20.000  fc2/forward/0
@@ -133,7 +133,7 @@ TEST_CASE("a switch: transfers queue for the shared link, in order of key") {
     {"between":["d0","s"],"bandwidth_gb_per_s":1,"latency_us":1},
     {"between":["d1","s"],"bandwidth_gb_per_s":1,"latency_us":1},
     {"between":["s","d2"],"bandwidth_gb_per_s":1,"latency_us":1}])");
-  CHECK(timeline_text(star, {{{2, 1, 1}, {0, 1}}, {{1, 1, 1}, {2}}, {{1}, {2}}}) == R"(
+  CHECK(timeline_text(star, {{{2, 1, 1}, {0, 1}}, {{1, 1, 1}, {2}}, {{1, 1}, {2}}}) == R"(
   0.000  10.000  fc1/forward/0
   0.000  10.000  fc1/forward/1
  10.000  12.064  fc1->fc2:0/activation/0-0
@@ -160,7 +160,7 @@ TEST_CASE("channel splits: every part of the consumer reads every part of the pr
   // ready: backward has the smaller key.
   CHECK(timeline_text(
             topology(devices(2) + R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}])"),
-            {{{1, 2, 1}, {0, 1}}, {{1, 2, 1}, {0, 1}}, {{1}, {0}}}) == R"(
+            {{{1, 2, 1}, {0, 1}}, {{1, 2, 1}, {0, 1}}, {{1, 1}, {0}}}) == R"(
   0.000  10.000  fc1/forward/0
   0.000  10.000  fc1/forward/1
  10.000  15.064  fc1->fc2:0/activation/1-0

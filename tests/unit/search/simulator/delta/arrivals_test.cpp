@@ -29,7 +29,7 @@ TEST_CASE("slots: one for everything that can wait, and each says what it is for
       CHECK(layout.fits(state, op));
       for (Direction direction : directions) {
         for (int part = 0; part < state.operators[op].parts(); ++part) check(compute_kind(direction), op, part);
-        for (size_t group = 0; group < state.operators[op].reductions.size(); ++group)
+        for (size_t group = 0; group < state.operators[op].reductions[direction].size(); ++group)
           check(reduction_kind(direction), op, static_cast<int>(group));
       }
     }
@@ -42,7 +42,7 @@ TEST_CASE("slots: one for everything that can wait, and each says what it is for
 TEST_CASE("slots: of a task's key, for tasks at which a simulation may restart") {
   SimulationProblem problem = two_layers();
   StrategyState state(problem.judge.builder(), problem.topology, problem.costs);
-  state.reset({{{1, 1, 1}, {0}}, {{2, 1, 1}, {0, 1}}, {{1}, {0}}});
+  state.reset({{{1, 1, 1}, {0}}, {{2, 1, 1}, {0, 1}}, {{1, 1}, {0}}});
   SlotLayout layout;
   layout.lay_out(state);
   CHECK(layout.slot(make_task_key(TaskKind::backward, 1, 1, 0)) == layout.slot(TaskKind::backward, 1, 1));
@@ -55,7 +55,7 @@ TEST_CASE("arrivals: counted, saved, and loaded where a change has altered for h
   SimulationProblem problem = two_layers();
   StrategyState state(problem.judge.builder(), problem.topology, problem.costs);
   // fc2 reads all channels of each of its samples: of both parts of fc1, which is split by channel.
-  state.reset({{{1, 2, 1}, {0, 1}}, {{1, 1, 1}, {0}}, {{1}, {0}}});
+  state.reset({{{1, 2, 1}, {0, 1}}, {{1, 1, 1}, {0}}, {{1, 1}, {0}}});
   REQUIRE(state.tasks[1].parts[0].waits[Direction::forward] == 2);
   SlotLayout layout;
   layout.lay_out(state);

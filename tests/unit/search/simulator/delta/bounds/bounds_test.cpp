@@ -56,7 +56,7 @@ TEST_CASE("bounds: the example of docs/simulator.md") {
   // back, and fc1's update: 70 us. Before events, by d0's work, six kernels and two updates: 80 us, the makespan.
   SimulationProblem problem = two_layers();
   Bounded bounded(problem);
-  bounded.reset({{{1, 1, 1}, {0}}, {{1, 1, 1}, {1}}, {{1}, {0}}});
+  bounded.reset({{{1, 1, 1}, {0}}, {{1, 1, 1}, {1}}, {{1, 1}, {0}}});
   const Change change{1, {{1, 1, 1}, {0}}};
   CHECK(bounded.exceed_before_building(change, 69'999));
   CHECK_FALSE(bounded.exceed_before_building(change, 70'000));
@@ -75,7 +75,7 @@ TEST_CASE("bounds: the example of docs/simulator.md") {
 TEST_CASE("bounds: at an event, by the path behind it and by what its device has left") {
   SimulationProblem problem = two_layers();
   Bounded bounded(problem);
-  bounded.reset({{{1, 1, 1}, {0}}, {{1, 1, 1}, {0}}, {{1}, {0}}});  // 80 us on d0
+  bounded.reset({{{1, 1, 1}, {0}}, {{1, 1, 1}, {0}}, {{1, 1}, {0}}});  // 80 us on d0
   Progress progress;
   progress.done.resize(2);
   // 10 of 80 us done at 15 us: 70 are left.
@@ -95,7 +95,7 @@ TEST_CASE("bounds: synchronization comes behind the tasks before it") {
   // latencies and 256 bytes either way: 10.256 us, of which it occupies the channel 256 ns.
   SimulationProblem problem = two_layers();
   Bounded bounded(problem);
-  bounded.reset({{{2, 1, 1}, {0, 1}}, {{2, 1, 1}, {0, 1}}, {{2}, {0, 1}}});
+  bounded.reset({{{2, 1, 1}, {0, 1}}, {{2, 1, 1}, {0, 1}}, {{2, 1}, {0, 1}}});
   Progress progress;
   progress.done.resize(2);
   const UnitState& unit = bounded.state.groups[1].units.at(0);

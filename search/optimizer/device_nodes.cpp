@@ -1,0 +1,18 @@
+#include "search/optimizer/device_nodes.h"
+
+#include <map>
+
+namespace ff {
+
+Vector<Vector<DeviceId>> devices_by_node(const Topology& topology) {
+  Vector<Vector<DeviceId>> nodes;
+  std::map<std::string, int> number;
+  for (DeviceId device : topology.devices.indices()) {
+    const auto [it, added] = number.emplace(topology.devices[device].node, nodes.count());
+    if (added) nodes.emplace_back();
+    nodes[it->second].push_back(device);
+  }
+  return nodes;
+}
+
+}  // namespace ff

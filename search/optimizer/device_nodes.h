@@ -1,0 +1,11 @@
+// Which devices stand together.
+#pragma once
+
+#include "common/topology.h"
+
+namespace ff {
+
+// Devices of each node, in the order of the topology; those that name none are one node together.
+Vector<Vector<DeviceId>> devices_by_node(const Topology& topology);
+
+}  // namespace ff
