@@ -87,6 +87,41 @@ void append_numbers(Vector<int64_t>& numbers, const Sequence& sequence, size_t d
   for (int64_t i = 0; i < loop.count; ++i) append_numbers(numbers, sequence, depth + 1, first + i * loop.step);
 }
 
+int64_t at(const Sequence& sequence, int64_t place) {
+  int64_t number = sequence.first;
+  for (size_t depth = sequence.loops.size(); depth-- > 0; place /= sequence.loops[depth].count)
+    number += place % sequence.loops[depth].count * sequence.loops[depth].step;
+  return number;
+}
+
+// The first place, from `begin` on, of what is `rest` more than the loops outside of `depth` have added and that fits.
+int64_t find(const Sequence& sequence, size_t depth, int64_t rest, int64_t begin,
+             const std::function<bool(int64_t)>& fits) {
+  if (depth == sequence.loops.size()) return rest == 0 && fits(begin) ? begin : -1;
+  int64_t least = 0, most = 0, inner = 1;  // what the loops inside add, and their rounds
+  for (size_t i = depth + 1; i < sequence.loops.size(); ++i) {
+    const int64_t last = (sequence.loops[i].count - 1) * sequence.loops[i].step;
+    (last < 0 ? least : most) += last;
+    inner *= sequence.loops[i].count;
+  }
+  const Loop loop = sequence.loops[depth];
+  int64_t first = 0, end = loop.count;
+  if (loop.step == 0) {
+    if (rest < least || rest > most) return -1;
+  } else {
+    // least <= rest - i * step <= most
+    const int64_t stride = loop.step < 0 ? -loop.step : loop.step;
+    const int64_t low = loop.step > 0 ? rest - most : least - rest, high = loop.step > 0 ? rest - least : most - rest;
+    if (high < 0) return -1;
+    first = low <= 0 ? 0 : (low + stride - 1) / stride;
+    end = std::min(end, high / stride + 1);
+  }
+  for (int64_t i = first; i < end; ++i)
+    if (const int64_t place = find(sequence, depth + 1, rest - i * loop.step, begin + i * inner, fits); place >= 0)
+      return place;
+  return -1;
+}
+
 std::string range_text(int64_t first, const Loop& loop) {
   const int64_t last = first + (loop.count - 1) * loop.step, stride = loop.step < 0 ? -loop.step : loop.step;
   return std::to_string(first) + "-" + std::to_string(last) + (stride == 1 ? "" : ":" + std::to_string(stride));
@@ -192,6 +227,22 @@ Vector<int64_t> NumberRanges::numbers() const {
   numbers.reserve(static_cast<size_t>(count()));
   for (const Sequence& sequence : sequences_) append_numbers(numbers, sequence, 0, sequence.first);
   return numbers;
+}
+
+int64_t NumberRanges::at(int64_t place) const {
+  size_t s = 0;
+  for (; place >= count_of(sequences_[s]); ++s) place -= count_of(sequences_[s]);
+  return ff::at(sequences_[s], place);
+}
+
+int64_t NumberRanges::find(int64_t number, const std::function<bool(int64_t place)>& fits) const {
+  int64_t begin = 0;
+  for (const Sequence& sequence : sequences_) {
+    const int64_t place = ff::find(sequence, 0, number - sequence.first, begin, fits);
+    if (place >= 0) return place;
+    begin += count_of(sequence);
+  }
+  return -1;
 }
 
 std::string number_ranges(const Vector<int64_t>& numbers) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,13 @@ class NumberRanges {
 
   int64_t count() const;  // without listing them; at most 2^40, whatever the text says
   Vector<int64_t> numbers() const;
+  // The number at a place, from 0 to count() - 1.
+  int64_t at(int64_t place) const;
+  // The first of the number's places, in order, that fits; -1: none. Without listing the numbers.
+  int64_t find(int64_t number, const std::function<bool(int64_t place)>& fits) const;
+  int64_t find(int64_t number) const {
+    return find(number, [](int64_t) { return true; });
+  }
 
   // How often a number is repeated, and what is added each time.
   struct Loop {

@@ -91,7 +91,7 @@ struct Array : std::array<T, size_> {
 // What a set would hold: ascending, each once.
 template <typename T>
 void sort_and_unique(Vector<T>& values) {
-  std::sort(values.begin(), values.end());
+  if (!std::is_sorted(values.begin(), values.end())) std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
 }
 

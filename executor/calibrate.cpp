@@ -235,10 +235,12 @@ Json calibrate(Backend& backend, Transport& transport, int cores) {
   Json links = Json::array();
   for (int a = 0; a < size; ++a)
     for (int b = a + 1; b < size; ++b) {
-      const GroupId group = transport.make_groups({{a, b}})[0];
+      const bool measures = rank == a || rank == b;
+      const Vector<GroupId> groups =
+          transport.make_groups(measures ? Vector<Vector<int>>{{a, b}} : Vector<Vector<int>>());
       transport.barrier();
       LinkRates mine{};
-      if (rank == a || rank == b) mine = LinkMeasurement(transport, rank == a ? b : a, group).run();
+      if (measures) mine = LinkMeasurement(transport, rank == a ? b : a, groups[0]).run();
       const Vector<LinkRates> all = gather_values(transport, mine);
       if (rank != 0) continue;
       const LinkRates& rates = all[a];

@@ -75,14 +75,13 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
   if (data == ParameterData::velocity && program.settings().sgd.momentum == 0) return {};
   Transport& transport = program.transport().for_host_memory();
   HostTensors tensors;
-  int tag = static_cast<int>(program.tasks().tasks.size());  // behind those of the transfers
+  constexpr int tag = 0;  // no transfer of an iteration is in progress, and messages arrive in order
   for (size_t g = 0; g < program.builder().groups().size(); ++g) {
     if (data != ParameterData::weight && !program.builder().groups()[g].trained) continue;
     for (const auto pieces = program.builder().pieces(static_cast<int>(g), program.strategy());
          const ParameterPiece& piece : *pieces) {
       DeviceId owner = transport.size();
       for (const auto& [op, part] : piece.users) owner = std::min(owner, program.strategy()[op].devices[part]);
-      ++tag;
       Vector<float> values;
       if (owner == transport.rank()) values = load_piece(program, data, piece);
       const int64_t bytes = piece.block.volume() * element_bytes;

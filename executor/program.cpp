@@ -2,21 +2,35 @@
 
 #include <set>
 
-#include "common/task_graph/issue_order.h"
+#include "executor/transport/control_data.h"
 
 namespace ff {
 
 Program::Program(const Graph& graph, const Strategy& strategy, const Vector<std::string>& issue_order, Backend& backend,
                  Transport& transport, const ProgramSettings& settings)
     : strategy_(strategy), backend_(backend), transport_(transport), settings_(settings), builder_(graph),
-      tasks_(builder_.build(strategy)), polls_(transport.size() > 1 && !transport.ordered()) {
-  Vector<int> order = issue_order_from_names(builder_, tasks_, issue_order);
-  default_issue_order_ = order.empty();
-  if (default_issue_order_) order = ff::default_issue_order(tasks_);
+      tasks_(builder_.build(strategy, transport.rank())), polls_(transport.size() > 1 && !transport.ordered()) {
+  NamedOrder named;
+  if (!issue_order.empty()) named = order_by_names(builder_, tasks_, issue_order);
+  default_issue_order_ = issue_order.empty() || !all_ranks_fit(named);
+  const Vector<int> order = default_issue_order_ ? ff::default_issue_order(builder_, tasks_) : std::move(named.order);
   plan_ =
       plan_program(builder_, strategy, tasks_, order,
                    {transport.rank(), settings.sgd.momentum != 0, transport.follows_backend(), transport.ordered()});
   bind();
+}
+
+bool Program::all_ranks_fit(const NamedOrder& named) const {
+  const bool found = named.order.size() == tasks_.tasks.size() && named.named >= 0;
+  int64_t counted = 0;
+  bool fit = true;
+  for (const std::string& bytes : transport_.gather(to_bytes(Vector<int64_t>{found ? named.counted : -1}))) {
+    const int64_t of_rank = from_bytes<int64_t>(bytes)[0];
+    fit = fit && of_rank >= 0;
+    counted += of_rank;
+  }
+  // What rank 0 says counts; the others have gathered nothing.
+  return transport_.broadcast(fit && counted == named.named ? "fits" : "") == "fits";
 }
 
 void Program::bind() {
@@ -41,7 +55,18 @@ void Program::bind() {
   std::set<int> destinations, sources;
   for (const TransferPlan& send : plan_.sends) destinations.insert(send.peer);
   for (const TransferPlan& receive : plan_.receives) sources.insert(receive.peer);
+  check_tags();
   transport_.connect({destinations.begin(), destinations.end()}, {sources.begin(), sources.end()});
+}
+
+void Program::check_tags() const {
+  for (const auto* transfers : {&plan_.sends, &plan_.receives})
+    for (const TransferPlan& transfer : *transfers)
+      if (transfer.tag > transport_.largest_tag())
+        throw MachineError("ranks " + std::to_string(transport_.rank()) + " and " + std::to_string(transfer.peer) +
+                           " have more than " + std::to_string(transfer.tag) +
+                           " transfers in one direction, the transport " + transport_.name() + " has tags up to " +
+                           std::to_string(transport_.largest_tag()));
 }
 
 KernelArguments Program::arguments_of(const StepPlan& step) const {
@@ -104,8 +129,8 @@ void Program::run(int64_t iteration, bool training) {
     for (const auto& observer : observers_) observer->end();
   } catch (const TransportError& error) {
     give_up();
-    if (error.tag < 0 || error.tag >= static_cast<int>(tasks_.tasks.size())) throw;
-    throw MachineError("task " + task_name(error.tag) + ": " + error.what());
+    if (error.task < 0) throw;
+    throw MachineError("task " + task_name(error.task) + ": " + error.what());
   } catch (const std::exception& error) {
     give_up();
     if (current_task_ < 0) throw;
@@ -145,12 +170,13 @@ void Program::submit(int64_t iteration, bool training) {
 
 void Program::start_send(int index) {
   const TransferPlan& send = plan_.sends[index];
-  sends_[index] = transport_.send(address(send.memory), send.bytes, send.peer, send.task);
+  sends_[index] = transport_.send(address(send.memory), send.bytes, send.peer, {send.tag, send.task});
 }
 
 void Program::start_receive(int index) {
   const TransferPlan& receive = plan_.receives[index];
-  receives_[index] = transport_.receive(address(receive.memory), receive.bytes, receive.peer, receive.task);
+  receives_[index] =
+      transport_.receive(address(receive.memory), receive.bytes, receive.peer, {receive.tag, receive.task});
 }
 
 void Program::start_receives(bool training) {
@@ -271,7 +297,8 @@ void Program::run_reduction(const StepPlan& step) {
   if (!reduction.parts.empty() || !reduction.zeros.empty()) did(Activity::copy, step.task);
   if (reduction.group < 0) return;
   if (!transport_.follows_backend()) backend_.wait();
-  reductions_[step.reduction] = transport_.all_reduce(groups_[reduction.group], common, reduction.elements, step.task);
+  reductions_[step.reduction] =
+      transport_.all_reduce(groups_[reduction.group], common, reduction.elements, {step.tag, step.task});
   did(Activity::all_reduce, step.task);
 }
 
@@ -284,7 +311,7 @@ void Program::run_collective(const StepPlan& step) {
     call.send = call.receive;
   }
   if (!transport_.follows_backend()) backend_.wait();
-  collectives_[step.collective] = transport_.collective(groups_[plan.group], call, step.task);
+  collectives_[step.collective] = transport_.collective(groups_[plan.group], call, {step.tag, step.task});
   did(Activity::all_reduce, step.task);
 }
 
@@ -295,7 +322,8 @@ void Program::run_synchronization(const StepPlan& step) {
     did(Activity::copy, step.task);
   }
   if (!transport_.follows_backend()) backend_.wait();
-  units_[step.unit] = transport_.all_reduce(groups_[unit.group], address(unit.packed), unit.elements, step.task);
+  units_[step.unit] =
+      transport_.all_reduce(groups_[unit.group], address(unit.packed), unit.elements, {step.tag, step.task});
   did(Activity::all_reduce, step.task);
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "common/task_graph/issue_order.h"
 #include "executor/buffer.h"
 #include "executor/observers/observer.h"
 #include "executor/plan/program_plan.h"
@@ -25,8 +26,8 @@ struct ProgramSettings {
 
 class Program {
  public:
-  // The strategy's devices are the transport's ranks. An issue order that does not fit the task graph is replaced by
-  // the default one.
+  // The strategy's devices are the transport's ranks, which all make their programs at once. An issue order that does
+  // not fit the task graph is replaced by the default one, on all ranks.
   Program(const Graph& graph, const Strategy& strategy, const Vector<std::string>& issue_order, Backend& backend,
           Transport& transport, const ProgramSettings& settings);
   ~Program();
@@ -49,7 +50,7 @@ class Program {
   const Graph& graph() const { return builder_.graph(); }
   const Strategy& strategy() const { return strategy_; }
   const ProgramSettings& settings() const { return settings_; }
-  const TaskGraph& tasks() const { return tasks_; }
+  const TaskGraph& tasks() const { return tasks_; }  // of this rank
   const ProgramPlan& plan() const { return plan_; }
   Backend& backend() const { return backend_; }
   Transport& transport() const { return transport_; }
@@ -68,7 +69,10 @@ class Program {
     KernelArguments arguments;
   };
 
+  // Do all ranks find all their tasks in the file's issue order, and nothing else is named there? They all ask.
+  bool all_ranks_fit(const NamedOrder& named) const;
   void bind();
+  void check_tags() const;
   KernelArguments arguments_of(const StepPlan& step) const;
   void give_up();
   void did(Activity activity, int task) {

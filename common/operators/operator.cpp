@@ -94,6 +94,22 @@ int OperatorDefinition::statistics_groups(const Degrees& degrees) const {
   return groups;
 }
 
+Vector<int> OperatorDefinition::statistics_members(const Degrees& degrees, int part) const {
+  Vector<int> members{0};
+  int stride = 1;
+  for (int d = degrees.count() - 1; d >= 0; --d) {
+    const bool spans = statistics_span(d);
+    const int own = part % degrees[d], first = spans ? 0 : own, last = spans ? degrees[d] - 1 : own;
+    Vector<int> wider;
+    for (int index = first; index <= last; ++index)
+      for (const int behind : members) wider.push_back(index * stride + behind);
+    members = std::move(wider);
+    stride *= degrees[d];
+    part /= degrees[d];
+  }
+  return members;
+}
+
 Block OperatorDefinition::parameter_block(int parameter, const Block&) const {
   return Block(parameters_[parameter].shape);
 }

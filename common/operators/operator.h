@@ -141,6 +141,7 @@ class OperatorDefinition {
   // Parts with the same number have statistics in common: those that agree in all other dimensions.
   int statistics_group(const Degrees& degrees, int part) const;
   int statistics_groups(const Degrees& degrees) const;
+  Vector<int> statistics_members(const Degrees& degrees, int part) const;  // of the part's group, ascending
   virtual Work statistics_work(const Block& /*part*/, bool /*backward*/) const { return {}; }
 
   // What a kernel keeps from forward to backward, or needs in between, beyond its arguments: masks, denominators,

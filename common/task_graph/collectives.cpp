@@ -107,15 +107,22 @@ bool all_differ(const Vector<int32_t>& parts, const Vector<Block>& blocks) {
   return begins.size() == parts.size();
 }
 
+bool one_end_is_single(int64_t producers, int64_t consumers, bool sums) {
+  return (sums ? consumers : producers) == 1 && std::max(producers, consumers) > 1;
+}
+bool ends_are_alike_or_large(int64_t producers, int64_t consumers, bool sums) {
+  return (producers == consumers && producers >= static_cast<int64_t>(least_collective_size)) ||
+         (!sums && producers * consumers >= large_exchange);
+}
+
 // Is there a collective for it, if the devices fit?
-bool may_be_collective(const Exchange& exchange, int writers) {
+bool fits_collective(const Exchange& exchange, int writers) {
   const int producers = exchange.producers.count(), consumers = exchange.consumers.count();
   if (exchange.sums && producers != writers) return false;  // several sums
   if (exchange.reading == Exchange::Reading::other) return false;
-  if (exchange.reading == Exchange::Reading::whole && (exchange.sums ? consumers == 1 : producers == 1))
-    return std::max(producers, consumers) > 1;
-  return (producers == consumers && producers >= static_cast<int>(least_collective_size)) ||
-         (!exchange.sums && int64_t{producers} * consumers >= large_exchange);
+  if (exchange.reading == Exchange::Reading::whole && (exchange.sums ? consumers : producers) == 1)
+    return one_end_is_single(producers, consumers, exchange.sums);
+  return ends_are_alike_or_large(producers, consumers, exchange.sums);
 }
 
 // The devices of these parts, ascending; none if several are on one.
@@ -194,6 +201,10 @@ CollectiveKind reversed(CollectiveKind kind) {
   }
 }
 
+bool may_be_collective(int64_t producers, int64_t consumers, bool sums) {
+  return one_end_is_single(producers, consumers, sums) || ends_are_alike_or_large(producers, consumers, sums);
+}
+
 EdgeExchanges find_exchanges(const Graph& graph, const Edge& edge, const Degrees& producer_degrees,
                              const Degrees& consumer_degrees) {
   const OperatorDefinition& producer = *graph.operators[edge.producer].definition;
@@ -250,7 +261,7 @@ EdgeExchanges find_exchanges(const Graph& graph, const Edge& edge, const Degrees
     if (exchange.reading == Exchange::Reading::other && runs->read_apart && read_bytes[e] == exchange.bytes &&
         all_differ(exchange.consumers, read))
       exchange.reading = Exchange::Reading::disjoint;
-    if (!may_be_collective(exchange, writers)) return {};
+    if (!fits_collective(exchange, writers)) return {};
   }
   return result;
 }

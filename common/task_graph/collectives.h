@@ -62,6 +62,8 @@ struct EdgeExchanges {
   Vector<int32_t> of_producer, of_consumer;  // [part]: its exchange; -1: none, nothing of it is read, it reads nothing
   Vector<int64_t> producer_bytes, consumer_bytes;  // [part]: of its block
 };
+// Can there be a collective for an exchange of so many parts, whatever they read and where they are?
+bool may_be_collective(int64_t producers, int64_t consumers, bool sums);
 EdgeExchanges find_exchanges(const Graph& graph, const Edge& edge, const Degrees& producer, const Degrees& consumer);
 
 // One exchange among the devices that its parts are on.

@@ -64,6 +64,38 @@ struct GradientSum {
   int64_t copied_bytes() const { return count == 1 && in_place ? 0 : bytes; }
 };
 
+// What the tasks at both ends copy because of a pair, or of an exchange that is a collective, is told to `sink`, part by
+// part: of a pair the bytes are added up, of a collective they are all of the edge's. A sink has
+//   void assembled(consumer part, bytes)          forward: to assemble its input
+//   void packed(producer part, bytes)             forward: to send
+//   void packed_gradient(consumer part, bytes)    backward: to send
+//   void contributes(producer part, bytes, BlockUse)  backward: a contribution to its output's gradient
+template <typename Pair, typename Sink>
+void count_copies(const Pair& pair, bool local, bool has_gradient, Sink& sink) {
+  const EdgeCopy forward = edge_copy(pair, local, Direction::forward);
+  if (forward.source == BlockUse::packed) sink.packed(pair.producer_part, pair.bytes);
+  if (forward.destination == BlockUse::packed) sink.assembled(pair.consumer_part, pair.bytes);
+  if (!has_gradient) return;
+  const EdgeCopy backward = edge_copy(pair, local, Direction::backward);
+  if (backward.source == BlockUse::packed) sink.packed_gradient(pair.consumer_part, pair.bytes);
+  sink.contributes(pair.producer_part, pair.bytes, backward.destination);
+}
+template <typename Sink>
+void count_copies(const EdgeExchanges& edge, const Exchange& exchange, CollectiveKind forward, bool has_gradient,
+                  Sink& sink) {
+  const CollectiveKind backward = reversed(forward);
+  const int64_t copies = forward == CollectiveKind::all_to_all ? exchange.copies_sent() : 1;
+  for (int32_t p : exchange.producers) {
+    const int64_t bytes = copies * edge.producer_bytes[p];
+    if (sends_packed(forward)) sink.packed(p, bytes);
+    if (has_gradient) sink.contributes(p, bytes, receives_packed(backward) ? BlockUse::packed : BlockUse::whole);
+  }
+  for (int32_t c : exchange.consumers) {
+    if (receives_packed(forward)) sink.assembled(c, edge.consumer_bytes[c]);
+    if (has_gradient && sends_packed(backward)) sink.packed_gradient(c, edge.consumer_bytes[c]);
+  }
+}
+
 // Bytes that the tasks at both ends of an edge copy because of it.
 struct EdgeCopyBytes {
   Vector<int64_t> assembled;        // [consumer part], forward: to assemble its input
@@ -75,43 +107,32 @@ struct EdgeCopyBytes {
   template <typename Pairs>
   void set(const Pairs& pairs, const Vector<DeviceId>& producers, const Vector<DeviceId>& consumers,
            bool has_gradient) {
-    assembled.assign(consumers.size(), 0);
-    packed.assign(producers.size(), 0);
-    packed_gradient.assign(consumers.size(), 0);
-    gradients.assign(producers.size(), {});
-    for (const auto& pair : pairs) {
-      const auto producer = pair.producer_part, consumer = pair.consumer_part;
-      const bool local = producers[producer] == consumers[consumer];
-      const EdgeCopy forward = edge_copy(pair, local, Direction::forward);
-      if (forward.source == BlockUse::packed) packed[producer] += pair.bytes;
-      if (forward.destination == BlockUse::packed) assembled[consumer] += pair.bytes;
-      if (!has_gradient) continue;
-      const EdgeCopy backward = edge_copy(pair, local, Direction::backward);
-      if (backward.source == BlockUse::packed) packed_gradient[consumer] += pair.bytes;
-      gradients[producer].add(pair.bytes, backward.destination);
-    }
+    clear(producers.size(), consumers.size());
+    Sink sink{*this};
+    for (const auto& pair : pairs)
+      count_copies(pair, producers[pair.producer_part] == consumers[pair.consumer_part], has_gradient, sink);
   }
 
   // Where the edge has collectives, one a exchange.
   void set(const EdgeExchanges& edge, const Vector<Collective>& collectives, bool has_gradient) {
-    assembled.assign(edge.of_consumer.size(), 0);
-    packed.assign(edge.of_producer.size(), 0);
-    packed_gradient.assign(edge.of_consumer.size(), 0);
-    gradients.assign(edge.of_producer.size(), {});
-    for (int e : collectives.indices()) {
-      const Exchange& exchange = edge.exchanges[e];
-      const CollectiveKind forward = collectives[e].kind, backward = reversed(forward);
-      const int64_t copies = forward == CollectiveKind::all_to_all ? exchange.copies_sent() : 1;
-      for (int32_t p : exchange.producers) {
-        const int64_t bytes = copies * edge.producer_bytes[p];
-        if (sends_packed(forward)) packed[p] = bytes;
-        if (has_gradient) gradients[p].add(bytes, receives_packed(backward) ? BlockUse::packed : BlockUse::whole);
-      }
-      for (int32_t c : exchange.consumers) {
-        if (receives_packed(forward)) assembled[c] = edge.consumer_bytes[c];
-        if (has_gradient && sends_packed(backward)) packed_gradient[c] = edge.consumer_bytes[c];
-      }
-    }
+    clear(edge.of_producer.size(), edge.of_consumer.size());
+    Sink sink{*this};
+    for (int e : collectives.indices()) count_copies(edge, edge.exchanges[e], collectives[e].kind, has_gradient, sink);
+  }
+
+ private:
+  struct Sink {
+    EdgeCopyBytes& bytes;
+    void assembled(int32_t part, int64_t more) { bytes.assembled[part] += more; }
+    void packed(int32_t part, int64_t more) { bytes.packed[part] += more; }
+    void packed_gradient(int32_t part, int64_t more) { bytes.packed_gradient[part] += more; }
+    void contributes(int32_t part, int64_t more, BlockUse use) { bytes.gradients[part].add(more, use); }
+  };
+  void clear(size_t producers, size_t consumers) {
+    assembled.assign(consumers, 0);
+    packed.assign(producers, 0);
+    packed_gradient.assign(consumers, 0);
+    gradients.assign(producers, {});
   }
 };
 

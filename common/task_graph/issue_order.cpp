@@ -1,7 +1,8 @@
 #include "common/task_graph/issue_order.h"
 
 #include <algorithm>
-#include <queue>
+#include <map>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 
@@ -30,70 +31,93 @@ std::string name_of_way(const TaskGraphBuilder& builder, const Task& task) {
   return (forward ? tensor + "->" + input : input + "->" + tensor) + "/" + std::string(to_string(task.kind));
 }
 
-std::string name_prefix(const TaskGraphBuilder& builder, const TaskGraph& tasks, const Task& task) {
+std::string name_prefix(const TaskGraphBuilder& builder, const Task& task) {
   if (is_edge_collective(task.kind)) return name_of_way(builder, task);
   const bool of_operator = is_compute(task.kind) || is_reduction(task.kind);
-  return (of_operator ? builder.graph().operators[task.op].name : builder.groups()[tasks.units[task.unit].group].name) +
-         "/" + std::string(to_string(task.kind));
+  const int subject = subject_of(task.key);
+  return (of_operator ? builder.graph().operators[subject].name : builder.groups()[subject].name) + "/" +
+         std::string(to_string(task.kind));
 }
 
-// The tasks that are no transfers, by name.
-class NamedTasks {
+// The task that produces a transfer's data.
+Task producer_of(const TaskGraphBuilder& builder, const Task& transfer) {
+  const Edge& edge = builder.edges()[transfer.edge];
+  const Direction direction = direction_of(transfer.kind);
+  const bool forward = direction == Direction::forward;
+  const OperatorId op = forward ? edge.producer : edge.consumer;
+  const int part = forward ? other_of(transfer.key) : part_of(transfer.key);
+  return {make_task_key(compute_kind(direction), op, part, 0), compute_kind(direction)};
+}
+
+// An issue order as a file has it: where in the order is a task?
+class NamedPlaces {
  public:
-  NamedTasks(const TaskGraphBuilder& builder, const TaskGraph& tasks) {
-    std::unordered_map<uint64_t, size_t> known;
-    for (const int t : tasks.tasks.indices()) {
-      const Task& task = tasks.tasks[t];
-      if (is_transfer(task.kind)) continue;
-      const NameParts parts = name_parts(task);
-      const auto [at, added] = known.emplace(parts.prefix, by_number_.size());
-      if (added) {
-        by_prefix_.emplace(name_prefix(builder, tasks, task), by_number_.size());
-        by_number_.emplace_back();
+  NamedPlaces(const TaskGraphBuilder& builder, const Vector<std::string>& names) : builder_(builder) {
+    for (const std::string& name : names)
+      if (!add(name)) {
+        count_ = -1;
+        return;
       }
-      by_number_[at->second].emplace(number_and_device(parts.number, parts.device), t);
-      ++count_;
-    }
   }
 
-  size_t count() const { return count_; }
+  int64_t count() const { return count_; }  // -1: some entry is not of the notation
 
-  // Appends the tasks of an entry of the issue order. False when the entry is not of the notation, or names a task that
-  // is not there, or more than all.
-  bool append(const std::string& entry, Vector<int>& tasks) const {
-    const size_t slash = entry.rfind('/');
-    if (slash == std::string::npos) return false;
-    const auto prefix = by_prefix_.find(entry.substr(0, slash));
-    if (prefix == by_prefix_.end()) return false;
-    const size_t at = std::min(entry.find('@', slash), entry.size());
-    const auto numbers = NumberRanges::parse(std::string_view(entry).substr(slash + 1, at - slash - 1));
-    auto devices = std::optional<NumberRanges>();
-    if (at < entry.size()) devices = NumberRanges::parse(std::string_view(entry).substr(at + 1));
-    if (!numbers || (at < entry.size() && !devices)) return false;
-    // One number with many devices is that of all of them; else they go in pairs.
-    const int64_t count = devices ? devices->count() : numbers->count();
-    if (count > static_cast<int64_t>(count_) || (numbers->count() != count && numbers->count() != 1)) return false;
-    const Vector<int64_t> all_numbers = numbers->numbers();
-    const Vector<int64_t> all_devices = devices ? devices->numbers() : Vector<int64_t>();
-    for (int64_t i = 0; i < count; ++i) {
-      const auto& tasks_of_prefix = by_number_[prefix->second];
-      const auto task = tasks_of_prefix.find(
-          number_and_device(all_numbers[all_numbers.size() == 1 ? 0 : i], devices ? all_devices[i] : -1));
-      if (task == tasks_of_prefix.end()) return false;
-      tasks.push_back(task->second);
-    }
-    return true;
+  // -1: it is not named.
+  int64_t of(const Task& task) {
+    const NameParts parts = name_parts(task);
+    auto [known, added] = known_.try_emplace(parts.prefix, nullptr);
+    if (added)
+      if (const auto it = entries_.find(name_prefix(builder_, task)); it != entries_.end()) known->second = &it->second;
+    if (!known->second) return -1;
+    const Entries& entries = *known->second;
+    if (const auto single = entries.singles.find({parts.number, parts.device}); single != entries.singles.end())
+      return single->second;
+    for (const Entry& entry : entries.ranges)
+      if (const int64_t place = entry.place_of(parts); place >= 0) return entry.begin + place;
+    return -1;
   }
 
  private:
-  // Both are below 2^20, as in task keys, or in no task's name.
-  static int64_t number_and_device(int64_t number, int64_t device) {
-    return number >> 20 || (device + 1) >> 21 ? -1 : number << 21 | (device + 1);
+  struct Entry {
+    int64_t begin, count;  // of its tasks in the order
+    NumberRanges numbers;
+    std::optional<NumberRanges> devices;
+
+    int64_t place_of(const NameParts& task) const {
+      if (devices.has_value() != (task.device >= 0)) return -1;
+      if (!devices) return numbers.find(task.number);
+      // One number with many devices is that of all of them; else they go in pairs.
+      if (numbers.count() == 1) return numbers.at(0) == task.number ? devices->find(task.device) : -1;
+      return numbers.find(task.number, [&](int64_t place) { return devices->at(place) == task.device; });
+    }
+  };
+  struct Entries {
+    std::map<std::pair<int64_t, int64_t>, int64_t> singles;  // by number and device: place
+    Vector<Entry> ranges;
+  };
+
+  bool add(const std::string& name) {
+    const size_t slash = name.rfind('/');
+    if (slash == std::string::npos) return false;
+    const size_t at = std::min(name.find('@', slash), name.size());
+    auto numbers = NumberRanges::parse(std::string_view(name).substr(slash + 1, at - slash - 1));
+    auto devices = std::optional<NumberRanges>();
+    if (at < name.size()) devices = NumberRanges::parse(std::string_view(name).substr(at + 1));
+    if (!numbers || (at < name.size() && !devices)) return false;
+    const int64_t count = devices ? devices->count() : numbers->count();
+    if (numbers->count() != count && numbers->count() != 1) return false;
+    Entries& entries = entries_[name.substr(0, slash)];
+    if (count == 1) entries.singles.emplace(std::pair(numbers->at(0), devices ? devices->at(0) : -1), count_);
+    else entries.ranges.push_back({count_, count, std::move(*numbers), std::move(devices)});
+    count_ = std::min(count_ + count, most);
+    return true;
   }
 
-  std::unordered_map<std::string, size_t> by_prefix_;
-  Vector<std::unordered_map<int64_t, int>> by_number_;
-  size_t count_ = 0;
+  static constexpr int64_t most = int64_t{1} << 40;  // more than there are tasks
+  const TaskGraphBuilder& builder_;
+  int64_t count_ = 0;
+  std::unordered_map<std::string, Entries> entries_;    // by prefix
+  std::unordered_map<uint64_t, const Entries*> known_;  // by NameParts::prefix
 };
 
 // Tasks of one prefix, one behind the other, as few entries.
@@ -167,43 +191,95 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
     return name_of_way(builder, task) + "/" + (task.kind == TaskKind::activation ? from + "-" + to : to + "-" + from);
   }
   const NameParts parts = name_parts(task);
-  const std::string name = name_prefix(builder, tasks, task) + "/" + std::to_string(parts.number);
+  const std::string name = name_prefix(builder, task) + "/" + std::to_string(parts.number);
   return parts.device < 0 ? name : name + "@" + std::to_string(parts.device);
 }
 
-Vector<int> default_issue_order(const TaskGraph& graph) {
-  // Whatever moves data goes out as soon as it can; then forward in graph order, then backward in reverse.
-  const auto rank = [&](int index) {
-    const Task& task = graph.tasks[index];
-    const bool backward = is_compute(task.kind) && !is_forward(task.kind);
-    const int phase = !is_compute(task.kind) ? 0 : backward ? 2 : 1;
-    return std::make_tuple(phase, backward ? -task.op : task.op, task.key);
+namespace {
+
+// Where a task stands in the default order.
+struct DefaultPlace {
+  int pass;   // forward, backward
+  int op;     // backward: counted from the end
+  int stage;  // of an operator
+  int part;
+  int transfer;  // behind the task that produces its data
+  TaskKey key;
+  auto operator<=>(const DefaultPlace&) const = default;
+};
+
+DefaultPlace default_place(const TaskGraphBuilder& builder, const Task& task, const Vector<OperatorId>& last_of_group) {
+  enum Stage { statistics, reductions, parts, collectives, synchronizations, updates };
+  const auto place = [&](Direction direction, OperatorId op, Stage stage, int part) {
+    const bool forward = direction == Direction::forward;
+    return DefaultPlace{forward ? 0 : 1, forward ? op : -op, stage, part, 0, task.key};
   };
-  using Entry = std::pair<decltype(rank(0)), int>;
-  std::priority_queue<Entry, Vector<Entry>, std::greater<>> ready;
-  Vector<int32_t> waiting = graph.predecessor_count;
-  for (size_t t = 0; t < graph.tasks.size(); ++t)
-    if (waiting[t] == 0) ready.emplace(rank(static_cast<int>(t)), static_cast<int>(t));
-  Vector<int> order;
-  while (!ready.empty()) {
-    const int task = ready.top().second;
-    ready.pop();
-    order.push_back(task);
-    for (int32_t s = graph.successor_begin[task]; s < graph.successor_begin[task + 1]; ++s)
-      if (--waiting[graph.successors[s]] == 0) ready.emplace(rank(graph.successors[s]), graph.successors[s]);
+  const Direction direction = direction_of(task.kind);
+  if (is_statistics(task.kind)) return place(direction, task.op, statistics, task.part);
+  if (is_reduction(task.kind)) return place(direction, task.op, reductions, task.part);
+  if (is_compute(task.kind)) return place(direction, task.op, parts, task.part);
+  if (is_transfer(task.kind)) {
+    const TaskKey producer = producer_of(builder, task).key;
+    DefaultPlace behind = place(direction, subject_of(producer), parts, part_of(producer));
+    behind.transfer = 1;
+    return behind;
   }
+  if (is_edge_collective(task.kind)) {
+    const Edge& edge = builder.edges()[task.edge];
+    return place(direction, direction == Direction::forward ? edge.producer : edge.consumer, collectives, 0);
+  }
+  const OperatorId last = last_of_group[subject_of(task.key)];
+  return place(Direction::backward, last, task.kind == TaskKind::update ? updates : synchronizations, 0);
+}
+
+}  // namespace
+
+Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& graph) {
+  Vector<OperatorId> last_of_group;  // whose backward task comes last; a group that is trained has one
+  for (const ParameterGroup& group : builder.groups()) {
+    const auto last = std::find_if(group.operators.begin(), group.operators.end(),
+                                   [&](OperatorId op) { return builder.graph().operators[op].has_backward; });
+    last_of_group.push_back(last == group.operators.end() ? -1 : *last);
+  }
+  Vector<std::pair<DefaultPlace, int>> places;
+  for (const int t : graph.tasks.indices())
+    places.emplace_back(default_place(builder, graph.tasks[t], last_of_group), t);
+  std::sort(places.begin(), places.end());
+  Vector<int> order;
+  for (const auto& [place, task] : places) order.push_back(task);
   return order;
+}
+
+NamedOrder order_by_names(const TaskGraphBuilder& builder, const TaskGraph& graph, const Vector<std::string>& names) {
+  NamedPlaces named(builder, names);
+  NamedOrder result;
+  result.named = named.count();
+  for (const Task& task : graph.tasks)
+    if (!is_transfer(task.kind))
+      result.counted += graph.device < 0 || !is_collective(task.kind) || graph.holders(task)[0] == graph.device;
+  if (result.named < result.counted) return result;
+  Vector<std::tuple<int64_t, TaskKey, int>> places;  // of a transfer: its producer's, behind that one
+  Vector<int> place_in_order(graph.tasks.size());
+  for (const int t : graph.tasks.indices()) {
+    const Task& task = graph.tasks[t];
+    const bool transfer = is_transfer(task.kind);
+    const int64_t place = named.of(transfer ? producer_of(builder, task) : task);
+    if (place < 0) return result;
+    places.emplace_back(place, transfer ? task.key : 0, t);
+  }
+  std::sort(places.begin(), places.end());
+  for (const int i : places.indices()) place_in_order[std::get<2>(places[i])] = i;
+  for (const int t : graph.tasks.indices())
+    for (int32_t s = graph.successor_begin[t]; s < graph.successor_begin[t + 1]; ++s)
+      if (place_in_order[graph.successors[s]] < place_in_order[t]) return result;
+  for (const auto& [place, key, task] : places) result.order.push_back(task);
+  return result;
 }
 
 Vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const TaskGraph& graph,
                                    const Vector<std::string>& names) {
-  if (names.empty()) return {};
-  const NamedTasks named(builder, graph);
-  Vector<int> tasks;
-  for (const std::string& entry : names)
-    if (!named.append(entry, tasks) || tasks.size() > named.count()) return {};
-  if (tasks.size() != named.count()) return {};
-  return with_transfers(graph, tasks);
+  NamedOrder found = order_by_names(builder, graph, names);
+  return found.counted == found.named ? std::move(found.order) : Vector<int>();
 }
 
 Vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const TaskGraph& graph,
@@ -215,7 +291,7 @@ Vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const Tas
     const Task& task = graph.tasks[tasks[i]];
     run.push_back(name_parts(task));
     if (i + 1 < tasks.count() && name_parts(graph.tasks[tasks[i + 1]]).prefix == run[0].prefix) continue;
-    append_entries(name_prefix(builder, graph, task), run, entries);
+    append_entries(name_prefix(builder, task), run, entries);
     run.clear();
   }
   return entries;
@@ -223,7 +299,7 @@ Vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const Tas
 
 Vector<std::string> issue_order_to_save(const TaskGraphBuilder& builder, const TaskGraph& graph,
                                         const Vector<int>& order) {
-  if (with_transfers(graph, without_transfers(graph, order)) == default_issue_order(graph)) return {};
+  if (with_transfers(graph, without_transfers(graph, order)) == default_issue_order(builder, graph)) return {};
   return issue_order_names(builder, graph, order);
 }
 

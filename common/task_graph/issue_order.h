@@ -11,19 +11,31 @@ namespace ff {
 // unique in a task graph, and what a strategy file's issue order is written in.
 std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, int task);
 
-// A total order of all tasks that respects the task graph, from the keys alone: forward in graph order, backward in
-// reverse, each collective as early as its gradients allow. What ffexec follows when a strategy file has no (fitting)
-// issue order.
-Vector<int> default_issue_order(const TaskGraph& tasks);
+// A total order of all tasks that respects the task graph, from what each task is alone, so that the order of one
+// device's tasks is that of all devices': forward operator by operator, backward in reverse; of an operator statistics,
+// their reductions, part by part the task and right behind it the transfers of its data, then collectives; behind the
+// backward pass of the last operator of a parameter group its synchronization and updates. What ffexec follows when a
+// strategy file has no (fitting) issue order.
+Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& tasks);
 
 // A strategy file's issue order as an order of all tasks: compute, synchronization and update tasks as named, every
-// transfer right behind the task that produces its data. Empty when the names are not exactly this task graph's or
-// contradict it.
+// transfer right behind the task that produces its data.
 //
 // An entry names one task or several that are issued one behind the other, with numbers as in number_ranges.h:
 // "conv1/forward/0-7", "conv1/update/2@0-14:2" (unit 2 on many devices), "conv1/update/0-7@0-7" (unit 0 on device 0,
 // unit 1 on device 1, ...). Of a transformer of 24 layers on 1,024 devices that is some thousand entries instead of
-// 700,000 names.
+// 700,000 names. They are not expanded: each task looks for its own name.
+//
+// The tasks are those of all devices, or of one. The names fit where every device finds an order and the tasks that it
+// counts (a collective counts at the first of its devices) are together as many as are named: then each is named once
+// and no other is.
+struct NamedOrder {
+  Vector<int> order;    // empty: a task is not named, or the names contradict the task graph
+  int64_t counted = 0;  // tasks that are no transfers
+  int64_t named = 0;    // by all entries; -1: one is not of the notation
+};
+NamedOrder order_by_names(const TaskGraphBuilder& builder, const TaskGraph& tasks, const Vector<std::string>& names);
+// Of all devices. Empty when the names are not exactly this task graph's or contradict it.
 Vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const TaskGraph& tasks,
                                    const Vector<std::string>& names);
 // The entries to be written for tasks in the given order.

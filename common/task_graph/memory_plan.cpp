@@ -26,18 +26,19 @@ class MemoryPlanner {
   Vector<MemoryPlan> plan(const Vector<int>& order) {
     make_steps(order);
     make_parts();
-    for (size_t edge = 0; edge < builder_.edges().size(); ++edge) {
-      const auto index = static_cast<int>(edge);
-      if (const Vector<Collective> collectives = builder_.collectives(index, strategy_); !collectives.empty()) {
-        for (Direction direction : directions) plan_collectives(index, collectives, direction);
-        continue;
-      }
-      plan_forward(index);
-      plan_backward(index);
+    int collective = 0;  // the next one: they are in order of edges
+    for (int edge : builder_.edges().indices()) {
+      int end = collective;
+      while (end < tasks_.collectives.count() && tasks_.collectives[end].edge == edge) ++end;
+      for (Direction direction : directions)
+        for (int c = collective; c < end; ++c) plan_collective(tasks_.collectives[c], direction);
+      collective = end;
+      if (!tasks_.pairs[edge]) continue;
+      plan_forward(edge);
+      plan_backward(edge);
     }
-    for (size_t op = 0; op < parts_.size(); ++op)
-      for (size_t part = 0; part < parts_[op].size(); ++part)
-        plan_output_gradients(static_cast<OperatorId>(op), static_cast<int>(part));
+    for (OperatorId op : parts_.indices())
+      for (int part : tasks_.parts[op]) plan_output_gradients(op, part);
     for (size_t i = 0; i < plans_.size(); ++i) lay_out(i);
     return std::move(plans_);
   }
@@ -62,6 +63,17 @@ class MemoryPlanner {
     int last() const { return backward < 0 ? forward : backward; }
   };
 
+  // Null where the task graph does not have it.
+  Part* found(OperatorId op, int number) {
+    const int place = tasks_.place_of(op, number);
+    return place < 0 ? nullptr : &parts_[op][place];
+  }
+  // Null where it is on none of the devices asked for.
+  Part* planned(OperatorId op, int number) {
+    Part* part = found(op, number);
+    return part && part->plan >= 0 ? part : nullptr;
+  }
+
   int plan_of(DeviceId device) const {
     return device < static_cast<DeviceId>(plan_of_device_.size()) ? plan_of_device_[device] : -1;
   }
@@ -81,13 +93,13 @@ class MemoryPlanner {
 
   void make_parts() {
     parts_.resize(graph_.operators.size());
-    for (size_t op = 0; op < parts_.size(); ++op) parts_[op].resize(strategy_[op].devices.size());
+    for (OperatorId op : parts_.indices()) parts_[op].resize(tasks_.parts[op].size());
     for (size_t i = 0; i < plans_.size(); ++i)
       for (size_t s = 0; s < plans_[i].steps.size(); ++s) {
         const Task& task = tasks_.tasks[plans_[i].steps[s]];
         if (is_edge_collective(task.kind)) collective_steps_[{static_cast<int>(i), task.key}] = static_cast<int>(s);
         if (!is_compute(task.kind)) continue;
-        Part& part = parts_[task.op][task.part];
+        Part& part = *found(task.op, task.part);
         part.plan = static_cast<int>(i);
         const int step = static_cast<int>(s);
         switch (task.kind) {
@@ -97,15 +109,15 @@ class MemoryPlanner {
           default: part.backward_first = step;
         }
       }
-    for (OperatorId op = 0; op < static_cast<OperatorId>(parts_.size()); ++op)
-      for (int number = 0; number < static_cast<int>(parts_[op].size()); ++number)
-        if (parts_[op][number].plan >= 0) make_part(op, number);
+    for (OperatorId op : parts_.indices())
+      for (int number : tasks_.parts[op])
+        if (planned(op, number)) make_part(op, number);
   }
 
   void make_part(OperatorId id, int number) {
     const Operator& op = graph_.operators[id];
     const OperatorDefinition& definition = *op.definition;
-    Part& part = parts_[id][number];
+    Part& part = *planned(id, number);
     if (part.forward_first < 0) part.forward_first = part.forward;
     if (part.backward_first < 0) part.backward_first = part.backward;
     const Block block = definition.part(strategy_[id].degrees, number);
@@ -138,7 +150,7 @@ class MemoryPlanner {
   int end(const Part& part) const { return static_cast<int>(plans_[part.plan].steps.size()); }
 
   PlannedBuffer& assembled_input(const Edge& edge, int number) {
-    Part& part = parts_[edge.consumer][number];
+    Part& part = *planned(edge.consumer, number);
     int& input = part.inputs[edge.input];
     if (input < 0) {
       const OperatorDefinition& definition = *graph_.operators[edge.consumer].definition;
@@ -156,44 +168,47 @@ class MemoryPlanner {
   void plan_forward(int index) {
     const Edge& edge = builder_.edges()[index];
     const int output = graph_.tensors[edge.tensor].output;
-    const auto pairs = builder_.pairs(index, strategy_);
-    for (int32_t number = 0; number < static_cast<int32_t>(pairs->size()); ++number) {
-      const BlockPair& pair = (*pairs)[number];
-      Part &producer = parts_[edge.producer][pair.producer_part], &consumer = parts_[edge.consumer][pair.consumer_part];
+    const BlockPairs& pairs = *tasks_.pairs[index];
+    for (const int number : pairs.indices()) {
+      const BlockPair& pair = pairs[number];
+      Part *producer = planned(edge.producer, pair.producer_part),
+           *consumer = planned(edge.consumer, pair.consumer_part);
       const bool local = is_local(edge, pair);
       const EdgeCopy copy = edge_copy(pair, local, Direction::forward);
-      if (producer.plan >= 0) {
-        int& buffer = producer.outputs[output];
+      if (producer) {
+        const int buffer = producer->outputs[output];
         if (copy.source == BlockUse::packed)
-          add(producer.plan, {Kind::packed_activation, index, number}, pair.bytes, producer.forward, end(producer));
-        else if (copy.source == BlockUse::whole) extend(producer, buffer, end(producer));
+          add(producer->plan, {Kind::packed_activation, index, number}, pair.bytes, producer->forward, end(*producer));
+        else if (copy.source == BlockUse::whole) extend(*producer, buffer, end(*producer));
         else
-          extend(producer, buffer, copy.destination == BlockUse::in_place ? consumer.last() : consumer.forward_first);
+          extend(*producer, buffer,
+                 copy.destination == BlockUse::in_place ? consumer->last() : consumer->forward_first);
       }
-      if (consumer.plan < 0 || copy.destination == BlockUse::in_place) continue;
+      if (!consumer || copy.destination == BlockUse::in_place) continue;
       PlannedBuffer& input = assembled_input(edge, pair.consumer_part);
       if (copy.destination == BlockUse::whole) input.first = 0;
       else if (!local)
-        add(consumer.plan, {Kind::received_activation, index, number}, pair.bytes, 0, consumer.forward_first);
+        add(consumer->plan, {Kind::received_activation, index, number}, pair.bytes, 0, consumer->forward_first);
     }
   }
 
   void plan_backward(int index) {
     const Edge& edge = builder_.edges()[index];
     if (!has_gradient(graph_, edge)) return;
-    const auto pairs = builder_.pairs(index, strategy_);
-    for (int32_t number = 0; number < static_cast<int32_t>(pairs->size()); ++number) {
-      const BlockPair& pair = (*pairs)[number];
-      Part &producer = parts_[edge.producer][pair.producer_part], &consumer = parts_[edge.consumer][pair.consumer_part];
+    const BlockPairs& pairs = *tasks_.pairs[index];
+    for (const int number : pairs.indices()) {
+      const BlockPair& pair = pairs[number];
+      Part *producer = planned(edge.producer, pair.producer_part),
+           *consumer = planned(edge.consumer, pair.consumer_part);
       const bool local = is_local(edge, pair);
       const EdgeCopy copy = edge_copy(pair, local, Direction::backward);
-      if (consumer.plan >= 0 && copy.source == BlockUse::whole)
-        extend(consumer, consumer.input_gradients[edge.input], end(consumer));
-      if (consumer.plan >= 0 && copy.source == BlockUse::packed)
-        add(consumer.plan, {Kind::packed_gradient, index, number}, pair.bytes, consumer.backward, end(consumer));
-      if (producer.plan < 0) continue;
-      const int gradient = local ? consumer.input_gradients[edge.input] : -1;
-      producer.contributions[graph_.tensors[edge.tensor].output].push_back(
+      if (consumer && copy.source == BlockUse::whole)
+        extend(*consumer, consumer->input_gradients[edge.input], end(*consumer));
+      if (consumer && copy.source == BlockUse::packed)
+        add(consumer->plan, {Kind::packed_gradient, index, number}, pair.bytes, consumer->backward, end(*consumer));
+      if (!producer) continue;
+      const int gradient = local ? consumer->input_gradients[edge.input] : -1;
+      producer->contributions[graph_.tensors[edge.tensor].output].push_back(
           {index, number, pair.bytes, copy.destination, gradient, 0});
     }
   }
@@ -206,77 +221,78 @@ class MemoryPlanner {
     int64_t sent = 0, received = 0;  // bytes
   };
 
-  void plan_collectives(int index, const Vector<Collective>& collectives, Direction direction) {
-    const Edge& edge = builder_.edges()[index];
+  // A part at one of the ends.
+  struct PlannedPart {
+    int32_t number;
+    Part* part;
+    int64_t bytes;  // that move
+  };
+  Vector<PlannedPart> planned_parts(const EdgeCollective& moved, bool producers, int64_t copies) {
+    const Edge& edge = builder_.edges()[moved.edge];
+    const Exchange& exchange = moved.exchange();
+    Vector<PlannedPart> result;
+    for (int32_t number : producers ? exchange.producers : exchange.consumers)
+      if (Part* part = planned(producers ? edge.producer : edge.consumer, number))
+        result.push_back(
+            {number, part,
+             producers ? copies * moved.exchanges->producer_bytes[number] : moved.exchanges->consumer_bytes[number]});
+    return result;
+  }
+
+  void plan_collective(const EdgeCollective& moved, Direction direction) {
+    const Edge& edge = builder_.edges()[moved.edge];
     const bool forward = direction == Direction::forward;
     if (!forward && !has_gradient(graph_, edge)) return;
-    const auto exchanges =
-        builder_.exchanges(index, strategy_[edge.producer].degrees, strategy_[edge.consumer].degrees);
-    for (int number : collectives.indices()) {
-      const Exchange& exchange = exchanges->exchanges[number];
-      const CollectiveKind kind = forward ? collectives[number].kind : reversed(collectives[number].kind);
-      const int64_t copies = kind == CollectiveKind::all_to_all ? exchange.copies_sent() : 1;
-      const OperatorId from = forward ? edge.producer : edge.consumer, to = forward ? edge.consumer : edge.producer;
-      const Vector<int32_t>& senders = forward ? exchange.producers : exchange.consumers;
-      const Vector<int32_t>& receivers = forward ? exchange.consumers : exchange.producers;
-      // Of a producer's block so many bytes move, of a consumer's as many as it reads.
-      const auto bytes = [&](OperatorId op, int32_t part) {
-        return op == edge.producer ? copies * exchanges->producer_bytes[part] : exchanges->consumer_bytes[part];
-      };
-      std::map<int, CollectiveEnd> ends;  // by plan
-      const TaskKey key = make_task_key(collective_kind(direction), index, number, 0);
-      for (int32_t part : receivers) {
-        const Part& receiver = parts_[to][part];
-        if (receiver.plan < 0) continue;
-        CollectiveEnd& end = ends[receiver.plan];
-        const int first = forward ? receiver.forward_first : receiver.backward_first;
-        end.first_receiver = end.first_receiver < 0 ? first : std::min(end.first_receiver, first);
-        end.last_receiver = std::max(end.last_receiver, first);
-        end.received += bytes(to, part);
-      }
-      for (int32_t part : senders) {
-        const Part& sender = parts_[from][part];
-        if (sender.plan < 0) continue;
-        CollectiveEnd& end = ends[sender.plan];
-        const int last = forward ? sender.forward : sender.backward;
-        end.first_sender = end.first_sender < 0 ? last : std::min(end.first_sender, last);
-        end.sent += bytes(from, part);
-        const int read_until = end.first_receiver < 0 ? this->end(sender) : end.first_receiver;
-        if (!sends_packed(kind))
-          extend(sender,
-                 forward ? sender.outputs[graph_.tensors[edge.tensor].output] : sender.input_gradients[edge.input],
-                 read_until);
-      }
-      for (auto& [plan, end] : ends) {
-        end.step = collective_steps_.at({plan, key});
-        const int steps = static_cast<int>(plans_[plan].steps.size());
-        if (sends_packed(kind) && end.sent > 0)
-          add(plan, {forward ? Kind::packed_activation : Kind::packed_gradient, index, number}, end.sent,
-              end.first_sender, end.first_receiver < 0 ? steps : end.first_receiver);
-        if (receives_packed(kind) && end.received > 0)
-          add(plan, {forward ? Kind::received_activation : Kind::received_gradient, index, number}, end.received,
-              end.step, end.last_receiver);
-      }
-      for (int32_t part : receivers) {
-        Part& receiver = parts_[to][part];
-        if (receiver.plan < 0) continue;
-        const int step = ends[receiver.plan].step;
-        if (forward) {
-          PlannedBuffer& input = assembled_input(edge, part);
-          if (!receives_packed(kind)) input.first = std::min(input.first, step);
-        } else {
-          receiver.contributions[graph_.tensors[edge.tensor].output].push_back(
-              {index, number, bytes(to, part), receives_packed(kind) ? BlockUse::packed : BlockUse::whole, -1,
-               receives_packed(kind) ? -1 : step});
-        }
+    const CollectiveKind kind = moved.kind(direction);
+    const int64_t copies = kind == CollectiveKind::all_to_all ? moved.exchange().copies_sent() : 1;
+    const Vector<PlannedPart> senders = planned_parts(moved, forward, copies),
+                              receivers = planned_parts(moved, !forward, copies);
+    const int output = graph_.tensors[edge.tensor].output;
+    std::map<int, CollectiveEnd> ends;  // by plan
+    for (const auto& [number, receiver, bytes] : receivers) {
+      CollectiveEnd& end = ends[receiver->plan];
+      const int first = forward ? receiver->forward_first : receiver->backward_first;
+      end.first_receiver = end.first_receiver < 0 ? first : std::min(end.first_receiver, first);
+      end.last_receiver = std::max(end.last_receiver, first);
+      end.received += bytes;
+    }
+    for (const auto& [number, sender, bytes] : senders) {
+      CollectiveEnd& end = ends[sender->plan];
+      const int last = forward ? sender->forward : sender->backward;
+      end.first_sender = end.first_sender < 0 ? last : std::min(end.first_sender, last);
+      end.sent += bytes;
+      const int read_until = end.first_receiver < 0 ? this->end(*sender) : end.first_receiver;
+      if (!sends_packed(kind))
+        extend(*sender, forward ? sender->outputs[output] : sender->input_gradients[edge.input], read_until);
+    }
+    const TaskKey key = make_task_key(collective_kind(direction), moved.edge, moved.number, 0);
+    for (auto& [plan, end] : ends) {
+      end.step = collective_steps_.at({plan, key});
+      const int steps = static_cast<int>(plans_[plan].steps.size());
+      if (sends_packed(kind) && end.sent > 0)
+        add(plan, {forward ? Kind::packed_activation : Kind::packed_gradient, moved.edge, moved.number}, end.sent,
+            end.first_sender, end.first_receiver < 0 ? steps : end.first_receiver);
+      if (receives_packed(kind) && end.received > 0)
+        add(plan, {forward ? Kind::received_activation : Kind::received_gradient, moved.edge, moved.number},
+            end.received, end.step, end.last_receiver);
+    }
+    for (const auto& [number, receiver, bytes] : receivers) {
+      const int step = ends[receiver->plan].step;
+      if (forward) {
+        PlannedBuffer& input = assembled_input(edge, number);
+        if (!receives_packed(kind)) input.first = std::min(input.first, step);
+      } else {
+        receiver->contributions[output].push_back({moved.edge, moved.number, bytes,
+                                                   receives_packed(kind) ? BlockUse::packed : BlockUse::whole, -1,
+                                                   receives_packed(kind) ? -1 : step});
       }
     }
   }
 
   void plan_output_gradients(OperatorId id, int number) {
     const Operator& op = graph_.operators[id];
-    Part& part = parts_[id][number];
-    if (part.plan < 0 || !op.has_backward || op.definition->is_loss()) return;
+    if (!planned(id, number) || !op.has_backward || op.definition->is_loss()) return;
+    Part& part = *planned(id, number);
     const Block block = op.definition->part(strategy_[id].degrees, number);
     for (int output = 0; output < static_cast<int>(op.outputs.size()); ++output) {
       const Vector<Contribution>& contributions = part.contributions[output];
@@ -337,7 +353,7 @@ class MemoryPlanner {
   const TaskGraph& tasks_;
   Vector<MemoryPlan> plans_;
   Vector<int> plan_of_device_;                               // by device; -1: not asked for
-  Vector<Vector<Part>> parts_;                               // [operator][part]
+  Vector<Vector<Part>> parts_;                               // [operator][place of the part in the task graph]
   std::map<std::pair<int, TaskKey>, int> collective_steps_;  // by plan and task
 };
 

@@ -37,8 +37,8 @@ struct BufferKey {
     received_gradient
   };
   Kind kind;
-  int32_t what;      // operator; packed, received: edge
-  int32_t part;      // part; packed, received: number of the pair among the edge's, or of the exchange
+  int32_t what;  // operator; packed, received: edge
+  int32_t part;  // part; packed, received: number of the pair among those here (TaskGraph::pairs), or of the exchange
   int32_t slot = 0;  // number of the output or input; packed, received: 0
   auto operator<=>(const BufferKey&) const = default;
 };
@@ -62,7 +62,7 @@ struct MemoryPlan {
   const PlannedBuffer* find(const BufferKey& key) const;  // null: that one is not needed, or empty
 };
 
-// The plans of `devices`, in their order. `order` is a total order of all tasks (issue_order_from_names,
+// The plans of `devices`, in their order, from a task graph of all devices or of the one that is asked for. `order` is a total order of all tasks (issue_order_from_names,
 // default_issue_order).
 Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
                                const Vector<int>& order, const Vector<DeviceId>& devices);

@@ -1,6 +1,7 @@
 #include "common/task_graph/synchronization_units.h"
 
 #include <algorithm>
+#include <map>
 
 #include "common/hash.h"
 
@@ -69,6 +70,22 @@ Vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph&
   return sums;
 }
 
+int64_t gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy,
+                           DeviceId holder) {
+  int64_t sum = 0;
+  Vector<int> blocks;  // numbers of the different ones
+  for (const ParameterPiece* piece : unit.pieces) {
+    blocks.clear();
+    for (size_t u = 0; u < piece->users.size(); ++u)
+      if (const auto& [op, part] = piece->users[u];
+          graph.operators[op].has_backward && strategy[op].devices[part] == holder)
+        blocks.push_back(piece->user_blocks[u]);
+    sort_and_unique(blocks);
+    sum += gradient_sum_bytes(std::ssize(blocks), piece->block.volume() * element_bytes);
+  }
+  return sum;
+}
+
 Vector<StatisticsReduction> statistics_reductions(const OperatorDefinition& definition,
                                                   const Configuration& configuration, Direction direction) {
   const bool backward = direction == Direction::backward, gathers = definition.gathers_statistics();
@@ -82,6 +99,27 @@ Vector<StatisticsReduction> statistics_reductions(const OperatorDefinition& defi
     reduction.bytes = gathers ? reduction.bytes + own : own;
   }
   for (StatisticsReduction& reduction : reductions) sort_and_unique(reduction.holders);
+  return reductions;
+}
+
+Vector<OwnReduction> statistics_reductions(const OperatorDefinition& definition, const Configuration& configuration,
+                                           const Vector<int32_t>& parts, Direction direction) {
+  const Degrees& degrees = configuration.degrees;
+  const bool backward = direction == Direction::backward, gathers = definition.gathers_statistics();
+  if (!definition.has_statistics(degrees, backward)) return {};
+  std::map<int, Vector<int>> own;  // by number
+  for (const int32_t part : parts) own[definition.statistics_group(degrees, part)].push_back(part);
+  Vector<OwnReduction> reductions;
+  for (auto& [number, members] : own) {
+    OwnReduction& one = reductions.emplace_back();
+    one.number = number;
+    Vector<int> group = definition.statistics_members(degrees, members[0]);
+    const int64_t bytes = definition.statistics_bytes(definition.part(degrees, members[0]), backward);
+    one.reduction.bytes = gathers ? bytes * group.count() : bytes;
+    for (const int member : group) one.reduction.holders.push_back(configuration.devices[member]);
+    sort_and_unique(one.reduction.holders);
+    one.reduction.parts = gathers ? std::move(group) : std::move(members);
+  }
   return reductions;
 }
 

@@ -52,6 +52,8 @@ constexpr int64_t gradient_sum_bytes(int64_t different_blocks, int64_t piece_byt
 }
 Vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph,
                                    const Strategy& strategy);  // [holder]
+int64_t gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy,
+                           DeviceId holder);
 
 // The all-reduce of the statistics that some parts of an operator have in common. To gather them is an all-reduce too:
 // of one buffer with a slot for each part, in which all slots but the holder's own are zero.
@@ -63,5 +65,13 @@ struct StatisticsReduction {
 // By OperatorDefinition::statistics_group. Empty without statistics in this direction.
 Vector<StatisticsReduction> statistics_reductions(const OperatorDefinition& definition,
                                                   const Configuration& configuration, Direction direction);
+// Those that have some of these parts, by number. `parts` are ascending; of summed statistics, where a rank need not
+// know the others, StatisticsReduction::parts are of these alone.
+struct OwnReduction {
+  int number;
+  StatisticsReduction reduction;
+};
+Vector<OwnReduction> statistics_reductions(const OperatorDefinition& definition, const Configuration& configuration,
+                                           const Vector<int32_t>& parts, Direction direction);
 
 }  // namespace ff

@@ -2,6 +2,7 @@
 // simulator times it and the executor runs it, so what is predicted is what happens.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -30,7 +31,13 @@ struct EdgeCollective {
   }
 };
 
+// Of all devices, or of one: then its compute tasks and updates, the transfers that begin or end there, the collectives
+// that it takes part in, and the order among these. A task's key is the same in both.
 struct TaskGraph {
+  DeviceId device = -1;           // -1: of all
+  Vector<Vector<int32_t>> parts;  // [operator], ascending: those whose tasks are here
+  // By edge: the pairs with one of these parts at an end, ascending; null where the edge has collectives.
+  Vector<std::shared_ptr<const BlockPairs>> pairs;
   Vector<Task> tasks;
   Vector<SynchronizationUnit> units;
   Vector<StatisticsReduction> reductions;
@@ -40,10 +47,18 @@ struct TaskGraph {
   Vector<int32_t> successors;
   Vector<int32_t> predecessor_count;
   Vector<std::shared_ptr<const void>> kept;  // what pairs and pieces point into
-  // Of all activation and gradient transfers. Of collectives: what k devices receive from others, if they send alike.
+  // Of the transfers and collectives here: of all activation and gradient transfers. Of collectives: what k devices receive from others, if they send alike.
   int64_t transfer_bytes = 0;
   // 2 (k-1) times the bytes of each synchronization among k holders: what a ring moves in all
   int64_t synchronization_bytes = 0;
+
+  // The place of a part in parts[op]; -1: not there.
+  int place_of(OperatorId op, int32_t part) const {
+    const Vector<int32_t>& here = parts[op];
+    if (part < here.count() && here[part] == part) return part;  // as in a graph of all devices
+    const auto found = std::lower_bound(here.begin(), here.end(), part);
+    return found == here.end() || *found != part ? -1 : static_cast<int>(found - here.begin());
+  }
 
   // The devices, ascending, that take part in a collective.
   const Vector<DeviceId>& holders(const Task& task) const {
@@ -62,8 +77,12 @@ class TaskGraphBuilder {
   const Graph& graph() const { return graph_; }
   const Vector<Edge>& edges() const { return edges_; }
   const Vector<ParameterGroup>& groups() const { return groups_; }
+  // By operator: equal numbers for operators with equal blocks (part_blocks.h).
+  const Vector<int>& alike();
 
   TaskGraph build(const Strategy& strategy);
+  // Of one device, in a time that grows with what it meets, not with how many devices there are.
+  TaskGraph build(const Strategy& strategy, DeviceId device);
 
   // The blocks of an edge under these degrees at its ends.
   std::shared_ptr<const BlockPairs> pairs(int edge, const Degrees& producer, const Degrees& consumer);
@@ -79,6 +98,7 @@ class TaskGraphBuilder {
   const Graph& graph_;
   Vector<Edge> edges_;
   Vector<ParameterGroup> groups_;
+  Vector<int> alike_;
   std::shared_ptr<const BlockPairs> shared(BlockPairs pairs);  // one copy of equal ones, as unrolled steps have
 
   static constexpr size_t most_cached_pairs = size_t{1} << 24;  // 384 MB

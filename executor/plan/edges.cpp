@@ -2,7 +2,8 @@
 // inputs; gradients go the same ways back, from input gradients to the output gradient, to which several consumers may
 // contribute.
 #include <algorithm>
-#include <set>
+#include <map>
+#include <tuple>
 
 #include "common/task_graph/edge_copies.h"
 #include "executor/plan/planner.h"
@@ -23,6 +24,45 @@ struct Passage {
   int collective = -1;       // index into ProgramPlan::collectives, from whose memory it is taken
 };
 
+// Two blocks whose elements lie one behind the other, each dense: are they as the elements of one block? Then it becomes
+// that. Row-major, of rank 4 with the channels last (backend.h).
+bool append_block(Block& block, const Block& next) {
+  constexpr int channels_last[] = {0, 2, 3, 1};
+  int joined = -1;
+  for (int i = 0; i < block.rank(); ++i) {
+    const int axis = block.rank() == 4 ? channels_last[i] : i;
+    if (joined < 0 && block[axis].size() == 1 && next[axis] == block[axis]) continue;
+    if (joined < 0 && next[axis].begin == block[axis].end) joined = axis;
+    else if (joined < 0 || !(next[axis] == block[axis])) return false;
+  }
+  if (joined < 0) return false;
+  block[joined].end = next[joined].end;
+  return true;
+}
+
+// Looks at pairs that overlap on one axis, that on which the fewest do.
+bool do_not_overlap(const Vector<Passage>& passages) {
+  if (passages.empty()) return true;
+  Vector<const Block*> blocks;
+  for (const Passage& passage : passages) blocks.push_back(&passage.region);
+  int best = 0;
+  size_t most = 0;  // different begins
+  for (int axis = 0; axis < blocks[0]->rank(); ++axis) {
+    Vector<int64_t> begins;
+    for (const Block* block : blocks) begins.push_back((*block)[axis].begin);
+    sort_and_unique(begins);
+    if (begins.size() <= most) continue;
+    most = begins.size();
+    best = axis;
+  }
+  std::sort(blocks.begin(), blocks.end(),
+            [&](const Block* a, const Block* b) { return (*a)[best].begin < (*b)[best].begin; });
+  for (int i : blocks.indices())
+    for (int j = i + 1; j < blocks.count() && (*blocks[j])[best].begin < (*blocks[i])[best].end; ++j)
+      if (!intersect(*blocks[i], *blocks[j]).empty()) return false;
+  return true;
+}
+
 class EdgePlanner {
  public:
   EdgePlanner(Planner& planner, Direction direction)
@@ -30,14 +70,13 @@ class EdgePlanner {
     for (size_t t = 0; t < planner.tasks.tasks.size(); ++t)
       if (const Task& task = planner.tasks.tasks[t]; task.kind == transfer_kind(direction))
         transfers_[task.key] = static_cast<int>(t);
-    for (const EdgeCollective& moved : planner.tasks.collectives) by_collectives_.insert(moved.edge);
     for (const PartPlan& part : plan_.parts)
       arrivals_.emplace_back(forward_ ? part.inputs.size() : part.outputs.size());
   }
 
   void plan() {
-    for (int edge = 0; edge < static_cast<int>(planner_.builder.edges().size()); ++edge)
-      if (by_collectives_.count(edge) == 0) plan_edge(edge);
+    for (int edge : planner_.builder.edges().indices())
+      if (planner_.tasks.pairs[edge]) plan_edge(edge);
     for (StepPlan& step : plan_.steps)
       if (step.kind == collective_kind(direction_)) plan_collective(step);
     for (size_t p = 0; p < plan_.parts.size(); ++p) {
@@ -57,9 +96,9 @@ class EdgePlanner {
     const Edge& edge = planner_.builder.edges()[index];
     if (!forward_ && !has_gradient(planner_.graph, edge)) return;
     const int output = planner_.graph.tensors[edge.tensor].output;
-    const auto pairs = planner_.builder.pairs(index, planner_.strategy);
-    for (int number = 0; number < static_cast<int>(pairs->size()); ++number) {
-      const BlockPair& pair = (*pairs)[number];
+    const BlockPairs& pairs = *planner_.tasks.pairs[index];
+    for (const int number : pairs.indices()) {
+      const BlockPair& pair = pairs[number];
       PartPlan *producer = planner_.local(edge.producer, pair.producer_part),
                *consumer = planner_.local(edge.consumer, pair.consumer_part);
       if (!producer && !consumer) continue;
@@ -92,34 +131,43 @@ class EdgePlanner {
   struct Ends {
     OperatorId op;
     const Vector<int32_t>& parts;
-    Vector<Block> blocks;  // of `parts`
+    const Vector<Block>& blocks;  // of `parts`
   };
-  Ends ends(const Edge& edge, const Exchange& exchange, bool producers) const {
+  Ends ends(const EdgeCollective& moved, bool producers) {
+    const Edge& edge = planner_.builder.edges()[moved.edge];
+    const Exchange& exchange = moved.exchange();
     const OperatorId op = producers ? edge.producer : edge.consumer;
-    const OperatorDefinition& definition = *planner_.graph.operators[op].definition;
-    Ends result{op, producers ? exchange.producers : exchange.consumers, {}};
-    for (int32_t number : result.parts) {
-      const Block part = definition.part(planner_.strategy[op].degrees, number);
-      result.blocks.push_back(producers ? definition.output_block(planner_.graph.tensors[edge.tensor].output, part)
-                                        : definition.input_block(edge.input, part));
+    const Vector<int32_t>& parts = producers ? exchange.producers : exchange.consumers;
+    const auto [it, added] = blocks_.try_emplace({moved.exchanges.get(), moved.number, producers});
+    if (added) {
+      const OperatorDefinition& definition = *planner_.graph.operators[op].definition;
+      const int output = planner_.graph.tensors[edge.tensor].output;
+      for (int32_t number : parts) {
+        const Block part = definition.part(planner_.strategy[op].degrees, number);
+        it->second.push_back(producers ? definition.output_block(output, part)
+                                       : definition.input_block(edge.input, part));
+      }
     }
-    return result;
+    return {op, parts, it->second};
   }
   DeviceId device(const Ends& ends, size_t i) const { return planner_.strategy[ends.op].devices[ends.parts[i]]; }
 
   void plan_collective(StepPlan& step) {
     const EdgeCollective& moved = planner_.tasks.collectives[planner_.tasks.tasks[step.task].collective];
-    const Edge& edge = planner_.builder.edges()[moved.edge];
     const Vector<DeviceId>& holders = moved.collective.holders;
     const auto place_of = [&](DeviceId holder) {
       return static_cast<int>(std::lower_bound(holders.begin(), holders.end(), holder) - holders.begin());
     };
-    const Ends from = ends(edge, moved.exchange(), forward_), to = ends(edge, moved.exchange(), !forward_);
+    const Ends from = ends(moved, forward_), to = ends(moved, !forward_);
     CollectivePlan plan;
     plan.kind = moved.kind(direction_);
     plan.group = planner_.group_of(holders);
     if (moved.collective.root >= 0) plan.root = place_of(moved.collective.root);
     step.collective = static_cast<int>(plan_.collectives.size());
+    if (plan.kind == CollectiveKind::all_to_all) {
+      plan.send_elements.assign(holders.size(), 0);
+      plan.receive_elements.assign(holders.size(), 0);
+    }
     plan_collective_sends(plan, moved, from, to);
     plan_collective_receives(plan, step.collective, moved, from, to);
     switch (plan.kind) {
@@ -132,40 +180,40 @@ class EdgePlanner {
         plan.elements.assign(holders.size(), 0);
         for (size_t i = 0; i < to.parts.size(); ++i) plan.elements[place_of(device(to, i))] = to.blocks[i].volume();
         break;
-      case CollectiveKind::all_to_all:
-        plan.send_elements.assign(holders.size(), 0);
-        plan.receive_elements.assign(holders.size(), 0);
-        for_each_passage(from, to, [&](size_t f, size_t t, const Block& region) {
-          if (device(from, f) == rank()) plan.send_elements[place_of(device(to, t))] += region.volume();
-          if (device(to, t) == rank()) plan.receive_elements[place_of(device(from, f))] += region.volume();
-        });
-        break;
+      case CollectiveKind::all_to_all: break;
       default: plan.elements = {from.blocks[0].volume()};
     }
     plan_.collectives.push_back(std::move(plan));
   }
 
-  // In the order of (sending device, receiving device, sender, receiver), which both ends of a message share.
+  // Calls visit(own, other, place of the other's device in `holders`, region) for what this rank's parts at one end
+  // exchange with parts at the other end, in the order of (the other's device, sender, receiver), which both ends of a
+  // message share.
   template <class Visit>
-  void for_each_passage(const Ends& from, const Ends& to, const Visit& visit) const {
-    const auto by_device = [&](const Ends& ends) {
-      Vector<size_t> order;
-      for (size_t i = 0; i < ends.parts.size(); ++i) order.push_back(i);
-      std::stable_sort(order.begin(), order.end(),
-                       [&](size_t a, size_t b) { return device(ends, a) < device(ends, b); });
-      return order;
-    };
-    const Vector<size_t> senders = by_device(from), receivers = by_device(to);
-    for (size_t first = 0, last; first < senders.size(); first = last) {
-      for (last = first; last < senders.size() && device(from, senders[last]) == device(from, senders[first]);) ++last;
-      for (size_t begin = 0, end; begin < receivers.size(); begin = end) {
-        for (end = begin; end < receivers.size() && device(to, receivers[end]) == device(to, receivers[begin]);) ++end;
-        if (device(from, senders[first]) != rank() && device(to, receivers[begin]) != rank()) continue;
-        for (size_t s = first; s < last; ++s)
-          for (size_t r = begin; r < end; ++r) {
-            const Block region = intersect(from.blocks[senders[s]], to.blocks[receivers[r]]);
-            if (!region.empty()) visit(senders[s], receivers[r], region);
-          }
+  void for_each_passage(const Ends& own_end, const Ends& others, const Vector<DeviceId>& holders, bool sends,
+                        const Visit& visit) const {
+    Vector<size_t> own, by_device;
+    for (size_t i = 0; i < own_end.parts.size(); ++i)
+      if (device(own_end, i) == rank()) own.push_back(i);
+    if (own.empty()) return;
+    for (size_t i = 0; i < others.parts.size(); ++i) by_device.push_back(i);
+    const auto before = [&](size_t a, size_t b) { return device(others, a) < device(others, b); };
+    if (!std::is_sorted(by_device.begin(), by_device.end(), before))
+      std::stable_sort(by_device.begin(), by_device.end(), before);
+    int place = 0;
+    for (size_t begin = 0, end; begin < by_device.size(); begin = end) {
+      for (end = begin; end < by_device.size() && !before(by_device[begin], by_device[end]);) ++end;
+      while (holders[place] != device(others, by_device[begin])) ++place;
+      const auto visit_pair = [&](size_t o, size_t other) {
+        const Block region = intersect(own_end.blocks[o], others.blocks[other]);
+        if (!region.empty()) visit(o, other, place, region);
+      };
+      if (sends) {
+        for (const size_t o : own)
+          for (size_t i = begin; i < end; ++i) visit_pair(o, by_device[i]);
+      } else {
+        for (size_t i = begin; i < end; ++i)
+          for (const size_t o : own) visit_pair(o, by_device[i]);
       }
     }
   }
@@ -180,21 +228,24 @@ class EdgePlanner {
     const Edge& edge = planner_.builder.edges()[moved.edge];
     int64_t elements = 0;
     Vector<std::pair<PartPlan*, BlockCopy>> packed;
-    for_each_passage(from, to, [&](size_t f, size_t, const Block& region) {
-      if (device(from, f) != rank()) return;
+    const auto pack = [&](size_t f, size_t, int place, const Block& region) {
       PartPlan* part = planner_.local(from.op, from.parts[f]);
       if (!sends_packed(plan.kind)) {
         plan.send = block_of(*part, edge, true);
         return;
       }
-      packed.push_back({part, {block_of(*part, edge, true), from.blocks[f], {0, elements}, region, region}});
+      if (plan.kind == CollectiveKind::all_to_all) plan.send_elements[place] += region.volume();
+      if (packed.empty() || packed.back().first != part || !append_block(packed.back().second.region, region))
+        packed.push_back({part, {block_of(*part, edge, true), from.blocks[f], {0, elements}, {}, region}});
       elements += region.volume();
-    });
+    };
+    for_each_passage(from, to, moved.collective.holders, true, pack);
     if (packed.empty()) return;
     plan.send = planner_.in_arena(
         {forward_ ? Kind::packed_activation : Kind::packed_gradient, moved.edge, moved.number}, elements);
     for (auto& [part, copy] : packed) {
       copy.destination = {plan.send.buffer, plan.send.offset + copy.destination.offset};
+      copy.destination_block = copy.region;
       plan_.steps[part->steps(direction_).last].pack.push_back(copy);
     }
   }
@@ -219,16 +270,18 @@ class EdgePlanner {
     }
     int64_t elements = 0;
     Vector<std::pair<size_t, Passage>> passages;
-    for_each_passage(from, to, [&](size_t, size_t t, const Block& region) {
-      if (device(to, t) != rank()) return;
-      Passage passage{{BlockUse::packed, BlockUse::packed}, region, {}, {}, {0, elements}, region};
-      passages.emplace_back(t, passage);
+    const auto unpack = [&](size_t t, size_t, int place, const Block& region) {
+      if (plan.kind == CollectiveKind::all_to_all) plan.receive_elements[place] += region.volume();
+      if (passages.empty() || passages.back().first != t || !append_block(passages.back().second.region, region))
+        passages.emplace_back(t, Passage{{BlockUse::packed, BlockUse::packed}, region, {}, {}, {0, elements}, {}});
       elements += region.volume();
-    });
+    };
+    for_each_passage(to, from, moved.collective.holders, false, unpack);
     if (passages.empty()) return;
     plan.receive = planner_.in_arena(received, elements);
     for (auto& [t, passage] : passages) {
       passage.memory = {plan.receive.buffer, plan.receive.offset + passage.memory.offset};
+      passage.memory_block = passage.region;
       arrive(t, passage);
     }
   }
@@ -242,12 +295,12 @@ class EdgePlanner {
       step.pack.push_back({sent.memory, sent.memory_block, memory, sent.region, sent.region});
     }
     if (!planner_.settings.ordered) step.sends.push_back(static_cast<int>(plan_.sends.size()));
-    plan_.sends.push_back({sent.task, sent.peer, memory, sent.region.volume() * element_bytes});
+    plan_.sends.push_back({sent.task, sent.peer, -1, memory, sent.region.volume() * element_bytes});
   }
 
   void receive(StepPlan& step, const Passage& received, Place memory) {
     step.receives.push_back(static_cast<int>(plan_.receives.size()));
-    plan_.receives.push_back({received.task, received.peer, memory, received.region.volume() * element_bytes});
+    plan_.receives.push_back({received.task, received.peer, -1, memory, received.region.volume() * element_bytes});
   }
 
   int rank() const { return planner_.settings.rank; }
@@ -267,12 +320,9 @@ class EdgePlanner {
     const auto covers = [&](const Passage& arrival) { return arrival.region == block; };
     std::stable_partition(arrivals.begin(), arrivals.end(), covers);
     const bool first_covers = !arrivals.empty() && covers(arrivals[0]);
-    bool disjoint = true;
     int64_t covered = 0;
-    for (size_t i = 0; i < arrivals.size(); ++i) {
-      covered += arrivals[i].region.volume();
-      for (size_t j = 0; j < i && disjoint; ++j) disjoint = intersect(arrivals[i].region, arrivals[j].region).empty();
-    }
+    for (const Passage& arrival : arrivals) covered += arrival.region.volume();
+    const bool disjoint = do_not_overlap(arrivals);
     if (!first_covers && (!disjoint || covered < block.volume())) step.zeros.push_back({assembled, block.volume()});
     for (Passage& arrival : arrivals) {
       if (arrival.task >= 0) {
@@ -294,7 +344,8 @@ class EdgePlanner {
   const Direction direction_;
   const bool forward_;
   std::unordered_map<TaskKey, int> transfers_;
-  std::set<int> by_collectives_;              // edges
+  // By exchanges (which equal layers share), number of the exchange, and end: of its parts.
+  std::map<std::tuple<const EdgeExchanges*, int, bool>, Vector<Block>> blocks_;
   Vector<Vector<Vector<Passage>>> arrivals_;  // [part][input; backward: output]
 };
 

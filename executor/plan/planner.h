@@ -1,6 +1,6 @@
 // What the sections of planning share. Each plans one aspect of all steps, in this order: program_plan.cpp the steps
 // and parts with their memory, edges.cpp what goes from part to part, synchronization.cpp gradients of parameters and
-// statistics, transfers.cpp when sends are waited for and in which order transfers start.
+// statistics, transfers.cpp how messages are matched, when sends are waited for and in which order transfers start.
 #pragma once
 
 #include <unordered_map>
@@ -39,7 +39,7 @@ class Planner {
   Place graph_input(TensorId tensor, const Block& block);
   int parameter_buffer(ParameterId parameter, const Block& block);
 
-  Vector<Vector<int>> part_index_;  // [operator][part]: index into plan.parts; -1: on another rank
+  Vector<Vector<int>> part_index_;  // [operator][place in tasks.parts]: index into plan.parts; -1: on another rank
 };
 
 void plan_edges(Planner& planner);
@@ -47,6 +47,7 @@ void plan_collective_waits(Planner& planner);
 void plan_synchronization(Planner& planner);
 void plan_statistics(Planner& planner);
 void plan_state_updates(Planner& planner);
+void plan_tags(Planner& planner);
 void plan_send_waits(Planner& planner);
 void plan_transfer_groups(Planner& planner);
 

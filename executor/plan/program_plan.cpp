@@ -17,7 +17,8 @@ Planner::Planner(TaskGraphBuilder& builder, const Strategy& strategy, const Task
 }
 
 PartPlan* Planner::local(OperatorId op, int part) {
-  const int index = part_index_[op][part];
+  const int place = tasks.place_of(op, part);
+  const int index = place < 0 ? -1 : part_index_[op][place];
   return index < 0 ? nullptr : &plan.parts[index];
 }
 
@@ -49,9 +50,8 @@ void Planner::make_steps() {
 
 void Planner::make_groups() {
   std::set<Vector<DeviceId>> found;
-  for (const SynchronizationUnit& unit : tasks.units) found.insert(unit.holders);
-  for (const StatisticsReduction& reduction : tasks.reductions) found.insert(reduction.holders);
-  for (const EdgeCollective& moved : tasks.collectives) found.insert(moved.collective.holders);
+  for (const StepPlan& step : plan.steps)
+    if (is_collective(step.kind)) found.insert(tasks.holders(tasks.tasks[step.task]));
   for (const Vector<DeviceId>& holders : found)
     if (holders.size() > 1) plan.groups.push_back(holders);
 }
@@ -63,16 +63,17 @@ int Planner::group_of(const Vector<DeviceId>& holders) const {
 
 void Planner::make_parts() {
   part_index_.resize(graph.operators.size());
-  for (size_t op = 0; op < part_index_.size(); ++op) part_index_[op].assign(strategy[op].devices.size(), -1);
+  for (OperatorId op : graph.operator_ids()) part_index_[op].assign(tasks.parts[op].size(), -1);
   for (const StepPlan& step : plan.steps)
-    if (const Task& task = tasks.tasks[step.task]; is_compute(step.kind)) part_index_[task.op][task.part] = 0;
-  for (OperatorId op = 0; op < static_cast<OperatorId>(part_index_.size()); ++op)
-    for (int number = 0; number < static_cast<int>(part_index_[op].size()); ++number) {
-      if (part_index_[op][number] < 0) continue;
-      part_index_[op][number] = static_cast<int>(plan.parts.size());
+    if (const Task& task = tasks.tasks[step.task]; is_compute(step.kind))
+      part_index_[task.op][tasks.place_of(task.op, task.part)] = 0;
+  for (OperatorId op : graph.operator_ids())
+    for (int place : tasks.parts[op].indices()) {
+      if (part_index_[op][place] < 0) continue;
+      part_index_[op][place] = static_cast<int>(plan.parts.size());
       PartPlan part{};
       part.op = op;
-      part.part = number;
+      part.part = tasks.parts[op][place];
       make_part(part);
       plan.parts.push_back(std::move(part));
     }
@@ -80,7 +81,7 @@ void Planner::make_parts() {
     StepPlan& step = plan.steps[s];
     if (!is_compute(step.kind)) continue;
     const Task& task = tasks.tasks[step.task];
-    step.part = part_index_[task.op][task.part];
+    step.part = part_index_[task.op][tasks.place_of(task.op, task.part)];
     PartPlan& part = plan.parts[step.part];
     PartSteps& steps = direction_of(step.kind) == Direction::forward ? part.forward : part.backward;
     if (steps.first < 0) steps.first = static_cast<int>(s);
@@ -143,6 +144,7 @@ ProgramPlan plan_program(TaskGraphBuilder& builder, const Strategy& strategy, co
   plan_synchronization(planner);
   plan_statistics(planner);
   plan_state_updates(planner);
+  plan_tags(planner);
   if (!settings.follows_backend) plan_send_waits(planner);  // else an iteration ends behind its sends
   if (settings.ordered) plan_transfer_groups(planner);
   return std::move(planner.plan);

@@ -47,8 +47,9 @@ struct BlockCopy {
 };
 
 struct TransferPlan {
-  int task;  // its index in the task graph is the tag
+  int task;
   int peer;
+  int tag;  // its number among the transfers from the sender to the receiver, in order of keys: known at both ends
   Place memory;
   int64_t bytes;
 };
@@ -99,6 +100,7 @@ struct StepPlan {
   // Reductions: index into ProgramPlan::reductions. Of the compute steps behind one, the first waits for it.
   int reduction = -1;
   int collective = -1;  // collectives of edges: index into ProgramPlan::collectives
+  int tag = -1;         // collectives: the number among those of the same ranks, in order of keys
   // Compute, in the order in which they happen:
   Vector<int> waits;         // sends of the iteration before that read what this step overwrites
   Vector<int> receives;      // needed by this step
@@ -167,7 +169,7 @@ struct LossBuffer {
 struct ProgramPlan {
   Vector<BufferPlan> buffers;
   MemoryPlan memory;           // of the arena
-  Vector<Vector<int>> groups;  // of ranks that sum something, this one among them or not: alike on all ranks
+  Vector<Vector<int>> groups;  // of ranks that this one has a collective with, ascending
   Vector<PartPlan> parts;      // by (operator, part)
   Vector<StepPlan> steps;
   Vector<TransferPlan> sends, receives;
@@ -189,7 +191,7 @@ struct PlanSettings {
   bool ordered = false;
 };
 
-// `order` is a total order of all tasks (issue_order_from_names, default_issue_order).
+// `tasks` are those of the rank, or of all; `order` is a total order of them (order_by_names, default_issue_order).
 ProgramPlan plan_program(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
                          const Vector<int>& order, const PlanSettings& settings);
 

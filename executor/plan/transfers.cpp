@@ -1,10 +1,33 @@
-// When transfers are waited for, and in which order they start.
+// How messages are matched, when transfers are waited for, and in which order they start.
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "executor/plan/planner.h"
 #include "executor/plan/transfer_order.h"
 
 namespace ff {
+
+void plan_tags(Planner& planner) {
+  ProgramPlan& plan = planner.plan;
+  const auto by_key = [&](const auto* a, const auto* b) {
+    return planner.tasks.tasks[a->task].key < planner.tasks.tasks[b->task].key;
+  };
+  for (Vector<TransferPlan>* transfers : {&plan.sends, &plan.receives}) {
+    Vector<TransferPlan*> ordered;
+    for (TransferPlan& transfer : *transfers) ordered.push_back(&transfer);
+    std::sort(ordered.begin(), ordered.end(), by_key);
+    std::map<int, int> counts;  // by peer
+    for (TransferPlan* transfer : ordered) transfer->tag = counts[transfer->peer]++;
+  }
+  Vector<StepPlan*> collectives;
+  for (StepPlan& step : plan.steps)
+    if (is_collective(step.kind)) collectives.push_back(&step);
+  std::sort(collectives.begin(), collectives.end(), by_key);
+  std::map<int, int> counts;  // by group
+  for (StepPlan* step : collectives)
+    step->tag = counts[planner.group_of(planner.tasks.holders(planner.tasks.tasks[step->task]))]++;
+}
 
 // What a step writes first may lie where an earlier iteration's send is still read.
 void plan_send_waits(Planner& planner) {

@@ -16,6 +16,7 @@ class DeviceTransport : public Transport {
   std::string host() const override { return host_.host(); }
   NodePlace place() const override { return host_.place(); }
   bool follows_backend() const override { return true; }
+  int largest_tag() const override { return host_.largest_tag(); }
   Transport& for_host_memory() override { return host_.for_host_memory(); }
 
   void barrier() override { host_.barrier(); }

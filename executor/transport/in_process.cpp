@@ -59,19 +59,19 @@ class InProcessTransport : public Transport {
   std::string host() const override { return "localhost"; }
   NodePlace place() const override { return {0, rank_, world_.size}; }
 
-  Request send(const void* memory, int64_t bytes, int destination, int tag) override {
+  Request send(const void* memory, int64_t bytes, int destination, OperationLabel label) override {
     const auto operation = std::make_shared<Operation>(Operation{const_cast<void*>(memory), bytes});
     const std::lock_guard lock(world_.mutex);
-    World::Queue& queue = world_.queues[{rank_, destination, tag}];
+    World::Queue& queue = world_.queues[{rank_, destination, label.tag}];
     if (queue.receives.empty()) queue.sends.push_back(operation);
     else match(operation, take(queue.receives));
     return keep(operation);
   }
 
-  Request receive(void* memory, int64_t bytes, int source, int tag) override {
+  Request receive(void* memory, int64_t bytes, int source, OperationLabel label) override {
     const auto operation = std::make_shared<Operation>(Operation{memory, bytes});
     const std::lock_guard lock(world_.mutex);
-    World::Queue& queue = world_.queues[{source, rank_, tag}];
+    World::Queue& queue = world_.queues[{source, rank_, label.tag}];
     if (queue.sends.empty()) queue.receives.push_back(operation);
     else match(take(queue.sends), operation);
     return keep(operation);
@@ -101,16 +101,15 @@ class InProcessTransport : public Transport {
 
   Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override {
     Vector<GroupId> made;
-    for (const Vector<int>& ranks : groups)
-      made.push_back(std::find(ranks.begin(), ranks.end(), rank_) == ranks.end() ? -1 : make_group(ranks));
+    for (const Vector<int>& ranks : groups) made.push_back(make_group(ranks));
     return made;
   }
 
-  Request all_reduce(GroupId id, float* values, int64_t elements, int tag) override {
-    return collective(id, {CollectiveKind::all_reduce, -1, values, values, {elements}, {}, {}}, tag);
+  Request all_reduce(GroupId id, float* values, int64_t elements, OperationLabel label) override {
+    return collective(id, {CollectiveKind::all_reduce, -1, values, values, {elements}, {}, {}}, label);
   }
 
-  Request collective(GroupId id, const CollectiveCall& call, int) override {
+  Request collective(GroupId id, const CollectiveCall& call, OperationLabel) override {
     Group& group = groups_[id];
     const auto operation = std::make_shared<Operation>();
     const std::lock_guard lock(world_.mutex);

@@ -168,6 +168,10 @@ class MpiTransport : public Transport {
     MPI_Get_processor_name(name, &length);
     host_.assign(name, static_cast<size_t>(length));
     check(MPI_Comm_dup(MPI_COMM_WORLD, &control_), "MPI_Comm_dup");
+    int* bound = nullptr;
+    int found = 0;
+    check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &found), "MPI_Comm_get_attr");
+    if (found) largest_tag_ = *bound;
     find_place();
   }
 
@@ -183,16 +187,19 @@ class MpiTransport : public Transport {
   std::string host() const override { return host_; }
   NodePlace place() const override { return place_; }
 
-  Request send(const void* memory, int64_t bytes, int destination, int tag) override {
+  int largest_tag() const override { return largest_tag_; }
+
+  Request send(const void* memory, int64_t bytes, int destination, OperationLabel label) override {
     const Request request = new_request();
-    check(MPI_Isend(memory, count_of(bytes), type_of(bytes), destination, tag, MPI_COMM_WORLD, &slots_[request.slot]),
+    check(MPI_Isend(memory, count_of(bytes), type_of(bytes), destination, label.tag, MPI_COMM_WORLD,
+                    &slots_[request.slot]),
           "MPI_Isend");
     return request;
   }
 
-  Request receive(void* memory, int64_t bytes, int source, int tag) override {
+  Request receive(void* memory, int64_t bytes, int source, OperationLabel label) override {
     const Request request = new_request();
-    check(MPI_Irecv(memory, count_of(bytes), type_of(bytes), source, tag, MPI_COMM_WORLD, &slots_[request.slot]),
+    check(MPI_Irecv(memory, count_of(bytes), type_of(bytes), source, label.tag, MPI_COMM_WORLD, &slots_[request.slot]),
           "MPI_Irecv");
     return request;
   }
@@ -224,12 +231,11 @@ class MpiTransport : public Transport {
 
   Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override {
     Vector<GroupId> made;
-    for (const Vector<int>& ranks : groups)
-      made.push_back(std::find(ranks.begin(), ranks.end(), rank_) == ranks.end() ? -1 : make_group(ranks));
+    for (const Vector<int>& ranks : groups) made.push_back(make_group(ranks));
     return made;
   }
 
-  Request all_reduce(GroupId group, float* values, int64_t elements, int) override {
+  Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel) override {
     Group& members = groups_[group];
     const Request request = new_request();
     if (members.size > AllReduce::most_ranks) {
@@ -246,7 +252,7 @@ class MpiTransport : public Transport {
     return request;
   }
 
-  Request collective(GroupId group, const CollectiveCall& call, int) override {
+  Request collective(GroupId group, const CollectiveCall& call, OperationLabel) override {
     const Group& members = groups_[group];
     const Request request = new_request();
     Counts& counts = counts_of(request);
@@ -427,6 +433,7 @@ class MpiTransport : public Transport {
   }
 
   int rank_ = 0, size_ = 1;
+  int largest_tag_ = 32767;  // what MPI guarantees
   std::string host_;
   NodePlace place_;
   MPI_Comm control_ = MPI_COMM_NULL;

@@ -9,8 +9,10 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <set>
 #include <thread>
 
+#include "executor/transport/control_data.h"
 #include "executor/transport/device_transport.h"
 
 namespace ff {
@@ -55,11 +57,11 @@ class NcclTransport : public DeviceTransport {
   std::string name() const override { return "nccl"; }
   bool ordered() const override { return true; }
 
-  Request send(const void* memory, int64_t bytes, int destination, int tag) override {
-    return add({true, const_cast<void*>(memory), bytes, destination, new_operation(tag)});
+  Request send(const void* memory, int64_t bytes, int destination, OperationLabel label) override {
+    return add({true, const_cast<void*>(memory), bytes, destination, new_operation(label)});
   }
-  Request receive(void* memory, int64_t bytes, int source, int tag) override {
-    return add({false, memory, bytes, source, new_operation(tag)});
+  Request receive(void* memory, int64_t bytes, int source, OperationLabel label) override {
+    return add({false, memory, bytes, source, new_operation(label)});
   }
 
   void begin_group() override { grouping_ = true; }
@@ -69,20 +71,20 @@ class NcclTransport : public DeviceTransport {
     group_.clear();
   }
 
-  Request all_reduce(GroupId group, float* values, int64_t elements, int tag) override {
-    const int operation = new_operation(tag);
+  Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel label) override {
+    const int operation = new_operation(label);
     follow(reduce_stream_);
     const auto it =
         std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) { return one.second.id == group; });
     check(ncclAllReduce(values, values, static_cast<size_t>(elements), ncclFloat32, ncclSum, it->second.communicator,
                         reduce_stream_),
-          "ncclAllReduce", tag);
+          "ncclAllReduce", label.task);
     backend_.record_event(events_[operation], reduce_stream_);
     return {operation};
   }
 
-  Request collective(GroupId group, const CollectiveCall& call, int tag) override {
-    const int operation = new_operation(tag);
+  Request collective(GroupId group, const CollectiveCall& call, OperationLabel label) override {
+    const int operation = new_operation(label);
     follow(reduce_stream_);
     const auto it =
         std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) { return one.second.id == group; });
@@ -90,8 +92,8 @@ class NcclTransport : public DeviceTransport {
     const ncclResult_t added = add_collective(call, it->second.communicator);
     const ncclResult_t ended = ncclGroupEnd();  // also behind a failure, or NCCL would go on grouping
     const std::string name = "NCCL " + std::string(to_string(call.kind));
-    check(added, name.c_str(), tag);
-    check(ended, "ncclGroupEnd", tag);
+    check(added, name.c_str(), label.task);
+    check(ended, "ncclGroupEnd", label.task);
     backend_.record_event(events_[operation], reduce_stream_);
     return {operation};
   }
@@ -111,12 +113,13 @@ class NcclTransport : public DeviceTransport {
 
   void poll() override {}
 
-  // Groups without a common rank are split from the world at once; a group that was made before is used again.
+  // A group that was made before is used again. The others are split from the world, which takes all ranks, those
+  // without a common rank at once: so all ranks have to know of all groups here.
   Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override {
     Vector<Vector<int>> missing;
     for (const Vector<int>& ranks : groups)
-      if (!groups_.count(ranks) && std::find(missing.begin(), missing.end(), ranks) == missing.end())
-        missing.push_back(ranks);
+      if (!groups_.count(ranks)) missing.push_back(ranks);
+    missing = of_all_ranks(missing);
     while (!missing.empty()) {
       Vector<Vector<int>> now, later;
       Vector<bool> taken(size(), false);
@@ -228,8 +231,8 @@ class NcclTransport : public DeviceTransport {
     }
     const ncclResult_t ended = ncclGroupEnd();  // also behind a failure, or NCCL would go on grouping
     const Member& last = members[count - 1];
-    check(added, last.send ? "ncclSend" : "ncclRecv", tags_[last.operation]);
-    check(ended, "ncclGroupEnd", tags_[members.front().operation]);
+    check(added, last.send ? "ncclSend" : "ncclRecv", tasks_[last.operation]);
+    check(ended, "ncclGroupEnd", tasks_[members.front().operation]);
     for (const Member& member : members) backend_.record_event(events_[member.operation], transfer_stream_);
   }
 
@@ -295,13 +298,35 @@ class NcclTransport : public DeviceTransport {
   }
 
   // Operations of an iteration are numbered in the order of their start, and keep their events until the next one.
-  int new_operation(int tag) {
+  int new_operation(OperationLabel label) {
     if (used_ == events_.size()) {
       events_.push_back(backend_.create_event());
-      tags_.push_back(-1);
+      tasks_.push_back(-1);
     }
-    tags_[used_] = tag;
+    tasks_[used_] = label.task;
     return static_cast<int>(used_++);
+  }
+
+  // The groups of all ranks, ascending, each once. As control data a group is its size and its ranks.
+  Vector<Vector<int>> of_all_ranks(const Vector<Vector<int>>& own) {
+    const auto encode = [](const auto& groups) {
+      Vector<int> numbers;
+      for (const Vector<int>& ranks : groups) {
+        numbers.push_back(ranks.count());
+        numbers.insert(numbers.end(), ranks.begin(), ranks.end());
+      }
+      return to_bytes(numbers);
+    };
+    const auto decode = [](const std::string& bytes, auto add) {
+      const Vector<int> numbers = from_bytes<int>(bytes);
+      for (auto at = numbers.begin(); at != numbers.end(); at += 1 + *at) add(Vector<int>(at + 1, at + 1 + *at));
+    };
+    std::set<Vector<int>> united;
+    for (const std::string& bytes : host_.gather(encode(own)))
+      decode(bytes, [&](const Vector<int>& ranks) { united.insert(ranks); });
+    Vector<Vector<int>> all;
+    decode(host_.broadcast(encode(united)), [&](const Vector<int>& ranks) { all.push_back(ranks); });
+    return all;
   }
 
   void split(const Vector<Vector<int>>& groups) {
@@ -345,7 +370,7 @@ class NcclTransport : public DeviceTransport {
   int first_incomplete() {
     for (size_t i = 0; i < used_; ++i) {
       try {
-        if (!backend_.event_done(events_[i])) return tags_[i];
+        if (!backend_.event_done(events_[i])) return tasks_[i];
       } catch (const MachineError&) {
         return -1;
       }
@@ -353,12 +378,12 @@ class NcclTransport : public DeviceTransport {
     return -1;
   }
 
-  void check(ncclResult_t result, const char* call, int tag = -1) const {
+  void check(ncclResult_t result, const char* call, int task = -1) const {
     if (result == ncclSuccess) return;
     const char* detail = ncclGetLastError(nullptr);
     throw TransportError("rank " + std::to_string(host_.rank()) + " on " + host_.host() + ": " + call + ": " +
                              ncclGetErrorString(result) + (detail && *detail ? std::string(" (") + detail + ")" : ""),
-                         tag);
+                         task);
   }
 
   CudaBackend& backend_;
@@ -368,7 +393,7 @@ class NcclTransport : public DeviceTransport {
   std::map<Vector<int>, Group> groups_;
   int made_ = 0;
   Vector<CudaEvent> events_;  // by operation of this iteration
-  Vector<int> tags_;
+  Vector<int> tasks_;
   size_t used_ = 0;
   Vector<Member> group_;
   bool grouping_ = false;

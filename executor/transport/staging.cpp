@@ -39,7 +39,8 @@ struct Operation {
   void* device = nullptr;
   void* pinned = nullptr;
   int64_t bytes = 0;
-  int peer = -1, tag = -1;  // send
+  int peer = -1;  // send
+  OperationLabel label{-1};
   GroupId group = -1;       // all-reduce, collective
   // Collective: what is sent is `device`, copied to `pinned`; what is received is copied from `received` in the end.
   std::shared_ptr<CollectiveCall> call;  // with host memory
@@ -73,43 +74,43 @@ class StagingTransport : public DeviceTransport {
 
   std::string name() const override { return "staging"; }
 
-  Request send(const void* memory, int64_t bytes, int destination, int tag) override {
+  Request send(const void* memory, int64_t bytes, int destination, OperationLabel label) override {
     Operation operation;
     operation.kind = Operation::Kind::send;
     operation.device = const_cast<void*>(memory);
     operation.bytes = bytes;
     operation.peer = destination;
-    operation.tag = tag;
+    operation.label = label;
     return copy_out(operation);
   }
 
-  Request receive(void* memory, int64_t bytes, int source, int tag) override {
+  Request receive(void* memory, int64_t bytes, int source, OperationLabel label) override {
     Operation operation;
     operation.kind = Operation::Kind::receive;
     operation.device = memory;
     operation.bytes = bytes;
     operation.pinned = buffers_.take(bytes);
-    operation.inner = host_.receive(operation.pinned, bytes, source, tag);
+    operation.inner = host_.receive(operation.pinned, bytes, source, label);
     operation.started = true;
     return keep(operation);
   }
 
-  Request all_reduce(GroupId group, float* values, int64_t elements, int tag) override {
+  Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel label) override {
     Operation operation;
     operation.kind = Operation::Kind::all_reduce;
     operation.device = values;
     operation.bytes = elements * static_cast<int64_t>(sizeof(float));
-    operation.tag = tag;
+    operation.label = label;
     operation.group = group;
     return copy_out(operation);
   }
 
-  Request collective(GroupId group, const CollectiveCall& call, int tag) override {
+  Request collective(GroupId group, const CollectiveCall& call, OperationLabel label) override {
     const Vector<int>& ranks = groups_[group];
     const int place = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank()) - ranks.begin());
     Operation operation;
     operation.kind = Operation::Kind::collective;
-    operation.tag = tag;
+    operation.label = label;
     operation.group = group;
     operation.device = const_cast<float*>(call.send);
     operation.bytes = call.sent(place) * static_cast<int64_t>(sizeof(float));
@@ -152,8 +153,7 @@ class StagingTransport : public DeviceTransport {
 
   Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override {
     const Vector<GroupId> made = host_.make_groups(groups);
-    for (int g : made.indices())
-      if (made[g] >= 0) groups_[made[g]] = groups[g];
+    for (int g : made.indices()) groups_[made[g]] = groups[g];
     return made;
   }
 
@@ -190,15 +190,15 @@ class StagingTransport : public DeviceTransport {
       if (!backend_.event_done(operation.copied)) break;
       switch (operation.kind) {
         case Operation::Kind::send:
-          operation.inner = host_.send(operation.pinned, operation.bytes, operation.peer, operation.tag);
+          operation.inner = host_.send(operation.pinned, operation.bytes, operation.peer, operation.label);
           break;
         case Operation::Kind::collective:
           operation.call->send = static_cast<const float*>(operation.pinned);
-          operation.inner = host_.collective(operation.group, *operation.call, operation.tag);
+          operation.inner = host_.collective(operation.group, *operation.call, operation.label);
           break;
         default:
           operation.inner = host_.all_reduce(operation.group, static_cast<float*>(operation.pinned),
-                                             operation.bytes / 4, operation.tag);
+                                             operation.bytes / 4, operation.label);
       }
       operation.started = true;
       waiting_.pop_front();
@@ -232,7 +232,7 @@ class StagingTransport : public DeviceTransport {
 
   CudaBackend& backend_;
   PinnedBuffers buffers_;
-  std::map<GroupId, Vector<int>> groups_;  // ranks of those that this one is in
+  std::map<GroupId, Vector<int>> groups_;  // their ranks
   void* out_;                              // stream of the copies to the host
   CudaEvent follow_;                       // of the backend's stream
   std::deque<Operation> slots_;

@@ -17,6 +17,7 @@
 // order (ProgramPlan::transfer_groups), at both ends.
 #pragma once
 
+#include <climits>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,11 +36,17 @@ struct Request {
 
 using GroupId = int;
 
-// A failure found behind the call that caused it. `tag` is that operation's, -1 when it is not known.
+// What the ends of an operation match by, and the caller's task, which only it knows: for messages, -1 for none.
+struct OperationLabel {
+  OperationLabel(int tag, int task = -1) : tag(tag), task(task) {}
+  int tag, task;
+};
+
+// A failure found behind the call that caused it. `task` is that operation's, -1 when it is not known.
 class TransportError : public MachineError {
  public:
-  TransportError(const std::string& message, int tag) : MachineError(message), tag(tag) {}
-  int tag;
+  TransportError(const std::string& message, int task) : MachineError(message), task(task) {}
+  int task;
 };
 
 // Where a rank runs: the ranks of a node share its memory and its GPUs.
@@ -62,23 +69,25 @@ class Transport {
   // The one for host memory, when this one is for a GPU's.
   virtual Transport& for_host_memory() { return *this; }
 
-  virtual Request send(const void* memory, int64_t bytes, int destination, int tag) = 0;
-  virtual Request receive(void* memory, int64_t bytes, int source, int tag) = 0;
+  // Tags of sends and receives are from 0 to this.
+  virtual int largest_tag() const { return INT_MAX; }
+  virtual Request send(const void* memory, int64_t bytes, int destination, OperationLabel label) = 0;
+  virtual Request receive(void* memory, int64_t bytes, int source, OperationLabel label) = 0;
   virtual bool test(Request& request) = 0;
   virtual void wait(Request& request) = 0;
   // Lets transfers progress; called between compute tasks, since not every transport has a thread for that.
   virtual void poll() = 0;
 
-  // Groups of ranks (each ascending) for collectives. All ranks call with the same groups; the answer for one that this
-  // rank is not in is -1.
+  // Groups of ranks (each ascending) for collectives. All ranks call, each with the groups that it is in, in ascending
+  // order.
   virtual Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) = 0;
   // Starts summing `elements` floats of all ranks of the group, in place. The ranks start a group's all-reduces in one
-  // order. `tag` is for messages.
-  virtual Request all_reduce(GroupId group, float* values, int64_t elements, int tag) = 0;
+  // order, which is all that they match by.
+  virtual Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel label) = 0;
 
   // Starts a collective of the group; its memory is the transport's until it is complete. The ranks start a group's
   // collectives and all-reduces in one order.
-  virtual Request collective(GroupId group, const CollectiveCall& call, int tag) = 0;
+  virtual Request collective(GroupId group, const CollectiveCall& call, OperationLabel label) = 0;
 
   // For transports that follow the backend or are ordered; nothing in the others.
   // Sets up the connections to these ranks. All ranks call, once a program.

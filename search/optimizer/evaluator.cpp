@@ -39,7 +39,7 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, const Vector<std
   details.sources = cost_model_.count_sources(strategy);
   if (!issue_order) details.order = tasks_by_start(details.tasks, details.timeline);
   else details.order = issue_order_from_names(builder_, details.tasks, *issue_order);
-  if (details.order.empty()) details.order = default_issue_order(details.tasks);
+  if (details.order.empty()) details.order = default_issue_order(builder_, details.tasks);
   details.memory_bytes = memory_.bytes(strategy, details.tasks, details.order);
   return details;
 }

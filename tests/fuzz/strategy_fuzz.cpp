@@ -54,7 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
 
   TaskGraphBuilder builder(file.graph);
   const TaskGraph tasks = builder.build(file.strategy);
-  Vector<std::string> entries = issue_order_names(builder, tasks, default_issue_order(tasks));
+  Vector<std::string> entries = issue_order_names(builder, tasks, default_issue_order(builder, tasks));
   if (line_end < size) entries[0] = text.substr(line_end + 1);
   const Vector<int> order = issue_order_from_names(builder, tasks, entries);
   if (order.empty()) {

@@ -18,7 +18,8 @@ struct Posting {
   bool send = false;
   void* memory = nullptr;
   int64_t bytes = 0;
-  int peer = -1, tag = -1;
+  int peer = -1;
+  OperationLabel label{-1};
   GroupId group = -1;  // a collective
   CollectiveCall call{};
   bool complete = false;
@@ -45,7 +46,7 @@ class OrderedWorld {
     (posting->send ? sends : receives)[pair].push_back(posting);
     auto &out = sends[pair], &in = receives[pair];
     while (!out.empty() && !in.empty()) {
-      if (out.front()->tag != in.front()->tag || out.front()->bytes != in.front()->bytes)
+      if (out.front()->label.tag != in.front()->label.tag || out.front()->bytes != in.front()->bytes)
         return fail("ranks " + std::to_string(pair.first) + " and " + std::to_string(pair.second) +
                     " disagree about the order of transfers");
       std::memcpy(in.front()->memory, out.front()->memory, static_cast<size_t>(in.front()->bytes));
@@ -64,7 +65,7 @@ class OrderedWorld {
     if (members.size() < ranks.size()) return;
     Vector<CollectiveCall*> calls;
     for (const auto& [from, member] : members) {
-      if (member->tag != posting->tag) return fail("ranks disagree about the order of collectives");
+      if (member->label.tag != posting->label.tag) return fail("ranks disagree about the order of collectives");
       calls.push_back(&member->call);
     }
     try {
@@ -103,11 +104,11 @@ class OrderedTransport : public DeviceTransport {
   std::string name() const override { return "ordered"; }
   bool ordered() const override { return true; }
 
-  Request send(const void* memory, int64_t bytes, int destination, int tag) override {
-    return add({true, const_cast<void*>(memory), bytes, destination, tag});
+  Request send(const void* memory, int64_t bytes, int destination, OperationLabel label) override {
+    return add({true, const_cast<void*>(memory), bytes, destination, label});
   }
-  Request receive(void* memory, int64_t bytes, int source, int tag) override {
-    return add({false, memory, bytes, source, tag});
+  Request receive(void* memory, int64_t bytes, int source, OperationLabel label) override {
+    return add({false, memory, bytes, source, label});
   }
 
   void begin_group() override { grouping_ = true; }
@@ -117,12 +118,12 @@ class OrderedTransport : public DeviceTransport {
     group_.clear();
   }
 
-  Request all_reduce(GroupId group, float* values, int64_t elements, int tag) override {
-    return collective(group, {CollectiveKind::all_reduce, -1, values, values, {elements}, {}, {}}, tag);
+  Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel label) override {
+    return collective(group, {CollectiveKind::all_reduce, -1, values, values, {elements}, {}, {}}, label);
   }
 
-  Request collective(GroupId group, const CollectiveCall& call, int tag) override {
-    auto posting = std::make_shared<Posting>(Posting{false, nullptr, 0, -1, tag, group, call});
+  Request collective(GroupId group, const CollectiveCall& call, OperationLabel label) override {
+    auto posting = std::make_shared<Posting>(Posting{false, nullptr, 0, -1, label, group, call});
     slots_.push_back(posting);
     submit(streams_[1], {posting});
     return {static_cast<int>(slots_.size()) - 1};
@@ -142,7 +143,7 @@ class OrderedTransport : public DeviceTransport {
     const std::shared_ptr<Posting> posting = slots_[request.slot];
     if (!world_->changed.wait_for(lock, patience, [&] { return posting->complete || !world_->failure.empty(); }))
       world_->fail("deadlock");
-    if (!posting->complete) throw TransportError(world_->failure, posting->tag);
+    if (!posting->complete) throw TransportError(world_->failure, posting->label.task);
     request.slot = -1;
   }
 
@@ -151,9 +152,8 @@ class OrderedTransport : public DeviceTransport {
   Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override {
     Vector<GroupId> made;
     for (const Vector<int>& ranks : groups) {
-      const bool mine = std::find(ranks.begin(), ranks.end(), rank()) != ranks.end();
-      made.push_back(mine ? static_cast<GroupId>(groups_.size()) : -1);
-      if (mine) groups_.push_back({ranks, 0});
+      made.push_back(static_cast<GroupId>(groups_.size()));
+      groups_.push_back({ranks, 0});
     }
     return made;
   }

@@ -149,27 +149,27 @@ class PinnedOnly : public DeviceTransport {
   PinnedOnly(Transport& transport, PosingBackend& backend) : DeviceTransport(transport), backend_(backend) {}
   std::string name() const override { return "pinned only"; }
   bool follows_backend() const override { return false; }
-  Request send(const void* memory, int64_t bytes, int destination, int tag) override {
+  Request send(const void* memory, int64_t bytes, int destination, OperationLabel label) override {
     check(memory, bytes);
-    return host_.send(memory, bytes, destination, tag);
+    return host_.send(memory, bytes, destination, label);
   }
-  Request receive(void* memory, int64_t bytes, int source, int tag) override {
+  Request receive(void* memory, int64_t bytes, int source, OperationLabel label) override {
     check(memory, bytes);
-    return host_.receive(memory, bytes, source, tag);
+    return host_.receive(memory, bytes, source, label);
   }
   bool test(Request& request) override { return host_.test(request); }
   void wait(Request& request) override { host_.wait(request); }
   void poll() override { host_.poll(); }
   Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override { return host_.make_groups(groups); }
-  Request all_reduce(GroupId group, float* values, int64_t elements, int tag) override {
+  Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel label) override {
     check(values, elements * 4);
-    return host_.all_reduce(group, values, elements, tag);
+    return host_.all_reduce(group, values, elements, label);
   }
-  Request collective(GroupId group, const CollectiveCall& call, int tag) override {
+  Request collective(GroupId group, const CollectiveCall& call, OperationLabel label) override {
     int64_t least = call.elements.empty() ? 0 : *std::min_element(call.elements.begin(), call.elements.end());
     if (call.send) check(call.send, least * 4);
     if (call.receive) check(call.receive, least * 4);
-    return host_.collective(group, call, tag);
+    return host_.collective(group, call, label);
   }
 
  private:

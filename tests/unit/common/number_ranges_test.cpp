@@ -1,5 +1,6 @@
 #include "common/number_ranges.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "tests/support/random_source.h"
@@ -12,7 +13,15 @@ Vector<int64_t> numbers(const std::string& text) {
   const auto ranges = NumberRanges::parse(text);
   REQUIRE(ranges);
   CHECK(ranges->count() == static_cast<int64_t>(ranges->numbers().size()));
-  return ranges->numbers();
+  const Vector<int64_t> all = ranges->numbers();
+  for (int place : all.indices()) {
+    CHECK(ranges->at(place) == all[place]);
+    CHECK(ranges->find(all[place]) == std::find(all.begin(), all.end(), all[place]) - all.begin());
+    CHECK(ranges->find(all[place], [&](int64_t at) { return at >= place; }) == place);
+    for (int64_t other : {all[place] - 1, all[place] + 1})
+      if (std::find(all.begin(), all.end(), other) == all.end()) CHECK(ranges->find(other) == -1);
+  }
+  return all;
 }
 
 using List = Vector<int64_t>;

@@ -133,7 +133,7 @@ TEST_CASE("a run of transfers has no member that depends on another and one tran
     const EquivalenceCase one = random_case(seed, ranks);
     TaskGraphBuilder builder(one.split.graph);
     const TaskGraph tasks = builder.build(one.split.strategy);
-    const Vector<int> order = default_issue_order(tasks);
+    const Vector<int> order = default_issue_order(builder, tasks);
     const int rank = static_cast<int>(seed / 5) % ranks;
     Vector<bool> here(tasks.tasks.size(), false);
     for (size_t t = 0; t < tasks.tasks.size(); ++t)

@@ -1,11 +1,14 @@
 #include "executor/program.h"
 
 #include <catch2/catch.hpp>
+#include <mutex>
 
 #include "common/task_graph/issue_order.h"
 #include "executor/report.h"
+#include "executor/transport/device_transport.h"
 #include "executor/transport/in_process.h"
 #include "temporary_directory.h"
+#include "tests/support/message_of.h"
 
 namespace ff {
 namespace {
@@ -98,6 +101,71 @@ TEST_CASE("an issue order that does not fit gives way to the default one") {
     CHECK(program.default_issue_order());
     CHECK(program.task_name(program.plan().steps[0].task) == "fc1/forward/0");
   });
+}
+
+TEST_CASE("ranks agree whether an issue order fits, whichever finds that it does not") {
+  StrategyFile file = two_layers();
+  file.strategy[1].devices = {1};  // of fc2, whose tasks rank 0 does not know
+  const auto with_fc2_forward = [&](const std::string& entry) {
+    file.issue_order = {
+        "fc1/forward/0",  entry,           "loss/forward/0", "loss/backward/0", "fc2/backward/0", "fc1/backward/0",
+        "fc2/update/0@1", "fc1/update/0@0"};
+    int by_default = 0;
+    std::mutex mutex;
+    with_programs(file, 2, [&](const Program& program) {
+      const std::lock_guard lock(mutex);
+      by_default += program.default_issue_order();
+    });
+    return by_default;
+  };
+  CHECK(with_fc2_forward("fc2/forward/0") == 0);
+  CHECK(with_fc2_forward("fc2/forward/1") == 2);
+  CHECK(with_fc2_forward("fc2/forward/0-1") == 2);
+  CHECK(with_fc2_forward("fc2/forward/") == 2);
+}
+
+namespace {
+
+// As its host, but with few tags.
+class FewTags : public DeviceTransport {
+ public:
+  using DeviceTransport::DeviceTransport;
+  std::string name() const override { return "few-tags"; }
+  bool follows_backend() const override { return false; }
+  int largest_tag() const override { return 0; }
+  Request send(const void* memory, int64_t bytes, int destination, OperationLabel label) override {
+    return host_.send(memory, bytes, destination, label);
+  }
+  Request receive(void* memory, int64_t bytes, int source, OperationLabel label) override {
+    return host_.receive(memory, bytes, source, label);
+  }
+  bool test(Request& request) override { return host_.test(request); }
+  void wait(Request& request) override { host_.wait(request); }
+  void poll() override { host_.poll(); }
+  Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override { return host_.make_groups(groups); }
+  Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel label) override {
+    return host_.all_reduce(group, values, elements, label);
+  }
+  Request collective(GroupId group, const CollectiveCall& call, OperationLabel label) override {
+    return host_.collective(group, call, label);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("more transfers between two ranks than the transport has tags") {
+  StrategyFile file = two_layers();
+  file.strategy[0] = {{1, 2}, {0, 0}};  // two blocks to fc2, and their gradients back
+  file.strategy[1].devices = {1};
+  const std::string message = message_of<MachineError>([&] {
+    run_in_process(2, [&](Transport& transport) {
+      FewTags few(transport);
+      const auto backend = make_cpu_backend(1);
+      Program(file.graph, file.strategy, {}, *backend, few, {});
+    });
+  });
+  CHECK(message.find("have more than 1 transfers in one direction, the transport few-tags has tags up to 0") !=
+        std::string::npos);
 }
 
 namespace {

@@ -69,7 +69,7 @@ TEST_CASE("the default issue order is a total order that the task graph allows, 
     const Strategy strategy = random_strategy(graph, 3, random);
     TaskGraphBuilder builder(graph);
     const TaskGraph tasks = builder.build(strategy);
-    const Vector<int> order = default_issue_order(tasks);
+    const Vector<int> order = default_issue_order(builder, tasks);
     REQUIRE(order.size() == tasks.tasks.size());
     Vector<int> position(order.size(), -1);
     for (size_t i = 0; i < order.size(); ++i) position[order[i]] = static_cast<int>(i);
@@ -92,7 +92,7 @@ TEST_CASE("issue orders are read back as they were written") {
     const Strategy strategy = random_strategy(graph, 5, random);
     TaskGraphBuilder builder(graph);
     const TaskGraph tasks = builder.build(strategy);
-    const Vector<int> order = seed % 3 ? random_task_order(tasks, random) : default_issue_order(tasks);
+    const Vector<int> order = seed % 3 ? random_task_order(tasks, random) : default_issue_order(builder, tasks);
     const auto names_of = [&](const Vector<int>& all) {  // of each task that the file names
       Vector<std::string> names;
       for (const int task : all)
@@ -110,7 +110,7 @@ TEST_CASE("issue orders are read back as they were written") {
     const Vector<std::string> saved = issue_order_to_save(builder, tasks, order);
     kept += !saved.empty();
     saved_as_default += saved.empty();
-    CHECK(saved == (read == default_issue_order(tasks) ? Vector<std::string>() : entries));
+    CHECK(saved == (read == default_issue_order(builder, tasks) ? Vector<std::string>() : entries));
   }
   CHECK(kept > 50);
   CHECK(saved_as_default > 10);

@@ -6,8 +6,11 @@
 #include "executor/plan/program_plan.h"
 
 #include <catch2/catch.hpp>
+#include <map>
+#include <set>
 
 #include "common/task_graph/issue_order.h"
+#include "tests/support/random_network.h"
 
 namespace ff {
 namespace {
@@ -190,7 +193,7 @@ Graph network(const Json& operators) {
 std::string plan_text(const Graph& graph, const Strategy& strategy, PlanSettings settings) {
   TaskGraphBuilder builder(graph);
   const TaskGraph tasks = builder.build(strategy);
-  const ProgramPlan plan = plan_program(builder, strategy, tasks, default_issue_order(tasks), settings);
+  const ProgramPlan plan = plan_program(builder, strategy, tasks, default_issue_order(builder, tasks), settings);
   return PlanText(builder, tasks, plan).text();
 }
 
@@ -407,13 +410,13 @@ TEST_CASE("a shared parameter is cut into pieces by who holds them") {
 a/backward/0
   copy [0:4, 0:3] of @64[0:4, 0:6] to @96[0:4, 0:3]
   kernel x w.weight[0:3, 0:6] @128 @96 -> - sums0
+w/synchronization/1
+  copy [3:6, 0:6] of #9[0:6, 0:6] to sums1[3:6, 0:6]
+  all-reduce sums1 32 among 0 1
 w/update/0@0
   add [0:3, 0:6] of #9[0:6, 0:6] to sums0[0:3, 0:6]
   update w.weight[0:3, 0:6] 18 by sums0
   copy [0:3, 0:6] of w.weight[0:3, 0:6][0:3, 0:6] to w.weight[0:6, 0:6]
-w/synchronization/1
-  copy [3:6, 0:6] of #9[0:6, 0:6] to sums1[3:6, 0:6]
-  all-reduce sums1 32 among 0 1
 w/update/1@0
   update w.weight@18 18 by sums1
 )");
@@ -505,6 +508,69 @@ loss/forward/1
 loss/backward/1
   kernel @0 label - - -> @16 -
 )");
+}
+
+namespace {
+
+std::string at(Place place) { return std::to_string(place.buffer) + "@" + std::to_string(place.offset); }
+
+// What a rank exchanges, copies and keeps, whatever the task graph that the plan is from.
+std::string exchanges(const TaskGraphBuilder& builder, const TaskGraph& tasks, const ProgramPlan& plan) {
+  std::string text;
+  for (const StepPlan& step : plan.steps) {
+    text += task_name(builder, tasks, step.task) + " tag " + std::to_string(step.tag);
+    for (const auto* copies : {&step.gather, &step.pack})
+      for (const BlockCopy& copy : *copies)
+        text += " " + at(copy.source) + to_string(copy.region) + (copy.add ? "+" : ">") + at(copy.destination);
+    text += "\n";
+  }
+  for (const auto* transfers : {&plan.sends, &plan.receives})
+    for (const TransferPlan& one : *transfers)
+      text += task_name(builder, tasks, one.task) + " with " + std::to_string(one.peer) + " tag " +
+              std::to_string(one.tag) + " " + std::to_string(one.bytes) + " " + at(one.memory) + "\n";
+  for (const BufferPlan& buffer : plan.buffers) text += std::to_string(buffer.elements) + " ";
+  for (const Vector<int>& group : plan.groups) {
+    text += "| ";
+    for (const int rank : group) text += std::to_string(rank) + " ";
+  }
+  for (const TransferGroup& group : plan.transfer_groups)
+    text += "\n" + std::to_string(group.sends.size()) + " " + std::to_string(group.receives.size()) + " before " +
+            std::to_string(group.steps_before);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a plan from the task graph of one rank is that from the task graph of all, and both ends share tags") {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    RandomSource random(seed);
+    const Graph graph = random_graph(random);
+    const int ranks = 1 + static_cast<int>(seed % 6);
+    const Strategy strategy = random_strategy(graph, ranks, random);
+    TaskGraphBuilder builder(graph);
+    const TaskGraph whole = builder.build(strategy);
+    std::map<TaskKey, Vector<int>> tags;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const PlanSettings settings{rank, true, false, seed % 2 == 1};
+      const TaskGraph own = builder.build(strategy, rank);
+      const ProgramPlan plan = plan_program(builder, strategy, own, default_issue_order(builder, own), settings);
+      CHECK(exchanges(builder, own, plan) ==
+            exchanges(builder, whole,
+                      plan_program(builder, strategy, whole, default_issue_order(builder, whole), settings)));
+      std::set<std::pair<int, int>> used;
+      for (const auto* transfers : {&plan.sends, &plan.receives}) {
+        used.clear();
+        for (const TransferPlan& one : *transfers) {
+          CHECK(used.emplace(one.peer, one.tag).second);
+          tags[own.tasks[one.task].key].push_back(one.tag);
+        }
+      }
+    }
+    for (const auto& [key, both] : tags) {
+      REQUIRE(both.size() == 2);
+      CHECK(both[0] == both[1]);
+    }
+  }
 }
 
 }  // namespace ff

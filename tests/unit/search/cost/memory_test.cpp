@@ -31,7 +31,7 @@ TEST_CASE(
     const Strategy strategy = random_strategy(graph, count, random);
     TaskGraphBuilder builder(graph);
     const TaskGraph tasks = builder.build(strategy);
-    const Vector<int> order = seed % 2 ? random_task_order(tasks, random) : default_issue_order(tasks);
+    const Vector<int> order = seed % 2 ? random_task_order(tasks, random) : default_issue_order(builder, tasks);
     Vector<DeviceId> devices;
     for (DeviceId device = 0; device < count; ++device) devices.push_back(device);
     MemoryModel model(builder, count);
@@ -82,7 +82,7 @@ TEST_CASE("statistics that are gathered take memory once a device") {
   MemoryModel model(builder, 2);
   const Strategy strategy = {{{1, 3}, {0, 1, 0}}};
   const TaskGraph tasks = builder.build(strategy);
-  const Vector<int64_t> exact = model.bytes(strategy, tasks, default_issue_order(tasks));
+  const Vector<int64_t> exact = model.bytes(strategy, tasks, default_issue_order(builder, tasks));
   CHECK(exact[0] == 2 * (16 + 48) + 16 + 3 * 64 + 32);
   CHECK(exact[1] == 16 + 48 + 16 + 3 * 64);
 }
