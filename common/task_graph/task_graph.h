@@ -47,7 +47,8 @@ struct TaskGraph {
   Vector<int32_t> successors;
   Vector<int32_t> predecessor_count;
   Vector<std::shared_ptr<const void>> kept;  // what pairs and pieces point into
-  // Of the transfers and collectives here: of all activation and gradient transfers. Of collectives: what k devices receive from others, if they send alike.
+  // Of the activation and gradient transfers here; of collectives what k devices receive from others, if they send
+  // alike.
   int64_t transfer_bytes = 0;
   // 2 (k-1) times the bytes of each synchronization among k holders: what a ring moves in all
   int64_t synchronization_bytes = 0;

@@ -7,9 +7,9 @@
 //
 // Groups run at once and keep that true: between two members a rank has no step of its own, so that the sends of a
 // group are ready when the ones before it are done; its members are of one edge and direction, so that none depends on
-// another one, through whatever ranks: that would be a way from the edge's end back to its begin; and it has at most one
-// send and one receive with each peer and at most `largest_transfer_run` members, which NCCL's kernels process side by
-// side (more than one with a peer it takes one after the other).
+// another one, through whatever ranks: that would be a way from the edge's end back to its begin; and it has at most
+// one send and one receive with each peer and at most `largest_transfer_run` members, which NCCL's kernels process side
+// by side (more than one with a peer it takes one after the other).
 #pragma once
 
 #include "common/task_graph/task_graph.h"
@@ -22,8 +22,8 @@ struct TransferRun {
   int steps_before;   // this rank's steps that precede it in the order
 };
 
-// `order` holds the tasks of this rank, or of all, each behind those that it depends on; steps_here says of each task whether it is a step of
-// this rank.
+// `order` holds the tasks of this rank, or of all, each behind those that it depends on; steps_here says of each task
+// whether it is a step of this rank.
 constexpr int largest_transfer_run = 8;
 Vector<TransferRun> order_transfers(const TaskGraph& tasks, const Vector<int>& order, const Vector<bool>& steps_here,
                                     int rank);

@@ -42,7 +42,7 @@ class Documents(unittest.TestCase):
                     stem = path.stem
                     self.assertTrue(stem in words or any(stem.startswith(word + "_") for word in words),
                                     f"{relative} is not named")
-        for name in re.findall(r"([\w/]+\.(?:sh|py|h|cpp|md))\b", text):
+        for name in re.findall(r"([\w/-]+\.(?:sh|py|h|cpp|md))\b", text):
             if "FAMILY" not in name and name != "README.md":
                 self.assertTrue(any(any((ROOT / top).rglob(pathlib.Path(name).name)) for top in SOURCES + ("docs",)),
                                 f"{name} is named but not there")
