@@ -217,6 +217,7 @@ EdgeExchanges find_exchanges(const Graph& graph, const Edge& edge, const Degrees
     written.push_back(producer.output_block(output, producer.part(producer_degrees, p)));
   for (int c = 0; c < consumers; ++c)
     read.push_back(consumer.input_block(edge.input, consumer.part(consumer_degrees, c)));
+  if (writers == 1 && written == read) return {};  // part by part
   Vector<Block> not_empty = read;
   std::erase_if(not_empty, [](const Block& block) { return block.empty(); });
   const std::optional<Runs> runs = find_runs(written, not_empty);

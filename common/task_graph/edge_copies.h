@@ -64,8 +64,8 @@ struct GradientSum {
   int64_t copied_bytes() const { return count == 1 && in_place ? 0 : bytes; }
 };
 
-// What the tasks at both ends copy because of a pair, or of an exchange that is a collective, is told to `sink`, part by
-// part: of a pair the bytes are added up, of a collective they are all of the edge's. A sink has
+// What the tasks at both ends copy because of a pair, or of an exchange that is a collective, is told to `sink`, part
+// by part: of a pair the bytes are added up, of a collective they are all of the edge's. A sink has
 //   void assembled(consumer part, bytes)          forward: to assemble its input
 //   void packed(producer part, bytes)             forward: to send
 //   void packed_gradient(consumer part, bytes)    backward: to send
