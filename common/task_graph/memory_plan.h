@@ -62,8 +62,8 @@ struct MemoryPlan {
   const PlannedBuffer* find(const BufferKey& key) const;  // null: that one is not needed, or empty
 };
 
-// The plans of `devices`, in their order, from a task graph of all devices or of the one that is asked for. `order` is a
-// total order of all its tasks (issue_order_from_names, default_issue_order).
+// The plans of `devices`, in their order, from a task graph of all devices or of the one that is asked for. `order` is
+// a total order of all its tasks (issue_order_from_names, default_issue_order).
 Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
                                const Vector<int>& order, const Vector<DeviceId>& devices);
 
