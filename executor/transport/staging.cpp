@@ -41,7 +41,7 @@ struct Operation {
   int64_t bytes = 0;
   int peer = -1;  // send
   OperationLabel label{-1};
-  GroupId group = -1;       // all-reduce, collective
+  GroupId group = -1;  // all-reduce, collective
   // Collective: what is sent is `device`, copied to `pinned`; what is received is copied from `received` in the end.
   std::shared_ptr<CollectiveCall> call;  // with host memory
   void* received = nullptr;
