@@ -51,6 +51,9 @@ void Program::bind() {
   receives_.resize(plan_.receives.size());
   reductions_.resize(plan_.reductions.size());
   collectives_.resize(plan_.collectives.size());
+  for (const CollectivePlan& plan : plan_.collectives)
+    collective_calls_.push_back({plan.kind, plan.root, address(plan.send), address(plan.receive), plan.elements,
+                                 plan.send_elements, plan.receive_elements});
   units_.resize(plan_.units.size());
   std::set<int> destinations, sources;
   for (const TransferPlan& send : plan_.sends) destinations.insert(send.peer);
@@ -304,9 +307,8 @@ void Program::run_reduction(const StepPlan& step) {
 
 void Program::run_collective(const StepPlan& step) {
   const CollectivePlan& plan = plan_.collectives[step.collective];
-  CollectiveCall call{plan.kind,     plan.root,          address(plan.send),   address(plan.receive),
-                      plan.elements, plan.send_elements, plan.receive_elements};
-  if (plan.kind == CollectiveKind::reduce && !call.send) {  // a root that adds nothing of its own
+  CollectiveCall& call = collective_calls_[step.collective];
+  if (plan.kind == CollectiveKind::reduce && !plan.send.exists()) {  // a root that adds nothing of its own
     backend_.fill_zero(call.receive, plan.elements[0] * element_bytes);
     call.send = call.receive;
   }

@@ -107,6 +107,7 @@ class Program {
   Vector<GroupId> groups_;
   Vector<std::unique_ptr<Kernel>> kernels_;  // of parts
   Vector<Call> calls_;                       // of steps
+  Vector<CollectiveCall> collective_calls_;
   Vector<Request> sends_, receives_, reductions_, collectives_, units_;
 
   int current_task_ = -1;

@@ -120,9 +120,8 @@ bool fits_collective(const Exchange& exchange, int writers) {
   const int producers = exchange.producers.count(), consumers = exchange.consumers.count();
   if (exchange.sums && producers != writers) return false;  // several sums
   if (exchange.reading == Exchange::Reading::other) return false;
-  if (exchange.reading == Exchange::Reading::whole && (exchange.sums ? consumers : producers) == 1)
-    return one_end_is_single(producers, consumers, exchange.sums);
-  return ends_are_alike_or_large(producers, consumers, exchange.sums);
+  return (exchange.reading == Exchange::Reading::whole && one_end_is_single(producers, consumers, exchange.sums)) ||
+         ends_are_alike_or_large(producers, consumers, exchange.sums);
 }
 
 // The devices of these parts, ascending; none if several are on one.
@@ -205,18 +204,10 @@ bool may_be_collective(int64_t producers, int64_t consumers, bool sums) {
   return one_end_is_single(producers, consumers, sums) || ends_are_alike_or_large(producers, consumers, sums);
 }
 
-EdgeExchanges find_exchanges(const Graph& graph, const Edge& edge, const Degrees& producer_degrees,
-                             const Degrees& consumer_degrees) {
-  const OperatorDefinition& producer = *graph.operators[edge.producer].definition;
-  const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
-  const int output = graph.tensors[edge.tensor].output, writers = producer.partial_results(producer_degrees);
-  const int producers = parts_of(producer_degrees), consumers = parts_of(consumer_degrees);
+EdgeExchanges find_exchanges(const EdgeBlocks& blocks) {
+  const auto& [written, read, writers] = blocks;
+  const int producers = written.count(), consumers = read.count();
   if (std::max(producers, consumers) < static_cast<int>(least_collective_size)) return {};
-  Vector<Block> written, read;
-  for (int p = 0; p < producers; ++p)
-    written.push_back(producer.output_block(output, producer.part(producer_degrees, p)));
-  for (int c = 0; c < consumers; ++c)
-    read.push_back(consumer.input_block(edge.input, consumer.part(consumer_degrees, c)));
   if (writers == 1 && written == read) return {};  // part by part
   Vector<Block> not_empty = read;
   std::erase_if(not_empty, [](const Block& block) { return block.empty(); });

@@ -61,10 +61,14 @@ struct EdgeExchanges {
   Vector<Exchange> exchanges;
   Vector<int32_t> of_producer, of_consumer;  // [part]: its exchange; -1: none, nothing of it is read, it reads nothing
   Vector<int64_t> producer_bytes, consumer_bytes;  // [part]: of its block
+  // Of a producer part's block that move, either way.
+  int64_t moved_bytes(const Exchange& exchange, CollectiveKind kind, int32_t producer) const {
+    return (kind == CollectiveKind::all_to_all ? exchange.copies_sent() : 1) * producer_bytes[producer];
+  }
 };
 // Can there be a collective for an exchange of so many parts, whatever they read and where they are?
 bool may_be_collective(int64_t producers, int64_t consumers, bool sums);
-EdgeExchanges find_exchanges(const Graph& graph, const Edge& edge, const Degrees& producer, const Degrees& consumer);
+EdgeExchanges find_exchanges(const EdgeBlocks& blocks);
 
 // One exchange among the devices that its parts are on.
 struct Collective {

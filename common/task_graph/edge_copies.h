@@ -84,9 +84,8 @@ template <typename Sink>
 void count_copies(const EdgeExchanges& edge, const Exchange& exchange, CollectiveKind forward, bool has_gradient,
                   Sink& sink) {
   const CollectiveKind backward = reversed(forward);
-  const int64_t copies = forward == CollectiveKind::all_to_all ? exchange.copies_sent() : 1;
   for (int32_t p : exchange.producers) {
-    const int64_t bytes = copies * edge.producer_bytes[p];
+    const int64_t bytes = edge.moved_bytes(exchange, forward, p);
     if (sends_packed(forward)) sink.packed(p, bytes);
     if (has_gradient) sink.contributes(p, bytes, receives_packed(backward) ? BlockUse::packed : BlockUse::whole);
   }

@@ -9,9 +9,7 @@ namespace {
 // sum, by several. Finds the few that a block overlaps without looking at all.
 class OutputGrid {
  public:
-  OutputGrid(const OperatorDefinition& producer, int output, const Degrees& degrees, int parts)
-      : writers_(static_cast<size_t>(producer.partial_results(degrees))) {
-    for (int p = 0; p < parts; ++p) blocks_.push_back(producer.output_block(output, producer.part(degrees, p)));
+  OutputGrid(const Vector<Block>& blocks, int writers) : blocks_(blocks), writers_(static_cast<size_t>(writers)) {
     const int rank = blocks_[0].rank();
     begins_.resize(rank);
     for (int axis = 0; axis < rank; ++axis) {
@@ -24,7 +22,7 @@ class OutputGrid {
     assert(cells * writers_ == blocks_.size());
     part_of_cell_.resize(cells * writers_);
     Vector<size_t> found(cells, 0);
-    for (int p = 0; p < parts; ++p) {
+    for (int p : blocks_.indices()) {
       size_t cell = 0;
       for (int axis = 0; axis < rank; ++axis)
         cell = cell * begins_[axis].size() + index_of(axis, blocks_[p][axis].begin);
@@ -65,7 +63,7 @@ class OutputGrid {
     return static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), position) - begins.begin()) - 1;
   }
 
-  Vector<Block> blocks_;
+  const Vector<Block>& blocks_;
   Vector<Vector<int64_t>> begins_;  // by axis
   size_t writers_;                  // of each cell
   Vector<int32_t> part_of_cell_;    // [cell, writer]
@@ -86,16 +84,25 @@ Vector<Edge> edges_of(const Graph& graph) {
 
 bool has_gradient(const Graph& graph, const Edge& edge) { return graph.input_has_gradient(edge.consumer, edge.input); }
 
-BlockPairs intersect_blocks(const Graph& graph, const Edge& edge, const Degrees& producer_degrees,
-                            const Degrees& consumer_degrees) {
+EdgeBlocks blocks_of(const Graph& graph, const Edge& edge, const Degrees& producer_degrees,
+                     const Degrees& consumer_degrees) {
   const OperatorDefinition& producer = *graph.operators[edge.producer].definition;
   const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
   const int output = graph.tensors[edge.tensor].output;
-  const OutputGrid grid(producer, output, producer_degrees, parts_of(producer_degrees));
-  const bool partial = producer.partial_results(producer_degrees) > 1;
+  EdgeBlocks blocks{{}, {}, producer.partial_results(producer_degrees)};
+  for (int p = 0, parts = parts_of(producer_degrees); p < parts; ++p)
+    blocks.written.push_back(producer.output_block(output, producer.part(producer_degrees, p)));
+  for (int c = 0, parts = parts_of(consumer_degrees); c < parts; ++c)
+    blocks.read.push_back(consumer.input_block(edge.input, consumer.part(consumer_degrees, c)));
+  return blocks;
+}
+
+BlockPairs intersect_blocks(const EdgeBlocks& blocks) {
+  const OutputGrid grid(blocks.written, blocks.writers);
+  const bool partial = blocks.writers > 1;
   BlockPairs pairs;
-  for (int c = 0, consumers = parts_of(consumer_degrees); c < consumers; ++c) {
-    const Block read = consumer.input_block(edge.input, consumer.part(consumer_degrees, c));
+  for (int c : blocks.read.indices()) {
+    const Block& read = blocks.read[c];
     if (read.empty()) continue;
     const size_t first = pairs.size();
     grid.for_each_overlapping(read, [&](int32_t p, const Block& written) {

@@ -32,9 +32,16 @@ struct BlockPair {
   bool operator==(const BlockPair&) const = default;
 };
 
-// The pairs of one edge for given degrees at both ends, in order of (consumer part, producer part).
+// What the parts at both ends of an edge write and read, under given degrees.
+struct EdgeBlocks {
+  Vector<Block> written, read;  // [producer part], [consumer part]
+  int writers = 1;              // so many producer parts write shares of one sum each
+};
+EdgeBlocks blocks_of(const Graph& graph, const Edge& edge, const Degrees& producer, const Degrees& consumer);
+
+// The pairs of one edge, in order of (consumer part, producer part).
 using BlockPairs = Vector<BlockPair>;
-BlockPairs intersect_blocks(const Graph& graph, const Edge& edge, const Degrees& producer, const Degrees& consumer);
+BlockPairs intersect_blocks(const EdgeBlocks& blocks);
 
 // The intersection itself.
 Block region_of(const Graph& graph, const Edge& edge, const BlockPair& pair, const Degrees& producer,

@@ -227,15 +227,15 @@ class MemoryPlanner {
     Part* part;
     int64_t bytes;  // that move
   };
-  Vector<PlannedPart> planned_parts(const EdgeCollective& moved, bool producers, int64_t copies) {
+  Vector<PlannedPart> planned_parts(const EdgeCollective& moved, bool producers) {
     const Edge& edge = builder_.edges()[moved.edge];
     const Exchange& exchange = moved.exchange();
     Vector<PlannedPart> result;
     for (int32_t number : producers ? exchange.producers : exchange.consumers)
       if (Part* part = planned(producers ? edge.producer : edge.consumer, number))
-        result.push_back(
-            {number, part,
-             producers ? copies * moved.exchanges->producer_bytes[number] : moved.exchanges->consumer_bytes[number]});
+        result.push_back({number, part,
+                          producers ? moved.exchanges->moved_bytes(exchange, moved.collective.kind, number)
+                                    : moved.exchanges->consumer_bytes[number]});
     return result;
   }
 
@@ -244,9 +244,7 @@ class MemoryPlanner {
     const bool forward = direction == Direction::forward;
     if (!forward && !has_gradient(graph_, edge)) return;
     const CollectiveKind kind = moved.kind(direction);
-    const int64_t copies = kind == CollectiveKind::all_to_all ? moved.exchange().copies_sent() : 1;
-    const Vector<PlannedPart> senders = planned_parts(moved, forward, copies),
-                              receivers = planned_parts(moved, !forward, copies);
+    const Vector<PlannedPart> senders = planned_parts(moved, forward), receivers = planned_parts(moved, !forward);
     const int output = graph_.tensors[edge.tensor].output;
     std::map<int, CollectiveEnd> ends;  // by plan
     for (const auto& [number, receiver, bytes] : receivers) {
@@ -270,11 +268,10 @@ class MemoryPlanner {
       end.step = collective_steps_.at({plan, key});
       const int steps = static_cast<int>(plans_[plan].steps.size());
       if (sends_packed(kind) && end.sent > 0)
-        add(plan, {forward ? Kind::packed_activation : Kind::packed_gradient, moved.edge, moved.number}, end.sent,
-            end.first_sender, end.first_receiver < 0 ? steps : end.first_receiver);
+        add(plan, {packed_kind(direction), moved.edge, moved.number}, end.sent, end.first_sender,
+            end.first_receiver < 0 ? steps : end.first_receiver);
       if (receives_packed(kind) && end.received > 0)
-        add(plan, {forward ? Kind::received_activation : Kind::received_gradient, moved.edge, moved.number},
-            end.received, end.step, end.last_receiver);
+        add(plan, {received_kind(direction), moved.edge, moved.number}, end.received, end.step, end.last_receiver);
     }
     for (const auto& [number, receiver, bytes] : receivers) {
       const int step = ends[receiver->plan].step;

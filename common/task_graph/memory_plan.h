@@ -43,6 +43,13 @@ struct BufferKey {
   auto operator<=>(const BufferKey&) const = default;
 };
 
+constexpr BufferKey::Kind packed_kind(Direction direction) {
+  return direction == Direction::forward ? BufferKey::Kind::packed_activation : BufferKey::Kind::packed_gradient;
+}
+constexpr BufferKey::Kind received_kind(Direction direction) {
+  return direction == Direction::forward ? BufferKey::Kind::received_activation : BufferKey::Kind::received_gradient;
+}
+
 struct PlannedBuffer {
   BufferKey key;
   int64_t bytes;

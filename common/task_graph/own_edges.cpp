@@ -78,8 +78,8 @@ const EdgeCollectives::Found& EdgeCollectives::of(const Edge& edge) {
     if (alike(known, edge)) return *found;
   const Configuration &producer = strategy_[edge.producer], &consumer = strategy_[edge.consumer];
   auto found = std::make_unique<Found>();
-  found->exchanges =
-      std::make_shared<const EdgeExchanges>(find_exchanges(graph_, edge, producer.degrees, consumer.degrees));
+  found->exchanges = std::make_shared<const EdgeExchanges>(
+      find_exchanges(blocks_of(graph_, edge, producer.degrees, consumer.degrees)));
   found->collectives = collectives_of(*found->exchanges, producer.devices, consumer.devices);
   found_.emplace_back(edge, std::move(found));
   return *found_.back().second;

@@ -16,13 +16,23 @@ std::shared_ptr<const BlockPairs> TaskGraphBuilder::pairs(int edge, const Strate
 }
 
 std::shared_ptr<const BlockPairs> TaskGraphBuilder::pairs(int edge, const Degrees& producer, const Degrees& consumer) {
-  Degrees key = producer;
-  key.insert(key.end(), consumer.begin(), consumer.end());
-  const auto found = pair_cache_[edge].find(key);
+  set_key(producer, consumer);
+  const auto found = pair_cache_[edge].find(key_);
   if (found != pair_cache_[edge].end()) return found->second;
-  const auto result = shared(intersect_blocks(graph_, edges_[edge], producer, consumer));
-  pair_cache_[edge].emplace(std::move(key), result);
+  const auto result = shared(intersect_blocks(blocks(edge, producer, consumer)));
+  pair_cache_[edge].emplace(key_, result);
   return result;
+}
+
+void TaskGraphBuilder::set_key(const Degrees& producer, const Degrees& consumer) {
+  key_ = producer;
+  key_.insert(key_.end(), consumer.begin(), consumer.end());
+}
+
+const EdgeBlocks& TaskGraphBuilder::blocks(int edge, const Degrees& producer, const Degrees& consumer) {
+  if (last_blocks_.edge != edge || last_blocks_.key != key_)
+    last_blocks_ = {edge, key_, blocks_of(graph_, edges_[edge], producer, consumer)};
+  return last_blocks_.blocks;
 }
 
 std::shared_ptr<const BlockPairs> TaskGraphBuilder::shared(BlockPairs pairs) {
@@ -45,17 +55,16 @@ std::shared_ptr<const BlockPairs> TaskGraphBuilder::shared(BlockPairs pairs) {
 
 std::shared_ptr<const EdgeExchanges> TaskGraphBuilder::exchanges(int edge, const Degrees& producer,
                                                                  const Degrees& consumer) {
-  Degrees key = producer;
-  key.insert(key.end(), consumer.begin(), consumer.end());
-  const auto found = exchange_cache_[edge].find(key);
+  set_key(producer, consumer);
+  const auto found = exchange_cache_[edge].find(key_);
   if (found != exchange_cache_[edge].end()) return found->second;
   if (cached_exchange_parts_ > most_cached_users) {
     for (auto& cache : exchange_cache_) cache.clear();
     cached_exchange_parts_ = 0;
   }
-  auto result = std::make_shared<const EdgeExchanges>(find_exchanges(graph_, edges_[edge], producer, consumer));
+  auto result = std::make_shared<const EdgeExchanges>(find_exchanges(blocks(edge, producer, consumer)));
   cached_exchange_parts_ += 8 + result->of_producer.size() + result->of_consumer.size();
-  return exchange_cache_[edge].emplace(std::move(key), std::move(result)).first->second;
+  return exchange_cache_[edge].emplace(key_, std::move(result)).first->second;
 }
 
 Vector<Collective> TaskGraphBuilder::collectives(int edge, const Strategy& strategy) {

@@ -101,6 +101,10 @@ class TaskGraphBuilder {
   Vector<ParameterGroup> groups_;
   Vector<int> alike_;
   std::shared_ptr<const BlockPairs> shared(BlockPairs pairs);  // one copy of equal ones, as unrolled steps have
+  void set_key(const Degrees& producer, const Degrees& consumer);
+  // Of the edge under the degrees of the key: those that were asked for last are kept, as exchanges are looked for
+  // before pairs.
+  const EdgeBlocks& blocks(int edge, const Degrees& producer, const Degrees& consumer);
 
   static constexpr size_t most_cached_pairs = size_t{1} << 24;  // 384 MB
   static constexpr size_t most_cached_users = size_t{1} << 22;  // 64 MB
@@ -110,6 +114,12 @@ class TaskGraphBuilder {
   std::unordered_multimap<uint64_t, std::shared_ptr<const BlockPairs>> distinct_pairs_;                    // by hash
   Vector<std::unordered_map<Degrees, std::shared_ptr<const EdgeExchanges>, DegreesHash>> exchange_cache_;  // likewise
   size_t cached_exchange_parts_ = 0;
+  struct {
+    int edge = -1;
+    Degrees key;
+    EdgeBlocks blocks;
+  } last_blocks_;
+  Degrees key_;  // scratch
   size_t cached_pairs_ = 0;
   // by group
   Vector<std::unordered_map<Degrees, std::shared_ptr<const Vector<ParameterPiece>>, DegreesHash>> piece_cache_;

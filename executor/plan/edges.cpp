@@ -105,8 +105,8 @@ class EdgePlanner {
       const bool local = producer && consumer;
       Passage passage{edge_copy(pair, local, direction_),
                       planner_.builder.region(index, pair, planner_.strategy),
-                      {forward_ ? Kind::packed_activation : Kind::packed_gradient, index, number},
-                      {forward_ ? Kind::received_activation : Kind::received_gradient, index, number},
+                      {packed_kind(direction_), index, number},
+                      {received_kind(direction_), index, number},
                       {},
                       {}};
       const PartPlan *source = forward_ ? producer : consumer, *destination = forward_ ? consumer : producer;
@@ -241,8 +241,7 @@ class EdgePlanner {
     };
     for_each_passage(from, to, moved.collective.holders, true, pack);
     if (packed.empty()) return;
-    plan.send = planner_.in_arena(
-        {forward_ ? Kind::packed_activation : Kind::packed_gradient, moved.edge, moved.number}, elements);
+    plan.send = planner_.in_arena({packed_kind(direction_), moved.edge, moved.number}, elements);
     for (auto& [part, copy] : packed) {
       copy.destination = {plan.send.buffer, plan.send.offset + copy.destination.offset};
       copy.destination_block = copy.region;
@@ -255,7 +254,7 @@ class EdgePlanner {
                                 const Ends& to) {
     const Edge& edge = planner_.builder.edges()[moved.edge];
     const int slot = forward_ ? edge.input : planner_.graph.tensors[edge.tensor].output;
-    const BufferKey received{forward_ ? Kind::received_activation : Kind::received_gradient, moved.edge, moved.number};
+    const BufferKey received{received_kind(direction_), moved.edge, moved.number};
     const auto arrive = [&](size_t t, Passage passage) {
       PartPlan* part = planner_.local(to.op, to.parts[t]);
       passage.collective = index;

@@ -105,10 +105,6 @@ class InProcessTransport : public Transport {
     return made;
   }
 
-  Request all_reduce(GroupId id, float* values, int64_t elements, OperationLabel label) override {
-    return collective(id, {CollectiveKind::all_reduce, -1, values, values, {elements}, {}, {}}, label);
-  }
-
   Request collective(GroupId id, const CollectiveCall& call, OperationLabel) override {
     Group& group = groups_[id];
     const auto operation = std::make_shared<Operation>();

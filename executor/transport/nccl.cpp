@@ -74,9 +74,7 @@ class NcclTransport : public DeviceTransport {
   Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel label) override {
     const int operation = new_operation(label);
     follow(reduce_stream_);
-    const auto it =
-        std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) { return one.second.id == group; });
-    check(ncclAllReduce(values, values, static_cast<size_t>(elements), ncclFloat32, ncclSum, it->second.communicator,
+    check(ncclAllReduce(values, values, static_cast<size_t>(elements), ncclFloat32, ncclSum, communicator_of(group),
                         reduce_stream_),
           "ncclAllReduce", label.task);
     backend_.record_event(events_[operation], reduce_stream_);
@@ -86,10 +84,8 @@ class NcclTransport : public DeviceTransport {
   Request collective(GroupId group, const CollectiveCall& call, OperationLabel label) override {
     const int operation = new_operation(label);
     follow(reduce_stream_);
-    const auto it =
-        std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) { return one.second.id == group; });
     check(ncclGroupStart(), "ncclGroupStart");
-    const ncclResult_t added = add_collective(call, it->second.communicator);
+    const ncclResult_t added = add_collective(call, communicator_of(group));
     const ncclResult_t ended = ncclGroupEnd();  // also behind a failure, or NCCL would go on grouping
     const std::string name = "NCCL " + std::string(to_string(call.kind));
     check(added, name.c_str(), label.task);
@@ -234,6 +230,11 @@ class NcclTransport : public DeviceTransport {
     check(added, last.send ? "ncclSend" : "ncclRecv", tasks_[last.operation]);
     check(ended, "ncclGroupEnd", tasks_[members.front().operation]);
     for (const Member& member : members) backend_.record_event(events_[member.operation], transfer_stream_);
+  }
+
+  ncclComm_t communicator_of(GroupId group) const {
+    return std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) { return one.second.id == group; })
+        ->second.communicator;
   }
 
   // Ranks with different counts: a broadcast from each, a reduction to each, as one group.

@@ -83,7 +83,9 @@ class Transport {
   virtual Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) = 0;
   // Starts summing `elements` floats of all ranks of the group, in place. The ranks start a group's all-reduces in one
   // order, which is all that they match by.
-  virtual Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel label) = 0;
+  virtual Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel label) {
+    return collective(group, {CollectiveKind::all_reduce, -1, values, values, {elements}, {}, {}}, label);
+  }
 
   // Starts a collective of the group; its memory is the transport's until it is complete. The ranks start a group's
   // collectives and all-reduces in one order.

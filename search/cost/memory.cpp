@@ -180,11 +180,11 @@ void MemoryModel::add_collectives(int e, const Vector<Collective>& collectives, 
       if (direction == Direction::backward && !has_gradient(graph_, edge)) break;
       const bool forward = direction == Direction::forward;
       const CollectiveKind kind = forward ? collectives[number].kind : reversed(collectives[number].kind);
-      const int64_t copies = kind == CollectiveKind::all_to_all ? exchange.copies_sent() : 1;
       // A device's buffer is aligned once, not part by part: this is no less.
       if (forward ? sends_packed(kind) : receives_packed(kind))
         for (int32_t part : exchange.producers)
-          share.push_back({strategy[edge.producer].devices[part], aligned(copies * exchanges->producer_bytes[part])});
+          share.push_back(
+              {strategy[edge.producer].devices[part], aligned(exchanges->moved_bytes(exchange, kind, part))});
       if (forward ? receives_packed(kind) : sends_packed(kind))
         for (int32_t part : exchange.consumers)
           share.push_back({strategy[edge.consumer].devices[part], aligned(exchanges->consumer_bytes[part])});

@@ -118,10 +118,6 @@ class OrderedTransport : public DeviceTransport {
     group_.clear();
   }
 
-  Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel label) override {
-    return collective(group, {CollectiveKind::all_reduce, -1, values, values, {elements}, {}, {}}, label);
-  }
-
   Request collective(GroupId group, const CollectiveCall& call, OperationLabel label) override {
     auto posting = std::make_shared<Posting>(Posting{false, nullptr, 0, -1, label, group, call});
     slots_.push_back(posting);

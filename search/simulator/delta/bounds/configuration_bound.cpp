@@ -113,11 +113,12 @@ bool ConfigurationBound::volumes_exceed(const Change& change, Nanoseconds limit)
   const auto& [op, configuration] = change;
   const OperatorDefinition& definition = *state_.graph.operators[op].definition;
   const size_t parts = configuration.devices.size();
+  exchanges_.clear();
   for (int e : state_.in_edges[op]) {
     const Edge& edge = state_.edge(e);
     const OperatorState& producer = state_.operators[edge.producer];
-    // A collective may bring data into a node once for all parts there.
-    if (!state_.builder.exchanges(e, producer.degrees, configuration.degrees)->exchanges.empty()) continue;
+    exchanges_.push_back(state_.builder.exchanges(e, producer.degrees, configuration.degrees));
+    if (!exchanges_.back()->exchanges.empty()) continue;  // a collective may bring data into a node once for all parts
     const OperatorDefinition& producer_definition = *state_.graph.operators[edge.producer].definition;
     Nanoseconds earliest = std::numeric_limits<Nanoseconds>::max();
     for (auto& blocks : producer_blocks_) blocks.clear();
@@ -184,9 +185,10 @@ bool ConfigurationBound::transfers_exceed(const Change& change, Nanoseconds limi
   const auto& [op, configuration] = change;
   const size_t parts = configuration.devices.size();
   ready_.assign(parts, prefix_->ready);
-  for (int e : state_.in_edges[op]) {
+  for (int i : state_.in_edges[op].indices()) {
+    const int e = state_.in_edges[op][i];
     const OperatorId producer = state_.edge(e).producer;
-    if (const std::optional<bool> exceed = collectives_exceed(e, configuration, limit)) {
+    if (const std::optional<bool> exceed = collectives_exceed(producer, *exchanges_[i], configuration, limit)) {
       if (*exceed) return true;
       continue;
     }
@@ -195,8 +197,8 @@ bool ConfigurationBound::transfers_exceed(const Change& change, Nanoseconds limi
     begin_loads();
     for (size_t part = 0; part < parts; ++part) {
       const DeviceId device = configuration.devices[part];
-      for (int32_t i = plan.consumer_begin[part]; i < plan.consumer_begin[part + 1]; ++i) {
-        const BlockPair& pair = (*plan.pairs)[i];
+      for (int32_t p = plan.consumer_begin[part]; p < plan.consumer_begin[part + 1]; ++p) {
+        const BlockPair& pair = (*plan.pairs)[p];
         const Nanoseconds end = forward_end(producer, pair.producer_part);
         const DeviceId source = producers[pair.producer_part];
         ready_[part] = std::max(ready_[part], source == device ? end : add_transfer(source, device, pair.bytes, end));
@@ -209,16 +211,13 @@ bool ConfigurationBound::transfers_exceed(const Change& change, Nanoseconds limi
   return false;
 }
 
-std::optional<bool> ConfigurationBound::collectives_exceed(int e, const Configuration& configuration,
-                                                           Nanoseconds limit) {
-  const OperatorId producer = state_.edge(e).producer;
-  const auto exchanges = state_.builder.exchanges(e, state_.operators[producer].degrees, configuration.degrees);
-  if (exchanges->exchanges.empty()) return std::nullopt;
+std::optional<bool> ConfigurationBound::collectives_exceed(OperatorId producer, const EdgeExchanges& exchanges,
+                                                           const Configuration& configuration, Nanoseconds limit) {
   const Vector<Collective> collectives =
-      collectives_of(*exchanges, state_.operators[producer].devices, configuration.devices);
+      collectives_of(exchanges, state_.operators[producer].devices, configuration.devices);
   if (collectives.empty()) return std::nullopt;
   for (int number : collectives.indices()) {
-    const Exchange& exchange = exchanges->exchanges[number];
+    const Exchange& exchange = exchanges.exchanges[number];
     Nanoseconds end = 0;
     for (int part : exchange.producers) end = std::max(end, forward_end(producer, part));
     const Collective& collective = collectives[number];

@@ -39,10 +39,12 @@ class ConfigurationBound {
   // Until the parts can be ready, by the amount of data that each device and node must get? Without looking at pairs of
   // parts.
   bool volumes_exceed(const Change& change, Nanoseconds limit);
-  // Until the parts can be ready, by the transfers that they wait for? Sets when that is.
+  // Until the parts can be ready, by the transfers and collectives that they wait for? Sets when that is. Behind
+  // volumes_exceed, which finds the exchanges.
   bool transfers_exceed(const Change& change, Nanoseconds limit);
-  // By the collectives of an edge. Nothing where it has transfers.
-  std::optional<bool> collectives_exceed(int e, const Configuration& configuration, Nanoseconds limit);
+  // By the collectives of the edge from this producer. Nothing where it has transfers.
+  std::optional<bool> collectives_exceed(OperatorId producer, const EdgeExchanges& exchanges,
+                                         const Configuration& configuration, Nanoseconds limit);
   // Several parts on one device, one after the other?
   bool shared_devices_exceed(const Configuration& configuration, Nanoseconds limit);
 
@@ -64,10 +66,11 @@ class ConfigurationBound {
   const StrategyTotals& totals_;
   const KnownPrefix* prefix_ = nullptr;
   // Of the changed operator:
-  PerDirection<Vector<Nanoseconds>> kernel_;  // [direction][part]
-  PerDirection<Nanoseconds> least_;           // of the fastest part
-  Nanoseconds behind_ = 0;                    // path through consumers, and through producers back
-  Vector<Nanoseconds> ready_;                 // [part]
+  PerDirection<Vector<Nanoseconds>> kernel_;                // [direction][part]
+  PerDirection<Nanoseconds> least_;                         // of the fastest part
+  Nanoseconds behind_ = 0;                                  // path through consumers, and through producers back
+  Vector<Nanoseconds> ready_;                               // [part]
+  Vector<std::shared_ptr<const EdgeExchanges>> exchanges_;  // [edge into it]
 
   Vector<Nanoseconds> work_;                          // [device], scratch
   Vector<Nanoseconds> device_ready_;                  // [device]

@@ -110,9 +110,10 @@ TEST_CASE("in an exchange every consumer part reads of every producer part, and 
     const Strategy strategy = random_strategy(graph, 4, random);
     for (const Edge& edge : edges_of(graph)) {
       const Configuration &producer = strategy[edge.producer], &consumer = strategy[edge.consumer];
-      const EdgeExchanges exchanges = find_exchanges(graph, edge, producer.degrees, consumer.degrees);
+      const EdgeBlocks blocks = blocks_of(graph, edge, producer.degrees, consumer.degrees);
+      const EdgeExchanges exchanges = find_exchanges(blocks);
       if (exchanges.exchanges.empty()) continue;
-      const BlockPairs pairs = intersect_blocks(graph, edge, producer.degrees, consumer.degrees);
+      const BlockPairs pairs = intersect_blocks(blocks);
       size_t count = 0;
       for (const Exchange& exchange : exchanges.exchanges)
         count += exchange.producers.size() * exchange.consumers.size();

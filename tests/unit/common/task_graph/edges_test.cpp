@@ -26,7 +26,7 @@ TEST_CASE("block pairs are all non-empty intersections, consumer by consumer") {
           expected.push_back({p, c, region.volume() * element_bytes, region == written, region == read, partial});
           CHECK(region_of(graph, edge, expected.back(), from, to) == region);
         }
-      CHECK(intersect_blocks(graph, edge, from, to) == expected);
+      CHECK(intersect_blocks(blocks_of(graph, edge, from, to)) == expected);
     }
   }
 }

@@ -35,7 +35,7 @@ TEST_CASE("every pair of blocks is an ordering edge on one device, a transfer be
         continue;
       }
       for (const BlockPair& pair :
-           intersect_blocks(graph, edge, strategy[edge.producer].degrees, strategy[edge.consumer].degrees)) {
+           intersect_blocks(blocks_of(graph, edge, strategy[edge.producer].degrees, strategy[edge.consumer].degrees))) {
         const bool local = producers[pair.producer_part] == consumers[pair.consumer_part];
         const EdgeCopy copy = edge_copy(pair, local, Direction::forward);
         copies += ((copy.source == BlockUse::packed) + (copy.destination == BlockUse::packed)) * pair.bytes;
