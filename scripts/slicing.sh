@@ -18,7 +18,8 @@ cat >"$work/graph.json" <<'JSON'
   {"name": "out", "type": "linear", "inputs": ["mean"], "attributes": {"out_features": 10}},
   {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["out", "label"]}]}
 JSON
-echo "| memory of a rank, MB | found | most parts of an operator | predicted, ms | predicted MB | allocated MB | against one device |"
+echo "| memory of a rank, MB | found | most parts of an operator | predicted, ms | predicted MB | allocated MB \
+| against one device |"
 echo "|---|---|---|---|---|---|---|"
 for megabytes in 60 50 45 40 37; do
   /usr/bin/python3 - "$work" "$megabytes" <<'PY'
