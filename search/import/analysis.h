@@ -21,6 +21,10 @@ void infer_shapes_and_fold(Model& model);
 // The constant that a node writes, for operators that are computed here (docs/onnx.md lists them), or nothing. One that
 // would be enormous is not computed.
 std::optional<Vector<Constant>> fold(const Model& model, const Node& node);
+// Is the operator one of those, where its inputs are known?
+bool can_be_folded(const std::string& op);
+// "bld,dh->blh" without spaces as ["bld", "dh", "blh"]; fails for ellipses, and where the output is not said.
+Vector<std::string> einsum_letters(const Model& model, const Node& node);
 // The shapes of a node's outputs, or nothing where the operator or a shape that it needs is not known.
 std::optional<Vector<Shape>> infer_shapes(const Model& model, const Node& node);
 

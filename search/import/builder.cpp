@@ -101,19 +101,6 @@ void Builder::set_parameter(const std::string& name, const Shape& shape, std::sh
   parameters_.emplace(name, Parameter{shape, std::move(values)});
 }
 
-int Builder::producer(const std::string& tensor) const {
-  for (const int i : operators_.indices())
-    if (std::find(operators_[i].outputs.begin(), operators_[i].outputs.end(), tensor) != operators_[i].outputs.end())
-      return i;
-  return -1;
-}
-
-int Builder::uses(const std::string& tensor) const {
-  int64_t count = 0;
-  for (const Operator& op : operators_) count += std::count(op.inputs.begin(), op.inputs.end(), tensor);
-  return static_cast<int>(count);
-}
-
 Json Builder::graph(const std::string& name) const {
   Json operators = Json::array();
   for (const Operator& op : operators_) {

@@ -50,9 +50,8 @@ class Builder {
 
   const Shape& shape(const std::string& tensor) const { return shapes_.at(tensor).first; }
   Vector<Operator>& operators() { return operators_; }
-  // The index of the operator that gives a tensor, or -1 for a graph input.
-  int producer(const std::string& tensor) const;
-  int uses(const std::string& tensor) const;
+  const Vector<Operator>& operators() const { return operators_; }
+  Vector<std::string> outputs;  // tensors that are the model's outputs
 
   Json graph(const std::string& name) const;
   struct Parameter {

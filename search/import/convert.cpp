@@ -84,6 +84,9 @@ std::string module_of(const std::string& parameter) {
   const size_t dot = parameter.rfind('.');
   if (dot == std::string::npos || dot == 0) return parameter;
   const std::string module = parameter.substr(0, dot), leaf = parameter.substr(dot + 1);
+  for (const char* end : {"_weight", "_bias"})
+    if (leaf.size() > std::string(end).size() && leaf.ends_with(end))
+      return module + "." + leaf.substr(0, leaf.size() - std::string(end).size());
   if (leaf.rfind("weight", 0) != 0 && leaf.rfind("bias", 0) != 0 && leaf != "gamma" && leaf != "beta") return parameter;
   const size_t layer = leaf.rfind("_l");
   return layer == std::string::npos ? module : module + "." + leaf.substr(layer + 1);
@@ -184,6 +187,7 @@ const std::map<std::string, Converter>& converters() {
       {"Linear", convert_linear},
       {"Gemm", convert_gemm},
       {"MatMul", convert_matmul},
+      {"Einsum", convert_einsum},
       {"Softmax", convert_softmax},
       {"LogSoftmax", convert_softmax},
       {"LayerNormalization", convert_normalization},

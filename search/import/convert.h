@@ -82,6 +82,7 @@ void convert_where(Conversion&, const Node&);
 void convert_linear(Conversion&, const Node&);
 void convert_gemm(Conversion&, const Node&);
 void convert_matmul(Conversion&, const Node&);
+void convert_einsum(Conversion&, const Node&);
 void convert_softmax(Conversion&, const Node&);
 void convert_normalization(Conversion&, const Node&);
 void convert_reduce_mean(Conversion&, const Node&);

@@ -83,8 +83,10 @@ bool is_initializer(const Constant& constant) { return !constant.parameter.empty
 
 // x * constant or x + constant, by a parameter where the constant is an initializer, and a fixed one otherwise.
 Value with_constant(Conversion& c, const Node& node, bool product, const Value& x, const Constant& constant) {
-  if (constant.is_scalar() && !is_initializer(constant))
-    return c.add_elementwise(node, "affine", x, {{product ? "factor" : "offset", constant.at(0)}});
+  if (constant.is_scalar() && !is_initializer(constant)) {
+    if (constant.number() == (product ? 1 : 0)) return x;
+    return c.add_elementwise(node, "affine", x, {{product ? "factor" : "offset", constant.number()}});
+  }
   if (constant.is_scalar()) c.fail(node, "has a trained number for all elements, which is not understood");
   const Spread spreading = spread(c, node, x, constant);
   const bool trained = is_initializer(constant);

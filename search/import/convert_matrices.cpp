@@ -162,6 +162,17 @@ void convert_matmul(Conversion& c, const Node& node) {
   c.set(node, 0, result);
 }
 
+void convert_einsum(Conversion& c, const Node& node) {
+  const Vector<std::string> letters = einsum_letters(c.model, node);
+  if (letters.size() != 3 || c.constant(node, 0) || c.constant(node, 1))
+    c.fail(node, "is understood of two operands, neither of them a constant");
+  const Value a = c.arranged(node, c.value(node, 0)), b = c.arranged(node, c.value(node, 1));
+  if (letters[0][0] != letters[1][0] || letters[2].empty() || letters[2][0] != letters[0][0])
+    c.fail(node, "combines samples, which is not understood");
+  const std::string equation = letters[0] + "," + letters[1] + "->" + letters[2];
+  c.set(node, 0, c.add(node, "einsum", {a.tensor, b.tensor}, {{"equation", equation}})[0]);
+}
+
 void convert_softmax(Conversion& c, const Node& node) {
   const Value x = c.value(node, 0);
   // Before operator set 13, all axes from `axis` on; the default was 1.

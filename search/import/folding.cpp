@@ -392,6 +392,43 @@ Constant product(const Model& model, const Node& node, const Constant& a, const 
   return Constant::of_floats(shape, std::move(values));
 }
 
+// A product of small constants by its letters: the angles of rotary positions.
+Constant einsum(const Model& model, const Node& node, const Constants& in, const Shape& shape) {
+  const Vector<std::string> letters = einsum_letters(model, node);
+  std::map<char, int64_t> sizes;
+  std::string all = letters.back();  // letters of the output first
+  for (const int i : in.indices())
+    for (const int axis : in[i]->shape.indices()) {
+      const char letter = letters[i][static_cast<size_t>(axis)];
+      sizes[letter] = in[i]->shape[axis];
+      if (all.find(letter) == std::string::npos) all += letter;
+    }
+  Shape space;
+  for (const char letter : all) space.push_back(sizes[letter]);
+  expect_size(model, node, space);
+  Vector<float> values(volume(shape), 0);
+  const int64_t summed = volume(space) / std::max<int64_t>(1, volume(shape));
+  Vector<Vector<int64_t>> strides;
+  for (const int i : in.indices()) {
+    const Vector<int64_t> own = strides_of(in[i]->shape);
+    strides.emplace_back(all.size(), int64_t{0});
+    for (const int axis : own.indices())
+      strides.back()[all.find(letters[i][static_cast<size_t>(axis)])] += own[axis];
+  }
+  for (int64_t point = 0; point < volume(space); ++point) {
+    Vector<int64_t> at(in.size(), 0);
+    int64_t rest = point;
+    for (int letter = space.count() - 1; letter >= 0; --letter) {
+      for (const int i : in.indices()) at[i] += rest % space[letter] * strides[i][letter];
+      rest /= space[letter];
+    }
+    double product = 1;
+    for (const int i : in.indices()) product *= in[i]->at(at[i]);
+    values[point / summed] += static_cast<float>(product);
+  }
+  return Constant::of_floats(shape, std::move(values));
+}
+
 std::optional<Constant> constant_node(const Node& node) {
   for (const auto& [name, value] : node.attributes) {
     if (const Constant* tensor = std::get_if<Constant>(&value)) return *tensor;
@@ -431,6 +468,18 @@ Constant transposed(const Constant& constant, const Vector<int>& axes) {
     strides.push_back(own[axis]);
   }
   return view(constant, shape, strides, 0, true);
+}
+
+bool can_be_folded(const std::string& op) {
+  static const std::set<std::string> all = {
+      "Constant", "Shape",   "Size",    "Identity", "Cast",   "Neg",       "Abs",        "Sqrt",        "Exp",
+      "Log",      "Sin",     "Cos",     "Floor",    "Ceil",   "Not",       "Reciprocal", "Add",         "Sub",
+      "Mul",      "Div",     "Mod",     "Pow",      "Max",    "Min",       "Equal",      "Less",        "LessOrEqual",
+      "Greater",  "And",     "Or",      "Gather",   "Concat", "Slice",     "Split",      "Range",       "ConstantOfShape",
+      "Where",    "Trilu",   "Reshape", "Squeeze",  "Expand", "Unsqueeze", "Flatten",    "Transpose",   "Tile",
+      "MatMul",   "Einsum",  "Square",  "Dropout",  "ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin",
+      "GreaterOrEqual", "InverseSqrt"};
+  return all.count(op) > 0;
 }
 
 std::optional<Vector<Constant>> fold(const Model& model, const Node& node) {
@@ -478,12 +527,13 @@ std::optional<Vector<Constant>> fold(const Model& model, const Node& node) {
       (op == "ReduceProd" || op == "ReduceSum" || op == "ReduceMax" || op == "ReduceMin"))
     return one(reduced(model, node, *in[0]));
   static const std::set<std::string> by_shape = {"Reshape", "Unsqueeze", "Squeeze", "Flatten",
-                                                 "Expand",  "Tile",      "MatMul",  "Transpose"};
+                                                 "Expand",  "Tile",      "MatMul",  "Transpose", "Einsum"};
   if (!by_shape.count(op)) return std::nullopt;
   const auto shapes = infer_shapes(model, node);
   if (!shapes) return std::nullopt;
   const Shape& shape = (*shapes)[0];
   if (op == "MatMul") return one(product(model, node, *in[0], *in[1], shape));
+  if (op == "Einsum") return one(einsum(model, node, in, shape));
   if (op == "Transpose") {
     Vector<int> axes;
     Vector<int64_t> otherwise;

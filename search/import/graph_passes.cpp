@@ -10,19 +10,20 @@ using Operator = Builder::Operator;
 // Who reads each tensor, and how often; who writes it.
 struct Uses {
   std::map<std::string, int> count, producer;
-  explicit Uses(const Builder& builder, const Vector<Operator>& operators) {
-    (void)builder;
+  explicit Uses(const Builder& builder) {
+    const Vector<Operator>& operators = builder.operators();
     for (const int i : operators.indices()) {
       for (const std::string& input : operators[i].inputs) ++count[input];
       for (const std::string& output : operators[i].outputs) producer[output] = i;
     }
+    for (const std::string& output : builder.outputs) ++count[output];
   }
 };
 
 // A relu behind a layer is part of it.
 void fuse_relu(Builder& builder) {
   Vector<Operator>& operators = builder.operators();
-  const Uses uses(builder, operators);
+  const Uses uses(builder);
   std::map<std::string, std::string> renamed;
   Vector<Operator> kept;
   Vector<int> place(operators.size(), -1);
@@ -44,15 +45,17 @@ void fuse_relu(Builder& builder) {
     kept.push_back(std::move(op));
   }
   operators = std::move(kept);
+  for (std::string& output : builder.outputs)
+    if (const auto it = renamed.find(output); it != renamed.end()) output = it->second;
 }
 
-// What nothing reads, but losses, goes; where there are no losses, the last operators stay.
+// What nothing reads, but losses; where there are no losses, but the outputs.
 void remove_dead(Builder& builder) {
   Vector<Operator>& operators = builder.operators();
   const bool losses = std::any_of(operators.begin(), operators.end(),
                                   [](const Operator& op) { return op.type == "softmax_cross_entropy"; });
-  if (!losses) return;
   std::set<std::string> needed;
+  if (!losses) needed.insert(builder.outputs.begin(), builder.outputs.end());
   Vector<Operator> kept;
   for (int i = operators.count() - 1; i >= 0; --i) {
     Operator& op = operators[i];
@@ -75,7 +78,8 @@ void remove_dead(Builder& builder) {
 }  // namespace
 
 const Vector<GraphPass>& graph_passes() {
-  static const Vector<GraphPass> list = {{"relu behind a layer", fuse_relu}, {"dead operators", remove_dead}};
+  static const Vector<GraphPass> list = {
+      {"attention", fuse_attention}, {"relu behind a layer", fuse_relu}, {"dead operators", remove_dead}};
   return list;
 }
 

@@ -12,6 +12,9 @@ struct GraphPass {
   void (*run)(Builder& builder);
 };
 
+// Attention of a sequence to itself, from its projections to the heads joined again (fuse_attention.cpp).
+void fuse_attention(Builder& builder);
+
 const Vector<GraphPass>& graph_passes();
 void run_graph_passes(Builder& builder);
 

@@ -31,11 +31,17 @@ void freeze(Model& model, const Vector<std::string>& patterns) {
   }
 }
 
-// All operators without a converter at once, each with their number and first place.
+// All operators without a converter at once, each with their number and first place. Those that are computed while
+// folding are not at fault where what they need comes from others that are not understood.
 void expect_known(const Model& model) {
+  const auto has_unknown_input = [&](const Node& node) {
+    return std::any_of(node.inputs.begin(), node.inputs.end(), [&](const std::string& input) {
+      return !input.empty() && !model.constant(input) && !model.shapes.count(input);
+    });
+  };
   std::map<std::string, std::pair<int, std::string>> unknown;
   for (const Node& node : model.nodes) {
-    if (converters().count(node.op)) continue;
+    if (converters().count(node.op) || (can_be_folded(node.op) && has_unknown_input(node))) continue;
     auto& [count, first] = unknown.emplace(node.op, std::pair(0, node.text())).first->second;
     ++count;
   }
@@ -134,9 +140,13 @@ ImportedModel import_model(Model model, const ImportOptions& options) {
   Conversion conversion(model, options.batch);
   add_inputs(model, conversion);
   for (const Node& node : model.nodes) {
-    if (!model.shapes.count(node.outputs[0])) model.fail(node, "its shape cannot be found");
+    if (!model.shapes.count(node.outputs[0]) || !converters().count(node.op))
+      model.fail(node, "its shape cannot be found");
     converters().at(node.op)(conversion, node);
   }
+  for (const std::string& output : model.outputs)
+    if (const auto it = conversion.values.find(output); it != conversion.values.end() && !options.cross_entropy)
+      conversion.builder.outputs.push_back(it->second.tensor);
   if (options.cross_entropy) add_losses(model, conversion, options.loss_weights);
   run_graph_passes(conversion.builder);
   const std::string name = std::filesystem::path(model.file).stem().string();

@@ -1,6 +1,7 @@
 #include "search/import/model.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "common/errors.h"
@@ -16,6 +17,15 @@ Constant Constant::of_integers(Shape shape, Vector<int64_t> values, ElementType 
   assert(static_cast<int64_t>(values.size()) == volume(shape));
   return {type, std::move(shape), nullptr, std::make_shared<const Vector<int64_t>>(std::move(values))};
 }
+
+double shortest(float value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  double result = 0;
+  return std::from_chars(text, end, result).ec == std::errc() ? result : static_cast<double>(value);
+}
+
+double Constant::number() const { return floats ? shortest((*floats)[0]) : at(0); }
 
 double Constant::at(int64_t index) const {
   return type == ElementType::f32 ? (*floats)[index] : static_cast<double>((*integers)[index]);
@@ -89,7 +99,7 @@ double Model::number_or_input(const Node& node, const std::string& name, size_t 
   const Constant* value = constant(node.inputs[input]);
   if (!value || !value->is_scalar())
     fail(node, "its input " + std::to_string(input) + " (" + name + ") is not one constant number");
-  return value->at(0);
+  return value->number();
 }
 
 int Model::axis(const Node& node, int64_t axis, size_t rank) const {

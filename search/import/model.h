@@ -16,6 +16,9 @@ namespace ff::importing {
 
 enum class ElementType { f32, integer, boolean };
 
+// The double that people would write for the float: 0.1, not 0.10000000149.
+double shortest(float value);
+
 // A tensor whose values are known: an initializer of the file, or computed from such. Floats of other widths are read
 // as f32, integers of all widths as 64 bits. Copies share the values.
 struct Constant {
@@ -33,6 +36,7 @@ struct Constant {
 
   int64_t elements() const { return volume(shape); }
   double at(int64_t index) const;
+  double number() const;  // the only element, as people would write it
   Vector<int64_t> as_integers() const;
   bool is_scalar() const { return elements() == 1; }
 };

@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -46,14 +45,6 @@ float from_half(uint16_t bits) {
 
 // The upper half of a float.
 float from_bfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-
-// The double that people would write for the float: 0.1, not 0.10000000149.
-double shortest(float value) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-  double result = 0;
-  return std::from_chars(text, end, result).ec == std::errc() ? result : static_cast<double>(value);
-}
 
 class Reader {
  public:

@@ -62,13 +62,13 @@ std::optional<Node> layer_normalization(Model& model, const Match& match) {
     if (match.nodes.count(mean) && !is_over_last(model, match, mean)) return std::nullopt;
   if (!epsilon) return std::nullopt;
   const auto& v = match.values;
-  return node("LayerNormalization", {v.at("x"), v.at("w"), v.at("b")}, {{"epsilon", epsilon->at(0)}});
+  return node("LayerNormalization", {v.at("x"), v.at("w"), v.at("b")}, {{"epsilon", epsilon->number()}});
 }
 
 std::optional<Node> rms_normalization(Model& model, const Match& match) {
   const Constant* epsilon = fixed_scalar(model, match.values.at("e"));
   if (!epsilon || !is_over_last(model, match, "m1")) return std::nullopt;
-  return node("RMSNormalization", {match.values.at("x"), match.values.at("w")}, {{"epsilon", epsilon->at(0)}});
+  return node("RMSNormalization", {match.values.at("x"), match.values.at("w")}, {{"epsilon", epsilon->number()}});
 }
 
 std::optional<Node> gelu(Model&, const Match& match) { return node("Gelu", {match.values.at("x")}); }

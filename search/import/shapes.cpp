@@ -260,6 +260,25 @@ Shapes lstm(const Model& model, const Node& node, const Shapes& in) {
   return {all, states, states};
 }
 
+Shapes einsum(const Model& model, const Node& node, const Shapes& in) {
+  const Vector<std::string> letters = einsum_letters(model, node);
+  std::map<char, int64_t> sizes;
+  if (letters.size() != in.size() + 1) model.fail(node, "has another number of inputs than its equation");
+  for (const int i : in.indices()) {
+    if (letters[i].size() != in[i].size())
+      model.fail(node, "has an input of shape " + to_string(in[i]) + " for \"" + letters[i] + "\"");
+    for (const int axis : in[i].indices())
+      if (sizes.emplace(letters[i][static_cast<size_t>(axis)], in[i][axis]).first->second != in[i][axis])
+        model.fail(node, "has different sizes for one letter");
+  }
+  Shape out;
+  for (const char letter : letters.back()) {
+    if (!sizes.count(letter)) model.fail(node, "gives a letter that no input has");
+    out.push_back(sizes[letter]);
+  }
+  return {out};
+}
+
 Shapes same(const Model&, const Node& node, const Shapes& in) {
   return Shapes(node.outputs.size(), in[0]);  // Dropout's mask has the shape, too
 }
@@ -281,7 +300,7 @@ const std::map<std::string, Rule>& rules() {
         {"Flatten", flatten},     {"Unsqueeze", unsqueeze}, {"Squeeze", squeeze},
         {"Slice", slice},         {"Split", split},       {"Expand", expand},
         {"Tile", tile},           {"Pad", pad},           {"LSTM", lstm},
-        {"Dropout", same}};
+        {"Dropout", same},        {"Einsum", einsum}};
     for (const char* op : {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"}) rules[op] = reduce;
     for (const char* op : {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Mod", "Where", "Equal", "Less",
                            "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Sum"})
@@ -317,6 +336,22 @@ ElementType output_type(const Model& model, const Node& node) {
 }
 
 }  // namespace
+
+Vector<std::string> einsum_letters(const Model& model, const Node& node) {
+  std::string equation;
+  for (const char c : model.text(node, "equation", ""))
+    if (c != ' ') equation += c;
+  const size_t arrow = equation.find("->");
+  if (arrow == std::string::npos || equation.find('.') != std::string::npos)
+    model.fail(node, "has the equation \"" + equation + "\", expected one with \"->\" and without \".\"");
+  Vector<std::string> letters{""};
+  for (const char c : equation.substr(0, arrow)) {
+    if (c == ',') letters.emplace_back();
+    else letters.back() += c;
+  }
+  letters.push_back(equation.substr(arrow + 2));
+  return letters;
+}
 
 Shape broadcast(const Model& model, const Node& node, const Vector<Shape>& shapes) {
   Shape out;
