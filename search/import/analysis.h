@@ -28,6 +28,9 @@ Vector<std::string> einsum_letters(const Model& model, const Node& node);
 // The shapes of a node's outputs, or nothing where the operator or a shape that it needs is not known.
 std::optional<Vector<Shape>> infer_shapes(const Model& model, const Node& node);
 
+// Of a Cast node's attribute "to", TensorProto's number of a type; nothing for strings and the like.
+std::optional<ElementType> type_of_cast(int64_t to);
+
 // ONNX's (numpy's) broadcasting; fails for shapes that do not go together.
 Shape broadcast(const Model& model, const Node& node, const Vector<Shape>& shapes);
 // The shape that a Reshape node asks for of an input with this shape.

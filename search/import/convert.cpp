@@ -165,7 +165,7 @@ const std::map<std::string, Converter>& converters() {
       {"LRN", convert_lrn},
       {"Pad", convert_pad},
       {"Identity", convert_same},
-      {"Cast", convert_same},
+      {"Cast", convert_cast},
       {"Dropout", convert_dropout},
       {"Relu", convert_unary},
       {"Sigmoid", convert_unary},

@@ -72,6 +72,7 @@ void convert_lrn(Conversion&, const Node&);
 void convert_pad(Conversion&, const Node&);
 
 void convert_same(Conversion&, const Node&);
+void convert_cast(Conversion&, const Node&);
 void convert_dropout(Conversion&, const Node&);
 void convert_unary(Conversion&, const Node&);
 void convert_binary(Conversion&, const Node&);

@@ -176,6 +176,15 @@ Value of_two(Conversion& c, const Node& node, const std::string& type, Value a, 
 
 void convert_same(Conversion& c, const Node& node) { c.set(node, 0, c.value(node, 0)); }
 
+// To another width of floats: all are 32 bits here. Integers (tokens) stay integers.
+void convert_cast(Conversion& c, const Node& node) {
+  const Value x = c.value(node, 0);
+  const auto type = type_of_cast(c.model.integer(node, "to", 1));
+  if (type != (x.type == DataType::f32 ? ElementType::f32 : ElementType::integer))
+    c.fail(node, "makes numbers of another type of what depends on the samples, which is not understood");
+  c.set(node, 0, x);
+}
+
 // In training as the node says; where the model was exported for inference, nothing.
 void convert_dropout(Conversion& c, const Node& node) {
   const Value x = c.value(node, 0);

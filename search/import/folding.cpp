@@ -184,24 +184,6 @@ std::optional<Constant> fold_unary(const Node& node, const Constant& input) {
   return unary(input, it->second);
 }
 
-std::optional<ElementType> type_of_cast(int64_t to) {
-  switch (to) {  // TensorProto's numbers
-    case 1:
-    case 10:
-    case 11:
-    case 16: return ElementType::f32;
-    case 9: return ElementType::boolean;
-    case 2:
-    case 3:
-    case 4:
-    case 5:
-    case 6:
-    case 7:
-    case 12: return ElementType::integer;
-    default: return std::nullopt;
-  }
-}
-
 Constant cast(const Model& model, const Node& node, const Constant& input) {
   const auto type = type_of_cast(model.integer(node, "to", 1));
   if (!type) model.fail(node, "casts to a type that is not understood");
@@ -458,6 +440,24 @@ Vector<Constant> split_constant(const Model& model, const Node& node, const Cons
 }
 
 }  // namespace
+
+std::optional<ElementType> type_of_cast(int64_t to) {
+  switch (to) {  // TensorProto's numbers
+    case 1:
+    case 10:
+    case 11:
+    case 16: return ElementType::f32;
+    case 9: return ElementType::boolean;
+    case 2:
+    case 3:
+    case 4:
+    case 5:
+    case 6:
+    case 7:
+    case 12: return ElementType::integer;
+    default: return std::nullopt;
+  }
+}
 
 Constant transposed(const Constant& constant, const Vector<int>& axes) {
   const Vector<int64_t> own = strides_of(constant.shape);

@@ -88,7 +88,7 @@ void skip_log_softmax(Model& model) {
       const int rank = shape == model.shapes.end() ? 0 : shape->second.count();
       const int axis = rank ? model.axis(node, model.integer(node, "axis", model.opset < 13 ? 1 : -1), shape->second.size())
                             : -1;
-      if (axis == rank - 1 || (rank == 4 && axis == 1)) output = node.inputs[0];
+      if (axis == (rank == 4 ? 1 : rank - 1)) output = node.inputs[0];
     }
   remove_dead_nodes(model);
 }

@@ -322,10 +322,7 @@ ElementType output_type(const Model& model, const Node& node) {
                                                  "And",   "Or",   "Not"};
   if (booleans.count(node.op)) return ElementType::boolean;
   if (node.op == "Cast") {
-    const int64_t to = model.integer(node, "to", 1);
-    return to == 1 || to == 10 || to == 11 || to == 16 ? ElementType::f32
-           : to == 9                                   ? ElementType::boolean
-                                                       : ElementType::integer;
+    return type_of_cast(model.integer(node, "to", 1)).value_or(ElementType::integer);
   }
   for (const size_t i : {node.op == "Where" ? 1u : 0u})
     if (node.has_input(i)) {
@@ -514,11 +511,19 @@ void bind_inputs(Model& model, int64_t batch, const std::map<std::string, int64_
       if (dimension.size < 0 && !sizes.count(dimension.symbol) && !dimension.symbol.empty() &&
           (symbol.empty() || (is_batch(dimension.symbol) && !is_batch(symbol))))
         symbol = dimension.symbol;
+  const ModelInput* fixed = nullptr;  // the first input whose batch the file says
   for (ModelInput& input : model.inputs) {
     if (input.dimensions.empty()) model.fail("the input \"" + input.name + "\" has no axes, expected a batch of samples");
     for (const int axis : input.dimensions.indices())
       if (input.dimensions[axis].size < 0 && input.dimensions[axis].symbol == symbol && !symbol.empty())
         input.sample_axis = axis;
+    if (const int64_t size = input.dimensions[input.sample_axis].size; size > 0) {
+      if (fixed && fixed->dimensions[fixed->sample_axis].size != size)
+        model.fail("the inputs \"" + fixed->name + "\" and \"" + input.name + "\" have " +
+                   std::to_string(fixed->dimensions[fixed->sample_axis].size) + " and " + std::to_string(size) +
+                   " samples, expected as many");
+      fixed = &input;
+    }
     Shape shape;
     for (const int axis : input.dimensions.indices()) {
       const auto& dimension = input.dimensions[axis];
