@@ -1,4 +1,5 @@
-// Writes tensors as safetensors: the length of a JSON header in 8 bytes, the header, and the values one behind the other.
+// Writes tensors as safetensors: the length of a JSON header in 8 bytes, the header, and the values one behind the
+// other.
 #pragma once
 
 #include <string>

@@ -44,7 +44,6 @@ Activation::Activation(const OperatorRequest& request) : OperatorDefinition(requ
   dimensions_ = every_axis(inputs_[0].shape);
 }
 
-
 std::unique_ptr<OperatorDefinition> make_activation(const OperatorRequest& request) {
   return std::make_unique<Activation>(request);
 }

@@ -13,7 +13,8 @@ class Elementwise : public OperatorDefinition {
   Block output_block(int, const Block& part) const override { return part; }
   Block input_block(int, const Block& part) const override { return part; }
   bool backward_reads_input(int) const override {
-    return function == Function::gelu || function == Function::gelu_tanh || function == Function::silu || function == Function::mul;
+    return function == Function::gelu || function == Function::gelu_tanh || function == Function::silu ||
+           function == Function::mul;
   }
   std::string attribute_text() const override { return function == Function::gelu_tanh ? "approximate=tanh" : ""; }
   bool backward_reads_output() const override {

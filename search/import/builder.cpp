@@ -21,8 +21,8 @@ void Builder::add_input(const std::string& name, const Shape& shape, DataType ty
 }
 
 Vector<Value> Builder::add(const Request& request) {
-  Operator op{request.name, request.type, request.inputs, request.attributes, request.group, {}, {}, {},
-              request.origin};
+  Operator op{request.name, request.type, request.inputs, request.attributes, request.group, {},
+              {},           {},           request.origin};
   Json json = {{"name", op.name}, {"type", op.type}, {"inputs", op.inputs}, {"attributes", op.attributes}};
   const JsonPlace place(std::make_shared<const Json>(std::move(json)),
                         file_ + ": " + op.origin + " as " + op.type + " \"" + op.name + "\"");
@@ -54,8 +54,7 @@ std::string Builder::reshaped(const std::string& tensor, const Shape& shape, con
   const Shape sample(shape.begin() + 1, shape.end());
   if (sample.size() == 1 && have.size() > 2)
     known = add_one({unique_name(hint + ".flatten"), "flatten", {tensor}, Json::object(), "", origin}).tensor;
-  else
-    known = add_one({unique_name(hint + ".reshape"), "reshape", {tensor}, {{"shape", sample}}, "", origin}).tensor;
+  else known = add_one({unique_name(hint + ".reshape"), "reshape", {tensor}, {{"shape", sample}}, "", origin}).tensor;
   return known;
 }
 
@@ -109,7 +108,10 @@ Json Builder::graph(const std::string& name) const {
     if (!op.group.empty() && op.group != op.name) json["parameters"] = op.group;
     operators.push_back(std::move(json));
   }
-  return {{"format", "ffgraph/1"}, {"name", name}, {"batch_size", batch_}, {"inputs", inputs_},
+  return {{"format", "ffgraph/1"},
+          {"name", name},
+          {"batch_size", batch_},
+          {"inputs", inputs_},
           {"operators", std::move(operators)}};
 }
 

@@ -21,9 +21,9 @@ class Builder {
     Json attributes = Json::object();
     std::string group{};  // "": its own
     Vector<std::string> outputs{};
-    Vector<Shape> shapes{};                // of the outputs
+    Vector<Shape> shapes{};  // of the outputs
     Vector<ParameterSpec> parameters{};
-    std::string origin{};                  // for messages: the ONNX node
+    std::string origin{};  // for messages: the ONNX node
   };
 
   // A free name as near to the hint as our names allow.

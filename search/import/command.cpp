@@ -26,8 +26,9 @@ CommandResult run_import(const ImportOptions& options) {
                 options.out + ": the graph, of " + std::to_string(options.batch) + " samples\n";
   if (!options.weights.empty()) result.text += options.weights + ": the parameters, for ffexec --load\n";
   if (!imported.has_loss)
-    result.text += "the graph has no loss yet, which training needs: add one by hand, or import with --loss "
-                   "cross-entropy\n";
+    result.text +=
+        "the graph has no loss yet, which training needs: add one by hand, or import with --loss "
+        "cross-entropy\n";
   return result;
 }
 

@@ -176,7 +176,7 @@ const std::map<std::string, Converter>& converters() {
       {"HardSigmoid", convert_unary},
       {"HardSwish", convert_unary},
       {"LeakyRelu", convert_unary},
-      
+
       {"Square", convert_square},
       {"Clip", convert_clip},
       {"Add", convert_binary},

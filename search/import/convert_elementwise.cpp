@@ -10,7 +10,8 @@ namespace {
 // A constant operand, as a factor or a summand of a tensor of ours: which axes of the tensor it has, and its values in
 // the tensor's order.
 struct Spread {
-  Value value;  // the other operand, moved so that each axis of its tensor is one that the constant has all or nothing of
+  Value
+      value;  // the other operand, moved so that each axis of its tensor is one that the constant has all or nothing of
   Vector<int> axes;
   Constant constant;
 };
@@ -142,8 +143,9 @@ Value of_two(Conversion& c, const Node& node, const std::string& type, Value a, 
     }
     const Value second = c.arranged(node, b, physical);
     Value result = first;
-    result.tensor = c.add(node, type, swapped ? Vector<std::string>{second.tensor, first.tensor}
-                                              : Vector<std::string>{first.tensor, second.tensor})[0]
+    result.tensor = c.add(node, type,
+                          swapped ? Vector<std::string>{second.tensor, first.tensor}
+                                  : Vector<std::string>{first.tensor, second.tensor})[0]
                         .tensor;
     return result;
   }
@@ -166,9 +168,9 @@ Value of_two(Conversion& c, const Node& node, const std::string& type, Value a, 
     else small = c.add_elementwise(node, "affine", small, {{"factor", -1}});
   }
   Value result = large;
-  result.tensor = c.add(node, type == "mul" ? "broadcast_mul" : "broadcast_add", {large.tensor, small.tensor},
-                        {{"axes", axes}})[0]
-                      .tensor;
+  result.tensor =
+      c.add(node, type == "mul" ? "broadcast_mul" : "broadcast_add", {large.tensor, small.tensor}, {{"axes", axes}})[0]
+          .tensor;
   return result;
 }
 
@@ -245,8 +247,11 @@ void convert_binary(Conversion& c, const Node& node) {
   if (!first && !second) {
     if (node.op == "Div") c.fail(node, "divides by what is no constant, which is not understood");
     return c.set(node, 0,
-                 of_two(c, node, node.op == "Add" ? "add" : node.op == "Sub" ? "sub" : "mul", c.value(node, 0),
-                        c.value(node, 1)));
+                 of_two(c, node,
+                        node.op == "Add"   ? "add"
+                        : node.op == "Sub" ? "sub"
+                                           : "mul",
+                        c.value(node, 0), c.value(node, 1)));
   }
   Constant constant = first ? *first : *second;
   Value x = c.value(node, first ? 1 : 0);
@@ -283,8 +288,7 @@ void convert_where(Conversion& c, const Node& node) {
     summands.push_back(keeps ? 0 : static_cast<float>(fill.at(0)));
   }
   if (!very_low) x = with_constant(c, node, true, x, Constant::of_floats(condition.shape, std::move(factors)));
-  if (fill.at(0) != 0)
-    x = with_constant(c, node, false, x, Constant::of_floats(condition.shape, std::move(summands)));
+  if (fill.at(0) != 0) x = with_constant(c, node, false, x, Constant::of_floats(condition.shape, std::move(summands)));
   c.set(node, 0, x);
 }
 

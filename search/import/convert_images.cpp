@@ -59,8 +59,7 @@ Value padded(Conversion& c, const Node& node, const Value& x, const Padding& pad
 // Where padding is not alike on both sides or as wide as the kernel, the zeros are added by an operator of their own.
 Value pad_first(Conversion& c, const Node& node, const Value& x, Geometry& g) {
   bool fits = g.symmetric();
-  for (const int i : g.kernel.indices())
-    fits = fits && g.padding.before[i] < g.dilation[i] * (g.kernel[i] - 1) + 1;
+  for (const int i : g.kernel.indices()) fits = fits && g.padding.before[i] < g.dilation[i] * (g.kernel[i] - 1) + 1;
   if (fits) return x;
   const Value result = padded(c, node, x, g.padding);
   g.padding = {Vector<int64_t>(g.kernel.size(), 0), Vector<int64_t>(g.kernel.size(), 0)};
@@ -105,9 +104,9 @@ void convert_conv(Conversion& c, const Node& node) {
   if (!all_are(g.dilation, 1)) attributes["dilation"] = sizes(g.dilation);
   if (groups != 1) attributes["groups"] = groups;
   if (!bias) attributes["bias"] = false;
-  c.set(node, 0,
-        as_onnx(c.add_with_parameters(node, spatial == 2 ? "conv2d" : "conv1d", {image.tensor}, attributes,
-                                      parameters)));
+  c.set(
+      node, 0,
+      as_onnx(c.add_with_parameters(node, spatial == 2 ? "conv2d" : "conv1d", {image.tensor}, attributes, parameters)));
 }
 
 void convert_pool(Conversion& c, const Node& node) {

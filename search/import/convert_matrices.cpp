@@ -109,8 +109,8 @@ void convert_matmul(Conversion& c, const Node& node) {
                      ", whose common axis is made up differently");
   if (is_one_axis(a, 3) && is_one_axis(b, 3)) {
     // b may lie as [batch, columns, inner] as well as it is.
-    const bool across = !b.axes[columns].empty() && !b.axes[inner_of_b].empty() &&
-                        b.axes[columns][0] < b.axes[inner_of_b][0];
+    const bool across =
+        !b.axes[columns].empty() && !b.axes[inner_of_b].empty() && b.axes[columns][0] < b.axes[inner_of_b][0];
     a = c.arranged(node, a);
     b = across ? c.arranged(node, b, {{0}, b.axes[columns], b.axes[inner_of_b]}) : c.arranged(node, b);
     const Json attributes = across ? Json{{"transpose", true}} : Json::object();
@@ -133,19 +133,17 @@ void convert_matmul(Conversion& c, const Node& node) {
   arranged(a, batch_a, a.axes[rows], a.axes[inner]);
   arranged(b, batch_b, b.axes[inner_of_b], b.axes[columns]);
   // Letters in the order of the blocks: b the sample, h other batch axes, l rows, k inner, m columns.
-  const auto letters = [](const Axis& batch, const Axis& second, char second_letter,
-                          const Axis& third, char third_letter) {
-    Vector<std::pair<Axis, char>> blocks{{Axis(batch.begin() + 1, batch.end()), 'h'},
-                                         {second, second_letter},
-                                         {third, third_letter}};
+  const auto letters = [](const Axis& batch, const Axis& second, char second_letter, const Axis& third,
+                          char third_letter) {
+    Vector<std::pair<Axis, char>> blocks{
+        {Axis(batch.begin() + 1, batch.end()), 'h'}, {second, second_letter}, {third, third_letter}};
     std::sort(blocks.begin(), blocks.end());
     std::string text = "b";
     for (const auto& [axis, letter] : blocks) text += letter;
     return text;
   };
   const std::string equation = letters(batch_a, a_before.axes[rows], 'l', a_before.axes[inner], 'k') + "," +
-                               letters(batch_b, b_before.axes[inner_of_b], 'k', b_before.axes[columns], 'm') +
-                               "->bhlm";
+                               letters(batch_b, b_before.axes[inner_of_b], 'k', b_before.axes[columns], 'm') + "->bhlm";
   Value result = c.add(node, "einsum", {a.tensor, b.tensor}, {{"equation", equation}})[0];
   // Its atoms: those of the batch axes, of the rows and of the columns.
   result.atoms.clear();

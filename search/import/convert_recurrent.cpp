@@ -59,14 +59,17 @@ Unrolled unroll(Conversion& c, const Node& node, const Layer& layer, const Vecto
     Vector<std::string> inputs{steps[at]};
     if (t > 0) inputs.insert(inputs.end(), {result.last_h, result.last_c});
     if (t == 0) {
-      const Value first =
-          c.add_with_parameters(node, "lstm", inputs, {{"hidden", layer.hidden}}, parameters);
+      const Value first = c.add_with_parameters(node, "lstm", inputs, {{"hidden", layer.hidden}}, parameters);
       group = c.builder.operators().back().group;
       result.last_h = first.tensor;
     } else {
       result.last_h = c.builder
-                          .add_one({c.builder.unique_name(group + ".t" + std::to_string(at)), "lstm", inputs,
-                                    {{"hidden", layer.hidden}}, group, node.text()})
+                          .add_one({c.builder.unique_name(group + ".t" + std::to_string(at)),
+                                    "lstm",
+                                    inputs,
+                                    {{"hidden", layer.hidden}},
+                                    group,
+                                    node.text()})
                           .tensor;
     }
     const auto& op = c.builder.operators().back();
@@ -102,8 +105,8 @@ Layer layer_of(Conversion& c, const Node& node) {
       if (lengths.as_integers()[i] != shape[0]) c.fail(node, "has sequences of different lengths");
   }
   if (x.axes[1] != Axis{0}) c.fail(node, "has no samples on its second axis");
-  return {c.arranged(node, x, {x.axes[1], x.axes[0], x.axes[2]}), shape[0], hidden, directions, weight, recurrent,
-          bias};
+  return {
+      c.arranged(node, x, {x.axes[1], x.axes[0], x.axes[2]}), shape[0], hidden, directions, weight, recurrent, bias};
 }
 
 }  // namespace
@@ -114,15 +117,25 @@ void convert_lstm(Conversion& c, const Node& node) {
   // Each position of the sequence as [batch, channels].
   Vector<std::string> steps;
   if (layer.length == 1) {
-    steps = {c.builder.add_one({c.builder.unique_name(c.name_of(node) + ".x"), "flatten", {layer.x.tensor}, Json::object(), "",
-                                node.text()})
+    steps = {c.builder
+                 .add_one({c.builder.unique_name(c.name_of(node) + ".x"),
+                           "flatten",
+                           {layer.x.tensor},
+                           Json::object(),
+                           "",
+                           node.text()})
                  .tensor};
   } else {
-    const Vector<Value> parts = c.add(node, "split", {layer.x.tensor},
-                                      {{"axis", 1}, {"sizes", Vector<int64_t>(layer.length, int64_t{1})}});
+    const Vector<Value> parts =
+        c.add(node, "split", {layer.x.tensor}, {{"axis", 1}, {"sizes", Vector<int64_t>(layer.length, int64_t{1})}});
     for (const Value& part : parts)
-      steps.push_back(c.builder.add_one({c.builder.unique_name(c.name_of(node) + ".x.t" + std::to_string(steps.size())),
-                                         "flatten", {part.tensor}, Json::object(), "", node.text()})
+      steps.push_back(c.builder
+                          .add_one({c.builder.unique_name(c.name_of(node) + ".x.t" + std::to_string(steps.size())),
+                                    "flatten",
+                                    {part.tensor},
+                                    Json::object(),
+                                    "",
+                                    node.text()})
                           .tensor);
   }
   Vector<Unrolled> unrolled{unroll(c, node, layer, steps, 0, direction == "reverse")};
@@ -141,7 +154,9 @@ void convert_lstm(Conversion& c, const Node& node) {
     if (layer.directions > 1) all.atoms.push_back(layer.directions);
     if (layer.hidden > 1) all.atoms.push_back(layer.hidden);
     const int directions_atoms = layer.directions > 1 ? 1 : 0;
-    all.axes = {length_atoms ? Axis{1} : Axis{}, directions_atoms ? Axis{1 + length_atoms} : Axis{}, {0},
+    all.axes = {length_atoms ? Axis{1} : Axis{},
+                directions_atoms ? Axis{1 + length_atoms} : Axis{},
+                {0},
                 hidden_axis(1 + length_atoms + directions_atoms)};
     c.set(node, 0, all);
   }

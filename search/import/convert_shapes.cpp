@@ -71,8 +71,8 @@ Value range_of(Conversion& c, const Node& node, const Value& x, int axis, int64_
   const int64_t size = x.size(x.axes[axis]);
   if (begin == 0 && end == size) return x;
   const Value own = with_own_axis(c, node, x, axis);
-  const Value part = c.add(node, "slice", {own.tensor},
-                           {{"axis", tensor_axis(own, axis)}, {"begin", begin}, {"end", end}})[0];
+  const Value part =
+      c.add(node, "slice", {own.tensor}, {{"axis", tensor_axis(own, axis)}, {"begin", begin}, {"end", end}})[0];
   return with_size(own, axis, end - begin, part);
 }
 

@@ -13,8 +13,8 @@ inline void read_size(std::map<std::string, int64_t>& sizes, const std::string& 
   const size_t equals = text.rfind('=');
   int64_t size = 0;
   const char* const end = text.data() + text.size();
-  if (equals == std::string::npos || equals == 0 ||
-      std::from_chars(text.data() + equals + 1, end, size).ptr != end || size < 1 || size > int64_t{1} << 32)
+  if (equals == std::string::npos || equals == 0 || std::from_chars(text.data() + equals + 1, end, size).ptr != end ||
+      size < 1 || size > int64_t{1} << 32)
     throw CLI::ValidationError("--size", "found \"" + text + "\", expected NAME=N, such as sequence=128");
   sizes[text.substr(0, equals)] = size;
 }
@@ -25,7 +25,7 @@ inline void add_import_flags(CLI::App& app, ImportOptions& options) {
       ->required()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
   app.add_option("--out", options.out, "graph file to write (ffgraph/1)")->required();
-  app.add_option("--weights", options.weights, "safetensors file to write with the parameters, for ffexec --load");
+  app.add_option("--weights", options.weights, "safetensors file to write with the parameters, which ffexec loads");
   app.add_option_function<std::string>(
          "--loss", [&options](const std::string&) { options.cross_entropy = true; },
          "end each output with a loss; its labels are a new input \"label\"")

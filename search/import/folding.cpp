@@ -394,8 +394,7 @@ Constant einsum(const Model& model, const Node& node, const Constants& in, const
   for (const int i : in.indices()) {
     const Vector<int64_t> own = strides_of(in[i]->shape);
     strides.emplace_back(all.size(), int64_t{0});
-    for (const int axis : own.indices())
-      strides.back()[all.find(letters[i][static_cast<size_t>(axis)])] += own[axis];
+    for (const int axis : own.indices()) strides.back()[all.find(letters[i][static_cast<size_t>(axis)])] += own[axis];
   }
   for (int64_t point = 0; point < volume(space); ++point) {
     Vector<int64_t> at(in.size(), 0);
@@ -472,13 +471,16 @@ Constant transposed(const Constant& constant, const Vector<int>& axes) {
 
 bool can_be_folded(const std::string& op) {
   static const std::set<std::string> all = {
-      "Constant", "Shape",   "Size",    "Identity", "Cast",   "Neg",       "Abs",        "Sqrt",        "Exp",
-      "Log",      "Sin",     "Cos",     "Floor",    "Ceil",   "Not",       "Reciprocal", "Add",         "Sub",
-      "Mul",      "Div",     "Mod",     "Pow",      "Max",    "Min",       "Equal",      "Less",        "LessOrEqual",
-      "Greater",  "And",     "Or",      "Gather",   "Concat", "Slice",     "Split",      "Range",       "ConstantOfShape",
-      "Where",    "Trilu",   "Reshape", "Squeeze",  "Expand", "Unsqueeze", "Flatten",    "Transpose",   "Tile",
-      "MatMul",   "Einsum",  "Square",  "Dropout",  "ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin",
-      "GreaterOrEqual", "InverseSqrt"};
+      "Constant",   "Shape",      "Size",        "Identity",   "Cast",      "Neg",
+      "Abs",        "Sqrt",       "Exp",         "Log",        "Sin",       "Cos",
+      "Floor",      "Ceil",       "Not",         "Reciprocal", "Add",       "Sub",
+      "Mul",        "Div",        "Mod",         "Pow",        "Max",       "Min",
+      "Equal",      "Less",       "LessOrEqual", "Greater",    "And",       "Or",
+      "Gather",     "Concat",     "Slice",       "Split",      "Range",     "ConstantOfShape",
+      "Where",      "Trilu",      "Reshape",     "Squeeze",    "Expand",    "Unsqueeze",
+      "Flatten",    "Transpose",  "Tile",        "MatMul",     "Einsum",    "Square",
+      "Dropout",    "ReduceProd", "ReduceSum",   "ReduceMax",  "ReduceMin", "GreaterOrEqual",
+      "InverseSqrt"};
   return all.count(op) > 0;
 }
 
@@ -526,8 +528,8 @@ std::optional<Vector<Constant>> fold(const Model& model, const Node& node) {
   if (op.rfind("Reduce", 0) == 0 && in[0]->shape.count() <= 1 &&
       (op == "ReduceProd" || op == "ReduceSum" || op == "ReduceMax" || op == "ReduceMin"))
     return one(reduced(model, node, *in[0]));
-  static const std::set<std::string> by_shape = {"Reshape", "Unsqueeze", "Squeeze", "Flatten",
-                                                 "Expand",  "Tile",      "MatMul",  "Transpose", "Einsum"};
+  static const std::set<std::string> by_shape = {"Reshape", "Unsqueeze", "Squeeze",   "Flatten", "Expand",
+                                                 "Tile",    "MatMul",    "Transpose", "Einsum"};
   if (!by_shape.count(op)) return std::nullopt;
   const auto shapes = infer_shapes(model, node);
   if (!shapes) return std::nullopt;

@@ -197,8 +197,15 @@ void fuse_attention(Builder& builder) {
     const std::string name = builder.unique_name(module_of(found.query.linear->name));
     builder.set_parameter(name + ".weight", {3, channels, channels}, joined(builder, found, "weight"));
     if (bias) builder.set_parameter(name + ".bias", {3, channels}, joined(builder, found, "bias"));
-    Operator op{name, "multi_head_attention", {found.input}, attributes, name, {name}, {builder.shape(found.output)},
-                {{"weight", {3, channels, channels}}}, found.query.linear->origin};
+    Operator op{name,
+                "multi_head_attention",
+                {found.input},
+                attributes,
+                name,
+                {name},
+                {builder.shape(found.output)},
+                {{"weight", {3, channels, channels}}},
+                found.query.linear->origin};
     if (bias) op.parameters.push_back({"bias", {3, channels}});
     attentions.push_back(std::move(op));
   }

@@ -86,8 +86,8 @@ void skip_log_softmax(Model& model) {
       const Node& node = *it->second;
       const auto shape = model.shapes.find(node.inputs[0]);
       const int rank = shape == model.shapes.end() ? 0 : shape->second.count();
-      const int axis = rank ? model.axis(node, model.integer(node, "axis", model.opset < 13 ? 1 : -1), shape->second.size())
-                            : -1;
+      const int axis =
+          rank ? model.axis(node, model.integer(node, "axis", model.opset < 13 ? 1 : -1), shape->second.size()) : -1;
       if (axis == (rank == 4 ? 1 : rank - 1)) output = node.inputs[0];
     }
   remove_dead_nodes(model);
@@ -119,8 +119,12 @@ void add_losses(const Model& model, Conversion& conversion, const Vector<double>
     }
     Json attributes = Json::object();
     if (weight != 1) attributes["weight"] = weight;
-    conversion.builder.add({conversion.builder.unique_name("loss"), "softmax_cross_entropy", {rows.tensor, label},
-                            attributes, "", "output \"" + output + "\""});
+    conversion.builder.add({conversion.builder.unique_name("loss"),
+                            "softmax_cross_entropy",
+                            {rows.tensor, label},
+                            attributes,
+                            "",
+                            "output \"" + output + "\""});
   }
 }
 

@@ -18,15 +18,15 @@ struct ImportOptions {
   int64_t batch = 0;
   std::string out, weights;  // files to write; weights "": none
   bool cross_entropy = false;
-  Vector<double> loss_weights;             // by output; others have 1
-  std::map<std::string, int64_t> sizes;    // of symbolic dimensions, by name
-  Vector<std::string> frozen;              // patterns of initializers that are not to be trained
+  Vector<double> loss_weights;           // by output; others have 1
+  std::map<std::string, int64_t> sizes;  // of symbolic dimensions, by name
+  Vector<std::string> frozen;            // patterns of initializers that are not to be trained
 };
 
 struct ImportedModel {
-  Json graph;              // ffgraph/1
-  std::string weights;     // the content of a safetensors file
-  int64_t nodes = 0;       // of the ONNX graph
+  Json graph;                             // ffgraph/1
+  std::string weights;                    // the content of a safetensors file
+  int64_t nodes = 0;                      // of the ONNX graph
   int64_t operators = 0, parameters = 0;  // parameters: numbers that are trained
   bool has_loss = false;
 };

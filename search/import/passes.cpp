@@ -93,8 +93,7 @@ std::optional<Node> padding(Model& model, const Match& match) {
   const bool average = root.op == "AveragePool";
   if (rank < 3 || zeros[0] != 0 || zeros[1] != 0 || zeros[rank] != 0 || zeros[rank + 1] != 0 ||
       model.text(pad, "mode", "constant") != "constant" || model.number_or_input(pad, "value", 2, 0) != 0 ||
-      model.text(root, "auto_pad", "NOTSET") != "NOTSET" ||
-      (average && (model.integer(root, "ceil_mode", 0) != 0)))
+      model.text(root, "auto_pad", "NOTSET") != "NOTSET" || (average && (model.integer(root, "ceil_mode", 0) != 0)))
     return std::nullopt;
   Vector<int64_t> pads = model.integers(root, "pads", Vector<int64_t>(2 * spatial, 0));
   if (pads.size() != 2 * spatial) return std::nullopt;
@@ -130,8 +129,8 @@ Vector<std::string> half_of_x_times(const std::string& third) {
 Vector<std::string> gelu_tanh_patterns() {
   Vector<std::string> all;
   for (const char* cube : {"Pow(x, #3)", "Mul(x, Square(x))"})
-    for (const std::string& pattern : half_of_x_times("Add(Tanh(Mul(Add(x, Mul(" + std::string(cube) +
-                                                      ", #0.044715)), #0.79788456)), #1)"))
+    for (const std::string& pattern :
+         half_of_x_times("Add(Tanh(Mul(Add(x, Mul(" + std::string(cube) + ", #0.044715)), #0.79788456)), #1)"))
       all.push_back(pattern);
   return all;
 }

@@ -37,7 +37,8 @@ void expect_rank(const Model& model, const Node& node, const Shape& shape, size_
                          (least == 1 ? " axis" : " axes"));
 }
 
-Shape convolved(const Model& model, const Node& node, const Shape& in, const Vector<int64_t>& kernel, int64_t channels) {
+Shape convolved(const Model& model, const Node& node, const Shape& in, const Vector<int64_t>& kernel,
+                int64_t channels) {
   const size_t spatial = in.size() - 2;
   const Vector<int64_t> ones(spatial, 1);
   const Vector<int64_t> strides = model.integers(node, "strides", ones),
@@ -52,8 +53,7 @@ Shape convolved(const Model& model, const Node& node, const Shape& in, const Vec
   const Padding padding = padding_of(model, node, in, kernel);
   Shape out{in[0], channels};
   for (size_t i = 0; i < spatial; ++i) {
-    const int64_t room =
-        in[i + 2] + padding.before[i] + padding.behind[i] - (dilations[i] * (kernel[i] - 1) + 1);
+    const int64_t room = in[i + 2] + padding.before[i] + padding.behind[i] - (dilations[i] * (kernel[i] - 1) + 1);
     if (room < 0)
       model.fail(node, "has a kernel of " + std::to_string(kernel[i]) + " on an input of shape " + to_string(in));
     int64_t size = room / strides[i] + 1;
@@ -253,10 +253,9 @@ Shapes lstm(const Model& model, const Node& node, const Shapes& in) {
     model.fail(node, "has shapes " + to_string(in[0]) + ", " + to_string(in[1]) + ", " + to_string(in[2]));
   const int64_t directions = in[1][0], hidden = in[2][2];
   const bool batch_first = model.integer(node, "layout", 0) != 0;
-  const Shape states =
-      batch_first ? Shape{in[0][0], directions, hidden} : Shape{directions, in[0][1], hidden};
-  const Shape all = batch_first ? Shape{in[0][0], in[0][1], directions, hidden}
-                                : Shape{in[0][0], directions, in[0][1], hidden};
+  const Shape states = batch_first ? Shape{in[0][0], directions, hidden} : Shape{directions, in[0][1], hidden};
+  const Shape all =
+      batch_first ? Shape{in[0][0], in[0][1], directions, hidden} : Shape{in[0][0], directions, in[0][1], hidden};
   return {all, states, states};
 }
 
@@ -292,25 +291,65 @@ using Rule = Shapes (*)(const Model&, const Node&, const Shapes&);
 
 const std::map<std::string, Rule>& rules() {
   static const std::map<std::string, Rule> table = [] {
-    std::map<std::string, Rule> rules = {
-        {"Conv", conv},           {"MaxPool", pool},      {"AveragePool", pool},
-        {"GlobalMaxPool", global_pool}, {"GlobalAveragePool", global_pool},
-        {"Gemm", gemm},           {"MatMul", matmul},     {"Concat", concat},
-        {"Gather", gather},       {"Transpose", transpose}, {"Reshape", reshape},
-        {"Flatten", flatten},     {"Unsqueeze", unsqueeze}, {"Squeeze", squeeze},
-        {"Slice", slice},         {"Split", split},       {"Expand", expand},
-        {"Tile", tile},           {"Pad", pad},           {"LSTM", lstm},
-        {"Dropout", same},        {"Einsum", einsum}};
+    std::map<std::string, Rule> rules = {{"Conv", conv},
+                                         {"MaxPool", pool},
+                                         {"AveragePool", pool},
+                                         {"GlobalMaxPool", global_pool},
+                                         {"GlobalAveragePool", global_pool},
+                                         {"Gemm", gemm},
+                                         {"MatMul", matmul},
+                                         {"Concat", concat},
+                                         {"Gather", gather},
+                                         {"Transpose", transpose},
+                                         {"Reshape", reshape},
+                                         {"Flatten", flatten},
+                                         {"Unsqueeze", unsqueeze},
+                                         {"Squeeze", squeeze},
+                                         {"Slice", slice},
+                                         {"Split", split},
+                                         {"Expand", expand},
+                                         {"Tile", tile},
+                                         {"Pad", pad},
+                                         {"LSTM", lstm},
+                                         {"Dropout", same},
+                                         {"Einsum", einsum}};
     for (const char* op : {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"}) rules[op] = reduce;
     for (const char* op : {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Mod", "Where", "Equal", "Less",
                            "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Sum"})
       rules[op] = broadcasting;
-    for (const char* op :
-         {"BatchNormalization", "LayerNormalization", "RMSNormalization", "LRN",     "Relu",      "Sigmoid", "Tanh",
-          "Gelu",               "Silu",               "HardSigmoid",      "HardSwish", "Clip",    "LeakyRelu", "Elu",
-          "Identity",           "Cast",               "Neg",              "Abs",     "Sqrt",      "Exp",     "Log",
-          "Erf",                "Reciprocal",         "Sin",              "Cos",     "Not",       "Softmax",
-          "LogSoftmax",         "Trilu",              "Floor",            "Ceil",    "Softplus",  "Square"})
+    for (const char* op : {"BatchNormalization",
+                           "LayerNormalization",
+                           "RMSNormalization",
+                           "LRN",
+                           "Relu",
+                           "Sigmoid",
+                           "Tanh",
+                           "Gelu",
+                           "Silu",
+                           "HardSigmoid",
+                           "HardSwish",
+                           "Clip",
+                           "LeakyRelu",
+                           "Elu",
+                           "Identity",
+                           "Cast",
+                           "Neg",
+                           "Abs",
+                           "Sqrt",
+                           "Exp",
+                           "Log",
+                           "Erf",
+                           "Reciprocal",
+                           "Sin",
+                           "Cos",
+                           "Not",
+                           "Softmax",
+                           "LogSoftmax",
+                           "Trilu",
+                           "Floor",
+                           "Ceil",
+                           "Softplus",
+                           "Square"})
       rules[op] = first;
     return rules;
   }();
@@ -318,8 +357,8 @@ const std::map<std::string, Rule>& rules() {
 }
 
 ElementType output_type(const Model& model, const Node& node) {
-  static const std::set<std::string> booleans = {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual",
-                                                 "And",   "Or",   "Not"};
+  static const std::set<std::string> booleans = {"Equal",          "Less", "LessOrEqual", "Greater",
+                                                 "GreaterOrEqual", "And",  "Or",          "Not"};
   if (booleans.count(node.op)) return ElementType::boolean;
   if (node.op == "Cast") {
     return type_of_cast(model.integer(node, "to", 1)).value_or(ElementType::integer);
@@ -444,8 +483,8 @@ Padding padding_of(const Model& model, const Node& node, const Shape& input, con
                           dilations = model.integers(node, "dilations", ones);
     for (size_t i = 0; i < spatial && i < strides.size() && i < dilations.size() && strides[i] > 0; ++i) {
       const int64_t windows = (input[i + 2] + strides[i] - 1) / strides[i];
-      const int64_t all = std::max<int64_t>(
-          0, (windows - 1) * strides[i] + dilations[i] * (kernel[i] - 1) + 1 - input[i + 2]);
+      const int64_t all =
+          std::max<int64_t>(0, (windows - 1) * strides[i] + dilations[i] * (kernel[i] - 1) + 1 - input[i + 2]);
       padding.before[i] = automatic == "SAME_UPPER" ? all / 2 : all - all / 2;
       padding.behind[i] = all - padding.before[i];
     }
@@ -513,7 +552,8 @@ void bind_inputs(Model& model, int64_t batch, const std::map<std::string, int64_
         symbol = dimension.symbol;
   const ModelInput* fixed = nullptr;  // the first input whose batch the file says
   for (ModelInput& input : model.inputs) {
-    if (input.dimensions.empty()) model.fail("the input \"" + input.name + "\" has no axes, expected a batch of samples");
+    if (input.dimensions.empty())
+      model.fail("the input \"" + input.name + "\" has no axes, expected a batch of samples");
     for (const int axis : input.dimensions.indices())
       if (input.dimensions[axis].size < 0 && input.dimensions[axis].symbol == symbol && !symbol.empty())
         input.sample_axis = axis;

@@ -17,7 +17,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   options.sizes = {{"length", 3}};
   try {
     import_model(importing::parse_onnx(std::string(reinterpret_cast<const char*>(bytes), size), "fuzz.onnx"), options);
-  } catch (const InputError&) {
-  }
+  } catch (const InputError&) {}
   return 0;
 }

@@ -240,7 +240,8 @@ class WrongFilesTest(OnnxTest):
     def test_frozen(self):
         weight = numpy_helper.from_array(numpy.ones((3, 4), numpy.float32), "weight")
         self.save([self.node("Gemm", ["x", "weight"], ["y"], transB=1)], self.IMAGE, ["y"], [weight])
-        self.assert_refused('no initializer is named "wieght"; did you mean "weight"?', arguments=("--frozen", "wieght"))
+        self.assert_refused('no initializer is named "wieght"; did you mean "weight"?',
+                            arguments=("--frozen", "wieght"))
 
 
 if __name__ == "__main__":

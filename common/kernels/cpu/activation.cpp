@@ -41,8 +41,7 @@ FF_VECTORIZED void hard_sigmoid_gradient(const float* x, const float* g, float s
   }
 }
 FF_VECTORIZED void hard_swish_gradient(const float* x, const float* g, float* result, int64_t elements) {
-  for (int64_t i = 0; i < elements; ++i)
-    result[i] = x[i] <= -3 ? 0.0f : x[i] >= 3 ? g[i] : g[i] * (x[i] / 3.0f + 0.5f);
+  for (int64_t i = 0; i < elements; ++i) result[i] = x[i] <= -3 ? 0.0f : x[i] >= 3 ? g[i] : g[i] * (x[i] / 3.0f + 0.5f);
 }
 
 // The layout of the block does not matter.

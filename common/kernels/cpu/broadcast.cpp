@@ -57,8 +57,7 @@ class BroadcastKernel : public Kernel {
         for_each_run([&](int64_t at, int64_t partner) {
           combine(true, gradient + at, second(arguments) + partner, layout_.strides[3], result + at, layout_.sizes[3]);
         });
-      else
-        std::memcpy(result, gradient, static_cast<size_t>(layout_.elements) * sizeof(float));
+      else std::memcpy(result, gradient, static_cast<size_t>(layout_.elements) * sizeof(float));
     }
     float* const result = parameter_ ? arguments.parameter_gradients[0] : arguments.input_gradients[1];
     if (!result) return;
@@ -70,9 +69,7 @@ class BroadcastKernel : public Kernel {
   }
 
  private:
-  static const float* input(const KernelArguments& arguments) {
-    return static_cast<const float*>(arguments.inputs[0]);
-  }
+  static const float* input(const KernelArguments& arguments) { return static_cast<const float*>(arguments.inputs[0]); }
   const float* second(const KernelArguments& arguments) const {
     return parameter_ ? arguments.parameters[0] : static_cast<const float*>(arguments.inputs[1]);
   }

@@ -25,9 +25,8 @@ void apply(const Context& context, Function function, float first, float second,
                      [=] __device__(int64_t i) { y[i] = fminf(fmaxf(first * x[i] + second, 0.0f), 1.0f); });
       break;
     case Function::hard_swish:
-      for_each_index(context, elements, [=] __device__(int64_t i) {
-        y[i] = x[i] * fminf(fmaxf(x[i] / 6.0f + 0.5f, 0.0f), 1.0f);
-      });
+      for_each_index(context, elements,
+                     [=] __device__(int64_t i) { y[i] = x[i] * fminf(fmaxf(x[i] / 6.0f + 0.5f, 0.0f), 1.0f); });
       break;
   }
 }
@@ -87,8 +86,7 @@ class ActivationKernel : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_activation_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<ActivationKernel>(context, dynamic_cast<const Activation&>(request.definition),
-                                            request.part);
+  return std::make_unique<ActivationKernel>(context, dynamic_cast<const Activation&>(request.definition), request.part);
 }
 
 }  // namespace ff::cuda

@@ -49,11 +49,8 @@ struct Layout {
 void multiply_or_add(const Context& context, const Layout& layout, bool product, const float* x, const float* other,
                      float* y) {
   if (product)
-    for_each_index(context, layout.elements,
-                   [=] __device__(int64_t i) { y[i] = x[i] * other[layout.partner(i)]; });
-  else
-    for_each_index(context, layout.elements,
-                   [=] __device__(int64_t i) { y[i] = x[i] + other[layout.partner(i)]; });
+    for_each_index(context, layout.elements, [=] __device__(int64_t i) { y[i] = x[i] * other[layout.partner(i)]; });
+  else for_each_index(context, layout.elements, [=] __device__(int64_t i) { y[i] = x[i] + other[layout.partner(i)]; });
 }
 
 // result [partners]: sums of gradient * x, or of the gradient where x is null. A warp or a block a partner.
@@ -114,7 +111,8 @@ void join(const Context& context, const float* weight, const float* input, int64
   });
 }
 
-void split(const Context& context, const float* gradient, int64_t samples, int64_t prefix, int64_t rest, float* result) {
+void split(const Context& context, const float* gradient, int64_t samples, int64_t prefix, int64_t rest,
+           float* result) {
   for_each_index(context, samples * rest, [=] __device__(int64_t i) {
     const int64_t sample = i / rest;
     result[i] = gradient[i + (sample + 1) * prefix];

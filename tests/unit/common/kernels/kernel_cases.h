@@ -83,7 +83,8 @@ class Cases {
                     {"activation", chance() ? "relu" : "none"},
                     {"statistics", between(0, 3) > 0 ? "global" : "local"}};
     if (type == "layer_norm" || type == "rms_norm") {
-      inputs[0][rank == 4 ? 1 : static_cast<size_t>(rank - 1)] = between(4, 11);  // of very few features little but rounding is left
+      inputs[0][rank == 4 ? 1 : static_cast<size_t>(rank - 1)] =
+          between(4, 11);  // of very few features little but rounding is left
       attributes["epsilon"] = 0.01;
     }
     if (type == "top_k_gating" || type == "dispatch" || type == "combine") gating_attributes(attributes);

@@ -13,8 +13,7 @@ namespace {
 // Where each element, in the order in which ONNX sees them, lies in the tensor.
 Vector<int64_t> places(const Value& value) {
   Vector<int64_t> strides(value.atoms.size(), 1);
-  for (int atom = value.atoms.count() - 2; atom >= 0; --atom)
-    strides[atom] = strides[atom + 1] * value.atoms[atom + 1];
+  for (int atom = value.atoms.count() - 2; atom >= 0; --atom) strides[atom] = strides[atom + 1] * value.atoms[atom + 1];
   Vector<int64_t> all{0};
   for (const int atom : value.in_order()) {
     Vector<int64_t> finer;

@@ -92,8 +92,8 @@ TEST_CASE("gelu in pieces is one operator, by the error function and by tanh") {
           "Gelu");
   REQUIRE(after_passes({"a = Mul(x, 0.70710678)", "e = Erf(a)", "o = Add(1, e)", "h = Mul(0.5, x)", "y = Mul(h, o)"}) ==
           "Gelu");
-  const Vector<std::string> tanh = {"c = Pow(x, 3)", "d = Mul(c, 0.044715)", "s = Add(x, d)",
-                                    "f = Mul(s, 0.79788456)", "t = Tanh(f)", "o = Add(t, 1)"};
+  const Vector<std::string> tanh = {"c = Pow(x, 3)",          "d = Mul(c, 0.044715)", "s = Add(x, d)",
+                                    "f = Mul(s, 0.79788456)", "t = Tanh(f)",          "o = Add(t, 1)"};
   Vector<std::string> first = tanh, second = tanh;
   first.insert(first.end(), {"h = Mul(x, 0.5)", "y = Mul(h, o)"});
   second.insert(second.end(), {"h = Mul(o, 0.5)", "y = Mul(x, h)"});
@@ -123,6 +123,7 @@ TEST_CASE("chains from a shape to a shape are numbers") {
 }
 
 TEST_CASE("shapes that do not go together are refused with the node's name") {
-  REQUIRE(message_of<InputError>([] { model_of({"y = MatMul(x, w)", "z = Add(x, y)"}, {2, 4, 8}); }).find("m.onnx: Add \"z\": ") ==
-          0);
+  REQUIRE(message_of<InputError>([] {
+            model_of({"y = MatMul(x, w)", "z = Add(x, y)"}, {2, 4, 8});
+          }).find("m.onnx: Add \"z\": ") == 0);
 }

@@ -47,8 +47,7 @@ Reference make_activation_reference(const OperatorDefinition& definition, const 
           },
           [&](const Operands& x, const Vector<Values>& dy) {
             Gradients d{{Values(dy[0].size())}, {}};
-            for (size_t i = 0; i < dy[0].size(); ++i)
-              d.inputs[0][i] = dy[0][i] * slope(activation, x.inputs[0][i]);
+            for (size_t i = 0; i < dy[0].size(); ++i) d.inputs[0][i] = dy[0][i] * slope(activation, x.inputs[0][i]);
             return d;
           }};
 }

@@ -26,8 +26,8 @@ void layer_norm(const LayerNorm& norm, Operation& o) {
     for (int64_t f = 0; f < rows.features; ++f) mean = mean + value(f) / count;
     for (int64_t f = 0; f < rows.features; ++f) variance = variance + (value(f) - mean) * (value(f) - mean) / count;
     for (int64_t f = 0; f < rows.features; ++f)
-      o.results[0][rows.at(row, f)] = (value(f) - mean) / sqrt(variance + norm.epsilon) * o.operands.parameters[0][f] +
-                                      o.operands.parameters[1][f];
+      o.results[0][rows.at(row, f)] =
+          (value(f) - mean) / sqrt(variance + norm.epsilon) * o.operands.parameters[0][f] + o.operands.parameters[1][f];
   }
 }
 
@@ -37,7 +37,8 @@ void rms_norm(const RmsNorm& norm, Operation& o) {
   for (int64_t row = 0; row < rows.rows; ++row) {
     const auto value = [&](int64_t f) { return x[rows.at(row, f)]; };
     Number square;
-    for (int64_t f = 0; f < rows.features; ++f) square = square + value(f) * value(f) / static_cast<double>(norm.features);
+    for (int64_t f = 0; f < rows.features; ++f)
+      square = square + value(f) * value(f) / static_cast<double>(norm.features);
     for (int64_t f = 0; f < rows.features; ++f)
       o.results[0][rows.at(row, f)] = value(f) / sqrt(square + norm.epsilon) * o.operands.parameters[0][f];
   }
