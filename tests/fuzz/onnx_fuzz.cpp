@@ -1,7 +1,7 @@
 // Fuzz target: ONNX files. The bytes are a file; what is imported is a graph that the reader of graphs takes, with the
 // parameters that it has. Anything else is refused with an InputError.
 //   cmake --preset fuzz && cmake --build --preset fuzz && build/fuzz/tests/onnx_fuzz -max_total_time=3600
-//   -max_len=4096 build/fuzz/onnx_corpus tests/fuzz/onnx_cases
+//   -max_len=24000 build/fuzz/onnx_corpus tests/fuzz/onnx_cases
 #include <google/protobuf/stubs/logging.h>
 
 #include "search/import/import.h"
