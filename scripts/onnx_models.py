@@ -5,10 +5,11 @@ iteration compared with PyTorch's, on one rank and on two with a found strategy.
   onnx_models.py [--build DIRECTORY] [NAME ...]
 
 A relu that is entered at zero but for rounding lets its gradient through or not, by chance, and one such among the
-thousands of activations of a late layer is a thousandth of the gradient: in PyTorch's own 32 bits against its 64 bits as
-here. So the biases of batch normalizations are drawn around 3, where few activations are near zero, and each network is
-tried with the seeds 0 to 9 until neither has such an activation: PyTorch's 32 bits agree with its 64 bits to 2e-5, and
-ffexec with these to 1e-4. A wrong gradient would agree with none. If there is no such seed, the best one is printed."""
+thousands of activations of a late layer is a thousandth of the gradient: in PyTorch's own 32 bits against its 64 bits
+as here. So the biases of batch normalizations are drawn around 3, where few activations are near zero, and each
+network is tried with the seeds 0 to 9 until neither has such an activation: PyTorch's 32 bits agree with its 64 bits
+to 2e-5, and ffexec with these to 1e-4. A wrong gradient would agree with none. If there is no such seed, the best one
+is printed."""
 import argparse
 import copy
 import os
