@@ -306,14 +306,15 @@ AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
   const Vector<Candidate> cheap = cheap_candidates(request);
   AlgorithmResult result;
   const Candidate* best = nullptr;
-  double least = 0;
+  Prediction least;
   for (const Candidate& candidate : cheap) {
     const Prediction prediction = request.evaluator.evaluate(candidate.strategy);
-    result.baselines.push_back({candidate.name, prediction.makespan, prediction.feasible});
-    if (best && prediction.cost >= least) continue;
+    result.baselines.push_back({candidate.name, prediction.makespan, prediction.feasible()});
+    if (best && !better(prediction, least)) continue;
     best = &candidate;
-    least = prediction.cost;
+    least = prediction;
   }
+  request.settings.search.slices = best && !least.feasible();
   result.chains = search_mcmc(request.problem(), chain_starts(request, cheap, best), request.settings.search,
                               request.control, cheap);
   result.strategy = result.chains->best;
