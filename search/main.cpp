@@ -11,6 +11,8 @@
 #include "common/command_line.h"
 #include "common/signals.h"
 #include "search/commands.h"
+#include "search/import/command.h"
+#include "search/import/flags.h"
 #include "search/report/summary.h"
 
 namespace {
@@ -86,6 +88,7 @@ struct Options {
   ff::SimulateOptions simulate;
   ff::CompareOptions compare;
   ff::ProfileOptions profile;
+  ff::ImportOptions onnx;
   std::string budget;
   bool json = false, quiet = false;
 };
@@ -200,6 +203,10 @@ void add_commands(CLI::App& app, Options& options) {
                       "which of the topology's device models to measure, where this machine has several");
   add_precision_flag(*profile, options.profile.precision);
   profile->add_flag("--quiet", options.quiet, "print errors only");
+  CLI::App* onnx = app.add_subcommand("import", "an ONNX model as an operator graph");
+  ff::add_import_flags(*onnx, options.onnx);
+  onnx->add_flag("--json", options.json, "print one JSON object on stdout and nothing else there");
+  onnx->add_flag("--quiet", options.quiet, "print errors only");
   app.require_subcommand(0, 1);
 }
 
@@ -239,6 +246,7 @@ void run(const CLI::App& app, const Options& options) {
   ff::CommandResult result;
   if (app.got_subcommand("simulate")) result = ff::run_simulate(options.simulate);
   else if (app.got_subcommand("compare")) result = ff::run_compare(options.compare, context);
+  else if (app.got_subcommand("import")) result = ff::run_import(options.onnx);
   else if (app.got_subcommand("profile")) result = ff::run_profile(options.profile, context);
   else result = ff::run_search(options.search, context);
   if (interactive) std::fputs("\r\033[K", stderr);
