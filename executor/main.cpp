@@ -120,10 +120,9 @@ void print(const CommandResult& result, bool json) {
 int run(const Options& options, Transport& transport) {
   const bool first = transport.rank() == 0;
   try {
-    const CommandResult result =
-        options.calibrate
-            ? run_calibrate(options.out, transport)
-            : run_train(options.train, train_context(options.json ? std::cerr : std::cout, first), transport);
+    const TrainContext context = train_context(options.json ? std::cerr : std::cout, first);
+    const CommandResult result = options.calibrate ? run_calibrate(options.out, context, transport)
+                                                   : run_train(options.train, context, transport);
     if (first) print(result, options.json);
     transport.barrier();  // the others end when everything is said
     return result.exit_code;

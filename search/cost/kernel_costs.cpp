@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
+#include "common/processors.h"
 #include "search/cost/analytic.h"
 
 namespace ff {
@@ -45,10 +45,9 @@ KernelCosts::KernelCosts(const Topology& topology, CostMode mode, Vector<Profile
       model.on_this_machine = true;
       for (const auto& [node, count] : devices_of_node)
         model.settings.concurrent = std::max(model.settings.concurrent, count);
-      const int hardware =
-          std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, model.model.cores));
-      model.settings.concurrent = std::min(model.settings.concurrent, hardware);
-      model.settings.threads = model.model.cores;
+      const int processors = usable_processors().count();
+      model.settings.threads = std::min(model.model.cores, processors);  // as of a rank of ffexec
+      model.settings.concurrent = std::min(model.settings.concurrent, processors / model.settings.threads);
     }
     if (working_set_bytes > 0)
       for (int64_t* bytes : {&model.settings.rotated_bytes, &model.settings.other_memory_bytes})
