@@ -117,7 +117,8 @@ void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
       "where kernel times come from: auto (profile, else measured if this machine has the device, else "
       "analytic), measure, profile, analytic");
   app.add_option("--profile", costs.profiles,
-                 "profile file (ffprofile/1) with measured kernel times; may be given once for each device model");
+                 "profile file (ffprofile/1) with measured kernel times, may be given once for each device model; of a "
+                 "directory, the file MODEL.json of each device model of the topology");
   app.add_flag("--json", options.json, "print one JSON object on stdout and nothing else there");
   app.add_flag("--quiet", options.quiet, "print errors only");
 }
@@ -242,6 +243,8 @@ void run(const CLI::App& app, const Options& options) {
   else if (app.got_subcommand("profile")) result = ff::run_profile(options.profile, context);
   else result = ff::run_search(options.search, context);
   if (interactive) std::fputs("\r\033[K", stderr);
+  for (const std::string& note : result.notes)
+    if (!options.quiet) std::cerr << "ffsearch: note: " << note << std::endl;
   if (options.json) std::cout << result.json.dump() << std::endl;
   else if (!options.quiet) std::cout << result.text << std::flush;
   if (!std::cout) throw ff::MachineError("cannot write to standard output");

@@ -1,5 +1,8 @@
 #include "search/optimizer/evaluator.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "common/task_graph/issue_order.h"
 
 namespace ff {
@@ -26,9 +29,12 @@ Prediction Evaluator::with_excess(Nanoseconds makespan, double excess) {
 }
 
 Prediction Evaluator::evaluate(const Strategy& strategy) {
+  const auto begin = std::chrono::steady_clock::now();
   const TaskGraph tasks = builder_.build(strategy);
   const Timeline timeline = simulate_full(tasks, cost_model_.costs(tasks, strategy));
-  return with_excess(timeline.makespan, memory_limited_ ? memory_excess(memory_.bytes(strategy)) : 0);
+  const double excess = memory_limited_ ? memory_excess(memory_.bytes(strategy)) : 0;
+  slowest_s_ = std::max(slowest_s_, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  return with_excess(timeline.makespan, excess);
 }
 
 Evaluator::Details Evaluator::details(const Strategy& strategy, const Vector<std::string>* issue_order) {

@@ -49,12 +49,15 @@ class Evaluator {
 
   const Problem& problem() const { return problem_; }
   TaskGraphBuilder& builder() { return builder_; }
+  // The longest that evaluate has taken so far: nothing can cut it short.
+  double slowest_s() const { return slowest_s_; }
   TaskCostModel& cost_model() { return cost_model_; }
 
  private:
   static Prediction with_excess(Nanoseconds makespan, double excess);
 
   Problem problem_;
+  double slowest_s_ = 0;
   TaskGraphBuilder builder_;
   TaskCostModel cost_model_;
   MemoryModel memory_;

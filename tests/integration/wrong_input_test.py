@@ -289,6 +289,13 @@ class WrongInput(unittest.TestCase):
                        "entries": {}}
             self.refused(self.search(GRAPH, ROOT / "topologies/p100-1x4.json", "--profile",
                                      self.write("p.json", profile)), f"/measured/precision: {message}")
+        (self.work / "profiles").mkdir(exist_ok=True)
+        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", "profiles"),
+                     "profiles: has no profile of a device model of the topology \"local-cpu-2\"; expected cpu.json")
+        self.write("profiles/cpu.json", {"format": "ffprofile/1", "device_model": "other", "measured": {},
+                                         "entries": {}})
+        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", "profiles"),
+                     "profiles/cpu.json: is the profile of device model \"other\"")
         self.refused(used({"forward x": {"us": -1, "samples": 1, "spread": 0}}),
                      "/us: found -1, expected a number above 0")
 
