@@ -32,7 +32,7 @@ std::set<int> affinity_mask() {
   return allowed;
 }
 
-// "150000 100000" (cpu.max) or two files' numbers: time allowed in each period, in microseconds. "max" and -1: all of it.
+// "150000 100000" (cpu.max) or two files' numbers: time allowed in each period, in us. "max" and -1: no limit.
 double share_of(const std::string& quota, const std::string& period) {
   double allowed = 0, of = 0;
   std::istringstream(quota) >> allowed;

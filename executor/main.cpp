@@ -87,6 +87,11 @@ TrainContext train_context(std::ostream& out, bool first) {
   context.run.interrupted = [] { return interrupt_requested != 0; };
   context.note = [](const std::string& line) { std::cerr << "ffexec: " << line << std::endl; };
   if (!first) return context;
+  context.run.on_not_finite = [note = context.note](int64_t iteration, bool data) {
+    note("note: the " + std::string(data ? "data" : "loss") + " of iteration " + std::to_string(iteration) +
+         (data ? " has values that are infinite or not numbers"
+               : " is infinite or not a number: the learning rate may be too high"));
+  };
   context.run.on_progress = [&out, printed = int64_t{0}](int64_t done, int64_t total,
                                                          std::span<const double> losses) mutable {
     if (done * 10 / total <= printed) return;

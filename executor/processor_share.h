@@ -15,8 +15,8 @@ struct RankProcessors {
   Processors processors;
 };
 
-// By rank, in processors: what is a rank's own when all ranks compute at once. A processor that several ranks may use is
-// divided evenly among them, and so is the quota of a node.
+// By rank, in processors: what is a rank's own when all ranks compute at once. A processor that several ranks may use
+// is divided evenly among them, and so is the quota of a node.
 Vector<double> processor_shares(const Vector<RankProcessors>& ranks);
 
 // What this does to predictions, where a rank's threads are more than the processors that it may use, or more than its

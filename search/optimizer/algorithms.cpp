@@ -340,8 +340,8 @@ std::string no_time_text(const CheapCandidates& cheap, const McmcSettings& searc
   return text.empty() ? "" : "; no time for " + text;
 }
 
-// In evaluations, which nothing cuts short: of the found strategy once more, with its memory and its order of tasks; and
-// of a chain's first one, which is recorded.
+// In evaluations, which nothing cuts short: of the found strategy once more, with its memory and its order of tasks;
+// and of a chain's first one, which is recorded.
 constexpr double evaluations_of_result = 2, evaluations_of_start = 2;
 
 AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
