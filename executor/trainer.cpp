@@ -229,7 +229,7 @@ class Run {
       for (size_t i = 0; i < slowest.size(); ++i) slowest[i] = std::max(slowest[i], numbers[header + i]);
     }
     if (slowest.empty()) return;
-    // The first iteration touches memory, connects ranks and makes primitives; on GPUs the second is timed and recorded.
+    // The first iteration touches memory and connects ranks; on GPUs the second is timed and recorded.
     result_.warm_up_iterations = std::min<int64_t>(2, slowest.count() - 1);
     slowest.erase(slowest.begin(), slowest.begin() + result_.warm_up_iterations);
     std::nth_element(slowest.begin(), slowest.begin() + static_cast<int64_t>(slowest.size() / 2), slowest.end());

@@ -7,7 +7,7 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache                                     # build
-  nlohmann-json3-dev libcli11-dev libopenmpi-dev openmpi-bin libdnnl-dev
+  nlohmann-json3-dev libcli11-dev libopenmpi-dev openmpi-bin libdnnl-dev libhwloc-dev
   catch2 python3 python3-numpy python3-jsonschema clang-format-14  # tests
   dataset-fashion-mnist                                            # data of the demo
 )

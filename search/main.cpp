@@ -11,6 +11,7 @@
 #include "common/command_line.h"
 #include "common/signals.h"
 #include "search/commands.h"
+#include "search/discovery/discover.h"
 #include "search/report/summary.h"
 
 namespace {
@@ -86,6 +87,7 @@ struct Options {
   ff::SimulateOptions simulate;
   ff::CompareOptions compare;
   ff::ProfileOptions profile;
+  ff::TopologyOptions topology;
   std::string budget;
   bool json = false, quiet = false;
 };
@@ -172,6 +174,27 @@ void add_own_search_flags(CLI::App& app, ff::SearchOptions& search) {
   app.add_option("--report", search.report, "write the result (as --json prints it) to a file");
 }
 
+void add_topology_command(CLI::App& app, Options& options) {
+  CLI::App* topology = app.add_subcommand("topology", "what this machine is, or a cluster of such machines");
+  topology->add_option("--out", options.topology.out, "topology file to write (fftopology/1)")->required();
+  topology->add_option("--nodes", options.topology.nodes, "so many machines, joined by a network")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->capture_default_str();
+  topology
+      ->add_option("--network-gb-per-s", options.topology.network_gb_per_s,
+                   "rate of each network adapter, or of a machine without one, in 1e9 bytes a second; default: as the "
+                   "adapters say")
+      ->check(CLI::Range(1e-4, 1e12));
+  topology->add_option("--hwloc-xml", options.topology.hwloc_xml,
+                       "another machine, as lstopo FILE.xml recorded it there, instead of this one");
+  topology
+      ->add_option("--cpu-ranks", options.topology.cpu_ranks,
+                   "devices of a machine without GPUs; default: one for each NUMA node")
+      ->check(CLI::Range(1, 4096));
+  topology->add_flag("--json", options.json, "print the topology on stdout");
+  topology->add_flag("--quiet", options.quiet, "print errors only");
+}
+
 void add_commands(CLI::App& app, Options& options) {
   app.set_version_flag("--version", std::string("ffsearch ") + FF_VERSION);
   add_graph_flags(app, options.search.files, false);
@@ -201,6 +224,7 @@ void add_commands(CLI::App& app, Options& options) {
                       "which of the topology's device models to measure, where this machine has several");
   add_precision_flag(*profile, options.profile.precision);
   profile->add_flag("--quiet", options.quiet, "print errors only");
+  add_topology_command(app, options);
   app.require_subcommand(0, 1);
 }
 
@@ -241,6 +265,7 @@ void run(const CLI::App& app, const Options& options) {
   if (app.got_subcommand("simulate")) result = ff::run_simulate(options.simulate);
   else if (app.got_subcommand("compare")) result = ff::run_compare(options.compare, context);
   else if (app.got_subcommand("profile")) result = ff::run_profile(options.profile, context);
+  else if (app.got_subcommand("topology")) result = ff::run_topology(options.topology);
   else result = ff::run_search(options.search, context);
   if (interactive) std::fputs("\r\033[K", stderr);
   for (const std::string& note : result.notes)

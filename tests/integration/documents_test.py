@@ -53,7 +53,8 @@ class Documents(unittest.TestCase):
         guide = (ROOT / "docs/user-guide.md").read_text()
         _, search, executor = re.split(r"^## (?:ffsearch|ffexec)$", guide, flags=re.MULTILINE)
         for part, commands in ((search, (["ffsearch"], ["ffsearch", "simulate"], ["ffsearch", "compare"],
-                                         ["ffsearch", "profile"])), (executor, (["ffexec"],))):
+                                         ["ffsearch", "profile"], ["ffsearch", "topology"])),
+                               (executor, (["ffexec"],))):
             known = set()  # --mca is mpirun's
             for command in commands:
                 known |= flags(subprocess.run([BUILD / command[0], *command[1:], "--help"], capture_output=True,

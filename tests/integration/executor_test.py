@@ -202,8 +202,8 @@ class ExecutorTest(unittest.TestCase):
                                             r"or not numbers\n\Z")
         result = self.run_program(1, "--strategy", self.write_strategy(1), "--iterations", "6", "--lr", "1e38",
                                   "--json")
-        self.assertRegex(result.stderr, "ffexec: note: the loss of iteration [2-6] is infinite or not a number: the learning "
-                                        "rate may be too high\n")
+        self.assertRegex(result.stderr, "ffexec: note: the loss of iteration [2-6] is infinite or not a number: the "
+                                        "learning rate may be too high\n")
         self.assertEqual(result.stderr.count("note:"), 1)
         self.assertIn(None, json.loads(result.stdout)["losses"])
 

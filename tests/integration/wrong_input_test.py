@@ -269,6 +269,32 @@ class WrongInput(unittest.TestCase):
             self.assertEqual((code, stdout), (2, ""), flags)
             self.assertEqual(stderr.count("Run with --help"), 1, stderr)
 
+    def test_topology_discovery(self):
+        def topology(*flags):
+            return run(BUILD / "ffsearch", "topology", *flags, cwd=self.work)
+
+        machine = ROOT / "tests/hwloc/power8gpudistances.xml"
+        code, stdout, stderr = topology("--out", "t.json", "--hwloc-xml", machine)
+        if "built without hwloc" in stderr or "hwloc was not found" in stderr:
+            self.skipTest(stderr)
+        self.assertEqual(code, 0, stderr)
+        self.assertIn("4 GPUs", stdout)
+        self.assertEqual(stderr, "ffsearch: note: no network adapters were found\n")
+        code, _, stderr = self.search(GRAPH, "t.json")
+        self.assertEqual((code, stderr), (0, ""))
+        self.refused(topology("--out", "t.json", "--hwloc-xml", machine, "--nodes", "2"),
+                     "--nodes: the rate of no network adapter is known; give --network-gb-per-s")
+        self.refused(topology("--out", "t.json", "--hwloc-xml", "none.xml"), "none.xml: cannot open")
+        self.refused(topology("--out", "t.json", "--hwloc-xml", GRAPH),
+                     "cannot read it, expected a file that lstopo wrote, of this version or an older one")
+        shutil.copy(machine, self.work / "m.xml")
+        self.refused(topology("--out", "m.xml", "--hwloc-xml", "m.xml"), "m.xml: this command reads it")
+        self.assertEqual(topology("--out", "t.json", "--nodes", "0")[0], 2)
+        self.assertEqual(topology()[0], 2)
+        code, stdout, stderr = topology("--out", "here.json", "--json", "--quiet")
+        self.assertEqual((code, stderr), (0, ""))
+        self.assertEqual(json.loads(stdout), json.loads((self.work / "here.json").read_text()))
+
     def test_profiles(self):
         def used(entries, *flags, model="cpu"):
             profile = {"format": "ffprofile/1", "device_model": model, "measured": {}, "entries": entries}
