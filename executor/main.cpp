@@ -7,7 +7,9 @@
 #include <thread>
 
 #include "common/command_line.h"
+#include "common/manual.h"
 #include "common/signals.h"
+#include "common/version.h"
 #include "executor/commands.h"
 #include "executor/failures.h"
 #include "executor/transport/mpi.h"
@@ -31,7 +33,7 @@ struct Options {
 
 void declare(CLI::App& app, Options& options) {
   TrainOptions& train = options.train;
-  app.set_version_flag("--version", std::string("ffexec ") + FF_VERSION);
+  app.set_version_flag("--version", "ffexec " + version_text());
   auto* strategy = app.add_option("--strategy", train.strategy, "strategy file (ffstrategy/1) to train with");
   auto* iterations =
       app.add_option("--iterations", train.iterations, "training iterations (default 10 without --epochs)")
@@ -156,6 +158,15 @@ int print_parse_result(const CLI::App& app, const CLI::ParseError& error, const 
 }  // namespace
 
 int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("trains the network of a strategy file with its strategy: mpirun -n N ffexec --strategy s.json",
+               "ffexec");
+  declare(app, options);
+  app.footer(exit_codes_text());
+  if (const auto text = describe_command_line(app, argc, argv)) {
+    std::cout << *text;
+    return exit_done;
+  }
   std::unique_ptr<Transport> transport;
   try {
     transport = make_mpi_transport();
@@ -163,10 +174,6 @@ int main(int argc, char** argv) {
     std::cerr << "ffexec: " << error.what() << std::endl;
     return exit_machine;
   }
-  Options options;
-  CLI::App app("Trains the network of a strategy file with its strategy: mpirun -n N ffexec --strategy s.json",
-               "ffexec");
-  declare(app, options);
   try {
     app.parse(argc, argv);
     check(options);

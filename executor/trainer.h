@@ -31,8 +31,8 @@ class Trainer {
   // `file` outlives the trainer. Parameters are initialized.
   Trainer(const StrategyFile& file, Backend& backend, Transport& transport, const TrainerSettings& settings);
 
-  // Row r of the batch becomes sample samples[r] of `data`; samples has batch_size elements. Returns whether this rank's
-  // share of it is finite.
+  // Row r of the batch becomes sample samples[r] of `data`; samples has batch_size elements. Returns whether this
+  // rank's share of it is finite.
   bool load_batch(const DataSource& data, std::span<const int64_t> samples);
   // One training iteration; returns this rank's share of the training loss (their sum over ranks is the loss).
   double run_iteration();

@@ -9,7 +9,9 @@
 #include <iostream>
 
 #include "common/command_line.h"
+#include "common/manual.h"
 #include "common/signals.h"
+#include "common/version.h"
 #include "search/commands.h"
 #include "search/discovery/discover.h"
 #include "search/report/summary.h"
@@ -196,7 +198,7 @@ void add_topology_command(CLI::App& app, Options& options) {
 }
 
 void add_commands(CLI::App& app, Options& options) {
-  app.set_version_flag("--version", std::string("ffsearch ") + FF_VERSION);
+  app.set_version_flag("--version", "ffsearch " + ff::version_text());
   add_graph_flags(app, options.search.files, false);
   add_common_flags(app, options.search.costs, options);
   add_search_flags(app, options.search.settings, options.search.files, options);
@@ -278,9 +280,14 @@ void run(const CLI::App& app, const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"ffsearch finds a fast parallelization strategy for training a DNN on given devices."};
+  CLI::App app{"finds a fast parallelization strategy for training a DNN on given devices", "ffsearch"};
   Options options;
   add_commands(app, options);
+  app.footer(ff::exit_codes_text());
+  if (const auto text = ff::describe_command_line(app, argc, argv)) {
+    std::cout << *text;
+    return ff::exit_done;
+  }
   try {
     app.parse(argc, argv);
     const ff::ProblemFiles& files = options.search.files;

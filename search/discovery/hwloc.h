@@ -1,5 +1,5 @@
 // What hwloc (https://www.open-mpi.org/projects/hwloc) tells of a machine: processors, memory, the PCIe tree.
-// The library is loaded when it is needed; its header must be there when this program is built (no_hwloc.cpp otherwise).
+// The library is loaded when it is needed; its header must be there to build with it (else: no_hwloc.cpp).
 #pragma once
 
 #include <string>
