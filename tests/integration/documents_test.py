@@ -58,7 +58,8 @@ class Documents(unittest.TestCase):
             manual, completion = output("--manual"), output("--completion")
             for command in ((), *((c,) for c in commands)):
                 known = flags(output(*command, "--help"))
-                self.assertEqual(known - flags(manual.replace("\\-", "-").replace("\\fB", " ")), set(), "not in the manual page")
+                shown = flags(manual.replace("\\-", "-").replace("\\fB", " "))
+                self.assertEqual(known - shown, set(), "not in the manual page")
                 completed = subprocess.run(
                     ["bash", "-c", f"{completion}\nCOMP_WORDS=({program} {' '.join(command)} --)\n"
                      f"COMP_CWORD={len(command) + 1}\n_{program}\necho ${{COMPREPLY[*]}}"],
