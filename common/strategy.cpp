@@ -38,10 +38,13 @@ std::string_view to_string(ConfigurationOrigin origin) {
   return "";
 }
 
+std::string_view to_string(TransferBuffers buffers) { return buffers == TransferBuffers::brief ? "brief" : "roomy"; }
+
 StrategyFile parse_strategy(const JsonPlace& place) {
   expect_format(place, "ffstrategy/1");
-  place.allow_keys({"$schema", "format", "graph", "topology", "configurations", "issue_order", "provenance"},
-                   "key of a strategy");
+  place.allow_keys(
+      {"$schema", "format", "graph", "topology", "configurations", "issue_order", "transfer_buffers", "provenance"},
+      "key of a strategy");
   StrategyFile file;
   file.graph = parse_graph(place.at("graph"));
   file.topology = parse_topology(place.at("topology"));
@@ -50,6 +53,12 @@ StrategyFile parse_strategy(const JsonPlace& place) {
   file.origins = std::move(configurations.origins);
   if (const auto order = place.find("issue_order"))
     for (const JsonPlace& name : order->items()) file.issue_order.push_back(name.as_string());
+  if (const auto buffers = place.find("transfer_buffers")) {
+    const std::string text = buffers->as_string();
+    if (text != "roomy" && text != "brief")
+      buffers->fail("found \"" + text + "\"" + suggestion(text, {"roomy", "brief"}));
+    file.transfer_buffers = text == "brief" ? TransferBuffers::brief : TransferBuffers::roomy;
+  }
   file.provenance = Json::object();
   if (const auto provenance = place.find("provenance")) {
     provenance->expect_object();
@@ -73,6 +82,7 @@ Json strategy_to_json(const StrategyFile& file) {
   // "$schema" of the embedded files is relative to where those files lay.
   json["graph"].erase("$schema");
   json["topology"].erase("$schema");
+  if (file.transfer_buffers != TransferBuffers::roomy) json["transfer_buffers"] = to_string(file.transfer_buffers);
   if (!file.issue_order.empty()) json["issue_order"] = file.issue_order;
   return json;
 }

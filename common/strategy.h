@@ -48,6 +48,11 @@ Strategy single_device(const Graph& graph, DeviceId device = 0);
 enum class ConfigurationOrigin : uint8_t { unstated, annotated, propagated, searched };
 std::string_view to_string(ConfigurationOrigin origin);
 
+// How long the memory of transfers is kept (task_graph/memory_plan.h): for the whole iteration, which costs nothing but
+// memory; or while it is needed, where devices have little: a sender whose receiver is late may then have to wait.
+enum class TransferBuffers : uint8_t { roomy, brief };
+std::string_view to_string(TransferBuffers buffers);
+
 // A strategy file, ffstrategy/1: self-contained.
 struct StrategyFile {
   Graph graph;
@@ -57,6 +62,7 @@ struct StrategyFile {
   Json provenance;                  // program, algorithm, seed, hashes, predicted times; an object, may be empty
   bool edited = false;              // degrees or devices no longer hash to provenance.configurations_hash
   Vector<ConfigurationOrigin> origins = {};  // by OperatorId; empty: not known
+  TransferBuffers transfer_buffers = TransferBuffers::roomy;
 };
 
 // Throws InputError for anything that is not a valid ffstrategy/1; every degree and device is checked against graph and

@@ -11,12 +11,13 @@ Program::Program(const Graph& graph, const Strategy& strategy, const Vector<std:
     : strategy_(strategy), backend_(backend), transport_(transport), settings_(settings), builder_(graph),
       tasks_(builder_.build(strategy, transport.rank())), polls_(transport.size() > 1 && !transport.ordered()) {
   NamedOrder named;
-  if (!issue_order.empty()) named = order_by_names(builder_, tasks_, issue_order);
+  if (!issue_order.empty()) named = order_by_names(builder_, tasks_, issue_order, settings.transfer_buffers);
   default_issue_order_ = issue_order.empty() || !all_ranks_fit(named);
-  const Vector<int> order = default_issue_order_ ? ff::default_issue_order(builder_, tasks_) : std::move(named.order);
-  plan_ =
-      plan_program(builder_, strategy, tasks_, order,
-                   {transport.rank(), settings.sgd.momentum != 0, transport.follows_backend(), transport.ordered()});
+  const Vector<int> order = default_issue_order_ ? ff::default_issue_order(builder_, tasks_, settings.transfer_buffers)
+                                                 : std::move(named.order);
+  plan_ = plan_program(builder_, strategy, tasks_, order,
+                       {transport.rank(), settings.sgd.momentum != 0, transport.follows_backend(), transport.ordered(),
+                        settings.transfer_buffers});
   bind();
 }
 
@@ -120,6 +121,13 @@ void Program::finish_sends() {
   for (Request& send : sends_) transport_.wait(send);
 }
 
+void Program::finish_sends_of(const PlannedBuffer& buffer) {
+  for (int send : plan_.sends.indices()) {
+    const int64_t begin = plan_.sends[send].memory.offset * element_bytes, end = begin + plan_.sends[send].bytes;
+    if (begin < buffer.offset + buffer.bytes && buffer.offset < end) transport_.wait(sends_[send]);
+  }
+}
+
 void Program::run(int64_t iteration, bool training) {
   current_task_ = -1;
   try {
@@ -151,7 +159,6 @@ void Program::give_up() {
 void Program::submit(int64_t iteration, bool training) {
   current_task_ = -1;
   transport_.begin_iteration();
-  if (!transport_.ordered()) start_receives(training);
   size_t started = 0;
   const auto start_up_to = [&](int steps_before) {
     const Vector<TransferGroup>& groups = plan_.transfer_groups;
@@ -161,6 +168,8 @@ void Program::submit(int64_t iteration, bool training) {
   const int steps = static_cast<int>(plan_.steps.size());
   for (int s = 0; s < steps; ++s) {
     start_up_to(s);
+    if (plan_.steps[s].receives_follow) transport_.receives_follow();
+    start_receives(plan_.steps[s], training);
     run_step(s, iteration, training);
     for (const auto& observer : observers_) observer->step_ended(s);
   }
@@ -182,11 +191,18 @@ void Program::start_receive(int index) {
       transport_.receive(address(receive.memory), receive.bytes, receive.peer, {receive.tag, receive.task});
 }
 
-void Program::start_receives(bool training) {
-  for (const int send : plan_.waits_before_receives) transport_.wait(sends_[send]);
-  for (int index = 0; index < static_cast<int>(plan_.receives.size()); ++index)
+void Program::start_receives(const StepPlan& step, bool training) {
+  if (step.posts.empty()) return;
+  wait_for_sends(step.waits_before_posts);
+  for (const int index : step.posts)
     if (training || is_forward(tasks_.tasks[plan_.receives[index].task].kind)) start_receive(index);
-  if (!plan_.receives.empty()) did(Activity::receive, plan_.receives[0].task);
+  did(Activity::receive, plan_.receives[step.posts[0]].task);
+}
+
+void Program::wait_for_sends(const Vector<int>& sends) {
+  if (sends.empty()) return;
+  for (const int send : sends) transport_.wait(sends_[send]);
+  did(Activity::send, plan_.sends[sends[0]].task);
 }
 
 void Program::start_transfers(const TransferGroup& group, bool training) {
@@ -205,6 +221,7 @@ void Program::start_transfers(const TransferGroup& group, bool training) {
 void Program::run_step(int index, int64_t iteration, bool training) {
   const StepPlan& step = plan_.steps[index];
   current_task_ = step.task;
+  if (training || is_forward(step.kind)) wait_for_sends(step.waits);
   if (is_compute(step.kind)) {
     if (training || is_forward(step.kind)) run_compute(index, iteration, training);
   } else if (is_reduction(step.kind)) {
@@ -230,10 +247,6 @@ void Program::copy(const Vector<ZeroFill>& zeros, const Vector<BlockCopy>& copie
 void Program::run_compute(int index, int64_t iteration, bool training) {
   const StepPlan& step = plan_.steps[index];
   Call& call = calls_[index];
-  if (!step.waits.empty()) {
-    for (const int send : step.waits) transport_.wait(sends_[send]);
-    did(Activity::send, plan_.sends[step.waits[0]].task);
-  }
   for (const int receive : step.receives) {
     transport_.wait(receives_[receive]);
     did(Activity::wait, plan_.receives[receive].task);

@@ -22,6 +22,7 @@ namespace ff {
 struct ProgramSettings {
   SgdSettings sgd;
   uint64_t seed = 0;  // of dropout
+  TransferBuffers transfer_buffers = TransferBuffers::roomy;
 };
 
 class Program {
@@ -45,7 +46,8 @@ class Program {
   void run(int64_t iteration, bool training);
   // Its middle: gives all steps to the backend and the transport.
   void submit(int64_t iteration, bool training);
-  void finish_sends();  // after which buffers may be changed from outside
+  void finish_sends();                                // after which buffers may be changed from outside
+  void finish_sends_of(const PlannedBuffer& buffer);  // those that read it
 
   const Graph& graph() const { return builder_.graph(); }
   const Strategy& strategy() const { return strategy_; }
@@ -78,7 +80,8 @@ class Program {
   void did(Activity activity, int task) {
     for (const auto& observer : observers_) observer->did(activity, task);
   }
-  void start_receives(bool training);
+  void start_receives(const StepPlan& step, bool training);
+  void wait_for_sends(const Vector<int>& sends);
   void start_transfers(const TransferGroup& group, bool training);
   void start_send(int index);
   void start_receive(int index);

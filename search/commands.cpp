@@ -79,16 +79,29 @@ Vector<int> measurable_models(const Problem& problem) {
   return models;
 }
 
+// Slices are searched where no cheap strategy fits: then data parallelism does not.
+bool may_slice(Evaluator& evaluator) {
+  const Problem& problem = evaluator.problem();
+  const Strategy strategy = problem.keeping_annotations(data_parallel(problem.graph, problem.topology));
+  return evaluator.memory_limited() && evaluator.fullness(evaluator.estimated_memory(strategy)) > 0.8;
+}
+
 // Asks for the cost, on these device models, of everything that a search of this space can ask for, so that nothing is
 // measured while threads compute. Returns false when stopped.
 bool measure_search_space(const Problem& problem, const SearchSpace& space, const Vector<int>& models,
                           const CommandContext& context, const std::function<void()>& now_and_then = nullptr) {
   const Graph& graph = problem.graph;
   TaskCostModel costs(graph, problem.topology, problem.kernels);
+  Vector<Vector<Degrees>> wanted;
+  for (OperatorId op : graph.operator_ids()) wanted.push_back(space.degrees(op));
+  Evaluator evaluator(problem);
+  if (!models.empty() && may_slice(evaluator))
+    for (OperatorId op : graph.operator_ids())
+      for (Degrees& degrees : space.sliced_degrees(op)) wanted[op].push_back(std::move(degrees));
   int64_t all = 0, done = 0;
-  for (OperatorId op : graph.operator_ids()) all += space.degrees(op).count();
+  for (OperatorId op : graph.operator_ids()) all += wanted[op].count();
   for (OperatorId op : graph.operator_ids())
-    for (const Degrees& degrees : space.degrees(op)) {
+    for (const Degrees& degrees : wanted[op]) {
       if (context.measure_progress) context.measure_progress(done, all, graph.operators[op].name);
       for (const int model : models) costs.part_cost(op, degrees, 0, model);
       ++done;
@@ -160,9 +173,10 @@ void write_outputs(const std::string& out, const std::string& trace, const Strat
                    const SearchReport& report, Evaluator& evaluator, const Evaluator::Details& details) {
   const Problem& problem = evaluator.problem();
   if (!out.empty()) {
-    save_strategy(out, {problem.graph, problem.topology, strategy,
-                        issue_order_to_save(evaluator.builder(), details.tasks, details.order),
-                        provenance(report, problem), false, report.origins});
+    save_strategy(out,
+                  {problem.graph, problem.topology, strategy,
+                   issue_order_to_save(evaluator.builder(), details.tasks, details.order, details.transfer_buffers),
+                   provenance(report, problem), false, report.origins, details.transfer_buffers});
   }
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
 }
@@ -188,7 +202,7 @@ Vector<ConfigurationOrigin> origins_of(const Problem& problem, const std::string
 Baseline data_parallel_baseline(Evaluator& evaluator) {
   const Prediction prediction =
       evaluator.evaluate(data_parallel(evaluator.problem().graph, evaluator.problem().topology));
-  return {"data-parallel", prediction.makespan, prediction.feasible};
+  return {"data-parallel", prediction.makespan, prediction.feasible()};
 }
 
 // Does its budget end an algorithm with all that belongs to its result?
@@ -294,8 +308,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
   Evaluator evaluator(problem);
   // Memory is that of the order in which the strategy would run: the file's, or the simulated one where that is
   // written.
-  const Evaluator::Details details =
-      evaluator.details(file.strategy, options.out.empty() ? &file.issue_order : nullptr);
+  const Evaluator::Details details = evaluator.details(file.strategy, options.out.empty() ? &file : nullptr);
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
   report.baselines = {data_parallel_baseline(evaluator)};

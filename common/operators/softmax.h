@@ -37,6 +37,7 @@ class SoftmaxCrossEntropy : public OperatorDefinition {
   bool is_loss() const override { return true; }
   double loss_weight() const override { return weight; }
   int64_t index_limit(int) const override { return classes; }
+  bool backward_reads_input(int input) const override { return input == 1; }
   int64_t statistics_bytes(const Block& part, bool backward) const override;
   bool gathers_statistics() const override { return true; }
   bool statistics_in_evaluation() const override { return true; }

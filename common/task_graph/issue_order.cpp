@@ -49,6 +49,13 @@ Task producer_of(const TaskGraphBuilder& builder, const Task& transfer) {
   return {make_task_key(compute_kind(direction), op, part, 0), compute_kind(direction)};
 }
 
+// The first task that reads what a transfer of an activation brings. Of statistics tasks only their operator knows
+// whether there are some.
+Task reader_of(const TaskGraphBuilder& builder, const Task& transfer, bool statistics) {
+  const TaskKind kind = statistics ? TaskKind::forward_statistics : TaskKind::forward;
+  return {make_task_key(kind, builder.edges()[transfer.edge].consumer, part_of(transfer.key), 0), kind};
+}
+
 // An issue order as a file has it: where in the order is a task?
 class NamedPlaces {
  public:
@@ -149,32 +156,6 @@ void append_entries(const std::string& prefix, const Vector<NameParts>& tasks, V
   if (begin < tasks.size()) entry(begin, tasks.size());
 }
 
-// An order of all tasks: the given ones, which are no transfers, as they come, and every transfer right behind the task
-// that produces its data. Empty where these are not all, or contradict the task graph.
-Vector<int> with_transfers(const TaskGraph& graph, const Vector<int>& tasks) {
-  Vector<int> order, waiting(graph.predecessor_count.begin(), graph.predecessor_count.end());
-  Vector<bool> issued(graph.tasks.size(), false);
-  const auto issue = [&](int task) {
-    if (issued[task] || waiting[task] != 0) return false;
-    issued[task] = true;
-    order.push_back(task);
-    for (int32_t s = graph.successor_begin[task]; s < graph.successor_begin[task + 1]; ++s)
-      --waiting[graph.successors[s]];
-    return true;
-  };
-  Vector<int> transfers;
-  for (const int task : tasks) {
-    if (!issue(task)) return {};
-    transfers.clear();
-    for (int32_t s = graph.successor_begin[task]; s < graph.successor_begin[task + 1]; ++s)
-      if (is_transfer(graph.tasks[graph.successors[s]].kind)) transfers.push_back(graph.successors[s]);
-    std::sort(transfers.begin(), transfers.end(),
-              [&](int a, int b) { return graph.tasks[a].key < graph.tasks[b].key; });
-    for (int transfer : transfers) issue(transfer);
-  }
-  return order;
-}
-
 Vector<int> without_transfers(const TaskGraph& graph, const Vector<int>& order) {
   Vector<int> tasks;
   for (const int task : order)
@@ -203,12 +184,13 @@ struct DefaultPlace {
   int op;     // backward: counted from the end
   int stage;  // of an operator
   int part;
-  int transfer;  // behind the task that produces its data
+  int transfer;  // 1: behind the task that produces its data, -1: in front of the one that reads it
   TaskKey key;
   auto operator<=>(const DefaultPlace&) const = default;
 };
 
-DefaultPlace default_place(const TaskGraphBuilder& builder, const Task& task, const Vector<OperatorId>& last_of_group) {
+DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& graph, const Task& task,
+                           const Vector<OperatorId>& last_of_group, TransferBuffers buffers) {
   enum Stage { statistics, reductions, parts, collectives, synchronizations, updates };
   const auto place = [&](Direction direction, OperatorId op, Stage stage, int part) {
     const bool forward = direction == Direction::forward;
@@ -218,6 +200,21 @@ DefaultPlace default_place(const TaskGraphBuilder& builder, const Task& task, co
   if (is_statistics(task.kind)) return place(direction, task.op, statistics, task.part);
   if (is_reduction(task.kind)) return place(direction, task.op, reductions, task.part);
   if (is_compute(task.kind)) return place(direction, task.op, parts, task.part);
+  const bool brief = buffers == TransferBuffers::brief;
+  const auto beside = [&](OperatorId op, int part, bool in_front) {
+    const bool may_have_statistics = builder.graph().operators[op].definition->may_have_statistics();
+    DefaultPlace result = place(direction, op, in_front && may_have_statistics ? statistics : parts, part);
+    result.transfer = in_front ? -1 : 1;
+    return result;
+  };
+  if (brief && task.kind == TaskKind::activation)
+    return beside(builder.edges()[task.edge].consumer, part_of(task.key), true);
+  if (brief && is_edge_collective(task.kind)) {
+    const Vector<int32_t>& consumers = graph.collectives[task.collective].exchange().consumers;
+    const bool forward = direction == Direction::forward;
+    const auto [first, last] = std::minmax_element(consumers.begin(), consumers.end());
+    return beside(builder.edges()[task.edge].consumer, forward ? *first : *last, forward);
+  }
   if (is_transfer(task.kind)) {
     const TaskKey producer = producer_of(builder, task).key;
     DefaultPlace behind = place(direction, subject_of(producer), parts, part_of(producer));
@@ -234,7 +231,7 @@ DefaultPlace default_place(const TaskGraphBuilder& builder, const Task& task, co
 
 }  // namespace
 
-Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& graph) {
+Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& graph, TransferBuffers buffers) {
   Vector<OperatorId> last_of_group;  // whose backward task comes last; a group that is trained has one
   for (const ParameterGroup& group : builder.groups()) {
     const auto last = std::find_if(group.operators.begin(), group.operators.end(),
@@ -243,14 +240,50 @@ Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph
   }
   Vector<std::pair<DefaultPlace, int>> places;
   for (const int t : graph.tasks.indices())
-    places.emplace_back(default_place(builder, graph.tasks[t], last_of_group), t);
+    places.emplace_back(default_place(builder, graph, graph.tasks[t], last_of_group, buffers), t);
   std::sort(places.begin(), places.end());
   Vector<int> order;
   for (const auto& [place, task] : places) order.push_back(task);
   return order;
 }
 
-NamedOrder order_by_names(const TaskGraphBuilder& builder, const TaskGraph& graph, const Vector<std::string>& names) {
+Vector<int> brief_issue_order(const TaskGraph& graph, const Vector<int>& order) {
+  const auto is_late = [&](int task) {
+    const TaskKind kind = graph.tasks[task].kind;
+    return kind == TaskKind::activation || kind == TaskKind::activation_collective;
+  };
+  Vector<int> place(graph.tasks.size());
+  for (int i : order.indices()) place[order[i]] = i;
+  Vector<Vector<int>> in_front(graph.tasks.size()), behind(graph.tasks.size());
+  for (int task : graph.tasks.indices())
+    for (int32_t s = graph.successor_begin[task], first = -1; s < graph.successor_begin[task + 1]; ++s) {
+      const int successor = graph.successors[s];
+      if (graph.tasks[successor].kind == TaskKind::gradient) behind[task].push_back(successor);
+      if (!is_late(task) || (first >= 0 && place[first] < place[successor])) continue;
+      if (first >= 0) in_front[first].pop_back();
+      first = successor;
+      in_front[first].push_back(task);
+    }
+  const auto sort = [&](Vector<int>& tasks) {
+    std::sort(tasks.begin(), tasks.end(), [&](int a, int b) {
+      const Task &one = graph.tasks[a], &other = graph.tasks[b];
+      return std::pair(is_transfer(one.kind), one.key) < std::pair(is_transfer(other.kind), other.key);
+    });
+  };
+  Vector<int> result;
+  for (int task : order) {
+    if (is_late(task) || is_transfer(graph.tasks[task].kind)) continue;
+    sort(in_front[task]);
+    sort(behind[task]);
+    result.insert(result.end(), in_front[task].begin(), in_front[task].end());
+    result.push_back(task);
+    result.insert(result.end(), behind[task].begin(), behind[task].end());
+  }
+  return result;
+}
+
+NamedOrder order_by_names(const TaskGraphBuilder& builder, const TaskGraph& graph, const Vector<std::string>& names,
+                          TransferBuffers buffers) {
   NamedPlaces named(builder, names);
   NamedOrder result;
   result.named = named.count();
@@ -258,27 +291,30 @@ NamedOrder order_by_names(const TaskGraphBuilder& builder, const TaskGraph& grap
     if (!is_transfer(task.kind))
       result.counted += graph.device < 0 || !is_collective(task.kind) || graph.holders(task)[0] == graph.device;
   if (result.named < result.counted) return result;
-  Vector<std::tuple<int64_t, TaskKey, int>> places;  // of a transfer: its producer's, behind that one
+  // Of a transfer: that of its producer, or reader, and on which side of it.
+  Vector<std::tuple<int64_t, int, TaskKey, int>> places;
   Vector<int> place_in_order(graph.tasks.size());
   for (const int t : graph.tasks.indices()) {
     const Task& task = graph.tasks[t];
     const bool transfer = is_transfer(task.kind);
-    const int64_t place = named.of(transfer ? producer_of(builder, task) : task);
+    const bool late = task.kind == TaskKind::activation && buffers == TransferBuffers::brief;
+    int64_t place = named.of(late ? reader_of(builder, task, true) : transfer ? producer_of(builder, task) : task);
+    if (late && place < 0) place = named.of(reader_of(builder, task, false));
     if (place < 0) return result;
-    places.emplace_back(place, transfer ? task.key : 0, t);
+    places.emplace_back(place, late ? -1 : transfer ? 1 : 0, task.key, t);
   }
   std::sort(places.begin(), places.end());
-  for (const int i : places.indices()) place_in_order[std::get<2>(places[i])] = i;
+  for (const int i : places.indices()) place_in_order[std::get<3>(places[i])] = i;
   for (const int t : graph.tasks.indices())
     for (int32_t s = graph.successor_begin[t]; s < graph.successor_begin[t + 1]; ++s)
       if (place_in_order[graph.successors[s]] < place_in_order[t]) return result;
-  for (const auto& [place, key, task] : places) result.order.push_back(task);
+  for (const auto& [place, side, key, task] : places) result.order.push_back(task);
   return result;
 }
 
 Vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const TaskGraph& graph,
-                                   const Vector<std::string>& names) {
-  NamedOrder found = order_by_names(builder, graph, names);
+                                   const Vector<std::string>& names, TransferBuffers buffers) {
+  NamedOrder found = order_by_names(builder, graph, names, buffers);
   return found.counted == found.named ? std::move(found.order) : Vector<int>();
 }
 
@@ -298,8 +334,9 @@ Vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const Tas
 }
 
 Vector<std::string> issue_order_to_save(const TaskGraphBuilder& builder, const TaskGraph& graph,
-                                        const Vector<int>& order) {
-  if (with_transfers(graph, without_transfers(graph, order)) == default_issue_order(builder, graph)) return {};
+                                        const Vector<int>& order, TransferBuffers buffers) {
+  const Vector<int> tasks = without_transfers(graph, order);
+  if (tasks == without_transfers(graph, default_issue_order(builder, graph, buffers))) return {};
   return issue_order_names(builder, graph, order);
 }
 

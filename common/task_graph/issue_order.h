@@ -15,11 +15,17 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
 // device's tasks is that of all devices': forward operator by operator, backward in reverse; of an operator statistics,
 // their reductions, part by part the task and right behind it the transfers of its data, then collectives; behind the
 // backward pass of the last operator of a parameter group its synchronization and updates. What ffexec follows when a
-// strategy file has no (fitting) issue order.
-Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& tasks);
+// strategy file has no (fitting) issue order. For brief transfer buffers, what brings activations stands right in front
+// of the first task that reads them, and a collective of gradients right behind the last task that adds to it.
+Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& tasks,
+                                TransferBuffers buffers = TransferBuffers::roomy);
+// An order of all tasks, of all devices, changed to one for brief transfer buffers: what brings activations stands right
+// in front of the first task that reads them, every transfer of a gradient right behind the task that computes it.
+Vector<int> brief_issue_order(const TaskGraph& tasks, const Vector<int>& order);
 
 // A strategy file's issue order as an order of all tasks: compute, synchronization and update tasks as named, every
-// transfer right behind the task that produces its data.
+// transfer right behind the task that produces its data, or for brief transfer buffers those of activations right in
+// front of the task that reads them.
 //
 // An entry names one task or several that are issued one behind the other, with numbers as in number_ranges.h:
 // "conv1/forward/0-7", "conv1/update/2@0-14:2" (unit 2 on many devices), "conv1/update/0-7@0-7" (unit 0 on device 0,
@@ -34,15 +40,16 @@ struct NamedOrder {
   int64_t counted = 0;  // tasks that are no transfers
   int64_t named = 0;    // by all entries; -1: one is not of the notation
 };
-NamedOrder order_by_names(const TaskGraphBuilder& builder, const TaskGraph& tasks, const Vector<std::string>& names);
+NamedOrder order_by_names(const TaskGraphBuilder& builder, const TaskGraph& tasks, const Vector<std::string>& names,
+                          TransferBuffers buffers = TransferBuffers::roomy);
 // Of all devices. Empty when the names are not exactly this task graph's or contradict it.
 Vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const TaskGraph& tasks,
-                                   const Vector<std::string>& names);
+                                   const Vector<std::string>& names, TransferBuffers buffers = TransferBuffers::roomy);
 // The entries to be written for tasks in the given order.
 Vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const TaskGraph& tasks,
                                       const Vector<int>& order);
 // The same, or nothing where a file without issue order stands for it, because the default order is read back as this.
 Vector<std::string> issue_order_to_save(const TaskGraphBuilder& builder, const TaskGraph& tasks,
-                                        const Vector<int>& order);
+                                        const Vector<int>& order, TransferBuffers buffers = TransferBuffers::roomy);
 
 }  // namespace ff

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 
 #include "common/task_graph/edge_copies.h"
 
@@ -15,8 +16,9 @@ int64_t aligned(int64_t bytes) { return (bytes + buffer_alignment - 1) / buffer_
 class MemoryPlanner {
  public:
   MemoryPlanner(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
-                const Vector<DeviceId>& devices)
-      : builder_(builder), graph_(builder.graph()), strategy_(strategy), tasks_(tasks), plans_(devices.size()) {
+                const Vector<DeviceId>& devices, TransferBuffers buffers)
+      : builder_(builder), graph_(builder.graph()), strategy_(strategy), tasks_(tasks),
+        brief_(buffers == TransferBuffers::brief), plans_(devices.size()) {
     for (size_t i = 0; i < devices.size(); ++i) {
       if (devices[i] >= static_cast<DeviceId>(plan_of_device_.size())) plan_of_device_.resize(devices[i] + 1, -1);
       plan_of_device_[devices[i]] = static_cast<int>(i);
@@ -53,6 +55,11 @@ class MemoryPlanner {
     int first;     // received: when its memory is first needed; -1: it is received together with others
   };
 
+  // How many steps of the devices at the ends of a transfer precede it in the issue order; -1: not asked for.
+  struct StepsBefore {
+    int sender, receiver;
+  };
+
   // Indices into the plan's steps and buffers; buffers -1: none.
   struct Part {
     int plan = -1;                                // -1: on none of the devices asked for
@@ -60,7 +67,7 @@ class MemoryPlanner {
     int forward_first = -1, backward_first = -1;  // the steps of the statistics tasks, else the same
     Vector<int> outputs, inputs, input_gradients;
     Vector<Vector<Contribution>> contributions;  // by output
-    int last() const { return backward < 0 ? forward : backward; }
+    int last(bool backward_reads) const { return backward < 0 || !backward_reads ? forward : backward; }
   };
 
   // Null where the task graph does not have it.
@@ -82,13 +89,31 @@ class MemoryPlanner {
     const auto add = [&](DeviceId device, int task) {
       if (const int plan = plan_of(device); plan >= 0) plans_[plan].steps.push_back(task);
     };
+    const auto steps_of = [&](DeviceId device) {
+      const int plan = plan_of(device);
+      return plan < 0 ? -1 : plans_[plan].steps.count();
+    };
     for (const int index : order) {
       const Task& task = tasks_.tasks[index];
-      if (is_transfer(task.kind)) continue;
+      if (is_transfer(task.kind)) {
+        if (brief_) steps_before_[task.key] = {steps_of(task.device), steps_of(task.destination)};
+        continue;
+      }
       if (!is_collective(task.kind)) add(task.device, index);
       else
         for (DeviceId holder : tasks_.holders(task)) add(holder, index);
     }
+  }
+
+  // The step in front of which the receive of a transfer is posted, and the last one with the memory of its send.
+  int posted(TaskKind kind, int edge, const BlockPair& pair) const {
+    return brief_ ? std::max(0, steps_before(kind, edge, pair).receiver - 1) : 0;
+  }
+  int sent(TaskKind kind, int edge, const BlockPair& pair, const Part& sender) const {
+    return brief_ ? std::min(steps_before(kind, edge, pair).sender + steps_to_send - 1, end(sender)) : end(sender);
+  }
+  const StepsBefore& steps_before(TaskKind kind, int edge, const BlockPair& pair) const {
+    return steps_before_.at(make_task_key(kind, edge, pair.consumer_part, pair.producer_part));
   }
 
   void make_parts() {
@@ -131,9 +156,10 @@ class MemoryPlanner {
     }
     for (int o = 0; o < static_cast<int>(op.outputs.size()); ++o) {
       const int64_t bytes = definition.output_block(o, block).volume() * element_bytes;
-      part.outputs.push_back(
-          definition.is_loss() ? -1
-                               : add(part.plan, {Kind::output, id, number, o}, bytes, part.forward_first, part.last()));
+      part.outputs.push_back(definition.is_loss()
+                                 ? -1
+                                 : add(part.plan, {Kind::output, id, number, o}, bytes, part.forward_first,
+                                       part.last(definition.backward_reads_output())));
     }
     part.contributions.resize(op.outputs.size());
   }
@@ -156,7 +182,7 @@ class MemoryPlanner {
       const OperatorDefinition& definition = *graph_.operators[edge.consumer].definition;
       const Block block = definition.input_block(edge.input, definition.part(strategy_[edge.consumer].degrees, number));
       input = add(part.plan, {Kind::input, edge.consumer, number, edge.input}, block.volume() * element_bytes,
-                  part.forward_first, part.last());
+                  part.forward_first, part.last(definition.backward_reads_input(edge.input)));
     }
     return buffer(part, input);
   }
@@ -168,6 +194,7 @@ class MemoryPlanner {
   void plan_forward(int index) {
     const Edge& edge = builder_.edges()[index];
     const int output = graph_.tensors[edge.tensor].output;
+    const bool kept = graph_.operators[edge.consumer].definition->backward_reads_input(edge.input);
     const BlockPairs& pairs = *tasks_.pairs[index];
     for (const int number : pairs.indices()) {
       const BlockPair& pair = pairs[number];
@@ -178,17 +205,20 @@ class MemoryPlanner {
       if (producer) {
         const int buffer = producer->outputs[output];
         if (copy.source == BlockUse::packed)
-          add(producer->plan, {Kind::packed_activation, index, number}, pair.bytes, producer->forward, end(*producer));
-        else if (copy.source == BlockUse::whole) extend(*producer, buffer, end(*producer));
+          add(producer->plan, {Kind::packed_activation, index, number}, pair.bytes, producer->forward,
+              sent(TaskKind::activation, index, pair, *producer));
+        else if (copy.source == BlockUse::whole)
+          extend(*producer, buffer, sent(TaskKind::activation, index, pair, *producer));
         else
           extend(*producer, buffer,
-                 copy.destination == BlockUse::in_place ? consumer->last() : consumer->forward_first);
+                 copy.destination == BlockUse::in_place ? consumer->last(kept) : consumer->forward_first);
       }
       if (!consumer || copy.destination == BlockUse::in_place) continue;
       PlannedBuffer& input = assembled_input(edge, pair.consumer_part);
-      if (copy.destination == BlockUse::whole) input.first = 0;
+      if (copy.destination == BlockUse::whole) input.first = posted(TaskKind::activation, index, pair);
       else if (!local)
-        add(consumer->plan, {Kind::received_activation, index, number}, pair.bytes, 0, consumer->forward_first);
+        add(consumer->plan, {Kind::received_activation, index, number}, pair.bytes,
+            posted(TaskKind::activation, index, pair), consumer->forward_first);
     }
   }
 
@@ -203,13 +233,14 @@ class MemoryPlanner {
       const bool local = is_local(edge, pair);
       const EdgeCopy copy = edge_copy(pair, local, Direction::backward);
       if (consumer && copy.source == BlockUse::whole)
-        extend(*consumer, consumer->input_gradients[edge.input], end(*consumer));
+        extend(*consumer, consumer->input_gradients[edge.input], sent(TaskKind::gradient, index, pair, *consumer));
       if (consumer && copy.source == BlockUse::packed)
-        add(consumer->plan, {Kind::packed_gradient, index, number}, pair.bytes, consumer->backward, end(*consumer));
+        add(consumer->plan, {Kind::packed_gradient, index, number}, pair.bytes, consumer->backward,
+            sent(TaskKind::gradient, index, pair, *consumer));
       if (!producer) continue;
       const int gradient = local ? consumer->input_gradients[edge.input] : -1;
       producer->contributions[graph_.tensors[edge.tensor].output].push_back(
-          {index, number, pair.bytes, copy.destination, gradient, 0});
+          {index, number, pair.bytes, copy.destination, gradient, local ? 0 : posted(TaskKind::gradient, index, pair)});
     }
   }
 
@@ -348,7 +379,10 @@ class MemoryPlanner {
   const Graph& graph_;
   const Strategy& strategy_;
   const TaskGraph& tasks_;
+  const bool brief_;
   Vector<MemoryPlan> plans_;
+  // Brief plans, by transfer.
+  std::unordered_map<TaskKey, StepsBefore> steps_before_;
   Vector<int> plan_of_device_;                               // by device; -1: not asked for
   Vector<Vector<Part>> parts_;                               // [operator][place of the part in the task graph]
   std::map<std::pair<int, TaskKey>, int> collective_steps_;  // by plan and task
@@ -363,8 +397,8 @@ const PlannedBuffer* MemoryPlan::find(const BufferKey& key) const {
 }
 
 Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
-                               const Vector<int>& order, const Vector<DeviceId>& devices) {
-  return MemoryPlanner(builder, strategy, tasks, devices).plan(order);
+                               const Vector<int>& order, const Vector<DeviceId>& devices, TransferBuffers buffers) {
+  return MemoryPlanner(builder, strategy, tasks, devices, buffers).plan(order);
 }
 
 int64_t assign_offsets(Vector<PlannedBuffer>& buffers) {

@@ -3,16 +3,24 @@
 // lives of both, in the device's issue order, do not meet. The executor allocates exactly this and ffsearch reports it.
 //
 // Lives, in steps (a device's tasks without transfers, in issue order; `end` is behind the last one):
-//   output                forward ... backward of its operator, and of every consumer that reads it in place; or until
-//                         a consumer has copied from it
-//   input                 assembled from pieces: forward ... backward of its operator
+//   output                forward ... that of its operator, or backward if that reads it; of every consumer that reads
+//                         it in place likewise; or until a consumer has copied from it
+//   input                 assembled from pieces: forward of its operator, ... backward if that reads it
 //   input_gradient        backward of its operator ... backward of the producer, which reads it in place or adds it up
 //   output_gradient       contributions added up: backward of its operator
-//   packed_*              what is sent, if it is a part of a buffer: the task that packs it ... end
-//   received_*            what is received, if it is a part of a buffer: 0 ... the task that copies from it
-// What is sent in place lives until the end, since a send is waited for when its memory is written again; what is
-// received in place from 0, when all receives are posted. That holds for every transport, on streams of their own too:
-// they start behind all work of the iteration before and are over before the next one writes.
+//   packed_*              what is sent, if it is a part of a buffer: the task that packs it ... sent
+//   received_*            what is received, if it is a part of a buffer: posted ... the task that copies from it
+// What is sent in place lives until it is sent, what is received in place from when its receive is posted. Roomy plans
+// (TransferBuffers) post all receives at step 0 and wait for no send before the end, when its memory is written again.
+// That holds for every transport, on streams of their own too: they start behind all work of the iteration before and
+// are over before the next one writes. Brief plans keep transfers' memory about as long as it is in use:
+//   posted                in front of the last step that precedes the transfer in the issue order
+//   sent                  behind `steps_to_send` steps that follow it there: what is written there later waits for the
+//                         send. The receive is posted at a step that comes earlier in the issue order than any step
+//                         that waits so; hence nothing waits for ever.
+// In their issue order an activation goes where it is needed (issue_order.h). So an operator with several parts on a
+// device receives what one part needs while another one computes, instead of all that they need, and sends its gradient
+// likewise.
 // What goes through a collective of an edge (collectives.h) is read or written from the collective's step to the first
 // task that waits for it here; a device has one buffer to send from and one to receive into where that packs.
 //
@@ -24,6 +32,8 @@
 #include "common/vector.h"
 
 namespace ff {
+
+constexpr int steps_to_send = 2;
 
 struct BufferKey {
   enum class Kind : uint8_t {
@@ -72,7 +82,7 @@ struct MemoryPlan {
 // The plans of `devices`, in their order, from a task graph of all devices or of the one that is asked for. `order` is
 // a total order of all its tasks (issue_order_from_names, default_issue_order).
 Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
-                               const Vector<int>& order, const Vector<DeviceId>& devices);
+                               const Vector<int>& order, const Vector<DeviceId>& devices, TransferBuffers buffers);
 
 // Offsets for `buffers` such that no two that live together overlap; returns the arena's bytes. Greedy by size, with
 // the smallest gap that fits: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020 (arXiv

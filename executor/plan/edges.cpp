@@ -297,9 +297,9 @@ class EdgePlanner {
     plan_.sends.push_back({sent.task, sent.peer, -1, memory, sent.region.volume() * element_bytes});
   }
 
-  void receive(StepPlan& step, const Passage& received, Place memory) {
+  void receive(StepPlan& step, const Passage& received, Place memory, const BufferKey& key) {
     step.receives.push_back(static_cast<int>(plan_.receives.size()));
-    plan_.receives.push_back({received.task, received.peer, -1, memory, received.region.volume() * element_bytes});
+    plan_.receives.push_back({received.task, received.peer, -1, memory, received.region.volume() * element_bytes, key});
   }
 
   int rank() const { return planner_.settings.rank; }
@@ -311,7 +311,7 @@ class EdgePlanner {
     if (use == BlockUse::in_place) return arrivals[0].memory;
     const Place assembled = planner_.in_arena(key, block.volume());
     if (use == BlockUse::whole) {
-      if (arrivals[0].collective < 0) receive(step, arrivals[0], assembled);
+      if (arrivals[0].collective < 0) receive(step, arrivals[0], assembled, key);
       else plan_.collectives[arrivals[0].collective].receive = assembled;
       return assembled;
     }
@@ -327,7 +327,7 @@ class EdgePlanner {
       if (arrival.task >= 0) {
         arrival.memory = planner_.in_arena(arrival.received, arrival.region.volume());
         arrival.memory_block = arrival.region;
-        receive(step, arrival, arrival.memory);
+        receive(step, arrival, arrival.memory, arrival.received);
       } else if (arrival.collective >= 0 && !arrival.memory.exists()) {
         arrival.memory = planner_.in_arena(arrival.received, arrival.region.volume());
         plan_.collectives[arrival.collective].receive = arrival.memory;

@@ -48,6 +48,7 @@ void plan_synchronization(Planner& planner);
 void plan_statistics(Planner& planner);
 void plan_state_updates(Planner& planner);
 void plan_tags(Planner& planner);
+void plan_posts(Planner& planner);
 void plan_send_waits(Planner& planner);
 void plan_transfer_groups(Planner& planner);
 

@@ -37,7 +37,7 @@ Place Planner::in_arena(const BufferKey& key, int64_t elements) const {
 }
 
 void Planner::make_steps() {
-  plan.memory = std::move(plan_memory(builder, strategy, tasks, order, {settings.rank})[0]);
+  plan.memory = std::move(plan_memory(builder, strategy, tasks, order, {settings.rank}, settings.transfer_buffers)[0]);
   plan.buffers.push_back({plan.memory.arena_bytes / element_bytes});
   for (const int index : plan.memory.steps) {
     StepPlan step{};
@@ -145,7 +145,9 @@ ProgramPlan plan_program(TaskGraphBuilder& builder, const Strategy& strategy, co
   plan_statistics(planner);
   plan_state_updates(planner);
   plan_tags(planner);
-  if (!settings.follows_backend) plan_send_waits(planner);  // else an iteration ends behind its sends
+  if (!settings.ordered) plan_posts(planner);
+  // else an iteration ends behind its sends
+  if (!settings.follows_backend || settings.transfer_buffers == TransferBuffers::brief) plan_send_waits(planner);
   if (settings.ordered) plan_transfer_groups(planner);
   return std::move(planner.plan);
 }

@@ -4,9 +4,9 @@
 //
 // Data moves without a copy wherever a block is used whole: a local consumer reads its producer's buffer, a remote one
 // receives into its input buffer, and the sender sends its output buffer. Everything else goes through block copies,
-// counted by Task::copy_bytes. Receives are all posted when an iteration begins: their memory is not used for anything
-// else until they are read (memory_plan.h), and early receives spare the transport a copy. A send is waited for when
-// its memory is about to be written again, in the next iteration.
+// counted by Task::copy_bytes. Receives are posted when their memory is theirs by the memory plan (memory_plan.h): in
+// roomy plans all when an iteration begins, since early receives spare the transport a copy. A send is waited for when
+// its memory is about to be written again: in the next iteration, or in a brief plan in the same one.
 #pragma once
 
 #include "common/task_graph/collectives.h"
@@ -52,6 +52,7 @@ struct TransferPlan {
   int tag;  // its number among the transfers from the sender to the receiver, in order of keys: known at both ends
   Place memory;
   int64_t bytes;
+  BufferKey received = {};  // of a receive: the buffer that it writes
 };
 
 // This rank's share of a collective of an edge. Counts are in elements, by rank of the group, ascending; `send` and
@@ -101,8 +102,12 @@ struct StepPlan {
   int reduction = -1;
   int collective = -1;  // collectives of edges: index into ProgramPlan::collectives
   int tag = -1;         // collectives: the number among those of the same ranks, in order of keys
+  // In front of a step of any kind, receives that are posted here, unless they start in groups, and sends that read
+  // their memory until then.
+  Vector<int> waits_before_posts, posts;
+  bool receives_follow = false;  // an ordered transport's receives that start from here on may write to what was in use
   // Compute, in the order in which they happen:
-  Vector<int> waits;         // sends of the iteration before that read what this step overwrites
+  Vector<int> waits;         // sends that read what this step overwrites
   Vector<int> receives;      // needed by this step
   Vector<int> collectives;   // needed by this step, and by none before
   Vector<ZeroFill> zeros;    // then
@@ -173,7 +178,6 @@ struct ProgramPlan {
   Vector<PartPlan> parts;      // by (operator, part)
   Vector<StepPlan> steps;
   Vector<TransferPlan> sends, receives;
-  Vector<int> waits_before_receives;      // sends of the iteration before that read what is received into
   Vector<TransferGroup> transfer_groups;  // for an ordered transport
   Vector<ReductionPlan> reductions;
   Vector<CollectivePlan> collectives;
@@ -189,6 +193,7 @@ struct PlanSettings {
   // Of the transport (transport.h):
   bool follows_backend = false;
   bool ordered = false;
+  TransferBuffers transfer_buffers = TransferBuffers::roomy;
 };
 
 // `tasks` are those of the rank, or of all; `order` is a total order of them (order_by_names, default_issue_order).

@@ -29,17 +29,25 @@ void plan_tags(Planner& planner) {
     step->tag = counts[planner.group_of(planner.tasks.holders(planner.tasks.tasks[step->task]))]++;
 }
 
-// What a step writes first may lie where an earlier iteration's send is still read.
+// The steps from which the memory of receives is theirs.
+void plan_posts(Planner& planner) {
+  ProgramPlan& plan = planner.plan;
+  for (int r : plan.receives.indices())
+    plan.steps[plan.memory.find(plan.receives[r].received)->first].posts.push_back(r);
+}
+
+// What is written first in a step, or by a receive that is posted there, may lie where a send is still read: one of
+// this iteration in a brief plan, else one of the iteration before.
 void plan_send_waits(Planner& planner) {
   ProgramPlan& plan = planner.plan;
-  std::set<int64_t> received;  // offsets in the arena, bytes
-  for (const TransferPlan& receive : plan.receives) received.insert(receive.memory.offset * element_bytes);
-  for (int s = 0; s < static_cast<int>(plan.sends.size()); ++s) {
+  std::set<BufferKey> received;
+  for (const TransferPlan& receive : plan.receives) received.insert(receive.received);
+  for (int s : plan.sends.indices()) {
     const int64_t begin = plan.sends[s].memory.offset * element_bytes, end = begin + plan.sends[s].bytes;
     for (const PlannedBuffer& buffer : plan.memory.buffers) {
       if (buffer.offset >= end || begin >= buffer.offset + buffer.bytes) continue;
-      const bool by_receive = buffer.first == 0 && received.count(buffer.offset) > 0;
-      Vector<int>& waits = by_receive ? plan.waits_before_receives : plan.steps[buffer.first].waits;
+      StepPlan& step = plan.steps[buffer.first];
+      Vector<int>& waits = received.count(buffer.key) ? step.waits_before_posts : step.waits;
       if (waits.empty() || waits.back() != s) waits.push_back(s);
     }
   }
@@ -58,6 +66,8 @@ void plan_transfer_groups(Planner& planner) {
       if (planner.tasks.tasks[task].device == planner.settings.rank) group.sends.push_back(send_of.at(task));
       else group.receives.push_back(receive_of.at(task));
     }
+    if (planner.settings.transfer_buffers == TransferBuffers::brief && !group.receives.empty() && run.steps_before > 1)
+      plan.steps[run.steps_before - 1].receives_follow = true;
     plan.transfer_groups.push_back(std::move(group));
   }
 }

@@ -171,6 +171,8 @@ class NcclTransport : public DeviceTransport {
     backend_.wait_for_event(follow_, reduce_stream_);
   }
 
+  void receives_follow() override { follow(transfer_stream_); }
+
   // Also of a stream that had nothing to do: a recording ends with all streams joined.
   void end_iteration() override {
     for (cudaStream_t stream : {transfer_stream_, reduce_stream_}) {

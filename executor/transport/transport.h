@@ -96,6 +96,8 @@ class Transport {
   virtual void connect(const Vector<int>& /*destinations*/, const Vector<int>& /*sources*/) {}
   // The receives that follow may write to their memory once the backend has done what it has been given so far.
   virtual void begin_iteration() {}
+  // From now on receives that start may write to memory that the backend has been using; of ordered transports.
+  virtual void receives_follow() {}
   // Transfers between these two start together.
   virtual void begin_group() {}
   virtual void end_group() {}

@@ -115,17 +115,21 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
   return result;
 }
 
-// Until its backward task runs a part has its outputs, from then on the gradients of its inputs; both while it runs.
-MemoryModel::Share MemoryModel::operator_share(OperatorId op, const Strategy& strategy) {
-  const PartBytes& bytes = part_bytes(op, strategy[op].degrees);
+// The gradients of inputs and, where backward does not read them, the outputs live briefly.
+MemoryModel::Share MemoryModel::operator_share(OperatorId id, const Strategy& strategy) {
+  const Operator& op = graph_.operators[id];
+  const PartBytes& bytes = part_bytes(id, strategy[id].degrees);
+  const bool keeps_outputs = op.has_backward && op.definition->backward_reads_output();
+  // Other tasks run between the two backward tasks of a part.
+  const bool all_at_once = op.definition->has_statistics(strategy[id].degrees, /*backward=*/true);
   Share share;
-  for (size_t part = 0; part < bytes.fixed.size(); ++part) {
-    const auto [less, more] = std::minmax(bytes.activations[part], bytes.gradients[part]);
-    // else other tasks run between its two backward tasks
-    const bool brief = !graph_.operators[op].definition->has_statistics(strategy[op].degrees, /*backward=*/true);
-    share.push_back({strategy[op].devices[part], bytes.fixed[part] + more + (brief ? 0 : less), brief ? less : 0});
+  for (int part : bytes.fixed.indices()) {
+    const int64_t outputs = bytes.activations[part], gradients = bytes.gradients[part];
+    share.push_back({strategy[id].devices[part],
+                     bytes.fixed[part] + (keeps_outputs ? outputs : 0) + (all_at_once ? gradients : 0),
+                     std::max(keeps_outputs ? 0 : outputs, all_at_once ? 0 : gradients)});
   }
-  const Share gathered = gathered_statistics(op, strategy);
+  const Share gathered = gathered_statistics(id, strategy);
   share.insert(share.end(), gathered.begin(), gathered.end());
   return share;
 }
@@ -142,63 +146,71 @@ MemoryModel::Share MemoryModel::gathered_statistics(OperatorId id, const Strateg
   return share;
 }
 
-// What is packed and staged to be sent and received, and inputs that are not the producer's own buffer.
+// What is packed to be sent and received, briefly, and inputs that are not the producer's own buffer, which are kept
+// where backward reads them.
 MemoryModel::Share MemoryModel::edge_share(int e, const Strategy& strategy) {
   const Edge& edge = builder_.edges()[e];
   const Configuration &producer = strategy[edge.producer], &consumer = strategy[edge.consumer];
-  // What the sender packs of an activation the receiver of the gradient stages, and vice versa.
-  const int directions = has_gradient(graph_, edge) ? 2 : 1;
+  const Operator& reader = graph_.operators[edge.consumer];
+  const bool keeps_inputs = reader.has_backward && reader.definition->backward_reads_input(edge.input);
   Vector<int64_t> inputs = part_bytes(edge.consumer, consumer.degrees).inputs[edge.input];
   Share share;
   if (const Vector<Collective> collectives = builder_.collectives(e, strategy); !collectives.empty()) {
-    add_collectives(e, collectives, strategy, share);
-    for (size_t part = 0; part < inputs.size(); ++part) share.push_back({consumer.devices[part], inputs[part]});
-    return share;
+    const Vector<int64_t> buffers = buffers_of_collectives(e, collectives, strategy);
+    for (const DeviceId device : buffers.indices())
+      if (buffers[device] > 0) share.push_back({device, 0, buffers[device]});
+  } else {
+    // by part: what is packed for all that read it, or received from all that it reads
+    Vector<int64_t> packed(producer.devices.size(), 0), received(consumer.devices.size(), 0);
+    for (const auto pairs = builder_.pairs(e, strategy); const BlockPair& pair : *pairs) {
+      const bool local = producer.devices[pair.producer_part] == consumer.devices[pair.consumer_part];
+      const EdgeCopy copy = edge_copy(pair, local, Direction::forward);
+      if (copy.destination == BlockUse::in_place) inputs[pair.consumer_part] = 0;
+      if (copy.source == BlockUse::packed) packed[pair.producer_part] += aligned(pair.bytes);
+      if (copy.destination == BlockUse::packed && !local) received[pair.consumer_part] += aligned(pair.bytes);
+    }
+    for (int part : packed.indices())
+      if (packed[part] > 0) share.push_back({producer.devices[part], 0, packed[part]});
+    for (int part : received.indices())
+      if (received[part] > 0) share.push_back({consumer.devices[part], 0, received[part]});
   }
-  for (const auto pairs = builder_.pairs(e, strategy); const BlockPair& pair : *pairs) {
-    const DeviceId source = producer.devices[pair.producer_part], destination = consumer.devices[pair.consumer_part];
-    const bool local = source == destination;
-    const EdgeCopy copy = edge_copy(pair, local, Direction::forward);
-    if (copy.destination == BlockUse::in_place) inputs[pair.consumer_part] = 0;
-    if (copy.source == BlockUse::packed) share.push_back({source, directions * aligned(pair.bytes)});
-    if (copy.destination == BlockUse::packed && !local)
-      share.push_back({destination, directions * aligned(pair.bytes)});
-  }
-  for (size_t part = 0; part < inputs.size(); ++part)
-    if (inputs[part] > 0) share.push_back({consumer.devices[part], inputs[part]});
+  for (int part : inputs.indices())
+    if (inputs[part] > 0)
+      share.push_back({consumer.devices[part], keeps_inputs ? inputs[part] : 0, keeps_inputs ? 0 : inputs[part]});
   return share;
 }
 
-// What collectives pack: forward and backward, each device sends from one buffer and receives into one.
-void MemoryModel::add_collectives(int e, const Vector<Collective>& collectives, const Strategy& strategy,
-                                  Share& share) {
+// What collectives pack on each device: it sends from one buffer and receives into one, in one direction at a time.
+Vector<int64_t> MemoryModel::buffers_of_collectives(int e, const Vector<Collective>& collectives,
+                                                    const Strategy& strategy) {
   const Edge& edge = builder_.edges()[e];
   const auto exchanges = builder_.exchanges(e, strategy[edge.producer].degrees, strategy[edge.consumer].degrees);
-  for (int number : collectives.indices()) {
-    const Exchange& exchange = exchanges->exchanges[number];
-    for (Direction direction : directions) {
-      if (direction == Direction::backward && !has_gradient(graph_, edge)) break;
-      const bool forward = direction == Direction::forward;
+  Vector<int64_t> most(bytes_.size(), 0);
+  for (Direction direction : directions) {
+    if (direction == Direction::backward && !has_gradient(graph_, edge)) break;
+    const bool forward = direction == Direction::forward;
+    for (int number : collectives.indices()) {
+      const Exchange& exchange = exchanges->exchanges[number];
       const CollectiveKind kind = forward ? collectives[number].kind : reversed(collectives[number].kind);
-      // A device's buffer is aligned once, not part by part: this is no less.
+      std::map<DeviceId, int64_t> packed;
       if (forward ? sends_packed(kind) : receives_packed(kind))
         for (int32_t part : exchange.producers)
-          share.push_back(
-              {strategy[edge.producer].devices[part], aligned(exchanges->moved_bytes(exchange, kind, part))});
+          packed[strategy[edge.producer].devices[part]] += exchanges->moved_bytes(exchange, kind, part);
       if (forward ? receives_packed(kind) : sends_packed(kind))
         for (int32_t part : exchange.consumers)
-          share.push_back({strategy[edge.consumer].devices[part], aligned(exchanges->consumer_bytes[part])});
+          packed[strategy[edge.consumer].devices[part]] += exchanges->consumer_bytes[part];
+      for (const auto& [device, bytes] : packed) most[device] = std::max(most[device], aligned(bytes));
     }
   }
+  return most;
 }
 
-// Gradients of outputs that are not one consumer's own contribution, and outputs that outlive their operator's backward
-// task.
+// Gradients of outputs that are not one consumer's own contribution, briefly, and outputs that a consumer on the device
+// reads in place in its backward pass.
 MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strategy) {
   const Tensor& tensor = graph_.tensors[id];
-  if (tensor.producer < 0 || !graph_.operators[tensor.producer].has_backward ||
-      graph_.operators[tensor.producer].definition->is_loss())
-    return {};
+  if (tensor.producer < 0 || graph_.operators[tensor.producer].definition->is_loss()) return {};
+  const Operator& op = graph_.operators[tensor.producer];
   struct Gradient {
     int contributions = 0;
     bool in_place = false, received = false, kept = false;
@@ -209,14 +221,15 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
   for (int e : edges_of_tensor_[id]) {
     const Edge& edge = builder_.edges()[e];
     const bool contributes = has_gradient(graph_, edge);
+    const Operator& reader = graph_.operators[edge.consumer];
+    const bool reads_again = reader.has_backward && reader.definition->backward_reads_input(edge.input);
     const Vector<DeviceId>& consumers = strategy[edge.consumer].devices;
     if (const Vector<Collective> collectives = builder_.collectives(e, strategy); !collectives.empty()) {
+      if (!contributes) continue;
       const auto exchanges = builder_.exchanges(e, producer.degrees, strategy[edge.consumer].degrees);
       for (int number : collectives.indices())
         for (int32_t part : exchanges->exchanges[number].producers) {
           Gradient& gradient = gradients[part];
-          if (!sends_packed(collectives[number].kind)) gradient.kept = true;
-          if (!contributes) continue;
           ++gradient.contributions;
           if (receives_packed(reversed(collectives[number].kind))) continue;
           gradient.received = true;
@@ -227,7 +240,8 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
     for (const auto pairs = builder_.pairs(e, strategy); const BlockPair& pair : *pairs) {
       Gradient& gradient = gradients[pair.producer_part];
       const bool local = producer.devices[pair.producer_part] == consumers[pair.consumer_part];
-      if (local ? !contributes : pair.whole_output) gradient.kept = true;
+      if (reads_again && edge_copy(pair, local, Direction::forward).destination == BlockUse::in_place)
+        gradient.kept = true;
       if (!contributes) continue;
       ++gradient.contributions;
       const BlockUse use = edge_copy(pair, local, Direction::backward).destination;
@@ -237,21 +251,20 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
       gradient.staged += aligned(pair.bytes);
     }
   }
-  const Operator& op = graph_.operators[tensor.producer];
+  const bool keeps_outputs = op.has_backward && op.definition->backward_reads_output();
+  const bool all_at_once = op.definition->has_statistics(producer.degrees, /*backward=*/true);
   const PartBytes& bytes = part_bytes(tensor.producer, producer.degrees);
-  // else several gradients are added up at one time
-  const bool brief = !op.definition->has_statistics(producer.degrees, /*backward=*/true) && op.outputs.size() == 1;
   Share share;
-  for (size_t part = 0; part < gradients.size(); ++part) {
+  for (int part : gradients.indices()) {
     const Gradient& gradient = gradients[part];
     const int64_t output = bytes.outputs[tensor.output][part];
     const bool single = gradient.contributions == 1;
-    Need need{producer.devices[part], gradient.kept ? std::min(output, bytes.gradients[part]) : 0};
-    if (single && gradient.received) need.bytes += output;
-    else if (!(single && gradient.in_place)) {
-      need.bytes += gradient.staged + (brief ? 0 : output);
-      need.brief = brief ? output : 0;
-    }
+    int64_t added_up = 0;
+    if (op.has_backward && single && gradient.received) added_up = output;
+    else if (op.has_backward && !(single && gradient.in_place)) added_up = output + gradient.staged;
+    const Need need{producer.devices[part],
+                    (gradient.kept && !keeps_outputs ? output : 0) + (all_at_once ? added_up : 0),
+                    all_at_once ? 0 : added_up};
     if (need.bytes > 0 || need.brief > 0) share.push_back(need);
   }
   return share;
@@ -286,7 +299,7 @@ void MemoryModel::add(const Share& share, Item::Kind kind, int64_t sign) {
   for (const Need& need : share) {
     sums_[need.device] += sign * need.bytes;
     if (need.brief == 0) continue;
-    auto& counts = brief_[need.device][kind == Item::Kind::operation ? 0 : 1];
+    auto& counts = brief_[need.device][static_cast<int>(kind)];
     const auto it = counts.try_emplace(need.brief, 0).first;
     it->second += static_cast<int>(sign);
     if (it->second == 0) counts.erase(it);
@@ -298,6 +311,11 @@ const Vector<int64_t>& MemoryModel::total() {
     bytes_[device] = sums_[device];
     for (const auto& counts : brief_[device])
       if (!counts.empty()) bytes_[device] += counts.rbegin()->first;
+    if (const auto& edges = brief_[device][static_cast<int>(Item::Kind::edge)]; !edges.empty()) {
+      const auto largest = edges.rbegin();
+      if (largest->second > 1) bytes_[device] += largest->first;
+      else if (edges.size() > 1) bytes_[device] += std::next(largest)->first;
+    }
   }
   return bytes_;
 }
@@ -307,11 +325,12 @@ Vector<int64_t> MemoryModel::bytes(const Strategy& strategy) {
   return bytes_;
 }
 
-Vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
+Vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
+                                   TransferBuffers buffers) {
   Vector<DeviceId> devices(bytes_.size());
   std::iota(devices.begin(), devices.end(), 0);
   Vector<int64_t> result;
-  for (const MemoryPlan& plan : plan_memory(builder_, strategy, tasks, order, devices))
+  for (const MemoryPlan& plan : plan_memory(builder_, strategy, tasks, order, devices, buffers))
     result.push_back(plan.arena_bytes);
   // one copy serves all that read the same block
   std::set<std::tuple<DeviceId, TensorId, Vector<int64_t>>> inputs;

@@ -2,11 +2,10 @@
 // the graph, statistics and losses, which have memory of their own, and activations, their gradients and buffers of
 // transfers, which share an arena (common/task_graph/memory_plan.h).
 //
-// Exactly, as the executor allocates it, for a given issue order; or, for the search's inner loop, a bound that needs
-// no order and follows a change of one operator: what can live at once in any order. A part has its outputs until its
-// backward task runs and the gradients of its inputs from then on, so it counts with the larger of the two; both exist
-// while that task runs, which is true of one part at a time: the device's largest such overlap is added once.
-// Everything else of the arena is added up. The arena of an order can exceed the bound only by the gaps of its layout.
+// Exactly, as the executor allocates it, for a given issue order; or, for the search's inner loop, an estimate that
+// needs no order and follows a change of one operator: what is kept from the forward to the backward pass lives at once
+// between the two and is added up; everything else of the arena lives for a few tasks, and counts with what the task
+// that needs most of it needs. So it is near the brief plan of a sensible order (TransferBuffers::brief).
 #pragma once
 
 #include <map>
@@ -21,11 +20,12 @@ class MemoryModel {
  public:
   MemoryModel(TaskGraphBuilder& builder, int device_count);
 
-  Vector<int64_t> bytes(const Strategy& strategy);  // the bound
+  Vector<int64_t> bytes(const Strategy& strategy);  // the estimate
   // What the executor allocates. `tasks` is the strategy's task graph, `order` a total order of its tasks.
-  Vector<int64_t> bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
+  Vector<int64_t> bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
+                        TransferBuffers buffers);
 
-  // Follows a strategy: the bound after a change of one operator, for the work of what lies around it.
+  // Follows a strategy: the estimate after a change of one operator, for the work of what lies around it.
   void reset(const Strategy& strategy);
   // `changed` differs from the strategy followed in `op` alone
   const Vector<int64_t>& change(OperatorId op, const Strategy& changed);
@@ -35,11 +35,11 @@ class MemoryModel {
   struct Need {
     DeviceId device;
     int64_t bytes;
-    int64_t brief = 0;  // while one part's backward task runs
+    int64_t brief = 0;  // while one task of the operator, on the edge, or of the tensor's producer runs
   };
   using Share = Vector<Need>;  // devices may repeat
   // A strategy's memory is the sum over operators, edges, tensors and parameter groups, in this order, and the largest
-  // brief need of an operator and of a tensor.
+  // brief needs: of an operator, of a tensor, and of two edges, since data is received while other is read.
   struct Item {
     enum class Kind : uint8_t { operation, edge, tensor, group } kind;
     int index;
@@ -49,7 +49,7 @@ class MemoryModel {
   Share operator_share(OperatorId op, const Strategy& strategy);
   Share gathered_statistics(OperatorId op, const Strategy& strategy) const;
   Share edge_share(int edge, const Strategy& strategy);
-  void add_collectives(int edge, const Vector<Collective>& collectives, const Strategy& strategy, Share& share);
+  Vector<int64_t> buffers_of_collectives(int edge, const Vector<Collective>& collectives, const Strategy& strategy);
   Share tensor_share(TensorId tensor, const Strategy& strategy);
   Share group_share(int group, const Strategy& strategy);
   void add(const Share& share, Item::Kind kind, int64_t sign);
@@ -58,7 +58,7 @@ class MemoryModel {
   // What depends on an operator's degrees alone, by part.
   struct PartBytes {
     Vector<int64_t> fixed;                   // workspace, graph inputs, losses, statistics that are summed
-    Vector<int64_t> activations, gradients;  // of all outputs but losses; of all inputs
+    Vector<int64_t> activations, gradients;  // of all outputs but losses; of all inputs; aligned
     Vector<Vector<int64_t>> inputs;          // [input][part], aligned
     Vector<Vector<int64_t>> outputs;         // [output][part], aligned
     // [parameter][part]: number of the block, bytes with gradient and velocity
@@ -74,8 +74,8 @@ class MemoryModel {
   Vector<std::map<Vector<int>, PartBytes>> part_bytes_;   // [operator]
   Vector<std::map<Vector<int64_t>, int>> block_numbers_;  // [parameter]
   Vector<int64_t> sums_;                                  // by device, without brief needs
-  // by device, of operators and of tensors: bytes -> how many
-  Vector<Array<std::map<int64_t, int>, 2>> brief_;
+  // by device, of operators, edges, and tensors: bytes -> how many
+  Vector<Array<std::map<int64_t, int>, 3>> brief_;
   Vector<int64_t> bytes_;
   Vector<Share> shares_;
   Vector<std::pair<Item, Share>> undo_;

@@ -221,7 +221,7 @@ struct CheapCandidates {
 
   const Candidate& best() const {
     return *std::min_element(list.begin(), list.end(), [](const Candidate& a, const Candidate& b) {
-      return a.prediction->cost < b.prediction->cost;
+      return better(*a.prediction, *b.prediction);
     });
   }
 };
@@ -340,9 +340,9 @@ std::string no_time_text(const CheapCandidates& cheap, const McmcSettings& searc
   return text.empty() ? "" : "; no time for " + text;
 }
 
-// In evaluations, which nothing cuts short: of the found strategy once more, with its memory and its order of tasks;
-// and of a chain's first one, which is recorded.
-constexpr double evaluations_of_result = 2, evaluations_of_start = 2;
+// In evaluations, which nothing cuts short: of the found strategy once more, with its memory and its order of tasks,
+// and of what a chain has still to verify; and of a chain's first one, which is recorded.
+constexpr double evaluations_of_result = 3, evaluations_of_start = 2;
 
 AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
   if (whole_operators) expect_nothing_annotated_is_split(request);
@@ -353,7 +353,8 @@ AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
   const CheapCandidates cheap = cheap_candidates(request, deadline.before(search.budget_s / 2));
   AlgorithmResult result;
   for (const Candidate& candidate : cheap.list)
-    result.baselines.push_back({candidate.name, candidate.prediction->makespan, candidate.prediction->feasible});
+    result.baselines.push_back({candidate.name, candidate.prediction->makespan, candidate.prediction->feasible()});
+  search.slices = !cheap.list.empty() && !cheap.best().prediction->feasible();
   const Vector<Candidate> starts = chain_starts(request, cheap.list, cheap.list.empty() ? nullptr : &cheap.best());
   if (deadline.limited()) {
     const double evaluation_s = request.evaluator.slowest_s();

@@ -13,40 +13,62 @@ Evaluator::Evaluator(const Problem& problem)
   for (const DeviceModel& model : problem.topology.models) memory_limited_ = memory_limited_ || model.memory_bytes > 0;
 }
 
-double Evaluator::memory_excess(const Vector<int64_t>& used) const {
-  double excess = 0;
-  for (DeviceId device : used.indices()) {
-    const int64_t capacity = problem_.topology.model_of(device).memory_bytes;
-    if (capacity > 0 && used[device] > capacity)
-      excess = std::max(excess, static_cast<double>(used[device] - capacity) / static_cast<double>(capacity));
-  }
-  return excess;
+double Evaluator::fullness(const Vector<int64_t>& used) const {
+  double most = 0;
+  for (DeviceId device : used.indices())
+    if (const int64_t capacity = problem_.topology.model_of(device).memory_bytes; capacity > 0)
+      most = std::max(most, static_cast<double>(used[device]) / static_cast<double>(capacity));
+  return most;
 }
 
-Prediction Evaluator::with_excess(Nanoseconds makespan, double excess) {
-  const double time = static_cast<double>(makespan);
-  return {makespan, time * cost_factor(excess), excess == 0};
+Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
+  Memory roomy{memory_.bytes(strategy, tasks, order, TransferBuffers::roomy), TransferBuffers::roomy, order};
+  if (fullness(roomy.bytes) <= 1) return roomy;
+  Memory brief{{}, TransferBuffers::brief, brief_issue_order(tasks, order)};
+  brief.bytes = memory_.bytes(strategy, tasks, brief.order, TransferBuffers::brief);
+  return fullness(brief.bytes) < fullness(roomy.bytes) ? brief : roomy;
 }
 
 Prediction Evaluator::evaluate(const Strategy& strategy) {
   const auto begin = std::chrono::steady_clock::now();
-  const TaskGraph tasks = builder_.build(strategy);
-  const Timeline timeline = simulate_full(tasks, cost_model_.costs(tasks, strategy));
-  const double excess = memory_limited_ ? memory_excess(memory_.bytes(strategy)) : 0;
+  const Prediction found = simulate(strategy);
   slowest_s_ = std::max(slowest_s_, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  return with_excess(timeline.makespan, excess);
+  return found;
 }
 
-Evaluator::Details Evaluator::details(const Strategy& strategy, const Vector<std::string>* issue_order) {
+Prediction Evaluator::simulate(const Strategy& strategy) {
+  const TaskGraph tasks = builder_.build(strategy);
+  const Timeline timeline = simulate_full(tasks, cost_model_.costs(tasks, strategy));
+  if (!memory_limited_) return prediction(timeline.makespan, 0);
+  constexpr double far_below = 0.5;
+  const double estimated = fullness(memory_.bytes(strategy));
+  if (estimated < far_below) return prediction(timeline.makespan, estimated);
+  return prediction(timeline.makespan, fullness(memory(strategy, tasks, tasks_by_start(tasks, timeline)).bytes));
+}
+
+Prediction Evaluator::estimate(const Strategy& strategy, double memory_scale) {
+  const TaskGraph tasks = builder_.build(strategy);
+  const Timeline timeline = simulate_full(tasks, cost_model_.costs(tasks, strategy));
+  return prediction(timeline.makespan, memory_limited_ ? memory_scale * fullness(memory_.bytes(strategy)) : 0);
+}
+
+Evaluator::Details Evaluator::details(const Strategy& strategy, const StrategyFile* file) {
   Details details;
   details.tasks = builder_.build(strategy);
   details.costs = cost_model_.costs(details.tasks, strategy);
   details.timeline = simulate_full(details.tasks, details.costs);
   details.sources = cost_model_.count_sources(strategy);
-  if (!issue_order) details.order = tasks_by_start(details.tasks, details.timeline);
-  else details.order = issue_order_from_names(builder_, details.tasks, *issue_order);
-  if (details.order.empty()) details.order = default_issue_order(builder_, details.tasks);
-  details.memory_bytes = memory_.bytes(strategy, details.tasks, details.order);
+  if (file) {
+    const TransferBuffers buffers = details.transfer_buffers = file->transfer_buffers;
+    details.order = issue_order_from_names(builder_, details.tasks, file->issue_order, buffers);
+    if (details.order.empty()) details.order = default_issue_order(builder_, details.tasks, buffers);
+    details.memory_bytes = memory_.bytes(strategy, details.tasks, details.order, buffers);
+    return details;
+  }
+  Memory memory = this->memory(strategy, details.tasks, tasks_by_start(details.tasks, details.timeline));
+  details.memory_bytes = std::move(memory.bytes);
+  details.transfer_buffers = memory.buffers;
+  details.order = std::move(memory.order);
   return details;
 }
 

@@ -12,15 +12,25 @@ struct Prediction {
   Nanoseconds makespan = 0;
   // the makespan; for a strategy that exceeds a device's memory, at least twice as much and growing with the excess
   double cost = 0;
-  bool feasible = true;  // fits into every device's memory, by MemoryModel's bound for all issue orders
+  double fullness = 0;  // needed of the fullest device's memory, as a share of it; 0 where no memory is limited
+  bool feasible() const { return fullness <= 1; }
 };
+
+// What fits goes before what does not, then the cheaper.
+inline bool better(const Prediction& a, const Prediction& b) {
+  return a.feasible() != b.feasible() ? a.feasible() : a.cost < b.cost;
+}
 
 // Not thread-safe: one a thread.
 class Evaluator {
  public:
   explicit Evaluator(const Problem& problem);
 
+  // Memory is exact, in the order in which the simulator starts the tasks and with the transfer buffers that fit;
+  // estimated where the estimate is far below what there is.
   Prediction evaluate(const Strategy& strategy);
+  // For chains, which multiply the estimate of memory with a factor of their own.
+  Prediction estimate(const Strategy& strategy, double memory_scale);
 
   // Everything about one strategy, for reports.
   struct Details {
@@ -28,24 +38,25 @@ class Evaluator {
     TaskCosts costs;
     Timeline timeline;
     Vector<int> order;             // of all tasks: an issue order
-    Vector<int64_t> memory_bytes;  // by device: what the executor allocates in this order
+    Vector<int64_t> memory_bytes;  // by device: what the executor allocates in this order, with these buffers
+    TransferBuffers transfer_buffers = TransferBuffers::roomy;
     CostCounts sources;
   };
-  // Memory is that of the order in which the simulator starts the tasks; with an issue order, a strategy file's, as the
-  // executor runs it: of that order, or of the default one where it does not fit.
-  Details details(const Strategy& strategy, const Vector<std::string>* issue_order = nullptr);
+  // Memory is that of the order in which the simulator starts the tasks, with brief transfer buffers where that does
+  // not fit with roomy ones; with a strategy file, as the executor runs it: with its buffers and its issue order, or
+  // the default one where that does not fit.
+  Details details(const Strategy& strategy, const StrategyFile* file = nullptr);
 
-  // The prediction for a makespan and the bytes needed of each device.
-  Prediction prediction(Nanoseconds makespan, const Vector<int64_t>& bytes) const {
-    return with_excess(makespan, memory_excess(bytes));
+  // The prediction for a makespan and the share that is needed of the fullest device's memory.
+  static Prediction prediction(Nanoseconds makespan, double fullness) {
+    return {makespan, static_cast<double>(makespan) * cost_factor(fullness), fullness};
   }
-  // How far the fullest device exceeds its memory, as a share of it; 0 when all fit.
-  double memory_excess(const Vector<int64_t>& bytes) const;
-  // by device; what feasible goes by
-  Vector<int64_t> memory_bound(const Strategy& strategy) { return memory_.bytes(strategy); }
+  // What is needed of the fullest device's memory, as a share of it.
+  double fullness(const Vector<int64_t>& bytes) const;
+  Vector<int64_t> estimated_memory(const Strategy& strategy) { return memory_.bytes(strategy); }  // by device
   bool memory_limited() const { return memory_limited_; }
   // A cost is its makespan times this.
-  static double cost_factor(double excess) { return excess > 0 ? 2 + excess : 1; }
+  static double cost_factor(double fullness) { return fullness > 1 ? 1 + fullness : 1; }
 
   const Problem& problem() const { return problem_; }
   TaskGraphBuilder& builder() { return builder_; }
@@ -54,7 +65,14 @@ class Evaluator {
   TaskCostModel& cost_model() { return cost_model_; }
 
  private:
-  static Prediction with_excess(Nanoseconds makespan, double excess);
+  struct Memory {
+    Vector<int64_t> bytes;  // by device: what the executor allocates
+    TransferBuffers buffers;
+    Vector<int> order;  // for them
+  };
+  Memory memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
+
+  Prediction simulate(const Strategy& strategy);
 
   Problem problem_;
   double slowest_s_ = 0;

@@ -39,7 +39,8 @@ int room_beside(const Degrees& given, int device_count) {
 
 SearchSpace::SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators,
                          const Annotations* annotations)
-    : device_count_(topology.devices.count()), annotations_(annotations) {
+    : graph_(graph), device_count_(topology.devices.count()), whole_operators_(whole_operators),
+      annotations_(annotations) {
   for (const OperatorId op : graph.operator_ids()) {
     const Vector<ParallelDimension>& dimensions = graph.operators[op].definition->dimensions();
     const Annotation* annotation = annotations ? annotations->find(op) : nullptr;
@@ -52,6 +53,27 @@ SearchSpace::SearchSpace(const Graph& graph, const Topology& topology, bool whol
                   [&](const Degrees& some) { return graph.operators[op].definition->partial_results(some) > 1; });
     if (soap_degrees_.back().empty()) soap_degrees_.back() = degrees_.back();  // annotated
   }
+}
+
+bool SearchSpace::allows_slices(OperatorId op, const Degrees& degrees) const {
+  if (whole_operators_ || (annotations_ && annotations_->find(op))) return false;
+  const Vector<ParallelDimension>& dimensions = graph_.operators[op].definition->dimensions();
+  int64_t parts = 1;
+  for (int d : degrees.indices()) {
+    if (degrees[d] > dimensions[d].size || device_count_ * most_slices % degrees[d] != 0) return false;
+    parts *= degrees[d];
+  }
+  return parts > device_count_ && parts <= device_count_ * most_slices;
+}
+
+Vector<Degrees> SearchSpace::sliced_degrees(OperatorId op) const {
+  const Vector<ParallelDimension>& dimensions = graph_.operators[op].definition->dimensions();
+  Vector<Degrees> result;
+  Degrees degrees;
+  const int most = device_count_ * most_slices;
+  enumerate(dimensions, Degrees(dimensions.size(), 0), most, most, degrees, result);
+  std::erase_if(result, [&](const Degrees& some) { return !allows_slices(op, some); });
+  return result;
 }
 
 const Degrees& SearchSpace::random_degrees(OperatorId op, RandomStream& random, bool sums) const {

@@ -13,13 +13,18 @@ namespace ff {
 // other degrees.) Degrees that annotations decide are as these say, whatever the number of devices.
 class SearchSpace {
  public:
-  // whole_operators: no operator is split, which leaves device placement alone. The annotations must outlive the space.
+  // whole_operators: no operator is split, which leaves device placement alone. Graph and annotations must outlive the space.
   SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators = false,
               const Annotations* annotations = nullptr);
 
   const Vector<Degrees>& degrees(OperatorId op) const { return degrees_[op]; }
   // Those of the paper's space: without shares of sums (DimensionKind::reduction), unless annotations ask for them.
   const Vector<Degrees>& soap_degrees(OperatorId op) const { return soap_degrees_[op]; }
+  // Slices: more parts than devices, up to so many for each. They cost time and are for where memory is short, since
+  // what a part needs for a while is less (task_graph/memory_plan.h).
+  static constexpr int most_slices = 8;
+  bool allows_slices(OperatorId op, const Degrees& degrees) const;
+  Vector<Degrees> sliced_degrees(OperatorId op) const;  // all of them
   // The devices of every part, where an annotation decides them; then there is one choice of degrees.
   const Vector<DeviceId>* fixed_devices(OperatorId op) const {
     const Annotation* annotation = annotations_ ? annotations_->find(op) : nullptr;
@@ -35,8 +40,10 @@ class SearchSpace {
   Strategy random_strategy(RandomStream& random) const;
 
  private:
+  const Graph& graph_;
   Vector<Vector<Degrees>> degrees_, soap_degrees_;  // [operator]
   int device_count_;
+  bool whole_operators_;
   const Annotations* annotations_;
 };
 

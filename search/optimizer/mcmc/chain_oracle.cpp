@@ -8,42 +8,27 @@ namespace {
 // Builds and simulates every proposal in full, as the paper's full simulation algorithm: the judge.
 class FullOracle : public ChainOracle {
  public:
-  explicit FullOracle(const Problem& problem) : evaluator_(problem) {}
+  using ChainOracle::ChainOracle;
 
-  Prediction start(const Strategy& strategy) override {
-    strategy_ = strategy;
-    return evaluator_.evaluate(strategy);
-  }
   std::optional<Prediction> propose(const Vector<Change>& changes, double) override {
     ++statistics_.proposals;
     change(changes);
-    return evaluator_.evaluate(strategy_);
+    return evaluator_.estimate(strategy_, memory_scale_);
   }
   void accept() override {}
   void reject() override { undo(); }
   DeltaStatistics statistics() const override { return statistics_; }
 
  private:
-  Evaluator evaluator_;
+  void begin() override {}
   DeltaStatistics statistics_;
 };
 
 class DeltaOracle : public ChainOracle {
  public:
   explicit DeltaOracle(const Problem& problem)
-      : evaluator_(problem), simulator_(evaluator_.builder(), problem.topology, evaluator_.cost_model()),
-        memory_(evaluator_.builder(), problem.topology.devices.count()), no_bytes_(problem.topology.devices.size(), 0) {
-  }
-
-  Prediction start(const Strategy& strategy) override {
-    strategy_ = strategy;
-    simulator_.reset(strategy);
-    memory_.reset(strategy);
-    const Prediction prediction = evaluator_.prediction(
-        simulator_.makespan(), evaluator_.memory_limited() ? memory_.change(0, strategy) : no_bytes_);
-    feasible_ = prediction.feasible;
-    return prediction;
-  }
+      : ChainOracle(problem), simulator_(evaluator_.builder(), problem.topology, evaluator_.cost_model()),
+        memory_(evaluator_.builder(), problem.topology.devices.count()) {}
 
   // Memory is looked at last where the current strategy fits (few proposals come so far), else first: it then says
   // which makespan is too long.
@@ -51,16 +36,16 @@ class DeltaOracle : public ChainOracle {
     change(changes);
     memory_follows_ = false;
     several_ = changes.size() > 1;
-    Vector<int64_t> bytes = evaluator_.memory_limited() && !feasible_ ? bytes_with(changes) : no_bytes_;
-    const double largest_time = largest_cost / Evaluator::cost_factor(evaluator_.memory_excess(bytes));
+    double fullness = evaluator_.memory_limited() && !feasible_ ? fullness_with(changes) : 0;
+    const double largest_time = largest_cost / Evaluator::cost_factor(fullness);
     constexpr double most = static_cast<double>(std::numeric_limits<Nanoseconds>::max() / 2);
     const Nanoseconds limit =
         largest_time < most ? static_cast<Nanoseconds>(largest_time) : std::numeric_limits<Nanoseconds>::max();
     const std::optional<Nanoseconds> makespan = simulator_.propose(changes, limit);
     if (!makespan) return std::nullopt;
-    if (evaluator_.memory_limited() && feasible_) bytes = bytes_with(changes);
-    const Prediction prediction = evaluator_.prediction(*makespan, bytes);
-    proposal_is_feasible_ = prediction.feasible;
+    if (evaluator_.memory_limited() && feasible_) fullness = fullness_with(changes);
+    const Prediction prediction = Evaluator::prediction(*makespan, fullness);
+    proposal_is_feasible_ = prediction.feasible();
     return prediction;
   }
   void accept() override {
@@ -76,24 +61,39 @@ class DeltaOracle : public ChainOracle {
   DeltaStatistics statistics() const override { return simulator_.statistics(); }
 
  private:
-  // By device. The memory of several changes is found anew.
-  Vector<int64_t> bytes_with(const Vector<Change>& changes) {
-    if (changes.size() > 1) return evaluator_.memory_bound(strategy_);
+  void begin() override {
+    simulator_.reset(strategy_);
+    memory_.reset(strategy_);
+  }
+  // The memory of several changes is found anew.
+  double fullness_with(const Vector<Change>& changes) {
+    if (changes.size() > 1) return memory_scale_ * evaluator_.fullness(evaluator_.estimated_memory(strategy_));
     memory_follows_ = true;
-    return memory_.change(changes[0].op, strategy_);
+    return memory_scale_ * evaluator_.fullness(memory_.change(changes[0].op, strategy_));
   }
 
-  Evaluator evaluator_;
   DeltaSimulator simulator_;
   MemoryModel memory_;
-  const Vector<int64_t> no_bytes_;    // by device, where memory is not looked at
-  bool feasible_ = true;              // the current strategy
   bool proposal_is_feasible_ = true;  // the last that was simulated to its end
   bool several_ = false;              // operators changed by the proposal
   bool memory_follows_ = false;       // memory_ is the proposal's
 };
 
 }  // namespace
+
+Prediction ChainOracle::start(const Strategy& strategy) {
+  strategy_ = strategy;
+  begin();
+  return verify();
+}
+
+Prediction ChainOracle::verify() {
+  const Prediction exact = evaluator_.evaluate(strategy_);
+  if (evaluator_.memory_limited())
+    memory_scale_ = exact.fullness / evaluator_.fullness(evaluator_.estimated_memory(strategy_));
+  feasible_ = exact.feasible();
+  return exact;
+}
 
 void ChainOracle::change(const Vector<Change>& changes) {
   replaced_.clear();

@@ -16,9 +16,13 @@ enum class SimulatorKind { full, delta };
 // Follows one chain. Not thread-safe.
 class ChainOracle {
  public:
+  explicit ChainOracle(const Problem& problem) : evaluator_(problem) {}
   virtual ~ChainOracle() = default;
 
-  virtual Prediction start(const Strategy& strategy) = 0;
+  // Memory is estimated, times a factor that start and verify make right for the strategy that they see.
+  Prediction start(const Strategy& strategy);  // exact
+  // The exact prediction of the current strategy.
+  Prediction verify();
   // The prediction of the current strategy with these changes, each of another operator; nothing when its cost is
   // certain to exceed `largest_cost`. (With full simulation always a prediction.) To be followed by accept or reject.
   virtual std::optional<Prediction> propose(const Vector<Change>& changes, double largest_cost) = 0;
@@ -28,9 +32,13 @@ class ChainOracle {
   const Strategy& strategy() const { return strategy_; }
 
  protected:
+  virtual void begin() = 0;  // from strategy_
   void change(const Vector<Change>& changes);
   void undo();
-  Strategy strategy_;  // the current one, or between propose and reject the proposal
+  Evaluator evaluator_;
+  Strategy strategy_;        // the current one, or between propose and reject the proposal
+  double memory_scale_ = 1;  // what the estimate of memory is multiplied with
+  bool feasible_ = true;     // the current strategy, by the estimate
 
  private:
   Vector<Change> replaced_;  // what the configurations were

@@ -62,8 +62,9 @@ struct ChainBudget {
 class Chain {
  public:
   Chain(const Problem& problem, const ProposalSource& source, const McmcSettings& settings, int number)
-      : source_(source), beta_(settings.beta), random_(settings.seed, static_cast<uint64_t>(number)),
-        oracle_(make_chain_oracle(settings.simulator, problem)) {}
+      : source_(source), beta_(settings.beta), slices_(settings.slices),
+        random_(settings.seed, static_cast<uint64_t>(number)), oracle_(make_chain_oracle(settings.simulator, problem)) {
+  }
 
   void run(const Strategy& initial, ChainBudget budget, const std::atomic<bool>& stop, ProgressBoard& board) {
     begin_ = Clock::now();
@@ -76,6 +77,7 @@ class Chain {
       step();
       if (result_.proposals % 16 == 0) report(board);
     }
+    verify_unverified();
     report(board);
     result_.statistics = oracle_->statistics();
   }
@@ -84,7 +86,9 @@ class Chain {
  private:
   // A proposal is drawn from the current strategy, its cost predicted, and it is accepted or rejected.
   void step() {
-    const Vector<Change> proposal = source_.draw(oracle_->strategy(), random_);
+    constexpr double little_left = 0.9;
+    const Vector<Change> proposal =
+        source_.draw(oracle_->strategy(), random_, slices_ && current_.fullness > little_left);
     const double largest_cost = largest_accepted_cost(current_.cost, beta_, random_.uniform());
     const std::optional<Prediction> prediction = oracle_->propose(proposal, largest_cost);
     ++result_.proposals;
@@ -97,11 +101,36 @@ class Chain {
     current_ = prediction;
     ++result_.accepted;
     record_accepted(prediction.cost);
-    if (prediction.cost >= result_.best_prediction.cost) return;
-    result_.best = oracle_->strategy();
-    result_.best_prediction = prediction;
+    if (!better(prediction, unverified_.empty() ? result_.best_prediction : unverified_prediction_)) return;
     result_.best_at_proposal = result_.proposals;
     result_.best_at_s = seconds_since(begin_);
+    // Memory is estimated. What may not fit is looked at exactly, which takes as long as many proposals.
+    constexpr double surely_fits = 0.7;
+    constexpr int64_t verified_every = 64;  // proposals
+    if (prediction.fullness < surely_fits) {
+      keep(oracle_->strategy(), prediction);
+    } else if (result_.proposals - verified_at_ >= verified_every) {
+      verified_at_ = result_.proposals;
+      current_ = oracle_->verify();
+      if (better(current_, result_.best_prediction)) keep(oracle_->strategy(), current_);
+    } else {
+      unverified_ = oracle_->strategy();
+      unverified_prediction_ = prediction;
+    }
+  }
+
+  void keep(const Strategy& strategy, const Prediction& prediction) {
+    result_.best = strategy;
+    result_.best_prediction = prediction;
+    unverified_.clear();
+  }
+
+  void verify_unverified() {
+    if (unverified_.empty()) return;
+    const Strategy strategy = std::move(unverified_);
+    unverified_.clear();
+    const Prediction exact = oracle_->start(strategy);
+    if (better(exact, result_.best_prediction)) keep(strategy, exact);
   }
 
   void reject() {
@@ -133,10 +162,14 @@ class Chain {
 
   const ProposalSource& source_;
   const double beta_;
+  const bool slices_;
   RandomStream random_;
   std::unique_ptr<ChainOracle> oracle_;
   Prediction current_;  // of oracle_->strategy()
   ChainResult result_;
+  Strategy unverified_;  // better than the best, if it fits as estimated; empty: none
+  Prediction unverified_prediction_;
+  int64_t verified_at_ = 0;  // proposals
   Clock::time_point begin_;
   int64_t reported_proposals_ = 0, reported_accepted_ = 0;
 };
@@ -198,7 +231,7 @@ McmcResult search_mcmc(const Problem& problem, const Vector<Candidate>& candidat
   McmcResult result;
   const auto consider = [&](const Strategy& strategy, const Prediction& prediction, const std::string& from,
                             double found_s) {
-    if (!result.best.empty() && prediction.cost >= result.best_prediction.cost) return;
+    if (!result.best.empty() && !better(prediction, result.best_prediction)) return;
     result.best = strategy;
     result.best_prediction = prediction;
     result.best_from = from;

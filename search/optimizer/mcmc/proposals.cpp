@@ -42,9 +42,10 @@ ProposalSource::ProposalSource(ProposalKind kind, const Graph& graph, const Topo
   for (Vector<OperatorId>& neighbours : neighbours_) sort_and_unique(neighbours);
 }
 
-Vector<Change> ProposalSource::draw(const Strategy& current, RandomStream& random) const {
+Vector<Change> ProposalSource::draw(const Strategy& current, RandomStream& random, bool short_of_memory) const {
   if (kind_ == ProposalKind::mixed) {
-    Vector<Change> changes = draw_mixed(current, random);
+    const bool slices = short_of_memory && random.below(3) == 0;
+    Vector<Change> changes = slices ? cut_into_slices(current, random) : draw_mixed(current, random);
     std::erase_if(changes, [&](const Change& change) {
       return current[change.op] == change.configuration ||
              (space_.annotations() && !space_.annotations()->allow(change.op, change.configuration));
@@ -67,6 +68,39 @@ Vector<Change> ProposalSource::draw_mixed(const Strategy& current, RandomStream&
   if (std::optional<Configuration> copied = copy_neighbour(current, op, random))
     return one_change(op, *std::move(copied));
   return {};
+}
+
+namespace {
+
+// Parts whose number in dimension d is halved lie where the part of before lay. Row-major.
+Configuration with_twice(const Configuration& configuration, int d) {
+  Configuration result{configuration.degrees, {}};
+  result.degrees[d] *= 2;
+  int inner = 1;  // parts behind one step in dimension d
+  for (int other = d + 1; other < result.degrees.count(); ++other) inner *= result.degrees[other];
+  for (int part = 0, parts = parts_of(result.degrees); part < parts; ++part)
+    result.devices.push_back(configuration.devices[part / inner / 2 * inner + part % inner]);
+  return result;
+}
+
+}  // namespace
+
+Vector<Change> ProposalSource::cut_into_slices(const Strategy& current, RandomStream& random) const {
+  const OperatorId op = random_operator(random);
+  const auto& dimensions = graph_.operators[op].definition->dimensions();
+  const std::string& name = dimensions[random.below(dimensions.count())].name;
+  Vector<OperatorId> operators = {op};
+  if (random.below(2) == 0) operators.insert(operators.end(), neighbours_[op].begin(), neighbours_[op].end());
+  Vector<Change> changes;
+  for (const OperatorId one : operators) {
+    const auto& its = graph_.operators[one].definition->dimensions();
+    for (int d : its.indices()) {
+      if (its[d].name != name) continue;
+      Configuration sliced = with_twice(current[one], d);
+      if (space_.allows_slices(one, sliced.degrees)) changes.push_back({one, std::move(sliced)});
+    }
+  }
+  return changes;
 }
 
 // The degrees for `op` that mean the same as the neighbour's do there; others with as many parts where none do.

@@ -11,7 +11,8 @@ namespace ff {
 // mixed: where the drawn operator shares parameters with others, half of the proposals give one configuration to all of
 // them. Of the rest, half are the paper's; others the configuration of a neighbour (20 %), other devices (15 %), other
 // degrees (10 %), two devices swapped or all rotated (5 %). Not symmetric: the chain no longer draws from
-// exp(-beta cost), it only searches.
+// exp(-beta cost), it only searches. Where memory is short a third of the proposals cut an operator into slices, half of
+// them its neighbours as well.
 enum class ProposalKind { paper, mixed };
 
 // Immutable: threads may share one.
@@ -22,12 +23,15 @@ class ProposalSource {
 
   // A proposal: at least one change, each of another operator, within the search space if `current` is, and never
   // against the space's annotations if `current` keeps to them.
-  Vector<Change> draw(const Strategy& current, RandomStream& random) const;
+  // Short of memory: slices (SearchSpace::allows_slices) are proposed too.
+  Vector<Change> draw(const Strategy& current, RandomStream& random, bool short_of_memory = false) const;
 
  private:
   OperatorId random_operator(RandomStream& random) const { return random.one_of(drawn_); }
   // Nothing where the drawn kind of proposal does not apply to the drawn operator.
   Vector<Change> draw_mixed(const Strategy& current, RandomStream& random) const;
+  // Every part becomes two on its device, of an operator or also of its neighbours, along one dimension.
+  Vector<Change> cut_into_slices(const Strategy& current, RandomStream& random) const;
   Vector<Change> change_group(const Strategy& current, OperatorId op, RandomStream& random) const;
   // Other configurations for one operator.
   std::optional<Configuration> copy_neighbour(const Strategy& current, OperatorId op, RandomStream& random) const;

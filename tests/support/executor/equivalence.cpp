@@ -62,6 +62,7 @@ EquivalenceCase random_case(unsigned seed, int ranks) {
   result.one_device.strategy = single_device(result.one_device.graph);
   result.split = result.one_device;
   result.split.strategy = random_strategy(result.split.graph, ranks, random);
+  if (seed % 2 == 0) result.split.transfer_buffers = TransferBuffers::brief;
   if (seed % 3 == 0) result.split.issue_order = random_issue_order(result.split.graph, result.split.strategy, random);
   result.text = "seed " + std::to_string(seed) + ", " + std::to_string(ranks) + " ranks\n" + network.dump(1);
   for (size_t op = 0; op < result.split.strategy.size(); ++op) {

@@ -38,9 +38,11 @@ class Poison : public Observer {
   explicit Poison(Program& program) : program_(program) {}
   void step_ended(int step) override {
     for (const PlannedBuffer& buffer : program_.plan().memory.buffers)
-      if (buffer.last == step)
+      if (buffer.last == step) {
+        program_.finish_sends_of(buffer);
         std::memset(program_.address({arena_buffer, buffer.offset / element_bytes}), 0xFF,
                     static_cast<size_t>(buffer.bytes));
+      }
   }
   void end() override {
     program_.finish_sends();

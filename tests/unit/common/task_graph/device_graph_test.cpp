@@ -120,20 +120,24 @@ TEST_CASE("orders and memory of one device are its share of those of all") {
     const Strategy strategy = random_strategy(graph, devices, random);
     TaskGraphBuilder builder(graph);
     const TaskGraph whole = builder.build(strategy);
-    const Vector<int> default_order = default_issue_order(builder, whole);
-    const Vector<std::string> names = issue_order_names(builder, whole, random_task_order(whole, random));
-    const Vector<int> order = issue_order_from_names(builder, whole, names);
+    const TransferBuffers buffers = seed % 2 ? TransferBuffers::brief : TransferBuffers::roomy;
+    const Vector<int> default_order = default_issue_order(builder, whole, buffers);
+    Vector<int> drawn = random_task_order(whole, random);
+    if (buffers == TransferBuffers::brief) drawn = brief_issue_order(whole, drawn);
+    const Vector<std::string> names = issue_order_names(builder, whole, drawn);
+    const Vector<int> order = issue_order_from_names(builder, whole, names, buffers);
     REQUIRE(!order.empty());
+    if (buffers == TransferBuffers::brief) CHECK(order == drawn);
     Vector<TaskGraph> graphs;
     for (DeviceId device = 0; device < devices; ++device) {
       const TaskGraph& own = graphs.emplace_back(builder.build(strategy, device));
       std::set<TaskKey> here;
       for (const Task& task : own.tasks) here.insert(task.key);
-      CHECK(keys(own, default_issue_order(builder, own), here) == keys(whole, default_order, here));
-      const Vector<int> own_order = order_by_names(builder, own, names).order;
+      CHECK(keys(own, default_issue_order(builder, own, buffers), here) == keys(whole, default_order, here));
+      const Vector<int> own_order = order_by_names(builder, own, names, buffers).order;
       CHECK(keys(own, own_order, here) == keys(whole, order, here));
-      const MemoryPlan expected = plan_memory(builder, strategy, whole, order, {device})[0],
-                       found = plan_memory(builder, strategy, own, own_order, {device})[0];
+      const MemoryPlan expected = plan_memory(builder, strategy, whole, order, {device}, buffers)[0],
+                       found = plan_memory(builder, strategy, own, own_order, {device}, buffers)[0];
       CHECK(found.arena_bytes == expected.arena_bytes);
       CHECK(found.live_bytes == expected.live_bytes);
       REQUIRE(found.buffers.size() == expected.buffers.size());

@@ -42,8 +42,10 @@ class PlanText {
 
   std::string text() {
     line("buffers:" + buffers());
-    if (!plan_.waits_before_receives.empty()) line("before receiving:" + sends(plan_.waits_before_receives));
     for (const StepPlan& step : plan_.steps) {
+      if (!step.waits_before_posts.empty()) line("before receiving:" + sends(step.waits_before_posts));
+      if (&step != &plan_.steps[0])  // behind which they are posted as a rule
+        for (const int index : step.posts) line("post" + task(plan_.receives[index]));
       line(task_name(builder_, tasks_, step.task));
       if (is_compute(step.kind)) compute(step);
       else if (is_reduction(step.kind)) reduce(plan_.reductions[step.reduction]);
@@ -82,9 +84,10 @@ class PlanText {
     return text;
   }
 
+  std::string task(const TransferPlan& transfer) const { return " " + task_name(builder_, tasks_, transfer.task); }
   std::string sends(const Vector<int>& list) const {
     std::string text;
-    for (const int send : list) text += " " + task_name(builder_, tasks_, plan_.sends[send].task);
+    for (const int send : list) text += task(plan_.sends[send]);
     return text;
   }
 
@@ -193,30 +196,32 @@ Graph network(const Json& operators) {
 std::string plan_text(const Graph& graph, const Strategy& strategy, PlanSettings settings) {
   TaskGraphBuilder builder(graph);
   const TaskGraph tasks = builder.build(strategy);
-  const ProgramPlan plan = plan_program(builder, strategy, tasks, default_issue_order(builder, tasks), settings);
+  const ProgramPlan plan =
+      plan_program(builder, strategy, tasks, default_issue_order(builder, tasks, settings.transfer_buffers), settings);
   return PlanText(builder, tasks, plan).text();
 }
 
 }  // namespace
 
 // One device: every block is whole and read where it was written. a's output [4, 5] lies at @0 (20 floats, to the next
-// multiple of 16: 32), its gradient at @32, b's output [4, 3] at @64, its gradient at @80. Gradients of the two weights
-// are packed by unit: 30 and 15 floats in 32 and 16. Nothing is copied.
+// multiple of 16: 32), b's output [4, 3] at @32, its gradient at @64. The loss does not read its logits again, so b
+// writes the gradient of a's output over its own. Gradients of the two weights are packed by unit: 30 and 15 floats in
+// 32 and 16. Nothing is copied.
 TEST_CASE("in place: one device copies nothing") {
   const Graph graph = network({linear("a", "x", 5), linear("b", "a", 3)});
   CHECK(plan_text(graph, single_device(graph), {0, true}) ==
-        "buffers: arena 96, x 24, a.weight 30, a.weight.velocity 30 of 0, b.weight 15, b.weight.velocity 15 of 0, "
+        "buffers: arena 80, x 24, a.weight 30, a.weight.velocity 30 of 0, b.weight 15, b.weight.velocity 15 of 0, "
         "label 4, loss 4, correct 4, sums0 32 of 0, sums1 16 of 0\n"
         R"(a/forward/0
   kernel x a.weight -> @0
 b/forward/0
-  kernel @0 b.weight -> @64
+  kernel @0 b.weight -> @32
 loss/forward/0
-  kernel @64 label -> loss correct
+  kernel @32 label -> loss correct
 loss/backward/0
-  kernel @64 label loss correct -> @80 -
+  kernel @32 label loss correct -> @64 -
 b/backward/0
-  kernel @0 b.weight @64 @80 -> @32 sums1
+  kernel @0 b.weight @32 @64 -> @32 sums1
 b/update/0@0
   update b.weight 15 by sums1
 a/backward/0
@@ -227,13 +232,15 @@ a/update/0@0
 }
 
 // b on the other device: whole blocks are sent from and received into the kernels' own buffers. A step that overwrites
-// what an iteration before has sent waits for that send first: a writes @0, from which its output was sent.
+// what an iteration before has sent waits for that send first: a writes @0, from which its output was sent. So does a
+// receive: b's output arrives where the gradient was sent from.
 TEST_CASE("whole: blocks are sent and received in place") {
   const Graph graph = network({linear("a", "x", 5), linear("b", "a", 3)});
   Strategy strategy = single_device(graph);
   strategy[1].devices = {1};
   CHECK(plan_text(graph, strategy, {0}) ==
-        R"(buffers: arena 96, x 24, a.weight 30, label 4, loss 4, correct 4, sums0 32 of 0
+        R"(buffers: arena 80, x 24, a.weight 30, label 4, loss 4, correct 4, sums0 32 of 0
+before receiving: loss:0->b/gradient/0-0
 a/forward/0
   wait for sends: a->b:0/activation/0-0
   kernel x a.weight -> @0
@@ -243,8 +250,8 @@ loss/forward/0
   kernel @64 label -> loss correct
 loss/backward/0
   wait for sends: loss:0->b/gradient/0-0
-  kernel @64 label loss correct -> @80 -
-  send 48 bytes to 1 from @80
+  kernel @64 label loss correct -> @64 -
+  send 48 bytes to 1 from @64
 a/backward/0
   receive 80 bytes from 1 at @32
   kernel x a.weight @0 @32 -> - sums0
@@ -280,6 +287,51 @@ together before step 3: receive b:0->a/gradient/0-0
 )");
 }
 
+// A relu takes a's output, which the other device has, a sample at a time. With roomy buffers all four arrive @16 to
+// @64 when the iteration begins. With brief ones a receive is posted a step ahead of need, and the gradient of the first
+// sample @64 is sent before that of the fourth is written there.
+TEST_CASE("brief transfer buffers: slices follow one another through the same memory") {
+  const Graph graph =
+      network({linear("a", "x", 5), {{"name", "relu"}, {"type", "relu"}, {"inputs", {"a"}}}, linear("b", "relu", 3)});
+  Strategy strategy = single_device(graph);
+  strategy[1] = {{4, 1}, {1, 1, 1, 1}};
+  const std::string roomy = plan_text(graph, strategy, {1}),
+                    brief = plan_text(graph, strategy, {.rank = 1, .transfer_buffers = TransferBuffers::brief});
+  CHECK(roomy.find("post") == std::string::npos);
+  const size_t second = brief.find("before receiving: relu->b:0/activation/3-0"),
+               backward = brief.find("relu/backward/0");
+  CHECK(brief.substr(second, brief.find("before receiving: relu:0->a/gradient/0-0") - second) ==
+        R"(before receiving: relu->b:0/activation/3-0
+post a->relu:0/activation/0-2
+relu/forward/1
+  wait for sends: relu->b:0/activation/1-0
+  receive 20 bytes from 0 at @32
+  kernel @32 -> @16
+  send 20 bytes to 0 from @16
+)");
+  CHECK(brief.substr(backward) == R"(relu/backward/0
+  wait for sends: relu:0->a/gradient/0-0 relu:0->a/gradient/3-0
+  receive 20 bytes from 0 at @80
+  kernel @16 @0 @80 -> @64
+  send 20 bytes to 0 from @64
+relu/backward/1
+  wait for sends: relu:0->a/gradient/1-0
+  receive 20 bytes from 0 at @96
+  kernel @32 @16 @96 -> @80
+  send 20 bytes to 0 from @80
+relu/backward/2
+  wait for sends: relu->b:0/activation/0-0 relu:0->a/gradient/2-0
+  receive 20 bytes from 0 at @112
+  kernel @48 @32 @112 -> @0
+  send 20 bytes to 0 from @0
+relu/backward/3
+  wait for sends: relu:0->a/gradient/0-0 relu:0->a/gradient/3-0
+  receive 20 bytes from 0 at @128
+  kernel @64 @48 @128 -> @64
+  send 20 bytes to 0 from @64
+)");
+}
+
 // a split by channel, 2 and 3 of its 5 output channels: b reads all 5, so rank 0 copies its own two and the received
 // three into b's input. Backward it copies its own two out of b's input gradient and packs the other three for rank 1,
 // where all of the block is sent and received, so that nothing is copied.
@@ -288,29 +340,29 @@ TEST_CASE("packed: pieces of blocks are copied together and apart") {
   Strategy strategy = single_device(graph);
   strategy[0] = {{1, 2, 1}, {0, 1}};
   CHECK(plan_text(graph, strategy, {0}) ==
-        "buffers: arena 128, x 24, a.weight[0:2, 0:6] 12, b.weight 15, label 4, loss 4, correct 4, sums0 16 of 0, "
+        "buffers: arena 96, x 24, a.weight[0:2, 0:6] 12, b.weight 15, label 4, loss 4, correct 4, sums0 16 of 0, "
         "sums2 16 of 0\n"
         R"(a/forward/0
-  kernel x a.weight[0:2, 0:6] -> @112
+  kernel x a.weight[0:2, 0:6] -> @64
 b/forward/0
-  receive 48 bytes from 1 at @32
-  copy [0:4, 0:2] of @112[0:4, 0:2] to @0[0:4, 0:5]
-  copy [0:4, 2:5] of @32[0:4, 2:5] to @0[0:4, 0:5]
-  kernel @0 b.weight -> @64
+  receive 48 bytes from 1 at @48
+  copy [0:4, 0:2] of @64[0:4, 0:2] to @0[0:4, 0:5]
+  copy [0:4, 2:5] of @48[0:4, 2:5] to @0[0:4, 0:5]
+  kernel @0 b.weight -> @32
 loss/forward/0
-  kernel @64 label -> loss correct
+  kernel @32 label -> loss correct
 loss/backward/0
-  kernel @64 label loss correct -> @80 -
+  kernel @32 label loss correct -> @64 -
 b/backward/0
   wait for sends: b:0->a/gradient/0-1
-  kernel @0 b.weight @64 @80 -> @32 sums2
-  copy [0:4, 2:5] of @32[0:4, 0:5] to @96[0:4, 2:5]
-  send 48 bytes to 1 from @96
+  kernel @0 b.weight @32 @64 -> @32 sums2
+  copy [0:4, 2:5] of @32[0:4, 0:5] to @80[0:4, 2:5]
+  send 48 bytes to 1 from @80
 b/update/0@0
   update b.weight 15 by sums2
 a/backward/0
-  copy [0:4, 0:2] of @32[0:4, 0:5] to @0[0:4, 0:2]
-  kernel x a.weight[0:2, 0:6] @112 @0 -> - sums0
+  copy [0:4, 0:2] of @32[0:4, 0:5] to @64[0:4, 0:2]
+  kernel x a.weight[0:2, 0:6] @64 @64 -> - sums0
 a/update/0@0
   update a.weight[0:2, 0:6] 12 by sums0
 )");
@@ -337,17 +389,17 @@ TEST_CASE("contributions of several readers are added up") {
   const std::string text = plan_text(graph, single_device(graph), {0});
   CHECK(text.substr(text.find("c/backward/0")) ==
         R"(c/backward/0
-  kernel @0 c.weight @32 @128 -> @64 sums2
+  kernel @0 c.weight @48 @32 -> @64 sums2
 c/update/0@0
   update c.weight 15 by sums2
 b/backward/0
-  kernel @0 b.weight @96 @112 -> @32 sums1
+  kernel @0 b.weight @32 @96 -> @32 sums1
 b/update/0@0
   update b.weight 15 by sums1
 a/backward/0
-  copy [0:4, 0:5] of @32[0:4, 0:5] to @96[0:4, 0:5]
-  add [0:4, 0:5] of @64[0:4, 0:5] to @96[0:4, 0:5]
-  kernel x a.weight @0 @96 -> - sums0
+  copy [0:4, 0:5] of @32[0:4, 0:5] to @0[0:4, 0:5]
+  add [0:4, 0:5] of @64[0:4, 0:5] to @0[0:4, 0:5]
+  kernel x a.weight @0 @0 -> - sums0
 a/update/0@0
   update a.weight 30 by sums0
 )");
@@ -360,30 +412,30 @@ TEST_CASE("two parts on one device share a parameter") {
   Strategy strategy = single_device(graph);
   strategy[0] = {{2, 1, 1}, {0, 0}};
   CHECK(plan_text(graph, strategy, {0}) ==
-        "buffers: arena 128, x[0:2, 0:6] 12, a.weight 30, x[2:4, 0:6] 12, b.weight 15, label 4, loss 4, correct 4, "
+        "buffers: arena 80, x[0:2, 0:6] 12, a.weight 30, x[2:4, 0:6] 12, b.weight 15, label 4, loss 4, correct 4, "
         "sums0 32 of 0, sums1 16 of 0\n"
         R"(a/forward/0
-  kernel x[0:2, 0:6] a.weight -> @96
+  kernel x[0:2, 0:6] a.weight -> @48
 a/forward/1
-  kernel x[2:4, 0:6] a.weight -> @112
+  kernel x[2:4, 0:6] a.weight -> @64
 b/forward/0
-  copy [0:2, 0:5] of @96[0:2, 0:5] to @0[0:4, 0:5]
-  copy [2:4, 0:5] of @112[2:4, 0:5] to @0[0:4, 0:5]
-  kernel @0 b.weight -> @64
+  copy [0:2, 0:5] of @48[0:2, 0:5] to @0[0:4, 0:5]
+  copy [2:4, 0:5] of @64[2:4, 0:5] to @0[0:4, 0:5]
+  kernel @0 b.weight -> @32
 loss/forward/0
-  kernel @64 label -> loss correct
+  kernel @32 label -> loss correct
 loss/backward/0
-  kernel @64 label loss correct -> @80 -
+  kernel @32 label loss correct -> @64 -
 b/backward/0
-  kernel @0 b.weight @64 @80 -> @32 sums1
+  kernel @0 b.weight @32 @64 -> @32 sums1
 b/update/0@0
   update b.weight 15 by sums1
 a/backward/0
   copy [0:2, 0:5] of @32[0:4, 0:5] to @0[0:2, 0:5]
-  kernel x[0:2, 0:6] a.weight @96 @0 -> - sums0
+  kernel x[0:2, 0:6] a.weight @48 @0 -> - sums0
 a/backward/1
   copy [2:4, 0:5] of @32[0:4, 0:5] to @0[2:4, 0:5]
-  kernel x[2:4, 0:6] a.weight @112 @0 -> - added to sums0
+  kernel x[2:4, 0:6] a.weight @64 @0 -> - added to sums0
 a/update/0@0
   update a.weight 30 by sums0
 )");
@@ -399,17 +451,17 @@ TEST_CASE("a shared parameter is cut into pieces by who holds them") {
   strategy[0] = {{1, 2, 1}, {0, 1}};
   const std::string text = plan_text(graph, strategy, {0});
   CHECK(text.substr(0, text.find("a/forward/0")) ==
-        "buffers: arena 160, x 24, w.weight[0:3, 0:6] 18, w.weight 36, label 4, loss 4, correct 4, sums0 32 of 0, "
+        "buffers: arena 112, x 24, w.weight[0:3, 0:6] 18, w.weight 36, label 4, loss 4, correct 4, sums0 32 of 0, "
         "sums1 32 of 0, #9 36\n");
   CHECK(text.substr(text.find("b/backward/0")) ==
         R"(b/backward/0
   wait for sends: b:0->a/gradient/0-1
-  kernel @32 w.weight @0 @96 -> @64 #9
-  copy [0:4, 3:6] of @64[0:4, 0:6] to @144[0:4, 3:6]
-  send 48 bytes to 1 from @144
+  kernel @32 w.weight @0 @64 -> @0 #9
+  copy [0:4, 3:6] of @0[0:4, 0:6] to @96[0:4, 3:6]
+  send 48 bytes to 1 from @96
 a/backward/0
-  copy [0:4, 0:3] of @64[0:4, 0:6] to @96[0:4, 0:3]
-  kernel x w.weight[0:3, 0:6] @128 @96 -> - sums0
+  copy [0:4, 0:3] of @0[0:4, 0:6] to @32[0:4, 0:3]
+  kernel x w.weight[0:3, 0:6] @64 @32 -> - sums0
 w/synchronization/1
   copy [3:6, 0:6] of #9[0:6, 0:6] to sums1[3:6, 0:6]
   all-reduce sums1 32 among 0 1
@@ -491,9 +543,9 @@ loss/forward/0
 loss/forward/2
   kernel @16 label statistics #8 of 3 parts -> - -
 loss/backward/0
-  kernel @0 label loss correct -> @32 -
+  kernel @0 label loss correct -> @0 -
 loss/backward/2
-  kernel @16 label - - -> @48 -
+  kernel @16 label - - -> @16 -
 )");
   CHECK(second.substr(second.find("loss/"), second.find("a/backward/1") - second.find("loss/")) ==
         R"(loss/forward_statistics/1
@@ -506,7 +558,7 @@ loss/forward/1
   wait for reduction 0
   kernel @0 label statistics #5 of 3 parts -> - -
 loss/backward/1
-  kernel @0 label - - -> @16 -
+  kernel @0 label - - -> @0 -
 )");
 }
 

@@ -21,9 +21,8 @@ TEST_CASE("offsets by hand: a buffer takes the smallest gap among those that liv
   CHECK(buffers[4].offset == 512);  // the gap of 128 between b and c, not the room behind c
 }
 
-TEST_CASE(
-    "no two buffers that live together share memory, in any order, and no order needs more at once than the bound") {
-  int64_t separate = 0, live = 0, arena = 0, bound = 0;
+TEST_CASE("no two buffers that live together share memory, in any order, with roomy and brief transfer buffers") {
+  int64_t separate = 0, live = 0, arena = 0;
   for (unsigned seed = 0; seed < 400; ++seed) {
     RandomSource random(seed);
     const Graph graph = random_graph(random);
@@ -34,9 +33,8 @@ TEST_CASE(
     const Vector<int> order = seed % 2 ? random_task_order(tasks, random) : default_issue_order(builder, tasks);
     Vector<DeviceId> devices;
     for (DeviceId device = 0; device < count; ++device) devices.push_back(device);
-    MemoryModel model(builder, count);
-    const Vector<int64_t> most = model.bytes(strategy), exact = model.bytes(strategy, tasks, order);
-    const Vector<MemoryPlan> plans = plan_memory(builder, strategy, tasks, order, devices);
+    const TransferBuffers buffers = seed / 2 % 2 ? TransferBuffers::roomy : TransferBuffers::brief;
+    const Vector<MemoryPlan> plans = plan_memory(builder, strategy, tasks, order, devices, buffers);
     for (DeviceId device = 0; device < count; ++device) {
       const MemoryPlan& plan = plans[device];
       for (size_t a = 0; a < plan.buffers.size(); ++a) {
@@ -52,19 +50,16 @@ TEST_CASE(
       CHECK(plan.live_bytes <= plan.arena_bytes);
       CHECK(plan.arena_bytes <= plan.separate_bytes);
       INFO("seed " << seed << " device " << device);
-      CHECK(exact[device] - plan.arena_bytes + plan.live_bytes <= most[device]);
       // One device's plan does not depend on the others'.
-      const MemoryPlan alone = plan_memory(builder, strategy, tasks, order, {device})[0];
+      const MemoryPlan alone = plan_memory(builder, strategy, tasks, order, {device}, buffers)[0];
       CHECK(alone.arena_bytes == plan.arena_bytes);
       CHECK(alone.steps == plan.steps);
       separate += plan.separate_bytes;
       live += plan.live_bytes;
       arena += plan.arena_bytes;
-      bound += most[device] - (exact[device] - plan.arena_bytes);
     }
   }
-  UNSCOPED_INFO("of " << separate << " bytes live " << live << " at once, the arenas take " << arena
-                      << ", the bounds say " << bound);
+  UNSCOPED_INFO("of " << separate << " bytes live " << live << " at once, the arenas take " << arena);
   CHECK(static_cast<double>(arena) < 1.05 * static_cast<double>(live));
   CHECK(static_cast<double>(arena) < 0.9 * static_cast<double>(separate));
 }
@@ -82,12 +77,79 @@ TEST_CASE("statistics that are gathered take memory once a device") {
   MemoryModel model(builder, 2);
   const Strategy strategy = {{{1, 3}, {0, 1, 0}}};
   const TaskGraph tasks = builder.build(strategy);
-  const Vector<int64_t> exact = model.bytes(strategy, tasks, default_issue_order(builder, tasks));
+  const Vector<int64_t> exact =
+      model.bytes(strategy, tasks, default_issue_order(builder, tasks), TransferBuffers::roomy);
   CHECK(exact[0] == 2 * (16 + 48) + 16 + 3 * 64 + 32);
   CHECK(exact[1] == 16 + 48 + 16 + 3 * 64);
 }
 
-TEST_CASE("a change of one operator changes the bound as computing it anew does, and can be taken back") {
+// As GShard's compiler slices an operand that it would have to gather (Lepikhin et al. 2020, arXiv 2006.16668, section
+// 3.3.2). "in" lies by length on two devices; "mean" gathers all lengths of its samples, a part a device those of 8
+// samples at once, 8 parts a device those of one sample each.
+TEST_CASE("an operator with more parts than devices holds slices of its gathered operand") {
+  const auto live = [&](const std::string& in, int parts, TransferBuffers buffers) {
+    const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"slices","batch_size":16,
+        "inputs":[{"name":"x","shape":["batch",64,64],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
+        "operators":[{"name":"in","inputs":["x"],)" +
+                                                   in + R"(},
+        {"name":"mean","type":"mean","inputs":["in"]},
+        {"name":"out","type":"linear","inputs":["mean"],"attributes":{"out_features":3}},
+        {"name":"loss","type":"softmax_cross_entropy","inputs":["out","label"]}]})",
+                                               "graph"));
+    Strategy strategy = single_device(graph);
+    strategy[0].degrees[1] = 2;
+    strategy[0].devices = {0, 1};
+    strategy[1] = {{parts, 1}, {}};
+    for (int part = 0; part < parts; ++part) strategy[1].devices.push_back(part * 2 / parts);
+    TaskGraphBuilder builder(graph);
+    const TaskGraph tasks = builder.build(strategy);
+    return plan_memory(builder, strategy, tasks, default_issue_order(builder, tasks, buffers), {1}, buffers)[0]
+        .live_bytes;
+  };
+  // bytes; of "in" a device has half of each sample, and packs half of that for the other device
+  constexpr int64_t sample = 64 * 64 * 4, own = 16 * sample / 2, moved = own / 2;
+  const std::string relu = R"("type":"relu")", linear = R"("type":"linear","attributes":{"out_features":64})";
+  // Without a backward pass. Roomy, all that moves is there at once, beside what it is assembled to: a sample or all 8.
+  // Brief, one sample arrives while another one is computed with.
+  CHECK(live(relu, 2, TransferBuffers::roomy) >= own + 2 * moved + 8 * sample);
+  CHECK(live(relu, 16, TransferBuffers::roomy) >= own + 2 * moved + sample);
+  CHECK(live(relu, 16, TransferBuffers::roomy) < own + 2 * moved + 2 * sample);
+  CHECK(live(relu, 16, TransferBuffers::brief) < own + moved + 3 * sample);
+  // With one, "in" adds up the slices' gradients in the end.
+  CHECK(live(linear, 16, TransferBuffers::brief) < 4 * live(linear, 2, TransferBuffers::roomy) / 5);
+}
+
+TEST_CASE("the estimate is near what brief transfer buffers need") {
+  double estimated = 0, needed = 0, least = 1e9, most = 0;
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    RandomSource random(seed);
+    const Graph graph = random_graph(random);
+    const int count = 1 + static_cast<int>(seed % 4);
+    const Strategy strategy = random_strategy(graph, count, random);
+    TaskGraphBuilder builder(graph);
+    MemoryModel model(builder, count);
+    const TaskGraph tasks = builder.build(strategy);
+    const Vector<int64_t> guess = model.bytes(strategy),
+                          exact =
+                              model.bytes(strategy, tasks, default_issue_order(builder, tasks, TransferBuffers::brief),
+                                          TransferBuffers::brief);
+    for (const DeviceId device : exact.indices()) {
+      if (exact[device] == 0) continue;
+      const double ratio = static_cast<double>(guess[device]) / static_cast<double>(exact[device]);
+      estimated += static_cast<double>(guess[device]);
+      needed += static_cast<double>(exact[device]);
+      least = std::min(least, ratio);
+      most = std::max(most, ratio);
+    }
+  }
+  UNSCOPED_INFO("in all " << estimated / needed << " of what is needed, of one device " << least << " to " << most);
+  CHECK(estimated > 0.9 * needed);
+  CHECK(estimated < 1.1 * needed);
+  CHECK(least > 0.4);
+  CHECK(most < 2);
+}
+
+TEST_CASE("a change of one operator changes the estimate as computing it anew does, and can be taken back") {
   for (unsigned seed = 0; seed < 100; ++seed) {
     RandomSource random(seed);
     const Graph graph = random_graph(random);

@@ -45,8 +45,8 @@ TEST_CASE("a search with the default candidates is never slower than any baselin
 
 TEST_CASE("a candidate that exceeds a device's memory is not preferred to one that fits") {
   SearchProblem roomy("lenet", "p100-1x4");
-  const Vector<int64_t> alone = roomy.evaluator.memory_bound(single_device(roomy.graph));
-  const Vector<int64_t> split = roomy.evaluator.memory_bound(data_parallel(roomy.graph, roomy.topology));
+  const Vector<int64_t> alone = roomy.evaluator.estimated_memory(single_device(roomy.graph));
+  const Vector<int64_t> split = roomy.evaluator.estimated_memory(data_parallel(roomy.graph, roomy.topology));
   REQUIRE(alone[0] > split[0]);
   REQUIRE(roomy.evaluator.evaluate(single_device(roomy.graph)).makespan <
           roomy.evaluator.evaluate(data_parallel(roomy.graph, roomy.topology)).makespan);
@@ -57,7 +57,7 @@ TEST_CASE("a candidate that exceeds a device's memory is not preferred to one th
                                                         .space = roomy.space,
                                                         .settings = {.search = {.proposals = 20}},
                                                         .control = {roomy.stop}});
-  CHECK(evaluator.evaluate(result.strategy).feasible);
+  CHECK(evaluator.evaluate(result.strategy).feasible());
   const auto single = std::find_if(result.baselines.begin(), result.baselines.end(),
                                    [](const Baseline& b) { return b.algorithm == "single-device"; });
   REQUIRE(single != result.baselines.end());
