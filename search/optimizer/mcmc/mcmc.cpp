@@ -50,6 +50,7 @@ struct ChainResult {
   int64_t proposals = 0, accepted = 0;
   uint64_t hash = hash_basis;
   DeltaStatistics statistics;
+  double slowest_evaluation_s = 0;
 };
 
 // A share of the search's budget.
@@ -80,6 +81,7 @@ class Chain {
     verify_unverified();
     report(board);
     result_.statistics = oracle_->statistics();
+    result_.slowest_evaluation_s = oracle_->slowest_s();
   }
   const ChainResult& result() const { return result_; }
 
@@ -245,6 +247,7 @@ McmcResult search_mcmc(const Problem& problem, const Vector<Candidate>& candidat
     result.proposals += chain.proposals;
     result.accepted += chain.accepted;
     result.statistics += chain.statistics;
+    result.slowest_evaluation_s = std::max(result.slowest_evaluation_s, chain.slowest_evaluation_s);
     result.chain_hash = hash_step(result.chain_hash, chain.hash);
   }
   Evaluator evaluator(problem);

@@ -40,7 +40,8 @@ struct McmcResult {
   int64_t proposals = 0, accepted = 0;
   double elapsed_s = 0;
   int chains_begun = 0;
-  uint64_t chain_hash = 0;  // over every decision and cost of every chain: equal searches have equal hashes
+  double slowest_evaluation_s = 0;  // of the chains': a start, or memory found exactly
+  uint64_t chain_hash = 0;          // over every decision and cost of every chain: equal searches have equal hashes
   bool interrupted = false;
   DeltaStatistics statistics;
 };
