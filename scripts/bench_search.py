@@ -94,24 +94,31 @@ def grow(arguments, emit, work):
 def compare_builds(arguments, emit, work):
     """Two builds in turn, so that whatever else the machine does meets both."""
     emit(f"\nProposals a second, {arguments.rounds} rounds of the two builds in turn, median and range of ratios:\n")
-    emit("| network | GPUs | from | this build /s | other build /s | this / other | over the rounds | results |")
-    emit("|---|---|---|---|---|---|---|---|")
+    emit("Where results differ the chains take different ways, and a proposal can mean more work or less: so many "
+         "tasks taken by the simulator (events), and the time for each.\n")
+    emit("| network | GPUs | from | this build /s | other build /s | this / other | over the rounds | results | "
+         "events a proposal, this and other | time an event, this / other |")
+    emit("|---|---|---|---|---|---|---|---|---|---|")
     for init in arguments.init:
         for network in arguments.networks:
             for devices in arguments.devices:
                 graph, topo = REPOSITORY / f"graphs/{network}.json", topology(devices, work)
                 batch = 256 if network == "alexnet" else 64
-                rates, results = {}, set()
+                rates, results, events = {}, set(), {}
                 for _ in range(arguments.rounds):
                     for build in (arguments.build.resolve(), arguments.against.resolve()):
                         result, _ = search(build, graph, topo, batch, "delta", init, arguments.proposals)
                         rates.setdefault(build, []).append(result["proposals_per_s"])
+                        events[build] = result["events"] / result["proposals"]
                         results.add((result["chain_hash"], result["predicted_us"], result["tasks"]))
                 ours, others = rates[arguments.build.resolve()], rates[arguments.against.resolve()]
                 ratios = [own / other for own, other in zip(ours, others)]
+                own, other = (events[build.resolve()] for build in (arguments.build, arguments.against))
+                per_event = other / own / statistics.median(ratios)
                 emit(f"| {network} | {devices} | {init} | {statistics.median(ours):,.0f} | "
                      f"{statistics.median(others):,.0f} | {statistics.median(ratios):.2f} | "
-                     f"{min(ratios):.2f} to {max(ratios):.2f} | {'equal' if len(results) == 1 else 'DIFFERENT'} |")
+                     f"{min(ratios):.2f} to {max(ratios):.2f} | {'equal' if len(results) == 1 else 'DIFFERENT'} | "
+                     f"{own:,.0f} {other:,.0f} | {per_event:.2f} |")
 
 
 HEADER = ["network", "operators", "GPUs", "tasks", "delta /s", "full /s", "delta / full", "ns a task taken",

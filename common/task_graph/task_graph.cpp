@@ -1,14 +1,29 @@
 #include "common/task_graph/task_graph.h"
 
+#include <array>
+#include <map>
+
 #include "common/hash.h"
 #include "common/task_graph/part_blocks.h"
 
 namespace ff {
+
 TaskGraphBuilder::TaskGraphBuilder(const Graph& graph)
     : graph_(graph), edges_(edges_of(graph)), groups_(parameter_groups(graph)) {
   pair_cache_.resize(edges_.size());
   exchange_cache_.resize(edges_.size());
   piece_cache_.resize(groups_.size());
+  std::unordered_map<std::string, int> numbers;
+  for (const Operator& op : graph.operators)
+    alike_.push_back(
+        numbers.try_emplace(blocks_signature(*op.definition), static_cast<int>(numbers.size())).first->second);
+  std::map<std::array<int, 4>, int> first;
+  for (int e : edges_.indices()) {
+    const Edge& edge = edges_[e];
+    const std::array<int, 4> ends{alike_[edge.producer], graph.tensors[edge.tensor].output, alike_[edge.consumer],
+                                  edge.input};
+    first_alike_.push_back(first.try_emplace(ends, e).first->second);
+  }
 }
 
 std::shared_ptr<const BlockPairs> TaskGraphBuilder::pairs(int edge, const Strategy& strategy) {
@@ -16,6 +31,7 @@ std::shared_ptr<const BlockPairs> TaskGraphBuilder::pairs(int edge, const Strate
 }
 
 std::shared_ptr<const BlockPairs> TaskGraphBuilder::pairs(int edge, const Degrees& producer, const Degrees& consumer) {
+  edge = first_alike_[edge];
   set_key(producer, consumer);
   const auto found = pair_cache_[edge].find(key_);
   if (found != pair_cache_[edge].end()) return found->second;
@@ -55,6 +71,7 @@ std::shared_ptr<const BlockPairs> TaskGraphBuilder::shared(BlockPairs pairs) {
 
 std::shared_ptr<const EdgeExchanges> TaskGraphBuilder::exchanges(int edge, const Degrees& producer,
                                                                  const Degrees& consumer) {
+  edge = first_alike_[edge];
   set_key(producer, consumer);
   const auto found = exchange_cache_[edge].find(key_);
   if (found != exchange_cache_[edge].end()) return found->second;
@@ -90,15 +107,6 @@ std::shared_ptr<const Vector<ParameterPiece>> TaskGraphBuilder::pieces(int group
   }
   for (const ParameterPiece& piece : *result) cached_users_ += piece.users.size();
   return piece_cache_[group].emplace(std::move(key), std::move(result)).first->second;
-}
-
-const Vector<int>& TaskGraphBuilder::alike() {
-  if (!alike_.empty()) return alike_;
-  std::unordered_map<std::string, int> numbers;
-  for (const Operator& op : graph_.operators)
-    alike_.push_back(
-        numbers.try_emplace(blocks_signature(*op.definition), static_cast<int>(numbers.size())).first->second);
-  return alike_;
 }
 
 }  // namespace ff

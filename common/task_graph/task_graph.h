@@ -79,7 +79,10 @@ class TaskGraphBuilder {
   const Vector<Edge>& edges() const { return edges_; }
   const Vector<ParameterGroup>& groups() const { return groups_; }
   // By operator: equal numbers for operators with equal blocks (part_blocks.h).
-  const Vector<int>& alike();
+  const Vector<int>& alike() const { return alike_; }
+  // The first edge with the same blocks whatever the degrees: it stands for all that are alike, as in layers that
+  // repeat.
+  int first_alike(int edge) const { return first_alike_[edge]; }
 
   TaskGraph build(const Strategy& strategy);
   // Of one device, in a time that grows with what it meets, not with how many devices there are.
@@ -99,7 +102,7 @@ class TaskGraphBuilder {
   const Graph& graph_;
   Vector<Edge> edges_;
   Vector<ParameterGroup> groups_;
-  Vector<int> alike_;
+  Vector<int> alike_, first_alike_;
   std::shared_ptr<const BlockPairs> shared(BlockPairs pairs);  // one copy of equal ones, as unrolled steps have
   void set_key(const Degrees& producer, const Degrees& consumer);
   // Of the edge under the degrees of the key: those that were asked for last are kept, as exchanges are looked for
@@ -109,7 +112,7 @@ class TaskGraphBuilder {
   static constexpr size_t most_cached_pairs = size_t{1} << 24;  // 384 MB
   static constexpr size_t most_cached_users = size_t{1} << 22;  // 64 MB
 
-  // by edge; key: both ends' degrees
+  // by edge, of those that are alike the first; key: both ends' degrees
   Vector<std::unordered_map<Degrees, std::shared_ptr<const BlockPairs>, DegreesHash>> pair_cache_;
   std::unordered_multimap<uint64_t, std::shared_ptr<const BlockPairs>> distinct_pairs_;                    // by hash
   Vector<std::unordered_map<Degrees, std::shared_ptr<const EdgeExchanges>, DegreesHash>> exchange_cache_;  // likewise

@@ -13,7 +13,8 @@ namespace ff {
 // other degrees.) Degrees that annotations decide are as these say, whatever the number of devices.
 class SearchSpace {
  public:
-  // whole_operators: no operator is split, which leaves device placement alone. Graph and annotations must outlive the space.
+  // whole_operators: no operator is split, which leaves device placement alone. Graph and annotations must outlive the
+  // space.
   SearchSpace(const Graph& graph, const Topology& topology, bool whole_operators = false,
               const Annotations* annotations = nullptr);
 

@@ -11,8 +11,8 @@ namespace ff {
 // mixed: where the drawn operator shares parameters with others, half of the proposals give one configuration to all of
 // them. Of the rest, half are the paper's; others the configuration of a neighbour (20 %), other devices (15 %), other
 // degrees (10 %), two devices swapped or all rotated (5 %). Not symmetric: the chain no longer draws from
-// exp(-beta cost), it only searches. Where memory is short a third of the proposals cut an operator into slices, half of
-// them its neighbours as well.
+// exp(-beta cost), it only searches. Where memory is short a third of the proposals cut an operator into slices, half
+// of them its neighbours as well.
 enum class ProposalKind { paper, mixed };
 
 // Immutable: threads may share one.

@@ -29,6 +29,7 @@ std::shared_ptr<const EdgePlan> make_plan(const std::shared_ptr<const BlockPairs
 }  // namespace
 
 const std::shared_ptr<const EdgePlan>& EdgePlans::plan(int edge, const Degrees& producer, const Degrees& consumer) {
+  edge = builder_.first_alike(edge);
   key_ = producer;
   key_.insert(key_.end(), consumer.begin(), consumer.end());
   const auto found = plans_[edge].find(key_);

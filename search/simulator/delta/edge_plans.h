@@ -31,7 +31,7 @@ class EdgePlans {
   static constexpr size_t most_cached_pairs = size_t{1} << 26;  // 256 MB
 
   TaskGraphBuilder& builder_;
-  // [edge]; key: both ends' degrees
+  // [edge, of those that are alike the first]; key: both ends' degrees
   Vector<std::unordered_map<Degrees, std::shared_ptr<const EdgePlan>, DegreesHash>> plans_;
   // by pairs, producer parts, consumer parts: unrolled steps have equal ones
   std::map<std::tuple<const BlockPairs*, size_t, size_t>, std::shared_ptr<const EdgePlan>> distinct_;

@@ -288,8 +288,8 @@ together before step 3: receive b:0->a/gradient/0-0
 }
 
 // A relu takes a's output, which the other device has, a sample at a time. With roomy buffers all four arrive @16 to
-// @64 when the iteration begins. With brief ones a receive is posted a step ahead of need, and the gradient of the first
-// sample @64 is sent before that of the fourth is written there.
+// @64 when the iteration begins. With brief ones a receive is posted a step ahead of need, and the gradient of the
+// first sample @64 is sent before that of the fourth is written there.
 TEST_CASE("brief transfer buffers: slices follow one another through the same memory") {
   const Graph graph =
       network({linear("a", "x", 5), {{"name", "relu"}, {"type", "relu"}, {"inputs", {"a"}}}, linear("b", "relu", 3)});
