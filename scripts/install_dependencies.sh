@@ -7,7 +7,7 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache                                     # build
-  nlohmann-json3-dev libcli11-dev libopenmpi-dev openmpi-bin libdnnl-dev
+  nlohmann-json3-dev libcli11-dev libopenmpi-dev openmpi-bin libdnnl-dev libhwloc-dev
   libonnx-dev libprotobuf-dev                                      # ONNX import
   catch2 python3 python3-numpy python3-jsonschema clang-format-14  # tests
   python3-onnx libonnx-testdata                                    # tests of the ONNX import

@@ -1,5 +1,8 @@
 #include "search/optimizer/evaluator.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "common/task_graph/issue_order.h"
 
 namespace ff {
@@ -27,6 +30,13 @@ Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& t
 }
 
 Prediction Evaluator::evaluate(const Strategy& strategy) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Prediction found = simulate(strategy);
+  slowest_s_ = std::max(slowest_s_, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  return found;
+}
+
+Prediction Evaluator::simulate(const Strategy& strategy) {
   const TaskGraph tasks = builder_.build(strategy);
   const Timeline timeline = simulate_full(tasks, cost_model_.costs(tasks, strategy));
   if (!memory_limited_) return prediction(timeline.makespan, 0);

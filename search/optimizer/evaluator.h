@@ -60,6 +60,8 @@ class Evaluator {
 
   const Problem& problem() const { return problem_; }
   TaskGraphBuilder& builder() { return builder_; }
+  // The longest that evaluate has taken so far: nothing can cut it short.
+  double slowest_s() const { return slowest_s_; }
   TaskCostModel& cost_model() { return cost_model_; }
 
  private:
@@ -70,7 +72,10 @@ class Evaluator {
   };
   Memory memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
 
+  Prediction simulate(const Strategy& strategy);
+
   Problem problem_;
+  double slowest_s_ = 0;
   TaskGraphBuilder builder_;
   TaskCostModel cost_model_;
   MemoryModel memory_;
