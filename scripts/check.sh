@@ -29,10 +29,12 @@ fuzz() {
   build/fuzz/tests/delta_fuzz "${options[@]}" build/fuzz/corpus tests/fuzz/cases
   build/fuzz/tests/strategy_fuzz "${options[@]}" -max_len=512 build/fuzz/strategy_corpus tests/fuzz/strategy_cases
   options[0]=-max_total_time=10
-  for format in graph topology profile annotations npy safetensors onnx; do
+  local format cases
+  for cases in tests/fuzz/file_cases/* tests/fuzz/onnx_cases; do
+    format=$(basename "${cases%_cases}")
     [[ -x build/fuzz/tests/${format}_fuzz ]] || continue  # onnx: without its libraries
     mkdir -p "build/fuzz/${format}_corpus"
-    "build/fuzz/tests/${format}_fuzz" "${options[@]}" -timeout=10 "build/fuzz/${format}_corpus" "tests/fuzz/${format}_cases"
+    "build/fuzz/tests/${format}_fuzz" "${options[@]}" -timeout=10 "build/fuzz/${format}_corpus" "$cases"
   done
 }
 

@@ -326,12 +326,12 @@ Vector<int64_t> MemoryModel::bytes(const Strategy& strategy) {
 }
 
 Vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
-                                   TransferBuffers buffers) {
+                                   TransferBuffers buffers, const Vector<bool>& laid_out) {
   Vector<DeviceId> devices(bytes_.size());
   std::iota(devices.begin(), devices.end(), 0);
   Vector<int64_t> result;
-  for (const MemoryPlan& plan : plan_memory(builder_, strategy, tasks, order, devices, buffers))
-    result.push_back(plan.arena_bytes);
+  for (const MemoryPlan& plan : plan_memory(builder_, strategy, tasks, order, devices, buffers, laid_out))
+    result.push_back(std::max(plan.arena_bytes, plan.live_bytes));
   // one copy serves all that read the same block
   std::set<std::tuple<DeviceId, TensorId, Vector<int64_t>>> inputs;
   for (OperatorId id = 0; id < static_cast<OperatorId>(graph_.operators.size()); ++id) {

@@ -71,6 +71,8 @@ class Evaluator {
     Vector<int> order;  // for them
   };
   Memory memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
+  // The same as a share of the fullest device's; where that is below nine tenths, of what lives at once.
+  double exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
 
   Prediction simulate(const Strategy& strategy);
 

@@ -1,7 +1,7 @@
-// Fuzz targets: the files that users give. The bytes are one, of the format that the program is compiled for; it is read,
-// or refused with an InputError. tests/fuzz/FORMAT_cases holds examples to begin with.
+// Fuzz targets: the files that users give. The bytes are one, of the format that the program is compiled for; it is
+// read, or refused with an InputError. tests/fuzz/file_cases/FORMAT holds examples to begin with.
 //   cmake --preset fuzz && cmake --build --preset fuzz && build/fuzz/tests/graph_fuzz -max_total_time=3600
-//   build/fuzz/graph_corpus tests/fuzz/graph_cases
+//   build/fuzz/graph_corpus tests/fuzz/file_cases/graph
 #include <unistd.h>
 
 #include <cstdio>
