@@ -6,10 +6,9 @@ iteration compared with PyTorch's, on one rank and on two with a found strategy.
 
 A relu that is entered at zero but for rounding lets its gradient through or not, by chance, and one such among the
 thousands of activations of a late layer is a thousandth of the gradient: in PyTorch's own 32 bits against its 64 bits
-as here. So the biases of batch normalizations are drawn around 3, where few activations are near zero, and each
-network is tried with the seeds 0 to 9 until neither has such an activation: PyTorch's 32 bits agree with its 64 bits
-to 2e-5, and ffexec with these to 1e-4. A wrong gradient would agree with none. If there is no such seed, the best one
-is printed."""
+as here. So the biases of batch normalizations are drawn around 3, where few activations are near zero, and the seed is
+the first from 0 to 9 with which PyTorch's 32 bits agree with its 64 bits to 2e-5, else the one where they agree best.
+What ffexec computes has no say in it."""
 import argparse
 import copy
 import os
@@ -93,23 +92,21 @@ def rounding(case):
     return float((gradients[1] - gradients[0]).norm() / gradients[0].norm())
 
 
+def seeded(make, seed):
+    torch.manual_seed(seed)
+    return make()
+
+
 def measure(make, build):
-    """(seed, PyTorch's rounding, what compare says), of the seed with the smallest error."""
-    best = None
+    """(seed, PyTorch's rounding, what compare says)."""
+    errors = []
     for seed in range(10):
-        torch.manual_seed(seed)
-        case = make()
-        error = rounding(case)
-        if error > 2e-5 and seed < 9:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            result = comparison.compare(case, build, folder)
-        worst = max(found["gradients"] for found in result["ranks"].values())
-        if best is None or worst < best[0]:
-            best = worst, seed, error, result
-        if worst < 1e-4:
+        errors.append(rounding(seeded(make, seed)))
+        if errors[-1] <= 2e-5:
             break
-    return best[1:]
+    seed = errors.index(min(errors))
+    with tempfile.TemporaryDirectory() as folder:
+        return seed, errors[seed], comparison.compare(seeded(make, seed), build, folder)
 
 
 def main():
