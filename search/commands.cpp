@@ -271,6 +271,22 @@ CommandResult run_simulate(const SimulateOptions& options) {
   return {report_to_json(report), report_to_text(report, problem.graph, problem.topology, file.strategy)};
 }
 
+CommandResult run_explain(const ExplainOptions& options) {
+  StrategyFile file = load_strategy(options.strategy);
+  Loaded loaded = load({std::move(file.graph), std::move(file.topology)}, options.costs);
+  Explanation explanation = explain_strategy(loaded.problem(), file, options.settings);
+  return {std::move(explanation.json), std::move(explanation.text)};
+}
+
+CommandResult run_diff(const DiffOptions& options) {
+  StrategyFile a = load_strategy(options.a);
+  const StrategyFile b = load_strategy(options.b);
+  expect_comparable(options.a, a, options.b, b);
+  Loaded loaded = load({std::move(a.graph), std::move(a.topology)}, options.costs);
+  Explanation explanation = explain_difference(loaded.problem(), a.strategy, b.strategy, options.limit);
+  return {std::move(explanation.json), std::move(explanation.text)};
+}
+
 CommandResult run_compare(const CompareOptions& options, const CommandContext& context) {
   Loaded loaded = load(load_files(options.files), options.costs);
   const Problem problem = loaded.problem();

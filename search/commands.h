@@ -6,6 +6,7 @@
 #include <string>
 
 #include "search/cost/kernel_costs.h"
+#include "search/explain/explain.h"
 #include "search/optimizer/algorithms.h"
 
 namespace ff {
@@ -37,6 +38,18 @@ struct SimulateOptions {
   std::string out, trace;
 };
 
+struct ExplainOptions {
+  std::string strategy;
+  CostOptions costs;
+  ExplainSettings settings;
+};
+
+struct DiffOptions {
+  std::string a, b;  // strategies
+  CostOptions costs;
+  int limit = 10;
+};
+
 struct CompareOptions {
   ProblemFiles files;
   CostOptions costs;
@@ -64,6 +77,8 @@ struct CommandResult {
 // Each throws InputError or MachineError.
 CommandResult run_search(const SearchOptions& options, const CommandContext& context);
 CommandResult run_simulate(const SimulateOptions& options);
+CommandResult run_explain(const ExplainOptions& options);
+CommandResult run_diff(const DiffOptions& options);
 CommandResult run_compare(const CompareOptions& options, const CommandContext& context);
 CommandResult run_profile(const ProfileOptions& options, const CommandContext& context);
 

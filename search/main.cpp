@@ -11,6 +11,7 @@
 #include "common/command_line.h"
 #include "common/signals.h"
 #include "search/commands.h"
+#include "search/explain_flags.h"
 #include "search/report/summary.h"
 
 namespace {
@@ -85,6 +86,8 @@ struct Options {
   ff::SearchOptions search;
   ff::SimulateOptions simulate;
   ff::CompareOptions compare;
+  ff::ExplainOptions explain;
+  ff::DiffOptions diff;
   ff::ProfileOptions profile;
   std::string budget;
   bool json = false, quiet = false;
@@ -185,6 +188,10 @@ void add_commands(CLI::App& app, Options& options) {
   simulate->add_option("--trace", options.simulate.trace, "write the simulated iteration as a Chrome/Perfetto trace");
   add_common_flags(*simulate, options.simulate.costs, options);
 
+  ff::add_explain_commands(app, options.explain, options.diff, [&options](CLI::App& command, ff::CostOptions& costs) {
+    add_common_flags(command, costs, options);
+  });
+
   CLI::App* compare = app.add_subcommand("compare", "every algorithm side by side");
   add_graph_flags(*compare, options.compare.files, true);
   add_common_flags(*compare, options.compare.costs, options);
@@ -238,6 +245,8 @@ void run(const CLI::App& app, const Options& options) {
   }
   ff::CommandResult result;
   if (app.got_subcommand("simulate")) result = ff::run_simulate(options.simulate);
+  else if (app.got_subcommand("explain")) result = ff::run_explain(options.explain);
+  else if (app.got_subcommand("diff")) result = ff::run_diff(options.diff);
   else if (app.got_subcommand("compare")) result = ff::run_compare(options.compare, context);
   else if (app.got_subcommand("profile")) result = ff::run_profile(options.profile, context);
   else result = ff::run_search(options.search, context);

@@ -24,6 +24,14 @@ class MemoryModel {
   // What the executor allocates. `tasks` is the strategy's task graph, `order` a total order of its tasks.
   Vector<int64_t> bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
                         TransferBuffers buffers);
+  // The same, by kind and device.
+  struct Needs {
+    Vector<int64_t> parameters;  // with gradients and velocities
+    Vector<int64_t> other;       // workspaces, inputs of the graph, losses, statistics
+    Vector<MemoryPlan> plans;    // of the arenas
+    int64_t bytes(DeviceId device) const { return parameters[device] + other[device] + plans[device].arena_bytes; }
+  };
+  Needs needs(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order, TransferBuffers buffers);
 
   // Follows a strategy: the estimate after a change of one operator, for the work of what lies around it.
   void reset(const Strategy& strategy);

@@ -61,6 +61,7 @@ class Evaluator {
   const Problem& problem() const { return problem_; }
   TaskGraphBuilder& builder() { return builder_; }
   TaskCostModel& cost_model() { return cost_model_; }
+  MemoryModel& memory_model() { return memory_; }
 
  private:
   struct Memory {
