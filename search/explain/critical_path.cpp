@@ -86,17 +86,34 @@ std::string without_numbers(const std::string& name) {
   return text;
 }
 
-std::string joined_names(Vector<std::string> names) {
-  Vector<std::string> distinct;
-  for (std::string& name : names)
-    if (std::find(distinct.begin(), distinct.end(), name) == distinct.end()) distinct.push_back(std::move(name));
-  const Vector<std::string> patterns = name_patterns(distinct);
+namespace {
+
+// In the order in which people count: t9 before t10.
+std::string joined_patterns(Vector<std::string> names) {
+  std::sort(names.begin(), names.end(),
+            [](const std::string& a, const std::string& b) { return std::pair(a.size(), a) < std::pair(b.size(), b); });
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  const Vector<std::string> patterns = name_patterns(names);
   std::string text;
   for (const int p : patterns.indices()) {
     if (p == 2) return text + ", ...";
     text += (p > 0 ? ", " : "") + patterns[p];
   }
   return text;
+}
+
+}  // namespace
+
+std::string joined_names(Vector<std::string> names) {
+  const std::string arrow = "->";
+  Vector<std::string> producers, consumers;
+  for (const std::string& name : names)
+    if (const size_t at = name.find(arrow); at != std::string::npos) {
+      producers.push_back(name.substr(0, at));
+      consumers.push_back(name.substr(at + arrow.size()));
+    }
+  if (names.empty() || producers.size() < names.size()) return joined_patterns(std::move(names));
+  return joined_patterns(std::move(producers)) + arrow + joined_patterns(std::move(consumers));
 }
 
 Vector<PathPiece> path_pieces(const TaskGraphBuilder& builder, const TaskGraph& tasks, const TaskCosts& costs,

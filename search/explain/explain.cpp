@@ -145,7 +145,7 @@ void explain_decisions(Evaluator& evaluator, const Strategy& strategy, Nanosecon
   for (const Effect& effect : undone)
     json.push_back(effect_to_json(problem.graph, effect, "configuration", "data_parallel"));
   for (const int e : undone.indices())
-    if (e < limit) result.text += effect_text(problem.graph, undone[e], makespan, ", undone ");
+    if (e < limit) result.text += effect_text(problem.graph, undone[e], makespan, "; undone: ");
   if (undone.empty()) result.text += "  none: this is data parallelism\n";
   else
     result.text += more_text(undone.count(), limit, "decisions") + "  " + column("all of them", 34) +
@@ -213,9 +213,7 @@ void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evalua
         {{"what", remedy.what}, {"predicted_us", us(remedy.predicted)}, {"memory_share", remedy.fullness}});
   }
   if (remedies.empty())
-    result.text +=
-        "    none was found: neither another configuration of one operator, or of operators that are alike, "
-        "nor a smaller batch\n";
+    result.text += "    none was found: neither other configurations of a few operators nor a smaller batch\n";
 }
 
 }  // namespace

@@ -123,17 +123,22 @@ class ChangeFinder {
     }
     for (const Vector<Decision>& decisions : {single, alike})
       if (auto found = fastest(decisions)) return found;
-    return std::nullopt;
+    return several();
   }
 
  private:
   static constexpr int most_judged = 24;         // exactly
   static constexpr int most_tried_together = 8;  // configurations of operators that change together
+  static constexpr int most_together = 8;        // changes, where one is not enough
 
   struct Candidate {
     Decision decision;
     double fullness;
   };
+
+  std::string text_of(const Decision& decision) const {
+    return decision.name + ": " + configuration_text(problem_.graph, decision.operators[0], decision.to);
+  }
 
   std::optional<MemoryRemedy> fastest(const Vector<Decision>& decisions) {
     Vector<Candidate> candidates;
@@ -146,32 +151,64 @@ class ChangeFinder {
       const Decision& decision = candidate.decision;
       const Prediction prediction = evaluator_.evaluate(with_decision(strategy_, decision));
       if (!prediction.feasible() || (best && best->predicted <= prediction.makespan)) continue;
-      best = {decision.name + ": " + configuration_text(problem_.graph, decision.operators[0], decision.to),
-              prediction.makespan, prediction.fullness};
+      best = {text_of(decision), prediction.makespan, prediction.fullness};
     }
     return best;
   }
 
+  // Where no one change is enough: change upon change, each the one that then saves most.
+  std::optional<MemoryRemedy> several() {
+    const Strategy start = strategy_;
+    std::string what;
+    std::optional<MemoryRemedy> result;
+    for (int changes = 0; changes < most_together && !result; ++changes) {
+      const double now = evaluator_.fullness(evaluator_.estimated_memory(strategy_));
+      std::optional<Candidate> best;
+      double most_saved = 0;
+      for (const Decision& decision : differences(problem_.graph, strategy_, Strategy(strategy_.size()))) {
+        const Vector<Candidate> candidates = changes_of_first(decision, /*slices=*/false);
+        if (candidates.empty()) continue;
+        const double saved = (now - candidates[0].fullness) * static_cast<double>(decision.operators.size());
+        if (saved <= most_saved) continue;
+        most_saved = saved;
+        best = candidates[0];
+      }
+      if (!best) break;
+      strategy_ = with_decision(std::move(strategy_), best->decision);
+      what += (what.empty() ? "" : ", and ") + text_of(best->decision);
+      if (evaluator_.fullness(evaluator_.estimated_memory(strategy_)) > 1) continue;
+      const Prediction prediction = evaluator_.evaluate(strategy_);
+      if (prediction.feasible()) result = {what, prediction.makespan, prediction.fullness};
+    }
+    strategy_ = start;
+    return result;
+  }
+
   // Those that may fit, as far as is known from the estimate of memory.
   void add_candidates(const Decision& decision, Vector<Candidate>& candidates) {
-    Vector<Candidate> own = changes_of_first(decision);
-    if (decision.operators.count() > 1) {
-      if (own.count() > most_tried_together) own.resize(most_tried_together);
-      for (Candidate& candidate : own)
-        candidate.fullness =
-            evaluator_.fullness(evaluator_.estimated_memory(with_decision(strategy_, candidate.decision)));
-    }
-    for (Candidate& candidate : own)
+    for (Candidate& candidate : changes_together(decision))
       if (candidate.fullness <= 1) candidates.push_back(std::move(candidate));
   }
 
+  // Those of operators that change together: the best of what helps the first of them.
+  Vector<Candidate> changes_together(const Decision& decision) {
+    Vector<Candidate> own = changes_of_first(decision, /*slices=*/true);
+    if (decision.operators.count() == 1) return own;
+    if (own.count() > most_tried_together) own.resize(most_tried_together);
+    for (Candidate& candidate : own)
+      candidate.fullness =
+          evaluator_.fullness(evaluator_.estimated_memory(with_decision(strategy_, candidate.decision)));
+    return own;
+  }
+
   // On consecutive devices, by the memory that is needed when the first operator alone changes.
-  Vector<Candidate> changes_of_first(const Decision& decision) {
+  Vector<Candidate> changes_of_first(const Decision& decision, bool slices) {
     const OperatorId op = decision.operators[0];
     Vector<Candidate> result;
     if (space_.fixed_devices(op)) return result;
     Vector<Degrees> all = space_.degrees(op);
-    for (Degrees& degrees : space_.sliced_degrees(op)) all.push_back(std::move(degrees));
+    if (slices)
+      for (Degrees& degrees : space_.sliced_degrees(op)) all.push_back(std::move(degrees));
     evaluator_.memory_model().reset(strategy_);
     for (const Degrees& degrees : all) {
       Candidate candidate{decision, 0};
@@ -191,7 +228,7 @@ class ChangeFinder {
   }
 
   Evaluator& evaluator_;
-  const Strategy& strategy_;
+  Strategy strategy_;
   const Problem problem_;
   const SearchSpace space_;
 };
