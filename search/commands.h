@@ -29,13 +29,13 @@ struct SearchOptions {
   CostOptions costs;
   std::string algorithm = "mcmc";
   AlgorithmSettings settings;
-  std::string out = "strategy.json", trace, report;
+  std::string out = "strategy.json", trace, report, html;
 };
 
 struct SimulateOptions {
   std::string strategy, topology;  // topology "": the strategy's own
   CostOptions costs;
-  std::string out, trace;
+  std::string out, trace, html;
 };
 
 struct ExplainOptions {
@@ -54,6 +54,7 @@ struct CompareOptions {
   ProblemFiles files;
   CostOptions costs;
   AlgorithmSettings settings;
+  std::string html;  // of the best; "": none
 };
 
 struct ProfileOptions {

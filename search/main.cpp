@@ -125,6 +125,10 @@ void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
   app.add_flag("--quiet", options.quiet, "print errors only");
 }
 
+void add_html_flag(CLI::App& app, std::string& html) {
+  app.add_option("--html", html, "write a report for people: one HTML file that needs nothing else");
+}
+
 void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::ProblemFiles& files, Options& options) {
   ff::McmcSettings& search = settings.search;
   app.add_option("--annotations", files.annotations,
@@ -172,6 +176,7 @@ void add_own_search_flags(CLI::App& app, ff::SearchOptions& search) {
   app.add_option("--out", search.out, "strategy file to write")->capture_default_str();
   app.add_option("--trace", search.trace, "write the simulated iteration as a Chrome/Perfetto trace");
   app.add_option("--report", search.report, "write the result (as --json prints it) to a file");
+  add_html_flag(app, search.html);
 }
 
 void add_commands(CLI::App& app, Options& options) {
@@ -186,6 +191,7 @@ void add_commands(CLI::App& app, Options& options) {
   simulate->add_option("--topo", options.simulate.topology, "topology to simulate on, instead of the strategy's own");
   simulate->add_option("--out", options.simulate.out, "write the strategy with the new issue order and prediction");
   simulate->add_option("--trace", options.simulate.trace, "write the simulated iteration as a Chrome/Perfetto trace");
+  add_html_flag(*simulate, options.simulate.html);
   add_common_flags(*simulate, options.simulate.costs, options);
 
   ff::add_explain_commands(app, options.explain, options.diff, [&options](CLI::App& command, ff::CostOptions& costs) {
@@ -196,6 +202,7 @@ void add_commands(CLI::App& app, Options& options) {
   add_graph_flags(*compare, options.compare.files, true);
   add_common_flags(*compare, options.compare.costs, options);
   add_search_flags(*compare, options.compare.settings, options.compare.files, options);
+  add_html_flag(*compare, options.compare.html);
 
   CLI::App* profile = app.add_subcommand("profile", "measure every kernel that a search could ask for");
   add_graph_flags(*profile, options.profile.files, true);

@@ -159,7 +159,6 @@ class ChangeFinder {
   // Where no one change is enough: change upon change, each the one that then saves most.
   std::optional<MemoryRemedy> several() {
     const Strategy start = strategy_;
-    std::string what;
     std::optional<MemoryRemedy> result;
     for (int changes = 0; changes < most_together && !result; ++changes) {
       const double now = evaluator_.fullness(evaluator_.estimated_memory(strategy_));
@@ -175,11 +174,13 @@ class ChangeFinder {
       }
       if (!best) break;
       strategy_ = with_decision(std::move(strategy_), best->decision);
-      what += (what.empty() ? "" : ", and ") + text_of(best->decision);
       if (evaluator_.fullness(evaluator_.estimated_memory(strategy_)) > 1) continue;
       const Prediction prediction = evaluator_.evaluate(strategy_);
-      if (prediction.feasible()) result = {what, prediction.makespan, prediction.fullness};
+      if (prediction.feasible()) result = {"", prediction.makespan, prediction.fullness};
     }
+    if (result)
+      for (const Decision& decision : differences(problem_.graph, start, strategy_))
+        result->what += (result->what.empty() ? "" : "; ") + text_of(decision);
     strategy_ = start;
     return result;
   }
