@@ -8,8 +8,8 @@
 
 namespace ff {
 
-// A channel's kind is the names of both its ends, without the node and without numbers, in alphabetical order: thousands
-// of channels of a cluster are a handful of kinds.
+// A channel's kind is the names of both its ends, without the node and without numbers, in alphabetical order:
+// thousands of channels of a cluster are a handful of kinds.
 class LinkKinds {
  public:
   explicit LinkKinds(const Topology& topology);

@@ -53,6 +53,7 @@ class Documents(unittest.TestCase):
         guide = (ROOT / "docs/user-guide.md").read_text()
         _, search, executor = re.split(r"^## (?:ffsearch|ffexec)$", guide, flags=re.MULTILINE)
         for part, commands in ((search, (["ffsearch"], ["ffsearch", "simulate"], ["ffsearch", "compare"],
+                                         ["ffsearch", "explain"], ["ffsearch", "diff"],
                                          ["ffsearch", "profile"])), (executor, (["ffexec"],))):
             known = set()  # --mca is mpirun's
             for command in commands:

@@ -19,7 +19,7 @@ BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/dev
 PROBLEMS = {"alexnet": "p100-4x4", "rnnlm-2step": "k80-2x4"}
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 SECTIONS = ["The plan", "The critical path", "Timeline", "What each device does", "Memory", "Communication",
-            "Why not another plan?", "Where the numbers come from"]
+            "What the decisions are worth", "Why not another plan?", "Where the numbers come from"]
 
 
 def ffsearch(*words):
@@ -93,7 +93,8 @@ class Explain(unittest.TestCase):
         self.assertTrue(faster < 0 and memory == 0 and batch < 0 and slower > 0)
         done = ffsearch("explain", "--strategy", self.plain, "--what-if", "a faster machine")
         self.assertEqual(done.returncode, 1)
-        self.assertIn('ffsearch: --what-if "a faster machine": not understood; the forms are:\n  link KIND', done.stderr)
+        self.assertIn('ffsearch: --what-if "a faster machine": not understood; the forms are:\n  link KIND',
+                      done.stderr)
 
     def test_diff(self):
         result = self.json_of("diff", self.plain, self.work / "alexnet.json")
@@ -113,13 +114,13 @@ class Explain(unittest.TestCase):
                 page = xml.etree.ElementTree.fromstring(text.split("\n", 1)[1])
                 self.assertEqual([heading.text for heading in page.iter("h2")], SECTIONS)
                 self.assertIsNone(re.search(r'(?:src|href)=|url\(|<script|@import', text))
-                for number in re.findall(r'(?:width|height|x|y|x1|x2|y1|y2)="([^"]*)"', text):
+                for number in re.findall(r' (?:width|height|x|y|x1|x2|y1|y2)="([^"]*)"', text):
                     self.assertRegex(number, r"^-?[0-9.]+$")  # no "nan"
                 charts = list(page.iter("{http://www.w3.org/2000/svg}svg"))
                 self.assertGreaterEqual(len(charts), 7)
                 for chart in charts:  # each has an axis with its unit
                     words = " ".join(mark.text or "" for mark in chart.iter("{http://www.w3.org/2000/svg}text"))
-                    self.assertRegex(words, r" in ms| in GB|device \(number\)")
+                    self.assertRegex(words, r" in ms| in GB| in MB|device \(number\)")
 
     def test_names_of_the_report_are_escaped(self):
         graph = json.loads((ROOT / "graphs/lenet.json").read_text())

@@ -23,7 +23,7 @@ std::string html_report(const html::Analysis& analysis, const SearchReport& repo
          "</style></head><body>\n<h1>" +
          html::escaped(title) + "</h1>\n" + html::verdict(analysis, report) + html::plan_section(analysis) +
          html::path_section(analysis) + html::timeline_section(analysis) + html::devices_section(analysis) +
-         html::memory_section(analysis) + html::communication_section(analysis) +
+         html::memory_section(analysis) + html::communication_section(analysis) + html::decisions_section(analysis) +
          html::alternatives_section(analysis, alternatives) + html::costs_section(report) + "</body></html>\n";
 }
 

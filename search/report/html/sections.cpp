@@ -60,12 +60,24 @@ std::string what_binds(const Analysis& analysis) {
 
 }  // namespace
 
+Vector<LegendEntry> link_legend(const Analysis& analysis, const std::string& prefix) {
+  Vector<bool> used(analysis.links.names().size(), false);
+  for (const int task : analysis.details.tasks.tasks.indices())
+    if (const int kind = analysis.links.binding_kind(analysis.details.costs, task); kind >= 0) used[kind] = true;
+  Vector<LegendEntry> entries;
+  for (const int kind : used.indices())
+    if (used[kind]) entries.push_back({link_color(kind), prefix + analysis.links.names()[kind]});
+  return entries;
+}
+
 std::string link_color(int link_kind) {
   static const Vector<std::string> colors = {"#e08a2c", "#b5432f", "#8e5ea2", "#4f9d69", "#a0822b", "#c76b98"};
   return link_kind < 0 ? computing_color : colors[link_kind % colors.count()];
 }
 
-std::string percent(double share) { return fixed(100 * share, share < 0.1 ? 1 : 0) + " %"; }
+std::string percent(double share) {
+  return fixed(100 * share, share < 0.1 ? 1 : 0) + "\u00a0%";
+}  // no line ends in front of %
 
 std::string verdict(const Analysis& analysis, const SearchReport& report) {
   const Problem& problem = analysis.problem();
@@ -260,8 +272,7 @@ std::string timeline_section(const Analysis& analysis) {
     draw_uses(svg, axis, top + r * row, analysis, resources[r]);
   }
   Vector<LegendEntry> entries = {{forward_color, "forward"}, {backward_color, "backward"}, {"#9a9a9a", "update"}};
-  for (const int kind : analysis.links.names().indices())
-    entries.push_back({link_color(kind), "moving data over " + analysis.links.names()[kind]});
+  for (const LegendEntry& entry : link_legend(analysis, "moving data over ")) entries.push_back(entry);
   entries.push_back({"#d62728", "below: no slack (later is later for all)"});
   entries.push_back({"#dcdcdc", "below: has slack"});
   return "<h2>Timeline</h2>\n<p class=\"note\">The devices and links that the critical path runs through longest."
@@ -295,8 +306,7 @@ std::string devices_section(const Analysis& analysis) {
   }
   axis.draw(svg, top + shown * row, top + shown * row + 2);
   Vector<LegendEntry> entries = {{computing_color, "computing"}};
-  for (const int kind : analysis.links.names().indices())
-    entries.push_back({link_color(kind), "waiting for data over " + analysis.links.names()[kind]});
+  for (const LegendEntry& entry : link_legend(analysis, "waiting for data over ")) entries.push_back(entry);
   entries.push_back({others_color, "idle: waiting for another device to compute"});
   entries.push_back({nothing_color, "idle: nothing to do yet or any more"});
   return "<h2>What each device does</h2>\n" + legend(entries) + svg.str() +
@@ -308,7 +318,10 @@ std::string devices_section(const Analysis& analysis) {
 std::string memory_section(const Analysis& analysis) {
   static const Vector<std::string> colors = {"#3b6ea5", "#4f9d69", "#e08a2c", "#b5432f", "#8e5ea2", "#bbb"};
   const MemoryPeak& peak = analysis.peak;
-  const double scale = 1e9;
+  // Where most of the memory is free, what is used fills the chart.
+  const bool roomy = peak.capacity == 0 || peak.fullness() < 0.2;
+  const double scale = peak.needed < 1000000000 && roomy ? 1e6 : 1e9;
+  const std::string unit = std::string("memory in ") + (scale < 1e9 ? "MB" : "GB");
   Vector<Part> parts;
   for (const int k : peak.kinds.indices())
     parts.push_back({peak.kinds[k].name, colors[k % colors.count()], static_cast<double>(peak.kinds[k].bytes) / scale});
@@ -328,8 +341,9 @@ std::string memory_section(const Analysis& analysis) {
   for (const int i : peak.largest.indices())
     if (i < 8) largest.push_back({escaped(clipped(peak.largest[i].name, 80)), bytes_text(peak.largest[i].bytes)});
   return "<h2>Memory</h2>\n<p>" + escaped(text) + "</p>\n" +
-         stacked_bar(parts, 1.02 * std::max(capacity, static_cast<double>(peak.needed) / scale),
-                     capacity > 0 ? "memory in GB (dashed: what the device has)" : "memory in GB", capacity) +
+         (roomy ? stacked_bar(parts, 1.02 * static_cast<double>(peak.needed) / scale, unit)
+                : stacked_bar(parts, 1.02 * std::max(capacity, static_cast<double>(peak.needed) / scale),
+                              unit + " (dashed: what the device has)", capacity)) +
          table(kinds, {1}) + table(largest, {1});
 }
 
@@ -372,10 +386,12 @@ std::string communication_section(const Analysis& analysis) {
     for (std::string& cell : use_cells(found.by_layer[l].use)) cells.push_back(std::move(cell));
     layers.push_back(std::move(cells));
   }
+  Vector<LegendEntry> entries = link_legend(analysis, "exposed, over ");
+  entries.push_back({"#d9d9d9", "hidden"});
   return "<h2>Communication</h2>\n<p class=\"note\">Time in which at least one transfer of the kind is on its way. "
          "Exposed: on the critical path. Hidden: the rest, behind computing or other transfers.</p>\n" +
-         legend({{link_color(0), "exposed (coloured by link)"}, {"#d9d9d9", "hidden"}}) + svg.str() +
-         table(rows, {2, 3, 4, 5, 6}) + "<p>By layer, the most exposed first:</p>\n" + table(layers, {1, 2, 3, 4, 5});
+         legend(entries) + svg.str() + table(rows, {2, 3, 4, 5, 6}) + "<p>By layer, the most exposed first:</p>\n" +
+         table(layers, {1, 2, 3, 4, 5});
 }
 
 namespace {
@@ -436,6 +452,30 @@ std::string alternatives_section(const Analysis& analysis, const Vector<Alternat
   }
   axis.draw(svg, top + bars.count() * row, top + bars.count() * row + 2);
   return "<h2>Why not another plan?</h2>\n" + svg.str() + table(rows, {1, 2});
+}
+
+std::string decisions_section(const Analysis& analysis) {
+  const Problem& problem = analysis.problem();
+  const Strategy plain = problem.keeping_annotations(data_parallel(problem.graph, problem.topology));
+  const Vector<Effect> undone = effects(analysis.evaluator, analysis.strategy, plain, false);
+  std::string text = "<h2>What the decisions are worth</h2>\n";
+  if (undone.empty()) return text + "<p>This is data parallelism: every operator is split by sample.</p>\n";
+  Vector<Vector<std::string>> rows = {{"operators", "are", "in data parallelism", "undone alone", "share"}};
+  for (const int e : undone.indices()) {
+    if (e == 10) break;
+    const Effect& effect = undone[e];
+    const OperatorId op = effect.decision.operators[0];
+    rows.push_back({escaped(clipped(effect.decision.name, 44)),
+                    escaped(clipped(configuration_text(problem.graph, op, effect.decision.from), 44)),
+                    escaped(clipped(configuration_text(problem.graph, op, effect.decision.to), 44)),
+                    (effect.change < 0 ? "-" : "+") + time_text(std::abs(effect.change)),
+                    (effect.change < 0 ? "-" : "+") + percent(std::abs(share(effect.change, analysis.makespan())))});
+  }
+  return text +
+         "<p class=\"note\">By how much the iteration changes when one decision alone is as in data "
+         "parallelism.</p>\n" +
+         table(rows, {3, 4}) +
+         (undone.count() > 10 ? "<p class=\"note\">The first 10 of " + std::to_string(undone.count()) + ".</p>\n" : "");
 }
 
 std::string costs_section(const SearchReport& report) {

@@ -37,7 +37,7 @@ struct Axis {
   double at(double value) const { return left + width * value / most; }
   // Lines from `top` to `bottom`, with numbers and the label below.
   void draw(Svg& svg, double top, double bottom) const;
-  static constexpr double height = 34;  // below `bottom`
+  static constexpr double height = 38;  // below `bottom`
 };
 
 struct LegendEntry {
