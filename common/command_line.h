@@ -8,6 +8,13 @@
 
 namespace ff {
 
+// The end of --help.
+inline const char* exit_codes_text() {
+  return "Exit codes: 0 done; 1 the input is at fault (the message says how); 2 the command line is; 3 the machine is "
+         "(no "
+         "GPU, out of memory, disk full, a rank lost); 130 interrupted, best result so far written.";
+}
+
 // A whole number of 64 bits, without sign: CLI11 lets -1 and what is too large pass as another number.
 inline CLI::Validator whole_number() {
   return CLI::Validator(

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <thread>
 
 #include "common/graph.h"
 #include "executor/buffer.h"
@@ -219,11 +218,6 @@ Json device_model(const Vector<ComputeRates>& ranks, int cores, int64_t memory_b
 }
 
 }  // namespace
-
-int cores_per_rank(Transport& transport) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cores / transport.place().local_size);
-}
 
 Json calibrate(Backend& backend, Transport& transport, int cores) {
   const Vector<std::string> hosts = transport.gather(transport.host());  // on rank 0

@@ -8,9 +8,6 @@
 
 namespace ff {
 
-// Threads that each rank can have when the ranks of a host share its cores. All ranks call.
-int cores_per_rank(Transport& transport);
-
 // Rank 0: an fftopology/1; the others return null. All ranks call. `cores` is what the backend was made with.
 Json calibrate(Backend& backend, Transport& transport, int cores);
 

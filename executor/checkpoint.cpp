@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "common/json_file.h"
+#include "common/safetensors.h"
 
 namespace ff {
 namespace {
@@ -63,32 +64,16 @@ std::string read_file(const std::string& path) {
 }  // namespace
 
 std::string checkpoint_to_safetensors(const Graph& graph, const Checkpoint& checkpoint) {
-  Json header = Json::object();
-  header["__metadata__"] = {{"format", "pt"}, {"graph", graph.name}};
-  Vector<const Vector<float>*> data;
-  int64_t offset = 0;
-  const auto add = [&](const Parameter& parameter, const std::string& name, const HostTensors& tensors) {
-    const auto it = tensors.find(parameter.name);
-    if (it == tensors.end()) return;
-    const int64_t end = offset + volume(parameter.spec.shape) * element_bytes;
-    header[name] = {{"dtype", "F32"}, {"shape", parameter.spec.shape}, {"data_offsets", {offset, end}}};
-    data.push_back(&it->second);
-    offset = end;
+  Vector<NamedTensor> tensors;
+  const auto add = [&](const Parameter& parameter, const std::string& name, const HostTensors& values) {
+    const auto it = values.find(parameter.name);
+    if (it != values.end()) tensors.push_back({name, parameter.spec.shape, &it->second});
   };
   for (const Parameter& parameter : graph.parameters) {
     add(parameter, parameter.name, checkpoint.weights);
     add(parameter, parameter.name + velocity_suffix, checkpoint.velocities);
   }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // data begins at a multiple of 8 bytes
-  const uint64_t length = text.size();
-  std::string content;
-  content.reserve(8 + text.size() + static_cast<size_t>(offset));
-  for (int byte = 0; byte < 8; ++byte) content.push_back(static_cast<char>(length >> (8 * byte) & 0xFF));
-  content += text;
-  for (const Vector<float>* values : data)
-    content.append(reinterpret_cast<const char*>(values->data()), values->size() * sizeof(float));
-  return content;
+  return to_safetensors(graph.name, tensors);
 }
 
 void save_checkpoint(const std::string& path, const Graph& graph, const Checkpoint& checkpoint) {

@@ -10,6 +10,7 @@
 #include "executor/failures.h"
 #include "executor/observers/iteration_recorder.h"
 #include "executor/observers/trace.h"
+#include "executor/processor_share.h"
 #include "executor/report.h"
 #include "executor/transport/nccl.h"
 #include "executor/transport/staging.h"
@@ -82,7 +83,8 @@ Machine make_machine(const TrainOptions& options, const StrategyFile& file, cons
   Machine machine;
   machine.transport = &host;
   if (!choice.cuda) {
-    machine.backend = make_cpu_backend(file.topology.model_of(host.rank()).cores);
+    machine.backend =
+        make_cpu_backend(std::min(file.topology.model_of(host.rank()).cores, usable_processors().count()));
     machine.text = "CPU";
     return machine;
   }
@@ -124,6 +126,12 @@ Vector<std::string> device_names(const StrategyFile& file) {
   return names;
 }
 
+Vector<int> cores_of_devices(const StrategyFile& file) {
+  Vector<int> cores;
+  for (const DeviceId device : file.topology.devices.indices()) cores.push_back(file.topology.model_of(device).cores);
+  return cores;
+}
+
 // On rank 0.
 CommandResult summarize(const StrategyFile& file, const Machine& machine, const Observers& observers,
                         const RunResult& run, const std::optional<Verification>& verification) {
@@ -160,6 +168,9 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
     if (first) context.note(line);
   };
   const Machine machine = make_machine(options, file, choice, host);
+  if (!choice.cuda)
+    if (const std::string text = processors_note(gather_processors(host), cores_of_devices(file)); !text.empty())
+      note("note: " + text);
   const TrainerSettings trainer_settings{
       {static_cast<float>(options.learning_rate), static_cast<float>(options.momentum),
        static_cast<float>(options.weight_decay)},
@@ -204,11 +215,18 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
   return result;
 }
 
-CommandResult run_calibrate(const std::string& out, Transport& host) {
+CommandResult run_calibrate(const std::string& out, const TrainContext& context, Transport& host) {
   run_together(host, [&] {
     if (host.rank() == 0) expect_all_writable({out}, {});
   });
-  const int cores = cores_per_rank(host);
+  // One device model for all ranks: of as many cores as the rank with the fewest has for itself.
+  const Vector<RankProcessors> processors = gather_processors(host);
+  const Vector<double> shares = processor_shares(processors);
+  const int cores = std::max(1, static_cast<int>(*std::min_element(shares.begin(), shares.end()) + 1e-9));
+  if (const std::string text = processors_note(processors, Vector<int>(shares.size(), cores));
+      !text.empty() && host.rank() == 0)
+    context.note("note: " + text + "; what is measured now holds for these " + std::to_string(host.size()) +
+                 " ranks at once");
   const auto backend = make_cpu_backend(cores);
   CommandResult result;
   result.json = calibrate(*backend, host, cores);

@@ -40,6 +40,6 @@ struct CommandResult {
 
 // Each throws CommonFailure, where it fails on all ranks alike, or InputError or MachineError on any rank alone.
 CommandResult run_train(const TrainOptions& options, const TrainContext& context, Transport& host);
-CommandResult run_calibrate(const std::string& out, Transport& host);
+CommandResult run_calibrate(const std::string& out, const TrainContext& context, Transport& host);
 
 }  // namespace ff

@@ -7,7 +7,9 @@
 #include <thread>
 
 #include "common/command_line.h"
+#include "common/manual.h"
 #include "common/signals.h"
+#include "common/version.h"
 #include "executor/commands.h"
 #include "executor/failures.h"
 #include "executor/transport/mpi.h"
@@ -31,7 +33,7 @@ struct Options {
 
 void declare(CLI::App& app, Options& options) {
   TrainOptions& train = options.train;
-  app.set_version_flag("--version", std::string("ffexec ") + FF_VERSION);
+  app.set_version_flag("--version", "ffexec " + version_text());
   auto* strategy = app.add_option("--strategy", train.strategy, "strategy file (ffstrategy/1) to train with");
   auto* iterations =
       app.add_option("--iterations", train.iterations, "training iterations (default 10 without --epochs)")
@@ -87,6 +89,11 @@ TrainContext train_context(std::ostream& out, bool first) {
   context.run.interrupted = [] { return interrupt_requested != 0; };
   context.note = [](const std::string& line) { std::cerr << "ffexec: " << line << std::endl; };
   if (!first) return context;
+  context.run.on_not_finite = [note = context.note](int64_t iteration, bool data) {
+    note("note: the " + std::string(data ? "data" : "loss") + " of iteration " + std::to_string(iteration) +
+         (data ? " has values that are infinite or not numbers"
+               : " is infinite or not a number: the learning rate may be too high"));
+  };
   context.run.on_progress = [&out, printed = int64_t{0}](int64_t done, int64_t total,
                                                          std::span<const double> losses) mutable {
     if (done * 10 / total <= printed) return;
@@ -120,10 +127,9 @@ void print(const CommandResult& result, bool json) {
 int run(const Options& options, Transport& transport) {
   const bool first = transport.rank() == 0;
   try {
-    const CommandResult result =
-        options.calibrate
-            ? run_calibrate(options.out, transport)
-            : run_train(options.train, train_context(options.json ? std::cerr : std::cout, first), transport);
+    const TrainContext context = train_context(options.json ? std::cerr : std::cout, first);
+    const CommandResult result = options.calibrate ? run_calibrate(options.out, context, transport)
+                                                   : run_train(options.train, context, transport);
     if (first) print(result, options.json);
     transport.barrier();  // the others end when everything is said
     return result.exit_code;
@@ -152,6 +158,15 @@ int print_parse_result(const CLI::App& app, const CLI::ParseError& error, const 
 }  // namespace
 
 int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("trains the network of a strategy file with its strategy: mpirun -n N ffexec --strategy s.json",
+               "ffexec");
+  declare(app, options);
+  app.footer(exit_codes_text());
+  if (const auto text = describe_command_line(app, argc, argv)) {
+    std::cout << *text;
+    return exit_done;
+  }
   std::unique_ptr<Transport> transport;
   try {
     transport = make_mpi_transport();
@@ -159,10 +174,6 @@ int main(int argc, char** argv) {
     std::cerr << "ffexec: " << error.what() << std::endl;
     return exit_machine;
   }
-  Options options;
-  CLI::App app("Trains the network of a strategy file with its strategy: mpirun -n N ffexec --strategy s.json",
-               "ffexec");
-  declare(app, options);
   try {
     app.parse(argc, argv);
     check(options);

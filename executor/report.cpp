@@ -25,9 +25,21 @@ std::string duration_text(double us) {
   return format("%.4g us", us);
 }
 
+// "2.30259", or "not a number": whatever the sign of that is.
+std::string loss_text(double loss) { return std::isnan(loss) ? "not a number" : format("%.6g", loss); }
+
+// Which iterations the median is of.
+std::string timed_text(const RunResult& result) {
+  const size_t count = result.losses.size();
+  if (count == 1) return "the first iteration, which warms up";
+  const int64_t warm_up = result.warm_up_iterations;
+  return "median of " + std::to_string(static_cast<int64_t>(count) - warm_up) + " behind " +
+         (warm_up == 1 ? "the first" : "the first " + std::to_string(warm_up)) + ", which " +
+         (warm_up == 1 ? "warms up" : "warm up");
+}
+
 std::string time_text(const StrategyFile& file, const RunResult& result) {
-  std::string text = "iteration   " + duration_text(result.median_us) + " measured (median of " +
-                     std::to_string(result.losses.size()) + ")";
+  std::string text = "iteration   " + duration_text(result.median_us) + " measured (" + timed_text(result) + ")";
   if (const auto predicted = predicted_us(file)) {
     const double difference = (*predicted - result.median_us) / result.median_us * 100;
     return text + ", " + duration_text(*predicted) + " predicted (" + format("%+.1f %%", difference) + ")\n";
@@ -52,9 +64,11 @@ std::string summary_text(const StrategyFile& file, const RunResult& result,
     text += "interrupted after " + std::to_string(result.losses.size()) +
             (result.losses.size() == 1 ? " iteration\n" : " iterations\n");
   if (!result.losses.empty())
-    text += format("loss        %.6g first, %.6g last\n", result.losses.front(), result.losses.back());
+    text +=
+        "loss        " + loss_text(result.losses.front()) + " first, " + loss_text(result.losses.back()) + " last\n";
   if (result.evaluation)
-    text += format("evaluation  loss %.6g, top-1 %.2f %%\n", result.evaluation->loss, result.evaluation->top1 * 100);
+    text += "evaluation  loss " + loss_text(result.evaluation->loss) +
+            format(", top-1 %.2f %%\n", result.evaluation->top1 * 100);
   if (!result.losses.empty()) text += time_text(file, result);
   text += "  rank  device                busy   transfer   idle     memory    data\n";
   for (size_t r = 0; r < result.ranks.size(); ++r) {
@@ -78,6 +92,7 @@ Json summary_json(const StrategyFile& file, const RunResult& result, const std::
   Json json;
   json["iterations"] = result.losses.size();
   json["measured_us"] = result.median_us;
+  json["warm_up_iterations"] = result.warm_up_iterations;
   const auto predicted = predicted_us(file);
   json["predicted_us"] = predicted ? Json(*predicted) : Json();
   json["losses"] = result.losses;

@@ -16,6 +16,13 @@ int64_t elapsed_ns(Clock::time_point since) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - since).count();
 }
 
+// Sums what is 0 for a number, in a loop that vectorizes.
+bool all_finite(const Vector<float>& values) {
+  float sum = 0;
+  for (const float value : values) sum += value * 0;
+  return sum == 0;
+}
+
 // Of the loss operators that have labels those of greatest weight: one, or those of all steps.
 Vector<OperatorId> main_losses(const Graph& graph) {
   Vector<OperatorId> losses;
@@ -50,12 +57,15 @@ Trainer::Trainer(const StrategyFile& file, Backend& backend, Transport& transpor
   initialize_parameters(program_, settings.seed);
 }
 
-void Trainer::load_batch(const DataSource& data, std::span<const int64_t> samples) {
+bool Trainer::load_batch(const DataSource& data, std::span<const int64_t> samples) {
+  bool finite = true;
   for (const InputBuffer& input : program_.plan().inputs) {
     host_.resize(input.block.volume());
     data.read(input.tensor, input.block, samples, host_.data());
+    if (graph().tensors[input.tensor].type == DataType::f32) finite = finite && all_finite(host_);
     program_.backend().store_from_host(host_.data(), program_.address(input.memory), input.block.shape());
   }
+  return finite;
 }
 
 Trainer::LossSums Trainer::sum_losses(int64_t valid_samples) {
@@ -150,11 +160,13 @@ class Run {
       std::iota(order_.begin(), order_.end(), 0);
       if (settings_.shuffle) order_ = shuffled_samples(settings_.data->samples(), trainer_.settings().seed, epoch);
     }
+    bool finite = true;
     // A single batch that does not change stays where it is.
     if (!loaded_ || batches_ > 1 || settings_.shuffle)
-      trainer_.load_batch(*settings_.data,
-                          std::span(order_).subspan(static_cast<size_t>(first), static_cast<size_t>(batch_)));
+      finite = trainer_.load_batch(*settings_.data,
+                                   std::span(order_).subspan(static_cast<size_t>(first), static_cast<size_t>(batch_)));
     loaded_ = true;
+    pending_bad_data_.push_back(finite ? 0 : 1);
     loading_ns_ += elapsed_ns(begin);
   }
 
@@ -165,14 +177,23 @@ class Run {
     const double elapsed_s = static_cast<double>(elapsed_ns(last_mark_)) * 1e-9;
     const double iterations = static_cast<double>(pending_losses_.size());
     Vector<double> mine = pending_losses_;
+    mine.insert(mine.end(), pending_bad_data_.begin(), pending_bad_data_.end());
     mine.push_back(settings_.callbacks.interrupted && settings_.callbacks.interrupted() ? 1 : 0);
     const double ahead = std::clamp(iterations * distance_s / std::max(elapsed_s, 1e-9), 1.0, 4 * iterations);
     mine.push_back(trainer_.transport().rank() == 0 ? std::floor(ahead) : 0);
     const Vector<double> all = sum_over_ranks(trainer_.transport(), mine);
-    result_.losses.insert(result_.losses.end(), all.begin(), all.end() - 2);
+    const auto bad_data = all.begin() + pending_losses_.count();
+    result_.losses.insert(result_.losses.end(), all.begin(), bad_data);
+    for (int i = 0; i < pending_losses_.count() && !said_not_finite_; ++i) {
+      if (bad_data[i] == 0 && std::isfinite(all[i])) continue;
+      said_not_finite_ = true;
+      if (settings_.callbacks.on_not_finite)
+        settings_.callbacks.on_not_finite(done + 1 - pending_losses_.count() + i, bad_data[i] > 0);
+    }
     result_.interrupted = all[all.size() - 2] > 0;
     next_mark_ = done + static_cast<int64_t>(all.back());
     pending_losses_.clear();
+    pending_bad_data_.clear();
     last_mark_ = Clock::now();
     if (settings_.callbacks.on_progress) settings_.callbacks.on_progress(done, total_, result_.losses);
   }
@@ -208,6 +229,9 @@ class Run {
       for (size_t i = 0; i < slowest.size(); ++i) slowest[i] = std::max(slowest[i], numbers[header + i]);
     }
     if (slowest.empty()) return;
+    // The first iteration touches memory and connects ranks; on GPUs the second is timed and recorded.
+    result_.warm_up_iterations = std::min<int64_t>(2, slowest.count() - 1);
+    slowest.erase(slowest.begin(), slowest.begin() + result_.warm_up_iterations);
     std::nth_element(slowest.begin(), slowest.begin() + static_cast<int64_t>(slowest.size() / 2), slowest.end());
     result_.median_us = slowest[slowest.size() / 2] * 1e-3;
   }
@@ -217,8 +241,8 @@ class Run {
   const int64_t batch_;
   int64_t batches_, total_;
   Vector<int64_t> order_;  // of the samples in this epoch
-  bool loaded_ = false;
-  Vector<double> pending_losses_, times_ns_;
+  bool loaded_ = false, said_not_finite_ = false;
+  Vector<double> pending_losses_, pending_bad_data_, times_ns_;  // bad: 1 where not finite
   int64_t loading_ns_ = 0;
   int64_t next_mark_ = 1;
   Clock::time_point last_mark_;

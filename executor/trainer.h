@@ -31,8 +31,9 @@ class Trainer {
   // `file` outlives the trainer. Parameters are initialized.
   Trainer(const StrategyFile& file, Backend& backend, Transport& transport, const TrainerSettings& settings);
 
-  // Row r of the batch becomes sample samples[r] of `data`; samples has batch_size elements.
-  void load_batch(const DataSource& data, std::span<const int64_t> samples);
+  // Row r of the batch becomes sample samples[r] of `data`; samples has batch_size elements. Returns whether this
+  // rank's share of it is finite.
+  bool load_batch(const DataSource& data, std::span<const int64_t> samples);
   // One training iteration; returns this rank's share of the training loss (their sum over ranks is the loss).
   double run_iteration();
   // Forward passes over all samples of `data`; the same result on every rank.
@@ -62,6 +63,9 @@ struct RunCallbacks {
   // Called on every rank a few times a second at the most, at the same iterations.
   std::function<void(int64_t done, int64_t total, std::span<const double> losses)> on_progress;
   std::function<void(int64_t epoch, double mean_loss, const std::optional<Evaluation>&)> on_epoch;
+  // Called on every rank for the first iteration, counted from 1, whose data or else whose loss is infinite or not a
+  // number. The loss alone does not tell: relu makes 0 of what is not a number.
+  std::function<void(int64_t iteration, bool data)> on_not_finite;
   std::function<bool()> interrupted;  // true on any rank ends the run early, on all
 };
 
@@ -88,7 +92,8 @@ struct RunResult {
   std::optional<Evaluation> evaluation;
   bool interrupted = false;
   // Rank 0 only:
-  double median_us = 0;  // over iterations, of the slowest rank's time
+  double median_us = 0;  // over iterations behind those of warm-up, of the slowest rank's time
+  int64_t warm_up_iterations = 0;
   Vector<RankReport> ranks;
 };
 

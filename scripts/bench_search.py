@@ -94,8 +94,8 @@ def grow(arguments, emit, work):
 def compare_builds(arguments, emit, work):
     """Two builds in turn, so that whatever else the machine does meets both."""
     emit(f"\nProposals a second, {arguments.rounds} rounds of the two builds in turn, median and range of ratios:\n")
-    emit("Where results differ the chains take different ways, and a proposal can mean more work or less: so many tasks "
-         "taken by the simulator (events), and the time for each.\n")
+    emit("Where results differ the chains take different ways, and a proposal can mean more work or less: so many "
+         "tasks taken by the simulator (events), and the time for each.\n")
     emit("| network | GPUs | from | this build /s | other build /s | this / other | over the rounds | results | "
          "events a proposal, this and other | time an event, this / other |")
     emit("|---|---|---|---|---|---|---|---|---|---|")

@@ -5,7 +5,8 @@
 #   asan    clang compiles both programs, without MPI, and the unit tests, warnings being errors; the tests pass under
 #           the address and undefined-behaviour sanitizers
 #   fuzz    libFuzzer draws networks and changes for a minute: delta simulation equals full simulation; and strategy
-#           files for another: they are refused, or read back as they were written
+#           files for another: they are refused, or read back as they were written; and files of the other formats for
+#           ten seconds each
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,6 +28,14 @@ fuzz() {
   local options=(-max_total_time=60 -verbosity=0 -print_final_stats=1)
   build/fuzz/tests/delta_fuzz "${options[@]}" build/fuzz/corpus tests/fuzz/cases
   build/fuzz/tests/strategy_fuzz "${options[@]}" -max_len=512 build/fuzz/strategy_corpus tests/fuzz/strategy_cases
+  options[0]=-max_total_time=10
+  local format cases
+  for cases in tests/fuzz/file_cases/* tests/fuzz/onnx_cases; do
+    format=$(basename "${cases%_cases}")
+    [[ -x build/fuzz/tests/${format}_fuzz ]] || continue  # onnx: without its libraries
+    mkdir -p "build/fuzz/${format}_corpus"
+    "build/fuzz/tests/${format}_fuzz" "${options[@]}" -timeout=10 "build/fuzz/${format}_corpus" "$cases"
+  done
 }
 
 stages=("$@")

@@ -7,8 +7,10 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache                                     # build
-  nlohmann-json3-dev libcli11-dev libopenmpi-dev openmpi-bin libdnnl-dev
+  nlohmann-json3-dev libcli11-dev libopenmpi-dev openmpi-bin libdnnl-dev libhwloc-dev
+  libonnx-dev libprotobuf-dev                                      # ONNX import
   catch2 python3 python3-numpy python3-jsonschema clang-format-14  # tests
+  python3-onnx libonnx-testdata                                    # tests of the ONNX import
   dataset-fashion-mnist                                            # data of the demo
 )
 
@@ -19,7 +21,7 @@ fail() {
 
 for group in "$@"; do
   case $group in
-    --pytorch) packages+=(python3-torch libopenblas0-serial) ;;
+    --pytorch) packages+=(python3-torch python3-torchvision libopenblas0-serial) ;;
     --plots) packages+=(python3-matplotlib) ;;
     --checks) packages+=(clang-14 libclang-rt-14-dev libomp-14-dev) ;;
     *) fail "unknown argument $group; known: --pytorch, --plots, --checks" ;;

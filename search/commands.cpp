@@ -44,9 +44,31 @@ struct Loaded {
   Problem problem() { return {graph, topology, kernels, annotations ? &*annotations : nullptr}; }
 };
 
+// A directory stands for the file in it of each device model of the topology that has one, MODEL.json.
+Vector<std::string> profile_files(const Vector<std::string>& paths, const Topology& topology) {
+  Vector<std::string> files;
+  for (const std::string& path : paths) {
+    if (!std::filesystem::is_directory(path)) {
+      files.push_back(path);
+      continue;
+    }
+    const size_t before = files.size();
+    std::string expected;
+    for (const DeviceModel& model : topology.models) {
+      const std::string name = model.name + ".json";
+      expected += (expected.empty() ? "" : ", ") + name;
+      if (const auto file = std::filesystem::path(path) / name; std::filesystem::exists(file)) files.push_back(file);
+    }
+    if (files.size() == before)
+      throw InputError(path + ": has no profile of a device model of the topology \"" + topology.name +
+                       "\"; expected " + expected);
+  }
+  return files;
+}
+
 Loaded load(GraphAndTopology files, const CostOptions& costs) {
   Vector<Profile> profiles;
-  for (const std::string& path : costs.profiles) profiles.push_back(load_profile(path));
+  for (const std::string& path : profile_files(costs.profiles, files.topology)) profiles.push_back(load_profile(path));
   return Loaded(std::move(files), costs.mode, std::move(profiles), costs.precision);
 }
 
@@ -184,20 +206,27 @@ Baseline data_parallel_baseline(Evaluator& evaluator) {
   return {"data-parallel", prediction.makespan, prediction.feasible()};
 }
 
+// Does its budget end an algorithm with all that belongs to its result?
+bool keeps_budget(const std::string& algorithm) { return algorithm == "mcmc" || algorithm == "placement"; }
+
 struct Found {
   SearchReport report;
   Strategy strategy;
+  Evaluator::Details details;
+  double slowest_evaluation_s = 0;  // of the chains'
 };
 
-Found find_strategy(const std::string& algorithm, const Problem& problem, const SearchSpace& space,
+Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const SearchSpace& space,
                     const AlgorithmSettings& settings, const CommandContext& context) {
-  Evaluator evaluator(problem);
+  const Problem& problem = evaluator.problem();
+  const Deadline deadline(keeps_budget(algorithm) ? settings.search.budget_s : 0);
+  const Nanoseconds bound = lower_bound(problem, space, evaluator.cost_model());
   AlgorithmResult result = run_algorithm(algorithm, {.evaluator = evaluator,
                                                      .space = space,
                                                      .settings = settings,
-                                                     .control = {context.stop, context.search_progress}});
-  Found found{describe(problem, evaluator.details(result.strategy)), {}};
-  SearchReport& report = found.report;
+                                                     .control = {context.stop, context.search_progress, deadline}});
+  Found found{{}, {}, evaluator.details(result.strategy), 0};
+  SearchReport& report = found.report = describe(problem, found.details);
   report.origins = origins_of(problem, algorithm, result);
   found.strategy = std::move(result.strategy);
   report.algorithm = algorithm;
@@ -206,6 +235,7 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
   report.seed = settings.search.seed;
   report.elapsed_s = report.total_s = result.elapsed_s;
   if (result.chains) {
+    found.slowest_evaluation_s = result.chains->slowest_evaluation_s;
     report.proposals = result.chains->proposals;
     report.accepted = result.chains->accepted;
     report.elapsed_s = result.chains->elapsed_s;
@@ -217,8 +247,23 @@ Found find_strategy(const std::string& algorithm, const Problem& problem, const 
   const auto is_data_parallel = [](const Baseline& baseline) { return baseline.algorithm == "data-parallel"; };
   if (std::none_of(report.baselines.begin(), report.baselines.end(), is_data_parallel))
     report.baselines.insert(report.baselines.begin(), data_parallel_baseline(evaluator));
-  report.lower_bound = lower_bound(problem, space, evaluator.cost_model());
+  report.lower_bound = bound;
   return found;
+}
+
+// Why a search took longer than its budget; "" where it did not.
+std::string budget_note(const SearchOptions& options, double evaluation_s, double elapsed_s) {
+  constexpr double tolerance_s = 1;
+  const double budget_s = options.settings.search.budget_s;
+  if (!keeps_budget(options.algorithm) || options.settings.check_local || budget_s <= 0 ||
+      elapsed_s <= budget_s + tolerance_s)
+    return "";
+  char text[200];
+  std::snprintf(text, sizeof text,
+                "the search took %.1f s, its budget was %.1f s: one simulation of this network on these devices takes "
+                "up to %.1f s, and nothing cuts it short",
+                elapsed_s, budget_s, evaluation_s);
+  return text;
 }
 
 }  // namespace
@@ -233,14 +278,20 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   const SearchSpace space(problem.graph, problem.topology, false, problem.annotations);
   if (!measure_search_space(problem, space, measurable_models(problem), context))
     throw MachineError("interrupted while measuring kernels, before any strategy was found; nothing was written");
-  const Found found = find_strategy(options.algorithm, problem, space, options.settings, context);
+  const auto begin = std::chrono::steady_clock::now();
   Evaluator evaluator(problem);
-  write_outputs(options.out, options.trace, found.strategy, found.report, evaluator, evaluator.details(found.strategy));
+  const Found found = find_strategy(options.algorithm, evaluator, space, options.settings, context);
+  write_outputs(options.out, options.trace, found.strategy, found.report, evaluator, found.details);
   CommandResult result{report_to_json(found.report),
                        report_to_text(found.report, problem.graph, problem.topology, found.strategy)};
+  const std::string over_budget =
+      budget_note(options, std::max(evaluator.slowest_s(), found.slowest_evaluation_s),
+                  std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  for (const std::string& note : {loaded.kernels.measurement_note(), over_budget})
+    if (!note.empty()) result.notes.push_back(note);
   if (!options.report.empty()) write_json_file(options.report, result.json);
   if (!options.html.empty())
-    write_html_report(options.html, evaluator, found.strategy, evaluator.details(found.strategy), found.report,
+    write_html_report(options.html, evaluator, found.strategy, found.details, found.report,
                       cheap_alternatives(evaluator, space, context.stop));
   if (!options.out.empty()) result.text += "written to " + options.out + "\n";
   return result;
@@ -327,7 +378,8 @@ CommandResult run_compare(const CompareOptions& options, const CommandContext& c
   Vector<std::pair<std::string, std::string>> failed;
   for (const std::string& algorithm : algorithm_names()) {
     try {
-      Found found = find_strategy(algorithm, problem, space, options.settings, context);
+      Evaluator evaluator(problem);
+      Found found = find_strategy(algorithm, evaluator, space, options.settings, context);
       reports.push_back(std::move(found.report));
       found_strategies.push_back({algorithm, reports.back().note, std::move(found.strategy)});
       result.json["algorithms"][algorithm] = report_to_json(reports.back());
@@ -396,10 +448,13 @@ CommandResult run_profile(const ProfileOptions& options, const CommandContext& c
   }
   save();
   const Profile& profile = problem.kernels.profile(model);
+  Vector<std::string> notes;
+  if (const std::string note = problem.kernels.measurement_note(); !note.empty()) notes.push_back(note);
   const int64_t measured = problem.kernels.measured_count(), entries = static_cast<int64_t>(profile.entries.size());
   return {{{"device_model", profile.device_model}, {"measured", measured}, {"entries", entries}},
           "measured " + std::to_string(measured) + " kernels; " + options.out + " holds " + std::to_string(entries) +
-              " entries for device model " + profile.device_model + "\n"};
+              " entries for device model " + profile.device_model + "\n",
+          notes};
 }
 
 }  // namespace ff

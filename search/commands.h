@@ -73,6 +73,7 @@ struct CommandContext {
 struct CommandResult {
   Json json;
   std::string text;
+  Vector<std::string> notes = {};  // what the user should know beside the result
 };
 
 // Each throws InputError or MachineError.

@@ -9,9 +9,14 @@
 #include <iostream>
 
 #include "common/command_line.h"
+#include "common/manual.h"
 #include "common/signals.h"
+#include "common/version.h"
 #include "search/commands.h"
+#include "search/discovery/discover.h"
 #include "search/explain_flags.h"
+#include "search/import/command.h"
+#include "search/import/flags.h"
 #include "search/report/summary.h"
 
 namespace {
@@ -89,6 +94,8 @@ struct Options {
   ff::ExplainOptions explain;
   ff::DiffOptions diff;
   ff::ProfileOptions profile;
+  ff::ImportOptions onnx;
+  ff::TopologyOptions topology;
   std::string budget;
   bool json = false, quiet = false;
 };
@@ -120,7 +127,8 @@ void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
       "where kernel times come from: auto (profile, else measured if this machine has the device, else "
       "analytic), measure, profile, analytic");
   app.add_option("--profile", costs.profiles,
-                 "profile file (ffprofile/1) with measured kernel times; may be given once for each device model");
+                 "profile file (ffprofile/1) with measured kernel times, may be given once for each device model; of a "
+                 "directory, the file MODEL.json of each device model of the topology");
   app.add_flag("--json", options.json, "print one JSON object on stdout and nothing else there");
   app.add_flag("--quiet", options.quiet, "print errors only");
 }
@@ -179,8 +187,29 @@ void add_own_search_flags(CLI::App& app, ff::SearchOptions& search) {
   add_html_flag(app, search.html);
 }
 
+void add_topology_command(CLI::App& app, Options& options) {
+  CLI::App* topology = app.add_subcommand("topology", "what this machine is, or a cluster of such machines");
+  topology->add_option("--out", options.topology.out, "topology file to write (fftopology/1)")->required();
+  topology->add_option("--nodes", options.topology.nodes, "so many machines, joined by a network")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->capture_default_str();
+  topology
+      ->add_option("--network-gb-per-s", options.topology.network_gb_per_s,
+                   "rate of each network adapter, or of a machine without one, in 1e9 bytes a second; default: as the "
+                   "adapters say")
+      ->check(CLI::Range(1e-4, 1e12));
+  topology->add_option("--hwloc-xml", options.topology.hwloc_xml,
+                       "another machine, as lstopo FILE.xml recorded it there, instead of this one");
+  topology
+      ->add_option("--cpu-ranks", options.topology.cpu_ranks,
+                   "devices of a machine without GPUs; default: one for each NUMA node")
+      ->check(CLI::Range(1, 4096));
+  topology->add_flag("--json", options.json, "print the topology on stdout");
+  topology->add_flag("--quiet", options.quiet, "print errors only");
+}
+
 void add_commands(CLI::App& app, Options& options) {
-  app.set_version_flag("--version", std::string("ffsearch ") + FF_VERSION);
+  app.set_version_flag("--version", "ffsearch " + ff::version_text());
   add_graph_flags(app, options.search.files, false);
   add_common_flags(app, options.search.costs, options);
   add_search_flags(app, options.search.settings, options.search.files, options);
@@ -214,6 +243,11 @@ void add_commands(CLI::App& app, Options& options) {
                       "which of the topology's device models to measure, where this machine has several");
   add_precision_flag(*profile, options.profile.precision);
   profile->add_flag("--quiet", options.quiet, "print errors only");
+  CLI::App* onnx = app.add_subcommand("import", "an ONNX model as an operator graph");
+  ff::add_import_flags(*onnx, options.onnx);
+  onnx->add_flag("--json", options.json, "print one JSON object on stdout and nothing else there");
+  onnx->add_flag("--quiet", options.quiet, "print errors only");
+  add_topology_command(app, options);
   app.require_subcommand(0, 1);
 }
 
@@ -255,9 +289,13 @@ void run(const CLI::App& app, const Options& options) {
   else if (app.got_subcommand("explain")) result = ff::run_explain(options.explain);
   else if (app.got_subcommand("diff")) result = ff::run_diff(options.diff);
   else if (app.got_subcommand("compare")) result = ff::run_compare(options.compare, context);
+  else if (app.got_subcommand("import")) result = ff::run_import(options.onnx);
   else if (app.got_subcommand("profile")) result = ff::run_profile(options.profile, context);
+  else if (app.got_subcommand("topology")) result = ff::run_topology(options.topology);
   else result = ff::run_search(options.search, context);
   if (interactive) std::fputs("\r\033[K", stderr);
+  for (const std::string& note : result.notes)
+    if (!options.quiet) std::cerr << "ffsearch: note: " << note << std::endl;
   if (options.json) std::cout << result.json.dump() << std::endl;
   else if (!options.quiet) std::cout << result.text << std::flush;
   if (!std::cout) throw ff::MachineError("cannot write to standard output");
@@ -266,9 +304,14 @@ void run(const CLI::App& app, const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"ffsearch finds a fast parallelization strategy for training a DNN on given devices."};
+  CLI::App app{"finds a fast parallelization strategy for training a DNN on given devices", "ffsearch"};
   Options options;
   add_commands(app, options);
+  app.footer(ff::exit_codes_text());
+  if (const auto text = ff::describe_command_line(app, argc, argv)) {
+    std::cout << *text;
+    return ff::exit_done;
+  }
   try {
     app.parse(argc, argv);
     const ff::ProblemFiles& files = options.search.files;

@@ -12,7 +12,12 @@ Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(re
     if (type_ == name) function = value;
   if (function == Function::add) request.expect_inputs_between(2, SIZE_MAX);
   else request.expect_inputs(function == Function::sub || function == Function::mul ? 2 : 1);
-  request.allow_attributes({});
+  if (function == Function::gelu) {
+    request.allow_attributes({"approximate"});
+    if (request.choice("approximate", "none", {"none", "tanh"}) == "tanh") function = Function::gelu_tanh;
+  } else {
+    request.allow_attributes({});
+  }
   for (size_t i = 0; i < inputs_.size(); ++i) {
     request.expect_rank(i, 1, 4);
     request.expect_type(i, DataType::f32);

@@ -13,13 +13,15 @@ class Elementwise : public OperatorDefinition {
   Block output_block(int, const Block& part) const override { return part; }
   Block input_block(int, const Block& part) const override { return part; }
   bool backward_reads_input(int) const override {
-    return function == Function::gelu || function == Function::silu || function == Function::mul;
+    return function == Function::gelu || function == Function::gelu_tanh || function == Function::silu ||
+           function == Function::mul;
   }
+  std::string attribute_text() const override { return function == Function::gelu_tanh ? "approximate=tanh" : ""; }
   bool backward_reads_output() const override {
     return function == Function::relu || function == Function::tanh || function == Function::sigmoid;
   }
 
-  enum class Function { relu, tanh, sigmoid, gelu, silu, add, sub, mul };
+  enum class Function { relu, tanh, sigmoid, gelu, gelu_tanh, silu, add, sub, mul };
   Function function;
 };
 

@@ -8,20 +8,20 @@ namespace ff {
 
 RowNorm::RowNorm(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs(1);
-  request.expect_rank(0, 2, 3);
+  request.expect_rank(0, 2, 4);
   request.expect_type(0, DataType::f32);
   request.allow_attributes({"epsilon"});
   const Shape& shape = inputs_[0].shape;
-  features = shape.back();
+  axis = shape.size() == 4 ? 1 : shape.count() - 1;
+  features = shape[axis];
   epsilon = request.number("epsilon", 1e-5, 1e-12, 1);
   outputs_ = {{"", shape}};
-  dimensions_ = every_axis(shape);
-  dimensions_.pop_back();
+  dimensions_ = every_axis(shape, axis);
 }
 
 Block RowNorm::output_block(int, const Block& part) const {
-  Block block = part;
-  block.append({0, features});
+  Block block;
+  for (int a = 0, d = 0; a <= part.rank(); ++a) block.append(a == axis ? Interval{0, features} : part[d++]);
   return block;
 }
 

@@ -5,7 +5,8 @@
 namespace ff {
 
 // What operators that normalize each row of [batch, features] or [batch, length, features] have in common: rows can be
-// split, the features of a row cannot.
+// split, the features of a row cannot. Of images [batch, channel, height, width] a row is all channels of a position,
+// which lie together in memory.
 class RowNorm : public OperatorDefinition {
  public:
   Block output_block(int output, const Block& part) const override;
@@ -13,6 +14,7 @@ class RowNorm : public OperatorDefinition {
   std::string attribute_text() const override;
 
   int64_t features;
+  int axis;  // that of the features
   double epsilon;
 
  protected:

@@ -23,6 +23,13 @@
   OPERATOR(add, elementwise)                                           \
   OPERATOR(sub, elementwise)                                           \
   OPERATOR(mul, elementwise)                                           \
+  OPERATOR(affine, activation)                                         \
+  OPERATOR(clip, activation)                                           \
+  OPERATOR(leaky_relu, activation)                                     \
+  OPERATOR(hard_sigmoid, activation)                                   \
+  OPERATOR(hard_swish, activation)                                     \
+  OPERATOR(broadcast_add, broadcast)                                   \
+  OPERATOR(broadcast_mul, broadcast)                                   \
   OPERATOR(dropout, dropout)                                           \
   OPERATOR(local_response_normalization, local_response_normalization) \
   OPERATOR(batch_norm, batch_norm)                                     \
@@ -30,6 +37,7 @@
   OPERATOR(rms_norm, rms_norm)                                         \
   OPERATOR(embedding, embedding)                                       \
   OPERATOR(position_embedding, position_embedding)                     \
+  OPERATOR(prefix, prefix)                                             \
   OPERATOR(lstm, lstm)                                                 \
   OPERATOR(attention, attention)                                       \
   OPERATOR(multi_head_attention, multi_head_attention)                 \

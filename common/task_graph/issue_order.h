@@ -19,8 +19,9 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
 // of the first task that reads them, and a collective of gradients right behind the last task that adds to it.
 Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& tasks,
                                 TransferBuffers buffers = TransferBuffers::roomy);
-// An order of all tasks, of all devices, changed to one for brief transfer buffers: what brings activations stands right
-// in front of the first task that reads them, every transfer of a gradient right behind the task that computes it.
+// An order of all tasks, of all devices, changed to one for brief transfer buffers: what brings activations stands
+// right in front of the first task that reads them, every transfer of a gradient right behind the task that computes
+// it.
 Vector<int> brief_issue_order(const TaskGraph& tasks, const Vector<int>& order);
 
 // A strategy file's issue order as an order of all tasks: compute, synchronization and update tasks as named, every

@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "common/hash.h"
 #include "common/task_graph/edge_copies.h"
 
 namespace ff {
@@ -25,7 +26,7 @@ class MemoryPlanner {
     }
   }
 
-  Vector<MemoryPlan> plan(const Vector<int>& order) {
+  Vector<MemoryPlan> plan(const Vector<int>& order, const Vector<bool>& laid_out) {
     make_steps(order);
     make_parts();
     int collective = 0;  // the next one: they are in order of edges
@@ -41,7 +42,10 @@ class MemoryPlanner {
     }
     for (OperatorId op : parts_.indices())
       for (int part : tasks_.parts[op]) plan_output_gradients(op, part);
-    for (size_t i = 0; i < plans_.size(); ++i) lay_out(i);
+    for (int i : plans_.indices()) {
+      complete(plans_[i]);
+      if (laid_out.empty() || laid_out[i]) lay_out(i);
+    }
     return std::move(plans_);
   }
 
@@ -343,22 +347,29 @@ class MemoryPlanner {
     }
   }
 
-  void lay_out(size_t index) {
-    MemoryPlan& plan = plans_[index];
+  static void complete(MemoryPlan& plan) {
     std::erase_if(plan.buffers, [](const PlannedBuffer& one) { return one.bytes == 0; });
     std::sort(plan.buffers.begin(), plan.buffers.end(),
               [](const PlannedBuffer& a, const PlannedBuffer& b) { return a.key < b.key; });
     for (const PlannedBuffer& one : plan.buffers) plan.separate_bytes += aligned(one.bytes);
     plan.live_bytes = most_live_bytes(plan);
-    // Under data parallelism all devices are alike.
+  }
+
+  // Many devices are alike, under data parallelism all.
+  void lay_out(int index) {
+    MemoryPlan& plan = plans_[index];
+    uint64_t hash = hash_basis;
+    for (const PlannedBuffer& one : plan.buffers)
+      for (const int64_t number : {one.bytes, int64_t{one.first}, int64_t{one.last}})
+        hash = hash_step(hash, static_cast<uint64_t>(number));
     const auto alike = [](const PlannedBuffer& a, const PlannedBuffer& b) {
       return a.bytes == b.bytes && a.first == b.first && a.last == b.last;
     };
-    for (size_t other = 0; other < index; ++other) {
-      const Vector<PlannedBuffer>& known = plans_[other].buffers;
-      if (!std::equal(plan.buffers.begin(), plan.buffers.end(), known.begin(), known.end(), alike)) continue;
-      for (size_t b = 0; b < known.size(); ++b) plan.buffers[b].offset = known[b].offset;
-      plan.arena_bytes = plans_[other].arena_bytes;
+    const auto [known, added] = laid_out_.try_emplace(hash, index);
+    if (const Vector<PlannedBuffer>& buffers = plans_[known->second].buffers;
+        !added && std::equal(plan.buffers.begin(), plan.buffers.end(), buffers.begin(), buffers.end(), alike)) {
+      for (int b : buffers.indices()) plan.buffers[b].offset = buffers[b].offset;
+      plan.arena_bytes = plans_[known->second].arena_bytes;
       return;
     }
     plan.arena_bytes = assign_offsets(plan.buffers);
@@ -383,6 +394,7 @@ class MemoryPlanner {
   Vector<MemoryPlan> plans_;
   // Brief plans, by transfer.
   std::unordered_map<TaskKey, StepsBefore> steps_before_;
+  std::unordered_map<uint64_t, int> laid_out_;               // plans, by hash of what their buffers are
   Vector<int> plan_of_device_;                               // by device; -1: not asked for
   Vector<Vector<Part>> parts_;                               // [operator][place of the part in the task graph]
   std::map<std::pair<int, TaskKey>, int> collective_steps_;  // by plan and task
@@ -397,8 +409,9 @@ const PlannedBuffer* MemoryPlan::find(const BufferKey& key) const {
 }
 
 Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
-                               const Vector<int>& order, const Vector<DeviceId>& devices, TransferBuffers buffers) {
-  return MemoryPlanner(builder, strategy, tasks, devices, buffers).plan(order);
+                               const Vector<int>& order, const Vector<DeviceId>& devices, TransferBuffers buffers,
+                               const Vector<bool>& laid_out) {
+  return MemoryPlanner(builder, strategy, tasks, devices, buffers).plan(order, laid_out);
 }
 
 int64_t assign_offsets(Vector<PlannedBuffer>& buffers) {

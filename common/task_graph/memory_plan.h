@@ -72,17 +72,19 @@ constexpr int64_t buffer_alignment = 64;  // bytes, as Backend::allocate aligns
 struct MemoryPlan {
   Vector<int> steps;              // tasks
   Vector<PlannedBuffer> buffers;  // none is empty; ascending by key
-  int64_t arena_bytes = 0;
-  int64_t separate_bytes = 0;  // what the buffers would take without sharing
-  int64_t live_bytes = 0;      // most that live at once: no arena is smaller
+  int64_t arena_bytes = 0;        // 0: not laid out
+  int64_t separate_bytes = 0;     // what the buffers would take without sharing
+  int64_t live_bytes = 0;         // most that live at once: no arena is smaller
 
   const PlannedBuffer* find(const BufferKey& key) const;  // null: that one is not needed, or empty
 };
 
 // The plans of `devices`, in their order, from a task graph of all devices or of the one that is asked for. `order` is
-// a total order of all its tasks (issue_order_from_names, default_issue_order).
+// a total order of all its tasks (issue_order_from_names, default_issue_order). Those whose `laid_out` is false get no
+// offsets, which take most of the time; empty: all do.
 Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
-                               const Vector<int>& order, const Vector<DeviceId>& devices, TransferBuffers buffers);
+                               const Vector<int>& order, const Vector<DeviceId>& devices, TransferBuffers buffers,
+                               const Vector<bool>& laid_out = {});
 
 // Offsets for `buffers` such that no two that live together overlap; returns the arena's bytes. Greedy by size, with
 // the smallest gap that fits: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020 (arXiv

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
+#include "common/processors.h"
 #include "search/cost/analytic.h"
 
 namespace ff {
@@ -43,12 +43,10 @@ KernelCosts::KernelCosts(const Topology& topology, CostMode mode, Vector<Profile
       if (gpu >= 0) model.settings = gpu_settings(gpu, precision);
     } else if (!devices_of_node.empty()) {
       model.on_this_machine = true;
-      for (const auto& [node, count] : devices_of_node)
-        model.settings.concurrent = std::max(model.settings.concurrent, count);
-      const int hardware =
-          std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, model.model.cores));
-      model.settings.concurrent = std::min(model.settings.concurrent, hardware);
-      model.settings.threads = model.model.cores;
+      for (const auto& [node, count] : devices_of_node) model.ranks_of_node = std::max(model.ranks_of_node, count);
+      const int processors = usable_processors().count();
+      model.settings.threads = std::min(model.model.cores, processors);  // as of a rank of ffexec
+      model.settings.concurrent = std::min(model.ranks_of_node, processors / model.settings.threads);
     }
     if (working_set_bytes > 0)
       for (int64_t* bytes : {&model.settings.rotated_bytes, &model.settings.other_memory_bytes})
@@ -86,6 +84,24 @@ std::string KernelCosts::why_not_measurable(int model) const {
     return std::string(", ") + error.what();
   }
   return ", GPU 0 is \"" + describe_cuda_device(0).name + "\"";
+}
+
+std::string KernelCosts::measurement_note() const {
+  for (const Model& model : models_) {
+    if (model.is_gpu || !model.measurement || model.measured_here.empty()) continue;
+    const std::string threads = std::to_string(model.settings.threads), ranks = std::to_string(model.ranks_of_node),
+                      lanes = std::to_string(model.settings.concurrent);
+    if (model.settings.threads < model.model.cores)
+      return "kernels of device model \"" + model.model.name + "\" were measured with " + threads +
+             (model.settings.threads == 1 ? " thread" : " threads") + ", as many as this process may use processors, " +
+             "not with the model's " + std::to_string(model.model.cores) + " cores";
+    if (model.settings.concurrent < model.ranks_of_node)
+      return "kernels of device model \"" + model.model.name + "\" were measured " + lanes +
+             " at once, for which this process has processors; " + ranks +
+             " ranks on this machine take turns and are slower than predicted, on a machine with processors for " +
+             ranks + " they are not";
+  }
+  return "";
 }
 
 KernelMeasurement& KernelCosts::measurement(Model& model) {

@@ -47,6 +47,8 @@ class KernelCosts {
   // Why this machine cannot measure it: ", no GPU: cudaGetDeviceCount: ...", or "".
   std::string why_not_measurable(int model) const;
   const Profile& profile(int model) const { return models_[model].profile; }
+  // What was measured otherwise than ranks would run, for want of processors; "" for nothing.
+  std::string measurement_note() const;
   int64_t measured_count() const { return measured_count_; }  // kernels measured by this object
 
  private:
@@ -56,6 +58,7 @@ class KernelCosts {
     std::map<std::string, bool> measured_here;
     std::unique_ptr<KernelMeasurement> measurement;
     MeasurementSettings settings;
+    int ranks_of_node = 0;  // that compute at once
     bool is_gpu = false;
     bool on_this_machine = false;
   };

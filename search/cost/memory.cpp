@@ -326,19 +326,19 @@ Vector<int64_t> MemoryModel::bytes(const Strategy& strategy) {
 }
 
 Vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
-                                   TransferBuffers buffers) {
-  const Needs needs = this->needs(strategy, tasks, order, buffers);
+                                   TransferBuffers buffers, const Vector<bool>& laid_out) {
+  const Needs needs = this->needs(strategy, tasks, order, buffers, laid_out);
   Vector<int64_t> result;
   for (const DeviceId device : bytes_.indices()) result.push_back(needs.bytes(device));
   return result;
 }
 
 MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
-                                      TransferBuffers buffers) {
+                                      TransferBuffers buffers, const Vector<bool>& laid_out) {
   Vector<DeviceId> devices(bytes_.size());
   std::iota(devices.begin(), devices.end(), 0);
   const Vector<int64_t> none(bytes_.size(), 0);
-  Needs result{none, none, plan_memory(builder_, strategy, tasks, order, devices, buffers)};
+  Needs result{none, none, plan_memory(builder_, strategy, tasks, order, devices, buffers, laid_out)};
   // one copy serves all that read the same block
   std::set<std::tuple<DeviceId, TensorId, Vector<int64_t>>> inputs;
   for (OperatorId id = 0; id < static_cast<OperatorId>(graph_.operators.size()); ++id) {

@@ -35,6 +35,12 @@ AlgorithmResult by_rule(const AlgorithmRequest& request, Strategy strategy, std:
             std::move(note) + (request.problem().annotations ? "; but for what is annotated" : ""));
 }
 
+// Of the time that a cheap algorithm has within a search.
+class NoTimeLeft : public NotApplicable {
+ public:
+  using NotApplicable::NotApplicable;
+};
+
 [[noreturn]] void cannot_keep(const AlgorithmRequest& request, const std::string& algorithm, OperatorId op,
                               const std::string& why) {
   throw NotApplicable(algorithm + ": cannot keep to the annotation of " + request.graph().operators[op].name + " (" +
@@ -112,10 +118,11 @@ void expect_optcnn_keeps_annotations(const AlgorithmRequest& request) {
 
 AlgorithmResult run_optcnn(const AlgorithmRequest& request) {
   expect_optcnn_keeps_annotations(request);
-  const auto found = request.thorough ? optcnn(request.evaluator, request.space, thorough_steps, &request.control.stop)
-                                      : optcnn(request.evaluator, request.space, quick_steps * request.effort);
+  const auto found = optcnn(request.evaluator, request.space,
+                            request.thorough ? thorough_steps : quick_steps * request.effort, &request.control);
   if (!found && request.thorough && request.control.stop)
     throw MachineError("interrupted while optcnn computed its cost tables; nothing was written");
+  if (!found && request.control.deadline.passed()) throw NoTimeLeft("optcnn: no time is left for its cost tables");
   if (!found)
     throw NotApplicable("optcnn: the cost tables of " + request.graph().name + " on " +
                         std::to_string(request.topology().devices.size()) +
@@ -154,7 +161,7 @@ struct SubClusterStrategy {
 SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
   SubClusterStrategy best;
   const Vector<int> sizes = sub_cluster_sizes(request.topology());
-  for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
+  for (auto size = sizes.rbegin(); size != sizes.rend() && !request.control.ended(); ++size) {
     const SubCluster part = sub_cluster(request.topology(), *size);
     const SearchSpace space(request.graph(), part.topology);
     Evaluator evaluator({request.graph(), part.topology, request.problem().kernels});
@@ -165,7 +172,7 @@ SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
     const AlgorithmRequest own{.evaluator = evaluator,
                                .space = space,
                                .settings = {.search = request.settings.search},
-                               .control = {request.control.stop},
+                               .control = {request.control.stop, nullptr, request.control.deadline},
                                .thorough = false,
                                .effort = sub_cluster_effort};
     for (const Algorithm& algorithm : algorithms()) {
@@ -174,6 +181,7 @@ SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
           (algorithm.name == "single-device") != (*size == 1))
         continue;
       if (large && algorithm.name != "data-parallel") continue;
+      if (best.devices > 0 && request.control.ended()) break;
       try {
         Strategy strategy = part.on_whole(algorithm.run(own).strategy);
         const double cost = request.evaluator.evaluate(strategy).cost;
@@ -182,6 +190,7 @@ SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
       } catch (const NotApplicable&) {}
     }
   }
+  if (best.devices == 0) throw NoTimeLeft("sub-cluster: no time is left");
   return best;
 }
 
@@ -205,22 +214,43 @@ bool contains(const Vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The cheap algorithms' strategies that a search looks at: those that --init names; all of them where it names none, or
-// the best. Those that do not apply are left out unless named.
-Vector<Candidate> cheap_candidates(const AlgorithmRequest& request) {
+// The cheap algorithms' strategies that a search looks at.
+struct CheapCandidates {
+  Vector<Candidate> list;
+  Vector<std::string> no_time;  // those that the deadline left out
+
+  const Candidate& best() const {
+    return *std::min_element(list.begin(), list.end(), [](const Candidate& a, const Candidate& b) {
+      return better(*a.prediction, *b.prediction);
+    });
+  }
+};
+
+// Those that --init names; all of them where it names none, or the best. Those that do not apply are left out unless
+// named, and so are those for which there is no time, but for the first.
+CheapCandidates cheap_candidates(const AlgorithmRequest& request, const Deadline& deadline) {
   const Vector<std::string>& init = request.settings.init;
   const bool all = init.empty() || contains(init, "best");
-  Vector<Candidate> result;
+  CheapCandidates result;
   for (const Algorithm& algorithm : algorithms()) {
     const bool named = contains(init, algorithm.name);
     if (!algorithm.cheap || (!all && !named)) continue;
     // Without annotations it is data parallelism once more.
     if (algorithm.name == "propagate" && !request.problem().annotations && !named) continue;
+    if (!named && !result.list.empty() && deadline.left_s() < request.evaluator.slowest_s()) {
+      result.no_time.push_back(algorithm.name);
+      continue;
+    }
     AlgorithmRequest own = request;
     own.thorough = named;
+    own.control.deadline = named ? Deadline() : deadline.before(request.evaluator.slowest_s());
     try {
       Candidate candidate{algorithm.name, algorithm.run(own).strategy};
-      if (!request.settings.search.whole_operators || whole(candidate.strategy)) result.push_back(std::move(candidate));
+      if (request.settings.search.whole_operators && !whole(candidate.strategy)) continue;
+      candidate.prediction = request.evaluator.evaluate(candidate.strategy);
+      result.list.push_back(std::move(candidate));
+    } catch (const NoTimeLeft&) {
+      result.no_time.push_back(algorithm.name);
     } catch (const NotApplicable&) {
       if (named) throw;
     }
@@ -300,28 +330,44 @@ void expect_nothing_annotated_is_split(const AlgorithmRequest& request) {
         if (degree > 1) cannot_keep(request, "placement", op, "as it splits no operator");
 }
 
+// What was not done for lack of time.
+std::string no_time_text(const CheapCandidates& cheap, const McmcSettings& search, const McmcResult& chains) {
+  std::string text;
+  for (const std::string& name : cheap.no_time) text += (text.empty() ? "" : ", ") + name;
+  if (chains.chains_begun < search.chains)
+    text += (text.empty() ? "" : ", ") + std::to_string(search.chains - chains.chains_begun) + " of " +
+            std::to_string(search.chains) + " chains";
+  return text.empty() ? "" : "; no time for " + text;
+}
+
+// In evaluations, which nothing cuts short: of the found strategy once more, with its memory and its order of tasks,
+// and of what a chain has still to verify; and of a chain's first one, which is recorded.
+constexpr double evaluations_of_result = 3, evaluations_of_start = 2;
+
 AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
   if (whole_operators) expect_nothing_annotated_is_split(request);
-  request.settings.search.whole_operators = whole_operators;
-  const Vector<Candidate> cheap = cheap_candidates(request);
+  McmcSettings& search = request.settings.search;
+  search.whole_operators = whole_operators;
+  const Deadline deadline = request.control.deadline.limited() ? request.control.deadline : Deadline(search.budget_s);
+  // Half of the budget is for the chains.
+  const CheapCandidates cheap = cheap_candidates(request, deadline.before(search.budget_s / 2));
   AlgorithmResult result;
-  const Candidate* best = nullptr;
-  Prediction least;
-  for (const Candidate& candidate : cheap) {
-    const Prediction prediction = request.evaluator.evaluate(candidate.strategy);
-    result.baselines.push_back({candidate.name, prediction.makespan, prediction.feasible()});
-    if (best && !better(prediction, least)) continue;
-    best = &candidate;
-    least = prediction;
+  for (const Candidate& candidate : cheap.list)
+    result.baselines.push_back({candidate.name, candidate.prediction->makespan, candidate.prediction->feasible()});
+  search.slices = !cheap.list.empty() && !cheap.best().prediction->feasible();
+  const Vector<Candidate> starts = chain_starts(request, cheap.list, cheap.list.empty() ? nullptr : &cheap.best());
+  if (deadline.limited()) {
+    const double evaluation_s = request.evaluator.slowest_s();
+    search.start_s = evaluations_of_start * evaluation_s;
+    search.budget_s = std::max(1e-9, deadline.left_s() - evaluations_of_result * evaluation_s);
   }
-  request.settings.search.slices = best && !least.feasible();
-  result.chains = search_mcmc(request.problem(), chain_starts(request, cheap, best), request.settings.search,
-                              request.control, cheap);
+  result.chains = search_mcmc(request.problem(), starts, search, request.control, cheap.list);
   result.strategy = result.chains->best;
-  const auto unbeaten = std::find_if(cheap.begin(), cheap.end(),
+  const auto unbeaten = std::find_if(cheap.list.begin(), cheap.list.end(),
                                      [&](const Candidate& candidate) { return candidate.strategy == result.strategy; });
-  result.note = unbeaten != cheap.end() ? "nothing better than " + unbeaten->name + " was found"
-                                        : "found from " + result.chains->best_from;
+  result.note = (unbeaten != cheap.list.end() ? "nothing better than " + unbeaten->name + " was found"
+                                              : "found from " + result.chains->best_from) +
+                no_time_text(cheap, search, *result.chains);
   if (request.settings.check_local) check_locally(request, result);
   return result;
 }

@@ -1,5 +1,9 @@
 #include "search/optimizer/evaluator.h"
 
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
 #include "common/task_graph/issue_order.h"
 
 namespace ff {
@@ -26,14 +30,43 @@ Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& t
   return fullness(brief.bytes) < fullness(roomy.bytes) ? brief : roomy;
 }
 
+double Evaluator::exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
+  constexpr double fits_surely = 0.9;
+  double least = std::numeric_limits<double>::infinity();
+  for (const TransferBuffers buffers : {TransferBuffers::roomy, TransferBuffers::brief}) {
+    const Vector<int> issued = buffers == TransferBuffers::roomy ? order : brief_issue_order(tasks, order);
+    Vector<int64_t> bytes =
+        memory_.bytes(strategy, tasks, issued, buffers, Vector<bool>(problem_.topology.devices.size(), false));
+    if (const double live = fullness(bytes); live > fits_surely && live <= 1) {
+      Vector<bool> nearly_full;
+      for (const DeviceId device : bytes.indices()) {
+        const int64_t capacity = problem_.topology.model_of(device).memory_bytes;
+        nearly_full.push_back(capacity > 0 &&
+                              static_cast<double>(bytes[device]) > fits_surely * static_cast<double>(capacity));
+      }
+      bytes = memory_.bytes(strategy, tasks, issued, buffers, nearly_full);
+    }
+    least = std::min(least, fullness(bytes));
+    if (least <= 1) break;
+  }
+  return least;
+}
+
 Prediction Evaluator::evaluate(const Strategy& strategy) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Prediction found = simulate(strategy);
+  slowest_s_ = std::max(slowest_s_, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  return found;
+}
+
+Prediction Evaluator::simulate(const Strategy& strategy) {
   const TaskGraph tasks = builder_.build(strategy);
   const Timeline timeline = simulate_full(tasks, cost_model_.costs(tasks, strategy));
   if (!memory_limited_) return prediction(timeline.makespan, 0);
   constexpr double far_below = 0.5;
   const double estimated = fullness(memory_.bytes(strategy));
   if (estimated < far_below) return prediction(timeline.makespan, estimated);
-  return prediction(timeline.makespan, fullness(memory(strategy, tasks, tasks_by_start(tasks, timeline)).bytes));
+  return prediction(timeline.makespan, exact_fullness(strategy, tasks, tasks_by_start(tasks, timeline)));
 }
 
 Prediction Evaluator::estimate(const Strategy& strategy, double memory_scale) {

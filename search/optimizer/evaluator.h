@@ -60,6 +60,8 @@ class Evaluator {
 
   const Problem& problem() const { return problem_; }
   TaskGraphBuilder& builder() { return builder_; }
+  // The longest that evaluate has taken so far: nothing can cut it short.
+  double slowest_s() const { return slowest_s_; }
   TaskCostModel& cost_model() { return cost_model_; }
   MemoryModel& memory_model() { return memory_; }
 
@@ -70,8 +72,13 @@ class Evaluator {
     Vector<int> order;  // for them
   };
   Memory memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
+  // The same as a share of the fullest device's; where that is below nine tenths, of what lives at once.
+  double exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
+
+  Prediction simulate(const Strategy& strategy);
 
   Problem problem_;
+  double slowest_s_ = 0;
   TaskGraphBuilder builder_;
   TaskCostModel cost_model_;
   MemoryModel memory_;

@@ -2,11 +2,37 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 
 #include "search/cost/duration.h"
 
 namespace ff {
+
+// When a search is to be over; by default never.
+class Deadline {
+ public:
+  Deadline() = default;
+  explicit Deadline(double seconds_from_now)  // 0: never
+      : limited_(seconds_from_now > 0), end_(seconds_from_now > 0 ? now_s() + seconds_from_now : 0) {}
+
+  bool limited() const { return limited_; }
+  double left_s() const { return limited_ ? end_ - now_s() : 1e300; }
+  bool passed() const { return limited_ && left_s() <= 0; }
+  // So much earlier.
+  Deadline before(double seconds) const {
+    Deadline earlier = *this;
+    earlier.end_ -= seconds;
+    return earlier;
+  }
+
+ private:
+  static double now_s() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+  bool limited_ = false;
+  double end_ = 0;
+};
 
 struct SearchProgress {
   double elapsed_s = 0;
@@ -18,6 +44,9 @@ struct SearchControl {
   const std::atomic<bool>& stop;  // ends the search early, with the best so far
   // Called a few times a second, by one thread at a time; may be empty.
   std::function<void(const SearchProgress&)> progress = nullptr;
+  Deadline deadline = {};
+
+  bool ended() const { return stop || deadline.passed(); }
 };
 
 }  // namespace ff

@@ -5,13 +5,14 @@ at."""
 
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), ROOT / "profiles/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCES = ("common", "search", "executor", "tests", "scripts")
 
 
@@ -47,14 +48,46 @@ class Documents(unittest.TestCase):
                 self.assertTrue(any(any((ROOT / top).rglob(pathlib.Path(name).name)) for top in SOURCES + ("docs",)),
                                 f"{name} is named but not there")
 
+    def test_manual_pages_and_completion_name_every_flag(self):
+        if BUILD is None:
+            self.skipTest("no build folder given")
+        for program, commands in (("ffsearch", ("simulate", "compare", "profile", "topology", "explain", "diff")),
+                                  ("ffexec", ())):
+            def output(*arguments):
+                return subprocess.run([BUILD / program, *arguments], capture_output=True, text=True, check=True,
+                                      timeout=60).stdout
+            manual, completion = output("--manual"), output("--completion")
+            for command in ((), *((c,) for c in commands)):
+                known = flags(output(*command, "--help"))
+                shown = flags(manual.replace("\\-", "-").replace("\\fB", " "))
+                self.assertEqual(known - shown, set(), "not in the manual page")
+                completed = subprocess.run(
+                    ["bash", "-c", f"{completion}\nCOMP_WORDS=({program} {' '.join(command)} --)\n"
+                     f"COMP_CWORD={len(command) + 1}\n_{program}\necho ${{COMPREPLY[*]}}"],
+                    capture_output=True, text=True, check=True, timeout=60).stdout.split()
+                own = {flag for flag in known if f"  {flag}" in output(*command, "--help")}
+                self.assertEqual(own - set(completed), set(), "not completed")
+            if shutil.which("groff"):
+                rendered = subprocess.run(["groff", "-man", "-Tutf8", "-ww"], input=manual, capture_output=True,
+                                          text=True, check=True, timeout=60)
+                self.assertEqual(rendered.stderr, "")
+
+    def test_the_version_names_the_commit(self):
+        if BUILD is None or not (ROOT / ".git").exists():
+            self.skipTest("no build folder, or no git checkout")
+        for program in ("ffsearch", "ffexec"):
+            said = subprocess.run([BUILD / program, "--version"], capture_output=True, text=True, check=True,
+                                  timeout=60).stdout
+            self.assertRegex(said, rf"^{program} [0-9]+\.[0-9]+\.[0-9]+ \(commit [0-9a-f]{{12}}(, changed)?\)\n$")
+
     def test_the_user_guide_names_every_flag(self):
         if BUILD is None:
             self.skipTest("no build folder given")
         guide = (ROOT / "docs/user-guide.md").read_text()
         _, search, executor = re.split(r"^## (?:ffsearch|ffexec)$", guide, flags=re.MULTILINE)
         for part, commands in ((search, (["ffsearch"], ["ffsearch", "simulate"], ["ffsearch", "compare"],
-                                         ["ffsearch", "explain"], ["ffsearch", "diff"],
-                                         ["ffsearch", "profile"])), (executor, (["ffexec"],))):
+                                         ["ffsearch", "profile"], ["ffsearch", "import"], ["ffsearch", "topology"],
+                                         ["ffsearch", "explain"], ["ffsearch", "diff"])), (executor, (["ffexec"],))):
             known = set()  # --mca is mpirun's
             for command in commands:
                 known |= flags(subprocess.run([BUILD / command[0], *command[1:], "--help"], capture_output=True,

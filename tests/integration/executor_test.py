@@ -166,6 +166,54 @@ class ExecutorTest(unittest.TestCase):
             json.dump(plan, file)
         self.train(2, "--strategy", self.path("s.json"))
 
+    def test_ranks_take_the_processors_that_they_may_use(self):
+        processor = min(os.sched_getaffinity(0))
+        pinned = ["taskset", "-c", str(processor)]
+        result = subprocess.run(pinned + self.command(1, "--calibrate", "--out", self.path("one.json")),
+                                env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        with open(self.path("one.json")) as file:
+            self.assertEqual(json.load(file)["device_models"]["cpu"]["cores"], 1)
+        plan = strategy(1)
+        plan["topology"]["device_models"]["cpu"]["cores"] = 2
+        with open(self.path("s.json"), "w") as file:
+            json.dump(plan, file)
+        result = subprocess.run(pinned + self.command(1, "--strategy", self.path("s.json")), env=ENVIRONMENT,
+                                capture_output=True, text=True, timeout=120)
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stderr, "note: rank 0 on .* may use 1 processor, its device model has 2 cores: it "
+                                        "runs 1 thread, and takes longer than predicted")
+        result = subprocess.run(pinned + self.command(2, "--strategy", self.write_strategy(2)), env=ENVIRONMENT,
+                                capture_output=True, text=True, timeout=120)
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stderr, "note: 2 ranks share 1 processor on .*: they take turns, and an iteration "
+                                        "takes up to 2 times as long as predicted")
+
+    def test_what_is_no_number_is_said_once(self):
+        data = self.write_data("train", 24)
+        images = [0.5] * 24 * 64
+        images[20 * 64 + 63] = float("nan")  # in the third batch
+        with open(self.path("train/image.npy"), "wb") as file:
+            file.write(npy("<f4", (24, 1, 8, 8), images))
+        for ranks in (1, 2):
+            result = self.run_program(ranks, "--strategy", self.write_strategy(ranks), "--data", data, "--epochs", "3")
+            self.assertEqual(result.returncode, 0)
+            self.assertRegex(result.stderr, r"\Affexec: note: the data of iteration [1-3] has values that are infinite "
+                                            r"or not numbers\n\Z")
+        result = self.run_program(1, "--strategy", self.write_strategy(1), "--iterations", "6", "--lr", "1e38",
+                                  "--json")
+        self.assertRegex(result.stderr, "ffexec: note: the loss of iteration [2-6] is infinite or not a number: the "
+                                        "learning rate may be too high\n")
+        self.assertEqual(result.stderr.count("note:"), 1)
+        self.assertIn(None, json.loads(result.stdout)["losses"])
+
+    def test_the_median_leaves_out_warm_up(self):
+        for iterations, said in ((1, "the first iteration, which warms up"),
+                                 (2, "median of 1 behind the first, which warms up"),
+                                 (5, "median of 3 behind the first 2, which warm up")):
+            result = self.run_program(1, "--strategy", self.write_strategy(1), "--iterations", str(iterations))
+            self.assertRegex(result.stdout, rf"measured \({said}\)")
+
     def assert_fails(self, code, message, ranks, *arguments):
         result = self.run_program(ranks, *arguments)
         self.assertEqual(result.returncode, code, result.stdout + result.stderr)

@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -268,6 +269,32 @@ class WrongInput(unittest.TestCase):
             self.assertEqual((code, stdout), (2, ""), flags)
             self.assertEqual(stderr.count("Run with --help"), 1, stderr)
 
+    def test_topology_discovery(self):
+        def topology(*flags):
+            return run(BUILD / "ffsearch", "topology", *flags, cwd=self.work)
+
+        machine = ROOT / "tests/hwloc/power8gpudistances.xml"
+        code, stdout, stderr = topology("--out", "t.json", "--hwloc-xml", machine)
+        if "built without hwloc" in stderr or "hwloc was not found" in stderr:
+            self.skipTest(stderr)
+        self.assertEqual(code, 0, stderr)
+        self.assertIn("4 GPUs", stdout)
+        self.assertEqual(stderr, "ffsearch: note: no network adapters were found\n")
+        code, _, stderr = self.search(GRAPH, "t.json")
+        self.assertEqual((code, stderr), (0, ""))
+        self.refused(topology("--out", "t.json", "--hwloc-xml", machine, "--nodes", "2"),
+                     "--nodes: the rate of no network adapter is known; give --network-gb-per-s")
+        self.refused(topology("--out", "t.json", "--hwloc-xml", "none.xml"), "none.xml: cannot open")
+        self.refused(topology("--out", "t.json", "--hwloc-xml", GRAPH),
+                     "cannot read it, expected a file that lstopo wrote, of this version or an older one")
+        shutil.copy(machine, self.work / "m.xml")
+        self.refused(topology("--out", "m.xml", "--hwloc-xml", "m.xml"), "m.xml: this command reads it")
+        self.assertEqual(topology("--out", "t.json", "--nodes", "0")[0], 2)
+        self.assertEqual(topology()[0], 2)
+        code, stdout, stderr = topology("--out", "here.json", "--json", "--quiet")
+        self.assertEqual((code, stderr), (0, ""))
+        self.assertEqual(json.loads(stdout), json.loads((self.work / "here.json").read_text()))
+
     def test_profiles(self):
         def used(entries, *flags, model="cpu"):
             profile = {"format": "ffprofile/1", "device_model": model, "measured": {}, "entries": entries}
@@ -289,6 +316,13 @@ class WrongInput(unittest.TestCase):
                        "entries": {}}
             self.refused(self.search(GRAPH, ROOT / "topologies/p100-1x4.json", "--profile",
                                      self.write("p.json", profile)), f"/measured/precision: {message}")
+        (self.work / "profiles").mkdir(exist_ok=True)
+        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", "profiles"),
+                     "profiles: has no profile of a device model of the topology \"local-cpu-2\"; expected cpu.json")
+        self.write("profiles/cpu.json", {"format": "ffprofile/1", "device_model": "other", "measured": {},
+                                         "entries": {}})
+        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", "profiles"),
+                     "profiles/cpu.json: is the profile of device model \"other\"")
         self.refused(used({"forward x": {"us": -1, "samples": 1, "spread": 0}}),
                      "/us: found -1, expected a number above 0")
 
@@ -334,6 +368,8 @@ class WrongInput(unittest.TestCase):
     def test_a_full_disk_leaves_the_old_strategy(self):
         small = self.work / "small"
         small.mkdir()
+        if not shutil.which("mount"):
+            self.skipTest("there is no mount program here")
         if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", small],
                                                capture_output=True, check=False).returncode:
             self.skipTest("a tiny tmpfs cannot be mounted here")

@@ -106,7 +106,7 @@ class NetworkWriter {
     Named* from = pick(4);
     const std::string input = from->name;
     const Shape shape = from->spec.shape;
-    switch (between(0, 11)) {
+    switch (between(0, 12)) {
       case 0:
       case 1:
       case 2: {
@@ -137,6 +137,35 @@ class NetworkWriter {
       case 9: add("mean", {input}, {}); break;
       case 10: add_rearrangement(input, shape); break;
       case 11: add_batch_norm(input); break;
+      case 12: add_operator_of_imports(input, shape); break;
+    }
+  }
+
+  // What imported networks have: functions of straight pieces, squeeze-and-excitation, layer scale, normalization of
+  // each position, a class token.
+  void add_operator_of_imports(const std::string& input, const Shape& shape) {
+    const bool image = shape.size() == 4;
+    switch (between(0, 4)) {
+      case 0: {
+        const std::string type =
+            Vector<std::string>{"affine", "clip", "leaky_relu", "hard_sigmoid", "hard_swish"}[between(0, 4)];
+        Json attributes = Json::object();
+        if (type == "affine") attributes = {{"factor", -0.5}, {"offset", 0.25}};
+        if (type == "clip") attributes = {{"least", -0.5}, {"most", 1}};
+        add(type, {input}, attributes);
+        break;
+      }
+      case 1: {
+        const std::string squeezed = add("mean", {input}, {});
+        const Json axes = image ? Json{0, 1} : Json{0, 2};
+        if (!squeezed.empty()) add(chance(2) ? "broadcast_mul" : "broadcast_add", {input, squeezed}, {{"axes", axes}});
+        break;
+      }
+      case 2: add("broadcast_mul", {input}, {{"axes", Json::array({image ? 1 : 2})}}); break;
+      case 3: add("broadcast_add", {input}, {{"axes", image ? Json{2, 3} : Json{1, 2}}}); break;
+      default:
+        if (!image) add("prefix", {input}, {{"rows", between(1, 2)}});
+        else if (shape[1] >= 4) add("layer_norm", {input}, {{"epsilon", 0.1}});
     }
   }
 
@@ -219,7 +248,7 @@ class NetworkWriter {
     Named* from = pick(3);
     const std::string input = from->name;
     const Shape shape = from->spec.shape;
-    switch (between(0, 12)) {
+    switch (between(0, 13)) {
       case 0: {
         Json attributes = {{"out_channels", between(1, 4)}, {"kernel", between(1, 3)}, {"stride", between(1, 2)}};
         attributes["padding"] = between(0, attributes["kernel"].get<int64_t>() - 1);
@@ -251,6 +280,7 @@ class NetworkWriter {
       case 10: add_with_equal(input, shape); break;
       case 11: add_batch_norm(input); break;
       case 12: add_operator_of_llama(input, shape); break;
+      case 13: add_operator_of_imports(input, shape); break;
     }
   }
 

@@ -39,6 +39,7 @@ dnnl::algorithm library_algorithm(Elementwise::Function function) {
     case Elementwise::Function::tanh: return dnnl::algorithm::eltwise_tanh;
     case Elementwise::Function::sigmoid: return dnnl::algorithm::eltwise_logistic;
     case Elementwise::Function::gelu: return dnnl::algorithm::eltwise_gelu_erf;
+    case Elementwise::Function::gelu_tanh: return dnnl::algorithm::eltwise_gelu_tanh;
     case Elementwise::Function::silu: return dnnl::algorithm::eltwise_swish;
     default: return dnnl::algorithm::undef;
   }
@@ -92,6 +93,7 @@ class ElementwiseKernel : public Kernel {
         case Elementwise::Function::tanh: tanh_gradient(arguments.outputs[0], gradient, result, elements_); break;
         case Elementwise::Function::sigmoid: sigmoid_gradient(arguments.outputs[0], gradient, result, elements_); break;
         case Elementwise::Function::gelu:
+        case Elementwise::Function::gelu_tanh:
         case Elementwise::Function::silu:
           context_.use_threads();
           backward_.run(

@@ -9,6 +9,8 @@ namespace {
 using Function = Elementwise::Function;
 
 constexpr float inverse_root_2 = 0.70710678118654752f, inverse_root_2_pi = 0.39894228040143268f;
+// x Phi(x) is nearly x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) (Hendrycks and Gimpel 2016).
+constexpr float root_2_over_pi = 0.79788456080286536f, gelu_cube = 0.044715f;
 
 // The layout of the block does not matter. `b`: the second input of sub, mul and add.
 void apply(const Context& context, Function function, const float* a, const float* b, int64_t elements, float* result) {
@@ -25,6 +27,11 @@ void apply(const Context& context, Function function, const float* a, const floa
     case Function::gelu:
       for_each_index(context, elements,
                      [=] __device__(int64_t i) { result[i] = 0.5f * a[i] * (1.0f + erff(a[i] * inverse_root_2)); });
+      break;
+    case Function::gelu_tanh:
+      for_each_index(context, elements, [=] __device__(int64_t i) {
+        result[i] = 0.5f * a[i] * (1.0f + tanhf(root_2_over_pi * (a[i] + gelu_cube * a[i] * a[i] * a[i])));
+      });
       break;
     case Function::silu:
       for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] / (1.0f + expf(-a[i])); });
@@ -46,6 +53,15 @@ void gelu_gradient(const Context& context, const float* input, const float* grad
   for_each_index(context, elements, [=] __device__(int64_t i) {
     const float x = input[i];
     result[i] = gradient[i] * (0.5f * (1.0f + erff(x * inverse_root_2)) + x * inverse_root_2_pi * expf(-0.5f * x * x));
+  });
+}
+
+void gelu_tanh_gradient(const Context& context, const float* input, const float* gradient, int64_t elements,
+                        float* result) {
+  for_each_index(context, elements, [=] __device__(int64_t i) {
+    const float x = input[i], t = tanhf(root_2_over_pi * (x + gelu_cube * x * x * x)),
+                slope = root_2_over_pi * (1.0f + 3.0f * gelu_cube * x * x);
+    result[i] = gradient[i] * 0.5f * (1.0f + t + x * (1.0f - t * t) * slope);
   });
 }
 
@@ -90,6 +106,9 @@ class ElementwiseKernel : public Kernel {
         case Function::sigmoid: sigmoid_gradient(context_, arguments.outputs[0], gradient, elements_, result); break;
         case Function::gelu:
           gelu_gradient(context_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result);
+          break;
+        case Function::gelu_tanh:
+          gelu_tanh_gradient(context_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result);
           break;
         case Function::silu:
           silu_gradient(context_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result);

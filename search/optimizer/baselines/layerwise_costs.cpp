@@ -50,10 +50,34 @@ class LayerwiseCosts::Loads {
   double most_ = 0;
 };
 
-LayerwiseCosts::LayerwiseCosts(Evaluator& evaluator, const SearchSpace& space)
+LayerwiseCosts::LayerwiseCosts(Evaluator& evaluator, const SearchSpace& space, const SearchControl* control)
     : graph_(evaluator.problem().graph), topology_(evaluator.problem().topology), builder_(evaluator.builder()),
       costs_(evaluator.cost_model()), device_count_(topology_.devices.count()),
       load_ns_(device_count_ + topology_.channels.count(), 0) {
+  make_layers(space);
+  const auto blocks_of = [&](OperatorId op, const auto& block) {
+    Vector<Vector<Block>> lists;
+    const OperatorDefinition& definition = *graph_.operators[op].definition;
+    for (const Degrees& degrees : layers_[layer_of_[op]].degrees) {
+      Vector<Block>& list = lists.emplace_back();
+      for (int part = 0; part < parts_of(degrees); ++part)
+        list.push_back(block(definition, definition.part(degrees, part)));
+    }
+    return blocks_number(std::move(lists));
+  };
+  for (int e : builder_.edges().indices()) {
+    if (control && control->ended()) return;
+    const Edge& edge = builder_.edges()[e];
+    const int output = graph_.tensors[edge.tensor].output;
+    const int written = blocks_of(
+        edge.producer, [&](const OperatorDefinition& d, const Block& part) { return d.output_block(output, part); });
+    const int read = blocks_of(
+        edge.consumer, [&](const OperatorDefinition& d, const Block& part) { return d.input_block(edge.input, part); });
+    uses_.push_back({e, written, read, has_gradient(graph_, edge), layer_of_[edge.producer], layer_of_[edge.consumer]});
+  }
+}
+
+void LayerwiseCosts::find_routes() {
   for (DeviceId source = 0; source < device_count_; ++source)
     for (DeviceId destination = 0; destination < device_count_; ++destination) {
       RouteCost cost{0, 0, {}};
@@ -68,26 +92,6 @@ LayerwiseCosts::LayerwiseCosts(Evaluator& evaluator, const SearchSpace& space)
       }
       routes_.push_back(std::move(cost));
     }
-  make_layers(space);
-  const auto blocks_of = [&](OperatorId op, const auto& block) {
-    Vector<Vector<Block>> lists;
-    const OperatorDefinition& definition = *graph_.operators[op].definition;
-    for (const Degrees& degrees : layers_[layer_of_[op]].degrees) {
-      Vector<Block>& list = lists.emplace_back();
-      for (int part = 0; part < parts_of(degrees); ++part)
-        list.push_back(block(definition, definition.part(degrees, part)));
-    }
-    return blocks_number(std::move(lists));
-  };
-  for (int e : builder_.edges().indices()) {
-    const Edge& edge = builder_.edges()[e];
-    const int output = graph_.tensors[edge.tensor].output;
-    const int written = blocks_of(
-        edge.producer, [&](const OperatorDefinition& d, const Block& part) { return d.output_block(output, part); });
-    const int read = blocks_of(
-        edge.consumer, [&](const OperatorDefinition& d, const Block& part) { return d.input_block(edge.input, part); });
-    uses_.push_back({e, written, read, has_gradient(graph_, edge), layer_of_[edge.producer], layer_of_[edge.consumer]});
-  }
 }
 
 void LayerwiseCosts::make_layers(const SearchSpace& space) {
@@ -208,6 +212,7 @@ Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vect
             {p, c, elements * element_bytes, elements == writes.volume(), elements == reads.volume(), partial});
     }
   }
+  if (routes_.empty()) find_routes();
   const auto phase = [&](Direction direction) {
     Loads loads(*this);
     for (const BlockPair& pair : pairs) {
@@ -247,9 +252,10 @@ double LayerwiseCosts::steps() const {
   return steps;
 }
 
-CostTables LayerwiseCosts::tables(const std::atomic<bool>* stop) {
+CostTables LayerwiseCosts::tables(const SearchControl* control) {
   CostTables tables;
   for (int layer : layers_.indices()) {
+    if (control && control->ended()) return tables;
     tables.node_costs.emplace_back();
     for (const Degrees& degrees : layers_[layer].degrees) {
       Nanoseconds cost = synchronization_ns(layer, degrees);
@@ -265,10 +271,10 @@ CostTables LayerwiseCosts::tables(const std::atomic<bool>* stop) {
     const bool inside = use.producer == use.consumer;
     Vector<Nanoseconds>& costs = (inside ? within : between)[{use.written, use.read, use.gradient}];
     if (costs.empty())
-      for (int a = 0; a < choices && !(stop && *stop); ++a)
+      for (int a = 0; a < choices && !(control && control->ended()); ++a)
         for (int b = inside ? a : 0; b < (inside ? a + 1 : others); ++b) costs.push_back(edge_cost(use, a, b));
     Vector<Nanoseconds>& sum = inside ? tables.node_costs[use.producer] : edges[{use.producer, use.consumer}];
-    if (stop && *stop) return tables;
+    if (control && control->ended()) return tables;
     sum.resize(costs.size(), 0);
     for (size_t i = 0; i < costs.size(); ++i) sum[i] += costs[i];
   }

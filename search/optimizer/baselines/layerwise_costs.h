@@ -5,12 +5,12 @@
 // and parameter servers.
 #pragma once
 
-#include <atomic>
 #include <map>
 
 #include "common/vector.h"
 #include "search/optimizer/baselines/table_elimination.h"
 #include "search/optimizer/evaluator.h"
+#include "search/optimizer/search_control.h"
 #include "search/optimizer/search_space.h"
 
 namespace ff {
@@ -19,8 +19,8 @@ namespace ff {
 // degrees over sample, attribute and parameter dimensions, part p on device p. Not thread-safe.
 class LayerwiseCosts {
  public:
-  // The evaluator's block pairs and costs are used; it must outlive this.
-  LayerwiseCosts(Evaluator& evaluator, const SearchSpace& space);
+  // The evaluator's block pairs and costs are used; it must outlive this. `control` ends it early, as tables.
+  LayerwiseCosts(Evaluator& evaluator, const SearchSpace& space, const SearchControl* control = nullptr);
 
   struct Layer {
     Vector<OperatorId> operators;  // ascending
@@ -33,8 +33,8 @@ class LayerwiseCosts {
   bool groups_are_split() const { return groups_are_split_; }
 
   // Costs of all layers and of all pairs of layers with tensors between them; edges within a layer belong to the layer.
-  // `stop` ends it early, with tables that mean nothing.
-  CostTables tables(const std::atomic<bool>* stop = nullptr);
+  // `control` ends it early, with tables that mean nothing.
+  CostTables tables(const SearchControl* control = nullptr);
   // The strategy of one choice of degrees a layer.
   Strategy strategy(const Vector<int>& choice) const;
 
@@ -66,6 +66,7 @@ class LayerwiseCosts {
     int producer, consumer;  // layers
   };
 
+  void find_routes();  // all of them: a large cluster has millions
   void make_layers(const SearchSpace& space);
   int blocks_number(Vector<Vector<Block>> blocks);  // equal lists have equal numbers
   Nanoseconds slowest_copy(const Vector<int64_t>& bytes);

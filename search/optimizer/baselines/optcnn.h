@@ -20,6 +20,6 @@ struct OptcnnResult {
 // edges. Memory is not looked at. Nothing when the cost tables would take more than `most_steps` steps, or when
 // stopped.
 std::optional<OptcnnResult> optcnn(Evaluator& evaluator, const SearchSpace& space, double most_steps,
-                                   const std::atomic<bool>* stop = nullptr);
+                                   const SearchControl* control = nullptr);
 
 }  // namespace ff

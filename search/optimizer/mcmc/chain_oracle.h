@@ -28,7 +28,8 @@ class ChainOracle {
   virtual std::optional<Prediction> propose(const Vector<Change>& changes, double largest_cost) = 0;
   virtual void accept() = 0;
   virtual void reject() = 0;
-  virtual DeltaStatistics statistics() const = 0;  // of full simulation: proposals alone
+  virtual DeltaStatistics statistics() const = 0;              // of full simulation: proposals alone
+  double slowest_s() const { return evaluator_.slowest_s(); }  // of the exact evaluations: start and verify
   const Strategy& strategy() const { return strategy_; }
 
  protected:

@@ -50,6 +50,7 @@ struct ChainResult {
   int64_t proposals = 0, accepted = 0;
   uint64_t hash = hash_basis;
   DeltaStatistics statistics;
+  double slowest_evaluation_s = 0;
 };
 
 // A share of the search's budget.
@@ -67,11 +68,11 @@ class Chain {
   }
 
   void run(const Strategy& initial, ChainBudget budget, const std::atomic<bool>& stop, ProgressBoard& board) {
+    begin_ = Clock::now();
     current_ = oracle_->start(initial);
     result_.best = initial;
     result_.best_prediction = current_;
     record_accepted(current_.cost);
-    begin_ = Clock::now();
     report(board);
     while (!stop && !used_up(budget)) {
       step();
@@ -80,6 +81,7 @@ class Chain {
     verify_unverified();
     report(board);
     result_.statistics = oracle_->statistics();
+    result_.slowest_evaluation_s = oracle_->slowest_s();
   }
   const ChainResult& result() const { return result_; }
 
@@ -144,7 +146,7 @@ class Chain {
     if (budget.proposals > 0 &&
         (proposals >= budget.proposals || 2 * (proposals - result_.best_at_proposal) >= budget.proposals))
       return true;
-    if (budget.seconds <= 0 || proposals % 8 != 0) return false;
+    if (budget.seconds <= 0) return false;
     const double elapsed = seconds_since(begin_);
     return elapsed >= budget.seconds || 2 * (elapsed - result_.best_at_s) >= budget.seconds;
   }
@@ -195,14 +197,22 @@ void for_each_on_threads(int count, int threads, const Work& work) {
     if (failure) std::rethrow_exception(failure);
 }
 
+// Those that no time was left to begin are null.
 Vector<std::unique_ptr<Chain>> run_chains(const Problem& problem, const ProposalSource& source,
                                           const Vector<Candidate>& candidates, const McmcSettings& settings,
                                           const SearchControl& control) {
   const int threads = std::max(1, std::min(settings.threads, settings.chains));
   ProgressBoard board(control);
+  const Clock::time_point begin = Clock::now();
   Vector<std::unique_ptr<Chain>> chains(settings.chains);
   for_each_on_threads(settings.chains, threads, [&](int number) {
     ChainBudget budget{0, settings.budget_s * threads / settings.chains};
+    if (settings.budget_s > 0) {  // what earlier chains took beyond their shares is missing
+      const double left = settings.budget_s - seconds_since(begin);
+      const int rounds_left = (settings.chains - number + threads - 1) / threads;
+      budget.seconds = std::min(budget.seconds, left / rounds_left);
+      if (left <= settings.start_s) return;
+    }
     if (settings.proposals > 0)  // the first chains take one more where the number does not divide
       budget.proposals =
           std::max<int64_t>(1, settings.proposals / settings.chains + (number < settings.proposals % settings.chains));
@@ -230,17 +240,26 @@ McmcResult search_mcmc(const Problem& problem, const Vector<Candidate>& candidat
     result.best_found_s = found_s;
   };
   for (int number : chains.indices()) {
+    if (!chains[number]) continue;
+    ++result.chains_begun;
     const ChainResult& chain = chains[number]->result();
     consider(chain.best, chain.best_prediction, candidates[number % candidates.count()].name, chain.best_at_s);
     result.proposals += chain.proposals;
     result.accepted += chain.accepted;
     result.statistics += chain.statistics;
+    result.slowest_evaluation_s = std::max(result.slowest_evaluation_s, chain.slowest_evaluation_s);
     result.chain_hash = hash_step(result.chain_hash, chain.hash);
   }
   Evaluator evaluator(problem);
-  for (const auto* list : {&candidates, &others})
-    for (const Candidate& candidate : *list)
-      consider(candidate.strategy, evaluator.evaluate(candidate.strategy), candidate.name, 0);
+  // Chains have looked at what they started from.
+  Vector<Candidate> unseen = others;
+  for (const int number : candidates.indices())
+    if (number >= chains.count() || (!chains[number] && candidates[number].prediction))
+      unseen.push_back(candidates[number]);
+  if (result.chains_begun == 0 && unseen.empty()) unseen.push_back(candidates[0]);
+  for (const Candidate& candidate : unseen)
+    consider(candidate.strategy, candidate.prediction ? *candidate.prediction : evaluator.evaluate(candidate.strategy),
+             candidate.name, 0);
   result.elapsed_s = seconds_since(begin);
   result.interrupted = control.stop;
   return result;

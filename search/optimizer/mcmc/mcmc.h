@@ -1,6 +1,7 @@
 // Markov Chain Monte Carlo search (paper, section 6): Metropolis-Hastings over strategies.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "search/optimizer/mcmc/chain_oracle.h"
@@ -12,11 +13,13 @@ namespace ff {
 struct Candidate {
   std::string name;  // of an algorithm, or "random"
   Strategy strategy;
+  std::optional<Prediction> prediction = {};  // where it is known already
 };
 
 struct McmcSettings {
   int64_t proposals = 0;  // over all chains; 0: not limited
-  double budget_s = 0;    // wall time; 0: not limited
+  double budget_s = 0;    // wall time, from the first chain's start on; 0: not limited
+  double start_s = 0;     // what the start of a chain is expected to take: one that has less time left does not begin
   uint64_t seed = 0;
   int chains = 2;                                  // chain c starts from candidate c modulo their number
   SimulatorKind simulator = SimulatorKind::delta;  // never changes the result of a search limited by proposals
@@ -36,13 +39,17 @@ struct McmcResult {
   double best_found_s = 0;  // into that chain
   int64_t proposals = 0, accepted = 0;
   double elapsed_s = 0;
-  uint64_t chain_hash = 0;  // over every decision and cost of every chain: equal searches have equal hashes
+  int chains_begun = 0;
+  double slowest_evaluation_s = 0;  // of the chains': a start, or memory found exactly
+  uint64_t chain_hash = 0;          // over every decision and cost of every chain: equal searches have equal hashes
   bool interrupted = false;
   DeltaStatistics statistics;
 };
 
-// Runs the chains. Each stops at its share of the budget, or when half of that has passed without a better strategy.
-// The result is never worse than any candidate, nor than any of the `others`, from which no chain starts.
+// Runs the chains. Each stops at its share of the budget, its start included, or when half of that has passed without a
+// better strategy.
+// The result is never worse than any candidate that a chain started from or that is predicted already, nor than any of
+// the `others`, from which no chain starts.
 McmcResult search_mcmc(const Problem& problem, const Vector<Candidate>& candidates, const McmcSettings& settings,
                        const SearchControl& control, const Vector<Candidate>& others = {});
 

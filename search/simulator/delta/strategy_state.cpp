@@ -231,8 +231,7 @@ void StrategyState::set_group(int g) {
     units.clear();
     for (int32_t piece : partition.pieces_of_shard[shard]) units.push_back(unit_of_piece[piece]);
     sort_and_unique(units);
-    if (units.empty()) continue;
-    parts_of_all += scratch_.shard_parts[shard];
+    parts_of_all += scratch_.shard_parts[shard];  // also of those who hold nothing of the parameters
     for (int32_t unit : units) state.units[unit].waits += scratch_.shard_parts[shard];
   }
   state.one_unit = state.units.size() == 1 && state.units[0].waits == parts_of_all;

@@ -219,24 +219,32 @@ TEST_CASE("the summary says what was measured and predicted") {
   RunResult result;
   result.losses = {1.5, 1.25};
   result.median_us = 2000;
+  result.warm_up_iterations = 1;
   result.ranks = {{1500000, 0.5, 0.25, 0.25, 12}, {1000, 1, 0, 0, 0}};
   const std::string table =
       "  rank  device                busy   transfer   idle     memory    data\n"
       "     0  cpu0                50.0 %    25.0 %   25.0 %     1.5 MB  12 us\n"
       "     1  cpu1               100.0 %     0.0 %    0.0 %     1.0 kB  0 us\n";
   const std::string losses = "loss        1.5 first, 1.25 last\n";
-  CHECK(summary_text(file, result, {}) ==
-        losses + "iteration   2 ms measured (median of 2); no prediction in the strategy file\n" + table);
+  CHECK(summary_text(file, result, {}) == losses +
+                                              "iteration   2 ms measured (median of 1 behind the first, which warms "
+                                              "up); no prediction in the strategy file\n" +
+                                              table);
   file.provenance["predicted_us"] = 1500.0;
   CHECK(summary_text(file, result, {}) ==
-        losses + "iteration   2 ms measured (median of 2), 1.5 ms predicted (-25.0 %)\n" + table);
+        losses +
+            "iteration   2 ms measured (median of 1 behind the first, which warms up), 1.5 ms predicted (-25.0 %)\n" +
+            table);
   CHECK(summary_json(file, result, {})["predicted_us"] == 1500.0);
   file.edited = true;
-  CHECK(summary_text(file, result, {}) ==
-        losses + "iteration   2 ms measured (median of 2); no prediction: the strategy was edited by hand\n" + table);
+  CHECK(summary_text(file, result, {}) == losses +
+                                              "iteration   2 ms measured (median of 1 behind the first, which warms "
+                                              "up); no prediction: the strategy was edited by hand\n" +
+                                              table);
   CHECK(
       summary_json(file, result, Verification{1e-6, 1e-4, 0, "parameter fc1.weight"}).dump() ==
-      R"({"iterations":2,"measured_us":2000.0,"predicted_us":null,"losses":[1.5,1.25],"memory_bytes":[1500000,1000],)"
+      R"({"iterations":2,"measured_us":2000.0,"warm_up_iterations":1,"predicted_us":null,"losses":[1.5,1.25],)"
+      R"("memory_bytes":[1500000,1000],)"
       R"("shares":[{"busy":0.5,"transfer":0.25,"idle":0.25},{"busy":1.0,"transfer":0.0,"idle":0.0}],"loading_us":12.0,)"
       R"("verified":{"max_relative_error":1e-06,"passed":true}})");
 }

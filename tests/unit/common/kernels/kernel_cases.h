@@ -38,13 +38,12 @@ class Cases {
     if (type == "conv2d" || type == "pool2d" || type == "local_response_normalization") rank = 4;
     if (type == "conv1d" || type == "pool1d" || type == "position_embedding" || type == "multi_head_attention" ||
         type == "matmul" || type == "top_k_gating" || type == "load_balancing_loss" || type == "dispatch" ||
-        type == "expert_linear" || type == "combine")
+        type == "expert_linear" || type == "combine" || type == "prefix")
       rank = 3;
-    if (type == "linear" || type == "softmax" || type == "softmax_cross_entropy" || type == "layer_norm" ||
-        type == "rms_norm")
-      rank = between(2, 3);
+    if (type == "linear" || type == "softmax" || type == "softmax_cross_entropy") rank = between(2, 3);
     if (type == "flatten" || type == "concat" || type == "slice" || type == "split" || type == "pad" ||
-        type == "batch_norm")
+        type == "batch_norm" || type == "layer_norm" || type == "rms_norm" || type == "broadcast_add" ||
+        type == "broadcast_mul")
       rank = between(2, 4);
     if (type == "mean" || type == "transpose") rank = between(3, 4);
     if (type == "lstm" || type == "attention" || type == "stack") rank = 2;
@@ -64,6 +63,13 @@ class Cases {
         if (attributes.contains(key)) attributes[key] = Json(attributes[key][1]);
     if (type == "linear" || type == "expert_linear")
       attributes = {{"out_features", between(1, 20)}, {"bias", chance()}, {"activation", chance() ? "relu" : "none"}};
+    if (type == "affine") attributes = {{"factor", -0.7}, {"offset", 0.3}};
+    if (type == "clip") attributes = {{"least", -0.5}, {"most", 0.8}};
+    if (type == "leaky_relu") attributes = {{"slope", 0.2}};
+    if (type == "hard_sigmoid") attributes = {{"slope", 0.6}, {"offset", 0.4}};
+    if (type == "gelu" && chance()) attributes = {{"approximate", "tanh"}};
+    if (type == "broadcast_add" || type == "broadcast_mul") broadcast_attributes(inputs, attributes);
+    if (type == "prefix") attributes = {{"rows", between(1, 3)}};
     if (type == "dropout") attributes["rate"] = 0.1 * static_cast<double>(between(0, 9));
     if (type == "local_response_normalization")
       attributes = {{"size", 2 * between(0, 3) + 1}, {"alpha", 0.3}, {"beta", chance() ? 0.75 : 0.6}, {"bias", 1.5}};
@@ -77,7 +83,8 @@ class Cases {
                     {"activation", chance() ? "relu" : "none"},
                     {"statistics", between(0, 3) > 0 ? "global" : "local"}};
     if (type == "layer_norm" || type == "rms_norm") {
-      inputs[0].back() = between(4, 11);  // of very few features little but rounding is left
+      inputs[0][rank == 4 ? 1 : static_cast<size_t>(rank - 1)] =
+          between(4, 11);  // of very few features little but rounding is left
       attributes["epsilon"] = 0.01;
     }
     if (type == "top_k_gating" || type == "dispatch" || type == "combine") gating_attributes(attributes);
@@ -223,6 +230,23 @@ class Cases {
     attributes = {{"heads", heads}, {"causal", chance()}, {"bias", chance()}};
     if (key_value_heads < heads || chance()) attributes["key_value_heads"] = key_value_heads;
     if (rotary) attributes["rotary_base"] = chance() ? 10000 : 3;
+  }
+  // Some of the axes behind the sample: of a parameter at least one, of a second input not all.
+  void broadcast_attributes(Vector<Json>& inputs, Json& attributes) {
+    const Json shape = inputs[0];
+    const int64_t others = static_cast<int64_t>(shape.size()) - 1;
+    const bool parameter = chance();
+    Vector<int64_t> axes;
+    for (int64_t axis = 1; axis <= others; ++axis) axes.push_back(axis);
+    std::shuffle(axes.begin(), axes.end(), random_);
+    axes.resize(parameter ? between(1, others) : between(0, others - 1));
+    if (!parameter) axes.push_back(0);
+    std::sort(axes.begin(), axes.end());
+    attributes = {{"axes", axes}};
+    if (parameter) return;
+    Json second = Json::array();
+    for (const int64_t axis : axes) second.push_back(shape[static_cast<size_t>(axis)]);
+    inputs.push_back(second);
   }
   void lstm_inputs(Vector<Json>& inputs, Json& attributes) {
     attributes["hidden"] = between(1, 7);

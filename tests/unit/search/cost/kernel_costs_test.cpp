@@ -1,5 +1,7 @@
 #include "search/cost/kernel_costs.h"
 
+#include <stdlib.h>
+
 #include <catch2/catch.hpp>
 
 #include "common/graph.h"
@@ -66,4 +68,25 @@ TEST_CASE("kernels are measured with the executor's own, forward and backward ap
   CHECK(costs.measured_count() == 2);
   CHECK(costs.copy(1 << 20, 0) > 1000);
   CHECK(costs.update(1 << 20, 0) > 1000);
+  CHECK(costs.measurement_note() == "");
+}
+
+TEST_CASE("kernels are measured with the processors that this process may use") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/lenet.json", 2);
+  const OperatorDefinition& conv = *graph.operators[0].definition;
+  const auto note_of = [&](Topology topology) {
+    KernelCosts costs(topology, CostMode::measure, {});
+    costs.kernel(conv, conv.whole(), Phase::forward, false, {}, 0);
+    return costs.measurement_note();
+  };
+  setenv("SLURM_CPUS_PER_TASK", "1", 1);
+  Topology wide = one_device("cpu");
+  wide.models[0].cores = 2;
+  CHECK(note_of(wide) ==
+        "kernels of device model \"m\" were measured with 1 thread, as many as this process may use processors, not "
+        "with the model's 2 cores");
+  CHECK(note_of(load_topology(FF_SOURCE_DIR "/topologies/local-cpu-2.json")) ==
+        "kernels of device model \"cpu\" were measured 1 at once, for which this process has processors; 2 ranks on "
+        "this machine take turns and are slower than predicted, on a machine with processors for 2 they are not");
+  unsetenv("SLURM_CPUS_PER_TASK");
 }

@@ -64,6 +64,35 @@ TEST_CASE("a candidate that exceeds a device's memory is not preferred to one th
   CHECK_FALSE(single->feasible);
 }
 
+TEST_CASE("a search whose time is up is data parallelism, and says what it left out") {
+  SearchProblem lenet("lenet", "p100-1x4");
+  const auto run = [&](double seconds, const Vector<std::string>& init) {
+    return run_algorithm("mcmc", {.evaluator = lenet.evaluator,
+                                  .space = lenet.space,
+                                  .settings = {.search = {.budget_s = seconds, .chains = 3}, .init = init},
+                                  .control = {lenet.stop}});
+  };
+  AlgorithmResult result = run(1e-6, {});
+  CHECK(result.strategy == data_parallel(lenet.graph, lenet.topology));
+  CHECK(result.note ==
+        "nothing better than data-parallel was found; no time for single-device, model-parallel, expert, megatron, "
+        "gshard, optcnn, sub-cluster, 3 of 3 chains");
+  CHECK(result.chains->proposals == 0);
+  // What is asked for by name is looked at, whatever it takes.
+  result = run(1e-6, {"single-device", "expert"});
+  CHECK(result.baselines.size() == 2);
+  CHECK(result.chains->chains_begun == 0);
+  const Prediction best = lenet.evaluator.evaluate(result.strategy);
+  for (const Baseline& baseline : result.baselines) CHECK(best.makespan <= baseline.predicted);
+}
+
+TEST_CASE("a budget is that of baselines and chains together") {
+  SearchProblem network("alexnet", "p100-4x4");
+  const AlgorithmResult result = network.run("mcmc", {.budget_s = 0.5, .chains = 2});
+  CHECK(result.chains->chains_begun > 0);
+  CHECK(result.elapsed_s < 10);  // not twenty times as long, on a busy machine
+}
+
 TEST_CASE("an explicit init is all that is looked at") {
   SearchProblem lenet("lenet", "p100-1x4");
   AlgorithmResult result = lenet.run("mcmc", {.proposals = 100, .chains = 1}, {"data-parallel"});

@@ -14,6 +14,8 @@ double apply(Elementwise::Function f, double x) {
     case Elementwise::Function::tanh: return std::tanh(x);
     case Elementwise::Function::sigmoid: return 1 / (1 + std::exp(-x));
     case Elementwise::Function::gelu: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case Elementwise::Function::gelu_tanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
     case Elementwise::Function::silu: return x / (1 + std::exp(-x));
     default: return x;
   }
@@ -27,6 +29,10 @@ double slope(Elementwise::Function f, double x) {
     case Elementwise::Function::sigmoid: return y * (1 - y);
     case Elementwise::Function::gelu:
       return 0.5 * (1 + std::erf(x / std::sqrt(2.0))) + x * std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0));
+    case Elementwise::Function::gelu_tanh: {
+      const double root = std::sqrt(2 / std::acos(-1.0)), t = std::tanh(root * (x + 0.044715 * x * x * x));
+      return 0.5 * (1 + t + x * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x));
+    }
     case Elementwise::Function::silu: {
       const double sigmoid = 1 / (1 + std::exp(-x));
       return sigmoid * (1 + x * (1 - sigmoid));

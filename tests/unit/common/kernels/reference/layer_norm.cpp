@@ -5,28 +5,42 @@
 namespace ff::reference {
 namespace {
 
+// Where feature f of a row lies: the features of an image's position are its channels.
+struct Rows {
+  explicit Rows(const RowNorm& norm)
+      : features(norm.features), rows(volume(norm.inputs()[0].shape) / features),
+        distance(norm.inputs()[0].shape.size() == 4 ? norm.inputs()[0].shape[2] * norm.inputs()[0].shape[3] : 1) {}
+  int64_t at(int64_t row, int64_t f) const {
+    return row / distance * distance * features + row % distance + f * distance;
+  }
+  int64_t features, rows, distance;
+};
+
 void layer_norm(const LayerNorm& norm, Operation& o) {
-  const size_t features = static_cast<size_t>(norm.features);
+  const Rows rows(norm);
   const Numbers& x = o.operands.inputs[0];
-  const double count = static_cast<double>(features);
-  for (size_t row = 0; row < x.size(); row += features) {
+  const double count = static_cast<double>(rows.features);
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    const auto value = [&](int64_t f) { return x[rows.at(row, f)]; };
     Number mean, variance;
-    for (size_t f = 0; f < features; ++f) mean = mean + x[row + f] / count;
-    for (size_t f = 0; f < features; ++f) variance = variance + (x[row + f] - mean) * (x[row + f] - mean) / count;
-    for (size_t f = 0; f < features; ++f)
-      o.results[0][row + f] = (x[row + f] - mean) / sqrt(variance + norm.epsilon) * o.operands.parameters[0][f] +
-                              o.operands.parameters[1][f];
+    for (int64_t f = 0; f < rows.features; ++f) mean = mean + value(f) / count;
+    for (int64_t f = 0; f < rows.features; ++f) variance = variance + (value(f) - mean) * (value(f) - mean) / count;
+    for (int64_t f = 0; f < rows.features; ++f)
+      o.results[0][rows.at(row, f)] =
+          (value(f) - mean) / sqrt(variance + norm.epsilon) * o.operands.parameters[0][f] + o.operands.parameters[1][f];
   }
 }
 
 void rms_norm(const RmsNorm& norm, Operation& o) {
-  const size_t features = static_cast<size_t>(norm.features);
+  const Rows rows(norm);
   const Numbers& x = o.operands.inputs[0];
-  for (size_t row = 0; row < x.size(); row += features) {
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    const auto value = [&](int64_t f) { return x[rows.at(row, f)]; };
     Number square;
-    for (size_t f = 0; f < features; ++f) square = square + x[row + f] * x[row + f] / static_cast<double>(features);
-    for (size_t f = 0; f < features; ++f)
-      o.results[0][row + f] = x[row + f] / sqrt(square + norm.epsilon) * o.operands.parameters[0][f];
+    for (int64_t f = 0; f < rows.features; ++f)
+      square = square + value(f) * value(f) / static_cast<double>(norm.features);
+    for (int64_t f = 0; f < rows.features; ++f)
+      o.results[0][rows.at(row, f)] = value(f) / sqrt(square + norm.epsilon) * o.operands.parameters[0][f];
   }
 }
 

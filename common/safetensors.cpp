@@ -1,0 +1,29 @@
+#include "common/safetensors.h"
+
+#include "common/json_file.h"
+#include "common/operators/operator.h"
+
+namespace ff {
+
+std::string to_safetensors(const std::string& graph, const Vector<NamedTensor>& tensors) {
+  Json header = Json::object();
+  header["__metadata__"] = {{"format", "pt"}, {"graph", graph}};
+  int64_t offset = 0;
+  for (const NamedTensor& tensor : tensors) {
+    const int64_t end = offset + volume(tensor.shape) * element_bytes;
+    header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // data begins at a multiple of 8 bytes
+  const uint64_t length = text.size();
+  std::string content;
+  content.reserve(8 + text.size() + static_cast<size_t>(offset));
+  for (int byte = 0; byte < 8; ++byte) content.push_back(static_cast<char>(length >> (8 * byte) & 0xFF));
+  content += text;
+  for (const NamedTensor& tensor : tensors)
+    content.append(reinterpret_cast<const char*>(tensor.values->data()), tensor.values->size() * sizeof(float));
+  return content;
+}
+
+}  // namespace ff

@@ -1,0 +1,118 @@
+#include "search/import/builder.h"
+
+#include <algorithm>
+
+namespace ff::importing {
+
+std::string Builder::unique_name(const std::string& hint) {
+  std::string name;
+  for (const char c : hint) name += c == '/' || c == ':' ? '.' : c;
+  if (name.empty()) name = "operator";
+  if (names_.insert(name).second) return name;
+  for (int i = 2;; ++i)
+    if (const std::string next = name + "_" + std::to_string(i); names_.insert(next).second) return next;
+}
+
+void Builder::add_input(const std::string& name, const Shape& shape, DataType type) {
+  Json sizes = Json::array({"batch"});
+  for (size_t axis = 1; axis < shape.size(); ++axis) sizes.push_back(shape[axis]);
+  inputs_.push_back({{"name", name}, {"shape", sizes}, {"dtype", to_string(type)}});
+  shapes_[name] = {shape, type};
+}
+
+Vector<Value> Builder::add(const Request& request) {
+  Operator op{request.name, request.type, request.inputs, request.attributes, request.group, {},
+              {},           {},           request.origin};
+  Json json = {{"name", op.name}, {"type", op.type}, {"inputs", op.inputs}, {"attributes", op.attributes}};
+  const JsonPlace place(std::make_shared<const Json>(std::move(json)),
+                        file_ + ": " + op.origin + " as " + op.type + " \"" + op.name + "\"");
+  OperatorRequest checked{op.type, {}, place, place.find("attributes")};
+  for (const std::string& input : op.inputs) {
+    const auto& [shape, type] = shapes_.at(input);
+    checked.inputs.push_back({"", shape, type});
+  }
+  const auto definition = make_operator(checked);
+  op.parameters = definition->parameters();
+  Vector<Value> values;
+  for (const TensorSpec& output : definition->outputs()) {
+    const bool first = op.outputs.empty();
+    op.outputs.push_back(first ? op.name : op.name + ":" + output.name);
+    op.shapes.push_back(output.shape);
+    shapes_[op.outputs.back()] = {output.shape, output.type};
+    values.push_back(Value::plain(op.outputs.back(), output.shape, output.type));
+  }
+  operators_.push_back(std::move(op));
+  return values;
+}
+
+std::string Builder::reshaped(const std::string& tensor, const Shape& shape, const std::string& hint,
+                              const std::string& origin) {
+  const Shape& have = shapes_.at(tensor).first;
+  if (have == shape) return tensor;
+  std::string& known = arranged_[tensor + " " + to_string(shape)];
+  if (!known.empty()) return known;
+  const Shape sample(shape.begin() + 1, shape.end());
+  if (sample.size() == 1 && have.size() > 2)
+    known = add_one({unique_name(hint + ".flatten"), "flatten", {tensor}, Json::object(), "", origin}).tensor;
+  else known = add_one({unique_name(hint + ".reshape"), "reshape", {tensor}, {{"shape", sample}}, "", origin}).tensor;
+  return known;
+}
+
+std::string Builder::arrange(const Value& value, const Vector<Axis>& physical, const std::string& hint,
+                             const std::string& origin) {
+  Axis order;
+  Shape shape;
+  for (const Axis& axis : physical) {
+    order.insert(order.end(), axis.begin(), axis.end());
+    shape.push_back(value.size(axis));
+  }
+  if (physical.empty() || physical[0] != Axis{0})
+    throw InputError(file_ + ": " + origin + ": needs the samples on another axis than the first");
+  if (shape.size() > 4)
+    throw InputError(file_ + ": " + origin + ": needs a tensor of shape " + to_string(shape) +
+                     ", expected at most 4 axes");
+  if (std::is_sorted(order.begin(), order.end())) return reshaped(value.tensor, shape, hint, origin);
+  // Runs of atoms that stay together are one axis of the transposition.
+  Vector<Axis> runs;
+  for (const int atom : order) {
+    const bool together = !runs.empty() && runs.back().back() != 0 && runs.back().back() + 1 == atom;
+    if (together) runs.back().push_back(atom);
+    else runs.push_back({atom});
+  }
+  if (runs.size() > 4)
+    throw InputError(file_ + ": " + origin + ": needs a transposition of " + std::to_string(runs.size()) +
+                     " axes, expected at most 4");
+  Vector<Axis> before = runs;
+  std::sort(before.begin(), before.end());
+  Shape blocks;
+  Vector<int> axes;
+  for (const Axis& run : before) blocks.push_back(value.size(run));
+  for (size_t i = 1; i < runs.size(); ++i)
+    axes.push_back(static_cast<int>(std::find(before.begin(), before.end(), runs[i]) - before.begin()));
+  const std::string source = reshaped(value.tensor, blocks, hint, origin);
+  std::string& known = arranged_[source + " axes " + to_string(Shape(axes.begin(), axes.end()))];
+  if (known.empty())
+    known = add_one({unique_name(hint + ".transpose"), "transpose", {source}, {{"axes", axes}}, "", origin}).tensor;
+  return reshaped(known, shape, hint, origin);
+}
+
+void Builder::set_parameter(const std::string& name, const Shape& shape, std::shared_ptr<const Vector<float>> values) {
+  parameters_.emplace(name, Parameter{shape, std::move(values)});
+}
+
+Json Builder::graph(const std::string& name) const {
+  Json operators = Json::array();
+  for (const Operator& op : operators_) {
+    Json json = {{"name", op.name}, {"type", op.type}, {"inputs", op.inputs}};
+    if (!op.attributes.empty()) json["attributes"] = op.attributes;
+    if (!op.group.empty() && op.group != op.name) json["parameters"] = op.group;
+    operators.push_back(std::move(json));
+  }
+  return {{"format", "ffgraph/1"},
+          {"name", name},
+          {"batch_size", batch_},
+          {"inputs", inputs_},
+          {"operators", std::move(operators)}};
+}
+
+}  // namespace ff::importing

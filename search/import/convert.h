@@ -1,0 +1,101 @@
+// From ONNX's operators to ours: one function an operator, in the list converters() (convert.cpp), which docs/onnx.md
+// repeats as a table.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "search/import/analysis.h"
+#include "search/import/builder.h"
+
+namespace ff::importing {
+
+// What the converters work on: the model, what has become of its values so far, and the graph that is written.
+class Conversion {
+ public:
+  Conversion(const Model& model, int64_t batch) : model(model), builder(model.file, batch) {}
+
+  const Model& model;
+  Builder builder;
+  std::map<std::string, Value> values;  // by ONNX's name
+
+  // A node's input: as a value of the graph, or as a constant (null where it is none).
+  Value value(const Node& node, size_t input) const;
+  const Constant* constant(const Node& node, size_t input) const;
+  // The first input as an initializer, perhaps one that an Expand node repeats for each sample; or null.
+  const Constant* repeated(const Node& node) const;
+  const Constant& required_constant(const Node& node, size_t input, const std::string& what) const;
+  // Gives a node's output its value; its shape must be what ONNX says.
+  void set(const Node& node, size_t output, Value value);
+
+  // The value with its tensor moved so that its axes are these lists of atoms, which are renumbered.
+  Value arranged(const Node& node, const Value& value, const Vector<Axis>& physical);
+  // The same with a tensor axis for each of ONNX's.
+  Value arranged(const Node& node, const Value& value) { return arranged(node, value, value.axes); }
+  // [batch, all other atoms in the tensor's order, those of this axis]; without others [batch, axis].
+  Value with_last(const Node& node, const Value& value, int axis);
+
+  // An operator without parameters.
+  Vector<Value> add(const Node& node, const std::string& type, const Vector<std::string>& inputs,
+                    const Json& attributes = Json::object());
+  // One that works element by element: the result is read as the input is.
+  Value add_elementwise(const Node& node, const std::string& type, const Value& input,
+                        const Json& attributes = Json::object());
+
+  // An operator with parameters, whose values are constants in our order. It is named after the first one that is an
+  // initializer of the file, and shares the parameters of the operator that has used that one before (tied weights).
+  struct NamedConstant {
+    std::string name;  // "weight"
+    Constant constant;
+    bool shared = true;  // false: not trained, the operator's own
+  };
+  Value add_with_parameters(const Node& node, const std::string& type, const Vector<std::string>& inputs,
+                            const Json& attributes, const Vector<NamedConstant>& parameters);
+
+  // How the node is called in the graph: by its module, as PyTorch's exporter has it in the node's name.
+  std::string name_of(const Node& node) const;
+  [[noreturn]] void fail(const Node& node, const std::string& message) const { model.fail(node, message); }
+
+ private:
+  std::map<std::string, std::pair<std::string, std::string>> owners_;  // initializer -> group, parameter's name
+};
+
+using Converter = void (*)(Conversion&, const Node&);
+const std::map<std::string, Converter>& converters();
+
+// Of each family, for the list.
+void convert_conv(Conversion&, const Node&);
+void convert_pool(Conversion&, const Node&);
+void convert_global_average_pool(Conversion&, const Node&);
+void convert_batch_normalization(Conversion&, const Node&);
+void convert_lrn(Conversion&, const Node&);
+void convert_pad(Conversion&, const Node&);
+
+void convert_same(Conversion&, const Node&);
+void convert_cast(Conversion&, const Node&);
+void convert_dropout(Conversion&, const Node&);
+void convert_unary(Conversion&, const Node&);
+void convert_binary(Conversion&, const Node&);
+void convert_square(Conversion&, const Node&);
+void convert_clip(Conversion&, const Node&);
+void convert_where(Conversion&, const Node&);
+
+void convert_linear(Conversion&, const Node&);
+void convert_gemm(Conversion&, const Node&);
+void convert_matmul(Conversion&, const Node&);
+void convert_einsum(Conversion&, const Node&);
+void convert_softmax(Conversion&, const Node&);
+void convert_normalization(Conversion&, const Node&);
+void convert_reduce_mean(Conversion&, const Node&);
+
+void convert_reshape(Conversion&, const Node&);
+void convert_transpose(Conversion&, const Node&);
+void convert_concat(Conversion&, const Node&);
+void convert_slice(Conversion&, const Node&);
+void convert_split(Conversion&, const Node&);
+void convert_gather(Conversion&, const Node&);
+void convert_expand(Conversion&, const Node&);
+
+void convert_lstm(Conversion&, const Node&);
+
+}  // namespace ff::importing

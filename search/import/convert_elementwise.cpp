@@ -1,0 +1,295 @@
+// Element by element: functions, and sums and products with broadcasting.
+#include <algorithm>
+#include <cmath>
+
+#include "search/import/convert.h"
+
+namespace ff::importing {
+namespace {
+
+// A constant operand, as a factor or a summand of a tensor of ours: which axes of the tensor it has, and its values in
+// the tensor's order.
+struct Spread {
+  Value
+      value;  // the other operand, moved so that each axis of its tensor is one that the constant has all or nothing of
+  Vector<int> axes;
+  Constant constant;
+};
+
+// Axes of a tensor: neighbouring atoms that a second operand all has or all lacks. The batch stays alone.
+Vector<Axis> blocks_of(const Value& value, const Vector<bool>& has) {
+  Vector<Axis> blocks{{0}};
+  for (int atom = 1; atom < value.atoms.count(); ++atom) {
+    if (atom > 1 && has[atom] == has[atom - 1]) blocks.back().push_back(atom);
+    else blocks.push_back({atom});
+  }
+  return blocks;
+}
+
+// Does the tensor's shape already separate these blocks? Then it stays as it is, and each of its axes is a block.
+Vector<Axis> kept_or(const Value& value, const Vector<bool>& has, Vector<Axis> blocks) {
+  Vector<Axis> axes;
+  int atom = 0;
+  for (const int64_t size : value.physical) {
+    axes.emplace_back();
+    for (int64_t have = 1; have < size || (axes.size() == 1 && atom == 0);) {
+      if (atom == value.atoms.count() || size % (have * value.atoms[atom]) != 0) return blocks;
+      if (!axes.back().empty() && has[atom] != has[atom - 1]) return blocks;
+      have *= value.atoms[atom];
+      axes.back().push_back(atom++);
+    }
+  }
+  return atom == value.atoms.count() ? axes : blocks;
+}
+
+Spread spread(Conversion& c, const Node& node, const Value& x, const Constant& constant) {
+  Value value = x;
+  while (value.axes.size() < constant.shape.size()) value.axes.insert(value.axes.begin(), Axis{});
+  const Shape shape = value.shape();
+  const int missing = shape.count() - constant.shape.count();
+  // As ONNX orders the axes that the constant has, it has the atoms of these.
+  Axis order;
+  Vector<bool> has(value.atoms.size(), false);
+  for (const int axis : value.axes.indices()) {
+    if (axis < missing || constant.shape[axis - missing] == 1) continue;
+    if (constant.shape[axis - missing] != shape[axis])
+      c.fail(node, "repeats a tensor of shape " + to_string(shape) + " along a constant of shape " +
+                       to_string(constant.shape) + ", which is not understood");
+    for (const int atom : value.axes[axis]) {
+      order.push_back(atom);
+      has[atom] = true;
+    }
+  }
+  if (order.empty() || has[0])
+    c.fail(node, "combines shape " + to_string(shape) + " with a constant of shape " + to_string(constant.shape) +
+                     ", which differs among samples");
+  const Vector<Axis> blocks = kept_or(value, has, blocks_of(value, has));
+  Spread result{c.arranged(node, value, blocks), {}, constant};
+  for (const int block : blocks.indices())
+    if (!blocks[block].empty() && has[blocks[block][0]]) result.axes.push_back(block);
+  // The constant's values in the order of atoms in the tensor.
+  Shape factors;
+  for (const int atom : order) factors.push_back(value.atoms[atom]);
+  result.constant.shape = factors;
+  Vector<int> sorted;
+  for (const int i : order.indices()) sorted.push_back(i);
+  std::sort(sorted.begin(), sorted.end(), [&](int a, int b) { return order[a] < order[b]; });
+  if (!std::is_sorted(sorted.begin(), sorted.end())) result.constant = transposed(result.constant, sorted);
+  result.constant.shape.clear();
+  for (const int axis : result.axes) result.constant.shape.push_back(value.size(blocks[axis]));
+  return result;
+}
+
+bool is_initializer(const Constant& constant) { return !constant.parameter.empty(); }
+
+// x * constant or x + constant, by a parameter where the constant is an initializer, and a fixed one otherwise.
+Value with_constant(Conversion& c, const Node& node, bool product, const Value& x, const Constant& constant) {
+  if (constant.is_scalar() && !is_initializer(constant)) {
+    if (constant.number() == (product ? 1 : 0)) return x;
+    return c.add_elementwise(node, "affine", x, {{product ? "factor" : "offset", constant.number()}});
+  }
+  if (constant.is_scalar()) c.fail(node, "has a trained number for all elements, which is not understood");
+  const Spread spreading = spread(c, node, x, constant);
+  const bool trained = is_initializer(constant);
+  Value result = spreading.value;
+  if (!product && trained && result.physical.size() == 3 && spreading.axes == Vector<int>{1, 2}) {
+    result.tensor = c.add_with_parameters(node, "position_embedding", {result.tensor}, Json::object(),
+                                          {{"weight", spreading.constant}})
+                        .tensor;
+    return result;
+  }
+  Json attributes = {{"axes", spreading.axes}};
+  if (!trained) attributes["trained"] = false;
+  result.tensor = c.add_with_parameters(node, product ? "broadcast_mul" : "broadcast_add", {result.tensor}, attributes,
+                                        {{"weight", spreading.constant, trained}})
+                      .tensor;
+  return result;
+}
+
+bool has_size_one_where_other_has_not(const Shape& small, const Shape& large) {
+  for (const int axis : small.indices())
+    if (small[axis] == 1 && large[axis] != 1) return true;
+  return false;
+}
+
+// Two values of the graph. Of different shapes: only for sums, differences and products.
+Value of_two(Conversion& c, const Node& node, const std::string& type, Value a, Value b) {
+  while (a.axes.size() < b.axes.size()) a.axes.insert(a.axes.begin(), Axis{});
+  while (b.axes.size() < a.axes.size()) b.axes.insert(b.axes.begin(), Axis{});
+  const bool swapped = has_size_one_where_other_has_not(a.shape(), b.shape());
+  if (swapped) std::swap(a, b);
+  Vector<int> partner(a.atoms.size(), -1);
+  bool whole = true;
+  for (const int axis : a.axes.indices()) {
+    if (b.axes[axis].empty() && !a.axes[axis].empty()) {
+      whole = false;
+      continue;
+    }
+    if (!refine(a, axis, b, axis))
+      c.fail(node, "combines tensors whose axes of shape " + to_string(a.shape()) + " are made up differently");
+  }
+  partner.assign(a.atoms.size(), -1);
+  for (const int axis : a.axes.indices())
+    for (const int i : b.axes[axis].indices()) partner[a.axes[axis][i]] = b.axes[axis][i];
+  if (whole) {
+    // The second one is moved as the first one lies.
+    Vector<Axis> physical;
+    Vector<bool> has(a.atoms.size(), true);
+    const Vector<Axis> lying = kept_or(a, has, {});
+    const Value first = lying.empty() ? c.arranged(node, a) : a;
+    for (const Axis& axis : lying.empty() ? a.axes : lying) {
+      physical.emplace_back();
+      for (const int atom : axis) physical.back().push_back(partner[atom]);
+    }
+    const Value second = c.arranged(node, b, physical);
+    Value result = first;
+    result.tensor = c.add(node, type,
+                          swapped ? Vector<std::string>{second.tensor, first.tensor}
+                                  : Vector<std::string>{first.tensor, second.tensor})[0]
+                        .tensor;
+    return result;
+  }
+  if (partner[0] < 0) c.fail(node, "combines samples with what is the same for all of them");
+  Vector<bool> has;
+  for (const int other : partner) has.push_back(other >= 0);
+  const Vector<Axis> blocks = kept_or(a, has, blocks_of(a, has));
+  Value large = c.arranged(node, a, blocks);
+  Vector<Axis> physical;
+  Vector<int> axes;
+  for (const int block : blocks.indices()) {
+    if (blocks[block].empty() || !has[blocks[block][0]]) continue;
+    axes.push_back(block);
+    physical.emplace_back();
+    for (const int atom : blocks[block]) physical.back().push_back(partner[atom]);
+  }
+  Value small = c.arranged(node, b, physical);
+  if (type == "sub") {  // large - small, or small - large
+    if (swapped) large = c.add_elementwise(node, "affine", large, {{"factor", -1}});
+    else small = c.add_elementwise(node, "affine", small, {{"factor", -1}});
+  }
+  Value result = large;
+  result.tensor =
+      c.add(node, type == "mul" ? "broadcast_mul" : "broadcast_add", {large.tensor, small.tensor}, {{"axes", axes}})[0]
+          .tensor;
+  return result;
+}
+
+}  // namespace
+
+void convert_same(Conversion& c, const Node& node) { c.set(node, 0, c.value(node, 0)); }
+
+// To another width of floats: all are 32 bits here. Integers (tokens) stay integers.
+void convert_cast(Conversion& c, const Node& node) {
+  const Value x = c.value(node, 0);
+  const auto type = type_of_cast(c.model.integer(node, "to", 1));
+  if (type != (x.type == DataType::f32 ? ElementType::f32 : ElementType::integer))
+    c.fail(node, "makes numbers of another type of what depends on the samples, which is not understood");
+  c.set(node, 0, x);
+}
+
+// In training as the node says; where the model was exported for inference, nothing.
+void convert_dropout(Conversion& c, const Node& node) {
+  const Value x = c.value(node, 0);
+  const double rate = c.model.number_or_input(node, "ratio", 1, 0.5);
+  const Constant* training = c.constant(node, 2);
+  const bool drops = training && training->is_scalar() && training->at(0) != 0 && rate > 0;
+  c.set(node, 0, drops ? c.add_elementwise(node, "dropout", x, {{"rate", rate}}) : x);
+}
+
+void convert_unary(Conversion& c, const Node& node) {
+  const auto number = [&](const char* name, double otherwise) { return c.model.number(node, name, otherwise); };
+  Json attributes = Json::object();
+  std::string type;
+  if (node.op == "Relu") type = "relu";
+  if (node.op == "Sigmoid") type = "sigmoid";
+  if (node.op == "Tanh") type = "tanh";
+  if (node.op == "Silu") type = "silu";
+  if (node.op == "Gelu") {
+    type = "gelu";
+    if (c.model.text(node, "approximate", "none") == "tanh") attributes = {{"approximate", "tanh"}};
+  }
+  if (node.op == "Neg") {
+    type = "affine";
+    attributes = {{"factor", -1}};
+  }
+  if (node.op == "HardSigmoid") {
+    type = "hard_sigmoid";
+    attributes = {{"slope", number("alpha", 0.2)}, {"offset", number("beta", 0.5)}};
+  }
+  if (node.op == "HardSwish") type = "hard_swish";
+  if (node.op == "LeakyRelu") {
+    type = "leaky_relu";
+    attributes = {{"slope", number("alpha", 0.01)}};
+  }
+  c.set(node, 0, c.add_elementwise(node, type, c.value(node, 0), attributes));
+}
+
+void convert_square(Conversion& c, const Node& node) {
+  Value x = c.value(node, 0);
+  x.tensor = c.add(node, "mul", {x.tensor, x.tensor})[0].tensor;
+  c.set(node, 0, x);
+}
+
+void convert_clip(Conversion& c, const Node& node) {
+  constexpr double all = 3.4e38;  // ONNX: all floats
+  const double least = c.model.number_or_input(node, "min", 1, -all),
+               most = c.model.number_or_input(node, "max", 2, all);
+  if (!(least < most)) c.fail(node, "clips to a range without numbers");
+  const Value x = c.value(node, 0);
+  if (least == 0 && most >= all) return c.set(node, 0, c.add_elementwise(node, "relu", x));
+  c.set(node, 0, c.add_elementwise(node, "clip", x, {{"least", least}, {"most", most}}));
+}
+
+void convert_binary(Conversion& c, const Node& node) {
+  const bool product = node.op == "Mul" || node.op == "Div";
+  const Constant *first = c.constant(node, 0), *second = c.constant(node, 1);
+  if (node.inputs.size() < 2 || (first && second)) c.fail(node, "has no two operands");
+  if (!first && !second) {
+    if (node.op == "Div") c.fail(node, "divides by what is no constant, which is not understood");
+    return c.set(node, 0,
+                 of_two(c, node,
+                        node.op == "Add"   ? "add"
+                        : node.op == "Sub" ? "sub"
+                                           : "mul",
+                        c.value(node, 0), c.value(node, 1)));
+  }
+  Constant constant = first ? *first : *second;
+  Value x = c.value(node, first ? 1 : 0);
+  const bool reversed = node.op == "Sub" || node.op == "Div";
+  if (first && reversed) {
+    if (node.op == "Div") c.fail(node, "divides by what is no constant, which is not understood");
+    x = c.add_elementwise(node, "affine", x, {{"factor", -1}});
+  }
+  if (!first && reversed) {  // x - c and x / c
+    if (is_initializer(constant) && !constant.is_scalar())
+      c.fail(node, "subtracts or divides by the initializer \"" + constant.parameter + "\", which is not understood");
+    Vector<float> values;
+    for (int64_t i = 0; i < constant.elements(); ++i)
+      values.push_back(static_cast<float>(node.op == "Sub" ? -constant.at(i) : 1 / constant.at(i)));
+    constant = Constant::of_floats(constant.shape, std::move(values));
+  }
+  if (constant.type != ElementType::f32) c.fail(node, "combines numbers of different types");
+  c.set(node, 0, with_constant(c, node, product, x, constant));
+}
+
+// A mask: x where the constant condition holds, a fixed number elsewhere (or the other way round). x times 0 or 1 plus
+// the number or 0; behind a softmax, where the number is very low, the sum alone does.
+void convert_where(Conversion& c, const Node& node) {
+  const Constant& condition = c.required_constant(node, 0, "the condition");
+  const int chosen = c.constant(node, 1) ? 2 : 1;
+  const Constant& fill = c.required_constant(node, chosen == 1 ? 2u : 1u, "one of the values");
+  Value x = c.value(node, static_cast<size_t>(chosen));
+  if (!fill.is_scalar()) c.fail(node, "fills by a constant of shape " + to_string(fill.shape));
+  Vector<float> factors, summands;
+  const bool very_low = fill.at(0) <= -1e4;
+  for (int64_t i = 0; i < condition.elements(); ++i) {
+    const bool keeps = (condition.at(i) != 0) == (chosen == 1);
+    factors.push_back(keeps ? 1 : 0);
+    summands.push_back(keeps ? 0 : static_cast<float>(fill.at(0)));
+  }
+  if (!very_low) x = with_constant(c, node, true, x, Constant::of_floats(condition.shape, std::move(factors)));
+  if (fill.at(0) != 0) x = with_constant(c, node, false, x, Constant::of_floats(condition.shape, std::move(summands)));
+  c.set(node, 0, x);
+}
+
+}  // namespace ff::importing

@@ -1,0 +1,249 @@
+// Matrix products, and what works on rows: softmax, normalizations, means.
+#include <algorithm>
+#include <cmath>
+
+#include "search/import/convert.h"
+
+namespace ff::importing {
+namespace {
+
+// The value with the atoms of one axis, which lie together, replaced by a single one of another size, in another
+// tensor.
+Value with_replaced_axis(const Value& x, int axis, const Value& result) {
+  Value replaced = x;
+  replaced.tensor = result.tensor;
+  replaced.physical = result.physical;
+  const Axis old = x.axes[axis];
+  const int64_t size = result.physical[x.physical.size() == 4 && old[0] == 1 ? 1 : result.physical.count() - 1];
+  const int removed = old.count() - 1;
+  replaced.atoms.erase(replaced.atoms.begin() + old[0] + 1, replaced.atoms.begin() + old[0] + 1 + removed);
+  replaced.atoms[old[0]] = size;
+  for (Axis& other : replaced.axes)
+    for (int& atom : other)
+      if (atom > old[0]) atom -= removed;
+  replaced.axes[axis] = {old[0]};
+  return replaced;
+}
+
+// Channels of a tensor [batch, channel, height, width] that is read as [batch, height, width, channel]?
+bool are_channels_of_images(const Value& x, const Axis& axis) {
+  if (x.physical.size() != 4 || x.atoms.size() != 4 || axis != Axis{1}) return false;
+  return x.physical == x.atoms;
+}
+
+// x times weight [out, in] transposed, plus bias, over the last axis of x.
+void linear(Conversion& c, const Node& node, const Value& x, const Constant& weight, const Constant* bias) {
+  const int last = x.axes.count() - 1;
+  if (x.axes[last].empty()) c.fail(node, "multiplies along an axis of size 1, which is not understood");
+  Vector<Conversion::NamedConstant> parameters{{"weight", weight}};
+  if (bias) parameters.push_back({"bias", *bias});
+  Json attributes = Json::object();
+  if (!bias) attributes["bias"] = false;
+  if (are_channels_of_images(x, x.axes[last])) {
+    parameters[0].constant.shape = {weight.shape[0], weight.shape[1], 1, 1};
+    attributes["out_channels"] = weight.shape[0];
+    attributes["kernel"] = 1;
+    const Value image = c.add_with_parameters(node, "conv2d", {x.tensor}, attributes, parameters);
+    return c.set(node, 0, with_replaced_axis(x, last, image));
+  }
+  const Value rows = c.with_last(node, x, last);
+  attributes["out_features"] = weight.shape[0];
+  c.set(node, 0,
+        with_replaced_axis(rows, last, c.add_with_parameters(node, "linear", {rows.tensor}, attributes, parameters)));
+}
+
+Constant as_vector(Conversion& c, const Node& node, const Constant& constant, int64_t size) {
+  Constant vector = constant;
+  if (vector.elements() != size)
+    c.fail(node, "has a bias of shape " + to_string(constant.shape) + ", expected [" + std::to_string(size) + "]");
+  vector.shape = {size};
+  return vector;
+}
+
+// Batch axes of a product are those before the last two. Those of one size must be made up alike in both operands.
+void refine_batch_axes(Conversion& c, const Node& node, Value& a, Value& b) {
+  while (a.axes.size() < b.axes.size()) a.axes.insert(a.axes.begin(), Axis{});
+  while (b.axes.size() < a.axes.size()) b.axes.insert(b.axes.begin(), Axis{});
+  const Shape left = a.shape(), right = b.shape();
+  for (int axis = 0; axis + 2 < a.axes.count(); ++axis)
+    if (left[axis] != right[axis] || !refine(a, axis, b, axis))
+      c.fail(node, "multiplies tensors of shapes " + to_string(left) + " and " + to_string(right) +
+                       ", whose first axes are made up differently");
+}
+
+bool is_one_axis(const Value& x, size_t axes) { return x.axes.size() == axes && x.batch_axis() == 0; }
+
+}  // namespace
+
+// What the pass linear_of_product makes of a product with a weight and a sum behind it: input, weight [in, out], bias.
+void convert_linear(Conversion& c, const Node& node) {
+  const Constant weight = transposed(c.required_constant(node, 1, "the weight"), {1, 0});
+  const Constant bias = as_vector(c, node, c.required_constant(node, 2, "the bias"), weight.shape[0]);
+  linear(c, node, c.value(node, 0), weight, &bias);
+}
+
+void convert_gemm(Conversion& c, const Node& node) {
+  if (c.model.integer(node, "transA", 0) != 0) c.fail(node, "transposes its first operand, the samples");
+  Constant weight = c.required_constant(node, 1, "the weight");
+  const Constant* bias = c.constant(node, 2);
+  if (node.has_input(2) && !bias) c.fail(node, "adds what is no constant");
+  if (c.model.number(node, "alpha", 1) != 1 || (bias && c.model.number(node, "beta", 1) != 1))
+    c.fail(node, "has factors alpha and beta other than 1, which are not understood");
+  if (c.model.integer(node, "transB", 0) == 0) weight = transposed(weight, {1, 0});
+  if (!bias) return linear(c, node, c.value(node, 0), weight, nullptr);
+  const Constant vector = as_vector(c, node, *bias, weight.shape[0]);
+  linear(c, node, c.value(node, 0), weight, &vector);
+}
+
+void convert_matmul(Conversion& c, const Node& node) {
+  if (const Constant* weight = c.constant(node, 1)) {
+    if (weight->shape.size() != 2) c.fail(node, "multiplies by a constant of shape " + to_string(weight->shape));
+    return linear(c, node, c.value(node, 0), transposed(*weight, {1, 0}), nullptr);
+  }
+  Value a = c.value(node, 0), b = c.value(node, 1);
+  if (a.axes.size() < 2 || b.axes.size() < 2) c.fail(node, "multiplies by a vector, which is not understood");
+  refine_batch_axes(c, node, a, b);
+  const int rank = a.axes.count(), rows = rank - 2, inner = rank - 1, columns = rank - 1, inner_of_b = rank - 2;
+  if (!refine(a, inner, b, inner_of_b))
+    c.fail(node, "multiplies tensors of shapes " + to_string(a.shape()) + " and " + to_string(b.shape()) +
+                     ", whose common axis is made up differently");
+  if (is_one_axis(a, 3) && is_one_axis(b, 3)) {
+    // b may lie as [batch, columns, inner] as well as it is.
+    const bool across =
+        !b.axes[columns].empty() && !b.axes[inner_of_b].empty() && b.axes[columns][0] < b.axes[inner_of_b][0];
+    a = c.arranged(node, a);
+    b = across ? c.arranged(node, b, {{0}, b.axes[columns], b.axes[inner_of_b]}) : c.arranged(node, b);
+    const Json attributes = across ? Json{{"transpose", true}} : Json::object();
+    return c.set(node, 0, c.add(node, "matmul", {a.tensor, b.tensor}, attributes)[0]);
+  }
+  // [batch, others, rows, inner] and [batch, others, inner, columns], as an einsum of the operands as they lie.
+  Axis batch_a, batch_b;
+  for (int axis = 0; axis + 2 < rank; ++axis) {
+    batch_a.insert(batch_a.end(), a.axes[axis].begin(), a.axes[axis].end());
+    batch_b.insert(batch_b.end(), b.axes[axis].begin(), b.axes[axis].end());
+  }
+  if (batch_a.empty() || batch_a[0] != 0 || batch_b[0] != 0)
+    c.fail(node, "multiplies across samples, which is not understood");
+  const auto arranged = [&](Value& x, const Axis& batch, const Axis& second, const Axis& third) {
+    Vector<Axis> blocks{{0}, Axis(batch.begin() + 1, batch.end()), second, third};
+    std::sort(blocks.begin() + 1, blocks.end());
+    x = c.arranged(node, x, blocks);
+  };
+  const Value a_before = a, b_before = b;
+  arranged(a, batch_a, a.axes[rows], a.axes[inner]);
+  arranged(b, batch_b, b.axes[inner_of_b], b.axes[columns]);
+  // Letters in the order of the blocks: b the sample, h other batch axes, l rows, k inner, m columns.
+  const auto letters = [](const Axis& batch, const Axis& second, char second_letter, const Axis& third,
+                          char third_letter) {
+    Vector<std::pair<Axis, char>> blocks{
+        {Axis(batch.begin() + 1, batch.end()), 'h'}, {second, second_letter}, {third, third_letter}};
+    std::sort(blocks.begin(), blocks.end());
+    std::string text = "b";
+    for (const auto& [axis, letter] : blocks) text += letter;
+    return text;
+  };
+  const std::string equation = letters(batch_a, a_before.axes[rows], 'l', a_before.axes[inner], 'k') + "," +
+                               letters(batch_b, b_before.axes[inner_of_b], 'k', b_before.axes[columns], 'm') + "->bhlm";
+  Value result = c.add(node, "einsum", {a.tensor, b.tensor}, {{"equation", equation}})[0];
+  // Its atoms: those of the batch axes, of the rows and of the columns.
+  result.atoms.clear();
+  result.axes.assign(static_cast<size_t>(rank), Axis{});
+  const auto take = [&](const Value& from, const Axis& axis, int to) {
+    for (const int atom : axis) {
+      result.axes[to].push_back(result.atoms.count());
+      result.atoms.push_back(from.atoms[atom]);
+    }
+  };
+  for (int axis = 0; axis + 2 < rank; ++axis) take(a_before, a_before.axes[axis], axis);
+  take(a_before, a_before.axes[rows], rows);
+  take(b_before, b_before.axes[columns], columns);
+  c.set(node, 0, result);
+}
+
+void convert_einsum(Conversion& c, const Node& node) {
+  const Vector<std::string> letters = einsum_letters(c.model, node);
+  if (letters.size() != 3 || c.constant(node, 0) || c.constant(node, 1))
+    c.fail(node, "is understood of two operands, neither of them a constant");
+  const Value a = c.arranged(node, c.value(node, 0)), b = c.arranged(node, c.value(node, 1));
+  if (letters[0][0] != letters[1][0] || letters[2].empty() || letters[2][0] != letters[0][0])
+    c.fail(node, "combines samples, which is not understood");
+  const std::string equation = letters[0] + "," + letters[1] + "->" + letters[2];
+  c.set(node, 0, c.add(node, "einsum", {a.tensor, b.tensor}, {{"equation", equation}})[0]);
+}
+
+void convert_softmax(Conversion& c, const Node& node) {
+  const Value x = c.value(node, 0);
+  // Before operator set 13, all axes from `axis` on; the default was 1.
+  const bool old = c.model.opset < 13;
+  const int axis = c.model.axis(node, c.model.integer(node, "axis", old ? 1 : -1), x.axes.size());
+  if (old && axis != x.axes.count() - 1) c.fail(node, "works on several axes at once, which is not understood");
+  if (x.axes[axis].empty()) c.fail(node, "works on an axis of size 1");
+  if (node.op == "LogSoftmax")  // of a loss alone: the cross entropy of log(softmax(x)) is that of x
+    c.fail(node, "is understood only as the last operator before a loss; ask for one with --loss cross-entropy");
+  Value rows = c.with_last(node, x, axis);
+  rows.tensor = c.add(node, "softmax", {rows.tensor})[0].tensor;
+  c.set(node, 0, rows);
+}
+
+// LayerNormalization and RMSNormalization, over the last axis.
+void convert_normalization(Conversion& c, const Node& node) {
+  const Value x = c.value(node, 0);
+  const int last = x.axes.count() - 1;
+  if (c.model.axis(node, c.model.integer(node, "axis", -1), x.axes.size()) != last)
+    c.fail(node, "normalizes over several axes, which is not understood");
+  if (x.axes[last].empty()) c.fail(node, "normalizes over an axis of size 1");
+  const int64_t features = x.size(x.axes[last]);
+  const bool layer = node.op == "LayerNormalization";
+  Constant weight = as_vector(c, node, c.required_constant(node, 1, "the scale"), features);
+  Vector<Conversion::NamedConstant> parameters{{"weight", weight}};
+  if (layer) {
+    const Constant* bias = c.constant(node, 2);
+    parameters.push_back(
+        {"bias", bias ? as_vector(c, node, *bias, features)
+                      : Constant::of_floats({features}, Vector<float>(static_cast<size_t>(features), 0))});
+  }
+  const Json attributes = {{"epsilon", c.model.number(node, "epsilon", 1e-5)}};
+  const char* const type = layer ? "layer_norm" : "rms_norm";
+  Value rows = are_channels_of_images(x, x.axes[last]) ? x : c.with_last(node, x, last);
+  rows.tensor = c.add_with_parameters(node, type, {rows.tensor}, attributes, parameters).tensor;
+  c.set(node, 0, rows);
+}
+
+// Over all positions of a sequence or an image.
+void convert_reduce_mean(Conversion& c, const Node& node) {
+  const Value x = c.value(node, 0);
+  Vector<bool> over(x.axes.size(), false);
+  const Vector<int64_t> axes = c.model.integers_or_input(node, "axes", 1, {});
+  for (const int64_t axis : axes) over[c.model.axis(node, axis, x.axes.size())] = true;
+  if (axes.empty()) over.assign(x.axes.size(), true);
+  Axis positions, channels;
+  for (const int axis : x.axes.indices())
+    for (const int atom : x.axes[axis]) {
+      if (atom == 0 && over[axis]) c.fail(node, "takes the mean over the samples, which is not understood");
+      if (atom != 0) (over[axis] ? positions : channels).push_back(atom);
+    }
+  if (positions.empty() || channels.empty())
+    c.fail(node, "takes a mean of a tensor of shape " + to_string(x.shape()) + ", which is not understood");
+  const bool image = x.physical.size() == 4 && x.physical == x.atoms && channels == Axis{1};
+  std::sort(channels.begin(), channels.end());
+  const Value lies = image ? x : c.arranged(node, x, {{0}, positions, channels});
+  Value result = c.add(node, "mean", {lies.tensor})[0];
+  // The atoms that are left, in their order.
+  result.atoms = {x.atoms[0]};
+  Vector<int> renumbered(x.atoms.size(), 0);
+  for (const int atom : channels) {
+    renumbered[atom] = result.atoms.count();
+    result.atoms.push_back(x.atoms[atom]);
+  }
+  const bool keep = c.model.integer(node, "keepdims", 1) != 0;
+  result.axes.clear();
+  for (const int axis : x.axes.indices()) {
+    if (over[axis] && !keep) continue;
+    result.axes.emplace_back();
+    if (!over[axis])
+      for (const int atom : x.axes[axis]) result.axes.back().push_back(renumbered[atom]);
+  }
+  c.set(node, 0, result);
+}
+
+}  // namespace ff::importing

@@ -1,0 +1,243 @@
+// What only moves elements: mostly another way of reading a tensor (layout.h).
+#include <algorithm>
+
+#include "search/import/convert.h"
+
+namespace ff::importing {
+namespace {
+
+const Shape& output_shape(Conversion& c, const Node& node) { return c.model.shapes.at(node.outputs[0]); }
+
+// The tensor axis on which a range of an ONNX axis lies, with the value moved so that the axis is one.
+Value with_own_axis(Conversion& c, const Node& node, const Value& x, int axis) {
+  if (x.axes[axis].empty()) c.fail(node, "cuts or joins along an axis of size 1, which is not understood");
+  if (x.axes[axis][0] == 0) c.fail(node, "cuts or joins the samples, which is not understood");
+  Vector<Axis> blocks{{0}};
+  const Axis& own = x.axes[axis];
+  for (int atom = 1; atom < x.atoms.count(); ++atom) {
+    if (std::find(own.begin() + 1, own.end(), atom) != own.end()) continue;
+    if (atom == own[0]) blocks.push_back(own);
+    else if (blocks.size() > 1 && blocks.back() != own) blocks.back().push_back(atom);
+    else blocks.push_back({atom});
+  }
+  // The tensor's own axes, where one of them is the axis.
+  Vector<Axis> lying;
+  int atom = 0;
+  for (const int64_t size : x.physical) {
+    lying.emplace_back();
+    for (int64_t have = 1; atom < x.atoms.count() && (have < size || (lying.size() == 1 && atom == 0));) {
+      have *= x.atoms[atom];
+      lying.back().push_back(atom++);
+    }
+    if (x.size(lying.back()) != size) return c.arranged(node, x, blocks);
+  }
+  const bool found = std::find(lying.begin(), lying.end(), own) != lying.end();
+  return found ? x : c.arranged(node, x, blocks);
+}
+
+// Of the value that with_own_axis gives.
+int tensor_axis(const Value& x, int axis) {
+  int64_t before = 1;
+  for (int atom = 0; atom < x.axes[axis][0]; ++atom) before *= x.atoms[atom];
+  int found = 0;
+  for (int64_t have = 1; have < before || found == 0; ++found) have *= x.physical[found];
+  while (x.physical[found] == 1) ++found;
+  return found;
+}
+
+// The value with its axis' atoms replaced by one of this size.
+Value with_size(const Value& x, int axis, int64_t size, const Value& part) {
+  Value result = x;
+  result.tensor = part.tensor;
+  result.physical = part.physical;
+  const Axis old = x.axes[axis];
+  const int first = old[0], removed = old.count() - 1;
+  result.atoms.erase(result.atoms.begin() + first + 1, result.atoms.begin() + first + 1 + removed);
+  if (size > 1) {
+    result.atoms[first] = size;
+  } else {
+    result.atoms.erase(result.atoms.begin() + first);
+  }
+  const int gone = size > 1 ? removed : removed + 1;
+  for (Axis& other : result.axes)
+    for (int& atom : other)
+      if (atom > first) atom -= gone;
+  result.axes[axis] = size > 1 ? Axis{first} : Axis{};
+  return result;
+}
+
+// One range of an axis.
+Value range_of(Conversion& c, const Node& node, const Value& x, int axis, int64_t begin, int64_t end) {
+  const int64_t size = x.size(x.axes[axis]);
+  if (begin == 0 && end == size) return x;
+  const Value own = with_own_axis(c, node, x, axis);
+  const Value part =
+      c.add(node, "slice", {own.tensor}, {{"axis", tensor_axis(own, axis)}, {"begin", begin}, {"end", end}})[0];
+  return with_size(own, axis, end - begin, part);
+}
+
+}  // namespace
+
+// Reshape, Flatten, Squeeze and Unsqueeze: ONNX's shape says all.
+void convert_reshape(Conversion& c, const Node& node) {
+  Value x = c.value(node, 0);
+  const Shape shape = output_shape(c, node);
+  if (x.reshape(shape)) return c.set(node, 0, x);
+  // No factors of the axes give this shape: the elements are put into ONNX's order, and cut anew.
+  const Axis order = x.in_order();
+  if (order[0] != 0 || shape.empty() || shape[0] != x.batch())
+    c.fail(node, "reshapes " + to_string(x.shape()) + " to " + to_string(shape) + " across the samples");
+  Vector<Axis> physical{{0}, Axis(order.begin() + 1, order.end())};
+  Value flat = c.arranged(node, x, physical);
+  flat.atoms = {shape[0]};
+  flat.axes = {{0}};
+  for (size_t axis = 1; axis < shape.size(); ++axis) {
+    flat.axes.emplace_back();
+    if (shape[axis] == 1) continue;
+    flat.axes.back().push_back(flat.atoms.count());
+    flat.atoms.push_back(shape[axis]);
+  }
+  c.set(node, 0, flat);
+}
+
+void convert_transpose(Conversion& c, const Node& node) {
+  Value x = c.value(node, 0);
+  Vector<int64_t> order;
+  for (int axis = x.axes.count() - 1; axis >= 0; --axis) order.push_back(axis);
+  Vector<int> axes;
+  for (const int64_t axis : c.model.integers(node, "perm", order)) axes.push_back(static_cast<int>(axis));
+  x.transpose(axes);
+  c.set(node, 0, x);
+}
+
+void convert_concat(Conversion& c, const Node& node) {
+  const int axis = c.model.axis(node, c.model.integer(node, "axis", 1), output_shape(c, node).size());
+  // A trained row in front of a sequence (a class token, repeated for each sample by Expand) is a prefix.
+  if (const Constant* repeated = c.repeated(node); repeated && node.inputs.size() == 2 && !c.constant(node, 1)) {
+    const Constant& token = *repeated;
+    Value x = c.value(node, 1);
+    const bool sequence = x.axes.size() == 3 && axis == 1 && x.batch_axis() == 0 && token.shape.size() == 3;
+    if (!sequence || token.shape[0] != 1 || token.parameter.empty())
+      c.fail(node, "joins a constant of shape " + to_string(token.shape) + " to the samples, which is not understood");
+    Constant rows = token;
+    rows.shape.erase(rows.shape.begin());
+    x = c.arranged(node, x);
+    return c.set(node, 0,
+                 c.add_with_parameters(node, "prefix", {x.tensor}, {{"rows", rows.shape[0]}}, {{"weight", rows}}));
+  }
+  Vector<Value> parts;
+  for (const int i : node.inputs.indices()) parts.push_back(c.value(node, static_cast<size_t>(i)));
+  // All are moved as the first one lies; those of size 1 along the axis have none there, so that the others say where.
+  Value first = parts[0];
+  for (const Value& part : parts)
+    if (first.axes[axis].empty()) first = part;
+  if (first.axes[axis].empty()) {  // rows of size 1 each: one axis of the tensor is all of them
+    for (Value& part : parts) part = c.arranged(node, part);
+    Vector<std::string> tensors;
+    for (const Value& part : parts) tensors.push_back(part.tensor);
+    return c.set(node, 0, c.add(node, "concat", tensors, {{"axis", axis}})[0]);
+  }
+  const bool stays = first.physical == first.atoms && first.axes[axis].size() == 1;
+  Vector<int> order;  // ONNX axes in the tensor's order
+  for (const int a : first.axes.indices()) order.push_back(a);
+  if (stays) {
+    std::sort(order.begin(), order.end(), [&](int a, int b) {
+      const int left = first.axes[a].empty() ? INT32_MAX : first.axes[a][0],
+                right = first.axes[b].empty() ? INT32_MAX : first.axes[b][0];
+      return left != right ? left < right : a < b;
+    });
+  } else if (const int batch = first.batch_axis(); batch > 0) {
+    order.erase(order.begin() + batch);
+    order.insert(order.begin(), batch);
+  }
+  Vector<std::string> tensors;
+  for (const Value& part : parts) {
+    Vector<Axis> physical;
+    for (const int a : order) physical.push_back(part.axes[a]);
+    tensors.push_back(c.arranged(node, part, physical).tensor);
+  }
+  const int64_t at = std::find(order.begin(), order.end(), axis) - order.begin();
+  if (at == 0) c.fail(node, "joins along the samples, which is not understood");
+  Value result = c.add(node, "concat", tensors, {{"axis", at}})[0];
+  Vector<int> back(order.size(), 0);
+  for (const int i : order.indices()) back[order[i]] = i;
+  result.transpose(back);
+  c.set(node, 0, result);
+}
+
+void convert_slice(Conversion& c, const Node& node) {
+  Value x = c.value(node, 0);
+  const Vector<SliceRange> ranges = slice_ranges(c.model, node, x.shape());
+  for (const int axis : ranges.indices()) {
+    const SliceRange& range = ranges[axis];
+    if (range.count == x.shape()[axis] && (range.step == 1 || range.count == 1)) continue;
+    if (range.step != 1 && range.count > 1) c.fail(node, "takes every other element, which is not understood");
+    x = range_of(c, node, x, axis, range.begin, range.begin + range.count);
+  }
+  c.set(node, 0, x);
+}
+
+void convert_split(Conversion& c, const Node& node) {
+  const Value x = c.value(node, 0);
+  const int axis = c.model.axis(node, c.model.integer(node, "axis", 0), x.axes.size());
+  const Vector<int64_t> sizes = split_sizes(c.model, node, x.shape()[axis]);
+  if (sizes.size() == 1) return c.set(node, 0, x);
+  const Value own = with_own_axis(c, node, x, axis);
+  const Vector<Value> parts = c.add(node, "split", {own.tensor}, {{"axis", tensor_axis(own, axis)}, {"sizes", sizes}});
+  for (const int i : parts.indices()) c.set(node, static_cast<size_t>(i), with_size(own, axis, sizes[i], parts[i]));
+}
+
+// Of a table by tokens: an embedding. Of a value by one constant index: a slice without its axis; by consecutive ones:
+// a slice.
+void convert_gather(Conversion& c, const Node& node) {
+  if (const Constant* table = c.constant(node, 0)) {
+    const Value tokens = c.value(node, 1);
+    if (tokens.type != DataType::i32) c.fail(node, "has indices that are no graph input of integers");
+    if (table->shape.size() != 2 || c.model.integer(node, "axis", 0) != 0)
+      c.fail(node, "chooses from a table of shape " + to_string(table->shape) + ", which is not understood");
+    Axis others;
+    for (int atom = 1; atom < tokens.atoms.count(); ++atom) others.push_back(atom);
+    const Value lies = others.empty() ? c.arranged(node, tokens, {{0}}) : c.arranged(node, tokens, {{0}, others});
+    const Value rows =
+        c.add_with_parameters(node, "embedding", {lies.tensor},
+                              {{"vocabulary", table->shape[0]}, {"channels", table->shape[1]}}, {{"weight", *table}});
+    Value result = lies;
+    result.tensor = rows.tensor;
+    result.physical = rows.physical;
+    result.type = DataType::f32;
+    result.axes.push_back(table->shape[1] > 1 ? Axis{result.atoms.count()} : Axis{});
+    if (table->shape[1] > 1) result.atoms.push_back(table->shape[1]);
+    return c.set(node, 0, result);
+  }
+  Value x = c.value(node, 0);
+  const Constant& indices = c.required_constant(node, 1, "the indices");
+  const int axis = c.model.axis(node, c.model.integer(node, "axis", 0), x.axes.size());
+  const int64_t size = x.shape()[axis], first = indices.elements() > 0 ? indices.as_integers()[0] : size;
+  const int64_t begin = first < 0 ? first + size : first;
+  for (int64_t i = 0; i < indices.elements(); ++i)
+    if (const int64_t index = indices.as_integers()[i]; (index < 0 ? index + size : index) != begin + i)
+      c.fail(node, "chooses elements that do not follow one another, which is not understood");
+  if (begin < 0 || begin + indices.elements() > size || indices.shape.size() > 1)
+    c.fail(node, "chooses what is not there");
+  x = range_of(c, node, x, axis, begin, begin + indices.elements());
+  if (indices.shape.empty()) {
+    if (!x.axes[axis].empty()) c.fail(node, "takes one sample, which is not understood");
+    x.axes.erase(x.axes.begin() + axis);
+  }
+  c.set(node, 0, x);
+}
+
+// To the shape that it has; constants are expanded while folding, and an initializer that is repeated for all samples
+// is seen where it is joined to them.
+void convert_expand(Conversion& c, const Node& node) {
+  if (c.constant(node, 0)) return;
+  const Value x = c.value(node, 0);
+  Value result = x;
+  while (result.axes.size() < output_shape(c, node).size()) result.axes.insert(result.axes.begin(), Axis{});
+  if (result.shape() != output_shape(c, node))
+    c.fail(node, "repeats elements: " + to_string(x.shape()) + " to " + to_string(output_shape(c, node)) +
+                     ", which is not understood");
+  c.set(node, 0, result);
+}
+
+}  // namespace ff::importing

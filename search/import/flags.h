@@ -1,0 +1,49 @@
+// The command line of `ffsearch import`. For main.cpp alone.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+
+#include "search/import/import.h"
+
+namespace ff {
+
+// "NAME=N" into sizes[NAME].
+inline void read_size(std::map<std::string, int64_t>& sizes, const std::string& text) {
+  const size_t equals = text.rfind('=');
+  int64_t size = 0;
+  const char* const end = text.data() + text.size();
+  if (equals == std::string::npos || equals == 0 || std::from_chars(text.data() + equals + 1, end, size).ptr != end ||
+      size < 1 || size > int64_t{1} << 32)
+    throw CLI::ValidationError("--size", "found \"" + text + "\", expected NAME=N, such as sequence=128");
+  sizes[text.substr(0, equals)] = size;
+}
+
+inline void add_import_flags(CLI::App& app, ImportOptions& options) {
+  app.add_option("model", options.model, "ONNX file, as torch.onnx.export writes it")->required();
+  app.add_option("--batch", options.batch, "batch size: of the symbolic dimension, or else of the first axis of inputs")
+      ->required()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
+  app.add_option("--out", options.out, "graph file to write (ffgraph/1)")->required();
+  app.add_option("--weights", options.weights, "safetensors file to write with the parameters, which ffexec loads");
+  app.add_option_function<std::string>(
+         "--loss", [&options](const std::string&) { options.cross_entropy = true; },
+         "end each output with a loss; its labels are a new input \"label\"")
+      ->check(CLI::IsMember({"cross-entropy"}));
+  app.add_option("--loss-weights", options.loss_weights,
+                 "factors of the outputs' losses, as 1,0.4 for Inception-v3 with its auxiliary head; 0: none")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 1e6))
+      ->needs("--loss");
+  app.add_option_function<Vector<std::string>>(
+         "--size",
+         [&options](const Vector<std::string>& texts) {
+           for (const std::string& text : texts) read_size(options.sizes, text);
+         },
+         "size of another symbolic dimension, as NAME=N; may be given more than once")
+      ->take_all();
+  app.add_option("--frozen", options.frozen,
+                 "initializer that is not to be trained, such as a table of positions; * is any characters");
+}
+
+}  // namespace ff

@@ -1,0 +1,556 @@
+// Computes constants from constants.
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <optional>
+
+#include "common/errors.h"
+#include "search/import/analysis.h"
+
+namespace ff::importing {
+namespace {
+
+// What is computed has at most so many elements: masks and tables of positions are smaller, and a file of a few bytes
+// can ask for any size.
+constexpr int64_t most_computed = int64_t{1} << 26;
+
+using Constants = Vector<const Constant*>;
+
+void expect_size(const Model& model, const Node& node, const Shape& shape) {
+  double elements = 1;
+  for (const int64_t size : shape) elements *= static_cast<double>(size);
+  if (elements > static_cast<double>(most_computed))
+    model.fail(node, "computes a constant of shape " + to_string(shape) + ", which is too large");
+}
+
+Vector<int64_t> strides_of(const Shape& shape) {
+  Vector<int64_t> strides(shape.size(), 1);
+  for (int axis = shape.count() - 2; axis >= 0; --axis) strides[axis] = strides[axis + 1] * shape[axis + 1];
+  return strides;
+}
+
+// Calls with the offset of each element of a box, row-major, in a tensor with these strides.
+void for_each_offset(const Shape& shape, const Vector<int64_t>& strides, int64_t offset,
+                     const std::function<void(int64_t)>& call) {
+  if (volume(shape) == 0) return;
+  Vector<int64_t> index(shape.size(), 0);
+  while (true) {
+    call(offset);
+    int axis = shape.count() - 1;
+    for (; axis >= 0; --axis) {
+      offset += strides[axis];
+      if (++index[axis] < shape[axis]) break;
+      offset -= strides[axis] * shape[axis];
+      index[axis] = 0;
+    }
+    if (axis < 0) return;
+  }
+}
+
+// Elements of `source` at these strides. It stays the same initializer if `rearranged`.
+Constant view(const Constant& source, const Shape& shape, const Vector<int64_t>& strides, int64_t offset,
+              bool rearranged) {
+  Constant result{source.type, shape, nullptr, nullptr, rearranged ? source.parameter : ""};
+  if (source.floats) {
+    Vector<float> values;
+    values.reserve(static_cast<size_t>(volume(shape)));
+    for_each_offset(shape, strides, offset, [&](int64_t at) { values.push_back((*source.floats)[at]); });
+    result.floats = std::make_shared<const Vector<float>>(std::move(values));
+  } else {
+    Vector<int64_t> values;
+    values.reserve(static_cast<size_t>(volume(shape)));
+    for_each_offset(shape, strides, offset, [&](int64_t at) { values.push_back((*source.integers)[at]); });
+    result.integers = std::make_shared<const Vector<int64_t>>(std::move(values));
+  }
+  return result;
+}
+
+Constant with_shape(const Constant& source, const Shape& shape) {
+  Constant result = source;
+  result.shape = shape;
+  return result;
+}
+
+Constant expanded(const Constant& source, const Shape& shape) {
+  if (source.shape == shape) return source;
+  Vector<int64_t> strides(shape.size(), 0), own = strides_of(source.shape);
+  const int missing = shape.count() - source.shape.count();
+  for (const int axis : source.shape.indices())
+    if (source.shape[axis] != 1) strides[axis + missing] = own[axis];
+  return view(source, shape, strides, 0, false);
+}
+
+// Element by element, with broadcasting; integers stay integers.
+Constant binary(const Model& model, const Node& node, const Constants& inputs,
+                const std::function<double(double, double)>& of_floats,
+                const std::function<int64_t(int64_t, int64_t)>& of_integers, std::optional<ElementType> type = {}) {
+  Vector<Shape> shapes;
+  for (const Constant* input : inputs) shapes.push_back(input->shape);
+  const Shape shape = broadcast(model, node, shapes);
+  expect_size(model, node, shape);
+  const int64_t elements = volume(shape);
+  Constant result = expanded(*inputs[0], shape);
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    const Constant other = expanded(*inputs[i], shape);
+    if (type || (result.integers && other.integers)) {
+      Vector<int64_t> values(elements);
+      for (int64_t e = 0; e < elements; ++e)
+        values[e] = result.integers && other.integers ? of_integers((*result.integers)[e], (*other.integers)[e])
+                                                      : static_cast<int64_t>(of_floats(result.at(e), other.at(e)));
+      result = Constant::of_integers(shape, std::move(values), type.value_or(result.type));
+    } else {
+      Vector<float> values(elements);
+      for (int64_t e = 0; e < elements; ++e) values[e] = static_cast<float>(of_floats(result.at(e), other.at(e)));
+      result = Constant::of_floats(shape, std::move(values));
+    }
+  }
+  return result;
+}
+
+Constant unary(const Constant& input, double (*function)(double)) {
+  if (input.integers) {
+    Vector<int64_t> values;
+    for (const int64_t value : *input.integers)
+      values.push_back(static_cast<int64_t>(function(static_cast<double>(value))));
+    return Constant::of_integers(input.shape, std::move(values), input.type);
+  }
+  Vector<float> values;
+  for (const float value : *input.floats) values.push_back(static_cast<float>(function(value)));
+  return Constant::of_floats(input.shape, std::move(values));
+}
+
+// Integers wrap around instead of overflowing.
+int64_t wrapped(uint64_t value) { return static_cast<int64_t>(value); }
+uint64_t bits(int64_t value) { return static_cast<uint64_t>(value); }
+
+std::optional<Constant> fold_binary(const Model& model, const Node& node, const Constants& in) {
+  const auto compute = [&](auto floats, auto integers, std::optional<ElementType> type = {}) {
+    return binary(model, node, in, floats, integers, type);
+  };
+  constexpr ElementType boolean = ElementType::boolean;
+  const std::string& op = node.op;
+  if (op == "Add") return compute(std::plus<>(), [](int64_t a, int64_t b) { return wrapped(bits(a) + bits(b)); });
+  if (op == "Sub") return compute(std::minus<>(), [](int64_t a, int64_t b) { return wrapped(bits(a) - bits(b)); });
+  if (op == "Mul") return compute(std::multiplies<>(), [](int64_t a, int64_t b) { return wrapped(bits(a) * bits(b)); });
+  if (op == "Div")
+    return compute(std::divides<>(), [&](int64_t a, int64_t b) {
+      if (b == 0) model.fail(node, "divides a constant by zero");
+      return b == -1 ? wrapped(-bits(a)) : a / b;
+    });
+  if (op == "Mod")
+    return compute([](double a, double b) { return std::fmod(a, b); },
+                   [&](int64_t a, int64_t b) {
+                     if (b == 0) model.fail(node, "divides a constant by zero");
+                     const int64_t rest = b == -1 ? 0 : a % b;
+                     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+                   });
+  if (op == "Pow") {
+    const auto power = [](double a, double b) { return std::pow(a, b); };
+    return compute(power, [&](int64_t a, int64_t b) {
+      const double value = std::pow(static_cast<double>(a), static_cast<double>(b));
+      return std::abs(value) < 0x1p62 ? static_cast<int64_t>(value) : 0;
+    });
+  }
+  const auto larger = [](auto a, auto b) { return a > b ? a : b; };
+  const auto smaller = [](auto a, auto b) { return a < b ? a : b; };
+  if (op == "Max") return compute(larger, larger);
+  if (op == "Min") return compute(smaller, smaller);
+  if (op == "Equal") return compute(std::equal_to<>(), std::equal_to<>(), boolean);
+  if (op == "Less") return compute(std::less<>(), std::less<>(), boolean);
+  if (op == "LessOrEqual") return compute(std::less_equal<>(), std::less_equal<>(), boolean);
+  if (op == "Greater") return compute(std::greater<>(), std::greater<>(), boolean);
+  if (op == "GreaterOrEqual") return compute(std::greater_equal<>(), std::greater_equal<>(), boolean);
+  if (op == "And") return compute(std::logical_and<>(), std::logical_and<>(), boolean);
+  if (op == "Or") return compute(std::logical_or<>(), std::logical_or<>(), boolean);
+  return std::nullopt;
+}
+
+std::optional<Constant> fold_unary(const Node& node, const Constant& input) {
+  static const std::map<std::string, double (*)(double)> functions = {
+      {"Neg", [](double x) { return -x; }},
+      {"Abs", [](double x) { return std::abs(x); }},
+      {"Sqrt", [](double x) { return std::sqrt(x); }},
+      {"Exp", [](double x) { return std::exp(x); }},
+      {"Log", [](double x) { return std::log(x); }},
+      {"Sin", [](double x) { return std::sin(x); }},
+      {"Cos", [](double x) { return std::cos(x); }},
+      {"Reciprocal", [](double x) { return 1 / x; }},
+      {"Floor", [](double x) { return std::floor(x); }},
+      {"Ceil", [](double x) { return std::ceil(x); }},
+      {"Not", [](double x) { return x == 0 ? 1.0 : 0.0; }},
+  };
+  const auto it = functions.find(node.op);
+  if (it == functions.end()) return std::nullopt;
+  return unary(input, it->second);
+}
+
+Constant cast(const Model& model, const Node& node, const Constant& input) {
+  const auto type = type_of_cast(model.integer(node, "to", 1));
+  if (!type) model.fail(node, "casts to a type that is not understood");
+  if (*type == input.type) return input;
+  if (*type == ElementType::f32) {
+    Vector<float> values;
+    for (const int64_t value : *input.integers) values.push_back(static_cast<float>(value));
+    return Constant::of_floats(input.shape, std::move(values));
+  }
+  Vector<int64_t> values = input.as_integers();
+  if (*type == ElementType::boolean)
+    for (int64_t e = 0; e < input.elements(); ++e) values[e] = input.at(e) != 0;
+  return Constant::of_integers(input.shape, std::move(values), *type);
+}
+
+Constant gather(const Model& model, const Node& node, const Constant& data, const Constant& indices) {
+  const int axis = model.axis(node, model.integer(node, "axis", 0), data.shape.size());
+  Shape shape(data.shape.begin(), data.shape.begin() + axis);
+  shape.insert(shape.end(), indices.shape.begin(), indices.shape.end());
+  shape.insert(shape.end(), data.shape.begin() + axis + 1, data.shape.end());
+  expect_size(model, node, shape);
+  const Vector<int64_t> chosen = indices.as_integers(), strides = strides_of(data.shape);
+  const int64_t size = data.shape[axis], inner = strides[axis];
+  const int64_t outer = size > 0 ? data.elements() / size / inner : 0;
+  bool consecutive = true;
+  Vector<float> floats;
+  Vector<int64_t> integers;
+  for (int64_t o = 0; o < outer; ++o)
+    for (const int i : chosen.indices()) {
+      const int64_t index = chosen[i] < 0 ? chosen[i] + size : chosen[i];
+      if (index < 0 || index >= size)
+        model.fail(node, "asks for element " + std::to_string(chosen[i]) + " of " + std::to_string(size));
+      consecutive = consecutive && index == chosen[0] + i;
+      for (int64_t e = 0; e < inner; ++e) {
+        const int64_t at = (o * size + index) * inner + e;
+        if (data.floats) floats.push_back((*data.floats)[at]);
+        else integers.push_back((*data.integers)[at]);
+      }
+    }
+  if (!data.floats) return Constant::of_integers(shape, std::move(integers), data.type);
+  Constant result = Constant::of_floats(shape, std::move(floats));
+  if (consecutive) result.parameter = data.parameter;
+  return result;
+}
+
+Constant concatenated(const Model& model, const Node& node, const Constants& inputs) {
+  const int axis = model.axis(node, model.integer(node, "axis", 0), inputs[0]->shape.size());
+  Shape shape = inputs[0]->shape;
+  shape[axis] = 0;
+  for (const Constant* input : inputs) {
+    Shape expected = inputs[0]->shape;
+    if (input->shape.size() == shape.size()) expected[axis] = input->shape[axis];
+    if (input->shape != expected || input->type != inputs[0]->type)
+      model.fail(node, "joins shapes " + to_string(inputs[0]->shape) + " and " + to_string(input->shape));
+    shape[axis] += input->shape[axis];
+  }
+  expect_size(model, node, shape);
+  int64_t outer = 1;
+  for (int a = 0; a < axis; ++a) outer *= shape[a];
+  Vector<float> floats;
+  Vector<int64_t> integers;
+  for (int64_t o = 0; o < outer; ++o)
+    for (const Constant* input : inputs) {
+      const int64_t run = input->elements() / outer;
+      for (int64_t e = o * run; e < (o + 1) * run; ++e)
+        if (input->floats) floats.push_back((*input->floats)[e]);
+        else integers.push_back((*input->integers)[e]);
+    }
+  return inputs[0]->floats ? Constant::of_floats(shape, std::move(floats))
+                           : Constant::of_integers(shape, std::move(integers), inputs[0]->type);
+}
+
+Constant sliced(const Model& model, const Node& node, const Constant& input) {
+  const Vector<SliceRange> ranges = slice_ranges(model, node, input.shape);
+  Vector<int64_t> strides = strides_of(input.shape);
+  Shape shape;
+  int64_t offset = 0;
+  bool steps_of_one = true;
+  for (const int axis : ranges.indices()) {
+    shape.push_back(ranges[axis].count);
+    offset += ranges[axis].begin * strides[axis];
+    strides[axis] *= ranges[axis].step;
+    steps_of_one = steps_of_one && ranges[axis].step == 1;
+  }
+  if (shape == input.shape && steps_of_one) return input;
+  return view(input, shape, strides, offset, steps_of_one);
+}
+
+Constant range(const Model& model, const Node& node, const Constants& in) {
+  for (const Constant* input : in)
+    if (!input->is_scalar()) model.fail(node, "has an input that is not one number");
+  const double begin = in[0]->at(0), end = in[1]->at(0), step = in[2]->at(0);
+  const double count = step == 0 ? INFINITY : std::max(0.0, std::ceil((end - begin) / step));
+  if (!(count <= static_cast<double>(most_computed))) model.fail(node, "has too many elements");
+  const int64_t elements = static_cast<int64_t>(count);
+  if (in[0]->integers) {
+    Vector<int64_t> values(elements);
+    for (int64_t e = 0; e < elements; ++e) values[e] = (*in[0]->integers)[0] + e * static_cast<int64_t>(step);
+    return Constant::of_integers({elements}, std::move(values));
+  }
+  Vector<float> values(elements);
+  for (int64_t e = 0; e < elements; ++e) values[e] = static_cast<float>(begin + static_cast<double>(e) * step);
+  return Constant::of_floats({elements}, std::move(values));
+}
+
+Constant constant_of_shape(const Model& model, const Node& node, const Constant& asked) {
+  const Shape shape = asked.as_integers();
+  for (const int64_t size : shape)
+    if (size < 0) model.fail(node, "asks for shape " + to_string(shape));
+  expect_size(model, node, shape);
+  Constant value = Constant::of_floats({1}, {0});
+  if (const auto it = node.attributes.find("value"); it != node.attributes.end())
+    if (const Constant* given = std::get_if<Constant>(&it->second); given && given->is_scalar())
+      value = with_shape(*given, {1});
+  return expanded(value, shape);
+}
+
+Constant where(const Model& model, const Node& node, const Constants& in) {
+  const Shape shape = broadcast(model, node, {in[0]->shape, in[1]->shape, in[2]->shape});
+  expect_size(model, node, shape);
+  const Constant condition = expanded(*in[0], shape), yes = expanded(*in[1], shape), no = expanded(*in[2], shape);
+  if (yes.type != no.type) model.fail(node, "chooses among values of different types");
+  const int64_t elements = volume(shape);
+  if (yes.integers) {
+    Vector<int64_t> values(elements);
+    for (int64_t e = 0; e < elements; ++e) values[e] = (*(condition.at(e) != 0 ? yes : no).integers)[e];
+    return Constant::of_integers(shape, std::move(values), yes.type);
+  }
+  Vector<float> values(elements);
+  for (int64_t e = 0; e < elements; ++e) values[e] = (*(condition.at(e) != 0 ? yes : no).floats)[e];
+  return Constant::of_floats(shape, std::move(values));
+}
+
+Constant triangle(const Model& model, const Node& node, const Constant& input, int64_t diagonal) {
+  const int rank = input.shape.count();
+  if (rank < 2) model.fail(node, "has an input of fewer than two axes");
+  const bool upper = model.integer(node, "upper", 1) != 0;
+  const int64_t columns = input.shape[rank - 1], rows = input.shape[rank - 2];
+  const auto kept = [&](int64_t e) {
+    const double across = static_cast<double>(e % columns - e / columns % rows), limit = static_cast<double>(diagonal);
+    return upper ? across >= limit : across <= limit;
+  };
+  if (input.integers) {
+    Vector<int64_t> values = *input.integers;
+    for (int64_t e = 0; e < input.elements(); ++e)
+      if (!kept(e)) values[e] = 0;
+    return Constant::of_integers(input.shape, std::move(values), input.type);
+  }
+  Vector<float> values = *input.floats;
+  for (int64_t e = 0; e < input.elements(); ++e)
+    if (!kept(e)) values[e] = 0;
+  return Constant::of_floats(input.shape, std::move(values));
+}
+
+Constant reduced(const Model& model, const Node& node, const Constant& input) {
+  if (input.shape.count() > 1 || input.elements() == 0)
+    model.fail(node, "reduces a constant of shape " + to_string(input.shape));
+  double value = input.at(0);
+  for (int64_t e = 1; e < input.elements(); ++e) {
+    if (node.op == "ReduceProd") value *= input.at(e);
+    else if (node.op == "ReduceMax") value = std::max(value, input.at(e));
+    else if (node.op == "ReduceMin") value = std::min(value, input.at(e));
+    else value += input.at(e);
+  }
+  const Shape shape(model.integer(node, "keepdims", 1) != 0 ? input.shape.size() : 0, 1);
+  if (!input.integers) return Constant::of_floats(shape, {static_cast<float>(value)});
+  return Constant::of_integers(shape, {std::abs(value) < 0x1p62 ? static_cast<int64_t>(value) : 0});
+}
+
+// Rows times columns of two tensors of rank up to 3: tables of positions.
+Constant product(const Model& model, const Node& node, const Constant& a, const Constant& b, const Shape& shape) {
+  expect_size(model, node, shape);
+  const int64_t inner = a.shape.back(), columns = b.shape.back(), rows = a.elements() / std::max<int64_t>(1, inner);
+  const bool one_matrix = b.elements() == inner * columns;
+  const int64_t rows_each = one_matrix ? rows : a.shape[a.shape.count() - 2];
+  if (!a.floats || !b.floats || a.shape.count() < 2 || b.shape.count() < 2 || inner == 0 ||
+      (!one_matrix && rows / std::max<int64_t>(1, rows_each) * inner * columns != b.elements()) ||
+      rows * columns != volume(shape) || (rows * columns) > most_computed / inner)
+    model.fail(node, "multiplies constants of shapes " + to_string(a.shape) + " and " + to_string(b.shape));
+  Vector<float> values;
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t column = 0; column < columns; ++column) {
+      const int64_t matrix = row / rows_each * inner * columns;
+      double sum = 0;
+      for (int64_t k = 0; k < inner; ++k) sum += a.at(row * inner + k) * b.at(matrix + k * columns + column);
+      values.push_back(static_cast<float>(sum));
+    }
+  return Constant::of_floats(shape, std::move(values));
+}
+
+// A product of small constants by its letters: the angles of rotary positions.
+Constant einsum(const Model& model, const Node& node, const Constants& in, const Shape& shape) {
+  const Vector<std::string> letters = einsum_letters(model, node);
+  std::map<char, int64_t> sizes;
+  std::string all = letters.back();  // letters of the output first
+  for (const int i : in.indices())
+    for (const int axis : in[i]->shape.indices()) {
+      const char letter = letters[i][static_cast<size_t>(axis)];
+      sizes[letter] = in[i]->shape[axis];
+      if (all.find(letter) == std::string::npos) all += letter;
+    }
+  Shape space;
+  for (const char letter : all) space.push_back(sizes[letter]);
+  expect_size(model, node, space);
+  Vector<float> values(volume(shape), 0);
+  const int64_t summed = volume(space) / std::max<int64_t>(1, volume(shape));
+  Vector<Vector<int64_t>> strides;
+  for (const int i : in.indices()) {
+    const Vector<int64_t> own = strides_of(in[i]->shape);
+    strides.emplace_back(all.size(), int64_t{0});
+    for (const int axis : own.indices()) strides.back()[all.find(letters[i][static_cast<size_t>(axis)])] += own[axis];
+  }
+  for (int64_t point = 0; point < volume(space); ++point) {
+    Vector<int64_t> at(in.size(), 0);
+    int64_t rest = point;
+    for (int letter = space.count() - 1; letter >= 0; --letter) {
+      for (const int i : in.indices()) at[i] += rest % space[letter] * strides[i][letter];
+      rest /= space[letter];
+    }
+    double product = 1;
+    for (const int i : in.indices()) product *= in[i]->at(at[i]);
+    values[point / summed] += static_cast<float>(product);
+  }
+  return Constant::of_floats(shape, std::move(values));
+}
+
+std::optional<Constant> constant_node(const Node& node) {
+  for (const auto& [name, value] : node.attributes) {
+    if (const Constant* tensor = std::get_if<Constant>(&value)) return *tensor;
+    if (const int64_t* integer = std::get_if<int64_t>(&value)) return Constant::of_integers({}, {*integer});
+    if (const double* number = std::get_if<double>(&value)) return Constant::scalar(static_cast<float>(*number));
+    if (const auto* integers = std::get_if<Vector<int64_t>>(&value))
+      return Constant::of_integers({static_cast<int64_t>(integers->size())}, *integers);
+    if (const auto* numbers = std::get_if<Vector<double>>(&value))
+      return Constant::of_floats({static_cast<int64_t>(numbers->size())},
+                                 Vector<float>(numbers->begin(), numbers->end()));
+  }
+  return std::nullopt;
+}
+
+Vector<Constant> split_constant(const Model& model, const Node& node, const Constant& input) {
+  const int axis = model.axis(node, model.integer(node, "axis", 0), input.shape.size());
+  const Vector<int64_t> strides = strides_of(input.shape);
+  Vector<Constant> parts;
+  int64_t begin = 0;
+  for (const int64_t size : split_sizes(model, node, input.shape[axis])) {
+    Shape shape = input.shape;
+    shape[axis] = size;
+    parts.push_back(view(input, shape, strides, begin * strides[axis], true));
+    begin += size;
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::optional<ElementType> type_of_cast(int64_t to) {
+  switch (to) {  // TensorProto's numbers
+    case 1:
+    case 10:
+    case 11:
+    case 16: return ElementType::f32;
+    case 9: return ElementType::boolean;
+    case 2:
+    case 3:
+    case 4:
+    case 5:
+    case 6:
+    case 7:
+    case 12: return ElementType::integer;
+    default: return std::nullopt;
+  }
+}
+
+Constant transposed(const Constant& constant, const Vector<int>& axes) {
+  const Vector<int64_t> own = strides_of(constant.shape);
+  Shape shape;
+  Vector<int64_t> strides;
+  for (const int axis : axes) {
+    shape.push_back(constant.shape[axis]);
+    strides.push_back(own[axis]);
+  }
+  return view(constant, shape, strides, 0, true);
+}
+
+bool can_be_folded(const std::string& op) {
+  static const std::set<std::string> all = {
+      "Constant",   "Shape",      "Size",        "Identity",   "Cast",      "Neg",
+      "Abs",        "Sqrt",       "Exp",         "Log",        "Sin",       "Cos",
+      "Floor",      "Ceil",       "Not",         "Reciprocal", "Add",       "Sub",
+      "Mul",        "Div",        "Mod",         "Pow",        "Max",       "Min",
+      "Equal",      "Less",       "LessOrEqual", "Greater",    "And",       "Or",
+      "Gather",     "Concat",     "Slice",       "Split",      "Range",     "ConstantOfShape",
+      "Where",      "Trilu",      "Reshape",     "Squeeze",    "Expand",    "Unsqueeze",
+      "Flatten",    "Transpose",  "Tile",        "MatMul",     "Einsum",    "Square",
+      "Dropout",    "ReduceProd", "ReduceSum",   "ReduceMax",  "ReduceMin", "GreaterOrEqual",
+      "InverseSqrt"};
+  return all.count(op) > 0;
+}
+
+std::optional<Vector<Constant>> fold(const Model& model, const Node& node) {
+  const std::string& op = node.op;
+  const auto one = [](Constant constant) { return Vector<Constant>{std::move(constant)}; };
+  if (op == "Constant") {
+    auto constant = constant_node(node);
+    return constant ? std::optional(one(std::move(*constant))) : std::nullopt;
+  }
+  if ((op == "Shape" || op == "Size") && node.has_input(0)) {
+    const Constant* input = model.constant(node.inputs[0]);
+    const auto it = model.shapes.find(node.inputs[0]);
+    if (!input && it == model.shapes.end()) return std::nullopt;
+    const Shape& shape = input ? input->shape : it->second;
+    if (op == "Size") return one(Constant::of_integers({}, {volume(shape)}));
+    const int64_t rank = shape.count();
+    const auto clamp = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank); };
+    const int64_t begin = clamp(model.integer(node, "start", 0)), end = clamp(model.integer(node, "end", rank));
+    const Vector<int64_t> sizes(shape.begin() + begin, shape.begin() + std::max(begin, end));
+    return one(Constant::of_integers({sizes.count()}, sizes));
+  }
+  Constants in;
+  for (const std::string& name : node.inputs) {
+    in.push_back(name.empty() ? nullptr : model.constant(name));
+    if (!name.empty() && !in.back()) return std::nullopt;
+  }
+  if (in.empty() || !in[0]) return std::nullopt;
+  // What newer operator sets say as further inputs, and a few have required ones.
+  const auto has = [&](size_t count) { return in.size() >= count && std::count(in.begin(), in.end(), nullptr) == 0; };
+  if (op == "Identity" || op == "Dropout") return one(*in[0]);
+  if (op == "Cast") return one(cast(model, node, *in[0]));
+  if (auto result = fold_unary(node, *in[0])) return one(std::move(*result));
+  if (in.size() >= 2 && has(2))
+    if (auto result = fold_binary(model, node, in)) return one(std::move(*result));
+  if (op == "Gather" && has(2)) return one(gather(model, node, *in[0], *in[1]));
+  if (op == "Concat" && has(1)) return one(concatenated(model, node, in));
+  if (op == "Slice") return one(sliced(model, node, *in[0]));
+  if (op == "Split") return split_constant(model, node, *in[0]);
+  if (op == "Range" && has(3)) return one(range(model, node, in));
+  if (op == "ConstantOfShape") return one(constant_of_shape(model, node, *in[0]));
+  if (op == "Where" && has(3)) return one(where(model, node, in));
+  if (op == "Trilu")
+    return one(triangle(model, node, *in[0], static_cast<int64_t>(model.number_or_input(node, "k", 1, 0))));
+  if (op.rfind("Reduce", 0) == 0 && in[0]->shape.count() <= 1 &&
+      (op == "ReduceProd" || op == "ReduceSum" || op == "ReduceMax" || op == "ReduceMin"))
+    return one(reduced(model, node, *in[0]));
+  static const std::set<std::string> by_shape = {"Reshape", "Unsqueeze", "Squeeze",   "Flatten", "Expand",
+                                                 "Tile",    "MatMul",    "Transpose", "Einsum"};
+  if (!by_shape.count(op)) return std::nullopt;
+  const auto shapes = infer_shapes(model, node);
+  if (!shapes) return std::nullopt;
+  const Shape& shape = (*shapes)[0];
+  if (op == "MatMul") return one(product(model, node, *in[0], *in[1], shape));
+  if (op == "Einsum") return one(einsum(model, node, in, shape));
+  if (op == "Transpose") {
+    Vector<int> axes;
+    Vector<int64_t> otherwise;
+    for (int axis = shape.count() - 1; axis >= 0; --axis) otherwise.push_back(axis);
+    for (const int64_t axis : model.integers(node, "perm", otherwise)) axes.push_back(static_cast<int>(axis));
+    return one(transposed(*in[0], axes));
+  }
+  if (op == "Expand" || op == "Tile") {
+    // An initializer that is repeated for each sample stays one (a class token).
+    if (!in[0]->parameter.empty() && shape != in[0]->shape) return std::nullopt;
+    expect_size(model, node, shape);
+    if (op == "Tile" && in[0]->elements() != 1 && shape != in[0]->shape) return std::nullopt;
+    return one(expanded(*in[0], shape));
+  }
+  return one(with_shape(*in[0], shape));
+}
+
+}  // namespace ff::importing

@@ -1,0 +1,175 @@
+#include "search/import/import.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "common/graph.h"
+#include "common/name_patterns.h"
+#include "common/safetensors.h"
+#include "search/import/convert.h"
+#include "search/import/graph_passes.h"
+#include "search/import/passes.h"
+
+namespace ff {
+
+using namespace importing;
+
+namespace {
+
+void freeze(Model& model, const Vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns) {
+    bool found = false;
+    Vector<std::string> names;
+    for (auto& [name, constant] : model.constants) {
+      if (constant.parameter.empty()) continue;
+      names.push_back(name);
+      if (name != pattern && !(is_wildcard(pattern) && matches_wildcard(name, pattern))) continue;
+      constant.parameter.clear();
+      found = true;
+    }
+    if (!found) model.fail("no initializer is named \"" + pattern + "\"" + suggestion(pattern, names));
+  }
+}
+
+// All operators without a converter at once, each with their number and first place. Those that are computed while
+// folding are not at fault where what they need comes from others that are not understood.
+void expect_known(const Model& model) {
+  const auto has_unknown_input = [&](const Node& node) {
+    return std::any_of(node.inputs.begin(), node.inputs.end(), [&](const std::string& input) {
+      return !input.empty() && !model.constant(input) && !model.shapes.count(input);
+    });
+  };
+  std::map<std::string, std::pair<int, std::string>> unknown;
+  for (const Node& node : model.nodes) {
+    if (converters().count(node.op) || (can_be_folded(node.op) && has_unknown_input(node))) continue;
+    auto& [count, first] = unknown.emplace(node.op, std::pair(0, node.text())).first->second;
+    ++count;
+  }
+  if (unknown.empty()) return;
+  std::string text = "has operators that are not understood:";
+  for (const auto& [op, found] : unknown)
+    text += "\n  " + op + ": " + std::to_string(found.first) + ", the first is " + found.second;
+  model.fail(text);
+}
+
+void add_inputs(const Model& model, Conversion& conversion) {
+  std::set<std::string> used(model.outputs.begin(), model.outputs.end());
+  for (const Node& node : model.nodes) used.insert(node.inputs.begin(), node.inputs.end());
+  for (const ModelInput& input : model.inputs) {
+    if (!used.count(input.name)) continue;
+    const Shape& shape = model.shapes.at(input.name);
+    Vector<int> order{input.sample_axis};  // ours: the sample first
+    for (const int axis : shape.indices())
+      if (axis != input.sample_axis) order.push_back(axis);
+    Shape ours;
+    Vector<int> back(order.size(), 0);
+    for (const int i : order.indices()) {
+      ours.push_back(shape[order[i]]);
+      back[order[i]] = i;
+    }
+    if (ours.size() > 4) model.fail("the input \"" + input.name + "\" has " + std::to_string(ours.size()) + " axes");
+    const DataType type = input.type == ElementType::f32 ? DataType::f32 : DataType::i32;
+    const std::string name = conversion.builder.unique_name(input.name);
+    conversion.builder.add_input(name, ours, type);
+    Value value = Value::plain(name, ours, type);
+    value.transpose(back);
+    conversion.values[input.name] = value;
+  }
+}
+
+// The cross entropy of log(softmax(x)) is that of x: such an output is taken before it.
+void skip_log_softmax(Model& model) {
+  const auto producers = model.producers();
+  for (std::string& output : model.outputs)
+    if (const auto it = producers.find(output);
+        it != producers.end() && it->second->op == "LogSoftmax" && it->second->has_input(0)) {
+      const Node& node = *it->second;
+      const auto shape = model.shapes.find(node.inputs[0]);
+      const int rank = shape == model.shapes.end() ? 0 : shape->second.count();
+      const int axis =
+          rank ? model.axis(node, model.integer(node, "axis", model.opset < 13 ? 1 : -1), shape->second.size()) : -1;
+      if (axis == (rank == 4 ? 1 : rank - 1)) output = node.inputs[0];
+    }
+  remove_dead_nodes(model);
+}
+
+// A loss for each output. Classes are the last axis; of images [batch, classes, height, width], the second.
+void add_losses(const Model& model, Conversion& conversion, const Vector<double>& weights) {
+  if (weights.size() > model.outputs.size())
+    model.fail("has " + std::to_string(model.outputs.size()) + " outputs, but " + std::to_string(weights.size()) +
+               " weights of losses are given");
+  std::map<Shape, std::string> labels;
+  for (const int i : model.outputs.indices()) {
+    const std::string& output = model.outputs[i];
+    const double weight = i < weights.count() ? weights[i] : 1;
+    const auto it = conversion.values.find(output);
+    if (it == conversion.values.end()) model.fail("the output \"" + output + "\" does not depend on the samples");
+    if (weight == 0) continue;
+    const Value& scores = it->second;
+    const Node place{"output " + output, "loss", {}, {output}};
+    if (scores.type != DataType::f32 || scores.axes.size() < 2 || scores.axes.size() > 4)
+      model.fail("the output \"" + output + "\" has shape " + to_string(scores.shape()) +
+                 ", expected scores of classes");
+    const Value rows = conversion.with_last(place, scores, scores.axes.size() == 4 ? 1 : scores.axes.count() - 1);
+    const Shape shape(rows.physical.begin(), rows.physical.end() - 1);
+    std::string& label = labels[shape];
+    if (label.empty()) {
+      label = conversion.builder.unique_name("label");
+      conversion.builder.add_input(label, shape, DataType::i32);
+    }
+    Json attributes = Json::object();
+    if (weight != 1) attributes["weight"] = weight;
+    conversion.builder.add({conversion.builder.unique_name("loss"),
+                            "softmax_cross_entropy",
+                            {rows.tensor, label},
+                            attributes,
+                            "",
+                            "output \"" + output + "\""});
+  }
+}
+
+}  // namespace
+
+ImportedModel import_model(Model model, const ImportOptions& options) {
+  ImportedModel result;
+  result.nodes = static_cast<int64_t>(model.nodes.size());
+  freeze(model, options.frozen);
+  bind_inputs(model, options.batch, options.sizes);
+  remove_dead_nodes(model);
+  infer_shapes_and_fold(model);
+  remove_dead_nodes(model);
+  run_passes(model);
+  if (options.cross_entropy) skip_log_softmax(model);
+  expect_known(model);
+  Conversion conversion(model, options.batch);
+  add_inputs(model, conversion);
+  for (const Node& node : model.nodes) {
+    if (!model.shapes.count(node.outputs[0]) || !converters().count(node.op))
+      model.fail(node, "its shape cannot be found");
+    converters().at(node.op)(conversion, node);
+  }
+  for (const std::string& output : model.outputs)
+    if (const auto it = conversion.values.find(output); it != conversion.values.end() && !options.cross_entropy)
+      conversion.builder.outputs.push_back(it->second.tensor);
+  if (options.cross_entropy) add_losses(model, conversion, options.loss_weights);
+  run_graph_passes(conversion.builder);
+  const std::string name = std::filesystem::path(model.file).stem().string();
+  result.graph = conversion.builder.graph(name);
+  result.operators = static_cast<int64_t>(conversion.builder.operators().size());
+  if (result.operators == 0) model.fail("has nothing that is computed from the samples");
+  Vector<NamedTensor> tensors;
+  for (const auto& [parameter, content] : conversion.builder.parameters()) {
+    if (parameter.find(".running_") == std::string::npos) result.parameters += volume(content.shape);
+    tensors.push_back({parameter, content.shape, content.values.get()});
+  }
+  result.has_loss = options.cross_entropy;
+  // What the reader of graphs would refuse is found here.
+  if (result.has_loss) {
+    const Graph graph = parse_graph(JsonPlace(std::make_shared<const Json>(result.graph), model.file + " as a graph"));
+    result.parameters = graph.parameter_count();
+  }
+  result.weights = to_safetensors(name, tensors);
+  return result;
+}
+
+}  // namespace ff

@@ -1,0 +1,37 @@
+// ffsearch import: an ONNX model becomes an operator graph of ours, and its initializers a safetensors file that
+// `ffexec --load` continues from.
+//
+//   read_onnx_file -> bind_inputs, infer_shapes_and_fold (analysis.h) -> run_passes (passes.h)
+//     -> a converter a node (convert.h) -> losses -> graph_passes (graph_passes.h) -> files
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "common/json_file.h"
+#include "search/import/model.h"
+
+namespace ff {
+
+struct ImportOptions {
+  std::string model;
+  int64_t batch = 0;
+  std::string out, weights;  // files to write; weights "": none
+  bool cross_entropy = false;
+  Vector<double> loss_weights;           // by output; others have 1
+  std::map<std::string, int64_t> sizes;  // of symbolic dimensions, by name
+  Vector<std::string> frozen;            // patterns of initializers that are not to be trained
+};
+
+struct ImportedModel {
+  Json graph;                             // ffgraph/1
+  std::string weights;                    // the content of a safetensors file
+  int64_t nodes = 0;                      // of the ONNX graph
+  int64_t operators = 0, parameters = 0;  // parameters: numbers that are trained
+  bool has_loss = false;
+};
+
+// Throws InputError for what the importer does not understand.
+ImportedModel import_model(importing::Model model, const ImportOptions& options);
+
+}  // namespace ff

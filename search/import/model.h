@@ -1,0 +1,105 @@
+// An ONNX model as plain values: what the reader makes of the file and the passes rewrite, free of protobuf. Names of
+// values are ONNX's; every value is written once, and nodes stand in an order in which they can be computed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <variant>
+
+#include "common/block.h"
+#include "common/vector.h"
+
+namespace ff::importing {
+
+enum class ElementType { f32, integer, boolean };
+
+// The double that people would write for the float: 0.1, not 0.10000000149.
+double shortest(float value);
+
+// A tensor whose values are known: an initializer of the file, or computed from such. Floats of other widths are read
+// as f32, integers of all widths as 64 bits. Copies share the values.
+struct Constant {
+  ElementType type = ElementType::f32;
+  Shape shape;
+  std::shared_ptr<const Vector<float>> floats;      // of f32
+  std::shared_ptr<const Vector<int64_t>> integers;  // of the others
+  // The initializer that it is, perhaps with its axes in another order or without some of its rows: what is to be
+  // trained. "": computed, or none of the file's initializers.
+  std::string parameter{};
+
+  static Constant of_floats(Shape shape, Vector<float> values);
+  static Constant of_integers(Shape shape, Vector<int64_t> values, ElementType type = ElementType::integer);
+  static Constant scalar(float value) { return of_floats({}, {value}); }
+
+  int64_t elements() const { return volume(shape); }
+  double at(int64_t index) const;
+  double number() const;  // the only element, as people would write it
+  Vector<int64_t> as_integers() const;
+  bool is_scalar() const { return elements() == 1; }
+};
+
+using Attribute = std::variant<int64_t, double, std::string, Vector<int64_t>, Vector<double>, Constant>;
+
+struct Node {
+  std::string name, op;
+  Vector<std::string> inputs, outputs;  // "": left out
+  std::map<std::string, Attribute> attributes{};
+
+  bool has_input(size_t index) const { return index < inputs.size() && !inputs[index].empty(); }
+  bool has_output(size_t index) const { return index < outputs.size() && !outputs[index].empty(); }
+  // How messages name it: operator "name".
+  std::string text() const { return op + " \"" + (name.empty() && !outputs.empty() ? outputs[0] : name) + "\""; }
+};
+
+struct ModelInput {
+  struct Dimension {
+    int64_t size = -1;     // -1: symbolic
+    std::string symbol{};  // may be empty
+  };
+  std::string name;
+  ElementType type = ElementType::f32;
+  Vector<Dimension> dimensions;
+  int sample_axis = 0;
+};
+
+struct Model {
+  std::string file, name;
+  int64_t opset = 0;
+  Vector<ModelInput> inputs;  // without initializers
+  Vector<std::string> outputs;
+  Vector<Node> nodes;
+  std::map<std::string, Constant> constants;
+  // Of values that are not constant, once infer_shapes has found them.
+  std::map<std::string, Shape> shapes;
+  std::map<std::string, ElementType> types;
+
+  const Constant* constant(const std::string& value) const;
+  // The node that writes a value, or null. Valid until nodes change.
+  std::map<std::string, const Node*> producers() const;
+
+  [[noreturn]] void fail(const std::string& message) const;  // InputError with the file's name
+  [[noreturn]] void fail(const Node& node, const std::string& message) const;
+
+  // Attributes, or what stands for them where they are left out. Of another type: fails.
+  int64_t integer(const Node& node, const std::string& name, int64_t otherwise) const;
+  double number(const Node& node, const std::string& name, double otherwise) const;
+  std::string text(const Node& node, const std::string& name, const std::string& otherwise) const;
+  Vector<int64_t> integers(const Node& node, const std::string& name, const Vector<int64_t>& otherwise) const;
+  // What older operator sets say as an attribute and newer ones as a constant input.
+  Vector<int64_t> integers_or_input(const Node& node, const std::string& name, size_t input,
+                                    const Vector<int64_t>& otherwise) const;
+  double number_or_input(const Node& node, const std::string& name, size_t input, double otherwise) const;
+  // An axis as it is counted from 0; -1 is the last. `rank` axes there are.
+  int axis(const Node& node, int64_t axis, size_t rank) const;
+};
+
+// Puts nodes into an order in which they can be computed. A cycle, a value that nothing writes, or one that is written
+// twice fails.
+void sort_nodes(Model& model);
+// Nodes whose values nobody needs.
+void remove_dead_nodes(Model& model);
+
+}  // namespace ff::importing

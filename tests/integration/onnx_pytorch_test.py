@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Exports small networks with PyTorch, imports them, and compares one iteration of ffexec with PyTorch's: loss and
+gradients, on one rank and on two. And the four commands from a PyTorch model to a trained strategy. Usage:
+onnx_pytorch_test.py BUILD_DIRECTORY. Exits 77 (skipped) without PyTorch or in a build without ONNX import."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import torch
+    import torch.nn as nn
+except ImportError:
+    print("skipped: PyTorch is not installed")
+    sys.exit(77)
+
+sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+import onnx_comparison as comparison  # noqa: E402
+import onnx_networks as networks  # noqa: E402
+
+BUILD = None
+TOLERANCE = 1e-4
+# PyTorch holds the second of an LSTM's two biases still: their sum is one parameter here.
+SECOND_BIASES = ("lstm.bias_hh_l0", "lstm.bias_hh_l1", "lstm.bias_hh_l0_reverse")
+
+
+class Convolutions(nn.Module):
+    """Padding of all kinds, groups, squeeze-and-excitation, what AlexNet and its followers have between layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 12, 3, stride=2, padding=1)
+        self.norm = nn.BatchNorm2d(12)
+        self.depthwise = nn.Conv2d(12, 12, 3, padding=1, groups=12, bias=False)
+        self.squeeze, self.excite = nn.Conv2d(12, 4, 1), nn.Conv2d(4, 12, 1)
+        self.wide = nn.Conv2d(12, 8, (1, 5), padding=(0, 2))
+        self.scale = nn.Parameter(torch.full((8, 1, 1), 0.5))
+        self.channels = nn.LayerNorm(8)
+        self.fc = nn.Linear(8 * 4 * 4, 5)
+
+    def forward(self, image):
+        x = nn.functional.hardswish(self.norm(self.first(image)))
+        x = nn.functional.relu6(self.depthwise(x)) + x
+        s = nn.functional.adaptive_avg_pool2d(x, 1)
+        s = nn.functional.hardsigmoid(self.excite(nn.functional.silu(self.squeeze(s))))
+        x = self.wide(nn.functional.avg_pool2d(x * s, 3, 1, 1))
+        x = self.channels(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        x = nn.functional.max_pool2d(nn.functional.leaky_relu(x * self.scale, 0.2), 2)
+        return self.fc(torch.flatten(x, 1))
+
+
+class Patches(nn.Module):
+    """A small vision transformer: patches, a class token, learned positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 16, 4, 4)
+        self.token = nn.Parameter(torch.randn(1, 1, 16))
+        self.position = nn.Parameter(torch.randn(1, 17, 16))
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, activation="gelu", batch_first=True)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, image):
+        x = self.patches(image).flatten(2).transpose(1, 2)
+        x = torch.cat((self.token.expand(x.shape[0], -1, -1), x), 1) + self.position
+        return self.head(self.layer(x)[:, 0])
+
+
+class TwoHeads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.main, self.auxiliary = nn.Linear(12, 16), nn.Linear(16, 5), nn.Linear(16, 5)
+
+    def forward(self, x):
+        x = torch.tanh(self.body(x))
+        return self.main(x), torch.log_softmax(self.auxiliary(x), 1)
+
+
+class OnnxPytorchTest(unittest.TestCase):
+    def check(self, model, inputs, label, **settings):
+        case = comparison.Case(type(model).__name__, model, inputs, label, **settings)
+        with tempfile.TemporaryDirectory() as folder:
+            result = comparison.compare(case, BUILD, folder)
+        for plan, found in result["ranks"].items():
+            with self.subTest(ranks=plan):
+                self.assertLess(found["loss"], TOLERANCE)
+                self.assertLess(found["gradients"], TOLERANCE)
+                self.assertLess(found["worst"], 10 * TOLERANCE, found["where"])
+        print(f"{case.name}: {result['import']['nodes']} nodes, {result['import']['operators']} operators; "
+              + "; ".join(f"{plan}: loss {found['loss']:.1e}, gradients {found['gradients']:.1e}"
+                          for plan, found in result["ranks"].items()), flush=True)
+        return result
+
+    def images(self, model, size=16, **settings):
+        return self.check(model, {"image": torch.randn(8, 3, size, size)}, torch.randint(0, 5, (8,)), **settings)
+
+    def tokens(self, model, classes=50, each=True, **settings):
+        return self.check(model, {"token": torch.randint(0, 50, (4, 9))},
+                          torch.randint(0, classes, (4, 9) if each else (4,)), **settings)
+
+    def setUp(self):
+        torch.manual_seed(0)
+
+    def test_convolutions(self):
+        self.images(Convolutions())
+
+    def test_patches(self):
+        result = self.images(Patches())
+        self.assertLess(result["import"]["operators"], 20)  # attention is one
+
+    def test_two_heads(self):
+        self.check(TwoHeads(), {"x": torch.randn(6, 12)}, torch.randint(0, 5, (6,)), loss_weights=(1, 0.4))
+
+    def test_lstm(self):
+        self.tokens(networks.LstmLanguageModel(50, 16, 2), untied=SECOND_BIASES)
+
+    def test_lstm_with_tied_weights(self):
+        self.tokens(networks.LstmLanguageModel(50, 16, 2, tied=True), untied=SECOND_BIASES)
+
+    def test_lstm_of_two_directions(self):
+        self.tokens(networks.LstmLanguageModel(50, 16, 1, bidirectional=True), untied=SECOND_BIASES)
+
+    def test_gpt(self):
+        self.tokens(networks.Gpt(50, 24, 3, 9, 2))
+
+    def test_gpt_with_symbolic_sizes(self):
+        self.tokens(networks.Gpt(50, 24, 3, 9, 2, gelu="tanh", tied=False),
+                    dynamic={"token": {0: "batch", 1: "length"}}, arguments=("--size", "length=9"))
+
+    def test_llama(self):
+        self.tokens(networks.Llama(50, 24, 3, 9, 2), arguments=("--frozen", "attention.*.frequency"))
+
+    def test_encoder(self):
+        self.tokens(networks.Encoder(50, 24, 3, 2, 5), 5, False)
+
+    def test_encoder_sequence_first(self):
+        self.tokens(networks.Encoder(50, 24, 3, 2, 5, batch_first=False, norm_first=True), 5, False)
+
+    def test_encoder_with_mask(self):
+        self.tokens(networks.Encoder(50, 24, 3, 2, 5, mask=9), 5, False, arguments=("--frozen", "mask"))
+
+    def test_four_commands(self):
+        """From a PyTorch model to a trained strategy."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = lambda name: os.path.join(folder, name)  # noqa: E731
+            model = networks.Encoder(50, 24, 3, 2, 5)
+            case = comparison.Case("encoder", model, {"token": torch.randint(0, 50, (8, 9))}, None,
+                                   dynamic={"token": {0: "batch"}})
+            comparison.export(case, model, path("model.onnx"))
+            ffsearch = os.path.join(BUILD, "ffsearch")
+            comparison.run(ffsearch, "import", path("model.onnx"), "--batch", 32, "--loss", "cross-entropy", "--out",
+                           path("graph.json"), "--weights", path("weights.safetensors"))
+            comparison.run(ffsearch, "--graph", path("graph.json"), "--topo",
+                           os.path.join(comparison.REPOSITORY, "topologies", "local-cpu-2.json"), "--out",
+                           path("strategy.json"), "--proposals", 100, "--cost", "analytic", "--quiet")
+            result = json.loads(comparison.run(
+                "mpirun", "--bind-to", "none", "-n", 2, os.path.join(BUILD, "ffexec"), "--strategy",
+                path("strategy.json"), "--load", path("weights.safetensors"), "--iterations", 20, "--lr", 0.1,
+                "--json"))
+            self.assertLess(result["losses"][-1], result["losses"][0])
+
+
+if __name__ == "__main__":
+    BUILD = os.path.abspath(sys.argv.pop(1))
+    probe = subprocess.run([os.path.join(BUILD, "ffsearch"), "import", "/dev/null", "--batch", "1", "--out", "x"],
+                           capture_output=True, text=True)
+    if "without ONNX import" in probe.stderr:
+        print("skipped: this build has no ONNX import")
+        sys.exit(77)
+    torch.set_num_threads(1)
+    unittest.main(verbosity=2)
