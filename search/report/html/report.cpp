@@ -19,6 +19,7 @@ std::string html_report(const html::Analysis& analysis, const SearchReport& repo
          ".legend i{display:inline-block;width:12px;height:12px;margin-right:5px}"
          "table{border-collapse:collapse;font-size:13px;margin:8px 0}"
          "th,td{padding:3px 10px 3px 0;text-align:left;vertical-align:top;border-bottom:1px solid #eee}"
+         "td:first-child{white-space:nowrap}"
          ".number{text-align:right;white-space:nowrap}.note{color:#555;font-size:13px}"
          "</style></head><body>\n<h1>" +
          html::escaped(title) + "</h1>\n" + html::verdict(analysis, report) + html::plan_section(analysis) +

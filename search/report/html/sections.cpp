@@ -439,7 +439,7 @@ std::string alternatives_section(const Analysis& analysis, const Vector<Alternat
   Nanoseconds most = 1;
   for (const Bar& bar : bars) most = std::max(most, bar.time);
   const double row = 20, top = 4;
-  const Axis axis{150, page_width - 260, ms(most), "time of an iteration in ms"};
+  const Axis axis{150, page_width - 300, ms(most), "time of an iteration in ms"};
   Svg svg(page_width, top + bars.count() * row + Axis::height);
   for (const int b : bars.indices()) {
     const double y = top + b * row, end = axis.at(ms(bars[b].time));
