@@ -9,6 +9,7 @@
 #include "common/task_graph/issue_order.h"
 #include "search/optimizer/baselines/propagate.h"
 #include "search/optimizer/lower_bound.h"
+#include "search/report/html/report.h"
 #include "search/report/summary.h"
 #include "search/report/trace.h"
 
@@ -271,7 +272,7 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   Vector<std::string> inputs = options.costs.profiles;
   inputs.insert(inputs.end(), {options.files.graph, options.files.topology});
   if (!options.files.annotations.empty()) inputs.push_back(options.files.annotations);
-  expect_all_writable({options.out, options.trace, options.report}, inputs);
+  expect_all_writable({options.out, options.trace, options.report, options.html}, inputs);
   Loaded loaded = load(load_files(options.files), options.costs);
   const Problem problem = loaded.problem();
   const SearchSpace space(problem.graph, problem.topology, false, problem.annotations);
@@ -289,6 +290,9 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   for (const std::string& note : {loaded.kernels.measurement_note(), over_budget})
     if (!note.empty()) result.notes.push_back(note);
   if (!options.report.empty()) write_json_file(options.report, result.json);
+  if (!options.html.empty())
+    write_html_report(options.html, evaluator, found.strategy, found.details, found.report,
+                      cheap_alternatives(evaluator, space, context.stop));
   if (!options.out.empty()) result.text += "written to " + options.out + "\n";
   return result;
 }
@@ -296,8 +300,8 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
 CommandResult run_simulate(const SimulateOptions& options) {
   Vector<std::string> inputs = options.costs.profiles;
   inputs.push_back(options.topology);
-  expect_all_writable({options.out, options.trace}, inputs);
-  expect_all_writable({options.trace}, {options.strategy});
+  expect_all_writable({options.out, options.trace, options.html}, inputs);
+  expect_all_writable({options.trace, options.html}, {options.strategy});
   StrategyFile file = load_strategy(options.strategy);
   if (!options.topology.empty()) {
     Topology other = load_topology(options.topology);
@@ -319,10 +323,49 @@ CommandResult run_simulate(const SimulateOptions& options) {
     report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
   report.origins = file.origins;
   write_outputs(options.out, options.trace, file.strategy, report, evaluator, details);
+  const std::atomic<bool> no_stop{false};
+  if (!options.html.empty())
+    write_html_report(options.html, evaluator, file.strategy, details, report,
+                      cheap_alternatives(evaluator, SearchSpace(problem.graph, problem.topology), no_stop));
   return {report_to_json(report), report_to_text(report, problem.graph, problem.topology, file.strategy)};
 }
 
+CommandResult run_explain(const ExplainOptions& options) {
+  StrategyFile file = load_strategy(options.strategy);
+  Loaded loaded = load({std::move(file.graph), std::move(file.topology)}, options.costs);
+  Explanation explanation = explain_strategy(loaded.problem(), file, options.settings);
+  return {std::move(explanation.json), std::move(explanation.text)};
+}
+
+CommandResult run_diff(const DiffOptions& options) {
+  StrategyFile a = load_strategy(options.a);
+  const StrategyFile b = load_strategy(options.b);
+  expect_comparable(options.a, a, options.b, b);
+  Loaded loaded = load({std::move(a.graph), std::move(a.topology)}, options.costs);
+  Explanation explanation = explain_difference(loaded.problem(), a.strategy, b.strategy, options.limit);
+  return {std::move(explanation.json), std::move(explanation.text)};
+}
+
+namespace {
+
+// Of the best of them; the others are what it is compared with.
+void write_comparison(const std::string& path, const Problem& problem, const Vector<SearchReport>& reports,
+                      Vector<html::Alternative> strategies) {
+  const auto best = std::min_element(reports.begin(), reports.end(), [](const auto& a, const auto& b) {
+    return std::pair(!a.feasible, a.predicted) < std::pair(!b.feasible, b.predicted);
+  });
+  const Strategy strategy = std::move(strategies[best - reports.begin()].strategy);
+  strategies.erase(strategies.begin() + (best - reports.begin()));
+  Evaluator evaluator(problem);
+  write_html_report(path, evaluator, strategy, evaluator.details(strategy), *best, strategies);
+}
+
+}  // namespace
+
 CommandResult run_compare(const CompareOptions& options, const CommandContext& context) {
+  Vector<std::string> inputs = options.costs.profiles;
+  inputs.insert(inputs.end(), {options.files.graph, options.files.topology, options.files.annotations});
+  expect_all_writable({options.html}, inputs);
   Loaded loaded = load(load_files(options.files), options.costs);
   const Problem problem = loaded.problem();
   const SearchSpace space(problem.graph, problem.topology, false, problem.annotations);
@@ -331,11 +374,14 @@ CommandResult run_compare(const CompareOptions& options, const CommandContext& c
   CommandResult result;
   result.json = {{"algorithms", Json::object()}};
   Vector<SearchReport> reports;
+  Vector<html::Alternative> found_strategies;
   Vector<std::pair<std::string, std::string>> failed;
   for (const std::string& algorithm : algorithm_names()) {
     try {
       Evaluator evaluator(problem);
-      reports.push_back(find_strategy(algorithm, evaluator, space, options.settings, context).report);
+      Found found = find_strategy(algorithm, evaluator, space, options.settings, context);
+      reports.push_back(std::move(found.report));
+      found_strategies.push_back({algorithm, reports.back().note, std::move(found.strategy)});
       result.json["algorithms"][algorithm] = report_to_json(reports.back());
     } catch (const NotApplicable& error) {
       failed.emplace_back(algorithm, error.what());
@@ -343,6 +389,7 @@ CommandResult run_compare(const CompareOptions& options, const CommandContext& c
     }
   }
   result.text = comparison_to_text(reports, failed, problem.graph.batch_size);
+  if (!options.html.empty()) write_comparison(options.html, problem, reports, std::move(found_strategies));
   return result;
 }
 

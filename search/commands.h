@@ -6,6 +6,7 @@
 #include <string>
 
 #include "search/cost/kernel_costs.h"
+#include "search/explain/explain.h"
 #include "search/optimizer/algorithms.h"
 
 namespace ff {
@@ -28,19 +29,32 @@ struct SearchOptions {
   CostOptions costs;
   std::string algorithm = "mcmc";
   AlgorithmSettings settings;
-  std::string out = "strategy.json", trace, report;
+  std::string out = "strategy.json", trace, report, html;
 };
 
 struct SimulateOptions {
   std::string strategy, topology;  // topology "": the strategy's own
   CostOptions costs;
-  std::string out, trace;
+  std::string out, trace, html;
+};
+
+struct ExplainOptions {
+  std::string strategy;
+  CostOptions costs;
+  ExplainSettings settings;
+};
+
+struct DiffOptions {
+  std::string a, b;  // strategies
+  CostOptions costs;
+  int limit = 10;
 };
 
 struct CompareOptions {
   ProblemFiles files;
   CostOptions costs;
   AlgorithmSettings settings;
+  std::string html;  // of the best; "": none
 };
 
 struct ProfileOptions {
@@ -65,6 +79,8 @@ struct CommandResult {
 // Each throws InputError or MachineError.
 CommandResult run_search(const SearchOptions& options, const CommandContext& context);
 CommandResult run_simulate(const SimulateOptions& options);
+CommandResult run_explain(const ExplainOptions& options);
+CommandResult run_diff(const DiffOptions& options);
 CommandResult run_compare(const CompareOptions& options, const CommandContext& context);
 CommandResult run_profile(const ProfileOptions& options, const CommandContext& context);
 

@@ -14,6 +14,7 @@
 #include "common/version.h"
 #include "search/commands.h"
 #include "search/discovery/discover.h"
+#include "search/explain_flags.h"
 #include "search/import/command.h"
 #include "search/import/flags.h"
 #include "search/report/summary.h"
@@ -90,6 +91,8 @@ struct Options {
   ff::SearchOptions search;
   ff::SimulateOptions simulate;
   ff::CompareOptions compare;
+  ff::ExplainOptions explain;
+  ff::DiffOptions diff;
   ff::ProfileOptions profile;
   ff::ImportOptions onnx;
   ff::TopologyOptions topology;
@@ -128,6 +131,10 @@ void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
                  "directory, the file MODEL.json of each device model of the topology");
   app.add_flag("--json", options.json, "print one JSON object on stdout and nothing else there");
   app.add_flag("--quiet", options.quiet, "print errors only");
+}
+
+void add_html_flag(CLI::App& app, std::string& html) {
+  app.add_option("--html", html, "write a report for people: one HTML file that needs nothing else");
 }
 
 void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::ProblemFiles& files, Options& options) {
@@ -177,6 +184,7 @@ void add_own_search_flags(CLI::App& app, ff::SearchOptions& search) {
   app.add_option("--out", search.out, "strategy file to write")->capture_default_str();
   app.add_option("--trace", search.trace, "write the simulated iteration as a Chrome/Perfetto trace");
   app.add_option("--report", search.report, "write the result (as --json prints it) to a file");
+  add_html_flag(app, search.html);
 }
 
 void add_topology_command(CLI::App& app, Options& options) {
@@ -212,12 +220,18 @@ void add_commands(CLI::App& app, Options& options) {
   simulate->add_option("--topo", options.simulate.topology, "topology to simulate on, instead of the strategy's own");
   simulate->add_option("--out", options.simulate.out, "write the strategy with the new issue order and prediction");
   simulate->add_option("--trace", options.simulate.trace, "write the simulated iteration as a Chrome/Perfetto trace");
+  add_html_flag(*simulate, options.simulate.html);
   add_common_flags(*simulate, options.simulate.costs, options);
+
+  ff::add_explain_commands(app, options.explain, options.diff, [&options](CLI::App& command, ff::CostOptions& costs) {
+    add_common_flags(command, costs, options);
+  });
 
   CLI::App* compare = app.add_subcommand("compare", "every algorithm side by side");
   add_graph_flags(*compare, options.compare.files, true);
   add_common_flags(*compare, options.compare.costs, options);
   add_search_flags(*compare, options.compare.settings, options.compare.files, options);
+  add_html_flag(*compare, options.compare.html);
 
   CLI::App* profile = app.add_subcommand("profile", "measure every kernel that a search could ask for");
   add_graph_flags(*profile, options.profile.files, true);
@@ -272,6 +286,8 @@ void run(const CLI::App& app, const Options& options) {
   }
   ff::CommandResult result;
   if (app.got_subcommand("simulate")) result = ff::run_simulate(options.simulate);
+  else if (app.got_subcommand("explain")) result = ff::run_explain(options.explain);
+  else if (app.got_subcommand("diff")) result = ff::run_diff(options.diff);
   else if (app.got_subcommand("compare")) result = ff::run_compare(options.compare, context);
   else if (app.got_subcommand("import")) result = ff::run_import(options.onnx);
   else if (app.got_subcommand("profile")) result = ff::run_profile(options.profile, context);

@@ -327,11 +327,18 @@ Vector<int64_t> MemoryModel::bytes(const Strategy& strategy) {
 
 Vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
                                    TransferBuffers buffers, const Vector<bool>& laid_out) {
+  const Needs needs = this->needs(strategy, tasks, order, buffers, laid_out);
+  Vector<int64_t> result;
+  for (const DeviceId device : bytes_.indices()) result.push_back(needs.bytes(device));
+  return result;
+}
+
+MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
+                                      TransferBuffers buffers, const Vector<bool>& laid_out) {
   Vector<DeviceId> devices(bytes_.size());
   std::iota(devices.begin(), devices.end(), 0);
-  Vector<int64_t> result;
-  for (const MemoryPlan& plan : plan_memory(builder_, strategy, tasks, order, devices, buffers, laid_out))
-    result.push_back(std::max(plan.arena_bytes, plan.live_bytes));
+  const Vector<int64_t> none(bytes_.size(), 0);
+  Needs result{none, none, plan_memory(builder_, strategy, tasks, order, devices, buffers, laid_out)};
   // one copy serves all that read the same block
   std::set<std::tuple<DeviceId, TensorId, Vector<int64_t>>> inputs;
   for (OperatorId id = 0; id < static_cast<OperatorId>(graph_.operators.size()); ++id) {
@@ -339,18 +346,18 @@ Vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& ta
     const PartBytes& bytes = part_bytes(id, strategy[id].degrees);
     for (size_t part = 0; part < bytes.fixed.size(); ++part) {
       const DeviceId device = strategy[id].devices[part];
-      result[device] += bytes.fixed[part];
+      result.other[device] += bytes.fixed[part];
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         if (graph_.tensors[op.inputs[i]].producer >= 0) continue;
         const Block block = op.definition->input_block(
             static_cast<int>(i), op.definition->part(strategy[id].degrees, static_cast<int64_t>(part)));
-        if (!inputs.emplace(device, op.inputs[i], corners(block)).second) result[device] -= bytes_of(block);
+        if (!inputs.emplace(device, op.inputs[i], corners(block)).second) result.other[device] -= bytes_of(block);
       }
     }
-    for (const Need& need : gathered_statistics(id, strategy)) result[need.device] += need.bytes;
+    for (const Need& need : gathered_statistics(id, strategy)) result.other[need.device] += need.bytes;
   }
   for (size_t g = 0; g < builder_.groups().size(); ++g)
-    for (const Need& need : group_share(static_cast<int>(g), strategy)) result[need.device] += need.bytes;
+    for (const Need& need : group_share(static_cast<int>(g), strategy)) result.parameters[need.device] += need.bytes;
   return result;
 }
 

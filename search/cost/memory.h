@@ -8,6 +8,7 @@
 // that needs most of it needs. So it is near the brief plan of a sensible order (TransferBuffers::brief).
 #pragma once
 
+#include <algorithm>
 #include <map>
 
 #include "common/task_graph/memory_plan.h"
@@ -26,6 +27,17 @@ class MemoryModel {
   // most and found much sooner; empty: true.
   Vector<int64_t> bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
                         TransferBuffers buffers, const Vector<bool>& laid_out = {});
+  // The same, by kind and device.
+  struct Needs {
+    Vector<int64_t> parameters;  // with gradients and velocities
+    Vector<int64_t> other;       // workspaces, inputs of the graph, losses, statistics
+    Vector<MemoryPlan> plans;    // of the arenas
+    int64_t bytes(DeviceId device) const {
+      return parameters[device] + other[device] + std::max(plans[device].arena_bytes, plans[device].live_bytes);
+    }
+  };
+  Needs needs(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order, TransferBuffers buffers,
+              const Vector<bool>& laid_out = {});
 
   // Follows a strategy: the estimate after a change of one operator, for the work of what lies around it.
   void reset(const Strategy& strategy);

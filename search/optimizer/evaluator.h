@@ -63,6 +63,7 @@ class Evaluator {
   // The longest that evaluate has taken so far: nothing can cut it short.
   double slowest_s() const { return slowest_s_; }
   TaskCostModel& cost_model() { return cost_model_; }
+  MemoryModel& memory_model() { return memory_; }
 
  private:
   struct Memory {

@@ -1,0 +1,279 @@
+#include "search/explain/explain.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "common/readable.h"
+#include "search/explain/critical_path.h"
+#include "search/explain/decisions.h"
+#include "search/explain/memory_shortage.h"
+#include "search/explain/what_if.h"
+#include "search/report/summary.h"
+
+namespace ff {
+namespace {
+
+double us(Nanoseconds time) { return static_cast<double>(time) / 1e3; }
+
+std::string format(const char* pattern, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, pattern, value);
+  return text;
+}
+
+std::string column(std::string text, size_t width) {
+  text.resize(std::max(text.size() + 1, width), ' ');
+  return text;
+}
+
+std::string right(const std::string& text, size_t width) {
+  return std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
+}
+
+std::string share_text(Nanoseconds part, Nanoseconds whole) {
+  return right(format("%.1f %%", 100 * static_cast<double>(part) / static_cast<double>(whole)), 8);
+}
+
+std::string signed_time(Nanoseconds time) { return (time < 0 ? "-" : "+") + time_text(std::abs(time)); }
+
+std::string change_text(Nanoseconds change, Nanoseconds whole) {
+  return right(signed_time(change), 13) +
+         right(format("(%+.1f %%)", 100 * static_cast<double>(change) / static_cast<double>(whole)), 12);
+}
+
+std::string heading(const Problem& problem) {
+  return problem.graph.name + ", batch " + std::to_string(problem.graph.batch_size) + ", on " + problem.topology.name +
+         " (" + std::to_string(problem.topology.devices.size()) +
+         (problem.topology.devices.size() == 1 ? " device)\n" : " devices)\n");
+}
+
+std::string more_text(int64_t all, int limit, const std::string& what) {
+  return all > limit ? "  and " + std::to_string(all - limit) + " more " + what + " (--limit)\n" : "";
+}
+
+std::string piece_kind(const PathPiece& piece, const LinkKinds& links) {
+  return std::string(to_string(piece.kind)) + (piece.link_kind < 0 ? "" : " over " + links.names()[piece.link_kind]);
+}
+
+Json piece_to_json(const PathPiece& piece, const LinkKinds& links, bool with_begin) {
+  Json json = {{"what", joined_names(piece.names)}, {"kind", std::string(to_string(piece.kind))}};
+  if (piece.link_kind >= 0) json["link"] = links.names()[piece.link_kind];
+  if (with_begin) json["begin_us"] = us(piece.begin);
+  json.update({{"us", us(piece.time)},
+               {"tasks", piece.tasks},
+               {"waited_for_us",
+                {{"data", us(piece.after_data)},
+                 {"device busy", us(piece.after_device)},
+                 {"link busy", us(piece.after_link)}}}});
+  return json;
+}
+
+// "data", "link busy", or with their shares where there are several.
+std::string waits_text(const PathPiece& piece) {
+  std::string text;
+  for (const auto& [wait, time] : {std::pair{Wait::data, piece.after_data}, std::pair{Wait::device, piece.after_device},
+                                   std::pair{Wait::link, piece.after_link}}) {
+    if (time == 0) continue;
+    text += (text.empty() ? "" : ", ") + std::string(to_string(wait));
+    if (time < piece.time)
+      text += format(" %.0f %%", 100 * static_cast<double>(time) / static_cast<double>(piece.time));
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+void explain_path(Evaluator& evaluator, const Evaluator::Details& details, int limit, Explanation& result) {
+  const Topology& topology = evaluator.problem().topology;
+  const LinkKinds links(topology);
+  const TimelineCauses causes(details.tasks, details.costs, details.timeline, topology.devices.count());
+  const Vector<PathPiece> pieces =
+      path_pieces(evaluator.builder(), details.tasks, details.costs, details.timeline, causes, links);
+  const Vector<PathPiece> merged = merged_pieces(pieces);
+  const Nanoseconds makespan = details.timeline.makespan;
+  std::map<std::string, Nanoseconds> kinds;
+  for (const PathPiece& piece : merged) kinds[piece_kind(piece, links)] += piece.time;
+  Vector<std::pair<std::string, Nanoseconds>> by_time(kinds.begin(), kinds.end());
+  std::stable_sort(by_time.begin(), by_time.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  result.text += "\ncritical path: what the iteration consists of, task behind task\n";
+  Json& json = result.json["critical_path"] = {{"kinds", Json::object()}, {"pieces", Json::array()}};
+  for (const auto& [kind, time] : by_time) {
+    result.text += "  " + column(kind, 44) + right(time_text(time), 12) + share_text(time, makespan) + "\n";
+    json["kinds"][kind] = us(time);
+  }
+  for (const PathPiece& piece : pieces) json["pieces"].push_back(piece_to_json(piece, links, true));
+  result.text += "\nits pieces, merged by operator and kind, and what they waited for\n";
+  for (const int p : merged.indices()) {
+    if (p == limit) break;
+    result.text += "  " + column(joined_names(merged[p].names), 44) + right(time_text(merged[p].time), 12) +
+                   share_text(merged[p].time, makespan) + "  " + column(piece_kind(merged[p], links), 36) +
+                   std::to_string(merged[p].tasks) + (merged[p].tasks == 1 ? " task" : " tasks") +
+                   "; waited for: " + waits_text(merged[p]) + "\n";
+  }
+  result.text += more_text(merged.count(), limit, "pieces");
+}
+
+Json effect_to_json(const Graph& graph, const Effect& effect, const std::string& from, const std::string& to) {
+  Json operators = Json::array();
+  for (const OperatorId op : effect.decision.operators) operators.push_back(graph.operators[op].name);
+  Json json = {{"what", effect.decision.name},
+               {"operators", operators},
+               {from, configuration_json(graph, effect.decision.operators[0], effect.decision.from)},
+               {to, configuration_json(graph, effect.decision.operators[0], effect.decision.to)},
+               {"predicted_us", us(effect.predicted)},
+               {"change_us", us(effect.change)}};
+  if (effect.fullness > 0) json["memory_share"] = effect.fullness;
+  return json;
+}
+
+std::string effect_text(const Graph& graph, const Effect& effect, Nanoseconds whole, const std::string& arrow) {
+  const OperatorId op = effect.decision.operators[0];
+  const std::string fits = effect.fits() ? "" : format("; needs %.2f times the memory", effect.fullness);
+  return "  " + column(effect.decision.name, 34) + change_text(effect.change, whole) + "  " +
+         configuration_text(graph, op, effect.decision.from) + arrow +
+         configuration_text(graph, op, effect.decision.to) + fits + "\n";
+}
+
+void explain_decisions(Evaluator& evaluator, const Strategy& strategy, Nanoseconds makespan, int limit,
+                       Explanation& result) {
+  const Problem& problem = evaluator.problem();
+  const Strategy plain = problem.keeping_annotations(data_parallel(problem.graph, problem.topology));
+  const Vector<Effect> undone = effects(evaluator, strategy, plain, false);
+  const Prediction all = evaluator.evaluate(plain);
+  result.json["data_parallel"] = {{"predicted_us", us(all.makespan)}, {"fits_memory", all.feasible()}};
+  Json& json = result.json["decisions"] = Json::array();
+  result.text += "\ndecisions that differ from data parallelism: what undoing each alone would cost\n";
+  for (const Effect& effect : undone)
+    json.push_back(effect_to_json(problem.graph, effect, "configuration", "data_parallel"));
+  for (const int e : undone.indices())
+    if (e < limit) result.text += effect_text(problem.graph, undone[e], makespan, "; undone: ");
+  if (undone.empty()) result.text += "  none: this is data parallelism\n";
+  else
+    result.text += more_text(undone.count(), limit, "decisions") + "  " + column("all of them", 34) +
+                   change_text(all.makespan - makespan, makespan) +
+                   (all.feasible() ? "" : format("  needs %.2f times the memory", all.fullness)) + "\n";
+}
+
+void explain_what_if(const Problem& problem, const Strategy& strategy, const Vector<std::string>& questions,
+                     Nanoseconds makespan, Explanation& result) {
+  if (questions.empty()) return;
+  result.text += "\nwhat if: the same strategy\n";
+  Json& json = result.json["what_if"] = Json::array();
+  for (const std::string& question : questions) {
+    const WhatIf answer = what_if(problem, strategy, question);
+    const double rate = static_cast<double>(answer.batch_size) * 1e9 / static_cast<double>(answer.predicted);
+    result.text += "  " + column(answer.text, 34) + change_text(answer.predicted - makespan, makespan) + "  " +
+                   time_text(answer.predicted) + format(", %.1f samples/s", rate) +
+                   (answer.fullness > 0 ? format(", needs %.0f %% of the memory", 100 * answer.fullness) : "") + "\n";
+    json.push_back({{"what_if", answer.text},
+                    {"predicted_us", us(answer.predicted)},
+                    {"change_us", us(answer.predicted - makespan)},
+                    {"samples_per_s", rate},
+                    {"fits_memory", answer.fullness <= 1},
+                    {"memory_share", answer.fullness}});
+  }
+}
+
+Json items_to_json(const Vector<MemoryItem>& items) {
+  Json json = Json::object();
+  for (const MemoryItem& item : items) json[item.name] = item.bytes;
+  return json;
+}
+
+void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evaluator::Details& details, int limit,
+                    Explanation& result) {
+  const Topology& topology = evaluator.problem().topology;
+  const MemoryPeak peak = memory_peak(evaluator, strategy, details);
+  const bool fits = peak.fullness() <= 1;
+  Json& json = result.json["memory"] = {{"fits", fits},
+                                        {"device", peak.device},
+                                        {"bytes", peak.needed},
+                                        {"capacity_bytes", peak.capacity},
+                                        {"peak_task", peak.task},
+                                        {"kinds", items_to_json(peak.kinds)},
+                                        {"largest", items_to_json(peak.largest)}};
+  const std::string at = "device " + std::to_string(peak.device) + " (" + topology.devices[peak.device].name + ")";
+  result.text += "\nmemory: " + at + " needs " + bytes_text(peak.needed);
+  if (peak.capacity > 0)
+    result.text += " of " + bytes_text(peak.capacity) + format(", %.1f %%", 100 * peak.fullness()) +
+                   (fits ? "" : "; IT DOES NOT FIT, by " + bytes_text(peak.needed - peak.capacity));
+  result.text += "\n  when most of it is in use, at " + (peak.task.empty() ? "the end" : peak.task) + ":\n";
+  for (const MemoryItem& item : peak.kinds)
+    if (item.bytes > 0) result.text += "  " + column(item.name, 44) + right(bytes_text(item.bytes), 12) + "\n";
+  if (fits) return;
+  result.text += "  the largest of what comes and goes:\n";
+  for (const int i : peak.largest.indices())
+    if (i < limit)
+      result.text += "    " + column(peak.largest[i].name, 58) + right(bytes_text(peak.largest[i].bytes), 12) + "\n";
+  result.text += "  the smallest changes with which it fits:\n";
+  Json& remedies = json["remedies"] = Json::array();
+  for (const MemoryRemedy& remedy : memory_remedies(evaluator, strategy, details)) {
+    result.text += "    " + column(remedy.what, 58) + right(time_text(remedy.predicted), 12) +
+                   format(", needs %.1f %% of the memory", 100 * remedy.fullness) + "\n";
+    remedies.push_back(
+        {{"what", remedy.what}, {"predicted_us", us(remedy.predicted)}, {"memory_share", remedy.fullness}});
+  }
+  if (remedies.empty())
+    result.text += "    none was found: neither other configurations of a few operators nor a smaller batch\n";
+}
+
+}  // namespace
+
+Explanation explain_strategy(const Problem& problem, const StrategyFile& file, const ExplainSettings& settings) {
+  Evaluator evaluator(problem);
+  const Evaluator::Details details = evaluator.details(file.strategy, &file);
+  const Nanoseconds makespan = details.timeline.makespan;
+  Explanation result;
+  result.json = {{"graph", problem.graph.name}, {"topology", problem.topology.name}, {"predicted_us", us(makespan)}};
+  result.text = heading(problem) + "predicted iteration  " + time_text(makespan) + "  (" +
+                format("%.1f", static_cast<double>(problem.graph.batch_size) * 1e9 / static_cast<double>(makespan)) +
+                " samples/s)\n";
+  explain_path(evaluator, details, settings.limit, result);
+  explain_decisions(evaluator, file.strategy, makespan, settings.limit, result);
+  explain_what_if(problem, file.strategy, settings.what_if, makespan, result);
+  explain_memory(evaluator, file.strategy, details, settings.limit, result);
+  return result;
+}
+
+Explanation explain_difference(const Problem& problem, const Strategy& a, const Strategy& b, int limit) {
+  Evaluator evaluator(problem);
+  const Prediction prediction_a = evaluator.evaluate(a), prediction_b = evaluator.evaluate(b);
+  const Nanoseconds makespan = prediction_a.makespan;
+  const Vector<Effect> found = effects(evaluator, a, b, true);
+  int64_t operators = 0;
+  for (const Effect& effect : found) operators += effect.decision.operators.count();
+  Explanation result;
+  result.json = {{"a", {{"predicted_us", us(makespan)}, {"fits_memory", prediction_a.feasible()}}},
+                 {"b", {{"predicted_us", us(prediction_b.makespan)}, {"fits_memory", prediction_b.feasible()}}},
+                 {"differences", Json::array()}};
+  const auto prediction_text = [](const char* which, const Prediction& prediction) {
+    return std::string(which) + " predicted iteration " + time_text(prediction.makespan) +
+           (prediction.feasible() ? "" : format(", needs %.2f times the memory", prediction.fullness)) + "\n";
+  };
+  result.text = heading(problem) + prediction_text("a:", prediction_a) + prediction_text("b:", prediction_b);
+  if (found.empty()) {
+    result.text += "\nno operator differs\n";
+    return result;
+  }
+  result.text += "\n" + std::to_string(operators) + " of " + std::to_string(problem.graph.operators.size()) +
+                 " operators differ; what each difference alone changes, from a towards b\n";
+  for (const Effect& effect : found)
+    result.json["differences"].push_back(effect_to_json(problem.graph, effect, "a", "b"));
+  for (const int e : found.indices())
+    if (e < limit) result.text += effect_text(problem.graph, found[e], makespan, " -> ");
+  result.text += more_text(found.count(), limit, "differences") + "  " + column("all of them", 34) +
+                 change_text(prediction_b.makespan - makespan, makespan) + "\n";
+  return result;
+}
+
+void expect_comparable(const std::string& path_a, const StrategyFile& a, const std::string& path_b,
+                       const StrategyFile& b) {
+  if (a.graph.file != b.graph.file)
+    throw InputError(path_b + ": is for another graph than " + path_a + ": \"" + b.graph.name + "\", batch " +
+                     std::to_string(b.graph.batch_size) + ", instead of \"" + a.graph.name + "\", batch " +
+                     std::to_string(a.graph.batch_size));
+  if (a.topology.devices.size() != b.topology.devices.size())
+    throw InputError(path_b + ": is for " + std::to_string(b.topology.devices.size()) + " devices, " + path_a +
+                     " for " + std::to_string(a.topology.devices.size()));
+}
+
+}  // namespace ff

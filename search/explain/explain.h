@@ -1,0 +1,30 @@
+// ffsearch explain and ffsearch diff: why a strategy takes as long as it does, and how two differ.
+#pragma once
+
+#include <string>
+
+#include "search/optimizer/evaluator.h"
+
+namespace ff {
+
+struct Explanation {
+  Json json;
+  std::string text;
+};
+
+struct ExplainSettings {
+  Vector<std::string> what_if;  // what_if.h
+  int limit = 10;               // lines of each table of the text; JSON has all
+};
+
+// `file`: the strategy with its issue order and buffers; its graph and topology are the problem's. Throws InputError.
+Explanation explain_strategy(const Problem& problem, const StrategyFile& file, const ExplainSettings& settings);
+
+// What each difference alone changes, from a towards b. Both are of the problem's graph and topology.
+Explanation explain_difference(const Problem& problem, const Strategy& a, const Strategy& b, int limit);
+
+// Throws InputError where the two are of different graphs or machines.
+void expect_comparable(const std::string& path_a, const StrategyFile& a, const std::string& path_b,
+                       const StrategyFile& b);
+
+}  // namespace ff

@@ -1,0 +1,157 @@
+#include "search/explain/what_if.h"
+
+#include <cmath>
+#include <numeric>
+#include <sstream>
+
+#include "common/strategy_configurations.h"
+#include "search/explain/link_kinds.h"
+
+namespace ff {
+namespace {
+
+constexpr double least_factor = 1e-3, most_factor = 1e3;
+
+std::string joined(const Vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+[[noreturn]] void fail(const std::string& text, const std::string& why) {
+  std::string forms;
+  for (const std::string& form : what_if_forms()) forms += "\n  " + form;
+  throw InputError("--what-if \"" + text + "\": " + why + "; the forms are:" + forms);
+}
+
+// "x2", "x0.5"
+double factor(const std::string& text, const std::string& word) {
+  size_t used = 0;
+  double value = 0;
+  try {
+    if (word.size() > 1 && word[0] == 'x') value = std::stod(word.substr(1), &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  if (used == 0 || used + 1 != word.size() || !(value >= least_factor && value <= most_factor))
+    fail(text, "found \"" + word + "\", expected a factor from x0.001 to x1000, such as x2");
+  return value;
+}
+
+int64_t number(const std::string& text, const std::string& word, int64_t least, int64_t most) {
+  int64_t value = 0;
+  bool digits = !word.empty() && word.size() < 16;
+  for (const char letter : word) {
+    digits = digits && letter >= '0' && letter <= '9';
+    if (digits) value = 10 * value + (letter - '0');
+  }
+  if (!digits || value < least || value > most)
+    fail(text, "found \"" + word + "\", expected a whole number from " + std::to_string(least) + " to " +
+                   std::to_string(most));
+  return value;
+}
+
+// Channels and models may be another's; routes are looked for anew.
+Topology refreshed(const Topology& topology) {
+  Vector<DeviceId> all(topology.devices.size());
+  std::iota(all.begin(), all.end(), 0);
+  return topology.with_devices(all);
+}
+
+WhatIf evaluated(const std::string& text, const Problem& problem, const Strategy& strategy) {
+  Evaluator evaluator(problem);
+  const Prediction prediction = evaluator.evaluate(strategy);
+  return {text, prediction.makespan, prediction.fullness, problem.graph.batch_size};
+}
+
+WhatIf with_links(const std::string& text, const Vector<std::string>& words, const Problem& problem,
+                  const Strategy& strategy) {
+  const LinkKinds links(problem.topology);
+  const Vector<int> kinds = links.matching(words[1]);
+  if (kinds.empty())
+    fail(text, "this machine has no link of kind \"" + words[1] + "\", it has " + joined(links.names()));
+  const double by = factor(text, words[3]);
+  Topology topology = problem.topology;
+  for (const int kind : kinds)
+    for (const ChannelId id : links.channels_of(kind)) {
+      Channel& channel = topology.channels[id];
+      (words[2] == "bandwidth" ? channel.bandwidth_gb_per_s : channel.latency_us) *= by;
+      (words[2] == "bandwidth" ? channel.all_reduce_gb_per_s : channel.all_reduce_latency_us) *= by;
+    }
+  topology = refreshed(topology);
+  return evaluated(text, {problem.graph, topology, problem.kernels, problem.annotations}, strategy);
+}
+
+WhatIf with_memory(const std::string& text, double by, const Problem& problem, const Strategy& strategy) {
+  Topology topology = problem.topology;
+  for (DeviceModel& model : topology.models)
+    model.memory_bytes = static_cast<int64_t>(std::llround(static_cast<double>(model.memory_bytes) * by));
+  return evaluated(text, {problem.graph, topology, problem.kernels, problem.annotations}, strategy);
+}
+
+// Its kernels stay what they are, measured or not: each takes 1/F of the time.
+WhatIf with_device(const std::string& text, const Vector<std::string>& words, const Problem& problem,
+                   const Strategy& strategy) {
+  DeviceId device = -1;
+  for (const DeviceId d : problem.topology.devices.indices())
+    if (problem.topology.devices[d].name == words[1]) device = d;
+  if (device < 0) device = static_cast<DeviceId>(number(text, words[1], 0, problem.topology.devices.count() - 1));
+  const double by = factor(text, words[2]);
+  Evaluator evaluator(problem);
+  const Prediction prediction = evaluator.evaluate(strategy);
+  const TaskGraph tasks = evaluator.builder().build(strategy);
+  TaskCosts costs = evaluator.cost_model().costs(tasks, strategy);
+  const auto scaled = [&](Nanoseconds time) {
+    return std::max<Nanoseconds>(1, std::llround(static_cast<double>(time) / by));
+  };
+  for (const int t : tasks.tasks.indices()) {
+    const Task& task = tasks.tasks[t];
+    if (task.device != device || !(is_compute(task.kind) || task.kind == TaskKind::update)) continue;
+    costs.duration[t] = scaled(costs.duration[t]);
+    for (int32_t u = costs.use_begin[t]; u < costs.use_begin[t + 1]; ++u)
+      costs.uses[u].occupancy = scaled(costs.uses[u].occupancy);
+  }
+  return {text, simulate_full(tasks, costs).makespan, prediction.fullness, problem.graph.batch_size};
+}
+
+}  // namespace
+
+const Vector<std::string>& what_if_forms() {
+  static const Vector<std::string> forms = {
+      "link KIND bandwidth xF   (KIND: such as gpu-host, or one end of it: network)",
+      "link KIND latency xF",
+      "memory xF",
+      "batch N",
+      "device D xF              (D: number or name; x0.5: half as fast)",
+  };
+  return forms;
+}
+
+Graph with_batch(const Problem& problem, const Strategy& strategy, int64_t batch) {
+  Graph graph =
+      parse_graph(JsonPlace(std::make_shared<Json>(problem.graph.file), "batch " + std::to_string(batch)), batch);
+  const Json configurations = configurations_to_json(problem.graph, strategy, {});
+  parse_configurations(
+      JsonPlace(std::make_shared<Json>(configurations), "the strategy with batch " + std::to_string(batch)), graph,
+      problem.topology);
+  return graph;
+}
+
+WhatIf what_if(const Problem& problem, const Strategy& strategy, const std::string& text) {
+  std::istringstream stream(text);
+  Vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  const std::string first = words.empty() ? "" : words[0];
+  if (first == "link" && words.size() == 4 && (words[2] == "bandwidth" || words[2] == "latency"))
+    return with_links(text, words, problem, strategy);
+  if (first == "memory" && words.size() == 2) return with_memory(text, factor(text, words[1]), problem, strategy);
+  if (first == "batch" && words.size() == 2) {
+    const int64_t batch = number(text, words[1], 1, int64_t{1} << 32);
+    const Graph graph = with_batch(problem, strategy, batch);
+    return evaluated(text, {graph, problem.topology, problem.kernels, nullptr}, strategy);
+  }
+  if (first == "device" && words.size() == 3) return with_device(text, words, problem, strategy);
+  fail(text, "not understood");
+}
+
+}  // namespace ff

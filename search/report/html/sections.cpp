@@ -1,0 +1,499 @@
+#include "search/report/html/sections.h"
+
+#include <algorithm>
+
+#include "common/number_ranges.h"
+#include "common/readable.h"
+#include "search/explain/decisions.h"
+
+namespace ff::html {
+namespace {
+
+double ms(Nanoseconds time) { return static_cast<double>(time) / 1e6; }
+double share(Nanoseconds part, Nanoseconds whole) { return static_cast<double>(part) / static_cast<double>(whole); }
+
+const char* const computing_color = "#3b6ea5";
+const char* const update_color = "#7fa8cf";
+const char* const others_color = "#c9c9c9";
+const char* const nothing_color = "#efefef";
+
+struct Part {
+  std::string name, color;
+  double value;
+};
+
+// One bar of parts, with its axis.
+std::string stacked_bar(const Vector<Part>& parts, double most, const std::string& unit, double mark = 0) {
+  const Axis axis{10, page_width - 40, std::max(most, 1e-9), unit};
+  Svg svg(page_width, 40 + Axis::height);
+  double reached = 0;
+  for (const Part& part : parts) {
+    svg.rectangle(axis.at(reached), 8, axis.at(reached + part.value) - axis.at(reached), 24, part.color,
+                  part.name + ": " + fixed(part.value, 3));
+    reached += part.value;
+  }
+  if (mark > 0) svg.line(axis.at(mark), 2, axis.at(mark), 38, "#c0392b", true);
+  axis.draw(svg, 36, 38);
+  Vector<LegendEntry> entries;
+  for (const Part& part : parts)
+    if (part.value > 0) entries.push_back({part.color, part.name});
+  return legend(entries) + svg.str();
+}
+
+// What takes most of the critical path.
+std::string what_binds(const Analysis& analysis) {
+  const Binding& bound = analysis.bound;
+  const auto most = std::max_element(bound.links.begin(), bound.links.end());
+  const Nanoseconds link = most == bound.links.end() ? 0 : *most, computing = bound.computing + bound.updates;
+  const std::string link_text = link == 0 ? ""
+                                          : "the links " + analysis.links.names()[most - bound.links.begin()] + " (" +
+                                                percent(share(link, analysis.makespan())) + ")";
+  const std::string computing_text = "computing (" + percent(share(computing, analysis.makespan())) + ")";
+  std::string text = "What binds is ";
+  if (link > computing) text += link_text + ", before " + computing_text;
+  else text += computing_text + (link == 0 ? "" : ", before " + link_text);
+  text += ", in shares of the critical path.";
+  if (analysis.peak.fullness() > 0.9 && analysis.peak.fullness() <= 1)
+    text += " Memory binds too: the fullest device uses " + percent(analysis.peak.fullness()) + " of it.";
+  return text;
+}
+
+}  // namespace
+
+Vector<LegendEntry> link_legend(const Analysis& analysis, const std::string& prefix) {
+  Vector<bool> used(analysis.links.names().size(), false);
+  for (const int task : analysis.details.tasks.tasks.indices())
+    if (const int kind = analysis.links.binding_kind(analysis.details.costs, task); kind >= 0) used[kind] = true;
+  Vector<LegendEntry> entries;
+  for (const int kind : used.indices())
+    if (used[kind]) entries.push_back({link_color(kind), prefix + analysis.links.names()[kind]});
+  return entries;
+}
+
+std::string link_color(int link_kind) {
+  static const Vector<std::string> colors = {"#e08a2c", "#b5432f", "#8e5ea2", "#4f9d69", "#a0822b", "#c76b98"};
+  return link_kind < 0 ? computing_color : colors[link_kind % colors.count()];
+}
+
+std::string percent(double share) {
+  return fixed(100 * share, share < 0.1 ? 1 : 0) + "\u00a0%";
+}  // no line ends in front of %
+
+std::string verdict(const Analysis& analysis, const SearchReport& report) {
+  const Problem& problem = analysis.problem();
+  const double seconds = ms(analysis.makespan()) / 1e3;
+  const double used = share_of_peak(problem, analysis.strategy, analysis.makespan());
+  std::string text = "One training iteration of " + problem.graph.name + " with batch " +
+                     std::to_string(problem.graph.batch_size) + " on " + problem.topology.name + " (" +
+                     std::to_string(problem.topology.devices.size()) + " devices) is predicted to take " +
+                     time_text(analysis.makespan()) + ": " +
+                     fixed(static_cast<double>(problem.graph.batch_size) / seconds, 1) + " samples/s, " +
+                     percent(used) + " of the devices' peak arithmetic";
+  if (report.lower_bound > 0)
+    text += ", " + fixed(share(analysis.makespan(), report.lower_bound), 2) +
+            " times the lower bound that no plan can beat (" + time_text(report.lower_bound) + ")";
+  text += ". " + what_binds(analysis);
+  const MemoryPeak& peak = analysis.peak;
+  if (peak.fullness() > 1)
+    text += " It does not fit into memory: device " + std::to_string(peak.device) + " needs " +
+            bytes_text(peak.needed) + " of " + bytes_text(peak.capacity) + ".";
+  else if (peak.capacity > 0)
+    text += " The fullest device needs " + bytes_text(peak.needed) + " of " + bytes_text(peak.capacity) + " of memory.";
+  return "<p class=\"verdict\">" + escaped(text) + "</p>\n";
+}
+
+namespace {
+
+constexpr int most_groups = 80;
+
+struct DimensionStyle {
+  DimensionKind kind;
+  const char *letter, *name, *color;
+};
+constexpr DimensionStyle dimension_styles[] = {
+    {DimensionKind::sample, "S", "sample", "#3b6ea5"},
+    {DimensionKind::attribute, "A", "attribute (length, height, ...)", "#4f9d69"},
+    {DimensionKind::parameter, "P", "parameter (channel, head, ...)", "#e08a2c"},
+    {DimensionKind::reduction, "R", "reduction (shares of a sum)", "#8e5ea2"}};
+
+void draw_group(Svg& svg, double y, const Graph& graph, const Decision& group, int device_count) {
+  const Operator& op = graph.operators[group.operators[0]];
+  const std::string count = group.operators.size() > 1 ? " x" + std::to_string(group.operators.size()) : "";
+  svg.text(4, y + 13, clipped(group.name, 44) + count);
+  svg.text(330, y + 13, clipped(op.definition->type(), 22), Svg::Anchor::start, "fill:#666");
+  double x = 470;
+  for (const DimensionStyle& style : dimension_styles) {
+    int64_t degree = 1;
+    for (const int d : op.definition->dimensions().indices())
+      if (op.definition->dimensions()[d].kind == style.kind) degree *= group.from.degrees[d];
+    if (degree > 1) {
+      svg.rectangle(x, y + 1, 56, 16, style.color, style.name + std::string(" ") + std::to_string(degree));
+      svg.text(x + 28, y + 13, style.letter + std::string(" ") + std::to_string(degree), Svg::Anchor::middle,
+               "fill:#fff");
+    }
+    x += 60;
+  }
+  const double left = 730, width = page_width - left - 10, each = width / device_count;
+  svg.rectangle(left, y + 2, width, 14, nothing_color);
+  Vector<int> parts(device_count, 0);
+  for (const DeviceId device : group.from.devices) ++parts[device];
+  for (int device = 0; device < device_count;) {
+    int end = device + 1;
+    while (end < device_count && parts[end] == parts[device]) ++end;
+    if (parts[device] > 0)
+      svg.rectangle(left + device * each, y + 2, (end - device) * each, 14, "#555",
+                    std::to_string(parts[device]) + " part(s) on each of devices " + std::to_string(device) + " to " +
+                        std::to_string(end - 1));
+    device = end;
+  }
+}
+
+}  // namespace
+
+std::string plan_section(const Analysis& analysis) {
+  const Graph& graph = analysis.problem().graph;
+  const int device_count = analysis.problem().topology.devices.count();
+  const Vector<Decision> groups = differences(graph, analysis.strategy, Strategy(analysis.strategy.size()));
+  const int shown = std::min(groups.count(), most_groups);
+  const double top = 24, row = 20;
+  Svg svg(page_width, top + shown * row + Axis::height);
+  svg.text(4, 14, "operators", Svg::Anchor::start, "font-weight:bold");
+  svg.text(330, 14, "type", Svg::Anchor::start, "font-weight:bold");
+  svg.text(470, 14, "split into so many parts by", Svg::Anchor::start, "font-weight:bold");
+  svg.text(730, 14, "on devices", Svg::Anchor::start, "font-weight:bold");
+  for (int g = 0; g < shown; ++g) draw_group(svg, top + g * row, graph, groups[g], device_count);
+  Axis{730, page_width - 740, static_cast<double>(device_count), "device (number)"}.draw(svg, top + shown * row,
+                                                                                         top + shown * row + 2);
+  Vector<LegendEntry> entries;
+  for (const DimensionStyle& style : dimension_styles)
+    entries.push_back({style.color, std::string(style.letter) + ": " + style.name});
+  return "<h2>The plan</h2>\n<p class=\"note\">Layers that repeat and have the same configuration are one line, "
+         "x with their number. Without a coloured box an operator is not split.</p>\n" +
+         legend(entries) + svg.str() +
+         (shown < groups.count() ? "<p class=\"note\">The first " + std::to_string(shown) + " of " +
+                                       std::to_string(groups.count()) + " groups.</p>\n"
+                                 : "");
+}
+
+std::string path_section(const Analysis& analysis) {
+  Vector<Part> parts = {{"forward and backward", computing_color, ms(analysis.bound.computing)},
+                        {"updates", update_color, ms(analysis.bound.updates)}};
+  for (const int kind : analysis.bound.links.indices())
+    parts.push_back(
+        {"moving data over " + analysis.links.names()[kind], link_color(kind), ms(analysis.bound.links[kind])});
+  Vector<Vector<std::string>> rows = {{"operators", "task", "over", "time", "share", "tasks"}};
+  const Vector<PathPiece> merged = merged_pieces(analysis.pieces);
+  for (const int p : merged.indices()) {
+    if (p == 12) break;
+    const PathPiece& piece = merged[p];
+    rows.push_back({escaped(clipped(joined_names(piece.names), 60)), std::string(to_string(piece.kind)),
+                    piece.link_kind < 0 ? "" : escaped(analysis.links.names()[piece.link_kind]), time_text(piece.time),
+                    percent(share(piece.time, analysis.makespan())), std::to_string(piece.tasks)});
+  }
+  return "<h2>The critical path</h2>\n<p class=\"note\">The chain of tasks that sets the time of the iteration: each "
+         "begins when the one before lets it begin. To be faster, something on it has to be.</p>\n" +
+         stacked_bar(parts, ms(analysis.makespan()), "time in ms") + "<p>Its longest pieces:</p>\n" +
+         table(rows, {3, 4, 5});
+}
+
+namespace {
+
+constexpr const char* forward_color = "#6f9fd0";
+constexpr const char* backward_color = "#2f5f93";
+
+std::string task_color(const Analysis& analysis, int task) {
+  const TaskKind kind = analysis.details.tasks.tasks[task].kind;
+  if (kind == TaskKind::update) return "#9a9a9a";
+  if (is_compute(kind)) return direction_of(kind) == Direction::forward ? forward_color : backward_color;
+  return link_color(analysis.links.binding_kind(analysis.details.costs, task));
+}
+
+// Rectangles of one resource; what is too near to be told apart is one.
+void draw_uses(Svg& svg, const Axis& axis, double y, const Analysis& analysis, int resource) {
+  struct Mark {
+    Nanoseconds begin, end;
+    std::string color;
+    bool critical;
+  };
+  const Evaluator::Details& details = analysis.details;
+  Vector<Mark> marks;
+  for (const int task : details.tasks.tasks.indices())
+    for (int32_t u = details.costs.use_begin[task]; u < details.costs.use_begin[task + 1]; ++u)
+      if (details.costs.uses[u].resource == resource)
+        marks.push_back({details.timeline.start[task], details.timeline.start[task] + details.costs.uses[u].occupancy,
+                         task_color(analysis, task), analysis.causes.slack(task) == 0});
+  std::sort(marks.begin(), marks.end(), [](const Mark& a, const Mark& b) { return a.begin < b.begin; });
+  const Nanoseconds pixel = static_cast<Nanoseconds>(1e6 * axis.most / axis.width / 2);
+  for (int m = 0; m < marks.count();) {
+    Mark mark = marks[m++];
+    while (m < marks.count() && marks[m].color == mark.color && marks[m].critical == mark.critical &&
+           marks[m].begin - mark.end < pixel)
+      mark.end = std::max(mark.end, marks[m++].end);
+    const double left = axis.at(ms(mark.begin)), width = axis.at(ms(mark.end)) - left;
+    svg.rectangle(left, y, width, 16, mark.color);
+    svg.rectangle(left, y + 17, width, 4, mark.critical ? "#d62728" : "#dcdcdc");
+  }
+}
+
+// Devices that the critical path runs through longest, and channels likewise.
+Vector<int> shown_resources(const Analysis& analysis, bool devices, int most) {
+  const int device_count = analysis.problem().topology.devices.count();
+  Vector<Nanoseconds> time(analysis.details.costs.resource_count, 0);
+  for (const int task : analysis.causes.critical_path())
+    for (int32_t u = analysis.details.costs.use_begin[task]; u < analysis.details.costs.use_begin[task + 1]; ++u)
+      time[analysis.details.costs.uses[u].resource] += analysis.details.costs.uses[u].occupancy;
+  Vector<int> resources;
+  for (const int resource : time.indices())
+    if ((resource < device_count) == devices && (devices || time[resource] > 0)) resources.push_back(resource);
+  std::stable_sort(resources.begin(), resources.end(), [&](int a, int b) { return time[a] > time[b]; });
+  if (resources.count() > most) resources.resize(most);
+  std::sort(resources.begin(), resources.end());
+  return resources;
+}
+
+}  // namespace
+
+std::string timeline_section(const Analysis& analysis) {
+  const Topology& topology = analysis.problem().topology;
+  Vector<int> resources = shown_resources(analysis, true, 4);
+  const Vector<int> channels = shown_resources(analysis, false, 4);
+  resources.insert(resources.end(), channels.begin(), channels.end());
+  const double row = 28, top = 6;
+  const Axis axis{230, page_width - 260, ms(analysis.makespan()), "time in ms"};
+  Svg svg(page_width, top + resources.count() * row + Axis::height);
+  const double bottom = top + resources.count() * row;
+  axis.draw(svg, top, bottom);
+  for (const int r : resources.indices()) {
+    const bool device = resources[r] < topology.devices.count();
+    const std::string name = device
+                                 ? "device " + std::to_string(resources[r]) + " " + topology.devices[resources[r]].name
+                                 : topology.channels[resources[r] - topology.devices.count()].name;
+    svg.text(222, top + r * row + 13, clipped(name, 36), Svg::Anchor::end);
+    draw_uses(svg, axis, top + r * row, analysis, resources[r]);
+  }
+  Vector<LegendEntry> entries = {{forward_color, "forward"}, {backward_color, "backward"}, {"#9a9a9a", "update"}};
+  for (const LegendEntry& entry : link_legend(analysis, "moving data over ")) entries.push_back(entry);
+  entries.push_back({"#d62728", "below: no slack (later is later for all)"});
+  entries.push_back({"#dcdcdc", "below: has slack"});
+  return "<h2>Timeline</h2>\n<p class=\"note\">The devices and links that the critical path runs through longest."
+         "</p>\n" +
+         legend(entries) + svg.str();
+}
+
+std::string devices_section(const Analysis& analysis) {
+  const Topology& topology = analysis.problem().topology;
+  const int count = topology.devices.count(), shown = std::min(count, 64);
+  const Vector<DeviceTime> times = device_times(analysis.details, analysis.causes, analysis.links, count);
+  const double row = shown > 16 ? 13 : 20, top = 4;
+  const Axis axis{150, page_width - 180, ms(analysis.makespan()), "time in ms"};
+  Svg svg(page_width, top + shown * row + Axis::height);
+  for (int place = 0; place < shown; ++place) {
+    const int device = static_cast<int>(static_cast<int64_t>(place) * count / shown);  // evenly spaced
+    const DeviceTime& time = times[device];
+    const double y = top + place * row;
+    svg.text(142, y + row - 3, clipped(std::to_string(device) + " " + topology.devices[device].name, 22),
+             Svg::Anchor::end);
+    Vector<std::pair<std::string, Nanoseconds>> parts = {{computing_color, time.computing}};
+    for (const int kind : time.links.indices()) parts.emplace_back(link_color(kind), time.links[kind]);
+    parts.emplace_back(others_color, time.others);
+    parts.emplace_back(nothing_color, time.nothing_to_do);
+    Nanoseconds reached = 0;
+    for (const auto& [color, length] : parts) {
+      if (length > 0)
+        svg.rectangle(axis.at(ms(reached)), y + 1, axis.at(ms(length)) - axis.left, row - 2, color, time_text(length));
+      reached += length;
+    }
+  }
+  axis.draw(svg, top + shown * row, top + shown * row + 2);
+  Vector<LegendEntry> entries = {{computing_color, "computing"}};
+  for (const LegendEntry& entry : link_legend(analysis, "waiting for data over ")) entries.push_back(entry);
+  entries.push_back({others_color, "idle: waiting for another device to compute"});
+  entries.push_back({nothing_color, "idle: nothing to do yet or any more"});
+  return "<h2>What each device does</h2>\n" + legend(entries) + svg.str() +
+         (shown < count ? "<p class=\"note\">" + std::to_string(shown) + " of " + std::to_string(count) +
+                              " devices, evenly spaced.</p>\n"
+                        : "");
+}
+
+std::string memory_section(const Analysis& analysis) {
+  static const Vector<std::string> colors = {"#3b6ea5", "#4f9d69", "#e08a2c", "#b5432f", "#8e5ea2", "#bbb"};
+  const MemoryPeak& peak = analysis.peak;
+  // Where most of the memory is free, what is used fills the chart.
+  const bool roomy = peak.capacity == 0 || peak.fullness() < 0.2;
+  const double scale = peak.needed < 1000000000 && roomy ? 1e6 : 1e9;
+  const std::string unit = std::string("memory in ") + (scale < 1e9 ? "MB" : "GB");
+  Vector<Part> parts;
+  for (const int k : peak.kinds.indices())
+    parts.push_back({peak.kinds[k].name, colors[k % colors.count()], static_cast<double>(peak.kinds[k].bytes) / scale});
+  const double capacity = static_cast<double>(peak.capacity) / scale;
+  std::string text = "Device " + std::to_string(peak.device) + " (" +
+                     analysis.problem().topology.devices[peak.device].name + ") is the fullest: it needs " +
+                     bytes_text(peak.needed);
+  if (peak.capacity > 0)
+    text += " of " + bytes_text(peak.capacity) +
+            (peak.needed <= peak.capacity ? ", which leaves " + bytes_text(peak.capacity - peak.needed)
+                                          : ": " + bytes_text(peak.needed - peak.capacity) + " too much");
+  text += ". Most is in use at " + (peak.task.empty() ? "the end" : peak.task) + ".";
+  Vector<Vector<std::string>> kinds = {{"what is there then", "bytes"}},
+                              largest = {{"largest of what comes and goes", "bytes"}};
+  for (const MemoryItem& item : peak.kinds)
+    if (item.bytes > 0) kinds.push_back({escaped(item.name), bytes_text(item.bytes)});
+  for (const int i : peak.largest.indices())
+    if (i < 8) largest.push_back({escaped(clipped(peak.largest[i].name, 80)), bytes_text(peak.largest[i].bytes)});
+  return "<h2>Memory</h2>\n<p>" + escaped(text) + "</p>\n" +
+         (roomy ? stacked_bar(parts, 1.02 * static_cast<double>(peak.needed) / scale, unit)
+                : stacked_bar(parts, 1.02 * std::max(capacity, static_cast<double>(peak.needed) / scale),
+                              unit + " (dashed: what the device has)", capacity)) +
+         table(kinds, {1}) + table(largest, {1});
+}
+
+namespace {
+
+Vector<std::string> use_cells(const CommunicationUse& use) {
+  return {std::to_string(use.count), bytes_text(use.bytes), time_text(use.busy), time_text(use.exposed),
+          time_text(std::max<Nanoseconds>(0, use.busy - use.exposed))};
+}
+
+}  // namespace
+
+std::string communication_section(const Analysis& analysis) {
+  const Communication found =
+      communication(analysis.evaluator.builder(), analysis.details, analysis.pieces, analysis.links);
+  if (found.by_kind.empty()) return "<h2>Communication</h2>\n<p>No data moves between devices.</p>\n";
+  Nanoseconds most = 1;
+  for (const auto& [key, use] : found.by_kind) most = std::max(most, use.busy);
+  const double row = 22, top = 4;
+  const int count = static_cast<int>(found.by_kind.size());
+  const Axis axis{280, page_width - 310, ms(most), "time in ms"};
+  Svg svg(page_width, top + count * row + Axis::height);
+  Vector<Vector<std::string>> rows = {{"what", "over", "number", "bytes", "on its way", "exposed", "hidden"}};
+  Vector<Vector<std::string>> layers = {{"layer", "number", "bytes", "on its way", "exposed", "hidden"}};
+  int r = 0;
+  for (const auto& [key, use] : found.by_kind) {
+    const std::string link = analysis.links.names()[key.second], kind(to_string(key.first));
+    const double y = top + row * r++, exposed = axis.at(ms(use.exposed)) - axis.left;
+    svg.text(272, y + 15, clipped(kind + " over " + link, 46), Svg::Anchor::end);
+    svg.rectangle(axis.left, y + 2, axis.at(ms(use.busy)) - axis.left, row - 4, "#d9d9d9", "on its way");
+    if (use.exposed > 0) svg.rectangle(axis.left, y + 2, exposed, row - 4, link_color(key.second), "exposed");
+    Vector<std::string> cells = {kind, escaped(link)};
+    for (std::string& cell : use_cells(use)) cells.push_back(std::move(cell));
+    rows.push_back(std::move(cells));
+  }
+  axis.draw(svg, top + count * row, top + count * row + 2);
+  for (const int l : found.by_layer.indices()) {
+    if (l == 12) break;
+    Vector<std::string> cells = {escaped(clipped(found.by_layer[l].name, 60))};
+    for (std::string& cell : use_cells(found.by_layer[l].use)) cells.push_back(std::move(cell));
+    layers.push_back(std::move(cells));
+  }
+  Vector<LegendEntry> entries = link_legend(analysis, "exposed, over ");
+  entries.push_back({"#d9d9d9", "hidden"});
+  return "<h2>Communication</h2>\n<p class=\"note\">Time in which at least one transfer of the kind is on its way. "
+         "Exposed: on the critical path. Hidden: the rest, behind computing or other transfers.</p>\n" +
+         legend(entries) + svg.str() + table(rows, {2, 3, 4, 5, 6}) + "<p>By layer, the most exposed first:</p>\n" +
+         table(layers, {1, 2, 3, 4, 5});
+}
+
+namespace {
+
+// In what the other strategy's critical path has more of than this one's.
+std::string why_not(const Analysis& mine, const Analysis& other) {
+  const MemoryPeak& peak = other.peak;
+  std::string text;
+  if (peak.fullness() > 1)
+    text = "Does not fit: device " + std::to_string(peak.device) + " needs " + bytes_text(peak.needed) + ", " +
+           bytes_text(peak.needed - peak.capacity) + " more than it has, at " + peak.task + ". ";
+  const Nanoseconds slower = other.makespan() - mine.makespan();
+  if (slower == 0) return text + "As fast.";
+  if (slower < 0) return text + "Faster by " + time_text(-slower) + ".";
+  Vector<std::pair<Nanoseconds, std::string>> more = {{other.bound.computing - mine.bound.computing, "computing"},
+                                                      {other.bound.updates - mine.bound.updates, "updates"}};
+  for (const int kind : mine.bound.links.indices())
+    more.emplace_back(other.bound.links[kind] - mine.bound.links[kind], "moving data over " + mine.links.names()[kind]);
+  const auto most = std::max_element(more.begin(), more.end());
+  return text + "Slower by " + time_text(slower) + ": its critical path has " + time_text(most->first) + " more of " +
+         most->second + ".";
+}
+
+}  // namespace
+
+std::string alternatives_section(const Analysis& analysis, const Vector<Alternative>& alternatives) {
+  Vector<Vector<std::string>> rows = {{"strategy", "iteration", "times as long", "why not"}};
+  struct Bar {
+    std::string name;
+    Nanoseconds time;
+    bool fits;
+  };
+  Vector<Bar> bars = {{"this plan", analysis.makespan(), analysis.peak.fullness() <= 1}};
+  for (const Alternative& alternative : alternatives) {
+    if (alternative.strategy.empty()) {
+      rows.push_back({escaped(alternative.name), "", "", escaped("Not applicable: " + alternative.note)});
+      continue;
+    }
+    const Evaluator::Details details = analysis.evaluator.details(alternative.strategy);
+    const Analysis other(analysis.evaluator, alternative.strategy, details);
+    rows.push_back({escaped(alternative.name), time_text(other.makespan()),
+                    fixed(share(other.makespan(), analysis.makespan()), 2), escaped(why_not(analysis, other))});
+    bars.push_back({alternative.name, other.makespan(), other.peak.fullness() <= 1});
+  }
+  Nanoseconds most = 1;
+  for (const Bar& bar : bars) most = std::max(most, bar.time);
+  const double row = 20, top = 4;
+  const Axis axis{150, page_width - 300, ms(most), "time of an iteration in ms"};
+  Svg svg(page_width, top + bars.count() * row + Axis::height);
+  for (const int b : bars.indices()) {
+    const double y = top + b * row, end = axis.at(ms(bars[b].time));
+    svg.text(142, y + 14, clipped(bars[b].name, 22), Svg::Anchor::end);
+    svg.rectangle(axis.left, y + 2, end - axis.left, row - 4,
+                  !bars[b].fits ? "#e3b5ae"
+                  : b == 0      ? "#3b6ea5"
+                                : "#a9bfd6");
+    svg.text(end + 6, y + 14, time_text(bars[b].time) + (bars[b].fits ? "" : ", does not fit"));
+  }
+  axis.draw(svg, top + bars.count() * row, top + bars.count() * row + 2);
+  return "<h2>Why not another plan?</h2>\n" + svg.str() + table(rows, {1, 2});
+}
+
+std::string decisions_section(const Analysis& analysis) {
+  const Problem& problem = analysis.problem();
+  const Strategy plain = problem.keeping_annotations(data_parallel(problem.graph, problem.topology));
+  const Vector<Effect> undone = effects(analysis.evaluator, analysis.strategy, plain, false);
+  std::string text = "<h2>What the decisions are worth</h2>\n";
+  if (undone.empty()) return text + "<p>This is data parallelism: every operator is split by sample.</p>\n";
+  Vector<Vector<std::string>> rows = {{"operators", "are", "in data parallelism", "undone alone", "share"}};
+  for (const int e : undone.indices()) {
+    if (e == 10) break;
+    const Effect& effect = undone[e];
+    const OperatorId op = effect.decision.operators[0];
+    rows.push_back({escaped(clipped(effect.decision.name, 44)),
+                    escaped(clipped(configuration_text(problem.graph, op, effect.decision.from), 44)),
+                    escaped(clipped(configuration_text(problem.graph, op, effect.decision.to), 44)),
+                    (effect.change < 0 ? "-" : "+") + time_text(std::abs(effect.change)),
+                    (effect.change < 0 ? "-" : "+") + percent(std::abs(share(effect.change, analysis.makespan())))});
+  }
+  return text +
+         "<p class=\"note\">By how much the iteration changes when one decision alone is as in data "
+         "parallelism.</p>\n" +
+         table(rows, {3, 4}) +
+         (undone.count() > 10 ? "<p class=\"note\">The first 10 of " + std::to_string(undone.count()) + ".</p>\n" : "");
+}
+
+std::string costs_section(const SearchReport& report) {
+  const CostCounts& sources = report.sources;
+  std::string text = "Times of kernels: " + std::to_string(sources.profile) + " from a profile, " +
+                     std::to_string(sources.measured) + " measured on this machine, " +
+                     std::to_string(sources.analytic) +
+                     " from the analytic model (arithmetic and memory rates of the topology file). ";
+  if (sources.analytic > 0)
+    text +=
+        "Analytic times assume that kernels reach the rates of datasheets, which they seldom do: expect real "
+        "iterations to take longer, and trust the order of plans more than their times. ";
+  else
+    text +=
+        "With measured kernels, 44 of 49 strategies of six networks lay within 30 % of the prediction on two "
+        "CPU ranks (docs/results/figure10.md). ";
+  text += "Times of transfers are latencies plus bytes over the bandwidth that the topology file says.";
+  return "<h2>Where the numbers come from</h2>\n<p>" + escaped(text) + "</p>\n";
+}
+
+}  // namespace ff::html

@@ -1,0 +1,28 @@
+// The sections of a report, each as HTML.
+#pragma once
+
+#include <string>
+
+#include "search/report/html/analysis.h"
+#include "search/report/html/svg.h"
+
+namespace ff::html {
+
+std::string verdict(const Analysis& analysis, const SearchReport& report);
+std::string plan_section(const Analysis& analysis);
+std::string path_section(const Analysis& analysis);
+std::string timeline_section(const Analysis& analysis);
+std::string devices_section(const Analysis& analysis);
+std::string memory_section(const Analysis& analysis);
+std::string communication_section(const Analysis& analysis);
+std::string alternatives_section(const Analysis& analysis, const Vector<Alternative>& alternatives);
+std::string decisions_section(const Analysis& analysis);
+std::string costs_section(const SearchReport& report);
+
+constexpr double page_width = 1040;  // pixels
+std::string link_color(int link_kind);
+// The kinds of links that something moves over.
+Vector<LegendEntry> link_legend(const Analysis& analysis, const std::string& prefix);
+std::string percent(double share);
+
+}  // namespace ff::html

@@ -1,0 +1,186 @@
+#!/usr/bin/python3
+"""ffsearch explain and diff, and the HTML report: what they say is checked with fresh simulations, an XML parser, and a
+browser where one is installed. Usage: explain_test.py BUILD_DIR"""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+sys.dont_write_bytecode = True
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/dev").resolve()
+PROBLEMS = {"alexnet": "p100-4x4", "rnnlm-2step": "k80-2x4"}
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+SECTIONS = ["The plan", "The critical path", "Timeline", "What each device does", "Memory", "Communication",
+            "What the decisions are worth", "Why not another plan?", "Where the numbers come from"]
+
+
+def ffsearch(*words):
+    return subprocess.run([str(BUILD / "ffsearch"), *map(str, words)], capture_output=True, text=True, timeout=300,
+                          check=False)
+
+
+class Explain(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.work = pathlib.Path(cls.folder.name)
+        for graph, topology in PROBLEMS.items():
+            done = ffsearch("--graph", ROOT / f"graphs/{graph}.json", "--topo", ROOT / f"topologies/{topology}.json",
+                            "--cost", "analytic", "--proposals", "1000", "--out", cls.work / f"{graph}.json", "--html",
+                            cls.work / f"{graph}.html")
+            assert done.returncode == 0, done.stderr
+        cls.plain = cls.work / "plain.json"
+        done = ffsearch("--graph", ROOT / "graphs/alexnet.json", "--topo", ROOT / "topologies/p100-4x4.json", "--cost",
+                        "analytic", "--algorithm", "data-parallel", "--out", cls.plain)
+        assert done.returncode == 0, done.stderr
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def json_of(self, *words):
+        done = ffsearch(*words, "--cost", "analytic", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def simulated(self, strategy):
+        path = self.work / "changed.json"
+        path.write_text(json.dumps(strategy))
+        return self.json_of("simulate", "--strategy", path)["predicted_us"]
+
+    def test_what_undoing_costs_is_what_simulate_says(self):
+        for graph in PROBLEMS:
+            with self.subTest(graph):
+                path = self.work / f"{graph}.json"
+                result = self.json_of("explain", "--strategy", path)
+                strategy = json.loads(path.read_text())
+                self.assertGreater(len(result["decisions"]), 0)
+                changes = [decision["change_us"] for decision in result["decisions"]]
+                self.assertEqual(changes, sorted(changes, reverse=True))
+                for decision in result["decisions"][:6]:
+                    rest = expand(strategy, result_operators(strategy))
+                    for name in decision["operators"]:
+                        rest[name] = decision["data_parallel"]
+                    changed = {**strategy, "configurations": rest}
+                    changed.pop("issue_order", None)
+                    predicted = self.simulated(changed)
+                    self.assertAlmostEqual(predicted, decision["predicted_us"], places=3)
+                    self.assertAlmostEqual(predicted - result["predicted_us"], decision["change_us"], places=3)
+
+    def test_the_pieces_of_the_critical_path_add_up(self):
+        result = self.json_of("explain", "--strategy", self.work / "alexnet.json")
+        pieces = result["critical_path"]["pieces"]
+        self.assertAlmostEqual(sum(piece["us"] for piece in pieces), result["predicted_us"], places=3)
+        begin = 0
+        for piece in pieces:
+            self.assertAlmostEqual(piece["begin_us"], begin, places=3)
+            begin += piece["us"]
+
+    def test_what_if(self):
+        result = self.json_of("explain", "--strategy", self.plain, "--what-if", "link network bandwidth x2",
+                              "--what-if", "memory x2", "--what-if", "batch 128", "--what-if", "device 3 x0.5")
+        self.assertEqual([answer["what_if"] for answer in result["what_if"]],
+                         ["link network bandwidth x2", "memory x2", "batch 128", "device 3 x0.5"])
+        faster, memory, batch, slower = [answer["change_us"] for answer in result["what_if"]]
+        self.assertTrue(faster < 0 and memory == 0 and batch < 0 and slower > 0)
+        done = ffsearch("explain", "--strategy", self.plain, "--what-if", "a faster machine")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('ffsearch: --what-if "a faster machine": not understood; the forms are:\n  link KIND',
+                      done.stderr)
+
+    def test_diff(self):
+        result = self.json_of("diff", self.plain, self.work / "alexnet.json")
+        changes = [abs(difference["change_us"]) for difference in result["differences"]]
+        self.assertGreater(len(changes), 0)
+        self.assertEqual(changes, sorted(changes, reverse=True))
+        self.assertLess(result["b"]["predicted_us"], result["a"]["predicted_us"])
+        done = ffsearch("diff", self.plain, self.work / "rnnlm-2step.json")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is for another graph than", done.stderr)
+
+    def test_the_report_is_one_well_formed_file_with_every_section(self):
+        for graph in PROBLEMS:
+            with self.subTest(graph):
+                text = (self.work / f"{graph}.html").read_text()
+                self.assertLess(len(text), 2_000_000)
+                page = xml.etree.ElementTree.fromstring(text.split("\n", 1)[1])
+                self.assertEqual([heading.text for heading in page.iter("h2")], SECTIONS)
+                self.assertIsNone(re.search(r'(?:src|href)=|url\(|<script|@import', text))
+                for number in re.findall(r' (?:width|height|x|y|x1|x2|y1|y2)="([^"]*)"', text):
+                    self.assertRegex(number, r"^-?[0-9.]+$")  # no "nan"
+                charts = list(page.iter("{http://www.w3.org/2000/svg}svg"))
+                self.assertGreaterEqual(len(charts), 7)
+                for chart in charts:  # each has an axis with its unit
+                    words = " ".join(mark.text or "" for mark in chart.iter("{http://www.w3.org/2000/svg}text"))
+                    self.assertRegex(words, r" in ms| in GB| in MB|device \(number\)")
+
+    def test_names_of_the_report_are_escaped(self):
+        graph = json.loads((ROOT / "graphs/lenet.json").read_text())
+        graph["name"] = "<b>&\"lenet\""
+        (self.work / "odd.json").write_text(json.dumps(graph))
+        done = ffsearch("--graph", self.work / "odd.json", "--topo", ROOT / "topologies/p100-1x4.json", "--cost",
+                        "analytic", "--algorithm", "data-parallel", "--out", self.work / "odd-s.json", "--html",
+                        self.work / "odd.html")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = xml.etree.ElementTree.fromstring((self.work / "odd.html").read_text().split("\n", 1)[1])
+        self.assertEqual(next(page.iter("h1")).text, '<b>&"lenet" on p100-1x4')
+
+    def test_simulate_and_compare_write_reports(self):
+        done = ffsearch("simulate", "--strategy", self.plain, "--cost", "analytic", "--html", self.work / "s.html")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = ffsearch("compare", "--graph", ROOT / "graphs/lenet.json", "--topo",
+                        ROOT / "topologies/local-cpu-2.json", "--cost", "analytic", "--proposals", "50", "--html",
+                        self.work / "c.html")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in ("s.html", "c.html"):
+            page = xml.etree.ElementTree.fromstring((self.work / name).read_text().split("\n", 1)[1])
+            self.assertEqual([heading.text for heading in page.iter("h2")], SECTIONS)
+        done = ffsearch("simulate", "--strategy", self.plain, "--html", self.plain)
+        self.assertEqual(done.returncode, 1)
+
+    @unittest.skipUnless(BROWSER, "no chromium is installed: the report is not drawn")
+    def test_a_browser_draws_the_report(self):
+        picture = self.work / "report.png"
+        done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1100,3200",
+                               f"--user-data-dir={self.work / 'browser'}", f"--screenshot={picture}",
+                               (self.work / "alexnet.html").as_uri()], capture_output=True, text=True, timeout=120,
+                              check=False)
+        self.assertTrue(picture.exists(), done.stderr)
+        self.assertGreater(picture.stat().st_size, 50_000)  # an empty page is smaller
+
+
+def result_operators(strategy):
+    return [operator["name"] for operator in strategy["graph"]["operators"]]
+
+
+def expand(strategy, names):
+    """The configurations of a strategy file by operator, as old files have them."""
+    def matches(pattern):
+        parts = re.split(r"\[([0-9,-]+)\]", pattern)
+        texts = [parts[0]]
+        for ranges, rest in zip(parts[1::2], parts[2::2]):
+            numbers = []
+            for piece in ranges.split(","):
+                first, _, last = piece.partition("-")
+                numbers.extend(range(int(first), int(last or first) + 1))
+            texts = [text + str(number) + rest for text in texts for number in numbers]
+        return texts
+    result = {}
+    for entry in strategy["configurations"]:
+        patterns = entry["operators"]
+        for pattern in [patterns] if isinstance(patterns, str) else patterns:
+            for name in names if pattern == "*" else matches(pattern):
+                result[name] = {key: value for key, value in entry.items() if key != "operators"}
+    return {name: result[name] for name in names}
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
