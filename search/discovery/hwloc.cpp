@@ -91,6 +91,7 @@ class Reader {
 
  private:
   [[noreturn]] void refuse() const {
+    api_.topology_destroy(topology_);  // a constructor that throws has no destructor
     if (xml_.empty()) throw MachineError("hwloc: cannot find out about this machine");
     throw InputError(xml_ + ": hwloc " + api_.version() +
                      " cannot read it, expected a file that lstopo wrote, of this version or an older one");
