@@ -115,6 +115,8 @@ void NpyFile::parse_header() {
   int64_t elements = 1;
   for (size_t at = 1; at < shape.size();) {
     if (shape[at] < '0' || shape[at] > '9') {
+      if (std::string_view(" ,)L").find(shape[at]) == std::string_view::npos)
+        fail("has a header with a shape that is none");
       ++at;
       continue;
     }

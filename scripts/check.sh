@@ -5,8 +5,8 @@
 #   asan    clang compiles both programs, without MPI, and the unit tests, warnings being errors; the tests pass under
 #           the address and undefined-behaviour sanitizers
 #   fuzz    libFuzzer draws networks and changes for a minute: delta simulation equals full simulation; and strategy
-#           files for another: they are refused, or read back as they were written; and files of the other formats for
-#           ten seconds each
+#           files for another: they are refused, or read back as they were written; and 20,000 files of each of the
+#           other formats
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -28,7 +28,7 @@ fuzz() {
   local options=(-max_total_time=60 -verbosity=0 -print_final_stats=1)
   build/fuzz/tests/delta_fuzz "${options[@]}" build/fuzz/corpus tests/fuzz/cases
   build/fuzz/tests/strategy_fuzz "${options[@]}" -max_len=512 build/fuzz/strategy_corpus tests/fuzz/strategy_cases
-  options[0]=-max_total_time=10
+  options=(-seed=1 -runs=20000 -verbosity=0 -timeout=10 -print_final_stats=1)  # the same inputs every time
   local format cases
   for cases in tests/fuzz/file_cases/* tests/fuzz/onnx_cases; do
     format=$(basename "${cases%_cases}")

@@ -136,12 +136,11 @@ Shapes transpose(const Model& model, const Node& node, const Shapes& in) {
   axes = model.integers(node, "perm", axes);
   Vector<int64_t> sorted = axes;
   std::sort(sorted.begin(), sorted.end());
+  bool fits = axes.size() == in[0].size();
+  for (const int i : sorted.indices()) fits = fits && sorted[i] == i;
+  if (!fits) model.fail(node, "has axes " + to_string(axes) + " for a tensor of shape " + to_string(in[0]));
   Shape out;
-  for (const int i : axes.indices()) {
-    if (axes.size() != in[0].size() || sorted[i] != i)
-      model.fail(node, "has axes " + to_string(axes) + " for a tensor of shape " + to_string(in[0]));
-    out.push_back(in[0][axes[i]]);
-  }
+  for (const int64_t axis : axes) out.push_back(in[0][axis]);
   return {out};
 }
 
