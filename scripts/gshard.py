@@ -9,11 +9,10 @@ scripts/gshard.py [--build DIR]    prints docs/results/gshard.md
 import argparse
 import dataclasses
 import json
-import os
 import pathlib
-import subprocess
-import sys
 import tempfile
+
+from ffsearch_json import ffsearch
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # Steps a second of table 1: (experts, layers) -> published.
@@ -52,13 +51,9 @@ def plan(build, experts, layers, tokens):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(graph, file)
         file.flush()
-        command = [build / "ffsearch", "--graph", file.name, "--topo", REPOSITORY / f"topologies/tpu-v3-{experts}.json",
-                   "--batch", str(experts * tokens // TOKENS), "--cost", "analytic", "--algorithm", "gshard", "--json",
-                   "--out", os.devnull]
-        run = subprocess.run(command, capture_output=True, text=True)
-    if run.returncode != 0:
-        sys.exit(run.stderr)
-    return Row(experts, layers, tokens, json.loads(run.stdout))
+        result = ffsearch(build, file.name, REPOSITORY / f"topologies/tpu-v3-{experts}.json",
+                          experts * tokens // TOKENS, "--algorithm", "gshard")
+    return Row(experts, layers, tokens, result)
 
 
 def print_rows(rows):

@@ -5,7 +5,6 @@ import copy
 import dataclasses
 import json
 import os
-import struct
 import subprocess
 import time
 import typing
@@ -16,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from mpi_environment import mpi_environment
+from safetensors_file import read_safetensors
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ENVIRONMENT = mpi_environment()
@@ -32,17 +32,6 @@ class Case:
     arguments: tuple = ()  # of ffsearch import
     exporting: dict = dataclasses.field(default_factory=dict)  # arguments of torch.onnx.export
     untied: tuple = ()  # parameters that PyTorch holds still (docs/onnx.md: the second bias of an LSTM)
-
-
-def read_safetensors(path):
-    with open(path, "rb") as file:
-        content = file.read()
-    begin = 8 + struct.unpack("<Q", content[:8])[0]
-    header = json.loads(content[8:begin])
-    header.pop("__metadata__", None)
-    return {name: numpy.frombuffer(content[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]],
-                                   "<f4").reshape(entry["shape"])
-            for name, entry in header.items()}
 
 
 def run(*command):

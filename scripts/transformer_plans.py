@@ -7,11 +7,9 @@ scripts/transformer_plans.py [--build DIR] [--budget SECONDS]    prints docs/res
 """
 
 import argparse
-import json
-import os
 import pathlib
-import subprocess
-import sys
+
+from ffsearch_json import ffsearch
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 MODELS = ["gpt-1.7b", "gpt-3.6b", "gpt-7.5b", "gpt-18.4b"]
@@ -20,13 +18,8 @@ CASES = [("dgx-a100-2", 16), ("dgx-a100-2", 4), ("dgx-a100-8", 64), ("dgx-a100-8
 
 
 def plan(build, model, topology, batch, *flags):
-    command = [build / "ffsearch", "--graph", REPOSITORY / f"graphs/{model}.json", "--topo",
-               REPOSITORY / f"topologies/{topology}.json", "--batch", str(batch), "--cost", "analytic", "--seed", "1",
-               "--json", "--out", os.devnull, *flags]
-    run = subprocess.run(command, capture_output=True, text=True)
-    if run.returncode != 0:
-        sys.exit(run.stderr)
-    return json.loads(run.stdout)
+    return ffsearch(build, REPOSITORY / f"graphs/{model}.json", REPOSITORY / f"topologies/{topology}.json", batch,
+                    "--seed", "1", *flags)
 
 
 def cell(result):

@@ -4,7 +4,6 @@ losses and parameters. Usage: pytorch_test.py BUILD_DIRECTORY. Exits 77 (skipped
 import json
 import os
 import pathlib
-import struct
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ sys.dont_write_bytecode = True
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import pytorch_networks as networks  # noqa: E402
 from mpi_environment import mpi_environment  # noqa: E402
+from safetensors_file import read_safetensors, write_safetensors  # noqa: E402
 
 BUILD = None
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -28,29 +28,6 @@ ENVIRONMENT = mpi_environment()
 ITERATIONS, MOMENTUM, WEIGHT_DECAY = 10, 0.9, 1e-4
 TOLERANCE = 1e-3  # of a loss; of a tensor's largest value
 UPDATE_TOLERANCE = 1e-2  # of the largest change that training made to a tensor
-
-
-def write_safetensors(path, tensors):
-    header, offset = {}, 0
-    for name, values in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [offset, offset + values.nbytes]}
-        offset += values.nbytes
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for values in tensors.values():
-            file.write(values.astype("<f4").tobytes())
-
-
-def read_safetensors(path):
-    with open(path, "rb") as file:
-        content = file.read()
-    begin = 8 + struct.unpack("<Q", content[:8])[0]
-    header = json.loads(content[8:begin])
-    header.pop("__metadata__", None)
-    return {name: numpy.frombuffer(content[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]],
-                                   "<f4").reshape(entry["shape"])
-            for name, entry in header.items()}
 
 
 def train_in_pytorch(network):
