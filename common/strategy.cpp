@@ -40,11 +40,31 @@ std::string_view to_string(ConfigurationOrigin origin) {
 
 std::string_view to_string(TransferBuffers buffers) { return buffers == TransferBuffers::brief ? "brief" : "roomy"; }
 
+std::string_view to_string(Synchronization synchronization) {
+  return synchronization == Synchronization::owner ? "owner" : "all-reduce";
+}
+
+namespace {
+
+// A key of which one of two words says what it is; without it, `otherwise`.
+template <typename Choice>
+Choice parse_choice(const JsonPlace& file, const std::string& key, Choice otherwise, Choice other) {
+  const auto place = file.find(key);
+  if (!place) return otherwise;
+  const std::string text = place->as_string();
+  for (const Choice choice : {otherwise, other})
+    if (text == to_string(choice)) return choice;
+  place->fail("found \"" + text + "\"" +
+              suggestion(text, {std::string(to_string(otherwise)), std::string(to_string(other))}));
+}
+
+}  // namespace
+
 StrategyFile parse_strategy(const JsonPlace& place) {
   expect_format(place, "ffstrategy/1");
-  place.allow_keys(
-      {"$schema", "format", "graph", "topology", "configurations", "issue_order", "transfer_buffers", "provenance"},
-      "key of a strategy");
+  place.allow_keys({"$schema", "format", "graph", "topology", "configurations", "issue_order", "transfer_buffers",
+                    "synchronization", "provenance"},
+                   "key of a strategy");
   StrategyFile file;
   file.graph = parse_graph(place.at("graph"));
   file.topology = parse_topology(place.at("topology"));
@@ -53,12 +73,8 @@ StrategyFile parse_strategy(const JsonPlace& place) {
   file.origins = std::move(configurations.origins);
   if (const auto order = place.find("issue_order"))
     for (const JsonPlace& name : order->items()) file.issue_order.push_back(name.as_string());
-  if (const auto buffers = place.find("transfer_buffers")) {
-    const std::string text = buffers->as_string();
-    if (text != "roomy" && text != "brief")
-      buffers->fail("found \"" + text + "\"" + suggestion(text, {"roomy", "brief"}));
-    file.transfer_buffers = text == "brief" ? TransferBuffers::brief : TransferBuffers::roomy;
-  }
+  file.transfer_buffers = parse_choice(place, "transfer_buffers", TransferBuffers::roomy, TransferBuffers::brief);
+  file.synchronization = parse_choice(place, "synchronization", Synchronization::all_reduce, Synchronization::owner);
   file.provenance = Json::object();
   if (const auto provenance = place.find("provenance")) {
     provenance->expect_object();
@@ -83,6 +99,7 @@ Json strategy_to_json(const StrategyFile& file) {
   json["graph"].erase("$schema");
   json["topology"].erase("$schema");
   if (file.transfer_buffers != TransferBuffers::roomy) json["transfer_buffers"] = to_string(file.transfer_buffers);
+  if (file.synchronization != Synchronization::all_reduce) json["synchronization"] = to_string(file.synchronization);
   if (!file.issue_order.empty()) json["issue_order"] = file.issue_order;
   return json;
 }

@@ -53,6 +53,13 @@ std::string_view to_string(ConfigurationOrigin origin);
 enum class TransferBuffers : uint8_t { roomy, brief };
 std::string_view to_string(TransferBuffers buffers);
 
+// How the devices that hold the same parameters come to the same new values (task_graph/synchronization_units.h): by an
+// all-reduce of the gradients, behind which each updates its own copy; or by one of them, the owner, which gathers the
+// gradients, updates, and sends the values back, behind all other work of the iteration. The second is what FlexFlow's
+// published simulator reckons with.
+enum class Synchronization : uint8_t { all_reduce, owner };
+std::string_view to_string(Synchronization synchronization);
+
 // A strategy file, ffstrategy/1: self-contained.
 struct StrategyFile {
   Graph graph;
@@ -63,6 +70,7 @@ struct StrategyFile {
   bool edited = false;              // degrees or devices no longer hash to provenance.configurations_hash
   Vector<ConfigurationOrigin> origins = {};  // by OperatorId; empty: not known
   TransferBuffers transfer_buffers = TransferBuffers::roomy;
+  Synchronization synchronization = Synchronization::all_reduce;
 };
 
 // Throws InputError for anything that is not a valid ffstrategy/1; every degree and device is checked against graph and

@@ -80,8 +80,11 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
     if (data != ParameterData::weight && !program.builder().groups()[g].trained) continue;
     for (const auto pieces = program.builder().pieces(static_cast<int>(g), program.strategy());
          const ParameterPiece& piece : *pieces) {
-      DeviceId owner = transport.size();
-      for (const auto& [op, part] : piece.users) owner = std::min(owner, program.strategy()[op].devices[part]);
+      // With owners, they alone have velocities.
+      const bool owned = program.builder().synchronization() == Synchronization::owner;
+      DeviceId owner = owned ? owner_of(piece.users, program.strategy()) : transport.size();
+      for (const auto& [op, part] : piece.users)
+        if (!owned) owner = std::min(owner, program.strategy()[op].devices[part]);
       Vector<float> values;
       if (owner == transport.rank()) values = load_piece(program, data, piece);
       const int64_t bytes = piece.block.volume() * element_bytes;

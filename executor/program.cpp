@@ -8,8 +8,9 @@ namespace ff {
 
 Program::Program(const Graph& graph, const Strategy& strategy, const Vector<std::string>& issue_order, Backend& backend,
                  Transport& transport, const ProgramSettings& settings)
-    : strategy_(strategy), backend_(backend), transport_(transport), settings_(settings), builder_(graph),
-      tasks_(builder_.build(strategy, transport.rank())), polls_(transport.size() > 1 && !transport.ordered()) {
+    : strategy_(strategy), backend_(backend), transport_(transport), settings_(settings),
+      builder_(graph, settings.synchronization), tasks_(builder_.build(strategy, transport.rank())),
+      polls_(transport.size() > 1 && !transport.ordered()) {
   NamedOrder named;
   if (!issue_order.empty()) named = order_by_names(builder_, tasks_, issue_order, settings.transfer_buffers);
   default_issue_order_ = issue_order.empty() || !all_ranks_fit(named);
@@ -230,6 +231,7 @@ void Program::run_step(int index, int64_t iteration, bool training) {
     if (training || is_forward(step.kind)) run_collective(step);
   } else if (training) {
     if (step.kind == TaskKind::synchronization) run_synchronization(step);
+    else if (step.kind == TaskKind::barrier) run_barrier(step);
     else run_update(step);
   }
 }
@@ -247,10 +249,7 @@ void Program::copy(const Vector<ZeroFill>& zeros, const Vector<BlockCopy>& copie
 void Program::run_compute(int index, int64_t iteration, bool training) {
   const StepPlan& step = plan_.steps[index];
   Call& call = calls_[index];
-  for (const int receive : step.receives) {
-    transport_.wait(receives_[receive]);
-    did(Activity::wait, plan_.receives[receive].task);
-  }
+  wait_for_receives(step);
   for (const int collective : step.collectives) {
     transport_.wait(collectives_[collective]);
     did(Activity::wait, step.task);
@@ -268,14 +267,26 @@ void Program::run_compute(int index, int64_t iteration, bool training) {
     did(Activity::copy, step.task);
   }
   if (!step.sends.empty()) {
-    if (!transport_.follows_backend()) backend_.wait();
-    for (const int send : step.sends) {
-      start_send(send);
-      did(Activity::send, plan_.sends[send].task);
-    }
+    start_sends(step);
   } else if (polls_) {
     transport_.poll();
     did(Activity::send, step.task);
+  }
+}
+
+void Program::wait_for_receives(const StepPlan& step) {
+  for (const int receive : step.receives) {
+    transport_.wait(receives_[receive]);
+    did(Activity::wait, plan_.receives[receive].task);
+  }
+}
+
+void Program::start_sends(const StepPlan& step) {
+  if (step.sends.empty()) return;
+  if (!transport_.follows_backend()) backend_.wait();
+  for (const int send : step.sends) {
+    start_send(send);
+    did(Activity::send, plan_.sends[send].task);
   }
 }
 
@@ -342,14 +353,22 @@ void Program::run_synchronization(const StepPlan& step) {
   did(Activity::all_reduce, step.task);
 }
 
+void Program::run_barrier(const StepPlan& step) {
+  copy(step.zeros, step.gather);
+  did(Activity::copy, step.task);
+  start_sends(step);
+}
+
 void Program::run_update(const StepPlan& step) {
   const UnitPlan& unit = plan_.units[step.unit];
+  wait_for_receives(step);
   if (unit.group >= 0) {
     transport_.wait(units_[step.unit]);
     did(Activity::all_reduce, step.task);
   } else {
     copy(unit.zeros, unit.pack);
   }
+  copy({}, step.gather);
   for (const UpdateRun& run : unit.updates) {
     const ParameterBuffer& parameter = plan_.parameters[run.parameter];
     float* velocity = address(parameter.velocity);
@@ -357,7 +376,9 @@ void Program::run_update(const StepPlan& step) {
                         velocity ? velocity + run.offset : nullptr, run.elements, settings_.sgd);
   }
   copy({}, unit.spread);
+  copy({}, step.pack);
   did(Activity::update, step.task);
+  start_sends(step);
 }
 
 }  // namespace ff

@@ -23,6 +23,7 @@ struct ProgramSettings {
   SgdSettings sgd;
   uint64_t seed = 0;  // of dropout
   TransferBuffers transfer_buffers = TransferBuffers::roomy;
+  Synchronization synchronization = Synchronization::all_reduce;
 };
 
 class Program {
@@ -92,7 +93,10 @@ class Program {
   void run_reduction(const StepPlan& step);
   void run_collective(const StepPlan& step);
   void run_synchronization(const StepPlan& step);
+  void run_barrier(const StepPlan& step);
   void run_update(const StepPlan& step);
+  void wait_for_receives(const StepPlan& step);
+  void start_sends(const StepPlan& step);
   void copy(const Vector<ZeroFill>& zeros, const Vector<BlockCopy>& copies);
 
   const Strategy& strategy_;

@@ -20,18 +20,19 @@ struct GraphAndTopology {
   Graph graph;
   Topology topology;
   std::string annotations = {};  // file; "": none
+  Synchronization synchronization = Synchronization::all_reduce;
 };
 
-GraphAndTopology load_files(const ProblemFiles& files) {
+GraphAndTopology load_files(const ProblemFiles& files, Synchronization synchronization) {
   Topology topology = load_topology(files.topology);
   const int64_t batch = files.batch_per_device > 0 ? files.batch_per_device * topology.devices.count() : files.batch;
-  return {load_graph(files.graph, batch), std::move(topology), files.annotations};
+  return {load_graph(files.graph, batch), std::move(topology), files.annotations, synchronization};
 }
 
 // What a command works on; `problem` refers to the rest.
 struct Loaded {
   Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision)
-      : graph(std::move(files.graph)), topology(std::move(files.topology)),
+      : graph(std::move(files.graph)), topology(std::move(files.topology)), synchronization(files.synchronization),
         kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), precision) {
     if (!files.annotations.empty()) annotations = load_annotations(files.annotations, graph, topology);
   }
@@ -39,9 +40,10 @@ struct Loaded {
 
   const Graph graph;
   const Topology topology;
+  const Synchronization synchronization;
   KernelCosts kernels;
   std::optional<Annotations> annotations;
-  Problem problem() { return {graph, topology, kernels, annotations ? &*annotations : nullptr}; }
+  Problem problem() { return {graph, topology, kernels, annotations ? &*annotations : nullptr, synchronization}; }
 };
 
 // A directory stands for the file in it of each device model of the topology that has one, MODEL.json.
@@ -125,7 +127,7 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details)
     SearchReport::CollectiveUse* use = nullptr;
     if (is_edge_collective(task.kind))
       use = &report.collectives[details.tasks.collectives[task.collective].kind(direction_of(task.kind))];
-    else if (task.kind == TaskKind::synchronization) use = &report.synchronization;
+    else if (task.kind == TaskKind::synchronization || is_parameter_transfer(task.kind)) use = &report.synchronization;
     if (!use) continue;
     ++use->count;
     use->time += details.costs.duration[t];
@@ -174,10 +176,10 @@ void write_outputs(const std::string& out, const std::string& trace, const Strat
                    const SearchReport& report, Evaluator& evaluator, const Evaluator::Details& details) {
   const Problem& problem = evaluator.problem();
   if (!out.empty()) {
-    save_strategy(out,
-                  {problem.graph, problem.topology, strategy,
-                   issue_order_to_save(evaluator.builder(), details.tasks, details.order, details.transfer_buffers),
-                   provenance(report, problem), false, report.origins, details.transfer_buffers});
+    save_strategy(
+        out, {problem.graph, problem.topology, strategy,
+              issue_order_to_save(evaluator.builder(), details.tasks, details.order, details.transfer_buffers),
+              provenance(report, problem), false, report.origins, details.transfer_buffers, problem.synchronization});
   }
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
 }
@@ -273,7 +275,7 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   inputs.insert(inputs.end(), {options.files.graph, options.files.topology});
   if (!options.files.annotations.empty()) inputs.push_back(options.files.annotations);
   expect_all_writable({options.out, options.trace, options.report, options.html}, inputs);
-  Loaded loaded = load(load_files(options.files), options.costs);
+  Loaded loaded = load(load_files(options.files, options.synchronization), options.costs);
   const Problem problem = loaded.problem();
   const SearchSpace space(problem.graph, problem.topology, false, problem.annotations);
   if (!measure_search_space(problem, space, measurable_models(problem), context))
@@ -310,7 +312,8 @@ CommandResult run_simulate(const SimulateOptions& options) {
                        " devices, the strategy is for " + std::to_string(file.topology.devices.size()));
     file.topology = std::move(other);
   }
-  Loaded loaded = load({std::move(file.graph), std::move(file.topology)}, options.costs);
+  if (options.synchronization) file.synchronization = *options.synchronization;
+  Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.synchronization}, options.costs);
   const Problem problem = loaded.problem();
   Evaluator evaluator(problem);
   // Memory is that of the order in which the strategy would run: the file's, or the simulated one where that is
@@ -332,7 +335,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
 
 CommandResult run_explain(const ExplainOptions& options) {
   StrategyFile file = load_strategy(options.strategy);
-  Loaded loaded = load({std::move(file.graph), std::move(file.topology)}, options.costs);
+  Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.synchronization}, options.costs);
   Explanation explanation = explain_strategy(loaded.problem(), file, options.settings);
   return {std::move(explanation.json), std::move(explanation.text)};
 }
@@ -341,7 +344,7 @@ CommandResult run_diff(const DiffOptions& options) {
   StrategyFile a = load_strategy(options.a);
   const StrategyFile b = load_strategy(options.b);
   expect_comparable(options.a, a, options.b, b);
-  Loaded loaded = load({std::move(a.graph), std::move(a.topology)}, options.costs);
+  Loaded loaded = load({std::move(a.graph), std::move(a.topology), {}, a.synchronization}, options.costs);
   Explanation explanation = explain_difference(loaded.problem(), a.strategy, b.strategy, options.limit);
   return {std::move(explanation.json), std::move(explanation.text)};
 }
@@ -366,7 +369,7 @@ CommandResult run_compare(const CompareOptions& options, const CommandContext& c
   Vector<std::string> inputs = options.costs.profiles;
   inputs.insert(inputs.end(), {options.files.graph, options.files.topology, options.files.annotations});
   expect_all_writable({options.html}, inputs);
-  Loaded loaded = load(load_files(options.files), options.costs);
+  Loaded loaded = load(load_files(options.files, options.synchronization), options.costs);
   const Problem problem = loaded.problem();
   const SearchSpace space(problem.graph, problem.topology, false, problem.annotations);
   if (!measure_search_space(problem, space, measurable_models(problem), context))
@@ -424,7 +427,7 @@ int model_to_profile(const ProfileOptions& options, const Problem& problem, cons
 
 CommandResult run_profile(const ProfileOptions& options, const CommandContext& context) {
   expect_all_writable({options.out}, {options.files.graph, options.files.topology});
-  GraphAndTopology files = load_files(options.files);
+  GraphAndTopology files = load_files(options.files, Synchronization::all_reduce);
   Vector<Profile> known;
   const bool exists = std::filesystem::exists(options.out),
              regular = !exists || std::filesystem::is_regular_file(options.out);

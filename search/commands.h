@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "search/cost/kernel_costs.h"
@@ -28,12 +29,14 @@ struct SearchOptions {
   ProblemFiles files;
   CostOptions costs;
   std::string algorithm = "mcmc";
+  Synchronization synchronization = Synchronization::all_reduce;
   AlgorithmSettings settings;
   std::string out = "strategy.json", trace, report, html;
 };
 
 struct SimulateOptions {
-  std::string strategy, topology;  // topology "": the strategy's own
+  std::string strategy, topology;                  // topology "": the strategy's own
+  std::optional<Synchronization> synchronization;  // none: the strategy's own
   CostOptions costs;
   std::string out, trace, html;
 };
@@ -53,6 +56,7 @@ struct DiffOptions {
 struct CompareOptions {
   ProblemFiles files;
   CostOptions costs;
+  Synchronization synchronization = Synchronization::all_reduce;
   AlgorithmSettings settings;
   std::string html;  // of the best; "": none
 };

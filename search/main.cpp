@@ -137,6 +137,17 @@ void add_html_flag(CLI::App& app, std::string& html) {
   app.add_option("--html", html, "write a report for people: one HTML file that needs nothing else");
 }
 
+constexpr const char* synchronization_text =
+    "how devices with the same parameters get the same new values: all-reduce of the gradients, behind which each "
+    "updates its own; or by an owner, the device of the first part with them, which gathers gradients, updates and "
+    "sends the values back behind all else, as FlexFlow's published simulator has it";
+const ff::Vector<std::pair<std::string, ff::Synchronization>> synchronizations = {
+    {"all-reduce", ff::Synchronization::all_reduce}, {"owner", ff::Synchronization::owner}};
+
+void add_synchronization_flag(CLI::App& app, ff::Synchronization& synchronization) {
+  add_words<ff::Synchronization>(app, "--synchronization", synchronization, synchronizations, synchronization_text);
+}
+
 void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::ProblemFiles& files, Options& options) {
   ff::McmcSettings& search = settings.search;
   app.add_option("--annotations", files.annotations,
@@ -212,12 +223,21 @@ void add_commands(CLI::App& app, Options& options) {
   app.set_version_flag("--version", "ffsearch " + ff::version_text());
   add_graph_flags(app, options.search.files, false);
   add_common_flags(app, options.search.costs, options);
+  add_synchronization_flag(app, options.search.synchronization);
   add_search_flags(app, options.search.settings, options.search.files, options);
   add_own_search_flags(app, options.search);
 
   CLI::App* simulate = app.add_subcommand("simulate", "what would this strategy take?");
   simulate->add_option("--strategy", options.simulate.strategy, "strategy file (ffstrategy/1)")->required();
   simulate->add_option("--topo", options.simulate.topology, "topology to simulate on, instead of the strategy's own");
+  const auto read_synchronization = [&options](const std::string& found) {
+    for (const auto& [word, meaning] : synchronizations)
+      if (word == found) options.simulate.synchronization = meaning;
+  };
+  simulate
+      ->add_option_function<std::string>("--synchronization", read_synchronization,
+                                         std::string("instead of the strategy's own: ") + synchronization_text)
+      ->check(CLI::IsMember({"all-reduce", "owner"}));
   simulate->add_option("--out", options.simulate.out, "write the strategy with the new issue order and prediction");
   simulate->add_option("--trace", options.simulate.trace, "write the simulated iteration as a Chrome/Perfetto trace");
   add_html_flag(*simulate, options.simulate.html);
@@ -230,6 +250,7 @@ void add_commands(CLI::App& app, Options& options) {
   CLI::App* compare = app.add_subcommand("compare", "every algorithm side by side");
   add_graph_flags(*compare, options.compare.files, true);
   add_common_flags(*compare, options.compare.costs, options);
+  add_synchronization_flag(*compare, options.compare.synchronization);
   add_search_flags(*compare, options.compare.settings, options.compare.files, options);
   add_html_flag(*compare, options.compare.html);
 

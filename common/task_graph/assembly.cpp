@@ -17,7 +17,7 @@ class Assembly {
   Assembly(TaskGraphBuilder& builder, const Strategy& strategy, DeviceId device)
       : builder_(builder), graph_(builder.graph()), strategy_(strategy), device_(device),
         edge_collectives_(graph_, strategy, builder.alike()),
-        held_units_(graph_, strategy, builder.alike(), result_.parts) {
+        held_units_(graph_, strategy, builder.synchronization(), builder.alike(), result_.parts) {
     result_.device = device;
     result_.pairs.resize(builder.edges().size());
   }
@@ -28,6 +28,7 @@ class Assembly {
       for (Direction direction : directions) add_compute_tasks(op, direction);
     for (int edge : builder_.edges().indices()) add_edge(edge);
     for (OperatorId op : graph_.operator_ids()) add_gradient_sums(op);
+    if (has_owners()) add_barriers();
     for (int group : builder_.groups().indices())
       if (builder_.groups()[group].trained) add_units(group);
     link_successors();
@@ -36,6 +37,7 @@ class Assembly {
 
  private:
   bool whole() const { return device_ == all_devices; }
+  bool has_owners() const { return builder_.synchronization() == Synchronization::owner; }
 
   void find_parts(OperatorId op) {
     Vector<int32_t>& parts = result_.parts.emplace_back();
@@ -255,11 +257,37 @@ class Assembly {
     }
     const auto pieces = builder_.pieces(group, strategy_);
     result_.kept.push_back(pieces);
-    for (SynchronizationUnit& unit : synchronization_units(group, *pieces, strategy_)) add_unit(group, std::move(unit));
+    for (SynchronizationUnit& unit : synchronization_units(group, *pieces, strategy_, builder_.synchronization()))
+      add_unit(group, std::move(unit));
   }
 
   void add_unit(int group, SynchronizationUnit unit) {
-    const int32_t index = static_cast<int32_t>(result_.units.size());
+    if (unit.holders.size() > 1) result_.synchronization_bytes += 2 * (std::ssize(unit.holders) - 1) * unit.bytes;
+    if (has_owners()) connect_to_owner(group, unit);
+    else all_reduce(group, unit);
+    result_.units.push_back(std::move(unit));
+  }
+
+  // Bytes that each holder adds up of its own parts' gradients; of one device's graph, 0 for others.
+  Vector<int64_t> own_sums(const SynchronizationUnit& unit) const {
+    if (whole()) return gradient_sum_bytes(unit, graph_, strategy_);
+    Vector<int64_t> sums(unit.holders.size(), 0);
+    for (int h : unit.holders.indices())
+      if (unit.holders[h] == device_) sums[h] = gradient_sum_bytes(unit, graph_, strategy_, device_);
+    return sums;
+  }
+
+  // Of the unit that is being added.
+  int32_t add_update(int group, const SynchronizationUnit& unit, DeviceId holder, const HolderWork& work) {
+    Task task{make_task_key(TaskKind::update, group, unit.number, holder), TaskKind::update};
+    task.unit = static_cast<int32_t>(result_.units.size());
+    task.device = holder;
+    task.bytes = work.updated;
+    task.copy_bytes = work.copied;
+    return add(task);
+  }
+
+  void all_reduce(int group, const SynchronizationUnit& unit) {
     Vector<int32_t> before;  // the tasks that the updates wait for
     for (const auto& [op, part] : contributors_of(unit)) {
       const int32_t contributor =
@@ -268,29 +296,79 @@ class Assembly {
     }
     if (unit.holders.size() > 1) {
       Task task{make_task_key(TaskKind::synchronization, group, unit.number, 0), TaskKind::synchronization};
-      task.unit = index;
+      task.unit = static_cast<int32_t>(result_.units.size());
       task.bytes = unit.bytes;
       const int32_t collective = add(task);
       for (int32_t contributor : before) add_order(contributor, collective);
       before = {collective};
-      result_.synchronization_bytes += 2 * (std::ssize(unit.holders) - 1) * unit.bytes;
     }
-    const auto add_update = [&](DeviceId holder, int64_t copied) {
-      Task task{make_task_key(TaskKind::update, group, unit.number, holder), TaskKind::update};
-      task.unit = index;
-      task.device = holder;
-      task.bytes = unit.bytes;
-      task.copy_bytes = copied;
-      const int32_t update = add(task);
+    const Vector<int64_t> sums = own_sums(unit);
+    for (int h : unit.holders.indices()) {
+      const DeviceId holder = unit.holders[h];
+      if (!whole() && holder != device_) continue;
+      const int32_t update =
+          add_update(group, unit, holder, work_of_holder(holder, no_owner, unit.holders.count(), unit.bytes, sums[h]));
       for (int32_t earlier : before) add_order(earlier, update);
-    };
-    if (!whole()) {
-      add_update(device_, gradient_sum_bytes(unit, graph_, strategy_, device_));
-    } else {
-      const Vector<int64_t> sums = gradient_sum_bytes(unit, graph_, strategy_);
-      for (int h : unit.holders.indices()) add_update(unit.holders[h], sums[h]);
     }
-    result_.units.push_back(std::move(unit));
+  }
+
+  // ---- owners ----
+
+  // Of each device with parts here, behind all of these.
+  void add_barriers() {
+    for (OperatorId op : graph_.operator_ids())
+      for (const int32_t part : result_.parts[op]) {
+        const DeviceId device = strategy_[op].devices[part];
+        const auto [barrier, added] = barriers_.try_emplace(device, static_cast<int32_t>(result_.tasks.size()));
+        if (added) {
+          Task task{make_task_key(TaskKind::barrier, 0, device, 0), TaskKind::barrier};
+          task.device = device;
+          add(task);
+        }
+        add_order(last(graph_.operators[op].has_backward ? Direction::backward : Direction::forward, op, part),
+                  barrier->second);
+      }
+  }
+
+  // -1: it is not here.
+  int32_t barrier_of(DeviceId device) const {
+    const auto found = barriers_.find(device);
+    return found == barriers_.end() ? -1 : found->second;
+  }
+
+  // The owner's update waits for its own gradients and those of the other holders, whose updates wait for its values.
+  void connect_to_owner(int group, const SynchronizationUnit& unit) {
+    const Vector<int64_t> sums = own_sums(unit);
+    const auto work = [&](int h) {
+      return work_of_holder(unit.holders[h], unit.owner, unit.holders.count(), unit.bytes, sums[h]);
+    };
+    int32_t owners_update = -1;
+    for (int h : unit.holders.indices())
+      if (unit.holders[h] == unit.owner && (whole() || unit.owner == device_)) {
+        owners_update = add_update(group, unit, unit.owner, work(h));
+        add_order(barrier_of(unit.owner), owners_update);
+      }
+    for (int h : unit.holders.indices()) {
+      const DeviceId holder = unit.holders[h];
+      if (holder == unit.owner || (!whole() && device_ != holder && device_ != unit.owner)) continue;
+      const int32_t barrier = barrier_of(holder);
+      if (barrier >= 0) task(barrier).copy_bytes += work(h).packed;
+      transfer_parameters(TaskKind::parameter_gradient, group, unit, {holder, barrier}, {unit.owner, owners_update});
+      const int32_t update = barrier >= 0 ? add_update(group, unit, holder, work(h)) : -1;
+      transfer_parameters(TaskKind::parameter_values, group, unit, {unit.owner, owners_update}, {holder, update});
+    }
+  }
+
+  void transfer_parameters(TaskKind kind, int group, const SynchronizationUnit& unit, End source, End destination) {
+    const DeviceId other = kind == TaskKind::parameter_gradient ? source.device : destination.device;
+    Task transfer{make_task_key(kind, group, unit.number, other), kind};
+    transfer.unit = static_cast<int32_t>(result_.units.size());
+    transfer.device = source.device;
+    transfer.destination = destination.device;
+    transfer.bytes = unit.bytes;
+    const int32_t index = add(transfer);
+    if (source.task >= 0) add_order(source.task, index);
+    if (destination.task >= 0) add_order(index, destination.task);
   }
 
   void link_successors() {
@@ -318,6 +396,7 @@ class Assembly {
   // statistics; -1 where there is none.
   PerDirection<Vector<int32_t>> first_, last_;
   std::map<TensorId, Vector<GradientSum>> gradients_;  // [place of the part]
+  std::map<DeviceId, int32_t> barriers_;               // where parameters have owners
   Vector<std::pair<int32_t, int32_t>> order_;          // (before, after)
 };
 

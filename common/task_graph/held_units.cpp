@@ -104,31 +104,36 @@ bool HeldUnits::alike(const Containing& a, const Containing& b) const {
   });
 }
 
-const BitSet& HeldUnits::holders_of(const Block& piece, const Vector<Use>& uses) {
+const HeldUnits::Containing& HeldUnits::parts_with(const Block& piece, const Vector<Use>& uses) {
   Containing sought;
   for (const Use& use : uses) sought.parts.emplace_back(use.op, use.blocks.overlapping(piece));
-  for (const Containing& known : known_holders_)
-    if (alike(known, sought)) return known.holders;
-  BitSet& holders = sought.holders;
+  for (const Containing& known : known_)
+    if (alike(known, sought)) return known;
+  std::pair<OperatorId, int32_t> first_user{-1, -1};
   for (const int u : uses.indices())
     uses[u].blocks.for_each(sought.parts[u].second, [&](int32_t part) {
+      const std::pair<OperatorId, int32_t> user{uses[u].op, part};
+      if (first_user.first < 0 || user < first_user) first_user = user;
       const DeviceId device = strategy_[uses[u].op].devices[part];
       const size_t words = words_for(static_cast<size_t>(device) + 1);
-      if (words > holders.size()) holders.resize(words, 0);
-      insert(holders, device);
+      if (words > sought.holders.size()) sought.holders.resize(words, 0);
+      insert(sought.holders, device);
     });
-  if (known_holders_.count() == most_known_holders) known_holders_.clear();
-  known_holders_.push_back(std::move(sought));
-  return known_holders_.back().holders;
+  if (synchronization_ == Synchronization::owner) sought.owner = strategy_[first_user.first].devices[first_user.second];
+  if (known_.count() == most_known) known_.clear();
+  known_.push_back(std::move(sought));
+  return known_.back();
 }
 
 HeldUnits::Found HeldUnits::of(int number, const ParameterGroup& group) {
   Found found;
   if (!holds_any(group)) return found;
   auto pieces = std::make_shared<Vector<ParameterPiece>>();
-  Vector<int> numbers;     // of the pieces, among all of the group
-  Vector<BitSet> holders;  // of the pieces
-  int64_t before = 0;      // pieces of the parameters before
+  // Of the pieces:
+  Vector<int> numbers;  // among all of the group
+  Vector<BitSet> holders;
+  Vector<DeviceId> owners;
+  int64_t before = 0;  // pieces of the parameters before
   for (const ParameterId parameter : group.parameters) {
     const Vector<Use> uses = uses_of(parameter);
     const Grid& grid = grid_of(parameter, uses);
@@ -138,14 +143,16 @@ HeldUnits::Found HeldUnits::of(int number, const ParameterGroup& group) {
     add_pieces(parameter, uses, grid, *pieces, cells);
     for (const int i : cells.indices()) {
       numbers.push_back(static_cast<int>(before + cells[i]));
-      holders.push_back(holders_of((*pieces)[first + i].block, uses));
+      const Containing& containing = parts_with((*pieces)[first + i].block, uses);
+      holders.push_back(containing.holders);
+      owners.push_back(containing.owner);
     }
     before += grid.cells();
   }
   UnitNumbers units;
   for (const int p : pieces->indices()) {
-    const int32_t unit = units.number_of(holders[p]);
-    if (unit == found.units.count()) found.units.push_back({number, numbers[p], members(holders[p]), {}, 0});
+    const int32_t unit = units.number_of(holders[p], owners[p]);
+    if (unit == found.units.count()) found.units.push_back({number, numbers[p], members(holders[p]), owners[p], {}, 0});
     found.units[unit].pieces.push_back(&(*pieces)[p]);
     found.units[unit].bytes += (*pieces)[p].block.volume() * element_bytes;
   }
@@ -157,7 +164,7 @@ HeldUnits::Found HeldUnits::of(int number, const ParameterGroup& group) {
 HeldUnits::Found HeldUnits::by_listing(int number, const ParameterGroup& group) const {
   Found found;
   auto pieces = std::make_shared<Vector<ParameterPiece>>(parameter_pieces(graph_, group, strategy_));
-  for (SynchronizationUnit& unit : synchronization_units(number, *pieces, strategy_)) {
+  for (SynchronizationUnit& unit : synchronization_units(number, *pieces, strategy_, synchronization_)) {
     const bool held = std::any_of(unit.pieces[0]->users.begin(), unit.pieces[0]->users.end(), [&](const auto& user) {
       return std::binary_search(own_[user.first].begin(), own_[user.first].end(), user.second);
     });

@@ -15,8 +15,9 @@ namespace ff {
 // device's parts by operator, ascending.
 class HeldUnits {
  public:
-  HeldUnits(const Graph& graph, const Strategy& strategy, const Vector<int>& alike, const Vector<Vector<int32_t>>& own)
-      : graph_(graph), strategy_(strategy), alike_(alike), own_(own) {}
+  HeldUnits(const Graph& graph, const Strategy& strategy, Synchronization synchronization, const Vector<int>& alike,
+            const Vector<Vector<int32_t>>& own)
+      : graph_(graph), strategy_(strategy), synchronization_(synchronization), alike_(alike), own_(own) {}
 
   struct Found {
     std::shared_ptr<const Vector<ParameterPiece>> pieces;  // those held, of which users are the device's own parts
@@ -47,17 +48,19 @@ class HeldUnits {
   struct Containing {
     Vector<std::pair<OperatorId, PartBlocks::Parts>> parts;
     BitSet holders;
+    DeviceId owner = no_owner;
   };
   bool alike(const Containing& a, const Containing& b) const;
-  const BitSet& holders_of(const Block& piece, const Vector<Use>& uses);
+  const Containing& parts_with(const Block& piece, const Vector<Use>& uses);
   Found by_listing(int number, const ParameterGroup& group) const;
 
   const Graph& graph_;
   const Strategy& strategy_;
+  const Synchronization synchronization_;
   const Vector<int>& alike_;
   const Vector<Vector<int32_t>>& own_;
-  static constexpr int most_known_holders = 64;
-  Vector<Containing> known_holders_;
+  static constexpr int most_known = 64;
+  Vector<Containing> known_;
   std::map<Vector<int64_t>, Grid> grids_;  // by the operators that use it
 };
 

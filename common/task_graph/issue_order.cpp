@@ -32,6 +32,7 @@ std::string name_of_way(const TaskGraphBuilder& builder, const Task& task) {
 }
 
 std::string name_prefix(const TaskGraphBuilder& builder, const Task& task) {
+  if (task.kind == TaskKind::barrier) return std::string(to_string(task.kind));
   if (is_edge_collective(task.kind)) return name_of_way(builder, task);
   const bool of_operator = is_compute(task.kind) || is_reduction(task.kind);
   const int subject = subject_of(task.key);
@@ -39,7 +40,16 @@ std::string name_prefix(const TaskGraphBuilder& builder, const Task& task) {
          std::string(to_string(task.kind));
 }
 
-// The task that produces a transfer's data.
+// What a transfer of parameters goes to or comes from.
+Task owners_update(const TaskGraph& graph, const Task& transfer) {
+  const DeviceId owner = graph.units[transfer.unit].owner;
+  Task update{make_task_key(TaskKind::update, subject_of(transfer.key), part_of(transfer.key), owner),
+              TaskKind::update};
+  update.device = owner;
+  return update;
+}
+
+// The task that produces a transfer's data, of an edge.
 Task producer_of(const TaskGraphBuilder& builder, const Task& transfer) {
   const Edge& edge = builder.edges()[transfer.edge];
   const Direction direction = direction_of(transfer.kind);
@@ -167,6 +177,9 @@ Vector<int> without_transfers(const TaskGraph& graph, const Vector<int>& order) 
 
 std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, int index) {
   const Task& task = tasks.tasks[index];
+  if (is_parameter_transfer(task.kind))  // "fc1/parameter_gradient/0@3-0": of unit 0, from device 3 to device 0
+    return name_prefix(builder, task) + "/" + std::to_string(part_of(task.key)) + "@" + std::to_string(task.device) +
+           "-" + std::to_string(task.destination);
   if (is_transfer(task.kind)) {
     const std::string from = std::to_string(task.pair->producer_part), to = std::to_string(task.pair->consumer_part);
     return name_of_way(builder, task) + "/" + (task.kind == TaskKind::activation ? from + "-" + to : to + "-" + from);
@@ -180,14 +193,26 @@ namespace {
 
 // Where a task stands in the default order.
 struct DefaultPlace {
-  int pass;   // forward, backward
-  int op;     // backward: counted from the end
+  int pass;   // forward, backward, owners
+  int op;     // backward: counted from the end; owners: the group
   int stage;  // of an operator
   int part;
-  int transfer;  // 1: behind the task that produces its data, -1: in front of the one that reads it
+  // 1: behind the task that produces its data, -1: in front of the one that reads it; 2: behind its transfer
+  int transfer;
   TaskKey key;
   auto operator<=>(const DefaultPlace&) const = default;
 };
+
+// Where parameters have owners: behind all barriers, unit by unit.
+DefaultPlace place_behind_barriers(const TaskGraph& graph, const Task& task) {
+  constexpr int pass = 2;
+  if (task.kind == TaskKind::barrier) return {pass, -1, 0, part_of(task.key), 0, task.key};
+  const int side = task.kind == TaskKind::parameter_gradient     ? -1
+                   : task.kind == TaskKind::parameter_values     ? 1
+                   : task.device == graph.units[task.unit].owner ? 0
+                                                                 : 2;
+  return {pass, subject_of(task.key), 0, part_of(task.key), side, task.key};
+}
 
 DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& graph, const Task& task,
                            const Vector<OperatorId>& last_of_group, TransferBuffers buffers) {
@@ -196,6 +221,8 @@ DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& gra
     const bool forward = direction == Direction::forward;
     return DefaultPlace{forward ? 0 : 1, forward ? op : -op, stage, part, 0, task.key};
   };
+  if (task.kind == TaskKind::barrier || (task.unit >= 0 && graph.units[task.unit].owner != no_owner))
+    return place_behind_barriers(graph, task);
   const Direction direction = direction_of(task.kind);
   if (is_statistics(task.kind)) return place(direction, task.op, statistics, task.part);
   if (is_reduction(task.kind)) return place(direction, task.op, reductions, task.part);
@@ -250,7 +277,8 @@ Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph
 Vector<int> brief_issue_order(const TaskGraph& graph, const Vector<int>& order) {
   const auto is_late = [&](int task) {
     const TaskKind kind = graph.tasks[task].kind;
-    return kind == TaskKind::activation || kind == TaskKind::activation_collective;
+    return kind == TaskKind::activation || kind == TaskKind::activation_collective ||
+           kind == TaskKind::parameter_gradient;
   };
   Vector<int> place(graph.tasks.size());
   for (int i : order.indices()) place[order[i]] = i;
@@ -258,7 +286,9 @@ Vector<int> brief_issue_order(const TaskGraph& graph, const Vector<int>& order) 
   for (int task : graph.tasks.indices())
     for (int32_t s = graph.successor_begin[task], first = -1; s < graph.successor_begin[task + 1]; ++s) {
       const int successor = graph.successors[s];
-      if (graph.tasks[successor].kind == TaskKind::gradient) behind[task].push_back(successor);
+      if (const TaskKind kind = graph.tasks[successor].kind;
+          kind == TaskKind::gradient || kind == TaskKind::parameter_values)
+        behind[task].push_back(successor);
       if (!is_late(task) || (first >= 0 && place[first] < place[successor])) continue;
       if (first >= 0) in_front[first].pop_back();
       first = successor;
@@ -297,6 +327,12 @@ NamedOrder order_by_names(const TaskGraphBuilder& builder, const TaskGraph& grap
   for (const int t : graph.tasks.indices()) {
     const Task& task = graph.tasks[t];
     const bool transfer = is_transfer(task.kind);
+    if (is_parameter_transfer(task.kind)) {
+      const int64_t place = named.of(owners_update(graph, task));
+      if (place < 0) return result;
+      places.emplace_back(place, task.kind == TaskKind::parameter_gradient ? -1 : 1, task.key, t);
+      continue;
+    }
     const bool late = task.kind == TaskKind::activation && buffers == TransferBuffers::brief;
     int64_t place = named.of(late ? reader_of(builder, task, true) : transfer ? producer_of(builder, task) : task);
     if (late && place < 0) place = named.of(reader_of(builder, task, false));

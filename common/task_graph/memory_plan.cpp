@@ -42,6 +42,8 @@ class MemoryPlanner {
     }
     for (OperatorId op : parts_.indices())
       for (int part : tasks_.parts[op]) plan_output_gradients(op, part);
+    if (builder_.synchronization() == Synchronization::owner)
+      for (int i : plans_.indices()) plan_owners(i);
     for (int i : plans_.indices()) {
       complete(plans_[i]);
       if (laid_out.empty() || laid_out[i]) lay_out(i);
@@ -100,7 +102,8 @@ class MemoryPlanner {
     for (const int index : order) {
       const Task& task = tasks_.tasks[index];
       if (is_transfer(task.kind)) {
-        if (brief_) steps_before_[task.key] = {steps_of(task.device), steps_of(task.destination)};
+        if (brief_ && is_edge_transfer(task.kind))
+          steps_before_[task.key] = {steps_of(task.device), steps_of(task.destination)};
         continue;
       }
       if (!is_collective(task.kind)) add(task.device, index);
@@ -344,6 +347,29 @@ class MemoryPlanner {
           add(part.plan, {Kind::received_gradient, contribution.edge, contribution.pair}, contribution.bytes,
               contribution.first, part.backward_first);
       }
+    }
+  }
+
+  // Where parameters have owners: what a device receives and sends behind its barrier.
+  void plan_owners(int index) {
+    MemoryPlan& plan = plans_[index];
+    const int end = plan.steps.count();
+    int barrier = 0;
+    for (int s : plan.steps.indices()) {
+      const Task& task = tasks_.tasks[plan.steps[s]];
+      if (task.kind == TaskKind::barrier) barrier = s;
+      if (task.kind != TaskKind::update) continue;
+      const SynchronizationUnit& unit = tasks_.units[task.unit];
+      if (unit.holders.size() < 2) continue;
+      const int64_t bytes = packed(unit).elements * element_bytes;
+      if (task.device != unit.owner) {
+        add(index, {Kind::received_parameter_values, unit.group, unit.number}, bytes, barrier, s);
+        continue;
+      }
+      for (const DeviceId holder : unit.holders)
+        if (holder != unit.owner)
+          add(index, {Kind::received_parameter_gradient, unit.group, unit.number, holder}, bytes, barrier, s);
+      add(index, {Kind::packed_parameter_values, unit.group, unit.number}, bytes, s, end);
     }
   }
 

@@ -23,6 +23,11 @@
 // likewise.
 // What goes through a collective of an edge (collectives.h) is read or written from the collective's step to the first
 // task that waits for it here; a device has one buffer to send from and one to receive into where that packs.
+// Where parameters have owners (Synchronization::owner), their transfers share the arena with the activations, of which
+// none is needed any more behind the barrier:
+//   received_parameter_gradient   barrier ... the owner's update
+//   packed_parameter_values       the owner's update ... end
+//   received_parameter_values     barrier ... the holder's update
 //
 // Not here, since they live longer or belong to others: parameters with velocity and gradient, inputs of the graph,
 // losses, statistics, and kernels' workspaces.
@@ -44,12 +49,17 @@ struct BufferKey {
     packed_activation,
     received_activation,
     packed_gradient,
-    received_gradient
+    received_gradient,
+    received_parameter_gradient,
+    packed_parameter_values,
+    received_parameter_values
   };
   Kind kind;
-  int32_t what;  // operator; packed, received: edge
-  int32_t part;  // part; packed, received: number of the pair among those here (TaskGraph::pairs), or of the exchange
-  int32_t slot = 0;  // number of the output or input; packed, received: 0
+  int32_t what;  // operator; packed, received: edge; of parameters: group
+  // part; packed, received: number of the pair among those here (TaskGraph::pairs), or of the exchange; of parameters:
+  // number of the unit
+  int32_t part;
+  int32_t slot = 0;  // number of the output or input; received_parameter_gradient: whose; else 0
   auto operator<=>(const BufferKey&) const = default;
 };
 

@@ -10,22 +10,29 @@ namespace ff {
 void UnitNumbers::clear() {
   by_hash_.clear();
   holders_.clear();
+  owners_.clear();
 }
 
-int32_t UnitNumbers::number_of(const BitSet& holders) {
-  uint64_t hash = 0;
+int32_t UnitNumbers::number_of(const BitSet& holders, DeviceId owner) {
+  uint64_t hash = static_cast<uint64_t>(owner - no_owner);
   for (uint64_t word : holders) hash = hash_step(hash, word);
   const auto [begin, end] = by_hash_.equal_range(hash);
   for (auto it = begin; it != end; ++it)
-    if (holders_[it->second] == holders) return it->second;
+    if (holders_[it->second] == holders && owners_[it->second] == owner) return it->second;
   const int32_t number = count();
   by_hash_.emplace(hash, number);
   holders_.push_back(holders);
+  owners_.push_back(owner);
   return number;
 }
 
+DeviceId owner_of(const Vector<std::pair<OperatorId, int>>& users, const Strategy& strategy) {
+  const auto& [op, part] = users.front();
+  return strategy[op].devices[part];
+}
+
 Vector<SynchronizationUnit> synchronization_units(int group, const Vector<ParameterPiece>& pieces,
-                                                  const Strategy& strategy) {
+                                                  const Strategy& strategy, Synchronization synchronization) {
   DeviceId devices = 0;
   for (const ParameterPiece& piece : pieces)
     for (const auto& [op, part] : piece.users) devices = std::max(devices, strategy[op].devices[part] + 1);
@@ -35,12 +42,23 @@ Vector<SynchronizationUnit> synchronization_units(int group, const Vector<Parame
   for (size_t p = 0; p < pieces.size(); ++p) {
     holders.assign(words_for(static_cast<size_t>(devices)), 0);
     for (const auto& [op, part] : pieces[p].users) insert(holders, strategy[op].devices[part]);
-    const int32_t number = numbers.number_of(holders);
-    if (number == std::ssize(units)) units.push_back({group, static_cast<int>(p), members(holders), {}, 0});
+    const DeviceId owner = synchronization == Synchronization::owner ? owner_of(pieces[p].users, strategy) : no_owner;
+    const int32_t number = numbers.number_of(holders, owner);
+    if (number == std::ssize(units)) units.push_back({group, static_cast<int>(p), members(holders), owner, {}, 0});
     units[number].pieces.push_back(&pieces[p]);
     units[number].bytes += pieces[p].block.volume() * element_bytes;
   }
   return units;
+}
+
+PackedUnit packed(const SynchronizationUnit& unit) {
+  constexpr int64_t alignment = 16;  // elements
+  PackedUnit result;
+  for (const ParameterPiece* piece : unit.pieces) {
+    result.offsets.push_back(result.elements);
+    result.elements += (piece->block.volume() + alignment - 1) / alignment * alignment;
+  }
+  return result;
 }
 
 Vector<std::pair<OperatorId, int>> contributors_of(const SynchronizationUnit& unit) {

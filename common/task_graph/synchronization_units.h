@@ -2,6 +2,13 @@
 //
 // The pieces of a group that the same devices hold are one unit: one collective among them and one update on each. A
 // unit is numbered by its first piece, in task keys and names, so that its number depends on the strategy alone.
+//
+// Where parameters have owners (Synchronization::owner), a unit's pieces have the same owner too. The owner of a piece
+// is the device of the first part that uses it, as in FlexFlow's published simulator (src/runtime/simulator.cc,
+// simulate_runtime, step 3b: of the parts that hold the same weights the first one's device gets an update task, with a
+// transfer from each of the others and one back; all of it behind a barrier on every device, which its backward tasks
+// come before). So under data parallelism device 0 owns everything. Unlike there, the holders are devices, not parts:
+// a device first adds up what its own parts contribute. And updating takes its time, as does taking over the values.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +23,44 @@
 
 namespace ff {
 
+constexpr DeviceId no_owner = -1;
+// Of a piece with these users.
+DeviceId owner_of(const Vector<std::pair<OperatorId, int>>& users, const Strategy& strategy);
+
 // Numbers the units of one group: the pieces' holders come in the order of the pieces.
 class UnitNumbers {
  public:
   void clear();
-  // The unit of a piece that these devices hold; a new one has the next number.
-  int32_t number_of(const BitSet& holders);
+  // The unit of a piece that these devices hold, and this one owns; a new one has the next number.
+  int32_t number_of(const BitSet& holders, DeviceId owner);
   int32_t count() const { return static_cast<int32_t>(holders_.size()); }
   const BitSet& holders(int32_t unit) const { return holders_[unit]; }
 
  private:
   std::unordered_multimap<uint64_t, int32_t> by_hash_;
-  Vector<BitSet> holders_;  // [unit]
+  Vector<BitSet> holders_;   // [unit]
+  Vector<DeviceId> owners_;  // [unit]
 };
 
 struct SynchronizationUnit {
   int group;
   int number;                // of its first piece
   Vector<DeviceId> holders;  // ascending; a single one needs no collective
+  DeviceId owner;            // of the holders; no_owner where an all-reduce synchronizes
   Vector<const ParameterPiece*> pieces;
   int64_t bytes = 0;
 };
 // The units of a group, ascending by number. The pieces must outlive them.
 Vector<SynchronizationUnit> synchronization_units(int group, const Vector<ParameterPiece>& pieces,
-                                                  const Strategy& strategy);
+                                                  const Strategy& strategy, Synchronization synchronization);
+
+// Where the pieces of a unit lie packed in one buffer, in elements, and how large it is: each begins at 64 bytes, for
+// the kernels that write there.
+struct PackedUnit {
+  Vector<int64_t> offsets;  // [piece]
+  int64_t elements = 0;
+};
+PackedUnit packed(const SynchronizationUnit& unit);
 
 // (operator, part), ascending: the parts whose backward tasks (forward, where an operator has none) a unit waits for.
 Vector<std::pair<OperatorId, int>> contributors_of(const SynchronizationUnit& unit);
@@ -54,6 +75,21 @@ Vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph&
                                    const Strategy& strategy);  // [holder]
 int64_t gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy,
                            DeviceId holder);
+
+// What a holder of a unit does beside kernels and transfers, in bytes. With an owner it also adds the gradients that it
+// receives to its own and copies the updated values to where they are sent from; the others pack what their own parts
+// contribute at the barrier, and copy the values to where kernels read them.
+struct HolderWork {
+  int64_t updated = 0, copied = 0;  // in the update task
+  int64_t packed = 0;               // copied by the barrier
+};
+// `own_sum` is gradient_sum_bytes of the holder.
+constexpr HolderWork work_of_holder(DeviceId holder, DeviceId owner, int64_t holders, int64_t unit_bytes,
+                                    int64_t own_sum) {
+  if (owner == no_owner || holders == 1) return {unit_bytes, own_sum, 0};
+  if (holder != owner) return {0, unit_bytes, own_sum};
+  return {unit_bytes, own_sum + gradient_sum_bytes(holders, unit_bytes) + unit_bytes, 0};
+}
 
 // The all-reduce of the statistics that some parts of an operator have in common. To gather them is an all-reduce too:
 // of one buffer with a slot for each part, in which all slots but the holder's own are zero.

@@ -16,6 +16,9 @@ std::string_view to_string(TaskKind kind) {
     case TaskKind::backward_reduction: return "backward_reduction";
     case TaskKind::activation_collective: return "activation_collective";
     case TaskKind::gradient_collective: return "gradient_collective";
+    case TaskKind::barrier: return "barrier";
+    case TaskKind::parameter_gradient: return "parameter_gradient";
+    case TaskKind::parameter_values: return "parameter_values";
   }
   return "";
 }

@@ -13,6 +13,12 @@
 // Of a parameter group:
 //   synchronization            an all-reduce of gradients among the devices that hold the same pieces of the group
 //   update                     SGD on those pieces, on every holder
+// Where parameters have owners (Synchronization::owner), of each device with parts
+//   barrier                    behind its forward and backward tasks: packs the gradients that have another owner
+// and of a parameter group, instead of the all-reduce,
+//   parameter_gradient         a transfer of a holder's gradients of the pieces to their owner
+//   parameter_values           a transfer of the updated pieces from the owner to a holder
+//   update                     on the owner SGD, on another holder taking over the values
 #pragma once
 
 #include <cassert>
@@ -36,17 +42,27 @@ enum class TaskKind : uint8_t {  // in the order in which ties are broken
   backward_statistics,
   backward_reduction,
   activation_collective,
-  gradient_collective
+  gradient_collective,
+  barrier,
+  parameter_gradient,
+  parameter_values
 };
-constexpr size_t task_kind_count = 12;
+constexpr size_t task_kind_count = 15;
 std::string_view to_string(TaskKind kind);
 
-inline bool is_transfer(TaskKind kind) { return kind == TaskKind::activation || kind == TaskKind::gradient; }
+inline bool is_edge_transfer(TaskKind kind) { return kind == TaskKind::activation || kind == TaskKind::gradient; }
+inline bool is_parameter_transfer(TaskKind kind) {
+  return kind == TaskKind::parameter_gradient || kind == TaskKind::parameter_values;
+}
+inline bool is_transfer(TaskKind kind) { return is_edge_transfer(kind) || is_parameter_transfer(kind); }
 inline bool is_statistics(TaskKind kind) {
   return kind == TaskKind::forward_statistics || kind == TaskKind::backward_statistics;
 }
 inline bool is_compute(TaskKind kind) {
   return kind == TaskKind::forward || kind == TaskKind::backward || is_statistics(kind);
+}
+inline bool occupies_device(TaskKind kind) {  // its own, and no link
+  return is_compute(kind) || kind == TaskKind::update || kind == TaskKind::barrier;
 }
 inline bool is_reduction(TaskKind kind) {
   return kind == TaskKind::forward_reduction || kind == TaskKind::backward_reduction;
@@ -98,10 +114,13 @@ constexpr Direction direction_of(TaskKind kind) {
 // which tasks were created. From the highest bit: kind (4 bits), subject (20), part (20), other (20).
 //   compute tasks     subject: operator, part: part
 //   reductions        subject: operator, part: statistics group (OperatorDefinition::statistics_group)
-//   transfers         subject: edge, part: the consumer's part, other: the producer's part
+//   edges' transfers  subject: edge, part: the consumer's part, other: the producer's part
 //   their collectives subject: edge, part: number of the exchange (collectives.h)
 //   synchronization   subject: parameter group, part: number of the unit's first piece
 //   update            likewise, other: device
+//   parameters' transfers
+//                     likewise, other: the device that is not the owner
+//   barrier           part: device
 using TaskKey = uint64_t;
 constexpr TaskKey make_task_key(TaskKind kind, int64_t subject, int64_t part, int64_t other) {
   assert(subject < (1 << 20) && part < (1 << 20) && other < (1 << 20));
@@ -120,18 +139,18 @@ struct Task {
   TaskKind kind;
   int32_t op = -1;            // compute, reductions: operator
   int32_t part = -1;          // compute: part; reductions: which group of parts (OperatorDefinition::statistics_group)
-  int32_t edge = -1;          // transfers, collectives of edges
-  int32_t unit = -1;          // synchronization, update: index into TaskGraph::units
+  int32_t edge = -1;          // transfers and collectives of edges
+  int32_t unit = -1;          // synchronization, update, transfers of parameters: index into TaskGraph::units
   int32_t reduction = -1;     // reductions: index into TaskGraph::reductions
   int32_t collective = -1;    // collectives of edges: index into TaskGraph::collectives
-  DeviceId device = -1;       // compute and update: where; transfers: source
+  DeviceId device = -1;       // compute, update, barrier: where; transfers: source
   DeviceId destination = -1;  // transfers
-  const BlockPair* pair = nullptr;  // transfers
+  const BlockPair* pair = nullptr;  // transfers of edges
   // Transfers, reductions, synchronization, update: bytes moved, reduced, updated; collectives: Collective::bytes.
   int64_t bytes = 0;
   // Bytes copied (or added: then 3/2 of them, as an addition moves 3 for a copy's 2) on the device as a part of the
   // task. Compute: to assemble inputs, gather contributions, and pack what is sent. Update: to add up the gradients of
-  // several parts on one device.
+  // several parts on one device; and see HolderWork.
   int64_t copy_bytes = 0;
 };
 

@@ -50,7 +50,7 @@ struct TaskGraph {
   // Of the activation and gradient transfers here; of collectives what k devices receive from others, if they send
   // alike.
   int64_t transfer_bytes = 0;
-  // 2 (k-1) times the bytes of each synchronization among k holders: what a ring moves in all
+  // 2 (k-1) times the bytes of each unit with k holders: what a ring moves in all, and what goes to an owner and back
   int64_t synchronization_bytes = 0;
 
   // The place of a part in parts[op]; -1: not there.
@@ -73,9 +73,10 @@ struct TaskGraph {
 // builder a thread.
 class TaskGraphBuilder {
  public:
-  explicit TaskGraphBuilder(const Graph& graph);
+  explicit TaskGraphBuilder(const Graph& graph, Synchronization synchronization = Synchronization::all_reduce);
 
   const Graph& graph() const { return graph_; }
+  Synchronization synchronization() const { return synchronization_; }
   const Vector<Edge>& edges() const { return edges_; }
   const Vector<ParameterGroup>& groups() const { return groups_; }
   // By operator: equal numbers for operators with equal blocks (part_blocks.h).
@@ -100,6 +101,7 @@ class TaskGraphBuilder {
 
  private:
   const Graph& graph_;
+  const Synchronization synchronization_;
   Vector<Edge> edges_;
   Vector<ParameterGroup> groups_;
   Vector<int> alike_, first_alike_;

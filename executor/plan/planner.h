@@ -1,6 +1,6 @@
 // What the sections of planning share. Each plans one aspect of all steps, in this order: program_plan.cpp the steps
 // and parts with their memory, edges.cpp what goes from part to part, synchronization.cpp gradients of parameters and
-// statistics, transfers.cpp how messages are matched, when sends are waited for and in which order transfers start.
+// statistics, owners.cpp parameters that one rank updates for others, transfers.cpp how messages are matched, when sends are waited for and in which order transfers start.
 #pragma once
 
 #include <unordered_map>
@@ -8,6 +8,13 @@
 #include "executor/plan/program_plan.h"
 
 namespace ff {
+
+// Parameters are row-major while blocks of four axes are stored channels-last: they get a fifth axis.
+inline Block parameter_storage(const Block& block) {
+  Block storage = block;
+  if (block.rank() == 4) storage.append({0, 1});
+  return storage;
+}
 
 class Planner {
  public:
@@ -45,6 +52,7 @@ class Planner {
 void plan_edges(Planner& planner);
 void plan_collective_waits(Planner& planner);
 void plan_synchronization(Planner& planner);
+void plan_owners(Planner& planner);
 void plan_statistics(Planner& planner);
 void plan_state_updates(Planner& planner);
 void plan_tags(Planner& planner);

@@ -142,6 +142,7 @@ ProgramPlan plan_program(TaskGraphBuilder& builder, const Strategy& strategy, co
   plan_edges(planner);
   plan_collective_waits(planner);
   plan_synchronization(planner);
+  if (builder.synchronization() == Synchronization::owner) plan_owners(planner);
   plan_statistics(planner);
   plan_state_updates(planner);
   plan_tags(planner);

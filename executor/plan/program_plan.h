@@ -106,16 +106,18 @@ struct StepPlan {
   // their memory until then.
   Vector<int> waits_before_posts, posts;
   bool receives_follow = false;  // an ordered transport's receives that start from here on may write to what was in use
-  // Compute, in the order in which they happen:
-  Vector<int> waits;         // sends that read what this step overwrites
-  Vector<int> receives;      // needed by this step
-  Vector<int> collectives;   // needed by this step, and by none before
-  Vector<ZeroFill> zeros;    // then
-  Vector<BlockCopy> gather;  // pieces of inputs, or contributions to the output gradient; then the kernel
-  Place statistics;          // KernelArguments::statistics
+  // Compute, barrier and update, in the order in which they happen (an update's own work comes behind gather):
+  Vector<int> waits;        // sends that read what this step overwrites
+  Vector<int> receives;     // needed by this step
+  Vector<int> collectives;  // needed by this step, and by none before
+  Vector<ZeroFill> zeros;   // then
+  // Pieces of inputs, or contributions to the output gradient; then the kernel. Barrier: gradients that another rank
+  // owns are packed. Update: on the owner received gradients are added, on another rank its values are taken over.
+  Vector<BlockCopy> gather;
+  Place statistics;  // KernelArguments::statistics
   int statistics_slots = 1;
   bool updates_state = false;  // forward: behind it the kernel's states move towards the batch's statistics
-  Vector<BlockCopy> pack;      // what goes into send buffers
+  Vector<BlockCopy> pack;      // what goes into send buffers; owner's update: the updated values
   Vector<int> sends;           // unless they start in groups
 };
 
@@ -136,9 +138,9 @@ struct UpdateRun {
 };
 
 // A synchronization unit that this rank holds: gradients lie packed in one buffer; backward writes them there wherever
-// it can.
+// it can. Of a unit that another rank owns, the steps have the rest: only `packed` and `gradients` are here.
 struct UnitPlan {
-  int group = -1;  // index into ProgramPlan::groups; -1: this rank is the only holder
+  int group = -1;  // index into ProgramPlan::groups; -1: this rank is the only holder, or there is an owner
   Place packed;
   int64_t elements = 0;
   Vector<Place> gradients;  // of the unit's pieces, within the packed buffer: dense, summed over the devices

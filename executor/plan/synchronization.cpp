@@ -8,13 +8,6 @@
 namespace ff {
 namespace {
 
-// Parameters are row-major while blocks of four axes are stored channels-last: they get a fifth axis.
-Block parameter_storage(const Block& block) {
-  Block storage = block;
-  if (block.rank() == 4) storage.append({0, 1});
-  return storage;
-}
-
 // SGD on the first local buffer that contains the piece; the others copy the result.
 void plan_update(const ProgramPlan& plan, const ParameterPiece& piece, Place gradient, UnitPlan& unit) {
   const ParameterBuffer* first = nullptr;
@@ -35,17 +28,13 @@ void plan_update(const ProgramPlan& plan, const ParameterPiece& piece, Place gra
 }
 
 UnitPlan plan_unit(Planner& planner, const SynchronizationUnit& unit) {
-  constexpr int64_t alignment = 16;  // elements: 64 bytes, for the kernels that write here
   UnitPlan plan;
-  plan.group = planner.group_of(unit.holders);
-  Vector<int64_t> offsets;
-  for (const ParameterPiece* piece : unit.pieces) {
-    offsets.push_back(plan.elements);
-    plan.elements += (piece->block.volume() + alignment - 1) / alignment * alignment;
-  }
+  if (unit.owner == no_owner) plan.group = planner.group_of(unit.holders);
+  const PackedUnit layout = packed(unit);
+  plan.elements = layout.elements;
   plan.packed = planner.allocate(plan.elements, true);  // the gaps stay zero
   for (size_t p = 0; p < unit.pieces.size(); ++p) {
-    plan.gradients.push_back({plan.packed.buffer, offsets[p]});
+    plan.gradients.push_back({plan.packed.buffer, layout.offsets[p]});
     plan_update(planner.plan, *unit.pieces[p], plan.gradients[p], plan);
   }
   return plan;

@@ -43,6 +43,7 @@ void plan_send_waits(Planner& planner) {
   std::set<BufferKey> received;
   for (const TransferPlan& receive : plan.receives) received.insert(receive.received);
   for (int s : plan.sends.indices()) {
+    if (plan.sends[s].memory.buffer != arena_buffer) continue;  // see owners.cpp
     const int64_t begin = plan.sends[s].memory.offset * element_bytes, end = begin + plan.sends[s].bytes;
     for (const PlannedBuffer& buffer : plan.memory.buffers) {
       if (buffer.offset >= end || begin >= buffer.offset + buffer.bytes) continue;
@@ -66,7 +67,9 @@ void plan_transfer_groups(Planner& planner) {
       if (planner.tasks.tasks[task].device == planner.settings.rank) group.sends.push_back(send_of.at(task));
       else group.receives.push_back(receive_of.at(task));
     }
-    if (planner.settings.transfer_buffers == TransferBuffers::brief && !group.receives.empty() && run.steps_before > 1)
+    const bool brief = planner.settings.transfer_buffers == TransferBuffers::brief;
+    const bool of_parameters = is_parameter_transfer(planner.tasks.tasks[run.tasks[0]].kind);
+    if ((brief || of_parameters) && !group.receives.empty() && run.steps_before > 1)
       plan.steps[run.steps_before - 1].receives_follow = true;
     plan.transfer_groups.push_back(std::move(group));
   }

@@ -27,7 +27,8 @@ MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count)
     : builder_(builder), graph_(builder.graph()), edges_of_tensor_(graph_.tensors.size()),
       groups_of_(graph_.operators.size()), items_around_(graph_.operators.size()), part_bytes_(graph_.operators.size()),
       block_numbers_(graph_.parameters.size()), sums_(static_cast<size_t>(device_count)),
-      brief_(static_cast<size_t>(device_count)), bytes_(static_cast<size_t>(device_count)) {
+      at_end_(static_cast<size_t>(device_count)), brief_(static_cast<size_t>(device_count)),
+      bytes_(static_cast<size_t>(device_count)) {
   for (size_t e = 0; e < builder.edges().size(); ++e)
     edges_of_tensor_[builder.edges()[e].tensor].push_back(static_cast<int>(e));
   for (size_t g = 0; g < builder.groups().size(); ++g)
@@ -292,13 +293,28 @@ MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
                        block == std::get<2>(blocks[i - 1]);
     if (!again) share.push_back({device, -bytes});
   }
+  if (group.trained && builder_.synchronization() == Synchronization::owner)
+    add_exchange_with_owners(g, strategy, share);
   return share;
+}
+
+// As memory_plan.h has it: an owner receives from every other holder and packs what it sends back, which they receive.
+void MemoryModel::add_exchange_with_owners(int g, const Strategy& strategy, Share& share) {
+  const auto pieces = builder_.pieces(g, strategy);
+  for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy, builder_.synchronization())) {
+    const int64_t holders = unit.holders.count();
+    const int64_t bytes = aligned(packed(unit).elements * element_bytes);
+    if (holders < 2) continue;
+    for (const DeviceId holder : unit.holders)
+      share.push_back({holder, 0, holder == unit.owner ? holders * bytes : bytes});
+  }
 }
 
 void MemoryModel::add(const Share& share, Item::Kind kind, int64_t sign) {
   for (const Need& need : share) {
     sums_[need.device] += sign * need.bytes;
-    if (need.brief == 0) continue;
+    if (kind == Item::Kind::group) at_end_[need.device] += sign * (need.bytes + need.brief);
+    if (need.brief == 0 || kind == Item::Kind::group) continue;
     auto& counts = brief_[need.device][static_cast<int>(kind)];
     const auto it = counts.try_emplace(need.brief, 0).first;
     it->second += static_cast<int>(sign);
@@ -316,6 +332,7 @@ const Vector<int64_t>& MemoryModel::total() {
       if (largest->second > 1) bytes_[device] += largest->first;
       else if (edges.size() > 1) bytes_[device] += std::next(largest)->first;
     }
+    bytes_[device] = std::max(bytes_[device], at_end_[device]);
   }
   return bytes_;
 }
@@ -365,6 +382,7 @@ void MemoryModel::reset(const Strategy& strategy) {
   shares_.clear();
   undo_.clear();
   std::fill(sums_.begin(), sums_.end(), 0);
+  std::fill(at_end_.begin(), at_end_.end(), 0);
   for (auto& counts : brief_) counts = {};
   const auto append = [&](Item::Kind kind, size_t count) {
     for (size_t i = 0; i < count; ++i) {

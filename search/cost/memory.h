@@ -5,7 +5,8 @@
 // Exactly, as the executor allocates it, for a given issue order; or, for the search's inner loop, an estimate that
 // needs no order and follows a change of one operator: what is kept from the forward to the backward pass lives at once
 // between the two and is added up; everything else of the arena lives for a few tasks, and counts with what the task
-// that needs most of it needs. So it is near the brief plan of a sensible order (TransferBuffers::brief).
+// that needs most of it needs. So it is near the brief plan of a sensible order (TransferBuffers::brief). Where
+// parameters have owners, what is sent to them and back lives at once, when nothing else of the arena does.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +50,9 @@ class MemoryModel {
   struct Need {
     DeviceId device;
     int64_t bytes;
-    int64_t brief = 0;  // while one task of the operator, on the edge, or of the tensor's producer runs
+    // While one task of the operator, on the edge, or of the tensor's producer runs; of a group: at the end, beside
+    // the parameters.
+    int64_t brief = 0;
   };
   using Share = Vector<Need>;  // devices may repeat
   // A strategy's memory is the sum over operators, edges, tensors and parameter groups, in this order, and the largest
@@ -66,6 +69,7 @@ class MemoryModel {
   Vector<int64_t> buffers_of_collectives(int edge, const Vector<Collective>& collectives, const Strategy& strategy);
   Share tensor_share(TensorId tensor, const Strategy& strategy);
   Share group_share(int group, const Strategy& strategy);
+  void add_exchange_with_owners(int group, const Strategy& strategy, Share& share);
   void add(const Share& share, Item::Kind kind, int64_t sign);
   const Vector<int64_t>& total();
 
@@ -88,6 +92,7 @@ class MemoryModel {
   Vector<std::map<Vector<int>, PartBytes>> part_bytes_;   // [operator]
   Vector<std::map<Vector<int64_t>, int>> block_numbers_;  // [parameter]
   Vector<int64_t> sums_;                                  // by device, without brief needs
+  Vector<int64_t> at_end_;                                // by device: parameters, and what their owners exchange
   // by device, of operators, edges, and tensors: bytes -> how many
   Vector<Array<std::map<int64_t, int>, 3>> brief_;
   Vector<int64_t> bytes_;

@@ -80,6 +80,7 @@ Nanoseconds TaskCostModel::update_ns(int64_t bytes, int model) {
 Nanoseconds TaskCostModel::duration(const Task& task, const Strategy& strategy) {
   const int model = topology_.devices[task.device].model;
   if (task.kind == TaskKind::update) return update_ns(task.bytes, model) + copy_ns(task.copy_bytes, model);
+  if (task.kind == TaskKind::barrier) return barrier_ns(task.copy_bytes, model);
   const PartCost& cost = part_cost(task.op, strategy[task.op].degrees, task.part, model);
   const KernelCost& kernel = task.kind == TaskKind::forward              ? cost.forward
                              : task.kind == TaskKind::backward           ? cost.backward

@@ -1,6 +1,7 @@
 // Duration and resources of every task of a task graph.
 #pragma once
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "common/task_graph/task_graph.h"
@@ -45,6 +46,13 @@ class TaskCostModel {
   // Time of a compute task's copies, and of an update of so many bytes; both 0 for 0 bytes.
   Nanoseconds copy_ns(int64_t bytes, int model);
   Nanoseconds update_ns(int64_t bytes, int model);
+  // Of a holder's update task, and of a barrier that packs so many bytes; 1 at least, as every task.
+  Nanoseconds update_ns(const HolderWork& work, int model) {
+    return update_ns(work.updated, model) + copy_ns(work.copied, model);
+  }
+  Nanoseconds barrier_ns(int64_t packed_bytes, int model) {
+    return std::max<Nanoseconds>(1, copy_ns(packed_bytes, model));
+  }
   CommunicationModel& communication() { return communication_; }
 
  private:

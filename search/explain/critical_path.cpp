@@ -71,6 +71,7 @@ std::string subject_name(const TaskGraphBuilder& builder, const TaskGraph& tasks
   const Task& task = tasks.tasks[number];
   const auto& operators = builder.graph().operators;
   if (task.op >= 0) return operators[task.op].name;
+  if (task.kind == TaskKind::barrier) return "device " + std::to_string(task.device);
   if (task.unit >= 0) return builder.groups()[tasks.units[task.unit].group].name;
   const Edge& edge = builder.edges()[task.edge];
   return operators[edge.producer].name + "->" + operators[edge.consumer].name;
@@ -124,7 +125,7 @@ Vector<PathPiece> path_pieces(const TaskGraphBuilder& builder, const TaskGraph& 
   for (const int place : path.indices()) {
     const int task = path[place];
     const TaskKind kind = tasks.tasks[task].kind;
-    const int link = is_compute(kind) || kind == TaskKind::update ? -1 : links.binding_kind(costs, task);
+    const int link = occupies_device(kind) ? -1 : links.binding_kind(costs, task);
     const std::string name = subject_name(builder, tasks, task), subject = without_numbers(name);
     if (pieces.empty() || pieces.back().kind != kind || pieces.back().link_kind != link || subject != previous)
       pieces.push_back({.kind = kind, .link_kind = link, .names = {}, .begin = timeline.start[task]});

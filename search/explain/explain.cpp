@@ -274,6 +274,10 @@ void expect_comparable(const std::string& path_a, const StrategyFile& a, const s
   if (a.topology.devices.size() != b.topology.devices.size())
     throw InputError(path_b + ": is for " + std::to_string(b.topology.devices.size()) + " devices, " + path_a +
                      " for " + std::to_string(a.topology.devices.size()));
+  if (a.synchronization != b.synchronization)
+    throw InputError(path_b + ": synchronizes parameters by " + std::string(to_string(b.synchronization)) + ", " +
+                     path_a + " by " + std::string(to_string(a.synchronization)) +
+                     "; ffsearch simulate --synchronization writes one as the other");
 }
 
 }  // namespace ff

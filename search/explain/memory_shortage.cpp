@@ -24,7 +24,10 @@ std::string kind_name(BufferKey::Kind kind) {
     case packed_activation:
     case received_activation:
     case packed_gradient:
-    case received_gradient: return "transfers";
+    case received_gradient:
+    case received_parameter_gradient:
+    case packed_parameter_values:
+    case received_parameter_values: return "transfers";
   }
   return "";
 }
@@ -32,6 +35,7 @@ std::string kind_name(BufferKey::Kind kind) {
 std::string buffer_owner(const TaskGraphBuilder& builder, const BufferKey& key) {
   const auto& operators = builder.graph().operators;
   if (key.kind <= BufferKey::Kind::output_gradient) return operators[key.what].name;
+  if (key.kind > BufferKey::Kind::received_gradient) return builder.groups()[key.what].name;
   const Edge& edge = builder.edges()[key.what];
   return operators[edge.producer].name + "->" + operators[edge.consumer].name;
 }
@@ -239,7 +243,7 @@ std::optional<MemoryRemedy> smaller_batch(Evaluator& evaluator, const Strategy& 
   const auto with = [&](int64_t batch) -> std::optional<Prediction> {
     try {
       const Graph graph = with_batch(problem, strategy, batch);
-      return Evaluator({graph, problem.topology, problem.kernels}).evaluate(strategy);
+      return Evaluator({graph, problem.topology, problem.kernels, nullptr, problem.synchronization}).evaluate(strategy);
     } catch (const InputError&) {  // the strategy cannot split so few samples
       return std::nullopt;
     }

@@ -79,14 +79,16 @@ WhatIf with_links(const std::string& text, const Vector<std::string>& words, con
       (words[2] == "bandwidth" ? channel.all_reduce_gb_per_s : channel.all_reduce_latency_us) *= by;
     }
   topology = refreshed(topology);
-  return evaluated(text, {problem.graph, topology, problem.kernels, problem.annotations}, strategy);
+  return evaluated(text, {problem.graph, topology, problem.kernels, problem.annotations, problem.synchronization},
+                   strategy);
 }
 
 WhatIf with_memory(const std::string& text, double by, const Problem& problem, const Strategy& strategy) {
   Topology topology = problem.topology;
   for (DeviceModel& model : topology.models)
     model.memory_bytes = static_cast<int64_t>(std::llround(static_cast<double>(model.memory_bytes) * by));
-  return evaluated(text, {problem.graph, topology, problem.kernels, problem.annotations}, strategy);
+  return evaluated(text, {problem.graph, topology, problem.kernels, problem.annotations, problem.synchronization},
+                   strategy);
 }
 
 // Its kernels stay what they are, measured or not: each takes 1/F of the time.
@@ -106,7 +108,7 @@ WhatIf with_device(const std::string& text, const Vector<std::string>& words, co
   };
   for (const int t : tasks.tasks.indices()) {
     const Task& task = tasks.tasks[t];
-    if (task.device != device || !(is_compute(task.kind) || task.kind == TaskKind::update)) continue;
+    if (task.device != device || !occupies_device(task.kind)) continue;
     costs.duration[t] = scaled(costs.duration[t]);
     for (int32_t u = costs.use_begin[t]; u < costs.use_begin[t + 1]; ++u)
       costs.uses[u].occupancy = scaled(costs.uses[u].occupancy);
@@ -148,7 +150,7 @@ WhatIf what_if(const Problem& problem, const Strategy& strategy, const std::stri
   if (first == "batch" && words.size() == 2) {
     const int64_t batch = number(text, words[1], 1, int64_t{1} << 32);
     const Graph graph = with_batch(problem, strategy, batch);
-    return evaluated(text, {graph, problem.topology, problem.kernels, nullptr}, strategy);
+    return evaluated(text, {graph, problem.topology, problem.kernels, nullptr, problem.synchronization}, strategy);
   }
   if (first == "device" && words.size() == 3) return with_device(text, words, problem, strategy);
   fail(text, "not understood");

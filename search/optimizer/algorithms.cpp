@@ -164,7 +164,8 @@ SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
   for (auto size = sizes.rbegin(); size != sizes.rend() && !request.control.ended(); ++size) {
     const SubCluster part = sub_cluster(request.topology(), *size);
     const SearchSpace space(request.graph(), part.topology);
-    Evaluator evaluator({request.graph(), part.topology, request.problem().kernels});
+    Evaluator evaluator(
+        {request.graph(), part.topology, request.problem().kernels, nullptr, request.problem().synchronization});
     const bool large = *size > most_devices_of_all_algorithms;
     if (best.devices > 0 && !large &&
         static_cast<double>(lower_bound(evaluator.problem(), space, evaluator.cost_model())) >= best.cost)
@@ -374,6 +375,8 @@ AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
 
 AlgorithmResult run_exhaustive(const AlgorithmRequest& request) {
   if (!request.thorough) throw NotApplicable("exhaustive: takes longer than a baseline may");
+  if (request.problem().synchronization == Synchronization::owner)
+    throw NotApplicable("exhaustive: its bounds are for --synchronization all-reduce, not for owner");
   for (const OperatorId op : request.graph().operator_ids())
     if (request.space.fixed_devices(op)) cannot_keep(request, "exhaustive", op, "as it takes devices for exchangeable");
   const McmcSettings& search = request.settings.search;

@@ -9,7 +9,8 @@
 namespace ff {
 
 Evaluator::Evaluator(const Problem& problem)
-    : problem_(problem), builder_(problem.graph), cost_model_(problem.graph, problem.topology, problem.kernels),
+    : problem_(problem), builder_(problem.graph, problem.synchronization),
+      cost_model_(problem.graph, problem.topology, problem.kernels),
       memory_(builder_, problem.topology.devices.count()) {
   for (const DeviceModel& model : problem.topology.models) memory_limited_ = memory_limited_ || model.memory_bytes > 0;
 }

@@ -14,6 +14,7 @@ struct Problem {
   const Topology& topology;
   KernelCosts& kernels;
   const Annotations* annotations = nullptr;  // none: the user has not decided anything
+  Synchronization synchronization = Synchronization::all_reduce;
 
   Strategy keeping_annotations(Strategy strategy) const {
     return keep_annotations(std::move(strategy), annotations, graph, topology);

@@ -1,5 +1,5 @@
 // Fuzz target: delta simulation against full simulation. The bytes decide network, topology, strategies, proposals and
-// limits.
+// limits, their number (even or odd) how parameters are synchronized.
 //   cmake --preset fuzz && cmake --build --preset fuzz && build/fuzz/tests/delta_fuzz -max_total_time=3600
 //   -max_len=2048
 #include <cstdio>
@@ -9,7 +9,9 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   ff::RandomSource random(bytes, size);
-  const ff::DeltaComparison comparison = ff::compare_delta_with_full(random, static_cast<int>(8 + size / 16), 8);
+  const auto synchronization = size % 2 == 0 ? ff::Synchronization::all_reduce : ff::Synchronization::owner;
+  const ff::DeltaComparison comparison =
+      ff::compare_delta_with_full(random, static_cast<int>(8 + size / 16), 8, synchronization);
   if (comparison.difference.empty()) return 0;
   std::fprintf(stderr, "%s\n", comparison.difference.c_str());
   std::abort();

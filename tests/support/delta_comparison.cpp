@@ -39,13 +39,14 @@ std::string difference_of(const DeltaSimulator& delta, Evaluator& evaluator) {
 
 }  // namespace
 
-DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int interval) {
+DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int interval,
+                                        Synchronization synchronization) {
   const Graph graph = random_graph(random);
   const int devices = static_cast<int>(random.between(1, 5));
   const Topology topology = random_topology(random, devices);
   KernelCosts kernels(topology, CostMode::analytic, {});
   TaskCostModel costs(graph, topology, kernels);
-  Evaluator evaluator({graph, topology, kernels});
+  Evaluator evaluator({graph, topology, kernels, nullptr, synchronization});
   DeltaSimulator delta(evaluator.builder(), topology, costs);
   Strategy strategy = random_strategy(graph, devices, random);
   delta.reset(strategy);

@@ -15,6 +15,7 @@ struct DeltaComparison {
 
 // Proposals with and without a limit, accepted and rejected. The whole timelines are compared at first, every
 // `interval` changes and at last; makespans then and whenever a proposal was rejected early.
-DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int interval);
+DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int interval,
+                                        Synchronization synchronization = Synchronization::all_reduce);
 
 }  // namespace ff

@@ -167,18 +167,30 @@ Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const Degrees& degrees
                                        [&](OperatorId op) { return layer_of_[op] == layer; }))
       continue;
     const auto pieces = builder_.pieces(g, strategy);
-    for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy)) {
+    for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy, builder_.synchronization())) {
       const Vector<DeviceId>& holders = unit.holders;
-      if (holders.size() > 1) {
-        costs_.communication().all_reduce(holders, unit.bytes, communication);
+      const auto add_communication = [&] {
         collectives.at_least(static_cast<double>(communication.duration));
         for (const ResourceUse& use : communication.uses)
           collectives.add(use.resource, static_cast<double>(use.occupancy));
+      };
+      if (unit.owner != no_owner) {
+        for (const DeviceId holder : holders) {
+          if (holder == unit.owner) continue;
+          for (const auto& [from, to] : {std::pair(holder, unit.owner), std::pair(unit.owner, holder)}) {
+            costs_.communication().transfer(from, to, unit.bytes, communication);
+            add_communication();
+          }
+        }
+      } else if (holders.size() > 1) {
+        costs_.communication().all_reduce(holders, unit.bytes, communication);
+        add_communication();
       }
       const Vector<int64_t> sums = gradient_sum_bytes(unit, graph_, strategy);
       for (int h : holders.indices()) {
         const int model = topology_.devices[holders[h]].model;
-        updates[holders[h]] += costs_.update_ns(unit.bytes, model) + costs_.copy_ns(sums[h], model);
+        updates[holders[h]] +=
+            costs_.update_ns(work_of_holder(holders[h], unit.owner, holders.count(), unit.bytes, sums[h]), model);
       }
     }
   }

@@ -96,7 +96,7 @@ void Bounds::lay_out_updates(OperatorId op, const Choice& choice, Entry& entry) 
 Vector<UnitBound> Bounds::units(int g, const Strategy& strategy) {
   const auto pieces = space_.builder().pieces(g, strategy);
   Vector<UnitBound> result;
-  for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy)) {
+  for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy, Synchronization::all_reduce)) {
     UnitBound& bound = result.emplace_back();
     for (DeviceId holder : unit.holders) bound.holders |= 1u << holder;
     bound.contributors = contributors_of(unit);

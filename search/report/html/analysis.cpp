@@ -5,8 +5,6 @@
 namespace ff::html {
 namespace {
 
-bool computes(TaskKind kind) { return is_compute(kind) || kind == TaskKind::update; }
-
 // Adds what [from, until) in front of a task is: back along the chain of what each task waits for.
 void explain_gap(int task, Nanoseconds from, Nanoseconds until, const Evaluator::Details& details,
                  const TimelineCauses& causes, const LinkKinds& links, DeviceTime& time) {
@@ -19,7 +17,7 @@ void explain_gap(int task, Nanoseconds from, Nanoseconds until, const Evaluator:
     const Nanoseconds begin = std::max(from, details.timeline.start[before]);
     if (begin < until) {
       const int link = links.binding_kind(details.costs, before);
-      if (computes(details.tasks.tasks[before].kind) || link < 0) time.others += until - begin;
+      if (occupies_device(details.tasks.tasks[before].kind) || link < 0) time.others += until - begin;
       else time.links[link] += until - begin;
       until = begin;
     }
@@ -51,7 +49,7 @@ Vector<DeviceTime> device_times(const Evaluator::Details& details, const Timelin
       explain_gap(use.task, reached, use.begin, details, causes, links, time);
       const Nanoseconds length = use.end - std::max(reached, use.begin);
       const int link = links.binding_kind(details.costs, use.task);
-      if (computes(details.tasks.tasks[use.task].kind) || link < 0) time.computing += length;
+      if (occupies_device(details.tasks.tasks[use.task].kind) || link < 0) time.computing += length;
       else time.links[link] += length;
       reached = use.end;
     }
@@ -89,7 +87,7 @@ Communication communication(const TaskGraphBuilder& builder, const Evaluator::De
   std::map<std::string, Found> layers;
   for (const int t : details.tasks.tasks.indices()) {
     const Task& task = details.tasks.tasks[t];
-    const int link = computes(task.kind) ? -1 : links.binding_kind(details.costs, t);
+    const int link = occupies_device(task.kind) ? -1 : links.binding_kind(details.costs, t);
     if (link < 0) continue;
     const std::string name = subject_name(builder, details.tasks, t);
     Found& layer = layers[without_numbers(name)];
@@ -124,7 +122,7 @@ Binding binding(const Vector<PathPiece>& pieces, const LinkKinds& links) {
   result.links.assign(links.names().size(), 0);
   for (const PathPiece& piece : pieces)
     if (piece.link_kind >= 0) result.links[piece.link_kind] += piece.time;
-    else if (piece.kind == TaskKind::update) result.updates += piece.time;
+    else if (!is_compute(piece.kind)) result.updates += piece.time;
     else result.computing += piece.time;
   return result;
 }

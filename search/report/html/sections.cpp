@@ -203,8 +203,8 @@ constexpr const char* backward_color = "#2f5f93";
 
 std::string task_color(const Analysis& analysis, int task) {
   const TaskKind kind = analysis.details.tasks.tasks[task].kind;
-  if (kind == TaskKind::update) return "#9a9a9a";
   if (is_compute(kind)) return direction_of(kind) == Direction::forward ? forward_color : backward_color;
+  if (occupies_device(kind)) return "#9a9a9a";
   return link_color(analysis.links.binding_kind(analysis.details.costs, task));
 }
 

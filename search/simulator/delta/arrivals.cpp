@@ -33,6 +33,7 @@ void SlotLayout::lay_out(const StrategyState& state) {
     capacity = std::max({capacity, 2 * devices, 2 * static_cast<int32_t>(state.groups[g].units.size())});
     add(TaskKind::synchronization, static_cast<int>(g), capacity);
   }
+  if (state.has_owners()) add(TaskKind::barrier, 0, devices);
 }
 
 bool SlotLayout::fits(const StrategyState& state, OperatorId op) const {
@@ -76,6 +77,7 @@ int32_t Arrivals::predecessors_of(int32_t slot) const {
     case TaskKind::forward:
     case TaskKind::backward: return state_.tasks[waiting.subject].parts[waiting.part].waits[direction_of(waiting.kind)];
     case TaskKind::synchronization: return state_.groups[waiting.subject].units[waiting.part].waits;
+    case TaskKind::barrier: return state_.parts_on[waiting.part];
     case TaskKind::activation_collective:
     case TaskKind::gradient_collective: {
       const Exchange& exchange = state_.edges[waiting.subject].exchanges->exchanges[waiting.part];

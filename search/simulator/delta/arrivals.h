@@ -8,11 +8,12 @@ namespace ff::delta {
 
 // Something that waits for several predecessors: the first task of a part in a direction (compute_kind), a reduction
 // of statistics, a collective of an edge, or a unit of a parameter group (synchronization, also where one holder needs
-// but an update).
+// but an update). Where parameters have owners, a unit is what its owner's update waits for, and there are barriers.
 struct Waiting {
   TaskKind kind;
-  int32_t subject;  // operator; of a unit: group; of a collective: edge
-  int32_t part;     // part; of a reduction: statistics group; of a collective: exchange; of a unit: its index
+  int32_t subject;  // operator; of a unit: group; of a collective: edge; of a barrier: 0
+  // part; of a reduction: statistics group; of a collective: exchange; of a unit: its index; of a barrier: device
+  int32_t part;
 };
 
 // A place, its slot, for everything that can wait under the current strategy and the proposed one. Slots do not depend

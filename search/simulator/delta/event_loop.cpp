@@ -73,10 +73,10 @@ TaskTime EventLoop::take(const Event& event, Nanoseconds limit) {
     case TaskKind::activation_collective: return take_collective<Direction::forward>(event, limit);
     case TaskKind::gradient_collective: return take_collective<Direction::backward>(event, limit);
     case TaskKind::synchronization: return take_synchronization(event, limit);
-    case TaskKind::update: {
-      const UnitState& unit = state_.groups[subject_of(event.key)].units[event.index];
-      return take_on_device(event, {unit.holders[event.holder], unit.update[event.holder]}, limit);
-    }
+    case TaskKind::update: return take_update(event, limit);
+    case TaskKind::barrier: return take_barrier(event, limit);
+    case TaskKind::parameter_gradient: return take_parameter_gradient(event, limit);
+    case TaskKind::parameter_values: return take_parameter_values(event, limit);
   }
   return {};
 }
@@ -155,6 +155,66 @@ TaskTime EventLoop::take_synchronization(const Event& event, Nanoseconds limit) 
   return time;
 }
 
+TaskTime EventLoop::take_update(const Event& event, Nanoseconds limit) {
+  const int g = subject_of(event.key);
+  const UnitState& unit = state_.groups[g].units[event.index];
+  const DeviceId device = unit.holders[event.holder];
+  const bool owns = device == unit.owner;
+  const TaskTime time = take_on_device(event, {device, unit.update[event.holder], owns ? unit.behind_owner : 0}, limit);
+  if (!time || !owns) return time;
+  for (int h : unit.holders.indices())
+    if (unit.holders[h] != device)
+      queue_.push(
+          {time.end, make_task_key(TaskKind::parameter_values, g, unit.number, unit.holders[h]), event.index, h});
+  return time;
+}
+
+// Not counted in the bounds' work of a device.
+TaskTime EventLoop::take_barrier(const Event& event, Nanoseconds limit) {
+  const DeviceId device = part_of(event.key);
+  int64_t packed = 0;  // bytes
+  held_.clear();
+  for (int g : state_.groups.indices()) {
+    const Vector<UnitState>& units = state_.groups[g].units;
+    for (int32_t u : units.indices())
+      if (const int place = units[u].place_of(device); place >= 0) {
+        packed += units[u].packed_bytes[place];
+        held_.push_back({g, u, place});
+      }
+  }
+  const Nanoseconds start = std::max(event.ready, free_at_[device]);
+  const TaskTime time{start, start + state_.costs.barrier_ns(packed, state_.model_of(device))};
+  free_at_[device] = time.end;
+  if (time.end > limit) return {};
+  for (const auto& [g, u, place] : held_) {
+    const UnitState& unit = state_.groups[g].units[u];
+    if (unit.owner == device) arrive_owner(g, u, unit, time.end);
+    else queue_.push({time.end, make_task_key(TaskKind::parameter_gradient, g, unit.number, device), u, place});
+  }
+  return time;
+}
+
+TaskTime EventLoop::take_parameter_gradient(const Event& event, Nanoseconds limit) {
+  const int g = subject_of(event.key);
+  const UnitState& unit = state_.groups[g].units[event.index];
+  state_.costs.communication().transfer(unit.holders[event.holder], unit.owner, unit.bytes, transfer_cost_);
+  const TaskTime time = occupy(event.ready, transfer_cost_);
+  if (Bounds::exceed_at(time, unit.update[unit.owner_place()] + unit.behind_owner, limit)) return {};
+  arrive_owner(g, event.index, unit, time.end);
+  return time;
+}
+
+TaskTime EventLoop::take_parameter_values(const Event& event, Nanoseconds limit) {
+  const int g = subject_of(event.key);
+  const UnitState& unit = state_.groups[g].units[event.index];
+  const DeviceId holder = unit.holders[event.holder];
+  state_.costs.communication().transfer(unit.owner, holder, unit.bytes, transfer_cost_);
+  const TaskTime time = occupy(event.ready, transfer_cost_);
+  if (Bounds::exceed_at(time, unit.update[event.holder], limit)) return {};
+  queue_.push({time.end, make_task_key(TaskKind::update, g, unit.number, holder), event.index, event.holder});
+  return time;
+}
+
 TaskTime EventLoop::take_on_device(const Event& event, const DeviceTask& task, Nanoseconds limit) {
   const Nanoseconds start = std::max(event.ready, free_at_[task.device]);
   const TaskTime time{start, start + task.duration};
@@ -199,7 +259,9 @@ void EventLoop::follow(OperatorId op, int part, Nanoseconds end) {
             {end, make_task_key(transfer_kind(direction), e, pair.consumer_part, pair.producer_part), index, 0});
     }
   }
-  if (!forward || !state_.has_backward(op)) arrive_units(op, part, end);
+  const bool is_last = !forward || !state_.has_backward(op);
+  if (is_last && state_.has_owners()) arrive_barrier(tasks.device, end);
+  else if (is_last) arrive_units(op, part, end);
   else if (tasks.waits[Direction::backward] == 0)
     queue_.push({end, make_task_key(state_.first_kind(Direction::backward, op), op, part, 0), 0, 0});
 }
@@ -229,6 +291,19 @@ void EventLoop::arrive_reduction(Direction direction, OperatorId op, int part, N
   const int32_t slot = layout_.slot(reduction_kind(direction), op, group);
   if (arrivals_.arrive(slot, static_cast<int32_t>(state.reductions[direction][group].parts.size()), end))
     queue_.push({arrivals_.ready(slot), make_task_key(reduction_kind(direction), op, group, 0), 0, 0});
+}
+
+void EventLoop::arrive_barrier(DeviceId device, Nanoseconds end) {
+  const int32_t slot = layout_.slot(TaskKind::barrier, 0, device);
+  if (arrivals_.arrive(slot, state_.parts_on[device], end))
+    queue_.push({arrivals_.ready(slot), make_task_key(TaskKind::barrier, 0, device, 0), 0, 0});
+}
+
+void EventLoop::arrive_owner(int g, int32_t u, const UnitState& unit, Nanoseconds end) {
+  const int32_t slot = layout_.slot(TaskKind::synchronization, g, u);
+  if (arrivals_.arrive(slot, unit.waits, end))
+    queue_.push(
+        {arrivals_.ready(slot), make_task_key(TaskKind::update, g, unit.number, unit.owner), u, unit.owner_place()});
 }
 
 void EventLoop::arrive_units(OperatorId op, int part, Nanoseconds end) {

@@ -59,6 +59,10 @@ class EventLoop {
   template <Direction direction>
   TaskTime take_collective(const Event& event, Nanoseconds limit);
   TaskTime take_synchronization(const Event& event, Nanoseconds limit);
+  TaskTime take_update(const Event& event, Nanoseconds limit);
+  TaskTime take_barrier(const Event& event, Nanoseconds limit);
+  TaskTime take_parameter_gradient(const Event& event, Nanoseconds limit);
+  TaskTime take_parameter_values(const Event& event, Nanoseconds limit);
   TaskTime take_on_device(const Event& event, const DeviceTask& task, Nanoseconds limit);
   TaskTime occupy(Nanoseconds ready, const CommunicationCost& cost);
 
@@ -69,6 +73,8 @@ class EventLoop {
   template <Direction direction>
   void arrive_collective(int e, int part, Nanoseconds end);
   void arrive_reduction(Direction direction, OperatorId op, int part, Nanoseconds end);
+  void arrive_barrier(DeviceId device, Nanoseconds end);
+  void arrive_owner(int g, int32_t u, const UnitState& unit, Nanoseconds end);
   void arrive_units(OperatorId op, int part, Nanoseconds end);
   void arrive_unit(int g, int32_t u, const UnitState& unit, Nanoseconds end);
   void load(const LoopState& from, Nanoseconds later);
@@ -81,7 +87,14 @@ class EventLoop {
   Vector<Nanoseconds> free_at_;  // [resource]
   Progress progress_;
   Nanoseconds latest_end_ = 0;
-  CommunicationCost transfer_cost_;  // scratch
+  // Scratch:
+  CommunicationCost transfer_cost_;
+  struct HeldUnit {
+    int group;
+    int32_t unit;
+    int place;  // among the holders
+  };
+  Vector<HeldUnit> held_;  // of one device
 };
 
 }  // namespace ff::delta

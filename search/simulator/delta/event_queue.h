@@ -15,8 +15,8 @@ namespace ff::delta {
 struct Event {
   Nanoseconds ready;
   TaskKey key;
-  int32_t index;   // transfers: the pair; synchronization and update: the unit
-  int32_t holder;  // update
+  int32_t index;   // transfers of edges: the pair; synchronization, update, transfers of parameters: the unit
+  int32_t holder;  // update, transfers of parameters: the place among the holders
 };
 // An object, not a function: sorting then compares in place.
 constexpr auto earlier = [](const Event& a, const Event& b) {

@@ -9,6 +9,7 @@ void KnownTimeline::clear() {
   position_.assign(layout_.count(), -1);
   snapshot_at_.assign(layout_.count(), -1);
   first_forward_.assign(state_.operators.size(), 0);
+  first_before_barrier_ = 0;
 }
 
 Nanoseconds KnownTimeline::latest_of(const Skip& skip) const {
@@ -34,6 +35,7 @@ void KnownTimeline::begin_recording(size_t kept_snapshots, bool may_return) {
   records_.resize(position);
   for (size_t& first : first_forward_)
     if (first >= position) first = never;
+  if (first_before_barrier_ >= position) first_before_barrier_ = never;
 }
 
 // Snapshots are so far apart that taking them costs a few words an event, and where a changed timeline is most likely

@@ -52,6 +52,9 @@ class KnownTimeline {
   // The position of the operator's first forward task.
   size_t first_forward(OperatorId op) const { return first_forward_[op]; }
 
+  // Where parameters have owners: the position of the first task that a barrier waits for.
+  size_t first_before_barrier() const { return first_before_barrier_; }
+
   const ReusedVector<Snapshot>& snapshots() const { return snapshots_; }
   // How many of them are at this position or before.
   size_t snapshots_until(size_t position) const {
@@ -115,6 +118,8 @@ class KnownTimeline {
       const OperatorId op = subject_of(record.key);
       position_[layout_.slot(kind, op, part_of(record.key))] = static_cast<int32_t>(records_.size());
       if (kind == TaskKind::forward) first_forward_[op] = std::min(first_forward_[op], records_.size());
+      if (kind == TaskKind::backward || !state_.has_backward(op))
+        first_before_barrier_ = std::min(first_before_barrier_, records_.size());
     }
     records_.push_back(record);
   }
@@ -126,6 +131,7 @@ class KnownTimeline {
   Vector<int32_t> position_;      // [slot]: of a forward or backward task in records_; -1: it never had one
   Vector<int32_t> snapshot_at_;   // [slot]: the snapshot before its task; -1: never one
   Vector<size_t> first_forward_;  // [operator]
+  size_t first_before_barrier_ = 0;
 
   bool recording_ = false;
   // While recording: the timeline before, from there on.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 namespace ff::delta {
 
@@ -14,7 +15,9 @@ StrategyState::StrategyState(TaskGraphBuilder& builder_, const Topology& topolog
 void StrategyState::reset(const Strategy& new_strategy) {
   replaced_.operators.clear();
   strategy = new_strategy;
+  parts_on.assign(topology.devices.size(), 0);
   for (OperatorId op = 0; op < count(); ++op) set_operator(op);
+  for (const Configuration& configuration : strategy) count_parts(configuration.devices, 1);
   for (size_t e = 0; e < edges.size(); ++e) set_edge(static_cast<int>(e));
   for (OperatorId op = 0; op < count(); ++op) set_tasks(op);
   for (size_t g = 0; g < groups.size(); ++g)
@@ -37,6 +40,8 @@ void StrategyState::change(const Vector<Change>& changes) {
     before.op = change.op;
     before.configuration = strategy[change.op];
     before.state = operators[change.op];
+    count_parts(strategy[change.op].devices, -1);
+    count_parts(change.configuration.devices, 1);
     strategy[change.op] = change.configuration;
     set_operator(change.op);
   }
@@ -66,12 +71,18 @@ void StrategyState::change(const Vector<Change>& changes) {
 
 void StrategyState::undo() {
   for (Replaced::Changed& before : replaced_.operators) {
+    count_parts(strategy[before.op].devices, -1);
+    count_parts(before.configuration.devices, 1);
     strategy[before.op] = std::move(before.configuration);
     std::swap(operators[before.op], before.state);
   }
   for (Replaced::Tasks& before : replaced_.tasks) std::swap(tasks[before.op], before.tasks);
   for (auto& [e, before] : replaced_.edges) std::swap(edges[e], before);
   for (auto& [g, before] : replaced_.groups) groups[g] = std::move(before);
+}
+
+void StrategyState::count_parts(const Vector<DeviceId>& devices, int32_t sign) {
+  for (const DeviceId device : devices) parts_on[device] += sign;
 }
 
 void StrategyState::set_operator(OperatorId op) {
@@ -204,22 +215,27 @@ void StrategyState::set_group(int g) {
   const ParameterPartition& partition = partitions_[g].partition(state.lists);
   find_holders(g, partition);
 
-  // Pieces with the same holders are one unit.
+  // Pieces with the same holders, and the same owner, are one unit.
   const size_t words = words_for(topology.devices.size());
   state.units.clear();
   scratch_.units.clear();
   Vector<int32_t> unit_of_piece(partition.piece_bytes.size());
   for (size_t piece = 0; piece < partition.piece_bytes.size(); ++piece) {
     scratch_.piece_devices.assign(words, 0);
+    const auto* first = &scratch_.shard_first[partition.classes_of_piece[piece][0][0]];
     for (const auto& shards : partition.classes_of_piece[piece])
-      for (int32_t shard : shards)
+      for (int32_t shard : shards) {
+        if (const auto& other = scratch_.shard_first[shard]; other < *first) first = &other;
         for (size_t word = 0; word < words; ++word)
           scratch_.piece_devices[word] |= scratch_.shard_devices[static_cast<size_t>(shard) * words + word];
-    const int32_t number = scratch_.units.number_of(scratch_.piece_devices);
+      }
+    const DeviceId owner = has_owners() ? first->second : no_owner;
+    const int32_t number = scratch_.units.number_of(scratch_.piece_devices, owner);
     if (number == std::ssize(state.units)) {
       UnitState& unit = state.units.emplace_back();
       unit.number = static_cast<int64_t>(piece);
       unit.holders = members(scratch_.piece_devices);
+      unit.owner = owner;
     }
     state.units[number].bytes += partition.piece_bytes[piece];
     unit_of_piece[piece] = number;
@@ -235,6 +251,8 @@ void StrategyState::set_group(int g) {
     for (int32_t unit : units) state.units[unit].waits += scratch_.shard_parts[shard];
   }
   state.one_unit = state.units.size() == 1 && state.units[0].waits == parts_of_all;
+  if (has_owners())
+    for (UnitState& unit : state.units) unit.waits = unit.holders.count();
   set_updates(g, partition, unit_of_piece);
 }
 
@@ -245,6 +263,7 @@ void StrategyState::find_holders(int g, const ParameterPartition& partition) {
   scratch_.shard_devices.assign(partition.pieces_of_shard.size() * words, 0);
   scratch_.shard_gradients.assign(partition.pieces_of_shard.size() * words, 0);
   scratch_.shard_parts.assign(partition.pieces_of_shard.size(), 0);
+  scratch_.shard_first.assign(partition.pieces_of_shard.size(), {{std::numeric_limits<OperatorId>::max(), 0}, 0});
   for (size_t position = 0; position < group.operators.size(); ++position) {
     const OperatorId op = group.operators[position];
     const Vector<int32_t>& shard_of_part = groups[g].lists[position]->shard_of_part;
@@ -253,6 +272,8 @@ void StrategyState::find_holders(int g, const ParameterPartition& partition) {
     for (size_t part = 0; part < devices.size(); ++part) {
       const size_t shard = static_cast<size_t>(shard_of_part[part]), device = static_cast<size_t>(devices[part]);
       ++scratch_.shard_parts[shard];
+      scratch_.shard_first[shard] =
+          std::min(scratch_.shard_first[shard], {{op, static_cast<int>(part)}, devices[part]});
       for (int which = 0; which < (has_backward(op) ? 2 : 1); ++which)
         (*holders[which])[shard * words + device / 64] |= uint64_t{1} << device % 64;
     }
@@ -286,10 +307,24 @@ void StrategyState::set_updates(int g, const ParameterPartition& partition, cons
         scratch_.sums[holder] += gradient_sum_bytes(scratch_.blocks[holder], partition.piece_bytes[piece]);
     }
     for (DeviceId holder : unit.holders) {
-      const int model = model_of(holder);
-      unit.update.push_back(costs.update_ns(unit.bytes, model) + costs.copy_ns(scratch_.sums[holder], model));
+      const HolderWork work =
+          work_of_holder(holder, unit.owner, unit.holders.count(), unit.bytes, scratch_.sums[holder]);
+      unit.update.push_back(costs.update_ns(work, model_of(holder)));
+      if (has_owners()) unit.packed_bytes.push_back(work.packed);
     }
-    if (unit.holders.size() > 1) costs.communication().all_reduce(unit.holders, unit.bytes, unit.collective);
+    if (unit.holders.size() < 2) continue;
+    if (has_owners()) set_behind_owner(unit);
+    else costs.communication().all_reduce(unit.holders, unit.bytes, unit.collective);
+  }
+}
+
+// All holders' values leave the owner behind its update.
+void StrategyState::set_behind_owner(UnitState& unit) {
+  CommunicationCost values;
+  for (int h : unit.holders.indices()) {
+    if (unit.holders[h] == unit.owner) continue;
+    costs.communication().transfer(unit.owner, unit.holders[h], unit.bytes, values);
+    unit.behind_owner = std::max(unit.behind_owner, values.duration + unit.update[h]);
   }
 }
 

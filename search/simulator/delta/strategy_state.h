@@ -2,7 +2,9 @@
 // operator replaces little; and how to take the change back.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/shards.h"
@@ -70,10 +72,21 @@ struct EdgeState {
 struct UnitState {
   int64_t number;            // of the first piece: part of the key
   Vector<DeviceId> holders;  // ascending
+  DeviceId owner;            // no_owner where an all-reduce synchronizes
   int64_t bytes = 0;
   Vector<Nanoseconds> update;    // [holder]
-  CommunicationCost collective;  // of several holders
-  int32_t waits = 0;             // for so many parts
+  Vector<int64_t> packed_bytes;  // [holder]: by the holder's barrier; empty without an owner
+  CommunicationCost collective;  // of several holders without an owner
+  Nanoseconds behind_owner = 0;  // with an owner: what follows its update at least
+  int32_t waits = 0;             // for so many parts; with an owner: for its barrier and the other holders' gradients
+
+  // The owner's place among the holders.
+  int owner_place() const { return place_of(owner); }
+  // The place of a device among the holders; -1: it is none.
+  int place_of(DeviceId device) const {
+    const auto found = std::lower_bound(holders.begin(), holders.end(), device);
+    return found == holders.end() || *found != device ? -1 : static_cast<int>(found - holders.begin());
+  }
 };
 
 struct GroupState {
@@ -123,6 +136,7 @@ class StrategyState : public NetworkStructure {
   TaskKind first_kind(Direction direction, OperatorId op) const {
     return tasks[op].statistics[direction].empty() ? compute_kind(direction) : statistics_kind(direction);
   }
+  bool has_owners() const { return builder.synchronization() == Synchronization::owner; }
   int model_of(DeviceId device) const { return topology.devices[device].model; }
   size_t resource_count() const { return topology.devices.size() + topology.channels.size(); }
 
@@ -133,15 +147,18 @@ class StrategyState : public NetworkStructure {
   Vector<OperatorTasks> tasks;  // [operator]
   Vector<EdgeState> edges;
   Vector<GroupState> groups;
+  Vector<int32_t> parts_on;  // [device]
 
  private:
   void set_operator(OperatorId op);
+  void count_parts(const Vector<DeviceId>& devices, int32_t sign);
   void set_reductions(OperatorId op, Direction direction);
   void set_edge(int e);
   bool set_collectives(int e);
   void set_tasks(OperatorId op);
   void set_group(int g);
   void find_holders(int g, const ParameterPartition& partition);
+  void set_behind_owner(UnitState& unit);
   void set_updates(int g, const ParameterPartition& partition, const Vector<int32_t>& unit_of_piece);
 
   EdgePlans plans_;
@@ -153,6 +170,8 @@ class StrategyState : public NetworkStructure {
     // [shard][word]: devices that hold it, and those where it has a gradient
     Vector<uint64_t> shard_devices, shard_gradients;
     Vector<int32_t> shard_parts;  // [shard]
+    // [shard]: the first part that holds it, and where that is; operator -1: none
+    Vector<std::pair<std::pair<OperatorId, int>, DeviceId>> shard_first;
     BitSet piece_devices;
     UnitNumbers units;
     Vector<int64_t> sums;    // [device]: bytes added up

@@ -43,7 +43,7 @@ void Touched::find_first_forward(const KnownTimeline& timeline) {
 
 // The first task of an unchanged operator whose gradient is for a touched group.
 void Touched::find_first_contribution(const KnownTimeline& timeline) {
-  first_contribution_ = KnownTimeline::never;
+  first_contribution_ = state_.has_owners() ? timeline.first_before_barrier() : KnownTimeline::never;
   for (int g : touched_groups_)
     for (OperatorId op : state_.builder.groups()[g].operators) {
       if (is_changed_[op]) continue;
@@ -64,7 +64,7 @@ void Touched::find_places(const KnownTimeline& timeline) {
       last_backward_ = std::max(last_backward_, position);
       first_backward_ = std::min(first_backward_, position);
     }
-  last_backward_ = std::max(last_backward_, last_forward_);
+  last_backward_ = state_.has_owners() ? KnownTimeline::never : std::max(last_backward_, last_forward_);
   // A producer's part that the operator no longer reads (a strided window may leave gaps) waits for fewer gradients,
   // and may begin before any of the events that were touched: nothing may be skipped then.
   for (OperatorId op : changed_)
@@ -77,11 +77,13 @@ bool Touched::contains(TaskKey task) const {
   const TaskKind kind = kind_of(task);
   if (is_transfer(kind) || is_edge_collective(kind)) return is_changed_edge(subject);
   if (kind == TaskKind::synchronization || kind == TaskKind::update) return is_touched_group_[subject];
+  if (kind == TaskKind::barrier || is_parameter_transfer(kind)) return true;
   return is_touched_[subject];
 }
 
 bool Touched::contains(const Waiting& waiting) const {
   if (is_edge_collective(waiting.kind)) return is_changed_edge(waiting.subject);
+  if (waiting.kind == TaskKind::barrier) return true;
   return waiting.kind == TaskKind::synchronization ? is_touched_group_[waiting.subject] : is_touched_[waiting.subject];
 }
 

@@ -9,7 +9,8 @@
 namespace ff::delta {
 
 // A change touches tasks in two places: the operator and its neighbours forward, and again backward, with the
-// synchronization of its parameters.
+// synchronization of its parameters. Where parameters have owners, a change also alters what barriers wait for, and
+// behind them everything: from the first task that a barrier waits for nothing is as it was.
 class Touched {
  public:
   explicit Touched(const StrategyState& state)
@@ -30,7 +31,7 @@ class Touched {
   // The touched tasks of the first place are not behind this, those of the second not before or behind these.
   size_t last_forward() const { return last_forward_; }
   size_t first_backward() const { return std::min(first_backward_, first_contribution_); }
-  size_t last_backward() const { return last_backward_; }
+  size_t last_backward() const { return last_backward_; }  // never: it may be any
 
  private:
   bool is_changed_edge(int e) const {

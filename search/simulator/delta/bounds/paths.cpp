@@ -5,8 +5,9 @@
 namespace ff::delta {
 namespace {
 
-// From the last gradient to the end of the first update.
+// From the last gradient to the end of the first update, or where an owner updates to that of the last.
 Nanoseconds unit_time(const UnitState& unit) {
+  if (unit.owner != no_owner) return unit.update[unit.owner_place()] + unit.behind_owner;
   return (unit.holders.size() > 1 ? unit.collective.duration : 0) +
          *std::min_element(unit.update.begin(), unit.update.end());
 }

@@ -48,8 +48,14 @@ Known known(const TaskGraph& graph, DeviceId device) {
   return result;
 }
 
-void compare(const Graph& graph, const Strategy& strategy, int devices, std::set<TaskKind>* kinds = nullptr) {
-  TaskGraphBuilder builder(graph);
+// Every second of these.
+Synchronization synchronization_of(uint32_t seed) {
+  return seed / 2 % 2 ? Synchronization::owner : Synchronization::all_reduce;
+}
+
+void compare(const Graph& graph, const Strategy& strategy, int devices, Synchronization synchronization,
+             std::set<TaskKind>* kinds = nullptr) {
+  TaskGraphBuilder builder(graph, synchronization);
   const TaskGraph whole = builder.build(strategy);
   for (DeviceId device = 0; device < devices; ++device) {
     const TaskGraph own = builder.build(strategy, device);
@@ -82,7 +88,7 @@ TEST_CASE("the task graph of one device is its share of the task graph of all") 
     RandomSource random(seed);
     const Graph graph = random_graph(random);
     const int devices = 1 + static_cast<int>(seed % 7);
-    compare(graph, random_strategy(graph, devices, random), devices, &kinds);
+    compare(graph, random_strategy(graph, devices, random), devices, synchronization_of(seed), &kinds);
   }
   CHECK(kinds.size() == task_kind_count);
 }
@@ -118,7 +124,7 @@ TEST_CASE("orders and memory of one device are its share of those of all") {
     const Graph graph = random_graph(random);
     const int devices = 1 + static_cast<int>(seed % 7);
     const Strategy strategy = random_strategy(graph, devices, random);
-    TaskGraphBuilder builder(graph);
+    TaskGraphBuilder builder(graph, synchronization_of(seed));
     const TaskGraph whole = builder.build(strategy);
     const TransferBuffers buffers = seed % 2 ? TransferBuffers::brief : TransferBuffers::roomy;
     const Vector<int> default_order = default_issue_order(builder, whole, buffers);

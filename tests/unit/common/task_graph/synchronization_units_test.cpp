@@ -1,5 +1,6 @@
 #include "common/task_graph/synchronization_units.h"
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -32,7 +33,7 @@ TEST_CASE("pieces with the same holders are one unit") {
   REQUIRE(groups.size() == 1);
   const Vector<ParameterPiece> pieces = parameter_pieces(graph, groups[0], strategy);
   REQUIRE(pieces.size() == 2);
-  const Vector<SynchronizationUnit> units = synchronization_units(0, pieces, strategy);
+  const Vector<SynchronizationUnit> units = synchronization_units(0, pieces, strategy, Synchronization::all_reduce);
   REQUIRE(units.size() == 2);
   CHECK(units[0].holders == Vector<DeviceId>{0, 2});
   CHECK(units[1].holders == Vector<DeviceId>{0, 1, 2});
@@ -46,6 +47,32 @@ TEST_CASE("pieces with the same holders are one unit") {
   CHECK(gradient_sum_bytes(units[1], graph, strategy) == Vector<int64_t>{0, 0, 0});
 }
 
+// One layer, split twice by sample and twice by channel: of the first half of the channels part 0 on device 0 is the
+// first with the weights, of the second half part 1 on device 1. The holders are the same.
+TEST_CASE("pieces with the same holders and other owners are two units") {
+  const Graph graph = shared_layers();
+  const Strategy strategy = {{{2, 2, 1}, {0, 1, 1, 0}}, {{2, 2, 1}, {0, 1, 1, 0}}, {{1, 1}, {0}}};
+  const Vector<ParameterPiece> pieces = parameter_pieces(graph, parameter_groups(graph)[0], strategy);
+  CHECK(synchronization_units(0, pieces, strategy, Synchronization::all_reduce).size() == 1);
+  const Vector<SynchronizationUnit> units = synchronization_units(0, pieces, strategy, Synchronization::owner);
+  REQUIRE(units.size() == 2);
+  for (DeviceId owner : {0, 1}) {
+    CHECK(units[owner].owner == owner);
+    CHECK(units[owner].holders == Vector<DeviceId>{0, 1});
+  }
+}
+
+TEST_CASE("what holders do beside kernels and transfers") {
+  const auto work = [](DeviceId holder, DeviceId owner, int64_t holders) {
+    const HolderWork its = work_of_holder(holder, owner, holders, 1000, 30);
+    return std::array{its.updated, its.copied, its.packed};
+  };
+  CHECK(work(1, no_owner, 4) == std::array<int64_t, 3>{1000, 30, 0});
+  CHECK(work(1, 1, 1) == std::array<int64_t, 3>{1000, 30, 0});
+  CHECK(work(1, 1, 4) == std::array<int64_t, 3>{1000, 30 + 3 * 1500 + 1000, 0});  // adds three, copies what it sends
+  CHECK(work(2, 1, 4) == std::array<int64_t, 3>{0, 1000, 30});
+}
+
 TEST_CASE("every piece is in one unit, with the holders of its parts, and shards say the same") {
   int shared_groups = 0;
   for (uint32_t seed = 0; seed < 60; ++seed) {
@@ -56,10 +83,11 @@ TEST_CASE("every piece is in one unit, with the holders of its parts, and shards
       shared_groups += group.operators.size() > 1;
       const Vector<ParameterPiece> pieces = parameter_pieces(graph, group, strategy);
       std::set<const ParameterPiece*> seen;
-      std::set<Vector<DeviceId>> holders_seen;
-      for (const SynchronizationUnit& unit : synchronization_units(0, pieces, strategy)) {
+      std::set<std::pair<Vector<DeviceId>, DeviceId>> holders_seen;
+      const Synchronization synchronization = seed % 2 ? Synchronization::owner : Synchronization::all_reduce;
+      for (const SynchronizationUnit& unit : synchronization_units(0, pieces, strategy, synchronization)) {
         CHECK(unit.pieces[0] == &pieces[unit.number]);
-        CHECK(holders_seen.insert(unit.holders).second);
+        CHECK(holders_seen.emplace(unit.holders, unit.owner).second);
         int64_t bytes = 0;
         for (const ParameterPiece* piece : unit.pieces) {
           CHECK(seen.insert(piece).second);
@@ -67,6 +95,8 @@ TEST_CASE("every piece is in one unit, with the holders of its parts, and shards
           for (const auto& [op, part] : piece->users) holders.push_back(strategy[op].devices[part]);
           sort_and_unique(holders);
           CHECK(holders == unit.holders);
+          const DeviceId first_user = strategy[piece->users[0].first].devices[piece->users[0].second];
+          CHECK(unit.owner == (synchronization == Synchronization::owner ? first_user : no_owner));
           bytes += piece->block.volume() * element_bytes;
         }
         CHECK(unit.bytes == bytes);

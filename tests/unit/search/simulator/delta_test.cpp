@@ -50,14 +50,32 @@ TEST_CASE("delta simulation equals full simulation in every task's times") {
   CHECK(sum.returned > 1000);
 }
 
+TEST_CASE("delta simulation equals full simulation where parameters have owners") {
+  DeltaStatistics sum;
+  for (uint32_t number = 0; number < 600; ++number) {
+    INFO("case " << number);
+    RandomSource random(1000 + number);
+    const DeltaComparison comparison = compare_delta_with_full(random, 200, 20, Synchronization::owner);
+    INFO(comparison.difference);
+    REQUIRE(comparison.difference.empty());
+    sum += comparison.statistics;
+  }
+  CHECK(sum.rejected_before_simulation > 1000);
+  CHECK(sum.rejected_during_simulation > 1000);
+  CHECK(sum.returned > 100);
+}
+
 TEST_CASE("cases that a fuzzer has found") {
   int cases = 0;
   for (const auto& entry : std::filesystem::directory_iterator(FF_SOURCE_DIR "/tests/fuzz/cases")) {
     INFO(entry.path());
     std::ifstream file(entry.path(), std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    RandomSource random(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
-    CHECK(compare_delta_with_full(random, static_cast<int>(8 + bytes.size() / 16), 8).difference == "");
+    for (const Synchronization synchronization : {Synchronization::all_reduce, Synchronization::owner}) {
+      RandomSource random(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+      const int changes = static_cast<int>(8 + bytes.size() / 16);
+      CHECK(compare_delta_with_full(random, changes, 8, synchronization).difference == "");
+    }
     ++cases;
   }
   CHECK(cases > 0);
