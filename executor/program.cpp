@@ -125,7 +125,8 @@ void Program::finish_sends() {
 void Program::finish_sends_of(const PlannedBuffer& buffer) {
   for (int send : plan_.sends.indices()) {
     const int64_t begin = plan_.sends[send].memory.offset * element_bytes, end = begin + plan_.sends[send].bytes;
-    if (begin < buffer.offset + buffer.bytes && buffer.offset < end) transport_.wait(sends_[send]);
+    if (plan_.sends[send].memory.buffer == arena_buffer && begin < buffer.offset + buffer.bytes && buffer.offset < end)
+      transport_.wait(sends_[send]);
   }
 }
 

@@ -2,7 +2,7 @@
 
 import json
 
-from common import NETWORKS, assert_no_slower, conditions, markdown_table, prepare
+from common import NETWORKS, assert_no_slower, conditions, markdown_table, options, prepare
 from strategy_file import by_operator
 
 DEFAULT_BUDGET_S = 40
@@ -116,7 +116,7 @@ def table(data):
                      f"{found['lower_bound_us'] / 1e3:.3f}", PAPER[entry["network"]]])
     return f"""# Cases: Inception-v3 and NMT on 4 P100
 
-Written by `scripts/reproduce.sh cases --batch {data['batch']} --budget {data['budget_s']:g}`: {data['budget_s']:g} s of
+Written by `scripts/reproduce.sh cases {options(data)} --budget {data['budget_s']:g}`: {data['budget_s']:g} s of
 mcmc, one thread. {conditions(data)}
 
 ![strategies](cases.png)

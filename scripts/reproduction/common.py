@@ -20,21 +20,38 @@ SAMPLES = {"device": "64 samples a GPU, AlexNet 256 (the paper as published at M
            "total": "64 samples in all, AlexNet 256, however many GPUs (the paper as on arXiv)"}
 
 
+SYNCHRONIZATION = {
+    "all-reduce": "",
+    "owner": " Parameters have owners, as in FlexFlow's published simulator "
+    "([`--synchronization owner`](../simulator.md#owners))."}
+
+
+def options(data):
+    """The choices that an experiment was run with, as on its command line; `data` has `batch` ("device" or "total")
+    and `synchronization`."""
+    return f"--batch {data['batch']}" + synchronization_option(data)
+
+
+def synchronization_option(data):
+    return "" if data["synchronization"] == "all-reduce" else f" --synchronization {data['synchronization']}"
+
+
 def conditions(data):
-    """What every table says about its costs; `data` has `batch`: "device" or "total"."""
+    """What every table says about its costs."""
     return ("Costs are analytic for P100 and K80 (datasheet rates times efficiencies, [simulator](../simulator.md)): "
             "nothing ran on these GPUs. "
-            f"{SAMPLES[data['batch']]}. The memory limit is lifted, because the paper ran every cell.")
+            f"{SAMPLES[data['batch']]}. The memory limit is lifted, because the paper ran every cell."
+            f"{SYNCHRONIZATION[data['synchronization']]}")
 
 
 class Settings:
     """Where to build from and how long to search; `work` is a temporary folder for graphs, topologies and
     strategies."""
 
-    def __init__(self, build, work, budget, quick, workers, batch="device"):
+    def __init__(self, build, work, budget, quick, workers, batch="device", synchronization="all-reduce"):
         self.build, self.work = pathlib.Path(build).resolve(), pathlib.Path(work)
         self.budget, self.quick, self.workers = budget, quick, workers
-        self.batch = batch
+        self.batch, self.synchronization = batch, synchronization
 
     def samples(self, network, devices):
         """The batch size."""
@@ -86,7 +103,8 @@ class Settings:
         out = out or self.work / f"strategy-{network}-{model}-{devices}-{statistics}-{abs(hash(arguments))}.json"
         result = self.ffsearch("--graph", self.graph(network, statistics), "--topo", self.topology(model, devices),
                                "--batch",
-                               self.samples(network, devices), "--seed", SEED, "--out", out, *arguments,
+                               self.samples(network, devices), "--seed", SEED, "--out", out,
+                               "--synchronization", self.synchronization, *arguments,
                                interrupt_after=interrupt_after)
         result.update(network=network, model=model, devices=devices, statistics=statistics,
                       throughput=self.samples(network, devices) * 1e6 / result["predicted_us"])

@@ -2,7 +2,7 @@
 
 import sys
 
-from common import NETWORKS, NORMALIZED, assert_no_slower, conditions, markdown_table, prepare, times
+from common import NETWORKS, NORMALIZED, assert_no_slower, conditions, markdown_table, options, prepare, times
 
 CLUSTERS = {"p100": (1, 2, 4, 8, 16), "k80": (1, 2, 4, 8, 16, 32, 64)}
 DEFAULT_BUDGET_S = 6
@@ -18,7 +18,8 @@ def run(settings):
     clusters = {"p100": (1, 4), "k80": (1, 4)} if settings.quick else CLUSTERS
     prepare(settings, NETWORKS, [(model, devices) for model, sizes in clusters.items() for devices in sizes])
     cells = [(network, model, devices, statistics) for statistics in ("local", "global") for network in NETWORKS
-             if statistics == "local" or (network in NORMALIZED and settings.batch == "device")
+             if statistics == "local" or (network in NORMALIZED and settings.batch == "device"
+                                          and settings.synchronization == "all-reduce")
              for model, sizes in clusters.items() for devices in sizes]
 
     def search(cell):
@@ -126,7 +127,7 @@ def table(data):
                                                               for cell in data["cells"]) else ""
     return f"""# Figure 6: throughput of six networks
 
-Written by `scripts/reproduce.sh figure6 --batch {data['batch']} --budget {data['budget_s']:g}`. {conditions(data)}
+Written by `scripts/reproduce.sh figure6 {options(data)} --budget {data['budget_s']:g}`. {conditions(data)}
 Search: {data['budget_s']:g} s a cell up to 8 devices, 1.7 times that on 16, 2.7 times on 32 and 64, one thread; a
 search ends early when half of its share has passed without a better strategy. Batch normalization with the statistics
 of each part, as the paper's runtime{whole}. The largest memory is {full['memory_bytes'] / 1e9:.1f} GB a device

@@ -1,6 +1,6 @@
 """Figure 7: NMT on 64 K80 GPUs: iteration time, bytes moved and compute time of data parallelism, expert and mcmc."""
 
-from common import assert_no_slower, conditions, markdown_table, prepare
+from common import assert_no_slower, conditions, markdown_table, options, prepare
 
 DEFAULT_BUDGET_S = 150
 ALGORITHMS = ("data-parallel", "expert", "mcmc")
@@ -47,7 +47,7 @@ def table(data):
     mcmc = data["algorithms"]["mcmc"]
     return f"""# Figure 7: NMT on {data['devices']} K80
 
-Written by `scripts/reproduce.sh figure7 --batch {data['batch']} --budget {data['budget_s']:g}`. {conditions(data)} The
+Written by `scripts/reproduce.sh figure7 {options(data)} --budget {data['budget_s']:g}`. {conditions(data)} The
 search took {mcmc['total_s']:.0f} s and {mcmc['proposals']} proposals; its strategy was found after
 {mcmc['best_found_s']:.0f} s. No strategy can take less than {mcmc['lower_bound_us'] / 1e3:.1f} ms.
 

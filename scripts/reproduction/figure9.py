@@ -1,6 +1,6 @@
 """Figure 9: mcmc against learned placement (ColocRL) on 4 K80, and against OptCNN on 16 P100."""
 
-from common import NETWORKS, assert_no_slower, conditions, markdown_table, prepare, times
+from common import NETWORKS, assert_no_slower, conditions, markdown_table, options, prepare, times
 
 DEFAULT_BUDGET_S = 20
 PLACED = ("inception_v3", "nmt")
@@ -50,7 +50,7 @@ def table(data):
     header = ["network", "samples/s", "mcmc samples/s", "speed-up", "paper", "how", "mcmc"]
     return f"""# Figure 9: against ColocRL and OptCNN
 
-Written by `scripts/reproduce.sh figure9 --batch {data['batch']} --budget {data['budget_s']:g}`: {data['budget_s']:g} s
+Written by `scripts/reproduce.sh figure9 {options(data)} --budget {data['budget_s']:g}`: {data['budget_s']:g} s
 for each search, one thread. {conditions(data)}
 
 ![comparison](figure9.png)

@@ -23,6 +23,8 @@ def main():
     parser.add_argument("--batch", choices=("device", "total"), default="device",
                         help="64 samples (AlexNet 256) for each device, or in all: then written as NAME-total; figures "
                         "6, 7 and 9, cases")
+    parser.add_argument("--synchronization", choices=("all-reduce", "owner"), default="all-reduce",
+                        help="ffsearch's; with owner written as NAME-owner; figures 6, 7 and 9, cases, table5")
     parser.add_argument("--workers", type=int, default=2, help="searches at the same time")
     parser.add_argument("--build", default=REPOSITORY / "build/release", help="folder of ffsearch and ffexec")
     parser.add_argument("--redraw", action="store_true", help="figure and table anew from the JSON that is there")
@@ -34,23 +36,24 @@ def main():
     matplotlib.use("Agg")
     import matplotlib.pyplot as pyplot
     experiment = importlib.import_module(arguments.experiment)
-    name = arguments.experiment + ("-total" if arguments.batch == "total"
-                                   else "") + ("-quick" if arguments.quick else "")
+    name = (arguments.experiment + ("-total" if arguments.batch == "total" else "")
+            + ("-owner" if arguments.synchronization == "owner" else "") + ("-quick" if arguments.quick else ""))
     path = RESULTS / f"{name}.json"
     if arguments.redraw:
         if not path.exists():
             sys.exit(f"reproduce.sh: --redraw: there is no {path}")
         data = json.loads(path.read_text())
         data.setdefault("batch", arguments.batch)
+        data.setdefault("synchronization", arguments.synchronization)
     else:
         budget = arguments.budget or experiment.DEFAULT_BUDGET_S * (0.1 if arguments.quick else 1)
         with tempfile.TemporaryDirectory() as work:
             try:
                 data = experiment.run(Settings(arguments.build, work, budget, arguments.quick, arguments.workers,
-                                               arguments.batch))
+                                               arguments.batch, arguments.synchronization))
             except (AssertionError, RuntimeError, OSError) as error:
                 sys.exit(f"reproduce.sh: {arguments.experiment}: {error}")
-        data["batch"] = arguments.batch
+        data["batch"], data["synchronization"] = arguments.batch, arguments.synchronization
         path.write_text(json.dumps(data, indent=1) + "\n")
     text = experiment.table(data).replace(f"({arguments.experiment}.png", f"({name}.png")
     (RESULTS / f"{name}.md").write_text(text)

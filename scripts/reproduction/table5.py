@@ -1,6 +1,6 @@
 """Table 5: how long the search takes to find its final strategy, by network, devices and start."""
 
-from common import NETWORKS, SEED, assert_no_slower, markdown_table, prepare
+from common import NETWORKS, SEED, SYNCHRONIZATION, assert_no_slower, markdown_table, prepare, synchronization_option
 
 DEFAULT_BUDGET_S = 60
 DEVICES = (4, 64)
@@ -66,12 +66,13 @@ def table(data):
                      f"{full['baselines']['data-parallel'] / full['predicted_us']:.3f}"])
     return f"""# Table 5: search time
 
-Written by `scripts/reproduce.sh table5 --budget {data['budget_s']:g}`. Costs are analytic for P100; the 64 P100 are 16
+Written by `scripts/reproduce.sh table5{synchronization_option(data)} --budget {data['budget_s']:g}`.
+Costs are analytic for P100; the 64 P100 are 16
 nodes of 4 and batch normalization uses the statistics of each part. Two chains, a thread each, one from data
 parallelism and one from a random strategy, {data['budget_s']:g} s a cell: a search ends there, or when half of a
 chain's share has passed without a better strategy. The paper allows 30 minutes (`--budget 1800`) and averages 10 random
 starts; here one seed. Where the time of the last better strategy is near the budget, the search was cut off. Two
-searches ran at a time on two cores shared with other programs.
+searches ran at a time on two cores shared with other programs.{SYNCHRONIZATION[data['synchronization']]}
 
 ![proposals a second](table5.png)
 

@@ -97,6 +97,20 @@ class Algorithms(unittest.TestCase):
                 self.assertLess(trained["verified"]["max_relative_error"], 1e-3)
                 self.assertAlmostEqual(trained["predicted_us"], found["predicted_us"], places=2)
 
+    def test_parameters_with_owners(self):
+        found = self.search("--synchronization", "owner")
+        self.assertEqual(json.loads((self.work / "s.json").read_text())["synchronization"], "owner")
+        self.assertEqual(self.search("--synchronization", "owner", "--simulator", "full")["chain_hash"],
+                         found["chain_hash"])
+        self.assertNotEqual(self.search()["chain_hash"], found["chain_hash"])
+        parallel = self.search("--algorithm", "data-parallel", "--synchronization", "owner")
+        self.assertLessEqual(found["predicted_us"], parallel["predicted_us"])
+        self.assertEqual(found["baselines"]["data-parallel"], parallel["predicted_us"])
+        done = run("mpirun", "-n", "2", BUILD / "ffexec", "--strategy", self.work / "s.json", "--iterations", "3",
+                   "--lr", "0.01", "--verify", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertLess(json.loads(done.stdout)["verified"]["max_relative_error"], 1e-3)
+
     def test_the_result_is_never_slower_than_a_baseline(self):
         found = self.search()
         self.assertEqual(sorted(found["baselines"]), sorted(CHEAP))

@@ -45,7 +45,7 @@ def topology(ranks):
                       for i in range(ranks) for j in range(i)]}
 
 
-def strategy(ranks, split="sample"):
+def strategy(ranks, split="sample", synchronization=None):
     """Every operator split over all ranks along `split`, or by sample where it cannot be split so."""
     configurations = {}
     for name, dimensions in DIMENSIONS.items():
@@ -53,7 +53,8 @@ def strategy(ranks, split="sample"):
         degree = min(ranks, 3) if name == "fc" and axis == "channel" else ranks
         configurations[name] = {"degrees": {d: degree if d == axis else 1 for d in dimensions},
                                 "devices": list(range(degree))}
-    return {"format": "ffstrategy/1", "graph": GRAPH, "topology": topology(ranks), "configurations": configurations}
+    file = {"format": "ffstrategy/1", "graph": GRAPH, "topology": topology(ranks), "configurations": configurations}
+    return {**file, "synchronization": synchronization} if synchronization else file
 
 
 def npy(descr, shape, values):
@@ -71,10 +72,10 @@ class ExecutorTest(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.temporary.name, name)
 
-    def write_strategy(self, ranks, split="sample"):
-        path = self.path(f"s{ranks}-{split}.json")
+    def write_strategy(self, ranks, split="sample", synchronization=None):
+        path = self.path(f"s{ranks}-{split}-{synchronization}.json")
         with open(path, "w") as file:
-            json.dump(strategy(ranks, split), file)
+            json.dump(strategy(ranks, split, synchronization), file)
         return path
 
     def write_data(self, name, samples):
@@ -104,10 +105,13 @@ class ExecutorTest(unittest.TestCase):
 
     def test_every_strategy_has_the_same_losses(self):
         expected = None
-        for ranks, split in [(0, "sample"), (1, "sample"), (2, "sample"), (2, "channel"), (4, "sample"), (4, "height"),
-                             (4, "channel")]:
-            result = self.train(ranks, "--strategy", self.write_strategy(max(ranks, 1), split), "--iterations", "5",
-                                "--lr", "0.02", "--momentum", "0.9", "--verify")
+        for ranks, split, synchronization in [
+                (0, "sample", None), (1, "sample", None), (2, "sample", None), (2, "channel", None),
+                (4, "sample", "all-reduce"), (4, "height", None), (4, "channel", None),
+                (1, "sample", "owner"), (2, "sample", "owner"), (4, "sample", "owner"), (4, "channel", "owner")]:
+            file = self.write_strategy(max(ranks, 1), split, synchronization)
+            result = self.train(ranks, "--strategy", file, "--iterations", "5", "--lr", "0.02", "--momentum", "0.9",
+                                "--verify")
             self.assertEqual(result["iterations"], 5)
             self.assertEqual(len(result["memory_bytes"]), max(ranks, 1))
             self.assertLess(result["verified"]["max_relative_error"], 1e-3)
@@ -139,6 +143,17 @@ class ExecutorTest(unittest.TestCase):
                             *options)["losses"]
         for a, b in zip(first + second, through):
             self.assertAlmostEqual(a, b, delta=1e-3 * abs(b))
+
+    def test_the_owners_momentum_is_in_a_checkpoint(self):
+        options = ["--lr", "0.02", "--momentum", "0.9"]
+        through = self.train(1, "--strategy", self.write_strategy(1), "--iterations", "6", *options)["losses"]
+        for before, behind in (("owner", "all-reduce"), ("all-reduce", "owner")):
+            first = self.train(2, "--strategy", self.write_strategy(2, "sample", before), "--iterations", "3",
+                               "--save", self.path(before), *options)["losses"]
+            second = self.train(4, "--strategy", self.write_strategy(4, "sample", behind), "--iterations", "3",
+                                "--load", self.path(before), *options)["losses"]
+            for a, b in zip(first + second, through):
+                self.assertAlmostEqual(a, b, delta=1e-3 * abs(b))
 
     def test_trace(self):
         self.train(2, "--strategy", self.write_strategy(2, "channel"), "--iterations", "3", "--trace",

@@ -159,6 +159,12 @@ class WrongInput(unittest.TestCase):
             self.refused(run(BUILD / "ffsearch", "simulate", "--strategy", path, cwd=self.work), message)
             if number % 3 == 0:  # the same reader
                 self.refused(self.execute(2, path), message, program="ffexec: ")
+        for found, message in (("owned", "/synchronization: found \"owned\"; did you mean \"owner\"?"),
+                               (3, "/synchronization: found 3, expected a string")):
+            path = self.write("synchronization.json", {**json.loads((self.work / "s.json").read_text()),
+                                                       "synchronization": found})
+            self.refused(run(BUILD / "ffsearch", "simulate", "--strategy", path, cwd=self.work), message)
+            self.refused(self.execute(2, path), message, program="ffexec: ")
         self.refused(self.execute(1, self.work / "s.json"), "is for 2 devices", program="ffexec: ")
         self.refused(self.execute(3, self.work / "s.json"), "is for 2 devices", program="ffexec: ")
         self.refused(self.execute(2, self.work / "none.json"), "none.json: cannot open", program="ffexec: ")
@@ -231,11 +237,23 @@ class WrongInput(unittest.TestCase):
                       ["--batch-per-device", str(2**63 - 1)],
                       ["--threads", "0"], ["--chains", "0"], ["--chains", large], ["--seed", "-1"], ["--seed", large],
                       ["--seed", ""],
+                      ["--synchronization", "broadcast"], ["--synchronization", ""],
                       ["--beta", "nan"], ["--beta", "-1"], ["--beta", "inf"], ["--init", "nothing"], ["--resume", "x"]):
             code, stdout, stderr = self.search(GRAPH, TOPOLOGY, *flags)
             self.assertEqual((code, stdout), (2, ""), flags)
             self.assertTrue(stderr)
         self.assertEqual(run(BUILD / "ffsearch", "--graph", GRAPH, cwd=self.work)[0], 2)
+
+    def test_synchronization(self):
+        self.refused(self.search(GRAPH, TOPOLOGY, "--algorithm", "exhaustive", "--synchronization", "owner"),
+                     "exhaustive: its bounds are for --synchronization all-reduce, not for owner")
+        self.assertEqual(self.search()[0], 0)
+        self.assertEqual(run(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--synchronization", "owner",
+                             "--cost", "analytic", "--out", "o.json", cwd=self.work)[0], 0)
+        self.assertEqual(json.loads((self.work / "o.json").read_text())["synchronization"], "owner")
+        self.assertNotIn("synchronization", json.loads((self.work / "s.json").read_text()))
+        self.refused(run(BUILD / "ffsearch", "diff", "s.json", "o.json", cwd=self.work),
+                     "o.json: synchronizes parameters by owner, s.json by all-reduce")
 
     def test_flags_without_effect(self):
         for flags, message in ((["--algorithm", "expert", "--init", "random"],

@@ -12,9 +12,9 @@
 namespace ff {
 namespace {
 
-Vector<std::string> random_issue_order(const Graph& graph, const Strategy& strategy, RandomSource& random) {
-  TaskGraphBuilder builder(graph);
-  const TaskGraph tasks = builder.build(strategy);
+Vector<std::string> random_issue_order(const StrategyFile& file, RandomSource& random) {
+  TaskGraphBuilder builder(file.graph, file.synchronization);
+  const TaskGraph tasks = builder.build(file.strategy);
   return issue_order_names(builder, tasks, random_task_order(tasks, random));
 }
 
@@ -63,8 +63,10 @@ EquivalenceCase random_case(unsigned seed, int ranks) {
   result.split = result.one_device;
   result.split.strategy = random_strategy(result.split.graph, ranks, random);
   if (seed % 2 == 0) result.split.transfer_buffers = TransferBuffers::brief;
-  if (seed % 3 == 0) result.split.issue_order = random_issue_order(result.split.graph, result.split.strategy, random);
-  result.text = "seed " + std::to_string(seed) + ", " + std::to_string(ranks) + " ranks\n" + network.dump(1);
+  if (seed / 4 % 2 == 1) result.split.synchronization = Synchronization::owner;
+  if (seed % 3 == 0) result.split.issue_order = random_issue_order(result.split, random);
+  result.text = "seed " + std::to_string(seed) + ", " + std::to_string(ranks) + " ranks, " +
+                std::string(to_string(result.split.synchronization)) + "\n" + network.dump(1);
   for (size_t op = 0; op < result.split.strategy.size(); ++op) {
     result.text += "\n  " + result.split.graph.operators[op].name + ": degrees";
     for (int degree : result.split.strategy[op].degrees) result.text += " " + std::to_string(degree);

@@ -50,7 +50,8 @@ class PlanText {
       if (is_compute(step.kind)) compute(step);
       else if (is_reduction(step.kind)) reduce(plan_.reductions[step.reduction]);
       else if (step.kind == TaskKind::synchronization) synchronize(plan_.units[step.unit]);
-      else update(plan_.units[step.unit]);
+      else if (step.kind == TaskKind::barrier) barrier(step);
+      else update(step, plan_.units[step.unit]);
     }
     for (const TransferGroup& group : plan_.transfer_groups) {
       std::string members = "together before step " + std::to_string(group.steps_before) + ":";
@@ -100,13 +101,7 @@ class PlanText {
 
   void compute(const StepPlan& step) {
     const PartPlan& part = plan_.parts[step.part];
-    if (!step.waits.empty()) line("  wait for sends:" + sends(step.waits));
-    for (const int index : step.receives) {
-      const TransferPlan& receive = plan_.receives[index];
-      line("  receive " + std::to_string(receive.bytes) + " bytes from " + std::to_string(receive.peer) + " at " +
-           place(receive.memory));
-    }
-    copies(step.zeros, step.gather);
+    wait_and_gather(step);
     if (step.reduction >= 0) line("  wait for reduction " + std::to_string(step.reduction));
     std::string kernel = "  kernel" + places(part.inputs);
     for (const int parameter : part.parameters) kernel += " " + place(plan_.parameters[parameter].weight);
@@ -123,6 +118,20 @@ class PlanText {
         kernel += (part.accumulate[p] ? " added to " : " ") + place(part.parameter_gradients[p]);
     }
     line(kernel + (step.updates_state ? ", then its state" : ""));
+    pack_and_send(step);
+  }
+
+  void wait_and_gather(const StepPlan& step) {
+    if (!step.waits.empty()) line("  wait for sends:" + sends(step.waits));
+    for (const int index : step.receives) {
+      const TransferPlan& receive = plan_.receives[index];
+      line("  receive " + std::to_string(receive.bytes) + " bytes from " + std::to_string(receive.peer) + " at " +
+           place(receive.memory));
+    }
+    copies(step.zeros, step.gather);
+  }
+
+  void pack_and_send(const StepPlan& step) {
     copies({}, step.pack);
     for (const int index : step.sends) {
       const TransferPlan& send = plan_.sends[index];
@@ -148,14 +157,21 @@ class PlanText {
     all_reduce(unit.group, unit.packed, unit.elements);
   }
 
-  void update(const UnitPlan& unit) {
+  void barrier(const StepPlan& step) {
+    wait_and_gather(step);
+    pack_and_send(step);
+  }
+
+  void update(const StepPlan& step, const UnitPlan& unit) {
     if (unit.group < 0) copies(unit.zeros, unit.pack);
+    wait_and_gather(step);
     for (const UpdateRun& run : unit.updates) {
       Place weight = plan_.parameters[run.parameter].weight;
       weight.offset += run.offset;
       line("  update " + place(weight) + " " + std::to_string(run.elements) + " by " + place(run.gradient));
     }
     copies({}, unit.spread);
+    pack_and_send(step);
   }
 
   const TaskGraphBuilder& builder_;
@@ -193,8 +209,9 @@ Graph network(const Json& operators) {
   return parse_graph(parse_json(graph.dump(), "small"));
 }
 
-std::string plan_text(const Graph& graph, const Strategy& strategy, PlanSettings settings) {
-  TaskGraphBuilder builder(graph);
+std::string plan_text(const Graph& graph, const Strategy& strategy, PlanSettings settings,
+                      Synchronization synchronization = Synchronization::all_reduce) {
+  TaskGraphBuilder builder(graph, synchronization);
   const TaskGraph tasks = builder.build(strategy);
   const ProgramPlan plan =
       plan_program(builder, strategy, tasks, default_issue_order(builder, tasks, settings.transfer_buffers), settings);
@@ -599,7 +616,7 @@ TEST_CASE("a plan from the task graph of one rank is that from the task graph of
     const Graph graph = random_graph(random);
     const int ranks = 1 + static_cast<int>(seed % 6);
     const Strategy strategy = random_strategy(graph, ranks, random);
-    TaskGraphBuilder builder(graph);
+    TaskGraphBuilder builder(graph, seed / 2 % 2 ? Synchronization::owner : Synchronization::all_reduce);
     const TaskGraph whole = builder.build(strategy);
     std::map<TaskKey, Vector<int>> tags;
     for (int rank = 0; rank < ranks; ++rank) {

@@ -21,6 +21,14 @@ TEST_CASE("offsets by hand: a buffer takes the smallest gap among those that liv
   CHECK(buffers[4].offset == 512);  // the gap of 128 between b and c, not the room behind c
 }
 
+namespace {
+
+Synchronization synchronization_of(unsigned seed) {
+  return seed / 4 % 2 ? Synchronization::owner : Synchronization::all_reduce;
+}
+
+}  // namespace
+
 TEST_CASE("no two buffers that live together share memory, in any order, with roomy and brief transfer buffers") {
   int64_t separate = 0, live = 0, arena = 0;
   for (unsigned seed = 0; seed < 400; ++seed) {
@@ -28,7 +36,7 @@ TEST_CASE("no two buffers that live together share memory, in any order, with ro
     const Graph graph = random_graph(random);
     const int count = 1 + static_cast<int>(seed % 4);
     const Strategy strategy = random_strategy(graph, count, random);
-    TaskGraphBuilder builder(graph);
+    TaskGraphBuilder builder(graph, synchronization_of(seed));
     const TaskGraph tasks = builder.build(strategy);
     const Vector<int> order = seed % 2 ? random_task_order(tasks, random) : default_issue_order(builder, tasks);
     Vector<DeviceId> devices;
@@ -126,7 +134,7 @@ TEST_CASE("the estimate is near what brief transfer buffers need") {
     const Graph graph = random_graph(random);
     const int count = 1 + static_cast<int>(seed % 4);
     const Strategy strategy = random_strategy(graph, count, random);
-    TaskGraphBuilder builder(graph);
+    TaskGraphBuilder builder(graph, synchronization_of(seed));
     MemoryModel model(builder, count);
     const TaskGraph tasks = builder.build(strategy);
     const Vector<int64_t> guess = model.bytes(strategy),
@@ -154,7 +162,7 @@ TEST_CASE("a change of one operator changes the estimate as computing it anew do
     RandomSource random(seed);
     const Graph graph = random_graph(random);
     Strategy strategy = random_strategy(graph, 4, random);
-    TaskGraphBuilder builder(graph);
+    TaskGraphBuilder builder(graph, synchronization_of(seed));
     MemoryModel following(builder, 4), anew(builder, 4);
     following.reset(strategy);
     for (int i = 0; i < 20; ++i) {

@@ -62,7 +62,7 @@ TEST_CASE("delta simulation equals full simulation where parameters have owners"
   }
   CHECK(sum.rejected_before_simulation > 1000);
   CHECK(sum.rejected_during_simulation > 1000);
-  CHECK(sum.returned > 100);
+  CHECK(sum.returned > 0);
 }
 
 TEST_CASE("cases that a fuzzer has found") {

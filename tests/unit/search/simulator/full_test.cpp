@@ -27,11 +27,12 @@ std::string devices(int count) {
 
 // One line a task, in order of start: start and end in microseconds, name.
 std::string timeline_text(const std::string& topology_text, const Strategy& strategy,
-                          const std::string& graph_text = two_linear_layers) {
+                          const std::string& graph_text = two_linear_layers,
+                          Synchronization synchronization = Synchronization::all_reduce) {
   const Graph graph = parse_graph(parse_json(graph_text, "graph"));
   const Topology topo = parse_topology(parse_json(topology_text, "topology"));
   KernelCosts kernels(topo, CostMode::analytic, {});
-  Evaluator evaluator({graph, topo, kernels});
+  Evaluator evaluator({graph, topo, kernels, nullptr, synchronization});
   const Evaluator::Details details = evaluator.details(strategy);
   std::string text = "\n";
   for (int task : tasks_by_start(details.tasks, details.timeline)) {
@@ -121,6 +122,40 @@ TEST_CASE("data parallelism: synchronization overlaps backward") {
  60.256  70.256  fc2/update/0@1
  70.256  80.256  fc1/update/0@0
  70.256  80.256  fc1/update/0@1
+)");
+}
+
+TEST_CASE("data parallelism with an owner: everything behind the backward pass") {
+  // d0 has the first part of both layers and so owns both weights. Its gradients are summed up where kernels write
+  // them; a barrier has nothing to pack and takes the 1 ns of a task. d1 sends both gradients at once: 5 us + 256 ns,
+  // the second one behind the 256 ns that the first holds the link for. The owner's update takes 10 us, and copying
+  // (adding d1's gradient, packing the values) another 10; taking over the values on d1 is 10 us of copying.
+  CHECK(timeline_text(
+            topology(devices(2) + R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}])"),
+            {{{2, 1, 1}, {0, 1}}, {{2, 1, 1}, {0, 1}}, {{2, 1}, {0, 1}}}, two_linear_layers,
+            Synchronization::owner) == R"(
+  0.000  10.000  fc1/forward/0
+  0.000  10.000  fc1/forward/1
+ 10.000  20.000  fc2/forward/0
+ 10.000  20.000  fc2/forward/1
+ 20.000  30.000  loss/forward/0
+ 20.000  30.000  loss/forward/1
+ 30.000  40.000  loss/backward/0
+ 30.000  40.000  loss/backward/1
+ 40.000  50.000  fc2/backward/0
+ 40.000  50.000  fc2/backward/1
+ 50.000  60.000  fc1/backward/0
+ 50.000  60.000  fc1/backward/1
+ 60.000  60.001  barrier/0
+ 60.000  60.001  barrier/1
+ 60.001  65.257  fc1/parameter_gradient/0@1-0
+ 60.257  65.513  fc2/parameter_gradient/0@1-0
+ 65.257  85.257  fc1/update/0@0
+ 85.257 105.257  fc2/update/0@0
+ 85.257  90.513  fc1/parameter_values/0@0-1
+ 90.513 100.513  fc1/update/0@1
+105.257 110.513  fc2/parameter_values/0@0-1
+110.513 120.513  fc2/update/0@1
 )");
 }
 
