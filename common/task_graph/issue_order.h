@@ -16,9 +16,9 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
 // their reductions, part by part the task and right behind it the transfers of its data, then collectives; behind the
 // backward pass of the last operator of a parameter group its synchronization and updates; where parameters have owners
 // instead behind everything all barriers, then unit by unit the gradients' transfers to the owner, its update, the
-// values' transfers, the other updates. What ffexec follows when a strategy file has no (fitting) issue order. For
-// brief transfer buffers, what brings activations stands right in front of the first task that reads them, and a collective
-// of gradients right behind the last task that adds to it.
+// values' transfers, the other updates. What ffexec follows when a strategy file has no (fitting) issue order. With
+// brief transfer buffers, what brings activations stands right in front of the first task that reads them, and a
+// collective of gradients right behind the last task that adds to it.
 Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& tasks,
                                 TransferBuffers buffers = TransferBuffers::roomy);
 // An order of all tasks, of all devices, changed to one for brief transfer buffers: what brings activations stands

@@ -1,7 +1,7 @@
 // What the sections of planning share. Each plans one aspect of all steps, in this order: program_plan.cpp the steps
 // and parts with their memory, edges.cpp what goes from part to part, synchronization.cpp gradients of parameters and
-// statistics, owners.cpp parameters that one rank updates for others, transfers.cpp how messages are matched, when sends
-// are waited for and in which order transfers start.
+// statistics, owners.cpp parameters that one rank updates for others, transfers.cpp how messages are matched, when
+// sends are waited for and in which order transfers start.
 #pragma once
 
 #include <unordered_map>

@@ -501,6 +501,58 @@ w/update/1@1
 )");
 }
 
+// Half of the samples on each rank; rank 0 owns the weight [3, 6]: 18 floats, packed in 32. What the ranks receive
+// behind the barrier lies where activations were. Rank 1 sends its gradient from where the next iteration's backward
+// task writes it, which waits for that. On an ordered transport both ends start the gradient's transfer in front of the
+// owner's update, and that of the values behind it.
+TEST_CASE("an owner gathers gradients and sends the values back") {
+  const Graph graph = network(Json::array({linear("b", "x", 3)}));
+  const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{2, 1}, {0, 1}}};
+  CHECK(plan_text(graph, strategy, {0}, Synchronization::owner) ==
+        "buffers: arena 64, x[0:2, 0:6] 12, b.weight 18, label[0:2] 2, loss 2, correct 2, sums0 32 of 0\n"
+        R"(b/forward/0
+  kernel x[0:2, 0:6] b.weight -> @0
+loss/forward/0
+  kernel @0 label[0:2] -> loss correct
+loss/backward/0
+  kernel @0 label[0:2] loss correct -> @0 -
+b/backward/0
+  kernel x[0:2, 0:6] b.weight @0 @0 -> - sums0
+post b/parameter_gradient/0@1-0
+barrier/0
+b/update/0@0
+  wait for sends: b/parameter_values/0@0-1
+  receive 128 bytes from 1 at @0
+  add [0:32] of @0[0:32] to sums0[0:32]
+  update b.weight 18 by sums0
+  copy [0:3, 0:6] of b.weight[0:3, 0:6] to @32[0:3, 0:6]
+  send 128 bytes to 1 from @32
+)");
+  CHECK(plan_text(graph, strategy, {1}, Synchronization::owner) ==
+        "buffers: arena 32, x[2:4, 0:6] 12, b.weight 18, label[2:4] 2, loss 2, correct 2, sums0 32 of 0\n"
+        R"(b/forward/1
+  kernel x[2:4, 0:6] b.weight -> @0
+loss/forward/1
+  kernel @0 label[2:4] -> loss correct
+loss/backward/1
+  kernel @0 label[2:4] loss correct -> @0 -
+b/backward/1
+  wait for sends: b/parameter_gradient/0@1-0
+  kernel x[2:4, 0:6] b.weight @0 @0 -> - sums0
+post b/parameter_values/0@0-1
+barrier/1
+  wait for sends: b/parameter_gradient/0@1-0
+  send 128 bytes to 0 from sums0
+b/update/0@1
+  receive 128 bytes from 0 at @0
+  copy [0:3, 0:6] of @0[0:3, 0:6] to b.weight[0:3, 0:6]
+)");
+  const std::string ordered = plan_text(graph, strategy, {1, false, true, true}, Synchronization::owner);
+  CHECK(ordered.substr(ordered.find("together")) == R"(together before step 5: send b/parameter_gradient/0@1-0
+together before step 5: receive b/parameter_values/0@0-1
+)");
+}
+
 // A batch normalization of 6 channels with a sample a part, two parts a rank: each part writes its own sums (two a
 // channel: 12), which are added and reduced. The first forward task behind waits for that and moves the
 // running statistics, which both parts share.
