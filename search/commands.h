@@ -38,7 +38,7 @@ struct SimulateOptions {
   std::string strategy, topology;                  // topology "": the strategy's own
   std::optional<Synchronization> synchronization;  // none: the strategy's own
   CostOptions costs;
-  std::string out, trace, html;
+  std::string out, trace, html, measured;  // measured: a trace that ffexec wrote, for the report; "": none
 };
 
 struct ExplainOptions {
