@@ -9,13 +9,14 @@ import tempfile
 
 from common import REPOSITORY, RESULTS, Settings
 
-EXPERIMENTS = ("table5", "figure6", "figure7", "figure9", "figure10", "optimal", "cases")
+EXPERIMENTS = ("table5", "figure6", "figure7", "figure9", "figure10", "optimal", "cases", "ratios")
 
 
 def main():
     parser = argparse.ArgumentParser(prog="scripts/reproduce.sh",
                                      description="Redoes a table or figure of the FlexFlow paper into docs/results/.")
-    parser.add_argument("experiment", choices=EXPERIMENTS)
+    parser.add_argument("experiment", choices=EXPERIMENTS,
+                        help="ratios: from the JSON of the others, in docs/results/reproduction.md")
     parser.add_argument("--quick", action="store_true",
                         help="few and small cells, a tenth of the time; written beside, as NAME-quick")
     parser.add_argument("--budget", type=float, metavar="SECONDS",
@@ -29,6 +30,9 @@ def main():
     parser.add_argument("--build", default=REPOSITORY / "build/release", help="folder of ffsearch and ffexec")
     parser.add_argument("--redraw", action="store_true", help="figure and table anew from the JSON that is there")
     arguments = parser.parse_args()
+    if arguments.experiment == "ratios":
+        importlib.import_module("ratios").write()
+        return
     try:
         import matplotlib
     except ImportError:

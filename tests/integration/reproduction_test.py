@@ -13,6 +13,7 @@ from cases import parts_of  # noqa: E402
 from common import Settings, assert_no_slower  # noqa: E402
 from figure10 import order  # noqa: E402
 from figure6 import over_fewer_devices, slower_than_on_fewer  # noqa: E402
+from ratios import BEGIN, END, RESULTS, Verdicts, section  # noqa: E402
 from strategy_file import by_operator, numbers  # noqa: E402
 
 
@@ -50,6 +51,18 @@ def test_configurations_by_operator():
     assert by_operator(strategy) == {"a1.x": whole, "a2.x": samples, "b": whole, "a3.x": whole, "a4.x": samples}
 
 
+def test_verdicts():
+    verdicts = Verdicts()
+    texts = [verdicts.text(ratio, 1.3, 3.3) for ratio in (1.294, 1.296, 3.304, 3.306, 120.4)]
+    assert texts == ["1.29", "**1.30**", "**3.30**", "3.31", "120"], texts
+    assert verdicts.sum() == "2 of 5 (1 below, 2 above)", verdicts.sum()
+
+
+def test_the_page_has_the_ratios_of_the_data():
+    text = (RESULTS / "reproduction.md").read_text()
+    assert f"{BEGIN}\n{section()}\n{END}" in text, "run scripts/reproduce.sh ratios"
+
+
 def test_order():
     def entry(algorithm, predicted, measured):
         return {"network": "n", "algorithm": algorithm, "predicted_us": predicted, "measured_us": measured}
@@ -76,3 +89,5 @@ test_slower_than_on_fewer_devices()
 test_configurations_by_operator()
 test_parts()
 test_order()
+test_verdicts()
+test_the_page_has_the_ratios_of_the_data()

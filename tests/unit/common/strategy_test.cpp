@@ -223,3 +223,22 @@ TEST_CASE("strategies are read back as they were written") {
     CHECK_FALSE(read_old.edited);
   }
 }
+
+TEST_CASE("a strategy says how parameters are synchronized, unless by all-reduce") {
+  const Graph graph = blocks_graph();
+  const Topology topology = devices_on_a_switch(2);
+  StrategyFile file{graph, topology, data_parallel(graph, topology), {}, Json::object(), false};
+  const auto read = [](const Json& json) { return parse_strategy(parse_json(json.dump(), "s.json")); };
+  CHECK_FALSE(strategy_to_json(file).contains("synchronization"));
+  CHECK(read(strategy_to_json(file)).synchronization == Synchronization::all_reduce);
+  file.synchronization = Synchronization::owner;
+  Json json = strategy_to_json(file);
+  CHECK(json["synchronization"] == "owner");
+  CHECK(read(json).synchronization == Synchronization::owner);
+  CHECK(strategy_to_json(read(json)) == json);
+  json["synchronization"] = "all-reduce";
+  CHECK(read(json).synchronization == Synchronization::all_reduce);
+  json["synchronization"] = "ring";
+  CHECK(message_of<InputError>([&] { read(json); }) ==
+        "s.json: /synchronization: found \"ring\"; known: all-reduce, owner");
+}
