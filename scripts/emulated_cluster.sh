@@ -186,7 +186,9 @@ make_host() {
   unshare --net --uts -- sleep infinity </dev/null >/dev/null 2>&1 &
   host_pids[host]=$!
   until [[ $(readlink "/proc/$!/ns/uts") != "$(readlink /proc/self/ns/uts)" ]]; do sleep 0.01; done
-  on_host "$host" sh -c "echo $name >/proc/sys/kernel/hostname; echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6" \
+  # Linux's usual congestion control: BBR, which some machines have by default, paces below the rate of fast links.
+  on_host "$host" sh -c "echo $name >/proc/sys/kernel/hostname; echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6
+    echo cubic >/proc/sys/net/ipv4/tcp_congestion_control || echo reno >/proc/sys/net/ipv4/tcp_congestion_control" \
     2>/dev/null || true
   ip link add "$name" type veth peer name eth0 netns "${host_pids[host]}"
   ip link set "$name" master "$switch" up

@@ -1,7 +1,7 @@
 // What a transport over MPI moves in a second, beside what programs do meanwhile. scripts/bench_network.sh runs this on
 // emulated clusters and prints a table.
 //
-//     mpirun -n N bench_transport [ROUNDS]
+//     mpirun -n N bench_transport [ROUNDS [LARGEST_MIB]]
 //
 // Rank r exchanges with rank (r + N/2) mod N, which is on the other host where there are two. Each line of the output is
 // an object: what moves (one-way, both-ways, all-reduce of all ranks), bytes, the median time alone (alone_us), the time of
@@ -22,7 +22,6 @@ namespace ff {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int64_t largest = 64 << 20;
 
 template <typename Function>
 double time_us(Function function) {
@@ -59,9 +58,9 @@ class Kernel {
 
 class Benchmark {
  public:
-  Benchmark(Transport& transport, int rounds)
-      : transport_(transport), rounds_(rounds), peer_((transport.rank() + transport.size() / 2) % transport.size()),
-        out_(largest / 4, 1.0f), in_(largest / 4) {
+  Benchmark(Transport& transport, int rounds, int64_t largest)
+      : transport_(transport), rounds_(rounds), largest_(largest),
+        peer_((transport.rank() + transport.size() / 2) % transport.size()), out_(largest / 4, 1.0f), in_(largest / 4) {
     Vector<int> all;
     for (int r = 0; r < transport.size(); ++r) all.push_back(r);
     group_ = transport.make_groups({all})[0];
@@ -70,7 +69,7 @@ class Benchmark {
   void run() {
     const int size = transport_.size();
     const bool sends = transport_.rank() < size / 2;
-    for (int64_t bytes : {64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20}) {
+    for (int64_t bytes = 64 << 10; bytes <= largest_; bytes *= 4) {
       measure("one-way", bytes, 1, [&] {
         if (sends) requests_.push_back(transport_.send(out_.data(), bytes, peer_, 1));
         else requests_.push_back(transport_.receive(in_.data(), bytes, peer_, 1));
@@ -127,15 +126,18 @@ class Benchmark {
       if (round > 0) together.push_back(us);
     }
     if (transport_.rank() > 0) return;
-    std::printf("{\"what\": \"%s\", \"bytes\": %lld, \"wire_bytes\": %.0f, \"alone_us\": %.1f, \"computing_us\": %.1f, "
-                "\"together_us\": %.1f}\n",
-                what.c_str(), static_cast<long long>(bytes), wire * static_cast<double>(bytes), median(alone),
-                computing, median(together));
+    std::printf(
+        "{\"what\": \"%s\", \"bytes\": %lld, \"wire_bytes\": %.0f, \"alone_us\": %.1f, \"computing_us\": %.1f, "
+        "\"together_us\": %.1f}\n",
+        what.c_str(), static_cast<long long>(bytes), wire * static_cast<double>(bytes), median(alone), computing,
+        median(together));
     std::fflush(stdout);
   }
 
   Transport& transport_;
-  const int rounds_, peer_;
+  const int rounds_;
+  const int64_t largest_;
+  const int peer_;
   GroupId group_ = -1;
   Kernel kernel_;
   Vector<float> out_, in_;
@@ -149,7 +151,9 @@ int main(int count, char** arguments) {
   try {
     const auto transport = ff::make_mpi_transport();
     if (transport->size() % 2 == 1) throw ff::InputError("an even number of ranks is needed");
-    ff::Benchmark(*transport, count > 1 ? std::atoi(arguments[1]) : 5).run();
+    ff::Benchmark(*transport, count > 1 ? std::atoi(arguments[1]) : 5,
+                  int64_t{count > 2 ? std::atoi(arguments[2]) : 64} << 20)
+        .run();
     transport->barrier();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "bench_transport: %s\n", error.what());
