@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "executor/calibrate.h"
+#include "executor/calibration/calibrate.h"
 #include "executor/checkpoint.h"
 #include "executor/cuda/device_clock.h"
 #include "executor/device_choice.h"
@@ -229,10 +229,13 @@ CommandResult run_calibrate(const std::string& out, const TrainContext& context,
                  " ranks at once");
   const auto backend = make_cpu_backend(cores);
   CommandResult result;
-  result.json = calibrate(*backend, host, cores);
+  Calibration calibration = calibrate(*backend, host, cores, processors);
   if (host.rank() > 0) return result;
+  for (const std::string& text : calibration.notes) context.note("note: " + text);
+  result.json = std::move(calibration.topology);
   write_json_file(out, result.json);
-  result.text = out + ": " + std::to_string(host.size()) + (host.size() == 1 ? " device\n" : " devices\n");
+  result.text =
+      calibration.text + out + ": " + std::to_string(host.size()) + (host.size() == 1 ? " device\n" : " devices\n");
   return result;
 }
 

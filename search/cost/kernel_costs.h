@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "common/busy_processors.h"
 #include "common/graph.h"
 #include "common/topology.h"
 #include "common/vector.h"
@@ -49,6 +50,8 @@ class KernelCosts {
   const Profile& profile(int model) const { return models_[model].profile; }
   // What was measured otherwise than ranks would run, for want of processors; "" for nothing.
   std::string measurement_note() const;
+  // What else kept the processors busy meanwhile; "" for nothing.
+  std::string busy_note() const;
   int64_t measured_count() const { return measured_count_; }  // kernels measured by this object
 
  private:
@@ -70,6 +73,8 @@ class KernelCosts {
   Vector<Model> models_;
   std::mutex mutex_;
   std::atomic<int64_t> measured_count_{0};
+  ProcessorTime time_;      // of all processors, while kernels were measured on the CPU
+  Vector<double> spreads_;  // of these kernels
 };
 
 // Bytes of all activations and their gradients, and of parameters with gradient and velocity, over the number of
