@@ -165,7 +165,7 @@ shape() {
   numbers=$(awk -v rate="$gb_per_s" 'BEGIN {
     burst = rate * 1e9 * 1e-4; if (burst < 16384) burst = 16384
     segment = burst > 65536 ? 65536 : burst
-    printf "%d %d %d %d", rate * 8e9, burst + 2048, 1048576 + rate * 1e7, segment}')
+    printf "%.0f %.0f %.0f %.0f", rate * 8e9, burst + 2048, 1048576 + rate * 1e7, segment}')
   local bits burst limit segment
   read -r bits burst limit segment <<<"$numbers"
   "$@" ip link set dev "$interface" gso_max_size "$segment"
@@ -186,10 +186,11 @@ make_host() {
   unshare --net --uts -- sleep infinity </dev/null >/dev/null 2>&1 &
   host_pids[host]=$!
   until [[ $(readlink "/proc/$!/ns/uts") != "$(readlink /proc/self/ns/uts)" ]]; do sleep 0.01; done
-  # Linux's usual congestion control: BBR, which some machines have by default, paces below the rate of fast links.
+  # BBR, which some machines have by default, paces for long distances. A socket gives its interface no more than a
+  # network card would take: else what is sent next stands behind megabytes.
   on_host "$host" sh -c "echo $name >/proc/sys/kernel/hostname; echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6
-    echo cubic >/proc/sys/net/ipv4/tcp_congestion_control || echo reno >/proc/sys/net/ipv4/tcp_congestion_control" \
-    2>/dev/null || true
+    cd /proc/sys/net/ipv4; echo cubic >tcp_congestion_control || echo reno >tcp_congestion_control
+    echo 262144 >tcp_limit_output_bytes" 2>/dev/null || true
   ip link add "$name" type veth peer name eth0 netns "${host_pids[host]}"
   ip link set "$name" master "$switch" up
   on_host "$host" ip link set lo up

@@ -58,6 +58,8 @@ class EmulatedCluster(unittest.TestCase):
         result = self.run_on(["--hosts", "4", "--switches", "2", "--gb-per-s", "0.25", "--uplink-gb-per-s", "0.5"],
                              "tc", "qdisc", "show", "dev", "eth0")
         self.assertIn("rate 2Gbit", result.stdout)
+        result = self.run_on(["--gb-per-s", "1.25"], "tc", "qdisc", "show", "dev", "eth0")
+        self.assertIn("rate 10Gbit", result.stdout)
 
     def test_the_command_s_exit_code_and_wrong_options(self):
         self.assertEqual(cluster("bash", "-c", "exit 7").returncode, 7)
