@@ -4,6 +4,8 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <map>
 #include <mutex>
 
 #include "common/errors.h"
@@ -129,21 +131,25 @@ class MpiTransport : public Transport {
 
   Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel) override {
     const Lock lock(*this);
-    Group& members = groups_[group];
+    Group& members = groups_[static_cast<size_t>(group)];
     const Request request = new_request();
-    if (members.members.size > AllReduce::most_ranks) {
+    const bool chain = AllReduce::prefers_chain(members.members);
+    if (!chain && members.members.size > most_ranks_of_sliced_all_reduce) {
       check_mpi(MPI_Iallreduce(MPI_IN_PLACE, values, count_of(elements * 4), MPI_FLOAT, MPI_SUM,
                                members.members.communicator, &slots_[request.slot].request),
                 "MPI_Iallreduce");
+      ++collectives_;
+      set_going(request, Kind::collective);
       return request;
     }
-    if (spare_.empty()) spare_.push_back(std::make_unique<AllReduce>());
-    active_.emplace_back(request.slot, std::move(spare_.back()));
-    spare_.pop_back();
+    auto& spare = spare_[chain];
+    if (spare.empty()) spare.push_back(chain ? chained_all_reduce() : sliced_all_reduce());
+    active_.push_back({request.slot, chain, std::move(spare.back())});
+    spare.pop_back();
     // MPI guarantees tags up to 32767; so many all-reduces of a group are never in flight.
     constexpr unsigned numbers = (1 << 15) / AllReduce::tags;
     const int tag = AllReduce::tags * static_cast<int>(members.started++ % numbers);
-    active_.back().second->start(members.members, tag, values, elements);
+    active_.back().reduce->start(members.members, tag, values, elements);
     set_going(request, Kind::all_reduce);
     return request;
   }
@@ -154,7 +160,7 @@ class MpiTransport : public Transport {
       return all_reduce(group, call.receive, call.elements[0], label);
     }
     const Lock lock(*this);
-    const AllReduce::Members& members = groups_[group].members;
+    const AllReduce::Members& members = groups_[static_cast<size_t>(group)].members;
     const Request request = new_request();
     Counts& counts = counts_of(request);
     counts.set(call, [this](int64_t count) { return checked_int(count); });
@@ -290,15 +296,25 @@ class MpiTransport : public Transport {
     MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
     MPI_Group_free(&group);
     MPI_Group_free(&world);
-    AllReduce::Members members{communicator, 0, static_cast<int>(ranks.size()), true};
+    AllReduce::Members members{communicator, 0, static_cast<int>(ranks.size()), {}};
     MPI_Comm_rank(communicator, &members.rank);
-    for (const int rank : ranks) members.one_host = members.one_host && nodes_[rank] == nodes_[ranks[0]];
+    std::map<int, int> host_of_node;
+    for (const int member : ranks.indices()) {
+      const auto [it, added] = host_of_node.emplace(nodes_[ranks[member]], static_cast<int>(members.hosts.size()));
+      if (added) members.hosts.emplace_back();
+      members.hosts[it->second].push_back(member);
+    }
     groups_.push_back({members, 0});
     return static_cast<GroupId>(groups_.size()) - 1;
   }
 
   // How a slot's operation goes on.
   enum class Kind { mpi_request, collective, pieces, all_reduce };
+  struct ActiveAllReduce {
+    int slot;
+    bool chain;  // how it is done
+    std::unique_ptr<AllReduce> reduce;
+  };
   struct Slot {
     MPI_Request request = MPI_REQUEST_NULL;
     Kind kind = Kind::mpi_request;
@@ -331,7 +347,7 @@ class MpiTransport : public Transport {
   // Lets everything that is on its way go on. Returns how many steps that was.
   int advance() {
     int steps = pieces_.advance();
-    for (auto& [slot, reduce] : active_) steps += reduce->advance();
+    for (ActiveAllReduce& active : active_) steps += active.reduce->advance();
     if (steps == 0 && collectives_ > 0) look();
     return steps;
   }
@@ -353,9 +369,9 @@ class MpiTransport : public Transport {
 
   bool finish_all_reduce(const Request& request) {
     const auto it =
-        std::find_if(active_.begin(), active_.end(), [&](const auto& active) { return active.first == request.slot; });
-    if (!it->second->done()) return false;
-    spare_.push_back(std::move(it->second));
+        std::find_if(active_.begin(), active_.end(), [&](const auto& active) { return active.slot == request.slot; });
+    if (!it->reduce->done()) return false;
+    spare_[it->chain].push_back(std::move(it->reduce));
     active_.erase(it);
     return true;
   }
@@ -424,11 +440,11 @@ class MpiTransport : public Transport {
   Vector<int> nodes_;         // NodePlace::node, by rank
   bool spans_hosts_ = false;  // some rank is on another host
   MPI_Comm control_ = MPI_COMM_NULL;
-  Vector<Group> groups_;
-  Vector<std::pair<int, std::unique_ptr<AllReduce>>> active_;  // by request slot, in the order of their start
-  Vector<std::unique_ptr<AllReduce>> spare_;                   // with their scratch memory, for the next ones
-  PiecedMessages pieces_;                                      // to and from other hosts
-  int collectives_ = 0;                                        // of MPI's own, in progress
+  std::deque<Group> groups_;                            // whose addresses stay
+  Vector<ActiveAllReduce> active_;                      // in the order of their start
+  Array<Vector<std::unique_ptr<AllReduce>>, 2> spare_;  // by `chain`, with their scratch memory, for the next ones
+  PiecedMessages pieces_;                               // to and from other hosts
+  int collectives_ = 0;                                 // of MPI's own, in progress
   Vector<Slot> slots_;
   Vector<std::unique_ptr<Counts>> counts_;  // by slot
   Vector<int> free_;
