@@ -6,8 +6,7 @@
 // Rank r exchanges with rank (r + N/2) mod N, which is on the other host where there are two. Each line of the output is
 // an object: what moves (one-way, both-ways, all-reduce of all ranks), bytes, the median time alone (alone_us), the time of
 // kernels of 2 ms that take as long together (computing_us), and of both at once (together_us): at best the greater of
-// the two. Rates are bytes / time; an all-reduce among N ranks sends and receives 2 (N-1)/N times its bytes at every
-// rank, which `wire_bytes` says.
+// the two.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -70,15 +69,15 @@ class Benchmark {
     const int size = transport_.size();
     const bool sends = transport_.rank() < size / 2;
     for (int64_t bytes = 64 << 10; bytes <= largest_; bytes *= 4) {
-      measure("one-way", bytes, 1, [&] {
+      measure("one-way", bytes, [&] {
         if (sends) requests_.push_back(transport_.send(out_.data(), bytes, peer_, 1));
         else requests_.push_back(transport_.receive(in_.data(), bytes, peer_, 1));
       });
-      measure("both-ways", bytes, 1, [&] {
+      measure("both-ways", bytes, [&] {
         requests_.push_back(transport_.receive(in_.data(), bytes, peer_, 2));
         requests_.push_back(transport_.send(out_.data(), bytes, peer_, 2));
       });
-      measure("all-reduce", bytes, 2.0 * (size - 1) / size,
+      measure("all-reduce", bytes,
               [&] { requests_.push_back(transport_.all_reduce(group_, out_.data(), bytes / 4, 3)); });
     }
   }
@@ -97,7 +96,7 @@ class Benchmark {
     requests_.clear();
   }
 
-  void measure(const std::string& what, int64_t bytes, double wire, const std::function<void()>& start) {
+  void measure(const std::string& what, int64_t bytes, const std::function<void()>& start) {
     Vector<double> alone, together;
     for (int round = 0; round <= rounds_; ++round) {  // the first warms up
       transport_.barrier();
@@ -127,10 +126,9 @@ class Benchmark {
     }
     if (transport_.rank() > 0) return;
     std::printf(
-        "{\"what\": \"%s\", \"bytes\": %lld, \"wire_bytes\": %.0f, \"alone_us\": %.1f, \"computing_us\": %.1f, "
+        "{\"what\": \"%s\", \"bytes\": %lld, \"alone_us\": %.1f, \"computing_us\": %.1f, "
         "\"together_us\": %.1f}\n",
-        what.c_str(), static_cast<long long>(bytes), wire * static_cast<double>(bytes), median(alone), computing,
-        median(together));
+        what.c_str(), static_cast<long long>(bytes), median(alone), computing, median(together));
     std::fflush(stdout);
   }
 

@@ -102,6 +102,12 @@ class EmulatedCluster(unittest.TestCase):
                              f'"$EMULATED_CLUSTER_RUN" node1 /usr/bin/python3 -c "\'{count}\'"')
         self.assertLess(float(result.stdout), 0.4)
 
+    def test_messages_and_sums_are_right_to_the_bit(self):
+        for options in (["--hosts", "2"], ["--hosts", "2", "--ranks-per-host", "2"],
+                        ["--hosts", "3", "--ranks-per-host", "2"], ["--hosts", "3", "--switches", "3"]):
+            result = self.run_on([*options, "--gb-per-s", "1.25"], "mpirun", BUILD / "tests/test_mpi_ranks")
+            self.assertRegex(result.stdout, "[0-9] ranks: all messages and sums are right")
+
     def calibrated(self, options, ranks):
         """Calibrates, searches, trains with --verify; returns the topology and what was printed."""
         result = self.run_on(options, "mpirun", BUILD / "ffexec", "--calibrate", "--out", self.path("topo.json"))
