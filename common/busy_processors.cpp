@@ -58,7 +58,7 @@ ProcessorTime processor_time(const std::set<int>& processors, const std::string&
 }
 
 std::string busy_note(const ProcessorTime& time, size_t processors, double spread) {
-  constexpr double much_others = 0.1, much_stolen = 0.02, least_s = 0.3;  // the kernel counts in ticks of 10 ms
+  constexpr double much_others = 0.1, much_stolen = 0.02, least_s = 0.15;  // the kernel counts in ticks of 10 ms
   const bool others = time.others_share() > much_others, stolen = time.stolen_share() > much_stolen;
   if (time.all < least_s || (!others && !stolen)) return "";
   std::string text = "the machine was busy while this was measured: ";

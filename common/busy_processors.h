@@ -24,8 +24,8 @@ struct ProcessorTime {
 ProcessorTime processor_time(const std::set<int>& processors, const std::string& root = "");
 
 // "the machine was busy while this was measured: other processes had 45 % of the time of the 2 processors ...", where
-// that is too much for the figures to hold; "" where it is not, or where there was too little time to tell. `spread`: of the repetitions, (third
-// - first quartile) / median as it typically was; negative: not known.
+// that is too much for the figures to hold; "" where it is not, or where there was too little time to tell. `spread`:
+// of the repetitions, (third - first quartile) / median as it typically was; negative: not known.
 std::string busy_note(const ProcessorTime& time, size_t processors, double spread = -1);
 
 }  // namespace ff

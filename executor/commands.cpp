@@ -140,6 +140,12 @@ CommandResult summarize(const StrategyFile& file, const Machine& machine, const 
                        run.interrupted ? exit_interrupted : exit_done, ""};
   result.json["backend"] = machine.backend->name();
   result.json["transport"] = machine.transport->name();
+  if (const Vector<std::string> settings = machine.transport->settings(); !settings.empty()) {
+    result.json["transport_settings"] = settings;
+    result.text += "transport   between hosts, with";
+    for (const std::string& setting : settings) result.text += " " + setting;
+    result.text += "\n";
+  }
   if (machine.cuda) {
     result.json["cuda_graph"] = graph;
     result.text += "device      " + machine.text + (graph ? ", CUDA graph" : "") + "\n";

@@ -21,9 +21,10 @@ from mpi_environment import mpi_environment  # noqa: E402
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SHARED_MEMORY = "2 ranks in shared memory"
 # Name, hosts, ranks of each, rate of a link in GB/s.
-CLUSTERS = [("2 hosts, 1 Gb/s", 2, 1, 0.125), ("2 hosts, 10 Gb/s", 2, 1, 1.25), ("2 hosts of 2 ranks, 1 Gb/s", 2, 2, 0.125)]
-# Of an Ethernet frame of 1514 bytes, TCP with timestamps leaves so many; what comes before and behind frames on a cable is
-# not emulated.
+CLUSTERS = [("2 hosts, 1 Gb/s", 2, 1, 0.125), ("2 hosts, 10 Gb/s", 2, 1, 1.25),
+            ("2 hosts of 2 ranks, 1 Gb/s", 2, 2, 0.125)]
+# Of an Ethernet frame of 1514 bytes, TCP with timestamps leaves so many; what comes before and behind frames on a cable
+# is not emulated.
 PAYLOAD = 1448 / 1514
 
 

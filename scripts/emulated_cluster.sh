@@ -10,14 +10,14 @@
 #   --delay-us X          one-way delay that each link adds (0); needs a kernel with netem
 #   --switches N          the hosts stand at N switches alike, joined by one more (1: all hosts at one switch)
 #   --uplink-gb-per-s X   rate of the links that join switches (that of the hosts' links)
-#   --cores LIST          processors for the hosts in turn, by commas: 0,1 or, several for each, 0-1,2-3 (those that this
-#                         process may use, dealt out evenly)
+#   --cores LIST          processors for the hosts in turn, by commas: 0,1 or, several for each, 0-1,2-3 (those that
+#                         this process may use, dealt out evenly)
 #   --cpu-share I=X       host I gets X of a processor's time, as by a slower processor: 1=0.5; may be repeated
 #
 # COMMAND runs on node0 with what mpirun needs in its environment: without -n it starts a rank for each slot, host by
 # host. EMULATED_CLUSTER_RUN is a program that runs a command on another host: "$EMULATED_CLUSTER_RUN" node1 ip link.
-# Exit code: COMMAND's; 2 for a wrong command line; 77, with the reason, where such a cluster cannot be made (not root, no
-# namespaces). Nothing outside of the namespaces is touched, and all is removed however this ends: the interfaces
+# Exit code: COMMAND's; 2 for a wrong command line; 77, with the reason, where such a cluster cannot be made (not root,
+# no namespaces). Nothing outside of the namespaces is touched, and all is removed however this ends: the interfaces
 # belong to namespaces that end with their processes, and these end with this script, SIGKILL included.
 set -euo pipefail
 
@@ -32,7 +32,8 @@ is_positive() { [[ $1 =~ ^[0-9]*\.?[0-9]+$ ]] && [[ $(tr -d '0.' <<<"$1") ]]; }
 # Names what is wrong with an option's value.
 check() {
   local option=$1 value=$2 kind=$3
-  "is_$kind" "$value" || fail "$option: $value is no $([[ $kind == count ]] && echo "number from 1 to 999" || echo "positive number")"
+  local -A named=([count]="number from 1 to 999" [positive]="positive number")
+  "is_$kind" "$value" || fail "$option: $value is no ${named[$kind]}"
 }
 
 parse() {
@@ -77,10 +78,11 @@ expect_tools() {
     command -v "$tool" >/dev/null || skip "no $tool here (Debian packages iproute2 and util-linux)"
   done
   unshare --net --uts --mount --pid --fork true 2>/dev/null || skip "this process may not make namespaces"
-  unshare --net sh -c 'ip link add veth0 type veth peer name veth1 && tc qdisc add dev veth0 root tbf rate 1gbit burst 64kb \
-    latency 10ms && ip link add switch0 type bridge' 2>/dev/null || skip "this kernel lacks veth, bridges or tbf"
-  [[ $delay == 0 ]] || unshare --net sh -c 'ip link add veth0 type veth peer name veth1 && tc qdisc add dev veth0 root netem \
-    delay 1ms' 2>/dev/null || skip "--delay-us: this kernel has no netem"
+  unshare --net sh -c 'ip link add veth0 type veth peer name veth1 && ip link add switch0 type bridge &&
+    tc qdisc add dev veth0 root tbf rate 1gbit burst 64kb latency 10ms' 2>/dev/null ||
+    skip "this kernel lacks veth, bridges or tbf"
+  [[ $delay == 0 ]] || unshare --net sh -c 'ip link add veth0 type veth peer name veth1 &&
+    tc qdisc add dev veth0 root netem delay 1ms' 2>/dev/null || skip "--delay-us: this kernel has no netem"
 }
 
 # A control group that gives a host a share of a processor. The short period keeps the host evenly slow: with the
@@ -213,7 +215,8 @@ write_run() {
     for ((host = 0; host < hosts; ++host)); do
       local group="$quotas.$host" enter=""
       [[ ! -d $group ]] || enter="echo \$\$ >$group/cgroup.procs; "
-      echo "node$host) ${enter}at=(nsenter --target ${host_pids[host]} --net --uts -- taskset -c $(cores_of "$host")) ;;"
+      local namespaces="nsenter --target ${host_pids[host]} --net --uts --"
+      echo "node$host) ${enter}at=($namespaces taskset -c $(cores_of "$host")) ;;"
     done
     echo '*) echo "no host $host in this emulated cluster" >&2; exit 255 ;;'
     echo 'esac'
@@ -258,5 +261,9 @@ inside() {
   return $code
 }
 
-parse "$@"
-if [[ ${EMULATED_CLUSTER_INSIDE:-} ]]; then inside "$@"; else outside "$@"; fi
+# Braces: bash reads this to the end before it runs it, so that the script may change meanwhile.
+{
+  parse "$@"
+  if [[ ${EMULATED_CLUSTER_INSIDE:-} ]]; then inside "$@"; else outside "$@"; fi
+  exit
+}

@@ -265,8 +265,8 @@ struct HostRates {
   bool full_duplex = true;
 };
 
-// One rank of each host with one of the next host, pair after pair. A pair gets what the slower end can do: a host is as
-// fast as in the faster of its two pairs.
+// One rank of each host with one of the next host, pair after pair. A pair gets what the slower end can do: a host is
+// as fast as in the faster of its two pairs.
 Vector<HostRates> measure_between(Transport& transport, const Hosts& hosts, Calibration& calibration) {
   const int count = static_cast<int>(hosts.ranks.size());
   Vector<HostRates> rates(hosts.ranks.size());

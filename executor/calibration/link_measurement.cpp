@@ -101,7 +101,7 @@ class LinkMeasurement {
       measured.constant = rate_is_constant(times);
       if (!one_host_ && size >= constant_from && (measured.constant || times.back().us > enough_us)) break;
     }
-    constexpr int64_t all_sizes = int64_t{1} << 40, large_sizes = 64;
+    constexpr int64_t all_sizes = int64_t{1} << 40, large_sizes = 4;
     measured.line = fit_line(times, one_host_ ? all_sizes : large_sizes);
     measured.deviation = largest_deviation(measured.line, times);
     measured.largest_bytes = times.back().bytes;

@@ -30,7 +30,7 @@ class MpiTransport : public Transport {
     int initialized = 0;
     MPI_Initialized(&initialized);
     if (initialized) throw MachineError("MPI is already initialized in this process");
-    prepare_open_mpi();
+    settings_ = prepare_open_mpi();
     int provided = 0;
     // One thread a rank calls MPI at a time: this one, or the one of progress.
     if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
@@ -67,6 +67,9 @@ class MpiTransport : public Transport {
   int size() const override { return size_; }
   std::string host() const override { return host_; }
   NodePlace place() const override { return place_; }
+
+  // Those of Open MPI are of its connections to other hosts.
+  Vector<std::string> settings() const override { return spans_hosts_ ? settings_ : Vector<std::string>(); }
 
   int largest_tag() const override { return largest_tag_; }
 
@@ -436,6 +439,7 @@ class MpiTransport : public Transport {
   int rank_ = 0, size_ = 1;
   int largest_tag_ = 32767;  // what MPI guarantees
   std::string host_;
+  Vector<std::string> settings_;
   NodePlace place_;
   Vector<int> nodes_;         // NodePlace::node, by rank
   bool spans_hosts_ = false;  // some rank is on another host

@@ -2,9 +2,9 @@
 // and that one leaves the cache: of 64 MiB among 2 ranks of a host they take 54 and 29 ms, this one 10 ms (4 MiB: 1.3,
 // 0.6, 0.4).
 //
-// The values are reduced slice by slice, so that they stay in the cache; every rank computes the same bits, as the terms
-// are added in rank order. Within a host one slice is on its way at a time. Between hosts a link would stand idle while a
-// slice turns around, so several are.
+// The values are reduced slice by slice, so that they stay in the cache; every rank computes the same bits, as the
+// terms are added in rank order. Within a host one slice is on its way at a time. Between hosts a link would stand
+// idle while a slice turns around, so several are.
 #pragma once
 
 #include <memory>
@@ -70,15 +70,15 @@ class AllReduce {
   bool done_ = true;
 };
 
-// Up to 16 KiB every rank sends all its values to every other. Beyond, each rank owns a part of each slice, receives the
-// others' values of it, adds them and sends the sums back: 2 (k-1)/k times the bytes, as a ring. For up to 8 ranks: with
-// more, the k-1 messages at once would crowd a network.
+// Up to 16 KiB every rank sends all its values to every other. Beyond, each rank owns a part of each slice, receives
+// the others' values of it, adds them and sends the sums back: 2 (k-1)/k times the bytes, as a ring. For up to 8
+// ranks: with more, the k-1 messages at once would crowd a network.
 std::unique_ptr<AllReduce> sliced_all_reduce();
 constexpr int most_ranks_of_sliced_all_reduce = 8;
 
-// For prefers_chain. Of each host, some rank adds what its host's ranks have of a part to what comes from the host before,
-// and hands it on to the next host; from the last one the sums go back the same way. So a link between two hosts carries
-// all bytes once in each direction, both at once, however many ranks stand behind it.
+// For prefers_chain. Of each host, some rank adds what its host's ranks have of a part to what comes from the host
+// before, and hands it on to the next host; from the last one the sums go back the same way. So a link between two
+// hosts carries all bytes once in each direction, both at once, however many ranks stand behind it.
 std::unique_ptr<AllReduce> chained_all_reduce();
 
 }  // namespace ff

@@ -35,8 +35,8 @@ class ChainedAllReduce : public AllReduce {
   }
 
  private:
-  // What one of the slices on their way waits for: the terms of this rank's part, and its own values being read; its sum;
-  // the other parts' sums.
+  // What one of the slices on their way waits for: the terms of this rank's part, and its own values being read; its
+  // sum; the other parts' sums.
   struct Lane {
     Vector<MPI_Request> values, sum, sums;
     Vector<float> received;  // [ranks of this host and the host before, elements of a part]

@@ -1,6 +1,7 @@
 // What Open MPI is told before it starts, by environment variables; those that the user has set stay.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "common/vector.h"
@@ -13,11 +14,7 @@ namespace ff {
 // exchange, one direction after the other, in pieces always 143 (the link's limit is 141).
 constexpr int64_t piece_bytes = 128 << 10;
 
-struct EnvironmentSetting {
-  std::string name, value;
-};
-
-// To be called before MPI_Init. Returns what it has set.
-Vector<EnvironmentSetting> prepare_open_mpi();
+// To be called before MPI_Init. Returns what it has set: NAME=VALUE.
+Vector<std::string> prepare_open_mpi();
 
 }  // namespace ff

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
 #include <ctime>
 
@@ -51,6 +52,9 @@ void ProgressThread::run() {
   constexpr int shortest_us = 100, longest_us = 400;
   prctl(PR_SET_TIMERSLACK, 1000UL);  // naps end within a microsecond of their time, not 50
   ask_for_short_slices();
+  sigset_t all;  // signals are the program's
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
   int nap_us = shortest_us;
   while (true) {
     {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -64,9 +65,12 @@ class KernelCosts {
     int ranks_of_node = 0;  // that compute at once
     bool is_gpu = false;
     bool on_this_machine = false;
+    bool has_rates = false;  // of copies and updates, as far as they are measured
   };
   KernelMeasurement& measurement(Model& model);
   void describe_machine(Model& model);
+  // Counts what the processors do while a CPU's kernels are measured.
+  void watched(const Model& model, const std::function<void()>& measure);
   Nanoseconds rate(const std::string& work, int64_t bytes, int model);
 
   CostMode mode_;

@@ -1,12 +1,12 @@
-// What a transport over MPI moves in a second, beside what programs do meanwhile. scripts/bench_network.sh runs this on
+// What a transport over MPI moves in a second, beside what programs do meanwhile. scripts/bench_network.py runs this on
 // emulated clusters and prints a table.
 //
 //     mpirun -n N bench_transport [ROUNDS [LARGEST_MIB]]
 //
-// Rank r exchanges with rank (r + N/2) mod N, which is on the other host where there are two. Each line of the output is
-// an object: what moves (one-way, both-ways, all-reduce of all ranks), bytes, the median time alone (alone_us), the time of
-// kernels of 2 ms that take as long together (computing_us), and of both at once (together_us): at best the greater of
-// the two.
+// Rank r exchanges with rank (r + N/2) mod N, which is on the other host where there are two. Each line of the output
+// is an object: what moves (one-way, both-ways, all-reduce of all ranks), bytes, the median time alone (alone_us), the
+// time of kernels of 2 ms that take about as long together (computing_us), and of both at once (together_us): at best
+// the greater of the two.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

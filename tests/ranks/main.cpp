@@ -1,5 +1,5 @@
-// What the MPI transport moves is whole and in order, and all-reduces add in rank order, bit for bit. Run by mpirun, on one
-// host and on emulated ones (tests/integration).
+// What the MPI transport moves is whole and in order, and all-reduces add in rank order, bit for bit. Run by mpirun, on
+// one host and on emulated ones (tests/integration).
 //
 //     mpirun -n N test_mpi_ranks
 #include <cstdio>

@@ -61,7 +61,7 @@ TEST_CASE("a note says what else ran, where that was much") {
       note(9.5, 0.3, 5) ==
       "the machine was busy while this was measured: other processes had 45 %, other virtual machines 3 % of the time "
       "of the 2 processors; the figures will not hold when it is idle: measure again then");
-  CHECK(busy_note({0.2, 0.2, 0, 0}, 2) == "");  // a few ticks tell nothing
+  CHECK(busy_note({0.1, 0.1, 0, 0}, 2) == "");  // a few ticks tell nothing
 }
 
 }  // namespace ff
