@@ -201,9 +201,9 @@ Vector<ConfigurationOrigin> origins_of(const Problem& problem, const std::string
 
 // The simulated time of data parallelism, beside every result.
 Baseline data_parallel_baseline(Evaluator& evaluator) {
-  const Prediction prediction =
-      evaluator.evaluate(data_parallel(evaluator.problem().graph, evaluator.problem().topology));
-  return {"data-parallel", prediction.makespan, prediction.feasible()};
+  Strategy strategy = data_parallel(evaluator.problem().graph, evaluator.problem().topology);
+  const Prediction prediction = evaluator.evaluate(strategy);
+  return {"data-parallel", prediction.makespan, prediction.feasible(), std::move(strategy)};
 }
 
 // Does its budget end an algorithm with all that belongs to its result?
@@ -291,8 +291,8 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
     if (!note.empty()) result.notes.push_back(note);
   if (!options.report.empty()) write_json_file(options.report, result.json);
   if (!options.html.empty())
-    write_html_report(options.html, evaluator, found.strategy, found.details, found.report,
-                      cheap_alternatives(evaluator, space, context.stop));
+    write_html_report(options.html, evaluator, found.strategy, found.details,
+                      {found.report, cheap_alternatives(evaluator, space, found.report.baselines, context.stop)});
   if (!options.out.empty()) result.text += "written to " + options.out + "\n";
   return result;
 }
@@ -300,6 +300,7 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
 CommandResult run_simulate(const SimulateOptions& options) {
   Vector<std::string> inputs = options.costs.profiles;
   inputs.push_back(options.topology);
+  if (!options.measured.empty()) inputs.push_back(options.measured);
   expect_all_writable({options.out, options.trace, options.html}, inputs);
   expect_all_writable({options.trace, options.html}, {options.strategy});
   StrategyFile file = load_strategy(options.strategy);
@@ -310,6 +311,9 @@ CommandResult run_simulate(const SimulateOptions& options) {
                        " devices, the strategy is for " + std::to_string(file.topology.devices.size()));
     file.topology = std::move(other);
   }
+  std::optional<html::MeasuredIteration> measured;
+  if (!options.measured.empty())
+    measured = html::load_measured_iteration(options.measured, file.topology.devices.count());
   Loaded loaded = load({std::move(file.graph), std::move(file.topology)}, options.costs);
   const Problem problem = loaded.problem();
   Evaluator evaluator(problem);
@@ -322,11 +326,13 @@ CommandResult run_simulate(const SimulateOptions& options) {
   if (options.costs.mode == CostMode::analytic)
     report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
   report.origins = file.origins;
-  write_outputs(options.out, options.trace, file.strategy, report, evaluator, details);
   const std::atomic<bool> no_stop{false};
-  if (!options.html.empty())
-    write_html_report(options.html, evaluator, file.strategy, details, report,
-                      cheap_alternatives(evaluator, SearchSpace(problem.graph, problem.topology), no_stop));
+  if (!options.html.empty()) {
+    const SearchSpace space(problem.graph, problem.topology);
+    write_html_report(options.html, evaluator, file.strategy, details,
+                      {report, cheap_alternatives(evaluator, space, report.baselines, no_stop), measured});
+  }
+  write_outputs(options.out, options.trace, file.strategy, report, evaluator, details);
   CommandResult result{report_to_json(report), report_to_text(report, problem.graph, problem.topology, file.strategy)};
   if (const std::string note = loaded.kernels.busy_note(); !note.empty()) result.notes.push_back(note);
   return result;
@@ -359,7 +365,7 @@ void write_comparison(const std::string& path, const Problem& problem, const Vec
   const Strategy strategy = std::move(strategies[best - reports.begin()].strategy);
   strategies.erase(strategies.begin() + (best - reports.begin()));
   Evaluator evaluator(problem);
-  write_html_report(path, evaluator, strategy, evaluator.details(strategy), *best, strategies);
+  write_html_report(path, evaluator, strategy, evaluator.details(strategy), {*best, std::move(strategies)});
 }
 
 }  // namespace

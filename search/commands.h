@@ -35,7 +35,7 @@ struct SearchOptions {
 struct SimulateOptions {
   std::string strategy, topology;  // topology "": the strategy's own
   CostOptions costs;
-  std::string out, trace, html;
+  std::string out, trace, html, measured;  // measured: a trace that ffexec wrote, for the report; "": none
 };
 
 struct ExplainOptions {

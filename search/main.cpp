@@ -133,8 +133,8 @@ void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
   app.add_flag("--quiet", options.quiet, "print errors only");
 }
 
-void add_html_flag(CLI::App& app, std::string& html) {
-  app.add_option("--html", html, "write a report for people: one HTML file that needs nothing else");
+CLI::Option* add_html_flag(CLI::App& app, std::string& html) {
+  return app.add_option("--html", html, "write a report for people: one HTML file that needs nothing else");
 }
 
 void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::ProblemFiles& files, Options& options) {
@@ -220,7 +220,11 @@ void add_commands(CLI::App& app, Options& options) {
   simulate->add_option("--topo", options.simulate.topology, "topology to simulate on, instead of the strategy's own");
   simulate->add_option("--out", options.simulate.out, "write the strategy with the new issue order and prediction");
   simulate->add_option("--trace", options.simulate.trace, "write the simulated iteration as a Chrome/Perfetto trace");
-  add_html_flag(*simulate, options.simulate.html);
+  CLI::Option* html = add_html_flag(*simulate, options.simulate.html);
+  simulate
+      ->add_option("--measured", options.simulate.measured,
+                   "what one iteration took, as ffexec --trace wrote it, for the report to show beside the prediction")
+      ->needs(html);
   add_common_flags(*simulate, options.simulate.costs, options);
 
   ff::add_explain_commands(app, options.explain, options.diff, [&options](CLI::App& command, ff::CostOptions& costs) {

@@ -86,6 +86,12 @@ std::string without_numbers(const std::string& name) {
   return text;
 }
 
+std::string subject_key(const TaskGraphBuilder& builder, const TaskGraph& tasks, int number) {
+  const OperatorId op = tasks.tasks[number].op;
+  return without_numbers(subject_name(builder, tasks, number)) +
+         (op < 0 ? "" : " " + builder.graph().operators[op].definition->type());
+}
+
 namespace {
 
 // In the order in which people count: t9 before t10.
@@ -119,16 +125,16 @@ std::string joined_names(Vector<std::string> names) {
 Vector<PathPiece> path_pieces(const TaskGraphBuilder& builder, const TaskGraph& tasks, const TaskCosts& costs,
                               const Timeline& timeline, const TimelineCauses& causes, const LinkKinds& links) {
   Vector<PathPiece> pieces;
-  std::string previous;  // subject, without numbers
   const Vector<int>& path = causes.critical_path();
   for (const int place : path.indices()) {
     const int task = path[place];
     const TaskKind kind = tasks.tasks[task].kind;
     const int link = is_compute(kind) || kind == TaskKind::update ? -1 : links.binding_kind(costs, task);
-    const std::string name = subject_name(builder, tasks, task), subject = without_numbers(name);
-    if (pieces.empty() || pieces.back().kind != kind || pieces.back().link_kind != link || subject != previous)
-      pieces.push_back({.kind = kind, .link_kind = link, .names = {}, .begin = timeline.start[task]});
-    previous = subject;
+    const std::string name = subject_name(builder, tasks, task);
+    std::string key = subject_key(builder, tasks, task);
+    if (pieces.empty() || pieces.back().kind != kind || pieces.back().link_kind != link || pieces.back().key != key)
+      pieces.push_back(
+          {.key = std::move(key), .kind = kind, .link_kind = link, .names = {}, .begin = timeline.start[task]});
     PathPiece& piece = pieces.back();
     if (piece.names.empty() || piece.names.back() != name) piece.names.push_back(name);
     const bool is_last = place + 1 == path.count();
@@ -147,8 +153,7 @@ Vector<PathPiece> merged_pieces(const Vector<PathPiece>& pieces) {
   std::map<std::tuple<std::string, TaskKind, int>, int> known;
   Vector<PathPiece> merged;
   for (const PathPiece& piece : pieces) {
-    const auto [it, added] =
-        known.try_emplace({without_numbers(piece.names[0]), piece.kind, piece.link_kind}, merged.count());
+    const auto [it, added] = known.try_emplace({piece.key, piece.kind, piece.link_kind}, merged.count());
     if (added) {
       merged.push_back(piece);
       continue;

@@ -42,11 +42,14 @@ class TimelineCauses {
 std::string subject_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, int task);
 // Names with their numbers taken out: layers that repeat have the same.
 std::string without_numbers(const std::string& name);
+// Equal for tasks of operators that have the same name, but for numbers, and type; of edges and parameters by name.
+std::string subject_key(const TaskGraphBuilder& builder, const TaskGraph& tasks, int task);
 // "layer[0-23].norm"; several patterns with commas, and "..." where there are more than two.
 std::string joined_names(Vector<std::string> names);
 
-// Consecutive tasks of the path with the same subject, but for numbers, and kind.
+// Consecutive tasks of the path with the same subject_key and kind.
 struct PathPiece {
+  std::string key;
   TaskKind kind;
   int link_kind = -1;  // what moves data: the kind of the link that it occupies longest
   Vector<std::string> names;

@@ -353,7 +353,8 @@ AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
   const CheapCandidates cheap = cheap_candidates(request, deadline.before(search.budget_s / 2));
   AlgorithmResult result;
   for (const Candidate& candidate : cheap.list)
-    result.baselines.push_back({candidate.name, candidate.prediction->makespan, candidate.prediction->feasible()});
+    result.baselines.push_back(
+        {candidate.name, candidate.prediction->makespan, candidate.prediction->feasible(), candidate.strategy});
   search.slices = !cheap.list.empty() && !cheap.best().prediction->feasible();
   const Vector<Candidate> starts = chain_starts(request, cheap.list, cheap.list.empty() ? nullptr : &cheap.best());
   if (deadline.limited()) {

@@ -47,6 +47,7 @@ struct Baseline {
   std::string algorithm;
   Nanoseconds predicted = 0;
   bool feasible = true;
+  Strategy strategy = {};
 };
 
 struct AlgorithmResult {

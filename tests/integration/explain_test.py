@@ -59,21 +59,33 @@ class Explain(unittest.TestCase):
     def test_what_undoing_costs_is_what_simulate_says(self):
         for graph in PROBLEMS:
             with self.subTest(graph):
-                path = self.work / f"{graph}.json"
-                result = self.json_of("explain", "--strategy", path)
-                strategy = json.loads(path.read_text())
-                self.assertGreater(len(result["decisions"]), 0)
-                changes = [decision["change_us"] for decision in result["decisions"]]
-                self.assertEqual(changes, sorted(changes, reverse=True))
-                for decision in result["decisions"][:6]:
-                    rest = expand(strategy, result_operators(strategy))
-                    for name in decision["operators"]:
-                        rest[name] = decision["data_parallel"]
-                    changed = {**strategy, "configurations": rest}
-                    changed.pop("issue_order", None)
-                    predicted = self.simulated(changed)
-                    self.assertAlmostEqual(predicted, decision["predicted_us"], places=3)
-                    self.assertAlmostEqual(predicted - result["predicted_us"], decision["change_us"], places=3)
+                self.check_what_undoing_costs(self.work / f"{graph}.json", 6)
+
+    def test_what_undoing_costs_in_large_plans(self):
+        for graph, topology, batch, proposals in (("nmt", "k80-16x4", 64, 100), ("gpt-1.7b", "dgx-a100-8", 1, 50)):
+            with self.subTest(graph):
+                path = self.work / f"large-{graph}.json"
+                done = ffsearch("--graph", ROOT / f"graphs/{graph}.json", "--topo",
+                                ROOT / f"topologies/{topology}.json", "--batch-per-device", batch, "--cost",
+                                "analytic", "--proposals", proposals, "--init", "random", "--chains", 1, "--out", path)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.check_what_undoing_costs(path, 3)
+
+    def check_what_undoing_costs(self, path, count):
+        result = self.json_of("explain", "--strategy", path)
+        strategy = json.loads(path.read_text())
+        self.assertGreater(len(result["decisions"]), 0)
+        changes = [decision["change_us"] for decision in result["decisions"]]
+        self.assertEqual(changes, sorted(changes, reverse=True))
+        for decision in result["decisions"][:count]:
+            rest = expand(strategy, result_operators(strategy))
+            for name in decision["operators"]:
+                rest[name] = decision["data_parallel"]
+            changed = {**strategy, "configurations": rest}
+            changed.pop("issue_order", None)
+            predicted = self.simulated(changed)
+            self.assertAlmostEqual(predicted, decision["predicted_us"], places=3)
+            self.assertAlmostEqual(predicted - result["predicted_us"], decision["change_us"], places=3)
 
     def test_the_pieces_of_the_critical_path_add_up(self):
         result = self.json_of("explain", "--strategy", self.work / "alexnet.json")
@@ -145,6 +157,38 @@ class Explain(unittest.TestCase):
             self.assertEqual([heading.text for heading in page.iter("h2")], SECTIONS)
         done = ffsearch("simulate", "--strategy", self.plain, "--html", self.plain)
         self.assertEqual(done.returncode, 1)
+
+    def test_a_trace_of_ffexec_stands_beside_the_prediction(self):
+        """With made-up events: every computing task of the strategy takes 1 ms."""
+        path, trace, page = self.work / "two.json", self.work / "trace.json", self.work / "two.html"
+        done = ffsearch("--graph", ROOT / "graphs/lenet.json", "--topo", ROOT / "topologies/local-cpu-2.json", "--cost",
+                        "analytic", "--algorithm", "data-parallel", "--out", path, "--trace", trace)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        names = [(event["name"], event["tid"]) for event in json.loads(trace.read_text())["traceEvents"]
+                 if event["ph"] == "X" and event["pid"] == 0 and event["cat"] in ("forward", "backward", "update")]
+        events = [{"name": name, "cat": "update" if "/update/" in name else "compute", "ph": "X", "pid": rank, "tid": 0,
+                   "ts": 1000.0 * number, "dur": 1000.0} for number, (name, rank) in enumerate(names)]
+        trace.write_text(json.dumps({"traceEvents": events}))
+        words = ("simulate", "--strategy", path, "--cost", "analytic", "--html", page, "--measured", trace)
+        done = ffsearch(*words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = page.read_text()
+        xml.etree.ElementTree.fromstring(text.split("\n", 1)[1])
+        self.assertIn("Predicted beside measured", text)
+        self.assertIn(f"measured {len(events)}.000 ms", text)
+        for broken, message in (({"traceEvents": events[1:]}, "has no task " + names[0][0]),
+                                ({"traceEvents": []}, "has no tasks"),
+                                ({"traceEvents": [{**events[0], "pid": 2}]}, "is of rank 2, the strategy has 2"),
+                                ({"traceEvents": [{**events[0], "cat": "forward"}]}, "nothing that ffexec does")):
+            trace.write_text(json.dumps(broken))
+            page.unlink(missing_ok=True)
+            done = ffsearch(*words)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn(message, done.stderr)
+            self.assertFalse(page.exists())
+        done = ffsearch("simulate", "--strategy", path, "--measured", trace)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--html", done.stderr)
 
     @unittest.skipUnless(BROWSER, "no chromium is installed: the report is not drawn")
     def test_a_browser_draws_the_report(self):

@@ -5,6 +5,7 @@ onnx_pytorch_test.py BUILD_DIRECTORY. Exits 77 (skipped) without PyTorch or in a
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -144,24 +145,13 @@ class OnnxPytorchTest(unittest.TestCase):
         self.tokens(networks.Encoder(50, 24, 3, 2, 5, mask=9), 5, False, arguments=("--frozen", "mask"))
 
     def test_four_commands(self):
-        """From a PyTorch model to a trained strategy."""
+        """From a PyTorch model to a trained strategy that explains itself."""
         with tempfile.TemporaryDirectory() as folder:
-            path = lambda name: os.path.join(folder, name)  # noqa: E731
-            model = networks.Encoder(50, 24, 3, 2, 5)
-            case = comparison.Case("encoder", model, {"token": torch.randint(0, 50, (8, 9))}, None,
-                                   dynamic={"token": {0: "batch"}})
-            comparison.export(case, model, path("model.onnx"))
-            ffsearch = os.path.join(BUILD, "ffsearch")
-            comparison.run(ffsearch, "import", path("model.onnx"), "--batch", 32, "--loss", "cross-entropy", "--out",
-                           path("graph.json"), "--weights", path("weights.safetensors"))
-            comparison.run(ffsearch, "--graph", path("graph.json"), "--topo",
-                           os.path.join(comparison.REPOSITORY, "topologies", "local-cpu-2.json"), "--out",
-                           path("strategy.json"), "--proposals", 100, "--cost", "analytic", "--quiet")
-            result = json.loads(comparison.run(
-                "mpirun", "--bind-to", "none", "-n", 2, os.path.join(BUILD, "ffexec"), "--strategy",
-                path("strategy.json"), "--load", path("weights.safetensors"), "--iterations", 20, "--lr", 0.1,
-                "--json"))
-            self.assertLess(result["losses"][-1], result["losses"][0])
+            script = os.path.join(comparison.REPOSITORY, "scripts", "from_pytorch.sh")
+            text = comparison.run(script, BUILD, folder)
+            losses = re.findall(r"loss (\d+\.\d+)", text)
+            self.assertLess(float(losses[-1]), float(losses[0]), text)
+            self.assertIn("Predicted beside measured", pathlib.Path(folder, "plan.html").read_text())
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ Communication communication(const TaskGraphBuilder& builder, const Evaluator::De
     const int link = computes(task.kind) ? -1 : links.binding_kind(details.costs, t);
     if (link < 0) continue;
     const std::string name = subject_name(builder, details.tasks, t);
-    Found& layer = layers[without_numbers(name)];
+    Found& layer = layers[subject_key(builder, details.tasks, t)];
     if (layer.names.empty() || layer.names.back() != name) layer.names.push_back(name);
     for (Found* found : {&kinds[{task.kind, link}], &layer}) {
       ++found->use.count;
@@ -103,7 +103,7 @@ Communication communication(const TaskGraphBuilder& builder, const Evaluator::De
   for (const PathPiece& piece : pieces) {
     if (piece.link_kind < 0) continue;
     kinds[{piece.kind, piece.link_kind}].use.exposed += piece.time;
-    layers[without_numbers(piece.names[0])].use.exposed += piece.time;
+    layers[piece.key].use.exposed += piece.time;
   }
   for (auto& [key, found] : kinds) {
     found.use.busy = covered(found.intervals);

@@ -1,12 +1,13 @@
 #include "search/report/html/report.h"
 
+#include <algorithm>
+
 #include "common/readable.h"
 #include "search/report/html/sections.h"
 
 namespace ff {
 
-std::string html_report(const html::Analysis& analysis, const SearchReport& report,
-                        const Vector<html::Alternative>& alternatives) {
+std::string html_report(const html::Analysis& analysis, const HtmlContents& contents) {
   const Problem& problem = analysis.problem();
   const std::string title = problem.graph.name + " on " + problem.topology.name;
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><title>" + html::escaped(title) +
@@ -22,25 +23,36 @@ std::string html_report(const html::Analysis& analysis, const SearchReport& repo
          "td:first-child{white-space:nowrap}"
          ".number{text-align:right;white-space:nowrap}.note{color:#555;font-size:13px}"
          "</style></head><body>\n<h1>" +
-         html::escaped(title) + "</h1>\n" + html::verdict(analysis, report) + html::plan_section(analysis) +
-         html::path_section(analysis) + html::timeline_section(analysis) + html::devices_section(analysis) +
-         html::memory_section(analysis) + html::communication_section(analysis) + html::decisions_section(analysis) +
-         html::alternatives_section(analysis, alternatives) + html::costs_section(report) + "</body></html>\n";
+         html::escaped(title) + "</h1>\n" + html::verdict(analysis, contents.report) +
+         (contents.measured ? html::measured_section(analysis, *contents.measured) : "") +
+         html::plan_section(analysis) + html::path_section(analysis) + html::timeline_section(analysis) +
+         html::devices_section(analysis) + html::memory_section(analysis) + html::communication_section(analysis) +
+         html::decisions_section(analysis) + html::alternatives_section(analysis, contents.alternatives) +
+         html::costs_section(contents.report) + "</body></html>\n";
 }
 
 void write_html_report(const std::string& path, Evaluator& evaluator, const Strategy& strategy,
-                       const Evaluator::Details& details, const SearchReport& report,
-                       const Vector<html::Alternative>& alternatives) {
-  write_file_atomically(path, html_report(html::Analysis(evaluator, strategy, details), report, alternatives));
+                       const Evaluator::Details& details, const HtmlContents& contents) {
+  write_file_atomically(path, html_report(html::Analysis(evaluator, strategy, details), contents));
 }
 
 Vector<html::Alternative> cheap_alternatives(Evaluator& evaluator, const SearchSpace& space,
-                                             const std::atomic<bool>& stop) {
+                                             const Vector<Baseline>& known, const std::atomic<bool>& stop) {
   Vector<html::Alternative> alternatives;
   for (const std::string& name : cheap_algorithm_names()) {
+    const auto same = std::find_if(known.begin(), known.end(), [&](const Baseline& baseline) {
+      return baseline.algorithm == name && !baseline.strategy.empty();
+    });
+    if (same != known.end()) {
+      alternatives.push_back({name, "", same->strategy});
+      continue;
+    }
     try {
-      AlgorithmResult result = run_algorithm(
-          name, {.evaluator = evaluator, .space = space, .settings = {}, .control = {stop}, .thorough = false});
+      AlgorithmResult result = run_algorithm(name, {.evaluator = evaluator,
+                                                    .space = space,
+                                                    .settings = {},
+                                                    .control = {.stop = stop, .deadline = Deadline(1)},
+                                                    .thorough = false});
       alternatives.push_back({name, result.note, std::move(result.strategy)});
     } catch (const NotApplicable& error) {
       alternatives.push_back({name, error.what(), {}});

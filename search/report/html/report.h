@@ -2,21 +2,25 @@
 // program.
 #pragma once
 
+#include <optional>
 #include <string>
 
-#include "search/report/html/analysis.h"
+#include "search/report/html/measured.h"
 
 namespace ff {
 
-// `alternatives`: what else there was, to say why it is not the one.
-std::string html_report(const html::Analysis& analysis, const SearchReport& report,
-                        const Vector<html::Alternative>& alternatives);
+struct HtmlContents {
+  const SearchReport& report;
+  Vector<html::Alternative> alternatives;  // what else there was, to say why it is not the one
+  std::optional<html::MeasuredIteration> measured = {};
+};
+std::string html_report(const html::Analysis& analysis, const HtmlContents& contents);
 // Throws MachineError.
 void write_html_report(const std::string& path, Evaluator& evaluator, const Strategy& strategy,
-                       const Evaluator::Details& details, const SearchReport& report,
-                       const Vector<html::Alternative>& alternatives);
-// The algorithms without a search, as alternatives.
+                       const Evaluator::Details& details, const HtmlContents& contents);
+// The algorithms without a search, as alternatives: those of `known` as they are, the others run now, each for about a
+// second at most.
 Vector<html::Alternative> cheap_alternatives(Evaluator& evaluator, const SearchSpace& space,
-                                             const std::atomic<bool>& stop);
+                                             const Vector<Baseline>& known, const std::atomic<bool>& stop);
 
 }  // namespace ff

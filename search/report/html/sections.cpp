@@ -9,13 +9,8 @@
 namespace ff::html {
 namespace {
 
-double ms(Nanoseconds time) { return static_cast<double>(time) / 1e6; }
-double share(Nanoseconds part, Nanoseconds whole) { return static_cast<double>(part) / static_cast<double>(whole); }
-
-const char* const computing_color = "#3b6ea5";
-const char* const update_color = "#7fa8cf";
-const char* const others_color = "#c9c9c9";
-const char* const nothing_color = "#efefef";
+constexpr const char* update_color = "#7fa8cf";
+constexpr const char* others_color = "#c9c9c9";
 
 struct Part {
   std::string name, color;
@@ -162,8 +157,8 @@ std::string plan_section(const Analysis& analysis) {
   svg.text(470, 14, "split into so many parts by", Svg::Anchor::start, "font-weight:bold");
   svg.text(730, 14, "on devices", Svg::Anchor::start, "font-weight:bold");
   for (int g = 0; g < shown; ++g) draw_group(svg, top + g * row, graph, groups[g], device_count);
-  Axis{730, page_width - 740, static_cast<double>(device_count), "device (number)"}.draw(svg, top + shown * row,
-                                                                                         top + shown * row + 2);
+  Axis{730, page_width - 740, static_cast<double>(device_count), "device (number)", 1}.draw(svg, top + shown * row,
+                                                                                            top + shown * row + 2);
   Vector<LegendEntry> entries;
   for (const DimensionStyle& style : dimension_styles)
     entries.push_back({style.color, std::string(style.letter) + ": " + style.name});
@@ -208,12 +203,30 @@ std::string task_color(const Analysis& analysis, int task) {
   return link_color(analysis.links.binding_kind(analysis.details.costs, task));
 }
 
+// How much later a task could begin without making the iteration longer, in steps of its share of the iteration.
+struct SlackStep {
+  double most;
+  const char *color, *name;
+};
+constexpr SlackStep slack_steps[] = {{0, "#d62728", "below: no slack, later is later for all"},
+                                     {0.01, "#ee9c50", "below: slack of up to 1\u00a0% of the iteration"},
+                                     {0.1, "#f3d98b", "up to 10\u00a0%"},
+                                     {1, "#dcdcdc", "more"}};
+
+int slack_step(const Analysis& analysis, int task) {
+  const double slack = share(analysis.causes.slack(task), analysis.makespan());
+  int step = 0;
+  while (step < 3 && slack > slack_steps[step].most) ++step;
+  return step;
+}
+
 // Rectangles of one resource; what is too near to be told apart is one.
 void draw_uses(Svg& svg, const Axis& axis, double y, const Analysis& analysis, int resource) {
   struct Mark {
     Nanoseconds begin, end;
     std::string color;
-    bool critical;
+    int step;           // of slack
+    Nanoseconds slack;  // the least
   };
   const Evaluator::Details& details = analysis.details;
   Vector<Mark> marks;
@@ -221,17 +234,19 @@ void draw_uses(Svg& svg, const Axis& axis, double y, const Analysis& analysis, i
     for (int32_t u = details.costs.use_begin[task]; u < details.costs.use_begin[task + 1]; ++u)
       if (details.costs.uses[u].resource == resource)
         marks.push_back({details.timeline.start[task], details.timeline.start[task] + details.costs.uses[u].occupancy,
-                         task_color(analysis, task), analysis.causes.slack(task) == 0});
+                         task_color(analysis, task), slack_step(analysis, task), analysis.causes.slack(task)});
   std::sort(marks.begin(), marks.end(), [](const Mark& a, const Mark& b) { return a.begin < b.begin; });
   const Nanoseconds pixel = static_cast<Nanoseconds>(1e6 * axis.most / axis.width / 2);
   for (int m = 0; m < marks.count();) {
     Mark mark = marks[m++];
-    while (m < marks.count() && marks[m].color == mark.color && marks[m].critical == mark.critical &&
-           marks[m].begin - mark.end < pixel)
+    while (m < marks.count() && marks[m].color == mark.color && marks[m].step == mark.step &&
+           marks[m].begin - mark.end < pixel) {
+      mark.slack = std::min(mark.slack, marks[m].slack);
       mark.end = std::max(mark.end, marks[m++].end);
+    }
     const double left = axis.at(ms(mark.begin)), width = axis.at(ms(mark.end)) - left;
     svg.rectangle(left, y, width, 16, mark.color);
-    svg.rectangle(left, y + 17, width, 4, mark.critical ? "#d62728" : "#dcdcdc");
+    svg.rectangle(left, y + 17, width, 4, slack_steps[mark.step].color, "slack " + time_text(mark.slack));
   }
 }
 
@@ -273,8 +288,7 @@ std::string timeline_section(const Analysis& analysis) {
   }
   Vector<LegendEntry> entries = {{forward_color, "forward"}, {backward_color, "backward"}, {"#9a9a9a", "update"}};
   for (const LegendEntry& entry : link_legend(analysis, "moving data over ")) entries.push_back(entry);
-  entries.push_back({"#d62728", "below: no slack (later is later for all)"});
-  entries.push_back({"#dcdcdc", "below: has slack"});
+  for (const SlackStep& step : slack_steps) entries.push_back({step.color, step.name});
   return "<h2>Timeline</h2>\n<p class=\"note\">The devices and links that the critical path runs through longest."
          "</p>\n" +
          legend(entries) + svg.str();
@@ -392,108 +406,6 @@ std::string communication_section(const Analysis& analysis) {
          "Exposed: on the critical path. Hidden: the rest, behind computing or other transfers.</p>\n" +
          legend(entries) + svg.str() + table(rows, {2, 3, 4, 5, 6}) + "<p>By layer, the most exposed first:</p>\n" +
          table(layers, {1, 2, 3, 4, 5});
-}
-
-namespace {
-
-// In what the other strategy's critical path has more of than this one's.
-std::string why_not(const Analysis& mine, const Analysis& other) {
-  const MemoryPeak& peak = other.peak;
-  std::string text;
-  if (peak.fullness() > 1)
-    text = "Does not fit: device " + std::to_string(peak.device) + " needs " + bytes_text(peak.needed) + ", " +
-           bytes_text(peak.needed - peak.capacity) + " more than it has, at " + peak.task + ". ";
-  const Nanoseconds slower = other.makespan() - mine.makespan();
-  if (slower == 0) return text + "As fast.";
-  if (slower < 0) return text + "Faster by " + time_text(-slower) + ".";
-  Vector<std::pair<Nanoseconds, std::string>> more = {{other.bound.computing - mine.bound.computing, "computing"},
-                                                      {other.bound.updates - mine.bound.updates, "updates"}};
-  for (const int kind : mine.bound.links.indices())
-    more.emplace_back(other.bound.links[kind] - mine.bound.links[kind], "moving data over " + mine.links.names()[kind]);
-  const auto most = std::max_element(more.begin(), more.end());
-  return text + "Slower by " + time_text(slower) + ": its critical path has " + time_text(most->first) + " more of " +
-         most->second + ".";
-}
-
-}  // namespace
-
-std::string alternatives_section(const Analysis& analysis, const Vector<Alternative>& alternatives) {
-  Vector<Vector<std::string>> rows = {{"strategy", "iteration", "times as long", "why not"}};
-  struct Bar {
-    std::string name;
-    Nanoseconds time;
-    bool fits;
-  };
-  Vector<Bar> bars = {{"this plan", analysis.makespan(), analysis.peak.fullness() <= 1}};
-  for (const Alternative& alternative : alternatives) {
-    if (alternative.strategy.empty()) {
-      rows.push_back({escaped(alternative.name), "", "", escaped("Not applicable: " + alternative.note)});
-      continue;
-    }
-    const Evaluator::Details details = analysis.evaluator.details(alternative.strategy);
-    const Analysis other(analysis.evaluator, alternative.strategy, details);
-    rows.push_back({escaped(alternative.name), time_text(other.makespan()),
-                    fixed(share(other.makespan(), analysis.makespan()), 2), escaped(why_not(analysis, other))});
-    bars.push_back({alternative.name, other.makespan(), other.peak.fullness() <= 1});
-  }
-  Nanoseconds most = 1;
-  for (const Bar& bar : bars) most = std::max(most, bar.time);
-  const double row = 20, top = 4;
-  const Axis axis{150, page_width - 300, ms(most), "time of an iteration in ms"};
-  Svg svg(page_width, top + bars.count() * row + Axis::height);
-  for (const int b : bars.indices()) {
-    const double y = top + b * row, end = axis.at(ms(bars[b].time));
-    svg.text(142, y + 14, clipped(bars[b].name, 22), Svg::Anchor::end);
-    svg.rectangle(axis.left, y + 2, end - axis.left, row - 4,
-                  !bars[b].fits ? "#e3b5ae"
-                  : b == 0      ? "#3b6ea5"
-                                : "#a9bfd6");
-    svg.text(end + 6, y + 14, time_text(bars[b].time) + (bars[b].fits ? "" : ", does not fit"));
-  }
-  axis.draw(svg, top + bars.count() * row, top + bars.count() * row + 2);
-  return "<h2>Why not another plan?</h2>\n" + svg.str() + table(rows, {1, 2});
-}
-
-std::string decisions_section(const Analysis& analysis) {
-  const Problem& problem = analysis.problem();
-  const Strategy plain = problem.keeping_annotations(data_parallel(problem.graph, problem.topology));
-  const Vector<Effect> undone = effects(analysis.evaluator, analysis.strategy, plain, false);
-  std::string text = "<h2>What the decisions are worth</h2>\n";
-  if (undone.empty()) return text + "<p>This is data parallelism: every operator is split by sample.</p>\n";
-  Vector<Vector<std::string>> rows = {{"operators", "are", "in data parallelism", "undone alone", "share"}};
-  for (const int e : undone.indices()) {
-    if (e == 10) break;
-    const Effect& effect = undone[e];
-    const OperatorId op = effect.decision.operators[0];
-    rows.push_back({escaped(clipped(effect.decision.name, 44)),
-                    escaped(clipped(configuration_text(problem.graph, op, effect.decision.from), 44)),
-                    escaped(clipped(configuration_text(problem.graph, op, effect.decision.to), 44)),
-                    (effect.change < 0 ? "-" : "+") + time_text(std::abs(effect.change)),
-                    (effect.change < 0 ? "-" : "+") + percent(std::abs(share(effect.change, analysis.makespan())))});
-  }
-  return text +
-         "<p class=\"note\">By how much the iteration changes when one decision alone is as in data "
-         "parallelism.</p>\n" +
-         table(rows, {3, 4}) +
-         (undone.count() > 10 ? "<p class=\"note\">The first 10 of " + std::to_string(undone.count()) + ".</p>\n" : "");
-}
-
-std::string costs_section(const SearchReport& report) {
-  const CostCounts& sources = report.sources;
-  std::string text = "Times of kernels: " + std::to_string(sources.profile) + " from a profile, " +
-                     std::to_string(sources.measured) + " measured on this machine, " +
-                     std::to_string(sources.analytic) +
-                     " from the analytic model (arithmetic and memory rates of the topology file). ";
-  if (sources.analytic > 0)
-    text +=
-        "Analytic times assume that kernels reach the rates of datasheets, which they seldom do: expect real "
-        "iterations to take longer, and trust the order of plans more than their times. ";
-  else
-    text +=
-        "With measured kernels, 44 of 49 strategies of six networks lay within 30 % of the prediction on two "
-        "CPU ranks (docs/results/figure10.md). ";
-  text += "Times of transfers are latencies plus bytes over the bandwidth that the topology file says.";
-  return "<h2>Where the numbers come from</h2>\n<p>" + escaped(text) + "</p>\n";
 }
 
 }  // namespace ff::html

@@ -20,6 +20,12 @@ std::string decisions_section(const Analysis& analysis);
 std::string costs_section(const SearchReport& report);
 
 constexpr double page_width = 1040;  // pixels
+constexpr const char* computing_color = "#3b6ea5";
+constexpr const char* nothing_color = "#efefef";  // idle
+inline double ms(Nanoseconds time) { return static_cast<double>(time) / 1e6; }
+inline double share(Nanoseconds part, Nanoseconds whole) {
+  return static_cast<double>(part) / static_cast<double>(whole);
+}
 std::string link_color(int link_kind);
 // The kinds of links that something moves over.
 Vector<LegendEntry> link_legend(const Analysis& analysis, const std::string& prefix);

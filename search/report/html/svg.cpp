@@ -76,7 +76,7 @@ std::string Svg::str() const {
 }
 
 void Axis::draw(Svg& svg, double top, double bottom) const {
-  const double step = round_step(most, 8);
+  const double step = std::max(least_step, round_step(most, 8));
   const int decimals = std::max(0, static_cast<int>(std::ceil(-std::log10(step) - 1e-9)));
   svg.line(left, bottom, left + width, bottom, "#888");
   for (int tick = 0; tick * step <= most * (1 + 1e-9); ++tick) {

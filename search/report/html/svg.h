@@ -34,6 +34,7 @@ struct Axis {
   double left, width;  // pixels
   double most;         // in units; above 0
   std::string label;   // with the unit: "time in ms"
+  double least_step = 0;
   double at(double value) const { return left + width * value / most; }
   // Lines from `top` to `bottom`, with numbers and the label below.
   void draw(Svg& svg, double top, double bottom) const;

@@ -53,8 +53,9 @@ TEST_CASE("a report says why the alternatives are not taken, also that they do n
   for (DeviceModel& model : topology.models) model.memory_bytes = 2 * roomy.evaluator.details(plain).memory_bytes[0];
   SearchProblem problem(graph, topology);
   const Evaluator::Details details = problem.evaluator.details(plain);
-  const std::string text = html_report(Analysis(problem.evaluator, plain, details), {},
-                                       {{"all on one", "", single_device(graph)}, {"nothing", "needs <more>", {}}});
+  const std::string text =
+      html_report(Analysis(problem.evaluator, plain, details),
+                  {{}, {{"all on one", "", single_device(graph)}, {"nothing", "needs <more>", {}}}});
   CHECK_THAT(text, Catch::Contains("Does not fit: device 0 needs "));
   CHECK_THAT(text, Catch::Contains("Not applicable: needs &lt;more&gt;"));
   CHECK_THAT(text, Catch::Contains("This is data parallelism"));
