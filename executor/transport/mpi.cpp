@@ -379,10 +379,10 @@ class MpiTransport : public Transport {
     return true;
   }
 
-  // Between hosts a wait is long: behind some 0.2 ms it leaves the processor to others, in naps.
+  // Between hosts a wait is long: behind some 2 ms it leaves the processor to others, in naps.
   template <class Done>
   void wait_until(const Done& done) {
-    constexpr int looks_without_naps = 200, nap_us = 20;
+    constexpr int looks_without_naps = 1000, nap_us = 20;
     if (progress_) progress_->rest(true);
     try {
       for (int looks = 0; !done(); ++looks)
