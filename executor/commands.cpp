@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "executor/calibrate.h"
+#include "executor/calibration/calibrate.h"
 #include "executor/checkpoint.h"
 #include "executor/cuda/device_clock.h"
 #include "executor/device_choice.h"
@@ -140,6 +140,12 @@ CommandResult summarize(const StrategyFile& file, const Machine& machine, const 
                        run.interrupted ? exit_interrupted : exit_done, ""};
   result.json["backend"] = machine.backend->name();
   result.json["transport"] = machine.transport->name();
+  if (const Vector<std::string> settings = machine.transport->settings(); !settings.empty()) {
+    result.json["transport_settings"] = settings;
+    result.text += "transport   between hosts, with";
+    for (const std::string& setting : settings) result.text += " " + setting;
+    result.text += "\n";
+  }
   if (machine.cuda) {
     result.json["cuda_graph"] = graph;
     result.text += "device      " + machine.text + (graph ? ", CUDA graph" : "") + "\n";
@@ -229,10 +235,13 @@ CommandResult run_calibrate(const std::string& out, const TrainContext& context,
                  " ranks at once");
   const auto backend = make_cpu_backend(cores);
   CommandResult result;
-  result.json = calibrate(*backend, host, cores);
+  Calibration calibration = calibrate(*backend, host, cores, processors);
   if (host.rank() > 0) return result;
+  for (const std::string& text : calibration.notes) context.note("note: " + text);
+  result.json = std::move(calibration.topology);
   write_json_file(out, result.json);
-  result.text = out + ": " + std::to_string(host.size()) + (host.size() == 1 ? " device\n" : " devices\n");
+  result.text =
+      calibration.text + out + ": " + std::to_string(host.size()) + (host.size() == 1 ? " device\n" : " devices\n");
   return result;
 }
 

@@ -67,9 +67,10 @@ void declare(CLI::App& app, Options& options) {
   app.add_option("--trace", train.trace, "write what ran in the last iteration (Chrome trace, Perfetto)");
   app.add_flag("--json", options.json, "print one JSON object");
   auto* out = app.add_option("--out", options.out, "topology file that --calibrate writes");
-  auto* calibrate = app.add_flag("--calibrate", options.calibrate, "measure this machine's devices and links")
-                        ->needs(out)
-                        ->excludes(strategy);
+  auto* calibrate =
+      app.add_flag("--calibrate", options.calibrate, "measure the devices and links of these ranks and hosts")
+          ->needs(out)
+          ->excludes(strategy);
   out->needs(calibrate);
 }
 

@@ -289,7 +289,7 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   const std::string over_budget =
       budget_note(options, std::max(evaluator.slowest_s(), found.slowest_evaluation_s),
                   std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  for (const std::string& note : {loaded.kernels.measurement_note(), over_budget})
+  for (const std::string& note : {loaded.kernels.measurement_note(), loaded.kernels.busy_note(), over_budget})
     if (!note.empty()) result.notes.push_back(note);
   if (!options.report.empty()) write_json_file(options.report, result.json);
   if (!options.html.empty())
@@ -336,7 +336,9 @@ CommandResult run_simulate(const SimulateOptions& options) {
                       {report, cheap_alternatives(evaluator, space, report.baselines, no_stop), measured});
   }
   write_outputs(options.out, options.trace, file.strategy, report, evaluator, details);
-  return {report_to_json(report), report_to_text(report, problem.graph, problem.topology, file.strategy)};
+  CommandResult result{report_to_json(report), report_to_text(report, problem.graph, problem.topology, file.strategy)};
+  if (const std::string note = loaded.kernels.busy_note(); !note.empty()) result.notes.push_back(note);
+  return result;
 }
 
 CommandResult run_explain(const ExplainOptions& options) {
@@ -398,6 +400,7 @@ CommandResult run_compare(const CompareOptions& options, const CommandContext& c
     }
   }
   result.text = comparison_to_text(reports, failed, problem.graph.batch_size);
+  if (const std::string note = loaded.kernels.busy_note(); !note.empty()) result.notes.push_back(note);
   if (!options.html.empty()) write_comparison(options.html, problem, reports, std::move(found_strategies));
   return result;
 }
@@ -458,7 +461,8 @@ CommandResult run_profile(const ProfileOptions& options, const CommandContext& c
   save();
   const Profile& profile = problem.kernels.profile(model);
   Vector<std::string> notes;
-  if (const std::string note = problem.kernels.measurement_note(); !note.empty()) notes.push_back(note);
+  for (const std::string& note : {problem.kernels.measurement_note(), problem.kernels.busy_note()})
+    if (!note.empty()) notes.push_back(note);
   const int64_t measured = problem.kernels.measured_count(), entries = static_cast<int64_t>(profile.entries.size());
   return {{{"device_model", profile.device_model}, {"measured", measured}, {"entries", entries}},
           "measured " + std::to_string(measured) + " kernels; " + options.out + " holds " + std::to_string(entries) +

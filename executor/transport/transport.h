@@ -64,6 +64,8 @@ class Transport {
   virtual int size() const = 0;
   virtual std::string host() const = 0;
   virtual NodePlace place() const = 0;
+  // What this program has told the library beneath it, NAME=VALUE, where that matters to what ranks exchange.
+  virtual Vector<std::string> settings() const { return {}; }
   virtual bool follows_backend() const { return false; }
   virtual bool ordered() const { return false; }
   // The one for host memory, when this one is for a GPU's.

@@ -104,6 +104,21 @@ std::string KernelCosts::measurement_note() const {
   return "";
 }
 
+void KernelCosts::watched(const Model& model, const std::function<void()>& measure) {
+  const std::set<int> processors = model.is_gpu ? std::set<int>() : usable_processors().allowed;
+  const ProcessorTime begin = processor_time(processors);
+  measure();
+  time_ += processor_time(processors) - begin;
+}
+
+std::string KernelCosts::busy_note() const {
+  if (spreads_.empty()) return "";
+  Vector<double> spreads = spreads_;
+  const auto middle = spreads.begin() + static_cast<int64_t>(spreads.size() / 2);
+  std::nth_element(spreads.begin(), middle, spreads.end());
+  return ff::busy_note(time_, usable_processors().allowed.size(), *middle);
+}
+
 KernelMeasurement& KernelCosts::measurement(Model& model) {
   if (!model.on_this_machine)
     throw MachineError(
@@ -144,13 +159,15 @@ KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block
                      "\"; run ffsearch profile for this graph and topology");
   if (mode_ == CostMode::automatic && !model.on_this_machine)
     return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use)), CostSource::analytic};
-  const KernelMeasurement::Result result = measurement(model).kernel(definition, part, backward_too, use);
+  KernelMeasurement::Result result;
+  watched(model, [&] { result = measurement(model).kernel(definition, part, backward_too, use); });
   describe_machine(model);
   const auto keep = [&](Phase measured, const ProfileEntry& entry) {
     const std::string key = kernel_signature(definition, part, measured, use);
     model.profile.entries[key] = entry;
     model.measured_here[key] = true;
     ++measured_count_;
+    if (!model.is_gpu) spreads_.push_back(entry.spread);
   };
   for (const auto& [measured, entry] : result) keep(measured, entry);
   return {to_ns(result.at(phase).us), CostSource::measured};
@@ -163,9 +180,10 @@ Nanoseconds KernelCosts::rate(const std::string& work, int64_t bytes, int index)
   };
   if (mode_ == CostMode::analytic) return analytic();
   std::lock_guard lock(mutex_);
-  if (measurable(index)) {
-    measure_rates(measurement(model), model.profile);
+  if (measurable(index) && !model.has_rates) {
+    watched(model, [&] { measure_rates(measurement(model), model.profile); });
     describe_machine(model);
+    model.has_rates = true;
   }
   if (const auto us = interpolated_us(model.profile, work, bytes)) return to_ns(*us);
   return analytic();

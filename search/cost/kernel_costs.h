@@ -2,11 +2,13 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 
+#include "common/busy_processors.h"
 #include "common/graph.h"
 #include "common/topology.h"
 #include "common/vector.h"
@@ -49,6 +51,8 @@ class KernelCosts {
   const Profile& profile(int model) const { return models_[model].profile; }
   // What was measured otherwise than ranks would run, for want of processors; "" for nothing.
   std::string measurement_note() const;
+  // What else kept the processors busy meanwhile; "" for nothing.
+  std::string busy_note() const;
   int64_t measured_count() const { return measured_count_; }  // kernels measured by this object
 
  private:
@@ -61,15 +65,20 @@ class KernelCosts {
     int ranks_of_node = 0;  // that compute at once
     bool is_gpu = false;
     bool on_this_machine = false;
+    bool has_rates = false;  // of copies and updates, as far as they are measured
   };
   KernelMeasurement& measurement(Model& model);
   void describe_machine(Model& model);
+  // Counts what the processors do while a CPU's kernels are measured.
+  void watched(const Model& model, const std::function<void()>& measure);
   Nanoseconds rate(const std::string& work, int64_t bytes, int model);
 
   CostMode mode_;
   Vector<Model> models_;
   std::mutex mutex_;
   std::atomic<int64_t> measured_count_{0};
+  ProcessorTime time_;      // of all processors, while kernels were measured on the CPU
+  Vector<double> spreads_;  // of these kernels
 };
 
 // Bytes of all activations and their gradients, and of parameters with gradient and velocity, over the number of

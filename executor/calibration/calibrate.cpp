@@ -1,0 +1,417 @@
+#include "executor/calibration/calibrate.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "common/busy_processors.h"
+#include "common/graph.h"
+#include "executor/buffer.h"
+#include "executor/calibration/link_measurement.h"
+#include "executor/transport/control_data.h"
+
+namespace ff {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+template <typename Function>
+double time_us(Function function) {
+  const Clock::time_point begin = Clock::now();
+  function();
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+double median(Vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+// Median of `function`'s time after a warm-up: at least 5 times and about 60 ms.
+template <typename Function>
+double median_us(Function function) {
+  function();
+  Vector<double> times;
+  double total_us = 0;
+  while (times.size() < 5 || (total_us < 60e3 && times.size() < 2000)) {
+    times.push_back(time_us(function));
+    total_us += times.back();
+  }
+  return median(times);
+}
+
+// What one rank's device does.
+struct ComputeRates {
+  double peak_tflops, memory_gb_per_s, launch_us;
+};
+
+// A product of two matrices of 1024 x 1024, and a relu of one element for the cost of a kernel that has nothing to do.
+ComputeRates measure_compute(Backend& backend) {
+  constexpr int64_t side = 1024;
+  const Graph graph = parse_graph(parse_json(R"({"format": "ffgraph/1", "name": "calibration", "batch_size": 1024,
+    "inputs": [{"name": "x", "shape": ["batch", 1024], "dtype": "f32"}, {"name": "one", "shape": ["batch", 1],
+    "dtype": "f32"},
+               {"name": "label", "shape": ["batch"], "dtype": "i32"}],
+    "operators": [{"name": "product", "type": "linear", "inputs": ["x"],
+    "attributes": {"out_features": 1024, "bias": false}},
+                  {"name": "relu", "type": "relu", "inputs": ["one"]},
+                  {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["product", "label"]}]})",
+                                             "calibration"));
+  ComputeRates rates{};
+  const auto allocate = [&](int64_t elements) { return allocate_buffer(backend, elements, true); };
+  const Buffer a = allocate(side * side), b = allocate(side * side), c = allocate(side * side);
+  for (const Operator& op : graph.operators) {
+    if (op.definition->is_loss()) continue;
+    const bool product = op.name == "product";
+    const Block part = product ? op.definition->whole() : Block{{0, 1}, {0, 1}};
+    const auto kernel = backend.make_kernel({*op.definition, part, {false}, op.name, 0});
+    KernelArguments arguments;
+    arguments.inputs = {a.get()};
+    if (product) arguments.parameters = {b.get()};
+    arguments.outputs = {c.get()};
+    const double us = median_us([&] {
+      kernel->forward(arguments);
+      backend.wait();
+    });
+    if (product) rates.peak_tflops = 2.0 * side * side * side / us * 1e-6;
+    else rates.launch_us = us;
+  }
+  constexpr int64_t bytes = 64 << 20;
+  const Buffer from = allocate(bytes / 4), to = allocate(bytes / 4);
+  const Block block{{0, bytes / 4}};
+  const double us = median_us([&] {
+    backend.copy_block(from.get(), block, to.get(), block, block);
+    backend.wait();
+  });
+  rates.memory_gb_per_s = 2.0 * bytes / us * 1e-3;  // read and written
+  return rates;
+}
+
+// On rank 0.
+template <typename Value>
+Vector<Value> gather_values(Transport& transport, const Value& mine) {
+  Vector<Value> all;
+  for (const std::string& bytes : transport.gather(to_bytes(Vector<Value>{mine})))
+    all.push_back(from_bytes<Value>(bytes)[0]);
+  return all;
+}
+
+double rounded(double value) {
+  if (value <= 0) return 0;
+  const double scale = std::pow(10, 3 - std::floor(std::log10(value)));  // four digits
+  return std::round(value * scale) / scale;
+}
+
+// The slowest rank's rates: a step ends when the last rank has ended.
+Json device_model(const Vector<ComputeRates>& ranks, int cores, int64_t memory_bytes) {
+  ComputeRates slowest = ranks[0];
+  for (const ComputeRates& rank : ranks) {
+    slowest.peak_tflops = std::min(slowest.peak_tflops, rank.peak_tflops);
+    slowest.memory_gb_per_s = std::min(slowest.memory_gb_per_s, rank.memory_gb_per_s);
+    slowest.launch_us = std::max(slowest.launch_us, rank.launch_us);
+  }
+  return {{"peak_tflops", rounded(slowest.peak_tflops)},
+          {"memory_gb_per_s", rounded(slowest.memory_gb_per_s)},
+          {"memory_bytes", memory_bytes},
+          {"launch_us", rounded(slowest.launch_us)},
+          {"cores", cores},
+          {"source", "measured by ffexec --calibrate" +
+                         (ranks.size() > 1 ? ", " + std::to_string(ranks.size()) + " ranks at once" : std::string())}};
+}
+
+// Which ranks each host has, ascending, in the order of their lowest ranks.
+struct Hosts {
+  Vector<Vector<int>> ranks;
+  Vector<std::string> names;
+  int of(int rank) const {
+    for (int host : ranks.indices())
+      if (std::find(ranks[host].begin(), ranks[host].end(), rank) != ranks[host].end()) return host;
+    return -1;
+  }
+  size_t least_ranks() const {
+    size_t least = ranks[0].size();
+    for (const Vector<int>& one : ranks) least = std::min(least, one.size());
+    return least;
+  }
+};
+
+// On every rank.
+Hosts find_hosts(Transport& transport) {
+  const Json mine = {transport.place().node, transport.host()};
+  Json all = Json::array();
+  for (const std::string& bytes : transport.gather(mine.dump())) all.push_back(Json::parse(bytes));
+  std::map<int, int> host_of_node;
+  Hosts hosts;
+  int rank = 0;
+  for (const Json& one : Json::parse(transport.broadcast(all.dump()))) {
+    const auto [it, added] = host_of_node.emplace(one[0].get<int>(), static_cast<int>(hosts.ranks.size()));
+    if (added) {
+      hosts.ranks.emplace_back();
+      hosts.names.push_back(one[1]);
+    }
+    hosts.ranks[it->second].push_back(rank++);
+  }
+  return hosts;
+}
+
+struct Pair {
+  int a, b;  // ranks, a < b
+};
+
+// Measures pairs of ranks that have no rank in common, at once. All ranks call; on rank 0: the rates of each pair.
+Vector<LinkRates> measure_pairs(Transport& transport, const Vector<Pair>& pairs, bool one_host) {
+  const int rank = transport.rank();
+  const auto mine =
+      std::find_if(pairs.begin(), pairs.end(), [&](const Pair& pair) { return pair.a == rank || pair.b == rank; });
+  const bool measures = mine != pairs.end();
+  const Vector<GroupId> groups =
+      transport.make_groups(measures ? Vector<Vector<int>>{{mine->a, mine->b}} : Vector<Vector<int>>());
+  transport.barrier();
+  LinkRates rates{};
+  if (measures) rates = measure_link(transport, rank == mine->a ? mine->b : mine->a, groups[0], one_host);
+  const Vector<LinkRates> all = gather_values(transport, rates);
+  Vector<LinkRates> measured;
+  if (rank == 0)
+    for (const Pair& pair : pairs) measured.push_back(all[pair.a]);
+  return measured;
+}
+
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+std::string size_text(int64_t bytes) {
+  if (bytes >= 1 << 20) return std::to_string(bytes >> 20) + " MiB";
+  if (bytes >= 1 << 10) return std::to_string(bytes >> 10) + " KiB";
+  return std::to_string(bytes) + " B";
+}
+
+// What a line leaves unexplained.
+std::string deviation_text(const MeasuredLine& measured) {
+  return "off by " + number_text(std::abs(measured.deviation.relative) * 100) + " % at " +
+         size_text(measured.deviation.at.bytes) + ", the most from 256 B to " + size_text(measured.largest_bytes);
+}
+
+// For people, of one link; and what they should know.
+void describe(const std::string& ends, const LinkRates& rates, Calibration& calibration) {
+  const auto line_text = [](const MeasuredLine& measured) {
+    return number_text(measured.line.gb_per_s) + " GB/s, " + number_text(measured.line.latency_us) + " us (" +
+           deviation_text(measured) + ")";
+  };
+  calibration.text += ends + ": messages " + line_text(rates.message) + "; both ways at once " +
+                      number_text(rates.both_ways_gb_per_s) + " GB/s each; all-reduces " + line_text(rates.all_reduce) +
+                      "\n";
+  const auto warn = [&](const std::string& what, const MeasuredLine& measured) {
+    constexpr double much = 0.25, much_us = 50;  // what matters in an iteration of milliseconds
+    const Deviation& deviation = measured.deviation;
+    if (std::abs(deviation.relative) > much && std::abs(deviation.relative) * deviation.at.us > much_us)
+      calibration.notes.push_back(what + " between " + ends + " do not follow a straight line of latency and rate: " +
+                                  size_text(deviation.at.bytes) + " take " + number_text(deviation.at.us) +
+                                  " us, the topology says " + number_text((1 + deviation.relative) * deviation.at.us) +
+                                  "; predictions with many of about this size are off by as much");
+    if (!measured.constant && measured.largest_bytes >= 64 << 20)
+      calibration.notes.push_back(what + " between " + ends +
+                                  " have no constant rate up to 64 MiB; is the network busy?");
+  };
+  warn("messages", rates.message);
+  warn("all-reduces", rates.all_reduce);
+}
+
+Json link_json(const std::string& a, const std::string& b, double gb_per_s, double latency_us, bool full_duplex,
+               bool busy_endpoints, double all_reduce_gb_per_s, double all_reduce_latency_us) {
+  return {{"between", {a, b}},
+          {"bandwidth_gb_per_s", rounded(gb_per_s)},
+          {"latency_us", rounded(latency_us)},
+          {"duplex", full_duplex ? "full" : "half"},
+          {"busy_endpoints", busy_endpoints},
+          {"all_reduce_gb_per_s", rounded(all_reduce_gb_per_s)},
+          {"all_reduce_latency_us", rounded(all_reduce_latency_us)}};
+}
+
+std::string rank_name(int rank) { return "rank" + std::to_string(rank); }
+
+// The links within hosts. All hosts measure at once, as they exchange data at once in training.
+void measure_inside(Transport& transport, const Hosts& hosts, Calibration& calibration) {
+  size_t most = 0;
+  for (const Vector<int>& ranks : hosts.ranks) most = std::max(most, ranks.size());
+  for (size_t i = 0; i < most; ++i)
+    for (size_t j = i + 1; j < most; ++j) {
+      Vector<Pair> pairs;
+      for (const Vector<int>& ranks : hosts.ranks)
+        if (j < ranks.size()) pairs.push_back({ranks[i], ranks[j]});
+      const Vector<LinkRates> measured = measure_pairs(transport, pairs, true);
+      if (transport.rank() > 0) continue;
+      for (const int p : pairs.indices()) {
+        const std::string a = rank_name(pairs[p].a), b = rank_name(pairs[p].b);
+        const LinkRates& rates = measured[p];
+        describe(a + " and " + b, rates, calibration);
+        calibration.topology["links"].push_back(
+            link_json(a, b, rates.message.line.gb_per_s, rates.message.line.latency_us, rates.full_duplex(), true,
+                      rates.all_reduce.line.gb_per_s, rates.all_reduce.line.latency_us));
+      }
+    }
+}
+
+// What a host and its way to the network can do.
+struct HostRates {
+  double gb_per_s = 0, latency_us = 0, all_reduce_gb_per_s = 0, all_reduce_latency_us = 0;
+  bool full_duplex = true;
+};
+
+// One rank of each host with one of the next host, pair after pair. A pair gets what the slower end can do: a host is
+// as fast as in the faster of its two pairs.
+Vector<HostRates> measure_between(Transport& transport, const Hosts& hosts, Calibration& calibration) {
+  const int count = static_cast<int>(hosts.ranks.size());
+  Vector<HostRates> rates(hosts.ranks.size());
+  for (int host = 0; host < (count == 2 ? 1 : count); ++host) {
+    const int next = (host + 1) % count;
+    const int first = hosts.ranks[host][0], second = hosts.ranks[next][0];
+    const Vector<LinkRates> measured =
+        measure_pairs(transport, {{std::min(first, second), std::max(first, second)}}, false);
+    if (transport.rank() > 0) continue;
+    const LinkRates& link = measured[0];
+    describe(rank_name(first) + " on " + hosts.names[host] + " and " + rank_name(second) + " on " + hosts.names[next],
+             link, calibration);
+    for (const int end : {host, next}) {
+      HostRates& of = rates[end];
+      const bool known = of.gb_per_s > 0;
+      const auto least = [&](double a, double b) { return known ? std::min(a, b) : b; };
+      of.full_duplex = (known && of.full_duplex) || link.full_duplex();
+      const double gb_per_s = link.full_duplex() ? std::min(link.message.line.gb_per_s, link.both_ways_gb_per_s)
+                                                 : link.message.line.gb_per_s;
+      of.gb_per_s = std::max(of.gb_per_s, gb_per_s);
+      of.latency_us = least(of.latency_us, link.message.line.latency_us);
+      of.all_reduce_gb_per_s = std::max(of.all_reduce_gb_per_s, link.all_reduce.line.gb_per_s);
+      of.all_reduce_latency_us = least(of.all_reduce_latency_us, link.all_reduce.line.latency_us);
+    }
+  }
+  return rates;
+}
+
+// All hosts at once, as many ranks of each as every host has, each sending to the next host and receiving from the one
+// before: the rate of a host, over that of the slowest host alone. Below 1 where hosts hinder each other (a switch or a
+// medium that they share), above it where one rank could not fill its host's link.
+double measure_contention(Transport& transport, const Hosts& hosts, double alone_gb_per_s, Calibration& calibration) {
+  const size_t count = hosts.ranks.size(), places = hosts.least_ranks();
+  alone_gb_per_s = from_bytes<double>(transport.broadcast(to_bytes(Vector<double>{alone_gb_per_s})))[0];
+  const int host = hosts.of(transport.rank());
+  const Vector<int>& own = hosts.ranks[host];
+  const size_t place = static_cast<size_t>(std::find(own.begin(), own.end(), transport.rank()) - own.begin());
+  const bool active = place < places;
+  const size_t next = (static_cast<size_t>(host) + 1) % count, before = (static_cast<size_t>(host) + count - 1) % count;
+  constexpr double time_us = 2e5;
+  const int64_t bytes =
+      std::clamp<int64_t>(static_cast<int64_t>(alone_gb_per_s * 1e3 * time_us / static_cast<double>(places)), 1 << 20,
+                          64 << 20) /
+      4 * 4;
+  const double us = measure_at_once_us(transport, active, active ? hosts.ranks[next][place] : -1,
+                                       active ? hosts.ranks[before][place] : -1, bytes);
+  const double at_once = static_cast<double>(bytes) * static_cast<double>(places) / us * 1e-3;
+  const double factor = at_once / alone_gb_per_s;
+  if (transport.rank() > 0) return factor;
+  calibration.text += "all " + std::to_string(count) + " hosts at once, " + std::to_string(places) +
+                      (places == 1 ? " rank" : " ranks") + " each: " + number_text(at_once) +
+                      " GB/s a host and direction, where one pair alone has " + number_text(alone_gb_per_s) + "\n";
+  constexpr double much = 0.85;
+  if (factor < much)
+    calibration.notes.push_back("hosts hinder each other: all at once they have " + number_text(at_once) +
+                                " GB/s each way, one pair alone " + number_text(alone_gb_per_s) +
+                                "; the topology has what they get at once");
+  return factor;
+}
+
+// A switch that joins the hosts. Where a host has several ranks, one more stands for its network adapter, which they
+// share.
+void add_network(const Hosts& hosts, const Vector<HostRates>& rates, double contention, Json& topology) {
+  topology["switches"] = {"network"};
+  for (const int host : hosts.ranks.indices()) {
+    const HostRates& of = rates[host];
+    const auto add = [&](const std::string& a, const std::string& b, double share, double latency_share) {
+      topology["links"].push_back(link_json(a, b, share * of.gb_per_s, latency_share * of.latency_us, of.full_duplex,
+                                            false, share * of.all_reduce_gb_per_s,
+                                            latency_share * of.all_reduce_latency_us));
+    };
+    if (hosts.ranks[host].size() == 1) {
+      add(rank_name(hosts.ranks[host][0]), "network", contention, 0.5);
+      continue;
+    }
+    const std::string adapter = hosts.names[host] + ".adapter";
+    topology["switches"].push_back(adapter);
+    for (const int rank : hosts.ranks[host]) add(rank_name(rank), adapter, std::min(1.0, contention), 0);
+    add(adapter, "network", contention, 0.5);
+  }
+}
+
+// Looks at the processors of this rank's host, which all of its ranks may use together.
+class BusyWatch {
+ public:
+  BusyWatch(const Vector<RankProcessors>& ranks, const Transport& transport) {
+    for (const RankProcessors& rank : ranks)
+      if (rank.node == transport.place().node)
+        processors_.insert(rank.processors.allowed.begin(), rank.processors.allowed.end());
+    begin_ = processor_time(processors_);
+  }
+
+  void note_busy_hosts(Transport& transport, const Hosts& hosts, Calibration& calibration) const {
+    struct Seen {
+      ProcessorTime time;
+      int64_t processors;
+    };
+    const Seen mine{processor_time(processors_) - begin_, static_cast<int64_t>(processors_.size())};
+    const Vector<Seen> all = gather_values(transport, mine);
+    if (transport.rank() > 0) return;
+    for (const int host : hosts.ranks.indices()) {
+      Seen seen = all[hosts.ranks[host][0]];
+      seen.time.own = 0;
+      for (const int rank : hosts.ranks[host]) seen.time.own += all[rank].time.own;
+      if (const std::string note = busy_note(seen.time, static_cast<size_t>(seen.processors)); !note.empty())
+        calibration.notes.push_back(hosts.names[host] + ": " + note);
+    }
+  }
+
+ private:
+  std::set<int> processors_;
+  ProcessorTime begin_;
+};
+
+}  // namespace
+
+Calibration calibrate(Backend& backend, Transport& transport, int cores, const Vector<RankProcessors>& processors) {
+  const Hosts hosts = find_hosts(transport);
+  const int size = transport.size(), rank = transport.rank();
+  const BusyWatch watch(processors, transport);
+  transport.barrier();  // all ranks compute at once, as they do in training
+  const Vector<ComputeRates> computes = gather_values(transport, measure_compute(backend));
+  const int64_t memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / transport.place().local_size;
+  Calibration calibration;
+  if (rank == 0) {
+    Json devices = Json::array();
+    for (int r = 0; r < size; ++r)
+      devices.push_back(
+          {{"name", rank_name(r)}, {"kind", "cpu"}, {"model", "cpu"}, {"node", hosts.names[hosts.of(r)]}});
+    calibration.topology = {{"format", "fftopology/1"},
+                            {"name", "calibrated-cpu-" + std::to_string(size)},
+                            {"device_models", {{"cpu", device_model(computes, cores, memory_bytes)}}},
+                            {"devices", std::move(devices)}};
+    if (size > 1) calibration.topology["links"] = Json::array();
+  }
+  measure_inside(transport, hosts, calibration);
+  if (hosts.ranks.size() > 1) {
+    const Vector<HostRates> rates = measure_between(transport, hosts, calibration);
+    double slowest = rates[0].gb_per_s;
+    for (const HostRates& of : rates) slowest = std::min(slowest, of.gb_per_s);
+    const double contention = measure_contention(transport, hosts, slowest, calibration);
+    if (rank == 0) add_network(hosts, rates, contention, calibration.topology);
+  }
+  watch.note_busy_hosts(transport, hosts, calibration);
+  return calibration;
+}
+
+}  // namespace ff

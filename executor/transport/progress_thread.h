@@ -1,0 +1,54 @@
+// A thread that lets transfers go on while the rank computes. It mostly sleeps: a rank has often one processor, and a
+// thread that spins would take half of it. It naps for 100 microseconds behind a look that moved something, longer and
+// longer behind one that did not; the buffers of the sockets hold what a link brings meanwhile (125 kB at 10 Gb/s).
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace ff {
+
+class ProgressThread {
+ public:
+  struct Progress {
+    bool pending;  // something is still on its way
+    int steps;     // what has moved
+  };
+
+  // `advance` is called with `mutex` held.
+  ProgressThread(std::mutex& mutex, std::function<Progress()> advance);
+  ~ProgressThread();
+
+  // Something is on its way. The mutex is held.
+  void wake() {
+    if (pending_) return;
+    pending_ = true;
+    wake_.notify_one();
+  }
+  // While the rank itself waits for transfers, and lets them go on, the thread only sleeps.
+  void rest(bool resting) { resting_.store(resting, std::memory_order_relaxed); }
+  // Throws what has failed in `advance`. The mutex is held.
+  void rethrow() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  void run();
+
+  std::mutex& mutex_;
+  const std::function<Progress()> advance_;
+  std::condition_variable wake_;
+  bool pending_ = false, ending_ = false;
+  std::atomic<bool> resting_ = false;
+  std::exception_ptr failure_;
+  std::thread thread_;  // last: it uses all of these
+};
+
+// Sleeps for so long, within microseconds.
+void nap(int microseconds);
+
+}  // namespace ff
