@@ -114,6 +114,7 @@ std::string configurations_hash(const Graph& graph, const Strategy& strategy) {
       const int degree = strategy[i].degrees[d];
       const bool sums = graph.operators[i].definition->dimensions()[d].kind == DimensionKind::reduction;
       if (degree > 1 || !sums) text += std::to_string(degree) + ",";  // files from before there were sums say the same
+      for (const int share : strategy[i].degrees.shares(static_cast<int>(d))) text += ":" + std::to_string(share);
     }
     text += "@";
     for (DeviceId device : strategy[i].devices) text += std::to_string(device) + ",";

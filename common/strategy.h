@@ -7,19 +7,10 @@
 #include <string_view>
 
 #include "common/graph.h"
-#include "common/hash.h"
 #include "common/topology.h"
 #include "common/vector.h"
 
 namespace ff {
-
-struct DegreesHash {
-  size_t operator()(const Degrees& degrees) const {
-    uint64_t hash = hash_basis;
-    for (int degree : degrees) hash = hash_step(hash, static_cast<uint64_t>(degree));
-    return hash ^ hash >> 32;
-  }
-};
 
 // One operator's degrees (one a parallelizable dimension) and devices (one a task; task numbers are row-major over the
 // degrees).

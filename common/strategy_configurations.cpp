@@ -38,17 +38,44 @@ ConfigurationOrigin parse_origin(const JsonPlace& place) {
   place.fail("unknown origin \"" + text + "\"" + suggestion(text, known));
 }
 
+void allow_dimensions(const JsonPlace& place, const Operator& op) {
+  Vector<std::string> names;
+  for (const ParallelDimension& dimension : op.definition->dimensions()) names.push_back(dimension.name);
+  place.allow_keys(names, "parallelizable dimension of " + op.name + " (" + op.definition->type() + ")");
+}
+
+// One array for each dimension whose parts are not alike in size.
+void parse_shares(const JsonPlace& place, const Operator& op, Degrees& degrees) {
+  const auto& dimensions = op.definition->dimensions();
+  allow_dimensions(place, op);
+  for (const int d : dimensions.indices()) {
+    const auto given = place.find(dimensions[d].name);
+    if (!given) continue;
+    Vector<int> shares;
+    for (const JsonPlace& share : given->items())
+      shares.push_back(static_cast<int>(share.as_integer(1, Degrees::most_share)));
+    if (shares.count() != degrees[d])
+      given->fail("has " + std::to_string(shares.size()) + " shares, but dimension \"" + dimensions[d].name + "\" of " +
+                  op.name + " has " + std::to_string(degrees[d]) + (degrees[d] == 1 ? " part" : " parts"));
+    degrees.set_shares(d, std::move(shares));
+    if (!degrees.leave_none_empty(d, dimensions[d].size))
+      given->fail("leaves a part of dimension \"" + dimensions[d].name + "\" of " + op.name +
+                  " without an element: it has " + std::to_string(dimensions[d].size));
+  }
+}
+
 // One configuration of the file, for one or many operators.
 class GivenConfiguration {
  public:
   GivenConfiguration(const JsonPlace& place, const Topology& topology)
-      : degrees_(place.at("degrees")), devices_place_(place.at("devices")),
+      : degrees_(place.at("degrees")), shares_(place.find("shares")), devices_place_(place.at("devices")),
         devices_(parse_devices(devices_place_, topology)) {
     if (const auto origin = place.find("origin")) origin_ = parse_origin(*origin);
   }
 
   Configuration of(const Operator& op) const {
     Configuration configuration{parse_degrees(degrees_, op), devices_};
+    if (shares_) parse_shares(*shares_, op, configuration.degrees);
     const int parts = parts_of(configuration.degrees);
     if (configuration.parts() != parts)
       devices_place_.fail("has " + std::to_string(configuration.parts()) + " devices, expected " +
@@ -58,7 +85,9 @@ class GivenConfiguration {
   ConfigurationOrigin origin() const { return origin_; }
 
  private:
-  JsonPlace degrees_, devices_place_;
+  JsonPlace degrees_;
+  std::optional<JsonPlace> shares_;
+  JsonPlace devices_place_;
   Vector<DeviceId> devices_;
   ConfigurationOrigin origin_ = ConfigurationOrigin::unstated;
 };
@@ -110,7 +139,7 @@ Configurations parse_by_operator(const JsonPlace& place, const Graph& graph, con
   place.allow_keys(names_of(graph), "operator");
   for (const Operator& op : graph.operators) {
     const JsonPlace given = place.at(op.name);
-    given.allow_keys({"degrees", "devices", "origin"}, "key of a configuration");
+    given.allow_keys({"degrees", "shares", "devices", "origin"}, "key of a configuration");
     const GivenConfiguration configuration(given, topology);
     result.strategy.push_back(configuration.of(op));
     result.origins.push_back(configuration.origin());
@@ -122,7 +151,7 @@ Configurations parse_list(const JsonPlace& place, const Graph& graph, const Topo
   Assignment assignment(graph);
   Vector<GivenConfiguration> given;
   for (const JsonPlace& item : place.items()) {
-    item.allow_keys({"operators", "degrees", "devices", "origin"}, "key of a configuration");
+    item.allow_keys({"operators", "degrees", "shares", "devices", "origin"}, "key of a configuration");
     const JsonPlace operators = item.at("operators");
     if (operators.value().is_string()) assignment.add(operators, given.count());
     else
@@ -164,9 +193,7 @@ Vector<DeviceId> parse_devices(const JsonPlace& place, const Topology& topology)
 
 Degrees parse_degrees(const JsonPlace& place, const Operator& op) {
   const auto& dimensions = op.definition->dimensions();
-  Vector<std::string> names;
-  for (const ParallelDimension& dimension : dimensions) names.push_back(dimension.name);
-  place.allow_keys(names, "parallelizable dimension of " + op.name + " (" + op.definition->type() + ")");
+  allow_dimensions(place, op);
   Degrees degrees;
   int64_t parts = 1;
   for (const ParallelDimension& dimension : dimensions) {
@@ -193,10 +220,46 @@ Configurations parse_configurations(const JsonPlace& place, const Graph& graph, 
   return result;
 }
 
+std::string degrees_text(const Operator& op, const Degrees& degrees) {
+  std::string text;
+  const auto& dimensions = op.definition->dimensions();
+  for (const int d : dimensions.indices()) {
+    if (degrees[d] == 1) continue;
+    text += (text.empty() ? "" : " x ") + dimensions[d].name + " " + std::to_string(degrees[d]);
+    std::string shares;
+    for (const int share : degrees.shares(d)) shares += (shares.empty() ? "" : ":") + std::to_string(share);
+    if (!shares.empty()) text += " (" + shares + ")";
+  }
+  return text.empty() ? "whole" : text;
+}
+
 Json devices_to_json(const Vector<DeviceId>& devices) {
   Json list = devices;
   Json ranges = number_ranges(Vector<int64_t>(devices.begin(), devices.end()));
   return ranges.dump().size() < list.dump().size() ? ranges : list;
+}
+
+namespace {
+
+// {"degrees": ..., "shares": ...}
+Json degrees_to_json(const Operator& op, const Degrees& given) {
+  Json degrees = Json::object(), shares = Json::object();
+  const auto& dimensions = op.definition->dimensions();
+  for (const int d : dimensions.indices()) {
+    if (given[d] > 1) degrees[dimensions[d].name] = given[d];
+    if (!given.shares(d).empty()) shares[dimensions[d].name] = given.shares(d);
+  }
+  Json json = {{"degrees", std::move(degrees)}};
+  if (!shares.empty()) json["shares"] = std::move(shares);
+  return json;
+}
+
+}  // namespace
+
+Json configuration_to_json(const Operator& op, const Configuration& configuration) {
+  Json json = degrees_to_json(op, configuration.degrees);
+  json["devices"] = devices_to_json(configuration.devices);
+  return json;
 }
 
 Json configurations_to_json(const Graph& graph, const Strategy& strategy, const Vector<ConfigurationOrigin>& origins) {
@@ -204,20 +267,16 @@ Json configurations_to_json(const Graph& graph, const Strategy& strategy, const 
     Json configuration;
     Vector<std::string> operators;
   };
-  using Key = std::tuple<Vector<std::pair<std::string, int>>, Vector<DeviceId>, ConfigurationOrigin>;
+  using Key = std::tuple<std::string, Vector<DeviceId>, ConfigurationOrigin>;  // degrees and shares as text
   std::map<Key, size_t> known;
   Vector<Group> groups;  // in the order of their first operators
   for (const OperatorId op : strategy.indices()) {
     const ConfigurationOrigin origin = origins.empty() ? ConfigurationOrigin::unstated : origins[op];
-    const auto& dimensions = graph.operators[op].definition->dimensions();
-    Vector<std::pair<std::string, int>> split;
-    for (const int d : dimensions.indices())
-      if (strategy[op].degrees[d] > 1) split.emplace_back(dimensions[d].name, strategy[op].degrees[d]);
-    const auto [at, added] = known.emplace(Key{split, strategy[op].devices, origin}, groups.size());
+    Json configuration = degrees_to_json(graph.operators[op], strategy[op].degrees);
+    const auto [at, added] = known.emplace(Key{configuration.dump(), strategy[op].devices, origin}, groups.size());
     if (added) {
-      Json degrees = Json::object();
-      for (const auto& [dimension, degree] : split) degrees[dimension] = degree;
-      groups.push_back({{{"degrees", degrees}, {"devices", devices_to_json(strategy[op].devices)}}, {}});
+      configuration["devices"] = devices_to_json(strategy[op].devices);
+      groups.push_back({std::move(configuration), {}});
       if (origin != ConfigurationOrigin::unstated) groups.back().configuration["origin"] = to_string(origin);
     }
     groups[at->second].operators.push_back(graph.operators[op].name);

@@ -17,6 +17,8 @@ struct Configurations {
 
 // Checks every degree and device against graph and topology. Throws InputError.
 Configurations parse_configurations(const JsonPlace& place, const Graph& graph, const Topology& topology);
+// {"degrees": ..., "shares": ..., "devices": ...}, without shares where there are none.
+Json configuration_to_json(const Operator& op, const Configuration& configuration);
 Json configurations_to_json(const Graph& graph, const Strategy& strategy, const Vector<ConfigurationOrigin>& origins);
 
 // Their values: ranges of device numbers, or a list of numbers and names; a degree for each dimension that is split.
@@ -24,6 +26,8 @@ Json configurations_to_json(const Graph& graph, const Strategy& strategy, const 
 Vector<DeviceId> parse_devices(const JsonPlace& place, const Topology& topology);
 Degrees parse_degrees(const JsonPlace& place, const Operator& op);
 
+// "sample 4 x channel 2 (3:1)", the shares behind the degree; "whole".
+std::string degrees_text(const Operator& op, const Degrees& degrees);
 // A list of device numbers: as ranges where that is shorter, else as an array.
 Json devices_to_json(const Vector<DeviceId>& devices);
 

@@ -47,8 +47,9 @@ class TopologyParser {
 
  private:
   void add_model(const std::string& name, const JsonPlace& place) {
-    place.allow_keys({"peak_tflops", "memory_gb_per_s", "memory_bytes", "launch_us", "cores", "source"},
-                     "key of a device model");
+    place.allow_keys(
+        {"peak_tflops", "memory_gb_per_s", "memory_bytes", "launch_us", "cores", "kernels_of", "speed", "source"},
+        "key of a device model");
     DeviceModel model;
     model.name = name;
     model.peak_tflops = place.at("peak_tflops").as_number(least_rate, most_rate);
@@ -56,6 +57,20 @@ class TopologyParser {
     if (const auto bytes = place.find("memory_bytes")) model.memory_bytes = bytes->as_integer(0, INT64_MAX);
     model.launch_us = place.at("launch_us").as_number(0, 1e6);
     if (const auto cores = place.find("cores")) model.cores = static_cast<int>(cores->as_integer(1, 4096));
+    if (const auto other = place.find("kernels_of")) {
+      Vector<std::string> known;
+      for (const DeviceModel& before : topology_.models) {
+        if (before.name == other->as_string()) model.kernels_of = known.count();
+        known.push_back(before.name);
+      }
+      if (model.kernels_of < 0 || topology_.models[model.kernels_of].kernels_of >= 0)
+        other->fail("found \"" + other->as_string() +
+                    "\", expected the name of a device model that stands before this one and has kernels of its own");
+    }
+    if (const auto speed = place.find("speed")) {
+      if (model.kernels_of < 0) speed->fail("is relative to the model of \"kernels_of\", which is missing");
+      model.speed = speed->as_number(least_rate, most_rate);
+    }
     topology_.models.push_back(model);
   }
 

@@ -23,6 +23,8 @@ struct DeviceModel {
   int64_t memory_bytes = 0;    // capacity; 0: not limited
   double launch_us = 0;        // least time of a kernel
   int cores = 1;               // threads that a CPU rank uses
+  int kernels_of = -1;         // the model whose measured kernel times are this one's too, but for the speed; -1: none
+  double speed = 1;            // relative to it: 0.5 takes twice as long
 };
 
 enum class DeviceKind { gpu, cpu };

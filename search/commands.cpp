@@ -218,6 +218,12 @@ struct Found {
   double slowest_evaluation_s = 0;  // of the chains'
 };
 
+// A profile has the kernels of parts that are alike.
+AlgorithmSettings with_unequal_shares(AlgorithmSettings settings, const CostOptions& costs) {
+  settings.search.unequal_shares = costs.mode != CostMode::profile;
+  return settings;
+}
+
 Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const SearchSpace& space,
                     const AlgorithmSettings& settings, const CommandContext& context) {
   const Problem& problem = evaluator.problem();
@@ -282,7 +288,8 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
     throw MachineError("interrupted while measuring kernels, before any strategy was found; nothing was written");
   const auto begin = std::chrono::steady_clock::now();
   Evaluator evaluator(problem);
-  const Found found = find_strategy(options.algorithm, evaluator, space, options.settings, context);
+  const Found found =
+      find_strategy(options.algorithm, evaluator, space, with_unequal_shares(options.settings, options.costs), context);
   write_outputs(options.out, options.trace, found.strategy, found.report, evaluator, found.details);
   CommandResult result{report_to_json(found.report),
                        report_to_text(found.report, problem.graph, problem.topology, found.strategy)};
@@ -390,7 +397,8 @@ CommandResult run_compare(const CompareOptions& options, const CommandContext& c
   for (const std::string& algorithm : algorithm_names()) {
     try {
       Evaluator evaluator(problem);
-      Found found = find_strategy(algorithm, evaluator, space, options.settings, context);
+      Found found =
+          find_strategy(algorithm, evaluator, space, with_unequal_shares(options.settings, options.costs), context);
       reports.push_back(std::move(found.report));
       found_strategies.push_back({algorithm, reports.back().note, std::move(found.strategy)});
       result.json["algorithms"][algorithm] = report_to_json(reports.back());

@@ -1,5 +1,6 @@
 #include "common/operators/operator.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/operators/operator_list.h"
@@ -28,7 +29,7 @@ Block OperatorDefinition::part(const Degrees& degrees, int64_t index) const {
   assert(degrees.size() == dimensions_.size());
   Block part = whole();
   for (int d = static_cast<int>(degrees.size()) - 1; d >= 0; --d) {
-    part[d] = split(dimensions_[d].size, degrees[d], index % degrees[d]);
+    part[d] = degrees.interval(d, dimensions_[d].size, index % degrees[d]);
     index /= degrees[d];
   }
   return part;
@@ -42,18 +43,27 @@ int OperatorDefinition::partial_results(const Degrees& degrees) const {
 }
 
 Vector<int> OperatorDefinition::kinds_of_parts(const Degrees& degrees) const {
+  // In the order in which sizes first appear.
+  const auto number_of = [](int64_t size, Vector<int64_t>& sizes) {
+    const auto found = std::find(sizes.begin(), sizes.end(), size);
+    const int number = static_cast<int>(found - sizes.begin());
+    if (found == sizes.end()) sizes.push_back(size);
+    return number;
+  };
   Vector<int> kinds = {0};
-  for (size_t d = 0; d < degrees.size(); ++d) {
-    const bool matters = position_matters(static_cast<int>(d));
-    const int64_t size = dimensions_[d].size, smaller = size / degrees[d];
-    const int kinds_here = matters ? degrees[d] : size % degrees[d] == 0 ? 1 : 2;
+  for (const int d : degrees.indices()) {
+    Vector<int> kinds_here;  // [index]
+    Vector<int64_t> sizes;   // distinct
+    for (int i = 0; i < degrees[d]; ++i) {
+      // Alike ones are equal in size, or one element larger.
+      if (position_matters(d)) kinds_here.push_back(i);
+      else kinds_here.push_back(number_of(degrees.interval(d, dimensions_[d].size, i).size(), sizes));
+    }
+    const int count = position_matters(d) ? degrees[d] : sizes.count();
     Vector<int> finer;
-    finer.reserve(kinds.size() * static_cast<size_t>(degrees[d]));
-    for (int kind : kinds)
-      for (int i = 0; i < degrees[d]; ++i) {
-        const int here = matters ? i : kinds_here == 1 || split(size, degrees[d], i).size() == smaller ? 0 : 1;
-        finer.push_back(kind * kinds_here + here);
-      }
+    finer.reserve(kinds.size() * kinds_here.size());
+    for (const int kind : kinds)
+      for (const int here : kinds_here) finer.push_back(kind * count + here);
     kinds = std::move(finer);
   }
   return kinds;

@@ -14,13 +14,11 @@
 #include <string_view>
 
 #include "common/block.h"
+#include "common/degrees.h"
 #include "common/json_file.h"
 #include "common/vector.h"
 
 namespace ff {
-
-using Degrees = Vector<int>;           // of one operator, one a parallelizable dimension
-int parts_of(const Degrees& degrees);  // into so many parts: the product
 
 enum class DataType { f32, i32 };  // both have 4 bytes an element
 constexpr int64_t element_bytes = 4;

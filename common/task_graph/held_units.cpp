@@ -31,7 +31,7 @@ const HeldUnits::Grid& HeldUnits::grid_of(ParameterId parameter, const Vector<Us
   Vector<const PartBlocks*> blocks;
   for (const int u : uses.indices()) {
     Vector<int64_t> one{alike_[uses[u].op], graph_.parameters[parameter].uses[u].second};
-    one.insert(one.end(), strategy_[uses[u].op].degrees.begin(), strategy_[uses[u].op].degrees.end());
+    strategy_[uses[u].op].degrees.append_to(one);
     if (std::find(different.begin(), different.end(), one) != different.end()) continue;
     different.push_back(std::move(one));
     blocks.push_back(&uses[u].blocks);

@@ -27,7 +27,7 @@ Block PartBlocks::block(const Block& part) const {
 
 Block PartBlocks::at(int dimension, int index) const {
   Block part = definition_->whole();
-  part[dimension] = split(part[dimension].end, (*degrees_)[dimension], index);
+  part[dimension] = degrees_->interval(dimension, part[dimension].end, index);
   return block(part);
 }
 

@@ -51,7 +51,7 @@ std::shared_ptr<const ShardList> GroupPartitions::shards(size_t position, const 
 }
 
 const ParameterPartition& GroupPartitions::partition(const Vector<std::shared_ptr<const ShardList>>& lists) {
-  Degrees key;
+  Vector<int> key;
   for (const auto& list : lists)
     if (std::find(key.begin(), key.end(), list->number) == key.end()) key.push_back(list->number);
   std::sort(key.begin(), key.end());

@@ -54,7 +54,7 @@ class GroupPartitions {
   Vector<std::unordered_map<Degrees, std::shared_ptr<const ShardList>, DegreesHash>> lists_;  // [position]
   size_t cached_parts_ = 0;
   // by the lists' numbers, ascending
-  std::unordered_map<Degrees, std::unique_ptr<ParameterPartition>, DegreesHash> found_;
+  std::unordered_map<Vector<int>, std::unique_ptr<ParameterPartition>, NumbersHash> found_;
 };
 
 }  // namespace ff

@@ -41,8 +41,9 @@ std::shared_ptr<const BlockPairs> TaskGraphBuilder::pairs(int edge, const Degree
 }
 
 void TaskGraphBuilder::set_key(const Degrees& producer, const Degrees& consumer) {
-  key_ = producer;
-  key_.insert(key_.end(), consumer.begin(), consumer.end());
+  key_.clear();
+  producer.append_to(key_);
+  consumer.append_to(key_);
 }
 
 const EdgeBlocks& TaskGraphBuilder::blocks(int edge, const Degrees& producer, const Degrees& consumer) {
@@ -95,9 +96,8 @@ Block TaskGraphBuilder::region(int edge, const BlockPair& pair, const Strategy& 
 }
 
 std::shared_ptr<const Vector<ParameterPiece>> TaskGraphBuilder::pieces(int group, const Strategy& strategy) {
-  Degrees key;
-  for (OperatorId op : groups_[group].operators)
-    key.insert(key.end(), strategy[op].degrees.begin(), strategy[op].degrees.end());
+  Vector<int> key;
+  for (OperatorId op : groups_[group].operators) strategy[op].degrees.append_to(key);
   const auto found = piece_cache_[group].find(key);
   if (found != piece_cache_[group].end()) return found->second;
   auto result = std::make_shared<const Vector<ParameterPiece>>(parameter_pieces(graph_, groups_[group], strategy));

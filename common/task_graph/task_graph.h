@@ -115,19 +115,20 @@ class TaskGraphBuilder {
   static constexpr size_t most_cached_users = size_t{1} << 22;  // 64 MB
 
   // by edge, of those that are alike the first; key: both ends' degrees
-  Vector<std::unordered_map<Degrees, std::shared_ptr<const BlockPairs>, DegreesHash>> pair_cache_;
-  std::unordered_multimap<uint64_t, std::shared_ptr<const BlockPairs>> distinct_pairs_;                    // by hash
-  Vector<std::unordered_map<Degrees, std::shared_ptr<const EdgeExchanges>, DegreesHash>> exchange_cache_;  // likewise
+  Vector<std::unordered_map<Vector<int>, std::shared_ptr<const BlockPairs>, NumbersHash>> pair_cache_;
+  std::unordered_multimap<uint64_t, std::shared_ptr<const BlockPairs>> distinct_pairs_;  // by hash
+  Vector<std::unordered_map<Vector<int>, std::shared_ptr<const EdgeExchanges>, NumbersHash>>
+      exchange_cache_;  // likewise
   size_t cached_exchange_parts_ = 0;
   struct {
     int edge = -1;
-    Degrees key;
+    Vector<int> key;
     EdgeBlocks blocks;
   } last_blocks_;
-  Degrees key_;  // scratch
+  Vector<int> key_;  // scratch
   size_t cached_pairs_ = 0;
   // by group
-  Vector<std::unordered_map<Degrees, std::shared_ptr<const Vector<ParameterPiece>>, DegreesHash>> piece_cache_;
+  Vector<std::unordered_map<Vector<int>, std::shared_ptr<const Vector<ParameterPiece>>, NumbersHash>> piece_cache_;
   size_t cached_users_ = 0;
 };
 

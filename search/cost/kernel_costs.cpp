@@ -13,6 +13,9 @@ constexpr double longest_us = 1e12;  // 11 days, so that sums stay within 64 bit
 
 Nanoseconds to_ns(double us) { return std::max<Nanoseconds>(1, std::llround(std::min(us, longest_us) * 1e3)); }
 
+// On a model of this speed, relative to that on which it takes `ns`.
+Nanoseconds slower(Nanoseconds ns, double speed) { return to_ns(static_cast<double>(ns) * 1e-3 / speed); }
+
 void expect_precision(const Profile& profile, Precision precision) {
   const std::string wanted = precision == Precision::tf32 ? "tf32" : "fp32",
                     measured = profile.measured.value("precision", wanted);
@@ -143,6 +146,10 @@ void KernelCosts::describe_machine(Model& model) {
 KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too,
                                KernelUse use, int index) {
   Model& model = models_[index];
+  if (model.model.kernels_of >= 0 && mode_ != CostMode::analytic && model.profile.entries.empty()) {
+    const KernelCost other = kernel(definition, part, phase, backward_too, use, model.model.kernels_of);
+    return {slower(other.ns, model.model.speed), other.source};
+  }
   if (mode_ == CostMode::analytic)
     return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use)), CostSource::analytic};
   const std::string signature = kernel_signature(definition, part, phase, use);
@@ -179,6 +186,8 @@ Nanoseconds KernelCosts::rate(const std::string& work, int64_t bytes, int index)
     return to_ns(work == "copy" ? analytic_copy_us(model.model, bytes) : analytic_update_us(model.model, bytes));
   };
   if (mode_ == CostMode::analytic) return analytic();
+  if (model.model.kernels_of >= 0 && model.profile.entries.empty())
+    return slower(rate(work, bytes, model.model.kernels_of), model.model.speed);
   std::lock_guard lock(mutex_);
   if (measurable(index) && !model.has_rates) {
     watched(model, [&] { measure_rates(measurement(model), model.profile); });

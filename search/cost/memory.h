@@ -89,7 +89,7 @@ class MemoryModel {
   const Graph& graph_;
   Vector<Vector<int>> edges_of_tensor_, groups_of_;
   Vector<Vector<Item>> items_around_;                     // [operator]: what its configuration enters
-  Vector<std::map<Vector<int>, PartBytes>> part_bytes_;   // [operator]
+  Vector<std::map<Degrees, PartBytes>> part_bytes_;       // [operator]
   Vector<std::map<Vector<int64_t>, int>> block_numbers_;  // [parameter]
   Vector<int64_t> sums_;                                  // by device, without brief needs
   Vector<int64_t> at_end_;                                // by device: parameters, and what their owners exchange

@@ -66,22 +66,9 @@ Vector<Effect> effects(Evaluator& evaluator, const Strategy& from, const Strateg
 }
 
 std::string configuration_text(const Graph& graph, OperatorId op, const Configuration& configuration) {
-  std::string text;
-  const auto& dimensions = graph.operators[op].definition->dimensions();
-  for (const int d : dimensions.indices())
-    if (configuration.degrees[d] > 1)
-      text += (text.empty() ? "" : " x ") + dimensions[d].name + " " + std::to_string(configuration.degrees[d]);
   const Vector<int64_t> devices(configuration.devices.begin(), configuration.devices.end());
-  return (text.empty() ? "whole" : text) + (devices.size() == 1 ? " on device " : " on devices ") +
-         number_ranges(devices);
-}
-
-Json configuration_json(const Graph& graph, OperatorId op, const Configuration& configuration) {
-  Json degrees = Json::object();
-  const auto& dimensions = graph.operators[op].definition->dimensions();
-  for (const int d : dimensions.indices())
-    if (configuration.degrees[d] > 1) degrees[dimensions[d].name] = configuration.degrees[d];
-  return {{"degrees", degrees}, {"devices", devices_to_json(configuration.devices)}};
+  return degrees_text(graph.operators[op], configuration.degrees) +
+         (devices.size() == 1 ? " on device " : " on devices ") + number_ranges(devices);
 }
 
 }  // namespace ff

@@ -32,6 +32,5 @@ Strategy with_decision(Strategy strategy, const Decision& decision);
 
 // "sample 4 x channel 2 on devices 0-7"
 std::string configuration_text(const Graph& graph, OperatorId op, const Configuration& configuration);
-Json configuration_json(const Graph& graph, OperatorId op, const Configuration& configuration);
 
 }  // namespace ff

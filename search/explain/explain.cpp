@@ -5,6 +5,7 @@
 #include <map>
 
 #include "common/readable.h"
+#include "common/strategy_configurations.h"
 #include "search/explain/critical_path.h"
 #include "search/explain/decisions.h"
 #include "search/explain/memory_shortage.h"
@@ -117,8 +118,8 @@ Json effect_to_json(const Graph& graph, const Effect& effect, const std::string&
   for (const OperatorId op : effect.decision.operators) operators.push_back(graph.operators[op].name);
   Json json = {{"what", effect.decision.name},
                {"operators", operators},
-               {from, configuration_json(graph, effect.decision.operators[0], effect.decision.from)},
-               {to, configuration_json(graph, effect.decision.operators[0], effect.decision.to)},
+               {from, configuration_to_json(graph.operators[effect.decision.operators[0]], effect.decision.from)},
+               {to, configuration_to_json(graph.operators[effect.decision.operators[0]], effect.decision.to)},
                {"predicted_us", us(effect.predicted)},
                {"change_us", us(effect.change)}};
   if (effect.fullness > 0) json["memory_share"] = effect.fullness;

@@ -32,6 +32,10 @@ class SearchSpace {
     return annotation && annotation->devices ? &*annotation->devices : nullptr;
   }
   const Annotations* annotations() const { return annotations_; }
+  // May parts of a dimension have shares that are not alike, where devices are not? Only where costs of all sizes of
+  // parts are to be had (not from a profile).
+  bool unequal_shares() const { return unequal_shares_; }
+  void set_unequal_shares(bool allowed) { unequal_shares_ = allowed; }
 
   // Degrees uniformly from the paper's space, or (`sums`), once in four times, from degrees(op): where every dimension
   // can be a sum, most configurations are sums, and most of these are bad. Devices: with equal chances, consecutive
@@ -46,6 +50,7 @@ class SearchSpace {
   int device_count_;
   bool whole_operators_;
   const Annotations* annotations_;
+  bool unequal_shares_ = false;
 };
 
 }  // namespace ff

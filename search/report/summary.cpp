@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "common/readable.h"
+#include "common/strategy_configurations.h"
 
 namespace ff {
 namespace {
@@ -57,15 +58,11 @@ std::string time_text(Nanoseconds ns) {
 
 std::string strategy_to_text(const Graph& graph, const Strategy& strategy, const Vector<ConfigurationOrigin>& origins) {
   const auto describe = [&](size_t op) {
-    std::string degrees;
-    const auto& dimensions = graph.operators[op].definition->dimensions();
-    for (size_t d = 0; d < dimensions.size(); ++d)
-      if (strategy[op].degrees[d] > 1)
-        degrees += (degrees.empty() ? "" : " x ") + dimensions[d].name + " " + std::to_string(strategy[op].degrees[d]);
     std::string origin;
     if (!origins.empty() && origins[op] != ConfigurationOrigin::unstated)
       origin = ", " + std::string(to_string(origins[op]));
-    return (degrees.empty() ? "whole" : degrees) + "  on devices " + devices_text(strategy[op].devices) + origin;
+    return degrees_text(graph.operators[op], strategy[op].degrees) + "  on devices " +
+           devices_text(strategy[op].devices) + origin;
   };
   std::string text;
   for (size_t first = 0; first < strategy.size();) {

@@ -1,6 +1,7 @@
 #include "tests/support/random_network.h"
 
 #include <algorithm>
+#include <map>
 
 namespace ff {
 namespace {
@@ -506,6 +507,14 @@ Strategy random_strategy(const Graph& graph, int devices, RandomSource& random) 
   if (allowed.empty()) allowed.push_back(between(0, devices - 1));
   // In every second strategy most operators are split over all devices, a part each: their exchanges are collectives.
   const bool aligned = between(1, 2) == 1;
+  // In every fourth one parts have unequal shares, mostly the same ones wherever there are as many.
+  const bool unequal = between(1, 4) == 1;
+  const auto shares = [&](int degree) {
+    Vector<int> drawn;
+    for (int index = 0; index < degree; ++index) drawn.push_back(between(1, 4));
+    return drawn;
+  };
+  std::map<int, Vector<int>> common;  // by degree
   Strategy strategy;
   for (const Operator& op : graph.operators) {
     Configuration configuration;
@@ -517,6 +526,14 @@ Strategy random_strategy(const Graph& graph, int devices, RandomSource& random) 
         degree = devices / parts;
       configuration.degrees.push_back(degree);
       parts *= degree;
+    }
+    for (const int d : configuration.degrees.indices()) {
+      const int degree = configuration.degrees[d];
+      if (!unequal || degree == 1 || between(1, 3) == 1) continue;
+      Degrees with_shares = configuration.degrees;
+      if (common[degree].empty()) common[degree] = shares(degree);
+      with_shares.set_shares(d, between(1, 4) == 1 ? shares(degree) : common[degree]);
+      if (with_shares.leave_none_empty(d, op.definition->dimensions()[d].size)) configuration.degrees = with_shares;
     }
     const bool each_alone = aligned && parts <= devices && between(1, 4) > 1;
     const int first = between(1, 3) == 1 ? between(0, devices - 1) : 0, step = between(1, 3) == 1 ? devices - 1 : 1;

@@ -227,7 +227,8 @@ Vector<std::unique_ptr<Chain>> run_chains(const Problem& problem, const Proposal
 McmcResult search_mcmc(const Problem& problem, const Vector<Candidate>& candidates, const McmcSettings& settings,
                        const SearchControl& control, const Vector<Candidate>& others) {
   const Clock::time_point begin = Clock::now();
-  const SearchSpace space(problem.graph, problem.topology, settings.whole_operators, problem.annotations);
+  SearchSpace space(problem.graph, problem.topology, settings.whole_operators, problem.annotations);
+  space.set_unequal_shares(settings.unequal_shares);
   const ProposalSource source(settings.proposals_from, problem.graph, problem.topology, space);
   const Vector<std::unique_ptr<Chain>> chains = run_chains(problem, source, candidates, settings, control);
   McmcResult result;

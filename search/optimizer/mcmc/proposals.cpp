@@ -1,14 +1,32 @@
 #include "search/optimizer/mcmc/proposals.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "search/optimizer/operator_groups.h"
 
 namespace ff {
 namespace {
 
+// Whatever the shares.
 bool contains(const Vector<Degrees>& allowed, const Degrees& degrees) {
-  return std::find(allowed.begin(), allowed.end(), degrees) != allowed.end();
+  return std::any_of(allowed.begin(), allowed.end(), [&](const Degrees& one) { return one.same_degrees(degrees); });
+}
+
+// Relative to the fastest device; empty where all are alike.
+Vector<double> relative_speeds(const Topology& topology) {
+  Vector<double> speeds;
+  double fastest = 0;
+  bool alike = true;
+  for (const DeviceId device : topology.devices.indices()) {
+    const DeviceModel &model = topology.model_of(device), &first = topology.model_of(0);
+    speeds.push_back(model.peak_tflops);
+    fastest = std::max(fastest, speeds.back());
+    alike = alike && model.peak_tflops == first.peak_tflops && model.memory_bytes == first.memory_bytes;
+  }
+  if (alike) return {};
+  for (double& speed : speeds) speed /= fastest;
+  return speeds;
 }
 
 Vector<Change> one_change(OperatorId op, Configuration configuration) {
@@ -22,6 +40,7 @@ Vector<Change> one_change(OperatorId op, Configuration configuration) {
 ProposalSource::ProposalSource(ProposalKind kind, const Graph& graph, const Topology& topology,
                                const SearchSpace& space)
     : kind_(kind), graph_(graph), space_(space), device_count_(topology.devices.count()),
+      speed_(space.unequal_shares() ? relative_speeds(topology) : Vector<double>()),
       neighbours_(graph.operators.size()), group_(graph.operators.size()) {
   for (OperatorId op : graph.operator_ids())
     if (!space.fixed_devices(op)) drawn_.push_back(op);
@@ -45,7 +64,9 @@ ProposalSource::ProposalSource(ProposalKind kind, const Graph& graph, const Topo
 Vector<Change> ProposalSource::draw(const Strategy& current, RandomStream& random, bool short_of_memory) const {
   if (kind_ == ProposalKind::mixed) {
     const bool slices = short_of_memory && random.below(3) == 0;
-    Vector<Change> changes = slices ? cut_into_slices(current, random) : draw_mixed(current, random);
+    Vector<Change> changes = slices                                    ? cut_into_slices(current, random)
+                             : !speed_.empty() && random.below(4) == 0 ? change_shares(current, random)
+                                                                       : draw_mixed(current, random);
     std::erase_if(changes, [&](const Change& change) {
       return current[change.op] == change.configuration ||
              (space_.annotations() && !space_.annotations()->allow(change.op, change.configuration));
@@ -75,7 +96,11 @@ namespace {
 // Parts whose number in dimension d is halved lie where the part of before lay. Row-major.
 Configuration with_twice(const Configuration& configuration, int d) {
   Configuration result{configuration.degrees, {}};
+  Vector<int> shares;  // both halves have that of the whole
+  for (const int share : configuration.degrees.shares(d)) shares.insert(shares.end(), 2, share);
+  result.degrees.set_shares(d, {});
   result.degrees[d] *= 2;
+  result.degrees.set_shares(d, std::move(shares));
   int inner = 1;  // parts behind one step in dimension d
   for (int other = d + 1; other < result.degrees.count(); ++other) inner *= result.degrees[other];
   for (int part = 0, parts = parts_of(result.degrees); part < parts; ++part)
@@ -97,7 +122,67 @@ Vector<Change> ProposalSource::cut_into_slices(const Strategy& current, RandomSt
     for (int d : its.indices()) {
       if (its[d].name != name) continue;
       Configuration sliced = with_twice(current[one], d);
-      if (space_.allows_slices(one, sliced.degrees)) changes.push_back({one, std::move(sliced)});
+      if (space_.allows_slices(one, sliced.degrees) && sliced.degrees.leave_none_empty(d, its[d].size))
+        changes.push_back({one, std::move(sliced)});
+    }
+  }
+  return changes;
+}
+
+std::optional<Vector<int>> ProposalSource::other_shares(const Configuration& configuration, int dimension,
+                                                        RandomStream& random) const {
+  constexpr int fine = 16;  // the mean share
+  const Degrees& degrees = configuration.degrees;
+  const int degree = degrees[dimension], way = random.below(4);
+  if (way == 0) return Vector<int>(degree, 1);
+  Vector<int> shares(degree, fine);
+  if (way == 1) {  // as fast as the slowest of the devices that have such a part
+    Vector<double> slowest(degree, 1);
+    int behind = 1;
+    for (int d = dimension + 1; d < degrees.count(); ++d) behind *= degrees[d];
+    for (const int part : configuration.devices.indices()) {
+      double& speed = slowest[part / behind % degree];
+      speed = std::min(speed, speed_[configuration.devices[part]]);
+    }
+    double sum = 0;
+    for (const double speed : slowest) sum += speed;
+    for (const int i : shares.indices())
+      shares[i] = std::clamp(static_cast<int>(std::lround(fine * degree * slowest[i] / sum)), 1, Degrees::most_share);
+    return shares;
+  }
+  const Vector<int>& before = degrees.shares(dimension);
+  int sum = 0;
+  for (const int share : before) sum += share;
+  for (const int i : before.indices()) shares[i] = std::max(1, (before[i] * fine * degree + sum / 2) / sum);
+  const int more = random.below(degree), less = random.below(degree), by = 1 << random.below(3);
+  if (more == less || shares[less] <= by || shares[more] + by > Degrees::most_share) return std::nullopt;
+  shares[more] += by;
+  shares[less] -= by;
+  return shares;
+}
+
+Vector<Change> ProposalSource::change_shares(const Strategy& current, RandomStream& random) const {
+  const OperatorId op = random_operator(random);
+  const Configuration& own = current[op];
+  const auto& dimensions = graph_.operators[op].definition->dimensions();
+  Vector<int> split;
+  for (const int d : own.degrees.indices())
+    if (own.degrees[d] > 1) split.push_back(d);
+  if (split.empty()) return {};
+  const int dimension = random.one_of(split);
+  const bool together = random.below(2) == 0;
+  const std::optional<Vector<int>> shares = other_shares(own, dimension, random);
+  Vector<Change> changes;
+  if (!shares) return changes;
+  for (const OperatorId other : graph_.operator_ids()) {
+    if (other != op && (!together || current[other].devices != own.devices)) continue;
+    const auto& its = graph_.operators[other].definition->dimensions();
+    for (const int d : its.indices()) {
+      if (its[d].name != dimensions[dimension].name || current[other].degrees[d] != own.degrees[dimension]) continue;
+      if (space_.annotations() && space_.annotations()->find(other)) continue;
+      Configuration changed = current[other];
+      changed.degrees.set_shares(d, *shares);
+      if (changed.degrees.leave_none_empty(d, its[d].size)) changes.push_back({other, std::move(changed)});
     }
   }
   return changes;
@@ -115,6 +200,13 @@ std::optional<Configuration> ProposalSource::copy_neighbour(const Strategy& curr
   for (size_t d = 0; d < dimensions.size(); ++d)
     for (size_t n = 0; n < names.size(); ++n)
       if (names[n].name == dimensions[d].name) degrees[d] = theirs.degrees[n];
+  for (const int d : degrees.indices())
+    for (const int n : names.indices()) {
+      if (names[n].name != dimensions[d].name || degrees[d] > dimensions[d].size) continue;
+      Degrees with_shares = degrees;
+      with_shares.set_shares(d, theirs.degrees.shares(n));
+      if (with_shares.leave_none_empty(d, dimensions[d].size)) degrees = std::move(with_shares);
+    }
   const Vector<Degrees>& allowed = space_.degrees(op);
   if (parts_of(degrees) != theirs.parts() || !contains(allowed, degrees)) {
     Vector<int> equal;

@@ -11,7 +11,8 @@ namespace ff {
 // mixed: where the drawn operator shares parameters with others, half of the proposals give one configuration to all of
 // them. Of the rest, half are the paper's; others the configuration of a neighbour (20 %), other devices (15 %), other
 // degrees (10 %), two devices swapped or all rotated (5 %). Not symmetric: the chain no longer draws from
-// exp(-beta cost), it only searches. Where memory is short a third of the proposals cut an operator into slices, half
+// exp(-beta cost), it only searches. Where devices are not alike a quarter of the proposals change the shares of an
+// operator's parts, half of these those of all operators that are split in the same way. Where memory is short a third of the proposals cut an operator into slices, half
 // of them its neighbours as well.
 enum class ProposalKind { paper, mixed };
 
@@ -32,6 +33,10 @@ class ProposalSource {
   Vector<Change> draw_mixed(const Strategy& current, RandomStream& random) const;
   // Every part becomes two on its device, of an operator or also of its neighbours, along one dimension.
   Vector<Change> cut_into_slices(const Strategy& current, RandomStream& random) const;
+  // The parts of one dimension get other shares: as fast as their devices are, one more and another less, or alike.
+  Vector<Change> change_shares(const Strategy& current, RandomStream& random) const;
+  std::optional<Vector<int>> other_shares(const Configuration& configuration, int dimension,
+                                          RandomStream& random) const;
   Vector<Change> change_group(const Strategy& current, OperatorId op, RandomStream& random) const;
   // Other configurations for one operator.
   std::optional<Configuration> copy_neighbour(const Strategy& current, OperatorId op, RandomStream& random) const;
@@ -43,6 +48,7 @@ class ProposalSource {
   const Graph& graph_;
   const SearchSpace& space_;
   int device_count_;
+  Vector<double> speed_;      // [device], of the fastest; empty where devices are alike
   Vector<OperatorId> drawn_;  // operators that have a choice; where none has, all
   // producers, consumers, and the steps before and after in the parameter group
   Vector<Vector<OperatorId>> neighbours_;

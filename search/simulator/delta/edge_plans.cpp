@@ -30,8 +30,9 @@ std::shared_ptr<const EdgePlan> make_plan(const std::shared_ptr<const BlockPairs
 
 const std::shared_ptr<const EdgePlan>& EdgePlans::plan(int edge, const Degrees& producer, const Degrees& consumer) {
   edge = builder_.first_alike(edge);
-  key_ = producer;
-  key_.insert(key_.end(), consumer.begin(), consumer.end());
+  key_.clear();
+  producer.append_to(key_);
+  consumer.append_to(key_);
   const auto found = plans_[edge].find(key_);
   if (found != plans_[edge].end()) return found->second;
   const size_t producers = static_cast<size_t>(parts_of(producer)), consumers = static_cast<size_t>(parts_of(consumer));

@@ -32,11 +32,11 @@ class EdgePlans {
 
   TaskGraphBuilder& builder_;
   // [edge, of those that are alike the first]; key: both ends' degrees
-  Vector<std::unordered_map<Degrees, std::shared_ptr<const EdgePlan>, DegreesHash>> plans_;
+  Vector<std::unordered_map<Vector<int>, std::shared_ptr<const EdgePlan>, NumbersHash>> plans_;
   // by pairs, producer parts, consumer parts: unrolled steps have equal ones
   std::map<std::tuple<const BlockPairs*, size_t, size_t>, std::shared_ptr<const EdgePlan>> distinct_;
   size_t cached_pairs_ = 0;
-  Degrees key_;  // scratch
+  Vector<int> key_;  // scratch
 };
 
 }  // namespace ff::delta

@@ -161,6 +161,22 @@ TEST_CASE("mistakes in configurations for many operators name their place") {
   CHECK(with(R"("*")", R"("0-1")", R"({"channel":2})") ==
         "s.json: /configurations/0/degrees/channel: unknown parallelizable dimension of block1.norm (layer_norm); "
         "known: sample");
+  const auto with_shares = [](const std::string& shares) {
+    return error_of_blocks(R"([{"operators":"*","degrees":{"sample":2},"devices":"0-1","shares":)" + shares + "}]");
+  };
+  CHECK(with_shares(R"({"sample":[3,1]})") == "");
+  CHECK(with_shares(R"({"sample":[3,1,1]})") ==
+        "s.json: /configurations/0/shares/sample: has 3 shares, but dimension \"sample\" of block1.fc has 2 parts");
+  CHECK(with_shares(R"({"channel":[3,1]})") ==
+        "s.json: /configurations/0/shares/channel: has 2 shares, but dimension \"channel\" of block1.fc has 1 part");
+  CHECK(with_shares(R"({"sample":[3,0]})") ==
+        "s.json: /configurations/0/shares/sample/1: found 0, expected an integer from 1 to 1000");
+  CHECK(with_shares(R"({"sample":[1,1000]})") ==
+        "s.json: /configurations/0/shares/sample: leaves a part of dimension \"sample\" of block1.fc without an "
+        "element: it has 4");
+  CHECK(with_shares(R"({"samples":[3,1]})") ==
+        "s.json: /configurations/0/shares/samples: unknown parallelizable dimension of block1.fc (linear); did you "
+        "mean \"sample\"?");
   CHECK(error_of_blocks(R"([{"operators":"*","degrees":{},"devices":"0","origin":"serched"}])") ==
         "s.json: /configurations/0/origin: unknown origin \"serched\"; did you mean \"searched\"?");
   CHECK(error_of_blocks(R"([{"operator":"*","degrees":{},"devices":"0"}])") ==
@@ -216,7 +232,11 @@ TEST_CASE("strategies are read back as they were written") {
       Json degrees = Json::object();
       const auto& dimensions = graph.operators[op].definition->dimensions();
       for (const int d : dimensions.indices()) degrees[dimensions[d].name] = file.strategy[op].degrees[d];
-      old["configurations"][graph.operators[op].name] = {{"degrees", degrees}, {"devices", file.strategy[op].devices}};
+      Json& one = old["configurations"][graph.operators[op].name];
+      one = {{"degrees", degrees}, {"devices", file.strategy[op].devices}};
+      for (const int d : dimensions.indices())
+        if (!file.strategy[op].degrees.shares(d).empty())
+          one["shares"][dimensions[d].name] = file.strategy[op].degrees.shares(d);
     }
     const StrategyFile read_old = parse_strategy(parse_json(old.dump(), "s.json"));
     CHECK(read_old.strategy == file.strategy);

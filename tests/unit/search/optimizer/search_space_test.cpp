@@ -10,7 +10,7 @@ TEST_CASE("random configurations are valid and reach every degree of the space")
   const SearchSpace& space = problem.space;
   RandomStream random(3, 0);
   for (OperatorId op : problem.graph.operator_ids()) {
-    std::set<Vector<int>> seen, with_sums;
+    std::set<Degrees> seen, with_sums;
     for (int i = 0; i < 4000; ++i) {
       const bool sums = i % 2 == 1;
       const Configuration configuration = space.random_configuration(op, random, sums);

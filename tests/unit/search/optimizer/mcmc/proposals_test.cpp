@@ -13,7 +13,8 @@ bool in_space(const SearchSpace& space, OperatorId op, const Configuration& conf
   const auto& allowed = space.degrees(op);
   int64_t parts = 1;
   for (int degree : configuration.degrees) parts *= degree;
-  return std::find(allowed.begin(), allowed.end(), configuration.degrees) != allowed.end() &&
+  return std::any_of(allowed.begin(), allowed.end(),
+                     [&](const Degrees& degrees) { return degrees.same_degrees(configuration.degrees); }) &&
          configuration.parts() == parts &&
          std::all_of(configuration.devices.begin(), configuration.devices.end(),
                      [&](DeviceId device) { return device >= 0 && device < devices; });
@@ -61,6 +62,38 @@ TEST_CASE("mixed proposals move whole groups to other devices and give them othe
   }
   CHECK(moved > 100);
   CHECK(split_from_there > 40);
+}
+
+TEST_CASE("where devices are not alike, mixed proposals give parts unequal shares, those of alike operators together") {
+  Topology topology = load_topology(FF_SOURCE_DIR "/topologies/p100-1x4.json");
+  topology.models.push_back(topology.models[0]);
+  topology.models[1].peak_tflops /= 3;
+  topology.devices[3].model = 1;
+  SearchProblem problem(load_graph(FF_SOURCE_DIR "/graphs/lenet.json"), topology);
+  SearchSpace space(problem.graph, problem.topology);
+  for (const bool allowed : {false, true}) {
+    space.set_unequal_shares(allowed);
+    const ProposalSource source(ProposalKind::mixed, problem.graph, problem.topology, space);
+    Strategy strategy = data_parallel(problem.graph, problem.topology);
+    RandomStream random(7, 0);
+    int unequal = 0, all_as_fast = 0;
+    for (int i = 0; i < 5000; ++i) {
+      const Vector<Change> changes = source.draw(strategy, random);
+      REQUIRE_FALSE(changes.empty());
+      bool as_fast = changes.size() == strategy.size();
+      for (const Change& change : changes) {
+        const Configuration& configuration = change.configuration;
+        REQUIRE(in_space(space, change.op, configuration, 4));
+        unequal += configuration.degrees.has_shares();
+        as_fast = as_fast && configuration.degrees.shares(0) == Vector<int>{19, 19, 19, 6};  // of 64: 19.2 and 6.4
+        const auto& dimensions = problem.graph.operators[change.op].definition->dimensions();
+        for (const int d : dimensions.indices()) REQUIRE(configuration.degrees.leave_none_empty(d, dimensions[d].size));
+      }
+      all_as_fast += as_fast;
+    }
+    CHECK((unequal > 0) == allowed);
+    CHECK((all_as_fast > 20) == allowed);
+  }
 }
 
 TEST_CASE("paper's proposals change one operator to a random configuration") {
