@@ -10,8 +10,9 @@
 
 namespace ff {
 
-// [dimension]: into how many parts. The parts of a dimension are alike in size, to one element, unless they have shares:
-// [3, 1] gives three quarters to the first of two and one quarter to the second. Meant for devices that are not alike.
+// [dimension]: into how many parts. The parts of a dimension are alike in size, to one element, unless they have
+// shares: [3, 1] gives three quarters to the first of two and one quarter to the second. Meant for devices that are not
+// alike.
 class Degrees : public Vector<int> {
  public:
   using Vector<int>::Vector;

@@ -15,9 +15,9 @@ format() { /usr/bin/python3 tests/format_test.py; }
 # Without what takes minutes there and adds no other code: a long proof, and the executor's random cases in variants.
 asan() {
   local tests=(test_common test_kernels test_search test_executor)
-  cmake --preset asan -B build/asan-no-mpi -DFF_MPI=OFF
-  cmake --build build/asan-no-mpi --target ffsearch ffexec "${tests[@]}"
-  ctest --test-dir build/asan-no-mpi --output-on-failure -j2 -R '^(common|kernels|search|executor):' \
+  cmake --preset fuzz  # which has the sanitizers and no MPI: compiled once for both stages
+  cmake --build --preset fuzz --target ffsearch ffexec "${tests[@]}"
+  ctest --test-dir build/fuzz --output-on-failure -j2 -R '^(common|kernels|search|executor):' \
     -E 'optimum of LeNet|memory that turns to NaN|staged transfers|one shared order'
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "common/busy_processors.h"
@@ -48,7 +49,18 @@ double median_us(Function function) {
 // What one rank's device does.
 struct ComputeRates {
   double peak_tflops, memory_gb_per_s, launch_us;
+  double products_per_s;  // in the long run: what a quota of processor time leaves
 };
+
+// Over several of the periods, of 0.1 s mostly, in which a quota is handed out.
+template <typename Function>
+double rate_per_s(Function function) {
+  constexpr double least_us = 1e6;
+  double total_us = 0;
+  int count = 0;
+  for (; total_us < least_us; ++count) total_us += time_us(function);
+  return count / total_us * 1e6;
+}
 
 // A product of two matrices of 1024 x 1024, and a relu of one element for the cost of a kernel that has nothing to do.
 ComputeRates measure_compute(Backend& backend) {
@@ -74,12 +86,17 @@ ComputeRates measure_compute(Backend& backend) {
     arguments.inputs = {a.get()};
     if (product) arguments.parameters = {b.get()};
     arguments.outputs = {c.get()};
-    const double us = median_us([&] {
+    const auto run = [&] {
       kernel->forward(arguments);
       backend.wait();
-    });
-    if (product) rates.peak_tflops = 2.0 * side * side * side / us * 1e-6;
-    else rates.launch_us = us;
+    };
+    const double us = median_us(run);
+    if (!product) {
+      rates.launch_us = us;
+      continue;
+    }
+    rates.peak_tflops = 2.0 * side * side * side / us * 1e-6;
+    rates.products_per_s = rate_per_s(run);
   }
   constexpr int64_t bytes = 64 << 20;
   const Buffer from = allocate(bytes / 4), to = allocate(bytes / 4);
@@ -107,6 +124,30 @@ double rounded(double value) {
   return std::round(value * scale) / scale;
 }
 
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+std::string rank_name(int rank) { return "rank" + std::to_string(rank); }
+
+// Ranks that are about equally fast, the fastest first: a quarter slower is another kind. [kind]: ranks
+Vector<Vector<int>> kinds_of_ranks(const Vector<ComputeRates>& ranks) {
+  constexpr double about_equal = 0.8;
+  Vector<int> by_speed(ranks.size());
+  std::iota(by_speed.begin(), by_speed.end(), 0);
+  std::stable_sort(by_speed.begin(), by_speed.end(),
+                   [&](int a, int b) { return ranks[a].products_per_s > ranks[b].products_per_s; });
+  Vector<Vector<int>> kinds;
+  for (const int rank : by_speed) {
+    if (kinds.empty() || ranks[rank].products_per_s < about_equal * ranks[kinds.back()[0]].products_per_s)
+      kinds.emplace_back();
+    kinds.back().push_back(rank);
+  }
+  return kinds;
+}
+
 // The slowest rank's rates: a step ends when the last rank has ended.
 Json device_model(const Vector<ComputeRates>& ranks, int cores, int64_t memory_bytes) {
   ComputeRates slowest = ranks[0];
@@ -122,6 +163,44 @@ Json device_model(const Vector<ComputeRates>& ranks, int cores, int64_t memory_b
           {"cores", cores},
           {"source", "measured by ffexec --calibrate" +
                          (ranks.size() > 1 ? ", " + std::to_string(ranks.size()) + " ranks at once" : std::string())}};
+}
+
+double mean_products_per_s(const Vector<ComputeRates>& all, const Vector<int>& ranks) {
+  double sum = 0;
+  for (const int rank : ranks) sum += all[rank].products_per_s;
+  return sum / static_cast<double>(ranks.size());
+}
+
+// Models and devices. Slower ranks have a model of their own, whose kernels are those of the fastest ranks, at a speed.
+void add_devices(const Vector<ComputeRates>& computes, const Vector<std::string>& nodes, int cores,
+                 int64_t memory_bytes, Calibration& calibration) {
+  const Vector<Vector<int>> kinds = kinds_of_ranks(computes);
+  Vector<std::string> model_of(computes.size());
+  Json models = Json::object();
+  for (const int kind : kinds.indices()) {
+    const std::string name = kind == 0 ? "cpu" : "slower-cpu" + (kind == 1 ? "" : "-" + std::to_string(kind));
+    Vector<ComputeRates> own;
+    for (const int rank : kinds[kind]) {
+      own.push_back(computes[rank]);
+      model_of[rank] = name;
+    }
+    const double speed = mean_products_per_s(computes, kinds[kind]) / mean_products_per_s(computes, kinds[0]);
+    models[name] = device_model(own, cores, memory_bytes);
+    if (kind == 0) continue;
+    models[name]["peak_tflops"] = rounded(speed * models["cpu"]["peak_tflops"].get<double>());
+    models[name]["kernels_of"] = "cpu";
+    models[name]["speed"] = rounded(speed);
+    calibration.notes.push_back(
+        std::to_string(kinds[kind].size()) + (kinds[kind].size() == 1 ? " rank (the first: " : " ranks (the first: ") +
+        std::to_string(kinds[kind][0]) + ") computes at " + number_text(speed) + " of the speed of the fastest (rank " +
+        std::to_string(kinds[0][0]) + "): device model \"" + name +
+        "\" has the kernel times of \"cpu\" at this speed; let ffsearch measure on a host of the fastest");
+  }
+  Json devices = Json::array();
+  for (const int rank : computes.indices())
+    devices.push_back({{"name", rank_name(rank)}, {"kind", "cpu"}, {"model", model_of[rank]}, {"node", nodes[rank]}});
+  calibration.topology["device_models"] = std::move(models);
+  calibration.topology["devices"] = std::move(devices);
 }
 
 // Which ranks each host has, ascending, in the order of their lowest ranks.
@@ -181,12 +260,6 @@ Vector<LinkRates> measure_pairs(Transport& transport, const Vector<Pair>& pairs,
   return measured;
 }
 
-std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
-  return text;
-}
-
 std::string size_text(int64_t bytes) {
   if (bytes >= 1 << 20) return std::to_string(bytes >> 20) + " MiB";
   if (bytes >= 1 << 10) return std::to_string(bytes >> 10) + " KiB";
@@ -234,8 +307,6 @@ Json link_json(const std::string& a, const std::string& b, double gb_per_s, doub
           {"all_reduce_gb_per_s", rounded(all_reduce_gb_per_s)},
           {"all_reduce_latency_us", rounded(all_reduce_latency_us)}};
 }
-
-std::string rank_name(int rank) { return "rank" + std::to_string(rank); }
 
 // The links within hosts. All hosts measure at once, as they exchange data at once in training.
 void measure_inside(Transport& transport, const Hosts& hosts, Calibration& calibration) {
@@ -392,14 +463,10 @@ Calibration calibrate(Backend& backend, Transport& transport, int cores, const V
   const int64_t memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / transport.place().local_size;
   Calibration calibration;
   if (rank == 0) {
-    Json devices = Json::array();
-    for (int r = 0; r < size; ++r)
-      devices.push_back(
-          {{"name", rank_name(r)}, {"kind", "cpu"}, {"model", "cpu"}, {"node", hosts.names[hosts.of(r)]}});
-    calibration.topology = {{"format", "fftopology/1"},
-                            {"name", "calibrated-cpu-" + std::to_string(size)},
-                            {"device_models", {{"cpu", device_model(computes, cores, memory_bytes)}}},
-                            {"devices", std::move(devices)}};
+    Vector<std::string> nodes;
+    for (int r = 0; r < size; ++r) nodes.push_back(hosts.names[hosts.of(r)]);
+    calibration.topology = {{"format", "fftopology/1"}, {"name", "calibrated-cpu-" + std::to_string(size)}};
+    add_devices(computes, nodes, cores, memory_bytes, calibration);
     if (size > 1) calibration.topology["links"] = Json::array();
   }
   measure_inside(transport, hosts, calibration);

@@ -12,8 +12,8 @@ namespace ff {
 // them. Of the rest, half are the paper's; others the configuration of a neighbour (20 %), other devices (15 %), other
 // degrees (10 %), two devices swapped or all rotated (5 %). Not symmetric: the chain no longer draws from
 // exp(-beta cost), it only searches. Where devices are not alike a quarter of the proposals change the shares of an
-// operator's parts, half of these those of all operators that are split in the same way. Where memory is short a third of the proposals cut an operator into slices, half
-// of them its neighbours as well.
+// operator's parts, half of these together with all operators on the same devices that are split alike. Where memory is
+// short a third of the proposals cut an operator into slices, half of them its neighbours as well.
 enum class ProposalKind { paper, mixed };
 
 // Immutable: threads may share one.
