@@ -56,7 +56,7 @@ class Cluster:
         if self.options is None:
             command = ["mpirun", "-n", 2, self.build / "ffexec", *words]
         else:
-            command = [ROOT / "scripts/emulated_cluster.sh", *self.options, "--", "mpirun", "-x", "OMP_NUM_THREADS",
+            command = [ROOT / "scripts/emulated_cluster.sh", *self.options, "--", "mpirun",
                        self.build / "ffexec", *words]
         return run(command)
 

@@ -29,7 +29,7 @@ struct McmcSettings {
   double beta = 500;
   ProposalKind proposals_from = ProposalKind::mixed;  // what measured best: docs/algorithms.md
   bool whole_operators = false;                       // device placement alone: no operator is split
-  bool unequal_shares = false;  // propose them, where devices are not alike
+  bool unequal_shares = false;                        // propose them, where devices are not alike
   bool slices = false;  // more parts than devices where the current strategy leaves little memory
 };
 
