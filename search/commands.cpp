@@ -7,6 +7,7 @@
 
 #include "common/strategy_configurations.h"
 #include "common/task_graph/issue_order.h"
+#include "search/background.h"
 #include "search/optimizer/baselines/propagate.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/report/html/report.h"
@@ -15,64 +16,6 @@
 
 namespace ff {
 namespace {
-
-struct GraphAndTopology {
-  Graph graph;
-  Topology topology;
-  std::string annotations = {};  // file; "": none
-  Synchronization synchronization = Synchronization::all_reduce;
-};
-
-GraphAndTopology load_files(const ProblemFiles& files, Synchronization synchronization) {
-  Topology topology = load_topology(files.topology);
-  const int64_t batch = files.batch_per_device > 0 ? files.batch_per_device * topology.devices.count() : files.batch;
-  return {load_graph(files.graph, batch), std::move(topology), files.annotations, synchronization};
-}
-
-// What a command works on; `problem` refers to the rest.
-struct Loaded {
-  Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision)
-      : graph(std::move(files.graph)), topology(std::move(files.topology)), synchronization(files.synchronization),
-        kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), precision) {
-    if (!files.annotations.empty()) annotations = load_annotations(files.annotations, graph, topology);
-  }
-  Loaded(const Loaded&) = delete;
-
-  const Graph graph;
-  const Topology topology;
-  const Synchronization synchronization;
-  KernelCosts kernels;
-  std::optional<Annotations> annotations;
-  Problem problem() { return {graph, topology, kernels, annotations ? &*annotations : nullptr, synchronization}; }
-};
-
-// A directory stands for the file in it of each device model of the topology that has one, MODEL.json.
-Vector<std::string> profile_files(const Vector<std::string>& paths, const Topology& topology) {
-  Vector<std::string> files;
-  for (const std::string& path : paths) {
-    if (!std::filesystem::is_directory(path)) {
-      files.push_back(path);
-      continue;
-    }
-    const size_t before = files.size();
-    std::string expected;
-    for (const DeviceModel& model : topology.models) {
-      const std::string name = model.name + ".json";
-      expected += (expected.empty() ? "" : ", ") + name;
-      if (const auto file = std::filesystem::path(path) / name; std::filesystem::exists(file)) files.push_back(file);
-    }
-    if (files.size() == before)
-      throw InputError(path + ": has no profile of a device model of the topology \"" + topology.name +
-                       "\"; expected " + expected);
-  }
-  return files;
-}
-
-Loaded load(GraphAndTopology files, const CostOptions& costs) {
-  Vector<Profile> profiles;
-  for (const std::string& path : profile_files(costs.profiles, files.topology)) profiles.push_back(load_profile(path));
-  return Loaded(std::move(files), costs.mode, std::move(profiles), costs.precision);
-}
 
 // The device models whose kernels can be measured here.
 Vector<int> measurable_models(const Problem& problem) {
@@ -169,6 +112,7 @@ Json provenance(const SearchReport& report, const Problem& problem) {
                {"baselines", report_to_json(report)["baselines"]},
                {"memory_bytes", memory_to_json(report.memory_bytes)},
                {"costs", report_to_json(report)["costs"]}};
+  for (const BackgroundEffect& effect : report.background) json["background"].push_back(effect.file);
   return json;
 }
 
@@ -280,16 +224,22 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   Vector<std::string> inputs = options.costs.profiles;
   inputs.insert(inputs.end(), {options.files.graph, options.files.topology});
   if (!options.files.annotations.empty()) inputs.push_back(options.files.annotations);
+  inputs.insert(inputs.end(), options.background.begin(), options.background.end());
   expect_all_writable({options.out, options.trace, options.report, options.html}, inputs);
-  Loaded loaded = load(load_files(options.files, options.synchronization), options.costs);
+  GraphAndTopology files = load_files(options.files, options.synchronization);
+  const Topology topology = files.topology;
+  const Background background(options.background, topology, options.costs);
+  if (!background.empty()) files.topology = background.left_of(topology);
+  Loaded loaded = load(std::move(files), options.costs);
   const Problem problem = loaded.problem();
   const SearchSpace space(problem.graph, problem.topology, false, problem.annotations);
   if (!measure_search_space(problem, space, measurable_models(problem), context))
     throw MachineError("interrupted while measuring kernels, before any strategy was found; nothing was written");
   const auto begin = std::chrono::steady_clock::now();
   Evaluator evaluator(problem);
-  const Found found =
+  Found found =
       find_strategy(options.algorithm, evaluator, space, with_unequal_shares(options.settings, options.costs), context);
+  found.report.background = background.effects(topology, problem.topology, found.details);
   write_outputs(options.out, options.trace, found.strategy, found.report, evaluator, found.details);
   CommandResult result{report_to_json(found.report),
                        report_to_text(found.report, problem.graph, problem.topology, found.strategy)};
@@ -310,6 +260,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
   Vector<std::string> inputs = options.costs.profiles;
   inputs.push_back(options.topology);
   if (!options.measured.empty()) inputs.push_back(options.measured);
+  inputs.insert(inputs.end(), options.background.begin(), options.background.end());
   expect_all_writable({options.out, options.trace, options.html}, inputs);
   expect_all_writable({options.trace, options.html}, {options.strategy});
   StrategyFile file = load_strategy(options.strategy);
@@ -321,6 +272,9 @@ CommandResult run_simulate(const SimulateOptions& options) {
     file.topology = std::move(other);
   }
   if (options.synchronization) file.synchronization = *options.synchronization;
+  const Topology topology = file.topology;
+  const Background background(options.background, topology, options.costs);
+  if (!background.empty()) file.topology = background.left_of(topology);
   std::optional<html::MeasuredIteration> measured;
   if (!options.measured.empty())
     measured = html::load_measured_iteration(options.measured, file.topology.devices.count());
@@ -336,6 +290,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
   if (options.costs.mode == CostMode::analytic)
     report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
   report.origins = file.origins;
+  report.background = background.effects(topology, problem.topology, details);
   const std::atomic<bool> no_stop{false};
   if (!options.html.empty()) {
     const SearchSpace space(problem.graph, problem.topology);
@@ -383,8 +338,13 @@ void write_comparison(const std::string& path, const Problem& problem, const Vec
 CommandResult run_compare(const CompareOptions& options, const CommandContext& context) {
   Vector<std::string> inputs = options.costs.profiles;
   inputs.insert(inputs.end(), {options.files.graph, options.files.topology, options.files.annotations});
+  inputs.insert(inputs.end(), options.background.begin(), options.background.end());
   expect_all_writable({options.html}, inputs);
-  Loaded loaded = load(load_files(options.files, options.synchronization), options.costs);
+  GraphAndTopology files = load_files(options.files, options.synchronization);
+  const Topology topology = files.topology;
+  const Background background(options.background, topology, options.costs);
+  if (!background.empty()) files.topology = background.left_of(topology);
+  Loaded loaded = load(std::move(files), options.costs);
   const Problem problem = loaded.problem();
   const SearchSpace space(problem.graph, problem.topology, false, problem.annotations);
   if (!measure_search_space(problem, space, measurable_models(problem), context))
@@ -399,6 +359,7 @@ CommandResult run_compare(const CompareOptions& options, const CommandContext& c
       Evaluator evaluator(problem);
       Found found =
           find_strategy(algorithm, evaluator, space, with_unequal_shares(options.settings, options.costs), context);
+      found.report.background = background.effects(topology, problem.topology, found.details);
       reports.push_back(std::move(found.report));
       found_strategies.push_back({algorithm, reports.back().note, std::move(found.strategy)});
       result.json["algorithms"][algorithm] = report_to_json(reports.back());

@@ -6,23 +6,11 @@
 #include <optional>
 #include <string>
 
-#include "search/cost/kernel_costs.h"
 #include "search/explain/explain.h"
 #include "search/optimizer/algorithms.h"
+#include "search/problem_files.h"
 
 namespace ff {
-
-struct ProblemFiles {
-  std::string graph, topology;
-  int64_t batch = 0, batch_per_device = 0;  // 0: the graph file's
-  std::string annotations;                  // "": none
-};
-
-struct CostOptions {
-  CostMode mode = CostMode::automatic;
-  Precision precision = Precision::fp32;  // of GPUs' matrix products and convolutions
-  Vector<std::string> profiles;           // files
-};
 
 // Files to write; "": none.
 struct SearchOptions {
@@ -32,6 +20,7 @@ struct SearchOptions {
   Synchronization synchronization = Synchronization::all_reduce;
   AlgorithmSettings settings;
   std::string out = "strategy.json", trace, report, html;
+  Vector<std::string> background;  // strategies that run on the same devices
 };
 
 struct SimulateOptions {
@@ -39,6 +28,7 @@ struct SimulateOptions {
   std::optional<Synchronization> synchronization;  // none: the strategy's own
   CostOptions costs;
   std::string out, trace, html, measured;  // measured: a trace that ffexec wrote, for the report; "": none
+  Vector<std::string> background;
 };
 
 struct ExplainOptions {
@@ -59,6 +49,7 @@ struct CompareOptions {
   Synchronization synchronization = Synchronization::all_reduce;
   AlgorithmSettings settings;
   std::string html;  // of the best; "": none
+  Vector<std::string> background;
 };
 
 struct ProfileOptions {

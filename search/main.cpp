@@ -137,6 +137,15 @@ CLI::Option* add_html_flag(CLI::App& app, std::string& html) {
   return app.add_option("--html", html, "write a report for people: one HTML file that needs nothing else");
 }
 
+void add_background_flag(CLI::App& app, ff::Vector<std::string>& background) {
+  app.add_option("--background", background,
+                 "strategy file of a job that runs on the same devices all the while; may be given several times: "
+                 "plans are for what such jobs leave, and what these lose is said (docs/background.md)")
+      ->take_all()
+      ->expected(1)
+      ->allow_extra_args(false);
+}
+
 constexpr const char* synchronization_text =
     "how devices with the same parameters get the same new values: all-reduce of the gradients, behind which each "
     "updates its own; or by an owner, the device of the first part with them, which gathers gradients, updates and "
@@ -196,6 +205,7 @@ void add_own_search_flags(CLI::App& app, ff::SearchOptions& search) {
   app.add_option("--trace", search.trace, "write the simulated iteration as a Chrome/Perfetto trace");
   app.add_option("--report", search.report, "write the result (as --json prints it) to a file");
   add_html_flag(app, search.html);
+  add_background_flag(app, search.background);
 }
 
 void add_topology_command(CLI::App& app, Options& options) {
@@ -241,6 +251,7 @@ void add_commands(CLI::App& app, Options& options) {
   simulate->add_option("--out", options.simulate.out, "write the strategy with the new issue order and prediction");
   simulate->add_option("--trace", options.simulate.trace, "write the simulated iteration as a Chrome/Perfetto trace");
   CLI::Option* html = add_html_flag(*simulate, options.simulate.html);
+  add_background_flag(*simulate, options.simulate.background);
   simulate
       ->add_option("--measured", options.simulate.measured,
                    "what one iteration took, as ffexec --trace wrote it, for the report to show beside the prediction")
@@ -257,6 +268,7 @@ void add_commands(CLI::App& app, Options& options) {
   add_synchronization_flag(*compare, options.compare.synchronization);
   add_search_flags(*compare, options.compare.settings, options.compare.files, options);
   add_html_flag(*compare, options.compare.html);
+  add_background_flag(*compare, options.compare.background);
 
   CLI::App* profile = app.add_subcommand("profile", "measure every kernel that a search could ask for");
   add_graph_flags(*profile, options.profile.files, true);

@@ -134,7 +134,7 @@ std::string rank_name(int rank) { return "rank" + std::to_string(rank); }
 
 // Ranks that are about equally fast, the fastest first: a quarter slower is another kind. [kind]: ranks
 Vector<Vector<int>> kinds_of_ranks(const Vector<ComputeRates>& ranks) {
-  constexpr double about_equal = 0.8;
+  constexpr double about_equal = 0.75;
   Vector<int> by_speed(ranks.size());
   std::iota(by_speed.begin(), by_speed.end(), 0);
   std::stable_sort(by_speed.begin(), by_speed.end(),

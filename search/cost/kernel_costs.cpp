@@ -36,7 +36,9 @@ KernelCosts::KernelCosts(const Topology& topology, CostMode mode, Vector<Profile
     model.profile.device_model = model.model.name;
     std::map<std::string, int> devices_of_node;
     for (const Device& device : topology.devices) {
-      if (device.model != static_cast<int>(m)) continue;
+      // Those with these kernels at another speed count too.
+      if (device.model != static_cast<int>(m) && topology.models[device.model].kernels_of != static_cast<int>(m))
+        continue;
       ++devices_of_node[device.node];
       model.is_gpu = device.kind == DeviceKind::gpu;
     }

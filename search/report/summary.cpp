@@ -78,6 +78,19 @@ std::string strategy_to_text(const Graph& graph, const Strategy& strategy, const
   return text;
 }
 
+namespace {
+
+std::string background_text(const SearchReport& report) {
+  std::string text;
+  for (const BackgroundEffect& effect : report.background)
+    text += padded("in background") + effect.file + ": " + time_text(effect.before) + ", beside this " +
+            time_text(effect.after) +
+            format(" (%.2f times as long)\n", static_cast<double>(effect.after) / static_cast<double>(effect.before));
+  return text;
+}
+
+}  // namespace
+
 std::string comparison_to_text(const Vector<SearchReport>& reports,
                                const Vector<std::pair<std::string, std::string>>& failed, int64_t batch_size) {
   char line[200];
@@ -93,7 +106,7 @@ std::string comparison_to_text(const Vector<SearchReport>& reports,
                   time_text(report.compute).c_str(), bytes_text(fullest).c_str(), report.total_s,
                   report.feasible ? "" : "  does not fit");
     text += line;
-    notes += padded(report.algorithm) + report.note + "\n";
+    notes += padded(report.algorithm) + report.note + "\n" + background_text(report);
   }
   for (const auto& [name, message] : failed) {
     text += padded(name).substr(0, 17) + "not applicable\n";
@@ -154,6 +167,9 @@ Json report_to_json(const SearchReport& report) {
       json["origins"][std::string(to_string(origin))] =
           std::count(report.origins.begin(), report.origins.end(), origin);
   }
+  for (const BackgroundEffect& effect : report.background)
+    json["background"].push_back(
+        {{"strategy", effect.file}, {"without_us", us(effect.before)}, {"beside_us", us(effect.after)}});
   json.update(report.details);
   return json;
 }
@@ -172,6 +188,7 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
             format("  (%.2f times as long)",
                    static_cast<double>(baseline.predicted) / static_cast<double>(report.predicted)) +
             (baseline.feasible ? "" : "  does not fit into memory") + "\n";
+  text += background_text(report);
   if (report.lower_bound > 0)
     text += "lower bound          " + time_text(report.lower_bound) +
             format("  (%.2f times the bound)\n",

@@ -9,6 +9,12 @@
 
 namespace ff {
 
+// What a job that runs on the same devices takes without and with the one that was planned.
+struct BackgroundEffect {
+  std::string file;
+  Nanoseconds before = 0, after = 0;
+};
+
 // Result of one algorithm on one graph and topology.
 struct SearchReport {
   std::string algorithm;
@@ -37,6 +43,7 @@ struct SearchReport {
   DeltaStatistics statistics;
   Vector<Baseline> baselines;
   Vector<ConfigurationOrigin> origins;  // by OperatorId; empty where nothing is known of them
+  Vector<BackgroundEffect> background;
 };
 
 Json report_to_json(const SearchReport& report);

@@ -169,6 +169,22 @@ class EmulatedCluster(unittest.TestCase):
         self.train(options, self.path("found.json"))
         self.train(options, self.data_parallel())
 
+    def test_a_slower_host_has_a_device_model_of_its_own(self):
+        options = ["--hosts", "2", "--cpu-share", "1=0.3"]
+        topology, result = self.calibrated(options, 2)
+        self.assertEqual([device["model"] for device in topology["devices"]], ["cpu", "slower-cpu"], result.stderr)
+        slower = topology["device_models"]["slower-cpu"]
+        self.assertEqual(slower["kernels_of"], "cpu")
+        self.assertLess(slower["speed"], 0.7)
+        self.assertIn('device model "slower-cpu" has the kernel times of "cpu" at this speed', result.stderr)
+        # Three quarters of the samples for the faster one.
+        strategy = json.loads(pathlib.Path(self.data_parallel()).read_text())
+        for configuration in strategy["configurations"]:
+            if configuration["degrees"].get("sample") == 2:
+                configuration["shares"] = {"sample": [3, 1]}
+        pathlib.Path(self.path("uneven.json")).write_text(json.dumps(strategy))
+        self.train(options, self.path("uneven.json"))
+
     def test_results_are_those_of_one_host(self):
         # A strategy of pieces, slices and messages between hosts, bit for bit what shared memory gives.
         self.calibrated(["--hosts", "2"], 2)

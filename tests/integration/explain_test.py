@@ -190,6 +190,30 @@ class Explain(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("--html", done.stderr)
 
+    def test_a_plan_beside_another_job(self):
+        words = ("--graph", ROOT / "graphs/lenet.json", "--topo", ROOT / "topologies/p100-1x4.json", "--cost",
+                 "analytic", "--proposals", "300")
+        job, beside = self.work / "job.json", self.work / "beside.json"
+        done = ffsearch(*words, "--algorithm", "data-parallel", "--out", job)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        alone = json.loads(job.read_text())
+        done = ffsearch(*words, "--background", job, "--out", beside, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result, written = json.loads(done.stdout), json.loads(beside.read_text())
+        self.assertEqual([effect["strategy"] for effect in result["background"]], [str(job)])
+        for effect in result["background"]:
+            self.assertAlmostEqual(effect["without_us"], alone["provenance"]["predicted_us"], places=3)
+            self.assertGreater(effect["beside_us"], effect["without_us"])
+        self.assertEqual(written["topology"], alone["topology"])  # of which ffexec runs all
+        self.assertEqual(written["provenance"]["background"], [str(job)])
+        for command in (("simulate", "--strategy", beside, "--cost", "analytic"), ("compare", *words[:-1], "30")):
+            done = ffsearch(*command, "--background", job)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stdout, r"in background +\S+job.json: .* beside this .* times as long")
+        done = ffsearch(*words, "--background", self.plain, "--out", beside)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is for 16 devices, the topology has 4", done.stderr)
+
     @unittest.skipUnless(BROWSER, "no chromium is installed: the report is not drawn")
     def test_a_browser_draws_the_report(self):
         picture = self.work / "report.png"

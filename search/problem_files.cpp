@@ -1,0 +1,51 @@
+#include "search/problem_files.h"
+
+#include <filesystem>
+
+namespace ff {
+
+GraphAndTopology load_files(const ProblemFiles& files, Synchronization synchronization) {
+  Topology topology = load_topology(files.topology);
+  const int64_t batch = files.batch_per_device > 0 ? files.batch_per_device * topology.devices.count() : files.batch;
+  return {load_graph(files.graph, batch), std::move(topology), files.annotations, synchronization};
+}
+
+Loaded::Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision)
+    : graph(std::move(files.graph)), topology(std::move(files.topology)), synchronization(files.synchronization),
+      kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), precision) {
+  if (!files.annotations.empty()) annotations = load_annotations(files.annotations, graph, topology);
+}
+
+namespace {
+
+// A directory stands for the file in it of each device model of the topology that has one, MODEL.json.
+Vector<std::string> profile_files(const Vector<std::string>& paths, const Topology& topology) {
+  Vector<std::string> files;
+  for (const std::string& path : paths) {
+    if (!std::filesystem::is_directory(path)) {
+      files.push_back(path);
+      continue;
+    }
+    const size_t before = files.size();
+    std::string expected;
+    for (const DeviceModel& model : topology.models) {
+      const std::string name = model.name + ".json";
+      expected += (expected.empty() ? "" : ", ") + name;
+      if (const auto file = std::filesystem::path(path) / name; std::filesystem::exists(file)) files.push_back(file);
+    }
+    if (files.size() == before)
+      throw InputError(path + ": has no profile of a device model of the topology \"" + topology.name +
+                       "\"; expected " + expected);
+  }
+  return files;
+}
+
+}  // namespace
+
+Loaded load(GraphAndTopology files, const CostOptions& costs) {
+  Vector<Profile> profiles;
+  for (const std::string& path : profile_files(costs.profiles, files.topology)) profiles.push_back(load_profile(path));
+  return Loaded(std::move(files), costs.mode, std::move(profiles), costs.precision);
+}
+
+}  // namespace ff
