@@ -63,8 +63,11 @@ void declare(CLI::App& app, Options& options) {
   app.add_option("--seed", train.seed, "of parameters, dropout, data and their order (default 0)")
       ->check(whole_number());
   app.add_flag("--verify", train.verify, "run the same iterations on one device and compare");
-  app.add_option("--save", train.save, "write the trained parameters (safetensors)");
-  app.add_option("--load", train.load, "begin with these parameters (safetensors)");
+  auto* save = app.add_option("--save", train.save, "write the trained parameters (safetensors)");
+  app.add_option("--save-every", train.save_every, "write them behind every so many iterations, too")
+      ->needs(save)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  app.add_option("--load", train.load, "go on from these parameters (safetensors)");
   app.add_option("--trace", train.trace, "write what ran in the last iteration (Chrome trace, Perfetto)");
   app.add_option("--rank-timeout", options.rank_timeout_s,
                  "end when a rank on another host gives no sign of life for so many seconds (default 30)")
