@@ -1,5 +1,8 @@
 #include "common/operators/conv2d.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "common/kernels/cpu/block_copy.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/vector.h"
@@ -107,6 +110,34 @@ class Convolution {
   Reordered forward_weight_, weight_gradient_, backward_input_weight_;
 };
 
+// The pixels that a convolution of one pixel with strides reads, taken out of a channels-last input. With them dense it
+// is one of stride 1, which oneDNN does as a product of matrices; it leaves that kernel where the last pixel of a row is
+// one that is read (55 of 56: no more are in a part's input block), and then takes twice as long for the weights.
+struct StridedPixels {
+  int64_t batch, height, width, channels, row_stride, column_stride;  // of the input
+
+  int64_t rows() const { return (height - 1) / row_stride + 1; }
+  int64_t columns() const { return (width - 1) / column_stride + 1; }
+
+  void take(const float* input, float* pixels) const {
+    for (int64_t image = 0; image < batch; ++image)
+      for (int64_t row = 0; row < rows(); ++row, pixels += columns() * channels)
+        copy_columns(input + (image * height + row * row_stride) * width * channels, column_stride * channels, pixels,
+                     channels, columns(), channels);
+  }
+  // All others become 0.
+  void put(const float* pixels, float* input) const {
+    for (int64_t image = 0; image < batch; ++image)
+      for (int64_t row = 0; row < height; ++row, input += width * channels) {
+        const bool read = row % row_stride == 0;
+        if (!read || column_stride > 1) std::fill(input, input + width * channels, 0.0f);
+        if (!read) continue;
+        copy_columns(pixels, channels, input, column_stride * channels, columns(), channels);
+        pixels += columns() * channels;
+      }
+  }
+};
+
 // A part of a convolution. Where the part cuts groups it is one convolution a touched group, on channel slices copied
 // out and in.
 class Conv2dKernel : public Kernel {
@@ -124,6 +155,13 @@ class Conv2dKernel : public Kernel {
     whole.bias = bias_;
     whole.relu = conv.relu;
     whole.input_gradient = input_gradient;
+    if (whole.weight[2] == 1 && whole.weight[3] == 1 && whole.strides != memory::dims{1, 1}) {
+      strided_ = {whole.input[0], whole.input[2], whole.input[3], whole.input[1], whole.strides[0], whole.strides[1]};
+      whole.input[2] = strided_->rows();
+      whole.input[3] = strided_->columns();
+      whole.strides = {1, 1};
+      pixels_.resize(volume(whole.input));
+    }
     output_ = whole.output;
     input_ = whole.input;
     weight_row_ = volume(whole.weight) / whole.weight[0];
@@ -152,7 +190,7 @@ class Conv2dKernel : public Kernel {
 
   void forward(const KernelArguments& arguments) override {
     context_.use_threads();
-    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    const float* input = input_of(arguments);
     for (Slice& slice : slices_) {
       const float* bias = bias_ ? arguments.parameters[1] + slice.first_output : nullptr;
       const float* weight = arguments.parameters[0] + slice.first_output * weight_row_;
@@ -170,13 +208,14 @@ class Conv2dKernel : public Kernel {
 
   void backward(const KernelArguments& arguments) override {
     context_.use_threads();
-    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    const float* input = input_of(arguments);
     const float* gradient = arguments.output_gradients[0];
     if (conv_.relu) {
       mask_by_positive(arguments.outputs[0], gradient, masked_.data(), volume(output_));
       gradient = masked_.data();
     }
     float* input_gradient = arguments.input_gradients[0];
+    if (strided_ && input_gradient) input_gradient = pixels_.data();  // a slice's pixels are then no longer needed
     Array<float*, 2> gradients{};
     const size_t parameters = bias_ ? 2 : 1;
     for (size_t p = 0; p < parameters; ++p)
@@ -200,13 +239,15 @@ class Conv2dKernel : public Kernel {
         copy_columns(input_gradient_slice_.data(), geometry.input[1], input_gradient + slice.first_input, input_[1],
                      volume(input_) / input_[1], geometry.input[1]);
     }
+    if (strided_ && input_gradient) strided_->put(pixels_.data(), arguments.input_gradients[0]);
     for (size_t p = 0; p < parameters; ++p)
       scratch_[p].finish(arguments.parameter_gradients[p], arguments.accumulates(p));
   }
 
   int64_t workspace_bytes() const override {
     return static_cast<int64_t>(
-        (masked_.size() + input_slice_.size() + input_gradient_slice_.size() + output_slice_.size()) * sizeof(float));
+        (pixels_.size() + masked_.size() + input_slice_.size() + input_gradient_slice_.size() + output_slice_.size()) *
+        sizeof(float));
   }
 
  private:
@@ -214,6 +255,12 @@ class Conv2dKernel : public Kernel {
     std::unique_ptr<Convolution> convolution;
     int64_t first_input, first_output;  // channels, within the part's blocks
   };
+  const float* input_of(const KernelArguments& arguments) {
+    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    if (!strided_) return input;
+    strided_->take(input, pixels_.data());
+    return pixels_.data();
+  }
   static void take_channels(const float* source, const Shape& shape, int64_t first, int64_t count, float* slice) {
     copy_columns(source + first, shape[1], slice, count, volume(shape) / shape[1], count);
   }
@@ -224,6 +271,8 @@ class Conv2dKernel : public Kernel {
   int64_t weight_row_;  // weights of one output channel
   Shape input_, output_;
   Vector<Slice> slices_;
+  std::optional<StridedPixels> strided_;
+  Vector<float> pixels_;  // input_, of strided_
   Vector<float> masked_;  // gradient behind the relu
   Vector<float> input_slice_, input_gradient_slice_, output_slice_;
   Array<GradientScratch, 2> scratch_;  // weight, bias
