@@ -13,7 +13,7 @@ namespace {
 using dnnl::memory;
 using dnnl::prop_kind;
 
-// One oneDNN convolution over dense channels-last buffers.
+// One convolution over dense channels-last buffers.
 struct Geometry {
   Shape input, output;  // [batch, channels, height, width]
   Shape weight;         // [out, in / groups, kernel height, kernel width]
@@ -24,7 +24,22 @@ struct Geometry {
 
 class Convolution {
  public:
-  Convolution(const Context& context, const Geometry& geometry) : context_(context), geometry_(geometry) {
+  explicit Convolution(const Geometry& geometry) : geometry_(geometry) {}
+  virtual ~Convolution() = default;
+  virtual void forward(const float* input, const float* weight, const float* bias, float* output) = 0;
+  // `gradient` is behind the fused relu already. The input's gradient may be written over the input.
+  virtual void backward(const float* input, const float* weight, const float* gradient, float* input_gradient,
+                        float* weight_gradient, float* bias_gradient) = 0;
+  const Geometry& geometry() const { return geometry_; }
+
+ protected:
+  const Geometry geometry_;
+};
+
+// By oneDNN's convolutions.
+class DirectConvolution : public Convolution {
+ public:
+  DirectConvolution(const Context& context, const Geometry& geometry) : Convolution(geometry), context_(context) {
     const memory::desc input = storage(geometry.input), output = storage(geometry.output);
     const memory::desc weight = weight_descriptor(memory::format_tag::any), plain_weight = plain_weight_descriptor();
     const memory::desc bias = geometry.bias
@@ -71,15 +86,14 @@ class Convolution {
     backward_input_.add(DNNL_ARG_WEIGHTS, backward_input_weight_.memory());
   }
 
-  void forward(const float* input, const float* weight, const float* bias, float* output) {
+  void forward(const float* input, const float* weight, const float* bias, float* output) override {
     forward_weight_.fill(context_, weight);
     if (bias) forward_.run(context_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, output}});
     else forward_.run(context_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_DST, output}});
   }
 
-  // `gradient` is behind the fused relu already.
   void backward(const float* input, const float* weight, const float* gradient, float* input_gradient,
-                float* weight_gradient, float* bias_gradient) {
+                float* weight_gradient, float* bias_gradient) override {
     weight_gradient_.attach(weight_gradient);
     if (bias_gradient)
       backward_weight_.run(context_,
@@ -90,8 +104,6 @@ class Convolution {
     backward_input_weight_.fill(context_, weight);
     backward_input_.run(context_, {{DNNL_ARG_DIFF_DST, gradient}, {DNNL_ARG_DIFF_SRC, input_gradient}});
   }
-
-  const Geometry& geometry() const { return geometry_; }
 
  private:
   memory::dims weight_sizes() const {
@@ -105,14 +117,46 @@ class Convolution {
   }
 
   const Context& context_;
-  Geometry geometry_;
   Primitive forward_, backward_weight_, backward_input_;
   Reordered forward_weight_, weight_gradient_, backward_input_weight_;
 };
 
-// The pixels that a convolution of one pixel with strides reads, taken out of a channels-last input. With them dense it
-// is one of stride 1, which oneDNN does as a product of matrices; it leaves that kernel where the last pixel of a row is
-// one that is read (55 of 56: no more are in a part's input block), and then takes twice as long for the weights.
+// Of one pixel, stride 1: pixels [batch * height * width, in] times weight [out, in]^T. As products of matrices, which
+// take the weights as they lie, those of ResNet-50 take 231 ms where oneDNN's convolutions take 289, the copies of
+// weights that these need included (Zen 5, batch 4; docs/design-notes.md).
+class PixelwiseConvolution : public Convolution {
+ public:
+  PixelwiseConvolution(const Context& context, const Geometry& geometry)
+      : Convolution(geometry), context_(context), in_(geometry.input[1]), out_(geometry.output[1]),
+        pixels_(volume(geometry.input) / in_),
+        forward_(make_linear(context, pixels_, in_, out_, geometry.bias, geometry.relu)) {}
+
+  void forward(const float* input, const float* weight, const float* bias, float* output) override {
+    run_linear(context_, forward_, input, weight, bias, output);
+  }
+
+  void backward(const float* input, const float* weight, const float* gradient, float* input_gradient,
+                float* weight_gradient, float* bias_gradient) override {
+    multiply_matrices('T', 'N', out_, in_, pixels_, gradient, out_, input, in_, 0, weight_gradient, in_);
+    if (bias_gradient) sum_rows(gradient, pixels_, out_, bias_gradient);
+    if (input_gradient)
+      multiply_matrices('N', 'N', pixels_, in_, out_, gradient, out_, weight, in_, 0, input_gradient, in_);
+  }
+
+ private:
+  const Context& context_;
+  const int64_t in_, out_, pixels_;
+  Primitive forward_;
+};
+
+std::unique_ptr<Convolution> make_convolution(const Context& context, const Geometry& geometry) {
+  if (geometry.groups == 1 && geometry.weight[2] == 1 && geometry.weight[3] == 1)
+    return std::make_unique<PixelwiseConvolution>(context, geometry);
+  return std::make_unique<DirectConvolution>(context, geometry);
+}
+
+// The pixels that a convolution of one pixel with strides reads, taken out of a channels-last input: with them dense it
+// is one of stride 1.
 struct StridedPixels {
   int64_t batch, height, width, channels, row_stride, column_stride;  // of the input
 
@@ -172,7 +216,7 @@ class Conv2dKernel : public Kernel {
     const bool cuts_groups = part[1].begin % out_per_group != 0 || part[1].end % out_per_group != 0;
     if (first == last || !cuts_groups) {
       whole.groups = last - first + 1;
-      slices_.push_back({std::make_unique<Convolution>(context, whole), 0, 0});
+      slices_.push_back({make_convolution(context, whole), 0, 0});
       return;
     }
     for (int64_t group = first; group <= last; ++group) {
@@ -180,8 +224,8 @@ class Conv2dKernel : public Kernel {
       Geometry slice = whole;
       slice.input[1] = in_per_group;
       slice.output[1] = slice.weight[0] = channels.size();
-      slices_.push_back({std::make_unique<Convolution>(context, slice), (group - first) * in_per_group,
-                         channels.begin - part[1].begin});
+      slices_.push_back(
+          {make_convolution(context, slice), (group - first) * in_per_group, channels.begin - part[1].begin});
     }
     input_slice_.resize(volume(input_) / input_[1] * in_per_group);
     input_gradient_slice_.resize(input_slice_.size());
