@@ -22,6 +22,34 @@ struct Geometry {
   bool bias = false, relu = false, input_gradient = false;
 };
 
+// Numbers of scratch memories.
+constexpr int scratch_input = 0, scratch_gradient = 1, scratch_pixels = 2;
+
+// For which passes backward oneDNN's own layout, blocks of 16 channels, is faster than channels-last, the copies there
+// and back included: measured on a Zen 5 over the convolutions of AlexNet, VGG, ResNet-50 and Inception-v3, forward on
+// none (docs/design-notes.md). Fixed rules, not measured in each run: rounding would differ from run to run.
+bool has_blocks() {
+  constexpr int avx512 = dnnl_cpu_isa_avx512_core;
+  return (static_cast<int>(dnnl::get_effective_cpu_isa()) & avx512) == avx512;
+}
+
+// Whole vectors of channels; an image's few are another kernel's.
+bool weights_prefer_blocks(const Geometry& geometry) {
+  const int64_t in = geometry.input[1], out = geometry.output[1];
+  return has_blocks() && geometry.groups == 1 && (in % 16 == 0 || in == 3) && out % 16 == 0;
+}
+
+// Channels-last is slow where the rows of the output's gradient that a kernel reads exceed the first-level cache. That
+// pays for copies where each value copied is multiplied often.
+bool input_prefers_blocks(const Geometry& geometry) {
+  constexpr int64_t cache_bytes = 48 << 10, least_products_a_value = 1200;
+  const int64_t in = geometry.input[1], out = geometry.output[1];
+  return has_blocks() && geometry.groups == 1 && in % 16 == 0 && out % 16 == 0 &&
+         geometry.strides == memory::dims{1, 1} &&
+         geometry.weight[2] * geometry.output[3] * out * element_bytes > cache_bytes &&
+         volume(geometry.weight) / (in + out) >= least_products_a_value;
+}
+
 class Convolution {
  public:
   explicit Convolution(const Geometry& geometry) : geometry_(geometry) {}
@@ -63,26 +91,35 @@ class DirectConvolution : public Convolution {
     forward_.add(DNNL_ARG_WEIGHTS, forward_weight_.memory());
     if (geometry.bias) forward_.add(context, DNNL_ARG_BIAS, bias);
 
+    const auto layout = [](const memory::desc& plain, bool blocks) {
+      return blocks ? memory::desc(plain.dims(), memory::data_type::f32, memory::format_tag::any) : plain;
+    };
+    bool blocks = weights_prefer_blocks(geometry);
     const dnnl::convolution_backward_weights::primitive_desc backward_weight(
-        {dnnl::algorithm::convolution_direct, input, weight, bias, output, geometry.strides, geometry.dilations,
-         geometry.padding_before, geometry.padding_behind},
+        {dnnl::algorithm::convolution_direct, layout(input, blocks), weight, bias, layout(output, blocks),
+         geometry.strides, geometry.dilations, geometry.padding_before, geometry.padding_behind},
         user_scratchpad(), context.engine, forward);
     backward_weight_ = Primitive::make<dnnl::convolution_backward_weights>(context, backward_weight);
     weight_gradient_ = Reordered(context, plain_weight, backward_weight.diff_weights_desc());
-    backward_weight_.add(context, DNNL_ARG_SRC, input);
-    backward_weight_.add(context, DNNL_ARG_DIFF_DST, output);
+    input_ = Reordered(context, input, backward_weight.src_desc(), scratch_input);
+    gradient_ = Reordered(context, output, backward_weight.diff_dst_desc(), scratch_gradient);
+    backward_weight_.add(DNNL_ARG_SRC, input_.memory());
+    backward_weight_.add(DNNL_ARG_DIFF_DST, gradient_.memory());
     backward_weight_.add(DNNL_ARG_DIFF_WEIGHTS, weight_gradient_.memory());
     if (geometry.bias) backward_weight_.add(context, DNNL_ARG_DIFF_BIAS, bias);
     if (!geometry.input_gradient) return;
 
+    blocks = input_prefers_blocks(geometry);
     const dnnl::convolution_backward_data::primitive_desc backward_input(
-        {dnnl::algorithm::convolution_direct, input, weight, output, geometry.strides, geometry.dilations,
-         geometry.padding_before, geometry.padding_behind},
+        {dnnl::algorithm::convolution_direct, layout(input, blocks), weight, layout(output, blocks), geometry.strides,
+         geometry.dilations, geometry.padding_before, geometry.padding_behind},
         user_scratchpad(), context.engine, forward);
     backward_input_ = Primitive::make<dnnl::convolution_backward_data>(context, backward_input);
     backward_input_weight_ = Reordered(context, plain_weight, backward_input.weights_desc());
-    backward_input_.add(context, DNNL_ARG_DIFF_SRC, input);
-    backward_input_.add(context, DNNL_ARG_DIFF_DST, output);
+    backward_input_gradient_ = Reordered(context, output, backward_input.diff_dst_desc(), scratch_gradient);
+    input_gradient_ = Reordered(context, input, backward_input.diff_src_desc(), scratch_input);
+    backward_input_.add(DNNL_ARG_DIFF_SRC, input_gradient_.memory());
+    backward_input_.add(DNNL_ARG_DIFF_DST, backward_input_gradient_.memory());
     backward_input_.add(DNNL_ARG_WEIGHTS, backward_input_weight_.memory());
   }
 
@@ -94,15 +131,18 @@ class DirectConvolution : public Convolution {
 
   void backward(const float* input, const float* weight, const float* gradient, float* input_gradient,
                 float* weight_gradient, float* bias_gradient) override {
-    weight_gradient_.attach(weight_gradient);
-    if (bias_gradient)
-      backward_weight_.run(context_,
-                           {{DNNL_ARG_SRC, input}, {DNNL_ARG_DIFF_DST, gradient}, {DNNL_ARG_DIFF_BIAS, bias_gradient}});
-    else backward_weight_.run(context_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_DIFF_DST, gradient}});
+    input_.fill(context_, input);
+    gradient_.fill(context_, gradient);
+    weight_gradient_.attach(context_, weight_gradient);
+    if (bias_gradient) backward_weight_.run(context_, {{DNNL_ARG_DIFF_BIAS, bias_gradient}});
+    else backward_weight_.run(context_, {});
     weight_gradient_.empty(context_, weight_gradient);
     if (!input_gradient) return;
     backward_input_weight_.fill(context_, weight);
-    backward_input_.run(context_, {{DNNL_ARG_DIFF_DST, gradient}, {DNNL_ARG_DIFF_SRC, input_gradient}});
+    backward_input_gradient_.fill(context_, gradient);
+    input_gradient_.attach(context_, input_gradient);
+    backward_input_.run(context_, {});
+    input_gradient_.empty(context_, input_gradient);
   }
 
  private:
@@ -118,7 +158,9 @@ class DirectConvolution : public Convolution {
 
   const Context& context_;
   Primitive forward_, backward_weight_, backward_input_;
-  Reordered forward_weight_, weight_gradient_, backward_input_weight_;
+  Reordered forward_weight_;
+  Reordered input_, gradient_, weight_gradient_;                                // of backward_weight_
+  Reordered backward_input_weight_, backward_input_gradient_, input_gradient_;  // of backward_input_
 };
 
 // Of one pixel, stride 1: pixels [batch * height * width, in] times weight [out, in]^T. As products of matrices, which
@@ -204,7 +246,6 @@ class Conv2dKernel : public Kernel {
       whole.input[2] = strided_->rows();
       whole.input[3] = strided_->columns();
       whole.strides = {1, 1};
-      pixels_.resize(volume(whole.input));
     }
     output_ = whole.output;
     input_ = whole.input;
@@ -259,7 +300,7 @@ class Conv2dKernel : public Kernel {
       gradient = masked_.data();
     }
     float* input_gradient = arguments.input_gradients[0];
-    if (strided_ && input_gradient) input_gradient = pixels_.data();  // a slice's pixels are then no longer needed
+    if (strided_ && input_gradient) input_gradient = pixels();  // a slice's pixels are then no longer needed
     Array<float*, 2> gradients{};
     const size_t parameters = bias_ ? 2 : 1;
     for (size_t p = 0; p < parameters; ++p)
@@ -283,15 +324,14 @@ class Conv2dKernel : public Kernel {
         copy_columns(input_gradient_slice_.data(), geometry.input[1], input_gradient + slice.first_input, input_[1],
                      volume(input_) / input_[1], geometry.input[1]);
     }
-    if (strided_ && input_gradient) strided_->put(pixels_.data(), arguments.input_gradients[0]);
+    if (strided_ && input_gradient) strided_->put(pixels(), arguments.input_gradients[0]);
     for (size_t p = 0; p < parameters; ++p)
       scratch_[p].finish(arguments.parameter_gradients[p], arguments.accumulates(p));
   }
 
   int64_t workspace_bytes() const override {
     return static_cast<int64_t>(
-        (pixels_.size() + masked_.size() + input_slice_.size() + input_gradient_slice_.size() + output_slice_.size()) *
-        sizeof(float));
+        (masked_.size() + input_slice_.size() + input_gradient_slice_.size() + output_slice_.size()) * sizeof(float));
   }
 
  private:
@@ -299,11 +339,12 @@ class Conv2dKernel : public Kernel {
     std::unique_ptr<Convolution> convolution;
     int64_t first_input, first_output;  // channels, within the part's blocks
   };
+  float* pixels() const { return context_.scratch(scratch_pixels, volume(input_) * element_bytes); }
   const float* input_of(const KernelArguments& arguments) {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
     if (!strided_) return input;
-    strided_->take(input, pixels_.data());
-    return pixels_.data();
+    strided_->take(input, pixels());
+    return pixels();
   }
   static void take_channels(const float* source, const Shape& shape, int64_t first, int64_t count, float* slice) {
     copy_columns(source + first, shape[1], slice, count, volume(shape) / shape[1], count);
@@ -316,7 +357,6 @@ class Conv2dKernel : public Kernel {
   Shape input_, output_;
   Vector<Slice> slices_;
   std::optional<StridedPixels> strided_;
-  Vector<float> pixels_;  // input_, of strided_
   Vector<float> masked_;  // gradient behind the relu
   Vector<float> input_slice_, input_gradient_slice_, output_slice_;
   Array<GradientScratch, 2> scratch_;  // weight, bias
