@@ -11,9 +11,10 @@
 #include <set>
 
 #include "common/busy_processors.h"
-#include "common/graph.h"
 #include "executor/buffer.h"
+#include "executor/calibration/calibration_kernel.h"
 #include "executor/calibration/link_measurement.h"
+#include "executor/calibration/processor_work.h"
 #include "executor/transport/control_data.h"
 
 namespace ff {
@@ -62,44 +63,16 @@ double rate_per_s(Function function) {
   return count / total_us * 1e6;
 }
 
-// A product of two matrices of 1024 x 1024, and a relu of one element for the cost of a kernel that has nothing to do.
 ComputeRates measure_compute(Backend& backend) {
-  constexpr int64_t side = 1024;
-  const Graph graph = parse_graph(parse_json(R"({"format": "ffgraph/1", "name": "calibration", "batch_size": 1024,
-    "inputs": [{"name": "x", "shape": ["batch", 1024], "dtype": "f32"}, {"name": "one", "shape": ["batch", 1],
-    "dtype": "f32"},
-               {"name": "label", "shape": ["batch"], "dtype": "i32"}],
-    "operators": [{"name": "product", "type": "linear", "inputs": ["x"],
-    "attributes": {"out_features": 1024, "bias": false}},
-                  {"name": "relu", "type": "relu", "inputs": ["one"]},
-                  {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["product", "label"]}]})",
-                                             "calibration"));
   ComputeRates rates{};
-  const auto allocate = [&](int64_t elements) { return allocate_buffer(backend, elements, true); };
-  const Buffer a = allocate(side * side), b = allocate(side * side), c = allocate(side * side);
-  for (const Operator& op : graph.operators) {
-    if (op.definition->is_loss()) continue;
-    const bool product = op.name == "product";
-    const Block part = product ? op.definition->whole() : Block{{0, 1}, {0, 1}};
-    const auto kernel = backend.make_kernel({*op.definition, part, {false}, op.name, 0});
-    KernelArguments arguments;
-    arguments.inputs = {a.get()};
-    if (product) arguments.parameters = {b.get()};
-    arguments.outputs = {c.get()};
-    const auto run = [&] {
-      kernel->forward(arguments);
-      backend.wait();
-    };
-    const double us = median_us(run);
-    if (!product) {
-      rates.launch_us = us;
-      continue;
-    }
-    rates.peak_tflops = 2.0 * side * side * side / us * 1e-6;
-    rates.products_per_s = rate_per_s(run);
-  }
+  constexpr int64_t side = 1024;
+  CalibrationKernel least = CalibrationKernel::least(backend), product = CalibrationKernel::product(backend, side);
+  const auto run = [&] { product.run(); };
+  rates.peak_tflops = 2.0 * side * side * side / median_us(run) * 1e-6;
+  rates.products_per_s = rate_per_s(run);
+  rates.launch_us = median_us([&] { least.run(); });
   constexpr int64_t bytes = 64 << 20;
-  const Buffer from = allocate(bytes / 4), to = allocate(bytes / 4);
+  const Buffer from = allocate_buffer(backend, bytes / 4, true), to = allocate_buffer(backend, bytes / 4, true);
   const Block block{{0, bytes / 4}};
   const double us = median_us([&] {
     backend.copy_block(from.get(), block, to.get(), block, block);
@@ -333,12 +306,34 @@ void measure_inside(Transport& transport, const Hosts& hosts, Calibration& calib
 // What a host and its way to the network can do.
 struct HostRates {
   double gb_per_s = 0, latency_us = 0, all_reduce_gb_per_s = 0, all_reduce_latency_us = 0;
+  double processor_share = 0;
   bool full_duplex = true;
 };
 
+// Of one direction, while the other one may be in use.
+double one_way_gb_per_s(const LinkRates& link) {
+  return link.full_duplex() ? std::min(link.message.line.gb_per_s, link.both_ways_gb_per_s)
+                            : link.message.line.gb_per_s;
+}
+
+// All ranks call; on rank 0: what the two ranks' processors do for messages between them, as a part of the time that
+// these take at the link's rate (that rank 0 knows).
+Array<double, 2> measure_processor_shares(Backend& backend, Transport& transport, const Array<int, 2>& ranks,
+                                          double gb_per_s) {
+  gb_per_s = from_bytes<double>(transport.broadcast(to_bytes(Vector<double>{gb_per_s})))[0];
+  double ns_per_byte = 0;
+  for (const int end : {0, 1})
+    if (ranks[end] == transport.rank())
+      ns_per_byte = measure_processor_ns_per_byte(backend, transport, ranks[1 - end], gb_per_s);
+  const Vector<double> all = gather_values(transport, ns_per_byte);
+  if (transport.rank() > 0) return {};
+  return {std::min(1.0, all[ranks[0]] * gb_per_s), std::min(1.0, all[ranks[1]] * gb_per_s)};
+}
+
 // One rank of each host with one of the next host, pair after pair. A pair gets what the slower end can do: a host is
 // as fast as in the faster of its two pairs.
-Vector<HostRates> measure_between(Transport& transport, const Hosts& hosts, Calibration& calibration) {
+Vector<HostRates> measure_between(Backend& backend, Transport& transport, const Hosts& hosts,
+                                  Calibration& calibration) {
   const int count = static_cast<int>(hosts.ranks.size());
   Vector<HostRates> rates(hosts.ranks.size());
   for (int host = 0; host < (count == 2 ? 1 : count); ++host) {
@@ -346,18 +341,21 @@ Vector<HostRates> measure_between(Transport& transport, const Hosts& hosts, Cali
     const int first = hosts.ranks[host][0], second = hosts.ranks[next][0];
     const Vector<LinkRates> measured =
         measure_pairs(transport, {{std::min(first, second), std::max(first, second)}}, false);
+    const Array<double, 2> shares = measure_processor_shares(backend, transport, {first, second},
+                                                             measured.empty() ? 0 : one_way_gb_per_s(measured[0]));
     if (transport.rank() > 0) continue;
     const LinkRates& link = measured[0];
     describe(rank_name(first) + " on " + hosts.names[host] + " and " + rank_name(second) + " on " + hosts.names[next],
              link, calibration);
+    calibration.text += "beside kernels, messages take " + number_text(shares[0]) + " and " + number_text(shares[1]) +
+                        " of their time from the processor\n";
     for (const int end : {host, next}) {
       HostRates& of = rates[end];
       const bool known = of.gb_per_s > 0;
       const auto least = [&](double a, double b) { return known ? std::min(a, b) : b; };
       of.full_duplex = (known && of.full_duplex) || link.full_duplex();
-      const double gb_per_s = link.full_duplex() ? std::min(link.message.line.gb_per_s, link.both_ways_gb_per_s)
-                                                 : link.message.line.gb_per_s;
-      of.gb_per_s = std::max(of.gb_per_s, gb_per_s);
+      of.gb_per_s = std::max(of.gb_per_s, one_way_gb_per_s(link));
+      of.processor_share = std::max(of.processor_share, shares[end == host ? 0 : 1]);
       of.latency_us = least(of.latency_us, link.message.line.latency_us);
       of.all_reduce_gb_per_s = std::max(of.all_reduce_gb_per_s, link.all_reduce.line.gb_per_s);
       of.all_reduce_latency_us = least(of.all_reduce_latency_us, link.all_reduce.line.latency_us);
@@ -408,6 +406,8 @@ void add_network(const Hosts& hosts, const Vector<HostRates>& rates, double cont
       topology["links"].push_back(link_json(a, b, share * of.gb_per_s, latency_share * of.latency_us, of.full_duplex,
                                             false, share * of.all_reduce_gb_per_s,
                                             latency_share * of.all_reduce_latency_us));
+      // so that it is the work for a byte that was measured
+      topology["links"].back()["processor_share"] = rounded(std::min(1.0, share * of.processor_share));
     };
     if (hosts.ranks[host].size() == 1) {
       add(rank_name(hosts.ranks[host][0]), "network", contention, 0.5);
@@ -471,7 +471,7 @@ Calibration calibrate(Backend& backend, Transport& transport, int cores, const V
   }
   measure_inside(transport, hosts, calibration);
   if (hosts.ranks.size() > 1) {
-    const Vector<HostRates> rates = measure_between(transport, hosts, calibration);
+    const Vector<HostRates> rates = measure_between(backend, transport, hosts, calibration);
     double slowest = rates[0].gb_per_s;
     for (const HostRates& of : rates) slowest = std::min(slowest, of.gb_per_s);
     const double contention = measure_contention(transport, hosts, slowest, calibration);

@@ -29,6 +29,10 @@ void CommunicationModel::transfer(DeviceId source, DeviceId destination, int64_t
   }
   for (ChannelId channel : route.channels)
     cost.uses.push_back({device_count_ + channel, at_least_one(size / bandwidth_gb_per_s_[channel])});
+  cost.beside.clear();
+  if (route.processor_ns_per_byte == 0) return;
+  for (const DeviceId device : {source, destination})
+    cost.beside.push_back({device, at_least_one(size * route.processor_ns_per_byte)});
 }
 
 void CommunicationModel::add_hop(Loads& loads, DeviceId from, DeviceId to, double share) const {
@@ -43,6 +47,8 @@ void CommunicationModel::add_hop(Loads& loads, DeviceId from, DeviceId to, doubl
     loads.busy_endpoints = loads.busy_endpoints || channel.busy_endpoints;
   }
   loads.hop_latency_ns = std::max(loads.hop_latency_ns, latency_ns);
+  if (route.processor_ns_per_byte == 0) return;
+  for (const DeviceId device : {from, to}) loads.beside_ns_per_byte[device] += share * route.processor_ns_per_byte;
 }
 
 void CommunicationModel::add_ring(Loads& loads, const Vector<DeviceId>& holders, double share) const {
@@ -81,6 +87,7 @@ void CommunicationModel::Loads::clear() {
   loaded.clear();
   hop_latency_ns = 0;
   busy_endpoints = false;
+  beside_ns_per_byte.clear();
 }
 
 // Clears the loads.
@@ -96,6 +103,8 @@ void CommunicationModel::add_level(CollectiveShape& shape, Loads& loads, double 
   std::sort(loads.loaded.begin(), loads.loaded.end());
   shape.load_ns_per_byte.clear();
   for (ChannelId channel : loads.loaded) shape.load_ns_per_byte.emplace_back(channel, loads.ns_per_byte[channel]);
+  for (const auto& [device, ns_per_byte] : shape.beside_ns_per_byte) loads.beside_ns_per_byte[device] += ns_per_byte;
+  shape.beside_ns_per_byte.assign(loads.beside_ns_per_byte.begin(), loads.beside_ns_per_byte.end());
   loads.clear();
 }
 
@@ -182,6 +191,7 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
   if (holders.size() == 1) {
     cost.duration = 1;
     cost.uses.clear();
+    cost.beside.clear();
     return;
   }
   auto& known = shapes_[static_cast<size_t>(kind)];
@@ -198,6 +208,9 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
     for (DeviceId holder : holders) cost.uses.push_back({holder, cost.duration});
   for (const auto& [channel, ns_per_byte] : shape.load_ns_per_byte)
     cost.uses.push_back({device_count_ + channel, at_least_one(size * ns_per_byte)});
+  cost.beside.clear();
+  for (const auto& [device, ns_per_byte] : shape.beside_ns_per_byte)
+    cost.beside.push_back({device, at_least_one(size * ns_per_byte)});
 }
 
 }  // namespace ff

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "common/vector.h"
 
@@ -15,13 +16,29 @@ struct ResourceUse {
   Nanoseconds occupancy;  // from the task's start; a fast link of a route is free again before the transfer ends
 };
 
+// A device works for a transfer or a collective while it also computes: what it computes next starts so much later. In
+// a simulation the task starts at its time s all the same, and the device is free `work` behind the later of s and when
+// it was free before.
+struct WorkBeside {
+  int32_t device;
+  Nanoseconds work;
+};
+
 // Duration and resources of every task of a task graph. Every duration and occupancy is at least 1 ns, so that a task
 // is ready strictly before it ends and the order (ready time, key) in which tasks are taken is well defined.
 struct TaskCosts {
   Vector<Nanoseconds> duration;
   Vector<int32_t> use_begin;  // uses of task t: uses[use_begin[t] .. use_begin[t + 1])
   Vector<ResourceUse> uses;
+  Vector<int32_t> beside_begin;  // likewise; empty if there is none
+  Vector<WorkBeside> beside;
   int32_t resource_count = 0;
+
+  std::span<const WorkBeside> beside_of(int task) const {
+    if (beside_begin.empty()) return {};
+    const size_t begin = static_cast<size_t>(beside_begin[task]), end = static_cast<size_t>(beside_begin[task + 1]);
+    return std::span(beside).subspan(begin, end - begin);
+  }
 };
 
 }  // namespace ff

@@ -41,6 +41,10 @@ TimelineCauses::TimelineCauses(const TaskGraph& graph, const TaskCosts& costs, c
       free_at[resource] = timeline.start[task] + occupancy;
       user[resource] = task;
     }
+    for (const auto& [device, work] : costs.beside_of(task)) {
+      if (free_at[device] <= timeline.start[task]) user[device] = task;  // else what it computes ends later
+      free_at[device] = std::max(free_at[device], timeline.start[task]) + work;
+    }
     for (int32_t s = graph.successor_begin[task]; s < graph.successor_begin[task + 1]; ++s) {
       const int successor = graph.successors[s];
       if (timeline.end[task] == timeline.ready[successor] && timeline.start[successor] == timeline.ready[successor] &&
@@ -61,6 +65,10 @@ TimelineCauses::TimelineCauses(const TaskGraph& graph, const TaskCosts& costs, c
     }
     for (int32_t u = costs.use_begin[*task]; u < costs.use_begin[*task + 1]; ++u)
       latest = std::min(latest, next_start[costs.uses[u].resource] - costs.uses[u].occupancy);
+    for (const auto& [device, work] : costs.beside_of(*task)) {
+      if (next_start[device] < std::numeric_limits<Nanoseconds>::max()) next_start[device] -= work;
+      latest = std::min(latest, next_start[device]);
+    }
     for (int32_t u = costs.use_begin[*task]; u < costs.use_begin[*task + 1]; ++u)
       next_start[costs.uses[u].resource] = latest;
     slack_[*task] = latest - timeline.start[*task];
