@@ -172,10 +172,8 @@ void Program::submit(int64_t iteration, bool training) {
     start_up_to(s);
     if (plan_.steps[s].receives_follow) transport_.receives_follow();
     start_receives(plan_.steps[s], training);
-    if (!training || !postpone(s)) {
-      run_step(s, iteration, training);
-      for (const auto& observer : observers_) observer->step_ended(s);
-    }
+    if (!training || !postpone(s)) run_step(s, iteration, training);
+    for (const auto& observer : observers_) observer->step_ended(s);
     run_postponed(false);
   }
   run_postponed(true);
@@ -186,8 +184,8 @@ void Program::submit(int64_t iteration, bool training) {
   current_task_ = -1;
 }
 
-// An update that would wait for its all-reduce lets the steps behind it go first. Nothing in the iteration reads what it
-// writes, and gradients have buffers of their own, so that the results are the same. Of a transport that follows the
+// An update that would wait for its all-reduce lets the steps behind it go first. Nothing in the iteration reads what
+// it writes, and gradients have buffers of their own, so that the results are the same. Of a transport that follows the
 // backend nothing is known here; an owner's values lie in the arena, whose memory has its next use.
 bool Program::postpone(int step) {
   const StepPlan& plan = plan_.steps[step];
@@ -204,7 +202,6 @@ void Program::run_postponed(bool all) {
     if (!all && !transport_.test(units_[plan_.steps[step].unit])) return;
     postponed_.pop_front();
     run_step(step, 0, true);
-    for (const auto& observer : observers_) observer->step_ended(step);
   }
 }
 

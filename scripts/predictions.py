@@ -23,14 +23,17 @@ from mpi_environment import mpi_environment  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECURRENT = ["--width", "0.125", "--steps", "10", "--batch", "16", "--vocabulary", "1000"]
+TRANSFORMER = ["--width", "0.1667", "--layers", "2", "--steps", "64", "--batch", "8", "--vocabulary", "1000"]
 NETWORKS = {  # how a network is scaled down
     "lenet": [],
     "alexnet": ["--width", "0.5", "--batch", "16"],
+    "vgg16": ["--width", "0.25", "--batch", "8"],
     "resnet50": ["--width", "0.25", "--image", "112", "--batch", "8"],
     "rnnlm-2step": ["--width", "0.125", "--batch", "16", "--vocabulary", "1000"],
     "rnnlm": RECURRENT,
     "nmt": RECURRENT,
-    "bert-base": ["--width", "0.1667", "--layers", "2", "--steps", "64", "--batch", "8", "--vocabulary", "1000"],
+    "bert-base": TRANSFORMER,
+    "gpt2-small": TRANSFORMER,
 }
 ALGORITHMS = ["data-parallel", "expert", "optcnn", "mcmc"]
 CLUSTERS = {  # options of scripts/emulated_cluster.sh

@@ -7,8 +7,13 @@
 
 namespace ff {
 
-// Of this rank, in ns for each byte that it sends or receives, while it exchanges messages with `peer` and both compute:
-// how much longer its kernels take than alone. Both call. `gb_per_s`: what the link between them carries each way.
-double measure_processor_ns_per_byte(Backend& backend, Transport& transport, int peer, double gb_per_s);
+// Of one rank, for each message that it sends or receives, of any size, and for each of its bytes.
+struct ProcessorWork {
+  double us, ns_per_byte;
+};
+
+// Of this rank, while it exchanges messages with `peer` and both compute: how much longer its kernels take than alone.
+// Both call. `gb_per_s`: what the link between them carries each way.
+ProcessorWork measure_processor_work(Backend& backend, Transport& transport, int peer, double gb_per_s);
 
 }  // namespace ff

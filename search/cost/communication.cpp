@@ -10,6 +10,8 @@ namespace {
 // Rounded, without a call of the mathematics library: the hottest line of a search.
 Nanoseconds at_least_one(double ns) { return std::max<Nanoseconds>(1, static_cast<Nanoseconds>(ns + 0.5)); }
 
+bool works_beside(const Route& route) { return route.processor_us > 0 || route.processor_ns_per_byte > 0; }
+
 }  // namespace
 
 CommunicationModel::CommunicationModel(const Topology& topology)
@@ -30,9 +32,9 @@ void CommunicationModel::transfer(DeviceId source, DeviceId destination, int64_t
   for (ChannelId channel : route.channels)
     cost.uses.push_back({device_count_ + channel, at_least_one(size / bandwidth_gb_per_s_[channel])});
   cost.beside.clear();
-  if (route.processor_ns_per_byte == 0) return;
-  for (const DeviceId device : {source, destination})
-    cost.beside.push_back({device, at_least_one(size * route.processor_ns_per_byte)});
+  if (!works_beside(route)) return;
+  const Nanoseconds work = at_least_one(route.processor_us * 1e3 + size * route.processor_ns_per_byte);
+  cost.beside.assign({{source, work}, {destination, work}});
 }
 
 void CommunicationModel::add_hop(Loads& loads, DeviceId from, DeviceId to, double share) const {
@@ -47,8 +49,12 @@ void CommunicationModel::add_hop(Loads& loads, DeviceId from, DeviceId to, doubl
     loads.busy_endpoints = loads.busy_endpoints || channel.busy_endpoints;
   }
   loads.hop_latency_ns = std::max(loads.hop_latency_ns, latency_ns);
-  if (route.processor_ns_per_byte == 0) return;
-  for (const DeviceId device : {from, to}) loads.beside_ns_per_byte[device] += share * route.processor_ns_per_byte;
+  if (!works_beside(route)) return;
+  for (const DeviceId device : {from, to}) {
+    Beside& beside = loads.beside[device];
+    beside.ns += route.processor_us * 1e3;
+    beside.ns_per_byte += share * route.processor_ns_per_byte;
+  }
 }
 
 void CommunicationModel::add_ring(Loads& loads, const Vector<DeviceId>& holders, double share) const {
@@ -87,7 +93,7 @@ void CommunicationModel::Loads::clear() {
   loaded.clear();
   hop_latency_ns = 0;
   busy_endpoints = false;
-  beside_ns_per_byte.clear();
+  beside.clear();
 }
 
 // Clears the loads.
@@ -103,8 +109,12 @@ void CommunicationModel::add_level(CollectiveShape& shape, Loads& loads, double 
   std::sort(loads.loaded.begin(), loads.loaded.end());
   shape.load_ns_per_byte.clear();
   for (ChannelId channel : loads.loaded) shape.load_ns_per_byte.emplace_back(channel, loads.ns_per_byte[channel]);
-  for (const auto& [device, ns_per_byte] : shape.beside_ns_per_byte) loads.beside_ns_per_byte[device] += ns_per_byte;
-  shape.beside_ns_per_byte.assign(loads.beside_ns_per_byte.begin(), loads.beside_ns_per_byte.end());
+  for (const auto& [device, before] : shape.beside) {
+    Beside& beside = loads.beside[device];
+    beside.ns += before.ns;
+    beside.ns_per_byte += before.ns_per_byte;
+  }
+  shape.beside.assign(loads.beside.begin(), loads.beside.end());
   loads.clear();
 }
 
@@ -209,8 +219,8 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
   for (const auto& [channel, ns_per_byte] : shape.load_ns_per_byte)
     cost.uses.push_back({device_count_ + channel, at_least_one(size * ns_per_byte)});
   cost.beside.clear();
-  for (const auto& [device, ns_per_byte] : shape.beside_ns_per_byte)
-    cost.beside.push_back({device, at_least_one(size * ns_per_byte)});
+  for (const auto& [device, beside] : shape.beside)
+    cost.beside.push_back({device, at_least_one(beside.ns + size * beside.ns_per_byte)});
 }
 
 }  // namespace ff

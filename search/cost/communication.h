@@ -22,8 +22,8 @@ class CommunicationModel {
   explicit CommunicationModel(const Topology& topology);
 
   // Sum of the route's latencies plus bytes over its narrowest bandwidth; each channel is occupied for bytes over its
-  // own bandwidth (cut-through), and both devices too where a channel keeps its endpoints busy. Both devices work beside
-  // their kernels where a channel says so.
+  // own bandwidth (cut-through), and both devices too where a channel keeps its endpoints busy. Both devices work
+  // beside their kernels where a channel says so.
   void transfer(DeviceId source, DeviceId destination, int64_t bytes, CommunicationCost& cost) const;
 
   // A collective among `holders` (ascending; a single one takes 1 ns) by the algorithm that is fastest for its size.
@@ -42,7 +42,7 @@ class CommunicationModel {
   // A channel's load is the sum of what crosses it; the time is that of the most loaded channel plus the latencies (the
   // model of NVIDIA's nccl-tests, doc/PERFORMANCE.md, extended to shared links), in a hierarchy the sum over its
   // levels. Channels' all_reduce rates are used. Each holder works beside its kernels for what it sends and
-  // receives. Among more than 64 devices the load between every two is that of a
+  // receives, over each hop as for one message. Among more than 64 devices the load between every two is that of a
   // sample: of the shifts by 2^i ... 2^(i+1) - 1 places three stand for all.
   void collective(CollectiveKind kind, const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost);
   void all_reduce(const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
@@ -50,13 +50,17 @@ class CommunicationModel {
   }
 
  private:
+  // What a device does beside its kernels.
+  struct Beside {
+    double ns = 0, ns_per_byte = 0;
+  };
   // Load of each channel in ns a byte, and the fixed part.
   struct CollectiveShape {
     double latency_ns = 0;
     double slowest_ns_per_byte = 0;
     Vector<std::pair<ChannelId, double>> load_ns_per_byte;
     bool busy_endpoints = false;
-    Vector<std::pair<DeviceId, double>> beside_ns_per_byte;
+    Vector<std::pair<DeviceId, Beside>> beside;
   };
   // One level of an algorithm under construction.
   struct Loads {
@@ -64,7 +68,7 @@ class CommunicationModel {
     Vector<ChannelId> loaded;
     double hop_latency_ns = 0;
     bool busy_endpoints = false;
-    std::map<DeviceId, double> beside_ns_per_byte;
+    std::map<DeviceId, Beside> beside;
     void clear();
   };
   Vector<CollectiveShape> shapes(CollectiveKind kind, const Vector<DeviceId>& holders);
