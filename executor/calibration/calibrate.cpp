@@ -56,8 +56,19 @@ struct Pair {
   int a, b;  // ranks, a < b
 };
 
-// Measures pairs of ranks that have no rank in common, at once. All ranks call; on rank 0: the rates of each pair.
-Vector<LinkRates> measure_pairs(Transport& transport, const Vector<Pair>& pairs, bool one_host) {
+// Of one direction, while the other one may be in use.
+double one_way_gb_per_s(const LinkRates& link) {
+  return link.full_duplex() ? std::min(link.message.line.gb_per_s, link.both_ways_gb_per_s)
+                            : link.message.line.gb_per_s;
+}
+
+struct MeasuredPair {
+  LinkRates link;
+  Array<ProcessorWork, 2> work;  // of a and of b
+};
+
+// Measures pairs of ranks that have no rank in common, at once. All ranks call; on rank 0: of each pair.
+Vector<MeasuredPair> measure_pairs(Backend& backend, Transport& transport, const Vector<Pair>& pairs, bool one_host) {
   const int rank = transport.rank();
   const auto mine =
       std::find_if(pairs.begin(), pairs.end(), [&](const Pair& pair) { return pair.a == rank || pair.b == rank; });
@@ -65,12 +76,21 @@ Vector<LinkRates> measure_pairs(Transport& transport, const Vector<Pair>& pairs,
   const Vector<GroupId> groups =
       transport.make_groups(measures ? Vector<Vector<int>>{{mine->a, mine->b}} : Vector<Vector<int>>());
   transport.barrier();
-  LinkRates rates{};
-  if (measures) rates = measure_link(transport, rank == mine->a ? mine->b : mine->a, groups[0], one_host);
-  const Vector<LinkRates> all = gather_values(transport, rates);
-  Vector<LinkRates> measured;
+  struct OfRank {
+    LinkRates rates;
+    ProcessorWork work;
+  };
+  OfRank own{};
+  if (measures) {
+    const int peer = rank == mine->a ? mine->b : mine->a;
+    own.rates = measure_link(transport, peer, groups[0], one_host);
+    // Within a host copies keep both busy, which the topology says.
+    own.work = measure_processor_work(backend, transport, peer, one_host ? 0 : one_way_gb_per_s(own.rates));
+  }
+  const Vector<OfRank> all = gather_values(transport, own);
+  Vector<MeasuredPair> measured;
   if (rank == 0)
-    for (const Pair& pair : pairs) measured.push_back(all[pair.a]);
+    for (const Pair& pair : pairs) measured.push_back({all[pair.a].rates, {all[pair.a].work, all[pair.b].work}});
   return measured;
 }
 
@@ -87,14 +107,20 @@ std::string deviation_text(const MeasuredLine& measured) {
 }
 
 // For people, of one link; and what they should know.
-void describe(const std::string& ends, const LinkRates& rates, Calibration& calibration) {
+void describe(const std::string& ends, const MeasuredPair& pair, bool one_host, Calibration& calibration) {
+  const LinkRates& rates = pair.link;
   const auto line_text = [](const MeasuredLine& measured) {
     return number_text(measured.line.gb_per_s) + " GB/s, " + number_text(measured.line.latency_us) + " us (" +
            deviation_text(measured) + ")";
   };
   calibration.text += ends + ": messages " + line_text(rates.message) + "; both ways at once " +
                       number_text(rates.both_ways_gb_per_s) + " GB/s each; all-reduces " + line_text(rates.all_reduce) +
-                      "\n";
+                      "; beside kernels the processors work " + number_text(pair.work[0].us) + " and " +
+                      number_text(pair.work[1].us) + " us for a message";
+  if (!one_host)
+    calibration.text += ", " + number_text(pair.work[0].ns_per_byte * one_way_gb_per_s(rates)) + " and " +
+                        number_text(pair.work[1].ns_per_byte * one_way_gb_per_s(rates)) + " of the time of its bytes";
+  calibration.text += "\n";
   const auto warn = [&](const std::string& what, const MeasuredLine& measured) {
     constexpr double much = 0.25, much_us = 50;  // what matters in an iteration of milliseconds
     const Deviation& deviation = measured.deviation;
@@ -123,7 +149,7 @@ Json link_json(const std::string& a, const std::string& b, double gb_per_s, doub
 }
 
 // The links within hosts. All hosts measure at once, as they exchange data at once in training.
-void measure_inside(Transport& transport, const Hosts& hosts, Calibration& calibration) {
+void measure_inside(Backend& backend, Transport& transport, const Hosts& hosts, Calibration& calibration) {
   size_t most = 0;
   for (const Vector<int>& ranks : hosts.ranks) most = std::max(most, ranks.size());
   for (size_t i = 0; i < most; ++i)
@@ -131,15 +157,16 @@ void measure_inside(Transport& transport, const Hosts& hosts, Calibration& calib
       Vector<Pair> pairs;
       for (const Vector<int>& ranks : hosts.ranks)
         if (j < ranks.size()) pairs.push_back({ranks[i], ranks[j]});
-      const Vector<LinkRates> measured = measure_pairs(transport, pairs, true);
+      const Vector<MeasuredPair> measured = measure_pairs(backend, transport, pairs, true);
       if (transport.rank() > 0) continue;
       for (const int p : pairs.indices()) {
         const std::string a = rank_name(pairs[p].a), b = rank_name(pairs[p].b);
-        const LinkRates& rates = measured[p];
-        describe(a + " and " + b, rates, calibration);
-        calibration.topology["links"].push_back(
-            link_json(a, b, rates.message.line.gb_per_s, rates.message.line.latency_us, rates.full_duplex(), true,
-                      rates.all_reduce.line.gb_per_s, rates.all_reduce.line.latency_us));
+        const LinkRates& rates = measured[p].link;
+        describe(a + " and " + b, measured[p], true, calibration);
+        Json link = link_json(a, b, rates.message.line.gb_per_s, rates.message.line.latency_us, rates.full_duplex(),
+                              true, rates.all_reduce.line.gb_per_s, rates.all_reduce.line.latency_us);
+        link["processor_us"] = rounded(std::max(measured[p].work[0].us, measured[p].work[1].us));
+        calibration.topology["links"].push_back(std::move(link));
       }
     }
 }
@@ -151,25 +178,6 @@ struct HostRates {
   bool full_duplex = true;
 };
 
-// Of one direction, while the other one may be in use.
-double one_way_gb_per_s(const LinkRates& link) {
-  return link.full_duplex() ? std::min(link.message.line.gb_per_s, link.both_ways_gb_per_s)
-                            : link.message.line.gb_per_s;
-}
-
-// All ranks call; on rank 0: what the two ranks' processors do for messages between them. `gb_per_s`: the link's rate,
-// which rank 0 knows.
-Array<ProcessorWork, 2> measure_both_processors(Backend& backend, Transport& transport, const Array<int, 2>& ranks,
-                                                double gb_per_s) {
-  gb_per_s = from_bytes<double>(transport.broadcast(to_bytes(Vector<double>{gb_per_s})))[0];
-  ProcessorWork mine{};
-  for (const int end : {0, 1})
-    if (ranks[end] == transport.rank()) mine = measure_processor_work(backend, transport, ranks[1 - end], gb_per_s);
-  const Vector<ProcessorWork> all = gather_values(transport, mine);
-  if (transport.rank() > 0) return {};
-  return {all[ranks[0]], all[ranks[1]]};
-}
-
 // One rank of each host with one of the next host, pair after pair. A pair gets what the slower end can do: a host is
 // as fast as in the faster of its two pairs.
 Vector<HostRates> measure_between(Backend& backend, Transport& transport, const Hosts& hosts,
@@ -179,26 +187,24 @@ Vector<HostRates> measure_between(Backend& backend, Transport& transport, const 
   for (int host = 0; host < (count == 2 ? 1 : count); ++host) {
     const int next = (host + 1) % count;
     const int first = hosts.ranks[host][0], second = hosts.ranks[next][0];
-    const Vector<LinkRates> measured =
-        measure_pairs(transport, {{std::min(first, second), std::max(first, second)}}, false);
-    const Array<ProcessorWork, 2> works = measure_both_processors(backend, transport, {first, second},
-                                                                  measured.empty() ? 0 : one_way_gb_per_s(measured[0]));
+    // In the order of their hosts, whose ranks ascend but for the last host with the first.
+    const bool ascend = first < second;
+    const Vector<MeasuredPair> measured =
+        measure_pairs(backend, transport, {{std::min(first, second), std::max(first, second)}}, false);
     if (transport.rank() > 0) continue;
-    const LinkRates& link = measured[0];
+    MeasuredPair pair = measured[0];
+    if (!ascend) std::swap(pair.work[0], pair.work[1]);
+    const LinkRates& link = pair.link;
     describe(rank_name(first) + " on " + hosts.names[host] + " and " + rank_name(second) + " on " + hosts.names[next],
-             link, calibration);
+             pair, false, calibration);
     const double gb_per_s = one_way_gb_per_s(link);
-    calibration.text += "beside kernels, the processors work " + number_text(works[0].us) + " and " +
-                        number_text(works[1].us) + " us for a message and " +
-                        number_text(works[0].ns_per_byte * gb_per_s) + " and " +
-                        number_text(works[1].ns_per_byte * gb_per_s) + " of the time of its bytes\n";
     for (const int end : {host, next}) {
       HostRates& of = rates[end];
       const bool known = of.gb_per_s > 0;
       const auto least = [&](double a, double b) { return known ? std::min(a, b) : b; };
       of.full_duplex = (known && of.full_duplex) || link.full_duplex();
       of.gb_per_s = std::max(of.gb_per_s, gb_per_s);
-      const ProcessorWork& work = works[end == host ? 0 : 1];
+      const ProcessorWork& work = pair.work[end == host ? 0 : 1];
       of.processor_us = std::max(of.processor_us, work.us);
       of.processor_share = std::max(of.processor_share, std::min(1.0, work.ns_per_byte * gb_per_s));
       of.latency_us = least(of.latency_us, link.message.line.latency_us);
@@ -326,7 +332,7 @@ Calibration calibrate(Backend& backend, Transport& transport, int cores, const V
     add_devices(alone, computes, nodes, cores, memory_bytes, calibration);
     if (size > 1) calibration.topology["links"] = Json::array();
   }
-  measure_inside(transport, hosts, calibration);
+  measure_inside(backend, transport, hosts, calibration);
   if (hosts.ranks.size() > 1) {
     const Vector<HostRates> rates = measure_between(backend, transport, hosts, calibration);
     double slowest = rates[0].gb_per_s;

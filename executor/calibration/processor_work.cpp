@@ -93,8 +93,10 @@ ProcessorWork measure_processor_work(Backend& backend, Transport& transport, int
   const int64_t bytes =
       std::clamp<int64_t>(static_cast<int64_t>(gb_per_s * 1e3 * exchange_us), 64 << 10, 64 << 20) / 4 * 4;
   constexpr int64_t few_rows = 16, few_bytes = 1 << 10;
-  Beside with_short(backend, transport, peer, few_rows, few_bytes), with_long(backend, transport, peer, 128, bytes);
+  Beside with_short(backend, transport, peer, few_rows, few_bytes);
   const double each_us = with_short.longer_with_each_us(short_messages, rounds);
+  if (gb_per_s <= 0) return {each_us / 2, 0};
+  Beside with_long(backend, transport, peer, 128, bytes);
   const double long_us = with_long.longer_us(with_long.kernels_in(kernels_us), rounds);
   return {each_us / 2, long_us * 1e3 / static_cast<double>(2 * bytes)};
 }

@@ -13,7 +13,7 @@ struct ProcessorWork {
 };
 
 // Of this rank, while it exchanges messages with `peer` and both compute: how much longer its kernels take than alone.
-// Both call. `gb_per_s`: what the link between them carries each way.
+// Both call. `gb_per_s`: what the link between them carries each way; 0: bytes are not looked at.
 ProcessorWork measure_processor_work(Backend& backend, Transport& transport, int peer, double gb_per_s);
 
 }  // namespace ff

@@ -88,6 +88,19 @@ void CommunicationModel::add_all_pairs(Loads& loads, const Vector<DeviceId>& hol
   }
 }
 
+// Each rank of a host adds up its part of the values, which goes on to its counterpart on the next host.
+void CommunicationModel::add_chain(Loads& loads, const Vector<Vector<DeviceId>>& hosts) const {
+  const double part = 1 / static_cast<double>(hosts[0].size());
+  for (const int host : hosts.indices()) {
+    add_all_pairs(loads, hosts[host], 2 * part);
+    if (host == 0) continue;
+    for (const int place : hosts[host].indices()) {
+      add_hop(loads, hosts[host - 1][place], hosts[host][place], part);
+      add_hop(loads, hosts[host][place], hosts[host - 1][place], part);
+    }
+  }
+}
+
 void CommunicationModel::Loads::clear() {
   for (ChannelId id : loaded) ns_per_byte[id] = 0;
   loaded.clear();
@@ -193,6 +206,10 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
       kind == CollectiveKind::all_reduce)
     for (const auto& groups : {by_node(holders), by_runs(holders)})
       if (!groups.empty()) result.push_back(hierarchical(kind, groups));
+  const auto on_cpu = [&](DeviceId holder) { return topology_.devices[holder].kind == DeviceKind::cpu; };
+  if (kind == CollectiveKind::all_reduce && std::all_of(holders.begin(), holders.end(), on_cpu))
+    if (const auto hosts = by_node(holders); !hosts.empty())
+      add([&](Loads& loads) { add_chain(loads, hosts); }, 2 * static_cast<double>(hosts.size()));
   return result;
 }
 

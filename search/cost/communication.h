@@ -39,6 +39,9 @@ class CommunicationModel {
   //                                              all_gather: (B/m among n), then B among m; reduce_scatter likewise
   //                                              all_reduce: reduce_scatter of B among m, all_reduce of B/m among n,
   //                                              all_gather of B among m
+  // and among CPUs, several on each of several hosts, as ffexec does it
+  //   chain, host by host and back, slices in all places at once
+  //                                              all_reduce: 2 (m-1)/m B within a host, B each way between hosts, 2 n
   // A channel's load is the sum of what crosses it; the time is that of the most loaded channel plus the latencies (the
   // model of NVIDIA's nccl-tests, doc/PERFORMANCE.md, extended to shared links), in a hierarchy the sum over its
   // levels. Channels' all_reduce rates are used. Each holder works beside its kernels for what it sends and
@@ -79,6 +82,7 @@ class CommunicationModel {
   void add_ring(Loads& loads, const Vector<DeviceId>& holders, double share) const;
   void add_tree(Loads& loads, const Vector<DeviceId>& holders, bool down, bool up) const;
   void add_all_pairs(Loads& loads, const Vector<DeviceId>& holders, double share) const;
+  void add_chain(Loads& loads, const Vector<Vector<DeviceId>>& hosts) const;
   static void add_level(CollectiveShape& shape, Loads& loads, double latencies);
 
   const Topology& topology_;
