@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <tuple>
 
@@ -253,6 +254,10 @@ class Search {
         if (cost.uses[u].resource != image_cost.uses[u].resource ||
             cost.uses[u].occupancy != image_cost.uses[u].occupancy)
           return false;
+      std::map<DeviceId, Nanoseconds> beside, image_beside;
+      for (const auto& [device, work] : cost.beside) beside[symmetry.device[device]] += work;
+      for (const auto& [device, work] : image_cost.beside) image_beside[device] += work;
+      if (beside != image_beside) return false;
     }
     return true;
   }
