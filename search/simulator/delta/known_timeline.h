@@ -32,7 +32,7 @@ class KnownTimeline {
  public:
   using Record = DeltaSimulator::Record;
   static constexpr size_t never = std::numeric_limits<size_t>::max();
-  // A forward or backward task in the timeline.
+  // A forward or backward task or a reduction in the timeline.
   struct Place {
     size_t position = never;
     Nanoseconds end = 0;
@@ -114,11 +114,11 @@ class KnownTimeline {
   Snapshot& add_snapshot(TaskKey next);
   void append(const Record& record) {
     const TaskKind kind = kind_of(record.key);
-    if (kind == TaskKind::forward || kind == TaskKind::backward) {
+    if (const int32_t slot = layout_.slot(record.key); slot >= 0) {
       const OperatorId op = subject_of(record.key);
-      position_[layout_.slot(kind, op, part_of(record.key))] = static_cast<int32_t>(records_.size());
+      position_[slot] = static_cast<int32_t>(records_.size());
       if (kind == TaskKind::forward) first_forward_[op] = std::min(first_forward_[op], records_.size());
-      if (kind == TaskKind::backward || !state_.has_backward(op))
+      if (kind == TaskKind::backward || (kind == TaskKind::forward && !state_.has_backward(op)))
         first_before_barrier_ = std::min(first_before_barrier_, records_.size());
     }
     records_.push_back(record);
@@ -128,7 +128,7 @@ class KnownTimeline {
   const SlotLayout& layout_;
   Vector<Record> records_;
   ReusedVector<Snapshot> snapshots_;
-  Vector<int32_t> position_;      // [slot]: of a forward or backward task in records_; -1: it never had one
+  Vector<int32_t> position_;      // [slot]: of its task or reduction in records_; -1: it never had one
   Vector<int32_t> snapshot_at_;   // [slot]: the snapshot before its task; -1: never one
   Vector<size_t> first_forward_;  // [operator]
   size_t first_before_barrier_ = 0;

@@ -7,7 +7,7 @@
 
 namespace ff::delta {
 
-ConfigurationBound::ConfigurationBound(StrategyState& state, const StrategyTotals& totals)
+ConfigurationBound::ConfigurationBound(StrategyState& state, StrategyTotals& totals)
     : state_(state), totals_(totals), device_ready_(state.topology.devices.size()),
       forward_ready_(state.operators.size()), forward_ready_epoch_(state.operators.size(), 0),
       loads_(state.topology.channels.size()), incoming_(state.topology.incoming_rates()),
@@ -18,8 +18,8 @@ ConfigurationBound::ConfigurationBound(StrategyState& state, const StrategyTotal
 bool ConfigurationBound::exceeds(const Change& change, const KnownPrefix& prefix, Nanoseconds limit) {
   prefix_ = &prefix;
   ++epoch_;
-  return kernels_exceed(change, limit) || tails_exceed(change, limit) || volumes_exceed(change, limit) ||
-         transfers_exceed(change, limit) || shared_devices_exceed(change.configuration, limit);
+  return kernels_exceed(change, limit) || paths_exceed(change, limit) || tails_exceed(change, limit) ||
+         volumes_exceed(change, limit) || transfers_exceed(change, limit) || shared_devices_exceed(change, limit);
 }
 
 bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit) {
@@ -34,6 +34,7 @@ bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit)
   Vector<Nanoseconds>&forward_kernel = kernel_[Direction::forward], &backward_kernel = kernel_[Direction::backward];
   forward_kernel.resize(parts);
   backward_kernel.resize(parts);
+  for (Direction direction : directions) statistics_[direction].resize(parts);
   Nanoseconds slowest = 0;
   const TaskCostModel::PartCosts* costs = nullptr;
   int model = -1;
@@ -46,6 +47,8 @@ bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit)
     const TaskCostModel::PartCost& cost = (*costs)[part];
     forward_kernel[part] = cost.all_forward();
     backward_kernel[part] = state_.has_backward(op) ? cost.all_backward() : 0;
+    statistics_[Direction::forward][part] = cost.forward_statistics.ns;
+    statistics_[Direction::backward][part] = state_.has_backward(op) ? cost.backward_statistics.ns : 0;
     work_[device] += forward_kernel[part] + backward_kernel[part];
     slowest = std::max(slowest, forward_kernel[part] + backward_kernel[part]);
   }
@@ -53,6 +56,77 @@ bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit)
     least_[direction] = *std::min_element(kernel_[direction].begin(), kernel_[direction].end());
   behind_ = paths.middle[op] + paths.tail_producers[op];
   return paths.head[op] + slowest + behind_ > limit || *std::max_element(work_.begin(), work_.end()) > limit;
+}
+
+bool ConfigurationBound::paths_exceed(const Change& change, Nanoseconds limit) {
+  change_spans(change);
+  set_proposed(change);
+  proposed_.connect(state_, totals_.spans());
+  const bool all_exceeds = totals_.spans().of_all(proposed_) > limit;
+  totals_.spans().undo();
+  if (all_exceeds) return true;
+  for (OperatorId op : state_.with_statistics) {
+    if (!totals_.paths().has_joint_reduction[Direction::forward][op]) continue;
+    const KnownTimeline::Place known = prefix_->timeline.place(TaskKind::forward_reduction, op, 0);
+    if (known.position < prefix_->events && known.end + proposed_.behind_reduction(Direction::forward, op) > limit)
+      return true;
+  }
+  return false;
+}
+
+// The operator's kernels as they become, and tasks next to it without copies, which are not known.
+void ConfigurationBound::change_spans(const Change& change) {
+  Spans& spans = totals_.spans();
+  spans.begin_change();
+  for (OperatorId op : state_.around[change.op]) {
+    const OperatorTasks& tasks = state_.tasks[op];
+    const OperatorState& operator_state = state_.operators[op];
+    const bool changes = op == change.op;
+    for (Direction direction : directions) {
+      const bool has_statistics = operator_state.has_statistics(direction);
+      for (size_t part = 0; part < tasks.parts.size(); ++part) {
+        const Nanoseconds statistics = has_statistics ? operator_state.statistics_kernel[direction][part] : 0;
+        const Nanoseconds rest = operator_state.kernel[direction][part] - statistics;
+        const DeviceId device = tasks.parts[part].device;
+        spans.add(direction, op, false, device, (changes ? 0 : rest) - tasks.parts[part].duration[direction]);
+        if (has_statistics)
+          spans.add(direction, op, true, device, (changes ? 0 : statistics) - tasks.statistics[direction][part]);
+      }
+    }
+  }
+  for (Direction direction : directions)
+    for (int part : change.configuration.devices.indices()) {
+      const DeviceId device = change.configuration.devices[part];
+      const Nanoseconds statistics = statistics_[direction][part];
+      spans.add(direction, change.op, true, device, statistics);
+      spans.add(direction, change.op, false, device, kernel_[direction][part] - statistics);
+    }
+  spans.end_change();
+}
+
+void ConfigurationBound::set_proposed(const Change& change) {
+  const auto& [op, configuration] = change;
+  proposed_ = totals_.paths();
+  proposed_.least_synchronization[op] = 0;
+  for (int number : state_.next_statistics_of[op]) proposed_.held_up[number] = 0;
+  for (Direction direction : directions) {
+    OperatorPaths::Least& its = proposed_.least[direction][op];
+    its = {};
+    its.kernel = least_[direction];
+    its.statistics = *std::min_element(statistics_[direction].begin(), statistics_[direction].end());
+    its.rest = its.kernel;
+    for (int part : configuration.devices.indices())
+      its.rest = std::min(its.rest, kernel_[direction][part] - statistics_[direction][part]);
+    proposed_.has_joint_reduction[direction][op] = 0;
+    if (!state_.may_have_statistics[op] || (direction == Direction::backward && !state_.has_backward(op))) continue;
+    const Vector<StatisticsReduction> reductions =
+        statistics_reductions(*state_.graph.operators[op].definition, configuration, direction);
+    proposed_.has_joint_reduction[direction][op] = reductions.size() == 1;
+    for (const StatisticsReduction& reduction : reductions) {
+      state_.costs.communication().all_reduce(reduction.holders, reduction.bytes, transfer_);
+      its.reduction = &reduction == &reductions[0] ? transfer_.duration : std::min(its.reduction, transfer_.duration);
+    }
+  }
 }
 
 bool ConfigurationBound::tails_exceed(const Change& change, Nanoseconds limit) {
@@ -111,6 +185,7 @@ Nanoseconds ConfigurationBound::forward_ready(OperatorId op) {
 
 bool ConfigurationBound::volumes_exceed(const Change& change, Nanoseconds limit) {
   const auto& [op, configuration] = change;
+  const Nanoseconds behind = least_behind(op);
   const OperatorDefinition& definition = *state_.graph.operators[op].definition;
   const size_t parts = configuration.devices.size();
   exchanges_.clear();
@@ -130,7 +205,7 @@ bool ConfigurationBound::volumes_exceed(const Change& change, Nanoseconds limit)
                                                    producer_definition.part(producer.degrees, part)));
     }
     // Every transfer takes its bytes over the rate of some channel, rounded to nanoseconds.
-    const Nanoseconds begin = earliest + least_behind() - producer.parts() * static_cast<Nanoseconds>(parts);
+    const Nanoseconds begin = earliest + behind - producer.parts() * static_cast<Nanoseconds>(parts);
     std::fill(node_bytes_.begin(), node_bytes_.end(), 0);
     for (size_t part = 0; part < parts; ++part) {
       const DeviceId device = configuration.devices[part];
@@ -188,7 +263,7 @@ bool ConfigurationBound::transfers_exceed(const Change& change, Nanoseconds limi
   for (int i : state_.in_edges[op].indices()) {
     const int e = state_.in_edges[op][i];
     const OperatorId producer = state_.edge(e).producer;
-    if (const std::optional<bool> exceed = collectives_exceed(producer, *exchanges_[i], configuration, limit)) {
+    if (const std::optional<bool> exceed = collectives_exceed(producer, *exchanges_[i], change, limit)) {
       if (*exceed) return true;
       continue;
     }
@@ -203,16 +278,16 @@ bool ConfigurationBound::transfers_exceed(const Change& change, Nanoseconds limi
         const DeviceId source = producers[pair.producer_part];
         ready_[part] = std::max(ready_[part], source == device ? end : add_transfer(source, device, pair.bytes, end));
       }
-      if (ready_[part] + kernel_[Direction::forward][part] + kernel_[Direction::backward][part] + behind_ > limit)
-        return true;
+      if (ready_[part] + behind_ready(static_cast<int>(part), op) > limit) return true;
     }
-    if (loaded_until() + least_behind() > limit) return true;
+    if (loaded_until() + least_behind(op) > limit) return true;
   }
   return false;
 }
 
 std::optional<bool> ConfigurationBound::collectives_exceed(OperatorId producer, const EdgeExchanges& exchanges,
-                                                           const Configuration& configuration, Nanoseconds limit) {
+                                                           const Change& change, Nanoseconds limit) {
+  const auto& [op, configuration] = change;
   const Vector<Collective> collectives =
       collectives_of(exchanges, state_.operators[producer].devices, configuration.devices);
   if (collectives.empty()) return std::nullopt;
@@ -224,14 +299,14 @@ std::optional<bool> ConfigurationBound::collectives_exceed(OperatorId producer, 
     state_.costs.communication().collective(collective.kind, collective.holders, collective.bytes, transfer_);
     for (int part : exchange.consumers) {
       ready_[part] = std::max(ready_[part], end + transfer_.duration);
-      if (ready_[part] + kernel_[Direction::forward][part] + kernel_[Direction::backward][part] + behind_ > limit)
-        return true;
+      if (ready_[part] + behind_ready(part, op) > limit) return true;
     }
   }
   return false;
 }
 
-bool ConfigurationBound::shared_devices_exceed(const Configuration& configuration, Nanoseconds limit) {
+bool ConfigurationBound::shared_devices_exceed(const Change& change, Nanoseconds limit) {
+  const auto& [op, configuration] = change;
   for (DeviceId device : configuration.devices) {
     device_ready_[device] = std::numeric_limits<Nanoseconds>::max();
     for (Direction direction : directions) device_kernels_[direction][device] = 0;
@@ -243,10 +318,9 @@ bool ConfigurationBound::shared_devices_exceed(const Configuration& configuratio
   }
   const Nanoseconds least_forward = least_[Direction::forward], least_backward = least_[Direction::backward];
   for (DeviceId device : configuration.devices)
-    if (device_ready_[device] +
-            std::max(device_kernels_[Direction::forward][device] + least_backward,
-                     least_forward + device_kernels_[Direction::backward][device]) +
-            behind_ >
+    if (device_ready_[device] + std::max(device_kernels_[Direction::forward][device] +
+                                             std::max(least_backward + behind_, proposed_.tail[Direction::forward][op]),
+                                         least_forward + device_kernels_[Direction::backward][device] + behind_) >
         limit)
       return true;
   return false;

@@ -49,6 +49,23 @@ bool equal(const Vector<DeviceWork>& a, const Vector<DeviceWork>& b) {
   return a.size() == b.size();
 }
 
+Nanoseconds longest_work(const StrategyState& state, const Spans::Span& span) {
+  Vector<Nanoseconds> work(state.topology.devices.size(), 0);
+  for (OperatorId op = 0; op < state.count(); ++op)
+    for (Direction direction : directions)
+      for (const bool statistics : {false, true}) {
+        if (std::find(span.stages.begin(), span.stages.end(), stage_of(direction, op, statistics)) == span.stages.end())
+          continue;
+        const OperatorTasks& tasks = state.tasks[op];
+        for (int part : tasks.parts.indices()) {
+          if (!statistics) work[tasks.parts[part].device] += tasks.parts[part].duration[direction];
+          else if (!tasks.statistics[direction].empty())
+            work[tasks.parts[part].device] += tasks.statistics[direction][part];
+        }
+      }
+  return *std::max_element(work.begin(), work.end());
+}
+
 }  // namespace
 
 TEST_CASE("bounds: the example of docs/simulator.md") {
@@ -142,12 +159,15 @@ TEST_CASE("bounds: none exceeds the makespan, and what they are made of follows 
       CHECK(equal(followed.work(), total.work()));
       CHECK(equal(followed.kernel_work(), total.kernel_work()));
       for (Direction direction : directions) {
-        CHECK(followed.paths().tail[direction] == total.paths().tail[direction]);
         CHECK(followed.paths().least[direction] == total.paths().least[direction]);
+        CHECK(followed.paths().has_joint_reduction[direction] == total.paths().has_joint_reduction[direction]);
       }
+      CHECK(followed.paths().held_up == total.paths().held_up);
+      for (const Spans::Span& span : followed.spans().all()) CHECK(span.longest == longest_work(bounded.state, span));
       if (random.between(0, 1)) {
         strategy = changed;
         bounded.bounds.accept();
+        followed.accept();
         followed.choose_tails();
         for (size_t i = 0; i < tail_count; ++i) {
           CHECK(followed.tails()[i].same_tasks(total.tails()[i]));
