@@ -41,7 +41,7 @@ NetworkStructure::NetworkStructure(TaskGraphBuilder& builder_) : builder(builder
 }
 
 void NetworkStructure::find_next_statistics() {
-  next_statistics_of.resize(count());
+  for (auto* numbers : {&next_statistics_of, &next_statistics_for}) numbers->resize(count());
   for (OperatorId op = 0; op < count(); ++op) {
     const bool alone = std::any_of(groups_of[op].begin(), groups_of[op].end(), [this](const auto& group) {
       return builder.groups()[group.first].operators.size() == 1;
@@ -60,7 +60,8 @@ void NetworkStructure::find_next_statistics() {
         }
         const int number = next_statistics.count();
         next_statistics.push_back({op, producer});
-        for (OperatorId end : {op, producer}) next_statistics_of[end].push_back(number);
+        next_statistics_of[op].push_back(number);
+        next_statistics_for[producer].push_back(number);
       }
   }
 }

@@ -32,9 +32,9 @@ struct NetworkStructure {
     OperatorId op, next;
   };
   Vector<NextStatistics> next_statistics;
-  Vector<Vector<int>> next_statistics_of;                // [operator]: as either of the two
-  Vector<uint8_t> edge_has_gradient;                     // [edge]
-  Vector<uint8_t> every_part_reads, every_part_is_read;  // [edge]
+  Vector<Vector<int>> next_statistics_of, next_statistics_for;  // [operator]: as the former, as the latter
+  Vector<uint8_t> edge_has_gradient;                            // [edge]
+  Vector<uint8_t> every_part_reads, every_part_is_read;         // [edge]
 
  private:
   void find_next_statistics();

@@ -25,7 +25,6 @@ bool ConfigurationBound::exceeds(const Change& change, const KnownPrefix& prefix
 bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit) {
   const auto& [op, configuration] = change;
   const OperatorState& old = state_.operators[op];
-  const OperatorPaths& paths = totals_.paths();
   const size_t parts = configuration.devices.size();
   work_.resize(totals_.kernel_work().size());
   for (size_t device = 0; device < work_.size(); ++device) work_[device] = totals_.kernel_work()[device].all;
@@ -35,7 +34,7 @@ bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit)
   forward_kernel.resize(parts);
   backward_kernel.resize(parts);
   for (Direction direction : directions) statistics_[direction].resize(parts);
-  Nanoseconds slowest = 0;
+  slowest_ = 0;
   const TaskCostModel::PartCosts* costs = nullptr;
   int model = -1;
   for (size_t part = 0; part < parts; ++part) {
@@ -50,28 +49,35 @@ bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit)
     statistics_[Direction::forward][part] = cost.forward_statistics.ns;
     statistics_[Direction::backward][part] = state_.has_backward(op) ? cost.backward_statistics.ns : 0;
     work_[device] += forward_kernel[part] + backward_kernel[part];
-    slowest = std::max(slowest, forward_kernel[part] + backward_kernel[part]);
+    slowest_ = std::max(slowest_, forward_kernel[part] + backward_kernel[part]);
   }
   for (Direction direction : directions)
     least_[direction] = *std::min_element(kernel_[direction].begin(), kernel_[direction].end());
-  behind_ = paths.middle[op] + paths.tail_producers[op];
-  return paths.head[op] + slowest + behind_ > limit || *std::max_element(work_.begin(), work_.end()) > limit;
+  return *std::max_element(work_.begin(), work_.end()) > limit;
 }
 
 bool ConfigurationBound::paths_exceed(const Change& change, Nanoseconds limit) {
+  constexpr int most_looked_at = 4;
+  const OperatorId op = change.op;
+  known_reductions_.clear();
+  for (auto other = std::upper_bound(state_.with_statistics.begin(), state_.with_statistics.end(), op);
+       other != state_.with_statistics.begin() && known_reductions_.count() < most_looked_at;) {
+    if (!totals_.paths().has_joint_reduction[Direction::forward][*--other]) continue;
+    const KnownTimeline::Place known = prefix_->timeline.place(TaskKind::forward_reduction, *other, 0);
+    if (known.position < prefix_->events) known_reductions_.push_back({*other, known.end});
+  }
+  const bool from_start = known_reductions_.empty();
   change_spans(change);
   set_proposed(change);
-  proposed_.connect(state_, totals_.spans());
-  const bool all_exceeds = totals_.spans().of_all(proposed_) > limit;
+  proposed_.connect_behind(state_, totals_.spans(), state_.around[op][0],
+                           from_start ? 0 : known_reductions_.back().first);
+  const bool all_exceeds = from_start && totals_.spans().of_all(proposed_) > limit;
   totals_.spans().undo();
-  if (all_exceeds) return true;
-  for (OperatorId op : state_.with_statistics) {
-    if (!totals_.paths().has_joint_reduction[Direction::forward][op]) continue;
-    const KnownTimeline::Place known = prefix_->timeline.place(TaskKind::forward_reduction, op, 0);
-    if (known.position < prefix_->events && known.end + proposed_.behind_reduction(Direction::forward, op) > limit)
-      return true;
-  }
-  return false;
+  behind_ = proposed_.middle[op] + proposed_.tail_producers[op];
+  if (all_exceeds || totals_.paths().head[op] + slowest_ + behind_ > limit) return true;
+  return std::any_of(known_reductions_.begin(), known_reductions_.end(), [&](const auto& known) {
+    return known.second + proposed_.behind_reduction(Direction::forward, known.first) > limit;
+  });
 }
 
 // The operator's kernels as they become, and tasks next to it without copies, which are not known.
@@ -82,50 +88,76 @@ void ConfigurationBound::change_spans(const Change& change) {
     const OperatorTasks& tasks = state_.tasks[op];
     const OperatorState& operator_state = state_.operators[op];
     const bool changes = op == change.op;
+    if (!changes && !tasks.has_copies) continue;
     for (Direction direction : directions) {
+      const Vector<Nanoseconds>&kernel = operator_state.kernel[direction],
+            &statistics = operator_state.statistics_kernel[direction];
       const bool has_statistics = operator_state.has_statistics(direction);
-      for (size_t part = 0; part < tasks.parts.size(); ++part) {
-        const Nanoseconds statistics = has_statistics ? operator_state.statistics_kernel[direction][part] : 0;
-        const Nanoseconds rest = operator_state.kernel[direction][part] - statistics;
-        const DeviceId device = tasks.parts[part].device;
-        spans.add(direction, op, false, device, (changes ? 0 : rest) - tasks.parts[part].duration[direction]);
-        if (has_statistics)
-          spans.add(direction, op, true, device, (changes ? 0 : statistics) - tasks.statistics[direction][part]);
-      }
+      if (Nanoseconds* more = spans.change_of(stage_of(direction, op, false)))
+        for (int part : tasks.parts.indices())
+          more[tasks.parts[part].device] += (changes ? 0 : kernel[part] - (has_statistics ? statistics[part] : 0)) -
+                                            tasks.parts[part].duration[direction];
+      if (!has_statistics) continue;
+      if (Nanoseconds* more = spans.change_of(stage_of(direction, op, true)))
+        for (int part : tasks.parts.indices())
+          more[tasks.parts[part].device] += (changes ? 0 : statistics[part]) - tasks.statistics[direction][part];
     }
   }
-  for (Direction direction : directions)
-    for (int part : change.configuration.devices.indices()) {
-      const DeviceId device = change.configuration.devices[part];
-      const Nanoseconds statistics = statistics_[direction][part];
-      spans.add(direction, change.op, true, device, statistics);
-      spans.add(direction, change.op, false, device, kernel_[direction][part] - statistics);
-    }
+  const Vector<DeviceId>& devices = change.configuration.devices;
+  for (Direction direction : directions) {
+    const Vector<Nanoseconds>&kernel = kernel_[direction], &statistics = statistics_[direction];
+    if (Nanoseconds* more = spans.change_of(stage_of(direction, change.op, false)))
+      for (int part : devices.indices()) more[devices[part]] += kernel[part] - statistics[part];
+    if (Nanoseconds* more = spans.change_of(stage_of(direction, change.op, true)))
+      for (int part : devices.indices()) more[devices[part]] += statistics[part];
+  }
   spans.end_change();
 }
 
+// What the change says of the paths, those backward of operators in front of it aside, which are the current
+// strategy's. Its synchronization, and how long a reduction of its takes, are not looked at.
 void ConfigurationBound::set_proposed(const Change& change) {
   const auto& [op, configuration] = change;
-  proposed_ = totals_.paths();
+  const OperatorPaths& current = totals_.paths();
+  const OperatorId first = state_.around[op][0];
+  if (proposed_version_ != totals_.version()) {
+    proposed_ = current;
+    proposed_version_ = totals_.version();
+  } else {
+    for (Direction direction : directions) {
+      proposed_.least[direction][proposed_op_] = current.least[direction][proposed_op_];
+      proposed_.has_joint_reduction[direction][proposed_op_] = current.has_joint_reduction[direction][proposed_op_];
+    }
+    proposed_.least_synchronization[proposed_op_] = current.least_synchronization[proposed_op_];
+    for (const auto* numbers : {&state_.next_statistics_of[proposed_op_], &state_.next_statistics_for[proposed_op_]})
+      for (int number : *numbers) proposed_.held_up[number] = current.held_up[number];
+    for (OperatorId before = state_.around[proposed_op_][0]; before < first; ++before) {
+      proposed_.tail_producers[before] = current.tail_producers[before];
+      proposed_.tail[Direction::backward][before] = current.tail[Direction::backward][before];
+      for (const bool statistics : {false, true}) {
+        const int stage = stage_of(Direction::backward, before, statistics);
+        proposed_.behind[stage] = current.behind[stage];
+      }
+    }
+  }
+  proposed_op_ = op;
   proposed_.least_synchronization[op] = 0;
-  for (int number : state_.next_statistics_of[op]) proposed_.held_up[number] = 0;
+  for (const auto* numbers : {&state_.next_statistics_of[op], &state_.next_statistics_for[op]})
+    for (int number : *numbers) proposed_.held_up[number] = 0;
+  const OperatorDefinition& definition = *state_.graph.operators[op].definition;
   for (Direction direction : directions) {
+    const Vector<Nanoseconds>& statistics = statistics_[direction];
     OperatorPaths::Least& its = proposed_.least[direction][op];
     its = {};
-    its.kernel = least_[direction];
-    its.statistics = *std::min_element(statistics_[direction].begin(), statistics_[direction].end());
-    its.rest = its.kernel;
+    its.kernel = its.rest = least_[direction];
+    its.statistics = *std::min_element(statistics.begin(), statistics.end());
     for (int part : configuration.devices.indices())
-      its.rest = std::min(its.rest, kernel_[direction][part] - statistics_[direction][part]);
-    proposed_.has_joint_reduction[direction][op] = 0;
-    if (!state_.may_have_statistics[op] || (direction == Direction::backward && !state_.has_backward(op))) continue;
-    const Vector<StatisticsReduction> reductions =
-        statistics_reductions(*state_.graph.operators[op].definition, configuration, direction);
-    proposed_.has_joint_reduction[direction][op] = reductions.size() == 1;
-    for (const StatisticsReduction& reduction : reductions) {
-      state_.costs.communication().all_reduce(reduction.holders, reduction.bytes, transfer_);
-      its.reduction = &reduction == &reductions[0] ? transfer_.duration : std::min(its.reduction, transfer_.duration);
-    }
+      its.rest = std::min(its.rest, kernel_[direction][part] - statistics[part]);
+    const bool backward = direction == Direction::backward;
+    proposed_.has_joint_reduction[direction][op] = state_.may_have_statistics[op] &&
+                                                   (!backward || state_.has_backward(op)) &&
+                                                   definition.has_statistics(configuration.degrees, backward) &&
+                                                   definition.statistics_groups(configuration.degrees) == 1;
   }
 }
 

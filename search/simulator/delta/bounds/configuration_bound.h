@@ -80,10 +80,17 @@ class ConfigurationBound {
   StrategyTotals& totals_;
   const KnownPrefix* prefix_ = nullptr;
   // Of the changed operator:
-  PerDirection<Vector<Nanoseconds>> kernel_;                // [direction][part]
-  PerDirection<Vector<Nanoseconds>> statistics_;            // [direction][part]: of these, the statistics
-  OperatorPaths proposed_;                                  // without copies of the operator and those next to it
+  PerDirection<Vector<Nanoseconds>> kernel_;      // [direction][part]
+  PerDirection<Vector<Nanoseconds>> statistics_;  // [direction][part]: of these, the statistics
+  // Paths with the change, without copies of the operator and those next to it, of what lies behind
+  // known_reductions_. Kept from proposal to proposal, since most of it is the current strategy's.
+  OperatorPaths proposed_;
+  OperatorId proposed_op_ = 0;
+  uint64_t proposed_version_ = 0;
+  // The last joint reductions in front of the change that happen as they did, and when they end.
+  Vector<std::pair<OperatorId, Nanoseconds>> known_reductions_;
   PerDirection<Nanoseconds> least_;                         // of the fastest part
+  Nanoseconds slowest_ = 0;                                 // of the slowest part, both directions together
   Nanoseconds behind_ = 0;                                  // path through consumers, and through producers back
   Vector<Nanoseconds> ready_;                               // [part]
   Vector<std::shared_ptr<const EdgeExchanges>> exchanges_;  // [edge into it]

@@ -92,25 +92,26 @@ void OperatorPaths::set_held_up(const StrategyState& state, int number) {
   }
 }
 
-void OperatorPaths::connect(const NetworkStructure& network, const Spans& spans) {
-  for (OperatorId op = 0; op < network.count(); ++op) connect_backward(network, op, spans);
-  for (OperatorId op = network.count(); op-- > 0;) connect_forward(network, op, spans);
-}
-
-void OperatorPaths::connect_backward(const NetworkStructure& network, OperatorId op, const Spans& spans) {
-  head[op] = tail_producers[op] = 0;
+void OperatorPaths::set_head(const NetworkStructure& network, OperatorId op) {
+  head[op] = 0;
   for (int e : network.in_edges[op]) {
     if (!network.every_part_reads[e]) continue;
     const OperatorId producer = network.edge(e).producer;
     head[op] = std::max(head[op], head[producer] + least[Direction::forward][producer].all());
-    if (network.edge_has_gradient[e])
-      tail_producers[op] = std::max(tail_producers[op], behind_arrival(Direction::backward, producer));
   }
+}
+
+void OperatorPaths::connect_backward(const NetworkStructure& network, OperatorId op, const Spans& spans) {
+  tail_producers[op] = 0;
+  for (const auto& [e, producer] : network.successors[Direction::backward][op])
+    if (network.every_part_reads[e])
+      tail_producers[op] = std::max(tail_producers[op], behind_arrival(Direction::backward, producer));
   Nanoseconds& its_tail = tail[Direction::backward][op];
   its_tail = std::max(tail_producers[op], least_synchronization[op]);
   for (int number : network.next_statistics_of[op])
-    if (const auto& [former, next] = network.next_statistics[number]; former == op && held_up[number] > 0)
-      its_tail = std::max(its_tail, held_up[number] + behind_reduction(Direction::backward, next));
+    if (held_up[number] > 0)
+      its_tail = std::max(
+          its_tail, held_up[number] + behind_reduction(Direction::backward, network.next_statistics[number].next));
   set_behind(Direction::backward, op, spans);
 }
 
@@ -118,9 +119,8 @@ void OperatorPaths::connect_forward(const NetworkStructure& network, OperatorId 
   middle[op] = 0;
   Nanoseconds& its_tail = tail[Direction::forward][op];
   its_tail = 0;
-  for (int e : network.out_edges[op]) {
+  for (const auto& [e, consumer] : network.successors[Direction::forward][op]) {
     if (!network.every_part_is_read[e]) continue;
-    const OperatorId consumer = network.edge(e).consumer;
     its_tail = std::max(its_tail, behind_arrival(Direction::forward, consumer));
     if (network.edge_has_gradient[e])
       middle[op] = std::max(middle[op], least[Direction::forward][consumer].all() + middle[consumer] +

@@ -50,8 +50,17 @@ struct OperatorPaths {
   void set_least(const StrategyState& state, OperatorId op);
   void set_held_up(const StrategyState& state, int number);
   // The paths, when all of that is set.
-  void connect(const NetworkStructure& network, const Spans& spans);
+  void connect(const NetworkStructure& network, const Spans& spans) {
+    for (OperatorId op = 0; op < network.count(); ++op) set_head(network, op);
+    connect_behind(network, spans, 0, 0);
+  }
+  // What lies behind: backward of operators from this one on, if nothing has changed before, then forward.
+  void connect_behind(const NetworkStructure& network, const Spans& spans, OperatorId backward, OperatorId forward) {
+    for (OperatorId op = backward; op < network.count(); ++op) connect_backward(network, op, spans);
+    for (OperatorId op = network.count(); op-- > forward;) connect_forward(network, op, spans);
+  }
   // Of one operator, in order: backward from the first operator on, then forward from the last on.
+  void set_head(const NetworkStructure& network, OperatorId op);
   void connect_backward(const NetworkStructure& network, OperatorId op, const Spans& spans);
   void connect_forward(const NetworkStructure& network, OperatorId op, const Spans& spans);
   void set_behind(Direction direction, OperatorId op, const Spans& spans);

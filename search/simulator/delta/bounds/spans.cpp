@@ -157,21 +157,20 @@ void Spans::begin_change() {
   changed_.clear();
 }
 
-void Spans::add(Direction direction, OperatorId op, bool statistics, DeviceId device, Nanoseconds more) {
-  if (more == 0) return;
-  const int stage = stage_of(direction, op, statistics);
-  if (with_stage_[stage].empty()) return;
+Nanoseconds* Spans::change_of(int stage) {
+  if (with_stage_[stage].empty()) return nullptr;
   if (change_of_stage_[stage] < 0) {
     change_of_stage_[stage] = static_cast<int>(changes_.size());
     StageChange& change = changes_.add();
     change.stage = stage;
     change.more.assign(state_.topology.devices.size(), 0);
   }
-  changes_[static_cast<size_t>(change_of_stage_[stage])].more[device] += more;
+  return changes_[static_cast<size_t>(change_of_stage_[stage])].more.data();
 }
 
 void Spans::end_change() {
-  for (const StageChange& change : changes_)
+  for (const StageChange& change : changes_) {
+    if (std::all_of(change.more.begin(), change.more.end(), [](Nanoseconds more) { return more == 0; })) continue;
     for (int s : with_stage_[change.stage]) {
       if (changed_of_span_[s] < 0) {
         changed_of_span_[s] = static_cast<int>(changed_.size());
@@ -183,6 +182,7 @@ void Spans::end_change() {
       Vector<Nanoseconds>& work = changed_[static_cast<size_t>(changed_of_span_[s])].work;
       for (size_t device = 0; device < work.size(); ++device) work[device] += change.more[device];
     }
+  }
   for (const Changed& changed : changed_)
     spans_[changed.span].longest = *std::max_element(changed.work.begin(), changed.work.end());
 }

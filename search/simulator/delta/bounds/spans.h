@@ -51,7 +51,7 @@ class Spans {
 
   // What the stages of operators take on each device is to change; to be followed by apply or by undo.
   void begin_change();
-  void add(Direction direction, OperatorId op, bool statistics, DeviceId device, Nanoseconds more);
+  Nanoseconds* change_of(int stage);  // [device]: to be added to; none where it makes no difference
   void end_change();
   void apply();
   void undo();

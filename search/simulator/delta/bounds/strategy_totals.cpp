@@ -35,7 +35,8 @@ void StrategyTotals::change() {
     current_.paths.set_least(state_, op);
   }
   for (const auto& [op, configuration, operator_state] : replaced.operators)
-    for (int number : state_.next_statistics_of[op]) current_.paths.set_held_up(state_, number);
+    for (const auto* numbers : {&state_.next_statistics_of[op], &state_.next_statistics_for[op]})
+      for (int number : *numbers) current_.paths.set_held_up(state_, number);
   for (const auto& [g, group] : replaced.groups) {
     add_updates(group, -1);
     add_updates(state_.groups[g], 1);
@@ -59,11 +60,13 @@ void StrategyTotals::undo() {
 void StrategyTotals::accept() {
   constexpr int most_accepted = 32;
   spans_.apply();
+  ++version_;
   if (++accepted_ >= most_accepted) choose_spans();
 }
 
 void StrategyTotals::choose_spans() {
   spans_.choose(current_.paths);
+  ++version_;
   accepted_ = 0;
 }
 
@@ -103,13 +106,13 @@ void StrategyTotals::add_tasks(OperatorId op, const OperatorTasks& tasks, Nanose
 }
 
 void StrategyTotals::add_to_spans(OperatorId op, const OperatorTasks& tasks, Nanoseconds sign) {
-  for (Direction direction : directions)
-    for (size_t part = 0; part < tasks.parts.size(); ++part) {
-      const DeviceId device = tasks.parts[part].device;
-      spans_.add(direction, op, false, device, sign * tasks.parts[part].duration[direction]);
-      if (!tasks.statistics[direction].empty())
-        spans_.add(direction, op, true, device, sign * tasks.statistics[direction][part]);
-    }
+  for (Direction direction : directions) {
+    if (Nanoseconds* more = spans_.change_of(stage_of(direction, op, false)))
+      for (const PartTasks& part : tasks.parts) more[part.device] += sign * part.duration[direction];
+    if (tasks.statistics[direction].empty()) continue;
+    if (Nanoseconds* more = spans_.change_of(stage_of(direction, op, true)))
+      for (int part : tasks.parts.indices()) more[tasks.parts[part].device] += sign * tasks.statistics[direction][part];
+  }
 }
 
 void StrategyTotals::add_kernels(OperatorId op, const OperatorState& state, Nanoseconds sign) {

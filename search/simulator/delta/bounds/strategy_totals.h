@@ -26,6 +26,7 @@ class StrategyTotals {
   bool choose_tails();
 
   const OperatorPaths& paths() const { return current_.paths; }
+  uint64_t version() const { return version_; }  // another one where the state is
   Spans& spans() { return spans_; }
   const DeviceWork& work(DeviceId device) const { return current_.work[device]; }
   const Vector<DeviceWork>& work() const { return current_.work; }
@@ -52,6 +53,7 @@ class StrategyTotals {
   const SynchronizationOrder order_;
   Totals current_, before_change_;
   Spans spans_;
+  uint64_t version_ = 0;
   int accepted_ = 0;  // changes since the spans were chosen
   Array<SynchronizationTail, tail_count> tails_;
   Array<SynchronizationTail::Load, tail_count> loads_before_change_;
