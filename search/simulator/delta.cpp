@@ -10,6 +10,26 @@ namespace ff {
 
 using namespace delta;
 
+namespace {
+
+// To record a proposal takes a tenth of its simulation, to simulate it again for that once it is accepted all of it.
+class Simulations {
+ public:
+  bool are_often_accepted() const { return accepted_ * 16 >= simulated_; }
+  void count() {
+    if (++simulated_ < counted) return;
+    simulated_ /= 2;
+    accepted_ /= 2;
+  }
+  void count_accepted() { ++accepted_; }
+
+ private:
+  static constexpr int counted = 512;  // of the last ones
+  int simulated_ = 0, accepted_ = 0;
+};
+
+}  // namespace
+
 class DeltaSimulator::State {
  public:
   State(TaskGraphBuilder& builder, const Topology& topology, TaskCostModel& costs)
@@ -24,6 +44,7 @@ class DeltaSimulator::State {
     kept_snapshots_ = 0;
     rejoining_.forbid();
     record();
+    adopt();
   }
 
   std::optional<Nanoseconds> propose(const Vector<Change>& changes, Nanoseconds limit) {
@@ -42,7 +63,12 @@ class DeltaSimulator::State {
       return std::nullopt;
     }
     restart();
-    if (!run<false>(kept_snapshots_ == 0 ? proposed_initial_ : initial_, limit)) {
+    recorded_ = simulations_.are_often_accepted();
+    if (recorded_) timeline_.begin_recording(kept_snapshots_);
+    const Vector<Event>& initial = kept_snapshots_ == 0 ? proposed_initial_ : initial_;
+    const bool ended = recorded_ ? run<true>(initial, limit) : run<false>(initial, limit);
+    simulations_.count();
+    if (!ended) {
       ++statistics_.rejected_during_simulation;
       return std::nullopt;
     }
@@ -53,7 +79,9 @@ class DeltaSimulator::State {
     assert(changed_);
     changed_ = false;
     if (kept_snapshots_ == 0) initial_.swap(proposed_initial_);
-    record();
+    if (!recorded_) record();
+    adopt();
+    simulations_.count_accepted();
     if (bounds_.accept()) timeline_.recount_progress(bounds_);
   }
 
@@ -104,12 +132,16 @@ class DeltaSimulator::State {
     else rejoining_.allow(initial_.size());
   }
 
-  // Simulates the current strategy, keeping the timeline, from the snapshots on that still hold: the change touches
-  // nothing that has happened or begun by then.
+  // Simulates the current strategy, recording it from the snapshots on that still hold: the change touches nothing that
+  // has happened or begun by then.
   void record() {
-    timeline_.begin_recording(kept_snapshots_, rejoining_.allowed());
+    timeline_.begin_recording(kept_snapshots_);
     run<true>(initial_, unlimited);
-    timeline_.end_recording();
+  }
+
+  // What has been simulated and recorded last is the known timeline.
+  void adopt() {
+    timeline_.adopt();
     makespan_ = loop_.latest_end();
     loop_.queue().set_density(timeline_.records().size(), makespan_);
   }
@@ -136,7 +168,7 @@ class DeltaSimulator::State {
         if (recording) timeline_.repeat(*skip, loop_);
         loop_.end_at_least(timeline_.latest_of(*skip));
         if (skip->to_end) return loop_.latest_end() <= limit;
-        loop_.skip(timeline_.known(skip->from), timeline_.known(skip->to), skip->later);
+        loop_.skip(timeline_.snapshots()[skip->from], timeline_.snapshots()[skip->to], skip->later);
         continue;
       }
       if (recording) timeline_.before(next, loop_);
@@ -163,7 +195,9 @@ class DeltaSimulator::State {
   Touched touched_;
   Rejoining rejoining_;
 
-  bool changed_ = false;            // the state is a proposal's
+  bool changed_ = false;   // the state is a proposal's
+  bool recorded_ = false;  // its simulation
+  Simulations simulations_;
   size_t kept_snapshots_ = 0;       // so many hold for the proposal too
   Vector<Event> initial_;           // of the current strategy
   Vector<Event> proposed_initial_;  // of a proposal without snapshots

@@ -18,6 +18,7 @@ void StrategyTotals::reset() {
 }
 
 void StrategyTotals::change() {
+  ++changes_;
   before_change_ = current_;
   for (size_t i = 0; i < tail_count; ++i) loads_before_change_[i] = tails_[i].load;
   const StrategyState::Replaced& replaced = state_.replaced();
@@ -48,7 +49,9 @@ void StrategyTotals::change() {
   if (!replaced.groups.empty())
     for (SynchronizationTail& tail : tails_)
       tail.load.length = *std::max_element(tail.load.occupied.begin(), tail.load.occupied.end());
-  current_.paths.connect(state_, spans_);
+  const OperatorId first = replaced.tasks[0].op;
+  for (OperatorId op = first; op < state_.count(); ++op) current_.paths.set_head(state_, op);
+  current_.paths.connect_behind(state_, spans_, first, 0);
 }
 
 void StrategyTotals::undo() {
@@ -58,16 +61,17 @@ void StrategyTotals::undo() {
 }
 
 void StrategyTotals::accept() {
-  constexpr int most_accepted = 32;
+  // To choose takes as long as some twenty changes.
+  constexpr int least_accepted = 32, least_changes = 2048;
   spans_.apply();
   ++version_;
-  if (++accepted_ >= most_accepted) choose_spans();
+  if (++accepted_ >= least_accepted && changes_ >= least_changes) choose_spans();
 }
 
 void StrategyTotals::choose_spans() {
   spans_.choose(current_.paths);
   ++version_;
-  accepted_ = 0;
+  accepted_ = changes_ = 0;
 }
 
 bool StrategyTotals::choose_tails() {

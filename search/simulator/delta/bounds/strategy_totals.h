@@ -54,7 +54,7 @@ class StrategyTotals {
   Totals current_, before_change_;
   Spans spans_;
   uint64_t version_ = 0;
-  int accepted_ = 0;  // changes since the spans were chosen
+  int changes_ = 0, accepted_ = 0;  // since the spans were chosen
   Array<SynchronizationTail, tail_count> tails_;
   Array<SynchronizationTail::Load, tail_count> loads_before_change_;
   PerDirection<Vector<uint8_t>> tails_behind_;  // [direction][operator]
