@@ -11,15 +11,21 @@ ConfigurationBound::ConfigurationBound(StrategyState& state, StrategyTotals& tot
     : state_(state), totals_(totals), device_ready_(state.topology.devices.size()),
       forward_ready_(state.operators.size()), forward_ready_epoch_(state.operators.size(), 0),
       loads_(state.topology.channels.size()), incoming_(state.topology.incoming_rates()),
-      producer_blocks_(incoming_.node.size()), node_bytes_(incoming_.node.size()) {
+      producer_blocks_(incoming_.node.size()), node_bytes_(incoming_.node.size()),
+      node_rounding_(incoming_.node.size()) {
   for (Direction direction : directions) device_kernels_[direction].resize(state.topology.devices.size());
 }
 
-bool ConfigurationBound::exceeds(const Change& change, const KnownPrefix& prefix, Nanoseconds limit) {
+// Cheap ones first: those that look at pairs of parts take longest.
+Bound ConfigurationBound::exceeds(const Change& change, const KnownPrefix& prefix, Nanoseconds limit) {
   prefix_ = &prefix;
   ++epoch_;
-  return kernels_exceed(change, limit) || paths_exceed(change, limit) || tails_exceed(change, limit) ||
-         volumes_exceed(change, limit) || transfers_exceed(change, limit) || shared_devices_exceed(change, limit);
+  if (kernels_exceed(change, limit)) return Bound::work;
+  if (paths_exceed(change, limit)) return Bound::paths;
+  if (tails_exceed(change, limit)) return Bound::synchronization;
+  if (volumes_exceed(change, limit) || transfers_exceed(change, limit) || shared_devices_exceed(change, limit))
+    return Bound::transfers;
+  return Bound::none;
 }
 
 bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit) {
@@ -236,9 +242,9 @@ bool ConfigurationBound::volumes_exceed(const Change& change, Nanoseconds limit)
           device, producer_definition.output_block(state_.graph.tensors[edge.tensor].output,
                                                    producer_definition.part(producer.degrees, part)));
     }
-    // Every transfer takes its bytes over the rate of some channel, rounded to nanoseconds.
-    const Nanoseconds begin = earliest + behind - producer.parts() * static_cast<Nanoseconds>(parts);
+    const Nanoseconds begin = earliest + behind;
     std::fill(node_bytes_.begin(), node_bytes_.end(), 0);
+    std::fill(node_rounding_.begin(), node_rounding_.end(), 0);
     for (size_t part = 0; part < parts; ++part) {
       const DeviceId device = configuration.devices[part];
       const int node = incoming_.node_of[device];
@@ -253,12 +259,16 @@ bool ConfigurationBound::volumes_exceed(const Change& change, Nanoseconds limit)
         if (holder == device) from_elsewhere -= bytes;
       }
       node_bytes_[node] += from_outside;
+      // Every transfer takes its bytes over the rate of some channel, rounded to nanoseconds.
+      const Nanoseconds rounding = producer.parts();
+      node_rounding_[node] += rounding;
       const double device_rate = incoming_.device[device], node_rate = incoming_.node[node];
       if (from_elsewhere > 0 && device_rate > 0 &&
-          begin + static_cast<Nanoseconds>(static_cast<double>(from_elsewhere) / device_rate) > limit)
+          begin - rounding + static_cast<Nanoseconds>(static_cast<double>(from_elsewhere) / device_rate) > limit)
         return true;
       if (node_bytes_[node] > 0 && node_rate > 0 &&
-          begin + static_cast<Nanoseconds>(static_cast<double>(node_bytes_[node]) / node_rate) > limit)
+          begin - node_rounding_[node] + static_cast<Nanoseconds>(static_cast<double>(node_bytes_[node]) / node_rate) >
+              limit)
         return true;
     }
   }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common/vector.h"
+#include "search/simulator/delta.h"
 #include "search/simulator/delta/bounds/strategy_totals.h"
 
 namespace ff::delta {
@@ -23,8 +24,8 @@ class ConfigurationBound {
  public:
   ConfigurationBound(StrategyState& state, StrategyTotals& totals);
 
-  // Is the makespan with this change certain to exceed the limit? The state is the current strategy's.
-  bool exceeds(const Change& change, const KnownPrefix& prefix, Nanoseconds limit);
+  // By which bound is the makespan with this change certain to exceed the limit? The state is the current strategy's.
+  Bound exceeds(const Change& change, const KnownPrefix& prefix, Nanoseconds limit);
 
  private:
   // What transfers over an edge keep busy: each channel's occupancy, and when the first of them can start.
@@ -105,8 +106,9 @@ class ConfigurationBound {
   const Topology::IncomingRates incoming_;
   // [node]: device and block of the producer's parts there
   Vector<Vector<std::pair<DeviceId, Block>>> producer_blocks_;
-  Vector<int64_t> node_bytes_;  // [node]
-  CommunicationCost transfer_;  // scratch
+  Vector<int64_t> node_bytes_;         // [node]
+  Vector<Nanoseconds> node_rounding_;  // [node]: what rounding may make of that, at most
+  CommunicationCost transfer_;         // scratch
   uint32_t epoch_ = 0, load_epoch_ = 0;
 };
 
