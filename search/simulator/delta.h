@@ -23,7 +23,7 @@
 
 namespace ff {
 
-// How long proposals took, from being proposed to being accepted or rejected, to an eighth: four ranges for each power of
+// How long proposals took, from being proposed to being accepted or rejected, to a fifth: four ranges for each power of
 // two nanoseconds.
 class ProposalTimes {
  public:
