@@ -45,7 +45,7 @@ class EarlyBounds {
   }
 
  private:
-  static constexpr int counted = 512;  // of the last ones
+  static constexpr int counted = 512;                  // of the last ones
   int looked_at_ = 32, rejected_ = 32, left_out_ = 0;  // at first they are
 };
 
