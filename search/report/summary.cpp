@@ -127,6 +127,14 @@ Json collectives_to_json(const SearchReport& report) {
   return json;
 }
 
+Json rejections_to_json(const DeltaStatistics& statistics) {
+  const auto by = [&](Bound bound) { return statistics.rejected_by[static_cast<size_t>(bound)]; };
+  return {{"work", by(Bound::work)},
+          {"paths", by(Bound::paths)},
+          {"synchronization", by(Bound::synchronization)},
+          {"transfers", by(Bound::transfers)}};
+}
+
 }  // namespace
 
 Json report_to_json(const SearchReport& report) {
@@ -144,7 +152,10 @@ Json report_to_json(const SearchReport& report) {
       {"proposals_per_s", report.elapsed_s > 0 ? static_cast<double>(report.proposals) / report.elapsed_s : 0.0},
       {"chain_hash", report.chain_hash},
       {"rejected_before_simulation", report.statistics.rejected_before_simulation},
+      {"rejected_by", rejections_to_json(report.statistics)},
       {"rejected_during_simulation", report.statistics.rejected_during_simulation},
+      {"proposal_us",
+       {{"median", report.statistics.times.quantile_us(0.5)}, {"p99", report.statistics.times.quantile_us(0.99)}}},
       {"events", report.statistics.events},
       {"tasks", report.tasks},
       {"predicted_us", us(report.predicted)},
