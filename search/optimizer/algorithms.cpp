@@ -260,16 +260,16 @@ CheapCandidates cheap_candidates(const AlgorithmRequest& request, const Deadline
 }
 
 // Data parallelism as the paper has it, the best existing strategy, and random ones. Why not the best alone:
-// docs/algorithms.md. With annotations, what follows from these in place of data parallelism.
+// docs/algorithms.md. With annotations, what follows from these in place of data parallelism. Chains that compete go
+// round, for each of these starts may lead to the best, and the best one comes first, as there may be time for one.
 Vector<std::string> default_init(const McmcSettings& search, bool annotated, const std::string& best) {
+  const bool compete = search.proposals_from == ProposalKind::structured;
   const std::string first = annotated ? "propagate" : "data-parallel";
   Vector<std::string> init;
   if (!search.whole_operators) init.push_back(first);
-  if (search.whole_operators || best != first) init.push_back("best");
+  if (search.whole_operators || best != first) init.insert(compete ? init.begin() : init.end(), "best");
   init.push_back("random");
-  // Chains that compete go round, for each of these starts may lead to the best.
-  if (search.proposals_from == ProposalKind::structured)
-    for (int i = 0; init.count() < search.chains; ++i) init.push_back(std::string(init[i]));
+  for (int i = 0; compete && init.count() < search.chains; ++i) init.push_back(std::string(init[i]));
   return init;
 }
 

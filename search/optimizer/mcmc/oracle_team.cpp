@@ -15,6 +15,7 @@ OracleTeam::~OracleTeam() {
   ++round_;
   round_.notify_all();
   for (std::thread& helper : helpers_) helper.join();
+  leave_for_another_chain();  // other teams take oracles that are not asked anything
 }
 
 Prediction OracleTeam::start(const Strategy& strategy) {
@@ -58,7 +59,7 @@ void OracleTeam::propose(Vector<Proposal>& proposals, int count) {
   working_ = helpers_.count();
   ++round_;
   round_.notify_all();
-  predict(members_[0], proposals[0]);
+  try_to_predict(0);
   for (int left = working_; left > 0; left = working_) working_.wait(left);
   for (Member& member : members_)
     if (member.failure) std::rethrow_exception(std::exchange(member.failure, nullptr));
@@ -66,7 +67,7 @@ void OracleTeam::propose(Vector<Proposal>& proposals, int count) {
 
 void OracleTeam::predict(Member& member, Proposal& proposal) {
   if (member.asked) member.oracle->reject();
-  member.asked = true;
+  member.asked = false;
   if (&member != &members_[0]) {
     if (member.elsewhere) {
       member.oracle->resume(place_);
@@ -78,19 +79,22 @@ void OracleTeam::predict(Member& member, Proposal& proposal) {
     member.elsewhere = false;
   }
   proposal.prediction = member.oracle->propose(proposal.changes, proposal.largest_cost);
+  member.asked = true;
+}
+
+void OracleTeam::try_to_predict(int number) {
+  try {
+    predict(members_[number], (*proposals_)[number]);
+  } catch (...) {
+    members_[number].failure = std::current_exception();
+  }
 }
 
 void OracleTeam::help(int number) {
   for (int seen = 0;; ++seen) {
     round_.wait(seen);
     if (!proposals_) return;
-    if (number < count_) {
-      try {
-        predict(members_[number], (*proposals_)[number]);
-      } catch (...) {
-        members_[number].failure = std::current_exception();
-      }
-    }
+    if (number < count_) try_to_predict(number);
     if (--working_ == 0) working_.notify_one();
   }
 }

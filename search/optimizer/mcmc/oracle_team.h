@@ -53,6 +53,7 @@ class OracleTeam {
   ChainOracle& lead() const { return *members_[0].oracle; }
   void leave_for_another_chain();
   void predict(Member& member, Proposal& proposal);
+  void try_to_predict(int number);  // keeps what it throws, for all members end a round
   void help(int number);
 
   Vector<Member> members_;  // the first is the lead, which has the chain's current strategy

@@ -8,6 +8,10 @@
 namespace ff {
 namespace {
 
+// An epoch has fewer chains where these would not come far: what a chain is worth, in starts of a chain, each of which
+// takes about as long as some proposals, or in proposals.
+constexpr double starts_a_chain = 40, proposals_a_chain = 500;
+
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 
 double limit_of(const McmcSettings& settings) {
@@ -23,14 +27,12 @@ Portfolio::Portfolio(const ProposalSource& source, const Vector<Candidate>& cand
       board_(control), by_proposals_(settings.proposals > 0), limit_(limit_of(settings)),
       improved_cost_(result.best.empty() ? no_limit : result.best_prediction.cost) {}
 
-// Long enough for chains to find something, which takes longer where the start of a chain does.
+// Long enough for some chains: proposals take longer where the start of a chain does.
 double Portfolio::first_epoch() const {
-  constexpr double epochs_together = 15, fewest_proposals = 16;  // 1 + 2 + 4 + 8
-  if (by_proposals_)
-    return limit_ < epochs_together * fewest_proposals * settings_.chains ? limit_
-                                                                          : std::floor(limit_ / epochs_together);
-  constexpr double least_s = 0.015, starts = 15;
-  return std::max(least_s, starts * settings_.start_s);
+  constexpr double epochs_together = 15, fewest_proposals = 128;  // 1 + 2 + 4 + 8
+  if (by_proposals_) return limit_ < epochs_together * fewest_proposals ? limit_ : std::floor(limit_ / epochs_together);
+  constexpr double least_s = 0.03;
+  return std::max(least_s, 3 * starts_a_chain * settings_.start_s);
 }
 
 void Portfolio::run() {
@@ -47,10 +49,10 @@ void Portfolio::run() {
 }
 
 Portfolio::Chains Portfolio::new_chains(double size) const {
-  int count = settings_.chains;
-  // Chains that take most of the time to begin are too many.
-  if (!by_proposals_ && settings_.start_s > 0)
-    count = std::clamp(static_cast<int>(size * pool_.threads() / (3 * settings_.start_s)), 1, count);
+  double most = static_cast<double>(settings_.chains);
+  if (by_proposals_) most = size / proposals_a_chain;
+  else if (settings_.start_s > 0) most = size * pool_.threads() / (starts_a_chain * settings_.start_s);
+  const int count = static_cast<int>(std::clamp(most, 1.0, static_cast<double>(settings_.chains)));
   Chains chains;
   for (int i = 0; i < count; ++i) {
     const auto number = static_cast<uint64_t>(epoch_ * settings_.chains + i);
@@ -59,7 +61,7 @@ Portfolio::Chains Portfolio::new_chains(double size) const {
       chains.push_back(std::make_unique<Chain>(source_, own, number, result_.best_from, result_.best));
       continue;
     }
-    const int place = epoch_ == 0 ? i : i - 1 + (epoch_ - 1) * (settings_.chains - 1);
+    const int place = epoch_ == 0 ? i : i + (epoch_ - 1) * (settings_.chains - 1);
     const Candidate& candidate = candidates_[place % candidates_.count()];
     chains.push_back(std::make_unique<Chain>(source_, own, number, candidate.name, candidate.strategy));
   }
@@ -139,7 +141,7 @@ bool Portfolio::over() {
   if (by_proposals_ && here >= limit_) return ended(SearchEnd::proposals);
   if (settings_.budget_s > 0 && board_.elapsed_s() >= settings_.budget_s - settings_.start_s)
     return ended(SearchEnd::budget);
-  constexpr int least_epochs = 3;
+  constexpr int least_epochs = 2;
   const bool settled = settings_.until_settled ? epoch_ >= least_epochs && here >= 2 * improved_at_
                                                : 2 * (here - improved_at_) >= limit_;
   return settled && ended(SearchEnd::nothing_better);
