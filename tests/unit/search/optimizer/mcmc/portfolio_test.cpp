@@ -20,7 +20,7 @@ McmcSettings structured(McmcSettings settings) {
 TEST_CASE("a portfolio gives the same result for any number of threads, and by either simulator") {
   const SearchProblem problem("rnnlm-2step");
   for (const int chains : {1, 3, 4}) {
-    McmcSettings settings = structured({.proposals = 1600, .seed = 7, .chains = chains});
+    McmcSettings settings = structured({.proposals = 6000, .seed = 7, .chains = chains});
     const McmcResult one = problem.search(settings);
     for (const int threads : {2, 6}) {
       settings.threads = threads;
