@@ -57,72 +57,90 @@ def search(build, graph, topo, batch, simulator, init, proposals, seed=1):
     return json.loads(text), usage.ru_maxrss / 1e3
 
 
+def marginal_rate(result, start_up_s):
+    """Proposals a second, without what it takes to begin a chain."""
+    return result["proposals"] / max(1e-9, result["elapsed_s"] - start_up_s)
+
+
+def start_up(build, graph, topo, batch, init):
+    """Seconds until a chain has begun: one that ends with its first proposal."""
+    return search(build, graph, topo, batch, "delta", init, 1)[0]["elapsed_s"]
+
+
 def measure(build, network, devices, init, work, delta_proposals, full_proposals):
     graph, topo = REPOSITORY / f"graphs/{network}.json", topology(devices, work)
     batch = 256 if network == "alexnet" else 64
     delta, memory = search(build, graph, topo, batch, "delta", init, delta_proposals)
     full, _ = search(build, graph, topo, batch, "full", init, full_proposals)
     same, _ = search(build, graph, topo, batch, "delta", init, full_proposals)
-    rate, full_rate = delta["proposals_per_s"], full["proposals_per_s"]
-    early = delta["rejected_before_simulation"] / delta["proposals"]
-    during = delta["rejected_during_simulation"] / delta["proposals"]
+    start_s = start_up(build, graph, topo, batch, init)
+    rate, full_rate = marginal_rate(delta, start_s), full["proposals_per_s"]
+    rejected = [*delta["rejected_by"].values(), delta["rejected_during_simulation"]]
     reference = REFERENCE.get(network, {}).get(devices)
     return [network, len(json.loads(graph.read_text())["operators"]), devices, delta["tasks"], f"{rate:,.0f}",
             f"{full_rate:,.1f}", f"{rate / full_rate:,.1f}",
-            f"{delta['elapsed_s'] * 1e9 / max(1, delta['events']):,.0f}", f"{100 * early:.0f} %",
-            f"{100 * during:.0f} %", f"{memory:,.0f}",
+            f"{1e3 * start_s:,.0f}", f"{delta['proposal_us']['median']:,.0f}", f"{delta['proposal_us']['p99']:,.0f}",
+            *(f"{100 * count / delta['proposals']:.0f}" for count in rejected), f"{memory:,.0f}",
             "equal" if full["chain_hash"] == same["chain_hash"] else "DIFFERENT",
             f"{reference:,}" if reference else "", f"{rate / reference:,.1f}" if reference else ""]
 
 
 def grow(arguments, emit, work):
     emit("\nOne chain from data parallelism, delta simulation, one thread:\n")
-    emit("| network | GPUs | tasks | proposals | ms a proposal | times the row before | peak MB |")
-    emit("|---|---|---|---|---|---|---|")
+    emit("| network | GPUs | tasks | proposals | ms a proposal | times the row before | start-up ms | peak MB |")
+    emit("|---|---|---|---|---|---|---|---|")
     for network in arguments.networks:
         before = None
         for devices in arguments.growth or [64, 256, 1024, 4096]:
             graph = REPOSITORY / f"graphs/{network}.json"
             result, memory = search(arguments.build.resolve(), graph, topology(devices, work), 64, "delta",
                                     "data-parallel", arguments.proposals)
-            ms = result["elapsed_s"] * 1e3 / result["proposals"]
-            emit(f"| {network} | {devices} | {result['tasks']:,} | {result['proposals']} | {ms:,.2f} | "
-                 f"{f'{ms / before:.1f}' if before else ''} | {memory:,.0f} |")
+            start_s = start_up(arguments.build.resolve(), graph, topology(devices, work), 64, "data-parallel")
+            ms = 1e3 / marginal_rate(result, start_s)
+            emit(f"| {network} | {devices} | {result['tasks']:,} | {result['proposals']} | {ms:,.3f} | "
+                 f"{f'{ms / before:.1f}' if before else ''} | {1e3 * start_s:,.0f} | {memory:,.0f} |")
             before = ms
 
 
 def compare_builds(arguments, emit, work):
     """Two builds in turn, so that whatever else the machine does meets both."""
-    emit(f"\nProposals a second, {arguments.rounds} rounds of the two builds in turn, median and range of ratios:\n")
+    emit(f"\nProposals a second without start-up, {arguments.rounds} rounds of the two builds in turn, median and "
+         "range of ratios:\n")
     emit("Where results differ the chains take different ways, and a proposal can mean more work or less: so many "
          "tasks taken by the simulator (events), and the time for each.\n")
     emit("| network | GPUs | from | this build /s | other build /s | this / other | over the rounds | results | "
-         "events a proposal, this and other | time an event, this / other |")
-    emit("|---|---|---|---|---|---|---|---|---|---|")
+         "events a proposal, this and other | time an event, this / other | start-up ms, this and other |")
+    emit("|---|---|---|---|---|---|---|---|---|---|---|")
     for init in arguments.init:
         for network in arguments.networks:
             for devices in arguments.devices:
                 graph, topo = REPOSITORY / f"graphs/{network}.json", topology(devices, work)
                 batch = 256 if network == "alexnet" else 64
-                rates, results, events = {}, set(), {}
+                rates, starts, results, events = {}, {}, set(), {}
                 for _ in range(arguments.rounds):
                     for build in (arguments.build.resolve(), arguments.against.resolve()):
                         result, _ = search(build, graph, topo, batch, "delta", init, arguments.proposals)
-                        rates.setdefault(build, []).append(result["proposals_per_s"])
+                        starts.setdefault(build, []).append(start_up(build, graph, topo, batch, init))
+                        rates.setdefault(build, []).append(marginal_rate(result, starts[build][-1]))
                         events[build] = result["events"] / result["proposals"]
                         results.add((result["chain_hash"], result["predicted_us"], result["tasks"]))
                 ours, others = rates[arguments.build.resolve()], rates[arguments.against.resolve()]
                 ratios = [own / other for own, other in zip(ours, others)]
                 own, other = (events[build.resolve()] for build in (arguments.build, arguments.against))
                 per_event = other / own / statistics.median(ratios)
+                start_ms = [1e3 * statistics.median(starts[build.resolve()])
+                            for build in (arguments.build, arguments.against)]
                 emit(f"| {network} | {devices} | {init} | {statistics.median(ours):,.0f} | "
                      f"{statistics.median(others):,.0f} | {statistics.median(ratios):.2f} | "
                      f"{min(ratios):.2f} to {max(ratios):.2f} | {'equal' if len(results) == 1 else 'DIFFERENT'} | "
-                     f"{own:,.0f} {other:,.0f} | {per_event:.2f} |")
+                     f"{own:,.0f} {other:,.0f} | {per_event:.2f} | {start_ms[0]:,.0f} {start_ms[1]:,.0f} |")
 
 
-HEADER = ["network", "operators", "GPUs", "tasks", "delta /s", "full /s", "delta / full", "ns a task taken",
-          "rejected before", "during", "peak MB", "chain_hash", "reference /s", "delta / reference"]
+# Proposals a second without start-up; a proposal's time; rejected, in per cent of the proposals: before simulation by
+# the bounds on work, paths, synchronization and transfers, and during simulation.
+HEADER = ["network", "operators", "GPUs", "tasks", "delta /s", "full /s", "delta / full", "start-up ms", "median us",
+          "99th us", "% by work", "paths", "synchronization", "transfers", "during", "peak MB", "chain_hash",
+          "reference /s", "delta / reference"]
 
 
 def main():

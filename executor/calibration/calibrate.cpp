@@ -68,7 +68,9 @@ struct MeasuredPair {
 };
 
 // Measures pairs of ranks that have no rank in common, at once. All ranks call; on rank 0: of each pair.
-Vector<MeasuredPair> measure_pairs(Backend& backend, Transport& transport, const Vector<Pair>& pairs, bool one_host) {
+// `work`: what processors do is measured too.
+Vector<MeasuredPair> measure_pairs(Backend& backend, Transport& transport, const Vector<Pair>& pairs, bool one_host,
+                                   bool work) {
   const int rank = transport.rank();
   const auto mine =
       std::find_if(pairs.begin(), pairs.end(), [&](const Pair& pair) { return pair.a == rank || pair.b == rank; });
@@ -85,7 +87,7 @@ Vector<MeasuredPair> measure_pairs(Backend& backend, Transport& transport, const
     const int peer = rank == mine->a ? mine->b : mine->a;
     own.rates = measure_link(transport, peer, groups[0], one_host);
     // Within a host copies keep both busy, which the topology says.
-    own.work = measure_processor_work(backend, transport, peer, one_host ? 0 : one_way_gb_per_s(own.rates));
+    if (work) own.work = measure_processor_work(backend, transport, peer, one_host ? 0 : one_way_gb_per_s(own.rates));
   }
   const Vector<OfRank> all = gather_values(transport, own);
   Vector<MeasuredPair> measured;
@@ -149,7 +151,7 @@ Json link_json(const std::string& a, const std::string& b, double gb_per_s, doub
 }
 
 // The links within hosts. All hosts measure at once, as they exchange data at once in training.
-void measure_inside(Backend& backend, Transport& transport, const Hosts& hosts, Calibration& calibration) {
+void measure_inside(Backend& backend, Transport& transport, const Hosts& hosts, bool work, Calibration& calibration) {
   size_t most = 0;
   for (const Vector<int>& ranks : hosts.ranks) most = std::max(most, ranks.size());
   for (size_t i = 0; i < most; ++i)
@@ -157,7 +159,7 @@ void measure_inside(Backend& backend, Transport& transport, const Hosts& hosts, 
       Vector<Pair> pairs;
       for (const Vector<int>& ranks : hosts.ranks)
         if (j < ranks.size()) pairs.push_back({ranks[i], ranks[j]});
-      const Vector<MeasuredPair> measured = measure_pairs(backend, transport, pairs, true);
+      const Vector<MeasuredPair> measured = measure_pairs(backend, transport, pairs, true, work);
       if (transport.rank() > 0) continue;
       for (const int p : pairs.indices()) {
         const std::string a = rank_name(pairs[p].a), b = rank_name(pairs[p].b);
@@ -190,7 +192,7 @@ Vector<HostRates> measure_between(Backend& backend, Transport& transport, const 
     // In the order of their hosts, whose ranks ascend but for the last host with the first.
     const bool ascend = first < second;
     const Vector<MeasuredPair> measured =
-        measure_pairs(backend, transport, {{std::min(first, second), std::max(first, second)}}, false);
+        measure_pairs(backend, transport, {{std::min(first, second), std::max(first, second)}}, false, true);
     if (transport.rank() > 0) continue;
     MeasuredPair pair = measured[0];
     if (!ascend) std::swap(pair.work[0], pair.work[1]);
@@ -332,7 +334,9 @@ Calibration calibrate(Backend& backend, Transport& transport, int cores, const V
     add_devices(alone, computes, nodes, cores, memory_bytes, calibration);
     if (size > 1) calibration.topology["links"] = Json::array();
   }
-  measure_inside(backend, transport, hosts, calibration);
+  // Ranks that take turns on a processor would wait for each other's turns, which is not what they do for a message.
+  const bool turns = transport.broadcast(rank == 0 && ranks_hinder_each_other(alone, computes) ? "turns" : "") != "";
+  measure_inside(backend, transport, hosts, !turns, calibration);
   if (hosts.ranks.size() > 1) {
     const Vector<HostRates> rates = measure_between(backend, transport, hosts, calibration);
     double slowest = rates[0].gb_per_s;

@@ -106,13 +106,15 @@ double mean_products_per_s(const Vector<ComputeRates>& all, const Vector<int>& r
 
 }  // namespace
 
+bool ranks_hinder_each_other(const ComputeRates& alone, const Vector<ComputeRates>& at_once) {
+  constexpr double hinders = 0.85;
+  return at_once.size() > 1 && at_once[0].products_per_s < hinders * alone.products_per_s;
+}
+
 void add_devices(const ComputeRates& alone, const Vector<ComputeRates>& at_once, const Vector<std::string>& nodes,
                  int cores, int64_t memory_bytes, Calibration& calibration) {
   const Vector<Vector<int>> kinds = kinds_of_ranks(at_once);
-  // What is left of a rank's speed when all compute.
-  constexpr double hinders = 0.85;
-  const double left = at_once[0].products_per_s / alone.products_per_s;
-  const bool shared = at_once.size() > 1 && left < hinders;
+  const bool shared = ranks_hinder_each_other(alone, at_once);
   const double base = shared ? alone.products_per_s : mean_products_per_s(at_once, kinds[0]);
   Json models = Json::object();
   if (shared) models["cpu"] = device_model({alone}, cores, memory_bytes);

@@ -1,7 +1,10 @@
 #include "search/simulator/delta.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
+#include <chrono>
+#include <cmath>
 #include <limits>
 
 #include "search/simulator/delta/rejoining.h"
@@ -9,6 +12,44 @@
 namespace ff {
 
 using namespace delta;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// To record a proposal takes a tenth of its simulation, to simulate it again for that once it is accepted all of it.
+class Simulations {
+ public:
+  bool are_often_accepted() const { return accepted_ * 16 >= simulated_; }
+  void count() {
+    if (++simulated_ < counted) return;
+    simulated_ /= 2;
+    accepted_ /= 2;
+  }
+  void count_accepted() { ++accepted_; }
+
+ private:
+  static constexpr int counted = 512;  // of the last ones
+  int simulated_ = 0, accepted_ = 0;
+};
+
+// Bounds before building reject most proposals on large clusters and hardly any on small ones.
+class EarlyBounds {
+ public:
+  bool are_worth_it() { return rejected_ * 8 >= looked_at_ || ++left_out_ % 16 == 0; }
+  void count(bool rejected) {
+    rejected_ += rejected;
+    if (++looked_at_ < counted) return;
+    looked_at_ /= 2;
+    rejected_ /= 2;
+  }
+
+ private:
+  static constexpr int counted = 512;                  // of the last ones
+  int looked_at_ = 32, rejected_ = 32, left_out_ = 0;  // at first they are
+};
+
+}  // namespace
 
 class DeltaSimulator::State {
  public:
@@ -24,25 +65,29 @@ class DeltaSimulator::State {
     kept_snapshots_ = 0;
     rejoining_.forbid();
     record();
+    adopt();
   }
 
   std::optional<Nanoseconds> propose(const Vector<Change>& changes, Nanoseconds limit) {
+    begin_ = Clock::now();
     ++statistics_.proposals;
     changed_ = false;
-    if (limit != unlimited && changes.size() == 1 &&
-        bounds_.exceed_before_building(changes[0], known_before(changes[0].op), limit)) {
-      ++statistics_.rejected_before_simulation;
-      return std::nullopt;
+    if (limit != unlimited && changes.size() == 1 && early_bounds_.are_worth_it()) {
+      const Bound exceeded = bounds_.exceed_before_building(changes[0], known_before(changes[0].op), limit);
+      early_bounds_.count(exceeded != Bound::none);
+      if (is_rejected_by(exceeded)) return std::nullopt;
     }
     state_.change(changes);
     bounds_.change();
     changed_ = true;
-    if (bounds_.exceed_before_events(limit)) {
-      ++statistics_.rejected_before_simulation;
-      return std::nullopt;
-    }
+    if (is_rejected_by(bounds_.exceed_before_events(limit))) return std::nullopt;
     restart();
-    if (!run<false>(kept_snapshots_ == 0 ? proposed_initial_ : initial_, limit)) {
+    recorded_ = simulations_.are_often_accepted();
+    if (recorded_) timeline_.begin_recording(kept_snapshots_);
+    const Vector<Event>& initial = kept_snapshots_ == 0 ? proposed_initial_ : initial_;
+    const bool ended = recorded_ ? run<true>(initial, limit) : run<false>(initial, limit);
+    simulations_.count();
+    if (!ended) {
       ++statistics_.rejected_during_simulation;
       return std::nullopt;
     }
@@ -53,15 +98,20 @@ class DeltaSimulator::State {
     assert(changed_);
     changed_ = false;
     if (kept_snapshots_ == 0) initial_.swap(proposed_initial_);
-    record();
+    if (!recorded_) record();
+    adopt();
+    simulations_.count_accepted();
     if (bounds_.accept()) timeline_.recount_progress(bounds_);
+    count_time();
   }
 
   void reject() {
-    if (!changed_) return;
-    changed_ = false;
-    state_.undo();
-    bounds_.undo();
+    if (changed_) {
+      changed_ = false;
+      state_.undo();
+      bounds_.undo();
+    }
+    count_time();
   }
 
   const Strategy& strategy() const { return state_.strategy; }
@@ -76,6 +126,17 @@ class DeltaSimulator::State {
     layout_.lay_out(state_);
     loop_.lay_out();
     timeline_.clear();
+  }
+
+  bool is_rejected_by(Bound bound) {
+    if (bound == Bound::none) return false;
+    ++statistics_.rejected_before_simulation;
+    ++statistics_.rejected_by[static_cast<size_t>(bound)];
+    return true;
+  }
+
+  void count_time() {
+    statistics_.times.add(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin_).count());
   }
 
   // What no change of this operator affects: the events before the first forward task of a producer, as long as all
@@ -104,12 +165,16 @@ class DeltaSimulator::State {
     else rejoining_.allow(initial_.size());
   }
 
-  // Simulates the current strategy, keeping the timeline, from the snapshots on that still hold: the change touches
-  // nothing that has happened or begun by then.
+  // Simulates the current strategy, recording it from the snapshots on that still hold: the change touches nothing that
+  // has happened or begun by then.
   void record() {
-    timeline_.begin_recording(kept_snapshots_, rejoining_.allowed());
+    timeline_.begin_recording(kept_snapshots_);
     run<true>(initial_, unlimited);
-    timeline_.end_recording();
+  }
+
+  // What has been simulated and recorded last is the known timeline.
+  void adopt() {
+    timeline_.adopt();
     makespan_ = loop_.latest_end();
     loop_.queue().set_density(timeline_.records().size(), makespan_);
   }
@@ -136,7 +201,7 @@ class DeltaSimulator::State {
         if (recording) timeline_.repeat(*skip, loop_);
         loop_.end_at_least(timeline_.latest_of(*skip));
         if (skip->to_end) return loop_.latest_end() <= limit;
-        loop_.skip(timeline_.known(skip->from), timeline_.known(skip->to), skip->later);
+        loop_.skip(timeline_.snapshots()[skip->from], timeline_.snapshots()[skip->to], skip->later);
         continue;
       }
       if (recording) timeline_.before(next, loop_);
@@ -163,13 +228,41 @@ class DeltaSimulator::State {
   Touched touched_;
   Rejoining rejoining_;
 
-  bool changed_ = false;            // the state is a proposal's
+  bool changed_ = false;   // the state is a proposal's
+  bool recorded_ = false;  // its simulation
+  Simulations simulations_;
+  EarlyBounds early_bounds_;
   size_t kept_snapshots_ = 0;       // so many hold for the proposal too
   Vector<Event> initial_;           // of the current strategy
   Vector<Event> proposed_initial_;  // of a proposal without snapshots
   Nanoseconds makespan_ = 0;        // of the current strategy
+  Clock::time_point begin_;         // of the proposal
   DeltaStatistics statistics_;
 };
+
+void ProposalTimes::add(int64_t nanoseconds) {
+  const uint64_t time = static_cast<uint64_t>(std::max<int64_t>(4, nanoseconds));
+  const int power = std::bit_width(time) - 1;
+  const size_t range = static_cast<size_t>(4 * power) + (time >> (power - 2) & 3);
+  ++counts_[std::min(range, counts_.size() - 1)];
+}
+
+double ProposalTimes::quantile_us(double share) const {
+  int64_t all = 0, until = 0;
+  for (const int64_t count : counts_) all += count;
+  for (size_t range = 0; range < counts_.size(); ++range) {
+    until += counts_[range];
+    if (until == 0 || static_cast<double>(until) < share * static_cast<double>(all)) continue;
+    const double begin = std::ldexp(1 + static_cast<double>(range % 4) / 4, static_cast<int>(range / 4));
+    return begin * 1e-3;
+  }
+  return 0;
+}
+
+ProposalTimes& ProposalTimes::operator+=(const ProposalTimes& other) {
+  for (size_t range = 0; range < counts_.size(); ++range) counts_[range] += other.counts_[range];
+  return *this;
+}
 
 DeltaSimulator::DeltaSimulator(TaskGraphBuilder& builder, const Topology& topology, TaskCostModel& costs)
     : state_(std::make_unique<State>(builder, topology, costs)) {}

@@ -23,20 +23,41 @@
 
 namespace ff {
 
+// How long proposals took, from being proposed to being accepted or rejected, to a fifth: four ranges for each power of
+// two nanoseconds.
+class ProposalTimes {
+ public:
+  void add(int64_t nanoseconds);
+  // So large a share of the proposals took no longer than this; 0 without any.
+  double quantile_us(double share) const;
+  ProposalTimes& operator+=(const ProposalTimes& other);
+
+ private:
+  Array<int64_t, 160> counts_{};  // [range]
+};
+
+// What a lower bound on the makespan may be a bound on.
+enum class Bound : uint8_t { none, work, paths, synchronization, transfers };
+constexpr size_t bound_count = 5;
+
 struct DeltaStatistics {
   int64_t proposals = 0;
-  // by a bound on devices' work, synchronization, paths, or what must be transferred
+  // by a bound on devices' work, on paths through the network, on synchronization, or on what must be transferred
   int64_t rejected_before_simulation = 0;
+  Array<int64_t, bound_count> rejected_by{};  // of these, by each
   int64_t rejected_during_simulation = 0;
   int64_t returned = 0;  // simulations that returned to the known timeline, in proposals and in accepted timelines
   int64_t events = 0;    // tasks taken, in proposals and in accepted timelines
+  ProposalTimes times;
 
   DeltaStatistics& operator+=(const DeltaStatistics& other) {
     proposals += other.proposals;
     rejected_before_simulation += other.rejected_before_simulation;
+    for (size_t bound = 0; bound < bound_count; ++bound) rejected_by[bound] += other.rejected_by[bound];
     rejected_during_simulation += other.rejected_during_simulation;
     returned += other.returned;
     events += other.events;
+    times += other.times;
     return *this;
   }
 };

@@ -62,10 +62,15 @@ DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int i
       if (op == one || (several == 0 && random.between(0, 2) == 0)) proposal.push_back({op, other[op]});
     // Limits around the current makespan, and none.
     const Nanoseconds limit = random.between(0, 2) == 0 ? INT64_MAX : delta.makespan() * random.between(70, 150) / 100;
-    const auto makespan = delta.propose(proposal, limit);
     const bool compare = change % interval == 0 || change + 1 == changes;
     Strategy proposed = delta.strategy();
     for (const Change& each : proposal) proposed[each.op] = each.configuration;
+    if (change % 4 == 0) {  // the least limit with which no bound may reject it
+      const Nanoseconds judged = evaluator.evaluate(proposed).makespan;
+      if (delta.propose(proposal, judged) != judged) fail("rejected at its makespan " + std::to_string(judged));
+      delta.reject();
+    }
+    const auto makespan = delta.propose(proposal, limit);
     if (compare || !makespan) {
       const Nanoseconds judged = evaluator.evaluate(proposed).makespan;
       if (makespan && *makespan != judged)
@@ -73,6 +78,7 @@ DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int i
       if (!makespan && judged <= limit)
         fail("rejected at the limit " + std::to_string(limit) + ", full takes " + std::to_string(judged));
     }
+    if (!difference.empty()) break;
     if (makespan && random.between(0, 1)) {
       delta.accept();
       strategy = proposed;

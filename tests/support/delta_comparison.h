@@ -13,7 +13,8 @@ struct DeltaComparison {
   DeltaStatistics statistics;
 };
 
-// Proposals with and without a limit, accepted and rejected. The whole timelines are compared at first, every
+// Proposals with and without a limit, accepted and rejected, and some at their own makespan, where a bound that is too
+// large shows. The whole timelines are compared at first, every
 // `interval` changes and at last; makespans then and whenever a proposal was rejected early.
 DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int interval,
                                         Synchronization synchronization = Synchronization::all_reduce);

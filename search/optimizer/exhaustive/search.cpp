@@ -71,7 +71,8 @@ class Search {
                                 .budget_s = settings_.budget_s / 4,
                                 .seed = settings_.seed,
                                 .chains = first_chains,
-                                .beta = 20};
+                                .beta = 20,
+                                .proposals_from = ProposalKind::mixed};
       const McmcResult found = search_mcmc(problem_, candidates, chains, {control_.stop});
       result.best = found.best;
       result.best_prediction = found.best_prediction;

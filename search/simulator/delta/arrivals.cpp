@@ -60,13 +60,14 @@ void Arrivals::clear() {
 void Arrivals::save(Vector<Partial>& partial) const {
   partial.clear();
   for (const int32_t slot : partial_)
-    partial.push_back({slot, predecessors_of(slot) - slots_[slot].left, slots_[slot].ready});
+    partial.push_back({slot, slots_[slot].predecessors - slots_[slot].left, slots_[slot].ready});
 }
 
 void Arrivals::load(const Vector<Partial>& partial, Nanoseconds later) {
   clear();
   for (const auto& [slot, arrived, ready] : partial) {
-    slots_[slot] = {ready + later, predecessors_of(slot) - arrived, epoch_, 0};
+    const int32_t predecessors = predecessors_of(slot);
+    slots_[slot] = {ready + later, predecessors - arrived, epoch_, 0, predecessors};
     begin(slots_[slot], slot);
   }
 }

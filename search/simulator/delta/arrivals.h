@@ -54,7 +54,7 @@ class Arrivals {
   bool arrive(int32_t slot, const int32_t& predecessors, Nanoseconds end) {
     Slot& its = slots_[slot];
     if (its.epoch != epoch_) {
-      its = {end, predecessors - 1, epoch_, 0};
+      its = {end, predecessors - 1, epoch_, 0, predecessors};
       if (its.left > 0) begin(its, slot);
       return its.left == 0;
     }
@@ -81,7 +81,7 @@ class Arrivals {
   // Has the same begun to arrive, so much later? Of times before `ready` it makes no difference which they are.
   bool equal(const Partial& known, Nanoseconds ready, Nanoseconds later) const {
     const Slot& its = slots_[known.slot];
-    return its.epoch == epoch_ && its.left > 0 && predecessors_of(known.slot) - its.left == known.arrived &&
+    return its.epoch == epoch_ && its.left > 0 && its.predecessors - its.left == known.arrived &&
            std::max(its.ready - later, ready) == std::max(known.ready, ready);
   }
 
@@ -91,6 +91,7 @@ class Arrivals {
     int32_t left = 0;       // predecessors that have not ended
     uint32_t epoch = 0;     // of another epoch: nothing has arrived
     int32_t place = 0;      // in partial_
+    int32_t predecessors = 0;
   };
   void begin(Slot& its, int32_t slot) {
     its.place = static_cast<int32_t>(partial_.size());

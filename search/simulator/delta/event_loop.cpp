@@ -92,8 +92,9 @@ TaskTime EventLoop::take_compute(const Event& event, Nanoseconds limit) {
   if (is_statistics(kind)) {
     const OperatorState& state = state_.operators[op];
     task.duration = state_.tasks[op].statistics[direction][part];
-    task.path_behind += state.kernel[direction][part] - state.statistics_kernel[direction][part] +
-                        state.reductions[direction][state.reduction_of[part]].collective.duration;
+    task.path_behind += state.kernel[direction][part] - state.statistics_kernel[direction][part];
+    task.path_behind = std::max(task.path_behind, bounds_.paths().behind_reduction(direction, op)) +
+                       state.reductions[direction][state.reduction_of[part]].collective.duration;
   }
   const TaskTime time = take_on_device(event, task, limit);
   if (!time) return time;
@@ -107,7 +108,7 @@ TaskTime EventLoop::take_reduction(const Event& event, Nanoseconds limit) {
   const OperatorId op = subject_of(event.key);
   const ReductionState& reduction = state_.operators[op].reductions[direction][part_of(event.key)];
   const TaskTime time = occupy(event.ready, reduction.collective);
-  if (Bounds::exceed_at(time, bounds_.paths().tail[direction][op], limit)) return {};
+  if (Bounds::exceed_at(time, bounds_.paths().behind_reduction(direction, op), limit)) return {};
   for (int part : reduction.parts) queue_.push({time.end, make_task_key(compute_kind(direction), op, part, 0), 0, 0});
   return time;
 }

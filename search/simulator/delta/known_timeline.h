@@ -32,7 +32,7 @@ class KnownTimeline {
  public:
   using Record = DeltaSimulator::Record;
   static constexpr size_t never = std::numeric_limits<size_t>::max();
-  // A forward or backward task in the timeline.
+  // A forward or backward task or a reduction in the timeline.
   struct Place {
     size_t position = never;
     Nanoseconds end = 0;
@@ -44,7 +44,6 @@ class KnownTimeline {
   void clear();
 
   const Vector<Record>& records() const { return records_; }
-  // Not while recording.
   Place place(TaskKind kind, OperatorId op, int part) const {
     const int32_t position = position_[layout_.slot(kind, op, part)];
     return position < 0 ? Place{} : Place{static_cast<size_t>(position), records_[position].end};
@@ -64,38 +63,31 @@ class KnownTimeline {
         snapshots_.begin());
   }
 
-  // ---- what a simulation may return to: while an accepted change is recorded, the timeline before it ----
-  size_t known_begin() const { return recording_ ? previous_.first_snapshot : 0; }
-  size_t known_end() const { return known_begin() + (recording_ ? previous_.snapshots.size() : snapshots_.size()); }
-  const Snapshot& known(size_t index) const {
-    return recording_ ? previous_.snapshots[index - previous_.first_snapshot] : snapshots_[index];
-  }
   // The snapshot before this task, where there is one.
   std::optional<size_t> known_before(TaskKey next) const {
     const int32_t slot = layout_.slot(next);
     if (slot < 0 || snapshot_at_[slot] < 0) return std::nullopt;
     const size_t index = static_cast<size_t>(snapshot_at_[slot]);
-    if (index < known_begin() || index >= known_end() || known(index).next != next) return std::nullopt;
+    if (index >= snapshots_.size() || snapshots_[index].next != next) return std::nullopt;
     return index;
   }
   // The latest end of what is skipped, as it becomes.
   Nanoseconds latest_of(const Skip& skip) const;
 
-  // ---- recording ----
+  // ---- recording: beside this timeline, which a simulation may return to, until what is recorded takes its place ----
   // From the last of so many snapshots on, which stay; 0: from the beginning.
-  void begin_recording(size_t kept_snapshots, bool may_return);
+  void begin_recording(size_t kept_snapshots);
   // The task is next: takes a snapshot if one is due.
   void before(const Event& next, EventLoop& loop) {
     if (is_snapshot_due(next, loop)) take_snapshot(next, loop);
   }
   void record(const Record& record) {
-    Nanoseconds& latest = snapshots_.back().latest_until_next;
-    latest = std::max(latest, record.end);
-    append(record);
+    recorded_.records.push_back(record);
+    ++recorded_.position;
   }
-  // Records what the simulation skips, and the snapshots in it.
+  // The simulation skips this, which is repeated with the snapshots in it.
   void repeat(const Skip& skip, EventLoop& loop);
-  void end_recording();
+  void adopt();
 
   // Counts the progress at each snapshot anew.
   void recount_progress(const Bounds& bounds);
@@ -105,36 +97,55 @@ class KnownTimeline {
   static constexpr size_t least_snapshot_distance = 32;
 
   bool is_snapshot_due(const Event& next, const EventLoop& loop) const {
-    if (snapshots_.empty()) return true;
-    const size_t distance = records_.size() - snapshots_.back().position;
+    if (!recorded_.has_snapshot) return true;
+    const size_t distance = recorded_.position - recorded_.last_snapshot;
     return distance >= least_snapshot_distance && distance >= snapshot_distance(next, loop);
   }
   size_t snapshot_distance(const Event& next, const EventLoop& loop) const;
   void take_snapshot(const Event& next, EventLoop& loop);
   Snapshot& add_snapshot(TaskKey next);
-  void append(const Record& record) {
+  // Of the recorded: adopts what is repeated.
+  struct Repeat;
+  void adopt(const Repeat& repeat);
+  // Adds a record that has this position.
+  void place(const Record& record, size_t position) {
+    Nanoseconds& latest = snapshots_.back().latest_until_next;
+    latest = std::max(latest, record.end);
+    const int32_t slot = layout_.slot(record.key);
+    if (slot < 0) return;
     const TaskKind kind = kind_of(record.key);
-    if (kind == TaskKind::forward || kind == TaskKind::backward) {
-      const OperatorId op = subject_of(record.key);
-      position_[layout_.slot(kind, op, part_of(record.key))] = static_cast<int32_t>(records_.size());
-      if (kind == TaskKind::forward) first_forward_[op] = std::min(first_forward_[op], records_.size());
-      if (kind == TaskKind::backward || !state_.has_backward(op))
-        first_before_barrier_ = std::min(first_before_barrier_, records_.size());
-    }
-    records_.push_back(record);
+    const OperatorId op = subject_of(record.key);
+    position_[slot] = static_cast<int32_t>(position);
+    if (kind == TaskKind::forward) first_forward_[op] = std::min(first_forward_[op], position);
+    if (kind == TaskKind::backward || (kind == TaskKind::forward && !state_.has_backward(op)))
+      first_before_barrier_ = std::min(first_before_barrier_, position);
   }
 
   const StrategyState& state_;
   const SlotLayout& layout_;
   Vector<Record> records_;
   ReusedVector<Snapshot> snapshots_;
-  Vector<int32_t> position_;      // [slot]: of a forward or backward task in records_; -1: it never had one
+  Vector<int32_t> position_;      // [slot]: of its task or reduction in records_; -1: it never had one
   Vector<int32_t> snapshot_at_;   // [slot]: the snapshot before its task; -1: never one
   Vector<size_t> first_forward_;  // [operator]
   size_t first_before_barrier_ = 0;
 
-  bool recording_ = false;
-  // While recording: the timeline before, from there on.
+  struct Repeat {
+    Skip skip;
+    size_t records = 0;       // so many have been recorded before
+    bool with_first = false;  // a snapshot is due where it begins
+    Progress progress;        // there
+  };
+  struct {
+    size_t kept_snapshots = 0;
+    Vector<Record> records;
+    ReusedVector<Snapshot> snapshots;
+    ReusedVector<Repeat> repeats;
+    size_t position = 0;       // of the next record in the timeline
+    size_t last_snapshot = 0;  // where that was taken
+    bool has_snapshot = false;
+  } recorded_;
+  // While it is adopted: the timeline before, from the first that is not kept on.
   struct {
     Vector<Record> records;
     ReusedVector<Snapshot> snapshots;

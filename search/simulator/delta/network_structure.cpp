@@ -31,11 +31,39 @@ NetworkStructure::NetworkStructure(TaskGraphBuilder& builder_) : builder(builder
     around[op].push_back(op);
     sort_and_unique(around[op]);
     may_have_statistics.push_back(graph.operators[op].definition->may_have_statistics());
+    if (may_have_statistics[op]) with_statistics.push_back(op);
   }
   for (size_t g = 0; g < builder.groups().size(); ++g)
     if (builder.groups()[g].trained)
       for (size_t position = 0; position < builder.groups()[g].operators.size(); ++position)
         groups_of[builder.groups()[g].operators[position]].push_back({static_cast<int>(g), position});
+  find_next_statistics();
+}
+
+void NetworkStructure::find_next_statistics() {
+  for (auto* numbers : {&next_statistics_of, &next_statistics_for}) numbers->resize(count());
+  for (OperatorId op = 0; op < count(); ++op) {
+    const bool alone = std::any_of(groups_of[op].begin(), groups_of[op].end(), [this](const auto& group) {
+      return builder.groups()[group.first].operators.size() == 1;
+    });
+    if (!alone || !has_backward(op)) continue;
+    Vector<OperatorId> reached{op};
+    for (int i = 0; i < reached.count(); ++i)
+      for (int e : in_edges[reached[i]]) {
+        const OperatorId producer = edge(e).producer;
+        if (!edge_has_gradient[e] || !every_part_reads[e] ||
+            std::find(reached.begin(), reached.end(), producer) != reached.end())
+          continue;
+        if (!may_have_statistics[producer]) {
+          reached.push_back(producer);
+          continue;
+        }
+        const int number = next_statistics.count();
+        next_statistics.push_back({op, producer});
+        next_statistics_of[op].push_back(number);
+        next_statistics_for[producer].push_back(number);
+      }
+  }
 }
 
 }  // namespace ff::delta

@@ -5,13 +5,14 @@
 namespace ff::delta {
 
 std::optional<Skip> Rejoining::find_from(size_t index, Nanoseconds ready) {
-  const Snapshot& snapshot = timeline_.known(index);
+  const Snapshot& snapshot = timeline_.snapshots()[index];
   if (snapshot.position <= touched_.last_forward() || snapshot.position < known_initial_) return std::nullopt;
   Skip skip{index, index, snapshot.position > touched_.last_backward(), ready - snapshot.ready};
   if (skip.to_end) {
-    skip.to = timeline_.known_end();
+    skip.to = timeline_.snapshots().size();
   } else {
-    while (skip.to + 1 < timeline_.known_end() && timeline_.known(skip.to + 1).position <= touched_.first_backward())
+    while (skip.to + 1 < timeline_.snapshots().size() &&
+           timeline_.snapshots()[skip.to + 1].position <= touched_.first_backward())
       ++skip.to;
     if (skip.to == index) return std::nullopt;
   }

@@ -165,6 +165,7 @@ void StrategyState::set_tasks(OperatorId op) {
   const size_t parts = state.devices.size();
   task.parts.resize(parts);
   for (Direction direction : directions) task.statistics[direction].resize(state.has_statistics(direction) ? parts : 0);
+  task.has_copies = false;
   for (size_t part = 0; part < parts; ++part) {
     const int model = model_of(state.devices[part]);
     int64_t assembled = 0, packed = 0, gathered = 0, packed_back = 0;  // bytes
@@ -190,6 +191,7 @@ void StrategyState::set_tasks(OperatorId op) {
     }
     gathered += sum.copied_bytes();
     if (!has_backward(op)) gathered = packed_back = 0;
+    if (assembled + packed + gathered + packed_back > 0) task.has_copies = true;
     // What comes in belongs to the first task of a direction, what goes out to the last.
     const auto set_durations = [&](Direction direction, int64_t incoming, int64_t outgoing) {
       const Nanoseconds kernel = state.kernel[direction][part];

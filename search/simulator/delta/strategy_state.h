@@ -47,6 +47,7 @@ struct PartTasks {
 struct OperatorTasks {
   Vector<PartTasks> parts;
   PerDirection<Vector<Nanoseconds>> statistics;  // [direction][part]: durations; empty without statistics
+  bool has_copies = false;                       // some take longer than their kernels
   // Of all tasks of a part in one direction.
   Nanoseconds duration(Direction direction, size_t part) const {
     return parts[part].duration[direction] + (statistics[direction].empty() ? 0 : statistics[direction][part]);

@@ -49,7 +49,10 @@ class Bounds {
   void change() { totals_.change(); }
   void undo() { totals_.undo(); }
   // The change has been accepted. True if progress is counted in another way now.
-  bool accept() { return totals_.choose_tails(); }
+  bool accept() {
+    totals_.accept();
+    return totals_.choose_tails();
+  }
 
   const OperatorPaths& paths() const { return totals_.paths(); }
   uint8_t tails_behind(Direction direction, OperatorId op) const { return totals_.tails_behind(direction, op); }
@@ -57,21 +60,21 @@ class Bounds {
   // Adds a task that has been taken to the progress.
   void count(TaskKey key, Nanoseconds duration, Progress& progress) const;
 
-  // Each of these: is the makespan certain to exceed the limit?
+  // Each of these: is the makespan certain to exceed the limit? Before events: by which bound?
 
   // Before the state is built: with this change of the current strategy.
-  bool exceed_before_building(const Change& change, const KnownPrefix& prefix, Nanoseconds limit) {
+  Bound exceed_before_building(const Change& change, const KnownPrefix& prefix, Nanoseconds limit) {
     return configuration_.exceeds(change, prefix, limit);
   }
 
   // Before the first event: by any device's work, and by its work before a tail and the tail.
-  bool exceed_before_events(Nanoseconds limit) const {
+  Bound exceed_before_events(Nanoseconds limit) const {
     for (const DeviceWork& work : totals_.work()) {
-      if (work.all > limit) return true;
+      if (work.all > limit) return Bound::work;
       for (size_t i = 0; i < tail_count; ++i)
-        if (tail(i).load.holds && work.before_tail[i] + tail(i).load.length > limit) return true;
+        if (tail(i).load.holds && work.before_tail[i] + tail(i).load.length > limit) return Bound::synchronization;
     }
-    return false;
+    return Bound::none;
   }
 
   // At a compute or update task, which is added to the progress: by the path behind its end, and by what its device

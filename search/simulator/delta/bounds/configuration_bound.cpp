@@ -7,25 +7,30 @@
 
 namespace ff::delta {
 
-ConfigurationBound::ConfigurationBound(StrategyState& state, const StrategyTotals& totals)
+ConfigurationBound::ConfigurationBound(StrategyState& state, StrategyTotals& totals)
     : state_(state), totals_(totals), device_ready_(state.topology.devices.size()),
       forward_ready_(state.operators.size()), forward_ready_epoch_(state.operators.size(), 0),
       loads_(state.topology.channels.size()), incoming_(state.topology.incoming_rates()),
-      producer_blocks_(incoming_.node.size()), node_bytes_(incoming_.node.size()) {
+      producer_blocks_(incoming_.node.size()), node_bytes_(incoming_.node.size()),
+      node_rounding_(incoming_.node.size()) {
   for (Direction direction : directions) device_kernels_[direction].resize(state.topology.devices.size());
 }
 
-bool ConfigurationBound::exceeds(const Change& change, const KnownPrefix& prefix, Nanoseconds limit) {
+// Cheap ones first: those that look at pairs of parts take longest.
+Bound ConfigurationBound::exceeds(const Change& change, const KnownPrefix& prefix, Nanoseconds limit) {
   prefix_ = &prefix;
   ++epoch_;
-  return kernels_exceed(change, limit) || tails_exceed(change, limit) || volumes_exceed(change, limit) ||
-         transfers_exceed(change, limit) || shared_devices_exceed(change.configuration, limit);
+  if (kernels_exceed(change, limit)) return Bound::work;
+  if (paths_exceed(change, limit)) return Bound::paths;
+  if (tails_exceed(change, limit)) return Bound::synchronization;
+  if (volumes_exceed(change, limit) || transfers_exceed(change, limit) || shared_devices_exceed(change, limit))
+    return Bound::transfers;
+  return Bound::none;
 }
 
 bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit) {
   const auto& [op, configuration] = change;
   const OperatorState& old = state_.operators[op];
-  const OperatorPaths& paths = totals_.paths();
   const size_t parts = configuration.devices.size();
   work_.resize(totals_.kernel_work().size());
   for (size_t device = 0; device < work_.size(); ++device) work_[device] = totals_.kernel_work()[device].all;
@@ -34,7 +39,8 @@ bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit)
   Vector<Nanoseconds>&forward_kernel = kernel_[Direction::forward], &backward_kernel = kernel_[Direction::backward];
   forward_kernel.resize(parts);
   backward_kernel.resize(parts);
-  Nanoseconds slowest = 0;
+  for (Direction direction : directions) statistics_[direction].resize(parts);
+  slowest_ = 0;
   const TaskCostModel::PartCosts* costs = nullptr;
   int model = -1;
   for (size_t part = 0; part < parts; ++part) {
@@ -46,13 +52,119 @@ bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit)
     const TaskCostModel::PartCost& cost = (*costs)[part];
     forward_kernel[part] = cost.all_forward();
     backward_kernel[part] = state_.has_backward(op) ? cost.all_backward() : 0;
+    statistics_[Direction::forward][part] = cost.forward_statistics.ns;
+    statistics_[Direction::backward][part] = state_.has_backward(op) ? cost.backward_statistics.ns : 0;
     work_[device] += forward_kernel[part] + backward_kernel[part];
-    slowest = std::max(slowest, forward_kernel[part] + backward_kernel[part]);
+    slowest_ = std::max(slowest_, forward_kernel[part] + backward_kernel[part]);
   }
   for (Direction direction : directions)
     least_[direction] = *std::min_element(kernel_[direction].begin(), kernel_[direction].end());
-  behind_ = paths.middle[op] + paths.tail_producers[op];
-  return paths.head[op] + slowest + behind_ > limit || *std::max_element(work_.begin(), work_.end()) > limit;
+  return *std::max_element(work_.begin(), work_.end()) > limit;
+}
+
+bool ConfigurationBound::paths_exceed(const Change& change, Nanoseconds limit) {
+  constexpr int most_looked_at = 4;
+  const OperatorId op = change.op;
+  known_reductions_.clear();
+  for (auto other = std::upper_bound(state_.with_statistics.begin(), state_.with_statistics.end(), op);
+       other != state_.with_statistics.begin() && known_reductions_.count() < most_looked_at;) {
+    if (!totals_.paths().has_joint_reduction[Direction::forward][*--other]) continue;
+    const KnownTimeline::Place known = prefix_->timeline.place(TaskKind::forward_reduction, *other, 0);
+    if (known.position < prefix_->events) known_reductions_.push_back({*other, known.end});
+  }
+  const bool from_start = known_reductions_.empty();
+  change_spans(change);
+  set_proposed(change);
+  proposed_.connect_behind(state_, totals_.spans(), state_.around[op][0],
+                           from_start ? 0 : known_reductions_.back().first);
+  const bool all_exceeds = from_start && totals_.spans().of_all(proposed_) > limit;
+  totals_.spans().undo();
+  behind_ = proposed_.middle[op] + proposed_.tail_producers[op];
+  if (all_exceeds || totals_.paths().head[op] + slowest_ + behind_ > limit) return true;
+  return std::any_of(known_reductions_.begin(), known_reductions_.end(), [&](const auto& known) {
+    return known.second + proposed_.behind_reduction(Direction::forward, known.first) > limit;
+  });
+}
+
+// The operator's kernels as they become, and tasks next to it without copies, which are not known.
+void ConfigurationBound::change_spans(const Change& change) {
+  Spans& spans = totals_.spans();
+  spans.begin_change();
+  for (OperatorId op : state_.around[change.op]) {
+    const OperatorTasks& tasks = state_.tasks[op];
+    const OperatorState& operator_state = state_.operators[op];
+    const bool changes = op == change.op;
+    if (!changes && !tasks.has_copies) continue;
+    for (Direction direction : directions) {
+      const Vector<Nanoseconds>&kernel = operator_state.kernel[direction],
+            &statistics = operator_state.statistics_kernel[direction];
+      const bool has_statistics = operator_state.has_statistics(direction);
+      if (Nanoseconds* more = spans.change_of(stage_of(direction, op, false)))
+        for (int part : tasks.parts.indices())
+          more[tasks.parts[part].device] += (changes ? 0 : kernel[part] - (has_statistics ? statistics[part] : 0)) -
+                                            tasks.parts[part].duration[direction];
+      if (!has_statistics) continue;
+      if (Nanoseconds* more = spans.change_of(stage_of(direction, op, true)))
+        for (int part : tasks.parts.indices())
+          more[tasks.parts[part].device] += (changes ? 0 : statistics[part]) - tasks.statistics[direction][part];
+    }
+  }
+  const Vector<DeviceId>& devices = change.configuration.devices;
+  for (Direction direction : directions) {
+    const Vector<Nanoseconds>&kernel = kernel_[direction], &statistics = statistics_[direction];
+    if (Nanoseconds* more = spans.change_of(stage_of(direction, change.op, false)))
+      for (int part : devices.indices()) more[devices[part]] += kernel[part] - statistics[part];
+    if (Nanoseconds* more = spans.change_of(stage_of(direction, change.op, true)))
+      for (int part : devices.indices()) more[devices[part]] += statistics[part];
+  }
+  spans.end_change();
+}
+
+// What the change says of the paths, those backward of operators in front of it aside, which are the current
+// strategy's. Its synchronization, and how long a reduction of its takes, are not looked at.
+void ConfigurationBound::set_proposed(const Change& change) {
+  const auto& [op, configuration] = change;
+  const OperatorPaths& current = totals_.paths();
+  const OperatorId first = state_.around[op][0];
+  if (proposed_version_ != totals_.version()) {
+    proposed_ = current;
+    proposed_version_ = totals_.version();
+  } else {
+    for (Direction direction : directions) {
+      proposed_.least[direction][proposed_op_] = current.least[direction][proposed_op_];
+      proposed_.has_joint_reduction[direction][proposed_op_] = current.has_joint_reduction[direction][proposed_op_];
+    }
+    proposed_.least_synchronization[proposed_op_] = current.least_synchronization[proposed_op_];
+    for (const auto* numbers : {&state_.next_statistics_of[proposed_op_], &state_.next_statistics_for[proposed_op_]})
+      for (int number : *numbers) proposed_.held_up[number] = current.held_up[number];
+    for (OperatorId before = state_.around[proposed_op_][0]; before < first; ++before) {
+      proposed_.tail_producers[before] = current.tail_producers[before];
+      proposed_.tail[Direction::backward][before] = current.tail[Direction::backward][before];
+      for (const bool statistics : {false, true}) {
+        const int stage = stage_of(Direction::backward, before, statistics);
+        proposed_.behind[stage] = current.behind[stage];
+      }
+    }
+  }
+  proposed_op_ = op;
+  proposed_.least_synchronization[op] = 0;
+  for (const auto* numbers : {&state_.next_statistics_of[op], &state_.next_statistics_for[op]})
+    for (int number : *numbers) proposed_.held_up[number] = 0;
+  const OperatorDefinition& definition = *state_.graph.operators[op].definition;
+  for (Direction direction : directions) {
+    const Vector<Nanoseconds>& statistics = statistics_[direction];
+    OperatorPaths::Least& its = proposed_.least[direction][op];
+    its = {};
+    its.kernel = its.rest = least_[direction];
+    its.statistics = *std::min_element(statistics.begin(), statistics.end());
+    for (int part : configuration.devices.indices())
+      its.rest = std::min(its.rest, kernel_[direction][part] - statistics[part]);
+    const bool backward = direction == Direction::backward;
+    proposed_.has_joint_reduction[direction][op] = state_.may_have_statistics[op] &&
+                                                   (!backward || state_.has_backward(op)) &&
+                                                   definition.has_statistics(configuration.degrees, backward) &&
+                                                   definition.statistics_groups(configuration.degrees) == 1;
+  }
 }
 
 bool ConfigurationBound::tails_exceed(const Change& change, Nanoseconds limit) {
@@ -111,6 +223,7 @@ Nanoseconds ConfigurationBound::forward_ready(OperatorId op) {
 
 bool ConfigurationBound::volumes_exceed(const Change& change, Nanoseconds limit) {
   const auto& [op, configuration] = change;
+  const Nanoseconds behind = least_behind(op);
   const OperatorDefinition& definition = *state_.graph.operators[op].definition;
   const size_t parts = configuration.devices.size();
   exchanges_.clear();
@@ -129,9 +242,9 @@ bool ConfigurationBound::volumes_exceed(const Change& change, Nanoseconds limit)
           device, producer_definition.output_block(state_.graph.tensors[edge.tensor].output,
                                                    producer_definition.part(producer.degrees, part)));
     }
-    // Every transfer takes its bytes over the rate of some channel, rounded to nanoseconds.
-    const Nanoseconds begin = earliest + least_behind() - producer.parts() * static_cast<Nanoseconds>(parts);
+    const Nanoseconds begin = earliest + behind;
     std::fill(node_bytes_.begin(), node_bytes_.end(), 0);
+    std::fill(node_rounding_.begin(), node_rounding_.end(), 0);
     for (size_t part = 0; part < parts; ++part) {
       const DeviceId device = configuration.devices[part];
       const int node = incoming_.node_of[device];
@@ -146,12 +259,16 @@ bool ConfigurationBound::volumes_exceed(const Change& change, Nanoseconds limit)
         if (holder == device) from_elsewhere -= bytes;
       }
       node_bytes_[node] += from_outside;
+      // Every transfer takes its bytes over the rate of some channel, rounded to nanoseconds.
+      const Nanoseconds rounding = producer.parts();
+      node_rounding_[node] += rounding;
       const double device_rate = incoming_.device[device], node_rate = incoming_.node[node];
       if (from_elsewhere > 0 && device_rate > 0 &&
-          begin + static_cast<Nanoseconds>(static_cast<double>(from_elsewhere) / device_rate) > limit)
+          begin - rounding + static_cast<Nanoseconds>(static_cast<double>(from_elsewhere) / device_rate) > limit)
         return true;
       if (node_bytes_[node] > 0 && node_rate > 0 &&
-          begin + static_cast<Nanoseconds>(static_cast<double>(node_bytes_[node]) / node_rate) > limit)
+          begin - node_rounding_[node] + static_cast<Nanoseconds>(static_cast<double>(node_bytes_[node]) / node_rate) >
+              limit)
         return true;
     }
   }
@@ -188,7 +305,7 @@ bool ConfigurationBound::transfers_exceed(const Change& change, Nanoseconds limi
   for (int i : state_.in_edges[op].indices()) {
     const int e = state_.in_edges[op][i];
     const OperatorId producer = state_.edge(e).producer;
-    if (const std::optional<bool> exceed = collectives_exceed(producer, *exchanges_[i], configuration, limit)) {
+    if (const std::optional<bool> exceed = collectives_exceed(producer, *exchanges_[i], change, limit)) {
       if (*exceed) return true;
       continue;
     }
@@ -203,16 +320,16 @@ bool ConfigurationBound::transfers_exceed(const Change& change, Nanoseconds limi
         const DeviceId source = producers[pair.producer_part];
         ready_[part] = std::max(ready_[part], source == device ? end : add_transfer(source, device, pair.bytes, end));
       }
-      if (ready_[part] + kernel_[Direction::forward][part] + kernel_[Direction::backward][part] + behind_ > limit)
-        return true;
+      if (ready_[part] + behind_ready(static_cast<int>(part), op) > limit) return true;
     }
-    if (loaded_until() + least_behind() > limit) return true;
+    if (loaded_until() + least_behind(op) > limit) return true;
   }
   return false;
 }
 
 std::optional<bool> ConfigurationBound::collectives_exceed(OperatorId producer, const EdgeExchanges& exchanges,
-                                                           const Configuration& configuration, Nanoseconds limit) {
+                                                           const Change& change, Nanoseconds limit) {
+  const auto& [op, configuration] = change;
   const Vector<Collective> collectives =
       collectives_of(exchanges, state_.operators[producer].devices, configuration.devices);
   if (collectives.empty()) return std::nullopt;
@@ -224,14 +341,14 @@ std::optional<bool> ConfigurationBound::collectives_exceed(OperatorId producer, 
     state_.costs.communication().collective(collective.kind, collective.holders, collective.bytes, transfer_);
     for (int part : exchange.consumers) {
       ready_[part] = std::max(ready_[part], end + transfer_.duration);
-      if (ready_[part] + kernel_[Direction::forward][part] + kernel_[Direction::backward][part] + behind_ > limit)
-        return true;
+      if (ready_[part] + behind_ready(part, op) > limit) return true;
     }
   }
   return false;
 }
 
-bool ConfigurationBound::shared_devices_exceed(const Configuration& configuration, Nanoseconds limit) {
+bool ConfigurationBound::shared_devices_exceed(const Change& change, Nanoseconds limit) {
+  const auto& [op, configuration] = change;
   for (DeviceId device : configuration.devices) {
     device_ready_[device] = std::numeric_limits<Nanoseconds>::max();
     for (Direction direction : directions) device_kernels_[direction][device] = 0;
@@ -243,10 +360,9 @@ bool ConfigurationBound::shared_devices_exceed(const Configuration& configuratio
   }
   const Nanoseconds least_forward = least_[Direction::forward], least_backward = least_[Direction::backward];
   for (DeviceId device : configuration.devices)
-    if (device_ready_[device] +
-            std::max(device_kernels_[Direction::forward][device] + least_backward,
-                     least_forward + device_kernels_[Direction::backward][device]) +
-            behind_ >
+    if (device_ready_[device] + std::max(device_kernels_[Direction::forward][device] +
+                                             std::max(least_backward + behind_, proposed_.tail[Direction::forward][op]),
+                                         least_forward + device_kernels_[Direction::backward][device] + behind_) >
         limit)
       return true;
   return false;

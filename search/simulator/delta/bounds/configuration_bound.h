@@ -2,9 +2,11 @@
 // of the time before the change, the kernels and transfers of the changed operator, and the paths behind it.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
 #include "common/vector.h"
+#include "search/simulator/delta.h"
 #include "search/simulator/delta/bounds/strategy_totals.h"
 
 namespace ff::delta {
@@ -20,10 +22,10 @@ struct KnownPrefix {
 
 class ConfigurationBound {
  public:
-  ConfigurationBound(StrategyState& state, const StrategyTotals& totals);
+  ConfigurationBound(StrategyState& state, StrategyTotals& totals);
 
-  // Is the makespan with this change certain to exceed the limit? The state is the current strategy's.
-  bool exceeds(const Change& change, const KnownPrefix& prefix, Nanoseconds limit);
+  // By which bound is the makespan with this change certain to exceed the limit? The state is the current strategy's.
+  Bound exceeds(const Change& change, const KnownPrefix& prefix, Nanoseconds limit);
 
  private:
   // What transfers over an edge keep busy: each channel's occupancy, and when the first of them can start.
@@ -34,6 +36,10 @@ class ConfigurationBound {
 
   // Is it too long: the work of a device, and the path through the operator's slowest part?
   bool kernels_exceed(const Change& change, Nanoseconds limit);
+  // The paths from the last joint reductions before the change on? Sets the proposal's paths.
+  bool paths_exceed(const Change& change, Nanoseconds limit);
+  void set_proposed(const Change& change);
+  void change_spans(const Change& change);
   // The tasks before a synchronization tail, and then the tail without the operator's own groups?
   bool tails_exceed(const Change& change, Nanoseconds limit);
   // Until the parts can be ready, by the amount of data that each device and node must get? Without looking at pairs of
@@ -43,10 +49,10 @@ class ConfigurationBound {
   // volumes_exceed, which finds the exchanges.
   bool transfers_exceed(const Change& change, Nanoseconds limit);
   // By the collectives of the edge from this producer. Nothing where it has transfers.
-  std::optional<bool> collectives_exceed(OperatorId producer, const EdgeExchanges& exchanges,
-                                         const Configuration& configuration, Nanoseconds limit);
+  std::optional<bool> collectives_exceed(OperatorId producer, const EdgeExchanges& exchanges, const Change& change,
+                                         Nanoseconds limit);
   // Several parts on one device, one after the other?
-  bool shared_devices_exceed(const Configuration& configuration, Nanoseconds limit);
+  bool shared_devices_exceed(const Change& change, Nanoseconds limit);
 
   Nanoseconds forward_end(OperatorId op, int part);
   // No part of the operator that is not among the known events becomes ready before this.
@@ -59,15 +65,33 @@ class ConfigurationBound {
   Nanoseconds add_transfer(DeviceId source, DeviceId destination, int64_t bytes, Nanoseconds earliest);
   // The last transfer over the most loaded channel ends no earlier.
   Nanoseconds loaded_until() const;
-  // From the moment when a part is ready to the end, with the operator's fastest part.
-  Nanoseconds least_behind() const { return least_[Direction::forward] + least_[Direction::backward] + behind_; }
+  // From the moment when a part is ready to the end.
+  Nanoseconds behind_ready(int part, OperatorId op) const {
+    return std::max(kernel_[Direction::forward][part] +
+                        std::max(kernel_[Direction::backward][part] + behind_, proposed_.tail[Direction::forward][op]),
+                    statistics_[Direction::forward][part] + proposed_.behind[stage_of(Direction::forward, op, true)]);
+  }
+  // The same with the operator's fastest part.
+  Nanoseconds least_behind(OperatorId op) const {
+    return std::max(least_[Direction::forward] + least_[Direction::backward] + behind_,
+                    proposed_.behind_arrival(Direction::forward, op));
+  }
 
   StrategyState& state_;
-  const StrategyTotals& totals_;
+  StrategyTotals& totals_;
   const KnownPrefix* prefix_ = nullptr;
   // Of the changed operator:
-  PerDirection<Vector<Nanoseconds>> kernel_;                // [direction][part]
+  PerDirection<Vector<Nanoseconds>> kernel_;      // [direction][part]
+  PerDirection<Vector<Nanoseconds>> statistics_;  // [direction][part]: of these, the statistics
+  // Paths with the change, without copies of the operator and those next to it, of what lies behind
+  // known_reductions_. Kept from proposal to proposal, since most of it is the current strategy's.
+  OperatorPaths proposed_;
+  OperatorId proposed_op_ = 0;
+  uint64_t proposed_version_ = 0;
+  // The last joint reductions in front of the change that happen as they did, and when they end.
+  Vector<std::pair<OperatorId, Nanoseconds>> known_reductions_;
   PerDirection<Nanoseconds> least_;                         // of the fastest part
+  Nanoseconds slowest_ = 0;                                 // of the slowest part, both directions together
   Nanoseconds behind_ = 0;                                  // path through consumers, and through producers back
   Vector<Nanoseconds> ready_;                               // [part]
   Vector<std::shared_ptr<const EdgeExchanges>> exchanges_;  // [edge into it]
@@ -82,8 +106,9 @@ class ConfigurationBound {
   const Topology::IncomingRates incoming_;
   // [node]: device and block of the producer's parts there
   Vector<Vector<std::pair<DeviceId, Block>>> producer_blocks_;
-  Vector<int64_t> node_bytes_;  // [node]
-  CommunicationCost transfer_;  // scratch
+  Vector<int64_t> node_bytes_;         // [node]
+  Vector<Nanoseconds> node_rounding_;  // [node]: what rounding may make of that, at most
+  CommunicationCost transfer_;         // scratch
   uint32_t epoch_ = 0, load_epoch_ = 0;
 };
 

@@ -4,31 +4,40 @@
 
 namespace ff::delta {
 
-StrategyTotals::StrategyTotals(const StrategyState& state) : state_(state), order_(state.builder) {
-  current_.paths.resize(state.count());
+StrategyTotals::StrategyTotals(const StrategyState& state) : state_(state), order_(state.builder), spans_(state) {
+  current_.paths.resize(state);
 }
 
 void StrategyTotals::reset() {
   for (OperatorId op = 0; op < state_.count(); ++op) current_.paths.set_least(state_, op);
-  current_.paths.connect(state_);
+  for (int number : state_.next_statistics.indices()) current_.paths.set_held_up(state_, number);
+  choose_spans();
   tails_ = {};
   current_.work.clear();
   choose_tails();
 }
 
 void StrategyTotals::change() {
+  ++changes_;
   before_change_ = current_;
   for (size_t i = 0; i < tail_count; ++i) loads_before_change_[i] = tails_[i].load;
   const StrategyState::Replaced& replaced = state_.replaced();
+  spans_.begin_change();
   for (const auto& [op, tasks] : replaced.tasks) {
     add_tasks(op, tasks, -1);
     add_tasks(op, state_.tasks[op], 1);
+    add_to_spans(op, tasks, -1);
+    add_to_spans(op, state_.tasks[op], 1);
   }
+  spans_.end_change();
   for (const auto& [op, configuration, operator_state] : replaced.operators) {
     add_kernels(op, operator_state, -1);
     add_kernels(op, state_.operators[op], 1);
     current_.paths.set_least(state_, op);
   }
+  for (const auto& [op, configuration, operator_state] : replaced.operators)
+    for (const auto* numbers : {&state_.next_statistics_of[op], &state_.next_statistics_for[op]})
+      for (int number : *numbers) current_.paths.set_held_up(state_, number);
   for (const auto& [g, group] : replaced.groups) {
     add_updates(group, -1);
     add_updates(state_.groups[g], 1);
@@ -40,12 +49,29 @@ void StrategyTotals::change() {
   if (!replaced.groups.empty())
     for (SynchronizationTail& tail : tails_)
       tail.load.length = *std::max_element(tail.load.occupied.begin(), tail.load.occupied.end());
-  current_.paths.connect(state_);
+  const OperatorId first = replaced.tasks[0].op;
+  for (OperatorId op = first; op < state_.count(); ++op) current_.paths.set_head(state_, op);
+  current_.paths.connect_behind(state_, spans_, first, 0);
 }
 
 void StrategyTotals::undo() {
   std::swap(current_, before_change_);
+  spans_.undo();
   for (size_t i = 0; i < tail_count; ++i) std::swap(tails_[i].load, loads_before_change_[i]);
+}
+
+void StrategyTotals::accept() {
+  // To choose takes as long as some twenty changes.
+  constexpr int least_accepted = 32, least_changes = 2048;
+  spans_.apply();
+  ++version_;
+  if (++accepted_ >= least_accepted && changes_ >= least_changes) choose_spans();
+}
+
+void StrategyTotals::choose_spans() {
+  spans_.choose(current_.paths);
+  ++version_;
+  accepted_ = changes_ = 0;
 }
 
 bool StrategyTotals::choose_tails() {
@@ -81,6 +107,16 @@ void StrategyTotals::add_tasks(OperatorId op, const OperatorTasks& tasks, Nanose
   for (Direction direction : directions)
     for (size_t part = 0; part < tasks.parts.size(); ++part)
       add(current_.work[tasks.parts[part].device], direction, op, sign * tasks.duration(direction, part));
+}
+
+void StrategyTotals::add_to_spans(OperatorId op, const OperatorTasks& tasks, Nanoseconds sign) {
+  for (Direction direction : directions) {
+    if (Nanoseconds* more = spans_.change_of(stage_of(direction, op, false)))
+      for (const PartTasks& part : tasks.parts) more[part.device] += sign * part.duration[direction];
+    if (tasks.statistics[direction].empty()) continue;
+    if (Nanoseconds* more = spans_.change_of(stage_of(direction, op, true)))
+      for (int part : tasks.parts.indices()) more[tasks.parts[part].device] += sign * tasks.statistics[direction][part];
+  }
 }
 
 void StrategyTotals::add_kernels(OperatorId op, const OperatorState& state, Nanoseconds sign) {

@@ -21,10 +21,13 @@ class StrategyTotals {
   void reset();   // the state has been reset
   void change();  // the state has changed
   void undo();
+  void accept();  // the change is the state now
   // Chooses tails for the state as it is now. True if they come behind other tasks than before.
   bool choose_tails();
 
   const OperatorPaths& paths() const { return current_.paths; }
+  uint64_t version() const { return version_; }  // another one where the state is
+  Spans& spans() { return spans_; }
   const DeviceWork& work(DeviceId device) const { return current_.work[device]; }
   const Vector<DeviceWork>& work() const { return current_.work; }
   const Vector<DeviceWork>& kernel_work() const { return current_.kernel_work; }  // without copies and updates
@@ -38,8 +41,10 @@ class StrategyTotals {
     Vector<DeviceWork> work, kernel_work;  // [device]
   };
 
+  void choose_spans();
   void add(DeviceWork& work, Direction direction, OperatorId op, Nanoseconds duration);
   void add_tasks(OperatorId op, const OperatorTasks& tasks, Nanoseconds sign);
+  void add_to_spans(OperatorId op, const OperatorTasks& tasks, Nanoseconds sign);
   void add_kernels(OperatorId op, const OperatorState& state, Nanoseconds sign);
   void add_updates(const GroupState& group, Nanoseconds sign);
   void add_synchronization(int g, const GroupState& group, Nanoseconds sign);
@@ -47,6 +52,9 @@ class StrategyTotals {
   const StrategyState& state_;
   const SynchronizationOrder order_;
   Totals current_, before_change_;
+  Spans spans_;
+  uint64_t version_ = 0;
+  int changes_ = 0, accepted_ = 0;  // since the spans were chosen
   Array<SynchronizationTail, tail_count> tails_;
   Array<SynchronizationTail::Load, tail_count> loads_before_change_;
   PerDirection<Vector<uint8_t>> tails_behind_;  // [direction][operator]

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "search/optimizer/evaluator.h"
+#include "search/optimizer/search_space.h"
 #include "search/simulator/delta.h"
 #include "tests/support/delta_comparison.h"
 #include "tests/support/graph_text.h"
@@ -63,6 +64,42 @@ TEST_CASE("delta simulation equals full simulation where parameters have owners"
   CHECK(sum.rejected_before_simulation > 1000);
   CHECK(sum.rejected_during_simulation > 1000);
   CHECK(sum.returned > 0);
+}
+
+// Where bounds are close to the makespan: data parallelism and what is next to it, on networks whose batch
+// normalization makes all devices meet a hundred times in each direction.
+TEST_CASE("delta simulation: no bound exceeds the makespan of chains and branches of joint reductions") {
+  for (const char* name : {"resnet101", "inception_v3"}) {
+    INFO(name);
+    const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/" + std::string(name) + ".json", 4 * 64);
+    const Topology topology = load_topology(FF_SOURCE_DIR "/topologies/p100-1x4.json");
+    KernelCosts kernels(topology, CostMode::analytic, {});
+    Evaluator evaluator({graph, topology, kernels});
+    TaskCostModel costs(graph, topology, kernels);
+    DeltaSimulator delta(evaluator.builder(), topology, costs);
+    const SearchSpace space(graph, topology);
+    RandomStream random(1, 0);
+    Strategy strategy = data_parallel(graph, topology);
+    delta.reset(strategy);
+    for (int number = 0; number < 120; ++number) {
+      const OperatorId op = static_cast<OperatorId>(random.below(graph.operators.count()));
+      const Change change{op, space.random_configuration(op, random)};
+      Strategy proposed = strategy;
+      proposed[op] = change.configuration;
+      const Nanoseconds judged = evaluator.estimate(proposed, 1).makespan;
+      REQUIRE(delta.propose({change}, judged) == judged);
+      delta.reject();
+      const auto makespan = delta.propose({change}, delta.makespan() + delta.makespan() / 100);
+      REQUIRE((makespan ? *makespan == judged : judged > delta.makespan() + delta.makespan() / 100));
+      if (makespan && *makespan <= delta.makespan() + delta.makespan() / 500) {
+        delta.accept();
+        strategy = proposed;
+      } else {
+        delta.reject();
+      }
+    }
+    CHECK(delta.statistics().rejected_by[static_cast<size_t>(Bound::paths)] > 0);
+  }
 }
 
 TEST_CASE("cases that a fuzzer has found") {

@@ -22,13 +22,13 @@ struct Recorded {
     loop.lay_out();
     timeline.clear();
     loop.start();
-    timeline.begin_recording(0, false);
+    timeline.begin_recording(0);
     for (const Event& event : EventLoop::initial_events(state)) take(event);
     while (!loop.queue().empty()) {
       timeline.before(loop.queue().front(), loop);
       take(loop.queue().pop(), false);
     }
-    timeline.end_recording();
+    timeline.adopt();
   }
   void take(const Event& event, bool may_snapshot = true) {
     if (may_snapshot) timeline.before(event, loop);

@@ -22,8 +22,10 @@ struct Bounded {
     timeline.clear();
   }
   bool exceed_before_building(const Change& change, Nanoseconds limit) {
-    return bounds.exceed_before_building(change, {timeline}, limit);
+    return bounds.exceed_before_building(change, {timeline}, limit) != Bound::none;
   }
+
+  bool exceed_before_events(Nanoseconds limit) const { return bounds.exceed_before_events(limit) != Bound::none; }
 
   StrategyState state;
   Bounds bounds;
@@ -49,6 +51,23 @@ bool equal(const Vector<DeviceWork>& a, const Vector<DeviceWork>& b) {
   return a.size() == b.size();
 }
 
+Nanoseconds longest_work(const StrategyState& state, const Spans::Span& span) {
+  Vector<Nanoseconds> work(state.topology.devices.size(), 0);
+  for (OperatorId op = 0; op < state.count(); ++op)
+    for (Direction direction : directions)
+      for (const bool statistics : {false, true}) {
+        if (std::find(span.stages.begin(), span.stages.end(), stage_of(direction, op, statistics)) == span.stages.end())
+          continue;
+        const OperatorTasks& tasks = state.tasks[op];
+        for (int part : tasks.parts.indices()) {
+          if (!statistics) work[tasks.parts[part].device] += tasks.parts[part].duration[direction];
+          else if (!tasks.statistics[direction].empty())
+            work[tasks.parts[part].device] += tasks.statistics[direction][part];
+        }
+      }
+  return *std::max_element(work.begin(), work.end());
+}
+
 }  // namespace
 
 TEST_CASE("bounds: the example of docs/simulator.md") {
@@ -62,14 +81,14 @@ TEST_CASE("bounds: the example of docs/simulator.md") {
   CHECK_FALSE(bounded.exceed_before_building(change, 70'000));
   bounded.state.change({change});
   bounded.bounds.change();
-  CHECK(bounded.bounds.exceed_before_events(79'999));
-  CHECK_FALSE(bounded.bounds.exceed_before_events(80'000));
+  CHECK(bounded.exceed_before_events(79'999));
+  CHECK_FALSE(bounded.exceed_before_events(80'000));
   CHECK(problem.judge.evaluate(bounded.state.strategy).makespan == 80'000);
   // Back on d1: 50 us on d0.
   bounded.bounds.undo();
   bounded.state.undo();
-  CHECK(bounded.bounds.exceed_before_events(49'999));
-  CHECK_FALSE(bounded.bounds.exceed_before_events(50'000));
+  CHECK(bounded.exceed_before_events(49'999));
+  CHECK_FALSE(bounded.exceed_before_events(50'000));
 }
 
 TEST_CASE("bounds: at an event, by the path behind it and by what its device has left") {
@@ -131,7 +150,7 @@ TEST_CASE("bounds: none exceeds the makespan, and what they are made of follows 
       bounded.bounds.change();
       followed.change();
       const Nanoseconds before_events =
-          bound_of(makespan, [&](Nanoseconds limit) { return bounded.bounds.exceed_before_events(limit); });
+          bound_of(makespan, [&](Nanoseconds limit) { return bounded.exceed_before_events(limit); });
       CHECK(before_events <= makespan);
       ++proposals;
       close_before_building += 2 * before_building > makespan;
@@ -142,12 +161,15 @@ TEST_CASE("bounds: none exceeds the makespan, and what they are made of follows 
       CHECK(equal(followed.work(), total.work()));
       CHECK(equal(followed.kernel_work(), total.kernel_work()));
       for (Direction direction : directions) {
-        CHECK(followed.paths().tail[direction] == total.paths().tail[direction]);
         CHECK(followed.paths().least[direction] == total.paths().least[direction]);
+        CHECK(followed.paths().has_joint_reduction[direction] == total.paths().has_joint_reduction[direction]);
       }
+      CHECK(followed.paths().held_up == total.paths().held_up);
+      for (const Spans::Span& span : followed.spans().all()) CHECK(span.longest == longest_work(bounded.state, span));
       if (random.between(0, 1)) {
         strategy = changed;
         bounded.bounds.accept();
+        followed.accept();
         followed.choose_tails();
         for (size_t i = 0; i < tail_count; ++i) {
           CHECK(followed.tails()[i].same_tasks(total.tails()[i]));
