@@ -354,6 +354,9 @@ constexpr double evaluations_of_result = 3, evaluations_of_start = 2;
 // of each other have so long together.
 constexpr double most_s_until_settled = 120, independent_chains_s = 30;
 
+// Where memory is short a strategy has to get slower for long before it fits: chains that compete end too early.
+constexpr int chains_to_fit = 2;
+
 AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
   if (whole_operators) expect_nothing_annotated_is_split(request);
   McmcSettings& search = request.settings.search;
@@ -370,11 +373,16 @@ AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
     result.baselines.push_back(
         {candidate.name, candidate.prediction->makespan, candidate.prediction->feasible(), candidate.strategy});
   search.slices = !cheap.list.empty() && !cheap.best().prediction->feasible();
+  if (search.slices && search.proposals_from == ProposalKind::structured) {
+    search.proposals_from = ProposalKind::mixed;
+    search.chains = std::min(search.chains, chains_to_fit);
+  }
   const Vector<Candidate> starts = chain_starts(request, cheap.list, cheap.list.empty() ? nullptr : &cheap.best());
   if (deadline.limited()) {
     const double evaluation_s = request.evaluator.slowest_s();
     search.start_s = evaluations_of_start * evaluation_s;
     search.budget_s = std::max(1e-9, deadline.left_s() - evaluations_of_result * evaluation_s);
+    if (search.until_settled && search.slices) search.budget_s = std::min(search.budget_s, independent_chains_s);
   }
   result.chains = search_mcmc(request.problem(), starts, search, request.control, cheap.list);
   result.strategy = result.chains->best;

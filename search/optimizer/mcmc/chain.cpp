@@ -20,10 +20,17 @@ void Chain::run(OracleTeam& team, const Leg& leg, const std::atomic<bool>& stop,
   if (begun_) team.resume(place_);
   else begin(team, board);
   report(board);
-  first_proposal_ = std::chrono::steady_clock::now();
-  proposal_s_.reset();
+  alone_ = ahead_ = {};
   while (!stop && !used_up(leg)) {
-    step(team, leg, board);
+    const int count = proposals_at_once(team, leg);
+    if (team.size() == 1 || (count == 1 && alone_.known())) {
+      step(team, count, board);
+    } else {
+      const auto begin = std::chrono::steady_clock::now();
+      const int64_t before = result_.proposals;
+      step(team, count, board);
+      (count == 1 ? alone_ : ahead_).add(result_.proposals - before, seconds_since(begin));
+    }
     if (result_.proposals - reported_proposals_ >= 16) report(board);
   }
   place_ = team.place();
@@ -55,23 +62,33 @@ int64_t Chain::proposals_left(const Leg& leg) const {
   return std::min(left, leg_best_at_proposal_ + (leg.proposals + 1) / 2 - result_.proposals);
 }
 
+// The first ones find caches empty and threads elsewhere.
+void Chain::Pace::add(int64_t made, double took_s) {
+  constexpr int64_t first = 64;
+  if (proposals >= first) {
+    timed += made;
+    seconds += took_s;
+  }
+  proposals += made;
+}
+
 // Where many are accepted most of what is drawn ahead is in vain, and where a proposal takes some microseconds threads
-// wait for each other longer.
-int Chain::proposals_at_once(const OracleTeam& team, const Leg& leg) {
-  constexpr int64_t tried_alone = 64;
-  const int64_t made = result_.proposals - leg_begin_proposals_;
-  if (team.size() == 1 || made < tried_alone) return 1;
-  if (!proposal_s_) proposal_s_ = seconds_since(first_proposal_) / static_cast<double>(made);
+// wait for each other longer. Otherwise what is faster: it depends on how much of the caches the threads share.
+int Chain::proposals_at_once(const OracleTeam& team, const Leg& leg) const {
+  if (team.size() == 1) return 1;
   const double pays = 0.5 / team.size();
-  if (*proposal_s_ < settings_.look_ahead_from_s || accepted_share_ > pays) return 1;
+  if (accepted_share_ > pays) return 1;
+  if (settings_.look_ahead_from_s > 0) {
+    if (!alone_.known() || alone_.each_s() < settings_.look_ahead_from_s) return 1;
+    if (ahead_.known() && ahead_.each_s() > alone_.each_s()) return 1;
+  }
   return static_cast<int>(std::min<int64_t>(team.size(), proposals_left(leg)));
 }
 
 // Proposals are drawn from the current strategy as if those before were rejected, and predicted; the first that is
 // accepted is the next strategy, and the random numbers go on behind it.
-void Chain::step(OracleTeam& team, const Leg& leg, ProgressBoard& board) {
+void Chain::step(OracleTeam& team, int count, ProgressBoard& board) {
   constexpr double little_left = 0.9;
-  const int count = proposals_at_once(team, leg);
   proposals_.resize(team.size());
   random_behind_.resize(team.size(), random_);
   for (int i = 0; i < count; ++i) {

@@ -15,7 +15,7 @@ struct ChainSettings {
   double beta = 0;
   bool slices = false;
   uint64_t seed = 0;
-  double look_ahead_from_s = 0;
+  double look_ahead_from_s = 0;  // 0: always, for tests
 };
 
 // How far a chain goes before it rests.
@@ -55,8 +55,8 @@ class Chain {
   void begin(OracleTeam& team, ProgressBoard& board);
   bool used_up(const Leg& leg) const;
   int64_t proposals_left(const Leg& leg) const;
-  int proposals_at_once(const OracleTeam& team, const Leg& leg);
-  void step(OracleTeam& team, const Leg& leg, ProgressBoard& board);
+  int proposals_at_once(const OracleTeam& team, const Leg& leg) const;
+  void step(OracleTeam& team, int count, ProgressBoard& board);
   void accept(OracleTeam& team, const Prediction& prediction, ProgressBoard& board);
   void keep(const Strategy& strategy, const Prediction& prediction, ProgressBoard& board);
   void verify_unverified(OracleTeam& team, ProgressBoard& board);
@@ -79,9 +79,15 @@ class Chain {
   int64_t leg_begin_proposals_ = 0, leg_best_at_proposal_ = 0;
   int64_t reported_proposals_ = 0, reported_accepted_ = 0;
   double accepted_share_ = 1;  // of late
-  // When the leg's first proposal began, and what one of the first took, once it is known.
-  std::chrono::steady_clock::time_point first_proposal_;
-  std::optional<double> proposal_s_;
+  // What proposals of this leg took: one by one, and side by side.
+  struct Pace {
+    int64_t proposals = 0, timed = 0;
+    double seconds = 0;
+    void add(int64_t made, double took_s);
+    bool known() const { return timed >= 64; }
+    double each_s() const { return seconds / static_cast<double>(timed); }
+  };
+  Pace alone_, ahead_;
   Vector<OracleTeam::Proposal> proposals_;
   Vector<RandomStream> random_behind_;  // of each proposal
 };

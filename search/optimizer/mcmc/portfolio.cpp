@@ -52,7 +52,8 @@ Portfolio::Chains Portfolio::new_chains(double size) const {
   double most = static_cast<double>(settings_.chains);
   if (by_proposals_) most = size / proposals_a_chain;
   else if (settings_.start_s > 0) most = size * pool_.threads() / (starts_a_chain * settings_.start_s);
-  const int count = static_cast<int>(std::clamp(most, 1.0, static_cast<double>(settings_.chains)));
+  const int least = std::min(2, settings_.chains);  // from the best and from data parallelism: either may lead nowhere
+  const int count = static_cast<int>(std::clamp<double>(most, least, settings_.chains));
   Chains chains;
   for (int i = 0; i < count; ++i) {
     const auto number = static_cast<uint64_t>(epoch_ * settings_.chains + i);
