@@ -5,9 +5,10 @@
 
 namespace ff {
 
-std::string to_safetensors(const std::string& graph, const Vector<NamedTensor>& tensors) {
+std::string to_safetensors(const std::map<std::string, std::string>& metadata, const Vector<NamedTensor>& tensors) {
   Json header = Json::object();
-  header["__metadata__"] = {{"format", "pt"}, {"graph", graph}};
+  header["__metadata__"] = metadata;
+  header["__metadata__"]["format"] = "pt";
   int64_t offset = 0;
   for (const NamedTensor& tensor : tensors) {
     const int64_t end = offset + volume(tensor.shape) * element_bytes;

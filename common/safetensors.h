@@ -2,6 +2,7 @@
 // other.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "common/block.h"
@@ -15,7 +16,7 @@ struct NamedTensor {
   const Vector<float>* values;  // row-major
 };
 
-// `graph` is named in the file's metadata.
-std::string to_safetensors(const std::string& graph, const Vector<NamedTensor>& tensors);
+// The metadata are in the file's header, beside what other programs expect there.
+std::string to_safetensors(const std::map<std::string, std::string>& metadata, const Vector<NamedTensor>& tensors);
 
 }  // namespace ff

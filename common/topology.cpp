@@ -194,8 +194,15 @@ class TopologyParser {
   }
 
   static Vector<std::string> link_keys() {
-    return {"bandwidth_gb_per_s",    "latency_us", "duplex", "busy_endpoints", "all_reduce_gb_per_s",
-            "all_reduce_latency_us", "source"};
+    return {"bandwidth_gb_per_s",
+            "latency_us",
+            "duplex",
+            "busy_endpoints",
+            "processor_us",
+            "processor_share",
+            "all_reduce_gb_per_s",
+            "all_reduce_latency_us",
+            "source"};
   }
 
   void add_link(const JsonPlace& place, const std::string& prefix) {
@@ -224,6 +231,10 @@ class TopologyParser {
     if (mode != "full" && mode != "half") duplex->fail("found \"" + mode + "\"" + suggestion(mode, {"full", "half"}));
     const auto busy = place.find("busy_endpoints");
     channel.busy_endpoints = busy && busy->as_bool();
+    const auto fixed = place.find("processor_us");
+    channel.processor_us = fixed ? fixed->as_number(0, 1e9) : 0;
+    const auto share = place.find("processor_share");
+    channel.processor_ns_per_byte = share ? share->as_number(0, 1) / channel.bandwidth_gb_per_s : 0;
     const auto all_reduce = place.find("all_reduce_gb_per_s");
     channel.all_reduce_gb_per_s =
         all_reduce ? all_reduce->as_number(least_rate, most_rate) : channel.bandwidth_gb_per_s;
@@ -363,6 +374,8 @@ void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
       route.latency_us += channel.latency_us;
       route.bandwidth_gb_per_s = std::min(route.bandwidth_gb_per_s, channel.bandwidth_gb_per_s);
       route.busy_endpoints = route.busy_endpoints || channel.busy_endpoints;
+      route.processor_us = std::max(route.processor_us, channel.processor_us);
+      route.processor_ns_per_byte = std::max(route.processor_ns_per_byte, channel.processor_ns_per_byte);
     }
     routes.kind[d] = kind_of(route, length, routes);
   }
@@ -372,7 +385,8 @@ uint16_t Topology::kind_of(const Route& route, size_t length, RoutesFrom& routes
   for (size_t k = 0; k < routes.kinds.size(); ++k) {
     const Route& known = routes.kinds[k];
     if (routes.length[k] == length && known.latency_us == route.latency_us &&
-        known.bandwidth_gb_per_s == route.bandwidth_gb_per_s && known.busy_endpoints == route.busy_endpoints)
+        known.bandwidth_gb_per_s == route.bandwidth_gb_per_s && known.busy_endpoints == route.busy_endpoints &&
+        known.processor_us == route.processor_us && known.processor_ns_per_byte == route.processor_ns_per_byte)
       return static_cast<uint16_t>(k);
   }
   if (routes.kinds.size() > 0xffff) throw InputError("routes from a device differ in more than 65,536 ways");

@@ -43,6 +43,9 @@ struct Channel {
   double bandwidth_gb_per_s;
   double latency_us;
   bool busy_endpoints;  // moving data over it keeps the sending and the receiving device busy
+  // What the processors at both ends of a transfer do for it beside their kernels: for any, and for each byte (the
+  // file's processor_share over the bandwidth).
+  double processor_us, processor_ns_per_byte;
   // bytes per second that an all-reduce moves over it (measured; default: the bandwidth)
   double all_reduce_gb_per_s;
   double all_reduce_latency_us;  // of one step of an all-reduce (default: the latency)
@@ -53,6 +56,7 @@ struct Route {
   double latency_us = 0;                // sum
   double bandwidth_gb_per_s = 0;        // the narrowest
   bool busy_endpoints = false;
+  double processor_us = 0, processor_ns_per_byte = 0;  // the most of its channels
 };
 
 class Topology {

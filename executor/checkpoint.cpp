@@ -48,6 +48,16 @@ Vector<float> read_tensor(const JsonPlace& place, const Parameter& parameter, co
   return values;
 }
 
+// Files of other programs say nothing of iterations.
+int64_t read_iterations(const JsonPlace& metadata) {
+  const auto place = metadata.find("iterations");
+  if (!place) return 0;
+  const std::string text = place->as_string();
+  if (text.empty() || text.size() > 15 || text.find_first_not_of("0123456789") != std::string::npos)
+    place->fail("found \"" + text + "\", expected a number of iterations");
+  return std::stoll(text);
+}
+
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw InputError(path + ": cannot open: " + std::strerror(errno));
@@ -73,7 +83,7 @@ std::string checkpoint_to_safetensors(const Graph& graph, const Checkpoint& chec
     add(parameter, parameter.name, checkpoint.weights);
     add(parameter, parameter.name + velocity_suffix, checkpoint.velocities);
   }
-  return to_safetensors(graph.name, tensors);
+  return to_safetensors({{"graph", graph.name}, {"iterations", std::to_string(checkpoint.iterations)}}, tensors);
 }
 
 void save_checkpoint(const std::string& path, const Graph& graph, const Checkpoint& checkpoint) {
@@ -104,7 +114,10 @@ Checkpoint load_checkpoint(const std::string& path, const Graph& graph) {
   }
   Checkpoint checkpoint;
   for (const auto& [name, place] : root.members()) {
-    if (name == "__metadata__") continue;
+    if (name == "__metadata__") {
+      checkpoint.iterations = read_iterations(place);
+      continue;
+    }
     const auto it = expected.find(name);
     if (it == expected.end())
       place.fail("the graph \"" + graph.name + "\" has no parameter \"" + name + "\"" + suggestion(name, names));

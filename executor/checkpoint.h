@@ -14,6 +14,7 @@ namespace ff {
 struct Checkpoint {
   HostTensors weights;
   HostTensors velocities;  // empty without momentum
+  int64_t iterations = 0;  // behind which these are the values; in the metadata
 };
 
 // The file's content. Shapes are those of the graph's parameters.

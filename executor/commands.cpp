@@ -198,14 +198,21 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
   settings.evaluation = inputs.evaluation.get();
   settings.timekeeper = &observers.timekeeper;
   settings.callbacks = context.run;
+  HostTensors weights;
+  // What the run has reached, whole files alone: the last one stays until the next one is complete.
+  const auto save = [&] {
+    weights = gather_parameters(program, ParameterData::weight);
+    HostTensors velocities = gather_parameters(program, ParameterData::velocity);
+    if (first) save_checkpoint(options.save, file.graph, {weights, std::move(velocities), trainer.iterations()});
+  };
+  settings.checkpoint_every = options.save_every;
+  settings.callbacks.on_checkpoint = save;
   const RunResult run = run_training(trainer, settings);
   if (observers.recorder && !observers.recorder->failure().empty())
     note("note: no CUDA graph: " + observers.recorder->failure());
 
-  HostTensors weights, velocities;
-  if (options.verify || !options.save.empty()) weights = gather_parameters(program, ParameterData::weight);
-  if (!options.save.empty()) velocities = gather_parameters(program, ParameterData::velocity);
-  if (first && !options.save.empty()) save_checkpoint(options.save, file.graph, {weights, std::move(velocities)});
+  if (!options.save.empty()) save();
+  else if (options.verify) weights = gather_parameters(program, ParameterData::weight);
   if (!options.trace.empty()) {
     const std::string trace = gather_trace(program, observers.timekeeper.events(), device_names(file));
     if (first) write_file_atomically(options.trace, trace);

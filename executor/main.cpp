@@ -28,6 +28,7 @@ void request_interrupt(int signal) {
 struct Options {
   TrainOptions train;
   bool calibrate = false, json = false;
+  double rank_timeout_s = 30;
   std::string out;
 };
 
@@ -62,9 +63,15 @@ void declare(CLI::App& app, Options& options) {
   app.add_option("--seed", train.seed, "of parameters, dropout, data and their order (default 0)")
       ->check(whole_number());
   app.add_flag("--verify", train.verify, "run the same iterations on one device and compare");
-  app.add_option("--save", train.save, "write the trained parameters (safetensors)");
-  app.add_option("--load", train.load, "begin with these parameters (safetensors)");
+  auto* save = app.add_option("--save", train.save, "write the trained parameters (safetensors)");
+  app.add_option("--save-every", train.save_every, "write them behind every so many iterations, too")
+      ->needs(save)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  app.add_option("--load", train.load, "go on from these parameters (safetensors)");
   app.add_option("--trace", train.trace, "write what ran in the last iteration (Chrome trace, Perfetto)");
+  app.add_option("--rank-timeout", options.rank_timeout_s,
+                 "end when a rank on another host gives no sign of life for so many seconds (default 30)")
+      ->check(CLI::Range(2.0, 1e6));
   app.add_flag("--json", options.json, "print one JSON object");
   auto* out = app.add_option("--out", options.out, "topology file that --calibrate writes");
   auto* calibrate =
@@ -128,6 +135,7 @@ void print(const CommandResult& result, bool json) {
 int run(const Options& options, Transport& transport) {
   const bool first = transport.rank() == 0;
   try {
+    transport.watch_ranks(options.rank_timeout_s);
     const TrainContext context = train_context(options.json ? std::cerr : std::cout, first);
     const CommandResult result = options.calibrate ? run_calibrate(options.out, context, transport)
                                                    : run_train(options.train, context, transport);

@@ -172,14 +172,37 @@ void Program::submit(int64_t iteration, bool training) {
     start_up_to(s);
     if (plan_.steps[s].receives_follow) transport_.receives_follow();
     start_receives(plan_.steps[s], training);
-    run_step(s, iteration, training);
+    if (!training || !postpone(s)) run_step(s, iteration, training);
     for (const auto& observer : observers_) observer->step_ended(s);
+    run_postponed(false);
   }
+  run_postponed(true);
   start_up_to(steps);
   for (Request& collective : collectives_) transport_.wait(collective);  // of which this rank wanted nothing
   if (transport_.follows_backend()) finish_sends();
   transport_.end_iteration();
   current_task_ = -1;
+}
+
+// An update that would wait for its all-reduce lets the steps behind it go first. Nothing in the iteration reads what
+// it writes, and gradients have buffers of their own, so that the results are the same. Of a transport that follows the
+// backend nothing is known here; an owner's values lie in the arena, whose memory has its next use.
+bool Program::postpone(int step) {
+  const StepPlan& plan = plan_.steps[step];
+  if (plan.kind != TaskKind::update || transport_.follows_backend()) return false;
+  current_task_ = plan.task;
+  if (plan_.units[plan.unit].group < 0 || transport_.test(units_[plan.unit])) return false;
+  postponed_.push_back(step);
+  return true;
+}
+
+void Program::run_postponed(bool all) {
+  while (!postponed_.empty()) {
+    const int step = postponed_.front();
+    if (!all && !transport_.test(units_[plan_.steps[step].unit])) return;
+    postponed_.pop_front();
+    run_step(step, 0, true);
+  }
 }
 
 void Program::start_send(int index) {

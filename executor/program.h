@@ -8,6 +8,7 @@
 // the host nowhere, are observers.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 
@@ -95,6 +96,8 @@ class Program {
   void run_synchronization(const StepPlan& step);
   void run_barrier(const StepPlan& step);
   void run_update(const StepPlan& step);
+  bool postpone(int step);
+  void run_postponed(bool all);
   void wait_for_receives(const StepPlan& step);
   void start_sends(const StepPlan& step);
   void copy(const Vector<ZeroFill>& zeros, const Vector<BlockCopy>& copies);
@@ -117,6 +120,7 @@ class Program {
   Vector<CollectiveCall> collective_calls_;
   Vector<Request> sends_, receives_, reductions_, collectives_, units_;
 
+  std::deque<int> postponed_;  // steps: updates whose all-reduces went on when their turn came
   int current_task_ = -1;
   Vector<std::unique_ptr<Observer>> observers_;
 };

@@ -129,22 +129,26 @@ namespace {
 class Run {
  public:
   Run(Trainer& trainer, const RunSettings& settings)
-      : trainer_(trainer), settings_(settings), batch_(trainer.graph().batch_size) {
+      : trainer_(trainer), settings_(settings), batch_(trainer.graph().batch_size), first_(trainer.iterations()) {
     batches_ = std::max<int64_t>(1, settings.data->samples() / batch_);
-    total_ = settings.epochs > 0 ? settings.epochs * batches_ : settings.iterations;
+    total_ = settings.epochs > 0 ? settings.epochs * batches_ - first_ % batches_ : settings.iterations;
   }
 
   RunResult run() {
     next_mark_ = 1;
     last_mark_ = Clock::now();
     for (int64_t i = 0; i < total_ && !result_.interrupted; ++i) {
-      load(i);
+      load(first_ + i);
       const Clock::time_point begin = Clock::now();
       pending_losses_.push_back(trainer_.run_iteration());
       times_ns_.push_back(static_cast<double>(elapsed_ns(begin)));
-      const bool epoch_ends = settings_.epochs > 0 && (i + 1) % batches_ == 0;
+      const bool epoch_ends = settings_.epochs > 0 && (first_ + i + 1) % batches_ == 0;
       if (i + 1 == next_mark_ || i + 1 == total_ || epoch_ends) mark(i + 1);
-      if (epoch_ends && !result_.interrupted) end_epoch((i + 1) / batches_);
+      if (epoch_ends && !result_.interrupted) end_epoch((first_ + i + 1) / batches_);
+      if (settings_.checkpoint_every > 0 && (i + 1) % settings_.checkpoint_every == 0 && i + 1 < total_) {
+        settings_.callbacks.on_checkpoint();
+        last_mark_ = Clock::now();
+      }
     }
     if (settings_.epochs == 0 && settings_.evaluation && !result_.interrupted) result_.evaluation = evaluate();
     trainer_.program().finish_sends();
@@ -156,7 +160,7 @@ class Run {
   void load(int64_t iteration) {
     const Clock::time_point begin = Clock::now();
     const int64_t epoch = iteration / batches_, first = iteration % batches_ * batch_;
-    if (first == 0 && (epoch == 0 || settings_.shuffle)) {
+    if (order_.empty() || (first == 0 && settings_.shuffle)) {
       order_.resize(settings_.data->samples());
       std::iota(order_.begin(), order_.end(), 0);
       if (settings_.shuffle) order_ = shuffled_samples(settings_.data->samples(), trainer_.settings().seed, epoch);
@@ -200,8 +204,9 @@ class Run {
   }
 
   void end_epoch(int64_t epoch) {
-    const auto first = result_.losses.end() - batches_;
-    const double mean = std::accumulate(first, result_.losses.end(), 0.0) / static_cast<double>(batches_);
+    const int64_t batches = std::min<int64_t>(batches_, result_.losses.count());
+    const double mean =
+        std::accumulate(result_.losses.end() - batches, result_.losses.end(), 0.0) / static_cast<double>(batches);
     result_.epoch_losses.push_back(mean);
     if (settings_.evaluation) result_.evaluation = evaluate();
     if (settings_.callbacks.on_epoch) settings_.callbacks.on_epoch(epoch, mean, result_.evaluation);
@@ -239,7 +244,7 @@ class Run {
 
   Trainer& trainer_;
   const RunSettings& settings_;
-  const int64_t batch_;
+  const int64_t batch_, first_;  // first: the number of the first iteration, in all
   int64_t batches_, total_;
   Vector<int64_t> order_;  // of the samples in this epoch
   bool loaded_ = false, said_not_finite_ = false;

@@ -39,6 +39,10 @@ class Trainer {
   // Forward passes over all samples of `data`; the same result on every rank.
   Evaluation evaluate(const DataSource& data);
 
+  // Iterations so far, those behind a checkpoint included: dropout and the order of the samples follow from it.
+  int64_t iterations() const { return iteration_; }
+  void go_on_from(int64_t iterations) { iteration_ = iterations; }
+
   Program& program() { return program_; }
   const Graph& graph() const { return file_.graph; }
   Transport& transport() { return program_.transport(); }
@@ -66,15 +70,18 @@ struct RunCallbacks {
   // Called on every rank for the first iteration, counted from 1, whose data or else whose loss is infinite or not a
   // number. The loss alone does not tell: relu makes 0 of what is not a number.
   std::function<void(int64_t iteration, bool data)> on_not_finite;
-  std::function<bool()> interrupted;  // true on any rank ends the run early, on all
+  std::function<bool()> interrupted;    // true on any rank ends the run early, on all
+  std::function<void()> on_checkpoint;  // called on every rank behind each `checkpoint_every` iterations but the last
 };
 
 struct RunSettings {
-  int64_t iterations = 10;                 // without epochs
-  int64_t epochs = 0;                      // above 0: passes over the data instead; incomplete batches are dropped
-  const DataSource* data = nullptr;        // required
-  bool shuffle = false;                    // the samples, anew in every epoch
+  int64_t iterations = 10;           // without epochs
+  int64_t epochs = 0;                // above 0: passes over the data instead; incomplete batches are dropped, and the
+                                     // epoch in which a checkpoint was written is one, from there on
+  const DataSource* data = nullptr;  // required
+  bool shuffle = false;              // the samples, anew in every epoch
   const DataSource* evaluation = nullptr;  // after each epoch, or at the end
+  int64_t checkpoint_every = 0;            // iterations; 0: never
   const Timekeeper* timekeeper = nullptr;  // of the program: for the ranks' shares
   RunCallbacks callbacks;
 };

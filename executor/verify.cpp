@@ -24,6 +24,7 @@ double relative_error(std::span<const float> a, std::span<const float> b, float 
 void restore(Trainer& trainer, const Checkpoint& checkpoint) {
   set_parameters(trainer.program(), ParameterData::weight, checkpoint.weights);
   set_parameters(trainer.program(), ParameterData::velocity, checkpoint.velocities);
+  trainer.go_on_from(checkpoint.iterations);
 }
 
 namespace {

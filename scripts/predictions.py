@@ -3,6 +3,7 @@
 calibrate, search, train.
 
     scripts/predictions.py [--build DIR] [--only NETWORK ...] [--clusters NAME ...] [--seconds S] [--out FILE]
+    scripts/predictions.py --rows FILE --plot docs/results/predictions.png     (needs matplotlib)
 
 Clusters: "shared memory" (two ranks of this machine), and emulated ones (scripts/emulated_cluster.sh; root only,
 skipped elsewhere): "1 Gb/s", "10 Gb/s" (two hosts), "2x2, 1 Gb/s" (two hosts of two ranks each), "uneven, 1 Gb/s" (one
@@ -23,14 +24,17 @@ from mpi_environment import mpi_environment  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECURRENT = ["--width", "0.125", "--steps", "10", "--batch", "16", "--vocabulary", "1000"]
+TRANSFORMER = ["--width", "0.1667", "--layers", "2", "--steps", "64", "--batch", "8", "--vocabulary", "1000"]
 NETWORKS = {  # how a network is scaled down
     "lenet": [],
     "alexnet": ["--width", "0.5", "--batch", "16"],
+    "vgg16": ["--width", "0.25", "--batch", "8"],
     "resnet50": ["--width", "0.25", "--image", "112", "--batch", "8"],
     "rnnlm-2step": ["--width", "0.125", "--batch", "16", "--vocabulary", "1000"],
     "rnnlm": RECURRENT,
     "nmt": RECURRENT,
-    "bert-base": ["--width", "0.1667", "--layers", "2", "--steps", "64", "--batch", "8", "--vocabulary", "1000"],
+    "bert-base": TRANSFORMER,
+    "gpt2-small": TRANSFORMER,
 }
 ALGORITHMS = ["data-parallel", "expert", "optcnn", "mcmc"]
 CLUSTERS = {  # options of scripts/emulated_cluster.sh
@@ -156,6 +160,27 @@ def examine(cluster_name, arguments, work, graphs):
             yield row
 
 
+def draw(rows, path):
+    """Predicted against measured ms, both logarithmic."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as pyplot
+    figure, axes = pyplot.subplots(figsize=(6, 6))
+    for cluster in dict.fromkeys(row["cluster"] for row in rows):
+        own = [row for row in rows if row["cluster"] == cluster]
+        axes.loglog([row["measured"] for row in own], [row["predicted"] for row in own], "o", markersize=4,
+                    label=cluster)
+    ends = [min(row["measured"] for row in rows) / 1.5, max(row["measured"] for row in rows) * 1.5]
+    axes.plot(ends, ends, color="black", linewidth=1)
+    axes.fill_between(ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color="black", alpha=0.12,
+                      label="within 10 %")
+    axes.set_xlabel("measured ms an iteration")
+    axes.set_ylabel("predicted ms an iteration")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
@@ -163,7 +188,16 @@ def main():
     parser.add_argument("--clusters", nargs="+", choices=list(CLUSTERS), default=list(CLUSTERS), metavar="NAME")
     parser.add_argument("--seconds", type=float, default=4, help="of training a run, about")
     parser.add_argument("--out", type=pathlib.Path, help="the rows as JSON, too")
+    parser.add_argument("--rows", type=pathlib.Path, help="measures nothing: prints rows that --out wrote")
+    parser.add_argument("--plot", type=pathlib.Path, help="draws the rows (PNG)")
     arguments = parser.parse_args()
+    rows = json.loads(arguments.rows.read_text()) if arguments.rows else measure(arguments)
+    print(summary(rows) + "\n\n" + table(rows))
+    if arguments.plot:
+        draw(rows, arguments.plot)
+
+
+def measure(arguments):
     arguments.build = arguments.build.resolve()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -178,7 +212,7 @@ def main():
                 rows.append(row)
                 if arguments.out:
                     arguments.out.write_text(json.dumps(rows, indent=1) + "\n")
-    print(summary(rows) + "\n\n" + table(rows))
+    return rows
 
 
 if __name__ == "__main__":

@@ -173,9 +173,14 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
   const Problem& problem = evaluator.problem();
   const Deadline deadline(keeps_budget(algorithm) ? settings.search.budget_s : 0);
   const Nanoseconds bound = lower_bound(problem, space, evaluator.cost_model());
+  AlgorithmSettings own = settings;
+  own.search.no_better_than = static_cast<double>(bound);
+  constexpr double default_budget_s = 30;  // of those that do not know when nothing better is to be expected
+  if (!keeps_budget(algorithm) && own.search.budget_s <= 0 && own.search.proposals == 0)
+    own.search.budget_s = default_budget_s;
   AlgorithmResult result = run_algorithm(algorithm, {.evaluator = evaluator,
                                                      .space = space,
-                                                     .settings = settings,
+                                                     .settings = own,
                                                      .control = {context.stop, context.search_progress, deadline}});
   Found found{{}, {}, evaluator.details(result.strategy), 0};
   SearchReport& report = found.report = describe(problem, found.details);
@@ -194,6 +199,8 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
     report.best_found_s = result.chains->best_found_s;
     report.chain_hash = hexadecimal(result.chains->chain_hash);
     report.statistics = result.chains->statistics;
+    report.improvements = result.chains->improvements;
+    report.ended = end_text(result.chains->end);
   }
   report.baselines = std::move(result.baselines);
   const auto is_data_parallel = [](const Baseline& baseline) { return baseline.algorithm == "data-parallel"; };

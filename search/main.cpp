@@ -162,11 +162,15 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
   app.add_option("--annotations", files.annotations,
                  "what is decided already (ffannotations/1): splits, replication, devices of operators and tensors; "
                  "propagate completes them, every algorithm keeps to them or says that it cannot");
-  app.add_option("--budget", options.budget, "search for so long (30s, 5m, 1h); 30s unless --proposals is given");
+  app.add_option(
+      "--budget", options.budget,
+      "search for so long (30s, 5m, 1h), less where nothing better turns up; without it and --proposals until "
+      "nothing better is to be expected, two minutes at most");
   app.add_option("--proposals", search.proposals, "search with so many proposals")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 53));
   app.add_option("--seed", search.seed, "seed of all random choices")->check(ff::whole_number())->capture_default_str();
-  app.add_option("--chains", search.chains, "independent Markov chains")
+  app.add_option("--chains", search.chains,
+                 "Markov chains that compete, or, with --proposals-from paper or mixed, do not know of each other")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--init", settings.init,
@@ -177,17 +181,24 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
       ->check(CLI::IsMember(init_names()));
   add_words<ff::ProposalKind>(
       app, "--proposals-from", search.proposals_from,
-      {{"paper", ff::ProposalKind::paper}, {"mixed", ff::ProposalKind::mixed}},
-      "paper: a random configuration for one operator; mixed: these and others (docs/algorithms.md)");
-  app.add_option("--threads", search.threads, "threads that run chains; never changes the result of --proposals")
+      {{"structured", ff::ProposalKind::structured},
+       {"paper", ff::ProposalKind::paper},
+       {"mixed", ff::ProposalKind::mixed}},
+      "structured: changes of operators that belong together, by chains that compete; paper: a random configuration "
+      "for one operator; mixed: these and others; with both, chains do not know of each other (docs/algorithms.md)");
+  app.add_option(
+         "--threads", search.threads,
+         "threads that run chains, and beyond these look at several proposals of one; never changes the result of "
+         "--proposals")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   add_words<ff::SimulatorKind>(
       app, "--simulator", search.simulator, {{"delta", ff::SimulatorKind::delta}, {"full", ff::SimulatorKind::full}},
       "delta re-times what a proposal changed, full re-times everything: same result, more slowly");
-  app.add_option("--beta", search.beta, "a strategy slower by the share x is accepted with probability exp(-beta x)")
-      ->check(ff::finite_non_negative())
-      ->capture_default_str();
+  app.add_option("--beta", search.beta,
+                 "a strategy slower by the share x is accepted with probability exp(-beta x); 2000 with structured "
+                 "proposals, 500 with others")
+      ->check(ff::finite_non_negative());
 }
 
 // Those of a search that compare does not have.
@@ -290,7 +301,6 @@ void add_commands(CLI::App& app, Options& options) {
 
 void read_budget(const CLI::App& app, const std::string& budget, ff::McmcSettings& search) {
   if (app.count("--budget") > 0) search.budget_s = parse_duration(budget);
-  else if (search.proposals == 0) search.budget_s = 30;
 }
 
 // Flags that would have no effect are mistakes.

@@ -4,204 +4,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstdio>
 #include <map>
-#include <numeric>
 #include <set>
+#include <thread>
 
 #include "common/busy_processors.h"
-#include "common/graph.h"
-#include "executor/buffer.h"
+#include "executor/calibration/device_rates.h"
 #include "executor/calibration/link_measurement.h"
-#include "executor/transport/control_data.h"
+#include "executor/calibration/processor_work.h"
+#include "executor/calibration/values.h"
 
 namespace ff {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-template <typename Function>
-double time_us(Function function) {
-  const Clock::time_point begin = Clock::now();
-  function();
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
-
-double median(Vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
-// Median of `function`'s time after a warm-up: at least 5 times and about 60 ms.
-template <typename Function>
-double median_us(Function function) {
-  function();
-  Vector<double> times;
-  double total_us = 0;
-  while (times.size() < 5 || (total_us < 60e3 && times.size() < 2000)) {
-    times.push_back(time_us(function));
-    total_us += times.back();
-  }
-  return median(times);
-}
-
-// What one rank's device does.
-struct ComputeRates {
-  double peak_tflops, memory_gb_per_s, launch_us;
-  double products_per_s;  // in the long run: what a quota of processor time leaves
-};
-
-// Over several of the periods, of 0.1 s mostly, in which a quota is handed out.
-template <typename Function>
-double rate_per_s(Function function) {
-  constexpr double least_us = 1e6;
-  double total_us = 0;
-  int count = 0;
-  for (; total_us < least_us; ++count) total_us += time_us(function);
-  return count / total_us * 1e6;
-}
-
-// A product of two matrices of 1024 x 1024, and a relu of one element for the cost of a kernel that has nothing to do.
-ComputeRates measure_compute(Backend& backend) {
-  constexpr int64_t side = 1024;
-  const Graph graph = parse_graph(parse_json(R"({"format": "ffgraph/1", "name": "calibration", "batch_size": 1024,
-    "inputs": [{"name": "x", "shape": ["batch", 1024], "dtype": "f32"}, {"name": "one", "shape": ["batch", 1],
-    "dtype": "f32"},
-               {"name": "label", "shape": ["batch"], "dtype": "i32"}],
-    "operators": [{"name": "product", "type": "linear", "inputs": ["x"],
-    "attributes": {"out_features": 1024, "bias": false}},
-                  {"name": "relu", "type": "relu", "inputs": ["one"]},
-                  {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["product", "label"]}]})",
-                                             "calibration"));
-  ComputeRates rates{};
-  const auto allocate = [&](int64_t elements) { return allocate_buffer(backend, elements, true); };
-  const Buffer a = allocate(side * side), b = allocate(side * side), c = allocate(side * side);
-  for (const Operator& op : graph.operators) {
-    if (op.definition->is_loss()) continue;
-    const bool product = op.name == "product";
-    const Block part = product ? op.definition->whole() : Block{{0, 1}, {0, 1}};
-    const auto kernel = backend.make_kernel({*op.definition, part, {false}, op.name, 0});
-    KernelArguments arguments;
-    arguments.inputs = {a.get()};
-    if (product) arguments.parameters = {b.get()};
-    arguments.outputs = {c.get()};
-    const auto run = [&] {
-      kernel->forward(arguments);
-      backend.wait();
-    };
-    const double us = median_us(run);
-    if (!product) {
-      rates.launch_us = us;
-      continue;
-    }
-    rates.peak_tflops = 2.0 * side * side * side / us * 1e-6;
-    rates.products_per_s = rate_per_s(run);
-  }
-  constexpr int64_t bytes = 64 << 20;
-  const Buffer from = allocate(bytes / 4), to = allocate(bytes / 4);
-  const Block block{{0, bytes / 4}};
-  const double us = median_us([&] {
-    backend.copy_block(from.get(), block, to.get(), block, block);
-    backend.wait();
-  });
-  rates.memory_gb_per_s = 2.0 * bytes / us * 1e-3;  // read and written
-  return rates;
-}
-
-// On rank 0.
-template <typename Value>
-Vector<Value> gather_values(Transport& transport, const Value& mine) {
-  Vector<Value> all;
-  for (const std::string& bytes : transport.gather(to_bytes(Vector<Value>{mine})))
-    all.push_back(from_bytes<Value>(bytes)[0]);
-  return all;
-}
-
-double rounded(double value) {
-  if (value <= 0) return 0;
-  const double scale = std::pow(10, 3 - std::floor(std::log10(value)));  // four digits
-  return std::round(value * scale) / scale;
-}
-
-std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
-  return text;
-}
-
-std::string rank_name(int rank) { return "rank" + std::to_string(rank); }
-
-// Ranks that are about equally fast, the fastest first: a quarter slower is another kind. [kind]: ranks
-Vector<Vector<int>> kinds_of_ranks(const Vector<ComputeRates>& ranks) {
-  constexpr double about_equal = 0.75;
-  Vector<int> by_speed(ranks.size());
-  std::iota(by_speed.begin(), by_speed.end(), 0);
-  std::stable_sort(by_speed.begin(), by_speed.end(),
-                   [&](int a, int b) { return ranks[a].products_per_s > ranks[b].products_per_s; });
-  Vector<Vector<int>> kinds;
-  for (const int rank : by_speed) {
-    if (kinds.empty() || ranks[rank].products_per_s < about_equal * ranks[kinds.back()[0]].products_per_s)
-      kinds.emplace_back();
-    kinds.back().push_back(rank);
-  }
-  return kinds;
-}
-
-// The slowest rank's rates: a step ends when the last rank has ended.
-Json device_model(const Vector<ComputeRates>& ranks, int cores, int64_t memory_bytes) {
-  ComputeRates slowest = ranks[0];
-  for (const ComputeRates& rank : ranks) {
-    slowest.peak_tflops = std::min(slowest.peak_tflops, rank.peak_tflops);
-    slowest.memory_gb_per_s = std::min(slowest.memory_gb_per_s, rank.memory_gb_per_s);
-    slowest.launch_us = std::max(slowest.launch_us, rank.launch_us);
-  }
-  return {{"peak_tflops", rounded(slowest.peak_tflops)},
-          {"memory_gb_per_s", rounded(slowest.memory_gb_per_s)},
-          {"memory_bytes", memory_bytes},
-          {"launch_us", rounded(slowest.launch_us)},
-          {"cores", cores},
-          {"source", "measured by ffexec --calibrate" +
-                         (ranks.size() > 1 ? ", " + std::to_string(ranks.size()) + " ranks at once" : std::string())}};
-}
-
-double mean_products_per_s(const Vector<ComputeRates>& all, const Vector<int>& ranks) {
-  double sum = 0;
-  for (const int rank : ranks) sum += all[rank].products_per_s;
-  return sum / static_cast<double>(ranks.size());
-}
-
-// Models and devices. Slower ranks have a model of their own, whose kernels are those of the fastest ranks, at a speed.
-void add_devices(const Vector<ComputeRates>& computes, const Vector<std::string>& nodes, int cores,
-                 int64_t memory_bytes, Calibration& calibration) {
-  const Vector<Vector<int>> kinds = kinds_of_ranks(computes);
-  Vector<std::string> model_of(computes.size());
-  Json models = Json::object();
-  for (const int kind : kinds.indices()) {
-    const std::string name = kind == 0 ? "cpu" : "slower-cpu" + (kind == 1 ? "" : "-" + std::to_string(kind));
-    Vector<ComputeRates> own;
-    for (const int rank : kinds[kind]) {
-      own.push_back(computes[rank]);
-      model_of[rank] = name;
-    }
-    const double speed = mean_products_per_s(computes, kinds[kind]) / mean_products_per_s(computes, kinds[0]);
-    models[name] = device_model(own, cores, memory_bytes);
-    if (kind == 0) continue;
-    models[name]["peak_tflops"] = rounded(speed * models["cpu"]["peak_tflops"].get<double>());
-    models[name]["kernels_of"] = "cpu";
-    models[name]["speed"] = rounded(speed);
-    calibration.notes.push_back(
-        std::to_string(kinds[kind].size()) + (kinds[kind].size() == 1 ? " rank (the first: " : " ranks (the first: ") +
-        std::to_string(kinds[kind][0]) + ") computes at " + number_text(speed) + " of the speed of the fastest (rank " +
-        std::to_string(kinds[0][0]) + "): device model \"" + name +
-        "\" has the kernel times of \"cpu\" at this speed; let ffsearch measure on a host of the fastest");
-  }
-  Json devices = Json::array();
-  for (const int rank : computes.indices())
-    devices.push_back({{"name", rank_name(rank)}, {"kind", "cpu"}, {"model", model_of[rank]}, {"node", nodes[rank]}});
-  calibration.topology["device_models"] = std::move(models);
-  calibration.topology["devices"] = std::move(devices);
-}
 
 // Which ranks each host has, ascending, in the order of their lowest ranks.
 struct Hosts {
@@ -242,8 +56,21 @@ struct Pair {
   int a, b;  // ranks, a < b
 };
 
-// Measures pairs of ranks that have no rank in common, at once. All ranks call; on rank 0: the rates of each pair.
-Vector<LinkRates> measure_pairs(Transport& transport, const Vector<Pair>& pairs, bool one_host) {
+// Of one direction, while the other one may be in use.
+double one_way_gb_per_s(const LinkRates& link) {
+  return link.full_duplex() ? std::min(link.message.line.gb_per_s, link.both_ways_gb_per_s)
+                            : link.message.line.gb_per_s;
+}
+
+struct MeasuredPair {
+  LinkRates link;
+  Array<ProcessorWork, 2> work;  // of a and of b
+};
+
+// Measures pairs of ranks that have no rank in common, at once. All ranks call; on rank 0: of each pair.
+// `work`: what processors do is measured too.
+Vector<MeasuredPair> measure_pairs(Backend& backend, Transport& transport, const Vector<Pair>& pairs, bool one_host,
+                                   bool work) {
   const int rank = transport.rank();
   const auto mine =
       std::find_if(pairs.begin(), pairs.end(), [&](const Pair& pair) { return pair.a == rank || pair.b == rank; });
@@ -251,12 +78,21 @@ Vector<LinkRates> measure_pairs(Transport& transport, const Vector<Pair>& pairs,
   const Vector<GroupId> groups =
       transport.make_groups(measures ? Vector<Vector<int>>{{mine->a, mine->b}} : Vector<Vector<int>>());
   transport.barrier();
-  LinkRates rates{};
-  if (measures) rates = measure_link(transport, rank == mine->a ? mine->b : mine->a, groups[0], one_host);
-  const Vector<LinkRates> all = gather_values(transport, rates);
-  Vector<LinkRates> measured;
+  struct OfRank {
+    LinkRates rates;
+    ProcessorWork work;
+  };
+  OfRank own{};
+  if (measures) {
+    const int peer = rank == mine->a ? mine->b : mine->a;
+    own.rates = measure_link(transport, peer, groups[0], one_host);
+    // Within a host copies keep both busy, which the topology says.
+    if (work) own.work = measure_processor_work(backend, transport, peer, one_host ? 0 : one_way_gb_per_s(own.rates));
+  }
+  const Vector<OfRank> all = gather_values(transport, own);
+  Vector<MeasuredPair> measured;
   if (rank == 0)
-    for (const Pair& pair : pairs) measured.push_back(all[pair.a]);
+    for (const Pair& pair : pairs) measured.push_back({all[pair.a].rates, {all[pair.a].work, all[pair.b].work}});
   return measured;
 }
 
@@ -273,14 +109,20 @@ std::string deviation_text(const MeasuredLine& measured) {
 }
 
 // For people, of one link; and what they should know.
-void describe(const std::string& ends, const LinkRates& rates, Calibration& calibration) {
+void describe(const std::string& ends, const MeasuredPair& pair, bool one_host, Calibration& calibration) {
+  const LinkRates& rates = pair.link;
   const auto line_text = [](const MeasuredLine& measured) {
     return number_text(measured.line.gb_per_s) + " GB/s, " + number_text(measured.line.latency_us) + " us (" +
            deviation_text(measured) + ")";
   };
   calibration.text += ends + ": messages " + line_text(rates.message) + "; both ways at once " +
                       number_text(rates.both_ways_gb_per_s) + " GB/s each; all-reduces " + line_text(rates.all_reduce) +
-                      "\n";
+                      "; beside kernels the processors work " + number_text(pair.work[0].us) + " and " +
+                      number_text(pair.work[1].us) + " us for a message";
+  if (!one_host)
+    calibration.text += ", " + number_text(pair.work[0].ns_per_byte * one_way_gb_per_s(rates)) + " and " +
+                        number_text(pair.work[1].ns_per_byte * one_way_gb_per_s(rates)) + " of the time of its bytes";
+  calibration.text += "\n";
   const auto warn = [&](const std::string& what, const MeasuredLine& measured) {
     constexpr double much = 0.25, much_us = 50;  // what matters in an iteration of milliseconds
     const Deviation& deviation = measured.deviation;
@@ -309,7 +151,7 @@ Json link_json(const std::string& a, const std::string& b, double gb_per_s, doub
 }
 
 // The links within hosts. All hosts measure at once, as they exchange data at once in training.
-void measure_inside(Transport& transport, const Hosts& hosts, Calibration& calibration) {
+void measure_inside(Backend& backend, Transport& transport, const Hosts& hosts, bool work, Calibration& calibration) {
   size_t most = 0;
   for (const Vector<int>& ranks : hosts.ranks) most = std::max(most, ranks.size());
   for (size_t i = 0; i < most; ++i)
@@ -317,15 +159,16 @@ void measure_inside(Transport& transport, const Hosts& hosts, Calibration& calib
       Vector<Pair> pairs;
       for (const Vector<int>& ranks : hosts.ranks)
         if (j < ranks.size()) pairs.push_back({ranks[i], ranks[j]});
-      const Vector<LinkRates> measured = measure_pairs(transport, pairs, true);
+      const Vector<MeasuredPair> measured = measure_pairs(backend, transport, pairs, true, work);
       if (transport.rank() > 0) continue;
       for (const int p : pairs.indices()) {
         const std::string a = rank_name(pairs[p].a), b = rank_name(pairs[p].b);
-        const LinkRates& rates = measured[p];
-        describe(a + " and " + b, rates, calibration);
-        calibration.topology["links"].push_back(
-            link_json(a, b, rates.message.line.gb_per_s, rates.message.line.latency_us, rates.full_duplex(), true,
-                      rates.all_reduce.line.gb_per_s, rates.all_reduce.line.latency_us));
+        const LinkRates& rates = measured[p].link;
+        describe(a + " and " + b, measured[p], true, calibration);
+        Json link = link_json(a, b, rates.message.line.gb_per_s, rates.message.line.latency_us, rates.full_duplex(),
+                              true, rates.all_reduce.line.gb_per_s, rates.all_reduce.line.latency_us);
+        link["processor_us"] = rounded(std::max(measured[p].work[0].us, measured[p].work[1].us));
+        calibration.topology["links"].push_back(std::move(link));
       }
     }
 }
@@ -333,31 +176,39 @@ void measure_inside(Transport& transport, const Hosts& hosts, Calibration& calib
 // What a host and its way to the network can do.
 struct HostRates {
   double gb_per_s = 0, latency_us = 0, all_reduce_gb_per_s = 0, all_reduce_latency_us = 0;
+  double processor_us = 0, processor_share = 0;
   bool full_duplex = true;
 };
 
 // One rank of each host with one of the next host, pair after pair. A pair gets what the slower end can do: a host is
 // as fast as in the faster of its two pairs.
-Vector<HostRates> measure_between(Transport& transport, const Hosts& hosts, Calibration& calibration) {
+Vector<HostRates> measure_between(Backend& backend, Transport& transport, const Hosts& hosts,
+                                  Calibration& calibration) {
   const int count = static_cast<int>(hosts.ranks.size());
   Vector<HostRates> rates(hosts.ranks.size());
   for (int host = 0; host < (count == 2 ? 1 : count); ++host) {
     const int next = (host + 1) % count;
     const int first = hosts.ranks[host][0], second = hosts.ranks[next][0];
-    const Vector<LinkRates> measured =
-        measure_pairs(transport, {{std::min(first, second), std::max(first, second)}}, false);
+    // In the order of their hosts, whose ranks ascend but for the last host with the first.
+    const bool ascend = first < second;
+    const Vector<MeasuredPair> measured =
+        measure_pairs(backend, transport, {{std::min(first, second), std::max(first, second)}}, false, true);
     if (transport.rank() > 0) continue;
-    const LinkRates& link = measured[0];
+    MeasuredPair pair = measured[0];
+    if (!ascend) std::swap(pair.work[0], pair.work[1]);
+    const LinkRates& link = pair.link;
     describe(rank_name(first) + " on " + hosts.names[host] + " and " + rank_name(second) + " on " + hosts.names[next],
-             link, calibration);
+             pair, false, calibration);
+    const double gb_per_s = one_way_gb_per_s(link);
     for (const int end : {host, next}) {
       HostRates& of = rates[end];
       const bool known = of.gb_per_s > 0;
       const auto least = [&](double a, double b) { return known ? std::min(a, b) : b; };
       of.full_duplex = (known && of.full_duplex) || link.full_duplex();
-      const double gb_per_s = link.full_duplex() ? std::min(link.message.line.gb_per_s, link.both_ways_gb_per_s)
-                                                 : link.message.line.gb_per_s;
       of.gb_per_s = std::max(of.gb_per_s, gb_per_s);
+      const ProcessorWork& work = pair.work[end == host ? 0 : 1];
+      of.processor_us = std::max(of.processor_us, work.us);
+      of.processor_share = std::max(of.processor_share, std::min(1.0, work.ns_per_byte * gb_per_s));
       of.latency_us = least(of.latency_us, link.message.line.latency_us);
       of.all_reduce_gb_per_s = std::max(of.all_reduce_gb_per_s, link.all_reduce.line.gb_per_s);
       of.all_reduce_latency_us = least(of.all_reduce_latency_us, link.all_reduce.line.latency_us);
@@ -408,6 +259,9 @@ void add_network(const Hosts& hosts, const Vector<HostRates>& rates, double cont
       topology["links"].push_back(link_json(a, b, share * of.gb_per_s, latency_share * of.latency_us, of.full_duplex,
                                             false, share * of.all_reduce_gb_per_s,
                                             latency_share * of.all_reduce_latency_us));
+      Json& link = topology["links"].back();
+      link["processor_us"] = rounded(of.processor_us);
+      link["processor_share"] = rounded(std::min(1.0, share * of.processor_share));  // so that a byte takes its work
     };
     if (hosts.ranks[host].size() == 1) {
       add(rank_name(hosts.ranks[host][0]), "network", contention, 0.5);
@@ -452,12 +306,23 @@ class BusyWatch {
   ProcessorTime begin_;
 };
 
+// Rank 0; the others sleep meanwhile, since a rank that waits for a message is busy looking for it.
+ComputeRates measure_alone(Backend& backend, Transport& transport) {
+  transport.barrier();
+  const auto begin = std::chrono::steady_clock::now();
+  const ComputeRates rates = transport.rank() == 0 ? measure_compute(backend) : ComputeRates{};
+  constexpr auto long_enough = std::chrono::milliseconds(1800);
+  if (transport.size() > 1) std::this_thread::sleep_until(begin + long_enough);
+  return rates;
+}
+
 }  // namespace
 
 Calibration calibrate(Backend& backend, Transport& transport, int cores, const Vector<RankProcessors>& processors) {
   const Hosts hosts = find_hosts(transport);
   const int size = transport.size(), rank = transport.rank();
   const BusyWatch watch(processors, transport);
+  const ComputeRates alone = measure_alone(backend, transport);
   transport.barrier();  // all ranks compute at once, as they do in training
   const Vector<ComputeRates> computes = gather_values(transport, measure_compute(backend));
   const int64_t memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / transport.place().local_size;
@@ -466,12 +331,14 @@ Calibration calibrate(Backend& backend, Transport& transport, int cores, const V
     Vector<std::string> nodes;
     for (int r = 0; r < size; ++r) nodes.push_back(hosts.names[hosts.of(r)]);
     calibration.topology = {{"format", "fftopology/1"}, {"name", "calibrated-cpu-" + std::to_string(size)}};
-    add_devices(computes, nodes, cores, memory_bytes, calibration);
+    add_devices(alone, computes, nodes, cores, memory_bytes, calibration);
     if (size > 1) calibration.topology["links"] = Json::array();
   }
-  measure_inside(transport, hosts, calibration);
+  // Ranks that take turns on a processor would wait for each other's turns, which is not what they do for a message.
+  const bool turns = transport.broadcast(rank == 0 && ranks_hinder_each_other(alone, computes) ? "turns" : "") != "";
+  measure_inside(backend, transport, hosts, !turns, calibration);
   if (hosts.ranks.size() > 1) {
-    const Vector<HostRates> rates = measure_between(transport, hosts, calibration);
+    const Vector<HostRates> rates = measure_between(backend, transport, hosts, calibration);
     double slowest = rates[0].gb_per_s;
     for (const HostRates& of : rates) slowest = std::min(slowest, of.gb_per_s);
     const double contention = measure_contention(transport, hosts, slowest, calibration);

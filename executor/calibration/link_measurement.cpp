@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "executor/transport/control_data.h"
+#include "executor/calibration/values.h"
 
 namespace ff {
 namespace {
@@ -13,11 +13,6 @@ using Clock = std::chrono::steady_clock;
 
 double microseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
-
-double median(Vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 class LinkMeasurement {

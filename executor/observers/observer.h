@@ -17,9 +17,9 @@ class Observer {
   // nothing is told of its steps.
   virtual bool launch(int64_t /*iteration*/) { return false; }
   virtual void did(Activity, int /*task*/) {}
-  virtual void step_ended(int /*step*/) {}
-  virtual void end() {}      // the backend is done
-  virtual void give_up() {}  // a failure, instead of the end: before the transport gives up
+  virtual void step_ended(int /*step*/) {}  // its turn: an update whose all-reduce goes on comes later
+  virtual void end() {}                     // the backend is done
+  virtual void give_up() {}                 // a failure, instead of the end: before the transport gives up
 };
 
 }  // namespace ff

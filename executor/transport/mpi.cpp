@@ -9,11 +9,13 @@
 #include <mutex>
 
 #include "common/errors.h"
+#include "executor/transport/launcher_guard.h"
 #include "executor/transport/mpi_all_reduce.h"
 #include "executor/transport/mpi_calls.h"
 #include "executor/transport/mpi_pieces.h"
 #include "executor/transport/open_mpi_settings.h"
 #include "executor/transport/progress_thread.h"
+#include "executor/transport/rank_watch.h"
 
 namespace ff {
 namespace {
@@ -56,10 +58,12 @@ class MpiTransport : public Transport {
   }
 
   ~MpiTransport() override {
+    watch_.reset();
     progress_.reset();
     for (Group& group : groups_) MPI_Comm_free(&group.members.communicator);
     MPI_Comm_free(&control_);
     MPI_Finalize();
+    guard_.reset();
   }
 
   std::string name() const override { return "mpi"; }
@@ -70,6 +74,13 @@ class MpiTransport : public Transport {
 
   // Those of Open MPI are of its connections to other hosts.
   Vector<std::string> settings() const override { return spans_hosts_ ? settings_ : Vector<std::string>(); }
+
+  void watch_ranks(double limit_s) override {
+    if (!progress_) return;
+    guard_ = std::make_unique<LauncherGuard>(limit_s);
+    const std::lock_guard lock(mutex_);
+    watch_ = std::make_unique<RankWatch>(mutex_, control_, limit_s);
+  }
 
   int largest_tag() const override { return largest_tag_; }
 
@@ -126,6 +137,7 @@ class MpiTransport : public Transport {
   }
 
   Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override {
+    if (watch_) barrier();  // the calls below wait for other ranks, and give no sign of life meanwhile
     const Lock lock(*this);
     Vector<GroupId> made;
     for (const Vector<int>& ranks : groups) made.push_back(make_group(ranks));
@@ -330,6 +342,7 @@ class MpiTransport : public Transport {
       if (!transport.progress_) return;
       lock_.lock();
       transport.progress_->rethrow();
+      if (transport.watch_) transport.watch_->rethrow();
     }
 
    private:
@@ -454,6 +467,8 @@ class MpiTransport : public Transport {
   Vector<int> free_;
   std::mutex mutex_;                          // of all above, where there is a thread
   std::unique_ptr<ProgressThread> progress_;  // where ranks are on several hosts
+  std::unique_ptr<RankWatch> watch_;          // there, when it has been asked for
+  std::unique_ptr<LauncherGuard> guard_;      // with it
 };
 
 }  // namespace

@@ -51,7 +51,7 @@ ProgressThread::~ProgressThread() {
 }
 
 void ProgressThread::run() {
-  constexpr int shortest_us = 100, longest_us = 400;
+  constexpr int shortest_us = 400, longest_us = 1000;
   ask_for_short_slices();
   sigset_t all;  // signals are the program's
   sigfillset(&all);

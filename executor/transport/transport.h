@@ -66,6 +66,9 @@ class Transport {
   virtual NodePlace place() const = 0;
   // What this program has told the library beneath it, NAME=VALUE, where that matters to what ranks exchange.
   virtual Vector<std::string> settings() const { return {}; }
+  // From now on a rank on another host that gives no sign of life for so long is a failure, of whichever call comes
+  // next. All ranks call, before anything else. Nothing between ranks of one host: mpirun sees their processes.
+  virtual void watch_ranks(double /*limit_s*/) {}
   virtual bool follows_backend() const { return false; }
   virtual bool ordered() const { return false; }
   // The one for host memory, when this one is for a GPU's.

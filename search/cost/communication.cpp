@@ -10,6 +10,8 @@ namespace {
 // Rounded, without a call of the mathematics library: the hottest line of a search.
 Nanoseconds at_least_one(double ns) { return std::max<Nanoseconds>(1, static_cast<Nanoseconds>(ns + 0.5)); }
 
+bool works_beside(const Route& route) { return route.processor_us > 0 || route.processor_ns_per_byte > 0; }
+
 }  // namespace
 
 CommunicationModel::CommunicationModel(const Topology& topology)
@@ -29,6 +31,10 @@ void CommunicationModel::transfer(DeviceId source, DeviceId destination, int64_t
   }
   for (ChannelId channel : route.channels)
     cost.uses.push_back({device_count_ + channel, at_least_one(size / bandwidth_gb_per_s_[channel])});
+  cost.beside.clear();
+  if (!works_beside(route)) return;
+  const Nanoseconds work = at_least_one(route.processor_us * 1e3 + size * route.processor_ns_per_byte);
+  cost.beside.assign({{source, work}, {destination, work}});
 }
 
 void CommunicationModel::add_hop(Loads& loads, DeviceId from, DeviceId to, double share) const {
@@ -43,6 +49,12 @@ void CommunicationModel::add_hop(Loads& loads, DeviceId from, DeviceId to, doubl
     loads.busy_endpoints = loads.busy_endpoints || channel.busy_endpoints;
   }
   loads.hop_latency_ns = std::max(loads.hop_latency_ns, latency_ns);
+  if (!works_beside(route)) return;
+  for (const DeviceId device : {from, to}) {
+    Beside& beside = loads.beside[device];
+    beside.ns += route.processor_us * 1e3;
+    beside.ns_per_byte += share * route.processor_ns_per_byte;
+  }
 }
 
 void CommunicationModel::add_ring(Loads& loads, const Vector<DeviceId>& holders, double share) const {
@@ -76,11 +88,25 @@ void CommunicationModel::add_all_pairs(Loads& loads, const Vector<DeviceId>& hol
   }
 }
 
+// Each rank of a host adds up its part of the values, which goes on to its counterpart on the next host.
+void CommunicationModel::add_chain(Loads& loads, const Vector<Vector<DeviceId>>& hosts) const {
+  const double part = 1 / static_cast<double>(hosts[0].size());
+  for (const int host : hosts.indices()) {
+    add_all_pairs(loads, hosts[host], 2 * part);
+    if (host == 0) continue;
+    for (const int place : hosts[host].indices()) {
+      add_hop(loads, hosts[host - 1][place], hosts[host][place], part);
+      add_hop(loads, hosts[host][place], hosts[host - 1][place], part);
+    }
+  }
+}
+
 void CommunicationModel::Loads::clear() {
   for (ChannelId id : loaded) ns_per_byte[id] = 0;
   loaded.clear();
   hop_latency_ns = 0;
   busy_endpoints = false;
+  beside.clear();
 }
 
 // Clears the loads.
@@ -96,6 +122,12 @@ void CommunicationModel::add_level(CollectiveShape& shape, Loads& loads, double 
   std::sort(loads.loaded.begin(), loads.loaded.end());
   shape.load_ns_per_byte.clear();
   for (ChannelId channel : loads.loaded) shape.load_ns_per_byte.emplace_back(channel, loads.ns_per_byte[channel]);
+  for (const auto& [device, before] : shape.beside) {
+    Beside& beside = loads.beside[device];
+    beside.ns += before.ns;
+    beside.ns_per_byte += before.ns_per_byte;
+  }
+  shape.beside.assign(loads.beside.begin(), loads.beside.end());
   loads.clear();
 }
 
@@ -174,6 +206,10 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
       kind == CollectiveKind::all_reduce)
     for (const auto& groups : {by_node(holders), by_runs(holders)})
       if (!groups.empty()) result.push_back(hierarchical(kind, groups));
+  const auto on_cpu = [&](DeviceId holder) { return topology_.devices[holder].kind == DeviceKind::cpu; };
+  if (kind == CollectiveKind::all_reduce && std::all_of(holders.begin(), holders.end(), on_cpu))
+    if (const auto hosts = by_node(holders); !hosts.empty())
+      add([&](Loads& loads) { add_chain(loads, hosts); }, 2 * static_cast<double>(hosts.size()));
   return result;
 }
 
@@ -182,6 +218,7 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
   if (holders.size() == 1) {
     cost.duration = 1;
     cost.uses.clear();
+    cost.beside.clear();
     return;
   }
   auto& known = shapes_[static_cast<size_t>(kind)];
@@ -198,6 +235,9 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
     for (DeviceId holder : holders) cost.uses.push_back({holder, cost.duration});
   for (const auto& [channel, ns_per_byte] : shape.load_ns_per_byte)
     cost.uses.push_back({device_count_ + channel, at_least_one(size * ns_per_byte)});
+  cost.beside.clear();
+  for (const auto& [device, beside] : shape.beside)
+    cost.beside.push_back({device, at_least_one(beside.ns + size * beside.ns_per_byte)});
 }
 
 }  // namespace ff

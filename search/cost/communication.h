@@ -13,6 +13,7 @@ namespace ff {
 struct CommunicationCost {
   Nanoseconds duration = 1;
   Vector<ResourceUse> uses;  // resources: devices first, then channels (see duration.h)
+  Vector<WorkBeside> beside;
 };
 
 // Not thread-safe (caches the shapes of collectives): one a thread.
@@ -21,7 +22,8 @@ class CommunicationModel {
   explicit CommunicationModel(const Topology& topology);
 
   // Sum of the route's latencies plus bytes over its narrowest bandwidth; each channel is occupied for bytes over its
-  // own bandwidth (cut-through), and both devices too where a channel keeps its endpoints busy.
+  // own bandwidth (cut-through), and both devices too where a channel keeps its endpoints busy. Both devices work
+  // beside their kernels where a channel says so.
   void transfer(DeviceId source, DeviceId destination, int64_t bytes, CommunicationCost& cost) const;
 
   // A collective among `holders` (ascending; a single one takes 1 ns) by the algorithm that is fastest for its size.
@@ -37,9 +39,13 @@ class CommunicationModel {
   //                                              all_gather: (B/m among n), then B among m; reduce_scatter likewise
   //                                              all_reduce: reduce_scatter of B among m, all_reduce of B/m among n,
   //                                              all_gather of B among m
+  // and among CPUs, several on each of several hosts, as ffexec does it
+  //   chain, host by host and back, slices in all places at once
+  //                                              all_reduce: 2 (m-1)/m B within a host, B each way between hosts, 2 n
   // A channel's load is the sum of what crosses it; the time is that of the most loaded channel plus the latencies (the
   // model of NVIDIA's nccl-tests, doc/PERFORMANCE.md, extended to shared links), in a hierarchy the sum over its
-  // levels. Channels' all_reduce rates are used. Among more than 64 devices the load between every two is that of a
+  // levels. Channels' all_reduce rates are used. Each holder works beside its kernels for what it sends and
+  // receives, over each hop as for one message. Among more than 64 devices the load between every two is that of a
   // sample: of the shifts by 2^i ... 2^(i+1) - 1 places three stand for all.
   void collective(CollectiveKind kind, const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost);
   void all_reduce(const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
@@ -47,12 +53,17 @@ class CommunicationModel {
   }
 
  private:
+  // What a device does beside its kernels.
+  struct Beside {
+    double ns = 0, ns_per_byte = 0;
+  };
   // Load of each channel in ns a byte, and the fixed part.
   struct CollectiveShape {
     double latency_ns = 0;
     double slowest_ns_per_byte = 0;
     Vector<std::pair<ChannelId, double>> load_ns_per_byte;
     bool busy_endpoints = false;
+    Vector<std::pair<DeviceId, Beside>> beside;
   };
   // One level of an algorithm under construction.
   struct Loads {
@@ -60,6 +71,7 @@ class CommunicationModel {
     Vector<ChannelId> loaded;
     double hop_latency_ns = 0;
     bool busy_endpoints = false;
+    std::map<DeviceId, Beside> beside;
     void clear();
   };
   Vector<CollectiveShape> shapes(CollectiveKind kind, const Vector<DeviceId>& holders);
@@ -70,6 +82,7 @@ class CommunicationModel {
   void add_ring(Loads& loads, const Vector<DeviceId>& holders, double share) const;
   void add_tree(Loads& loads, const Vector<DeviceId>& holders, bool down, bool up) const;
   void add_all_pairs(Loads& loads, const Vector<DeviceId>& holders, double share) const;
+  void add_chain(Loads& loads, const Vector<Vector<DeviceId>>& hosts) const;
   static void add_level(CollectiveShape& shape, Loads& loads, double latencies);
 
   const Topology& topology_;

@@ -1,7 +1,9 @@
 // Durations of tasks and the resources that they occupy: what a simulation works on.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "common/vector.h"
 
@@ -15,13 +17,33 @@ struct ResourceUse {
   Nanoseconds occupancy;  // from the task's start; a fast link of a route is free again before the transfer ends
 };
 
+// A device works for a transfer or a collective while it also computes: what it computes next starts so much later.
+struct WorkBeside {
+  int32_t device;
+  Nanoseconds work;
+};
+
+// When a device is free behind a task that starts at `start`, whether the device is, and that it works for. A device
+// that has nothing else to do waits for the task, whose duration has its work already.
+inline Nanoseconds free_behind(Nanoseconds free_at, Nanoseconds start, Nanoseconds duration, Nanoseconds work) {
+  return free_at > start ? free_at + work : start + std::min(work, duration);
+}
+
 // Duration and resources of every task of a task graph. Every duration and occupancy is at least 1 ns, so that a task
 // is ready strictly before it ends and the order (ready time, key) in which tasks are taken is well defined.
 struct TaskCosts {
   Vector<Nanoseconds> duration;
   Vector<int32_t> use_begin;  // uses of task t: uses[use_begin[t] .. use_begin[t + 1])
   Vector<ResourceUse> uses;
+  Vector<int32_t> beside_begin;  // likewise; empty if there is none
+  Vector<WorkBeside> beside;
   int32_t resource_count = 0;
+
+  std::span<const WorkBeside> beside_of(int task) const {
+    if (beside_begin.empty()) return {};
+    const size_t begin = static_cast<size_t>(beside_begin[task]), end = static_cast<size_t>(beside_begin[task + 1]);
+    return std::span(beside).subspan(begin, end - begin);
+  }
 };
 
 }  // namespace ff

@@ -95,9 +95,13 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
   costs.duration.reserve(graph.tasks.size());
   costs.use_begin.reserve(graph.tasks.size() + 1);
   costs.uses.reserve(graph.tasks.size() * 2);
+  const bool beside = std::any_of(topology_.channels.begin(), topology_.channels.end(), [](const Channel& channel) {
+    return channel.processor_us > 0 || channel.processor_ns_per_byte > 0;
+  });
   CommunicationCost communication;
   for (const Task& task : graph.tasks) {
     costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
+    if (beside) costs.beside_begin.push_back(static_cast<int32_t>(costs.beside.size()));
     if (is_transfer(task.kind) || is_collective(task.kind)) {
       if (task.collective >= 0)
         communication_.collective(graph.collectives[task.collective].kind(direction_of(task.kind)), graph.holders(task),
@@ -106,6 +110,7 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
       costs.duration.push_back(communication.duration);
       costs.uses.insert(costs.uses.end(), communication.uses.begin(), communication.uses.end());
+      costs.beside.insert(costs.beside.end(), communication.beside.begin(), communication.beside.end());
     } else {
       const Nanoseconds ns = duration(task, strategy);
       costs.duration.push_back(ns);
@@ -113,6 +118,7 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
     }
   }
   costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
+  if (beside) costs.beside_begin.push_back(static_cast<int32_t>(costs.beside.size()));
   return costs;
 }
 

@@ -31,6 +31,7 @@ TimelineCauses::TimelineCauses(const TaskGraph& graph, const TaskCosts& costs, c
   });
   Vector<Nanoseconds> free_at(costs.resource_count, 0);
   Vector<int> user(costs.resource_count, -1);
+  Vector<Nanoseconds> delays(costs.beside.size());  // of what a device computes next, for its work beside
   int last = -1;
   for (const int task : taken) {
     for (int32_t u = costs.use_begin[task]; u < costs.use_begin[task + 1]; ++u) {
@@ -40,6 +41,13 @@ TimelineCauses::TimelineCauses(const TaskGraph& graph, const TaskCosts& costs, c
         causes_[task] = {resource < device_count ? Wait::device : Wait::link, user[resource], resource};
       free_at[resource] = timeline.start[task] + occupancy;
       user[resource] = task;
+    }
+    for (const WorkBeside& beside : costs.beside_of(task)) {
+      Nanoseconds& free = free_at[beside.device];
+      const Nanoseconds later = free_behind(free, timeline.start[task], costs.duration[task], beside.work);
+      delays[&beside - costs.beside.data()] = later - std::max(free, timeline.start[task]);
+      if (free <= timeline.start[task]) user[beside.device] = task;  // else what it computes ends later
+      free = later;
     }
     for (int32_t s = graph.successor_begin[task]; s < graph.successor_begin[task + 1]; ++s) {
       const int successor = graph.successors[s];
@@ -61,6 +69,11 @@ TimelineCauses::TimelineCauses(const TaskGraph& graph, const TaskCosts& costs, c
     }
     for (int32_t u = costs.use_begin[*task]; u < costs.use_begin[*task + 1]; ++u)
       latest = std::min(latest, next_start[costs.uses[u].resource] - costs.uses[u].occupancy);
+    for (const WorkBeside& beside : costs.beside_of(*task)) {
+      Nanoseconds& next = next_start[beside.device];
+      if (next < std::numeric_limits<Nanoseconds>::max()) next -= delays[&beside - costs.beside.data()];
+      latest = std::min(latest, next);
+    }
     for (int32_t u = costs.use_begin[*task]; u < costs.use_begin[*task + 1]; ++u)
       next_start[costs.uses[u].resource] = latest;
     slack_[*task] = latest - timeline.start[*task];

@@ -168,7 +168,7 @@ ImportedModel import_model(Model model, const ImportOptions& options) {
     const Graph graph = parse_graph(JsonPlace(std::make_shared<const Json>(result.graph), model.file + " as a graph"));
     result.parameters = graph.parameter_count();
   }
-  result.weights = to_safetensors(name, tensors);
+  result.weights = to_safetensors({{"graph", name}}, tensors);
   return result;
 }
 

@@ -260,19 +260,24 @@ CheapCandidates cheap_candidates(const AlgorithmRequest& request, const Deadline
 }
 
 // Data parallelism as the paper has it, the best existing strategy, and random ones. Why not the best alone:
-// docs/algorithms.md. With annotations, what follows from these in place of data parallelism.
-Vector<std::string> default_init(bool whole_operators, bool annotated, const std::string& best) {
-  if (whole_operators) return {"best", "random"};
+// docs/algorithms.md. With annotations, what follows from these in place of data parallelism. Chains that compete go
+// round, for each of these starts may lead to the best, and the best one comes first, as there may be time for one.
+Vector<std::string> default_init(const McmcSettings& search, bool annotated, const std::string& best) {
+  const bool compete = search.proposals_from == ProposalKind::structured;
   const std::string first = annotated ? "propagate" : "data-parallel";
-  if (best == first) return {first, "random"};
-  return {first, "best", "random"};
+  Vector<std::string> init;
+  if (!search.whole_operators) init.push_back(first);
+  if (search.whole_operators || best != first) init.insert(compete ? init.begin() : init.end(), "best");
+  init.push_back("random");
+  for (int i = 0; compete && init.count() < search.chains; ++i) init.push_back(std::string(init[i]));
+  return init;
 }
 
 // What each chain starts from. `best` is one of the cheap candidates.
 Vector<Candidate> chain_starts(const AlgorithmRequest& request, const Vector<Candidate>& cheap, const Candidate* best) {
   const McmcSettings& search = request.settings.search;
   const Vector<std::string> init = request.settings.init.empty()
-                                       ? default_init(search.whole_operators, request.problem().annotations, best->name)
+                                       ? default_init(search, request.problem().annotations, best->name)
                                        : request.settings.init;
   const SearchSpace space(request.graph(), request.topology(), search.whole_operators, request.problem().annotations);
   RandomStream random(search.seed, ~uint64_t{0});
@@ -335,8 +340,8 @@ void expect_nothing_annotated_is_split(const AlgorithmRequest& request) {
 std::string no_time_text(const CheapCandidates& cheap, const McmcSettings& search, const McmcResult& chains) {
   std::string text;
   for (const std::string& name : cheap.no_time) text += (text.empty() ? "" : ", ") + name;
-  if (chains.chains_begun < search.chains)
-    text += (text.empty() ? "" : ", ") + std::to_string(search.chains - chains.chains_begun) + " of " +
+  if (chains.chains_without_time > 0)
+    text += (text.empty() ? "" : ", ") + std::to_string(chains.chains_without_time) + " of " +
             std::to_string(search.chains) + " chains";
   return text.empty() ? "" : "; no time for " + text;
 }
@@ -345,10 +350,18 @@ std::string no_time_text(const CheapCandidates& cheap, const McmcSettings& searc
 // and of what a chain has still to verify; and of a chain's first one, which is recorded.
 constexpr double evaluations_of_result = 3, evaluations_of_start = 2;
 
+// A search without a limit ends when nothing better is to be expected, and then at the latest; chains that do not know
+// of each other have so long together.
+constexpr double most_s_until_settled = 120, independent_chains_s = 30;
+
 AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
   if (whole_operators) expect_nothing_annotated_is_split(request);
   McmcSettings& search = request.settings.search;
   search.whole_operators = whole_operators;
+  if (search.budget_s <= 0 && search.proposals == 0) {
+    search.until_settled = search.proposals_from == ProposalKind::structured;
+    search.budget_s = search.until_settled ? most_s_until_settled : independent_chains_s;
+  }
   const Deadline deadline = request.control.deadline.limited() ? request.control.deadline : Deadline(search.budget_s);
   // Half of the budget is for the chains.
   const CheapCandidates cheap = cheap_candidates(request, deadline.before(search.budget_s / 2));

@@ -138,6 +138,9 @@ Json rejections_to_json(const DeltaStatistics& statistics) {
 }  // namespace
 
 Json report_to_json(const SearchReport& report) {
+  Json improvements = Json::array();
+  for (const Improvement& found : report.improvements)
+    improvements.push_back({{"after_s", found.after_s}, {"predicted_us", us(found.makespan)}});
   Json baselines = Json::object();
   for (const Baseline& baseline : report.baselines) baselines[baseline.algorithm] = us(baseline.predicted);
   Json json = {
@@ -148,6 +151,8 @@ Json report_to_json(const SearchReport& report) {
       {"accepted", report.accepted},
       {"elapsed_s", report.elapsed_s},
       {"best_found_s", report.best_found_s},
+      {"improvements", improvements},
+      {"ended", report.ended},
       {"total_s", report.total_s},
       {"proposals_per_s", report.elapsed_s > 0 ? static_cast<double>(report.proposals) / report.elapsed_s : 0.0},
       {"chain_hash", report.chain_hash},
@@ -223,7 +228,8 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   if (report.proposals > 0)
     text += "search               " + std::to_string(report.proposals) + " proposals, " +
             std::to_string(report.accepted) + " accepted, " + format("%.1f s", report.elapsed_s) +
-            format(" (%.0f proposals/s)\n", static_cast<double>(report.proposals) / report.elapsed_s);
+            format(" (%.0f proposals/s)", static_cast<double>(report.proposals) / report.elapsed_s) +
+            (report.ended.empty() ? "" : "; ended: " + report.ended) + "\n";
   if (report.details.contains("local_optimum"))
     text += local_optimum_text(report.details["local_optimum"], graph.operators.size());
   return text + "strategy\n" + strategy_to_text(graph, strategy, report.origins);

@@ -41,6 +41,8 @@ struct SearchReport {
   Vector<int64_t> memory_bytes;
   CostCounts sources;
   DeltaStatistics statistics;
+  Vector<Improvement> improvements;
+  std::string ended;  // why the chains did; "" for algorithms without any
   Vector<Baseline> baselines;
   Vector<ConfigurationOrigin> origins;  // by OperatorId; empty where nothing is known of them
   Vector<BackgroundEffect> background;

@@ -38,6 +38,8 @@ Timeline simulate_full(const TaskGraph& graph, const TaskCosts& costs) {
       start = std::max(start, free_at[costs.uses[u].resource]);
     for (int32_t u = costs.use_begin[event.task]; u < costs.use_begin[event.task + 1]; ++u)
       free_at[costs.uses[u].resource] = start + costs.uses[u].occupancy;
+    for (const auto& [device, work] : costs.beside_of(event.task))
+      free_at[device] = free_behind(free_at[device], start, costs.duration[event.task], work);
     const Nanoseconds end = start + costs.duration[event.task];
     timeline.start[event.task] = start;
     timeline.end[event.task] = end;

@@ -191,6 +191,18 @@ class Algorithms(unittest.TestCase):
                        for simulator in ("delta", "full"))
         self.assertEqual(delta["chain_hash"], full["chain_hash"])
 
+    def test_a_search_says_why_it_ended(self):
+        self.assertEqual(self.search("--proposals", 10)["ended"], "all proposals made")
+        problem = ["--graph", ROOT / "graphs/lenet.json", "--topo", ROOT / "topologies/p100-1x4.json", "--cost",
+                   "analytic"]
+        found = self.search(problem=problem)
+        self.assertEqual(found["ended"], "nothing better for half of the time")
+        self.assertLess(found["total_s"], 60)  # well below a second where nothing else runs
+        done = run(BUILD / "ffsearch", *problem, "--proposals", 10, "--out", self.work / "s.json")
+        self.assertIn("; ended: all proposals made\n", done.stdout)
+        found = self.search("--proposals", 3000, problem=problem)
+        self.assertEqual(found["improvements"][-1]["predicted_us"], found["predicted_us"])
+
     def test_wrong_flags(self):
         for flags, message in [(["--algorithm", "mcmcm"], "--algorithm"), (["--init", "placement"], "--init"),
                                (["--proposals-from", "x"], "--proposals-from"),

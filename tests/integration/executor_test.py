@@ -144,6 +144,41 @@ class ExecutorTest(unittest.TestCase):
         for a, b in zip(first + second, through):
             self.assertAlmostEqual(a, b, delta=1e-3 * abs(b))
 
+    def test_training_goes_on_from_any_checkpoint_as_if_it_had_not_ended(self):
+        # Within an epoch, with samples in another order in each: 6 batches of 50 samples are one.
+        data, path = self.write_data("train", 50), self.write_strategy(2)
+        options = ["--strategy", path, "--data", data, "--lr", "0.02", "--momentum", "0.9"]
+        through = self.train(2, *options, "--epochs", "3", "--save", self.path("end"))
+        first = self.train(2, *options, "--iterations", "11", "--save", self.path("m"), "--save-every", "4")
+        self.assertEqual(first["losses"], through["losses"][:11])
+        self.assertEqual(self.train(2, *options, "--iterations", "3", "--load", self.path("m"))["losses"],
+                         through["losses"][11:14])
+        # From the second epoch's 11th batch: the rest of this one and another.
+        rest = self.train(2, *options, "--epochs", "2", "--load", self.path("m"), "--save", self.path("again"),
+                          "--verify")
+        self.assertEqual(rest["losses"], through["losses"][11:])
+        self.assertEqual(rest["epoch_losses"][0], through["losses"][11])
+        self.assertEqual(rest["epoch_losses"][1:], through["epoch_losses"][2:])
+        self.assertEqual(pathlib.Path(self.path("again")).read_bytes(), pathlib.Path(self.path("end")).read_bytes())
+
+    def test_checkpoints_while_training(self):
+        process = self.start_long_run(2, "--save", self.path("m"), "--save-every", "50", "--momentum", "0.9")
+        for _ in range(200):
+            if os.path.exists(self.path("m")):
+                break
+            time.sleep(0.1)
+        for rank in self.children(process):
+            os.kill(rank, signal.SIGKILL)
+        process.communicate(timeout=30)
+        with open(self.path("m"), "rb") as file:
+            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        done = int(header["__metadata__"]["iterations"])
+        self.assertEqual(done % 50, 0)
+        options = ["--strategy", self.write_strategy(2), "--momentum", "0.9"]
+        rest = self.train(2, *options, "--iterations", "3", "--load", self.path("m"))
+        through = self.train(2, *options, "--iterations", str(done + 3))
+        self.assertEqual(rest["losses"], through["losses"][done:])
+
     def test_the_owners_momentum_is_in_a_checkpoint(self):
         options = ["--lr", "0.02", "--momentum", "0.9"]
         through = self.train(1, "--strategy", self.write_strategy(1), "--iterations", "6", *options)["losses"]
@@ -308,6 +343,9 @@ class ExecutorTest(unittest.TestCase):
         self.assert_fails(2, "--strategy is required", 2)
         self.assert_fails(2, "--epochs requires --data", 2, "--strategy", "s.json", "--epochs", "1")
         self.assert_fails(2, "--iterations", 2, "--strategy", "s.json", "--iterations", "0")
+        self.assert_fails(2, "--save-every requires --save", 2, "--strategy", "s.json", "--save-every", "5")
+        self.assert_fails(2, "--save-every", 2, "--strategy", "s.json", "--save", "m", "--save-every", "0")
+        self.assert_fails(2, "--rank-timeout", 2, "--strategy", "s.json", "--rank-timeout", "1")
 
     def children(self, process):
         """ffexec processes below mpirun."""

@@ -23,6 +23,8 @@ Topology random_topology(RandomSource& random, int devices, bool alike) {
     if (!same) {
       if (between(0, 3) == 0) result["duplex"] = "half";
       if (between(0, 4) == 0) result["busy_endpoints"] = true;
+      if (between(0, 4) == 0) result["processor_share"] = 0.125 * static_cast<double>(between(1, 8));
+      if (between(0, 4) == 0) result["processor_us"] = between(0, 2);
       if (between(0, 4) == 0) result["all_reduce_gb_per_s"] = 0.25;
       if (alike) same = result;
     }

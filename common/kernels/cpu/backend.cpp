@@ -33,6 +33,7 @@ class CpuBackend : public Backend {
   explicit CpuBackend(int threads) : context_(threads) {}
 
   std::string name() const override { return "cpu"; }
+  int64_t shared_workspace_bytes() const override { return context_.scratch_bytes(); }
 
   std::unique_ptr<Kernel> make_kernel(const KernelRequest& request) override {
     context_.use_threads();

@@ -26,6 +26,21 @@ void Context::use_threads() const {
   if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
 }
 
+float* Context::scratch(int number, int64_t bytes) const {
+  if (scratch_bytes_[number] < bytes) {
+    scratch_[number] = {};  // before its successor is there
+    scratch_[number] = dnnl::memory({{bytes}, dnnl::memory::data_type::u8, dnnl::memory::format_tag::a}, engine);
+    scratch_bytes_[number] = bytes;
+  }
+  return static_cast<float*>(scratch_[number].get_data_handle());
+}
+
+int64_t Context::scratch_bytes() const {
+  int64_t sum = 0;
+  for (const int64_t bytes : scratch_bytes_) sum += bytes;
+  return sum;
+}
+
 void Primitive::run(const Context& context, std::initializer_list<std::pair<int, const void*>> data) {
   try {
     for (const auto& [argument, pointer] : data) memories_.at(argument).set_data_handle(const_cast<void*>(pointer));
@@ -52,26 +67,28 @@ dnnl::memory::desc row_major(const Shape& shape) {
   return dense(shape, order);
 }
 
-Reordered::Reordered(const Context& context, const dnnl::memory::desc& plain, const dnnl::memory::desc& wanted)
-    : same_(plain == wanted), outer_(plain, context.engine, DNNL_MEMORY_NONE) {
-  inner_ = same_ ? dnnl::memory(plain, context.engine, DNNL_MEMORY_NONE) : dnnl::memory(wanted, context.engine);
+Reordered::Reordered(const Context& context, const dnnl::memory::desc& plain, const dnnl::memory::desc& wanted,
+                     int scratch)
+    : same_(plain == wanted), scratch_(scratch), outer_(plain, context.engine, DNNL_MEMORY_NONE) {
+  inner_ = same_ || scratch != own ? dnnl::memory(wanted, context.engine, DNNL_MEMORY_NONE)
+                                   : dnnl::memory(wanted, context.engine);
   if (same_) return;
   to_inner_ = dnnl::reorder(dnnl::reorder::primitive_desc(context.engine, plain, context.engine, wanted));
   to_outer_ = dnnl::reorder(dnnl::reorder::primitive_desc(context.engine, wanted, context.engine, plain));
 }
 
 void Reordered::fill(const Context& context, const float* plain) {
-  if (same_) {
-    inner_.set_data_handle(const_cast<float*>(plain));
-    return;
-  }
+  attach(context, const_cast<float*>(plain));
+  if (same_) return;
   outer_.set_data_handle(const_cast<float*>(plain));
   to_inner_.execute(context.stream, outer_, inner_);
   context.stream.wait();
 }
 
-void Reordered::attach(float* plain) {
+void Reordered::attach(const Context& context, float* plain) {
   if (same_) inner_.set_data_handle(plain);
+  else if (scratch_ != own)
+    inner_.set_data_handle(context.scratch(scratch_, static_cast<int64_t>(inner_.get_desc().get_size())));
 }
 
 void Reordered::empty(const Context& context, float* plain) {

@@ -19,9 +19,18 @@ struct Context {
   // every kernel calls this.
   void use_threads() const;
 
+  // Memory that the backend's kernels use in turn, each within one call; a number for each that a call uses at once.
+  static constexpr int scratch_memories = 3;
+  float* scratch(int number, int64_t bytes) const;
+  int64_t scratch_bytes() const;
+
   dnnl::engine engine;
   mutable dnnl::stream stream;
   int threads;
+
+ private:
+  mutable Array<dnnl::memory, scratch_memories> scratch_;
+  mutable Array<int64_t, scratch_memories> scratch_bytes_{};
 };
 
 // A primitive with the memories of its arguments. Memories made by `bind` own a buffer; those made by `argument` get a
@@ -57,20 +66,24 @@ dnnl::primitive_attr user_scratchpad();
 dnnl::memory::desc storage(const Shape& shape);
 dnnl::memory::desc row_major(const Shape& shape);
 
-// A memory in `wanted` layout that is filled from, or emptied into, a row-major buffer. Without cost where the layouts
-// agree.
+// A memory in `wanted` layout that is filled from, or emptied into, a plain buffer: its own, or a scratch memory of the
+// context. Without cost where the layouts agree.
 class Reordered {
  public:
+  static constexpr int own = -1;
+
   Reordered() = default;
-  Reordered(const Context& context, const dnnl::memory::desc& plain, const dnnl::memory::desc& wanted);
+  Reordered(const Context& context, const dnnl::memory::desc& plain, const dnnl::memory::desc& wanted,
+            int scratch = own);
   const dnnl::memory& memory() const { return inner_; }
   void fill(const Context& context, const float* plain);  // before the primitive runs
-  void empty(const Context& context, float* plain);       // after it ran
-  // where the layouts agree and the primitive writes: call before it runs
-  void attach(float* plain);
+  // Where the primitive writes: before and after it runs.
+  void attach(const Context& context, float* plain);
+  void empty(const Context& context, float* plain);
 
  private:
   bool same_ = true;
+  int scratch_ = own;
   dnnl::memory outer_, inner_;
   dnnl::reorder to_inner_, to_outer_;
 };

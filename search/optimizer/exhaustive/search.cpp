@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <tuple>
 
@@ -70,7 +71,8 @@ class Search {
                                 .budget_s = settings_.budget_s / 4,
                                 .seed = settings_.seed,
                                 .chains = first_chains,
-                                .beta = 20};
+                                .beta = 20,
+                                .proposals_from = ProposalKind::mixed};
       const McmcResult found = search_mcmc(problem_, candidates, chains, {control_.stop});
       result.best = found.best;
       result.best_prediction = found.best_prediction;
@@ -253,6 +255,10 @@ class Search {
         if (cost.uses[u].resource != image_cost.uses[u].resource ||
             cost.uses[u].occupancy != image_cost.uses[u].occupancy)
           return false;
+      std::map<DeviceId, Nanoseconds> beside, image_beside;
+      for (const auto& [device, work] : cost.beside) beside[symmetry.device[device]] += work;
+      for (const auto& [device, work] : image_cost.beside) image_beside[device] += work;
+      if (beside != image_beside) return false;
     }
     return true;
   }

@@ -87,6 +87,22 @@ Prediction ChainOracle::start(const Strategy& strategy) {
   return verify();
 }
 
+void ChainOracle::resume(const Place& place) {
+  strategy_ = place.strategy;
+  memory_scale_ = place.memory_scale;
+  feasible_ = place.feasible;
+  begin();
+}
+
+void ChainOracle::follow(const Vector<Change>& changes, double memory_scale, bool feasible) {
+  if (!changes.empty()) {
+    propose(changes, std::numeric_limits<double>::infinity());
+    accept();
+  }
+  memory_scale_ = memory_scale;
+  feasible_ = feasible;
+}
+
 Prediction ChainOracle::verify() {
   const Prediction exact = evaluator_.evaluate(strategy_);
   if (evaluator_.memory_limited())

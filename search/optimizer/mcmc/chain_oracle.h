@@ -19,8 +19,17 @@ class ChainOracle {
   explicit ChainOracle(const Problem& problem) : evaluator_(problem) {}
   virtual ~ChainOracle() = default;
 
-  // Memory is estimated, times a factor that start and verify make right for the strategy that they see.
+  // Where a chain stands. Memory is estimated, times a factor that start and verify make right for the strategy that
+  // they see.
+  struct Place {
+    Strategy strategy;
+    double memory_scale = 1;
+    bool feasible = true;  // by the estimate
+  };
+
   Prediction start(const Strategy& strategy);  // exact
+  Place place() const { return {strategy_, memory_scale_, feasible_}; }
+  void resume(const Place& place);
   // The exact prediction of the current strategy.
   Prediction verify();
   // The prediction of the current strategy with these changes, each of another operator; nothing when its cost is
@@ -28,9 +37,13 @@ class ChainOracle {
   virtual std::optional<Prediction> propose(const Vector<Change>& changes, double largest_cost) = 0;
   virtual void accept() = 0;
   virtual void reject() = 0;
+  // What another oracle, which follows the same chain, accepted: these changes, and then the factor that it has now.
+  void follow(const Vector<Change>& changes, double memory_scale, bool feasible);
   virtual DeltaStatistics statistics() const = 0;              // of full simulation: proposals alone
   double slowest_s() const { return evaluator_.slowest_s(); }  // of the exact evaluations: start and verify
   const Strategy& strategy() const { return strategy_; }
+  double memory_scale() const { return memory_scale_; }
+  bool feasible() const { return feasible_; }
 
  protected:
   virtual void begin() = 0;  // from strategy_

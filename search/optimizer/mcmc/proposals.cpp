@@ -39,7 +39,8 @@ Vector<Change> one_change(OperatorId op, Configuration configuration) {
 
 ProposalSource::ProposalSource(ProposalKind kind, const Graph& graph, const Topology& topology,
                                const SearchSpace& space)
-    : kind_(kind), graph_(graph), space_(space), device_count_(topology.devices.count()),
+    : kind_(kind), graph_(graph), space_(space), structured_(graph, space, topology.devices.count()),
+      device_count_(topology.devices.count()),
       speed_(space.unequal_shares() ? relative_speeds(topology) : Vector<double>()),
       neighbours_(graph.operators.size()), group_(graph.operators.size()) {
   for (OperatorId op : graph.operator_ids())
@@ -62,11 +63,14 @@ ProposalSource::ProposalSource(ProposalKind kind, const Graph& graph, const Topo
 }
 
 Vector<Change> ProposalSource::draw(const Strategy& current, RandomStream& random, bool short_of_memory) const {
-  if (kind_ == ProposalKind::mixed) {
+  if (kind_ != ProposalKind::paper) {
     const bool slices = short_of_memory && random.below(3) == 0;
-    Vector<Change> changes = slices                                    ? cut_into_slices(current, random)
-                             : !speed_.empty() && random.below(4) == 0 ? change_shares(current, random)
-                                                                       : draw_mixed(current, random);
+    const bool shares = !slices && !speed_.empty() && random.below(4) == 0;
+    Vector<Change> changes = slices   ? cut_into_slices(current, random)
+                             : shares ? change_shares(current, random)
+                             : kind_ == ProposalKind::mixed
+                                 ? draw_mixed(current, random)
+                                 : structured_.draw(current, random_operator(random), random);
     std::erase_if(changes, [&](const Change& change) {
       return current[change.op] == change.configuration ||
              (space_.annotations() && !space_.annotations()->allow(change.op, change.configuration));
@@ -74,7 +78,7 @@ Vector<Change> ProposalSource::draw(const Strategy& current, RandomStream& rando
     if (!changes.empty()) return changes;
   }
   const OperatorId op = random_operator(random);
-  return one_change(op, space_.random_configuration(op, random, kind_ == ProposalKind::mixed));
+  return one_change(op, space_.random_configuration(op, random, kind_ != ProposalKind::paper));
 }
 
 Vector<Change> ProposalSource::draw_mixed(const Strategy& current, RandomStream& random) const {

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "search/optimizer/mcmc/structured_proposals.h"
 #include "search/optimizer/search_space.h"
 
 namespace ff {
@@ -14,7 +15,7 @@ namespace ff {
 // exp(-beta cost), it only searches. Where devices are not alike a quarter of the proposals change the shares of an
 // operator's parts, half of these together with all operators on the same devices that are split alike. Where memory is
 // short a third of the proposals cut an operator into slices, half of them its neighbours as well.
-enum class ProposalKind { paper, mixed };
+enum class ProposalKind { paper, mixed, structured };
 
 // Immutable: threads may share one.
 class ProposalSource {
@@ -47,6 +48,7 @@ class ProposalSource {
   ProposalKind kind_;
   const Graph& graph_;
   const SearchSpace& space_;
+  StructuredProposals structured_;
   int device_count_;
   Vector<double> speed_;      // [device], of the fastest; empty where devices are alike
   Vector<OperatorId> drawn_;  // operators that have a choice; where none has, all

@@ -228,6 +228,8 @@ TaskTime EventLoop::occupy(Nanoseconds ready, const CommunicationCost& cost) {
   Nanoseconds start = ready;
   for (const ResourceUse& use : cost.uses) start = std::max(start, free_at_[use.resource]);
   for (const ResourceUse& use : cost.uses) free_at_[use.resource] = start + use.occupancy;
+  for (const auto& [device, work] : cost.beside)
+    free_at_[device] = free_behind(free_at_[device], start, cost.duration, work);
   return {start, start + cost.duration};
 }
 

@@ -32,7 +32,9 @@ TEST_CASE("a checkpoint comes back as it was") {
   save_checkpoint(path, graph, {weights, {}});
   CHECK(load_checkpoint(path, graph).weights == weights);
   CHECK(load_checkpoint(path, graph).velocities.empty());
-  save_checkpoint(path, graph, {weights, velocities});
+  CHECK(load_checkpoint(path, graph).iterations == 0);
+  save_checkpoint(path, graph, {weights, velocities, 1234});
+  CHECK(load_checkpoint(path, graph).iterations == 1234);
   CHECK(load_checkpoint(path, graph).weights == weights);
   CHECK(load_checkpoint(path, graph).velocities == velocities);
   CHECK(message_of<MachineError>([&] {
@@ -52,6 +54,10 @@ TEST_CASE("what is wrong with a checkpoint") {
     return with_header("{" + weight + R"("fc.bias":{"dtype":"F32","shape":[2],"data_offsets":[24,32]}})", 32);
   };
   CHECK(load(fc(R"("fc.weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)")) == "");
+  CHECK(
+      load(fc(
+          R"("__metadata__":{"iterations":"-1"},"fc.weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)")) ==
+      ": /__metadata__/iterations: found \"-1\", expected a number of iterations");
   CHECK(load("") == ": has 0 bytes, expected a safetensors file");
   CHECK(load("a text file that is not a checkpoint") ==
         ": is not a safetensors file (its header would have 7359009851570397281 bytes)");

@@ -1,5 +1,6 @@
 #include "executor/program.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <mutex>
 
@@ -126,13 +127,12 @@ TEST_CASE("ranks agree whether an issue order fits, whichever finds that it does
 
 namespace {
 
-// As its host, but with few tags.
-class FewTags : public DeviceTransport {
+// As its host.
+class Through : public DeviceTransport {
  public:
   using DeviceTransport::DeviceTransport;
-  std::string name() const override { return "few-tags"; }
+  std::string name() const override { return "through"; }
   bool follows_backend() const override { return false; }
-  int largest_tag() const override { return 0; }
   Request send(const void* memory, int64_t bytes, int destination, OperationLabel label) override {
     return host_.send(memory, bytes, destination, label);
   }
@@ -149,6 +149,20 @@ class FewTags : public DeviceTransport {
   Request collective(GroupId group, const CollectiveCall& call, OperationLabel label) override {
     return host_.collective(group, call, label);
   }
+};
+
+class FewTags : public Through {
+ public:
+  using Through::Through;
+  std::string name() const override { return "few-tags"; }
+  int largest_tag() const override { return 0; }
+};
+
+// Whatever is asked for is done only where somebody waits for it.
+class Late : public Through {
+ public:
+  using Through::Through;
+  bool test(Request&) override { return false; }
 };
 
 }  // namespace
@@ -212,6 +226,37 @@ TEST_CASE("observers are told of every step, or of none when one of them launche
           "both:\n"
           "training:training: launch 2 end\n end\n");
   });
+}
+
+TEST_CASE("updates whose all-reduces are not done let the steps behind them go first") {
+  StrategyFile file = two_layers();
+  file.strategy = data_parallel(file.graph, file.topology);
+  std::mutex mutex;
+  Array<Vector<float>, 2> weights;  // of rank 0's first parameter, as usual and late
+  std::string text;
+  for (const bool late : {false, true})
+    run_in_process(2, [&](Transport& host) {
+      Late late_transport(host);
+      Transport& transport = late ? late_transport : host;
+      const auto backend = make_cpu_backend(1);
+      Program program(file.graph, file.strategy, {}, *backend, transport, {});
+      initialize_parameters(program, 0);
+      for (const InputBuffer& input : program.plan().inputs)
+        backend->fill_zero(program.address(input.memory), input.block.volume() * element_bytes);
+      std::string own;
+      program.attach(std::make_unique<Diary>(own, false));
+      for (int64_t iteration = 0; iteration < 2; ++iteration) program.run(iteration, true);
+      if (transport.rank() > 0) return;
+      const std::lock_guard lock(mutex);
+      const ParameterBuffer& parameter = program.plan().parameters.back();  // a bias: its gradient is not zero
+      const float* values = program.address(parameter.weight);
+      weights[late].assign(values, values + parameter.block.volume());
+      if (late) text = own;
+    });
+  CHECK(weights[0] == weights[1]);
+  CHECK(std::any_of(weights[0].begin(), weights[0].end(), [](float value) { return value != 0; }));
+  // Steps: 3 forward tasks, the loss's (3) and fc2's backward, fc2's synchronization and update (6), and fc1's.
+  CHECK(text.find(" 5 6 kernel other 7 other 8 9 other other other other end") != std::string::npos);
 }
 
 TEST_CASE("the summary says what was measured and predicted") {

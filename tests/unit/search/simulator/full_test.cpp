@@ -125,6 +125,33 @@ TEST_CASE("data parallelism: synchronization overlaps backward") {
 )");
 }
 
+TEST_CASE("devices work for a collective beside their kernels, and compute the next task later") {
+  // As before; half of the time of the bytes that a device sends, half of that of those that it receives, and twice 0.1
+  // us: 0.456 us for each synchronization. Both are taken before fc2's update, which is ready at 60.256.
+  const std::string link = R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5,
+    "processor_us":0.1,"processor_share":0.5}])";
+  CHECK(timeline_text(topology(devices(2) + link), {{{2, 1, 1}, {0, 1}}, {{2, 1, 1}, {0, 1}}, {{2, 1}, {0, 1}}}) == R"(
+  0.000  10.000  fc1/forward/0
+  0.000  10.000  fc1/forward/1
+ 10.000  20.000  fc2/forward/0
+ 10.000  20.000  fc2/forward/1
+ 20.000  30.000  loss/forward/0
+ 20.000  30.000  loss/forward/1
+ 30.000  40.000  loss/backward/0
+ 30.000  40.000  loss/backward/1
+ 40.000  50.000  fc2/backward/0
+ 40.000  50.000  fc2/backward/1
+ 50.000  60.000  fc1/backward/0
+ 50.000  60.000  fc1/backward/1
+ 50.000  60.256  fc2/synchronization/0
+ 60.000  70.256  fc1/synchronization/0
+ 60.912  70.912  fc2/update/0@0
+ 60.912  70.912  fc2/update/0@1
+ 70.912  80.912  fc1/update/0@0
+ 70.912  80.912  fc1/update/0@1
+)");
+}
+
 TEST_CASE("data parallelism with an owner: everything behind the backward pass") {
   // d0 has the first part of both layers and so owns both weights. Its gradients are summed up where kernels write
   // them; a barrier has nothing to pack and takes the 1 ns of a task. d1 sends both gradients at once: 5 us + 256 ns,

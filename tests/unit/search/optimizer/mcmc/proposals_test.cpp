@@ -64,6 +64,58 @@ TEST_CASE("mixed proposals move whole groups to other devices and give them othe
   CHECK(split_from_there > 40);
 }
 
+TEST_CASE("structured proposals stay within the search space and change layers, ranges of steps and neighbours") {
+  for (const char* name : {"rnnlm-2step", "lenet", "dlrm"}) {
+    SearchProblem problem(name);
+    const ProposalSource source(ProposalKind::structured, problem.graph, problem.topology, problem.space);
+    RandomStream random(5, 0);
+    Strategy strategy = data_parallel(problem.graph, problem.topology);
+    int several = 0;
+    for (int i = 0; i < 5000; ++i) {
+      Vector<Change> changes = source.draw(strategy, random);
+      REQUIRE_FALSE(changes.empty());
+      for (size_t c = 0; c < changes.size(); ++c) {
+        REQUIRE(in_space(problem.space, changes[c].op, changes[c].configuration, 4));
+        REQUIRE(changes[c].configuration != strategy[changes[c].op]);
+        for (size_t other = 0; other < c; ++other) REQUIRE(changes[other].op != changes[c].op);
+      }
+      several += changes.size() > 1;
+      for (Change& change : changes) strategy[change.op] = std::move(change.configuration);
+    }
+    CAPTURE(name);
+    CHECK(several > 500);
+  }
+}
+
+TEST_CASE("structured proposals rotate operators together and keep to what is annotated") {
+  SearchProblem problem("lenet");
+  const Strategy strategy = data_parallel(problem.graph, problem.topology);
+  const ProposalSource source(ProposalKind::structured, problem.graph, problem.topology, problem.space);
+  RandomStream random(3, 0);
+  int rotated = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const Vector<Change> changes = source.draw(strategy, random);
+    const auto by_one = [&](const Change& change) {
+      return change.configuration.degrees == strategy[change.op].degrees &&
+             change.configuration.devices == Vector<DeviceId>{1, 2, 3, 0};
+    };
+    rotated += changes.size() == strategy.size() && std::all_of(changes.begin(), changes.end(), by_one);
+  }
+  CHECK(rotated > 5);
+  const Annotations annotations = parse_annotations(parse_json(R"({"format": "ffannotations/1", "annotations": [
+        {"operators": "conv1", "split": {"channel": 2}}]})",
+                                                               "annotations"),
+                                                    problem.graph, problem.topology);
+  const SearchSpace space(problem.graph, problem.topology, false, &annotations);
+  const ProposalSource annotated(ProposalKind::structured, problem.graph, problem.topology, space);
+  Strategy current = keep_annotations(strategy, &annotations, problem.graph, problem.topology);
+  for (int i = 0; i < 3000; ++i)
+    for (Change& change : annotated.draw(current, random)) {
+      REQUIRE(annotations.allow(change.op, change.configuration));
+      current[change.op] = std::move(change.configuration);
+    }
+}
+
 TEST_CASE("where devices are not alike, mixed proposals give parts unequal shares, those of alike operators together") {
   Topology topology = load_topology(FF_SOURCE_DIR "/topologies/p100-1x4.json");
   topology.models.push_back(topology.models[0]);

@@ -1,0 +1,144 @@
+#include "search/optimizer/mcmc/chain.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "search/optimizer/mcmc/metropolis_hastings.h"
+
+namespace ff {
+
+Chain::Chain(const ProposalSource& source, const ChainSettings& settings, uint64_t number, std::string from,
+             Strategy initial)
+    : source_(source), settings_(settings), from_(std::move(from)), random_(settings.seed, number) {
+  place_.strategy = std::move(initial);
+}
+
+void Chain::run(OracleTeam& team, const Leg& leg, const std::atomic<bool>& stop, ProgressBoard& board) {
+  leg_begin_ = std::chrono::steady_clock::now();
+  leg_best_at_s_ = 0;
+  leg_begin_proposals_ = leg_best_at_proposal_ = result_.proposals;
+  if (begun_) team.resume(place_);
+  else begin(team, board);
+  report(board);
+  first_proposal_ = std::chrono::steady_clock::now();
+  proposal_s_.reset();
+  while (!stop && !used_up(leg)) {
+    step(team, leg, board);
+    if (result_.proposals - reported_proposals_ >= 16) report(board);
+  }
+  place_ = team.place();
+  verify_unverified(team, board);
+  report(board);
+}
+
+void Chain::begin(OracleTeam& team, ProgressBoard& board) {
+  begun_ = true;
+  current_ = team.start(place_.strategy);
+  keep(place_.strategy, current_, board);
+  result_.best_at_s = board.elapsed_s();
+  result_.hash = hash_bytes(std::bit_cast<uint64_t>(current_.cost), result_.hash);
+}
+
+// All of the leg, or half of it without a better strategy, or a strategy than which none is better.
+bool Chain::used_up(const Leg& leg) const {
+  if (proposals_left(leg) <= 0) return true;
+  if (result_.best_prediction.feasible() && result_.best_prediction.cost <= leg.no_better_than) return true;
+  if (leg.seconds <= 0) return false;
+  const double elapsed = seconds_since(leg_begin_);
+  return elapsed >= leg.seconds || (leg.half_without_better && 2 * (elapsed - leg_best_at_s_) >= leg.seconds);
+}
+
+int64_t Chain::proposals_left(const Leg& leg) const {
+  if (leg.proposals == Leg::any_number) return Leg::any_number;
+  const int64_t left = leg_begin_proposals_ + leg.proposals - result_.proposals;
+  if (!leg.half_without_better) return left;
+  return std::min(left, leg_best_at_proposal_ + (leg.proposals + 1) / 2 - result_.proposals);
+}
+
+// Where many are accepted most of what is drawn ahead is in vain, and where a proposal takes some microseconds threads
+// wait for each other longer.
+int Chain::proposals_at_once(const OracleTeam& team, const Leg& leg) {
+  constexpr int64_t tried_alone = 64;
+  const int64_t made = result_.proposals - leg_begin_proposals_;
+  if (team.size() == 1 || made < tried_alone) return 1;
+  if (!proposal_s_) proposal_s_ = seconds_since(first_proposal_) / static_cast<double>(made);
+  const double pays = 0.5 / team.size();
+  if (*proposal_s_ < settings_.look_ahead_from_s || accepted_share_ > pays) return 1;
+  return static_cast<int>(std::min<int64_t>(team.size(), proposals_left(leg)));
+}
+
+// Proposals are drawn from the current strategy as if those before were rejected, and predicted; the first that is
+// accepted is the next strategy, and the random numbers go on behind it.
+void Chain::step(OracleTeam& team, const Leg& leg, ProgressBoard& board) {
+  constexpr double little_left = 0.9;
+  const int count = proposals_at_once(team, leg);
+  proposals_.resize(team.size());
+  random_behind_.resize(team.size(), random_);
+  for (int i = 0; i < count; ++i) {
+    proposals_[i].changes = source_.draw(team.strategy(), random_, settings_.slices && current_.fullness > little_left);
+    proposals_[i].largest_cost = largest_accepted_cost(current_.cost, settings_.beta, random_.uniform());
+    random_behind_[i] = random_;
+  }
+  team.propose(proposals_, count);
+  int accepted = 0;
+  while (accepted < count && !proposals_[accepted].accepted()) ++accepted;
+  constexpr double forgotten = 1.0 / 64;
+  for (int rejected = 0; rejected < accepted; ++rejected) {
+    result_.hash = hash_bytes(uint64_t{0}, result_.hash);
+    accepted_share_ -= forgotten * accepted_share_;
+  }
+  result_.proposals += accepted;
+  if (accepted == count) return team.settle(proposals_, -1);
+  accepted_share_ += forgotten * (1 - accepted_share_);
+  ++result_.proposals;
+  random_ = random_behind_[accepted];
+  team.settle(proposals_, accepted);
+  accept(team, *proposals_[accepted].prediction, board);
+}
+
+void Chain::accept(OracleTeam& team, const Prediction& prediction, ProgressBoard& board) {
+  current_ = prediction;
+  ++result_.accepted;
+  result_.hash = hash_bytes(std::bit_cast<uint64_t>(prediction.cost), result_.hash);
+  if (!better(prediction, unverified_.empty() ? result_.best_prediction : unverified_prediction_)) return;
+  leg_best_at_proposal_ = result_.proposals;
+  leg_best_at_s_ = seconds_since(leg_begin_);
+  result_.best_at_s = board.elapsed_s();
+  // Memory is estimated. What may not fit is looked at exactly, which takes as long as many proposals.
+  constexpr double surely_fits = 0.7;
+  constexpr int64_t verified_every = 64;  // proposals
+  if (prediction.fullness < surely_fits) {
+    keep(team.strategy(), prediction, board);
+  } else if (result_.proposals - verified_at_ >= verified_every) {
+    verified_at_ = result_.proposals;
+    current_ = team.verify();
+    if (better(current_, result_.best_prediction)) keep(team.strategy(), current_, board);
+  } else {
+    unverified_ = team.strategy();
+    unverified_prediction_ = prediction;
+  }
+}
+
+void Chain::keep(const Strategy& strategy, const Prediction& prediction, ProgressBoard& board) {
+  if (prediction.feasible()) board.found(prediction.makespan);
+  result_.best = strategy;
+  result_.best_prediction = prediction;
+  unverified_.clear();
+}
+
+void Chain::verify_unverified(OracleTeam& team, ProgressBoard& board) {
+  if (unverified_.empty()) return;
+  const Strategy strategy = std::move(unverified_);
+  unverified_.clear();
+  const Prediction exact = team.start(strategy);
+  if (better(exact, result_.best_prediction)) keep(strategy, exact, board);
+}
+
+void Chain::report(ProgressBoard& board) {
+  board.add(result_.proposals - reported_proposals_, result_.accepted - reported_accepted_, current_.makespan,
+            result_.best_prediction.makespan);
+  reported_proposals_ = result_.proposals;
+  reported_accepted_ = result_.accepted;
+}
+
+}  // namespace ff

@@ -1,0 +1,110 @@
+#include "search/optimizer/mcmc/oracle_team.h"
+
+#include <catch2/catch.hpp>
+
+#include "search/optimizer/mcmc/proposals.h"
+#include "tests/support/random_network.h"
+#include "tests/support/search_problem.h"
+
+using namespace ff;
+
+namespace {
+
+// One chain, alone and with proposals drawn ahead: how many of these were in vain.
+int64_t check_same_for_any_number_of_threads(const SearchProblem& problem, McmcSettings settings) {
+  settings.chains = 1;
+  settings.threads = 1;
+  settings.look_ahead_from_s = 0;
+  const McmcResult alone = problem.search(settings);
+  int64_t in_vain = 0;
+  for (const int threads : {2, 3, 5}) {
+    settings.threads = threads;
+    const McmcResult ahead = problem.search(settings);
+    CAPTURE(threads);
+    REQUIRE(ahead.chain_hash == alone.chain_hash);
+    REQUIRE(ahead.best == alone.best);
+    REQUIRE(ahead.proposals == alone.proposals);
+    REQUIRE(ahead.accepted == alone.accepted);
+    in_vain += ahead.statistics.proposals - ahead.proposals;
+  }
+  return in_vain;
+}
+
+constexpr ProposalKind all_kinds[] = {ProposalKind::paper, ProposalKind::mixed, ProposalKind::structured};
+
+}  // namespace
+
+TEST_CASE("a chain is the same however many of its proposals are predicted side by side") {
+  for (const ProposalKind kind : all_kinds)
+    for (const char* name : {"lenet", "rnnlm-2step"}) {
+      const SearchProblem problem(name);
+      CHECK(check_same_for_any_number_of_threads(problem, {.proposals = 1500, .seed = 3, .proposals_from = kind}) > 0);
+    }
+}
+
+TEST_CASE("a chain of a random network is the same however many proposals are predicted side by side") {
+  RandomSource random(17);
+  for (int round = 0; round < 8; ++round) {
+    const SearchProblem problem(random_graph(random), load_topology(FF_SOURCE_DIR "/topologies/local-cpu-4.json"));
+    check_same_for_any_number_of_threads(
+        problem, {.proposals = 400, .seed = static_cast<uint64_t>(round), .proposals_from = all_kinds[round % 3]});
+  }
+}
+
+TEST_CASE("a chain with little memory and slices is the same however many proposals are predicted side by side") {
+  SearchProblem roomy("rnnlm-2step");
+  const Vector<int64_t> needed = roomy.evaluator.estimated_memory(data_parallel(roomy.graph, roomy.topology));
+  Topology tight = roomy.topology;
+  for (DeviceModel& model : tight.models) model.memory_bytes = needed[0] * 9 / 10;
+  const SearchProblem problem(roomy.graph, tight);
+  for (const bool slices : {false, true})
+    for (const ProposalKind kind : {ProposalKind::mixed, ProposalKind::structured})
+      check_same_for_any_number_of_threads(problem,
+                                           {.proposals = 2000, .seed = 1, .proposals_from = kind, .slices = slices});
+}
+
+TEST_CASE("a chain with unequal shares is the same however many proposals are predicted side by side") {
+  Topology topology = load_topology(FF_SOURCE_DIR "/topologies/p100-1x4.json");
+  topology.models.push_back(topology.models[0]);
+  topology.models[1].peak_tflops /= 3;
+  topology.devices[3].model = 1;
+  const SearchProblem problem(load_graph(FF_SOURCE_DIR "/graphs/lenet.json"), topology);
+  check_same_for_any_number_of_threads(
+      problem, {.proposals = 2000, .seed = 5, .proposals_from = ProposalKind::structured, .unequal_shares = true});
+}
+
+TEST_CASE("members that were not asked for a while predict for the chain's current strategy") {
+  const SearchProblem problem("rnnlm-2step");
+  const ProposalSource source(ProposalKind::structured, problem.graph, problem.topology, problem.space);
+  Vector<std::unique_ptr<ChainOracle>> oracles;
+  Vector<ChainOracle*> members;
+  for (int i = 0; i < 3; ++i) {
+    oracles.push_back(make_chain_oracle(SimulatorKind::delta, problem.problem));
+    members.push_back(oracles.back().get());
+  }
+  Evaluator judge(problem.problem);
+  OracleTeam team(members);
+  RandomStream random(9, 0);
+  team.start(data_parallel(problem.graph, problem.topology));
+  Vector<OracleTeam::Proposal> proposals(3);
+  for (int step = 0; step < 300; ++step) {
+    const int count = 1 + random.below(3), accepted = random.below(count + 1) - 1;
+    const Strategy before = team.strategy();
+    for (int i = 0; i < count; ++i) proposals[i] = {source.draw(before, random), 1e300};
+    team.propose(proposals, count);
+    Strategy after = before;
+    for (int i = 0; i < count; ++i) {
+      Strategy changed = before;
+      for (const Change& change : proposals[i].changes) changed[change.op] = change.configuration;
+      REQUIRE(proposals[i].prediction->makespan == judge.evaluate(changed).makespan);
+      if (i == accepted) after = changed;
+    }
+    team.settle(proposals, accepted);
+    REQUIRE(team.strategy() == after);
+    if (step % 100 == 99) {
+      const ChainOracle::Place place = team.place();
+      team.start(problem.space.random_strategy(random));
+      if (step == 199) team.resume(place);
+    }
+  }
+}
