@@ -68,7 +68,7 @@ Vector<Change> ProposalSource::draw(const Strategy& current, RandomStream& rando
     const bool shares = !slices && !speed_.empty() && random.below(4) == 0;
     Vector<Change> changes = slices   ? cut_into_slices(current, random)
                              : shares ? change_shares(current, random)
-                             : kind_ == ProposalKind::mixed
+                             : kind_ == ProposalKind::mixed || random.below(4) > 0
                                  ? draw_mixed(current, random)
                                  : structured_.draw(current, random_operator(random), random);
     std::erase_if(changes, [&](const Change& change) {

@@ -15,6 +15,7 @@ namespace ff {
 // exp(-beta cost), it only searches. Where devices are not alike a quarter of the proposals change the shares of an
 // operator's parts, half of these together with all operators on the same devices that are split alike. Where memory is
 // short a third of the proposals cut an operator into slices, half of them its neighbours as well.
+// structured: three quarters are mixed, the others of structured_proposals.h; by chains that compete (portfolio.h).
 enum class ProposalKind { paper, mixed, structured };
 
 // Immutable: threads may share one.

@@ -82,7 +82,7 @@ TEST_CASE("structured proposals stay within the search space and change layers, 
       for (Change& change : changes) strategy[change.op] = std::move(change.configuration);
     }
     CAPTURE(name);
-    CHECK(several > 100);
+    CHECK(several > 25);  // three quarters are mixed proposals, most of one operator
   }
 }
 
