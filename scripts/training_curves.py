@@ -40,7 +40,7 @@ def run(*words):
 
 
 def train(command):
-    """The result, and [(seconds since the first iteration was reported, iteration)] from the lines of progress."""
+    """The result, and [(seconds since the first iteration began, iteration)] from the lines of progress."""
     with subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           env=mpi_environment()) as process:
         seen = []
@@ -50,12 +50,19 @@ def train(command):
         result = process.stdout.read()
     if process.returncode != 0:
         sys.exit(f"exit {process.returncode}")
-    return json.loads(result), [(when - seen[0][0], iteration) for when, iteration in seen]
+    result = json.loads(result)
+    begin = seen[0][0] - seen[0][1] * result["measured_us"] / 1e6
+    return result, [(0, 0)] + [(when - begin, iteration) for when, iteration in seen]
 
 
 def curve(losses, seen):
-    """[(seconds, mean loss of the last iterations)] at the iterations that were seen."""
-    return [(when, statistics.mean(losses[max(0, iteration - SMOOTHED):iteration])) for when, iteration in seen]
+    """[(seconds, mean loss of the last iterations)] of each iteration; times between two that were seen are even."""
+    points = []
+    for (begin_s, begin), (end_s, end) in zip(seen, seen[1:]):
+        for iteration in range(begin + 1, end + 1):
+            when = begin_s + (end_s - begin_s) * (iteration - begin) / (end - begin)
+            points.append((when, statistics.mean(losses[max(0, iteration - SMOOTHED):iteration])))
+    return points
 
 
 def first_below(points, loss):
