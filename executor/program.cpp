@@ -172,9 +172,10 @@ void Program::submit(int64_t iteration, bool training) {
     start_up_to(s);
     if (plan_.steps[s].receives_follow) transport_.receives_follow();
     start_receives(plan_.steps[s], training);
-    if (!training || !postpone(s)) run_step(s, iteration, training);
+    const bool later = training && postpone(s);
+    if (!later) run_step(s, iteration, training);
     for (const auto& observer : observers_) observer->step_ended(s);
-    run_postponed(false);
+    if (!later) run_postponed(false);
   }
   run_postponed(true);
   start_up_to(steps);

@@ -306,13 +306,15 @@ class BusyWatch {
   ProcessorTime begin_;
 };
 
-// Rank 0; the others sleep meanwhile, since a rank that waits for a message is busy looking for it.
+// Rank 0; the others sleep meanwhile, since a rank that waits for a message is busy looking for it. Nothing where there
+// are no others.
 ComputeRates measure_alone(Backend& backend, Transport& transport) {
+  if (transport.size() == 1) return {};
   transport.barrier();
   const auto begin = std::chrono::steady_clock::now();
   const ComputeRates rates = transport.rank() == 0 ? measure_compute(backend) : ComputeRates{};
   constexpr auto long_enough = std::chrono::milliseconds(1800);
-  if (transport.size() > 1) std::this_thread::sleep_until(begin + long_enough);
+  std::this_thread::sleep_until(begin + long_enough);
   return rates;
 }
 

@@ -1,6 +1,5 @@
 #include "executor/calibration/device_rates.h"
 
-#include <chrono>
 #include <numeric>
 
 #include "executor/buffer.h"
@@ -9,15 +8,6 @@
 
 namespace ff {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-template <typename Function>
-double time_us(Function function) {
-  const Clock::time_point begin = Clock::now();
-  function();
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
 
 // Median of `function`'s time after a warm-up: at least 5 times and about 60 ms.
 template <typename Function>

@@ -1,7 +1,6 @@
 #include "executor/calibration/link_measurement.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "executor/calibration/values.h"
 
@@ -9,11 +8,6 @@ namespace ff {
 namespace {
 
 constexpr int tag = 1;
-using Clock = std::chrono::steady_clock;
-
-double microseconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
 
 class LinkMeasurement {
  public:
@@ -69,11 +63,7 @@ class LinkMeasurement {
   // Median of the operation's time.
   template <typename Operation>
   double measure_us(Operation operation, int64_t bytes) {
-    const auto timed = [&](int repetition) {
-      const Clock::time_point begin = Clock::now();
-      operation(bytes, repetition);
-      return microseconds_since(begin);
-    };
+    const auto timed = [&](int repetition) { return time_us([&] { operation(bytes, repetition); }); };
     timed(0);
     const double once_us = agreed(timed(1));
     constexpr double total_us = 0.4e6;
@@ -123,14 +113,13 @@ double measure_at_once_us(Transport& transport, bool active, int destination, in
   constexpr int repetitions = 5;
   for (int i = 0; i <= repetitions; ++i) {  // the first warms up
     transport.barrier();
-    const Clock::time_point begin = Clock::now();
-    if (active) {
+    double us = time_us([&] {
+      if (!active) return;
       Request receive = transport.receive(in.data(), bytes, source, tag);
       Request send = transport.send(out.data(), bytes, destination, tag);
       transport.wait(send);
       transport.wait(receive);
-    }
-    double us = microseconds_since(begin);
+    });
     for (const std::string& one : transport.gather(to_bytes(Vector<double>{us})))
       us = std::max(us, from_bytes<double>(one)[0]);
     us = from_bytes<double>(transport.broadcast(to_bytes(Vector<double>{us})))[0];

@@ -1,7 +1,6 @@
 #include "executor/calibration/processor_work.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "executor/calibration/calibration_kernel.h"
 #include "executor/calibration/values.h"
@@ -10,7 +9,6 @@ namespace ff {
 namespace {
 
 constexpr int tag = 1;
-using Clock = std::chrono::steady_clock;
 
 // Kernels that run while messages are on their way.
 class Beside {
@@ -57,12 +55,6 @@ class Beside {
   }
 
  private:
-  template <typename Function>
-  static double time_us(const Function& function) {
-    const Clock::time_point begin = Clock::now();
-    function();
-    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-  }
   void compute(int kernels) {
     for (int i = 0; i < kernels; ++i) {
       kernel_.run();

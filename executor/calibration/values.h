@@ -1,7 +1,8 @@
-// What the parts of calibration share: values of all ranks, and numbers as people read them.
+// What the parts of calibration share: values of all ranks, times, and numbers as people read them.
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -33,6 +34,14 @@ inline std::string number_text(double value) {
 }
 
 inline std::string rank_name(int rank) { return "rank" + std::to_string(rank); }
+
+// Wall time of `function`.
+template <typename Function>
+double time_us(const Function& function) {
+  const auto begin = std::chrono::steady_clock::now();
+  function();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+}
 
 inline double median(Vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());

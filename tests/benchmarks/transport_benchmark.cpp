@@ -15,24 +15,11 @@
 #include <string>
 
 #include "common/errors.h"
+#include "executor/calibration/values.h"
 #include "executor/transport/mpi.h"
 
 namespace ff {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-template <typename Function>
-double time_us(Function function) {
-  const Clock::time_point begin = Clock::now();
-  function();
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
-
-double median(Vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 // Work of a fixed amount that stays in the cache.
 class Kernel {

@@ -12,15 +12,12 @@ import tempfile
 import time
 import unittest
 
+sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).resolve().parent))
+from emulated_clusters import ROOT, cluster, skip_where_impossible  # noqa: E402
+
 BUILD = None
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts/emulated_cluster.sh"
-
-
-def cluster(*arguments, options=(), timeout=240):
-    """Runs a command on an emulated cluster."""
-    return subprocess.run([str(SCRIPT), *options, "--", *map(str, arguments)], capture_output=True, text=True,
-                          timeout=timeout, cwd=ROOT)
 
 
 def processes_with(text):
@@ -198,8 +195,5 @@ class EmulatedCluster(unittest.TestCase):
 
 if __name__ == "__main__":
     BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
-    trial = cluster("true")
-    if trial.returncode == 77:
-        print(trial.stderr.strip())
-        sys.exit(77)
+    skip_where_impossible()
     unittest.main(verbosity=2)

@@ -14,9 +14,11 @@ import tempfile
 import time
 import unittest
 
+sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).resolve().parent))
+from emulated_clusters import ROOT, cluster, skip_where_impossible  # noqa: E402
+
 BUILD = None
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "scripts/emulated_cluster.sh"
 ITERATIONS, SAVE_EVERY = 600, 10  # of the runs that are to end by themselves
 RANK_TIMEOUT_S = 6
 LOST = "no sign of life from rank {} on node1 for 6 s: it stands still, or the network is cut"
@@ -81,11 +83,6 @@ def inside(what, seconds, checkpoint, output, *command):
 
 
 # ---- outside: the tests
-
-def cluster(*arguments, options=()):
-    return subprocess.run([str(SCRIPT), *options, "--", *map(str, arguments)], capture_output=True, text=True,
-                          timeout=240, cwd=ROOT)
-
 
 class Failures(unittest.TestCase):
     @classmethod
@@ -189,8 +186,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "--inside":
         sys.exit(inside(*sys.argv[2:]))
     BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
-    trial = cluster("true")
-    if trial.returncode == 77:
-        print(trial.stderr.strip())
-        sys.exit(77)
+    skip_where_impossible()
     unittest.main(verbosity=2)
