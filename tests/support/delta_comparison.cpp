@@ -37,6 +37,15 @@ std::string difference_of(const DeltaSimulator& delta, Evaluator& evaluator) {
   return "makespan: delta " + std::to_string(delta.makespan()) + ", full " + std::to_string(details.timeline.makespan);
 }
 
+// By what the simulator has rejected one proposal more than before.
+std::string rejected_by(const DeltaStatistics& now, const DeltaStatistics& before) {
+  constexpr Array<const char*, bound_count> names{"no bound", "a device's work", "a path", "synchronization",
+                                                  "transfers"};
+  for (size_t bound = 0; bound < bound_count; ++bound)
+    if (now.rejected_by[bound] > before.rejected_by[bound]) return std::string(" by a bound on ") + names[bound];
+  return now.rejected_during_simulation > before.rejected_during_simulation ? " at an event" : "";
+}
+
 }  // namespace
 
 DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int interval,
@@ -65,9 +74,11 @@ DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int i
     const bool compare = change % interval == 0 || change + 1 == changes;
     Strategy proposed = delta.strategy();
     for (const Change& each : proposal) proposed[each.op] = each.configuration;
+    const DeltaStatistics before = delta.statistics();
     if (change % 4 == 0) {  // the least limit with which no bound may reject it
       const Nanoseconds judged = evaluator.evaluate(proposed).makespan;
-      if (delta.propose(proposal, judged) != judged) fail("rejected at its makespan " + std::to_string(judged));
+      if (delta.propose(proposal, judged) != judged)
+        fail("rejected at its makespan " + std::to_string(judged) + rejected_by(delta.statistics(), before));
       delta.reject();
     }
     const auto makespan = delta.propose(proposal, limit);
@@ -76,7 +87,8 @@ DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int i
       if (makespan && *makespan != judged)
         fail("makespan: delta " + std::to_string(*makespan) + ", full " + std::to_string(judged));
       if (!makespan && judged <= limit)
-        fail("rejected at the limit " + std::to_string(limit) + ", full takes " + std::to_string(judged));
+        fail("rejected at the limit " + std::to_string(limit) + ", full takes " + std::to_string(judged) +
+             rejected_by(delta.statistics(), before));
     }
     if (!difference.empty()) break;
     if (makespan && random.between(0, 1)) {

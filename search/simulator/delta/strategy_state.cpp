@@ -244,11 +244,13 @@ void StrategyState::set_group(int g) {
   }
   state.units_of_shard.resize(partition.pieces_of_shard.size());
   int32_t parts_of_all = 0;
+  state.each_part_has_a_unit = true;
   for (size_t shard = 0; shard < partition.pieces_of_shard.size(); ++shard) {
     Vector<int32_t>& units = state.units_of_shard[shard];
     units.clear();
     for (int32_t piece : partition.pieces_of_shard[shard]) units.push_back(unit_of_piece[piece]);
     sort_and_unique(units);
+    if (units.empty() && scratch_.shard_parts[shard] > 0) state.each_part_has_a_unit = false;
     parts_of_all += scratch_.shard_parts[shard];  // also of those who hold nothing of the parameters
     for (int32_t unit : units) state.units[unit].waits += scratch_.shard_parts[shard];
   }

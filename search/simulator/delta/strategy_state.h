@@ -94,7 +94,8 @@ struct GroupState {
   Vector<UnitState> units;
   Vector<std::shared_ptr<const ShardList>> lists;  // [position of the group]
   Vector<Vector<int32_t>> units_of_shard;          // [shard]: ascending; empty where not in use
-  bool one_unit = false;                           // which all parts wait for
+  bool one_unit = false;                           // which waits for all parts
+  bool each_part_has_a_unit = false;               // no part holds nothing of the parameters
 };
 
 class StrategyState : public NetworkStructure {

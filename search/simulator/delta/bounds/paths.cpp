@@ -24,6 +24,12 @@ Nanoseconds longest_on_shared(const CommunicationCost& first, const Communicatio
   return longest;
 }
 
+// Does each part have a unit that waits for it, and these units for no other operator's parts?
+bool each_part_has_its_own_unit(const StrategyState& state, int group) {
+  const GroupState& its = state.groups[group];
+  return state.builder.groups()[group].operators.size() == 1 && !its.units.empty() && its.each_part_has_a_unit;
+}
+
 Nanoseconds least_reduction(const Vector<ReductionState>& reductions) {
   return std::min_element(reductions.begin(), reductions.end(),
                           [](const auto& a, const auto& b) { return a.collective.duration < b.collective.duration; })
@@ -60,8 +66,8 @@ void OperatorPaths::set_least(const StrategyState& state, OperatorId op) {
   }
   least_synchronization[op] = 0;
   for (const auto& [g, position] : state.groups_of[op]) {
+    if (!each_part_has_its_own_unit(state, g)) continue;
     const Vector<UnitState>& units = state.groups[g].units;
-    if (state.builder.groups()[g].operators.size() > 1 || units.empty()) continue;
     Nanoseconds least_of_group = unit_time(units[0]);
     for (const UnitState& unit : units) least_of_group = std::min(least_of_group, unit_time(unit));
     least_synchronization[op] = std::max(least_synchronization[op], least_of_group);
@@ -77,8 +83,8 @@ void OperatorPaths::set_held_up(const StrategyState& state, int number) {
   if (!has_joint_reduction[Direction::backward][next] || state.has_owners()) return;
   const CommunicationCost& reduction = state.operators[next].reductions[Direction::backward][0].collective;
   for (const auto& [g, position] : state.groups_of[op]) {
+    if (!each_part_has_its_own_unit(state, g)) continue;
     const Vector<UnitState>& units = state.groups[g].units;
-    if (state.builder.groups()[g].operators.size() > 1 || units.empty()) continue;
     if (!std::all_of(units.begin(), units.end(), [](const UnitState& unit) { return unit.holders.size() > 1; }))
       continue;
     Nanoseconds least_of_group = std::numeric_limits<Nanoseconds>::max();

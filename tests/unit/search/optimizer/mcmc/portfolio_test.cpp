@@ -65,8 +65,15 @@ TEST_CASE("a search until nothing better is to be expected ends long before its 
   const McmcResult result = problem.search(structured({.budget_s = 600, .until_settled = true}));
   CHECK(result.end == SearchEnd::nothing_better);
   CHECK(result.elapsed_s < 60);  // 0.1 on a machine with nothing else to do
-  CHECK(result.elapsed_s >= 2 * result.best_found_s * (1 - 1e-3));
   REQUIRE_FALSE(result.improvements.empty());
+  // Half of the time passed behind the last improvement worth waiting for: by 0.05 %, and what was noted may be as much
+  // behind what was found.
+  const auto nearly_best =
+      std::find_if(result.improvements.begin(), result.improvements.end(), [&](const Improvement& improvement) {
+        return static_cast<double>(improvement.makespan) <= 1.002 * result.best_prediction.cost;
+      });
+  REQUIRE(nearly_best != result.improvements.end());
+  CHECK(result.elapsed_s >= 2 * nearly_best->after_s * (1 - 1e-3));
   for (const int i : result.improvements.indices())
     if (i > 0) CHECK(result.improvements[i].makespan < result.improvements[i - 1].makespan);
   CHECK(result.improvements.back().makespan == result.best_prediction.makespan);
