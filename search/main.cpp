@@ -28,9 +28,10 @@ void request_stop(int) {
 }
 
 void show_progress(const ff::SearchProgress& progress) {
+  const std::string devices = progress.devices > 0 ? std::to_string(progress.devices) + " devices:  " : "";
   std::fprintf(
-      stderr, "\r%6.1f s  %lld proposals (%.0f/s)  current %s  best %s  accepted %.1f %%   ", progress.elapsed_s,
-      static_cast<long long>(progress.proposals),
+      stderr, "\r%s%6.1f s  %lld proposals (%.0f/s)  current %s  best %s  accepted %.1f %%   ", devices.c_str(),
+      progress.elapsed_s, static_cast<long long>(progress.proposals),
       static_cast<double>(progress.proposals) / std::max(progress.elapsed_s, 1e-9),
       ff::time_text(progress.current).c_str(), ff::time_text(progress.best).c_str(),
       100.0 * static_cast<double>(progress.accepted) / static_cast<double>(std::max<int64_t>(progress.proposals, 1)));

@@ -13,6 +13,7 @@
 #include "search/optimizer/baselines/sub_cluster.h"
 #include "search/optimizer/exhaustive/search.h"
 #include "search/optimizer/lower_bound.h"
+#include "search/optimizer/mcmc/coarse_problem.h"
 #include "search/optimizer/mcmc/local_optimum.h"
 #include "search/optimizer/operator_groups.h"
 
@@ -215,16 +216,16 @@ bool contains(const Vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// Of some, at least one, whose predictions are known.
+const Candidate& best_of(const Vector<Candidate>& candidates) {
+  return *std::min_element(candidates.begin(), candidates.end(),
+                           [](const Candidate& a, const Candidate& b) { return better(*a.prediction, *b.prediction); });
+}
+
 // The cheap algorithms' strategies that a search looks at.
 struct CheapCandidates {
   Vector<Candidate> list;
   Vector<std::string> no_time;  // those that the deadline left out
-
-  const Candidate& best() const {
-    return *std::min_element(list.begin(), list.end(), [](const Candidate& a, const Candidate& b) {
-      return better(*a.prediction, *b.prediction);
-    });
-  }
 };
 
 // Those that --init names; all of them where it names none, or the best. Those that do not apply are left out unless
@@ -357,6 +358,58 @@ constexpr double most_s_until_settled = 120, independent_chains_s = 30;
 // Where memory is short a strategy has to get slower for long before it fits: chains that compete end too early.
 constexpr int chains_to_fit = 2;
 
+AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators);
+
+// The first level of a multilevel search, which has half of the time or of the proposals: what is found for fewer nodes
+// with their share of the samples (and there for fewer still), projected onto all. An --init is followed to the letter.
+struct CoarseLevel {
+  Candidate candidate;
+  McmcResult chains;
+};
+
+std::optional<CoarseLevel> search_coarse_level(const AlgorithmRequest& request, const Deadline& deadline) {
+  const McmcSettings& search = request.settings.search;
+  if (search.proposals_from != ProposalKind::structured || search.whole_operators || search.slices ||
+      request.problem().annotations || !request.settings.init.empty() || request.control.stop)
+    return std::nullopt;
+  const std::optional<CoarseProblem> coarse = coarse_problem(request.problem(), coarse_copies(request.topology()));
+  if (!coarse) return std::nullopt;
+  const Topology& topology = coarse->cluster.topology;
+  const SearchSpace space(coarse->graph, topology);
+  Evaluator evaluator({coarse->graph, topology, request.problem().kernels, nullptr, request.problem().synchronization});
+  AlgorithmRequest own{
+      .evaluator = evaluator, .space = space, .settings = {.search = search}, .control = {request.control.stop}};
+  if (request.control.progress)
+    own.control.progress = [&](SearchProgress now) {
+      if (now.devices == 0) now.devices = topology.devices.count();
+      request.control.progress(now);
+    };
+  own.settings.search.unequal_shares = false;
+  own.settings.search.no_better_than = 0;
+  if (search.proposals > 0) own.settings.search.proposals = std::max<int64_t>(1, search.proposals / 2);
+  if (deadline.limited()) {
+    own.settings.search.budget_s = deadline.left_s() / 2;
+    own.control.deadline = Deadline(own.settings.search.budget_s);
+    if (own.settings.search.budget_s < 2 * request.evaluator.slowest_s()) return std::nullopt;
+  }
+  AlgorithmResult found = run_chains(own, false);
+  CoarseLevel level{{"a search of " + std::to_string(topology.devices.size()) + " devices",
+                     coarse->projected(request.graph(), found.strategy)},
+                    *std::move(found.chains)};
+  level.candidate.prediction = request.evaluator.evaluate(level.candidate.strategy);
+  return level;
+}
+
+// What both levels did together.
+void add_level(McmcResult& result, const McmcResult& coarse) {
+  result.proposals += coarse.proposals;
+  result.accepted += coarse.accepted;
+  result.elapsed_s += coarse.elapsed_s;
+  result.best_found_s += coarse.elapsed_s;
+  for (Improvement& improvement : result.improvements) improvement.after_s += coarse.elapsed_s;
+  result.chain_hash = hash_step(coarse.chain_hash, result.chain_hash);
+}
+
 AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
   if (whole_operators) expect_nothing_annotated_is_split(request);
   McmcSettings& search = request.settings.search;
@@ -372,19 +425,24 @@ AlgorithmResult run_chains(AlgorithmRequest request, bool whole_operators) {
   for (const Candidate& candidate : cheap.list)
     result.baselines.push_back(
         {candidate.name, candidate.prediction->makespan, candidate.prediction->feasible(), candidate.strategy});
-  search.slices = !cheap.list.empty() && !cheap.best().prediction->feasible();
+  search.slices = !cheap.list.empty() && !best_of(cheap.list).prediction->feasible();
   if (search.slices && search.proposals_from == ProposalKind::structured) {
     search.proposals_from = ProposalKind::mixed;
     search.chains = std::min(search.chains, chains_to_fit);
   }
-  const Vector<Candidate> starts = chain_starts(request, cheap.list, cheap.list.empty() ? nullptr : &cheap.best());
+  const std::optional<CoarseLevel> coarse = search_coarse_level(request, deadline);
+  if (coarse && search.proposals > 0) search.proposals -= coarse->chains.proposals;
+  Vector<Candidate> known = cheap.list;
+  if (coarse) known.push_back(coarse->candidate);
+  const Vector<Candidate> starts = chain_starts(request, known, known.empty() ? nullptr : &best_of(known));
   if (deadline.limited()) {
     const double evaluation_s = request.evaluator.slowest_s();
     search.start_s = evaluations_of_start * evaluation_s;
     search.budget_s = std::max(1e-9, deadline.left_s() - evaluations_of_result * evaluation_s);
     if (search.until_settled && search.slices) search.budget_s = std::min(search.budget_s, independent_chains_s);
   }
-  result.chains = search_mcmc(request.problem(), starts, search, request.control, cheap.list);
+  result.chains = search_mcmc(request.problem(), starts, search, request.control, known);
+  if (coarse) add_level(*result.chains, coarse->chains);
   result.strategy = result.chains->best;
   const auto unbeaten = std::find_if(cheap.list.begin(), cheap.list.end(),
                                      [&](const Candidate& candidate) { return candidate.strategy == result.strategy; });

@@ -38,6 +38,7 @@ struct SearchProgress {
   double elapsed_s = 0;
   int64_t proposals = 0, accepted = 0;  // of exhaustive search: partial strategies bounded, strategies simulated
   Nanoseconds current = 0, best = 0;    // of exhaustive search, current: the proven lower bound
+  int devices = 0;                      // of a level of a multilevel search with fewer devices; 0: all
 };
 
 struct SearchControl {

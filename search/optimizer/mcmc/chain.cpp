@@ -7,11 +7,8 @@
 
 namespace ff {
 
-Chain::Chain(const ProposalSource& source, const ChainSettings& settings, uint64_t number, std::string from,
-             Strategy initial)
-    : source_(source), settings_(settings), from_(std::move(from)), random_(settings.seed, number) {
-  place_.strategy = std::move(initial);
-}
+Chain::Chain(const ProposalSource& source, const ChainSettings& settings, uint64_t number, Candidate start)
+    : source_(source), settings_(settings), start_(std::move(start)), random_(settings.seed, number) {}
 
 void Chain::run(OracleTeam& team, const Leg& leg, const std::atomic<bool>& stop, ProgressBoard& board) {
   leg_begin_ = std::chrono::steady_clock::now();
@@ -40,8 +37,8 @@ void Chain::run(OracleTeam& team, const Leg& leg, const std::atomic<bool>& stop,
 
 void Chain::begin(OracleTeam& team, ProgressBoard& board) {
   begun_ = true;
-  current_ = team.start(place_.strategy);
-  keep(place_.strategy, current_, board);
+  current_ = team.start(start_.strategy, start_.prediction);
+  keep(start_.strategy, current_, board);
   result_.best_at_s = board.elapsed_s();
   result_.hash = hash_bytes(std::bit_cast<uint64_t>(current_.cost), result_.hash);
 }

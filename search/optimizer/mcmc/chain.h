@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/hash.h"
+#include "search/optimizer/mcmc/candidate.h"
 #include "search/optimizer/mcmc/oracle_team.h"
 #include "search/optimizer/mcmc/progress_board.h"
 #include "search/optimizer/mcmc/proposals.h"
@@ -42,14 +43,13 @@ struct ChainResult {
 class Chain {
  public:
   // The source must outlive the chain. Chains of other numbers draw other proposals.
-  Chain(const ProposalSource& source, const ChainSettings& settings, uint64_t number, std::string from,
-        Strategy initial);
+  Chain(const ProposalSource& source, const ChainSettings& settings, uint64_t number, Candidate start);
 
   // Goes on where the chain rested. The same for a team of any size, but where time limits the leg.
   void run(OracleTeam& team, const Leg& leg, const std::atomic<bool>& stop, ProgressBoard& board);
 
   const ChainResult& result() const { return result_; }
-  const std::string& from() const { return from_; }  // what it started from
+  const std::string& from() const { return start_.name; }
 
  private:
   void begin(OracleTeam& team, ProgressBoard& board);
@@ -64,7 +64,7 @@ class Chain {
 
   const ProposalSource& source_;
   const ChainSettings settings_;
-  const std::string from_;
+  const Candidate start_;
   RandomStream random_;
   ChainOracle::Place place_;  // where the chain rests
   Prediction current_;        // of its strategy

@@ -81,10 +81,12 @@ class DeltaOracle : public ChainOracle {
 
 }  // namespace
 
-Prediction ChainOracle::start(const Strategy& strategy) {
+Prediction ChainOracle::start(const Strategy& strategy, const std::optional<Prediction>& known) {
   strategy_ = strategy;
   begin();
-  return verify();
+  if (!known) return verify();
+  scale_memory(*known);
+  return *known;
 }
 
 void ChainOracle::resume(const Place& place) {
@@ -105,10 +107,14 @@ void ChainOracle::follow(const Vector<Change>& changes, double memory_scale, boo
 
 Prediction ChainOracle::verify() {
   const Prediction exact = evaluator_.evaluate(strategy_);
+  scale_memory(exact);
+  return exact;
+}
+
+void ChainOracle::scale_memory(const Prediction& exact) {
   if (evaluator_.memory_limited())
     memory_scale_ = exact.fullness / evaluator_.fullness(evaluator_.estimated_memory(strategy_));
   feasible_ = exact.feasible();
-  return exact;
 }
 
 void ChainOracle::change(const Vector<Change>& changes) {

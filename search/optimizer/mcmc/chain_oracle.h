@@ -27,7 +27,8 @@ class ChainOracle {
     bool feasible = true;  // by the estimate
   };
 
-  Prediction start(const Strategy& strategy);  // exact
+  // Its exact prediction: the one that is known, or found.
+  Prediction start(const Strategy& strategy, const std::optional<Prediction>& known = {});
   Place place() const { return {strategy_, memory_scale_, feasible_}; }
   void resume(const Place& place);
   // The exact prediction of the current strategy.
@@ -46,7 +47,8 @@ class ChainOracle {
   bool feasible() const { return feasible_; }
 
  protected:
-  virtual void begin() = 0;  // from strategy_
+  virtual void begin() = 0;                    // from strategy_
+  void scale_memory(const Prediction& exact);  // so that the estimate for strategy_ is right
   void change(const Vector<Change>& changes);
   void undo();
   Evaluator evaluator_;

@@ -34,10 +34,9 @@ void run_independent_chains(const ProposalSource& source, const Vector<Candidate
     }
     if (settings.proposals > 0)
       leg.proposals = std::max<int64_t>(1, equal_share(settings.proposals, number, settings.chains));
-    const Candidate& candidate = candidates[number % candidates.count()];
     chains[number] = std::make_unique<Chain>(
         source, ChainSettings{beta_of(settings), settings.slices, settings.seed, settings.look_ahead_from_s},
-        static_cast<uint64_t>(number), candidate.name, candidate.strategy);
+        static_cast<uint64_t>(number), candidates[number % candidates.count()]);
     chains[number]->run(team, leg, control.stop, board);
   });
   for (const auto& chain : chains) {

@@ -4,18 +4,13 @@
 #include <optional>
 #include <string>
 
+#include "search/optimizer/mcmc/candidate.h"
 #include "search/optimizer/mcmc/chain_oracle.h"
 #include "search/optimizer/mcmc/progress_board.h"
 #include "search/optimizer/mcmc/proposals.h"
 #include "search/optimizer/search_control.h"
 
 namespace ff {
-
-struct Candidate {
-  std::string name;  // of an algorithm, or "random"
-  Strategy strategy;
-  std::optional<Prediction> prediction = {};  // where it is known already
-};
 
 struct McmcSettings {
   int64_t proposals = 0;       // over all chains; 0: not limited

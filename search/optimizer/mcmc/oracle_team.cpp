@@ -18,9 +18,9 @@ OracleTeam::~OracleTeam() {
   leave_for_another_chain();  // other teams take oracles that are not asked anything
 }
 
-Prediction OracleTeam::start(const Strategy& strategy) {
+Prediction OracleTeam::start(const Strategy& strategy, const std::optional<Prediction>& known) {
   leave_for_another_chain();
-  return lead().start(strategy);
+  return lead().start(strategy, known);
 }
 
 void OracleTeam::resume(const ChainOracle::Place& place) {

@@ -23,7 +23,7 @@ class OracleTeam {
   OracleTeam& operator=(const OracleTeam&) = delete;
 
   int size() const { return members_.count(); }
-  Prediction start(const Strategy& strategy);
+  Prediction start(const Strategy& strategy, const std::optional<Prediction>& known = {});
   void resume(const ChainOracle::Place& place);
   ChainOracle::Place place() const { return lead().place(); }
   const Strategy& strategy() const { return lead().strategy(); }

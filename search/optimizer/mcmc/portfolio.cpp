@@ -59,12 +59,12 @@ Portfolio::Chains Portfolio::new_chains(double size) const {
     const auto number = static_cast<uint64_t>(epoch_ * settings_.chains + i);
     const ChainSettings own{beta_of(settings_), settings_.slices, settings_.seed, settings_.look_ahead_from_s};
     if (epoch_ > 0 && i == 0) {
-      chains.push_back(std::make_unique<Chain>(source_, own, number, result_.best_from, result_.best));
+      chains.push_back(std::make_unique<Chain>(source_, own, number,
+                                               Candidate{result_.best_from, result_.best, result_.best_prediction}));
       continue;
     }
     const int place = epoch_ == 0 ? i : i + (epoch_ - 1) * (settings_.chains - 1);
-    const Candidate& candidate = candidates_[place % candidates_.count()];
-    chains.push_back(std::make_unique<Chain>(source_, own, number, candidate.name, candidate.strategy));
+    chains.push_back(std::make_unique<Chain>(source_, own, number, candidates_[place % candidates_.count()]));
   }
   return chains;
 }
