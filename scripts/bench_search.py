@@ -123,7 +123,7 @@ def compare_builds(arguments, emit, work):
                         starts.setdefault(build, []).append(start_up(build, graph, topo, batch, init))
                         rates.setdefault(build, []).append(marginal_rate(result, starts[build][-1]))
                         events[build] = result["events"] / result["proposals"]
-                        results.add((result["chain_hash"], result["predicted_us"], result["tasks"]))
+                        results.add(result["chain_hash"])
                 ours, others = rates[arguments.build.resolve()], rates[arguments.against.resolve()]
                 ratios = [own / other for own, other in zip(ours, others)]
                 own, other = (events[build.resolve()] for build in (arguments.build, arguments.against))

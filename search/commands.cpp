@@ -61,6 +61,8 @@ bool measure_search_space(const Problem& problem, const SearchSpace& space, cons
 SearchReport describe(const Problem& problem, const Evaluator::Details& details) {
   SearchReport report;
   report.predicted = details.timeline.makespan;
+  report.predicted_as_ready = details.makespan_as_ready;
+  report.as_ready = details.as_ready;
   report.tasks = details.tasks.tasks.count();
   report.transfer_bytes = details.tasks.transfer_bytes;
   report.synchronization_bytes = details.tasks.synchronization_bytes;
@@ -120,9 +122,13 @@ void write_outputs(const std::string& out, const std::string& trace, const Strat
                    const SearchReport& report, Evaluator& evaluator, const Evaluator::Details& details) {
   const Problem& problem = evaluator.problem();
   if (!out.empty()) {
+    // An order that is not that of readiness is written even where a file without any would stand for it, as such a
+    // file is predicted as tasks become ready.
+    const TaskGraphBuilder& builder = evaluator.builder();
     save_strategy(
         out, {problem.graph, problem.topology, strategy,
-              issue_order_to_save(evaluator.builder(), details.tasks, details.order, details.transfer_buffers),
+              details.as_ready ? issue_order_to_save(builder, details.tasks, details.order, details.transfer_buffers)
+                               : issue_order_names(builder, details.tasks, details.order),
               provenance(report, problem), false, report.origins, details.transfer_buffers, problem.synchronization});
   }
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
@@ -162,6 +168,31 @@ struct Found {
   double slowest_evaluation_s = 0;  // of the chains'
 };
 
+// What was found, with its tasks in the order asked for. A cheap strategy may then be faster than what was found with
+// tasks as they become ready: those that were at most a tenth slower are looked at too, while there is time.
+Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSettings& settings, Evaluator& evaluator,
+                                 const Deadline& deadline, AlgorithmResult& result) {
+  const TaskOrder order = settings.task_order.value_or(algorithm == "mcmc" ? TaskOrder::best : TaskOrder::ready);
+  Evaluator::Details found = evaluator.details(result.strategy, order);
+  if (order != TaskOrder::best || settings.check_local) return found;
+  constexpr double near = 1.1;
+  Vector<Baseline> nearest_first = result.baselines;
+  std::stable_sort(nearest_first.begin(), nearest_first.end(),
+                   [](const Baseline& a, const Baseline& b) { return a.predicted < b.predicted; });
+  for (const Baseline& baseline : nearest_first) {
+    if (!baseline.feasible || baseline.strategy == result.strategy ||
+        static_cast<double>(baseline.predicted) > near * static_cast<double>(found.makespan_as_ready) ||
+        deadline.left_s() < evaluator.slowest_details_s())
+      continue;
+    Evaluator::Details other = evaluator.details(baseline.strategy, order);
+    if (other.timeline.makespan >= found.timeline.makespan) continue;
+    found = std::move(other);
+    result.strategy = baseline.strategy;
+    result.note = "nothing better than " + baseline.algorithm + " was found, its tasks in another order";
+  }
+  return found;
+}
+
 // A profile has the kernels of parts that are alike.
 AlgorithmSettings with_unequal_shares(AlgorithmSettings settings, const CostOptions& costs) {
   settings.search.unequal_shares = costs.mode != CostMode::profile;
@@ -182,7 +213,7 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
                                                      .space = space,
                                                      .settings = own,
                                                      .control = {context.stop, context.search_progress, deadline}});
-  Found found{{}, {}, evaluator.details(result.strategy), 0};
+  Found found{{}, {}, in_best_order(algorithm, settings, evaluator, deadline, result), 0};
   SearchReport& report = found.report = describe(problem, found.details);
   report.origins = origins_of(problem, algorithm, result);
   found.strategy = std::move(result.strategy);
@@ -290,7 +321,9 @@ CommandResult run_simulate(const SimulateOptions& options) {
   Evaluator evaluator(problem);
   // Memory is that of the order in which the strategy would run: the file's, or the simulated one where that is
   // written.
-  const Evaluator::Details details = evaluator.details(file.strategy, options.out.empty() ? &file : nullptr);
+  Evaluator::Details details = evaluator.details_of_file(file);
+  if (!options.out.empty())
+    details = evaluator.details(file.strategy, details.as_ready ? TaskOrder::ready : TaskOrder::critical_path);
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
   report.baselines = {data_parallel_baseline(evaluator)};
@@ -337,7 +370,8 @@ void write_comparison(const std::string& path, const Problem& problem, const Vec
   const Strategy strategy = std::move(strategies[best - reports.begin()].strategy);
   strategies.erase(strategies.begin() + (best - reports.begin()));
   Evaluator evaluator(problem);
-  write_html_report(path, evaluator, strategy, evaluator.details(strategy), {*best, std::move(strategies)});
+  const TaskOrder order = best->as_ready ? TaskOrder::ready : TaskOrder::critical_path;
+  write_html_report(path, evaluator, strategy, evaluator.details(strategy, order), {*best, std::move(strategies)});
 }
 
 }  // namespace

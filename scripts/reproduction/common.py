@@ -99,12 +99,13 @@ class Settings:
         return result
 
     def search(self, network, model, devices, *arguments, statistics="local", out=None, interrupt_after=None):
-        """ffsearch with the paper's batch size; `throughput` (samples/s) is added."""
+        """ffsearch with the paper's batch size, tasks as they become ready (its assumption A3); `throughput`
+        (samples/s) is added."""
         out = out or self.work / f"strategy-{network}-{model}-{devices}-{statistics}-{abs(hash(arguments))}.json"
         result = self.ffsearch("--graph", self.graph(network, statistics), "--topo", self.topology(model, devices),
                                "--batch",
                                self.samples(network, devices), "--seed", SEED, "--out", out,
-                               "--synchronization", self.synchronization, *arguments,
+                               "--synchronization", self.synchronization, "--task-order", "ready", *arguments,
                                interrupt_after=interrupt_after)
         result.update(network=network, model=model, devices=devices, statistics=statistics,
                       throughput=self.samples(network, devices) * 1e6 / result["predicted_us"])

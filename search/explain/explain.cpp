@@ -221,7 +221,7 @@ void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evalua
 
 Explanation explain_strategy(const Problem& problem, const StrategyFile& file, const ExplainSettings& settings) {
   Evaluator evaluator(problem);
-  const Evaluator::Details details = evaluator.details(file.strategy, &file);
+  const Evaluator::Details details = evaluator.details_of_file(file);
   const Nanoseconds makespan = details.timeline.makespan;
   Explanation result;
   result.json = {{"graph", problem.graph.name}, {"topology", problem.topology.name}, {"predicted_us", us(makespan)}};
@@ -229,8 +229,14 @@ Explanation explain_strategy(const Problem& problem, const StrategyFile& file, c
                 format("%.1f", static_cast<double>(problem.graph.batch_size) * 1e9 / static_cast<double>(makespan)) +
                 " samples/s)\n";
   explain_path(evaluator, details, settings.limit, result);
-  explain_decisions(evaluator, file.strategy, makespan, settings.limit, result);
-  explain_what_if(problem, file.strategy, settings.what_if, makespan, result);
+  // What changes a strategy or a machine is compared with tasks as they become ready, whatever the file's order.
+  const Nanoseconds as_ready = details.makespan_as_ready;
+  result.json["predicted_as_ready_us"] = us(as_ready);
+  if (!details.as_ready)
+    result.text += "\nThe plan's devices run their tasks in an order of its own; as tasks become ready it takes " +
+                   time_text(as_ready) + ",\nwith which what follows is compared.\n";
+  explain_decisions(evaluator, file.strategy, as_ready, settings.limit, result);
+  explain_what_if(problem, file.strategy, settings.what_if, as_ready, result);
   explain_memory(evaluator, file.strategy, details, settings.limit, result);
   return result;
 }

@@ -347,9 +347,10 @@ std::string no_time_text(const CheapCandidates& cheap, const McmcSettings& searc
   return text.empty() ? "" : "; no time for " + text;
 }
 
-// In evaluations, which nothing cuts short: of the found strategy once more, with its memory and its order of tasks,
-// and of what a chain has still to verify; and of a chain's first one, which is recorded.
-constexpr double evaluations_of_result = 3, evaluations_of_start = 2;
+// In evaluations, which nothing cuts short: of the found strategy once more, with its memory and in two orders of
+// tasks, of a cheap one likewise, and of what a chain has still to verify; and of a chain's first one, which is
+// recorded.
+constexpr double evaluations_of_result = 9, evaluations_of_start = 2;
 
 // A search without a limit ends when nothing better is to be expected, and then at the latest; chains that do not know
 // of each other have so long together.

@@ -25,6 +25,8 @@ struct AlgorithmSettings {
   // mcmc: what its chains start from, one after the other and then from the last again: cheap algorithms by name,
   // "best" (of them), "random". Empty: the default, docs/algorithms.md.
   Vector<std::string> init = {};
+  // Of what is found: none: best for mcmc, ready for all others, which are what people run today.
+  std::optional<TaskOrder> task_order = {};
   bool check_local = false;  // mcmc and placement: go on to a local optimum
   exhaustive::Assignments assignments = exhaustive::Assignments::all;
 };

@@ -7,6 +7,13 @@
 #include "common/task_graph/issue_order.h"
 
 namespace ff {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
 
 Evaluator::Evaluator(const Problem& problem)
     : problem_(problem), builder_(problem.graph, problem.synchronization),
@@ -56,7 +63,7 @@ double Evaluator::exact_fullness(const Strategy& strategy, const TaskGraph& task
 Prediction Evaluator::evaluate(const Strategy& strategy) {
   const auto begin = std::chrono::steady_clock::now();
   const Prediction found = simulate(strategy);
-  slowest_s_ = std::max(slowest_s_, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  slowest_s_ = std::max(slowest_s_, seconds_since(begin));
   return found;
 }
 
@@ -76,23 +83,52 @@ Prediction Evaluator::estimate(const Strategy& strategy, double memory_scale) {
   return prediction(timeline.makespan, memory_limited_ ? memory_scale * fullness(memory_.bytes(strategy)) : 0);
 }
 
-Evaluator::Details Evaluator::details(const Strategy& strategy, const StrategyFile* file) {
+Evaluator::Details Evaluator::simulated(const Strategy& strategy) {
   Details details;
   details.tasks = builder_.build(strategy);
   details.costs = cost_model_.costs(details.tasks, strategy);
   details.timeline = simulate_full(details.tasks, details.costs);
+  details.makespan_as_ready = details.timeline.makespan;
   details.sources = cost_model_.count_sources(strategy);
-  if (file) {
-    const TransferBuffers buffers = details.transfer_buffers = file->transfer_buffers;
-    details.order = issue_order_from_names(builder_, details.tasks, file->issue_order, buffers);
-    if (details.order.empty()) details.order = default_issue_order(builder_, details.tasks, buffers);
-    details.memory_bytes = memory_.bytes(strategy, details.tasks, details.order, buffers);
-    return details;
+  return details;
+}
+
+Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order) {
+  const auto begin = std::chrono::steady_clock::now();
+  Details details = simulated(strategy);
+  const auto keep = [&](Memory memory) {
+    details.memory_bytes = std::move(memory.bytes);
+    details.transfer_buffers = memory.buffers;
+    details.order = std::move(memory.order);
+  };
+  if (order != TaskOrder::ready) {
+    const Vector<int> by_path = critical_path_order(details.tasks, details.costs, details.timeline);
+    Timeline timeline = simulate_in_order(details.tasks, details.costs, by_path);
+    // Less would hardly be seen, and the order in which tasks become ready is written in fewer lines.
+    constexpr double worth_it = 0.995;
+    if (order == TaskOrder::critical_path ||
+        static_cast<double>(timeline.makespan) < worth_it * static_cast<double>(details.makespan_as_ready)) {
+      keep(memory(strategy, details.tasks, by_path));
+      if (order == TaskOrder::critical_path || fullness(details.memory_bytes) <= 1) {
+        details.timeline = std::move(timeline);
+        details.as_ready = false;
+      }
+    }
   }
-  Memory memory = this->memory(strategy, details.tasks, tasks_by_start(details.tasks, details.timeline));
-  details.memory_bytes = std::move(memory.bytes);
-  details.transfer_buffers = memory.buffers;
-  details.order = std::move(memory.order);
+  if (details.as_ready) keep(memory(strategy, details.tasks, tasks_by_start(details.tasks, details.timeline)));
+  slowest_details_s_ = std::max(slowest_details_s_, seconds_since(begin));
+  return details;
+}
+
+Evaluator::Details Evaluator::details_of_file(const StrategyFile& file) {
+  Details details = simulated(file.strategy);
+  const TransferBuffers buffers = details.transfer_buffers = file.transfer_buffers;
+  details.order = issue_order_from_names(builder_, details.tasks, file.issue_order, buffers);
+  if (file.issue_order.empty() || details.order.empty())
+    details.order = default_issue_order(builder_, details.tasks, buffers);
+  else details.as_ready = runs_in_order(details.tasks, details.timeline, details.order);
+  if (!details.as_ready) details.timeline = simulate_in_order(details.tasks, details.costs, details.order);
+  details.memory_bytes = memory_.bytes(file.strategy, details.tasks, details.order, buffers);
   return details;
 }
 

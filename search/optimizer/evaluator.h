@@ -4,7 +4,7 @@
 #include "search/cost/memory.h"
 #include "search/cost/task_costs.h"
 #include "search/optimizer/problem.h"
-#include "search/simulator/full.h"
+#include "search/simulator/task_order.h"
 
 namespace ff {
 
@@ -41,11 +41,14 @@ class Evaluator {
     Vector<int64_t> memory_bytes;  // by device: what the executor allocates in this order, with these buffers
     TransferBuffers transfer_buffers = TransferBuffers::roomy;
     CostCounts sources;
+    Nanoseconds makespan_as_ready = 0;  // with devices that run tasks as these become ready
+    bool as_ready = true;               // the timeline is that one
   };
   // Memory is that of the order in which the simulator starts the tasks, with brief transfer buffers where that does
-  // not fit with roomy ones; with a strategy file, as the executor runs it: with its buffers and its issue order, or
-  // the default one where that does not fit.
-  Details details(const Strategy& strategy, const StrategyFile* file = nullptr);
+  // not fit with roomy ones.
+  Details details(const Strategy& strategy, TaskOrder order = TaskOrder::ready);
+  // As the executor runs it: with the file's buffers and its issue order, or the default one where that does not fit.
+  Details details_of_file(const StrategyFile& file);
 
   // The prediction for a makespan and the share that is needed of the fullest device's memory.
   static Prediction prediction(Nanoseconds makespan, double fullness) {
@@ -62,6 +65,7 @@ class Evaluator {
   TaskGraphBuilder& builder() { return builder_; }
   // The longest that evaluate has taken so far: nothing can cut it short.
   double slowest_s() const { return slowest_s_; }
+  double slowest_details_s() const { return slowest_details_s_; }  // likewise
   TaskCostModel& cost_model() { return cost_model_; }
   MemoryModel& memory_model() { return memory_; }
 
@@ -76,9 +80,10 @@ class Evaluator {
   double exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
 
   Prediction simulate(const Strategy& strategy);
+  Details simulated(const Strategy& strategy);
 
   Problem problem_;
-  double slowest_s_ = 0;
+  double slowest_s_ = 0, slowest_details_s_ = 0;
   TaskGraphBuilder builder_;
   TaskCostModel cost_model_;
   MemoryModel memory_;

@@ -199,8 +199,25 @@ class Algorithms(unittest.TestCase):
         self.assertLess(found["total_s"], 60)  # well below a second where nothing else runs
         done = run(BUILD / "ffsearch", *problem, "--proposals", 10, "--out", self.work / "s.json")
         self.assertRegex(done.stdout, "; ended: (all proposals made|nothing better for half of the time)\n")
-        found = self.search("--proposals", 3000, problem=problem)
+        found = self.search("--proposals", 3000, "--task-order", "ready", problem=problem)
         self.assertEqual(found["improvements"][-1]["predicted_us"], found["predicted_us"])
+
+    def test_a_plan_in_an_order_of_its_own_is_simulated_in_it(self):
+        problem = ["--graph", ROOT / "graphs/inception_v3.json", "--topo", ROOT / "topologies/p100-4x4.json", "--cost",
+                   "analytic", "--batch-per-device", 64, "--algorithm", "data-parallel"]
+        times = {}
+        for order in ("ready", "critical-path", "best"):
+            found = self.search("--task-order", order, problem=problem)
+            done = run(BUILD / "ffsearch", "simulate", "--strategy", self.work / "s.json", "--cost", "analytic",
+                       "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            again = json.loads(done.stdout)
+            times[order] = found["predicted_us"]
+            self.assertEqual(found["predicted_as_ready_us"], times["ready"])
+            for key in ("predicted_us", "predicted_as_ready_us", "tasks_run_as_ready", "memory_bytes"):
+                self.assertEqual(again[key], found[key], f"{order}: {key}")
+        self.assertLess(times["best"], times["ready"])
+        self.assertEqual(times["best"], times["critical-path"])
 
     def test_wrong_flags(self):
         for flags, message in [(["--algorithm", "mcmcm"], "--algorithm"), (["--init", "placement"], "--init"),

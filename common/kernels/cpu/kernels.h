@@ -7,13 +7,16 @@
 
 // Own loops are compiled for several instruction sets; the one that fits the machine is chosen when the program starts.
 // x86-64-v4 is AVX-512 with the multiplication of 64-bit lanes (DQ) and with shorter vectors for remainders (VL). Under
-// the address sanitizer the choice would come before the sanitizer is there.
+// the address and thread sanitizers the choice would come before the sanitizer is there.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define __SANITIZE_ADDRESS__  // as GCC says it
 #endif
+#if __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__
 #endif
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
+#endif
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define FF_VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define FF_VECTORIZED

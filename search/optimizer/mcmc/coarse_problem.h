@@ -1,6 +1,6 @@
 // Multilevel search: a cluster of many nodes that are alike is searched as one of fewer nodes with their share of the
-// samples, where a proposal takes a fraction of the time; what is found there is projected onto all nodes and the search
-// goes on from it. As in multilevel graph partitioning (Karypis and Kumar 1998, SIAM J. Sci. Comput. 20:1).
+// samples, where a proposal takes a fraction of the time; what is found there is projected onto all nodes and the
+// search goes on from it. As in multilevel graph partitioning (Karypis and Kumar 1998, SIAM J. Sci. Comput. 20:1).
 #pragma once
 
 #include <optional>
