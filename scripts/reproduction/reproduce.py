@@ -9,7 +9,7 @@ import tempfile
 
 from common import REPOSITORY, RESULTS, Settings
 
-EXPERIMENTS = ("table5", "figure6", "figure7", "figure9", "figure10", "optimal", "cases", "ratios")
+EXPERIMENTS = ("table5", "figure6", "figure7", "figure9", "figure10", "figure11", "optimal", "cases", "ratios")
 
 
 def main():

@@ -31,6 +31,13 @@ struct Leg {
 // Share `number` of `count` that together are `whole`: the first take one more where it does not divide.
 inline int64_t equal_share(int64_t whole, int number, int count) { return whole / count + (number < whole % count); }
 
+// Of what is left of a budget, the share of chain `number` of `count` that run on so many lanes: what earlier chains
+// took beyond theirs is missing.
+inline double share_of_rest(double left, int number, int count, int lanes) {
+  const int rounds_left = (count - number + lanes - 1) / lanes;
+  return left / rounds_left;
+}
+
 struct ChainResult {
   Strategy best;
   Prediction best_prediction;

@@ -26,11 +26,10 @@ void run_independent_chains(const ProposalSource& source, const Vector<Candidate
   Vector<std::unique_ptr<Chain>> chains(settings.chains);
   pool.for_each(settings.chains, [&](int number, OracleTeam& team) {
     Leg leg{.seconds = settings.budget_s * lanes / settings.chains, .half_without_better = true};
-    if (settings.budget_s > 0) {  // what earlier chains took beyond their shares is missing
+    if (settings.budget_s > 0) {
       const double left = settings.budget_s - board.elapsed_s();
-      const int rounds_left = (settings.chains - number + lanes - 1) / lanes;
-      leg.seconds = std::min(leg.seconds, left / rounds_left);
       if (left <= settings.start_s) return;
+      leg.seconds = std::min(leg.seconds, share_of_rest(left, number, settings.chains, lanes));
     }
     if (settings.proposals > 0)
       leg.proposals = std::max<int64_t>(1, equal_share(settings.proposals, number, settings.chains));

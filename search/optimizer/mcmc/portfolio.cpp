@@ -99,11 +99,10 @@ void Portfolio::run_leg(const Vector<Chain*>& contenders, double size) {
     Leg leg{.no_better_than = settings_.no_better_than};
     if (by_proposals_) leg.proposals = equal_share(std::llround(size), number, count);
     else leg.seconds = size * lanes / count;
-    if (settings_.budget_s > 0) {  // what earlier chains took beyond their shares is missing
+    if (settings_.budget_s > 0) {
       const double left = settings_.budget_s - board_.elapsed_s();
-      const int rounds_left = (count - number + lanes - 1) / lanes;
       if (left <= settings_.start_s) return;
-      leg.seconds = std::min(by_proposals_ ? left : leg.seconds, left / rounds_left);
+      leg.seconds = std::min(by_proposals_ ? left : leg.seconds, share_of_rest(left, number, count, lanes));
     }
     contenders[number]->run(team, leg, control_.stop, board_);
   });
