@@ -370,6 +370,8 @@ struct CoarseLevel {
 
 std::optional<CoarseLevel> search_coarse_level(const AlgorithmRequest& request, const Deadline& deadline) {
   const McmcSettings& search = request.settings.search;
+  constexpr int64_t fewest_proposals = 200;
+  if (search.proposals > 0 && search.proposals < fewest_proposals) return std::nullopt;
   if (search.proposals_from != ProposalKind::structured || search.whole_operators || search.slices ||
       request.problem().annotations || !request.settings.init.empty() || request.control.stop)
     return std::nullopt;
@@ -387,7 +389,7 @@ std::optional<CoarseLevel> search_coarse_level(const AlgorithmRequest& request, 
     };
   own.settings.search.unequal_shares = false;
   own.settings.search.no_better_than = 0;
-  if (search.proposals > 0) own.settings.search.proposals = std::max<int64_t>(1, search.proposals / 2);
+  own.settings.search.proposals = search.proposals / 2;
   if (deadline.limited()) {
     own.settings.search.budget_s = deadline.left_s() / 2;
     own.control.deadline = Deadline(own.settings.search.budget_s);

@@ -5,15 +5,9 @@
 #include <limits>
 
 #include "common/task_graph/issue_order.h"
+#include "search/optimizer/search_control.h"
 
 namespace ff {
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-}  // namespace
 
 Evaluator::Evaluator(const Problem& problem)
     : problem_(problem), builder_(problem.graph, problem.synchronization),

@@ -10,6 +10,10 @@
 namespace ff {
 
 // When a search is to be over; by default never.
+inline double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 class Deadline {
  public:
   Deadline() = default;

@@ -8,10 +8,6 @@
 
 namespace ff {
 
-inline double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 // A strategy better than all before it.
 struct Improvement {
   double after_s;  // since the search began

@@ -62,6 +62,12 @@ TEST_CASE("there is no coarse problem where nodes or samples do not divide, or n
   CHECK_FALSE(coarse_problem({small.graph, uneven, small.kernels}, 2));
 }
 
+TEST_CASE("a search of few proposals on many devices has one level, and ends") {
+  SearchProblem problem("rnnlm-2step", "k80-8x4");
+  for (const int64_t proposals : {1, 2, 150, 199, 200, 401})
+    CHECK(problem.run("mcmc", {.proposals = proposals, .chains = 2}).chains->proposals <= proposals);
+}
+
 TEST_CASE("a multilevel search makes as many proposals as it may, and is the same with threads and full simulation") {
   SearchProblem problem("rnnlm-2step", "k80-8x4");
   McmcSettings settings{.proposals = 900, .seed = 5, .chains = 3, .look_ahead_from_s = 0};
