@@ -176,10 +176,12 @@ Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSe
   Evaluator::Details found = evaluator.details(result.strategy, order);
   if (order != TaskOrder::best || settings.check_local) return found;
   constexpr double near = 1.1;
-  Vector<Baseline> nearest_first = result.baselines;
+  Vector<int> nearest_first;
+  for (const int number : result.baselines.indices()) nearest_first.push_back(number);
   std::stable_sort(nearest_first.begin(), nearest_first.end(),
-                   [](const Baseline& a, const Baseline& b) { return a.predicted < b.predicted; });
-  for (const Baseline& baseline : nearest_first) {
+                   [&](int a, int b) { return result.baselines[a].predicted < result.baselines[b].predicted; });
+  for (const int number : nearest_first) {
+    const Baseline& baseline = result.baselines[number];
     if (!baseline.feasible || baseline.strategy == result.strategy ||
         static_cast<double>(baseline.predicted) > near * static_cast<double>(found.makespan_as_ready) ||
         deadline.left_s() < evaluator.slowest_details_s())

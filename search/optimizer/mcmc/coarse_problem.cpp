@@ -1,6 +1,7 @@
 #include "search/optimizer/mcmc/coarse_problem.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "search/optimizer/device_nodes.h"
 
@@ -46,7 +47,8 @@ std::optional<CoarseProblem> coarse_problem(const Problem& problem, int copies) 
   const Vector<Vector<DeviceId>> nodes = devices_by_node(problem.topology);
   if (copies < 2 || nodes.count() % copies != 0 || problem.graph.batch_size % copies != 0) return std::nullopt;
   if (!alike(problem.topology, nodes)) return std::nullopt;
-  const Vector<DeviceId> order = sub_cluster(problem.topology, problem.topology.devices.count()).devices;
+  Vector<DeviceId> order;  // as sub_cluster has it where all nodes are alike
+  for (const Vector<DeviceId>& node : nodes) order.insert(order.end(), node.begin(), node.end());
   const int size = order.count() / copies;
   CoarseProblem coarse{parse_graph(JsonPlace(std::make_shared<Json>(problem.graph.file), problem.graph.name),
                                    problem.graph.batch_size / copies),
@@ -56,6 +58,7 @@ std::optional<CoarseProblem> coarse_problem(const Problem& problem, int copies) 
   if (!has_samples(problem.graph, coarse.graph, copies)) return std::nullopt;
   for (int copy = 0; copy < copies; ++copy)
     coarse.devices.emplace_back(order.begin() + copy * size, order.begin() + (copy + 1) * size);
+  assert(coarse.devices[0] == coarse.cluster.devices);
   return coarse;
 }
 
