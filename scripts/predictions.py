@@ -32,11 +32,12 @@ NETWORKS = {  # how a network is scaled down
     "resnet50": ["--width", "0.25", "--image", "112", "--batch", "8"],
     "rnnlm-2step": ["--width", "0.125", "--batch", "16", "--vocabulary", "1000"],
     "rnnlm": RECURRENT,
+    "rnntc": RECURRENT,
     "nmt": RECURRENT,
     "bert-base": TRANSFORMER,
     "gpt2-small": TRANSFORMER,
 }
-ALGORITHMS = ["data-parallel", "expert", "optcnn", "mcmc"]
+ALGORITHMS = ["data-parallel", "expert", "pipeline", "optcnn", "mcmc"]
 CLUSTERS = {  # options of scripts/emulated_cluster.sh
     "shared memory": None,
     "1 Gb/s": ["--hosts", "2", "--gb-per-s", "0.125"],

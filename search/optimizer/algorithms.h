@@ -19,6 +19,12 @@ class NotApplicable : public InputError {
   using InputError::InputError;
 };
 
+// Of the time that a cheap algorithm has within a search.
+class NoTimeLeft : public NotApplicable {
+ public:
+  using NotApplicable::NotApplicable;
+};
+
 // What a user chooses.
 struct AlgorithmSettings {
   McmcSettings search;  // budget, seed and threads; what is not an mcmc takes of it what it needs
@@ -43,6 +49,10 @@ struct AlgorithmRequest {
   const Graph& graph() const { return problem().graph; }
   const Topology& topology() const { return problem().topology; }
 };
+
+// Throws NotApplicable.
+[[noreturn]] void cannot_keep(const AlgorithmRequest& request, const std::string& algorithm, OperatorId op,
+                              const std::string& why);
 
 // Another algorithm's strategy that was looked at on the way.
 struct Baseline {

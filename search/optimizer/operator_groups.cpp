@@ -48,6 +48,23 @@ Vector<Vector<OperatorId>> parameter_sharing_layers(const Graph& graph) {
   return layers;
 }
 
+Vector<int> layer_depths(const Graph& graph) {
+  const Vector<Vector<OperatorId>> layers = parameter_sharing_layers(graph);
+  Vector<int> layer_of(graph.operators.size());
+  for (int layer : layers.indices())
+    for (OperatorId op : layers[layer]) layer_of[op] = layer;
+  Vector<int> depth(layers.size(), 0), depth_of;
+  for (int layer : layers.indices())
+    for (OperatorId op : layers[layer])
+      for (TensorId input : graph.operators[op].inputs) {
+        const OperatorId producer = graph.tensors[input].producer;
+        if (producer >= 0 && layer_of[producer] < layer)
+          depth[layer] = std::max(depth[layer], depth[layer_of[producer]] + 1);
+      }
+  for (int layer : layer_of) depth_of.push_back(depth[layer]);
+  return depth_of;
+}
+
 Vector<int> colocation_groups(const Graph& graph) {
   OperatorSets sets(graph);
   for (OperatorId op : graph.operator_ids()) {

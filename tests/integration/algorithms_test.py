@@ -72,6 +72,8 @@ class Algorithms(unittest.TestCase):
 
     def test_what_is_for_other_networks_says_so(self):
         self.assertEqual(self.not_applicable, {
+            "pipeline": "pipeline: no layer of lenet has several steps; this is a strategy for unrolled recurrent "
+                        "networks",
             "megatron": "megatron: lenet has no multi_head_attention; this is a strategy for transformers",
             "gshard": "gshard: lenet has no experts; this is a strategy for mixtures of experts"})
 

@@ -41,25 +41,6 @@ Strategy one_weird_trick(const Graph& graph, const Topology& topology) {
   return strategy;
 }
 
-// The longest path of layers in front of each operator's layer. A path that returns to an earlier layer (attention fed
-// back to a decoder) does not count.
-Vector<int> layer_depths(const Graph& graph) {
-  const Vector<Vector<OperatorId>> layers = parameter_sharing_layers(graph);
-  Vector<int> layer_of(graph.operators.size());
-  for (int layer : layers.indices())
-    for (OperatorId op : layers[layer]) layer_of[op] = layer;
-  Vector<int> depth(layers.size(), 0), depth_of;
-  for (int layer : layers.indices())
-    for (OperatorId op : layers[layer])
-      for (TensorId input : graph.operators[op].inputs) {
-        const OperatorId producer = graph.tensors[input].producer;
-        if (producer >= 0 && layer_of[producer] < layer)
-          depth[layer] = std::max(depth[layer], depth[layer_of[producer]] + 1);
-      }
-  for (int layer : layer_of) depth_of.push_back(depth[layer]);
-  return depth_of;
-}
-
 Strategy replicas_of_stages(const Problem& problem, TaskCostModel& costs) {
   const Graph& graph = problem.graph;
   const Vector<Vector<DeviceId>> nodes = devices_by_node(problem.topology);
