@@ -169,13 +169,13 @@ struct Found {
 };
 
 // What was found, with its tasks in the order asked for. A cheap strategy may then be faster than what was found with
-// tasks as they become ready: those that were at most a tenth slower are looked at too, while there is time.
+// tasks as they become ready: those that were at most 30 % slower are looked at too, while there is time.
 Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSettings& settings, Evaluator& evaluator,
                                  const Deadline& deadline, AlgorithmResult& result) {
   const TaskOrder order = settings.task_order.value_or(algorithm == "mcmc" ? TaskOrder::best : TaskOrder::ready);
   Evaluator::Details found = evaluator.details(result.strategy, order);
   if (order != TaskOrder::best || settings.check_local) return found;
-  constexpr double near = 1.1;
+  constexpr double near = 1.3;
   Vector<int> nearest_first;
   for (const int number : result.baselines.indices()) nearest_first.push_back(number);
   std::stable_sort(nearest_first.begin(), nearest_first.end(),
@@ -324,8 +324,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
   // Memory is that of the order in which the strategy would run: the file's, or the simulated one where that is
   // written.
   Evaluator::Details details = evaluator.details_of_file(file);
-  if (!options.out.empty())
-    details = evaluator.details(file.strategy, details.as_ready ? TaskOrder::ready : TaskOrder::critical_path);
+  if (!options.out.empty() && details.as_ready) details = evaluator.details(file.strategy, TaskOrder::ready);
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
   report.baselines = {data_parallel_baseline(evaluator)};
@@ -372,7 +371,7 @@ void write_comparison(const std::string& path, const Problem& problem, const Vec
   const Strategy strategy = std::move(strategies[best - reports.begin()].strategy);
   strategies.erase(strategies.begin() + (best - reports.begin()));
   Evaluator evaluator(problem);
-  const TaskOrder order = best->as_ready ? TaskOrder::ready : TaskOrder::critical_path;
+  const TaskOrder order = best->as_ready ? TaskOrder::ready : TaskOrder::best;
   write_html_report(path, evaluator, strategy, evaluator.details(strategy, order), {*best, std::move(strategies)});
 }
 

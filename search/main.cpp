@@ -158,8 +158,10 @@ void add_synchronization_flag(CLI::App& app, ff::Synchronization& synchronizatio
   add_words<ff::Synchronization>(app, "--synchronization", synchronization, synchronizations, synchronization_text);
 }
 
-const std::map<std::string, ff::TaskOrder> task_orders{
-    {"ready", ff::TaskOrder::ready}, {"critical-path", ff::TaskOrder::critical_path}, {"best", ff::TaskOrder::best}};
+const std::map<std::string, ff::TaskOrder> task_orders{{"ready", ff::TaskOrder::ready},
+                                                       {"critical-path", ff::TaskOrder::critical_path},
+                                                       {"latest-start", ff::TaskOrder::latest_start},
+                                                       {"best", ff::TaskOrder::best}};
 
 void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::ProblemFiles& files, Options& options) {
   ff::McmcSettings& search = settings.search;
@@ -199,7 +201,8 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
   app.add_option_function<std::string>(
          "--task-order", [&settings](const std::string& word) { settings.task_order = task_orders.at(word); },
          "of what is found, in which each device runs its tasks: ready, as they become ready; critical-path, of those "
-         "that are ready the one with the longest path behind it; best, whichever is faster. Default: best with mcmc, "
+         "that are ready the one with the longest path behind it; latest-start, the one that a schedule from the end "
+         "backwards begins first; best, whichever is fastest. Default: best with mcmc, "
          "else ready")
       ->check(CLI::IsMember(task_orders));
   add_words<ff::SimulatorKind>(

@@ -87,6 +87,22 @@ Evaluator::Details Evaluator::simulated(const Strategy& strategy) {
   return details;
 }
 
+// Those that are to be tried, the fastest first.
+Vector<Vector<int>> Evaluator::other_orders(const Details& details, TaskOrder order) {
+  const auto& [tasks, costs] = std::tie(details.tasks, details.costs);
+  Vector<Timeline> timelines;
+  if (order == TaskOrder::critical_path || order == TaskOrder::best)
+    timelines.push_back(schedule_by_critical_path(tasks, costs, details.timeline));
+  if (order == TaskOrder::latest_start || order == TaskOrder::best)
+    timelines.push_back(schedule_by_latest_start(tasks, costs, details.timeline));
+  if (order == TaskOrder::best) timelines.push_back(schedule_by_latest_start(tasks, costs, timelines[0]));
+  std::stable_sort(timelines.begin(), timelines.end(),
+                   [](const Timeline& a, const Timeline& b) { return a.makespan < b.makespan; });
+  Vector<Vector<int>> orders;
+  for (const Timeline& timeline : timelines) orders.push_back(tasks_by_start(tasks, timeline));
+  return orders;
+}
+
 Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order) {
   const auto begin = std::chrono::steady_clock::now();
   Details details = simulated(strategy);
@@ -95,19 +111,19 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order)
     details.transfer_buffers = memory.buffers;
     details.order = std::move(memory.order);
   };
-  if (order != TaskOrder::ready) {
-    const Vector<int> by_path = critical_path_order(details.tasks, details.costs, details.timeline);
-    Timeline timeline = simulate_in_order(details.tasks, details.costs, by_path);
+  for (const Vector<int>& other : other_orders(details, order)) {
+    Timeline timeline = simulate_in_order(details.tasks, details.costs, other);
     // Less would hardly be seen, and the order in which tasks become ready is written in fewer lines.
     constexpr double worth_it = 0.995;
-    if (order == TaskOrder::critical_path ||
-        static_cast<double>(timeline.makespan) < worth_it * static_cast<double>(details.makespan_as_ready)) {
-      keep(memory(strategy, details.tasks, by_path));
-      if (order == TaskOrder::critical_path || fullness(details.memory_bytes) <= 1) {
-        details.timeline = std::move(timeline);
-        details.as_ready = false;
-      }
-    }
+    const bool asked_for = order != TaskOrder::best;
+    if (!asked_for &&
+        static_cast<double>(timeline.makespan) >= worth_it * static_cast<double>(details.makespan_as_ready))
+      continue;
+    keep(memory(strategy, details.tasks, other));
+    if (!asked_for && fullness(details.memory_bytes) > 1) continue;
+    details.timeline = std::move(timeline);
+    details.as_ready = false;
+    break;
   }
   if (details.as_ready) keep(memory(strategy, details.tasks, tasks_by_start(details.tasks, details.timeline)));
   slowest_details_s_ = std::max(slowest_details_s_, seconds_since(begin));

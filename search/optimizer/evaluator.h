@@ -81,6 +81,7 @@ class Evaluator {
 
   Prediction simulate(const Strategy& strategy);
   Details simulated(const Strategy& strategy);
+  static Vector<Vector<int>> other_orders(const Details& details, TaskOrder order);
 
   Problem problem_;
   double slowest_s_ = 0, slowest_details_s_ = 0;

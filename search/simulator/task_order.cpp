@@ -20,13 +20,38 @@ Vector<Nanoseconds> paths_behind(const TaskGraph& graph, const TaskCosts& costs,
   return paths;
 }
 
+// As a task graph has them, or backwards.
+struct Dependencies {
+  Vector<int32_t> successor_begin, successors, predecessor_count;
+};
+
+Dependencies forwards(const TaskGraph& graph) {
+  return {graph.successor_begin, graph.successors, graph.predecessor_count};
+}
+
+Dependencies backwards(const TaskGraph& graph) {
+  Dependencies result{{0}, Vector<int32_t>(graph.successors.size()), {}};
+  for (const int32_t count : graph.predecessor_count)
+    result.successor_begin.push_back(result.successor_begin.back() + count);
+  Vector<int32_t> next = result.successor_begin;
+  for (const int task : graph.tasks.indices()) {
+    result.predecessor_count.push_back(graph.successor_begin[task + 1] - graph.successor_begin[task]);
+    for (int32_t s = graph.successor_begin[task]; s < graph.successor_begin[task + 1]; ++s)
+      result.successors[next[graph.successors[s]]++] = task;
+  }
+  return result;
+}
+
 // Tasks in the order of their events, as in simulate_full, but for those of a device, which wait for the device in a
 // queue of its own.
 class ListScheduling {
  public:
-  ListScheduling(const TaskGraph& graph, const TaskCosts& costs, const Vector<Nanoseconds>& paths)
-      : graph_(graph), costs_(costs), paths_(paths), free_at_(costs.resource_count, 0),
-        waiting_(graph.predecessor_count), ready_on_(costs.resource_count), is_looked_at_(costs.resource_count, false) {
+  // Of a device's tasks that are ready the one with the largest urgency is first. All must outlive the scheduling.
+  ListScheduling(const TaskGraph& graph, const Dependencies& dependencies, const TaskCosts& costs,
+                 const Vector<Nanoseconds>& urgency)
+      : graph_(graph), dependencies_(dependencies), costs_(costs), urgency_(urgency), free_at_(costs.resource_count, 0),
+        waiting_(dependencies.predecessor_count), ready_on_(costs.resource_count),
+        is_looked_at_(costs.resource_count, false) {
     const size_t count = graph.tasks.size();
     timeline_.ready.assign(count, 0);
     timeline_.start.resize(count);
@@ -49,19 +74,19 @@ class ListScheduling {
  private:
   // At a time first all tasks that become ready, by key, then devices, by number.
   using Event = std::tuple<Nanoseconds, bool, TaskKey, int>;
-  // Of a device's tasks that are ready: the longest path, then the first that was ready, then the key.
+  // Of a device's tasks that are ready: the most urgent, then the first that was ready, then the key.
   struct Waiting {
-    Nanoseconds path, ready;
+    Nanoseconds urgency, ready;
     TaskKey key;
     int task;
     bool operator<(const Waiting& other) const {
-      return std::tie(path, other.ready, other.key) < std::tie(other.path, ready, key);
+      return std::tie(urgency, other.ready, other.key) < std::tie(other.urgency, ready, key);
     }
   };
 
   void wait_for_device(int task, Nanoseconds time) {
     const DeviceId device = graph_.tasks[task].device;
-    ready_on_[device].push({paths_[task], time, graph_.tasks[task].key, task});
+    ready_on_[device].push({urgency_[task], time, graph_.tasks[task].key, task});
     if (!is_looked_at_[device]) look_at(device, std::max(time, free_at_[device]));
   }
 
@@ -93,16 +118,17 @@ class ListScheduling {
     timeline_.start[task] = time;
     timeline_.end[task] = end;
     timeline_.makespan = std::max(timeline_.makespan, end);
-    for (int32_t s = graph_.successor_begin[task]; s < graph_.successor_begin[task + 1]; ++s) {
-      const int32_t next = graph_.successors[s];
+    for (int32_t s = dependencies_.successor_begin[task]; s < dependencies_.successor_begin[task + 1]; ++s) {
+      const int32_t next = dependencies_.successors[s];
       timeline_.ready[next] = std::max(timeline_.ready[next], end);
       if (--waiting_[next] == 0) events_.push({timeline_.ready[next], false, graph_.tasks[next].key, next});
     }
   }
 
   const TaskGraph& graph_;
+  const Dependencies& dependencies_;
   const TaskCosts& costs_;
-  const Vector<Nanoseconds>& paths_;
+  const Vector<Nanoseconds>& urgency_;
   Vector<Nanoseconds> free_at_;                    // [resource]
   Vector<int32_t> waiting_;                        // [task]: for so many predecessors
   Vector<std::priority_queue<Waiting>> ready_on_;  // [device]
@@ -145,8 +171,15 @@ TaskGraph with_chains(const TaskGraph& tasks, const Vector<Vector<int>>& chains)
 
 }  // namespace
 
-Vector<int> critical_path_order(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline) {
-  return tasks_by_start(tasks, ListScheduling(tasks, costs, paths_behind(tasks, costs, timeline)).run());
+Timeline schedule_by_critical_path(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline) {
+  const Vector<Nanoseconds> paths = paths_behind(tasks, costs, timeline);
+  return ListScheduling(tasks, forwards(tasks), costs, paths).run();
+}
+
+Timeline schedule_by_latest_start(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline) {
+  // From the end backwards a task's end is so long before the end of all.
+  const Timeline backward = ListScheduling(tasks, backwards(tasks), costs, timeline.end).run();
+  return ListScheduling(tasks, forwards(tasks), costs, backward.end).run();
 }
 
 Timeline simulate_in_order(const TaskGraph& tasks, const TaskCosts& costs, const Vector<int>& order) {

@@ -12,13 +12,23 @@ namespace ff {
 enum class TaskOrder {
   ready,          // as tasks become ready (paper, A3)
   critical_path,  // of the tasks that are ready, the one with the longest path behind it
-  best            // by critical path where that is predicted to be faster by half a per cent, else ready
+  latest_start,   // of the tasks that are ready, the one that could be put off least
+  best            // the fastest of these where it is predicted to be faster than ready by half a per cent, else ready
 };
 
-// A total order of all tasks by list scheduling: whenever a device is free it starts, of its tasks that are ready, the
-// one from whose start the longest path of durations leads to the end (Hu 1961, Oper. Res. 9:6). Everything else is
-// taken as it becomes ready. The timeline is any of these tasks.
-Vector<int> critical_path_order(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline);
+// Timelines by list scheduling: whenever a device is free it starts, of its tasks that are ready, the most urgent one.
+// Everything else is taken as it becomes ready. Their order is tasks_by_start.
+
+// Urgent is the task from whose start the longest path of durations leads to the end (Hu 1961, Oper. Res. 9:6). The
+// timeline is any of these tasks.
+Timeline schedule_by_critical_path(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline);
+
+// Urgent is the task that would start first if all began as late as possible: scheduled from the end backwards, on
+// devices and links that are as busy as they are forwards, those first that end last in the timeline. A path of
+// durations does not know that what lies beside it needs the same links: so gradients that have far to go are not put
+// off until all links are needed at once. (Forward-backward improvement, Li and Willis 1992, Eur. J. Oper. Res. 56:3,
+// with list scheduling in both directions.)
+Timeline schedule_by_latest_start(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline);
 
 // Full simulation where every device runs its own tasks (compute, updates, barriers) in this order, which respects the
 // task graph. All else is taken as it becomes ready.
