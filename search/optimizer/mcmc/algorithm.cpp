@@ -148,10 +148,10 @@ std::string no_time_text(const CheapCandidates& cheap, const McmcSettings& searc
   return text.empty() ? "" : "; no time for " + text;
 }
 
-// In evaluations, which nothing cuts short: of the found strategy once more, with its memory and in two orders of
-// tasks, of a cheap one likewise, and of what a chain has still to verify; and of a chain's first one, which is
-// recorded.
-constexpr double evaluations_of_result = 9, evaluations_of_start = 2;
+// In evaluations, which nothing cuts short: of the found strategy once more, with its memory and in some orders of
+// tasks, and of what a chain has still to verify; of each cheap strategy in these orders, for which there is a share of
+// the time at most; and of a chain's first one, which is recorded.
+constexpr double evaluations_of_result = 9, evaluations_of_orders = 5, most_of_orders = 0.1, evaluations_of_start = 2;
 
 // A search without a limit ends when nothing better is to be expected, and then at the latest; chains that do not know
 // of each other have so long together.
@@ -242,7 +242,9 @@ AlgorithmResult search_by_chains(AlgorithmRequest request, bool whole_operators)
   if (deadline.limited()) {
     const double evaluation_s = request.evaluator.slowest_s();
     search.start_s = evaluations_of_start * evaluation_s;
-    search.budget_s = std::max(1e-9, deadline.left_s() - evaluations_of_result * evaluation_s);
+    const double of_orders_s = std::min(most_of_orders * search.budget_s,
+                                        evaluations_of_orders * evaluation_s * static_cast<double>(cheap.list.size()));
+    search.budget_s = std::max(1e-9, deadline.left_s() - evaluations_of_result * evaluation_s - of_orders_s);
     if (search.until_settled && search.slices) search.budget_s = std::min(search.budget_s, independent_chains_s);
   }
   result.chains = search_mcmc(request.problem(), starts, search, request.control, known);
