@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "common/name_patterns.h"
+#include "search/simulator/full.h"
 
 namespace ff {
 
@@ -20,15 +21,35 @@ std::string_view to_string(Wait wait) {
   return "";
 }
 
-TimelineCauses::TimelineCauses(const TaskGraph& graph, const TaskCosts& costs, const Timeline& timeline,
-                               int device_count)
-    : causes_(graph.tasks.size()), slack_(graph.tasks.size()) {
-  // The order in which the simulator took them: first in, first out by ready time.
+namespace {
+
+// The order in which the simulator took them: first in, first out by ready time. In an order of the plan's own a
+// device's task also waits for the one before it.
+Vector<int> tasks_as_taken(const TaskGraph& graph, const Timeline& timeline, bool as_ready) {
+  Vector<Nanoseconds> time = timeline.ready;
+  if (!as_ready) {
+    std::map<DeviceId, Nanoseconds> ended;
+    for (const int task : tasks_by_start(graph, timeline)) {
+      if (!occupies_device(graph.tasks[task].kind)) continue;
+      Nanoseconds& before = ended[graph.tasks[task].device];
+      time[task] = std::max(time[task], before);
+      before = timeline.end[task];
+    }
+  }
   Vector<int> taken(graph.tasks.size());
   std::iota(taken.begin(), taken.end(), 0);
   std::sort(taken.begin(), taken.end(), [&](int a, int b) {
-    return std::tie(timeline.ready[a], graph.tasks[a].key) < std::tie(timeline.ready[b], graph.tasks[b].key);
+    return std::tie(time[a], graph.tasks[a].key) < std::tie(time[b], graph.tasks[b].key);
   });
+  return taken;
+}
+
+}  // namespace
+
+TimelineCauses::TimelineCauses(const TaskGraph& graph, const TaskCosts& costs, const Timeline& timeline,
+                               int device_count, bool as_ready)
+    : causes_(graph.tasks.size()), slack_(graph.tasks.size()) {
+  const Vector<int> taken = tasks_as_taken(graph, timeline, as_ready);
   Vector<Nanoseconds> free_at(costs.resource_count, 0);
   Vector<int> user(costs.resource_count, -1);
   Vector<Nanoseconds> delays(costs.beside.size());  // of what a device computes next, for its work beside

@@ -9,9 +9,9 @@ using namespace ff;
 namespace {
 
 struct Explained {
-  Explained(SearchProblem& problem, const Strategy& strategy)
-      : details(problem.evaluator.details(strategy)),
-        causes(details.tasks, details.costs, details.timeline, problem.topology.devices.count()) {}
+  Explained(SearchProblem& problem, const Strategy& strategy, TaskOrder order = TaskOrder::ready)
+      : details(problem.evaluator.details(strategy, order)),
+        causes(details.tasks, details.costs, details.timeline, problem.topology.devices.count(), details.as_ready) {}
   Evaluator::Details details;
   TimelineCauses causes;
 };
@@ -30,8 +30,10 @@ TEST_CASE("links of a cluster are a few kinds, found by their name or by that of
 TEST_CASE("the critical path covers the iteration without gaps, each of its tasks begins when the one before lets it") {
   SearchProblem problem("rnnlm-2step", "p100-4x4");
   RandomStream random(3, 0);
-  for (int round = 0; round < 20; ++round) {
-    const Explained explained(problem, problem.space.random_strategy(random));
+  for (int round = 0; round < 40; ++round) {
+    const TaskOrder order = round % 2 == 0 ? TaskOrder::ready : TaskOrder::latest_start;
+    CAPTURE(round);
+    const Explained explained(problem, problem.space.random_strategy(random), order);
     const Timeline& timeline = explained.details.timeline;
     const TaskCosts& costs = explained.details.costs;
     const Vector<int>& path = explained.causes.critical_path();
