@@ -75,8 +75,8 @@ TEST_CASE("a search whose time is up is data parallelism, and says what it left 
   AlgorithmResult result = run(1e-6, {});
   CHECK(result.strategy == data_parallel(lenet.graph, lenet.topology));
   CHECK(result.note ==
-        "nothing better than data-parallel was found; no time for single-device, model-parallel, expert, megatron, "
-        "gshard, optcnn, sub-cluster, 3 of 3 chains");
+        "nothing better than data-parallel was found; no time for single-device, model-parallel, expert, pipeline, "
+        "megatron, gshard, optcnn, sub-cluster, 3 of 3 chains");
   CHECK(result.chains->proposals == 0);
   // What is asked for by name is looked at, whatever it takes.
   result = run(1e-6, {"single-device", "expert"});
