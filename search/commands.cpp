@@ -168,11 +168,15 @@ struct Found {
   double slowest_evaluation_s = 0;  // of the chains'
 };
 
+TaskOrder task_order(const std::string& algorithm, const AlgorithmSettings& settings) {
+  return settings.task_order.value_or(algorithm == "mcmc" ? TaskOrder::best : TaskOrder::ready);
+}
+
 // What was found, with its tasks in the order asked for. A cheap strategy may then be faster than what was found with
 // tasks as they become ready: those that were at most 30 % slower are looked at too, while there is time.
 Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSettings& settings, Evaluator& evaluator,
                                  const Deadline& deadline, AlgorithmResult& result) {
-  const TaskOrder order = settings.task_order.value_or(algorithm == "mcmc" ? TaskOrder::best : TaskOrder::ready);
+  const TaskOrder order = task_order(algorithm, settings);
   Evaluator::Details found = evaluator.details(result.strategy, order);
   if (order != TaskOrder::best || settings.check_local) return found;
   constexpr double near = 1.3;
@@ -321,8 +325,8 @@ CommandResult run_simulate(const SimulateOptions& options) {
   Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.synchronization}, options.costs);
   const Problem problem = loaded.problem();
   Evaluator evaluator(problem);
-  // Memory is that of the order in which the strategy would run: the file's, or the simulated one where that is
-  // written.
+  // Memory is that of the order in which the strategy would run: the file's, or, where it is written and devices run
+  // their tasks as these become ready, the simulated one.
   Evaluator::Details details = evaluator.details_of_file(file);
   if (!options.out.empty() && details.as_ready) details = evaluator.details(file.strategy, TaskOrder::ready);
   SearchReport report = describe(problem, details);
@@ -363,16 +367,16 @@ CommandResult run_diff(const DiffOptions& options) {
 namespace {
 
 // Of the best of them; the others are what it is compared with.
-void write_comparison(const std::string& path, const Problem& problem, const Vector<SearchReport>& reports,
-                      Vector<html::Alternative> strategies) {
+void write_comparison(const std::string& path, const Problem& problem, const AlgorithmSettings& settings,
+                      const Vector<SearchReport>& reports, Vector<html::Alternative> strategies) {
   const auto best = std::min_element(reports.begin(), reports.end(), [](const auto& a, const auto& b) {
     return std::pair(!a.feasible, a.predicted) < std::pair(!b.feasible, b.predicted);
   });
   const Strategy strategy = std::move(strategies[best - reports.begin()].strategy);
   strategies.erase(strategies.begin() + (best - reports.begin()));
   Evaluator evaluator(problem);
-  const TaskOrder order = best->as_ready ? TaskOrder::ready : TaskOrder::best;
-  write_html_report(path, evaluator, strategy, evaluator.details(strategy, order), {*best, std::move(strategies)});
+  write_html_report(path, evaluator, strategy, evaluator.details(strategy, task_order(best->algorithm, settings)),
+                    {*best, std::move(strategies)});
 }
 
 }  // namespace
@@ -412,7 +416,8 @@ CommandResult run_compare(const CompareOptions& options, const CommandContext& c
   }
   result.text = comparison_to_text(reports, failed, problem.graph.batch_size);
   if (const std::string note = loaded.kernels.busy_note(); !note.empty()) result.notes.push_back(note);
-  if (!options.html.empty()) write_comparison(options.html, problem, reports, std::move(found_strategies));
+  if (!options.html.empty())
+    write_comparison(options.html, problem, options.settings, reports, std::move(found_strategies));
   return result;
 }
 

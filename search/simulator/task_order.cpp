@@ -20,17 +20,23 @@ Vector<Nanoseconds> paths_behind(const TaskGraph& graph, const TaskCosts& costs,
   return paths;
 }
 
-// As a task graph has them, or backwards.
+// Of a task graph, or of that graph backwards, which must outlive them.
 struct Dependencies {
+  const Vector<int32_t>&successor_begin, &successors, &predecessor_count;
+
+  template <class Graph>
+  explicit Dependencies(const Graph& graph)
+      : successor_begin(graph.successor_begin), successors(graph.successors),
+        predecessor_count(graph.predecessor_count) {}
+};
+
+// The same tasks, each a predecessor of those that it waited for.
+struct ReversedGraph {
   Vector<int32_t> successor_begin, successors, predecessor_count;
 };
 
-Dependencies forwards(const TaskGraph& graph) {
-  return {graph.successor_begin, graph.successors, graph.predecessor_count};
-}
-
-Dependencies backwards(const TaskGraph& graph) {
-  Dependencies result{{0}, Vector<int32_t>(graph.successors.size()), {}};
+ReversedGraph reversed(const TaskGraph& graph) {
+  ReversedGraph result{{0}, Vector<int32_t>(graph.successors.size()), {}};
   for (const int32_t count : graph.predecessor_count)
     result.successor_begin.push_back(result.successor_begin.back() + count);
   Vector<int32_t> next = result.successor_begin;
@@ -47,7 +53,7 @@ Dependencies backwards(const TaskGraph& graph) {
 class ListScheduling {
  public:
   // Of a device's tasks that are ready the one with the largest urgency is first. All must outlive the scheduling.
-  ListScheduling(const TaskGraph& graph, const Dependencies& dependencies, const TaskCosts& costs,
+  ListScheduling(const TaskGraph& graph, Dependencies dependencies, const TaskCosts& costs,
                  const Vector<Nanoseconds>& urgency)
       : graph_(graph), dependencies_(dependencies), costs_(costs), urgency_(urgency), free_at_(costs.resource_count, 0),
         waiting_(dependencies.predecessor_count), ready_on_(costs.resource_count),
@@ -126,7 +132,7 @@ class ListScheduling {
   }
 
   const TaskGraph& graph_;
-  const Dependencies& dependencies_;
+  const Dependencies dependencies_;
   const TaskCosts& costs_;
   const Vector<Nanoseconds>& urgency_;
   Vector<Nanoseconds> free_at_;                    // [resource]
@@ -173,13 +179,14 @@ TaskGraph with_chains(const TaskGraph& tasks, const Vector<Vector<int>>& chains)
 
 Timeline schedule_by_critical_path(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline) {
   const Vector<Nanoseconds> paths = paths_behind(tasks, costs, timeline);
-  return ListScheduling(tasks, forwards(tasks), costs, paths).run();
+  return ListScheduling(tasks, Dependencies(tasks), costs, paths).run();
 }
 
 Timeline schedule_by_latest_start(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline) {
   // From the end backwards a task's end is so long before the end of all.
-  const Timeline backward = ListScheduling(tasks, backwards(tasks), costs, timeline.end).run();
-  return ListScheduling(tasks, forwards(tasks), costs, backward.end).run();
+  const ReversedGraph from_end = reversed(tasks);
+  const Timeline backward = ListScheduling(tasks, Dependencies(from_end), costs, timeline.end).run();
+  return ListScheduling(tasks, Dependencies(tasks), costs, backward.end).run();
 }
 
 Timeline simulate_in_order(const TaskGraph& tasks, const TaskCosts& costs, const Vector<int>& order) {

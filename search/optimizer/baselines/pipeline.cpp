@@ -150,15 +150,15 @@ std::optional<Pipeline> pipeline(Evaluator& evaluator, const SearchControl& cont
     return std::nullopt;
   const Vector<int> depth_of = layer_depths(graph);
   const Vector<Vector<Nanoseconds>> times = times_by_depth(evaluator, depth_of, sizes);
-  const bool has_nodes = devices_by_node(topology).size() > 1;
+  const Vector<DeviceId> neighbouring = devices_in_order(topology, false), spread = devices_in_order(topology, true);
   std::optional<Pipeline> best;
   constexpr int most_stages = 16, counts_without_better = 2;
   for (int stages = 2, last_better = 2; stages <= std::min(most_stages, last_better + counts_without_better); ++stages)
     for (const StageCut& cut : cuts(times, sizes, stages, topology.devices.count()))
       for (const bool across_nodes : {false, true}) {
-        if ((across_nodes && !has_nodes) || (best && control.ended())) continue;
+        if ((across_nodes && spread == neighbouring) || (best && control.ended())) continue;
         Strategy strategy = evaluator.problem().keeping_annotations(
-            strategy_of(graph, depth_of, cut, devices_in_order(topology, across_nodes)));
+            strategy_of(graph, depth_of, cut, across_nodes ? spread : neighbouring));
         const Prediction prediction = evaluator.evaluate(strategy);
         if (best && !better(prediction, best->prediction)) continue;
         best = {std::move(strategy), cut.devices, across_nodes, prediction};

@@ -1,7 +1,6 @@
 // Pipelines: layers in stages, each stage on devices of its own and split there by sample.
 #pragma once
 
-#include <functional>
 #include <optional>
 
 #include "search/optimizer/evaluator.h"

@@ -34,7 +34,8 @@ Nanoseconds least_slowest_stage(const Vector<Vector<Nanoseconds>>& times, const 
     for (const int place : places) used += sizes[place];
     if (used > devices) return;
     for_each_choice(Vector<int>(stages, times[0].count()), [&](const Vector<int>& first_item) {
-      if (first_item[0] == 0 && std::is_sorted(first_item.begin(), first_item.end(), std::less_equal<>()))
+      if (first_item[0] == 0 &&
+          std::adjacent_find(first_item.begin(), first_item.end(), std::greater_equal<>()) == first_item.end())
         least = std::min(least, slowest_stage(times, places, first_item));
     });
   });
