@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Proposals per second of the search, delta against full simulation, on one thread. Called by bench_search.sh."""
+"""Proposals per second of the search, delta against full simulation. Called by bench_search.sh."""
 
 import argparse
 import json
@@ -36,10 +36,10 @@ def topology(devices, work):
     return path
 
 
-def search(build, graph, topo, batch, simulator, init, proposals, seed=1):
+def search(build, graph, topo, batch, simulator, init, proposals, threads=1, seed=1):
     """(result, peak memory in MB) of a search."""
     command = [build / "ffsearch", "--graph", graph, "--topo", topo, "--batch-per-device", batch, "--cost", "analytic",
-               "--seed", seed, "--chains", 1,
+               "--seed", seed, "--chains", 1, "--threads", threads,
                "--init", init, "--proposals-from", "paper", "--proposals", 2 * proposals, "--simulator", simulator,
                "--json", "--out", os.devnull]
     # Twice as many as wanted: a chain stops when half of its proposals passed without a better strategy.
@@ -102,15 +102,16 @@ def grow(arguments, emit, work):
             before = ms
 
 
-def compare_builds(arguments, emit, work):
-    """Two builds in turn, so that whatever else the machine does meets both."""
-    emit(f"\nProposals a second without start-up, {arguments.rounds} rounds of the two builds in turn, median and "
+def compare(arguments, variants, emit, work):
+    """Two variants, name -> (build, threads), in turn, so that whatever else the machine does meets both."""
+    own, other = variants
+    emit(f"\nProposals a second without start-up, {arguments.rounds} rounds of {own} and {other} in turn, median and "
          "range of ratios:\n")
     emit("Where results differ the chains take different ways, and a proposal can mean more work or less: so many "
          "tasks taken by the simulator (events), and the time for each.\n")
-    emit("| network | GPUs | from | this build /s | other build /s | this / other | over the rounds | results | "
-         "events a proposal, this and other | time an event, this / other | start-up ms, this and other |")
-    emit("|---|---|---|---|---|---|---|---|---|---|---|")
+    emit(f"| network | GPUs | from | accepted % | {own} /s | {other} /s | ratio | over the rounds | results | "
+         "events a proposal, of both | time an event, ratio | start-up ms, of both |")
+    emit("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for init in arguments.init:
         for network in arguments.networks:
             for devices in arguments.devices:
@@ -118,22 +119,20 @@ def compare_builds(arguments, emit, work):
                 batch = 256 if network == "alexnet" else 64
                 rates, starts, results, events = {}, {}, set(), {}
                 for _ in range(arguments.rounds):
-                    for build in (arguments.build.resolve(), arguments.against.resolve()):
-                        result, _ = search(build, graph, topo, batch, "delta", init, arguments.proposals)
-                        starts.setdefault(build, []).append(start_up(build, graph, topo, batch, init))
-                        rates.setdefault(build, []).append(marginal_rate(result, starts[build][-1]))
-                        events[build] = result["events"] / result["proposals"]
+                    for name, (build, threads) in variants.items():
+                        result, _ = search(build, graph, topo, batch, "delta", init, arguments.proposals, threads)
+                        starts.setdefault(name, []).append(start_up(build, graph, topo, batch, init))
+                        rates.setdefault(name, []).append(marginal_rate(result, starts[name][-1]))
+                        events[name] = result["events"] / result["proposals"]
                         results.add(result["chain_hash"])
-                ours, others = rates[arguments.build.resolve()], rates[arguments.against.resolve()]
-                ratios = [own / other for own, other in zip(ours, others)]
-                own, other = (events[build.resolve()] for build in (arguments.build, arguments.against))
-                per_event = other / own / statistics.median(ratios)
-                start_ms = [1e3 * statistics.median(starts[build.resolve()])
-                            for build in (arguments.build, arguments.against)]
-                emit(f"| {network} | {devices} | {init} | {statistics.median(ours):,.0f} | "
-                     f"{statistics.median(others):,.0f} | {statistics.median(ratios):.2f} | "
-                     f"{min(ratios):.2f} to {max(ratios):.2f} | {'equal' if len(results) == 1 else 'DIFFERENT'} | "
-                     f"{own:,.0f} {other:,.0f} | {per_event:.2f} | {start_ms[0]:,.0f} {start_ms[1]:,.0f} |")
+                ratios = [ours / others for ours, others in zip(rates[own], rates[other])]
+                per_event = events[other] / events[own] / statistics.median(ratios)
+                start_ms = [1e3 * statistics.median(starts[name]) for name in variants]
+                emit(f"| {network} | {devices} | {init} | {100 * result['accepted'] / result['proposals']:.1f} | "
+                     f"{statistics.median(rates[own]):,.0f} | {statistics.median(rates[other]):,.0f} | "
+                     f"{statistics.median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f} | "
+                     f"{'equal' if len(results) == 1 else 'DIFFERENT'} | {events[own]:,.0f} {events[other]:,.0f} | "
+                     f"{per_event:.2f} | {start_ms[0]:,.0f} {start_ms[1]:,.0f} |")
 
 
 # Proposals a second without start-up; a proposal's time; rejected, in per cent of the proposals: before simulation by
@@ -155,9 +154,11 @@ def main():
                         help="instead: time a proposal and memory at so many GPUs (default 64 256 1024 4096)")
     parser.add_argument("--against", type=pathlib.Path, metavar="BUILD",
                         help="instead: this build and that one in turn, the ratio of their proposals a second")
-    parser.add_argument("--rounds", type=int, default=5, help="with --against")
+    parser.add_argument("--threads", type=int, metavar="N", help="instead: N threads and one in turn, likewise")
+    parser.add_argument("--rounds", type=int, default=5, help="with --against and --threads")
     parser.add_argument("--out", type=pathlib.Path, help="write the tables as Markdown")
     arguments = parser.parse_args()
+    build = arguments.build.resolve()
     lines = []
 
     def emit(line):
@@ -168,17 +169,20 @@ def main():
         if arguments.growth is not None:
             grow(arguments, emit, pathlib.Path(folder))
         elif arguments.against:
-            compare_builds(arguments, emit, pathlib.Path(folder))
-        tables = [] if arguments.growth is not None or arguments.against else arguments.init
+            compare(arguments, {"this build": (build, 1), "other build": (arguments.against.resolve(), 1)}, emit,
+                    pathlib.Path(folder))
+        elif arguments.threads:
+            compare(arguments, {f"{arguments.threads} threads": (build, arguments.threads), "one thread": (build, 1)},
+                    emit, pathlib.Path(folder))
+        tables = [] if arguments.growth is not None or arguments.against or arguments.threads else arguments.init
         for init in tables:
             emit(f"\nOne chain from {init}, one thread:\n")
             emit("| " + " | ".join(HEADER) + " |")
             emit("|" + "---|" * len(HEADER))
             for network in arguments.networks:
                 for devices in arguments.devices:
-                    emit("| " + " | ".join(map(str, measure(arguments.build.resolve(), network, devices, init,
-                                                            pathlib.Path(folder), arguments.proposals,
-                                                             arguments.full_proposals))) + " |")
+                    emit("| " + " | ".join(map(str, measure(build, network, devices, init, pathlib.Path(folder),
+                                                             arguments.proposals, arguments.full_proposals))) + " |")
     if arguments.out:
         arguments.out.write_text("\n".join(lines) + "\n")
 

@@ -68,7 +68,8 @@ class DeltaSimulator::State {
     adopt();
   }
 
-  std::optional<Nanoseconds> propose(const Vector<Change>& changes, Nanoseconds limit) {
+  std::optional<Nanoseconds> propose(const Vector<Change>& changes, Nanoseconds limit,
+                                     const std::atomic<bool>* in_vain) {
     begin_ = Clock::now();
     ++statistics_.proposals;
     changed_ = false;
@@ -85,8 +86,10 @@ class DeltaSimulator::State {
     recorded_ = simulations_.are_often_accepted();
     if (recorded_) timeline_.begin_recording(kept_snapshots_);
     const Vector<Event>& initial = kept_snapshots_ == 0 ? proposed_initial_ : initial_;
+    in_vain_ = in_vain;
     const bool ended = recorded_ ? run<true>(initial, limit) : run<false>(initial, limit);
     simulations_.count();
+    in_vain_ = nullptr;
     if (!ended) {
       ++statistics_.rejected_during_simulation;
       return std::nullopt;
@@ -179,7 +182,7 @@ class DeltaSimulator::State {
     loop_.queue().set_density(timeline_.records().size(), makespan_);
   }
 
-  // Takes all events behind the kept snapshots; false as soon as the makespan is certain to exceed the limit.
+  // Takes all events behind the kept snapshots; false as soon as it is in vain, or certain to exceed the limit.
   template <bool recording>
   bool run(const Vector<Event>& initial, Nanoseconds limit) {
     size_t taken = 0;
@@ -212,7 +215,8 @@ class DeltaSimulator::State {
 
   template <bool recording>
   bool take(const Event& event, Nanoseconds limit) {
-    ++statistics_.events;
+    constexpr int64_t asked_every = 256;  // events
+    if (++statistics_.events % asked_every == 0 && in_vain_ && in_vain_->load(std::memory_order_relaxed)) return false;
     const TaskTime time = loop_.take(event, limit);
     if (!time) return false;
     loop_.end_at_least(time.end);
@@ -228,8 +232,9 @@ class DeltaSimulator::State {
   Touched touched_;
   Rejoining rejoining_;
 
-  bool changed_ = false;   // the state is a proposal's
-  bool recorded_ = false;  // its simulation
+  bool changed_ = false;                        // the state is a proposal's
+  bool recorded_ = false;                       // its simulation
+  const std::atomic<bool>* in_vain_ = nullptr;  // while it is simulated
   Simulations simulations_;
   EarlyBounds early_bounds_;
   size_t kept_snapshots_ = 0;       // so many hold for the proposal too
@@ -271,8 +276,9 @@ DeltaSimulator::~DeltaSimulator() = default;
 void DeltaSimulator::reset(const Strategy& strategy) { state_->reset(strategy); }
 const Strategy& DeltaSimulator::strategy() const { return state_->strategy(); }
 Nanoseconds DeltaSimulator::makespan() const { return state_->makespan(); }
-std::optional<Nanoseconds> DeltaSimulator::propose(const Vector<Change>& changes, Nanoseconds limit) {
-  return state_->propose(changes, limit);
+std::optional<Nanoseconds> DeltaSimulator::propose(const Vector<Change>& changes, Nanoseconds limit,
+                                                   const std::atomic<bool>* in_vain) {
+  return state_->propose(changes, limit, in_vain);
 }
 void DeltaSimulator::accept() { state_->accept(); }
 void DeltaSimulator::reject() { state_->reject(); }

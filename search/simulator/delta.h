@@ -14,6 +14,7 @@
 // them.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -74,9 +75,11 @@ class DeltaSimulator {
   const Strategy& strategy() const;
   Nanoseconds makespan() const;  // of strategy()
 
-  // The makespan with these changes, each of another operator, or nothing when it is certain to exceed `limit`. To be
-  // followed by accept or reject; only a proposal that returned a makespan can be accepted.
-  std::optional<Nanoseconds> propose(const Vector<Change>& changes, Nanoseconds limit);
+  // The makespan with these changes, each of another operator, or nothing when it is certain to exceed `limit` or when
+  // `in_vain`, which another thread may set, says that nobody asks any more. To be followed by accept or reject; only a
+  // proposal that returned a makespan can be accepted.
+  std::optional<Nanoseconds> propose(const Vector<Change>& changes, Nanoseconds limit,
+                                     const std::atomic<bool>* in_vain = nullptr);
   void accept();
   void reject();
 

@@ -8,28 +8,33 @@
 namespace ff {
 
 Chain::Chain(const ProposalSource& source, const ChainSettings& settings, uint64_t number, Candidate start)
-    : source_(source), settings_(settings), start_(std::move(start)), random_(settings.seed, number) {}
+    : source_(source), settings_(settings), start_(std::move(start)), random_(settings.seed, number),
+      random_ahead_(random_) {}
 
 void Chain::run(OracleTeam& team, const Leg& leg, const std::atomic<bool>& stop, ProgressBoard& board) {
   leg_begin_ = std::chrono::steady_clock::now();
   leg_best_at_s_ = 0;
+  random_ahead_ = random_;
+  random_behind_.clear();
   leg_begin_proposals_ = leg_best_at_proposal_ = result_.proposals;
   if (begun_) team.resume(place_);
   else begin(team, board);
   report(board);
+  constexpr int64_t timed_anew_every = 4096;  // proposals: what a chain accepts, and what that takes, changes
   alone_ = ahead_ = {};
   while (!stop && !used_up(leg)) {
-    const int count = proposals_at_once(team, leg);
-    if (team.size() == 1 || (count == 1 && alone_.known())) {
-      step(team, count, board);
+    if (result_.proposals % timed_anew_every == 0) alone_ = ahead_ = {};
+    const int undecided = undecided_at_once(team, leg);
+    if (team.size() == 1 || (undecided == 1 && alone_.known())) {
+      step(team, undecided, board);
     } else {
       const auto begin = std::chrono::steady_clock::now();
-      const int64_t before = result_.proposals;
-      step(team, count, board);
-      (count == 1 ? alone_ : ahead_).add(result_.proposals - before, seconds_since(begin));
+      step(team, undecided, board);
+      (undecided == 1 ? alone_ : ahead_).add(seconds_since(begin));
     }
     if (result_.proposals - reported_proposals_ >= 16) report(board);
   }
+  team.forget();
   place_ = team.place();
   verify_unverified(team, board);
   report(board);
@@ -60,54 +65,54 @@ int64_t Chain::proposals_left(const Leg& leg) const {
 }
 
 // The first ones find caches empty and threads elsewhere.
-void Chain::Pace::add(int64_t made, double took_s) {
+void Chain::Pace::add(double took_s) {
   constexpr int64_t first = 64;
-  if (proposals >= first) {
-    timed += made;
-    seconds += took_s;
-  }
-  proposals += made;
+  if (++proposals <= first) return;
+  ++timed;
+  seconds += took_s;
 }
 
-// Where many are accepted most of what is drawn ahead is in vain, and where a proposal takes some microseconds threads
+// Where many are accepted most of what is drawn ahead is in vain, and where a proposal takes a few microseconds threads
 // wait for each other longer. Otherwise what is faster: it depends on how much of the caches the threads share.
-int Chain::proposals_at_once(const OracleTeam& team, const Leg& leg) const {
+int Chain::undecided_at_once(const OracleTeam& team, const Leg& leg) const {
   if (team.size() == 1) return 1;
-  const double pays = 0.5 / team.size();
+  const double pays = 1.0 / team.size();
   if (accepted_share_ > pays) return 1;
   if (settings_.look_ahead_from_s > 0) {
     if (!alone_.known() || alone_.each_s() < settings_.look_ahead_from_s) return 1;
     if (ahead_.known() && ahead_.each_s() > alone_.each_s()) return 1;
   }
-  return static_cast<int>(std::min<int64_t>(team.size(), proposals_left(leg)));
+  return static_cast<int>(std::min<int64_t>(team.most_ahead(), proposals_left(leg)));
 }
 
-// Proposals are drawn from the current strategy as if those before were rejected, and predicted; the first that is
-// accepted is the next strategy, and the random numbers go on behind it.
-void Chain::step(OracleTeam& team, int count, ProgressBoard& board) {
+// Proposals are drawn from the current strategy as if those before were rejected.
+void Chain::draw(OracleTeam& team, int undecided) {
   constexpr double little_left = 0.9;
-  proposals_.resize(team.size());
-  random_behind_.resize(team.size(), random_);
-  for (int i = 0; i < count; ++i) {
-    proposals_[i].changes = source_.draw(team.strategy(), random_, settings_.slices && current_.fullness > little_left);
-    proposals_[i].largest_cost = largest_accepted_cost(current_.cost, settings_.beta, random_.uniform());
-    random_behind_[i] = random_;
+  while (team.wants_more_than(undecided)) {
+    Vector<Change> changes =
+        source_.draw(team.strategy(), random_ahead_, settings_.slices && current_.fullness > little_left);
+    team.add(std::move(changes), largest_accepted_cost(current_.cost, settings_.beta, random_ahead_.uniform()));
+    random_behind_.push_back(random_ahead_);
   }
-  team.propose(proposals_, count);
-  int accepted = 0;
-  while (accepted < count && !proposals_[accepted].accepted()) ++accepted;
-  constexpr double forgotten = 1.0 / 64;
-  for (int rejected = 0; rejected < accepted; ++rejected) {
-    result_.hash = hash_bytes(uint64_t{0}, result_.hash);
-    accepted_share_ -= forgotten * accepted_share_;
-  }
-  result_.proposals += accepted;
-  if (accepted == count) return team.settle(proposals_, -1);
-  accepted_share_ += forgotten * (1 - accepted_share_);
+}
+
+// Decides on the first undecided proposal. Behind an accepted one the random numbers go on where it was drawn.
+void Chain::step(OracleTeam& team, int undecided, ProgressBoard& board) {
+  draw(team, undecided);
+  const std::optional<Prediction> prediction = team.predict_first();
+  random_ = random_behind_.front();
+  random_behind_.pop_front();
   ++result_.proposals;
-  random_ = random_behind_[accepted];
-  team.settle(proposals_, accepted);
-  accept(team, *proposals_[accepted].prediction, board);
+  constexpr double forgotten = 1.0 / 64;
+  accepted_share_ += forgotten * ((prediction ? 1 : 0) - accepted_share_);
+  if (!prediction) {
+    result_.hash = hash_bytes(uint64_t{0}, result_.hash);
+    return team.reject_first();
+  }
+  team.accept_first();
+  random_ahead_ = random_;
+  random_behind_.clear();
+  accept(team, *prediction, board);
 }
 
 void Chain::accept(OracleTeam& team, const Prediction& prediction, ProgressBoard& board) {

@@ -62,8 +62,9 @@ class Chain {
   void begin(OracleTeam& team, ProgressBoard& board);
   bool used_up(const Leg& leg) const;
   int64_t proposals_left(const Leg& leg) const;
-  int proposals_at_once(const OracleTeam& team, const Leg& leg) const;
-  void step(OracleTeam& team, int count, ProgressBoard& board);
+  int undecided_at_once(const OracleTeam& team, const Leg& leg) const;
+  void draw(OracleTeam& team, int undecided);
+  void step(OracleTeam& team, int undecided, ProgressBoard& board);
   void accept(OracleTeam& team, const Prediction& prediction, ProgressBoard& board);
   void keep(const Strategy& strategy, const Prediction& prediction, ProgressBoard& board);
   void verify_unverified(OracleTeam& team, ProgressBoard& board);
@@ -72,7 +73,7 @@ class Chain {
   const ProposalSource& source_;
   const ChainSettings settings_;
   const Candidate start_;
-  RandomStream random_;
+  RandomStream random_;       // behind the last decision
   ChainOracle::Place place_;  // where the chain rests
   Prediction current_;        // of its strategy
   ChainResult result_;
@@ -90,13 +91,13 @@ class Chain {
   struct Pace {
     int64_t proposals = 0, timed = 0;
     double seconds = 0;
-    void add(int64_t made, double took_s);
+    void add(double took_s);
     bool known() const { return timed >= 64; }
     double each_s() const { return seconds / static_cast<double>(timed); }
   };
   Pace alone_, ahead_;
-  Vector<OracleTeam::Proposal> proposals_;
-  Vector<RandomStream> random_behind_;  // of each proposal
+  RandomStream random_ahead_;               // behind the last proposal that was drawn
+  std::deque<RandomStream> random_behind_;  // of each that is undecided, and then of some that were in vain
 };
 
 }  // namespace ff

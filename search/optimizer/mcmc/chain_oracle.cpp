@@ -10,7 +10,7 @@ class FullOracle : public ChainOracle {
  public:
   using ChainOracle::ChainOracle;
 
-  std::optional<Prediction> propose(const Vector<Change>& changes, double) override {
+  std::optional<Prediction> propose(const Vector<Change>& changes, double, const std::atomic<bool>*) override {
     ++statistics_.proposals;
     change(changes);
     return evaluator_.estimate(strategy_, memory_scale_);
@@ -32,7 +32,8 @@ class DeltaOracle : public ChainOracle {
 
   // Memory is looked at last where the current strategy fits (few proposals come so far), else first: it then says
   // which makespan is too long.
-  std::optional<Prediction> propose(const Vector<Change>& changes, double largest_cost) override {
+  std::optional<Prediction> propose(const Vector<Change>& changes, double largest_cost,
+                                    const std::atomic<bool>* in_vain) override {
     change(changes);
     memory_follows_ = false;
     several_ = changes.size() > 1;
@@ -41,7 +42,7 @@ class DeltaOracle : public ChainOracle {
     constexpr double most = static_cast<double>(std::numeric_limits<Nanoseconds>::max() / 2);
     const Nanoseconds limit =
         largest_time < most ? static_cast<Nanoseconds>(largest_time) : std::numeric_limits<Nanoseconds>::max();
-    const std::optional<Nanoseconds> makespan = simulator_.propose(changes, limit);
+    const std::optional<Nanoseconds> makespan = simulator_.propose(changes, limit, in_vain);
     if (!makespan) return std::nullopt;
     if (evaluator_.memory_limited() && feasible_) fullness = fullness_with(changes);
     const Prediction prediction = Evaluator::prediction(*makespan, fullness);

@@ -1,6 +1,7 @@
 // What a Markov chain asks: the cost of its current strategy with some operators changed.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,8 +35,10 @@ class ChainOracle {
   // The exact prediction of the current strategy.
   Prediction verify();
   // The prediction of the current strategy with these changes, each of another operator; nothing when its cost is
-  // certain to exceed `largest_cost`. (With full simulation always a prediction.) To be followed by accept or reject.
-  virtual std::optional<Prediction> propose(const Vector<Change>& changes, double largest_cost) = 0;
+  // certain to exceed `largest_cost`, or when it is `in_vain` by then. (With full simulation always a prediction.) To be
+  // followed by accept or reject.
+  virtual std::optional<Prediction> propose(const Vector<Change>& changes, double largest_cost,
+                                            const std::atomic<bool>* in_vain = nullptr) = 0;
   virtual void accept() = 0;
   virtual void reject() = 0;
   // What another oracle, which follows the same chain, accepted: these changes, and then the factor that it has now.

@@ -24,7 +24,7 @@ struct McmcSettings {
   // Threads beyond chains look at proposals of one chain side by side. They never change the result of a search limited
   // by proposals.
   int threads = 1;
-  double look_ahead_from_s = 20e-6;  // where a proposal takes less, threads would wait for each other longer than that
+  double look_ahead_from_s = 3e-6;  // where a proposal takes less, threads would wait for each other longer than that
   // A proposal that is slower by the share x of the current time is accepted with probability exp(-beta x): see
   // metropolis_hastings.h. None: what docs/design-notes.md, "beta", chose for the proposals.
   std::optional<double> beta = {};

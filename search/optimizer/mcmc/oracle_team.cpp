@@ -11,102 +11,229 @@ OracleTeam::OracleTeam(const Vector<ChainOracle*>& oracles) {
 }
 
 OracleTeam::~OracleTeam() {
-  proposals_ = nullptr;
-  ++round_;
-  round_.notify_all();
+  forget();
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  tell();
   for (std::thread& helper : helpers_) helper.join();
-  leave_for_another_chain();  // other teams take oracles that are not asked anything
+  for (Member& member : members_) leave(member);  // other teams take oracles that are not asked anything
 }
+
+// ---- from chain to chain ----
 
 Prediction OracleTeam::start(const Strategy& strategy, const std::optional<Prediction>& known) {
   leave_for_another_chain();
-  return lead().start(strategy, known);
+  Member& lead = members_[0];
+  const Prediction prediction = lead.oracle->start(strategy, known);
+  const std::lock_guard lock(mutex_);
+  lead.elsewhere = false;
+  place_ = lead.oracle->place();
+  return prediction;
 }
 
 void OracleTeam::resume(const ChainOracle::Place& place) {
   leave_for_another_chain();
-  lead().resume(place);
+  const std::lock_guard lock(mutex_);
+  place_ = place;
 }
 
 void OracleTeam::leave_for_another_chain() {
-  for (Member& member : members_) {
-    if (member.asked) member.oracle->reject();
-    member.asked = false;
-    member.elsewhere = true;
-    member.missed.clear();
-  }
-}
-
-void OracleTeam::propose(Vector<Proposal>& proposals, int count) {
-  if (count == 1) {
-    predict(members_[0], proposals[0]);
-    return;
-  }
-  bool some_elsewhere = false;
-  for (int number = 1; number < count; ++number) {
-    Member& member = members_[number];
-    some_elsewhere = some_elsewhere || member.elsewhere;
-    sort_and_unique(member.missed);
-    member.to_follow.clear();
-    for (const OperatorId op : member.missed) member.to_follow.push_back({op, strategy()[op]});
-    member.missed.clear();
-  }
-  if (some_elsewhere) place_ = place();
-  place_.memory_scale = lead().memory_scale();
-  place_.feasible = lead().feasible();
-  proposals_ = &proposals;
-  count_ = count;
-  working_ = helpers_.count();
-  ++round_;
-  round_.notify_all();
-  try_to_predict(0);
-  for (int left = working_; left > 0; left = working_) working_.wait(left);
-  for (Member& member : members_)
-    if (member.failure) std::rethrow_exception(std::exchange(member.failure, nullptr));
-}
-
-void OracleTeam::predict(Member& member, Proposal& proposal) {
-  if (member.asked) member.oracle->reject();
-  member.asked = false;
-  if (&member != &members_[0]) {
-    if (member.elsewhere) {
-      member.oracle->resume(place_);
-    } else {
-      std::erase_if(member.to_follow,
-                    [&](const Change& change) { return member.oracle->strategy()[change.op] == change.configuration; });
-      member.oracle->follow(member.to_follow, place_.memory_scale, place_.feasible);
+  {
+    const std::lock_guard lock(mutex_);
+    forget_behind(0);
+    for (Member& member : members_) {
+      member.elsewhere = true;
+      member.accepted = false;
+      member.missed.clear();
     }
-    member.elsewhere = false;
   }
-  proposal.prediction = member.oracle->propose(proposal.changes, proposal.largest_cost);
-  member.asked = true;
+  leave(members_[0]);
 }
 
-void OracleTeam::try_to_predict(int number) {
-  try {
-    predict(members_[number], (*proposals_)[number]);
-  } catch (...) {
-    members_[number].failure = std::current_exception();
+void OracleTeam::leave(Member& member) {
+  if (std::exchange(member.asked, false)) member.oracle->reject();
+}
+
+Prediction OracleTeam::verify() {
+  Member& lead = members_[0];
+  CatchUp what;
+  {
+    const std::lock_guard lock(mutex_);
+    what = what_to_catch_up(lead);
   }
+  catch_up(lead, std::move(what));
+  const Prediction exact = lead.oracle->verify();
+  const std::lock_guard lock(mutex_);
+  place_.memory_scale = lead.oracle->memory_scale();
+  place_.feasible = lead.oracle->feasible();
+  return exact;
+}
+
+OracleTeam::CatchUp OracleTeam::what_to_catch_up(Member& member) const {
+  CatchUp what{.accept = std::exchange(member.accepted, false), .resume = std::exchange(member.elsewhere, false)};
+  what.place.memory_scale = place_.memory_scale;
+  what.place.feasible = place_.feasible;
+  if (what.resume) what.place.strategy = place_.strategy;
+  sort_and_unique(member.missed);
+  for (const OperatorId op : member.missed) what.missed.push_back({op, place_.strategy[op]});
+  member.missed.clear();
+  return what;
+}
+
+void OracleTeam::catch_up(Member& member, CatchUp what) {
+  if (what.accept && std::exchange(member.asked, false)) member.oracle->accept();
+  leave(member);
+  if (what.resume) return member.oracle->resume(what.place);
+  std::erase_if(what.missed,
+                [&](const Change& change) { return member.oracle->strategy()[change.op] == change.configuration; });
+  member.oracle->follow(what.missed, what.place.memory_scale, what.place.feasible);
+}
+
+// ---- the queue ----
+
+bool OracleTeam::wants_more_than(int undecided) const {
+  const std::lock_guard lock(mutex_);
+  return undecided_.size() < static_cast<size_t>(undecided) && !knows_next();
+}
+
+bool OracleTeam::knows_next() const { return !undecided_.empty() && undecided_.back()->acceptable(); }
+
+void OracleTeam::add(Vector<Change> changes, double largest_cost) {
+  bool for_helpers = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (knows_next()) return;  // since it was asked
+    if (spare_.empty()) {
+      proposals_.push_back(std::make_unique<Proposal>());
+      spare_.push_back(proposals_.back().get());
+    }
+    Proposal& proposal = *spare_.back();
+    spare_.pop_back();
+    proposal.changes = std::move(changes);
+    proposal.largest_cost = largest_cost;
+    proposal.member = -1;
+    proposal.done = proposal.in_vain = false;
+    proposal.prediction.reset();
+    undecided_.push_back(&proposal);
+    for_helpers = undecided_.size() > 1;
+  }
+  if (for_helpers) tell();
+}
+
+void OracleTeam::forget() {
+  const std::lock_guard lock(mutex_);
+  forget_behind(0);
+}
+
+// So many are kept.
+void OracleTeam::forget_behind(size_t count) {
+  for (; undecided_.size() > count; undecided_.pop_back()) {
+    Proposal* proposal = undecided_.back();
+    if (proposal->member < 0 || proposal->done) spare_.push_back(proposal);
+    else proposal->in_vain = true;  // spare when whoever has begun it sees that
+  }
+}
+
+void OracleTeam::reject_first() {
+  const std::lock_guard lock(mutex_);
+  spare_.push_back(undecided_.front());
+  undecided_.pop_front();
+}
+
+void OracleTeam::accept_first() {
+  const std::lock_guard lock(mutex_);
+  forget_behind(1);
+  Proposal& accepted = *undecided_.front();
+  for (const Change& change : accepted.changes) place_.strategy[change.op] = change.configuration;
+  place_.feasible = accepted.prediction->feasible();
+  for (const int number : members_.indices()) {
+    Member& member = members_[number];
+    if (number == accepted.member) member.accepted = true;
+    else if (!member.elsewhere)
+      for (const Change& change : accepted.changes) member.missed.push_back(change.op);
+  }
+  spare_.push_back(&accepted);
+  undecided_.pop_front();
+}
+
+// ---- predicting ----
+
+std::optional<Prediction> OracleTeam::predict_first() {
+  for (;;) {
+    const int seen = news_;
+    {
+      const std::lock_guard lock(mutex_);
+      Proposal& first = *undecided_.front();
+      if (first.failure) std::rethrow_exception(std::exchange(first.failure, nullptr));
+      if (first.done) return first.acceptable() ? first.prediction : std::nullopt;
+    }
+    if (!predict_next(0)) news_.wait(seen);
+  }
+}
+
+// The first is the lead's: where no more are drawn, helpers sleep.
+OracleTeam::Proposal* OracleTeam::begin_next(int number) {
+  const auto open = std::find_if(undecided_.begin() + (number > 0 && !undecided_.empty()), undecided_.end(),
+                                 [](const Proposal* proposal) { return proposal->member < 0; });
+  if (open == undecided_.end()) return nullptr;
+  (*open)->member = number;
+  return *open;
+}
+
+// False: there is none.
+bool OracleTeam::predict_next(int number) {
+  Member& member = members_[number];
+  Proposal* proposal = nullptr;
+  CatchUp what;
+  {
+    const std::lock_guard lock(mutex_);
+    proposal = begin_next(number);
+    if (!proposal) return false;
+    what = what_to_catch_up(member);
+  }
+  std::optional<Prediction> prediction;
+  std::exception_ptr failure;
+  try {
+    catch_up(member, std::move(what));
+    prediction = member.oracle->propose(proposal->changes, proposal->largest_cost, &proposal->in_vain);
+    member.asked = true;
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure) member.elsewhere = true;  // it may stand anywhere
+    if (proposal->in_vain) {
+      spare_.push_back(proposal);
+      return true;
+    }
+    proposal->prediction = prediction;
+    proposal->failure = failure;
+    proposal->done = true;
+    if (proposal->acceptable())
+      forget_behind(
+          static_cast<size_t>(std::find(undecided_.begin(), undecided_.end(), proposal) - undecided_.begin() + 1));
+  }
+  if (number > 0) tell();
+  return true;
 }
 
 void OracleTeam::help(int number) {
-  for (int seen = 0;; ++seen) {
-    round_.wait(seen);
-    if (!proposals_) return;
-    if (number < count_) try_to_predict(number);
-    if (--working_ == 0) working_.notify_one();
+  for (;;) {
+    const int seen = news_;
+    {
+      const std::lock_guard lock(mutex_);
+      if (over_) return;
+    }
+    if (!predict_next(number)) news_.wait(seen);
   }
 }
 
-// Members that were asked in vain reject when they are asked again, all but the lead.
-void OracleTeam::settle(const Vector<Proposal>& proposals, int accepted) {
-  if (accepted > 0) std::swap(members_[0], members_[accepted]);
-  members_[0].asked = false;
-  if (accepted < 0) return members_[0].oracle->reject();
-  members_[0].oracle->accept();
-  for (int number = 1; number < size(); ++number)
-    for (const Change& change : proposals[accepted].changes) members_[number].missed.push_back(change.op);
+void OracleTeam::tell() {
+  ++news_;
+  news_.notify_all();
 }
 
 }  // namespace ff

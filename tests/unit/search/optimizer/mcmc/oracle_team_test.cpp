@@ -86,23 +86,29 @@ TEST_CASE("members that were not asked for a while predict for the chain's curre
   OracleTeam team(members);
   RandomStream random(9, 0);
   team.start(data_parallel(problem.graph, problem.topology));
-  Vector<OracleTeam::Proposal> proposals(3);
+  Vector<std::pair<Vector<Change>, bool>> undecided;  // and shall it be accepted?
   for (int step = 0; step < 300; ++step) {
-    const int count = 1 + random.below(3), accepted = random.below(count + 1) - 1;
-    const Strategy before = team.strategy();
-    for (int i = 0; i < count; ++i) proposals[i] = {source.draw(before, random), 1e300};
-    team.propose(proposals, count);
-    Strategy after = before;
-    for (int i = 0; i < count; ++i) {
-      Strategy changed = before;
-      for (const Change& change : proposals[i].changes) changed[change.op] = change.configuration;
-      REQUIRE(proposals[i].prediction->makespan == judge.evaluate(changed).makespan);
-      if (i == accepted) after = changed;
+    const int most = 1 + random.below(team.most_ahead());
+    while (team.wants_more_than(most)) {
+      undecided.push_back({source.draw(team.strategy(), random), random.below(6) == 0});
+      team.add(undecided.back().first, undecided.back().second ? 1e300 : 0);
     }
-    team.settle(proposals, accepted);
+    const std::optional<Prediction> prediction = team.predict_first();
+    Strategy after = team.strategy();
+    REQUIRE(prediction.has_value() == undecided.front().second);
+    if (prediction) {
+      for (const Change& change : undecided.front().first) after[change.op] = change.configuration;
+      REQUIRE(prediction->makespan == judge.evaluate(after).makespan);
+      team.accept_first();
+      undecided.clear();
+    } else {
+      team.reject_first();
+      undecided.erase(undecided.begin());
+    }
     REQUIRE(team.strategy() == after);
     if (step % 100 == 99) {
       const ChainOracle::Place place = team.place();
+      undecided.clear();
       team.start(problem.space.random_strategy(random));
       if (step == 199) team.resume(place);
     }
