@@ -35,8 +35,8 @@ class ChainOracle {
   // The exact prediction of the current strategy.
   Prediction verify();
   // The prediction of the current strategy with these changes, each of another operator; nothing when its cost is
-  // certain to exceed `largest_cost`, or when it is `in_vain` by then. (With full simulation always a prediction.) To be
-  // followed by accept or reject.
+  // certain to exceed `largest_cost`, or when it has become `in_vain`. (With full simulation always a prediction.) To
+  // be followed by accept or reject.
   virtual std::optional<Prediction> propose(const Vector<Change>& changes, double largest_cost,
                                             const std::atomic<bool>* in_vain = nullptr) = 0;
   virtual void accept() = 0;

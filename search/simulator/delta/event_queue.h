@@ -27,12 +27,12 @@ constexpr auto earlier = [](const Event& a, const Event& b) {
 // that is being emptied is sorted. Nothing is ready before what was taken last.
 class EventQueue {
  public:
-  // So that about 32 events fall into a bucket, when so many are taken in so much time; one bucket is enough for a
+  // So that about 8 events fall into a bucket, when so many are taken in so much time; one bucket is enough for a
   // queue that stays short. Empties the queue.
   void set_density(size_t events, Nanoseconds time) {
     clear();
     const uint64_t width =
-        static_cast<uint64_t>(std::max<Nanoseconds>(1, time / static_cast<Nanoseconds>(events / 32 + 1)));
+        static_cast<uint64_t>(std::max<Nanoseconds>(1, time / static_cast<Nanoseconds>(events / 8 + 1)));
     shift_ = largest_ <= short_queue ? 62 : std::bit_width(width) - 1;
     largest_ = 0;
   }
@@ -95,7 +95,7 @@ class EventQueue {
   }
 
  private:
-  static constexpr size_t ring_size = 1024, short_queue = 512;
+  static constexpr size_t ring_size = 4096, short_queue = 512;
   static constexpr int64_t never = std::numeric_limits<int64_t>::max();
 
   static size_t slot(int64_t bucket) { return static_cast<size_t>(bucket) % ring_size; }
@@ -134,7 +134,7 @@ class EventQueue {
     ring_[at].push_back(event);
     occupied_[at / 64] |= bit;
   }
-  // Empties a bucket. Memory goes from bucket to bucket: if each kept the most that it ever held, 1,024 would be many
+  // Empties a bucket. Memory goes from bucket to bucket: if each kept the most that it ever held, 4,096 would be many
   // times what the queue needs.
   void give_back(Vector<Event>& bucket) {
     bucket.clear();
