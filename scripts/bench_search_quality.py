@@ -27,6 +27,7 @@ def search(build, cell, budget, seed, flags, batch):
     command = [build / "ffsearch", "--graph", REPOSITORY / f"graphs/{network}.json", "--topo",
                REPOSITORY / f"topologies/{topology}.json", "--cost", "analytic", "--seed", seed, "--json", "--out",
                os.devnull, *flags]
+    command += [] if any(flag.startswith("--threads") for flag in flags) else ["--threads", 1]
     command += ["--batch", batch] if batch else ["--batch-per-device", 256 if network == "alexnet" else 64]
     command += [] if budget == "default" else ["--budget", f"{budget}s"]
     run = subprocess.run([str(word) for word in command], capture_output=True, text=True)

@@ -212,6 +212,8 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
   const Nanoseconds bound = lower_bound(problem, space, evaluator.cost_model());
   AlgorithmSettings own = settings;
   own.search.no_better_than = static_cast<double>(bound);
+  own.search.threads =
+      settings.threads.value_or(default_threads(problem.topology.devices.count(), settings.search.chains));
   constexpr double default_budget_s = 30;  // of those that do not know when nothing better is to be expected
   if (!keeps_budget(algorithm) && own.search.budget_s <= 0 && own.search.proposals == 0)
     own.search.budget_s = default_budget_s;
@@ -232,6 +234,7 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
     found.slowest_evaluation_s = result.chains->slowest_evaluation_s;
     report.proposals = result.chains->proposals;
     report.accepted = result.chains->accepted;
+    report.threads = own.search.threads;
     report.elapsed_s = result.chains->elapsed_s;
     report.best_found_s = result.chains->best_found_s;
     report.chain_hash = hexadecimal(result.chains->chain_hash);

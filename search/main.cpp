@@ -193,11 +193,11 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
       "structured: changes of operators that belong together, by chains that compete; paper: a random configuration "
       "for one operator; mixed: these and others; with both, chains do not know of each other (docs/algorithms.md)");
   app.add_option(
-         "--threads", search.threads,
+         "--threads", settings.threads,
          "threads that run chains, and beyond these look at several proposals of one; never changes the result of "
-         "--proposals")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+         "--proposals. Default: as many as there are processors, at most one for each chain, and fewer where there "
+         "are more than 128 devices, for memory")
+      ->check(CLI::Range(1, 1024));
   app.add_option_function<std::string>(
          "--task-order", [&settings](const std::string& word) { settings.task_order = task_orders.at(word); },
          "of what is found, in which each device runs its tasks: ready, as they become ready; critical-path, of those "

@@ -20,7 +20,8 @@ def run(settings):
     def search(item):
         (network, count), name = item
         start = () if name == "default" else ("--init", "data-parallel")
-        result = settings.search(network, "p100", count, *start, "--budget", f"{settings.budget}s", *SEARCHES[name])
+        result = settings.search(network, "p100", count, *start, "--budget", f"{settings.budget}s", "--threads", 1,
+                                 *SEARCHES[name])
         # What the chains start from is there when they begin.
         found = [(0, min([result["baselines"]["data-parallel"], *result["baselines"].values()] if name == "default"
                          else [result["baselines"]["data-parallel"]]))]

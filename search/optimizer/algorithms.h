@@ -27,7 +27,8 @@ class NoTimeLeft : public NotApplicable {
 
 // What a user chooses.
 struct AlgorithmSettings {
-  McmcSettings search;  // budget, seed and threads; what is not an mcmc takes of it what it needs
+  McmcSettings search;              // budget and seed; what is not an mcmc takes of it what it needs
+  std::optional<int> threads = {};  // of the chains; none: default_threads
   // mcmc: what its chains start from, one after the other and then from the last again: cheap algorithms by name,
   // "best" (of them), "random". Empty: the default, docs/algorithms.md.
   Vector<std::string> init = {};

@@ -149,6 +149,7 @@ Json report_to_json(const SearchReport& report) {
       {"seed", report.seed},
       {"proposals", report.proposals},
       {"accepted", report.accepted},
+      {"threads", report.threads},
       {"elapsed_s", report.elapsed_s},
       {"best_found_s", report.best_found_s},
       {"improvements", improvements},
@@ -233,6 +234,7 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   if (report.proposals > 0)
     text += "search               " + std::to_string(report.proposals) + " proposals, " +
             std::to_string(report.accepted) + " accepted, " + format("%.1f s", report.elapsed_s) +
+            (report.threads > 1 ? " on " + std::to_string(report.threads) + " threads" : "") +
             format(" (%.0f proposals/s)", static_cast<double>(report.proposals) / report.elapsed_s) +
             (report.ended.empty() ? "" : "; ended: " + report.ended) + "\n";
   if (report.details.contains("local_optimum"))

@@ -22,6 +22,7 @@ struct SearchReport {
   Json details = Json::object();  // further keys, of the algorithm's own
   uint64_t seed = 0;
   int64_t proposals = 0, accepted = 0;
+  int threads = 1;  // of the chains
   double best_found_s = 0;
   double elapsed_s = 0;    // of the chains; of an algorithm without any: of the whole
   double total_s = 0;      // with candidates and checks

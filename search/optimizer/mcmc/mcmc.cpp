@@ -1,6 +1,7 @@
 #include "search/optimizer/mcmc/mcmc.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "search/optimizer/mcmc/portfolio.h"
 
@@ -69,6 +70,12 @@ std::string end_text(SearchEnd end) {
     case SearchEnd::interrupted: return "interrupted";
   }
   return "";
+}
+
+int default_threads(int devices, int chains) {
+  constexpr int most_devices_together = 1024;
+  const int processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return std::max(1, std::min({processors, chains, most_devices_together / devices}));
 }
 
 McmcResult search_mcmc(const Problem& problem, const Vector<Candidate>& candidates, const McmcSettings& settings,

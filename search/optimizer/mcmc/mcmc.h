@@ -34,6 +34,10 @@ struct McmcSettings {
   bool slices = false;  // more parts than devices where the current strategy leaves little memory
 };
 
+// As many as there are processors (std::thread::hardware_concurrency), within what chains and memory have use for: a
+// thread's simulation of some thousand devices takes a gigabyte.
+int default_threads(int devices, int chains);
+
 inline double beta_of(const McmcSettings& settings) {
   return settings.beta.value_or(settings.proposals_from == ProposalKind::structured ? 2000 : 500);
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "search/optimizer/lower_bound.h"
@@ -130,4 +131,13 @@ TEST_CASE("a stopped search returns the best so far") {
   CHECK(result.interrupted);
   CHECK(result.proposals == 0);
   CHECK(result.best.size() == problem.graph.operators.size());
+}
+
+TEST_CASE("a search has a thread for each processor, within its chains and what memory has use for") {
+  const int processors = default_threads(1, 1 << 20);
+  CHECK(processors >= 1);
+  CHECK(default_threads(4, 1) == 1);
+  CHECK(default_threads(4, 8) == std::min(8, processors));
+  CHECK(default_threads(512, 8) == std::min(2, processors));
+  CHECK(default_threads(4096, 8) == 1);
 }
