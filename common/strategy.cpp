@@ -1,23 +1,26 @@
 #include "common/strategy.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "common/strategy_configurations.h"
 
 namespace ff {
 
+Configuration split_over(const OperatorDefinition& definition, int dimension, std::span<const DeviceId> devices) {
+  const auto& dimensions = definition.dimensions();
+  Configuration configuration{Degrees(dimensions.size(), 1), {}};
+  const auto parts = static_cast<size_t>(std::min(dimensions[dimension].size, static_cast<int64_t>(devices.size())));
+  configuration.degrees[dimension] = static_cast<int>(parts);
+  configuration.devices.assign(devices.begin(), devices.begin() + static_cast<int64_t>(parts));
+  return configuration;
+}
+
 Strategy data_parallel(const Graph& graph, const Topology& topology) {
+  Vector<DeviceId> all(topology.devices.count());
+  std::iota(all.begin(), all.end(), 0);
   Strategy strategy;
-  for (const Operator& op : graph.operators) {
-    const auto& dimensions = op.definition->dimensions();
-    Configuration configuration;
-    configuration.degrees.assign(dimensions.size(), 1);
-    const int degree =
-        static_cast<int>(std::min<int64_t>(dimensions[0].size, static_cast<int64_t>(topology.devices.size())));
-    configuration.degrees[0] = degree;
-    for (DeviceId device = 0; device < degree; ++device) configuration.devices.push_back(device);
-    strategy.push_back(std::move(configuration));
-  }
+  for (const Operator& op : graph.operators) strategy.push_back(split_over(*op.definition, 0, all));
   return strategy;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,8 @@ struct Change {
   Configuration configuration;
 };
 
+// One dimension split over these devices, or the first of them where it has fewer elements than there are devices.
+Configuration split_over(const OperatorDefinition& definition, int dimension, std::span<const DeviceId> devices);
 // Every operator split by sample over all devices (paper section 2); an operator with fewer samples than devices is
 // split as far as it goes.
 Strategy data_parallel(const Graph& graph, const Topology& topology);

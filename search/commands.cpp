@@ -168,15 +168,11 @@ struct Found {
   double slowest_evaluation_s = 0;  // of the chains'
 };
 
-TaskOrder task_order(const std::string& algorithm, const AlgorithmSettings& settings) {
-  return settings.task_order.value_or(algorithm == "mcmc" ? TaskOrder::best : TaskOrder::ready);
-}
-
 // What was found, with its tasks in the order asked for. A cheap strategy may then be faster than what was found with
 // tasks as they become ready: those that were at most 30 % slower are looked at too, while there is time.
 Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSettings& settings, Evaluator& evaluator,
                                  const Deadline& deadline, AlgorithmResult& result) {
-  const TaskOrder order = task_order(algorithm, settings);
+  const TaskOrder order = task_order_of(algorithm, settings);
   Evaluator::Details found = evaluator.details(result.strategy, order);
   if (order != TaskOrder::best || settings.check_local) return found;
   constexpr double near = 1.3;
@@ -378,7 +374,7 @@ void write_comparison(const std::string& path, const Problem& problem, const Alg
   const Strategy strategy = std::move(strategies[best - reports.begin()].strategy);
   strategies.erase(strategies.begin() + (best - reports.begin()));
   Evaluator evaluator(problem);
-  write_html_report(path, evaluator, strategy, evaluator.details(strategy, task_order(best->algorithm, settings)),
+  write_html_report(path, evaluator, strategy, evaluator.details(strategy, task_order_of(best->algorithm, settings)),
                     {*best, std::move(strategies)});
 }
 

@@ -70,9 +70,12 @@ AlgorithmResult run_pipeline(const AlgorithmRequest& request) {
                         " has several steps; this is a strategy for unrolled recurrent networks");
   std::string devices;
   for (const int count : found->devices) devices += (devices.empty() ? "" : ", ") + std::to_string(count);
-  return by_rule(request, std::move(found->strategy),
-                 "layers in stages, split by sample over " + devices + " devices, " +
-                     (found->across_nodes ? "each stage across nodes" : "each stage on neighbouring devices"));
+  AlgorithmResult result =
+      by_rule(request, std::move(found->strategy),
+              "layers in stages, split by sample over " + devices + " devices, " +
+                  (found->across_nodes ? "each stage across nodes" : "each stage on neighbouring devices"));
+  result.prediction = found->prediction;
+  return result;
 }
 
 AlgorithmResult run_megatron(const AlgorithmRequest& request) {

@@ -38,6 +38,11 @@ struct AlgorithmSettings {
   exhaustive::Assignments assignments = exhaustive::Assignments::all;
 };
 
+// The order of tasks of what an algorithm finds.
+inline TaskOrder task_order_of(const std::string& algorithm, const AlgorithmSettings& settings) {
+  return settings.task_order.value_or(algorithm == "mcmc" ? TaskOrder::best : TaskOrder::ready);
+}
+
 struct AlgorithmRequest {
   Evaluator& evaluator;
   const SearchSpace& space;  // of the evaluator's problem
@@ -65,8 +70,9 @@ struct Baseline {
 
 struct AlgorithmResult {
   Strategy strategy;
-  std::string note;               // one line: what was done and whose rule it is
-  Json details = Json::object();  // keys of the algorithm's own for the result's JSON
+  std::optional<Prediction> prediction = {};  // of the strategy, where the algorithm has simulated it
+  std::string note;                           // one line: what was done and whose rule it is
+  Json details = Json::object();              // keys of the algorithm's own for the result's JSON
   Vector<Baseline> baselines;
   std::optional<McmcResult> chains;
   double elapsed_s = 0;  // of the whole; chains->elapsed_s is that of the chains alone

@@ -19,6 +19,8 @@ bool has_type(const Graph& graph, const Vector<std::string>& types) {
 // Splits dense layers by channel, and elementwise operators between them alike.
 Strategy one_weird_trick(const Graph& graph, const Topology& topology) {
   Strategy strategy = data_parallel(graph, topology);
+  Vector<DeviceId> all(topology.devices.count());
+  std::iota(all.begin(), all.end(), 0);
   Vector<bool> by_channel(graph.operators.size(), false);
   for (OperatorId op : graph.operator_ids()) {
     const Operator& described = graph.operators[op];
@@ -32,11 +34,7 @@ Strategy one_weird_trick(const Graph& graph, const Topology& topology) {
     });
     if (described.definition->type() != "linear" && !follows) continue;
     by_channel[op] = true;
-    const int degree = static_cast<int>(std::min<int64_t>(dimensions[1].size, topology.devices.count()));
-    strategy[op].degrees.assign(dimensions.size(), 1);
-    strategy[op].degrees[1] = degree;
-    strategy[op].devices.resize(degree);
-    std::iota(strategy[op].devices.begin(), strategy[op].devices.end(), 0);
+    strategy[op] = split_over(*described.definition, 1, all);
   }
   return strategy;
 }

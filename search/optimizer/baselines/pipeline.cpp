@@ -21,10 +21,6 @@ Vector<int> stage_sizes(int devices) {
   return sizes;
 }
 
-int samples_split(const Operator& op, int devices) {
-  return static_cast<int>(std::min<int64_t>(op.definition->dimensions()[0].size, devices));
-}
-
 // Devices in the order in which stages take them: as the topology has them, or the first of each node, then the
 // second of each, and so on.
 Vector<DeviceId> devices_in_order(const Topology& topology, bool across_nodes) {
@@ -45,13 +41,13 @@ Vector<Vector<Nanoseconds>> times_by_depth(Evaluator& evaluator, const Vector<in
                                            const Vector<int>& sizes) {
   const Problem& problem = evaluator.problem();
   const int depths = *std::max_element(depth_of.begin(), depth_of.end()) + 1;
+  const Vector<DeviceId> all = devices_in_order(problem.topology, false);
   Vector<Vector<Nanoseconds>> times;
   for (const int size : sizes) {
     times.emplace_back(depths, 0);
     for (const OperatorId op : problem.graph.operator_ids()) {
-      const Operator& described = problem.graph.operators[op];
-      Degrees degrees(described.definition->dimensions().size(), 1);
-      degrees[0] = samples_split(described, size);
+      const Degrees degrees =
+          split_over(*problem.graph.operators[op].definition, 0, {all.begin(), all.begin() + size}).degrees;
       Nanoseconds slowest = 0;
       for (const int model : problem.topology.models.indices()) {
         const TaskCostModel::PartCost& cost = evaluator.cost_model().part_cost(op, degrees, 0, model);
@@ -67,14 +63,12 @@ Strategy strategy_of(const Graph& graph, const Vector<int>& depth_of, const Stag
                      const Vector<DeviceId>& devices) {
   Vector<int> first_device(cut.devices.size(), 0);
   std::exclusive_scan(cut.devices.begin(), cut.devices.end(), first_device.begin(), 0);
-  Strategy strategy = single_device(graph);
+  Strategy strategy;
   for (const OperatorId op : graph.operator_ids()) {
     const auto behind = std::upper_bound(cut.first_item.begin(), cut.first_item.end(), depth_of[op]);
     const int stage = static_cast<int>(behind - cut.first_item.begin()) - 1;
     const auto begin = devices.begin() + first_device[stage];
-    Configuration& configuration = strategy[op];
-    configuration.degrees[0] = samples_split(graph.operators[op], cut.devices[stage]);
-    configuration.devices = Vector<DeviceId>(begin, begin + configuration.degrees[0]);
+    strategy.push_back(split_over(*graph.operators[op].definition, 0, {begin, begin + cut.devices[stage]}));
   }
   return strategy;
 }

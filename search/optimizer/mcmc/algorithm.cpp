@@ -48,10 +48,10 @@ CheapCandidates cheap_candidates(const AlgorithmRequest& request, const Deadline
     own.thorough = named;
     own.control.deadline = named ? Deadline() : deadline.before(request.evaluator.slowest_s());
     try {
-      Candidate candidate{algorithm.name, algorithm.run(own).strategy};
-      if (request.settings.search.whole_operators && !whole(candidate.strategy)) continue;
-      candidate.prediction = request.evaluator.evaluate(candidate.strategy);
-      result.list.push_back(std::move(candidate));
+      AlgorithmResult found = algorithm.run(own);
+      if (request.settings.search.whole_operators && !whole(found.strategy)) continue;
+      if (!found.prediction) found.prediction = request.evaluator.evaluate(found.strategy);
+      result.list.push_back({algorithm.name, std::move(found.strategy), found.prediction});
     } catch (const NoTimeLeft&) {
       result.no_time.push_back(algorithm.name);
     } catch (const NotApplicable&) {
@@ -148,10 +148,21 @@ std::string no_time_text(const CheapCandidates& cheap, const McmcSettings& searc
   return text.empty() ? "" : "; no time for " + text;
 }
 
-// In evaluations, which nothing cuts short: of the found strategy once more, with its memory and in some orders of
-// tasks, and of what a chain has still to verify; of each cheap strategy in these orders, for which there is a share of
-// the time at most; and of a chain's first one, which is recorded.
-constexpr double evaluations_of_result = 9, evaluations_of_orders = 5, most_of_orders = 0.1, evaluations_of_start = 2;
+// In evaluations, which nothing cuts short: of the found strategy once more, with its memory, and of what a chain has
+// still to verify; of a strategy in some orders of tasks; and of a chain's first one, which is recorded.
+constexpr double evaluations_of_result = 4, evaluations_of_orders = 5, evaluations_of_start = 2;
+
+// Seconds that chains leave for what comes behind them. Cheap strategies in these orders have a share of the time at
+// most.
+double reserved_s(const AlgorithmRequest& request, int cheap_strategies) {
+  constexpr double most_of_orders = 0.1;
+  const double evaluation_s = request.evaluator.slowest_s();
+  const double result_s = evaluations_of_result * evaluation_s, orders_s = evaluations_of_orders * evaluation_s;
+  const McmcSettings& search = request.settings.search;
+  if (task_order_of(search.whole_operators ? "placement" : "mcmc", request.settings) == TaskOrder::ready)
+    return result_s;
+  return result_s + orders_s + std::min(most_of_orders * search.budget_s, orders_s * cheap_strategies);
+}
 
 // A search without a limit ends when nothing better is to be expected, and then at the latest; chains that do not know
 // of each other have so long together.
@@ -186,6 +197,7 @@ std::optional<CoarseLevel> search_coarse_level(const AlgorithmRequest& request, 
       if (now.devices == 0) now.devices = topology.devices.count();
       request.control.progress(now);
     };
+  own.settings.task_order = TaskOrder::ready;
   own.settings.search.unequal_shares = false;
   own.settings.search.no_better_than = 0;
   own.settings.search.proposals = search.proposals / 2;
@@ -240,11 +252,8 @@ AlgorithmResult search_by_chains(AlgorithmRequest request, bool whole_operators)
   if (coarse) known.push_back(coarse->candidate);
   const Vector<Candidate> starts = chain_starts(request, known, known.empty() ? nullptr : &best_of(known));
   if (deadline.limited()) {
-    const double evaluation_s = request.evaluator.slowest_s();
-    search.start_s = evaluations_of_start * evaluation_s;
-    const double of_orders_s = std::min(most_of_orders * search.budget_s,
-                                        evaluations_of_orders * evaluation_s * static_cast<double>(cheap.list.size()));
-    search.budget_s = std::max(1e-9, deadline.left_s() - evaluations_of_result * evaluation_s - of_orders_s);
+    search.start_s = evaluations_of_start * request.evaluator.slowest_s();
+    search.budget_s = std::max(1e-9, deadline.left_s() - reserved_s(request, cheap.list.count()));
     if (search.until_settled && search.slices) search.budget_s = std::min(search.budget_s, independent_chains_s);
   }
   result.chains = search_mcmc(request.problem(), starts, search, request.control, known);
