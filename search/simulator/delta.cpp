@@ -58,6 +58,7 @@ class DeltaSimulator::State {
         touched_(state_), rejoining_(loop_, timeline_, layout_, touched_) {}
 
   void reset(const Strategy& strategy) {
+    in_vain_ = nullptr;
     state_.reset(strategy);
     bounds_.reset();
     lay_out();
