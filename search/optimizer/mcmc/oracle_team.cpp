@@ -116,6 +116,7 @@ void OracleTeam::add(Vector<Change> changes, double largest_cost) {
     proposal.member = -1;
     proposal.done = proposal.in_vain = false;
     proposal.prediction.reset();
+    proposal.failure = nullptr;
     undecided_.push_back(&proposal);
     for_helpers = undecided_.size() > 1;
   }
