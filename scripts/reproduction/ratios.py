@@ -4,12 +4,16 @@ Reads the JSON of the other experiments and writes a section of docs/results/rep
 import itertools
 import json
 import re
+import sys
 
-from common import NETWORKS, RESULTS, markdown_table
+from common import NETWORKS, REPOSITORY, RESULTS, markdown_table
 from figure6 import CLUSTERS, speedup
 from figure7 import measures
 from figure9 import LINEAR, pairs
 from table5 import DEVICES, PAPER_DELTA_S, PAPER_FULL_S, of
+
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+from wrap_markdown import wrapped  # noqa: E402
 
 BEGIN, END = "<!-- begin: scripts/reproduce.sh ratios -->\n", "<!-- end -->\n"
 SETTINGS = {(batch, synchronization): f"{synchronization}, 64 {text}"
@@ -126,8 +130,8 @@ def table5():
 
 
 def section():
-    return ("Found strategy over the better of data parallelism and expert; **bold** where it is the paper's, 1.3 to "
-            "3.3, for ResNet-101 about 1 (0.95 to 1.1).\n\n" + figure6()
+    return wrapped("Found strategy over the better of data parallelism and expert; **bold** where it is the paper's, "
+                   "1.3 to 3.3, for ResNet-101 about 1 (0.95 to 1.1).\n\n" + figure6()
             + "The other figures, likewise; of the cases within 5 and 2 points.\n\n"
             + markdown_table(["", *SETTINGS.values()], figure7() + figure9() + cases()) + "\n" + table5())
 

@@ -9,6 +9,9 @@ import tempfile
 
 from common import REPOSITORY, RESULTS, Settings
 
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+from wrap_markdown import wrapped  # noqa: E402
+
 EXPERIMENTS = ("table5", "figure6", "figure7", "figure9", "figure10", "figure11", "optimal", "cases", "ratios")
 
 
@@ -60,7 +63,7 @@ def main():
         data["batch"], data["synchronization"] = arguments.batch, arguments.synchronization
         path.write_text(json.dumps(data, indent=1) + "\n")
     text = experiment.table(data).replace(f"({arguments.experiment}.png", f"({name}.png")
-    (RESULTS / f"{name}.md").write_text(text)
+    (RESULTS / f"{name}.md").write_text(wrapped(text))
     print(text)
     figure = experiment.draw(data, pyplot)
     figure.tight_layout()

@@ -11,6 +11,10 @@ import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.dont_write_bytecode = True
+
+from wrap_markdown import too_long  # noqa: E402
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), ROOT / "profiles/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCES = ("common", "search", "executor", "tests", "scripts")
@@ -21,6 +25,11 @@ def flags(text):
 
 
 class Documents(unittest.TestCase):
+    def test_lines_wrap_at_120_columns(self):
+        for document in DOCUMENTS:
+            for number, columns in too_long(document.read_text()):
+                self.fail(f"{document.relative_to(ROOT)}:{number}: {columns} columns; run scripts/wrap_markdown.py")
+
     def test_links_resolve(self):
         for document in DOCUMENTS:
             for target in re.findall(r"\]\(([^)#\s]+)", document.read_text()):
