@@ -78,7 +78,7 @@ def draw(data, pyplot):
         axis.set_ylim(len(rows), -0.1)
         axis.set_yticks([row + 0.4 for row in range(len(rows))], list(rows), fontsize=7)
         axis.set_xticks([])
-        boxes = "a column a step" if entry["network"] == "nmt" else "a box an operator, a row a module"
+        boxes = "a column per step" if entry["network"] == "nmt" else "a box per operator, a row a module"
         axis.set_title(f"{NETWORKS[entry['network']]} on 4 P100: {boxes}"
                        + "; vertical: sample (and height, width), horizontal: channel; colour: device", fontsize=9)
     return figure

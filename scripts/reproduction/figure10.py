@@ -41,7 +41,7 @@ def calibrated(settings):
     execute(settings, "--calibrate", "--out", path)
     topology = json.loads(path.read_text())
     for model in topology["device_models"].values():
-        model["cores"] = 1  # one thread a rank
+        model["cores"] = 1  # one thread per rank
     path.write_text(json.dumps(topology))
     return path
 

@@ -104,8 +104,8 @@ counted each.
 ![optima](optimal.png)
 
 """ + markdown_table(["network", "space", "best us", "outcome", "seconds", "paper's time"], small_rows(data)) + """
-mcmc with 1 s on one thread. Its usual starts are data parallelism and the best of the cheap algorithms; LeNet's optimum
-is one device, which is among them, so that only random starts say something about the search.
+mcmc with 1 s on one thread. Its usual starts are data parallelism and the best of the heuristic baselines;
+LeNet's optimum is one device, which is among them, so that only random starts say something about the search.
 
 """ + markdown_table(["network", "starts", "seed 1, us", "seed 2", "seed 3", "worst over exhaustive's best",
                       "found after at most s"], mcmc_rows(data)) + f"""

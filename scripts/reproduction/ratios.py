@@ -116,7 +116,7 @@ def cases():
 
 
 def table5():
-    header = ["Table 5: proposals a second, delta over full",
+    header = ["Table 5: proposals per second, delta over full",
               *(f"{NETWORKS[network]}, {devices}" for devices in DEVICES for network in NETWORKS)]
     rows = [["paper, search time", *(f"{PAPER_FULL_S[devices][network] / PAPER_DELTA_S[devices][network]:.1f}"
                                      for devices in DEVICES for network in NETWORKS)]]

@@ -69,12 +69,12 @@ def table(data):
 Written by `scripts/reproduce.sh table5{synchronization_option(data)} --budget {data['budget_s']:g}`.
 Costs are analytic for P100; the 64 P100 are 16
 nodes of 4 and batch normalization uses the statistics of each part. Two chains, a thread each, one from data
-parallelism and one from a random strategy, {data['budget_s']:g} s a cell: a search ends there, or when half of a
+parallelism and one from a random strategy, {data['budget_s']:g} s per cell: a search ends there, or when half of a
 chain's share has passed without a better strategy. The paper allows 30 minutes (`--budget 1800`) and averages 10 random
 starts; here one seed. Where the time of the last better strategy is near the budget, the search was cut off. Two
 searches ran at a time on two cores shared with other programs.{SYNCHRONIZATION[data['synchronization']]}
 
-![proposals a second](table5.png)
+![proposals per second](table5.png)
 
 """ + markdown_table(["GPUs", "network", "delta: best found s", "ended s", "full: best found s", "ended s",
                       "paper, delta s", "paper, full s", "delta proposals/s", "full proposals/s",
