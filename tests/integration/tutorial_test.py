@@ -1,0 +1,132 @@
+#!/usr/bin/python3
+"""Runs the commands of README.md, docs/tutorial.md and docs/how-to/edit-plans.md, and compares what they print with
+what these pages show. Usage:
+    tutorial_test.py BUILD_DIR            compares; exit code 77 without mpirun
+    tutorial_test.py BUILD_DIR --update   writes the output that was seen into the pages
+
+A page shows a session in a block ```console: "$ COMMAND", then its output; "..." stands for lines left out. All blocks
+of a page run in one folder, which has the checkout's graphs, topologies, profiles and scripts.
+
+Compared are exit codes, the first words of each line, and predicted iteration times (within 10 %: other numbers, such as
+measured times, are another machine's)."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.dont_write_bytecode = True
+
+from mpi_environment import mpi_environment  # noqa: E402
+
+PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/edit-plans.md")
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LEFT_OUT = "..."
+
+
+def commands(block):
+    """(command, shown lines) of a block; a command goes on behind a backslash at the end of a line."""
+    found = []
+    lines = iter(block.rstrip("\n").split("\n"))
+    for line in lines:
+        if line.startswith("$ "):
+            command = line[2:]
+            while command.endswith("\\"):
+                command += "\n" + next(lines)
+            found.append((command, []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+def run(command, folder, build):
+    environment = dict(mpi_environment(), PATH=f"{build}:{os.environ['PATH']}")
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
+    # Whether the machine was busy is not the page's matter.
+    lines = [line for line in done.stdout.rstrip("\n").split("\n") if "note: the machine was busy" not in line]
+    return done.returncode, [] if lines == [""] else lines
+
+
+def label(line):
+    """What a line begins with, numbers aside."""
+    return re.sub(r"[-+]?[0-9][0-9.,]*", "#", re.split(r"\s{2,}|[:(]", line.strip())[0])
+
+
+def prediction_ms(lines):
+    for line in lines:
+        found = re.search(r"predicted iteration\s+([0-9.]+) (us|ms|s)\b", line)
+        if found:
+            return float(found[1]) * {"us": 1e-3, "ms": 1, "s": 1e3}[found[2]]
+    return None
+
+
+def differences(shown, seen):
+    """What the page shows and the program does not print."""
+    labels = [label(line) for line in seen]
+    place = 0
+    for line in shown:
+        if line == LEFT_OUT or not line.strip():
+            continue
+        if label(line) not in labels[place:]:
+            yield f"shown, but not printed: {line}"
+        else:
+            place += labels[place:].index(label(line)) + 1
+    expected, found = prediction_ms(shown), prediction_ms(seen)
+    if expected and found and abs(found / expected - 1) > 0.1:
+        yield f"predicted iteration: {found} ms, the page shows {expected} ms"
+
+
+def updated(shown, seen):
+    """The lines that were seen, with the page's omissions."""
+    if LEFT_OUT not in shown:
+        return seen
+    head = shown.index(LEFT_OUT)
+    tail = len(shown) - head - 1
+    return [*seen[:head], LEFT_OUT, *(seen[-tail:] if tail else [])]
+
+
+def follow(page, build, update):
+    """Runs a page's sessions; returns what differs."""
+    path, failures = ROOT / page, []
+    text = path.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as work:
+        for name in ("graphs", "topologies", "profiles", "scripts"):
+            os.symlink(ROOT / name, pathlib.Path(work) / name)
+
+        def session(match):
+            lines = []
+            for command, shown in commands(match[1]):
+                code, seen = run(command, work, build)
+                if code != 0:
+                    failures.append(f"{page}: $ {command}: exit code {code}\n" + "\n".join(seen))
+                if not update:
+                    failures.extend(f"{page}: $ {command}: {text}" for text in differences(shown, seen))
+                lines += [f"$ {command}", *updated(shown, seen)]
+            return "```console\n" + "\n".join(line.rstrip() for line in lines) + "\n```"
+
+        new = BLOCK.sub(session, text)
+    if update and not failures:
+        path.write_text(new, encoding="utf-8")
+    if not BLOCK.search(text):
+        failures.append(f"{page}: no block ```console")
+    return failures
+
+
+def main():
+    build, update = pathlib.Path(sys.argv[1]).resolve(), "--update" in sys.argv
+    if not shutil.which("mpirun"):
+        print("skipped: no mpirun")
+        sys.exit(77)
+    failures = [failure for page in PAGES for failure in follow(page, build, update)]
+    print("\n".join(failures) or f"{len(PAGES)} pages: what they show is what is printed")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
