@@ -30,13 +30,16 @@ LEFT_OUT = "..."
 
 
 def commands(block):
-    """(command, shown lines) of a block; a command goes on behind a backslash at the end of a line."""
+    """(command, shown lines) of a block. A command goes on behind a backslash at the end of a line, and up to END
+    where it has <<'END'."""
     found = []
     lines = iter(block.rstrip("\n").split("\n"))
     for line in lines:
         if line.startswith("$ "):
             command = line[2:]
             while command.endswith("\\"):
+                command += "\n" + next(lines)
+            while "<<'END'" in command and not command.endswith("\nEND"):
                 command += "\n" + next(lines)
             found.append((command, []))
         else:
