@@ -23,7 +23,7 @@ SAMPLES = {"device": "64 samples per GPU, AlexNet 256 (the paper as published at
 SYNCHRONIZATION = {
     "all-reduce": "",
     "owner": " Parameters have owners, as in FlexFlow's published simulator "
-    "([`--synchronization parameter-server`](../simulator.md#owners))."}
+    "([`--synchronization parameter-server`](../simulator.md#parameter-servers))."}
 
 
 def options(data):

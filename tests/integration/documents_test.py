@@ -1,19 +1,23 @@
 #!/usr/bin/python3
-"""The documents against the source: links resolve, the map of the source names what is there, the user guide names
-every flag of the two programs and no other. Usage: documents_test.py [BUILD_DIR]; without it, flags are not looked
-at."""
+"""The documents against the source: links resolve, the map of the source names what is there, the reference explains
+each flag of the two programs and each field of their JSON. Usage: documents_test.py [BUILD_DIR]; without it, flags and
+fields are not looked at."""
 
+import itertools
+import json
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 sys.dont_write_bytecode = True
 
+from mpi_environment import mpi_environment  # noqa: E402
 from wrap_markdown import too_long  # noqa: E402
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), ROOT / "profiles/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -93,21 +97,98 @@ class Documents(unittest.TestCase):
                                   timeout=60).stdout
             self.assertRegex(said, rf"^{program} [0-9]+\.[0-9]+\.[0-9]+{commit}\n$")
 
-    def test_the_user_guide_names_every_flag(self):
+    def test_the_reference_names_every_flag(self):
         if BUILD is None:
             self.skipTest("no build folder given")
-        guide = (ROOT / "docs/user-guide.md").read_text()
-        _, search, executor = re.split(r"^## (?:ffsearch|ffexec)$", guide, flags=re.MULTILINE)
-        for part, commands in ((search, (["ffsearch"], ["ffsearch", "simulate"], ["ffsearch", "compare"],
-                                         ["ffsearch", "profile"], ["ffsearch", "import"], ["ffsearch", "topology"],
-                                         ["ffsearch", "explain"], ["ffsearch", "diff"])), (executor, (["ffexec"],))):
-            known = set()  # --mca is mpirun's
-            for command in commands:
-                known |= flags(subprocess.run([BUILD / command[0], *command[1:], "--help"], capture_output=True,
-                                              text=True, check=True, timeout=60).stdout)
-            self.assertEqual(known - flags(part) - {"--help", "--version"}, set(), "not in docs/user-guide.md")
-            self.assertEqual(flags(part) - known - {"--mca"}, set(),
-                             "in docs/user-guide.md, but unknown to the program")
+        page = (ROOT / "docs/reference.md").read_text()
+        sections = {title: body for title, body in re.findall(r"^## `?([^`\n]+)`?\n(.*?)(?=^## |\Z)", page,
+                                                              re.MULTILINE | re.DOTALL)}
+        shared = {"Search flags": "#search-flags", "Cost flags": "#cost-flags"}
+
+        def help_of(command):
+            program, *words = command.split()
+            return subprocess.run([BUILD / program, *words, "--help"], capture_output=True, text=True, timeout=60,
+                                  check=True).stdout
+
+        subcommands = re.findall(r"^  ([a-z]+)  ", help_of("ffsearch").split("Subcommands:")[1], re.MULTILINE)
+        self.assertIn("simulate", subcommands)
+        for command in ("ffsearch", *(f"ffsearch {name}" for name in subcommands), "ffexec"):
+            self.assertIn(command, sections, "docs/reference.md has no section of it")
+            body = sections[command] + "".join(sections[title] for title, link in shared.items()
+                                               if link in sections[command])
+            # A flag is explained by a row of a table that begins with it.
+            explained = {flag for row in re.findall(r"^\| ((?:`--[^|]*?`(?:, )?)+) \|", body.replace("\\|", "/"),
+                                                    re.MULTILINE) for flag in flags(row)}
+            known = {flag for line in help_of(command).splitlines() if re.match(r"\s+(-\w,)?--", line)
+                     for flag in flags(line.strip().split()[0])}
+            self.assertEqual(known - explained - {"--help", "--version"}, set(),
+                             f"flags of {command} without a row in docs/reference.md")
+            self.assertEqual(explained - known, set(), f"in docs/reference.md, but no flags of {command}")
+
+    def test_the_page_of_json_has_every_field(self):
+        if BUILD is None:
+            self.skipTest("no build folder given")
+        page = (ROOT / "docs/json-output.md").read_text()
+        sections = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+        explained = {title: {field for row in re.findall(r"^\| (`[^|]*`) \|", body, re.MULTILINE)
+                             for field in re.findall(r"`([^`]+)`", row)} for title, body in sections.items()}
+        with tempfile.TemporaryDirectory() as work:
+            for title, seen in json_of_every_command(pathlib.Path(work)):
+                for field in fields(seen):
+                    # A key that a map has at any place may be called NAME.
+                    parts = field.split(".")
+                    forms = {".".join("NAME" if index in places else part for index, part in enumerate(parts))
+                             for count in range(3) for places in itertools.combinations(range(len(parts)), count)}
+                    self.assertTrue(forms & explained[title],
+                                    f"docs/json-output.md, {title}: no row of {field}")
+
+
+def fields(value, name=""):
+    """The fields of a JSON value: a.b, a[].b; an empty object has none."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            # Names of links, buffers and kinds may have dots, which are no steps.
+            yield from fields(inner, (name + "." if name else "") + key.replace(".", "_"))
+    elif isinstance(value, list):
+        if value and not any(isinstance(inner, dict) for inner in value):
+            yield name + "[]"
+        for inner in value:
+            if isinstance(inner, dict):
+                yield from fields(inner, name + "[]")
+    else:
+        yield name
+
+
+def json_of_every_command(work):
+    """(section of docs/json-output.md, what a command prints) for each command and what adds fields to it."""
+    def run(program, *arguments, launcher=()):
+        done = subprocess.run([*launcher, BUILD / program, *map(str, arguments), "--json"], capture_output=True,
+                              text=True, timeout=300, check=False, env=mpi_environment())
+        assert done.returncode == 0, f"{arguments}: {done.stderr}"
+        return json.loads(done.stdout)
+
+    problem = ("--graph", ROOT / "graphs/lenet.json", "--topo", ROOT / "topologies/local-cpu-2.json", "--cost",
+               "analytic", "--proposals", 200)
+    plan, other = work / "plan.json", work / "other.json"
+    yield "Search", run("ffsearch", *problem, "--check-local", "--out", plan)
+    for algorithm in ("optcnn", "exhaustive", "reinforce", "sub-cluster", "data-parallel"):
+        yield "Search", run("ffsearch", *problem, "--algorithm", algorithm, "--out", other)
+    annotations = work / "annotations.json"
+    annotations.write_text(json.dumps({"format": "ffannotations/1", "annotations": [
+        {"operators": "fc1", "split": {"channel": 2}}]}))
+    yield "Search", run("ffsearch", *problem, "--annotations", annotations, "--out", work / "annotated.json")
+    yield "Search", run("ffsearch", "simulate", "--strategy", plan, "--background", other, "--cost", "analytic")
+    compared = run("ffsearch", "compare", *problem)
+    for result in compared["algorithms"].values():
+        yield ("Compare", {"algorithms": {"NAME": result}}) if "not_applicable" in result else ("Search", result)
+    yield "Explain", run("ffsearch", "explain", "--strategy", plan, "--cost", "analytic", "--what-if", "batch 32")
+    full = json.loads(other.read_text())  # data parallelism, on devices with too little memory
+    full["topology"]["device_models"]["cpu"]["memory_bytes"] = 1200000
+    (work / "full.json").write_text(json.dumps(full))
+    yield "Explain", run("ffsearch", "explain", "--strategy", work / "full.json", "--cost", "analytic")
+    yield "Diff", run("ffsearch", "diff", plan, other, "--cost", "analytic")
+    mpirun = ("mpirun", "-n", 2)
+    yield "Train", run("ffexec", "--strategy", plan, "--iterations", 3, "--verify", launcher=map(str, mpirun))
 
 
 if __name__ == "__main__":
