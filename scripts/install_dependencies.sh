@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building, testing and the demo need, on Debian 12, with apt-get, as root or through sudo.
 # With --pytorch also what the comparison with PyTorch needs (220 MB), with --plots what scripts/reproduce.sh draws
-# with, with --checks what scripts/check.sh needs (clang). Packages that are there are left alone; when all are, nothing
+# with, with --checks what scripts/check.sh needs (clang), with --package what cpack needs. Packages that are there are left alone; when all are, nothing
 # is run and no network is needed.
 set -euo pipefail
 
@@ -25,7 +25,8 @@ for group in "$@"; do
     --pytorch) packages+=(python3-torch python3-torchvision libopenblas0-serial) ;;
     --plots) packages+=(python3-matplotlib) ;;
     --checks) packages+=(clang-14 libclang-rt-14-dev libomp-14-dev) ;;
-    *) fail "unknown argument $group; known: --pytorch, --plots, --checks" ;;
+    --package) packages+=(dpkg-dev file) ;;  # dpkg-shlibdeps, and what CPack tells binaries by
+    *) fail "unknown argument $group; known: --pytorch, --plots, --checks, --package" ;;
   esac
 done
 
