@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building, testing and the demo need, on Debian 12, with apt-get, as root or through sudo.
 # With --pytorch also what the comparison with PyTorch needs (220 MB), with --plots what scripts/reproduce.sh draws
-# with, with --checks what scripts/check.sh needs (clang), with --package what cpack needs. Packages that are there are left alone; when all are, nothing
-# is run and no network is needed.
+# with, with --checks what scripts/check.sh needs (clang), with --package what cpack needs. Packages
+# that are there are left alone; when all are, nothing is run and no network is needed.
 set -euo pipefail
 
 packages=(
