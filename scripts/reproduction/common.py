@@ -22,8 +22,8 @@ SAMPLES = {"device": "64 samples a GPU, AlexNet 256 (the paper as published at M
 
 SYNCHRONIZATION = {
     "all-reduce": "",
-    "owner": " Parameters have owners, as in FlexFlow's published simulator "
-    "([`--synchronization owner`](../simulator.md#owners))."}
+    "parameter-server": " Parameter servers update the parameters, as in FlexFlow's published simulator "
+    "([`--synchronization parameter-server`](../simulator.md#parameter-servers))."}
 
 
 def options(data):
@@ -99,13 +99,13 @@ class Settings:
         return result
 
     def search(self, network, model, devices, *arguments, statistics="local", out=None, interrupt_after=None):
-        """ffsearch with the paper's batch size, tasks as they become ready (its assumption A3); `throughput`
+        """ffsearch with the paper's batch size, tasks in FIFO order (its assumption A3); `throughput`
         (samples/s) is added."""
         out = out or self.work / f"strategy-{network}-{model}-{devices}-{statistics}-{abs(hash(arguments))}.json"
         result = self.ffsearch("--graph", self.graph(network, statistics), "--topo", self.topology(model, devices),
                                "--batch",
                                self.samples(network, devices), "--seed", SEED, "--out", out,
-                               "--synchronization", self.synchronization, "--task-order", "ready", *arguments,
+                               "--synchronization", self.synchronization, "--task-order", "fifo", *arguments,
                                interrupt_after=interrupt_after)
         result.update(network=network, model=model, devices=devices, statistics=statistics,
                       throughput=self.samples(network, devices) * 1e6 / result["predicted_us"])
