@@ -6,6 +6,8 @@
 #include <limits>
 #include <string>
 
+#include "common/json_file.h"
+
 namespace ff {
 
 // The end of --help.
@@ -25,6 +27,17 @@ inline CLI::Validator whole_number() {
         return fits ? std::string() : "found \"" + text + "\", expected a whole number from 0 to 18446744073709551615";
       },
       "UINT64");
+}
+
+// Words of earlier versions, and what they are called now. Checked before CLI::IsMember.
+inline CLI::Validator renamed_words(const Vector<Renamed>& words) {
+  return CLI::Validator(
+      [words](const std::string& text) {
+        for (const Renamed& word : words)
+          if (word.before == text) return "\"" + text + "\" is now called \"" + word.now + "\"";
+        return std::string();
+      },
+      "");
 }
 
 // A number from 0 to the largest float: no NaN, which CLI::NonNegativeNumber lets pass, and no infinity.

@@ -61,7 +61,7 @@ def row(cell, budget, name, results, best_us):
             f"{statistics.median(result['proposals'] for result in results):,.0f}"]
 
 
-HEADER = ["cell", "budget s", "", "median ms", "best", "worst", "best cheap", "bound",
+HEADER = ["cell", "budget s", "", "median ms", "best", "worst", "best baseline", "bound",
           "s until within 1 % of the best known", "ended after s", "proposals"]
 
 

@@ -126,7 +126,7 @@ def local_cpu(name, ranks):
                    "topo.json` replaces them with measurements of your machine.")
     devices = [{"name": f"cpu{i}", "kind": "cpu", "model": "cpu", "node": "local"} for i in range(ranks)]
     links = [link((a["name"], b["name"]), 8, 0.8, "guess: Open MPI over shared memory", duplex="half",
-                  busy_endpoints=True) for a, b in itertools.combinations(devices, 2)]
+                  blocks_devices=True) for a, b in itertools.combinations(devices, 2)]
     return topology(name, description, {"cpu": CPU_MODEL}, devices=devices, links=links)
 
 

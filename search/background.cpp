@@ -38,10 +38,11 @@ Topology beside(const Topology& topology, const Vector<Load>& loads) {
     result.devices[device].model = it->second;
     if (!added) continue;
     DeviceModel model = topology.models[own];
-    model.kernels_of = model.kernels_of >= 0 ? model.kernels_of : own;
+    model.scaled_from = model.scaled_from >= 0 ? model.scaled_from : own;
     model.name += " beside other jobs " + std::to_string(known.size());
     model.speed *= speed;
     model.peak_tflops *= speed;
+    model.peak_tf32_tflops *= speed;
     model.memory_gb_per_s *= speed;
     model.launch_us /= speed;
     if (model.memory_bytes > 0) model.memory_bytes = std::max<int64_t>(1, model.memory_bytes - taken);

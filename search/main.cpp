@@ -60,7 +60,8 @@ double parse_duration(const std::string& text) {
 // A flag whose values are words, each for a value of an enumeration. What `value` holds is the default.
 template <typename Value>
 void add_words(CLI::App& app, const std::string& flag, Value& value,
-               const ff::Vector<std::pair<std::string, Value>>& words, const std::string& description) {
+               const ff::Vector<std::pair<std::string, Value>>& words, const std::string& description,
+               const ff::Vector<ff::Renamed>& renamed = {}) {
   ff::Vector<std::string> names;
   std::string otherwise;
   for (const auto& [word, meaning] : words) {
@@ -71,7 +72,10 @@ void add_words(CLI::App& app, const std::string& flag, Value& value,
     for (const auto& [word, meaning] : words)
       if (word == found) value = meaning;
   };
-  app.add_option_function<std::string>(flag, read, description)->check(CLI::IsMember(names))->default_str(otherwise);
+  app.add_option_function<std::string>(flag, read, description)
+      ->check(ff::renamed_words(renamed))
+      ->check(CLI::IsMember(names))
+      ->default_str(otherwise);
 }
 
 // What --algorithm takes, a line each.
@@ -82,7 +86,7 @@ std::string algorithms_text() {
 }
 
 ff::Vector<std::string> init_names() {
-  ff::Vector<std::string> names = ff::cheap_algorithm_names();
+  ff::Vector<std::string> names = ff::heuristic_baseline_names();
   names.insert(names.end(), {"best", "random"});
   return names;
 }
@@ -152,13 +156,15 @@ constexpr const char* synchronization_text =
     "updates its own; or by an owner, the device of the first part with them, which gathers gradients, updates and "
     "sends the values back behind all else, as FlexFlow's published simulator has it";
 const ff::Vector<std::pair<std::string, ff::Synchronization>> synchronizations = {
-    {"all-reduce", ff::Synchronization::all_reduce}, {"owner", ff::Synchronization::owner}};
+    {"all-reduce", ff::Synchronization::all_reduce}, {"parameter-server", ff::Synchronization::parameter_server}};
+const ff::Vector<ff::Renamed> renamed_synchronizations = {{"owner", "parameter-server"}};
 
 void add_synchronization_flag(CLI::App& app, ff::Synchronization& synchronization) {
-  add_words<ff::Synchronization>(app, "--synchronization", synchronization, synchronizations, synchronization_text);
+  add_words<ff::Synchronization>(app, "--synchronization", synchronization, synchronizations, synchronization_text,
+                                 renamed_synchronizations);
 }
 
-const std::map<std::string, ff::TaskOrder> task_orders{{"ready", ff::TaskOrder::ready},
+const std::map<std::string, ff::TaskOrder> task_orders{{"fifo", ff::TaskOrder::fifo},
                                                        {"critical-path", ff::TaskOrder::critical_path},
                                                        {"latest-start", ff::TaskOrder::latest_start},
                                                        {"best", ff::TaskOrder::best}};
@@ -200,10 +206,11 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
       ->check(CLI::Range(1, 1024));
   app.add_option_function<std::string>(
          "--task-order", [&settings](const std::string& word) { settings.task_order = task_orders.at(word); },
-         "of what is found, in which each device runs its tasks: ready, as they become ready; critical-path, of those "
+         "of what is found, in which each device runs its tasks: fifo, as they become ready; critical-path, of those "
          "that are ready the one with the longest path behind it; latest-start, the one that a schedule from the end "
          "backwards begins first; best, whichever is fastest. Default: best with mcmc, "
-         "else ready")
+         "else fifo")
+      ->check(ff::renamed_words({{"ready", "fifo"}}))
       ->check(CLI::IsMember(task_orders));
   add_words<ff::SimulatorKind>(
       app, "--simulator", search.simulator, {{"delta", ff::SimulatorKind::delta}, {"full", ff::SimulatorKind::full}},
@@ -271,7 +278,8 @@ void add_commands(CLI::App& app, Options& options) {
   simulate
       ->add_option_function<std::string>("--synchronization", read_synchronization,
                                          std::string("instead of the strategy's own: ") + synchronization_text)
-      ->check(CLI::IsMember({"all-reduce", "owner"}));
+      ->check(ff::renamed_words(renamed_synchronizations))
+      ->check(CLI::IsMember({"all-reduce", "parameter-server"}));
   simulate->add_option("--out", options.simulate.out, "write the strategy with the new issue order and prediction");
   simulate->add_option("--trace", options.simulate.trace, "write the simulated iteration as a Chrome/Perfetto trace");
   CLI::Option* html = add_html_flag(*simulate, options.simulate.html);

@@ -22,7 +22,7 @@ SAMPLES = {"device": "64 samples per GPU, AlexNet 256 (the paper as published at
 
 SYNCHRONIZATION = {
     "all-reduce": "",
-    "owner": " Parameters have owners, as in FlexFlow's published simulator "
+    "parameter-server": " Parameter servers update the parameters, as in FlexFlow's published simulator "
     "([`--synchronization parameter-server`](../simulator.md#parameter-servers))."}
 
 
@@ -38,7 +38,7 @@ def synchronization_option(data):
 
 def conditions(data):
     """What every table says about its costs."""
-    return ("Costs are analytic for P100 and K80 (datasheet rates times efficiencies, [simulator](../simulator.md)): "
+    return ("Costs are analytic for P100 and K80 (raw peak rates of the datasheets, [simulator](../simulator.md)): "
             "nothing ran on these GPUs. "
             f"{SAMPLES[data['batch']]}. The memory limit is lifted, because the paper ran every cell."
             f"{SYNCHRONIZATION[data['synchronization']]}")
@@ -99,13 +99,13 @@ class Settings:
         return result
 
     def search(self, network, model, devices, *arguments, statistics="local", out=None, interrupt_after=None):
-        """ffsearch with the paper's batch size, tasks as they become ready (its assumption A3); `throughput`
+        """ffsearch with the paper's batch size, tasks in FIFO order (its assumption A3); `throughput`
         (samples/s) is added."""
         out = out or self.work / f"strategy-{network}-{model}-{devices}-{statistics}-{abs(hash(arguments))}.json"
         result = self.ffsearch("--graph", self.graph(network, statistics), "--topo", self.topology(model, devices),
                                "--batch",
                                self.samples(network, devices), "--seed", SEED, "--out", out,
-                               "--synchronization", self.synchronization, "--task-order", "ready", *arguments,
+                               "--synchronization", self.synchronization, "--task-order", "fifo", *arguments,
                                interrupt_after=interrupt_after)
         result.update(network=network, model=model, devices=devices, statistics=statistics,
                       throughput=self.samples(network, devices) * 1e6 / result["predicted_us"])

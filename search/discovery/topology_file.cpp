@@ -153,7 +153,7 @@ class Writer {
       for (int b = a + 1; b < ranks; ++b) {
         Json shared = link("cpu" + std::to_string(a), "cpu" + std::to_string(b),
                            {8, "estimate: copies through shared memory"}, 0.8);
-        shared.update({{"duplex", "half"}, {"busy_endpoints", true}});
+        shared.update({{"duplex", "half"}, {"blocks_devices", true}});
         links_.push_back(shared);
       }
     models_["cpu"] = processor_model(each, memory / ranks);

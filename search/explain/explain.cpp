@@ -87,7 +87,7 @@ void explain_path(Evaluator& evaluator, const Evaluator::Details& details, int l
   const Topology& topology = evaluator.problem().topology;
   const LinkKinds links(topology);
   const TimelineCauses causes(details.tasks, details.costs, details.timeline, topology.devices.count(),
-                              details.as_ready);
+                              details.fifo_order);
   const Vector<PathPiece> pieces =
       path_pieces(evaluator.builder(), details.tasks, details.costs, details.timeline, causes, links);
   const Vector<PathPiece> merged = merged_pieces(pieces);
@@ -231,13 +231,13 @@ Explanation explain_strategy(const Problem& problem, const StrategyFile& file, c
                 " samples/s)\n";
   explain_path(evaluator, details, settings.limit, result);
   // What changes a strategy or a machine is compared with tasks as they become ready, whatever the file's order.
-  const Nanoseconds as_ready = details.makespan_as_ready;
-  result.json["predicted_as_ready_us"] = us(as_ready);
-  if (!details.as_ready)
+  const Nanoseconds fifo = details.makespan_fifo;
+  result.json["predicted_fifo_us"] = us(fifo);
+  if (!details.fifo_order)
     result.text += "\nThe plan's devices run their tasks in an order of its own; as tasks become ready it takes " +
-                   time_text(as_ready) + ",\nwith which what follows is compared.\n";
-  explain_decisions(evaluator, file.strategy, as_ready, settings.limit, result);
-  explain_what_if(problem, file.strategy, settings.what_if, as_ready, result);
+                   time_text(fifo) + ",\nwith which what follows is compared.\n";
+  explain_decisions(evaluator, file.strategy, fifo, settings.limit, result);
+  explain_what_if(problem, file.strategy, settings.what_if, fifo, result);
   explain_memory(evaluator, file.strategy, details, settings.limit, result);
   return result;
 }

@@ -165,8 +165,8 @@ Json report_to_json(const SearchReport& report) {
       {"events", report.statistics.events},
       {"tasks", report.tasks},
       {"predicted_us", us(report.predicted)},
-      {"tasks_run_as_ready", report.as_ready},
-      {"predicted_as_ready_us", us(report.predicted_as_ready)},
+      {"fifo_order", report.fifo_order},
+      {"predicted_fifo_us", us(report.predicted_fifo)},
       {"lower_bound_us", us(report.lower_bound)},
       {"fits_memory", report.feasible},
       {"baselines", baselines},
@@ -188,7 +188,7 @@ Json report_to_json(const SearchReport& report) {
   }
   for (const BackgroundEffect& effect : report.background)
     json["background"].push_back(
-        {{"strategy", effect.file}, {"without_us", us(effect.before)}, {"beside_us", us(effect.after)}});
+        {{"strategy", effect.file}, {"without_us", us(effect.before)}, {"co_located_us", us(effect.after)}});
   json.update(report.details);
   return json;
 }
@@ -202,9 +202,8 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   text += "predicted iteration  " + time_text(report.predicted) + "  (" +
           format("%.1f", static_cast<double>(graph.batch_size) / seconds) + " samples/s)\n";
   if (!report.note.empty()) text += padded(report.algorithm) + report.note + "\n";
-  if (!report.as_ready)
-    text +=
-        padded("task order") + "the plan's own; as tasks become ready: " + time_text(report.predicted_as_ready) + "\n";
+  if (!report.fifo_order)
+    text += padded("task order") + "the plan's own; as tasks become ready: " + time_text(report.predicted_fifo) + "\n";
   for (const Baseline& baseline : report.baselines)
     text += padded(baseline.algorithm) + time_text(baseline.predicted) +
             format("  (%.2f times as long)",

@@ -27,7 +27,8 @@ int main(int count, char** words) {
   ff::DeltaStatistics sum;
   for (uint32_t number = first; number < first + cases; ++number) {
     ff::RandomSource random(number);
-    const auto synchronization = number % 2 == 0 ? ff::Synchronization::all_reduce : ff::Synchronization::owner;
+    const auto synchronization =
+        number % 2 == 0 ? ff::Synchronization::all_reduce : ff::Synchronization::parameter_server;
     const ff::DeltaComparison comparison =
         ff::compare_delta_with_full(random, static_cast<int>(changes), 20, synchronization);
     if (!comparison.difference.empty()) {

@@ -9,7 +9,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   ff::RandomSource random(bytes, size);
-  const auto synchronization = size % 2 == 0 ? ff::Synchronization::all_reduce : ff::Synchronization::owner;
+  const auto synchronization = size % 2 == 0 ? ff::Synchronization::all_reduce : ff::Synchronization::parameter_server;
   const ff::DeltaComparison comparison =
       ff::compare_delta_with_full(random, static_cast<int>(8 + size / 16), 8, synchronization);
   if (comparison.difference.empty()) return 0;

@@ -85,7 +85,7 @@ class Explain(unittest.TestCase):
             changed.pop("issue_order", None)
             predicted = self.simulated(changed)
             self.assertAlmostEqual(predicted, decision["predicted_us"], places=3)
-            self.assertAlmostEqual(predicted - result["predicted_as_ready_us"], decision["change_us"], places=3)
+            self.assertAlmostEqual(predicted - result["predicted_fifo_us"], decision["change_us"], places=3)
 
     def test_the_pieces_of_the_critical_path_add_up(self):
         result = self.json_of("explain", "--strategy", self.work / "alexnet.json")
@@ -203,7 +203,7 @@ class Explain(unittest.TestCase):
         self.assertEqual([effect["strategy"] for effect in result["background"]], [str(job)])
         for effect in result["background"]:
             self.assertAlmostEqual(effect["without_us"], alone["provenance"]["predicted_us"], places=3)
-            self.assertGreater(effect["beside_us"], effect["without_us"])
+            self.assertGreater(effect["co_located_us"], effect["without_us"])
         self.assertEqual(written["topology"], alone["topology"])  # of which ffexec runs all
         self.assertEqual(written["provenance"]["background"], [str(job)])
         for command in (("simulate", "--strategy", beside, "--cost", "analytic"), ("compare", *words[:-1], "30")):

@@ -92,7 +92,7 @@ MUTATIONS = [
     ("fftopology/1", lambda d: d.pop("nodes")),
     ("fftopology/1", lambda d: d["nodes"]["links"][0].update(bandwidth_gb_per_s=0)),
     ("fftopology/1", lambda d: d["nodes"]["devices"][0].update(kind="tpu")),
-    ("ffprofile/1", lambda d: d["entries"].update({"sideways conv2d": {"us": 1, "samples": 1, "spread": 0}})),
+    ("ffprofile/1", lambda d: d["entries"].update({"sideways conv2d": {"us": 1, "samples": 1, "iqr_over_median": 0}})),
     ("ffprofile/1", lambda d: next(iter(d["entries"].values())).pop("us")),
     ("ffstrategy/1", lambda d: d["configurations"][0].update(device=[0])),
     ("ffstrategy/1", lambda d: d["configurations"][0]["degrees"].update(sample=0)),

@@ -147,7 +147,7 @@ double share_of_peak(const Problem& problem, const Strategy& strategy, Nanosecon
 Analysis::Analysis(Evaluator& an_evaluator, const Strategy& a_strategy, const Evaluator::Details& some_details)
     : evaluator(an_evaluator), strategy(a_strategy), details(some_details), links(evaluator.problem().topology),
       causes(details.tasks, details.costs, details.timeline, evaluator.problem().topology.devices.count(),
-             details.as_ready),
+             details.fifo_order),
       pieces(path_pieces(evaluator.builder(), details.tasks, details.costs, details.timeline, causes, links)),
       peak(memory_peak(evaluator, strategy, details)), bound(binding(pieces, links)) {}
 

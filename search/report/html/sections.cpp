@@ -333,8 +333,8 @@ std::string memory_section(const Analysis& analysis) {
   static const Vector<std::string> colors = {"#3b6ea5", "#4f9d69", "#e08a2c", "#b5432f", "#8e5ea2", "#bbb"};
   const MemoryPeak& peak = analysis.peak;
   // Where most of the memory is free, what is used fills the chart.
-  const bool roomy = peak.capacity == 0 || peak.fullness() < 0.2;
-  const double scale = peak.needed < 1000000000 && roomy ? 1e6 : 1e9;
+  const bool mostly_free = peak.capacity == 0 || peak.fullness() < 0.2;
+  const double scale = peak.needed < 1000000000 && mostly_free ? 1e6 : 1e9;
   const std::string unit = std::string("memory in ") + (scale < 1e9 ? "MB" : "GB");
   Vector<Part> parts;
   for (const int k : peak.kinds.indices())
@@ -355,9 +355,9 @@ std::string memory_section(const Analysis& analysis) {
   for (const int i : peak.largest.indices())
     if (i < 8) largest.push_back({escaped(clipped(peak.largest[i].name, 80)), bytes_text(peak.largest[i].bytes)});
   return "<h2>Memory</h2>\n<p>" + escaped(text) + "</p>\n" +
-         (roomy ? stacked_bar(parts, 1.02 * static_cast<double>(peak.needed) / scale, unit)
-                : stacked_bar(parts, 1.02 * std::max(capacity, static_cast<double>(peak.needed) / scale),
-                              unit + " (dashed: what the device has)", capacity)) +
+         (mostly_free ? stacked_bar(parts, 1.02 * static_cast<double>(peak.needed) / scale, unit)
+                      : stacked_bar(parts, 1.02 * std::max(capacity, static_cast<double>(peak.needed) / scale),
+                                    unit + " (dashed: what the device has)", capacity)) +
          table(kinds, {1}) + table(largest, {1});
 }
 

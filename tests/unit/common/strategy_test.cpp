@@ -251,10 +251,10 @@ TEST_CASE("a strategy says how parameters are synchronized, unless by all-reduce
   const auto read = [](const Json& json) { return parse_strategy(parse_json(json.dump(), "s.json")); };
   CHECK_FALSE(strategy_to_json(file).contains("synchronization"));
   CHECK(read(strategy_to_json(file)).synchronization == Synchronization::all_reduce);
-  file.synchronization = Synchronization::owner;
+  file.synchronization = Synchronization::parameter_server;
   Json json = strategy_to_json(file);
-  CHECK(json["synchronization"] == "owner");
-  CHECK(read(json).synchronization == Synchronization::owner);
+  CHECK(json["synchronization"] == "parameter-server");
+  CHECK(read(json).synchronization == Synchronization::parameter_server);
   CHECK(strategy_to_json(read(json)) == json);
   json["synchronization"] = "all-reduce";
   CHECK(read(json).synchronization == Synchronization::all_reduce);

@@ -25,7 +25,7 @@ TEST_CASE("what other jobs leave of a device is what they do not use, but at lea
   CHECK(left.model_of(0).peak_tflops == Approx(0.75 * whole.peak_tflops));
   CHECK(left.model_of(1).peak_tflops == Approx(0.5 * whole.peak_tflops));
   CHECK(left.model_of(1).speed == Approx(0.5));
-  CHECK(left.models[left.model_of(1).kernels_of].name == whole.name);
+  CHECK(left.models[left.model_of(1).scaled_from].name == whole.name);
   CHECK(left.model_of(2).peak_tflops == whole.peak_tflops);
   CHECK(left.model_of(3).memory_bytes == whole.memory_bytes - 1000000000);
   CHECK(left.devices[2].model == left.devices[3].model);
