@@ -166,20 +166,24 @@ def draw(rows, path):
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as pyplot
-    figure, axes = pyplot.subplots(figsize=(6, 6))
-    for cluster in dict.fromkeys(row["cluster"] for row in rows):
+    sys.path.insert(0, str(ROOT / "scripts/reproduction"))
+    import style
+    style.apply(pyplot)
+    figure, axes = pyplot.subplots(figsize=(style.WIDTH, 7.5))
+    clusters = dict.fromkeys(row["cluster"] for row in rows)
+    for cluster, marker, colour in zip(clusters, style.MARKERS, (*style.COLOURS[:4], "#7a5c99")):
         own = [row for row in rows if row["cluster"] == cluster]
-        axes.loglog([row["measured"] for row in own], [row["predicted"] for row in own], "o", markersize=4,
+        axes.loglog([row["measured"] for row in own], [row["predicted"] for row in own], marker, color=colour,
                     label=cluster)
     ends = [min(row["measured"] for row in rows) / 1.5, max(row["measured"] for row in rows) * 1.5]
-    axes.plot(ends, ends, color="black", linewidth=1)
+    axes.plot(ends, ends, color="black", linewidth=1, label="equal")
     axes.fill_between(ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color="black", alpha=0.12,
                       label="within 10 %")
-    axes.set_xlabel("measured ms an iteration")
-    axes.set_ylabel("predicted ms an iteration")
+    axes.set_xlabel("measured iteration, ms")
+    axes.set_ylabel("predicted iteration, ms")
     axes.legend()
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, metadata={"Software": None})
 
 
 def main():

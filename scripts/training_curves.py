@@ -73,16 +73,18 @@ def draw(curves, path, rate):
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as pyplot
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    for name, points in curves.items():
-        axes.plot([when for when, _ in points], [loss for _, loss in points], label=name)
+    sys.path.insert(0, str(ROOT / "scripts/reproduction"))
+    import style
+    style.apply(pyplot)
+    figure, axes = pyplot.subplots(figsize=(style.WIDTH, 4.5))
+    for (name, points), line in zip(curves.items(), style.LINES):
+        axes.plot([when for when, _ in points], [loss for _, loss in points], linestyle=line, label=name)
     axes.set_xlabel("seconds")
     axes.set_ylabel("loss")
     axes.set_title(f"RNNLM on two hosts at {rate * 8:g} Gb/s")
     axes.legend()
-    axes.grid(alpha=0.3)
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, metadata={"Software": None})
 
 
 def main():

@@ -2,13 +2,13 @@
 
 import json
 
+import style
 from common import NETWORKS, assert_no_slower, conditions, markdown_table, options, prepare
 from strategy_file import by_operator
 
 DEFAULT_BUDGET_S = 40
 CASES = ("inception_v3", "nmt")
 PAPER = {"inception_v3": "75 % and 12 % less", "nmt": ""}
-COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red")
 DOWN = ("sample", "height", "width", "length")  # dimensions that split a box vertically; the others horizontally
 
 
@@ -65,7 +65,7 @@ def draw(data, pyplot):
         rows = {}
         layouts.append((entry, {name: place(name, rows) for name in entry["configurations"]}, rows))
     heights = [len(rows) for _, _, rows in layouts]
-    figure, axes = pyplot.subplots(len(layouts), 1, figsize=(13, 1 + 0.42 * sum(heights)),
+    figure, axes = pyplot.subplots(len(layouts), 1, figsize=(style.WIDTH, 1.6 + 0.42 * sum(heights)),
                                    gridspec_kw={"height_ratios": heights}, squeeze=False)
     for (entry, places, rows), axis in zip(layouts, axes[:, 0]):
         for name, (row, column) in places.items():
@@ -73,14 +73,18 @@ def draw(data, pyplot):
             width, height = 0.86 / across, 0.8 / down
             for y, x, device in cells:
                 axis.add_patch(pyplot.Rectangle((column + x * width, row + y * height), width, height,
-                                                facecolor=COLOURS[device], edgecolor="white", linewidth=0.4))
+                                                facecolor=style.COLOURS[device], edgecolor="white", linewidth=0.4))
         axis.set_xlim(-0.2, 1 + max(column for _, column in places.values()))
         axis.set_ylim(len(rows), -0.1)
-        axis.set_yticks([row + 0.4 for row in range(len(rows))], list(rows), fontsize=7)
+        axis.set_yticks([row + 0.4 for row in range(len(rows))], list(rows))
         axis.set_xticks([])
-        boxes = "a column per step" if entry["network"] == "nmt" else "a box per operator, a row a module"
-        axis.set_title(f"{NETWORKS[entry['network']]} on 4 P100: {boxes}"
-                       + "; vertical: sample (and height, width), horizontal: channel; colour: device", fontsize=9)
+        axis.grid(visible=False)
+        boxes = "a column per step" if entry["network"] == "nmt" else "a box per operator, a row per module"
+        axis.set_title(f"{NETWORKS[entry['network']]} on 4 P100: {boxes}")
+    devices = [pyplot.Rectangle((0, 0), 1, 1, facecolor=colour) for colour in style.COLOURS[:4]]
+    figure.legend(devices, [f"device {device}" for device in range(4)], loc="upper center", ncols=4,
+                  title="Boxes are cut vertically by sample, height and width, horizontally by channel.")
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.7 / figure.get_figheight()))
     return figure
 
 
@@ -119,7 +123,7 @@ def table(data):
 Written by `scripts/reproduce.sh cases {options(data)} --budget {data['budget_s']:g}`: {data['budget_s']:g} s of
 mcmc, one thread. {conditions(data)}
 
-![strategies](cases.png)
+strategies](cases.png)
 
 """ + markdown_table(["network", "data-parallel: synchronization MB", "mcmc: synchronization MB", "less",
                       "mcmc: transfers MB", "data-parallel ms", "mcmc ms", "less", "lower bound ms",

@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 
+import style
 from common import REPOSITORY, SEED, generate, markdown_table
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
@@ -110,20 +111,25 @@ def order(entries):
 
 
 def draw(data, pyplot):
-    figure, axis = pyplot.subplots(figsize=(5, 4.5))
-    for network, marker in zip(dict.fromkeys(entry["network"] for entry in data["entries"]), "osx^vD"):
+    figure, axis = pyplot.subplots(figsize=(style.WIDTH, 6.5))
+    networks = dict.fromkeys(entry["network"] for entry in data["entries"])
+    colours = (*style.COLOURS[:4], "#7a5c99", "#7f8c8d")
+    for network, marker, colour in zip(networks, style.MARKERS, colours):
         entries = [entry for entry in data["entries"] if entry["network"] == network]
         axis.errorbar([middle(entry) / 1e3 for entry in entries], [entry["predicted_us"] / 1e3 for entry in entries],
-                      xerr=[spread(entry) / 1e3 for entry in entries], marker=marker, linestyle="", label=network)
+                      xerr=[spread(entry) / 1e3 for entry in entries], marker=marker, color=colour, linestyle="",
+                      markersize=7, label=network)
     ends = [min(min(middle(e), e["predicted_us"]) for e in data["entries"]) / 1e3,
             max(max(middle(e), e["predicted_us"]) for e in data["entries"]) / 1e3]
-    axis.plot(ends, ends, "--", color="grey", linewidth=1)
-    axis.plot(ends, [0.7 * end for end in ends], ":", color="grey", linewidth=1, label="30 % less")
+    axis.plot(ends, ends, "--", color="grey", linewidth=1, label="equal")
+    axis.fill_between(ends, [0.7 * end for end in ends], [1.3 * end for end in ends], color="grey", alpha=0.15,
+                      label="within 30 %")
     axis.set_xscale("log")
     axis.set_yscale("log")
-    axis.set_xlabel("measured, ms")
-    axis.set_ylabel("predicted, ms")
-    axis.legend(fontsize=7)
+    axis.set_xlabel("measured iteration, ms; bars: half of the interquartile range of the rounds")
+    axis.set_ylabel("predicted iteration, ms")
+    axis.legend()
+    figure.tight_layout()
     return figure
 
 

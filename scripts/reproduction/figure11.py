@@ -1,6 +1,7 @@
 """Figure 11: the best strategy found over the time of the search, full beside delta simulation, and the paper's
 proposals beside this program's own."""
 
+import style
 from common import NETWORKS, SEED, SYNCHRONIZATION, markdown_table, prepare, synchronization_option
 
 DEFAULT_BUDGET_S = 60
@@ -41,19 +42,24 @@ def keys(data):
 
 
 def draw(data, pyplot):
-    figure, axes = pyplot.subplots(1, len(keys(data)), figsize=(4 * len(keys(data)), 3.4), squeeze=False)
-    for axis, key in zip(axes[0], keys(data)):
-        for cell in data["cells"]:
-            if (cell["network"], cell["devices"]) != key:
-                continue
+    figure, axes = pyplot.subplots(len(keys(data)), 1, figsize=(style.WIDTH, 3.6 * len(keys(data)) + 0.8),
+                                   squeeze=False)
+    for axis, key in zip(axes[:, 0], keys(data)):
+        cells = [cell for cell in data["cells"] if (cell["network"], cell["devices"]) == key]
+        for number, cell in enumerate(cells):
             steps = [*cell["found"], (cell["ended_s"], cell["found"][-1][1])]
+            # Lines that come later are thinner, so that one that lies on another one leaves it to be seen.
             axis.step([max(seconds, 0.05) for seconds, _ in steps], [us / 1e3 for _, us in steps], where="post",
+                      linewidth=6 - number, linestyle=style.LINES[number % 2], color=(*style.COLOURS[3:0:-1],
+                                                                                     "#7a5c99", "#1b2a49")[number],
                       label=cell["search"])
+            axis.plot(steps[-1][0], steps[-1][1] / 1e3, "|", color="black", markersize=12)
         axis.set_xscale("log")
-        axis.set_title(f"{NETWORKS[key[0]]}, {key[1]} P100", fontsize=9)
-        axis.set_xlabel("seconds of search")
-        axis.set_ylabel("best strategy, ms")
-    axes[0][0].legend(fontsize=7)
+        axis.set_title(f"{NETWORKS[key[0]]}, {key[1]} P100")
+        axis.set_ylabel("best strategy so far,\npredicted ms")
+    axes[-1][0].set_xlabel("seconds of search; a bar is where the search ended")
+    style.legend_above(figure, axes[0][0], 3)
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.7 / figure.get_figheight()))
     return figure
 
 

@@ -2,6 +2,7 @@
 
 import sys
 
+import style
 from common import NETWORKS, NORMALIZED, assert_no_slower, conditions, markdown_table, options, prepare, times
 
 CLUSTERS = {"p100": (1, 2, 4, 8, 16), "k80": (1, 2, 4, 8, 16, 32, 64)}
@@ -69,24 +70,26 @@ def slower_than_on_fewer(data):
 
 def draw(data, pyplot):
     cells = [cell for cell in data["cells"] if cell["statistics"] == "local"]
-    figure, axes = pyplot.subplots(4, 3, figsize=(11, 12))
-    for column, network in enumerate(NETWORKS):
-        for row, model in enumerate(CLUSTERS):
-            axis = axes[2 * (column // 3) + row][column % 3]
+    figure, axes = pyplot.subplots(len(NETWORKS), 2, figsize=(style.WIDTH, 2.5 * len(NETWORKS) + 0.6))
+    for network, row in zip(NETWORKS, axes):
+        for model, axis in zip(CLUSTERS, row):
             line = [cell for cell in cells if cell["network"] == network and cell["model"] == model]
             devices = [cell["devices"] for cell in line]
-            for (algorithm, label), marker in zip(ALGORITHMS.items(), "sxo"):
-                axis.plot(devices, [throughput(cell, algorithm) / cell["devices"] for cell in line], marker=marker,
-                          markersize=4, label=label)
-            axis.axhline(throughput(line[0], "data-parallel"), color="grey", linestyle="--", linewidth=1,
-                         label="one device, ideal")
+            # The widest line first: one that lies on another one leaves it to be seen.
+            for number, (algorithm, label) in enumerate(ALGORITHMS.items()):
+                axis.plot(devices, [throughput(cell, algorithm) / cell["devices"] for cell in line],
+                          marker=style.MARKERS[number], linestyle=style.LINES[number], linewidth=4 - 1.3 * number,
+                          markersize=9 - 2 * number, color=style.COLOURS[(3, 1, 0)[number]], label=label)
+            axis.axhline(throughput(line[0], "data-parallel"), color="grey", linewidth=1, label="one device")
             axis.set_xscale("log", base=2)
             axis.set_xticks(devices, devices)
-            axis.set_ylim(0, 1.1 * max(throughput(cell, "mcmc") / cell["devices"] for cell in line))
-            axis.set_title(f"{NETWORKS[network]}, {model.upper()}", fontsize=10)
-            axis.set_xlabel("devices", fontsize=8)
-            axis.set_ylabel("samples/s per device", fontsize=8)
-    axes[0][0].legend(fontsize=7)
+            axis.set_ylim(0, 1.15 * max(throughput(cell, "mcmc") / cell["devices"] for cell in line))
+            axis.set_title(f"{NETWORKS[network]}, {model.upper()}")
+        row[0].set_ylabel("predicted samples/s\nper device")
+    for axis in axes[-1]:
+        axis.set_xlabel("devices")
+    style.legend_above(figure, axes[0][0], 4)
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.4 / figure.get_figheight()))
     return figure
 
 

@@ -1,5 +1,6 @@
 """Figure 7: NMT on 64 K80 GPUs: iteration time, bytes moved and compute time of data parallelism, expert and mcmc."""
 
+import style
 from common import assert_no_slower, conditions, markdown_table, options, prepare
 
 DEFAULT_BUDGET_S = 150
@@ -23,13 +24,17 @@ def measures(result):
 
 
 def draw(data, pyplot):
-    figure, axes = pyplot.subplots(1, 3, figsize=(9, 3))
-    titles = ("iteration (ms)", "transfers and synchronization (GB)", "compute time, all devices (s)")
+    figure, axes = pyplot.subplots(1, 3, figsize=(style.WIDTH, 3.4))
+    titles = ("predicted iteration, ms", "bytes moved, GB", "compute time,\nsum over devices, s")
     for column, (axis, title) in enumerate(zip(axes, titles)):
-        axis.bar(ALGORITHMS, [measures(data["algorithms"][name])[column] for name in ALGORITHMS],
-                 color=("tab:blue", "tab:orange", "tab:green"))
-        axis.set_title(title, fontsize=10)
-        axis.tick_params(labelsize=8)
+        values = [measures(data["algorithms"][name])[column] for name in ALGORITHMS]
+        for number, value in enumerate(values):
+            style.bars(axis, [number], [value], number, ALGORITHMS[number], 0.7, lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.3g}")
+        axis.set_title(title)
+        axis.set_xticks(range(len(ALGORITHMS)), [name.replace("-", "-\n") for name in ALGORITHMS])
+        axis.set_ylim(0, 1.15 * max(values))
+        axis.grid(axis="x", visible=False)
+    figure.tight_layout()
     return figure
 
 

@@ -1,5 +1,6 @@
 """Figure 9: mcmc against learned placement (ColocRL) on 4 K80, and against OptCNN on 16 P100."""
 
+import style
 from common import NETWORKS, assert_no_slower, conditions, markdown_table, options, prepare, times
 
 DEFAULT_BUDGET_S = 20
@@ -26,16 +27,23 @@ def pairs(data, model, rival):
 
 
 def draw(data, pyplot):
-    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.2), gridspec_kw={"width_ratios": (1, 2.4)})
+    figure, axes = pyplot.subplots(1, 2, figsize=(style.WIDTH, 3.8), gridspec_kw={"width_ratios": (1, 2.2)},
+                                   sharey=True)
     for axis, model, rival, title in ((axes[0], "k80", "reinforce", "4 K80"),
                                       (axes[1], "p100", "optcnn", f"{data['devices']} P100")):
         entries = pairs(data, model, rival)
-        axis.bar([x - 0.2 for x in range(len(entries))], [other["throughput"] / mcmc["throughput"] for _, other,
-                                                          mcmc in entries], 0.4, label=rival)
-        axis.bar([x + 0.2 for x in range(len(entries))], [1] * len(entries), 0.4, label="mcmc")
-        axis.set_xticks(range(len(entries)), [NETWORKS[network] for network, _, _ in entries], fontsize=8)
-        axis.set_title(f"throughput, mcmc = 1: {title}", fontsize=10)
-        axis.legend(fontsize=7, loc="lower right")
+        number = 1 if rival == "reinforce" else 3
+        style.bars(axis, [x - 0.2 for x in range(len(entries))],
+                   [other["throughput"] / mcmc["throughput"] for _, other, mcmc in entries], number,
+                   "learned placement" if rival == "reinforce" else rival, 0.4, times)
+        style.bars(axis, [x + 0.2 for x in range(len(entries))], [1] * len(entries), 0, "mcmc", 0.4)
+        axis.set_xticks(range(len(entries)), [NETWORKS[network].replace("-", "-\n") for network, _, _ in entries])
+        axis.set_title(title)
+        axis.grid(axis="x", visible=False)
+        axis.legend(loc="lower center", bbox_to_anchor=(0.5, -0.42), ncols=2)
+    axes[0].set_ylim(0, 1.12)
+    axes[0].set_ylabel("predicted samples/s,\nmcmc = 1")
+    figure.tight_layout()
     return figure
 
 

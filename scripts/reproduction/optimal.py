@@ -43,19 +43,6 @@ def run(settings):
     return {"budget_s": settings.budget, "share_s": share_s, "small": proven, "local": local}
 
 
-def draw(data, pyplot):
-    figure, axes = pyplot.subplots(1, len(data["small"]), figsize=(8, 3))
-    for axis, entry in zip(axes, data["small"]):
-        proof = entry["proofs"]["all"]
-        bound, best = proof["exhaustive"]["proven_lower_bound_us"], proof["predicted_us"]
-        axis.bar(["lower bound\nproven", "exhaustive", "mcmc, 1 s\n(worst of 3)"],
-                 [bound, best, max(result["predicted_us"] for result in entry["mcmc"]["usual starts"])],
-                 color=("grey", "tab:blue", "tab:green"))
-        axis.set_title(f"{SMALL[entry['network']][0]}, 4 P100 (us)", fontsize=10)
-        axis.tick_params(labelsize=8)
-    return figure
-
-
 def small_rows(data):
     for entry in data["small"]:
         name, paper = SMALL[entry["network"]]
@@ -100,8 +87,6 @@ one. Batch normalization with the statistics of each part.
 Exhaustive search with {data['budget_s']:g} s. The space: every operator's degrees divide the 4 devices, with a product
 of at most 4; its parts lie on any devices (all), or part p on device first + p (consecutive). Symmetric strategies are
 counted each.
-
-![optima](optimal.png)
 
 """ + markdown_table(["network", "space", "best us", "outcome", "seconds", "paper's time"], small_rows(data)) + """
 mcmc with 1 s on one thread. Its usual starts are data parallelism and the best of the heuristic baselines; LeNet's

@@ -3,15 +3,27 @@ prints the table."""
 
 import argparse
 import importlib
+import itertools
 import json
+import re
 import sys
 import tempfile
 
+import style
 from common import REPOSITORY, RESULTS, Settings
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 from wrap_markdown import wrapped  # noqa: E402
 
+BATCHES = {"device": "64 samples per GPU", "total": "64 samples in total"}
+INTRODUCTION = """Results, for readers who compare this program with the FlexFlow paper (MLSys 2019). After reading you
+know what came out here. The conditions of all such pages are on [one page](reproduction.md)."""
+DIFFERENCE = """The experiment was done several times. The paper's batch size can be read in two ways: 64 samples per GPU
+(as published at MLSys) or 64 in total (as on arXiv). With the former, gradients are mostly exchanged during computation.
+With the latter, computation shrinks with the number of devices and the exchange of gradients does not, so that more can
+be gained. The paper does not say how gradients are synchronized: by all-reduce, or by a parameter server as in FlexFlow's
+published simulator. A parameter server sends all gradients through one device, so that data parallelism is slower and
+more can be gained."""
 EXPERIMENTS = ("table5", "figure6", "figure7", "figure9", "figure10", "figure11", "optimal", "cases", "ratios")
 
 
@@ -44,9 +56,7 @@ def main():
     matplotlib.use("Agg")
     import matplotlib.pyplot as pyplot
     experiment = importlib.import_module(arguments.experiment)
-    name = (arguments.experiment + ("-total" if arguments.batch == "total" else "")
-            + ("-owner" if arguments.synchronization == "parameter-server" else "")
-            + ("-quick" if arguments.quick else ""))
+    name = name_of(arguments.experiment, arguments.batch, arguments.synchronization, arguments.quick)
     path = RESULTS / f"{name}.json"
     if arguments.redraw:
         if not path.exists():
@@ -64,13 +74,38 @@ def main():
                 sys.exit(f"reproduce.sh: {arguments.experiment}: {error}")
         data["batch"], data["synchronization"] = arguments.batch, arguments.synchronization
         path.write_text(json.dumps(data, indent=1) + "\n")
-    text = experiment.table(data).replace(f"({arguments.experiment}.png", f"({name}.png")
-    (RESULTS / f"{name}.md").write_text(wrapped(text))
-    print(text)
-    figure = experiment.draw(data, pyplot)
-    figure.tight_layout()
-    figure.savefig(RESULTS / f"{name}.png", dpi=70)
-    print(f"written: {path.with_suffix('')}.json, .md, .png")
+    drawn = hasattr(experiment, "draw")
+    if drawn:
+        style.apply(pyplot)
+        experiment.draw(data, pyplot).savefig(RESULTS / f"{name}.png", metadata={"Software": None})
+    page = RESULTS / f"{arguments.experiment}{'-quick' if arguments.quick else ''}.md"
+    page.write_text(wrapped(page_of(experiment, arguments.experiment, arguments.quick)))
+    print(f"written: {path.name}, {page.name}" + (f", {name}.png" if drawn else ""))
+
+
+def page_of(experiment, title, quick):
+    """The page of an experiment: one section for each variant whose data is there."""
+    sections = []
+    for batch, synchronization in itertools.product(("device", "total"), ("all-reduce", "parameter-server")):
+        name = name_of(title, batch, synchronization, quick)
+        path = RESULTS / f"{name}.json"
+        if path.exists():
+            data = {"batch": batch, "synchronization": synchronization, **json.loads(path.read_text())}
+            text = experiment.table(data).replace(f"({title}.png", f"({name}.png")
+            heading, text = text.split("\n", 1)
+            sections.append((f"{BATCHES[batch]}, {synchronization}", text.strip("\n")))
+    if len(sections) == 1:
+        return f"{heading}\n\n{INTRODUCTION}\n\n{sections[0][1]}\n"
+    links = "\n".join(f"- [{name}](#{re.sub('[^a-z0-9 -]', '', name.lower()).replace(' ', '-')})"
+                      for name, _ in sections)
+    body = "\n\n".join(f"## {name}\n\n" + re.sub("^## ", "### ", text, flags=re.MULTILINE)
+                       for name, text in sections)
+    return f"{heading}\n\n{INTRODUCTION}\n\n{DIFFERENCE}\n\n{links}\n\n{body}\n"
+
+
+def name_of(experiment, batch, synchronization, quick):
+    return (experiment + ("-total" if batch == "total" else "")
+            + ("-owner" if synchronization == "parameter-server" else "") + ("-quick" if quick else ""))
 
 
 if __name__ == "__main__":

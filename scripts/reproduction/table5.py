@@ -1,5 +1,6 @@
 """Table 5: how long the search takes to find its final strategy, by network, devices and start."""
 
+import style
 from common import NETWORKS, SEED, SYNCHRONIZATION, assert_no_slower, markdown_table, prepare, synchronization_option
 
 DEFAULT_BUDGET_S = 60
@@ -40,15 +41,21 @@ def present(data):
 
 
 def draw(data, pyplot):
-    figure, axis = pyplot.subplots(figsize=(9, 3.4))
-    keys = present(data)
-    for offset, simulator in ((-0.2, "delta"), (0.2, "full")):
-        axis.bar([x + offset for x in range(len(keys))], [of(data, *key, simulator)["proposals_per_s"] for key in keys],
-                 0.4, label=f"{simulator} simulation")
-    axis.set_yscale("log")
-    axis.set_ylabel("proposals/s")
-    axis.set_xticks(range(len(keys)), [f"{NETWORKS[network]}\n{devices} P100" for network, devices in keys], fontsize=7)
-    axis.legend(fontsize=8)
+    figure, axes = pyplot.subplots(2, 1, figsize=(style.WIDTH, 6.4), sharey=True)
+    for axis, devices in zip(axes, DEVICES):
+        keys = [key for key in present(data) if key[1] == devices]
+        for number, (offset, simulator) in enumerate(((-0.2, "delta"), (0.2, "full"))):
+            style.bars(axis, [x + offset for x in range(len(keys))],
+                       [of(data, *key, simulator)["proposals_per_s"] for key in keys], (0, 3)[number],
+                       f"{simulator} simulation", 0.4, lambda value: f"{value:,.0f}")
+        axis.set_yscale("log")
+        axis.set_ylim(1, 300000)
+        axis.set_ylabel("proposals per second")
+        axis.set_xticks(range(len(keys)), [NETWORKS[network] for network, _ in keys])
+        axis.set_title(f"{devices} P100")
+        axis.grid(axis="x", visible=False)
+    style.legend_above(figure, axes[0], 2)
+    figure.tight_layout(rect=(0, 0, 1, 0.94))
     return figure
 
 
