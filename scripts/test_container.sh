@@ -71,6 +71,7 @@ done < <(sed -e '/^#/d' -e '/^$/d' Containerfile | sed -e ':a' -e '/\\$/N; s/ *\
 echo "== in the image"
 inside "ffsearch --graph /usr/share/ffsearch/graphs/lenet.json --profile /usr/share/ffsearch/profiles \
   --topo /usr/share/ffsearch/topologies/local-cpu-2.json --proposals 2000" | head -5
-inside "mpirun --oversubscribe -n 2 ffexec --strategy strategy.json --iterations 20 --verify" | grep -v '^iteration [0-9]'
+inside "mpirun --oversubscribe -n 2 ffexec --strategy strategy.json --iterations 20 --verify" |
+  grep -v '^iteration [0-9]'
 inside "ffsearch import --help" >/dev/null
 du -sh --one-file-system "$tree" | cut -f1

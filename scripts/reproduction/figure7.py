@@ -29,7 +29,8 @@ def draw(data, pyplot):
     for column, (axis, title) in enumerate(zip(axes, titles)):
         values = [measures(data["algorithms"][name])[column] for name in ALGORITHMS]
         for number, value in enumerate(values):
-            style.bars(axis, [number], [value], number, ALGORITHMS[number], 0.7, lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.3g}")
+            style.bars(axis, [number], [value], number, ALGORITHMS[number], 0.7,
+                       lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.3g}")
         axis.set_title(title)
         axis.set_xticks(range(len(ALGORITHMS)), [name.replace("-", "-\n") for name in ALGORITHMS])
         axis.set_ylim(0, 1.15 * max(values))

@@ -18,11 +18,11 @@ from wrap_markdown import wrapped  # noqa: E402
 BATCHES = {"device": "64 samples per GPU", "total": "64 samples in total"}
 INTRODUCTION = """Results, for readers who compare this program with the FlexFlow paper (MLSys 2019). After reading you
 know what came out here. The conditions of all such pages are on [one page](reproduction.md)."""
-DIFFERENCE = """The experiment was done several times. The paper's batch size can be read in two ways: 64 samples per GPU
-(as published at MLSys) or 64 in total (as on arXiv). With the former, gradients are mostly exchanged during computation.
-With the latter, computation shrinks with the number of devices and the exchange of gradients does not, so that more can
-be gained. The paper does not say how gradients are synchronized: by all-reduce, or by a parameter server as in FlexFlow's
-published simulator. A parameter server sends all gradients through one device, so that data parallelism is slower and
+DIFFERENCE = """The experiment was done several times. The paper's batch size can be read in two ways: 64 samples per
+GPU (as published at MLSys) or 64 in total (as on arXiv). With the former, gradients are mostly exchanged during
+computation. With the latter, computation shrinks with the number of devices and the exchange of gradients does not, so
+that more can be gained. The paper does not say how gradients are synchronized: by all-reduce, or by a parameter server
+as in FlexFlow's published simulator. A parameter server sends all gradients through one device, so that data parallelism is slower and
 more can be gained."""
 EXPERIMENTS = ("table5", "figure6", "figure7", "figure9", "figure10", "figure11", "optimal", "cases", "ratios")
 

@@ -7,8 +7,8 @@ what these pages show. Usage:
 A page shows a session in a block ```console: "$ COMMAND", then its output; "..." stands for lines left out. All blocks
 of a page run in one folder, which has the checkout's graphs, topologies, profiles and scripts.
 
-Compared are exit codes, the first words of each line, and predicted iteration times (within 10 %: other numbers, such as
-measured times, are another machine's)."""
+Compared are exit codes, the first words of each line, and predicted iteration times (within 10 %). Other numbers, such
+as measured times, are another machine's."""
 
 import os
 import pathlib
