@@ -22,8 +22,8 @@ DIFFERENCE = """The experiment was done several times. The paper's batch size ca
 GPU (as published at MLSys) or 64 in total (as on arXiv). With the former, gradients are mostly exchanged during
 computation. With the latter, computation shrinks with the number of devices and the exchange of gradients does not, so
 that more can be gained. The paper does not say how gradients are synchronized: by all-reduce, or by a parameter server
-as in FlexFlow's published simulator. A parameter server sends all gradients through one device, so that data parallelism is slower and
-more can be gained."""
+as in FlexFlow's published simulator. A parameter server sends all gradients through one device, so that data
+parallelism is slower and more can be gained."""
 EXPERIMENTS = ("table5", "figure6", "figure7", "figure9", "figure10", "figure11", "optimal", "cases", "ratios")
 
 
