@@ -51,17 +51,20 @@ GPU_MODELS = {
                   "one of its "
                   "two GK210 dies, half of that. " + MEMORY + " " + LAUNCH},
     "a100": {
-        "peak_tflops": 19.5, "peak_tf32_tflops": 156, "memory_gb_per_s": 2039, "memory_bytes": 80 * 10**9, "launch_us": 5,
+        "peak_tflops": 19.5, "peak_tf32_tflops": 156, "memory_gb_per_s": 2039,
+        "memory_bytes": 80 * 10**9, "launch_us": 5,
         "source": "NVIDIA A100 datasheet, SXM4 of 80 GB: FP32 19.5 TFLOPS, 2,039 GB/s. " + PRECISION + " "
         + MEMORY
                   + " " + LAUNCH},
     "h100": {
-        "peak_tflops": 67, "peak_tf32_tflops": 494.5, "memory_gb_per_s": 3350, "memory_bytes": 80 * 10**9, "launch_us": 5,
+        "peak_tflops": 67, "peak_tf32_tflops": 494.5, "memory_gb_per_s": 3350,
+        "memory_bytes": 80 * 10**9, "launch_us": 5,
         "source": "NVIDIA H100 datasheet, SXM5 of 80 GB: FP32 67 TFLOPS, 3.35 TB/s. " + PRECISION + " "
         + MEMORY
                   + " " + LAUNCH},
     "h200": {
-        "peak_tflops": 67, "peak_tf32_tflops": 494.5, "memory_gb_per_s": 4800, "memory_bytes": 141 * 10**9, "launch_us": 5,
+        "peak_tflops": 67, "peak_tf32_tflops": 494.5, "memory_gb_per_s": 4800,
+        "memory_bytes": 141 * 10**9, "launch_us": 5,
         "source": "NVIDIA H200 datasheet, SXM5 of 141 GB: FP32 67 TFLOPS, 4.8 TB/s. " + PRECISION + " "
         + MEMORY
                   + " " + LAUNCH},

@@ -69,8 +69,8 @@ DeviceId fullest_device(const Topology& topology, const Vector<int64_t>& bytes) 
   return fullest;
 }
 
-// What kernels on the device keep from the forward to the backward pass and use as scratch memory, by operator type: the
-// largest first, those after the third together.
+// What kernels on the device keep from the forward to the backward pass and use as scratch memory, by operator type:
+// the largest first, those after the third together.
 Vector<MemoryItem> workspaces(const Graph& graph, const Strategy& strategy, DeviceId device) {
   std::map<std::string, int64_t> by_type;
   for (const OperatorId op : graph.operator_ids()) {

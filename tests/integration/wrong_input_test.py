@@ -158,7 +158,8 @@ class WrongInput(unittest.TestCase):
             ([others, {"operators": ["fc1", "fc2"], "degrees": {}}],
              "/configurations/1: \"devices\" is missing (configuration of fc1, ...)"),
             ([others, {**others, "operators": "fc*", "device": 0}],
-             "/configurations/1/device: unknown key of a configuration; did you mean \"devices\"? (configuration of fc*)"),
+             "/configurations/1/device: unknown key of a configuration; did you mean \"devices\"? (configuration of "
+             "fc*)"),
         ]
         for number, (configurations, *messages) in enumerate(cases):
             path = edited(configurations)
