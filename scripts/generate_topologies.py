@@ -30,8 +30,8 @@ LAUNCH = ("launch_us: estimate, not a datasheet figure; a null kernel's launch i
           "most of it in the "
           "driver, with little difference between generations.")
 PRECISION = ("peak_tflops is the FP32 rate of the CUDA cores, which is what the executor uses by default; "
-             "peak_tf32_tflops is that of the tensor cores in TF32, dense (the datasheet's figure without sparsity), for "
-             "--precision tf32.")
+             "peak_tf32_tflops is that of the tensor cores in TF32, dense (the datasheet's figure without sparsity), "
+             "for --precision tf32.")
 LATENCY = "latency estimated"
 MEMORY = ("memory_bytes: the datasheet's GB taken as 1e9, a little less than the driver reports, which leaves room for "
           "its context.")
