@@ -29,9 +29,9 @@ COMMITTED = (
 LAUNCH = ("launch_us: estimate, not a datasheet figure; a null kernel's launch is commonly measured at 2 to 10 us, "
           "most of it in the "
           "driver, with little difference between generations.")
-PRECISION = ("peak_tflops is the FP32 rate of the CUDA cores, which is what the executor uses by default; with TF32 on "
-             "the tensor "
-             "cores it would be {} (dense).")
+PRECISION = ("peak_tflops is the FP32 rate of the CUDA cores, which is what the executor uses by default; "
+             "peak_tf32_tflops is that of the tensor cores in TF32, dense (the datasheet's figure without sparsity), "
+             "for --precision tf32.")
 LATENCY = "latency estimated"
 MEMORY = ("memory_bytes: the datasheet's GB taken as 1e9, a little less than the driver reports, which leaves room for "
           "its context.")
@@ -51,18 +51,21 @@ GPU_MODELS = {
                   "one of its "
                   "two GK210 dies, half of that. " + MEMORY + " " + LAUNCH},
     "a100": {
-        "peak_tflops": 19.5, "memory_gb_per_s": 2039, "memory_bytes": 80 * 10**9, "launch_us": 5,
-        "source": "NVIDIA A100 datasheet, SXM4 of 80 GB: FP32 19.5 TFLOPS, 2,039 GB/s. " + PRECISION.format(156) + " "
+        "peak_tflops": 19.5, "peak_tf32_tflops": 156, "memory_gb_per_s": 2039,
+        "memory_bytes": 80 * 10**9, "launch_us": 5,
+        "source": "NVIDIA A100 datasheet, SXM4 of 80 GB: FP32 19.5 TFLOPS, 2,039 GB/s. " + PRECISION + " "
         + MEMORY
                   + " " + LAUNCH},
     "h100": {
-        "peak_tflops": 67, "memory_gb_per_s": 3350, "memory_bytes": 80 * 10**9, "launch_us": 5,
-        "source": "NVIDIA H100 datasheet, SXM5 of 80 GB: FP32 67 TFLOPS, 3.35 TB/s. " + PRECISION.format(494.5) + " "
+        "peak_tflops": 67, "peak_tf32_tflops": 494.5, "memory_gb_per_s": 3350,
+        "memory_bytes": 80 * 10**9, "launch_us": 5,
+        "source": "NVIDIA H100 datasheet, SXM5 of 80 GB: FP32 67 TFLOPS, 3.35 TB/s. " + PRECISION + " "
         + MEMORY
                   + " " + LAUNCH},
     "h200": {
-        "peak_tflops": 67, "memory_gb_per_s": 4800, "memory_bytes": 141 * 10**9, "launch_us": 5,
-        "source": "NVIDIA H200 datasheet, SXM5 of 141 GB: FP32 67 TFLOPS, 4.8 TB/s. " + PRECISION.format(494.5) + " "
+        "peak_tflops": 67, "peak_tf32_tflops": 494.5, "memory_gb_per_s": 4800,
+        "memory_bytes": 141 * 10**9, "launch_us": 5,
+        "source": "NVIDIA H200 datasheet, SXM5 of 141 GB: FP32 67 TFLOPS, 4.8 TB/s. " + PRECISION + " "
         + MEMORY
                   + " " + LAUNCH},
 }

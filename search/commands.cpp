@@ -11,6 +11,7 @@
 #include "search/optimizer/baselines/propagate.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/report/html/report.h"
+#include "search/report/plan_text.h"
 #include "search/report/summary.h"
 #include "search/report/trace.h"
 
@@ -343,6 +344,46 @@ CommandResult run_simulate(const SimulateOptions& options) {
   }
   write_outputs(options.out, options.trace, file.strategy, report, evaluator, details);
   CommandResult result{report_to_json(report), report_to_text(report, problem.graph, problem.topology, file.strategy)};
+  if (const std::string note = loaded.kernels.busy_note(); !note.empty()) result.notes.push_back(note);
+  return result;
+}
+
+CommandResult run_edit(const EditOptions& options) {
+  Vector<std::string> inputs = options.costs.profiles;
+  inputs.push_back(options.strategy);
+  expect_all_writable({options.out}, inputs);
+  StrategyFile file = load_strategy(options.strategy);
+  Loaded loaded = load({file.graph, file.topology, {}, file.synchronization}, options.costs);
+  const Problem problem = loaded.problem();
+  Evaluator evaluator(problem);
+  const Strategy original = file.strategy;
+  const Evaluator::Details before = evaluator.details_of_file(file);
+  for (const std::string& edit : options.edits)
+    for (Change& change : parse_edit(edit, problem.graph, problem.topology, file.strategy, file.origins)) {
+      file.strategy[change.op] = std::move(change.configuration);
+      if (!file.origins.empty()) file.origins[change.op] = ConfigurationOrigin::annotated;
+    }
+  // An order whose tasks are no longer those of the strategy is replaced by one of the same kind.
+  Evaluator::Details after = evaluator.details_of_file(file);
+  const bool kept =
+      !file.issue_order.empty() &&
+      !issue_order_from_names(evaluator.builder(), after.tasks, file.issue_order, file.transfer_buffers).empty();
+  if (!kept) after = evaluator.details(file.strategy, before.fifo_order ? TaskOrder::fifo : TaskOrder::best);
+  SearchReport report = describe(problem, after);
+  report.algorithm = "edit";
+  for (const std::string& edit : options.edits) report.note += (report.note.empty() ? "" : "; ") + edit;
+  report.origins = file.origins;
+  write_outputs(options.out, "", file.strategy, report, evaluator, after);
+  Explanation edited =
+      describe_edit(problem, original, file.strategy, before.timeline.makespan, after.timeline.makespan);
+  edited.json.update({{"fits_memory", report.feasible},
+                      {"memory_bytes", report.memory_bytes},
+                      {"issue_order", kept ? "kept" : "derived"}});
+  edited.text +=
+      "issue order          " + std::string(kept ? "kept" : "derived anew: the file had none that fits") + "\n";
+  if (!report.feasible) edited.text += "memory               exceeds device memory\n";
+  if (!options.out.empty()) edited.text += "written to " + options.out + "\n";
+  CommandResult result{std::move(edited.json), std::move(edited.text)};
   if (const std::string note = loaded.kernels.busy_note(); !note.empty()) result.notes.push_back(note);
   return result;
 }

@@ -28,7 +28,7 @@ void expect_precision(const Profile& profile, Precision precision) {
 
 KernelCosts::KernelCosts(const Topology& topology, CostMode mode, Vector<Profile> profiles, int64_t working_set_bytes,
                          Precision precision)
-    : mode_(mode) {
+    : mode_(mode), precision_(precision) {
   const bool may_measure = mode == CostMode::measure || mode == CostMode::automatic;
   for (size_t m = 0; m < topology.models.size(); ++m) {
     Model model;
@@ -153,7 +153,8 @@ KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block
     return {slower(other.ns, model.model.speed), other.source};
   }
   if (mode_ == CostMode::analytic)
-    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use)), CostSource::analytic};
+    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use, precision_of(model))),
+            CostSource::analytic};
   const std::string signature = kernel_signature(definition, part, phase, use);
   std::lock_guard lock(mutex_);
   // `measure` believes only what was measured by this run.
@@ -167,7 +168,8 @@ KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block
     throw InputError("the profile of device model \"" + model.model.name + "\" has no entry \"" + signature +
                      "\"; run ffsearch profile for this graph and topology");
   if (mode_ == CostMode::automatic && !model.on_this_machine)
-    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use)), CostSource::analytic};
+    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use, precision_of(model))),
+            CostSource::analytic};
   KernelMeasurement::Result result;
   watched(model, [&] { result = measurement(model).kernel(definition, part, backward_too, use); });
   describe_machine(model);

@@ -124,11 +124,12 @@ class Writer {
                : sheet              ? std::string("datasheet")
                                     : std::string("not known")) +
               "; launch_us: estimate";
-    const Json model = {{"peak_tflops", rounded(peak)},
-                        {"memory_gb_per_s", rounded(memory_rate)},
-                        {"memory_bytes", memory},
-                        {"launch_us", launch_of_gpu_us},
-                        {"source", source}};
+    Json model = {{"peak_tflops", rounded(peak)}};
+    if (sheet && sheet->peak_tf32_tflops > 0) model["peak_tf32_tflops"] = rounded(sheet->peak_tf32_tflops);
+    model.update({{"memory_gb_per_s", rounded(memory_rate)},
+                  {"memory_bytes", memory},
+                  {"launch_us", launch_of_gpu_us},
+                  {"source", source}});
     // GPUs of one key can differ, as in their memory.
     std::string key = gpu_key(gpu.name);
     for (int number = 2; models_.contains(key) && models_[key] != model; ++number)

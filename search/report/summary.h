@@ -59,10 +59,6 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
 std::string comparison_to_text(const Vector<SearchReport>& reports,
                                const Vector<std::pair<std::string, std::string>>& failed, int64_t batch_size);
 
-// Operators in graph order, equal neighbours folded: "conv1 .. conv3  sample 4  on devices 0-3", and where origins are
-// known, ", propagated".
-std::string strategy_to_text(const Graph& graph, const Strategy& strategy, const Vector<ConfigurationOrigin>& origins);
-
 std::string time_text(Nanoseconds ns);  // "1.234 ms"
 
 }  // namespace ff

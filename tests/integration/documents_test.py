@@ -64,7 +64,8 @@ class Documents(unittest.TestCase):
     def test_manual_pages_and_completion_name_every_flag(self):
         if BUILD is None:
             self.skipTest("no build folder given")
-        for program, commands in (("ffsearch", ("simulate", "compare", "profile", "topology", "explain", "diff")),
+        for program, commands in (("ffsearch", ("simulate", "edit", "compare", "profile", "topology", "explain",
+                                               "diff")),
                                   ("ffexec", ())):
             def output(*arguments):
                 return subprocess.run([BUILD / program, *arguments], capture_output=True, text=True, check=True,

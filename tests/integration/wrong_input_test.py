@@ -148,18 +148,26 @@ class WrongInput(unittest.TestCase):
             ([{**others, "operators": ["conv*", "fc[1-3]"]}], "/configurations: \"tanh1\" is missing, and 7 more"),
             ([others, {**others, "operators": ["fc[1-4]"]}],
              "/configurations/1/operators/0: unknown operator \"fc4\"; did you mean \"fc1\"?"),
-            ([others, {**others, "operators": "fc1"}, {**others, "operators": "fc[1-2]"}],
-             "/configurations/2/operators: operator \"fc1\" has a configuration already, by "
-             "/configurations/1/operators"),
+            ([others, {**others, "operators": ["fc1", "fc[1-2]"]}],
+             "/configurations/1/operators/1: operator \"fc1\" has a configuration already, by "
+             "/configurations/1/operators/0"),
             ([{**others, "devices": "0-2"}], "/configurations/0/devices: device 2 is not there"),
             ([{**others, "devices": "0 to 1"}], "/configurations/0/devices: found \"0 to 1\", expected ranges"),
+            ([others, {**others, "operators": "fc[1-2]", "degrees": {"sample": 0}}],
+             "/configurations/1/degrees/sample: found 0", "(configuration of fc1)"),
+            ([others, {"operators": ["fc1", "fc2"], "degrees": {}}],
+             "/configurations/1: \"devices\" is missing (configuration of fc1, ...)"),
+            ([others, {**others, "operators": "fc*", "device": 0}],
+             "/configurations/1/device: unknown key of a configuration; did you mean \"devices\"? (configuration of "
+             "fc*)"),
         ]
-        for number, (configurations, message) in enumerate(cases):
+        for number, (configurations, *messages) in enumerate(cases):
             path = edited(configurations)
-            self.refused(run(BUILD / "ffsearch", "simulate", "--strategy", path, cwd=self.work), message)
+            self.refused(run(BUILD / "ffsearch", "simulate", "--strategy", path, cwd=self.work), *messages)
             if number % 3 == 0:  # the same reader
-                self.refused(self.execute(2, path), message, program="ffexec: ")
-        for found, message in (("owned", "/synchronization: found \"owned\"; did you mean \"owner\"?"),
+                self.refused(self.execute(2, path), *messages, program="ffexec: ")
+        for found, message in (("owned", "/synchronization: found \"owned\"; known: all-reduce, "
+                                "parameter-server"),
                                (3, "/synchronization: found 3, expected a string")):
             path = self.write("synchronization.json", {**json.loads((self.work / "s.json").read_text()),
                                                        "synchronization": found})

@@ -139,8 +139,12 @@ double share_of_peak(const Problem& problem, const Strategy& strategy, Nanosecon
       if (op.has_backward) operations += op.definition->backward_work(part, input_gradients).flops;
     }
   }
+  const bool tf32 = problem.kernels.precision() == Precision::tf32;
+  const auto peak_of = [&](const DeviceModel& model) {
+    return tf32 && model.peak_tf32_tflops > 0 ? model.peak_tf32_tflops : model.peak_tflops;
+  };
   for (const DeviceId device : problem.topology.devices.indices())
-    peak += problem.topology.model_of(device).peak_tflops * 1e12;
+    peak += peak_of(problem.topology.model_of(device)) * 1e12;
   return operations / (peak * static_cast<double>(makespan) / 1e9);
 }
 

@@ -70,7 +70,7 @@ TEST_CASE("a remedy fits, and its time is that of a simulation of it") {
   const Explanation explanation = explain_strategy(problem.problem, file_of(problem, plain), {});
   CHECK(explanation.json["memory"]["fits"] == false);
   CHECK(explanation.json["memory"]["remedies"].size() == 2);
-  CHECK_THAT(explanation.text, Catch::Contains("IT DOES NOT FIT, by "));
+  CHECK_THAT(explanation.text, Catch::Contains(": exceeds device memory by "));
 }
 
 TEST_CASE("where nothing fits, no remedy is named") {

@@ -57,7 +57,7 @@ TEST_CASE("a report says why the alternatives are not taken, also that they do n
   const std::string text =
       html_report(Analysis(problem.evaluator, plain, details),
                   {{}, {{"all on one", "", single_device(graph)}, {"nothing", "needs <more>", {}}}});
-  CHECK_THAT(text, Catch::Contains("Does not fit: device 0 needs "));
+  CHECK_THAT(text, Catch::Contains("Exceeds device memory: device 0 needs "));
   CHECK_THAT(text, Catch::Contains("Not applicable: needs &lt;more&gt;"));
   CHECK_THAT(text, Catch::Contains("This is data parallelism"));
 }
