@@ -187,6 +187,7 @@ def json_of_every_command(work):
     full["topology"]["device_models"]["cpu"]["memory_bytes"] = 1200000
     (work / "full.json").write_text(json.dumps(full))
     yield "Explain", run("ffsearch", "explain", "--strategy", work / "full.json", "--cost", "analytic")
+    yield "Edit", run("ffsearch", "edit", "--strategy", plan, "fc1: whole on 0", "--cost", "analytic")
     yield "Diff", run("ffsearch", "diff", plan, other, "--cost", "analytic")
     mpirun = ("mpirun", "-n", 2)
     yield "Train", run("ffexec", "--strategy", plan, "--iterations", 3, "--verify", launcher=map(str, mpirun))
