@@ -16,7 +16,7 @@ NETWORKS = {"alexnet": "AlexNet", "inception_v3": "Inception-v3", "resnet101": "
 NORMALIZED = ("inception_v3", "resnet101")  # networks with batch normalization
 BATCH = {"alexnet": 256}  # paper, section 8: 64, AlexNet 256
 SEED = 1
-SAMPLES = {"device": "64 samples a GPU, AlexNet 256 (the paper as published at MLSys 2019)",
+SAMPLES = {"device": "64 samples per GPU, AlexNet 256 (the paper as published at MLSys 2019)",
            "total": "64 samples in all, AlexNet 256, however many GPUs (the paper as on arXiv)"}
 
 

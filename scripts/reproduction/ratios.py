@@ -13,7 +13,7 @@ from table5 import DEVICES, PAPER_DELTA_S, PAPER_FULL_S, of
 
 BEGIN, END = "<!-- begin: scripts/reproduce.sh ratios -->\n", "<!-- end -->\n"
 SETTINGS = {(batch, synchronization): f"{synchronization}, 64 {text}"
-            for (batch, text), synchronization in itertools.product((("device", "a GPU"), ("total", "in all")),
+            for (batch, text), synchronization in itertools.product((("device", "per GPU"), ("total", "in all")),
                                                                     ("all-reduce", "parameter-server"))}
 SPEEDUP = (1.3, 3.3)  # over the baselines, figure 6
 SAME = (0.95, 1.1)  # about 1: ResNet-101 in figure 6, the linear networks in figure 9
@@ -112,7 +112,7 @@ def cases():
 
 
 def table5():
-    header = ["Table 5: proposals a second, delta over full",
+    header = ["Table 5: proposals per second, delta over full",
               *(f"{NETWORKS[network]}, {devices}" for devices in DEVICES for network in NETWORKS)]
     rows = [["paper, search time", *(f"{PAPER_FULL_S[devices][network] / PAPER_DELTA_S[devices][network]:.1f}"
                                      for devices in DEVICES for network in NETWORKS)]]
