@@ -75,7 +75,7 @@ def main():
     parser.add_argument("--cells", nargs="+", default=CELLS, metavar="NETWORK:TOPOLOGY")
     parser.add_argument("--budgets", nargs="+", default=["5", "30"], help="seconds, or default")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--batch", type=int, help="so many samples in all, instead of 64 (AlexNet 256) a device")
+    parser.add_argument("--batch", type=int, help="so many samples in all, instead of 64 (AlexNet 256) per device")
     parser.add_argument("--flags", nargs="*", default=[], help="further flags of ffsearch, each as --flag=value")
     parser.add_argument("--against", type=pathlib.Path, metavar="BUILD", help="another build, in turn")
     parser.add_argument("--against-flags", nargs="*", help="other flags, in turn")

@@ -6,7 +6,7 @@ of one machine.
     scripts/generate_topologies.py p100-8x4 dgx-h100-32      other sizes of the same families
     scripts/generate_topologies.py --list                    the families and what their names mean
 
-Bandwidths are physical rates of one direction, in 1e9 bytes a second. Latencies are estimates (see LATENCY); `ffexec
+Bandwidths are physical rates of one direction, in 1e9 bytes per second. Latencies are estimates (see LATENCY); `ffexec
 --calibrate` measures both on the machine at hand.
 """
 
@@ -162,7 +162,7 @@ def k80(name, nodes, per_node):
     return cluster(name, f"{nodes} node{'s' if nodes > 1 else ''} of {per_node} Tesla K80 GPUs (GK210 dies); "
                    f"neighbours in pairs on a "
                    f"PCIe switch of their own, the pairs joined by a shared one; 56 Gb/s InfiniBand between nodes, one "
-                   f"adapter a node (the "
+                   f"adapter per node (the "
                    f"signalling rate: 6.8 of the 7 GB/s are data). After the second cluster of {PAPER} (16 nodes of 4 "
                    f"GPUs).",
                    "k80", nodes, devices, pairs + ["host"], links, ["host"], network)
@@ -186,26 +186,26 @@ def nvswitch_cluster(name, system, model, nodes, per_node, nvlink, nvlink_source
 
 
 def dgx_a100(name, nodes):
-    """dgx-a100-N: N DGX A100 (640 GB) of 8 GPUs; HDR InfiniBand, one adapter a GPU."""
+    """dgx-a100-N: N DGX A100 (640 GB) of 8 GPUs; HDR InfiniBand, one adapter per GPU."""
     return nvswitch_cluster(name, "DGX A100 (640 GB)", "a100", nodes, 8,
                             300, "NVLink 3 (NVIDIA A100 datasheet)",
-                            25, "HDR InfiniBand 200 Gb/s a GPU (NVIDIA DGX A100 datasheet)")
+                            25, "HDR InfiniBand 200 Gb/s per GPU (NVIDIA DGX A100 datasheet)")
 
 
 def dgx_h100(name, nodes):
-    """dgx-h100-N: N DGX H100 of 8 GPUs; NDR InfiniBand, one adapter a GPU."""
+    """dgx-h100-N: N DGX H100 of 8 GPUs; NDR InfiniBand, one adapter per GPU."""
     return nvswitch_cluster(name, "DGX H100", "h100", nodes, 8, 450, "NVLink 4 (NVIDIA H100 datasheet)",
-                            50, "NDR InfiniBand 400 Gb/s a GPU (NVIDIA DGX H100 datasheet)")
+                            50, "NDR InfiniBand 400 Gb/s per GPU (NVIDIA DGX H100 datasheet)")
 
 
 def h200(name, count):
-    """h200-N: N H200 GPUs, in nodes of 8 (DGX H200) when there are more; NDR InfiniBand, one adapter a GPU."""
+    """h200-N: N H200 GPUs, in nodes of 8 (DGX H200) when there are more; NDR InfiniBand, one adapter per GPU."""
     if count > 8 and count % 8 != 0:
         raise ValueError("more than 8 GPUs come in nodes of 8: expected a multiple of 8")
     nodes, per_node = (1, count) if count <= 8 else (count // 8, 8)
     return nvswitch_cluster(name, "DGX H200" if per_node == 8 else "node", "h200", nodes, per_node,
                             450, "NVLink 4 (NVIDIA H200 datasheet)",
-                            50, "NDR InfiniBand 400 Gb/s a GPU (NVIDIA DGX H200 datasheet)")
+                            50, "NDR InfiniBand 400 Gb/s per GPU (NVIDIA DGX H200 datasheet)")
 
 
 def tpu_v3(name, cores):

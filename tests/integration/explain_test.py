@@ -301,7 +301,7 @@ def expand(strategy, names):
             texts = [text + str(number) + rest for text in texts for number in numbers]
         return texts
     result = {}
-    for entry in strategy["configurations"]:
+    for entry in sorted(strategy["configurations"], key=lambda entry: entry["operators"] != "*"):
         patterns = entry["operators"]
         for pattern in [patterns] if isinstance(patterns, str) else patterns:
             for name in names if pattern == "*" else matches(pattern):
