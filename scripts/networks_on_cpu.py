@@ -117,6 +117,8 @@ def main():
     if arguments.out:
         arguments.out.write_text(f"""# Every network on this machine's CPU
 
+Results: each network trains on CPU ranks and agrees with one device; predicted and measured times.
+
 Written by `scripts/networks_on_cpu.py`. Networks are scaled down as their names say (w: width, s: steps, i: image, l:
 layers, v: vocabulary, b: batch; see [networks](../networks.md)); the two columns of 16 P100 are of the full network
 with analytic costs, 64 samples or the network's own batch in all.
