@@ -507,9 +507,9 @@ def write(results, arguments):
                 f"Repeat with `scripts/bench_vs_torch.py --device cuda --precision {arguments.precision} --out "
                 f"FILE`.\n\n{table}\n")
     else:
-        text = (f"# One training iteration, compared with PyTorch\n\nResults: on one rank, how long a training "
-                f"iteration of `ffexec` takes compared with PyTorch.\n\n{processor()}; one rank, one thread each; SGD with "
-                f"momentum, synthetic data. {about} "
+        text = (f"# One training iteration, compared with PyTorch\n\nResults: on one rank, how long a "
+                f"training iteration of `ffexec` takes compared with PyTorch.\n\n{processor()}; one rank, one thread "
+                f"each; SGD with momentum, synthetic data. {about} "
                 f"PyTorch's memory allocator is told to keep freed memory, which helps it. {versions}.\nRepeat with "
                 f"`scripts/bench_vs_torch.py --out FILE`.\n\n{table}\n")
     temporary = arguments.out.with_name(arguments.out.name + ".tmp")
