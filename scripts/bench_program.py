@@ -5,8 +5,8 @@
                              [--out FILE]
 
 Networks: "moe", GShard's transformer of 12 layers with an expert per device in every second layer, the experts split
-over the devices and all else by sample; "alexnet" and "resnet50" by sample alone. The batch grows with the devices, so that
-a rank's own work stays the same. Prints a table; the lowest times of the rounds.
+over the devices and all else by sample; "alexnet" and "resnet50" by sample alone. The batch grows with the devices, so
+that a rank's own work stays the same. Prints a table; the lowest times of the rounds.
 """
 
 import argparse
