@@ -114,6 +114,17 @@ MUTATIONS = [
     ("ffannotations/1", lambda d: d["annotations"][3].pop("devices")),
 ]
 
+# What is said of a mistake within configurations names its place and the wrong key: (what makes the mistake, the text).
+MESSAGES = [
+    (lambda d: d["configurations"][0].update(device=[0]), "/configurations/0: Additional properties are not allowed "
+                                                          "('device' was unexpected)"),
+    (lambda d: d["configurations"][0].pop("devices"), "/configurations/0: 'devices' is a required property"),
+    (lambda d: d["configurations"][0]["degrees"].update(sample="2"),
+     "/configurations/0/degrees/sample: '2' is not of type 'integer'"),
+    (lambda d: d["configurations"][0].update(devices=[-1]),
+     "/configurations/0/devices/0: -1 is less than the minimum of 0"),
+]
+
 # Each must be accepted: (format, what changes a valid example of docs/formats.md into another that the programs write).
 CHANGES = [
     ("ffstrategy/1", lambda d: d["issue_order"].extend(["norm/forward_statistics/0", "norm/forward_reduction/0",
@@ -172,6 +183,15 @@ def main():
         else:
             failures.append(f"docs/schema/{name[:-2]}.json: accepts mutation {number} of the example, which it should "
                             f"refuse")
+    for mutate, message in MESSAGES:
+        if "ffstrategy/1" in examples:
+            document = json.loads(examples["ffstrategy/1"])
+            mutate(document)
+            found = problem(validators, json.dumps(document), "ffstrategy/1")
+            if found == message:
+                passed += 1
+            else:
+                failures.append(f"docs/schema/ffstrategy.json: says {found!r}, expected {message!r}")
     for number, (name, change) in enumerate(CHANGES):
         if name in examples:
             document = json.loads(examples[name])
