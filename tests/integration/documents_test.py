@@ -40,6 +40,22 @@ class Documents(unittest.TestCase):
                 if not target.startswith("http"):
                     self.assertTrue((document.parent / target).exists(), f"{document.relative_to(ROOT)}: {target}")
 
+    def test_links_to_sections_resolve(self):
+        def anchor(heading):
+            heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"[`*]", "", heading))
+            return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+        def anchors(document):
+            text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+            return {anchor(heading) for heading in re.findall(r"^#+ +(.*)$", text, re.MULTILINE)}
+
+        known = {document.resolve(): anchors(document) for document in DOCUMENTS}
+        for document in DOCUMENTS:
+            for page, section in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", document.read_text()):
+                target = (document.parent / page if page else document).resolve()
+                if target in known:
+                    self.assertIn(section, known[target], f"{document.relative_to(ROOT)}: {page}#{section}")
+
     def test_the_map_names_every_folder_and_file(self):
         text = (ROOT / "docs/ARCHITECTURE.md").read_text()
         words = set(re.findall(r"[\w-]+", text))
