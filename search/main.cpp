@@ -17,6 +17,7 @@
 #include "search/explain_flags.h"
 #include "search/import/command.h"
 #include "search/import/flags.h"
+#include "search/optimizer/mcmc/simulation_check.h"
 #include "search/report/summary.h"
 
 namespace {
@@ -206,8 +207,12 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
          "else ready")
       ->check(CLI::IsMember(task_orders));
   add_words<ff::SimulatorKind>(
-      app, "--simulator", search.simulator, {{"delta", ff::SimulatorKind::delta}, {"full", ff::SimulatorKind::full}},
-      "delta re-times what a proposal changed, full re-times everything: same result, more slowly");
+      app, "--simulator", search.simulator,
+      {{"delta", ff::SimulatorKind::delta},
+       {"full", ff::SimulatorKind::full},
+       {"checked", ff::SimulatorKind::checked}},
+      "delta re-times what a proposal changed; full re-times everything: same result, more slowly; checked compares "
+      "each answer of delta with slower simulations and ends with exit code 3 at the first difference");
   app.add_option("--beta", search.beta,
                  "a strategy slower by the share x is accepted with probability exp(-beta x); 2000 with structured "
                  "proposals, 500 with others")
@@ -361,6 +366,18 @@ void run(const CLI::App& app, const Options& options) {
   if (!std::cout) throw ff::MachineError("cannot write to standard output");
 }
 
+// Of --simulator checked: what repeats the wrong answer.
+std::string write_disagreement(const ff::SimulationDisagreement& error) {
+  constexpr const char *before = "checked-before.json", *proposed = "checked-proposed.json";
+  try {
+    ff::write_json_file(before, error.before);
+    ff::write_json_file(proposed, error.proposed);
+  } catch (const std::exception& failure) {
+    return std::string("; the strategies could not be written: ") + failure.what();
+  }
+  return std::string("; the strategy before the change is written to ") + before + ", with it to " + proposed;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -390,6 +407,9 @@ int main(int argc, char** argv) {
   } catch (const ff::InputError& error) {
     std::cerr << "ffsearch: " << error.what() << std::endl;
     return ff::exit_input;
+  } catch (const ff::SimulationDisagreement& error) {
+    std::cerr << "ffsearch: " << error.what() << write_disagreement(error) << std::endl;
+    return ff::exit_machine;
   } catch (const ff::MachineError& error) {
     std::cerr << "ffsearch: " << error.what() << std::endl;
     return stop_requested ? ff::exit_interrupted : ff::exit_machine;

@@ -11,6 +11,7 @@ StrategyTotals::StrategyTotals(const StrategyState& state) : state_(state), orde
 void StrategyTotals::reset() {
   for (OperatorId op = 0; op < state_.count(); ++op) current_.paths.set_least(state_, op);
   for (int number : state_.next_statistics.indices()) current_.paths.set_held_up(state_, number);
+  for (OperatorId op = 0; op < state_.count(); ++op) current_.paths.set_head(state_, op);
   choose_spans();
   tails_ = {};
   current_.work.clear();
