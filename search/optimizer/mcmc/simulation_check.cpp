@@ -82,9 +82,8 @@ void SimulationCheck::fail(const std::string& text) {
     file.synchronization = problem_.synchronization;
     return strategy_to_json(file);
   };
-  throw SimulationDisagreement(
-      "delta simulation " + text + (changes_.empty() ? "" : "; changed: " + changes_text()),
-      file_of(judge_.strategy()), file_of(proposed));
+  throw SimulationDisagreement("delta simulation " + text + (changes_.empty() ? "" : "; changed: " + changes_text()),
+                               file_of(judge_.strategy()), file_of(proposed));
 }
 
 }  // namespace ff

@@ -48,7 +48,7 @@ class SimulationCheck {
   const Problem problem_;
   TaskGraphBuilder& builder_;
   TaskCostModel& costs_;
-  DeltaSimulator judge_;   // its strategy is the current one of the simulator that is checked
+  DeltaSimulator judge_;    // its strategy is the current one of the simulator that is checked
   Vector<Change> changes_;  // of the last proposal
   CheckStatistics statistics_;
 };

@@ -49,10 +49,7 @@ class Bounds {
   void change() { totals_.change(); }
   void undo() { totals_.undo(); }
   // The change has been accepted. True if progress is counted in another way now.
-  bool accept() {
-    totals_.accept();
-    return totals_.choose_tails();
-  }
+  bool accept() { return totals_.accept(); }
 
   const OperatorPaths& paths() const { return totals_.paths(); }
   uint8_t tails_behind(Direction direction, OperatorId op) const { return totals_.tails_behind(direction, op); }
