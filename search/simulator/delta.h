@@ -8,8 +8,7 @@
 //   - The events before the first one that a change can affect (the first forward task of a producer of the changed
 //     operator) are not simulated again: the simulation restarts from a snapshot taken shortly before.
 //   - A proposal comes with the largest makespan that would be accepted. As soon as a lower bound passes it the outcome
-//     is certain: the work of a device, the longest path through the changed operator, and during simulation a task's
-//     end plus the longest path behind it or plus the work that its device still has to do.
+//     is certain (delta/bounds/bounds.h).
 // docs/simulator.md works an example and argues why the two agree; tests/unit/search/simulator/delta_test.cpp compares
 // them.
 #pragma once

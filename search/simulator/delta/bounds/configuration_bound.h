@@ -34,7 +34,7 @@ class ConfigurationBound {
     uint32_t epoch = 0;
   };
 
-  // By the work of a device?
+  // By the kernels of a device? Sets the changed operator's kernels.
   bool kernels_exceed(const Change& change, Nanoseconds limit);
   // The paths from the last joint reductions before the change on? Sets the proposal's paths.
   bool paths_exceed(const Change& change, Nanoseconds limit);
