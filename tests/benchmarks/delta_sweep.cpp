@@ -1,8 +1,8 @@
 // Delta simulation against full simulation on as many random networks, topologies and chains of changes as asked for:
 // delta_test.cpp's cases, but others, and more of them.
 //   delta_sweep FIRST COUNT [CHANGES]
-// Even cases reduce parameters over all devices, odd ones have owners; every fourth is a chain of proposals on a network
-// of real layers (chain_comparison.h). Ends at the first difference, with its number.
+// Even cases reduce parameters over all devices, odd ones have owners; every fourth is a chain of proposals on a
+// network of real layers (chain_comparison.h). Ends at the first difference, with its number.
 #include <charconv>
 #include <cstdio>
 #include <string_view>

@@ -1,6 +1,6 @@
 // Fuzz target: delta simulation against full simulation. The bytes decide network, topology, strategies, proposals and
-// limits, their number (even or odd) how parameters are synchronized. The same bytes then decide a chain of proposals on a
-// network of real layers (chain_comparison.h).
+// limits, their number (even or odd) how parameters are synchronized. The same bytes then decide a chain of proposals on
+// a network of real layers (chain_comparison.h).
 //   cmake --preset fuzz && cmake --build --preset fuzz && build/fuzz/tests/delta_fuzz -max_total_time=3600
 //   -max_len=2048
 #include <cstdio>

@@ -11,17 +11,17 @@
 //                    another of the set with each of its parts.
 //   paths            Behind a task lies the longest chain of operators, each with its fastest part (paths.h). Assumes
 //                    edges over which every part exchanges data whatever the degrees (every_part_reads,
-//                    every_part_is_read). Of the changed operator its own kernels count, and nothing of its
+//                    every_part_is_read). Of the changed operator its kernels count, and nothing of its
 //                    synchronization; of the others what the current strategy says.
-//   held up (paths)  A unit that is ready before a joint reduction is taken before it and delays it on the channels that
-//                    both use (paths.cpp). Assumes FIFO order and that every task takes 1 ns at least.
+//   held up (paths)  A unit that is ready before a joint reduction is taken before it and delays it on the channels
+//                    that both use (paths.cpp). Assumes FIFO order and that every task takes 1 ns at least.
 //   tails            Groups that are synchronized last pass one after the other through one resource, behind all tasks
 //                    that end before the first of them (synchronization_order.h). Assumes what that file says of
 //                    samples, and that a transfer or collective ends no sooner than it releases its last resource.
-//   volumes          What a device or node must receive passes through its incoming channels, after the first producer's
-//                    part ends. Assumes transfers, not collectives, and takes a nanosecond off for each rounding.
-//   transfers        A part waits for the ends of its producers' parts and for transfers from them, which share channels.
-//                    Ends are the known timeline's where no change can affect them, else bounds themselves.
+//   volumes          What a device or node must receive passes through its incoming channels, after the first part of
+//                    a producer ends. Assumes transfers, not collectives, and takes a nanosecond off for each rounding.
+//   transfers        A part waits for the ends of its producers' parts and for transfers from them, which share
+//                    channels. Ends are the known timeline's where no change can affect them, else bounds themselves.
 //
 // All of them are of the current or the proposed strategy alone: whatever is kept from one to the next is set by reset
 // and followed by change, undo and accept. tests/support/chain_comparison.h and --simulator checked hold each rejection
