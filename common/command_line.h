@@ -2,17 +2,66 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <string>
+
+#include "common/json_file.h"
 
 namespace ff {
 
 // The end of --help.
 inline const char* exit_codes_text() {
-  return "Exit codes: 0 done; 1 the input is at fault (the message says how); 2 the command line is; 3 the machine is "
-         "(no "
-         "GPU, out of memory, disk full, a rank lost); 130 interrupted, best result so far written.";
+  return "Exit codes: 0 done; 1 wrong input; 2 wrong command line; 3 machine failure (no GPU, out of memory, disk "
+         "full, "
+         "lost rank);\n130 interrupted, best result so far written.";
+}
+
+// --help: the flags in groups, one line each: name, value, description, default. The words that a flag takes stand in
+// its description.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  explicit HelpFormatter(Vector<std::string> groups) : groups_(std::move(groups)) { column_width(28); }
+
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
+    std::string text = make_description(app) + make_usage(app, std::move(name)) + make_positionals(app);
+    for (const std::string& group : groups_) {
+      const auto options = app->get_options(
+          [&](const CLI::Option* option) { return option->get_group() == group && option->nonpositional(); });
+      if (!options.empty()) text += make_group(group, false, options);
+    }
+    return text + make_subcommands(app, mode) + make_footer(app);
+  }
+
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_items_expected_max() == 0) return "";
+    const std::string type = option->get_type_name();
+    return " " + type.substr(0, type.find_first_of(":{"));
+  }
+
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const std::string otherwise = option->get_default_str();
+    return option->get_description() + (otherwise.empty() ? "" : " (default " + otherwise + ")") +
+           (option->get_required() && option->nonpositional() ? " (required)" : "");
+  }
+
+ private:
+  Vector<std::string> groups_;
+};
+
+// Puts the flags of a command into the groups of its --help. `groups`: flags without dashes, by group; the other flags
+// belong to the last one.
+inline void set_help_groups(CLI::App& app, const Vector<std::pair<std::string, Vector<std::string>>>& groups) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_lnames().empty()) continue;
+    std::string group = groups.back().first;
+    for (const auto& [name, flags] : groups)
+      if (std::find(flags.begin(), flags.end(), option->get_lnames()[0]) != flags.end()) group = name;
+    option->group(group);
+  }
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) set_help_groups(*command, groups);
 }
 
 // A whole number of 64 bits, without sign: CLI11 lets -1 and what is too large pass as another number.
@@ -25,6 +74,17 @@ inline CLI::Validator whole_number() {
         return fits ? std::string() : "found \"" + text + "\", expected a whole number from 0 to 18446744073709551615";
       },
       "UINT64");
+}
+
+// Words of earlier versions, and what they are called now. Checked before CLI::IsMember.
+inline CLI::Validator renamed_words(const Vector<Renamed>& words) {
+  return CLI::Validator(
+      [words](const std::string& text) {
+        for (const Renamed& word : words)
+          if (word.before == text) return "\"" + text + "\" is now called \"" + word.now + "\"";
+        return std::string();
+      },
+      "");
 }
 
 // A number from 0 to the largest float: no NaN, which CLI::NonNegativeNumber lets pass, and no infinity.

@@ -131,11 +131,16 @@ void JsonPlace::expect_object() const {
   if (!value_->is_object()) fail("found " + describe(*value_) + ", expected an object");
 }
 
-void JsonPlace::allow_keys(const Vector<std::string>& keys, const std::string& what) const {
+void JsonPlace::allow_keys(const Vector<std::string>& keys, const std::string& what,
+                           const Vector<Renamed>& renamed) const {
   expect_object();
-  for (auto it = value_->begin(); it != value_->end(); ++it)
-    if (std::find(keys.begin(), keys.end(), it.key()) == keys.end())
-      child(it.value(), it.key()).fail("unknown " + what + suggestion(it.key(), keys));
+  for (auto it = value_->begin(); it != value_->end(); ++it) {
+    const std::string& key = it.key();
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    for (const Renamed& name : renamed)
+      if (name.before == key) child(it.value(), key).fail("is now called \"" + name.now + "\"");
+    child(it.value(), key).fail("unknown " + what + suggestion(key, keys));
+  }
 }
 
 JsonPlace JsonPlace::at(const std::string& key) const {

@@ -14,6 +14,11 @@ namespace ff {
 
 using Json = nlohmann::ordered_json;
 
+// A key or a word of an earlier version, and its name in this one.
+struct Renamed {
+  std::string before, now;
+};
+
 // A place in a JSON file: the value there, and how to name the place in a message. Cheap to copy.
 // Every accessor throws InputError "FILE: /json/pointer: what was found, what would be accepted".
 class JsonPlace {
@@ -27,8 +32,9 @@ class JsonPlace {
 
   // Objects.
   void expect_object() const;
-  // Fails at the first key that is not in `keys`; `what` names the object ("attribute of conv2d").
-  void allow_keys(const Vector<std::string>& keys, const std::string& what) const;
+  // Fails at the first key that is not in `keys`; `what` names the object ("attribute of conv2d"). For a key of
+  // `renamed` the message gives the new name.
+  void allow_keys(const Vector<std::string>& keys, const std::string& what, const Vector<Renamed>& renamed = {}) const;
   JsonPlace at(const std::string& key) const;                   // required
   std::optional<JsonPlace> find(const std::string& key) const;  // optional
   Vector<std::pair<std::string, JsonPlace>> members() const;

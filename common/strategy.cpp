@@ -41,22 +41,27 @@ std::string_view to_string(ConfigurationOrigin origin) {
   return "";
 }
 
-std::string_view to_string(TransferBuffers buffers) { return buffers == TransferBuffers::brief ? "brief" : "roomy"; }
+std::string_view to_string(TransferBuffers buffers) {
+  return buffers == TransferBuffers::on_demand ? "on_demand" : "preallocated";
+}
 
 std::string_view to_string(Synchronization synchronization) {
-  return synchronization == Synchronization::owner ? "owner" : "all-reduce";
+  return synchronization == Synchronization::parameter_server ? "parameter-server" : "all-reduce";
 }
 
 namespace {
 
-// A key of which one of two words says what it is; without it, `otherwise`.
+// A key whose value is one of two words; without it, `otherwise`. `renamed` is what `other` or `otherwise` was called.
 template <typename Choice>
-Choice parse_choice(const JsonPlace& file, const std::string& key, Choice otherwise, Choice other) {
+Choice parse_choice(const JsonPlace& file, const std::string& key, Choice otherwise, Choice other,
+                    const Vector<Renamed>& renamed) {
   const auto place = file.find(key);
   if (!place) return otherwise;
   const std::string text = place->as_string();
   for (const Choice choice : {otherwise, other})
     if (text == to_string(choice)) return choice;
+  for (const Renamed& word : renamed)
+    if (text == word.before) place->fail("\"" + text + "\" is now called \"" + word.now + "\"");
   place->fail("found \"" + text + "\"" +
               suggestion(text, {std::string(to_string(otherwise)), std::string(to_string(other))}));
 }
@@ -76,8 +81,10 @@ StrategyFile parse_strategy(const JsonPlace& place) {
   file.origins = std::move(configurations.origins);
   if (const auto order = place.find("issue_order"))
     for (const JsonPlace& name : order->items()) file.issue_order.push_back(name.as_string());
-  file.transfer_buffers = parse_choice(place, "transfer_buffers", TransferBuffers::roomy, TransferBuffers::brief);
-  file.synchronization = parse_choice(place, "synchronization", Synchronization::all_reduce, Synchronization::owner);
+  file.transfer_buffers = parse_choice(place, "transfer_buffers", TransferBuffers::preallocated,
+                                       TransferBuffers::on_demand, {{"roomy", "preallocated"}, {"brief", "on_demand"}});
+  file.synchronization = parse_choice(place, "synchronization", Synchronization::all_reduce,
+                                      Synchronization::parameter_server, {{"owner", "parameter-server"}});
   file.provenance = Json::object();
   if (const auto provenance = place.find("provenance")) {
     provenance->expect_object();
@@ -101,7 +108,8 @@ Json strategy_to_json(const StrategyFile& file) {
   // "$schema" of the embedded files is relative to where those files lay.
   json["graph"].erase("$schema");
   json["topology"].erase("$schema");
-  if (file.transfer_buffers != TransferBuffers::roomy) json["transfer_buffers"] = to_string(file.transfer_buffers);
+  if (file.transfer_buffers != TransferBuffers::preallocated)
+    json["transfer_buffers"] = to_string(file.transfer_buffers);
   if (file.synchronization != Synchronization::all_reduce) json["synchronization"] = to_string(file.synchronization);
   if (!file.issue_order.empty()) json["issue_order"] = file.issue_order;
   return json;

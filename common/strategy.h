@@ -44,14 +44,14 @@ std::string_view to_string(ConfigurationOrigin origin);
 
 // How long the memory of transfers is kept (task_graph/memory_plan.h): for the whole iteration, which costs nothing but
 // memory; or while it is needed, where devices have little: a sender whose receiver is late may then have to wait.
-enum class TransferBuffers : uint8_t { roomy, brief };
+enum class TransferBuffers : uint8_t { preallocated, on_demand };
 std::string_view to_string(TransferBuffers buffers);
 
 // How the devices that hold the same parameters come to the same new values (task_graph/synchronization_units.h): by an
 // all-reduce of the gradients, behind which each updates its own copy; or by one of them, the owner, which gathers the
 // gradients, updates, and sends the values back, behind all other work of the iteration. The second is what FlexFlow's
 // published simulator reckons with.
-enum class Synchronization : uint8_t { all_reduce, owner };
+enum class Synchronization : uint8_t { all_reduce, parameter_server };
 std::string_view to_string(Synchronization synchronization);
 
 // A strategy file, ffstrategy/1: self-contained.
@@ -63,7 +63,7 @@ struct StrategyFile {
   Json provenance;                  // program, algorithm, seed, hashes, predicted times; an object, may be empty
   bool edited = false;              // degrees or devices no longer hash to provenance.configurations_hash
   Vector<ConfigurationOrigin> origins = {};  // by OperatorId; empty: not known
-  TransferBuffers transfer_buffers = TransferBuffers::roomy;
+  TransferBuffers transfer_buffers = TransferBuffers::preallocated;
   Synchronization synchronization = Synchronization::all_reduce;
 };
 

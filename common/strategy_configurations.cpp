@@ -92,20 +92,23 @@ class GivenConfiguration {
   ConfigurationOrigin origin_ = ConfigurationOrigin::unstated;
 };
 
-// Which configuration each operator has. A name comes before a wildcard, so that one operator can be taken out of "*"
-// by naming it.
+// Which configuration each operator has. A later entry overrides an earlier one for the operators that it names, except
+// that "*" stands for the operators that no other entry names. Within one entry a name comes before a wildcard.
 class Assignment {
  public:
   explicit Assignment(const Graph& graph)
-      : known_("operator", names_of(graph)), by_name_(graph.operators.size()), by_wildcard_(graph.operators.size()) {}
+      : known_("operator", names_of(graph)), named_(graph.operators.size()), rest_(graph.operators.size()) {}
 
   void add(const JsonPlace& place, int configuration) {
     for (const KnownNames::Match& match : known_.matches(place)) {
-      Given& given = (match.by_name ? by_name_ : by_wildcard_)[match.number];
-      if (given.configuration >= 0)
-        place.fail("operator \"" + known_.names()[match.number] + "\" has a configuration already, by " +
-                   given.pointer);
-      given = {configuration, place.pointer()};
+      Given& named = named_[match.number];
+      Given& rest = rest_[match.number];
+      for (const Given& given : {named, rest})
+        if (given.configuration == configuration && given.by_name == match.by_name)
+          place.fail("operator \"" + known_.names()[match.number] + "\" has a configuration already, by " +
+                     given.pointer);
+      if (named.configuration == configuration && named.by_name) continue;
+      (!match.by_name && place.as_string() == "*" ? rest : named) = {configuration, match.by_name, place.pointer()};
     }
   }
 
@@ -113,8 +116,8 @@ class Assignment {
   Vector<int> configurations(const JsonPlace& place) const {
     Vector<int> result;
     Vector<OperatorId> missing;
-    for (const OperatorId op : by_name_.indices()) {
-      const Given& given = by_name_[op].configuration >= 0 ? by_name_[op] : by_wildcard_[op];
+    for (const OperatorId op : named_.indices()) {
+      const Given& given = named_[op].configuration >= 0 ? named_[op] : rest_[op];
       if (given.configuration < 0) missing.push_back(op);
       result.push_back(given.configuration);
     }
@@ -127,22 +130,45 @@ class Assignment {
  private:
   struct Given {
     int configuration = -1;
+    bool by_name = false;
     std::string pointer;  // by what
   };
 
   const KnownNames known_;
-  Vector<Given> by_name_, by_wildcard_;  // by OperatorId
+  Vector<Given> named_, rest_;  // by OperatorId
 };
+
+// The operators of an entry, for messages.
+std::string of_operators(const JsonPlace& operators) {
+  const Json& value = operators.value();
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array() || value.empty() || !value[0].is_string()) return "";
+  return value[0].get<std::string>() + (value.size() > 1 ? ", ..." : "");
+}
+
+// What `parse` returns. A message that does not name the operator gets it at the end.
+template <class Parse>
+auto in_configuration_of(const std::string& name, const Parse& parse) {
+  try {
+    return parse();
+  } catch (const InputError& error) {
+    const std::string message = error.what();
+    if (name.empty() || message.find(name + " ") != std::string::npos || message.ends_with(name)) throw;
+    throw InputError(message + " (configuration of " + name + ")");
+  }
+}
 
 Configurations parse_by_operator(const JsonPlace& place, const Graph& graph, const Topology& topology) {
   Configurations result;
   place.allow_keys(names_of(graph), "operator");
   for (const Operator& op : graph.operators) {
     const JsonPlace given = place.at(op.name);
-    given.allow_keys({"degrees", "shares", "devices", "origin"}, "key of a configuration");
-    const GivenConfiguration configuration(given, topology);
-    result.strategy.push_back(configuration.of(op));
-    result.origins.push_back(configuration.origin());
+    in_configuration_of(op.name, [&] {
+      given.allow_keys({"degrees", "shares", "devices", "origin"}, "key of a configuration");
+      const GivenConfiguration configuration(given, topology);
+      result.strategy.push_back(configuration.of(op));
+      result.origins.push_back(configuration.origin());
+    });
   }
   return result;
 }
@@ -151,18 +177,23 @@ Configurations parse_list(const JsonPlace& place, const Graph& graph, const Topo
   Assignment assignment(graph);
   Vector<GivenConfiguration> given;
   for (const JsonPlace& item : place.items()) {
-    item.allow_keys({"operators", "degrees", "shares", "devices", "origin"}, "key of a configuration");
-    const JsonPlace operators = item.at("operators");
-    if (operators.value().is_string()) assignment.add(operators, given.count());
-    else
-      for (const JsonPlace& pattern : operators.items()) assignment.add(pattern, given.count());
-    given.emplace_back(item, topology);
+    item.expect_object();
+    const auto named = item.find("operators");
+    in_configuration_of(named ? of_operators(*named) : "", [&] {
+      item.allow_keys({"operators", "degrees", "shares", "devices", "origin"}, "key of a configuration");
+      const JsonPlace operators = item.at("operators");
+      if (operators.value().is_string()) assignment.add(operators, given.count());
+      else
+        for (const JsonPlace& pattern : operators.items()) assignment.add(pattern, given.count());
+      given.emplace_back(item, topology);
+    });
   }
   Configurations result;
   const Vector<int> configurations = assignment.configurations(place);
   for (const OperatorId op : configurations.indices()) {
     const GivenConfiguration& configuration = given[configurations[op]];
-    result.strategy.push_back(configuration.of(graph.operators[op]));
+    result.strategy.push_back(
+        in_configuration_of(graph.operators[op].name, [&] { return configuration.of(graph.operators[op]); }));
     result.origins.push_back(configuration.origin());
   }
   return result;
@@ -210,6 +241,10 @@ Degrees parse_degrees(const JsonPlace& place, const Operator& op) {
     if (parts > most_tasks) place.fail("the degrees multiply to more than 1048576 tasks");
   }
   return degrees;
+}
+
+Configuration parse_configuration(const JsonPlace& place, const Operator& op, const Topology& topology) {
+  return in_configuration_of(op.name, [&] { return GivenConfiguration(place, topology).of(op); });
 }
 
 Configurations parse_configurations(const JsonPlace& place, const Graph& graph, const Topology& topology) {

@@ -17,6 +17,8 @@ struct Configurations {
 
 // Checks every degree and device against graph and topology. Throws InputError.
 Configurations parse_configurations(const JsonPlace& place, const Graph& graph, const Topology& topology);
+// One of them: degrees, shares where there are any, devices.
+Configuration parse_configuration(const JsonPlace& place, const Operator& op, const Topology& topology);
 // {"degrees": ..., "shares": ..., "devices": ...}, without shares where there are none.
 Json configuration_to_json(const Operator& op, const Configuration& configuration);
 Json configurations_to_json(const Graph& graph, const Strategy& strategy, const Vector<ConfigurationOrigin>& origins);

@@ -47,28 +47,30 @@ class TopologyParser {
 
  private:
   void add_model(const std::string& name, const JsonPlace& place) {
-    place.allow_keys(
-        {"peak_tflops", "memory_gb_per_s", "memory_bytes", "launch_us", "cores", "kernels_of", "speed", "source"},
-        "key of a device model");
+    place.allow_keys({"peak_tflops", "memory_gb_per_s", "memory_bytes", "launch_us", "cores", "peak_tf32_tflops",
+                      "scaled_from", "speed", "source"},
+                     "key of a device model", {{"kernels_of", "scaled_from"}});
     DeviceModel model;
     model.name = name;
     model.peak_tflops = place.at("peak_tflops").as_number(least_rate, most_rate);
+    if (const auto tf32 = place.find("peak_tf32_tflops"))
+      model.peak_tf32_tflops = tf32->as_number(least_rate, most_rate);
     model.memory_gb_per_s = place.at("memory_gb_per_s").as_number(least_rate, most_rate);
     if (const auto bytes = place.find("memory_bytes")) model.memory_bytes = bytes->as_integer(0, INT64_MAX);
     model.launch_us = place.at("launch_us").as_number(0, 1e6);
     if (const auto cores = place.find("cores")) model.cores = static_cast<int>(cores->as_integer(1, 4096));
-    if (const auto other = place.find("kernels_of")) {
+    if (const auto other = place.find("scaled_from")) {
       Vector<std::string> known;
       for (const DeviceModel& before : topology_.models) {
-        if (before.name == other->as_string()) model.kernels_of = known.count();
+        if (before.name == other->as_string()) model.scaled_from = known.count();
         known.push_back(before.name);
       }
-      if (model.kernels_of < 0 || topology_.models[model.kernels_of].kernels_of >= 0)
+      if (model.scaled_from < 0 || topology_.models[model.scaled_from].scaled_from >= 0)
         other->fail("found \"" + other->as_string() +
                     "\", expected the name of a device model that stands before this one and has kernels of its own");
     }
     if (const auto speed = place.find("speed")) {
-      if (model.kernels_of < 0) speed->fail("is relative to the model of \"kernels_of\", which is missing");
+      if (model.scaled_from < 0) speed->fail("is relative to the model of \"scaled_from\", which is missing");
       model.speed = speed->as_number(least_rate, most_rate);
     }
     topology_.models.push_back(model);
@@ -158,7 +160,7 @@ class TopologyParser {
 
   // Each node to the next one in every dimension, from the last to the first again. Two nodes have one link.
   void add_torus_links(const JsonPlace& nodes, const JsonPlace& torus, int64_t count) {
-    torus.at("link").allow_keys(link_keys(), "key of a torus link");
+    torus.at("link").allow_keys(link_keys(), "key of a torus link", renamed_link_keys());
     const JsonPlace attached = torus.at("attach");
     const auto end = [&](int64_t node) {
       return vertex(attached, node_name(nodes, node) + "." + attached.as_string());
@@ -185,7 +187,7 @@ class TopologyParser {
       if (!network) continue;
       // "attach" lists what of each node is joined to the network, each by a link of its own.
       for (const JsonPlace& attached : network->at("attach").items()) {
-        network->at("link").allow_keys(link_keys(), "key of a network link");
+        network->at("link").allow_keys(link_keys(), "key of a network link", renamed_link_keys());
         connect(network->at("link"), vertex(attached, prefix + attached.as_string()),
                 vertex(network->at("name"), network->at("name").as_string()));
       }
@@ -197,18 +199,24 @@ class TopologyParser {
     return {"bandwidth_gb_per_s",
             "latency_us",
             "duplex",
-            "busy_endpoints",
-            "processor_us",
-            "processor_share",
+            "blocks_devices",
+            "cpu_overhead_us",
+            "cpu_overhead_fraction",
             "all_reduce_gb_per_s",
             "all_reduce_latency_us",
             "source"};
   }
 
+  static Vector<Renamed> renamed_link_keys() {
+    return {{"busy_endpoints", "blocks_devices"},
+            {"processor_us", "cpu_overhead_us"},
+            {"processor_share", "cpu_overhead_fraction"}};
+  }
+
   void add_link(const JsonPlace& place, const std::string& prefix) {
     Vector<std::string> keys = link_keys();
     keys.push_back("between");
-    place.allow_keys(keys, "key of a link");
+    place.allow_keys(keys, "key of a link", renamed_link_keys());
     const auto ends = place.at("between").items();
     if (ends.size() != 2) place.at("between").fail("has " + std::to_string(ends.size()) + " ends, expected 2");
     connect(place, vertex(ends[0], prefix + ends[0].as_string()), vertex(ends[1], prefix + ends[1].as_string()));
@@ -229,12 +237,12 @@ class TopologyParser {
     const auto duplex = place.find("duplex");
     const std::string mode = duplex ? duplex->as_string() : "full";
     if (mode != "full" && mode != "half") duplex->fail("found \"" + mode + "\"" + suggestion(mode, {"full", "half"}));
-    const auto busy = place.find("busy_endpoints");
-    channel.busy_endpoints = busy && busy->as_bool();
-    const auto fixed = place.find("processor_us");
-    channel.processor_us = fixed ? fixed->as_number(0, 1e9) : 0;
-    const auto share = place.find("processor_share");
-    channel.processor_ns_per_byte = share ? share->as_number(0, 1) / channel.bandwidth_gb_per_s : 0;
+    const auto busy = place.find("blocks_devices");
+    channel.blocks_devices = busy && busy->as_bool();
+    const auto fixed = place.find("cpu_overhead_us");
+    channel.cpu_overhead_us = fixed ? fixed->as_number(0, 1e9) : 0;
+    const auto share = place.find("cpu_overhead_fraction");
+    channel.cpu_overhead_ns_per_byte = share ? share->as_number(0, 1) / channel.bandwidth_gb_per_s : 0;
     const auto all_reduce = place.find("all_reduce_gb_per_s");
     channel.all_reduce_gb_per_s =
         all_reduce ? all_reduce->as_number(least_rate, most_rate) : channel.bandwidth_gb_per_s;
@@ -373,9 +381,9 @@ void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
       *--channels_behind = labels[vertex].channel;
       route.latency_us += channel.latency_us;
       route.bandwidth_gb_per_s = std::min(route.bandwidth_gb_per_s, channel.bandwidth_gb_per_s);
-      route.busy_endpoints = route.busy_endpoints || channel.busy_endpoints;
-      route.processor_us = std::max(route.processor_us, channel.processor_us);
-      route.processor_ns_per_byte = std::max(route.processor_ns_per_byte, channel.processor_ns_per_byte);
+      route.blocks_devices = route.blocks_devices || channel.blocks_devices;
+      route.cpu_overhead_us = std::max(route.cpu_overhead_us, channel.cpu_overhead_us);
+      route.cpu_overhead_ns_per_byte = std::max(route.cpu_overhead_ns_per_byte, channel.cpu_overhead_ns_per_byte);
     }
     routes.kind[d] = kind_of(route, length, routes);
   }
@@ -385,8 +393,9 @@ uint16_t Topology::kind_of(const Route& route, size_t length, RoutesFrom& routes
   for (size_t k = 0; k < routes.kinds.size(); ++k) {
     const Route& known = routes.kinds[k];
     if (routes.length[k] == length && known.latency_us == route.latency_us &&
-        known.bandwidth_gb_per_s == route.bandwidth_gb_per_s && known.busy_endpoints == route.busy_endpoints &&
-        known.processor_us == route.processor_us && known.processor_ns_per_byte == route.processor_ns_per_byte)
+        known.bandwidth_gb_per_s == route.bandwidth_gb_per_s && known.blocks_devices == route.blocks_devices &&
+        known.cpu_overhead_us == route.cpu_overhead_us &&
+        known.cpu_overhead_ns_per_byte == route.cpu_overhead_ns_per_byte)
       return static_cast<uint16_t>(k);
   }
   if (routes.kinds.size() > 0xffff) throw InputError("routes from a device differ in more than 65,536 ways");

@@ -17,14 +17,15 @@ using ChannelId = int;  // index into Topology::channels
 
 // What the analytic cost model knows of a kind of device. Rates as in datasheets; the file names its sources.
 struct DeviceModel {
-  std::string name;            // "p100": profiles name it too
-  double peak_tflops = 0;      // f32, 1e12 operations a second
-  double memory_gb_per_s = 0;  // 1e9 bytes a second
-  int64_t memory_bytes = 0;    // capacity; 0: not limited
-  double launch_us = 0;        // least time of a kernel
-  int cores = 1;               // threads that a CPU rank uses
-  int kernels_of = -1;         // the model whose measured kernel times are this one's too, but for the speed; -1: none
-  double speed = 1;            // relative to it: 0.5 takes twice as long
+  std::string name;             // "p100": profiles name it too
+  double peak_tflops = 0;       // f32, 1e12 operations per second
+  double peak_tf32_tflops = 0;  // of matrix products and convolutions in TF32; 0: the file does not say
+  double memory_gb_per_s = 0;   // 1e9 bytes per second
+  int64_t memory_bytes = 0;     // capacity; 0: not limited
+  double launch_us = 0;         // least time of a kernel
+  int cores = 1;                // threads that a CPU rank uses
+  int scaled_from = -1;  // the model of which the measured kernel times, divided by `speed`, are this one's; -1: none
+  double speed = 1;      // relative to it: 0.5 takes twice as long
 };
 
 enum class DeviceKind { gpu, cpu };
@@ -42,10 +43,10 @@ struct Channel {
   std::string name;  // "node0.gpu0 -> node0.gpu1"
   double bandwidth_gb_per_s;
   double latency_us;
-  bool busy_endpoints;  // moving data over it keeps the sending and the receiving device busy
-  // What the processors at both ends of a transfer do for it beside their kernels: for any, and for each byte (the
-  // file's processor_share over the bandwidth).
-  double processor_us, processor_ns_per_byte;
+  bool blocks_devices;  // a transfer occupies the sending and the receiving device
+  // CPU time of a transfer at each end, in addition to the kernels: of any transfer, and of each byte (the file's
+  // cpu_overhead_fraction over the bandwidth).
+  double cpu_overhead_us, cpu_overhead_ns_per_byte;
   // bytes per second that an all-reduce moves over it (measured; default: the bandwidth)
   double all_reduce_gb_per_s;
   double all_reduce_latency_us;  // of one step of an all-reduce (default: the latency)
@@ -55,8 +56,8 @@ struct Route {
   std::span<const ChannelId> channels;  // in order from source to destination; the topology's memory
   double latency_us = 0;                // sum
   double bandwidth_gb_per_s = 0;        // the narrowest
-  bool busy_endpoints = false;
-  double processor_us = 0, processor_ns_per_byte = 0;  // the most of its channels
+  bool blocks_devices = false;
+  double cpu_overhead_us = 0, cpu_overhead_ns_per_byte = 0;  // the most of its channels
 };
 
 class Topology {

@@ -69,7 +69,7 @@ DeviceChoice decide(const DeviceRequest& request, const Vector<Seat>& seats) {
   // NCCL refuses two ranks of one host on one GPU; NCCL_HOSTID makes them two hosts to it.
   const bool distinct = sharing < 0;
   if (request.transport == "nccl" && !distinct && !std::getenv("NCCL_HOSTID"))
-    throw MachineError("NCCL needs a GPU for each rank: use --transport mpi with --share-gpu, or fewer ranks a node");
+    throw MachineError("NCCL needs a GPU for each rank: use --transport mpi with --share-gpu, or fewer ranks per node");
   choice.nccl = seats.size() > 1 && (request.transport == "nccl" || (request.transport == "auto" && distinct));
   return choice;
 }

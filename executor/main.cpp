@@ -35,44 +35,44 @@ struct Options {
 void declare(CLI::App& app, Options& options) {
   TrainOptions& train = options.train;
   app.set_version_flag("--version", "ffexec " + version_text());
-  auto* strategy = app.add_option("--strategy", train.strategy, "strategy file (ffstrategy/1) to train with");
+  auto* strategy = app.add_option("--strategy", train.strategy, "strategy file (ffstrategy/1)");
   auto* iterations =
       app.add_option("--iterations", train.iterations, "training iterations (default 10 without --epochs)")
           ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   app.add_option("--backend", train.backend,
-                 "kernels (default auto: cuda where the strategy's devices are GPUs and every rank has one)")
+                 "kernels: auto, cpu, cuda; auto: cuda where all devices are GPUs and present")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--transport", train.transport,
-                 "how ranks exchange data (default auto: nccl between GPUs, mpi where ranks share one)")
+                 "data exchange: auto, mpi, nccl; auto: nccl between GPUs, mpi where ranks share one")
       ->check(CLI::IsMember({"auto", "mpi", "nccl"}));
-  app.add_option("--precision", train.precision, "of matrix products and convolutions on GPUs (default fp32)")
+  app.add_option("--precision", train.precision,
+                 "of matrix products and convolutions on GPUs: fp32, tf32 (default fp32)")
       ->check(CLI::IsMember({"fp32", "tf32"}));
-  app.add_flag("--share-gpu", train.share_gpu, "let several ranks of a node use one GPU");
-  app.add_flag("--no-cuda-graph", train.no_cuda_graph,
-               "submit every kernel in every iteration instead of recording one iteration");
-  auto* data = app.add_option("--data", train.data,
-                              "directory with one .npy file for each graph input (default: synthetic data)");
-  app.add_option("--eval", train.eval, "directory of evaluation data, like --data");
+  app.add_flag("--share-gpu", train.share_gpu, "allow several ranks of a node on one GPU");
+  app.add_flag("--no-cuda-graph", train.no_cuda_graph, "launch every kernel in every iteration, without a CUDA graph");
+  auto* data =
+      app.add_option("--data", train.data, "directory with one .npy file per graph input (default: synthetic data)");
+  app.add_option("--eval", train.eval, "directory with evaluation data, like --data");
   app.add_option("--epochs", train.epochs, "passes over --data")
       ->needs(data)
       ->excludes(iterations)
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   app.add_option("--lr", train.learning_rate, "learning rate (default 0.01)")->check(finite_non_negative());
-  app.add_option("--momentum", train.momentum, "of SGD (default 0)")->check(finite_non_negative());
-  app.add_option("--weight-decay", train.weight_decay, "of SGD (default 0)")->check(finite_non_negative());
-  app.add_option("--seed", train.seed, "of parameters, dropout, data and their order (default 0)")
+  app.add_option("--momentum", train.momentum, "momentum of SGD (default 0)")->check(finite_non_negative());
+  app.add_option("--weight-decay", train.weight_decay, "weight decay of SGD (default 0)")->check(finite_non_negative());
+  app.add_option("--seed", train.seed, "seed of parameters, dropout, data and their order (default 0)")
       ->check(whole_number());
   app.add_flag("--verify", train.verify, "run the same iterations on one device and compare");
-  auto* save = app.add_option("--save", train.save, "write the trained parameters (safetensors)");
-  app.add_option("--save-every", train.save_every, "write them behind every so many iterations, too")
+  auto* save = app.add_option("--save", train.save, "file to write with the trained parameters (safetensors)");
+  app.add_option("--save-every", train.save_every, "write them every N iterations too")
       ->needs(save)
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  app.add_option("--load", train.load, "go on from these parameters (safetensors)");
-  app.add_option("--trace", train.trace, "write what ran in the last iteration (Chrome trace, Perfetto)");
+  app.add_option("--load", train.load, "continue from these parameters (safetensors)");
+  app.add_option("--trace", train.trace, "file to write with the last iteration, as a Chrome/Perfetto trace");
   app.add_option("--rank-timeout", options.rank_timeout_s,
-                 "end when a rank on another host gives no sign of life for so many seconds (default 30)")
+                 "end after N seconds without a sign of life from a rank on another host (default 30)")
       ->check(CLI::Range(2.0, 1e6));
-  app.add_flag("--json", options.json, "print one JSON object");
+  app.add_flag("--json", options.json, "print the result as one JSON object");
   auto* out = app.add_option("--out", options.out, "topology file that --calibrate writes");
   auto* calibrate =
       app.add_flag("--calibrate", options.calibrate, "measure the devices and links of these ranks and hosts")
@@ -170,7 +170,16 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("trains the network of a strategy file with its strategy: mpirun -n N ffexec --strategy s.json",
                "ffexec");
+  const Vector<std::pair<std::string, Vector<std::string>>> groups = {
+      {"Problem", {"strategy", "data", "eval", "load", "calibrate"}},
+      {"Training", {"iterations", "epochs", "lr", "momentum", "weight-decay", "seed", "verify"}},
+      {"Machine", {"backend", "transport", "precision", "share-gpu", "no-cuda-graph", "rank-timeout"}},
+      {"Output", {}}};
+  Vector<std::string> group_names;
+  for (const auto& [name, flags] : groups) group_names.push_back(name);
+  app.formatter(std::make_shared<HelpFormatter>(group_names));
   declare(app, options);
+  set_help_groups(app, groups);
   app.footer(exit_codes_text());
   if (const auto text = describe_command_line(app, argc, argv)) {
     std::cout << *text;

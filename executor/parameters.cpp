@@ -81,7 +81,7 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
     for (const auto pieces = program.builder().pieces(static_cast<int>(g), program.strategy());
          const ParameterPiece& piece : *pieces) {
       // With owners, they alone have velocities.
-      const bool owned = program.builder().synchronization() == Synchronization::owner;
+      const bool owned = program.builder().synchronization() == Synchronization::parameter_server;
       DeviceId owner = owned ? owner_of(piece.users, program.strategy()) : transport.size();
       for (const auto& [op, part] : piece.users)
         if (!owned) owner = std::min(owner, program.strategy()[op].devices[part]);

@@ -23,7 +23,7 @@ namespace ff {
 struct ProgramSettings {
   SgdSettings sgd;
   uint64_t seed = 0;  // of dropout
-  TransferBuffers transfer_buffers = TransferBuffers::roomy;
+  TransferBuffers transfer_buffers = TransferBuffers::preallocated;
   Synchronization synchronization = Synchronization::all_reduce;
 };
 

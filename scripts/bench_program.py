@@ -4,9 +4,9 @@
     scripts/bench_program.py [--build build/release] [--devices 16 128 1024 2048] [--only NETWORK ...] [--rounds 5]
                              [--out FILE]
 
-Networks: "moe", GShard's transformer of 12 layers with an expert a device in every second layer, the experts split over
-the devices and all else by sample; "alexnet" and "resnet50" by sample alone. The batch grows with the devices, so that
-a rank's own work stays the same. Prints a table; the lowest times of the rounds.
+Networks: "moe", GShard's transformer of 12 layers with an expert per device in every second layer, the experts split
+over the devices and all else by sample; "alexnet" and "resnet50" by sample alone. The batch grows with the devices, so
+that a rank's own work stays the same. Prints a table; the lowest times of the rounds.
 """
 
 import argparse

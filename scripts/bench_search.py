@@ -58,7 +58,7 @@ def search(build, graph, topo, batch, simulator, init, proposals, threads=1, see
 
 
 def marginal_rate(result, start_up_s):
-    """Proposals a second, without what it takes to begin a chain."""
+    """Proposals per second, without what it takes to begin a chain."""
     return result["proposals"] / max(1e-9, result["elapsed_s"] - start_up_s)
 
 
@@ -135,7 +135,7 @@ def compare(arguments, variants, emit, work):
                      f"{per_event:.2f} | {start_ms[0]:,.0f} {start_ms[1]:,.0f} |")
 
 
-# Proposals a second without start-up; a proposal's time; rejected, in per cent of the proposals: before simulation by
+# Proposals per second without start-up; a proposal's time; rejected, in per cent of the proposals: before simulation by
 # the bounds on work, paths, synchronization and transfers, and during simulation.
 HEADER = ["network", "operators", "GPUs", "tasks", "delta /s", "full /s", "delta / full", "start-up ms", "median us",
           "99th us", "% by work", "paths", "synchronization", "transfers", "during", "peak MB", "chain_hash",
@@ -153,7 +153,7 @@ def main():
     parser.add_argument("--growth", nargs="*", type=int, metavar="GPUS",
                         help="instead: time a proposal and memory at so many GPUs (default 64 256 1024 4096)")
     parser.add_argument("--against", type=pathlib.Path, metavar="BUILD",
-                        help="instead: this build and that one in turn, the ratio of their proposals a second")
+                        help="instead: this build and that one in turn, the ratio of their proposals per second")
     parser.add_argument("--threads", type=int, metavar="N", help="instead: N threads and one in turn, likewise")
     parser.add_argument("--rounds", type=int, default=5, help="with --against and --threads")
     parser.add_argument("--out", type=pathlib.Path, help="write the tables as Markdown")

@@ -61,7 +61,7 @@ def row(cell, budget, name, results, best_us):
             f"{statistics.median(result['proposals'] for result in results):,.0f}"]
 
 
-HEADER = ["cell", "budget s", "", "median ms", "best", "worst", "best cheap", "bound",
+HEADER = ["cell", "budget s", "", "median ms", "best", "worst", "best baseline", "bound",
           "s until within 1 % of the best known", "ended after s", "proposals"]
 
 
@@ -75,7 +75,7 @@ def main():
     parser.add_argument("--cells", nargs="+", default=CELLS, metavar="NETWORK:TOPOLOGY")
     parser.add_argument("--budgets", nargs="+", default=["5", "30"], help="seconds, or default")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--batch", type=int, help="so many samples in all, instead of 64 (AlexNet 256) a device")
+    parser.add_argument("--batch", type=int, help="so many samples in all, instead of 64 (AlexNet 256) per device")
     parser.add_argument("--flags", nargs="*", default=[], help="further flags of ffsearch, each as --flag=value")
     parser.add_argument("--against", type=pathlib.Path, metavar="BUILD", help="another build, in turn")
     parser.add_argument("--against-flags", nargs="*", help="other flags, in turn")

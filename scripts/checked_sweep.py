@@ -22,7 +22,7 @@ import time
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 TOPOLOGIES = ["p100-1x4", "p100-4x4", "p100-16x4", "dgx-a100-2", "k80-2x4"]
 BATCHES = [16, 64, 256]  # per device
-SYNCHRONIZATIONS = ["all-reduce", "all-reduce", "all-reduce", "owner"]
+SYNCHRONIZATIONS = ["all-reduce", "all-reduce", "all-reduce", "parameter-server"]
 PROPOSALS_FROM = ["structured", "mixed", "paper"]
 # The task graphs of these have 1e5 tasks and more: a fifth of the proposals.
 LARGE = ("gpt-", "gshard-", "inception", "nmt", "rnnlm", "rnntc", "resnet101")

@@ -6,7 +6,7 @@
 #
 #   --hosts N             how many hosts, node0, node1, ... (2)
 #   --ranks-per-host N    slots of each host for mpirun (1)
-#   --gb-per-s X          rate of each host's link, each direction, in 1e9 bytes a second (0.125, which is 1 Gb/s)
+#   --gb-per-s X          rate of each host's link, each direction, in 1e9 bytes per second (0.125, which is 1 Gb/s)
 #   --delay-us X          one-way delay that each link adds (0); needs a kernel with netem
 #   --switches N          the hosts stand at N switches alike, joined by one more (1: all hosts at one switch)
 #   --uplink-gb-per-s X   rate of the links that join switches (that of the hosts' links)

@@ -6,7 +6,7 @@ of one machine.
     scripts/generate_topologies.py p100-8x4 dgx-h100-32      other sizes of the same families
     scripts/generate_topologies.py --list                    the families and what their names mean
 
-Bandwidths are physical rates of one direction, in 1e9 bytes a second. Latencies are estimates (see LATENCY); `ffexec
+Bandwidths are physical rates of one direction, in 1e9 bytes per second. Latencies are estimates (see LATENCY); `ffexec
 --calibrate` measures both on the machine at hand.
 """
 
@@ -29,9 +29,9 @@ COMMITTED = (
 LAUNCH = ("launch_us: estimate, not a datasheet figure; a null kernel's launch is commonly measured at 2 to 10 us, "
           "most of it in the "
           "driver, with little difference between generations.")
-PRECISION = ("peak_tflops is the FP32 rate of the CUDA cores, which is what the executor uses by default; with TF32 on "
-             "the tensor "
-             "cores it would be {} (dense).")
+PRECISION = ("peak_tflops is the FP32 rate of the CUDA cores, which is what the executor uses by default; "
+             "peak_tf32_tflops is that of the tensor cores in TF32, dense (the datasheet's figure without sparsity), "
+             "for --precision tf32.")
 LATENCY = "latency estimated"
 MEMORY = ("memory_bytes: the datasheet's GB taken as 1e9, a little less than the driver reports, which leaves room for "
           "its context.")
@@ -51,18 +51,21 @@ GPU_MODELS = {
                   "one of its "
                   "two GK210 dies, half of that. " + MEMORY + " " + LAUNCH},
     "a100": {
-        "peak_tflops": 19.5, "memory_gb_per_s": 2039, "memory_bytes": 80 * 10**9, "launch_us": 5,
-        "source": "NVIDIA A100 datasheet, SXM4 of 80 GB: FP32 19.5 TFLOPS, 2,039 GB/s. " + PRECISION.format(156) + " "
+        "peak_tflops": 19.5, "peak_tf32_tflops": 156, "memory_gb_per_s": 2039,
+        "memory_bytes": 80 * 10**9, "launch_us": 5,
+        "source": "NVIDIA A100 datasheet, SXM4 of 80 GB: FP32 19.5 TFLOPS, 2,039 GB/s. " + PRECISION + " "
         + MEMORY
                   + " " + LAUNCH},
     "h100": {
-        "peak_tflops": 67, "memory_gb_per_s": 3350, "memory_bytes": 80 * 10**9, "launch_us": 5,
-        "source": "NVIDIA H100 datasheet, SXM5 of 80 GB: FP32 67 TFLOPS, 3.35 TB/s. " + PRECISION.format(494.5) + " "
+        "peak_tflops": 67, "peak_tf32_tflops": 494.5, "memory_gb_per_s": 3350,
+        "memory_bytes": 80 * 10**9, "launch_us": 5,
+        "source": "NVIDIA H100 datasheet, SXM5 of 80 GB: FP32 67 TFLOPS, 3.35 TB/s. " + PRECISION + " "
         + MEMORY
                   + " " + LAUNCH},
     "h200": {
-        "peak_tflops": 67, "memory_gb_per_s": 4800, "memory_bytes": 141 * 10**9, "launch_us": 5,
-        "source": "NVIDIA H200 datasheet, SXM5 of 141 GB: FP32 67 TFLOPS, 4.8 TB/s. " + PRECISION.format(494.5) + " "
+        "peak_tflops": 67, "peak_tf32_tflops": 494.5, "memory_gb_per_s": 4800,
+        "memory_bytes": 141 * 10**9, "launch_us": 5,
+        "source": "NVIDIA H200 datasheet, SXM5 of 141 GB: FP32 67 TFLOPS, 4.8 TB/s. " + PRECISION + " "
         + MEMORY
                   + " " + LAUNCH},
 }
@@ -126,7 +129,7 @@ def local_cpu(name, ranks):
                    "topo.json` replaces them with measurements of your machine.")
     devices = [{"name": f"cpu{i}", "kind": "cpu", "model": "cpu", "node": "local"} for i in range(ranks)]
     links = [link((a["name"], b["name"]), 8, 0.8, "guess: Open MPI over shared memory", duplex="half",
-                  busy_endpoints=True) for a, b in itertools.combinations(devices, 2)]
+                  blocks_devices=True) for a, b in itertools.combinations(devices, 2)]
     return topology(name, description, {"cpu": CPU_MODEL}, devices=devices, links=links)
 
 
@@ -159,7 +162,7 @@ def k80(name, nodes, per_node):
     return cluster(name, f"{nodes} node{'s' if nodes > 1 else ''} of {per_node} Tesla K80 GPUs (GK210 dies); "
                    f"neighbours in pairs on a "
                    f"PCIe switch of their own, the pairs joined by a shared one; 56 Gb/s InfiniBand between nodes, one "
-                   f"adapter a node (the "
+                   f"adapter per node (the "
                    f"signalling rate: 6.8 of the 7 GB/s are data). After the second cluster of {PAPER} (16 nodes of 4 "
                    f"GPUs).",
                    "k80", nodes, devices, pairs + ["host"], links, ["host"], network)
@@ -183,26 +186,26 @@ def nvswitch_cluster(name, system, model, nodes, per_node, nvlink, nvlink_source
 
 
 def dgx_a100(name, nodes):
-    """dgx-a100-N: N DGX A100 (640 GB) of 8 GPUs; HDR InfiniBand, one adapter a GPU."""
+    """dgx-a100-N: N DGX A100 (640 GB) of 8 GPUs; HDR InfiniBand, one adapter per GPU."""
     return nvswitch_cluster(name, "DGX A100 (640 GB)", "a100", nodes, 8,
                             300, "NVLink 3 (NVIDIA A100 datasheet)",
-                            25, "HDR InfiniBand 200 Gb/s a GPU (NVIDIA DGX A100 datasheet)")
+                            25, "HDR InfiniBand 200 Gb/s per GPU (NVIDIA DGX A100 datasheet)")
 
 
 def dgx_h100(name, nodes):
-    """dgx-h100-N: N DGX H100 of 8 GPUs; NDR InfiniBand, one adapter a GPU."""
+    """dgx-h100-N: N DGX H100 of 8 GPUs; NDR InfiniBand, one adapter per GPU."""
     return nvswitch_cluster(name, "DGX H100", "h100", nodes, 8, 450, "NVLink 4 (NVIDIA H100 datasheet)",
-                            50, "NDR InfiniBand 400 Gb/s a GPU (NVIDIA DGX H100 datasheet)")
+                            50, "NDR InfiniBand 400 Gb/s per GPU (NVIDIA DGX H100 datasheet)")
 
 
 def h200(name, count):
-    """h200-N: N H200 GPUs, in nodes of 8 (DGX H200) when there are more; NDR InfiniBand, one adapter a GPU."""
+    """h200-N: N H200 GPUs, in nodes of 8 (DGX H200) when there are more; NDR InfiniBand, one adapter per GPU."""
     if count > 8 and count % 8 != 0:
         raise ValueError("more than 8 GPUs come in nodes of 8: expected a multiple of 8")
     nodes, per_node = (1, count) if count <= 8 else (count // 8, 8)
     return nvswitch_cluster(name, "DGX H200" if per_node == 8 else "node", "h200", nodes, per_node,
                             450, "NVLink 4 (NVIDIA H200 datasheet)",
-                            50, "NDR InfiniBand 400 Gb/s a GPU (NVIDIA DGX H200 datasheet)")
+                            50, "NDR InfiniBand 400 Gb/s per GPU (NVIDIA DGX H200 datasheet)")
 
 
 def tpu_v3(name, cores):

@@ -15,7 +15,7 @@ import tempfile
 from ffsearch_json import ffsearch
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-# Steps a second of table 1: (experts, layers) -> published.
+# Steps per second of table 1: (experts, layers) -> published.
 STEPS = {(2048, 36): 0.72, (2048, 12): 2.15, (512, 36): 1.05, (512, 12): 3.28, (128, 36): 0.67, (128, 12): 2.16}
 TOKENS = 1024  # a sample
 

@@ -13,7 +13,7 @@ from ffsearch_json import ffsearch
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 MODELS = ["gpt-1.7b", "gpt-3.6b", "gpt-7.5b", "gpt-18.4b"]
-# One sample a device, and one for four: more devices than samples.
+# One sample per device, and one for four: more devices than samples.
 CASES = [("dgx-a100-2", 16), ("dgx-a100-2", 4), ("dgx-a100-8", 64), ("dgx-a100-8", 16)]
 
 

@@ -7,8 +7,8 @@
 
 namespace ff {
 
-Load load_of(const Evaluator::Details& details, const Topology& topology) {
-  Load load{Vector<double>(details.costs.resource_count, 0.0), details.memory_bytes};
+JobLoad load_of(const Evaluator::Details& details, const Topology& topology) {
+  JobLoad load{Vector<double>(details.costs.resource_count, 0.0), details.memory_bytes};
   for (const ResourceUse& use : details.costs.uses) load.busy[use.resource] += static_cast<double>(use.occupancy);
   for (const auto& [device, work] : details.costs.beside) load.busy[device] += static_cast<double>(work);
   for (double& busy : load.busy) busy /= static_cast<double>(details.timeline.makespan);
@@ -17,12 +17,12 @@ Load load_of(const Evaluator::Details& details, const Topology& topology) {
   return load;
 }
 
-Topology beside(const Topology& topology, const Vector<Load>& loads) {
+Topology beside(const Topology& topology, const Vector<JobLoad>& loads) {
   if (loads.empty()) return topology;
   const double turns = 1 / static_cast<double>(loads.size() + 1);
   const auto left = [&](int resource) {
     double busy = 0;
-    for (const Load& load : loads) busy += load.busy[resource];
+    for (const JobLoad& load : loads) busy += load.busy[resource];
     return std::max(1 - busy, turns);
   };
   Vector<DeviceId> all(topology.devices.size());
@@ -32,16 +32,17 @@ Topology beside(const Topology& topology, const Vector<Load>& loads) {
   for (const DeviceId device : all) {
     const int own = topology.devices[device].model;
     int64_t taken = 0;
-    for (const Load& load : loads) taken += load.memory_bytes[device];
+    for (const JobLoad& load : loads) taken += load.memory_bytes[device];
     const double speed = left(device);
     const auto [it, added] = known.try_emplace({own, speed, taken}, result.models.count());
     result.devices[device].model = it->second;
     if (!added) continue;
     DeviceModel model = topology.models[own];
-    model.kernels_of = model.kernels_of >= 0 ? model.kernels_of : own;
+    model.scaled_from = model.scaled_from >= 0 ? model.scaled_from : own;
     model.name += " beside other jobs " + std::to_string(known.size());
     model.speed *= speed;
     model.peak_tflops *= speed;
+    model.peak_tf32_tflops *= speed;
     model.memory_gb_per_s *= speed;
     model.launch_us /= speed;
     if (model.memory_bytes > 0) model.memory_bytes = std::max<int64_t>(1, model.memory_bytes - taken);
@@ -74,13 +75,13 @@ Background::Background(const Vector<std::string>& files, const Topology& topolog
 }
 
 Topology Background::left_of(const Topology& topology) const {
-  Vector<Load> loads;
+  Vector<JobLoad> loads;
   for (const Job& job : jobs_) loads.push_back(job.load);
   return beside(topology, loads);
 }
 
 // With the kernel times that are known already.
-Nanoseconds Background::makespan(const Job& job, const Topology& topology, const Vector<Load>& loads) const {
+Nanoseconds Background::makespan(const Job& job, const Topology& topology, const Vector<JobLoad>& loads) const {
   Vector<Profile> profiles;
   for (const int model : job.loaded->topology.models.indices())
     if (const Profile& profile = job.loaded->kernels.profile(model); !profile.entries.empty())
@@ -93,7 +94,7 @@ Nanoseconds Background::makespan(const Job& job, const Topology& topology, const
 Vector<BackgroundEffect> Background::effects(const Topology& topology, const Topology& left,
                                              const Evaluator::Details& planned) const {
   // What it is busy with at the rates that are left would take less at full rates.
-  Load load = load_of(planned, topology);
+  JobLoad load = load_of(planned, topology);
   for (const DeviceId device : topology.devices.indices())
     if (topology.devices[device].kind == DeviceKind::gpu)
       load.busy[device] *= left.model_of(device).speed / topology.model_of(device).speed;
@@ -102,7 +103,7 @@ Vector<BackgroundEffect> Background::effects(const Topology& topology, const Top
         left.channels[channel].bandwidth_gb_per_s / topology.channels[channel].bandwidth_gb_per_s;
   Vector<BackgroundEffect> effects;
   for (const Job& job : jobs_) {
-    Vector<Load> others;
+    Vector<JobLoad> others;
     for (const Job& other : jobs_)
       if (&other != &job) others.push_back(other.load);
     const Nanoseconds before = makespan(job, topology, others);

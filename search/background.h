@@ -11,18 +11,18 @@
 namespace ff {
 
 // What a job takes of every device and channel.
-struct Load {
+struct JobLoad {
   Vector<double> busy;           // [resource, numbers as in duration.h]: share of an iteration
   Vector<int64_t> memory_bytes;  // [device]
 };
 // Ranks on processors look for their data again and again while they wait, so that these are always busy: a processor
 // that two jobs share gives half of its time to each.
-Load load_of(const Evaluator::Details& details, const Topology& topology);
+JobLoad load_of(const Evaluator::Details& details, const Topology& topology);
 
 // What these jobs leave. A device or channel that they keep busy for the share u of the time has 1 - u of its rate for
 // one more job, but at least the share that each of n jobs gets where all take turns, 1/n; and the memory that is left.
 // An estimate: jobs are taken to use everything evenly over time. `file` stays that of the topology.
-Topology beside(const Topology& topology, const Vector<Load>& loads);
+Topology beside(const Topology& topology, const Vector<JobLoad>& loads);
 
 // The jobs of strategy files, on a topology that is not their own but has as many devices.
 class Background {
@@ -44,9 +44,9 @@ class Background {
     std::string file;
     std::unique_ptr<Loaded> loaded;
     Strategy strategy;
-    Load load;
+    JobLoad load;
   };
-  Nanoseconds makespan(const Job& job, const Topology& topology, const Vector<Load>& loads) const;
+  Nanoseconds makespan(const Job& job, const Topology& topology, const Vector<JobLoad>& loads) const;
 
   Vector<Job> jobs_;
   Precision precision_ = Precision::fp32;

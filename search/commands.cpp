@@ -11,6 +11,7 @@
 #include "search/optimizer/baselines/propagate.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/report/html/report.h"
+#include "search/report/plan_text.h"
 #include "search/report/summary.h"
 #include "search/report/trace.h"
 
@@ -25,7 +26,7 @@ Vector<int> measurable_models(const Problem& problem) {
   return models;
 }
 
-// Slices are searched where no cheap strategy fits: then data parallelism does not.
+// Slices are searched where no heuristic baseline fits: then data parallelism does not.
 bool may_slice(Evaluator& evaluator) {
   const Problem& problem = evaluator.problem();
   const Strategy strategy = problem.keeping_annotations(data_parallel(problem.graph, problem.topology));
@@ -61,8 +62,8 @@ bool measure_search_space(const Problem& problem, const SearchSpace& space, cons
 SearchReport describe(const Problem& problem, const Evaluator::Details& details) {
   SearchReport report;
   report.predicted = details.timeline.makespan;
-  report.predicted_as_ready = details.makespan_as_ready;
-  report.as_ready = details.as_ready;
+  report.predicted_fifo = details.makespan_fifo;
+  report.fifo_order = details.fifo_order;
   report.tasks = details.tasks.tasks.count();
   report.transfer_bytes = details.tasks.transfer_bytes;
   report.synchronization_bytes = details.tasks.synchronization_bytes;
@@ -127,8 +128,8 @@ void write_outputs(const std::string& out, const std::string& trace, const Strat
     const TaskGraphBuilder& builder = evaluator.builder();
     save_strategy(
         out, {problem.graph, problem.topology, strategy,
-              details.as_ready ? issue_order_to_save(builder, details.tasks, details.order, details.transfer_buffers)
-                               : issue_order_names(builder, details.tasks, details.order),
+              details.fifo_order ? issue_order_to_save(builder, details.tasks, details.order, details.transfer_buffers)
+                                 : issue_order_names(builder, details.tasks, details.order),
               provenance(report, problem), false, report.origins, details.transfer_buffers, problem.synchronization});
   }
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
@@ -168,8 +169,8 @@ struct Found {
   double slowest_evaluation_s = 0;  // of the chains'
 };
 
-// What was found, with its tasks in the order asked for. A cheap strategy may then be faster than what was found with
-// tasks as they become ready: those that were at most 30 % slower are looked at too, while there is time.
+// What was found, with its tasks in the order asked for. A heuristic baseline may then be faster than what was found
+// in FIFO order: those that were at most 30 % slower are looked at too, while there is time.
 Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSettings& settings, Evaluator& evaluator,
                                  const Deadline& deadline, AlgorithmResult& result) {
   const TaskOrder order = task_order_of(algorithm, settings);
@@ -183,7 +184,7 @@ Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSe
   for (const int number : nearest_first) {
     const Baseline& baseline = result.baselines[number];
     if (!baseline.feasible || baseline.strategy == result.strategy ||
-        static_cast<double>(baseline.predicted) > near * static_cast<double>(found.makespan_as_ready) ||
+        static_cast<double>(baseline.predicted) > near * static_cast<double>(found.makespan_fifo) ||
         deadline.left_s() < evaluator.slowest_details_s())
       continue;
     Evaluator::Details other = evaluator.details(baseline.strategy, order);
@@ -294,7 +295,7 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   if (!options.report.empty()) write_json_file(options.report, result.json);
   if (!options.html.empty())
     write_html_report(options.html, evaluator, found.strategy, found.details,
-                      {found.report, cheap_alternatives(evaluator, space, found.report.baselines, context.stop)});
+                      {found.report, baseline_alternatives(evaluator, space, found.report.baselines, context.stop)});
   if (!options.out.empty()) result.text += "written to " + options.out + "\n";
   return result;
 }
@@ -327,7 +328,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
   // Memory is that of the order in which the strategy would run: the file's, or, where it is written and devices run
   // their tasks as these become ready, the simulated one.
   Evaluator::Details details = evaluator.details_of_file(file);
-  if (!options.out.empty() && details.as_ready) details = evaluator.details(file.strategy, TaskOrder::ready);
+  if (!options.out.empty() && details.fifo_order) details = evaluator.details(file.strategy, TaskOrder::fifo);
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
   report.baselines = {data_parallel_baseline(evaluator)};
@@ -339,10 +340,50 @@ CommandResult run_simulate(const SimulateOptions& options) {
   if (!options.html.empty()) {
     const SearchSpace space(problem.graph, problem.topology);
     write_html_report(options.html, evaluator, file.strategy, details,
-                      {report, cheap_alternatives(evaluator, space, report.baselines, no_stop), measured});
+                      {report, baseline_alternatives(evaluator, space, report.baselines, no_stop), measured});
   }
   write_outputs(options.out, options.trace, file.strategy, report, evaluator, details);
   CommandResult result{report_to_json(report), report_to_text(report, problem.graph, problem.topology, file.strategy)};
+  if (const std::string note = loaded.kernels.busy_note(); !note.empty()) result.notes.push_back(note);
+  return result;
+}
+
+CommandResult run_edit(const EditOptions& options) {
+  Vector<std::string> inputs = options.costs.profiles;
+  inputs.push_back(options.strategy);
+  expect_all_writable({options.out}, inputs);
+  StrategyFile file = load_strategy(options.strategy);
+  Loaded loaded = load({file.graph, file.topology, {}, file.synchronization}, options.costs);
+  const Problem problem = loaded.problem();
+  Evaluator evaluator(problem);
+  const Strategy original = file.strategy;
+  const Evaluator::Details before = evaluator.details_of_file(file);
+  for (const std::string& edit : options.edits)
+    for (Change& change : parse_edit(edit, problem.graph, problem.topology, file.strategy, file.origins)) {
+      file.strategy[change.op] = std::move(change.configuration);
+      if (!file.origins.empty()) file.origins[change.op] = ConfigurationOrigin::annotated;
+    }
+  // An order whose tasks are no longer those of the strategy is replaced by one of the same kind.
+  Evaluator::Details after = evaluator.details_of_file(file);
+  const bool kept =
+      !file.issue_order.empty() &&
+      !issue_order_from_names(evaluator.builder(), after.tasks, file.issue_order, file.transfer_buffers).empty();
+  if (!kept) after = evaluator.details(file.strategy, before.fifo_order ? TaskOrder::fifo : TaskOrder::best);
+  SearchReport report = describe(problem, after);
+  report.algorithm = "edit";
+  for (const std::string& edit : options.edits) report.note += (report.note.empty() ? "" : "; ") + edit;
+  report.origins = file.origins;
+  write_outputs(options.out, "", file.strategy, report, evaluator, after);
+  Explanation edited =
+      describe_edit(problem, original, file.strategy, before.timeline.makespan, after.timeline.makespan);
+  edited.json.update({{"fits_memory", report.feasible},
+                      {"memory_bytes", report.memory_bytes},
+                      {"issue_order", kept ? "kept" : "derived"}});
+  edited.text +=
+      "issue order          " + std::string(kept ? "kept" : "derived anew: the file had none that fits") + "\n";
+  if (!report.feasible) edited.text += "memory               exceeds device memory\n";
+  if (!options.out.empty()) edited.text += "written to " + options.out + "\n";
+  CommandResult result{std::move(edited.json), std::move(edited.text)};
   if (const std::string note = loaded.kernels.busy_note(); !note.empty()) result.notes.push_back(note);
   return result;
 }

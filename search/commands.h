@@ -31,6 +31,13 @@ struct SimulateOptions {
   Vector<std::string> background;
 };
 
+struct EditOptions {
+  std::string strategy;
+  Vector<std::string> edits;  // report/plan_text.h
+  CostOptions costs;
+  std::string out;  // "": none
+};
+
 struct ExplainOptions {
   std::string strategy;
   CostOptions costs;
@@ -74,6 +81,7 @@ struct CommandResult {
 // Each throws InputError or MachineError.
 CommandResult run_search(const SearchOptions& options, const CommandContext& context);
 CommandResult run_simulate(const SimulateOptions& options);
+CommandResult run_edit(const EditOptions& options);
 CommandResult run_explain(const ExplainOptions& options);
 CommandResult run_diff(const DiffOptions& options);
 CommandResult run_compare(const CompareOptions& options, const CommandContext& context);

@@ -61,7 +61,8 @@ double parse_duration(const std::string& text) {
 // A flag whose values are words, each for a value of an enumeration. What `value` holds is the default.
 template <typename Value>
 void add_words(CLI::App& app, const std::string& flag, Value& value,
-               const ff::Vector<std::pair<std::string, Value>>& words, const std::string& description) {
+               const ff::Vector<std::pair<std::string, Value>>& words, const std::string& description,
+               const ff::Vector<ff::Renamed>& renamed = {}) {
   ff::Vector<std::string> names;
   std::string otherwise;
   for (const auto& [word, meaning] : words) {
@@ -72,18 +73,30 @@ void add_words(CLI::App& app, const std::string& flag, Value& value,
     for (const auto& [word, meaning] : words)
       if (word == found) value = meaning;
   };
-  app.add_option_function<std::string>(flag, read, description)->check(CLI::IsMember(names))->default_str(otherwise);
+  app.add_option_function<std::string>(flag, read, description)
+      ->check(ff::renamed_words(renamed))
+      ->check(CLI::IsMember(names))
+      ->default_str(otherwise);
 }
 
-// What --algorithm takes, a line each.
+// The end of --help of a search: what --algorithm takes, in lines of at most 100 letters.
 std::string algorithms_text() {
-  std::string text = "how to find the strategy:";
-  for (const ff::Algorithm& algorithm : ff::algorithms()) text += "\n" + algorithm.name + ": " + algorithm.summary;
+  std::string text = "Algorithms (docs/algorithms.md): ", line = text;
+  for (const ff::Algorithm& algorithm : ff::algorithms()) {
+    const std::string word = (&algorithm == &ff::algorithms().front() ? "" : ", ") + algorithm.name;
+    if (line.size() + word.size() > 100) {
+      text += ",\n  " + algorithm.name;
+      line = "  " + algorithm.name;
+    } else {
+      text += word;
+      line += word;
+    }
+  }
   return text + "\n";
 }
 
 ff::Vector<std::string> init_names() {
-  ff::Vector<std::string> names = ff::cheap_algorithm_names();
+  ff::Vector<std::string> names = ff::heuristic_baseline_names();
   names.insert(names.end(), {"best", "random"});
   return names;
 }
@@ -93,6 +106,7 @@ struct Options {
   ff::SearchOptions search;
   ff::SimulateOptions simulate;
   ff::CompareOptions compare;
+  ff::EditOptions edit;
   ff::ExplainOptions explain;
   ff::DiffOptions diff;
   ff::ProfileOptions profile;
@@ -103,13 +117,12 @@ struct Options {
 };
 
 void add_graph_flags(CLI::App& app, ff::ProblemFiles& files, bool required) {
-  auto* graph = app.add_option("--graph", files.graph, "operator graph (ffgraph/1)");
-  auto* topology = app.add_option("--topo", files.topology, "device topology (fftopology/1)");
+  auto* graph = app.add_option("--graph", files.graph, "operator graph file (ffgraph/1)");
+  auto* topology = app.add_option("--topo", files.topology, "device topology file (fftopology/1)");
   if (required) graph->required(), topology->required();
-  auto* batch = app.add_option("--batch", files.batch, "batch size, instead of the graph file's")
+  auto* batch = app.add_option("--batch", files.batch, "batch size, instead of that of the graph file")
                     ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
-  app.add_option("--batch-per-device", files.batch_per_device,
-                 "batch size as so many samples for each device of the topology")
+  app.add_option("--batch-per-device", files.batch_per_device, "batch size in samples per device of the topology")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
       ->excludes(batch);
 }
@@ -117,7 +130,7 @@ void add_graph_flags(CLI::App& app, ff::ProblemFiles& files, bool required) {
 void add_precision_flag(CLI::App& app, ff::Precision& precision) {
   using enum ff::Precision;
   add_words<ff::Precision>(app, "--precision", precision, {{"fp32", fp32}, {"tf32", tf32}},
-                           "of matrix products and convolutions on GPUs, as ffexec's");
+                           "of matrix products and convolutions on GPUs: fp32, tf32");
 }
 
 void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
@@ -126,135 +139,114 @@ void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
   add_words<ff::CostMode>(
       app, "--cost", costs.mode,
       {{"auto", automatic}, {"measure", measure}, {"profile", profile}, {"analytic", analytic}},
-      "where kernel times come from: auto (profile, else measured if this machine has the device, else "
-      "analytic), measure, profile, analytic");
+      "source of kernel times: auto (profile, else measured here, else analytic), measure, profile, analytic");
   app.add_option("--profile", costs.profiles,
-                 "profile file (ffprofile/1) with measured kernel times, may be given once for each device model; of a "
-                 "directory, the file MODEL.json of each device model of the topology");
-  app.add_flag("--json", options.json, "print one JSON object on stdout and nothing else there");
+                 "profile file (ffprofile/1) of a device model, or a directory of MODEL.json; may repeat");
+  app.add_flag("--json", options.json, "print the result as one JSON object");
   app.add_flag("--quiet", options.quiet, "print errors only");
 }
 
 CLI::Option* add_html_flag(CLI::App& app, std::string& html) {
-  return app.add_option("--html", html, "write a report for people: one HTML file that needs nothing else");
+  return app.add_option("--html", html, "write an HTML report, one self-contained file");
 }
 
 void add_background_flag(CLI::App& app, ff::Vector<std::string>& background) {
   app.add_option("--background", background,
-                 "strategy file of a job that runs on the same devices all the while; may be given several times: "
-                 "plans are for what such jobs leave, and what these lose is said (docs/background.md)")
+                 "strategy file of a co-located job: plan for the capacity that it leaves; may repeat")
       ->take_all()
       ->expected(1)
       ->allow_extra_args(false);
 }
 
-constexpr const char* synchronization_text =
-    "how devices with the same parameters get the same new values: all-reduce of the gradients, behind which each "
-    "updates its own; or by an owner, the device of the first part with them, which gathers gradients, updates and "
-    "sends the values back behind all else, as FlexFlow's published simulator has it";
+constexpr const char* synchronization_text = "of gradients: all-reduce, parameter-server";
 const ff::Vector<std::pair<std::string, ff::Synchronization>> synchronizations = {
-    {"all-reduce", ff::Synchronization::all_reduce}, {"owner", ff::Synchronization::owner}};
+    {"all-reduce", ff::Synchronization::all_reduce}, {"parameter-server", ff::Synchronization::parameter_server}};
+const ff::Vector<ff::Renamed> renamed_synchronizations = {{"owner", "parameter-server"}};
 
 void add_synchronization_flag(CLI::App& app, ff::Synchronization& synchronization) {
-  add_words<ff::Synchronization>(app, "--synchronization", synchronization, synchronizations, synchronization_text);
+  add_words<ff::Synchronization>(app, "--synchronization", synchronization, synchronizations, synchronization_text,
+                                 renamed_synchronizations);
 }
 
-const std::map<std::string, ff::TaskOrder> task_orders{{"ready", ff::TaskOrder::ready},
+const std::map<std::string, ff::TaskOrder> task_orders{{"fifo", ff::TaskOrder::fifo},
                                                        {"critical-path", ff::TaskOrder::critical_path},
                                                        {"latest-start", ff::TaskOrder::latest_start},
                                                        {"best", ff::TaskOrder::best}};
 
 void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::ProblemFiles& files, Options& options) {
   ff::McmcSettings& search = settings.search;
-  app.add_option("--annotations", files.annotations,
-                 "what is decided already (ffannotations/1): splits, replication, devices of operators and tensors; "
-                 "propagate completes them, every algorithm keeps to them or says that it cannot");
-  app.add_option(
-      "--budget", options.budget,
-      "search for so long (30s, 5m, 1h), less where nothing better turns up; without it and --proposals until "
-      "nothing better is to be expected, two minutes at most");
-  app.add_option("--proposals", search.proposals, "search with so many proposals")
+  app.add_option("--annotations", files.annotations, "decisions that every plan keeps (ffannotations/1)");
+  app.add_option("--budget", options.budget,
+                 "search time, such as 30s, 5m, 1h, including the baselines; default: until no progress, at most 2m");
+  app.add_option("--proposals", search.proposals, "number of proposals, instead of a time")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 53));
-  app.add_option("--seed", search.seed, "seed of all random choices")->check(ff::whole_number())->capture_default_str();
-  app.add_option("--chains", search.chains,
-                 "Markov chains that compete, or, with --proposals-from paper or mixed, do not know of each other")
+  app.add_option("--seed", search.seed, "seed of the random choices")->check(ff::whole_number())->capture_default_str();
+  app.add_option("--chains", search.chains, "number of Markov chains")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--init", settings.init,
-                 "what the chains start from, one after the other; further chains from the last; random is another "
-                 "strategy for each, best the best of the "
-                 "others. Default: data-parallel,best,random, and the result is never worse than any of the others")
+                 "starting strategies of the chains: baselines, best, random; default data-parallel,best,random")
       ->delimiter(',')
       ->check(CLI::IsMember(init_names()));
-  add_words<ff::ProposalKind>(
-      app, "--proposals-from", search.proposals_from,
-      {{"structured", ff::ProposalKind::structured},
-       {"paper", ff::ProposalKind::paper},
-       {"mixed", ff::ProposalKind::mixed}},
-      "structured: changes of operators that belong together, by chains that compete; paper: a random configuration "
-      "for one operator; mixed: these and others; with both, chains do not know of each other (docs/algorithms.md)");
-  app.add_option(
-         "--threads", settings.threads,
-         "threads that run chains, and beyond these look at several proposals of one; never changes the result of "
-         "--proposals. Default: as many as there are processors, at most one for each chain, and fewer where there "
-         "are more than 128 devices, for memory")
+  add_words<ff::ProposalKind>(app, "--proposals-from", search.proposals_from,
+                              {{"structured", ff::ProposalKind::structured},
+                               {"paper", ff::ProposalKind::paper},
+                               {"mixed", ff::ProposalKind::mixed}},
+                              "kind of proposals: structured, paper, mixed");
+  app.add_option("--threads", settings.threads,
+                 "number of threads; default: as many as processors, at most one per chain")
       ->check(CLI::Range(1, 1024));
   app.add_option_function<std::string>(
          "--task-order", [&settings](const std::string& word) { settings.task_order = task_orders.at(word); },
-         "of what is found, in which each device runs its tasks: ready, as they become ready; critical-path, of those "
-         "that are ready the one with the longest path behind it; latest-start, the one that a schedule from the end "
-         "backwards begins first; best, whichever is fastest. Default: best with mcmc, "
-         "else ready")
+         "task order of the plan: fifo, critical-path, latest-start, best; default: best with mcmc, else fifo")
+      ->check(ff::renamed_words({{"ready", "fifo"}}))
       ->check(CLI::IsMember(task_orders));
   add_words<ff::SimulatorKind>(
       app, "--simulator", search.simulator,
-      {{"delta", ff::SimulatorKind::delta},
-       {"full", ff::SimulatorKind::full},
-       {"checked", ff::SimulatorKind::checked}},
-      "delta re-times what a proposal changed; full re-times everything: same result, more slowly; checked compares "
-      "each answer of delta with slower simulations and ends with exit code 3 at the first difference");
+      {{"delta", ff::SimulatorKind::delta}, {"full", ff::SimulatorKind::full}, {"checked", ff::SimulatorKind::checked}},
+      "simulation of proposals: delta (what changed), full (everything), checked (delta, "
+      "compared with full)");
   app.add_option("--beta", search.beta,
-                 "a strategy slower by the share x is accepted with probability exp(-beta x); 2000 with structured "
-                 "proposals, 500 with others")
+                 "a strategy slower by x is accepted with probability exp(-beta x); default: 2000 structured, else 500")
       ->check(ff::finite_non_negative());
 }
 
 // Those of a search that compare does not have.
 void add_own_search_flags(CLI::App& app, ff::SearchOptions& search) {
   using ff::exhaustive::Assignments;
-  app.add_option("--algorithm", search.algorithm, algorithms_text())
+  app.add_option("--algorithm", search.algorithm, "search algorithm or baseline; the list is below")
       ->check(CLI::IsMember(ff::algorithm_names()))
       ->capture_default_str();
   add_words<Assignments>(app, "--assignments", search.settings.assignments,
                          {{"all", Assignments::all}, {"consecutive", Assignments::consecutive}},
-                         "exhaustive: all, each part on any device; consecutive, part p on device first + p");
+                         "devices that exhaustive search tries: all, consecutive");
   app.add_flag("--check-local", search.settings.check_local,
-               "go on until no strategy is better that differs in one operator; with mcmc and placement");
+               "go on to a local optimum: no change of one operator is better");
   app.add_option("--out", search.out, "strategy file to write")->capture_default_str();
-  app.add_option("--trace", search.trace, "write the simulated iteration as a Chrome/Perfetto trace");
-  app.add_option("--report", search.report, "write the result (as --json prints it) to a file");
+  app.add_option("--trace", search.trace, "file to write with the simulated iteration, as a Chrome/Perfetto trace");
+  app.add_option("--report", search.report, "file to write with the result, as --json prints it");
   add_html_flag(app, search.html);
   add_background_flag(app, search.background);
 }
 
 void add_topology_command(CLI::App& app, Options& options) {
-  CLI::App* topology = app.add_subcommand("topology", "what this machine is, or a cluster of such machines");
+  CLI::App* topology =
+      app.add_subcommand("topology", "describe this machine, or a cluster of such machines, as a topology file");
   topology->add_option("--out", options.topology.out, "topology file to write (fftopology/1)")->required();
-  topology->add_option("--nodes", options.topology.nodes, "so many machines, joined by a network")
+  topology->add_option("--nodes", options.topology.nodes, "number of machines, joined by a network")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->capture_default_str();
   topology
       ->add_option("--network-gb-per-s", options.topology.network_gb_per_s,
-                   "rate of each network adapter, or of a machine without one, in 1e9 bytes a second; default: as the "
-                   "adapters say")
+                   "rate of each network adapter, 1e9 bytes per second; default: as the adapters report")
       ->check(CLI::Range(1e-4, 1e12));
   topology->add_option("--hwloc-xml", options.topology.hwloc_xml,
-                       "another machine, as lstopo FILE.xml recorded it there, instead of this one");
+                       "describe the machine that lstopo FILE.xml recorded, instead of this one");
   topology
       ->add_option("--cpu-ranks", options.topology.cpu_ranks,
-                   "devices of a machine without GPUs; default: one for each NUMA node")
+                   "devices of a machine without GPUs; default: one per NUMA node")
       ->check(CLI::Range(1, 4096));
-  topology->add_flag("--json", options.json, "print the topology on stdout");
+  topology->add_flag("--json", options.json, "print the topology as JSON");
   topology->add_flag("--quiet", options.quiet, "print errors only");
 }
 
@@ -266,32 +258,44 @@ void add_commands(CLI::App& app, Options& options) {
   add_search_flags(app, options.search.settings, options.search.files, options);
   add_own_search_flags(app, options.search);
 
-  CLI::App* simulate = app.add_subcommand("simulate", "what would this strategy take?");
+  CLI::App* simulate = app.add_subcommand("simulate", "predict the iteration time of a strategy");
   simulate->add_option("--strategy", options.simulate.strategy, "strategy file (ffstrategy/1)")->required();
-  simulate->add_option("--topo", options.simulate.topology, "topology to simulate on, instead of the strategy's own");
+  simulate->add_option("--topo", options.simulate.topology,
+                       "topology file to simulate on, instead of that of the strategy");
   const auto read_synchronization = [&options](const std::string& found) {
     for (const auto& [word, meaning] : synchronizations)
       if (word == found) options.simulate.synchronization = meaning;
   };
   simulate
       ->add_option_function<std::string>("--synchronization", read_synchronization,
-                                         std::string("instead of the strategy's own: ") + synchronization_text)
-      ->check(CLI::IsMember({"all-reduce", "owner"}));
-  simulate->add_option("--out", options.simulate.out, "write the strategy with the new issue order and prediction");
-  simulate->add_option("--trace", options.simulate.trace, "write the simulated iteration as a Chrome/Perfetto trace");
+                                         std::string(synchronization_text) + "; default: that of the strategy")
+      ->check(ff::renamed_words(renamed_synchronizations))
+      ->check(CLI::IsMember({"all-reduce", "parameter-server"}));
+  simulate->add_option("--out", options.simulate.out,
+                       "strategy file to write, with the new issue order and prediction");
+  simulate->add_option("--trace", options.simulate.trace,
+                       "file to write with the simulated iteration, as a Chrome/Perfetto trace");
   CLI::Option* html = add_html_flag(*simulate, options.simulate.html);
   add_background_flag(*simulate, options.simulate.background);
   simulate
       ->add_option("--measured", options.simulate.measured,
-                   "what one iteration took, as ffexec --trace wrote it, for the report to show beside the prediction")
+                   "trace of ffexec --trace, for --html to compare with the prediction")
       ->needs(html);
   add_common_flags(*simulate, options.simulate.costs, options);
+
+  CLI::App* edit = app.add_subcommand("edit", "change configurations of a strategy and predict the result");
+  edit->add_option("edits", options.edit.edits,
+                   "'OPERATORS: SPLIT on DEVICES', as in 'layer*.attention: sample 4 x head 2 on 0-7'; may repeat")
+      ->required();
+  edit->add_option("--strategy", options.edit.strategy, "strategy file (ffstrategy/1)")->required();
+  edit->add_option("--out", options.edit.out, "strategy file to write");
+  add_common_flags(*edit, options.edit.costs, options);
 
   ff::add_explain_commands(app, options.explain, options.diff, [&options](CLI::App& command, ff::CostOptions& costs) {
     add_common_flags(command, costs, options);
   });
 
-  CLI::App* compare = app.add_subcommand("compare", "every algorithm side by side");
+  CLI::App* compare = app.add_subcommand("compare", "run every algorithm and compare the results");
   add_graph_flags(*compare, options.compare.files, true);
   add_common_flags(*compare, options.compare.costs, options);
   add_synchronization_flag(*compare, options.compare.synchronization);
@@ -299,17 +303,16 @@ void add_commands(CLI::App& app, Options& options) {
   add_html_flag(*compare, options.compare.html);
   add_background_flag(*compare, options.compare.background);
 
-  CLI::App* profile = app.add_subcommand("profile", "measure every kernel that a search could ask for");
+  CLI::App* profile = app.add_subcommand("profile", "measure the kernel times that a search needs");
   add_graph_flags(*profile, options.profile.files, true);
   profile
-      ->add_option("--out", options.profile.out,
-                   "profile file to write; what it holds already is kept and not measured again")
+      ->add_option("--out", options.profile.out, "profile file to write; its entries are kept and not measured again")
       ->required();
   profile->add_option("--device-model", options.profile.device_model,
-                      "which of the topology's device models to measure, where this machine has several");
+                      "device model of the topology to measure, where this machine has several");
   add_precision_flag(*profile, options.profile.precision);
   profile->add_flag("--quiet", options.quiet, "print errors only");
-  CLI::App* onnx = app.add_subcommand("import", "an ONNX model as an operator graph");
+  CLI::App* onnx = app.add_subcommand("import", "convert an ONNX model to an operator graph");
   ff::add_import_flags(*onnx, options.onnx);
   onnx->add_flag("--json", options.json, "print one JSON object on stdout and nothing else there");
   onnx->add_flag("--quiet", options.quiet, "print errors only");
@@ -327,7 +330,7 @@ void check_flags_that_go_together(const CLI::App& app, const ff::SearchOptions& 
     for (const CLI::Option* option : app.get_options())
       if (option->count() > 0)
         throw CLI::ValidationError(option->get_name(),
-                                   "stands before \"" + command->get_name() + "\", expected behind it");
+                                   "stands before \"" + command->get_name() + "\", expected after it");
   if (!app.get_subcommands().empty()) return;
   const std::string& algorithm = search.algorithm;
   const bool chains = algorithm == "mcmc" || algorithm == "placement";
@@ -351,6 +354,7 @@ void run(const CLI::App& app, const Options& options) {
   }
   ff::CommandResult result;
   if (app.got_subcommand("simulate")) result = ff::run_simulate(options.simulate);
+  else if (app.got_subcommand("edit")) result = ff::run_edit(options.edit);
   else if (app.got_subcommand("explain")) result = ff::run_explain(options.explain);
   else if (app.got_subcommand("diff")) result = ff::run_diff(options.diff);
   else if (app.got_subcommand("compare")) result = ff::run_compare(options.compare, context);
@@ -383,8 +387,22 @@ std::string write_disagreement(const ff::SimulationDisagreement& error) {
 int main(int argc, char** argv) {
   CLI::App app{"finds a fast parallelization strategy for training a DNN on given devices", "ffsearch"};
   Options options;
+  const ff::Vector<std::pair<std::string, ff::Vector<std::string>>> groups = {
+      {"Problem",
+       {"graph", "topo", "strategy", "batch", "batch-per-device", "annotations", "background", "synchronization",
+        "nodes", "network-gb-per-s", "hwloc-xml", "cpu-ranks", "size", "loss", "loss-weights", "frozen", "what-if",
+        "device-model", "measured"}},
+      {"Search",
+       {"algorithm", "budget", "proposals", "seed", "chains", "init", "proposals-from", "threads", "task-order",
+        "simulator", "beta", "assignments", "check-local"}},
+      {"Costs", {"cost", "profile", "precision"}},
+      {"Output", {}}};
+  ff::Vector<std::string> group_names;
+  for (const auto& [name, flags] : groups) group_names.push_back(name);
+  app.formatter(std::make_shared<ff::HelpFormatter>(group_names));  // the commands' too
   add_commands(app, options);
-  app.footer(ff::exit_codes_text());
+  ff::set_help_groups(app, groups);
+  app.footer(algorithms_text() + ff::exit_codes_text());
   if (const auto text = ff::describe_command_line(app, argc, argv)) {
     std::cout << *text;
     return ff::exit_done;

@@ -37,7 +37,7 @@ class Assembly {
 
  private:
   bool whole() const { return device_ == all_devices; }
-  bool has_owners() const { return builder_.synchronization() == Synchronization::owner; }
+  bool has_owners() const { return builder_.synchronization() == Synchronization::parameter_server; }
 
   void find_parts(OperatorId op) {
     Vector<int32_t>& parts = result_.parts.emplace_back();

@@ -119,7 +119,8 @@ const HeldUnits::Containing& HeldUnits::parts_with(const Block& piece, const Vec
       if (words > sought.holders.size()) sought.holders.resize(words, 0);
       insert(sought.holders, device);
     });
-  if (synchronization_ == Synchronization::owner) sought.owner = strategy_[first_user.first].devices[first_user.second];
+  if (synchronization_ == Synchronization::parameter_server)
+    sought.owner = strategy_[first_user.first].devices[first_user.second];
   if (known_.count() == most_known) known_.clear();
   known_.push_back(std::move(sought));
   return known_.back();

@@ -227,16 +227,16 @@ DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& gra
   if (is_statistics(task.kind)) return place(direction, task.op, statistics, task.part);
   if (is_reduction(task.kind)) return place(direction, task.op, reductions, task.part);
   if (is_compute(task.kind)) return place(direction, task.op, parts, task.part);
-  const bool brief = buffers == TransferBuffers::brief;
+  const bool on_demand = buffers == TransferBuffers::on_demand;
   const auto beside = [&](OperatorId op, int part, bool in_front) {
     const bool may_have_statistics = builder.graph().operators[op].definition->may_have_statistics();
     DefaultPlace result = place(direction, op, in_front && may_have_statistics ? statistics : parts, part);
     result.transfer = in_front ? -1 : 1;
     return result;
   };
-  if (brief && task.kind == TaskKind::activation)
+  if (on_demand && task.kind == TaskKind::activation)
     return beside(builder.edges()[task.edge].consumer, part_of(task.key), true);
-  if (brief && is_edge_collective(task.kind)) {
+  if (on_demand && is_edge_collective(task.kind)) {
     const Vector<int32_t>& consumers = graph.collectives[task.collective].exchange().consumers;
     const bool forward = direction == Direction::forward;
     const auto [first, last] = std::minmax_element(consumers.begin(), consumers.end());
@@ -274,7 +274,7 @@ Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph
   return order;
 }
 
-Vector<int> brief_issue_order(const TaskGraph& graph, const Vector<int>& order) {
+Vector<int> on_demand_issue_order(const TaskGraph& graph, const Vector<int>& order) {
   const auto is_late = [&](int task) {
     const TaskKind kind = graph.tasks[task].kind;
     return kind == TaskKind::activation || kind == TaskKind::activation_collective ||
@@ -333,7 +333,7 @@ NamedOrder order_by_names(const TaskGraphBuilder& builder, const TaskGraph& grap
       places.emplace_back(place, task.kind == TaskKind::parameter_gradient ? -1 : 1, task.key, t);
       continue;
     }
-    const bool late = task.kind == TaskKind::activation && buffers == TransferBuffers::brief;
+    const bool late = task.kind == TaskKind::activation && buffers == TransferBuffers::on_demand;
     int64_t place = named.of(late ? reader_of(builder, task, true) : transfer ? producer_of(builder, task) : task);
     if (late && place < 0) place = named.of(reader_of(builder, task, false));
     if (place < 0) return result;

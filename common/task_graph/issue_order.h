@@ -17,18 +17,18 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
 // backward pass of the last operator of a parameter group its synchronization and updates; where parameters have owners
 // instead behind everything all barriers, then unit by unit the gradients' transfers to the owner, its update, the
 // values' transfers, the other updates. What ffexec follows when a strategy file has no (fitting) issue order. With
-// brief transfer buffers, what brings activations stands right in front of the first task that reads them, and a
+// on-demand transfer buffers, what brings activations stands right in front of the first task that reads them, and a
 // collective of gradients right behind the last task that adds to it.
 Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& tasks,
-                                TransferBuffers buffers = TransferBuffers::roomy);
-// An order of all tasks, of all devices, changed to one for brief transfer buffers: what brings activations stands
+                                TransferBuffers buffers = TransferBuffers::preallocated);
+// An order of all tasks, of all devices, changed to one for on-demand transfer buffers: what brings activations stands
 // right in front of the first task that reads them, every transfer of a gradient right behind the task that computes
 // it.
-Vector<int> brief_issue_order(const TaskGraph& tasks, const Vector<int>& order);
+Vector<int> on_demand_issue_order(const TaskGraph& tasks, const Vector<int>& order);
 
 // A strategy file's issue order as an order of all tasks: compute, synchronization and update tasks as named, every
-// transfer right behind the task that produces its data, or for brief transfer buffers those of activations right in
-// front of the task that reads them; those of gradients to an owner right in front of its update, so that they are
+// transfer right behind the task that produces its data, or for on-demand transfer buffers those of activations right
+// in front of the task that reads them; those of gradients to an owner right in front of its update, so that they are
 // behind its barrier as well.
 //
 // An entry names one task or several that are issued one behind the other, with numbers as in number_ranges.h:
@@ -45,15 +45,17 @@ struct NamedOrder {
   int64_t named = 0;    // by all entries; -1: one is not of the notation
 };
 NamedOrder order_by_names(const TaskGraphBuilder& builder, const TaskGraph& tasks, const Vector<std::string>& names,
-                          TransferBuffers buffers = TransferBuffers::roomy);
+                          TransferBuffers buffers = TransferBuffers::preallocated);
 // Of all devices. Empty when the names are not exactly this task graph's or contradict it.
 Vector<int> issue_order_from_names(const TaskGraphBuilder& builder, const TaskGraph& tasks,
-                                   const Vector<std::string>& names, TransferBuffers buffers = TransferBuffers::roomy);
+                                   const Vector<std::string>& names,
+                                   TransferBuffers buffers = TransferBuffers::preallocated);
 // The entries to be written for tasks in the given order.
 Vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const TaskGraph& tasks,
                                       const Vector<int>& order);
 // The same, or nothing where a file without issue order stands for it, because the default order is read back as this.
 Vector<std::string> issue_order_to_save(const TaskGraphBuilder& builder, const TaskGraph& tasks,
-                                        const Vector<int>& order, TransferBuffers buffers = TransferBuffers::roomy);
+                                        const Vector<int>& order,
+                                        TransferBuffers buffers = TransferBuffers::preallocated);
 
 }  // namespace ff

@@ -19,7 +19,7 @@ class MemoryPlanner {
   MemoryPlanner(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
                 const Vector<DeviceId>& devices, TransferBuffers buffers)
       : builder_(builder), graph_(builder.graph()), strategy_(strategy), tasks_(tasks),
-        brief_(buffers == TransferBuffers::brief), plans_(devices.size()) {
+        on_demand_(buffers == TransferBuffers::on_demand), plans_(devices.size()) {
     for (size_t i = 0; i < devices.size(); ++i) {
       if (devices[i] >= static_cast<DeviceId>(plan_of_device_.size())) plan_of_device_.resize(devices[i] + 1, -1);
       plan_of_device_[devices[i]] = static_cast<int>(i);
@@ -42,7 +42,7 @@ class MemoryPlanner {
     }
     for (OperatorId op : parts_.indices())
       for (int part : tasks_.parts[op]) plan_output_gradients(op, part);
-    if (builder_.synchronization() == Synchronization::owner)
+    if (builder_.synchronization() == Synchronization::parameter_server)
       for (int i : plans_.indices()) plan_owners(i);
     for (int i : plans_.indices()) {
       complete(plans_[i]);
@@ -102,7 +102,7 @@ class MemoryPlanner {
     for (const int index : order) {
       const Task& task = tasks_.tasks[index];
       if (is_transfer(task.kind)) {
-        if (brief_ && is_edge_transfer(task.kind))
+        if (on_demand_ && is_edge_transfer(task.kind))
           steps_before_[task.key] = {steps_of(task.device), steps_of(task.destination)};
         continue;
       }
@@ -114,10 +114,10 @@ class MemoryPlanner {
 
   // The step in front of which the receive of a transfer is posted, and the last one with the memory of its send.
   int posted(TaskKind kind, int edge, const BlockPair& pair) const {
-    return brief_ ? std::max(0, steps_before(kind, edge, pair).receiver - 1) : 0;
+    return on_demand_ ? std::max(0, steps_before(kind, edge, pair).receiver - 1) : 0;
   }
   int sent(TaskKind kind, int edge, const BlockPair& pair, const Part& sender) const {
-    return brief_ ? std::min(steps_before(kind, edge, pair).sender + steps_to_send - 1, end(sender)) : end(sender);
+    return on_demand_ ? std::min(steps_before(kind, edge, pair).sender + steps_to_send - 1, end(sender)) : end(sender);
   }
   const StepsBefore& steps_before(TaskKind kind, int edge, const BlockPair& pair) const {
     return steps_before_.at(make_task_key(kind, edge, pair.consumer_part, pair.producer_part));
@@ -416,9 +416,9 @@ class MemoryPlanner {
   const Graph& graph_;
   const Strategy& strategy_;
   const TaskGraph& tasks_;
-  const bool brief_;
+  const bool on_demand_;
   Vector<MemoryPlan> plans_;
-  // Brief plans, by transfer.
+  // On-demand buffers, by transfer.
   std::unordered_map<TaskKey, StepsBefore> steps_before_;
   std::unordered_map<uint64_t, int> laid_out_;               // plans, by hash of what their buffers are
   Vector<int> plan_of_device_;                               // by device; -1: not asked for

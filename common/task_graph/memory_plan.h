@@ -13,7 +13,7 @@
 // What is sent in place lives until it is sent, what is received in place from when its receive is posted. Roomy plans
 // (TransferBuffers) post all receives at step 0 and wait for no send before the end, when its memory is written again.
 // That holds for every transport, on streams of their own too: they start behind all work of the iteration before and
-// are over before the next one writes. Brief plans keep transfers' memory about as long as it is in use:
+// are over before the next one writes. On-demand buffers keep transfers' memory about as long as it is in use:
 //   posted                in front of the last step that precedes the transfer in the issue order
 //   sent                  behind `steps_to_send` steps that follow it there: what is written there later waits for the
 //                         send. The receive is posted at a step that comes earlier in the issue order than any step
@@ -23,8 +23,8 @@
 // likewise.
 // What goes through a collective of an edge (collectives.h) is read or written from the collective's step to the first
 // task that waits for it here; a device has one buffer to send from and one to receive into where that packs.
-// Where parameters have owners (Synchronization::owner), their transfers share the arena with the activations, of which
-// none is needed any more behind the barrier:
+// Where parameters have owners (Synchronization::parameter_server), their transfers share the arena with the
+// activations, of which none is needed any more behind the barrier:
 //   received_parameter_gradient   barrier ... the owner's update
 //   packed_parameter_values       the owner's update ... end
 //   received_parameter_values     barrier ... the holder's update

@@ -42,7 +42,8 @@ Vector<SynchronizationUnit> synchronization_units(int group, const Vector<Parame
   for (size_t p = 0; p < pieces.size(); ++p) {
     holders.assign(words_for(static_cast<size_t>(devices)), 0);
     for (const auto& [op, part] : pieces[p].users) insert(holders, strategy[op].devices[part]);
-    const DeviceId owner = synchronization == Synchronization::owner ? owner_of(pieces[p].users, strategy) : no_owner;
+    const DeviceId owner =
+        synchronization == Synchronization::parameter_server ? owner_of(pieces[p].users, strategy) : no_owner;
     const int32_t number = numbers.number_of(holders, owner);
     if (number == std::ssize(units)) units.push_back({group, static_cast<int>(p), members(holders), owner, {}, 0});
     units[number].pieces.push_back(&pieces[p]);

@@ -3,12 +3,12 @@
 // The pieces of a group that the same devices hold are one unit: one collective among them and one update on each. A
 // unit is numbered by its first piece, in task keys and names, so that its number depends on the strategy alone.
 //
-// Where parameters have owners (Synchronization::owner), a unit's pieces have the same owner too: the device of the
-// first part that uses them, as in FlexFlow's published simulator (src/runtime/simulator.cc, simulate_runtime, step 3b,
-// built without NCCL: of parts with the same weights the first one's device gets an update task, with a transfer from
-// each of the others and one back; all of it behind a barrier on every device, which its backward tasks come before).
-// So under data parallelism device 0 owns everything. Unlike there, holders are devices, not parts: a device first adds
-// up what its own parts contribute. And updating takes its time, as does taking over the values.
+// Where parameters have owners (Synchronization::parameter_server), a unit's pieces have the same owner too: the device
+// of the first part that uses them, as in FlexFlow's published simulator (src/runtime/simulator.cc, simulate_runtime,
+// step 3b, built without NCCL: of parts with the same weights the first one's device gets an update task, with a
+// transfer from each of the others and one back; all of it behind a barrier on every device, which its backward tasks
+// come before). So under data parallelism device 0 owns everything. Unlike there, holders are devices, not parts: a
+// device first adds up what its own parts contribute. And updating takes its time, as does taking over the values.
 #pragma once
 
 #include <cstdint>

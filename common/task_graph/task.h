@@ -13,7 +13,7 @@
 // Of a parameter group:
 //   synchronization            an all-reduce of gradients among the devices that hold the same pieces of the group
 //   update                     SGD on those pieces, on every holder
-// Where parameters have owners (Synchronization::owner), of each device with parts
+// Where parameters have owners (Synchronization::parameter_server), of each device with parts
 //   barrier                    behind its forward and backward tasks: packs the gradients that have another owner
 // and of a parameter group, instead of the all-reduce,
 //   parameter_gradient         a transfer of a holder's gradients of the pieces to their owner

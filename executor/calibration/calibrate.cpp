@@ -140,12 +140,12 @@ void describe(const std::string& ends, const MeasuredPair& pair, bool one_host, 
 }
 
 Json link_json(const std::string& a, const std::string& b, double gb_per_s, double latency_us, bool full_duplex,
-               bool busy_endpoints, double all_reduce_gb_per_s, double all_reduce_latency_us) {
+               bool blocks_devices, double all_reduce_gb_per_s, double all_reduce_latency_us) {
   return {{"between", {a, b}},
           {"bandwidth_gb_per_s", rounded(gb_per_s)},
           {"latency_us", rounded(latency_us)},
           {"duplex", full_duplex ? "full" : "half"},
-          {"busy_endpoints", busy_endpoints},
+          {"blocks_devices", blocks_devices},
           {"all_reduce_gb_per_s", rounded(all_reduce_gb_per_s)},
           {"all_reduce_latency_us", rounded(all_reduce_latency_us)}};
 }
@@ -167,7 +167,7 @@ void measure_inside(Backend& backend, Transport& transport, const Hosts& hosts, 
         describe(a + " and " + b, measured[p], true, calibration);
         Json link = link_json(a, b, rates.message.line.gb_per_s, rates.message.line.latency_us, rates.full_duplex(),
                               true, rates.all_reduce.line.gb_per_s, rates.all_reduce.line.latency_us);
-        link["processor_us"] = rounded(std::max(measured[p].work[0].us, measured[p].work[1].us));
+        link["cpu_overhead_us"] = rounded(std::max(measured[p].work[0].us, measured[p].work[1].us));
         calibration.topology["links"].push_back(std::move(link));
       }
     }
@@ -176,7 +176,7 @@ void measure_inside(Backend& backend, Transport& transport, const Hosts& hosts, 
 // What a host and its way to the network can do.
 struct HostRates {
   double gb_per_s = 0, latency_us = 0, all_reduce_gb_per_s = 0, all_reduce_latency_us = 0;
-  double processor_us = 0, processor_share = 0;
+  double cpu_overhead_us = 0, cpu_overhead_fraction = 0;
   bool full_duplex = true;
 };
 
@@ -207,8 +207,8 @@ Vector<HostRates> measure_between(Backend& backend, Transport& transport, const 
       of.full_duplex = (known && of.full_duplex) || link.full_duplex();
       of.gb_per_s = std::max(of.gb_per_s, gb_per_s);
       const ProcessorWork& work = pair.work[end == host ? 0 : 1];
-      of.processor_us = std::max(of.processor_us, work.us);
-      of.processor_share = std::max(of.processor_share, std::min(1.0, work.ns_per_byte * gb_per_s));
+      of.cpu_overhead_us = std::max(of.cpu_overhead_us, work.us);
+      of.cpu_overhead_fraction = std::max(of.cpu_overhead_fraction, std::min(1.0, work.ns_per_byte * gb_per_s));
       of.latency_us = least(of.latency_us, link.message.line.latency_us);
       of.all_reduce_gb_per_s = std::max(of.all_reduce_gb_per_s, link.all_reduce.line.gb_per_s);
       of.all_reduce_latency_us = least(of.all_reduce_latency_us, link.all_reduce.line.latency_us);
@@ -260,8 +260,9 @@ void add_network(const Hosts& hosts, const Vector<HostRates>& rates, double cont
                                             false, share * of.all_reduce_gb_per_s,
                                             latency_share * of.all_reduce_latency_us));
       Json& link = topology["links"].back();
-      link["processor_us"] = rounded(of.processor_us);
-      link["processor_share"] = rounded(std::min(1.0, share * of.processor_share));  // so that a byte takes its work
+      link["cpu_overhead_us"] = rounded(of.cpu_overhead_us);
+      link["cpu_overhead_fraction"] =
+          rounded(std::min(1.0, share * of.cpu_overhead_fraction));  // so that a byte takes its work
     };
     if (hosts.ranks[host].size() == 1) {
       add(rank_name(hosts.ranks[host][0]), "network", contention, 0.5);

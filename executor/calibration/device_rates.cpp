@@ -122,7 +122,7 @@ void add_devices(const ComputeRates& alone, const Vector<ComputeRates>& at_once,
     if (name == "cpu") continue;
     const double speed = mean_products_per_s(at_once, kinds[kind]) / base;
     models[name]["peak_tflops"] = rounded(speed * models["cpu"]["peak_tflops"].get<double>());
-    models[name]["kernels_of"] = "cpu";
+    models[name]["scaled_from"] = "cpu";
     models[name]["speed"] = rounded(speed);
     const std::string which = std::to_string(kinds[kind].size()) +
                               (kinds[kind].size() == 1 ? " rank (the first: " : " ranks (the first: ") +

@@ -1,5 +1,5 @@
-// Parameters that one rank updates for all that hold them (Synchronization::owner): it receives the others' gradients,
-// adds them to its own, updates, and sends the values back.
+// Parameters that one rank updates for all that hold them (Synchronization::parameter_server): it receives the others'
+// gradients, adds them to its own, updates, and sends the values back.
 #include <algorithm>
 #include <map>
 

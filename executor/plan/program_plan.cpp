@@ -142,13 +142,13 @@ ProgramPlan plan_program(TaskGraphBuilder& builder, const Strategy& strategy, co
   plan_edges(planner);
   plan_collective_waits(planner);
   plan_synchronization(planner);
-  if (builder.synchronization() == Synchronization::owner) plan_owners(planner);
+  if (builder.synchronization() == Synchronization::parameter_server) plan_owners(planner);
   plan_statistics(planner);
   plan_state_updates(planner);
   plan_tags(planner);
   if (!settings.ordered) plan_posts(planner);
   // else an iteration ends behind its sends
-  if (!settings.follows_backend || settings.transfer_buffers == TransferBuffers::brief) plan_send_waits(planner);
+  if (!settings.follows_backend || settings.transfer_buffers == TransferBuffers::on_demand) plan_send_waits(planner);
   if (settings.ordered) plan_transfer_groups(planner);
   return std::move(planner.plan);
 }

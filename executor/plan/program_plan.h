@@ -4,9 +4,9 @@
 //
 // Data moves without a copy wherever a block is used whole: a local consumer reads its producer's buffer, a remote one
 // receives into its input buffer, and the sender sends its output buffer. Everything else goes through block copies,
-// counted by Task::copy_bytes. Receives are posted when their memory is theirs by the memory plan (memory_plan.h): in
-// roomy plans all when an iteration begins, since early receives spare the transport a copy. A send is waited for when
-// its memory is about to be written again: in the next iteration, or in a brief plan in the same one.
+// counted by Task::copy_bytes. Receives are posted when their memory is theirs by the memory plan (memory_plan.h). With
+// preallocated buffers that is when an iteration begins: early receives save the transport a copy. A send is waited for
+// when its memory is about to be written again: in the next iteration, or with on-demand buffers in the same one.
 #pragma once
 
 #include "common/task_graph/collectives.h"
@@ -195,7 +195,7 @@ struct PlanSettings {
   // Of the transport (transport.h):
   bool follows_backend = false;
   bool ordered = false;
-  TransferBuffers transfer_buffers = TransferBuffers::roomy;
+  TransferBuffers transfer_buffers = TransferBuffers::preallocated;
 };
 
 // `tasks` are those of the rank, or of all; `order` is a total order of them (order_by_names, default_issue_order).

@@ -37,7 +37,7 @@ void plan_posts(Planner& planner) {
 }
 
 // What is written first in a step, or by a receive that is posted there, may lie where a send is still read: one of
-// this iteration in a brief plan, else one of the iteration before.
+// this iteration with on-demand buffers, else one of the iteration before.
 void plan_send_waits(Planner& planner) {
   ProgramPlan& plan = planner.plan;
   std::set<BufferKey> received;
@@ -67,9 +67,9 @@ void plan_transfer_groups(Planner& planner) {
       if (planner.tasks.tasks[task].device == planner.settings.rank) group.sends.push_back(send_of.at(task));
       else group.receives.push_back(receive_of.at(task));
     }
-    const bool brief = planner.settings.transfer_buffers == TransferBuffers::brief;
+    const bool on_demand = planner.settings.transfer_buffers == TransferBuffers::on_demand;
     const bool of_parameters = is_parameter_transfer(planner.tasks.tasks[run.tasks[0]].kind);
-    if ((brief || of_parameters) && !group.receives.empty() && run.steps_before > 1)
+    if ((on_demand || of_parameters) && !group.receives.empty() && run.steps_before > 1)
       plan.steps[run.steps_before - 1].receives_follow = true;
     plan.transfer_groups.push_back(std::move(group));
   }

@@ -16,14 +16,14 @@ NETWORKS = {"alexnet": "AlexNet", "inception_v3": "Inception-v3", "resnet101": "
 NORMALIZED = ("inception_v3", "resnet101")  # networks with batch normalization
 BATCH = {"alexnet": 256}  # paper, section 8: 64, AlexNet 256
 SEED = 1
-SAMPLES = {"device": "64 samples a GPU, AlexNet 256 (the paper as published at MLSys 2019)",
+SAMPLES = {"device": "64 samples per GPU, AlexNet 256 (the paper as published at MLSys 2019)",
            "total": "64 samples in all, AlexNet 256, however many GPUs (the paper as on arXiv)"}
 
 
 SYNCHRONIZATION = {
     "all-reduce": "",
-    "owner": " Parameters have owners, as in FlexFlow's published simulator "
-    "([`--synchronization owner`](../simulator.md#owners))."}
+    "parameter-server": " Parameter servers update the parameters, as in FlexFlow's published simulator "
+    "([`--synchronization parameter-server`](../simulator.md#parameter-servers))."}
 
 
 def options(data):
@@ -99,13 +99,13 @@ class Settings:
         return result
 
     def search(self, network, model, devices, *arguments, statistics="local", out=None, interrupt_after=None):
-        """ffsearch with the paper's batch size, tasks as they become ready (its assumption A3); `throughput`
+        """ffsearch with the paper's batch size, tasks in FIFO order (its assumption A3); `throughput`
         (samples/s) is added."""
         out = out or self.work / f"strategy-{network}-{model}-{devices}-{statistics}-{abs(hash(arguments))}.json"
         result = self.ffsearch("--graph", self.graph(network, statistics), "--topo", self.topology(model, devices),
                                "--batch",
                                self.samples(network, devices), "--seed", SEED, "--out", out,
-                               "--synchronization", self.synchronization, "--task-order", "ready", *arguments,
+                               "--synchronization", self.synchronization, "--task-order", "fifo", *arguments,
                                interrupt_after=interrupt_after)
         result.update(network=network, model=model, devices=devices, statistics=statistics,
                       throughput=self.samples(network, devices) * 1e6 / result["predicted_us"])

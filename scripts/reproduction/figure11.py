@@ -69,7 +69,7 @@ def table(data):
 Written by `scripts/reproduce.sh figure11{synchronization_option(data)} --budget {data['budget_s']:g}`.
 Costs are analytic for P100, 4 a node; {data['budget_s']:g} s a search, one seed, one thread; two searches ran at a time
 on two cores. All start from data parallelism alone, but for the last, which is what `ffsearch` does without flags:
-cheap strategies first, then fewer nodes, then all. Tasks run as they become ready. A search ends when half of its time
+heuristic baselines first, then fewer nodes, then all. Tasks run in FIFO order. A search ends when half of its time
 passed without a better strategy.{SYNCHRONIZATION[data['synchronization']]}
 
 ![the best strategy over time](figure11.png)

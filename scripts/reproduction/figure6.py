@@ -85,7 +85,7 @@ def draw(data, pyplot):
             axis.set_ylim(0, 1.1 * max(throughput(cell, "mcmc") / cell["devices"] for cell in line))
             axis.set_title(f"{NETWORKS[network]}, {model.upper()}", fontsize=10)
             axis.set_xlabel("devices", fontsize=8)
-            axis.set_ylabel("samples/s a device", fontsize=8)
+            axis.set_ylabel("samples/s per device", fontsize=8)
     axes[0][0].legend(fontsize=7)
     return figure
 
@@ -130,7 +130,7 @@ def table(data):
 Written by `scripts/reproduce.sh figure6 {options(data)} --budget {data['budget_s']:g}`. {conditions(data)}
 Search: {data['budget_s']:g} s a cell up to 8 devices, 1.7 times that on 16, 2.7 times on 32 and 64, one thread; a
 search ends early when half of its share has passed without a better strategy. Batch normalization with the statistics
-of each part, as the paper's runtime{whole}. The largest memory is {full['memory_bytes'] / 1e9:.1f} GB a device
+of each part, as the paper's runtime{whole}. The largest memory is {full['memory_bytes'] / 1e9:.1f} GB per device
 ({NETWORKS[full['network']]}, {full['devices']} {full['model'].upper()}): a real P100 has 16 GB, a K80 12 GB.
 
 ![throughput](figure6.png)
@@ -146,4 +146,4 @@ the script fails otherwise.
 """ + markdown_table(["network", "devices", "data-parallel samples/s", "expert", "mcmc", "mcmc / data-parallel",
                       "mcmc / expert",
                       "time / lower bound", *([] if data["batch"] == "device" else ["time / least on fewer devices"]),
-                      "GB a device", "proposals"], rows)
+                      "GB per device", "proposals"], rows)

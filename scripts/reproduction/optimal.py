@@ -18,7 +18,7 @@ def small(settings, network):
                                              "--seed", 1, "--out", settings.work / f"{network}-{assignments}.json")
               for assignments in ("consecutive", "all")}
     searches = {starts: [settings.ffsearch(*problem, "--budget", "1s", "--seed", seed, "--threads", 1, *options,
-                                           "--task-order", "ready",
+                                           "--task-order", "fifo",
                                            "--out", settings.work / f"{network}-mcmc.json")
                          for seed in (1, 2, 3)]
                 for starts, options in (("usual starts", ()), ("random starts", ("--init", "random")))}
@@ -104,8 +104,8 @@ counted each.
 ![optima](optimal.png)
 
 """ + markdown_table(["network", "space", "best us", "outcome", "seconds", "paper's time"], small_rows(data)) + """
-mcmc with 1 s on one thread. Its usual starts are data parallelism and the best of the cheap algorithms; LeNet's optimum
-is one device, which is among them, so that only random starts say something about the search.
+mcmc with 1 s on one thread. Its usual starts are data parallelism and the best of the heuristic baselines; LeNet's
+optimum is one device, which is among them, so that only random starts say something about the search.
 
 """ + markdown_table(["network", "starts", "seed 1, us", "seed 2", "seed 3", "worst over exhaustive's best",
                       "found after at most s"], mcmc_rows(data)) + f"""

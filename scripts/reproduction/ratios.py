@@ -13,15 +13,15 @@ from table5 import DEVICES, PAPER_DELTA_S, PAPER_FULL_S, of
 
 BEGIN, END = "<!-- begin: scripts/reproduce.sh ratios -->\n", "<!-- end -->\n"
 SETTINGS = {(batch, synchronization): f"{synchronization}, 64 {text}"
-            for (batch, text), synchronization in itertools.product((("device", "a GPU"), ("total", "in all")),
-                                                                    ("all-reduce", "owner"))}
+            for (batch, text), synchronization in itertools.product((("device", "per GPU"), ("total", "in all")),
+                                                                    ("all-reduce", "parameter-server"))}
 SPEEDUP = (1.3, 3.3)  # over the baselines, figure 6
 SAME = (0.95, 1.1)  # about 1: ResNet-101 in figure 6, the linear networks in figure 9
 
 
 def load(experiment, batch="device", synchronization="all-reduce"):
     name = (experiment + ("-total" if batch == "total" else "")
-            + ("-owner" if synchronization == "owner" else ""))
+            + ("-owner" if synchronization == "parameter-server" else ""))
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
@@ -112,11 +112,11 @@ def cases():
 
 
 def table5():
-    header = ["Table 5: proposals a second, delta over full",
+    header = ["Table 5: proposals per second, delta over full",
               *(f"{NETWORKS[network]}, {devices}" for devices in DEVICES for network in NETWORKS)]
     rows = [["paper, search time", *(f"{PAPER_FULL_S[devices][network] / PAPER_DELTA_S[devices][network]:.1f}"
                                      for devices in DEVICES for network in NETWORKS)]]
-    for synchronization in ("all-reduce", "owner"):
+    for synchronization in ("all-reduce", "parameter-server"):
         data = load("table5", "device", synchronization)
         rows.append([synchronization])
         for devices, network in itertools.product(DEVICES, NETWORKS):

@@ -24,8 +24,9 @@ def main():
     parser.add_argument("--batch", choices=("device", "total"), default="device",
                         help="64 samples (AlexNet 256) for each device, or in all: then written as NAME-total; figures "
                         "6, 7 and 9, cases")
-    parser.add_argument("--synchronization", choices=("all-reduce", "owner"), default="all-reduce",
-                        help="ffsearch's; with owner written as NAME-owner; figures 6, 7 and 9, cases, table5")
+    parser.add_argument("--synchronization", choices=("all-reduce", "parameter-server"), default="all-reduce",
+                        help="ffsearch's; with parameter-server written as NAME-owner; figures 6, 7 and 9, cases, "
+                        "table5")
     parser.add_argument("--workers", type=int, default=2, help="searches at the same time")
     parser.add_argument("--build", default=REPOSITORY / "build/release", help="folder of ffsearch and ffexec")
     parser.add_argument("--redraw", action="store_true", help="figure and table anew from the JSON that is there")
@@ -41,7 +42,8 @@ def main():
     import matplotlib.pyplot as pyplot
     experiment = importlib.import_module(arguments.experiment)
     name = (arguments.experiment + ("-total" if arguments.batch == "total" else "")
-            + ("-owner" if arguments.synchronization == "owner" else "") + ("-quick" if arguments.quick else ""))
+            + ("-owner" if arguments.synchronization == "parameter-server" else "")
+            + ("-quick" if arguments.quick else ""))
     path = RESULTS / f"{name}.json"
     if arguments.redraw:
         if not path.exists():

@@ -74,7 +74,7 @@ chain's share has passed without a better strategy. The paper allows 30 minutes 
 starts; here one seed. Where the time of the last better strategy is near the budget, the search was cut off. Two
 searches ran at a time on two cores shared with other programs.{SYNCHRONIZATION[data['synchronization']]}
 
-![proposals a second](table5.png)
+![proposals per second](table5.png)
 
 """ + markdown_table(["GPUs", "network", "delta: best found s", "ended s", "full: best found s", "ended s",
                       "paper, delta s", "paper, full s", "delta proposals/s", "full proposals/s",

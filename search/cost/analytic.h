@@ -3,14 +3,19 @@
 #pragma once
 
 #include "common/kernels/backend.h"
+#include "common/kernels/cuda/cuda_backend.h"
 #include "common/topology.h"
 #include "search/cost/profile.h"
 
 namespace ff {
 
-// max(launch, flops / peak rate, bytes / memory bandwidth).
+// Does the type compute matrix products or convolutions, to which --precision applies?
+bool computes_products(std::string_view type);
+
+// max(launch, flops / peak rate, bytes / memory bandwidth). In TF32 the peak rate of matrix products and convolutions
+// is the model's peak_tf32_tflops. Throws InputError where the model has none.
 double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part,
-                          Phase phase, KernelUse use);
+                          Phase phase, KernelUse use, Precision precision = Precision::fp32);
 // Every byte is read once and written once.
 double analytic_copy_us(const DeviceModel& model, int64_t bytes);
 // SGD with momentum: reads parameter, gradient and velocity, writes parameter and velocity.

@@ -10,7 +10,7 @@ namespace {
 // Rounded, without a call of the mathematics library: the hottest line of a search.
 Nanoseconds at_least_one(double ns) { return std::max<Nanoseconds>(1, static_cast<Nanoseconds>(ns + 0.5)); }
 
-bool works_beside(const Route& route) { return route.processor_us > 0 || route.processor_ns_per_byte > 0; }
+bool works_beside(const Route& route) { return route.cpu_overhead_us > 0 || route.cpu_overhead_ns_per_byte > 0; }
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void CommunicationModel::transfer(DeviceId source, DeviceId destination, int64_t
   const double size = static_cast<double>(bytes);
   cost.duration = at_least_one(route.latency_us * 1e3 + size / route.bandwidth_gb_per_s);  // 1 GB/s is 1 byte a ns
   cost.uses.clear();
-  if (route.busy_endpoints) {
+  if (route.blocks_devices) {
     cost.uses.push_back({source, cost.duration});
     cost.uses.push_back({destination, cost.duration});
   }
@@ -33,7 +33,7 @@ void CommunicationModel::transfer(DeviceId source, DeviceId destination, int64_t
     cost.uses.push_back({device_count_ + channel, at_least_one(size / bandwidth_gb_per_s_[channel])});
   cost.beside.clear();
   if (!works_beside(route)) return;
-  const Nanoseconds work = at_least_one(route.processor_us * 1e3 + size * route.processor_ns_per_byte);
+  const Nanoseconds work = at_least_one(route.cpu_overhead_us * 1e3 + size * route.cpu_overhead_ns_per_byte);
   cost.beside.assign({{source, work}, {destination, work}});
 }
 
@@ -46,14 +46,14 @@ void CommunicationModel::add_hop(Loads& loads, DeviceId from, DeviceId to, doubl
     if (load == 0) loads.loaded.push_back(id);
     load += share / channel.all_reduce_gb_per_s;
     latency_ns += channel.all_reduce_latency_us * 1e3;
-    loads.busy_endpoints = loads.busy_endpoints || channel.busy_endpoints;
+    loads.blocks_devices = loads.blocks_devices || channel.blocks_devices;
   }
   loads.hop_latency_ns = std::max(loads.hop_latency_ns, latency_ns);
   if (!works_beside(route)) return;
   for (const DeviceId device : {from, to}) {
     Beside& beside = loads.beside[device];
-    beside.ns += route.processor_us * 1e3;
-    beside.ns_per_byte += share * route.processor_ns_per_byte;
+    beside.ns += route.cpu_overhead_us * 1e3;
+    beside.ns_per_byte += share * route.cpu_overhead_ns_per_byte;
   }
 }
 
@@ -105,14 +105,14 @@ void CommunicationModel::Loads::clear() {
   for (ChannelId id : loaded) ns_per_byte[id] = 0;
   loaded.clear();
   hop_latency_ns = 0;
-  busy_endpoints = false;
+  blocks_devices = false;
   beside.clear();
 }
 
 // Clears the loads.
 void CommunicationModel::add_level(CollectiveShape& shape, Loads& loads, double latencies) {
   shape.latency_ns += latencies * loads.hop_latency_ns;
-  shape.busy_endpoints = shape.busy_endpoints || loads.busy_endpoints;
+  shape.blocks_devices = shape.blocks_devices || loads.blocks_devices;
   double slowest = 0;
   for (ChannelId channel : loads.loaded) slowest = std::max(slowest, loads.ns_per_byte[channel]);
   shape.slowest_ns_per_byte += slowest;
@@ -231,7 +231,7 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
                         [&](const CollectiveShape& a, const CollectiveShape& b) { return time(a) < time(b); });
   cost.duration = at_least_one(time(shape));
   cost.uses.clear();
-  if (shape.busy_endpoints)
+  if (shape.blocks_devices)
     for (DeviceId holder : holders) cost.uses.push_back({holder, cost.duration});
   for (const auto& [channel, ns_per_byte] : shape.load_ns_per_byte)
     cost.uses.push_back({device_count_ + channel, at_least_one(size * ns_per_byte)});

@@ -62,7 +62,7 @@ class CommunicationModel {
     double latency_ns = 0;
     double slowest_ns_per_byte = 0;
     Vector<std::pair<ChannelId, double>> load_ns_per_byte;
-    bool busy_endpoints = false;
+    bool blocks_devices = false;
     Vector<std::pair<DeviceId, Beside>> beside;
   };
   // One level of an algorithm under construction.
@@ -70,7 +70,7 @@ class CommunicationModel {
     Vector<double> ns_per_byte;  // [channel]
     Vector<ChannelId> loaded;
     double hop_latency_ns = 0;
-    bool busy_endpoints = false;
+    bool blocks_devices = false;
     std::map<DeviceId, Beside> beside;
     void clear();
   };

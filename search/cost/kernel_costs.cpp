@@ -28,7 +28,7 @@ void expect_precision(const Profile& profile, Precision precision) {
 
 KernelCosts::KernelCosts(const Topology& topology, CostMode mode, Vector<Profile> profiles, int64_t working_set_bytes,
                          Precision precision)
-    : mode_(mode) {
+    : mode_(mode), precision_(precision) {
   const bool may_measure = mode == CostMode::measure || mode == CostMode::automatic;
   for (size_t m = 0; m < topology.models.size(); ++m) {
     Model model;
@@ -37,7 +37,7 @@ KernelCosts::KernelCosts(const Topology& topology, CostMode mode, Vector<Profile
     std::map<std::string, int> devices_of_node;
     for (const Device& device : topology.devices) {
       // Those with these kernels at another speed count too.
-      if (device.model != static_cast<int>(m) && topology.models[device.model].kernels_of != static_cast<int>(m))
+      if (device.model != static_cast<int>(m) && topology.models[device.model].scaled_from != static_cast<int>(m))
         continue;
       ++devices_of_node[device.node];
       model.is_gpu = device.kind == DeviceKind::gpu;
@@ -148,12 +148,13 @@ void KernelCosts::describe_machine(Model& model) {
 KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too,
                                KernelUse use, int index) {
   Model& model = models_[index];
-  if (model.model.kernels_of >= 0 && mode_ != CostMode::analytic && model.profile.entries.empty()) {
-    const KernelCost other = kernel(definition, part, phase, backward_too, use, model.model.kernels_of);
+  if (model.model.scaled_from >= 0 && mode_ != CostMode::analytic && model.profile.entries.empty()) {
+    const KernelCost other = kernel(definition, part, phase, backward_too, use, model.model.scaled_from);
     return {slower(other.ns, model.model.speed), other.source};
   }
   if (mode_ == CostMode::analytic)
-    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use)), CostSource::analytic};
+    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use, precision_of(model))),
+            CostSource::analytic};
   const std::string signature = kernel_signature(definition, part, phase, use);
   std::lock_guard lock(mutex_);
   // `measure` believes only what was measured by this run.
@@ -167,7 +168,8 @@ KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block
     throw InputError("the profile of device model \"" + model.model.name + "\" has no entry \"" + signature +
                      "\"; run ffsearch profile for this graph and topology");
   if (mode_ == CostMode::automatic && !model.on_this_machine)
-    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use)), CostSource::analytic};
+    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use, precision_of(model))),
+            CostSource::analytic};
   KernelMeasurement::Result result;
   watched(model, [&] { result = measurement(model).kernel(definition, part, backward_too, use); });
   describe_machine(model);
@@ -176,7 +178,7 @@ KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block
     model.profile.entries[key] = entry;
     model.measured_here[key] = true;
     ++measured_count_;
-    if (!model.is_gpu) spreads_.push_back(entry.spread);
+    if (!model.is_gpu) spreads_.push_back(entry.iqr_over_median);
   };
   for (const auto& [measured, entry] : result) keep(measured, entry);
   return {to_ns(result.at(phase).us), CostSource::measured};
@@ -188,8 +190,8 @@ Nanoseconds KernelCosts::rate(const std::string& work, int64_t bytes, int index)
     return to_ns(work == "copy" ? analytic_copy_us(model.model, bytes) : analytic_update_us(model.model, bytes));
   };
   if (mode_ == CostMode::analytic) return analytic();
-  if (model.model.kernels_of >= 0 && model.profile.entries.empty())
-    return slower(rate(work, bytes, model.model.kernels_of), model.model.speed);
+  if (model.model.scaled_from >= 0 && model.profile.entries.empty())
+    return slower(rate(work, bytes, model.model.scaled_from), model.model.speed);
   std::lock_guard lock(mutex_);
   if (measurable(index) && !model.has_rates) {
     watched(model, [&] { measure_rates(measurement(model), model.profile); });

@@ -53,6 +53,7 @@ class KernelCosts {
   std::string measurement_note() const;
   // What else kept the processors busy meanwhile; "" for nothing.
   std::string busy_note() const;
+  Precision precision() const { return precision_; }
   int64_t measured_count() const { return measured_count_; }  // kernels measured by this object
 
  private:
@@ -67,6 +68,7 @@ class KernelCosts {
     bool on_this_machine = false;
     bool has_rates = false;  // of copies and updates, as far as they are measured
   };
+  Precision precision_of(const Model& model) const { return model.is_gpu ? precision_ : Precision::fp32; }
   KernelMeasurement& measurement(Model& model);
   void describe_machine(Model& model);
   // Counts what the processors do while a CPU's kernels are measured.
@@ -74,6 +76,7 @@ class KernelCosts {
   Nanoseconds rate(const std::string& work, int64_t bytes, int model);
 
   CostMode mode_;
+  Precision precision_;
   Vector<Model> models_;
   std::mutex mutex_;
   std::atomic<int64_t> measured_count_{0};

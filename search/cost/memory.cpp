@@ -27,7 +27,7 @@ MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count)
     : builder_(builder), graph_(builder.graph()), edges_of_tensor_(graph_.tensors.size()),
       groups_of_(graph_.operators.size()), items_around_(graph_.operators.size()), part_bytes_(graph_.operators.size()),
       block_numbers_(graph_.parameters.size()), sums_(static_cast<size_t>(device_count)),
-      at_end_(static_cast<size_t>(device_count)), brief_(static_cast<size_t>(device_count)),
+      at_end_(static_cast<size_t>(device_count)), on_demand_(static_cast<size_t>(device_count)),
       bytes_(static_cast<size_t>(device_count)) {
   for (size_t e = 0; e < builder.edges().size(); ++e)
     edges_of_tensor_[builder.edges()[e].tensor].push_back(static_cast<int>(e));
@@ -266,7 +266,7 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
     const Need need{producer.devices[part],
                     (gradient.kept && !keeps_outputs ? output : 0) + (all_at_once ? added_up : 0),
                     all_at_once ? 0 : added_up};
-    if (need.bytes > 0 || need.brief > 0) share.push_back(need);
+    if (need.bytes > 0 || need.on_demand > 0) share.push_back(need);
   }
   return share;
 }
@@ -293,7 +293,7 @@ MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
                        block == std::get<2>(blocks[i - 1]);
     if (!again) share.push_back({device, -bytes});
   }
-  if (group.trained && builder_.synchronization() == Synchronization::owner)
+  if (group.trained && builder_.synchronization() == Synchronization::parameter_server)
     add_exchange_with_owners(g, strategy, share);
   return share;
 }
@@ -313,10 +313,10 @@ void MemoryModel::add_exchange_with_owners(int g, const Strategy& strategy, Shar
 void MemoryModel::add(const Share& share, Item::Kind kind, int64_t sign) {
   for (const Need& need : share) {
     sums_[need.device] += sign * need.bytes;
-    if (kind == Item::Kind::group) at_end_[need.device] += sign * (need.bytes + need.brief);
-    if (need.brief == 0 || kind == Item::Kind::group) continue;
-    auto& counts = brief_[need.device][static_cast<int>(kind)];
-    const auto it = counts.try_emplace(need.brief, 0).first;
+    if (kind == Item::Kind::group) at_end_[need.device] += sign * (need.bytes + need.on_demand);
+    if (need.on_demand == 0 || kind == Item::Kind::group) continue;
+    auto& counts = on_demand_[need.device][static_cast<int>(kind)];
+    const auto it = counts.try_emplace(need.on_demand, 0).first;
     it->second += static_cast<int>(sign);
     if (it->second == 0) counts.erase(it);
   }
@@ -325,9 +325,9 @@ void MemoryModel::add(const Share& share, Item::Kind kind, int64_t sign) {
 const Vector<int64_t>& MemoryModel::total() {
   for (size_t device = 0; device < bytes_.size(); ++device) {
     bytes_[device] = sums_[device];
-    for (const auto& counts : brief_[device])
+    for (const auto& counts : on_demand_[device])
       if (!counts.empty()) bytes_[device] += counts.rbegin()->first;
-    if (const auto& edges = brief_[device][static_cast<int>(Item::Kind::edge)]; !edges.empty()) {
+    if (const auto& edges = on_demand_[device][static_cast<int>(Item::Kind::edge)]; !edges.empty()) {
       const auto largest = edges.rbegin();
       if (largest->second > 1) bytes_[device] += largest->first;
       else if (edges.size() > 1) bytes_[device] += std::next(largest)->first;
@@ -383,7 +383,7 @@ void MemoryModel::reset(const Strategy& strategy) {
   undo_.clear();
   std::fill(sums_.begin(), sums_.end(), 0);
   std::fill(at_end_.begin(), at_end_.end(), 0);
-  for (auto& counts : brief_) counts = {};
+  for (auto& counts : on_demand_) counts = {};
   const auto append = [&](Item::Kind kind, size_t count) {
     for (size_t i = 0; i < count; ++i) {
       shares_.push_back(share({kind, static_cast<int>(i)}, strategy));

@@ -5,7 +5,7 @@
 // Exactly, as the executor allocates it, for a given issue order; or, for the search's inner loop, an estimate that
 // needs no order and follows a change of one operator: what is kept from the forward to the backward pass lives at once
 // between the two and is added up; everything else of the arena lives for a few tasks, and counts with what the task
-// that needs most of it needs. So it is near the brief plan of a sensible order (TransferBuffers::brief). Where
+// that needs most of it needs. So it is near what on-demand buffers need in a sensible order. Where
 // parameters have owners, what is sent to them and back lives at once, when nothing else of the arena does.
 #pragma once
 
@@ -52,11 +52,11 @@ class MemoryModel {
     int64_t bytes;
     // While one task of the operator, on the edge, or of the tensor's producer runs; of a group: at the end, beside
     // the parameters.
-    int64_t brief = 0;
+    int64_t on_demand = 0;
   };
   using Share = Vector<Need>;  // devices may repeat
   // A strategy's memory is the sum over operators, edges, tensors and parameter groups, in this order, and the largest
-  // brief needs: of an operator, of a tensor, and of two edges, since data is received while other is read.
+  // on-demand needs: of an operator, of a tensor, and of two edges, since data is received while other is read.
   struct Item {
     enum class Kind : uint8_t { operation, edge, tensor, group } kind;
     int index;
@@ -91,10 +91,10 @@ class MemoryModel {
   Vector<Vector<Item>> items_around_;                     // [operator]: what its configuration enters
   Vector<std::map<Degrees, PartBytes>> part_bytes_;       // [operator]
   Vector<std::map<Vector<int64_t>, int>> block_numbers_;  // [parameter]
-  Vector<int64_t> sums_;                                  // by device, without brief needs
+  Vector<int64_t> sums_;                                  // by device, without on-demand needs
   Vector<int64_t> at_end_;                                // by device: parameters, and what their owners exchange
   // by device, of operators, edges, and tensors: bytes -> how many
-  Vector<Array<std::map<int64_t, int>, 3>> brief_;
+  Vector<Array<std::map<int64_t, int>, 3>> on_demand_;
   Vector<int64_t> bytes_;
   Vector<Share> shares_;
   Vector<std::pair<Item, Share>> undo_;

@@ -21,10 +21,10 @@ Profile load_profile(const std::string& path) {
       precision->fail("found \"" + name + "\"" + suggestion(name, {"fp32", "tf32"}));
   profile.measured = measured.value();
   for (const auto& [signature, entry] : place.at("entries").members()) {
-    entry.allow_keys({"us", "samples", "spread"}, "key of a profile entry");
+    entry.allow_keys({"us", "samples", "iqr_over_median"}, "key of a profile entry", {{"spread", "iqr_over_median"}});
     profile.entries[signature] = {entry.at("us").as_positive_number(),
                                   static_cast<int>(entry.at("samples").as_integer(1, INT32_MAX)),
-                                  entry.at("spread").as_number(0, 1e9)};
+                                  entry.at("iqr_over_median").as_number(0, 1e9)};
   }
   return profile;
 }
@@ -33,8 +33,9 @@ void save_profile(const std::string& path, const Profile& profile) {
   const auto rounded = [](double value) { return std::round(value * 1000) / 1000; };
   Json entries = Json::object();
   for (const auto& [signature, entry] : profile.entries)
-    entries[signature] = {
-        {"us", std::max(0.001, rounded(entry.us))}, {"samples", entry.samples}, {"spread", rounded(entry.spread)}};
+    entries[signature] = {{"us", std::max(0.001, rounded(entry.us))},
+                          {"samples", entry.samples},
+                          {"iqr_over_median", rounded(entry.iqr_over_median)}};
   write_json_file(path, {{"format", "ffprofile/1"},
                          {"device_model", profile.device_model},
                          {"measured", profile.measured},

@@ -13,7 +13,7 @@ namespace ff {
 struct ProfileEntry {
   double us = 0;  // median
   int samples = 0;
-  double spread = 0;  // (third quartile - first quartile) / median
+  double iqr_over_median = 0;  // interquartile range of the samples over their median
 };
 
 struct Profile {

@@ -96,7 +96,7 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
   costs.use_begin.reserve(graph.tasks.size() + 1);
   costs.uses.reserve(graph.tasks.size() * 2);
   const bool beside = std::any_of(topology_.channels.begin(), topology_.channels.end(), [](const Channel& channel) {
-    return channel.processor_us > 0 || channel.processor_ns_per_byte > 0;
+    return channel.cpu_overhead_us > 0 || channel.cpu_overhead_ns_per_byte > 0;
   });
   CommunicationCost communication;
   for (const Task& task : graph.tasks) {

@@ -8,9 +8,10 @@
 namespace ff::discovery {
 
 struct GpuDatasheet {
-  const char* model;    // a word of the GPU's name, and the key of its device model and profile
-  const char* variant;  // another word that the name must have; "" for any
-  double peak_tflops;   // f32, of the CUDA cores
+  const char* model;        // a word of the GPU's name, and the key of its device model and profile
+  const char* variant;      // another word that the name must have; "" for any
+  double peak_tflops;       // f32, of the CUDA cores
+  double peak_tf32_tflops;  // TF32 on the tensor cores, dense; 0: the GPU has none
   double memory_gb_per_s;
   double memory_gb;  // 1e9 bytes
   const char* title;

@@ -124,11 +124,12 @@ class Writer {
                : sheet              ? std::string("datasheet")
                                     : std::string("not known")) +
               "; launch_us: estimate";
-    const Json model = {{"peak_tflops", rounded(peak)},
-                        {"memory_gb_per_s", rounded(memory_rate)},
-                        {"memory_bytes", memory},
-                        {"launch_us", launch_of_gpu_us},
-                        {"source", source}};
+    Json model = {{"peak_tflops", rounded(peak)}};
+    if (sheet && sheet->peak_tf32_tflops > 0) model["peak_tf32_tflops"] = rounded(sheet->peak_tf32_tflops);
+    model.update({{"memory_gb_per_s", rounded(memory_rate)},
+                  {"memory_bytes", memory},
+                  {"launch_us", launch_of_gpu_us},
+                  {"source", source}});
     // GPUs of one key can differ, as in their memory.
     std::string key = gpu_key(gpu.name);
     for (int number = 2; models_.contains(key) && models_[key] != model; ++number)
@@ -153,7 +154,7 @@ class Writer {
       for (int b = a + 1; b < ranks; ++b) {
         Json shared = link("cpu" + std::to_string(a), "cpu" + std::to_string(b),
                            {8, "estimate: copies through shared memory"}, 0.8);
-        shared.update({{"duplex", "half"}, {"busy_endpoints", true}});
+        shared.update({{"duplex", "half"}, {"blocks_devices", true}});
         links_.push_back(shared);
       }
     models_["cpu"] = processor_model(each, memory / ranks);

@@ -25,9 +25,9 @@ namespace {
 
 // The order in which the simulator took them: first in, first out by ready time. In an order of the plan's own a
 // device's task also waits for the one before it.
-Vector<int> tasks_as_taken(const TaskGraph& graph, const Timeline& timeline, bool as_ready) {
+Vector<int> tasks_as_taken(const TaskGraph& graph, const Timeline& timeline, bool fifo_order) {
   Vector<Nanoseconds> time = timeline.ready;
-  if (!as_ready) {
+  if (!fifo_order) {
     std::map<DeviceId, Nanoseconds> ended;
     for (const int task : tasks_by_start(graph, timeline)) {
       if (!occupies_device(graph.tasks[task].kind)) continue;
@@ -47,9 +47,9 @@ Vector<int> tasks_as_taken(const TaskGraph& graph, const Timeline& timeline, boo
 }  // namespace
 
 TimelineCauses::TimelineCauses(const TaskGraph& graph, const TaskCosts& costs, const Timeline& timeline,
-                               int device_count, bool as_ready)
+                               int device_count, bool fifo_order)
     : causes_(graph.tasks.size()), slack_(graph.tasks.size()) {
-  const Vector<int> taken = tasks_as_taken(graph, timeline, as_ready);
+  const Vector<int> taken = tasks_as_taken(graph, timeline, fifo_order);
   Vector<Nanoseconds> free_at(costs.resource_count, 0);
   Vector<int> user(costs.resource_count, -1);
   Vector<Nanoseconds> delays(costs.beside.size());  // of what a device computes next, for its work beside

@@ -23,9 +23,9 @@ struct Cause {
 // Follows tasks in the order in which the simulator took them. By task.
 class TimelineCauses {
  public:
-  // as_ready: devices take tasks as these become ready; else in an order of the plan's own, in which they start.
+  // fifo_order: devices take tasks as these become ready; else in an order of the plan's own, in which they start.
   TimelineCauses(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline, int device_count,
-                 bool as_ready);
+                 bool fifo_order);
 
   const Cause& of(int task) const { return causes_[task]; }
   // How much later the task could start without making the iteration longer, if every resource kept its order of tasks.

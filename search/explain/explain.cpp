@@ -87,7 +87,7 @@ void explain_path(Evaluator& evaluator, const Evaluator::Details& details, int l
   const Topology& topology = evaluator.problem().topology;
   const LinkKinds links(topology);
   const TimelineCauses causes(details.tasks, details.costs, details.timeline, topology.devices.count(),
-                              details.as_ready);
+                              details.fifo_order);
   const Vector<PathPiece> pieces =
       path_pieces(evaluator.builder(), details.tasks, details.costs, details.timeline, causes, links);
   const Vector<PathPiece> merged = merged_pieces(pieces);
@@ -96,7 +96,7 @@ void explain_path(Evaluator& evaluator, const Evaluator::Details& details, int l
   for (const PathPiece& piece : merged) kinds[piece_kind(piece, links)] += piece.time;
   Vector<std::pair<std::string, Nanoseconds>> by_time(kinds.begin(), kinds.end());
   std::stable_sort(by_time.begin(), by_time.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  result.text += "\ncritical path: what the iteration consists of, task behind task\n";
+  result.text += "\ncritical path: the chain of tasks that sets the iteration time\n";
   Json& json = result.json["critical_path"] = {{"kinds", Json::object()}, {"pieces", Json::array()}};
   for (const auto& [kind, time] : by_time) {
     result.text += "  " + column(kind, 44) + right(time_text(time), 12) + share_text(time, makespan) + "\n";
@@ -143,7 +143,7 @@ void explain_decisions(Evaluator& evaluator, const Strategy& strategy, Nanosecon
   const Prediction all = evaluator.evaluate(plain);
   result.json["data_parallel"] = {{"predicted_us", us(all.makespan)}, {"fits_memory", all.feasible()}};
   Json& json = result.json["decisions"] = Json::array();
-  result.text += "\ndecisions that differ from data parallelism: what undoing each alone would cost\n";
+  result.text += "\ndecisions that differ from data parallelism: predicted change if one of them is undone\n";
   for (const Effect& effect : undone)
     json.push_back(effect_to_json(problem.graph, effect, "configuration", "data_parallel"));
   for (const int e : undone.indices())
@@ -197,16 +197,16 @@ void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evalua
   result.text += "\nmemory: " + at + " needs " + bytes_text(peak.needed);
   if (peak.capacity > 0)
     result.text += " of " + bytes_text(peak.capacity) + format(", %.1f %%", 100 * peak.fullness()) +
-                   (fits ? "" : "; IT DOES NOT FIT, by " + bytes_text(peak.needed - peak.capacity));
-  result.text += "\n  when most of it is in use, at " + (peak.task.empty() ? "the end" : peak.task) + ":\n";
+                   (fits ? "" : ": exceeds device memory by " + bytes_text(peak.needed - peak.capacity));
+  result.text += "\n  at the peak, during " + (peak.task.empty() ? "the end of the iteration" : peak.task) + ":\n";
   for (const MemoryItem& item : peak.kinds)
     if (item.bytes > 0) result.text += "  " + column(item.name, 44) + right(bytes_text(item.bytes), 12) + "\n";
   if (fits) return;
-  result.text += "  the largest of what comes and goes:\n";
+  result.text += "  largest temporary buffers:\n";
   for (const int i : peak.largest.indices())
     if (i < limit)
       result.text += "    " + column(peak.largest[i].name, 58) + right(bytes_text(peak.largest[i].bytes), 12) + "\n";
-  result.text += "  the smallest changes with which it fits:\n";
+  result.text += "  smallest changes with which the strategy fits:\n";
   Json& remedies = json["remedies"] = Json::array();
   for (const MemoryRemedy& remedy : memory_remedies(evaluator, strategy, details)) {
     result.text += "    " + column(remedy.what, 58) + right(time_text(remedy.predicted), 12) +
@@ -231,13 +231,13 @@ Explanation explain_strategy(const Problem& problem, const StrategyFile& file, c
                 " samples/s)\n";
   explain_path(evaluator, details, settings.limit, result);
   // What changes a strategy or a machine is compared with tasks as they become ready, whatever the file's order.
-  const Nanoseconds as_ready = details.makespan_as_ready;
-  result.json["predicted_as_ready_us"] = us(as_ready);
-  if (!details.as_ready)
-    result.text += "\nThe plan's devices run their tasks in an order of its own; as tasks become ready it takes " +
-                   time_text(as_ready) + ",\nwith which what follows is compared.\n";
-  explain_decisions(evaluator, file.strategy, as_ready, settings.limit, result);
-  explain_what_if(problem, file.strategy, settings.what_if, as_ready, result);
+  const Nanoseconds fifo = details.makespan_fifo;
+  result.json["predicted_fifo_us"] = us(fifo);
+  if (!details.fifo_order)
+    result.text += "\nThe plan has its own task order. In FIFO order the iteration takes " + time_text(fifo) +
+                   "; the tables\nbelow compare with that.\n";
+  explain_decisions(evaluator, file.strategy, fifo, settings.limit, result);
+  explain_what_if(problem, file.strategy, settings.what_if, fifo, result);
   explain_memory(evaluator, file.strategy, details, settings.limit, result);
   return result;
 }
@@ -286,6 +286,34 @@ void expect_comparable(const std::string& path_a, const StrategyFile& a, const s
     throw InputError(path_b + ": synchronizes parameters by " + std::string(to_string(b.synchronization)) + ", " +
                      path_a + " by " + std::string(to_string(a.synchronization)) +
                      "; ffsearch simulate --synchronization writes one as the other");
+}
+
+Explanation describe_edit(const Problem& problem, const Strategy& before, const Strategy& after,
+                          Nanoseconds predicted_before, Nanoseconds predicted_after) {
+  Explanation result;
+  const Nanoseconds change = predicted_after - predicted_before;
+  Json changes = Json::array();
+  result.text = heading(problem);
+  for (const Decision& decision : differences(problem.graph, before, after)) {
+    const Operator& first = problem.graph.operators[decision.operators[0]];
+    Json operators = Json::array();
+    for (const OperatorId op : decision.operators) operators.push_back(problem.graph.operators[op].name);
+    changes.push_back({{"what", decision.name},
+                       {"operators", operators},
+                       {"before", configuration_to_json(first, decision.from)},
+                       {"after", configuration_to_json(first, decision.to)}});
+    result.text += "  " + column(decision.name, 28) +
+                   configuration_text(problem.graph, decision.operators[0], decision.from) + "  ->  " +
+                   configuration_text(problem.graph, decision.operators[0], decision.to) + "\n";
+  }
+  if (changes.empty()) result.text += "  nothing changed: the operators have these configurations already\n";
+  result.text += "predicted iteration  " + time_text(predicted_before) + " before, " + time_text(predicted_after) +
+                 " after" + change_text(change, predicted_before) + "\n";
+  result.json = {{"changes", changes},
+                 {"before_us", us(predicted_before)},
+                 {"predicted_us", us(predicted_after)},
+                 {"change_us", us(change)}};
+  return result;
 }
 
 }  // namespace ff

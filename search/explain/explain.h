@@ -23,6 +23,10 @@ Explanation explain_strategy(const Problem& problem, const StrategyFile& file, c
 // What each difference alone changes, from a towards b. Both are of the problem's graph and topology.
 Explanation explain_difference(const Problem& problem, const Strategy& a, const Strategy& b, int limit);
 
+// What an edit changed, and the predicted iteration before and after.
+Explanation describe_edit(const Problem& problem, const Strategy& before, const Strategy& after,
+                          Nanoseconds predicted_before, Nanoseconds predicted_after);
+
 // Throws InputError where the two are of different graphs or machines.
 void expect_comparable(const std::string& path_a, const StrategyFile& a, const std::string& path_b,
                        const StrategyFile& b);

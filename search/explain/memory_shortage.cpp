@@ -69,6 +69,30 @@ DeviceId fullest_device(const Topology& topology, const Vector<int64_t>& bytes) 
   return fullest;
 }
 
+// What kernels on the device keep from the forward to the backward pass and use as scratch memory, by operator type:
+// the largest first, those after the third together.
+Vector<MemoryItem> workspaces(const Graph& graph, const Strategy& strategy, DeviceId device) {
+  std::map<std::string, int64_t> by_type;
+  for (const OperatorId op : graph.operator_ids()) {
+    const OperatorDefinition& definition = *graph.operators[op].definition;
+    for (const int part : strategy[op].devices.indices())
+      if (strategy[op].devices[part] == device)
+        by_type[definition.type()] += definition.workspace_bytes(definition.part(strategy[op].degrees, part));
+  }
+  Vector<MemoryItem> items;
+  for (const auto& [type, bytes] : by_type)
+    if (bytes > 0) items.push_back({"saved by " + type + " (workspace)", bytes});
+  std::stable_sort(items.begin(), items.end(),
+                   [](const MemoryItem& a, const MemoryItem& b) { return a.bytes > b.bytes; });
+  constexpr int most_types = 3;
+  if (items.count() <= most_types + 1) return items;
+  MemoryItem others{"saved by other operators (workspace)", 0};
+  for (int i = most_types; i < items.count(); ++i) others.bytes += items[i].bytes;
+  items.resize(most_types);
+  items.push_back(others);
+  return items;
+}
+
 }  // namespace
 
 MemoryPeak memory_peak(Evaluator& evaluator, const Strategy& strategy, const Evaluator::Details& details) {
@@ -98,7 +122,12 @@ MemoryPeak memory_peak(Evaluator& evaluator, const Strategy& strategy, const Eva
   peak.kinds = {{"parameters, their gradients and velocities", needs.parameters[peak.device]}};
   for (const char* kind : {"activations", "gradients of activations", "transfers"})
     peak.kinds.push_back({kind, live[kind]});
-  peak.kinds.push_back({"workspaces, inputs, losses, statistics", needs.other[peak.device]});
+  int64_t rest = needs.other[peak.device];
+  for (const MemoryItem& item : workspaces(builder.graph(), strategy, peak.device)) {
+    peak.kinds.push_back(item);
+    rest -= item.bytes;
+  }
+  peak.kinds.push_back({"inputs, losses, statistics", rest});
   peak.kinds.push_back({"gaps between buffers", plan.arena_bytes - all});
   for (auto& [key, value] : alike)
     peak.largest.push_back({key.first + " of " + joined_names(std::move(value.first)), value.second});

@@ -32,7 +32,7 @@ struct MemoryRemedy {
   Nanoseconds predicted = 0;
   double fullness = 0;
 };
-// Of each sort the smallest that fits, so far as there is one: another order and brief transfer buffers; another
+// Of each sort the smallest that fits, so far as there is one: another order and on-demand transfer buffers; another
 // configuration of one operator, or else of the operators that are alike (of these the fastest), or else of several
 // such groups; a smaller batch. `details` are as the strategy's file says.
 Vector<MemoryRemedy> memory_remedies(Evaluator& evaluator, const Strategy& strategy, const Evaluator::Details& details);

@@ -21,17 +21,17 @@ inline void read_size(std::map<std::string, int64_t>& sizes, const std::string& 
 
 inline void add_import_flags(CLI::App& app, ImportOptions& options) {
   app.add_option("model", options.model, "ONNX file, as torch.onnx.export writes it")->required();
-  app.add_option("--batch", options.batch, "batch size: of the symbolic dimension, or else of the first axis of inputs")
+  app.add_option("--batch", options.batch, "batch size: the symbolic dimension, else the first axis of inputs")
       ->required()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
   app.add_option("--out", options.out, "graph file to write (ffgraph/1)")->required();
-  app.add_option("--weights", options.weights, "safetensors file to write with the parameters, which ffexec loads");
+  app.add_option("--weights", options.weights, "safetensors file to write with the parameters, for ffexec --load");
   app.add_option_function<std::string>(
          "--loss", [&options](const std::string&) { options.cross_entropy = true; },
-         "end each output with a loss; its labels are a new input \"label\"")
+         "loss at each output: cross-entropy; labels are a new input \"label\"")
       ->check(CLI::IsMember({"cross-entropy"}));
   app.add_option("--loss-weights", options.loss_weights,
-                 "factors of the outputs' losses, as 1,0.4 for Inception-v3 with its auxiliary head; 0: none")
+                 "factors of the losses of the outputs, such as 1,0.4; 0: no loss")
       ->delimiter(',')
       ->check(CLI::Range(0.0, 1e6))
       ->needs("--loss");
@@ -40,10 +40,9 @@ inline void add_import_flags(CLI::App& app, ImportOptions& options) {
          [&options](const Vector<std::string>& texts) {
            for (const std::string& text : texts) read_size(options.sizes, text);
          },
-         "size of another symbolic dimension, as NAME=N; may be given more than once")
+         "size of another symbolic dimension, as NAME=N; may repeat")
       ->take_all();
-  app.add_option("--frozen", options.frozen,
-                 "initializer that is not to be trained, such as a table of positions; * is any characters");
+  app.add_option("--frozen", options.frozen, "initializer that is not trained; * matches any characters");
 }
 
 }  // namespace ff

@@ -165,8 +165,8 @@ struct SubClusterStrategy {
   double cost = 0;  // on the whole cluster
 };
 
-// The best of the cheap algorithms on all sub-clusters, from the largest down to where the time that no strategy beats
-// is longer than the best found.
+// The best of the heuristic baselines on all sub-clusters, from the largest down to where the time that no strategy
+// beats is longer than the best found.
 SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
   SubClusterStrategy best;
   const Vector<int> sizes = sub_cluster_sizes(request.topology());
@@ -187,7 +187,7 @@ SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
                                .effort = sub_cluster_effort};
     for (const Algorithm& algorithm : algorithms()) {
       // On one device all algorithms do the same.
-      if (!algorithm.cheap || algorithm.name == "sub-cluster" || algorithm.name == "propagate" ||
+      if (!algorithm.baseline || algorithm.name == "sub-cluster" || algorithm.name == "propagate" ||
           (algorithm.name == "single-device") != (*size == 1))
         continue;
       if (large && algorithm.name != "data-parallel") continue;
@@ -217,8 +217,8 @@ AlgorithmResult run_sub_cluster(const AlgorithmRequest& request) {
 
 AlgorithmResult run_exhaustive(const AlgorithmRequest& request) {
   if (!request.thorough) throw NotApplicable("exhaustive: takes longer than a baseline may");
-  if (request.problem().synchronization == Synchronization::owner)
-    throw NotApplicable("exhaustive: its bounds are for --synchronization all-reduce, not for owner");
+  if (request.problem().synchronization == Synchronization::parameter_server)
+    throw NotApplicable("exhaustive: its bounds are for --synchronization all-reduce, not for parameter-server");
   for (const OperatorId op : request.graph().operator_ids())
     if (request.space.fixed_devices(op)) cannot_keep(request, "exhaustive", op, "as it takes devices for exchangeable");
   const McmcSettings& search = request.settings.search;
@@ -309,10 +309,10 @@ Vector<std::string> algorithm_names() {
   return names;
 }
 
-Vector<std::string> cheap_algorithm_names() {
+Vector<std::string> heuristic_baseline_names() {
   Vector<std::string> names;
   for (const Algorithm& algorithm : algorithms())
-    if (algorithm.cheap) names.push_back(algorithm.name);
+    if (algorithm.baseline) names.push_back(algorithm.name);
   return names;
 }
 

@@ -19,7 +19,7 @@ class NotApplicable : public InputError {
   using InputError::InputError;
 };
 
-// Of the time that a cheap algorithm has within a search.
+// Of the time that a heuristic baseline has within a search.
 class NoTimeLeft : public NotApplicable {
  public:
   using NotApplicable::NotApplicable;
@@ -29,7 +29,7 @@ class NoTimeLeft : public NotApplicable {
 struct AlgorithmSettings {
   McmcSettings search;              // budget and seed; what is not an mcmc takes of it what it needs
   std::optional<int> threads = {};  // of the chains; none: default_threads
-  // mcmc: what its chains start from, one after the other and then from the last again: cheap algorithms by name,
+  // mcmc: what its chains start from, one after the other and then from the last again: heuristic baselines by name,
   // "best" (of them), "random". Empty: the default, docs/algorithms.md.
   Vector<std::string> init = {};
   // Of what is found: none: best for mcmc, ready for all others, which are what people run today.
@@ -40,7 +40,7 @@ struct AlgorithmSettings {
 
 // The order of tasks of what an algorithm finds.
 inline TaskOrder task_order_of(const std::string& algorithm, const AlgorithmSettings& settings) {
-  return settings.task_order.value_or(algorithm == "mcmc" ? TaskOrder::best : TaskOrder::ready);
+  return settings.task_order.value_or(algorithm == "mcmc" ? TaskOrder::best : TaskOrder::fifo);
 }
 
 struct AlgorithmRequest {
@@ -81,14 +81,14 @@ struct AlgorithmResult {
 struct Algorithm {
   std::string name;
   std::string summary;  // for --help
-  bool cheap;           // no search: an initial candidate and a baseline of every default search
+  bool baseline;        // a heuristic baseline, no search: an initial candidate and a baseline of every default search
   std::function<AlgorithmResult(const AlgorithmRequest&)> run;  // throws NotApplicable, InputError, MachineError
 };
 
 // In the order in which compare shows them: what is simple first.
 const Vector<Algorithm>& algorithms();
 Vector<std::string> algorithm_names();
-Vector<std::string> cheap_algorithm_names();
+Vector<std::string> heuristic_baseline_names();
 
 // Throws InputError for an unknown name.
 AlgorithmResult run_algorithm(const std::string& name, const AlgorithmRequest& request);

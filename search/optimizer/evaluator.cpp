@@ -25,18 +25,19 @@ double Evaluator::fullness(const Vector<int64_t>& used) const {
 }
 
 Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
-  Memory roomy{memory_.bytes(strategy, tasks, order, TransferBuffers::roomy), TransferBuffers::roomy, order};
-  if (fullness(roomy.bytes) <= 1) return roomy;
-  Memory brief{{}, TransferBuffers::brief, brief_issue_order(tasks, order)};
-  brief.bytes = memory_.bytes(strategy, tasks, brief.order, TransferBuffers::brief);
-  return fullness(brief.bytes) < fullness(roomy.bytes) ? brief : roomy;
+  Memory preallocated{memory_.bytes(strategy, tasks, order, TransferBuffers::preallocated),
+                      TransferBuffers::preallocated, order};
+  if (fullness(preallocated.bytes) <= 1) return preallocated;
+  Memory on_demand{{}, TransferBuffers::on_demand, on_demand_issue_order(tasks, order)};
+  on_demand.bytes = memory_.bytes(strategy, tasks, on_demand.order, TransferBuffers::on_demand);
+  return fullness(on_demand.bytes) < fullness(preallocated.bytes) ? on_demand : preallocated;
 }
 
 double Evaluator::exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
   constexpr double fits_surely = 0.9;
   double least = std::numeric_limits<double>::infinity();
-  for (const TransferBuffers buffers : {TransferBuffers::roomy, TransferBuffers::brief}) {
-    const Vector<int> issued = buffers == TransferBuffers::roomy ? order : brief_issue_order(tasks, order);
+  for (const TransferBuffers buffers : {TransferBuffers::preallocated, TransferBuffers::on_demand}) {
+    const Vector<int> issued = buffers == TransferBuffers::preallocated ? order : on_demand_issue_order(tasks, order);
     Vector<int64_t> bytes =
         memory_.bytes(strategy, tasks, issued, buffers, Vector<bool>(problem_.topology.devices.size(), false));
     if (const double live = fullness(bytes); live > fits_surely && live <= 1) {
@@ -82,7 +83,7 @@ Evaluator::Details Evaluator::simulated(const Strategy& strategy) {
   details.tasks = builder_.build(strategy);
   details.costs = cost_model_.costs(details.tasks, strategy);
   details.timeline = simulate_full(details.tasks, details.costs);
-  details.makespan_as_ready = details.timeline.makespan;
+  details.makespan_fifo = details.timeline.makespan;
   details.sources = cost_model_.count_sources(strategy);
   return details;
 }
@@ -116,16 +117,15 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order)
     // Less would hardly be seen, and the order in which tasks become ready is written in fewer lines.
     constexpr double worth_it = 0.995;
     const bool asked_for = order != TaskOrder::best;
-    if (!asked_for &&
-        static_cast<double>(timeline.makespan) >= worth_it * static_cast<double>(details.makespan_as_ready))
+    if (!asked_for && static_cast<double>(timeline.makespan) >= worth_it * static_cast<double>(details.makespan_fifo))
       continue;
     keep(memory(strategy, details.tasks, other));
     if (!asked_for && fullness(details.memory_bytes) > 1) continue;
     details.timeline = std::move(timeline);
-    details.as_ready = false;
+    details.fifo_order = false;
     break;
   }
-  if (details.as_ready) keep(memory(strategy, details.tasks, tasks_by_start(details.tasks, details.timeline)));
+  if (details.fifo_order) keep(memory(strategy, details.tasks, tasks_by_start(details.tasks, details.timeline)));
   slowest_details_s_ = std::max(slowest_details_s_, seconds_since(begin));
   return details;
 }
@@ -136,8 +136,8 @@ Evaluator::Details Evaluator::details_of_file(const StrategyFile& file) {
   details.order = issue_order_from_names(builder_, details.tasks, file.issue_order, buffers);
   if (file.issue_order.empty() || details.order.empty())
     details.order = default_issue_order(builder_, details.tasks, buffers);
-  else details.as_ready = runs_in_order(details.tasks, details.timeline, details.order);
-  if (!details.as_ready) details.timeline = simulate_in_order(details.tasks, details.costs, details.order);
+  else details.fifo_order = runs_in_order(details.tasks, details.timeline, details.order);
+  if (!details.fifo_order) details.timeline = simulate_in_order(details.tasks, details.costs, details.order);
   details.memory_bytes = memory_.bytes(file.strategy, details.tasks, details.order, buffers);
   return details;
 }

@@ -39,14 +39,14 @@ class Evaluator {
     Timeline timeline;
     Vector<int> order;             // of all tasks: an issue order
     Vector<int64_t> memory_bytes;  // by device: what the executor allocates in this order, with these buffers
-    TransferBuffers transfer_buffers = TransferBuffers::roomy;
+    TransferBuffers transfer_buffers = TransferBuffers::preallocated;
     CostCounts sources;
-    Nanoseconds makespan_as_ready = 0;  // with devices that run tasks as these become ready
-    bool as_ready = true;               // the timeline is that one
+    Nanoseconds makespan_fifo = 0;  // with devices that run tasks as these become ready
+    bool fifo_order = true;         // the timeline is that one
   };
-  // Memory is that of the order in which the simulator starts the tasks, with brief transfer buffers where that does
-  // not fit with roomy ones.
-  Details details(const Strategy& strategy, TaskOrder order = TaskOrder::ready);
+  // Memory is that of the order in which the simulator starts the tasks, with on-demand transfer buffers where it
+  // does not fit with preallocated ones.
+  Details details(const Strategy& strategy, TaskOrder order = TaskOrder::fifo);
   // As the executor runs it: with the file's buffers and its issue order, or the default one where that does not fit.
   Details details_of_file(const StrategyFile& file);
 

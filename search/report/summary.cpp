@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "common/readable.h"
-#include "common/strategy_configurations.h"
+#include "search/report/plan_text.h"
 
 namespace ff {
 namespace {
@@ -14,18 +14,6 @@ double us(Nanoseconds ns) { return static_cast<double>(ns) / 1e3; }
 std::string format(const char* pattern, double value) {
   char text[64];
   std::snprintf(text, sizeof text, pattern, value);
-  return text;
-}
-
-std::string devices_text(const Vector<DeviceId>& devices) {
-  std::string text;
-  for (size_t i = 0; i < devices.size();) {
-    size_t j = i;
-    while (j + 1 < devices.size() && devices[j + 1] == devices[j] + 1) ++j;
-    text += (text.empty() ? "" : ",") + std::to_string(devices[i]);
-    if (j > i) text += "-" + std::to_string(devices[j]);
-    i = j + 1;
-  }
   return text;
 }
 
@@ -56,36 +44,14 @@ std::string time_text(Nanoseconds ns) {
   return format("%.2f s", static_cast<double>(ns) / 1e9);
 }
 
-std::string strategy_to_text(const Graph& graph, const Strategy& strategy, const Vector<ConfigurationOrigin>& origins) {
-  const auto describe = [&](size_t op) {
-    std::string origin;
-    if (!origins.empty() && origins[op] != ConfigurationOrigin::unstated)
-      origin = ", " + std::string(to_string(origins[op]));
-    return degrees_text(graph.operators[op], strategy[op].degrees) + "  on devices " +
-           devices_text(strategy[op].devices) + origin;
-  };
-  std::string text;
-  for (size_t first = 0; first < strategy.size();) {
-    size_t last = first;
-    const std::string described = describe(first);
-    while (last + 1 < strategy.size() && describe(last + 1) == described) ++last;
-    std::string name = graph.operators[first].name;
-    if (last > first) name += (last > first + 1 ? " .. " : ", ") + graph.operators[last].name;
-    name.resize(std::max<size_t>(name.size(), 28), ' ');
-    text += "  " + name + " " + described + "\n";
-    first = last + 1;
-  }
-  return text;
-}
-
 namespace {
 
 std::string background_text(const SearchReport& report) {
   std::string text;
   for (const BackgroundEffect& effect : report.background)
-    text += padded("in background") + effect.file + ": " + time_text(effect.before) + ", beside this " +
+    text += padded("in background") + effect.file + ": " + time_text(effect.before) + ", co-located " +
             time_text(effect.after) +
-            format(" (%.2f times as long)\n", static_cast<double>(effect.after) / static_cast<double>(effect.before));
+            format(" (slowdown %.2f)\n", static_cast<double>(effect.after) / static_cast<double>(effect.before));
   return text;
 }
 
@@ -95,7 +61,7 @@ std::string comparison_to_text(const Vector<SearchReport>& reports,
                                const Vector<std::pair<std::string, std::string>>& failed, int64_t batch_size) {
   char line[200];
   std::snprintf(line, sizeof line, "%-16s %12s %12s %11s %12s %12s %11s %10s\n", "algorithm", "iteration", "samples/s",
-                "transfers", "synchronized", "computing", "memory", "search");
+                "transfers", "sync bytes", "compute time", "memory", "search");
   std::string text = line, notes;
   for (const SearchReport& report : reports) {
     const int64_t fullest = *std::max_element(report.memory_bytes.begin(), report.memory_bytes.end());
@@ -104,7 +70,7 @@ std::string comparison_to_text(const Vector<SearchReport>& reports,
                   static_cast<double>(batch_size) * 1e9 / static_cast<double>(report.predicted),
                   bytes_text(report.transfer_bytes).c_str(), bytes_text(report.synchronization_bytes).c_str(),
                   time_text(report.compute).c_str(), bytes_text(fullest).c_str(), report.total_s,
-                  report.feasible ? "" : "  does not fit");
+                  report.feasible ? "" : "  exceeds device memory");
     text += line;
     notes += padded(report.algorithm) + report.note + "\n" + background_text(report);
   }
@@ -171,8 +137,8 @@ Json report_to_json(const SearchReport& report) {
       {"events", report.statistics.events},
       {"tasks", report.tasks},
       {"predicted_us", us(report.predicted)},
-      {"tasks_run_as_ready", report.as_ready},
-      {"predicted_as_ready_us", us(report.predicted_as_ready)},
+      {"fifo_order", report.fifo_order},
+      {"predicted_fifo_us", us(report.predicted_fifo)},
       {"lower_bound_us", us(report.lower_bound)},
       {"fits_memory", report.feasible},
       {"baselines", baselines},
@@ -194,7 +160,7 @@ Json report_to_json(const SearchReport& report) {
   }
   for (const BackgroundEffect& effect : report.background)
     json["background"].push_back(
-        {{"strategy", effect.file}, {"without_us", us(effect.before)}, {"beside_us", us(effect.after)}});
+        {{"strategy", effect.file}, {"without_us", us(effect.before)}, {"co_located_us", us(effect.after)}});
   json.update(report.details);
   return json;
 }
@@ -208,14 +174,13 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   text += "predicted iteration  " + time_text(report.predicted) + "  (" +
           format("%.1f", static_cast<double>(graph.batch_size) / seconds) + " samples/s)\n";
   if (!report.note.empty()) text += padded(report.algorithm) + report.note + "\n";
-  if (!report.as_ready)
-    text +=
-        padded("task order") + "the plan's own; as tasks become ready: " + time_text(report.predicted_as_ready) + "\n";
+  if (!report.fifo_order)
+    text += padded("task order") + "the plan's own; in FIFO order: " + time_text(report.predicted_fifo) + "\n";
   for (const Baseline& baseline : report.baselines)
     text += padded(baseline.algorithm) + time_text(baseline.predicted) +
             format("  (%.2f times as long)",
                    static_cast<double>(baseline.predicted) / static_cast<double>(report.predicted)) +
-            (baseline.feasible ? "" : "  does not fit into memory") + "\n";
+            (baseline.feasible ? "" : "  exceeds device memory") + "\n";
   text += background_text(report);
   if (report.lower_bound > 0)
     text += "lower bound          " + time_text(report.lower_bound) +
@@ -233,7 +198,7 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   if (!report.memory_bytes.empty())
     text += "memory               " +
             bytes_text(*std::max_element(report.memory_bytes.begin(), report.memory_bytes.end())) +
-            " on the fullest device" + (report.feasible ? "" : "; IT DOES NOT FIT") + "\n";
+            " on the fullest device" + (report.feasible ? "" : ": exceeds device memory") + "\n";
   text += "kernel costs         " + std::to_string(report.sources.profile) + " from a profile, " +
           std::to_string(report.sources.measured) + " measured, " + std::to_string(report.sources.analytic) +
           " analytic\n";
@@ -245,7 +210,7 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
             (report.ended.empty() ? "" : "; ended: " + report.ended) + "\n";
   if (report.details.contains("local_optimum"))
     text += local_optimum_text(report.details["local_optimum"], graph.operators.size());
-  return text + "strategy\n" + strategy_to_text(graph, strategy, report.origins);
+  return text + "strategy\n" + plan_text(graph, strategy, report.origins);
 }
 
 }  // namespace ff

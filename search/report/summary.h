@@ -28,8 +28,8 @@ struct SearchReport {
   double total_s = 0;      // with candidates and checks
   std::string chain_hash;  // "" for algorithms without a chain
   Nanoseconds predicted = 0, lower_bound = 0;
-  Nanoseconds predicted_as_ready = 0;  // with tasks in the order in which they become ready
-  bool as_ready = true;                // which is the order of the plan; else it is by critical path, or the file's own
+  Nanoseconds predicted_fifo = 0;  // with tasks in the order in which they become ready
+  bool fifo_order = true;          // which is the order of the plan; else it is by critical path, or the file's own
   bool feasible = true;
   int64_t tasks = 0, transfer_bytes = 0, synchronization_bytes = 0;
   // forward and backward tasks with their copies, summed over the devices; updates are not counted
@@ -58,10 +58,6 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
 // Results side by side, a line each; `failed`: what some algorithms said instead of giving a result.
 std::string comparison_to_text(const Vector<SearchReport>& reports,
                                const Vector<std::pair<std::string, std::string>>& failed, int64_t batch_size);
-
-// Operators in graph order, equal neighbours folded: "conv1 .. conv3  sample 4  on devices 0-3", and where origins are
-// known, ", propagated".
-std::string strategy_to_text(const Graph& graph, const Strategy& strategy, const Vector<ConfigurationOrigin>& origins);
 
 std::string time_text(Nanoseconds ns);  // "1.234 ms"
 

@@ -10,7 +10,7 @@
 namespace ff {
 
 enum class TaskOrder {
-  ready,          // as tasks become ready (paper, A3)
+  fifo,           // first in, first out: as tasks become ready (paper, A3)
   critical_path,  // of the tasks that are ready, the one with the longest path behind it
   latest_start,   // of the tasks that are ready, the one that could be put off least
   best            // the fastest of these where it is predicted to be faster than ready by half a per cent, else ready

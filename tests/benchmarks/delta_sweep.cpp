@@ -28,7 +28,8 @@ int main(int count, char** words) {
   ff::DeltaStatistics sum;
   for (uint32_t number = first; number < first + cases; ++number) {
     ff::RandomSource random(number);
-    const auto synchronization = number % 2 == 0 ? ff::Synchronization::all_reduce : ff::Synchronization::owner;
+    const auto synchronization =
+        number % 2 == 0 ? ff::Synchronization::all_reduce : ff::Synchronization::parameter_server;
     const ff::DeltaComparison comparison =
         number / 2 % 4 == 3 ? ff::compare_chain_with_full(random, static_cast<int>(changes), synchronization)
                             : ff::compare_delta_with_full(random, static_cast<int>(changes), 20, synchronization);

@@ -100,12 +100,12 @@ class Algorithms(unittest.TestCase):
                 self.assertAlmostEqual(trained["predicted_us"], found["predicted_us"], places=2)
 
     def test_parameters_with_owners(self):
-        found = self.search("--synchronization", "owner")
-        self.assertEqual(json.loads((self.work / "s.json").read_text())["synchronization"], "owner")
-        self.assertEqual(self.search("--synchronization", "owner", "--simulator", "full")["chain_hash"],
+        found = self.search("--synchronization", "parameter-server")
+        self.assertEqual(json.loads((self.work / "s.json").read_text())["synchronization"], "parameter-server")
+        self.assertEqual(self.search("--synchronization", "parameter-server", "--simulator", "full")["chain_hash"],
                          found["chain_hash"])
         self.assertNotEqual(self.search()["chain_hash"], found["chain_hash"])
-        parallel = self.search("--algorithm", "data-parallel", "--synchronization", "owner")
+        parallel = self.search("--algorithm", "data-parallel", "--synchronization", "parameter-server")
         self.assertLessEqual(found["predicted_us"], parallel["predicted_us"])
         self.assertEqual(found["baselines"]["data-parallel"], parallel["predicted_us"])
         done = run("mpirun", "-n", "2", BUILD / "ffexec", "--strategy", self.work / "s.json", "--iterations", "3",
@@ -201,24 +201,24 @@ class Algorithms(unittest.TestCase):
         self.assertLess(found["total_s"], 60)  # well below a second where nothing else runs
         done = run(BUILD / "ffsearch", *problem, "--proposals", 10, "--out", self.work / "s.json")
         self.assertRegex(done.stdout, "; ended: (all proposals made|nothing better for half of the time)\n")
-        found = self.search("--proposals", 3000, "--task-order", "ready", problem=problem)
+        found = self.search("--proposals", 3000, "--task-order", "fifo", problem=problem)
         self.assertEqual(found["improvements"][-1]["predicted_us"], found["predicted_us"])
 
     def test_a_plan_in_an_order_of_its_own_is_simulated_in_it(self):
         problem = ["--graph", ROOT / "graphs/inception_v3.json", "--topo", ROOT / "topologies/p100-4x4.json", "--cost",
                    "analytic", "--batch-per-device", 64, "--algorithm", "data-parallel"]
         times = {}
-        for order in ("ready", "critical-path", "latest-start", "best"):
+        for order in ("fifo", "critical-path", "latest-start", "best"):
             found = self.search("--task-order", order, problem=problem)
             done = run(BUILD / "ffsearch", "simulate", "--strategy", self.work / "s.json", "--cost", "analytic",
                        "--json")
             self.assertEqual(done.returncode, 0, done.stderr)
             again = json.loads(done.stdout)
             times[order] = found["predicted_us"]
-            self.assertEqual(found["predicted_as_ready_us"], times["ready"])
-            for key in ("predicted_us", "predicted_as_ready_us", "tasks_run_as_ready", "memory_bytes"):
+            self.assertEqual(found["predicted_fifo_us"], times["fifo"])
+            for key in ("predicted_us", "predicted_fifo_us", "fifo_order", "memory_bytes"):
                 self.assertEqual(again[key], found[key], f"{order}: {key}")
-        self.assertLess(times["best"], times["ready"])
+        self.assertLess(times["best"], times["fifo"])
         self.assertLessEqual(times["best"], min(times["critical-path"], times["latest-start"]))
 
     def test_wrong_flags(self):

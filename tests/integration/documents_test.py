@@ -51,7 +51,8 @@ class Documents(unittest.TestCase):
     def test_manual_pages_and_completion_name_every_flag(self):
         if BUILD is None:
             self.skipTest("no build folder given")
-        for program, commands in (("ffsearch", ("simulate", "compare", "profile", "topology", "explain", "diff")),
+        for program, commands in (("ffsearch", ("simulate", "edit", "compare", "profile", "topology", "explain",
+                                               "diff")),
                                   ("ffexec", ())):
             def output(*arguments):
                 return subprocess.run([BUILD / program, *arguments], capture_output=True, text=True, check=True,
@@ -91,7 +92,8 @@ class Documents(unittest.TestCase):
         _, search, executor = re.split(r"^## (?:ffsearch|ffexec)$", guide, flags=re.MULTILINE)
         for part, commands in ((search, (["ffsearch"], ["ffsearch", "simulate"], ["ffsearch", "compare"],
                                          ["ffsearch", "profile"], ["ffsearch", "import"], ["ffsearch", "topology"],
-                                         ["ffsearch", "explain"], ["ffsearch", "diff"])), (executor, (["ffexec"],))):
+                                         ["ffsearch", "explain"], ["ffsearch", "diff"],
+                                         ["ffsearch", "edit"])), (executor, (["ffexec"],))):
             known = set()  # --mca is mpirun's
             for command in commands:
                 known |= flags(subprocess.run([BUILD / command[0], *command[1:], "--help"], capture_output=True,

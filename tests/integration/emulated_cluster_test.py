@@ -171,7 +171,7 @@ class EmulatedCluster(unittest.TestCase):
         topology, result = self.calibrated(options, 2)
         self.assertEqual([device["model"] for device in topology["devices"]], ["cpu", "slower-cpu"], result.stderr)
         slower = topology["device_models"]["slower-cpu"]
-        self.assertEqual(slower["kernels_of"], "cpu")
+        self.assertEqual(slower["scaled_from"], "cpu")
         self.assertLess(slower["speed"], 0.75)
         self.assertIn('device model "slower-cpu" has the kernel times of "cpu" at this speed', result.stderr)
         # Three quarters of the samples for the faster one.

@@ -108,7 +108,8 @@ class ExecutorTest(unittest.TestCase):
         for ranks, split, synchronization in [
                 (0, "sample", None), (1, "sample", None), (2, "sample", None), (2, "channel", None),
                 (4, "sample", "all-reduce"), (4, "height", None), (4, "channel", None),
-                (1, "sample", "owner"), (2, "sample", "owner"), (4, "sample", "owner"), (4, "channel", "owner")]:
+                (1, "sample", "parameter-server"), (2, "sample", "parameter-server"), (4, "sample", "parameter-server"),
+                (4, "channel", "parameter-server")]:
             file = self.write_strategy(max(ranks, 1), split, synchronization)
             result = self.train(ranks, "--strategy", file, "--iterations", "5", "--lr", "0.02", "--momentum", "0.9",
                                 "--verify")
@@ -182,7 +183,7 @@ class ExecutorTest(unittest.TestCase):
     def test_the_owners_momentum_is_in_a_checkpoint(self):
         options = ["--lr", "0.02", "--momentum", "0.9"]
         through = self.train(1, "--strategy", self.write_strategy(1), "--iterations", "6", *options)["losses"]
-        for before, behind in (("owner", "all-reduce"), ("all-reduce", "owner")):
+        for before, behind in (("parameter-server", "all-reduce"), ("all-reduce", "parameter-server")):
             first = self.train(2, "--strategy", self.write_strategy(2, "sample", before), "--iterations", "3",
                                "--save", self.path(before), *options)["losses"]
             second = self.train(4, "--strategy", self.write_strategy(4, "sample", behind), "--iterations", "3",
@@ -207,7 +208,7 @@ class ExecutorTest(unittest.TestCase):
             found = json.load(file)
         self.assertEqual([d["name"] for d in found["devices"]], ["rank0", "rank1"])
         self.assertEqual(len(found["links"]), 1)
-        self.assertTrue(found["links"][0]["busy_endpoints"])
+        self.assertTrue(found["links"][0]["blocks_devices"])
         plan = strategy(2)
         plan["topology"] = found
         for device in plan["topology"]["device_models"].values():

@@ -85,7 +85,7 @@ class Explain(unittest.TestCase):
             changed.pop("issue_order", None)
             predicted = self.simulated(changed)
             self.assertAlmostEqual(predicted, decision["predicted_us"], places=3)
-            self.assertAlmostEqual(predicted - result["predicted_as_ready_us"], decision["change_us"], places=3)
+            self.assertAlmostEqual(predicted - result["predicted_fifo_us"], decision["change_us"], places=3)
 
     def test_the_pieces_of_the_critical_path_add_up(self):
         result = self.json_of("explain", "--strategy", self.work / "alexnet.json")
@@ -107,6 +107,65 @@ class Explain(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn('ffsearch: --what-if "a faster machine": not understood; the forms are:\n  link KIND',
                       done.stderr)
+
+    def test_edit(self):
+        edited = self.work / "edited.json"
+        before = self.json_of("simulate", "--strategy", self.work / "alexnet.json")["predicted_us"]
+        result = self.json_of("edit", "--strategy", self.work / "alexnet.json", "fc*: sample 4 x channel 2 on 0-7",
+                              "fc[7-8]: channel 4 on devices 0-3", "--out", edited)
+        self.assertAlmostEqual(result["before_us"], before, places=3)
+        self.assertAlmostEqual(result["change_us"], result["predicted_us"] - before, places=3)
+        self.assertEqual(result["issue_order"], "derived")
+        after = {name: change["after"] for change in result["changes"] for name in change["operators"]}
+        whole = expand(json.loads(edited.read_text()), result_operators(json.loads(edited.read_text())))
+        for name, split in (("fc6", {"sample": 4, "channel": 2}), ("fc7", {"channel": 4}), ("fc8", {"channel": 4})):
+            self.assertEqual(after[name]["degrees"], split)
+            self.assertEqual(whole[name]["degrees"], split)
+        self.assertAlmostEqual(self.json_of("simulate", "--strategy", edited)["predicted_us"], result["predicted_us"],
+                               places=3)
+        # An edit that changes nothing keeps the order of the file.
+        again = self.json_of("edit", "--strategy", edited, "fc6: sample 4 x channel 2 on 0-7")
+        self.assertEqual((again["changes"], again["change_us"]), ([], 0))
+        done = ffsearch("edit", "--strategy", edited, "fc6: whole on 3", "--cost", "analytic")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"\n  fc6 +sample 4 x channel 2 on devices 0-7  ->  whole on device 3\n"
+                                      r"predicted iteration  .* before, .* after .*\(.* %\)\n")
+        for edit, message in (("fc6: sampel 4 on 0-3", "fc6 (linear); did you mean \"sample\"?"),
+                              ("fc6: sample 4 on 0-2", "has 3 devices, expected 4: one for each task of fc6"),
+                              ("fc91: whole on 0", "unknown operator \"fc91\""), ("fc6", "expected OPERATORS: SPLIT")):
+            done = ffsearch("edit", "--strategy", edited, edit, "--cost", "analytic", "--out", self.work / "none.json")
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn(f'ffsearch: edit "{edit}": ', done.stderr)
+            self.assertIn(message, done.stderr)
+            self.assertFalse((self.work / "none.json").exists())
+        done = ffsearch("edit", "--strategy", edited)
+        self.assertEqual(done.returncode, 2)
+
+    def test_the_report_of_many_devices_has_equal_ones_in_one_row(self):
+        page = self.work / "many.html"
+        done = ffsearch("--graph", ROOT / "graphs/alexnet.json", "--topo", ROOT / "topologies/p100-16x4.json",
+                        "--cost", "analytic", "--algorithm", "data-parallel", "--out", self.work / "many.json",
+                        "--html", page)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = page.read_text()
+        section = text[text.index("What each device does"):text.index("<h2>Memory")]
+        self.assertIn(" devices: ", section)
+        self.assertIn("are one row", section)
+        rows = [int(count) for count in re.findall(r">([0-9]+) devices: ", section)]
+        self.assertLess(len(rows), 16)
+
+    def test_tf32_changes_analytic_costs_or_is_refused(self):
+        problem = ("--graph", ROOT / "graphs/alexnet.json", "--algorithm", "data-parallel", "--cost", "analytic",
+                   "--out", self.work / "tf32.json")
+        times = {}
+        for precision in ("fp32", "tf32"):
+            done = ffsearch(*problem, "--topo", ROOT / "topologies/dgx-a100-1.json", "--precision", precision, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            times[precision] = json.loads(done.stdout)["compute_us"]
+        self.assertLess(times["tf32"], times["fp32"])
+        done = ffsearch(*problem, "--topo", ROOT / "topologies/p100-1x4.json", "--precision", "tf32")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('--precision tf32: device model "p100" has no "peak_tf32_tflops"', done.stderr)
 
     def test_diff(self):
         result = self.json_of("diff", self.plain, self.work / "alexnet.json")
@@ -203,13 +262,13 @@ class Explain(unittest.TestCase):
         self.assertEqual([effect["strategy"] for effect in result["background"]], [str(job)])
         for effect in result["background"]:
             self.assertAlmostEqual(effect["without_us"], alone["provenance"]["predicted_us"], places=3)
-            self.assertGreater(effect["beside_us"], effect["without_us"])
+            self.assertGreater(effect["co_located_us"], effect["without_us"])
         self.assertEqual(written["topology"], alone["topology"])  # of which ffexec runs all
         self.assertEqual(written["provenance"]["background"], [str(job)])
         for command in (("simulate", "--strategy", beside, "--cost", "analytic"), ("compare", *words[:-1], "30")):
             done = ffsearch(*command, "--background", job)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertRegex(done.stdout, r"in background +\S+job.json: .* beside this .* times as long")
+            self.assertRegex(done.stdout, r"in background +\S+job.json: .*, co-located .* \(slowdown [0-9.]+\)")
         done = ffsearch(*words, "--background", self.plain, "--out", beside)
         self.assertEqual(done.returncode, 1)
         self.assertIn("is for 16 devices, the topology has 4", done.stderr)
@@ -242,7 +301,7 @@ def expand(strategy, names):
             texts = [text + str(number) + rest for text in texts for number in numbers]
         return texts
     result = {}
-    for entry in strategy["configurations"]:
+    for entry in sorted(strategy["configurations"], key=lambda entry: entry["operators"] != "*"):
         patterns = entry["operators"]
         for pattern in [patterns] if isinstance(patterns, str) else patterns:
             for name in names if pattern == "*" else matches(pattern):

@@ -92,7 +92,7 @@ MUTATIONS = [
     ("fftopology/1", lambda d: d.pop("nodes")),
     ("fftopology/1", lambda d: d["nodes"]["links"][0].update(bandwidth_gb_per_s=0)),
     ("fftopology/1", lambda d: d["nodes"]["devices"][0].update(kind="tpu")),
-    ("ffprofile/1", lambda d: d["entries"].update({"sideways conv2d": {"us": 1, "samples": 1, "spread": 0}})),
+    ("ffprofile/1", lambda d: d["entries"].update({"sideways conv2d": {"us": 1, "samples": 1, "iqr_over_median": 0}})),
     ("ffprofile/1", lambda d: next(iter(d["entries"].values())).pop("us")),
     ("ffstrategy/1", lambda d: d["configurations"][0].update(device=[0])),
     ("ffstrategy/1", lambda d: d["configurations"][0]["degrees"].update(sample=0)),
@@ -112,6 +112,17 @@ MUTATIONS = [
                                    d["annotations"][1].update(split={"channel": 2}))),
     ("ffannotations/1", lambda d: d["annotations"][2]["shard"].pop("devices")),
     ("ffannotations/1", lambda d: d["annotations"][3].pop("devices")),
+]
+
+# What is said of a mistake within configurations names its place and the wrong key: (what makes the mistake, the text).
+MESSAGES = [
+    (lambda d: d["configurations"][0].update(device=[0]), "/configurations/0: Additional properties are not allowed "
+                                                          "('device' was unexpected)"),
+    (lambda d: d["configurations"][0].pop("devices"), "/configurations/0: 'devices' is a required property"),
+    (lambda d: d["configurations"][0]["degrees"].update(sample="2"),
+     "/configurations/0/degrees/sample: '2' is not of type 'integer'"),
+    (lambda d: d["configurations"][0].update(devices=[-1]),
+     "/configurations/0/devices/0: -1 is less than the minimum of 0"),
 ]
 
 # Each must be accepted: (format, what changes a valid example of docs/formats.md into another that the programs write).
@@ -172,6 +183,15 @@ def main():
         else:
             failures.append(f"docs/schema/{name[:-2]}.json: accepts mutation {number} of the example, which it should "
                             f"refuse")
+    for mutate, message in MESSAGES:
+        if "ffstrategy/1" in examples:
+            document = json.loads(examples["ffstrategy/1"])
+            mutate(document)
+            found = problem(validators, json.dumps(document), "ffstrategy/1")
+            if found == message:
+                passed += 1
+            else:
+                failures.append(f"docs/schema/ffstrategy.json: says {found!r}, expected {message!r}")
     for number, (name, change) in enumerate(CHANGES):
         if name in examples:
             document = json.loads(examples[name])

@@ -148,18 +148,26 @@ class WrongInput(unittest.TestCase):
             ([{**others, "operators": ["conv*", "fc[1-3]"]}], "/configurations: \"tanh1\" is missing, and 7 more"),
             ([others, {**others, "operators": ["fc[1-4]"]}],
              "/configurations/1/operators/0: unknown operator \"fc4\"; did you mean \"fc1\"?"),
-            ([others, {**others, "operators": "fc1"}, {**others, "operators": "fc[1-2]"}],
-             "/configurations/2/operators: operator \"fc1\" has a configuration already, by "
-             "/configurations/1/operators"),
+            ([others, {**others, "operators": ["fc1", "fc[1-2]"]}],
+             "/configurations/1/operators/1: operator \"fc1\" has a configuration already, by "
+             "/configurations/1/operators/0"),
             ([{**others, "devices": "0-2"}], "/configurations/0/devices: device 2 is not there"),
             ([{**others, "devices": "0 to 1"}], "/configurations/0/devices: found \"0 to 1\", expected ranges"),
+            ([others, {**others, "operators": "fc[1-2]", "degrees": {"sample": 0}}],
+             "/configurations/1/degrees/sample: found 0", "(configuration of fc1)"),
+            ([others, {"operators": ["fc1", "fc2"], "degrees": {}}],
+             "/configurations/1: \"devices\" is missing (configuration of fc1, ...)"),
+            ([others, {**others, "operators": "fc*", "device": 0}],
+             "/configurations/1/device: unknown key of a configuration; did you mean \"devices\"? (configuration of "
+             "fc*)"),
         ]
-        for number, (configurations, message) in enumerate(cases):
+        for number, (configurations, *messages) in enumerate(cases):
             path = edited(configurations)
-            self.refused(run(BUILD / "ffsearch", "simulate", "--strategy", path, cwd=self.work), message)
+            self.refused(run(BUILD / "ffsearch", "simulate", "--strategy", path, cwd=self.work), *messages)
             if number % 3 == 0:  # the same reader
-                self.refused(self.execute(2, path), message, program="ffexec: ")
-        for found, message in (("owned", "/synchronization: found \"owned\"; did you mean \"owner\"?"),
+                self.refused(self.execute(2, path), *messages, program="ffexec: ")
+        for found, message in (("owned", "/synchronization: found \"owned\"; known: all-reduce, "
+                                "parameter-server"),
                                (3, "/synchronization: found 3, expected a string")):
             path = self.write("synchronization.json", {**json.loads((self.work / "s.json").read_text()),
                                                        "synchronization": found})
@@ -245,15 +253,45 @@ class WrongInput(unittest.TestCase):
         self.assertEqual(run(BUILD / "ffsearch", "--graph", GRAPH, cwd=self.work)[0], 2)
 
     def test_synchronization(self):
-        self.refused(self.search(GRAPH, TOPOLOGY, "--algorithm", "exhaustive", "--synchronization", "owner"),
-                     "exhaustive: its bounds are for --synchronization all-reduce, not for owner")
+        self.refused(self.search(GRAPH, TOPOLOGY, "--algorithm", "exhaustive", "--synchronization", "parameter-server"),
+                     "exhaustive: its bounds are for --synchronization all-reduce, not for parameter-server")
         self.assertEqual(self.search()[0], 0)
-        self.assertEqual(run(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--synchronization", "owner",
-                             "--cost", "analytic", "--out", "o.json", cwd=self.work)[0], 0)
-        self.assertEqual(json.loads((self.work / "o.json").read_text())["synchronization"], "owner")
+        self.assertEqual(run(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--synchronization",
+                             "parameter-server", "--cost", "analytic", "--out", "o.json", cwd=self.work)[0], 0)
+        self.assertEqual(json.loads((self.work / "o.json").read_text())["synchronization"], "parameter-server")
         self.assertNotIn("synchronization", json.loads((self.work / "s.json").read_text()))
         self.refused(run(BUILD / "ffsearch", "diff", "s.json", "o.json", cwd=self.work),
-                     "o.json: synchronizes parameters by owner, s.json by all-reduce")
+                     "o.json: synchronizes parameters by parameter-server, s.json by all-reduce")
+
+    def test_old_names_are_refused_with_the_new_ones(self):
+        for path, file, key, old, new in (
+                ("/links/0", TOPOLOGY, ["links", 0], "busy_endpoints", "blocks_devices"),
+                ("/links/0", TOPOLOGY, ["links", 0], "processor_us", "cpu_overhead_us"),
+                ("/links/0", TOPOLOGY, ["links", 0], "processor_share", "cpu_overhead_fraction"),
+                ("/device_models/cpu", TOPOLOGY, ["device_models", "cpu"], "kernels_of", "scaled_from")):
+            topology = json.loads(pathlib.Path(file).read_text())
+            place = topology
+            for step in key:
+                place = place[step]
+            place[old] = 1
+            self.refused(self.search(GRAPH, self.write("t.json", topology)),
+                         f't.json: {path}/{old}: is now called "{new}"')
+        entries = {"forward x": {"us": 1, "samples": 1, "spread": 0}}
+        profile = self.write("p.json", {"format": "ffprofile/1", "device_model": "cpu", "measured": {},
+                                        "entries": entries})
+        self.refused(self.search(GRAPH, TOPOLOGY, "--profile", profile),
+                     'p.json: /entries/forward x/spread: is now called "iqr_over_median"')
+        self.assertEqual(self.search()[0], 0)
+        for key, old, new in (("transfer_buffers", "roomy", "preallocated"), ("transfer_buffers", "brief", "on_demand"),
+                              ("synchronization", "owner", "parameter-server")):
+            strategy = json.loads((self.work / "s.json").read_text())
+            strategy[key] = old
+            self.refused(run(BUILD / "ffsearch", "simulate", "--strategy", self.write("o.json", strategy),
+                             cwd=self.work), f'o.json: /{key}: "{old}" is now called "{new}"')
+        for flag, old, new in (("--synchronization", "owner", "parameter-server"), ("--task-order", "ready", "fifo")):
+            code, stdout, stderr = self.search(GRAPH, TOPOLOGY, flag, old)
+            self.assertEqual((code, stdout), (2, ""))
+            self.assertIn(f'{flag}: "{old}" is now called "{new}"', stderr)
 
     def test_flags_without_effect(self):
         for flags, message in ((["--algorithm", "expert", "--init", "random"],
@@ -341,7 +379,7 @@ class WrongInput(unittest.TestCase):
                                          "entries": {}})
         self.refused(self.search(GRAPH, TOPOLOGY, "--profile", "profiles"),
                      "profiles/cpu.json: is the profile of device model \"other\"")
-        self.refused(used({"forward x": {"us": -1, "samples": 1, "spread": 0}}),
+        self.refused(used({"forward x": {"us": -1, "samples": 1, "iqr_over_median": 0}}),
                      "/us: found -1, expected a number above 0")
 
     def test_outputs_do_not_replace_what_is_read_or_each_other(self):

@@ -22,9 +22,9 @@ Topology random_topology(RandomSource& random, int devices, bool alike) {
         same ? *same : Json{{"bandwidth_gb_per_s", std::pow(2.0, between(-6, 0))}, {"latency_us", between(0, 2)}};
     if (!same) {
       if (between(0, 3) == 0) result["duplex"] = "half";
-      if (between(0, 4) == 0) result["busy_endpoints"] = true;
-      if (between(0, 4) == 0) result["processor_share"] = 0.125 * static_cast<double>(between(1, 8));
-      if (between(0, 4) == 0) result["processor_us"] = between(0, 2);
+      if (between(0, 4) == 0) result["blocks_devices"] = true;
+      if (between(0, 4) == 0) result["cpu_overhead_fraction"] = 0.125 * static_cast<double>(between(1, 8));
+      if (between(0, 4) == 0) result["cpu_overhead_us"] = between(0, 2);
       if (between(0, 4) == 0) result["all_reduce_gb_per_s"] = 0.25;
       if (alike) same = result;
     }

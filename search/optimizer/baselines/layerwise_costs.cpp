@@ -87,7 +87,7 @@ void LayerwiseCosts::find_routes() {
         cost.ns_per_byte = 1 / route.bandwidth_gb_per_s;  // 1 GB/s is 1 byte a ns
         for (ChannelId channel : route.channels)
           cost.hops.push_back({device_count_ + channel, 1 / topology_.channels[channel].bandwidth_gb_per_s});
-        if (route.busy_endpoints)
+        if (route.blocks_devices)
           for (DeviceId device : {source, destination}) cost.hops.push_back({device, cost.ns_per_byte});
       }
       routes_.push_back(std::move(cost));

@@ -8,8 +8,8 @@ namespace {
 
 bool alike(const Channel& a, const Channel& b) {
   return a.bandwidth_gb_per_s == b.bandwidth_gb_per_s && a.latency_us == b.latency_us &&
-         a.busy_endpoints == b.busy_endpoints && a.processor_us == b.processor_us &&
-         a.processor_ns_per_byte == b.processor_ns_per_byte && a.all_reduce_gb_per_s == b.all_reduce_gb_per_s &&
+         a.blocks_devices == b.blocks_devices && a.cpu_overhead_us == b.cpu_overhead_us &&
+         a.cpu_overhead_ns_per_byte == b.cpu_overhead_ns_per_byte && a.all_reduce_gb_per_s == b.all_reduce_gb_per_s &&
          a.all_reduce_latency_us == b.all_reduce_latency_us;
 }
 

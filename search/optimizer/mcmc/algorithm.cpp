@@ -23,21 +23,21 @@ const Candidate& best_of(const Vector<Candidate>& candidates) {
                            [](const Candidate& a, const Candidate& b) { return better(*a.prediction, *b.prediction); });
 }
 
-// The cheap algorithms' strategies that a search looks at.
-struct CheapCandidates {
+// The heuristic baselines that a search evaluates.
+struct BaselineCandidates {
   Vector<Candidate> list;
   Vector<std::string> no_time;  // those that the deadline left out
 };
 
 // Those that --init names; all of them where it names none, or the best. Those that do not apply are left out unless
 // named, and so are those for which there is no time, but for the first.
-CheapCandidates cheap_candidates(const AlgorithmRequest& request, const Deadline& deadline) {
+BaselineCandidates baseline_candidates(const AlgorithmRequest& request, const Deadline& deadline) {
   const Vector<std::string>& init = request.settings.init;
   const bool all = init.empty() || contains(init, "best");
-  CheapCandidates result;
+  BaselineCandidates result;
   for (const Algorithm& algorithm : algorithms()) {
     const bool named = contains(init, algorithm.name);
-    if (!algorithm.cheap || (!all && !named)) continue;
+    if (!algorithm.baseline || (!all && !named)) continue;
     // Without annotations it is data parallelism once more.
     if (algorithm.name == "propagate" && !request.problem().annotations && !named) continue;
     if (!named && !result.list.empty() && deadline.left_s() < request.evaluator.slowest_s()) {
@@ -75,8 +75,9 @@ Vector<std::string> default_init(const McmcSettings& search, bool annotated, con
   return init;
 }
 
-// What each chain starts from. `best` is one of the cheap candidates.
-Vector<Candidate> chain_starts(const AlgorithmRequest& request, const Vector<Candidate>& cheap, const Candidate* best) {
+// What each chain starts from. `best` is one of the baselines.
+Vector<Candidate> chain_starts(const AlgorithmRequest& request, const Vector<Candidate>& baselines,
+                               const Candidate* best) {
   const McmcSettings& search = request.settings.search;
   const Vector<std::string> init = request.settings.init.empty()
                                        ? default_init(search, request.problem().annotations, best->name)
@@ -91,9 +92,10 @@ Vector<Candidate> chain_starts(const AlgorithmRequest& request, const Vector<Can
     } else if (name == "best") {
       starts.push_back(*best);
     } else {
-      const auto found =
-          std::find_if(cheap.begin(), cheap.end(), [&](const Candidate& candidate) { return candidate.name == name; });
-      if (found == cheap.end()) throw InputError("--init: \"" + name + "\" splits operators, which placement does not");
+      const auto found = std::find_if(baselines.begin(), baselines.end(),
+                                      [&](const Candidate& candidate) { return candidate.name == name; });
+      if (found == baselines.end())
+        throw InputError("--init: \"" + name + "\" splits operators, which placement does not");
       starts.push_back(*found);
     }
   }
@@ -139,9 +141,9 @@ void expect_nothing_annotated_is_split(const AlgorithmRequest& request) {
 }
 
 // What was not done for lack of time.
-std::string no_time_text(const CheapCandidates& cheap, const McmcSettings& search, const McmcResult& chains) {
+std::string no_time_text(const BaselineCandidates& baselines, const McmcSettings& search, const McmcResult& chains) {
   std::string text;
-  for (const std::string& name : cheap.no_time) text += (text.empty() ? "" : ", ") + name;
+  for (const std::string& name : baselines.no_time) text += (text.empty() ? "" : ", ") + name;
   if (chains.chains_without_time > 0)
     text += (text.empty() ? "" : ", ") + std::to_string(chains.chains_without_time) + " of " +
             std::to_string(search.chains) + " chains";
@@ -154,14 +156,14 @@ constexpr double evaluations_of_result = 4, evaluations_of_orders = 5, evaluatio
 
 // Seconds that chains leave for what comes behind them. Cheap strategies in these orders have a share of the time at
 // most.
-double reserved_s(const AlgorithmRequest& request, int cheap_strategies) {
+double reserved_s(const AlgorithmRequest& request, int baseline_count) {
   constexpr double most_of_orders = 0.1;
   const double evaluation_s = request.evaluator.slowest_s();
   const double result_s = evaluations_of_result * evaluation_s, orders_s = evaluations_of_orders * evaluation_s;
   const McmcSettings& search = request.settings.search;
-  if (task_order_of(search.whole_operators ? "placement" : "mcmc", request.settings) == TaskOrder::ready)
+  if (task_order_of(search.whole_operators ? "placement" : "mcmc", request.settings) == TaskOrder::fifo)
     return result_s;
-  return result_s + orders_s + std::min(most_of_orders * search.budget_s, orders_s * cheap_strategies);
+  return result_s + orders_s + std::min(most_of_orders * search.budget_s, orders_s * baseline_count);
 }
 
 // A search without a limit ends when nothing better is to be expected, and then at the latest; chains that do not know
@@ -197,7 +199,7 @@ std::optional<CoarseLevel> search_coarse_level(const AlgorithmRequest& request, 
       if (now.devices == 0) now.devices = topology.devices.count();
       request.control.progress(now);
     };
-  own.settings.task_order = TaskOrder::ready;
+  own.settings.task_order = TaskOrder::fifo;
   own.settings.search.unequal_shares = false;
   own.settings.search.no_better_than = 0;
   own.settings.search.proposals = search.proposals / 2;
@@ -236,34 +238,34 @@ AlgorithmResult search_by_chains(AlgorithmRequest request, bool whole_operators)
   }
   const Deadline deadline = request.control.deadline.limited() ? request.control.deadline : Deadline(search.budget_s);
   // Half of the budget is for the chains.
-  const CheapCandidates cheap = cheap_candidates(request, deadline.before(search.budget_s / 2));
+  const BaselineCandidates baselines = baseline_candidates(request, deadline.before(search.budget_s / 2));
   AlgorithmResult result;
-  for (const Candidate& candidate : cheap.list)
+  for (const Candidate& candidate : baselines.list)
     result.baselines.push_back(
         {candidate.name, candidate.prediction->makespan, candidate.prediction->feasible(), candidate.strategy});
-  search.slices = !cheap.list.empty() && !best_of(cheap.list).prediction->feasible();
+  search.slices = !baselines.list.empty() && !best_of(baselines.list).prediction->feasible();
   if (search.slices && search.proposals_from == ProposalKind::structured) {
     search.proposals_from = ProposalKind::mixed;
     search.chains = std::min(search.chains, chains_to_fit);
   }
   const std::optional<CoarseLevel> coarse = search_coarse_level(request, deadline);
   if (coarse && search.proposals > 0) search.proposals -= coarse->chains.proposals;
-  Vector<Candidate> known = cheap.list;
+  Vector<Candidate> known = baselines.list;
   if (coarse) known.push_back(coarse->candidate);
   const Vector<Candidate> starts = chain_starts(request, known, known.empty() ? nullptr : &best_of(known));
   if (deadline.limited()) {
     search.start_s = evaluations_of_start * request.evaluator.slowest_s();
-    search.budget_s = std::max(1e-9, deadline.left_s() - reserved_s(request, cheap.list.count()));
+    search.budget_s = std::max(1e-9, deadline.left_s() - reserved_s(request, baselines.list.count()));
     if (search.until_settled && search.slices) search.budget_s = std::min(search.budget_s, independent_chains_s);
   }
   result.chains = search_mcmc(request.problem(), starts, search, request.control, known);
   if (coarse) add_level(*result.chains, coarse->chains);
   result.strategy = result.chains->best;
-  const auto unbeaten = std::find_if(cheap.list.begin(), cheap.list.end(),
+  const auto unbeaten = std::find_if(baselines.list.begin(), baselines.list.end(),
                                      [&](const Candidate& candidate) { return candidate.strategy == result.strategy; });
-  result.note = (unbeaten != cheap.list.end() ? "nothing better than " + unbeaten->name + " was found"
-                                              : "found from " + result.chains->best_from) +
-                no_time_text(cheap, search, *result.chains);
+  result.note = (unbeaten != baselines.list.end() ? "nothing better than " + unbeaten->name + " was found"
+                                                  : "found from " + result.chains->best_from) +
+                no_time_text(baselines, search, *result.chains);
   if (request.settings.check_local) check_locally(request, result);
   return result;
 }

@@ -5,7 +5,7 @@
 
 namespace ff {
 
-// The cheap algorithms, a search of fewer devices where there are many, and chains from what these found
+// The heuristic baselines, a search of fewer devices where there are many, and chains from what these found
 // (docs/algorithms.md, mcmc). whole_operators: placement, no operator is split. Throws NotApplicable, InputError.
 AlgorithmResult search_by_chains(AlgorithmRequest request, bool whole_operators);
 

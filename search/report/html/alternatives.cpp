@@ -13,8 +13,8 @@ std::string why_not(const Analysis& mine, const Analysis& other) {
   const MemoryPeak& peak = other.peak;
   std::string text;
   if (peak.fullness() > 1)
-    text = "Does not fit: device " + std::to_string(peak.device) + " needs " + bytes_text(peak.needed) + ", " +
-           bytes_text(peak.needed - peak.capacity) + " more than it has, at " + peak.task + ". ";
+    text = "Exceeds device memory: device " + std::to_string(peak.device) + " needs " + bytes_text(peak.needed) + ", " +
+           bytes_text(peak.needed - peak.capacity) + " more than it has, during " + peak.task + ". ";
   const Nanoseconds slower = other.makespan() - mine.makespan();
   if (slower == 0) return text + "As fast.";
   if (slower < 0) return text + "Faster by " + time_text(-slower) + ".";
@@ -63,7 +63,7 @@ std::string alternatives_section(const Analysis& analysis, const Vector<Alternat
                   : b == 0      ? computing_color
                                 : "#a9bfd6");
     svg.text(end + 6, y + 14,
-             (cut ? "\u2026 " : "") + time_text(bars[b].time) + (bars[b].fits ? "" : ", does not fit"));
+             (cut ? "\u2026 " : "") + time_text(bars[b].time) + (bars[b].fits ? "" : ", exceeds device memory"));
   }
   axis.draw(svg, top + bars.count() * row, top + bars.count() * row + 2);
   return "<h2>Why not another plan?</h2>\n" + svg.str() + table(rows, {1, 2});

@@ -139,15 +139,19 @@ double share_of_peak(const Problem& problem, const Strategy& strategy, Nanosecon
       if (op.has_backward) operations += op.definition->backward_work(part, input_gradients).flops;
     }
   }
+  const bool tf32 = problem.kernels.precision() == Precision::tf32;
+  const auto peak_of = [&](const DeviceModel& model) {
+    return tf32 && model.peak_tf32_tflops > 0 ? model.peak_tf32_tflops : model.peak_tflops;
+  };
   for (const DeviceId device : problem.topology.devices.indices())
-    peak += problem.topology.model_of(device).peak_tflops * 1e12;
+    peak += peak_of(problem.topology.model_of(device)) * 1e12;
   return operations / (peak * static_cast<double>(makespan) / 1e9);
 }
 
 Analysis::Analysis(Evaluator& an_evaluator, const Strategy& a_strategy, const Evaluator::Details& some_details)
     : evaluator(an_evaluator), strategy(a_strategy), details(some_details), links(evaluator.problem().topology),
       causes(details.tasks, details.costs, details.timeline, evaluator.problem().topology.devices.count(),
-             details.as_ready),
+             details.fifo_order),
       pieces(path_pieces(evaluator.builder(), details.tasks, details.costs, details.timeline, causes, links)),
       peak(memory_peak(evaluator, strategy, details)), bound(binding(pieces, links)) {}
 

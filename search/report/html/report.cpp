@@ -36,10 +36,10 @@ void write_html_report(const std::string& path, Evaluator& evaluator, const Stra
   write_file_atomically(path, html_report(html::Analysis(evaluator, strategy, details), contents));
 }
 
-Vector<html::Alternative> cheap_alternatives(Evaluator& evaluator, const SearchSpace& space,
-                                             const Vector<Baseline>& known, const std::atomic<bool>& stop) {
+Vector<html::Alternative> baseline_alternatives(Evaluator& evaluator, const SearchSpace& space,
+                                                const Vector<Baseline>& known, const std::atomic<bool>& stop) {
   Vector<html::Alternative> alternatives;
-  for (const std::string& name : cheap_algorithm_names()) {
+  for (const std::string& name : heuristic_baseline_names()) {
     const auto same = std::find_if(known.begin(), known.end(), [&](const Baseline& baseline) {
       return baseline.algorithm == name && !baseline.strategy.empty();
     });

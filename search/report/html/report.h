@@ -20,7 +20,7 @@ void write_html_report(const std::string& path, Evaluator& evaluator, const Stra
                        const Evaluator::Details& details, const HtmlContents& contents);
 // The algorithms without a search, as alternatives: those of `known` as they are, the others run now, each for about a
 // second at most.
-Vector<html::Alternative> cheap_alternatives(Evaluator& evaluator, const SearchSpace& space,
-                                             const Vector<Baseline>& known, const std::atomic<bool>& stop);
+Vector<html::Alternative> baseline_alternatives(Evaluator& evaluator, const SearchSpace& space,
+                                                const Vector<Baseline>& known, const std::atomic<bool>& stop);
 
 }  // namespace ff

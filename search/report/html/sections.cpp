@@ -1,6 +1,7 @@
 #include "search/report/html/sections.h"
 
 #include <algorithm>
+#include <map>
 
 #include "common/number_ranges.h"
 #include "common/readable.h"
@@ -36,7 +37,7 @@ std::string stacked_bar(const Vector<Part>& parts, double most, const std::strin
 }
 
 // What takes most of the critical path.
-std::string what_binds(const Analysis& analysis) {
+std::string bottleneck(const Analysis& analysis) {
   const Binding& bound = analysis.bound;
   const auto most = std::max_element(bound.links.begin(), bound.links.end());
   const Nanoseconds link = most == bound.links.end() ? 0 : *most, computing = bound.computing + bound.updates;
@@ -44,12 +45,12 @@ std::string what_binds(const Analysis& analysis) {
                                           : "the links " + analysis.links.names()[most - bound.links.begin()] + " (" +
                                                 percent(share(link, analysis.makespan())) + ")";
   const std::string computing_text = "computing (" + percent(share(computing, analysis.makespan())) + ")";
-  std::string text = "What binds is ";
-  if (link > computing) text += link_text + ", before " + computing_text;
-  else text += computing_text + (link == 0 ? "" : ", before " + link_text);
-  text += ", in shares of the critical path.";
+  std::string text = "Bottleneck: ";
+  if (link > computing) text += link_text + ", then " + computing_text;
+  else text += computing_text + (link == 0 ? "" : ", then " + link_text);
+  text += ", as fractions of the critical path.";
   if (analysis.peak.fullness() > 0.9 && analysis.peak.fullness() <= 1)
-    text += " Memory binds too: the fullest device uses " + percent(analysis.peak.fullness()) + " of it.";
+    text += " Memory is nearly full: the fullest device uses " + percent(analysis.peak.fullness()) + " of it.";
   return text;
 }
 
@@ -87,10 +88,10 @@ std::string verdict(const Analysis& analysis, const SearchReport& report) {
   if (report.lower_bound > 0)
     text += ", " + fixed(share(analysis.makespan(), report.lower_bound), 2) +
             " times the lower bound that no plan can beat (" + time_text(report.lower_bound) + ")";
-  text += ". " + what_binds(analysis);
+  text += ". " + bottleneck(analysis);
   const MemoryPeak& peak = analysis.peak;
   if (peak.fullness() > 1)
-    text += " It does not fit into memory: device " + std::to_string(peak.device) + " needs " +
+    text += " The plan exceeds device memory: device " + std::to_string(peak.device) + " needs " +
             bytes_text(peak.needed) + " of " + bytes_text(peak.capacity) + ".";
   else if (peak.capacity > 0)
     text += " The fullest device needs " + bytes_text(peak.needed) + " of " + bytes_text(peak.capacity) + " of memory.";
@@ -109,7 +110,7 @@ constexpr DimensionStyle dimension_styles[] = {
     {DimensionKind::sample, "S", "sample", "#3b6ea5"},
     {DimensionKind::attribute, "A", "attribute (length, height, ...)", "#4f9d69"},
     {DimensionKind::parameter, "P", "parameter (channel, head, ...)", "#e08a2c"},
-    {DimensionKind::reduction, "R", "reduction (shares of a sum)", "#8e5ea2"}};
+    {DimensionKind::reduction, "R", "reduction (partial sums)", "#8e5ea2"}};
 
 void draw_group(Svg& svg, double y, const Graph& graph, const Decision& group, int device_count) {
   const Operator& op = graph.operators[group.operators[0]];
@@ -294,27 +295,67 @@ std::string timeline_section(const Analysis& analysis) {
          legend(entries) + svg.str();
 }
 
-std::string devices_section(const Analysis& analysis) {
+namespace {
+
+// Devices whose bars are equal, as one row.
+struct DeviceRow {
+  std::string name;
+  Vector<Nanoseconds> lengths;  // of the bar's parts
+  Vector<int64_t> devices;
+};
+
+constexpr int most_single_rows = 16;  // above, devices with equal bars are one row
+constexpr int most_rows = 64;
+
+// Lengths in tenths of a per cent of the iteration, so that what looks alike is equal.
+Vector<DeviceRow> device_rows(const Analysis& analysis, const Vector<Vector<Nanoseconds>>& bars) {
   const Topology& topology = analysis.problem().topology;
-  const int count = topology.devices.count(), shown = std::min(count, 64);
+  Vector<DeviceRow> rows;
+  std::map<Vector<int64_t>, int> known;
+  for (const int device : bars.indices()) {
+    Vector<int64_t> key;
+    for (const Nanoseconds length : bars[device])
+      key.push_back(static_cast<int64_t>(1000 * share(length, analysis.makespan()) + 0.5));
+    if (bars.count() <= most_single_rows) key.push_back(device);
+    const auto [at, added] = known.try_emplace(std::move(key), rows.count());
+    if (added) rows.push_back({topology.devices[device].name, bars[device], {}});
+    rows[at->second].devices.push_back(device);
+  }
+  for (DeviceRow& row : rows)
+    row.name = row.devices.size() == 1 ? std::to_string(row.devices[0]) + " " + row.name
+                                       : std::to_string(row.devices.size()) + " devices: " + number_ranges(row.devices);
+  return rows;
+}
+
+}  // namespace
+
+std::string devices_section(const Analysis& analysis) {
+  const int count = analysis.problem().topology.devices.count();
   const Vector<DeviceTime> times = device_times(analysis.details, analysis.causes, analysis.links, count);
+  Vector<std::string> colors = {computing_color};
+  for (const int kind : times[0].links.indices()) colors.push_back(link_color(kind));
+  colors.insert(colors.end(), {others_color, nothing_color});
+  Vector<Vector<Nanoseconds>> bars;
+  for (const DeviceTime& time : times) {
+    bars.push_back({time.computing});
+    bars.back().insert(bars.back().end(), time.links.begin(), time.links.end());
+    bars.back().insert(bars.back().end(), {time.others, time.nothing_to_do});
+  }
+  const Vector<DeviceRow> rows = device_rows(analysis, bars);
+  const int shown = std::min(rows.count(), most_rows);
   const double row = shown > 16 ? 13 : 20, top = 4;
-  const Axis axis{150, page_width - 180, ms(analysis.makespan()), "time in ms"};
+  const Axis axis{210, page_width - 240, ms(analysis.makespan()), "time in ms"};
   Svg svg(page_width, top + shown * row + Axis::height);
   for (int place = 0; place < shown; ++place) {
-    const int device = static_cast<int>(static_cast<int64_t>(place) * count / shown);  // evenly spaced
-    const DeviceTime& time = times[device];
+    const DeviceRow& shown_row = rows[static_cast<int>(static_cast<int64_t>(place) * rows.count() / shown)];
     const double y = top + place * row;
-    svg.text(142, y + row - 3, clipped(std::to_string(device) + " " + topology.devices[device].name, 22),
-             Svg::Anchor::end);
-    Vector<std::pair<std::string, Nanoseconds>> parts = {{computing_color, time.computing}};
-    for (const int kind : time.links.indices()) parts.emplace_back(link_color(kind), time.links[kind]);
-    parts.emplace_back(others_color, time.others);
-    parts.emplace_back(nothing_color, time.nothing_to_do);
+    svg.text(202, y + row - 3, clipped(shown_row.name, 32), Svg::Anchor::end);
     Nanoseconds reached = 0;
-    for (const auto& [color, length] : parts) {
+    for (const int part : shown_row.lengths.indices()) {
+      const Nanoseconds length = shown_row.lengths[part];
       if (length > 0)
-        svg.rectangle(axis.at(ms(reached)), y + 1, axis.at(ms(length)) - axis.left, row - 2, color, time_text(length));
+        svg.rectangle(axis.at(ms(reached)), y + 1, axis.at(ms(length)) - axis.left, row - 2, colors[part],
+                      time_text(length));
       reached += length;
     }
   }
@@ -322,19 +363,22 @@ std::string devices_section(const Analysis& analysis) {
   Vector<LegendEntry> entries = {{computing_color, "computing"}};
   for (const LegendEntry& entry : link_legend(analysis, "waiting for data over ")) entries.push_back(entry);
   entries.push_back({others_color, "idle: waiting for another device to compute"});
-  entries.push_back({nothing_color, "idle: nothing to do yet or any more"});
+  entries.push_back({nothing_color, "idle: before its first and after its last task"});
+  std::string note;
+  if (rows.count() < count) note = "Devices with equal times, to 0.1\u00a0% of the iteration, are one row. ";
+  if (shown < rows.count())
+    note += std::to_string(shown) + " of " + std::to_string(rows.count()) + " rows, evenly spaced.";
   return "<h2>What each device does</h2>\n" + legend(entries) + svg.str() +
-         (shown < count ? "<p class=\"note\">" + std::to_string(shown) + " of " + std::to_string(count) +
-                              " devices, evenly spaced.</p>\n"
-                        : "");
+         (note.empty() ? "" : "<p class=\"note\">" + note + "</p>\n");
 }
 
 std::string memory_section(const Analysis& analysis) {
-  static const Vector<std::string> colors = {"#3b6ea5", "#4f9d69", "#e08a2c", "#b5432f", "#8e5ea2", "#bbb"};
+  static const Vector<std::string> colors = {"#3b6ea5", "#4f9d69", "#e08a2c", "#b5432f", "#8e5ea2",
+                                             "#a0822b", "#c76b98", "#7fa8cf", "#5b8c85", "#bbb"};
   const MemoryPeak& peak = analysis.peak;
   // Where most of the memory is free, what is used fills the chart.
-  const bool roomy = peak.capacity == 0 || peak.fullness() < 0.2;
-  const double scale = peak.needed < 1000000000 && roomy ? 1e6 : 1e9;
+  const bool mostly_free = peak.capacity == 0 || peak.fullness() < 0.2;
+  const double scale = peak.needed < 1000000000 && mostly_free ? 1e6 : 1e9;
   const std::string unit = std::string("memory in ") + (scale < 1e9 ? "MB" : "GB");
   Vector<Part> parts;
   for (const int k : peak.kinds.indices())
@@ -347,17 +391,17 @@ std::string memory_section(const Analysis& analysis) {
     text += " of " + bytes_text(peak.capacity) +
             (peak.needed <= peak.capacity ? ", which leaves " + bytes_text(peak.capacity - peak.needed)
                                           : ": " + bytes_text(peak.needed - peak.capacity) + " too much");
-  text += ". Most is in use at " + (peak.task.empty() ? "the end" : peak.task) + ".";
-  Vector<Vector<std::string>> kinds = {{"what is there then", "bytes"}},
-                              largest = {{"largest of what comes and goes", "bytes"}};
+  text += ". The peak is during " + (peak.task.empty() ? "the end of the iteration" : peak.task) + ".";
+  Vector<Vector<std::string>> kinds = {{"in memory at the peak", "bytes"}},
+                              largest = {{"largest temporary buffers", "bytes"}};
   for (const MemoryItem& item : peak.kinds)
     if (item.bytes > 0) kinds.push_back({escaped(item.name), bytes_text(item.bytes)});
   for (const int i : peak.largest.indices())
     if (i < 8) largest.push_back({escaped(clipped(peak.largest[i].name, 80)), bytes_text(peak.largest[i].bytes)});
   return "<h2>Memory</h2>\n<p>" + escaped(text) + "</p>\n" +
-         (roomy ? stacked_bar(parts, 1.02 * static_cast<double>(peak.needed) / scale, unit)
-                : stacked_bar(parts, 1.02 * std::max(capacity, static_cast<double>(peak.needed) / scale),
-                              unit + " (dashed: what the device has)", capacity)) +
+         (mostly_free ? stacked_bar(parts, 1.02 * static_cast<double>(peak.needed) / scale, unit)
+                      : stacked_bar(parts, 1.02 * std::max(capacity, static_cast<double>(peak.needed) / scale),
+                                    unit + " (dashed: what the device has)", capacity)) +
          table(kinds, {1}) + table(largest, {1});
 }
 

@@ -134,7 +134,7 @@ class StrategyState : public NetworkStructure {
   TaskKind first_kind(Direction direction, OperatorId op) const {
     return tasks[op].statistics[direction].empty() ? compute_kind(direction) : statistics_kind(direction);
   }
-  bool has_owners() const { return builder.synchronization() == Synchronization::owner; }
+  bool has_owners() const { return builder.synchronization() == Synchronization::parameter_server; }
   int model_of(DeviceId device) const { return topology.devices[device].model; }
   size_t resource_count() const { return topology.devices.size() + topology.channels.size(); }
 

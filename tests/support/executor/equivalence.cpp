@@ -62,8 +62,8 @@ EquivalenceCase random_case(unsigned seed, int ranks) {
   result.one_device.strategy = single_device(result.one_device.graph);
   result.split = result.one_device;
   result.split.strategy = random_strategy(result.split.graph, ranks, random);
-  if (seed % 2 == 0) result.split.transfer_buffers = TransferBuffers::brief;
-  if (seed / 4 % 2 == 1) result.split.synchronization = Synchronization::owner;
+  if (seed % 2 == 0) result.split.transfer_buffers = TransferBuffers::on_demand;
+  if (seed / 4 % 2 == 1) result.split.synchronization = Synchronization::parameter_server;
   if (seed % 3 == 0) result.split.issue_order = random_issue_order(result.split, random);
   result.text = "seed " + std::to_string(seed) + ", " + std::to_string(ranks) + " ranks, " +
                 std::string(to_string(result.split.synchronization)) + "\n" + network.dump(1);

@@ -104,6 +104,27 @@ TEST_CASE("a configuration is given once for many operators") {
   CHECK(file.origins[6] == ConfigurationOrigin::searched);
 }
 
+TEST_CASE("a later entry overrides an earlier one for the operators that it names; * is for those that none names") {
+  const auto devices = [](const std::string& entries) {
+    std::string text;
+    for (const Configuration& configuration : parse_blocks("[" + entries + "]").strategy)
+      text += std::to_string(configuration.devices[0]);
+    return text;
+  };
+  const auto entry = [](const std::string& operators, int device) {
+    return R"({"operators":)" + operators + R"(,"degrees":{},"devices":[)" + std::to_string(device) + "]}";
+  };
+  // block1.fc, block1.norm, block2.fc, block2.norm, block3.fc, block3.norm, loss
+  const std::string rest = entry(R"("*")", 0), fc = entry(R"("block[1-3].fc")", 1);
+  CHECK(devices(rest + "," + fc) == "1010100");
+  CHECK(devices(fc + "," + rest) == "1010100");
+  CHECK(devices(rest + "," + fc + "," + entry(R"("block2.fc")", 2)) == "1020100");
+  CHECK(devices(rest + "," + fc + "," + entry(R"("block2.*")", 3)) == "1033100");
+  CHECK(devices(rest + "," + fc + "," + entry(R"(["block*","loss"])", 4)) == "4444444");
+  CHECK(devices(rest + "," + entry(R"("*")", 5)) == "5555555");
+  CHECK(devices(rest + "," + entry(R"("block2.*")", 3) + "," + entry(R"(["block*","block2.fc"])", 4)) == "4444440");
+}
+
 TEST_CASE("operators with equal configurations are written together") {
   const auto written = [](const std::string& configurations) {
     return strategy_to_json(parse_blocks(configurations))["configurations"].dump();
@@ -251,10 +272,10 @@ TEST_CASE("a strategy says how parameters are synchronized, unless by all-reduce
   const auto read = [](const Json& json) { return parse_strategy(parse_json(json.dump(), "s.json")); };
   CHECK_FALSE(strategy_to_json(file).contains("synchronization"));
   CHECK(read(strategy_to_json(file)).synchronization == Synchronization::all_reduce);
-  file.synchronization = Synchronization::owner;
+  file.synchronization = Synchronization::parameter_server;
   Json json = strategy_to_json(file);
-  CHECK(json["synchronization"] == "owner");
-  CHECK(read(json).synchronization == Synchronization::owner);
+  CHECK(json["synchronization"] == "parameter-server");
+  CHECK(read(json).synchronization == Synchronization::parameter_server);
   CHECK(strategy_to_json(read(json)) == json);
   json["synchronization"] = "all-reduce";
   CHECK(read(json).synchronization == Synchronization::all_reduce);

@@ -93,7 +93,7 @@ TEST_CASE("routes of the committed topologies take the links they should") {
   SECTION("CPU ranks: copies keep both ends busy, one direction at a time") {
     const Topology topology = committed_topology("local-cpu-4");
     CHECK(topology.channels.size() == 6);
-    CHECK(topology.route(1, 3).busy_endpoints);
+    CHECK(topology.route(1, 3).blocks_devices);
     CHECK(std::ranges::equal(topology.route(1, 3).channels, topology.route(3, 1).channels));
   }
 }

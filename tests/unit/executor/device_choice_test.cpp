@@ -75,7 +75,7 @@ TEST_CASE("fewer GPUs than ranks on a node") {
   CHECK(choice.cuda);
   CHECK_FALSE(choice.nccl);
   CHECK(failure({"cuda", "nccl", true, true}, shared, 2) ==
-        "NCCL needs a GPU for each rank: use --transport mpi with --share-gpu, or fewer ranks a node");
+        "NCCL needs a GPU for each rank: use --transport mpi with --share-gpu, or fewer ranks per node");
   // A launcher that shows each rank a GPU of its own.
   CHECK(choose({"auto", "auto", false, true}, {"a", "b", "c"}, 1).nccl);
 }

@@ -9,9 +9,9 @@ using namespace ff;
 namespace {
 
 // Of a job that keeps these devices, and no link, busy so much of the time.
-Load load_on(const Topology& topology, const Vector<double>& devices, int64_t memory_bytes = 0) {
-  Load load{Vector<double>(topology.devices.count() + topology.channels.count(), 0.0),
-            Vector<int64_t>(topology.devices.size(), memory_bytes)};
+JobLoad load_on(const Topology& topology, const Vector<double>& devices, int64_t memory_bytes = 0) {
+  JobLoad load{Vector<double>(topology.devices.count() + topology.channels.count(), 0.0),
+               Vector<int64_t>(topology.devices.size(), memory_bytes)};
   for (const int d : devices.indices()) load.busy[d] = devices[d];
   return load;
 }
@@ -25,14 +25,14 @@ TEST_CASE("what other jobs leave of a device is what they do not use, but at lea
   CHECK(left.model_of(0).peak_tflops == Approx(0.75 * whole.peak_tflops));
   CHECK(left.model_of(1).peak_tflops == Approx(0.5 * whole.peak_tflops));
   CHECK(left.model_of(1).speed == Approx(0.5));
-  CHECK(left.models[left.model_of(1).kernels_of].name == whole.name);
+  CHECK(left.models[left.model_of(1).scaled_from].name == whole.name);
   CHECK(left.model_of(2).peak_tflops == whole.peak_tflops);
   CHECK(left.model_of(3).memory_bytes == whole.memory_bytes - 1000000000);
   CHECK(left.devices[2].model == left.devices[3].model);
   CHECK(left.file == topology.file);
-  const Load busy = load_on(topology, {1, 1, 1, 1});
+  const JobLoad busy = load_on(topology, {1, 1, 1, 1});
   CHECK(beside(topology, {busy, busy, busy}).model_of(0).peak_tflops == Approx(0.25 * whole.peak_tflops));
-  Load links = load_on(topology, {0, 0, 0, 0});
+  JobLoad links = load_on(topology, {0, 0, 0, 0});
   links.busy[topology.devices.count()] = 0.1;
   const Topology slower = beside(topology, {links});
   CHECK(slower.channels[0].bandwidth_gb_per_s == Approx(0.9 * topology.channels[0].bandwidth_gb_per_s));
@@ -41,7 +41,7 @@ TEST_CASE("what other jobs leave of a device is what they do not use, but at lea
 
 TEST_CASE("a job's load is the share of an iteration that it keeps things busy") {
   SearchProblem problem("lenet");
-  const Load load = load_of(problem.evaluator.details(single_device(problem.graph, 2)), problem.topology);
+  const JobLoad load = load_of(problem.evaluator.details(single_device(problem.graph, 2)), problem.topology);
   CHECK(load.busy[2] == Approx(1));  // nothing else happens
   CHECK(load.busy[0] == 0);
   for (const int channel : problem.topology.channels.indices())
@@ -50,7 +50,7 @@ TEST_CASE("a job's load is the share of an iteration that it keeps things busy")
 
 TEST_CASE("beside a job on one device a plan leaves that device alone, or loses less than half of it") {
   SearchProblem alone("lenet");
-  const Load load = load_of(alone.evaluator.details(single_device(alone.graph, 0)), alone.topology);
+  const JobLoad load = load_of(alone.evaluator.details(single_device(alone.graph, 0)), alone.topology);
   SearchProblem shared(load_graph(FF_SOURCE_DIR "/graphs/lenet.json"), beside(alone.topology, {load}));
   const McmcSettings settings{.proposals = 2000, .unequal_shares = true};
   const Nanoseconds without = alone.search(settings).best_prediction.makespan,
@@ -64,7 +64,7 @@ TEST_CASE("a processor that waits is busy, one that has nothing to do is not") {
   SearchProblem problem("lenet", "local-cpu-4");
   Strategy strategy = single_device(problem.graph, 0);
   strategy[3].devices = {1};
-  const Load load = load_of(problem.evaluator.details(strategy), problem.topology);
+  const JobLoad load = load_of(problem.evaluator.details(strategy), problem.topology);
   CHECK(load.busy[0] == 1);
   CHECK(load.busy[1] == 1);
   CHECK(load.busy[2] == 0);

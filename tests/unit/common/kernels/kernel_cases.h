@@ -300,7 +300,7 @@ class Cases {
   std::mt19937 random_;
 };
 
-// A share of a sum is what the whole would give if all that other shares work on were zero.
+// A partial sum is what the whole would give if all that other shares work on were zero.
 inline reference::Operands operands_of_share(const OperatorDefinition& definition, const Block& part,
                                              const reference::Operands& whole) {
   reference::Operands share = whole;

@@ -50,7 +50,7 @@ Known known(const TaskGraph& graph, DeviceId device) {
 
 // Every second of these.
 Synchronization synchronization_of(uint32_t seed) {
-  return seed / 2 % 2 ? Synchronization::owner : Synchronization::all_reduce;
+  return seed / 2 % 2 ? Synchronization::parameter_server : Synchronization::all_reduce;
 }
 
 void compare(const Graph& graph, const Strategy& strategy, int devices, Synchronization synchronization,
@@ -126,14 +126,14 @@ TEST_CASE("orders and memory of one device are its share of those of all") {
     const Strategy strategy = random_strategy(graph, devices, random);
     TaskGraphBuilder builder(graph, synchronization_of(seed));
     const TaskGraph whole = builder.build(strategy);
-    const TransferBuffers buffers = seed % 2 ? TransferBuffers::brief : TransferBuffers::roomy;
+    const TransferBuffers buffers = seed % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated;
     const Vector<int> default_order = default_issue_order(builder, whole, buffers);
     Vector<int> drawn = random_task_order(whole, random);
-    if (buffers == TransferBuffers::brief) drawn = brief_issue_order(whole, drawn);
+    if (buffers == TransferBuffers::on_demand) drawn = on_demand_issue_order(whole, drawn);
     const Vector<std::string> names = issue_order_names(builder, whole, drawn);
     const Vector<int> order = issue_order_from_names(builder, whole, names, buffers);
     REQUIRE(!order.empty());
-    if (buffers == TransferBuffers::brief) CHECK(order == drawn);
+    if (buffers == TransferBuffers::on_demand) CHECK(order == drawn);
     Vector<TaskGraph> graphs;
     for (DeviceId device = 0; device < devices; ++device) {
       const TaskGraph& own = graphs.emplace_back(builder.build(strategy, device));

@@ -54,7 +54,8 @@ TEST_CASE("pieces with the same holders and other owners are two units") {
   const Strategy strategy = {{{2, 2, 1}, {0, 1, 1, 0}}, {{2, 2, 1}, {0, 1, 1, 0}}, {{1, 1}, {0}}};
   const Vector<ParameterPiece> pieces = parameter_pieces(graph, parameter_groups(graph)[0], strategy);
   CHECK(synchronization_units(0, pieces, strategy, Synchronization::all_reduce).size() == 1);
-  const Vector<SynchronizationUnit> units = synchronization_units(0, pieces, strategy, Synchronization::owner);
+  const Vector<SynchronizationUnit> units =
+      synchronization_units(0, pieces, strategy, Synchronization::parameter_server);
   REQUIRE(units.size() == 2);
   for (DeviceId owner : {0, 1}) {
     CHECK(units[owner].owner == owner);
@@ -84,7 +85,8 @@ TEST_CASE("every piece is in one unit, with the holders of its parts, and shards
       const Vector<ParameterPiece> pieces = parameter_pieces(graph, group, strategy);
       std::set<const ParameterPiece*> seen;
       std::set<std::pair<Vector<DeviceId>, DeviceId>> holders_seen;
-      const Synchronization synchronization = seed % 2 ? Synchronization::owner : Synchronization::all_reduce;
+      const Synchronization synchronization =
+          seed % 2 ? Synchronization::parameter_server : Synchronization::all_reduce;
       for (const SynchronizationUnit& unit : synchronization_units(0, pieces, strategy, synchronization)) {
         CHECK(unit.pieces[0] == &pieces[unit.number]);
         CHECK(holders_seen.emplace(unit.holders, unit.owner).second);
@@ -96,7 +98,7 @@ TEST_CASE("every piece is in one unit, with the holders of its parts, and shards
           sort_and_unique(holders);
           CHECK(holders == unit.holders);
           const DeviceId first_user = strategy[piece->users[0].first].devices[piece->users[0].second];
-          CHECK(unit.owner == (synchronization == Synchronization::owner ? first_user : no_owner));
+          CHECK(unit.owner == (synchronization == Synchronization::parameter_server ? first_user : no_owner));
           bytes += piece->block.volume() * element_bytes;
         }
         CHECK(unit.bytes == bytes);

@@ -304,20 +304,20 @@ together before step 3: receive b:0->a/gradient/0-0
 )");
 }
 
-// A relu takes a's output, which the other device has, a sample at a time. With roomy buffers all four arrive @16 to
-// @64 when the iteration begins. With brief ones a receive is posted a step ahead of need, and the gradient of the
-// first sample @64 is sent before that of the fourth is written there.
-TEST_CASE("brief transfer buffers: slices follow one another through the same memory") {
+// A relu takes a's output, which the other device has, a sample at a time. With preallocated buffers all four arrive
+// @16 to @64 when the iteration begins. With on-demand ones a receive is posted a step ahead of need, and the gradient
+// of the first sample @64 is sent before that of the fourth is written there.
+TEST_CASE("on-demand transfer buffers: slices follow one another through the same memory") {
   const Graph graph =
       network({linear("a", "x", 5), {{"name", "relu"}, {"type", "relu"}, {"inputs", {"a"}}}, linear("b", "relu", 3)});
   Strategy strategy = single_device(graph);
   strategy[1] = {{4, 1}, {1, 1, 1, 1}};
-  const std::string roomy = plan_text(graph, strategy, {1}),
-                    brief = plan_text(graph, strategy, {.rank = 1, .transfer_buffers = TransferBuffers::brief});
-  CHECK(roomy.find("post") == std::string::npos);
-  const size_t second = brief.find("before receiving: relu->b:0/activation/3-0"),
-               backward = brief.find("relu/backward/0");
-  CHECK(brief.substr(second, brief.find("before receiving: relu:0->a/gradient/0-0") - second) ==
+  const std::string preallocated = plan_text(graph, strategy, {1}),
+                    on_demand = plan_text(graph, strategy, {.rank = 1, .transfer_buffers = TransferBuffers::on_demand});
+  CHECK(preallocated.find("post") == std::string::npos);
+  const size_t second = on_demand.find("before receiving: relu->b:0/activation/3-0"),
+               backward = on_demand.find("relu/backward/0");
+  CHECK(on_demand.substr(second, on_demand.find("before receiving: relu:0->a/gradient/0-0") - second) ==
         R"(before receiving: relu->b:0/activation/3-0
 post a->relu:0/activation/0-2
 relu/forward/1
@@ -326,7 +326,7 @@ relu/forward/1
   kernel @32 -> @16
   send 20 bytes to 0 from @16
 )");
-  CHECK(brief.substr(backward) == R"(relu/backward/0
+  CHECK(on_demand.substr(backward) == R"(relu/backward/0
   wait for sends: relu:0->a/gradient/0-0 relu:0->a/gradient/3-0
   receive 20 bytes from 0 at @80
   kernel @16 @0 @80 -> @64
@@ -508,7 +508,7 @@ w/update/1@1
 TEST_CASE("an owner gathers gradients and sends the values back") {
   const Graph graph = network(Json::array({linear("b", "x", 3)}));
   const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{2, 1}, {0, 1}}};
-  CHECK(plan_text(graph, strategy, {0}, Synchronization::owner) ==
+  CHECK(plan_text(graph, strategy, {0}, Synchronization::parameter_server) ==
         "buffers: arena 64, x[0:2, 0:6] 12, b.weight 18, label[0:2] 2, loss 2, correct 2, sums0 32 of 0\n"
         R"(b/forward/0
   kernel x[0:2, 0:6] b.weight -> @0
@@ -528,7 +528,7 @@ b/update/0@0
   copy [0:3, 0:6] of b.weight[0:3, 0:6] to @32[0:3, 0:6]
   send 128 bytes to 1 from @32
 )");
-  CHECK(plan_text(graph, strategy, {1}, Synchronization::owner) ==
+  CHECK(plan_text(graph, strategy, {1}, Synchronization::parameter_server) ==
         "buffers: arena 32, x[2:4, 0:6] 12, b.weight 18, label[2:4] 2, loss 2, correct 2, sums0 32 of 0\n"
         R"(b/forward/1
   kernel x[2:4, 0:6] b.weight -> @0
@@ -547,7 +547,7 @@ b/update/0@1
   receive 128 bytes from 0 at @0
   copy [0:3, 0:6] of @0[0:3, 0:6] to b.weight[0:3, 0:6]
 )");
-  const std::string ordered = plan_text(graph, strategy, {1, false, true, true}, Synchronization::owner);
+  const std::string ordered = plan_text(graph, strategy, {1, false, true, true}, Synchronization::parameter_server);
   CHECK(ordered.substr(ordered.find("together")) == R"(together before step 5: send b/parameter_gradient/0@1-0
 together before step 5: receive b/parameter_values/0@0-1
 )");
@@ -668,7 +668,7 @@ TEST_CASE("a plan from the task graph of one rank is that from the task graph of
     const Graph graph = random_graph(random);
     const int ranks = 1 + static_cast<int>(seed % 6);
     const Strategy strategy = random_strategy(graph, ranks, random);
-    TaskGraphBuilder builder(graph, seed / 2 % 2 ? Synchronization::owner : Synchronization::all_reduce);
+    TaskGraphBuilder builder(graph, seed / 2 % 2 ? Synchronization::parameter_server : Synchronization::all_reduce);
     const TaskGraph whole = builder.build(strategy);
     std::map<TaskKey, Vector<int>> tags;
     for (int rank = 0; rank < ranks; ++rank) {

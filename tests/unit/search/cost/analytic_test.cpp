@@ -38,3 +38,20 @@ TEST_CASE("a kernel takes the largest of launch, operations and bytes") {
   weak.peak_tflops = 1e-6;  // an operation a microsecond: 2 * 4 * 8 * 8
   CHECK(analytic_kernel_us(weak, linear, whole, Phase::forward, {}) == Approx(512));
 }
+
+TEST_CASE("in TF32 products take the model's rate for it, other operators that of f32") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"));
+  const OperatorDefinition& linear = *graph.operators[0].definition;
+  DeviceModel model = slow_device(0.1);
+  model.name = "m";
+  model.peak_tflops = 1e-6;
+  CHECK_THROWS_WITH(analytic_kernel_us(model, linear, linear.whole(), Phase::forward, {}, Precision::tf32),
+                    Catch::StartsWith("--precision tf32: device model \"m\" has no \"peak_tf32_tflops\""));
+  model.peak_tf32_tflops = 8e-6;
+  CHECK(analytic_kernel_us(model, linear, linear.whole(), Phase::forward, {}, Precision::tf32) == Approx(64));
+  CHECK(analytic_kernel_us(model, linear, linear.whole(), Phase::forward, {}) == Approx(512));
+  const OperatorDefinition& loss = *graph.operators.back().definition;
+  CHECK_FALSE(computes_products(loss.type()));
+  CHECK(analytic_kernel_us(model, loss, loss.whole(), Phase::forward, {}, Precision::tf32) ==
+        analytic_kernel_us(model, loss, loss.whole(), Phase::forward, {}));
+}

@@ -102,7 +102,7 @@ TEST_CASE("between nodes with equally many devices collectives go level by level
 TEST_CASE("measured all-reduce rates replace a link's own") {
   const Topology topology =
       parse(R"("devices":[{"name":"x","kind":"cpu","model":"m"},{"name":"y","kind":"cpu","model":"m"}],
-    "links":[{"between":["x","y"],"bandwidth_gb_per_s":8,"latency_us":1,"busy_endpoints":true,"all_reduce_gb_per_s":2,
+    "links":[{"between":["x","y"],"bandwidth_gb_per_s":8,"latency_us":1,"blocks_devices":true,"all_reduce_gb_per_s":2,
     "all_reduce_latency_us":3}])");
   CommunicationModel model(topology);
   CommunicationCost cost;

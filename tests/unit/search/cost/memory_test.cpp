@@ -24,12 +24,13 @@ TEST_CASE("offsets by hand: a buffer takes the smallest gap among those that liv
 namespace {
 
 Synchronization synchronization_of(unsigned seed) {
-  return seed / 4 % 2 ? Synchronization::owner : Synchronization::all_reduce;
+  return seed / 4 % 2 ? Synchronization::parameter_server : Synchronization::all_reduce;
 }
 
 }  // namespace
 
-TEST_CASE("no two buffers that live together share memory, in any order, with roomy and brief transfer buffers") {
+TEST_CASE(
+    "no two buffers that live together share memory, in any order, with preallocated and on-demand transfer buffers") {
   int64_t separate = 0, live = 0, arena = 0;
   for (unsigned seed = 0; seed < 400; ++seed) {
     RandomSource random(seed);
@@ -41,7 +42,7 @@ TEST_CASE("no two buffers that live together share memory, in any order, with ro
     const Vector<int> order = seed % 2 ? random_task_order(tasks, random) : default_issue_order(builder, tasks);
     Vector<DeviceId> devices;
     for (DeviceId device = 0; device < count; ++device) devices.push_back(device);
-    const TransferBuffers buffers = seed / 2 % 2 ? TransferBuffers::roomy : TransferBuffers::brief;
+    const TransferBuffers buffers = seed / 2 % 2 ? TransferBuffers::preallocated : TransferBuffers::on_demand;
     const Vector<MemoryPlan> plans = plan_memory(builder, strategy, tasks, order, devices, buffers);
     for (DeviceId device = 0; device < count; ++device) {
       const MemoryPlan& plan = plans[device];
@@ -86,7 +87,7 @@ TEST_CASE("statistics that are gathered take memory once a device") {
   const Strategy strategy = {{{1, 3}, {0, 1, 0}}};
   const TaskGraph tasks = builder.build(strategy);
   const Vector<int64_t> exact =
-      model.bytes(strategy, tasks, default_issue_order(builder, tasks), TransferBuffers::roomy);
+      model.bytes(strategy, tasks, default_issue_order(builder, tasks), TransferBuffers::preallocated);
   CHECK(exact[0] == 2 * (16 + 48) + 16 + 3 * 64 + 32);
   CHECK(exact[1] == 16 + 48 + 16 + 3 * 64);
 }
@@ -118,16 +119,16 @@ TEST_CASE("an operator with more parts than devices holds slices of its gathered
   constexpr int64_t sample = 64 * 64 * 4, own = 16 * sample / 2, moved = own / 2;
   const std::string relu = R"("type":"relu")", linear = R"("type":"linear","attributes":{"out_features":64})";
   // Without a backward pass. Roomy, all that moves is there at once, beside what it is assembled to: a sample or all 8.
-  // Brief, one sample arrives while another one is computed with.
-  CHECK(live(relu, 2, TransferBuffers::roomy) >= own + 2 * moved + 8 * sample);
-  CHECK(live(relu, 16, TransferBuffers::roomy) >= own + 2 * moved + sample);
-  CHECK(live(relu, 16, TransferBuffers::roomy) < own + 2 * moved + 2 * sample);
-  CHECK(live(relu, 16, TransferBuffers::brief) < own + moved + 3 * sample);
+  // On demand, one sample arrives while another one is computed with.
+  CHECK(live(relu, 2, TransferBuffers::preallocated) >= own + 2 * moved + 8 * sample);
+  CHECK(live(relu, 16, TransferBuffers::preallocated) >= own + 2 * moved + sample);
+  CHECK(live(relu, 16, TransferBuffers::preallocated) < own + 2 * moved + 2 * sample);
+  CHECK(live(relu, 16, TransferBuffers::on_demand) < own + moved + 3 * sample);
   // With one, "in" adds up the slices' gradients in the end.
-  CHECK(live(linear, 16, TransferBuffers::brief) < 4 * live(linear, 2, TransferBuffers::roomy) / 5);
+  CHECK(live(linear, 16, TransferBuffers::on_demand) < 4 * live(linear, 2, TransferBuffers::preallocated) / 5);
 }
 
-TEST_CASE("the estimate is near what brief transfer buffers need") {
+TEST_CASE("the estimate is near what on-demand transfer buffers need") {
   double estimated = 0, needed = 0, least = 1e9, most = 0;
   for (unsigned seed = 0; seed < 400; ++seed) {
     RandomSource random(seed);
@@ -138,9 +139,9 @@ TEST_CASE("the estimate is near what brief transfer buffers need") {
     MemoryModel model(builder, count);
     const TaskGraph tasks = builder.build(strategy);
     const Vector<int64_t> guess = model.bytes(strategy),
-                          exact =
-                              model.bytes(strategy, tasks, default_issue_order(builder, tasks, TransferBuffers::brief),
-                                          TransferBuffers::brief);
+                          exact = model.bytes(strategy, tasks,
+                                              default_issue_order(builder, tasks, TransferBuffers::on_demand),
+                                              TransferBuffers::on_demand);
     for (const DeviceId device : exact.indices()) {
       if (exact[device] == 0) continue;
       const double ratio = static_cast<double>(guess[device]) / static_cast<double>(exact[device]);

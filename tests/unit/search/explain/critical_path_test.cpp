@@ -9,9 +9,9 @@ using namespace ff;
 namespace {
 
 struct Explained {
-  Explained(SearchProblem& problem, const Strategy& strategy, TaskOrder order = TaskOrder::ready)
+  Explained(SearchProblem& problem, const Strategy& strategy, TaskOrder order = TaskOrder::fifo)
       : details(problem.evaluator.details(strategy, order)),
-        causes(details.tasks, details.costs, details.timeline, problem.topology.devices.count(), details.as_ready) {}
+        causes(details.tasks, details.costs, details.timeline, problem.topology.devices.count(), details.fifo_order) {}
   Evaluator::Details details;
   TimelineCauses causes;
 };
@@ -31,7 +31,7 @@ TEST_CASE("the critical path covers the iteration without gaps, each of its task
   SearchProblem problem("rnnlm-2step", "p100-4x4");
   RandomStream random(3, 0);
   for (int round = 0; round < 40; ++round) {
-    const TaskOrder order = round % 2 == 0 ? TaskOrder::ready : TaskOrder::latest_start;
+    const TaskOrder order = round % 2 == 0 ? TaskOrder::fifo : TaskOrder::latest_start;
     CAPTURE(round);
     const Explained explained(problem, problem.space.random_strategy(random), order);
     const Timeline& timeline = explained.details.timeline;

@@ -7,10 +7,10 @@ using namespace ff;
 
 namespace {
 
-// The cheap algorithms that a search without annotations looks at.
+// The heuristic baselines that a search without annotations looks at.
 Vector<std::string> looked_at(SearchProblem& network) {
   Vector<std::string> names;
-  for (const std::string& name : cheap_algorithm_names()) {
+  for (const std::string& name : heuristic_baseline_names()) {
     if (name == "propagate") continue;
     try {
       network.run(name);
@@ -44,19 +44,20 @@ TEST_CASE("a search with the default candidates is never slower than any baselin
 }
 
 TEST_CASE("a candidate that exceeds a device's memory is not preferred to one that fits") {
-  SearchProblem roomy("lenet", "p100-1x4");
-  const Vector<int64_t> alone = roomy.evaluator.estimated_memory(single_device(roomy.graph));
-  const Vector<int64_t> split = roomy.evaluator.estimated_memory(data_parallel(roomy.graph, roomy.topology));
+  SearchProblem unlimited("lenet", "p100-1x4");
+  const Vector<int64_t> alone = unlimited.evaluator.estimated_memory(single_device(unlimited.graph));
+  const Vector<int64_t> split =
+      unlimited.evaluator.estimated_memory(data_parallel(unlimited.graph, unlimited.topology));
   REQUIRE(alone[0] > split[0]);
-  REQUIRE(roomy.evaluator.evaluate(single_device(roomy.graph)).makespan <
-          roomy.evaluator.evaluate(data_parallel(roomy.graph, roomy.topology)).makespan);
-  Topology tight = roomy.topology;
+  REQUIRE(unlimited.evaluator.evaluate(single_device(unlimited.graph)).makespan <
+          unlimited.evaluator.evaluate(data_parallel(unlimited.graph, unlimited.topology)).makespan);
+  Topology tight = unlimited.topology;
   for (DeviceModel& model : tight.models) model.memory_bytes = (alone[0] + split[0]) / 2;
-  Evaluator evaluator({roomy.graph, tight, roomy.kernels});
+  Evaluator evaluator({unlimited.graph, tight, unlimited.kernels});
   const AlgorithmResult result = run_algorithm("mcmc", {.evaluator = evaluator,
-                                                        .space = roomy.space,
+                                                        .space = unlimited.space,
                                                         .settings = {.search = {.proposals = 20}},
-                                                        .control = {roomy.stop}});
+                                                        .control = {unlimited.stop}});
   CHECK(evaluator.evaluate(result.strategy).feasible());
   const auto single = std::find_if(result.baselines.begin(), result.baselines.end(),
                                    [](const Baseline& b) { return b.algorithm == "single-device"; });

@@ -56,7 +56,7 @@ TEST_CASE("delta simulation equals full simulation where parameters have owners"
   for (uint32_t number = 0; number < 600; ++number) {
     INFO("case " << number);
     RandomSource random(1000 + number);
-    const DeltaComparison comparison = compare_delta_with_full(random, 200, 20, Synchronization::owner);
+    const DeltaComparison comparison = compare_delta_with_full(random, 200, 20, Synchronization::parameter_server);
     INFO(comparison.difference);
     REQUIRE(comparison.difference.empty());
     sum += comparison.statistics;
@@ -134,8 +134,8 @@ TEST_CASE("delta simulation equals full simulation along chains of proposals") {
   for (uint32_t number = 0; number < 60; ++number) {
     INFO("case " << number);
     RandomSource random(number);
-    const DeltaComparison comparison =
-        compare_chain_with_full(random, 300, number % 4 == 3 ? Synchronization::owner : Synchronization::all_reduce);
+    const DeltaComparison comparison = compare_chain_with_full(
+        random, 300, number % 4 == 3 ? Synchronization::parameter_server : Synchronization::all_reduce);
     INFO(comparison.difference);
     REQUIRE(comparison.difference.empty());
     sum += comparison.statistics;
@@ -150,7 +150,7 @@ TEST_CASE("cases that a fuzzer has found") {
     INFO(entry.path());
     std::ifstream file(entry.path(), std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    for (const Synchronization synchronization : {Synchronization::all_reduce, Synchronization::owner}) {
+    for (const Synchronization synchronization : {Synchronization::all_reduce, Synchronization::parameter_server}) {
       RandomSource random(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
       const int changes = static_cast<int>(8 + bytes.size() / 16);
       CHECK(compare_delta_with_full(random, changes, 8, synchronization).difference == "");

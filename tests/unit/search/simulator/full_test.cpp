@@ -82,7 +82,7 @@ TEST_CASE("a link that keeps its endpoints busy delays their work") {
   CHECK(
       timeline_text(
           topology(devices(2) +
-                   R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5,"busy_endpoints":true}])"),
+                   R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5,"blocks_devices":true}])"),
           {{{1, 1, 1}, {0}}, {{1, 1, 1}, {1}}, {{1, 1}, {1}}}) == R"(
   0.000  10.000  fc1/forward/0
  10.000  15.128  fc1->fc2:0/activation/0-0
@@ -129,7 +129,7 @@ TEST_CASE("devices work for a collective beside their kernels, and compute the n
   // As before; half of the time of the bytes that a device sends, half of that of those that it receives, and twice 0.1
   // us: 0.456 us for each synchronization. Both are taken before fc2's update, which is ready at 60.256.
   const std::string link = R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5,
-    "processor_us":0.1,"processor_share":0.5}])";
+    "cpu_overhead_us":0.1,"cpu_overhead_fraction":0.5}])";
   CHECK(timeline_text(topology(devices(2) + link), {{{2, 1, 1}, {0, 1}}, {{2, 1, 1}, {0, 1}}, {{2, 1}, {0, 1}}}) == R"(
   0.000  10.000  fc1/forward/0
   0.000  10.000  fc1/forward/1
@@ -160,7 +160,7 @@ TEST_CASE("data parallelism with an owner: everything behind the backward pass")
   CHECK(timeline_text(
             topology(devices(2) + R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}])"),
             {{{2, 1, 1}, {0, 1}}, {{2, 1, 1}, {0, 1}}, {{2, 1}, {0, 1}}}, two_linear_layers,
-            Synchronization::owner) == R"(
+            Synchronization::parameter_server) == R"(
   0.000  10.000  fc1/forward/0
   0.000  10.000  fc1/forward/1
  10.000  20.000  fc2/forward/0

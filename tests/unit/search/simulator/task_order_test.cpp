@@ -59,10 +59,10 @@ TEST_CASE("devices run their tasks in any order that the task graph allows, and 
     RandomPlan plan(seed);
     const auto& [tasks, costs] = std::tie(plan.details.tasks, plan.details.costs);
     const auto bound = lower_bound(plan.problem.problem, plan.problem.space, plan.problem.evaluator.cost_model());
-    const Timeline& as_ready = plan.details.timeline;
-    for (const Vector<int>& order : {random_task_order(tasks, plan.random),
-                                     tasks_by_start(tasks, schedule_by_critical_path(tasks, costs, as_ready)),
-                                     tasks_by_start(tasks, schedule_by_latest_start(tasks, costs, as_ready))}) {
+    const Timeline& fifo = plan.details.timeline;
+    for (const Vector<int>& order :
+         {random_task_order(tasks, plan.random), tasks_by_start(tasks, schedule_by_critical_path(tasks, costs, fifo)),
+          tasks_by_start(tasks, schedule_by_latest_start(tasks, costs, fifo))}) {
       const Timeline timeline = simulate_in_order(tasks, costs, order);
       check_timeline(tasks, costs, timeline, order);
       CHECK(runs_in_order(tasks, timeline, order));
@@ -99,8 +99,8 @@ TEST_CASE("by latest start recurrent networks send gradients while they compute 
                           load_topology(FF_SOURCE_DIR "/topologies/p100-4x4.json"));
     const Strategy strategy = data_parallel(problem.graph, problem.topology);
     const Evaluator::Details details = problem.evaluator.details(strategy, TaskOrder::latest_start);
-    CHECK_FALSE(details.as_ready);
-    CHECK(static_cast<double>(details.timeline.makespan) < 0.9 * static_cast<double>(details.makespan_as_ready));
+    CHECK_FALSE(details.fifo_order);
+    CHECK(static_cast<double>(details.timeline.makespan) < 0.9 * static_cast<double>(details.makespan_fifo));
     CHECK(details.timeline.makespan == problem.evaluator.details(strategy, TaskOrder::best).timeline.makespan);
   }
 }
@@ -110,9 +110,9 @@ TEST_CASE("a plan in an order of its own is read back with its times") {
   const Strategy strategy = data_parallel(problem.graph, problem.topology);
   const Evaluator::Details ready = problem.evaluator.details(strategy);
   const Evaluator::Details best = problem.evaluator.details(strategy, TaskOrder::best);
-  CHECK(ready.as_ready);
-  REQUIRE_FALSE(best.as_ready);  // branches, of which one has more behind it
-  CHECK(best.makespan_as_ready == ready.timeline.makespan);
+  CHECK(ready.fifo_order);
+  REQUIRE_FALSE(best.fifo_order);  // branches, of which one has more behind it
+  CHECK(best.makespan_fifo == ready.timeline.makespan);
   CHECK(static_cast<double>(best.timeline.makespan) < 0.995 * static_cast<double>(ready.timeline.makespan));
   for (const auto& [details, name] : {std::pair(&ready, "ready"), {&best, "best"}}) {
     CAPTURE(name);
@@ -120,21 +120,21 @@ TEST_CASE("a plan in an order of its own is read back with its times") {
                             issue_order_names(problem.evaluator.builder(), details->tasks, details->order),
                             Json::object()};
     const Evaluator::Details again = problem.evaluator.details_of_file(file);
-    CHECK(again.as_ready == details->as_ready);
+    CHECK(again.fifo_order == details->fifo_order);
     CHECK(again.timeline.start == details->timeline.start);
     CHECK(again.memory_bytes == details->memory_bytes);
   }
 }
 
 TEST_CASE("an order that needs more memory than there is gives way to that of readiness") {
-  SearchProblem roomy("inception_v3", "p100-4x4");
-  const Strategy strategy = data_parallel(roomy.graph, roomy.topology);
-  const Evaluator::Details best = roomy.evaluator.details(strategy, TaskOrder::best);
-  REQUIRE_FALSE(best.as_ready);
-  Topology tight = roomy.topology;
+  SearchProblem unlimited("inception_v3", "p100-4x4");
+  const Strategy strategy = data_parallel(unlimited.graph, unlimited.topology);
+  const Evaluator::Details best = unlimited.evaluator.details(strategy, TaskOrder::best);
+  REQUIRE_FALSE(best.fifo_order);
+  Topology tight = unlimited.topology;
   for (DeviceModel& model : tight.models)
     model.memory_bytes = *std::max_element(best.memory_bytes.begin(), best.memory_bytes.end()) / 2;
-  Evaluator evaluator({roomy.graph, tight, roomy.kernels});
-  CHECK(evaluator.details(strategy, TaskOrder::best).as_ready);
-  CHECK_FALSE(evaluator.details(strategy, TaskOrder::critical_path).as_ready);
+  Evaluator evaluator({unlimited.graph, tight, unlimited.kernels});
+  CHECK(evaluator.details(strategy, TaskOrder::best).fifo_order);
+  CHECK_FALSE(evaluator.details(strategy, TaskOrder::critical_path).fifo_order);
 }

@@ -92,7 +92,7 @@ TEST_CASE("a layer split by columns is followed by one split by rows, and the ba
   CHECK(moe.of("loss").devices == as_annotated);
 }
 
-TEST_CASE("shares of a sum become parts of the batch, each within its own group of devices") {
+TEST_CASE("partial sums become parts of the batch, each within its own group of devices") {
   const Annotated moe("moe-tiny", "p100-1x4", R"({"operators": "layer1.contract", "degrees": {"sample": 2,
     "in_channel": 2}, "devices": [0, 2, 1, 3]})");
   CHECK(moe.of("layer1.add2") == Configuration{{4, 1, 1}, {0, 2, 1, 3}});

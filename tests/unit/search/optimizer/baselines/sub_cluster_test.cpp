@@ -83,7 +83,7 @@ TEST_CASE("a strategy takes the same time on a sub-cluster as on the whole") {
   }
 }
 
-TEST_CASE("sub-cluster is the best of the cheap algorithms on smaller clusters") {
+TEST_CASE("sub-cluster is the best of the heuristic baselines on smaller clusters") {
   for (const auto& [name, batch] : {std::pair("rnnlm-2step", 16), {"alexnet", 16}, {"alexnet", 2048}, {"lenet", 64}}) {
     CAPTURE(name, batch);
     const Graph graph = load_graph(std::string(FF_SOURCE_DIR "/graphs/") + name + ".json", batch);

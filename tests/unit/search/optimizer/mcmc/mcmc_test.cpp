@@ -77,11 +77,12 @@ TEST_CASE("delta and full simulation accept the same mixed proposals") {
 }
 
 TEST_CASE("mixed proposals under a limit of memory: the same decisions, and the strategy fits") {
-  SearchProblem roomy("rnnlm-2step");
-  const Vector<int64_t> needed = roomy.evaluator.estimated_memory(data_parallel(roomy.graph, roomy.topology));
-  Topology tight = roomy.topology;
+  SearchProblem unlimited("rnnlm-2step");
+  const Vector<int64_t> needed =
+      unlimited.evaluator.estimated_memory(data_parallel(unlimited.graph, unlimited.topology));
+  Topology tight = unlimited.topology;
   for (DeviceModel& model : tight.models) model.memory_bytes = needed[0] * 9 / 10;
-  SearchProblem problem(roomy.graph, tight);
+  SearchProblem problem(unlimited.graph, tight);
   const McmcSettings settings{.proposals = 3000, .seed = 1, .proposals_from = ProposalKind::mixed};
   check_same_decisions(problem, settings);
   CHECK(problem.search(settings).best_prediction.feasible());

@@ -72,11 +72,12 @@ TEST_CASE("a chain of a random network is the same however many proposals are pr
 }
 
 TEST_CASE("a chain with little memory and slices is the same however many proposals are predicted side by side") {
-  SearchProblem roomy("rnnlm-2step");
-  const Vector<int64_t> needed = roomy.evaluator.estimated_memory(data_parallel(roomy.graph, roomy.topology));
-  Topology tight = roomy.topology;
+  SearchProblem unlimited("rnnlm-2step");
+  const Vector<int64_t> needed =
+      unlimited.evaluator.estimated_memory(data_parallel(unlimited.graph, unlimited.topology));
+  Topology tight = unlimited.topology;
   for (DeviceModel& model : tight.models) model.memory_bytes = needed[0] * 9 / 10;
-  const SearchProblem problem(roomy.graph, tight);
+  const SearchProblem problem(unlimited.graph, tight);
   for (const bool slices : {false, true})
     for (const ProposalKind kind : {ProposalKind::mixed, ProposalKind::structured})
       check_same_for_any_number_of_threads(problem,

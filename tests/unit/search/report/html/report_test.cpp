@@ -48,15 +48,16 @@ TEST_CASE("the time of each device and of the critical path adds up to the itera
 TEST_CASE("a report says why the alternatives are not taken, also that they do not fit") {
   Topology topology = load_topology(FF_SOURCE_DIR "/topologies/p100-4x4.json");
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/alexnet.json");
-  SearchProblem roomy(graph, topology);
+  SearchProblem unlimited(graph, topology);
   const Strategy plain = data_parallel(graph, topology);
-  for (DeviceModel& model : topology.models) model.memory_bytes = 2 * roomy.evaluator.details(plain).memory_bytes[0];
+  for (DeviceModel& model : topology.models)
+    model.memory_bytes = 2 * unlimited.evaluator.details(plain).memory_bytes[0];
   SearchProblem problem(graph, topology);
   const Evaluator::Details details = problem.evaluator.details(plain);
   const std::string text =
       html_report(Analysis(problem.evaluator, plain, details),
                   {{}, {{"all on one", "", single_device(graph)}, {"nothing", "needs <more>", {}}}});
-  CHECK_THAT(text, Catch::Contains("Does not fit: device 0 needs "));
+  CHECK_THAT(text, Catch::Contains("Exceeds device memory: device 0 needs "));
   CHECK_THAT(text, Catch::Contains("Not applicable: needs &lt;more&gt;"));
   CHECK_THAT(text, Catch::Contains("This is data parallelism"));
 }
