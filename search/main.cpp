@@ -17,6 +17,7 @@
 #include "search/explain_flags.h"
 #include "search/import/command.h"
 #include "search/import/flags.h"
+#include "search/optimizer/mcmc/simulation_check.h"
 #include "search/report/summary.h"
 
 namespace {
@@ -200,9 +201,11 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
          "task order of the plan: fifo, critical-path, latest-start, best; default: best with mcmc, else fifo")
       ->check(ff::renamed_words({{"ready", "fifo"}}))
       ->check(CLI::IsMember(task_orders));
-  add_words<ff::SimulatorKind>(app, "--simulator", search.simulator,
-                               {{"delta", ff::SimulatorKind::delta}, {"full", ff::SimulatorKind::full}},
-                               "simulation of proposals: delta (what changed), full (everything; same result, slower)");
+  add_words<ff::SimulatorKind>(
+      app, "--simulator", search.simulator,
+      {{"delta", ff::SimulatorKind::delta}, {"full", ff::SimulatorKind::full}, {"checked", ff::SimulatorKind::checked}},
+      "simulation of proposals: delta (what changed), full (everything), checked (delta, "
+      "compared with full)");
   app.add_option("--beta", search.beta,
                  "a strategy slower by x is accepted with probability exp(-beta x); default: 2000 structured, else 500")
       ->check(ff::finite_non_negative());
@@ -367,6 +370,18 @@ void run(const CLI::App& app, const Options& options) {
   if (!std::cout) throw ff::MachineError("cannot write to standard output");
 }
 
+// Of --simulator checked: what repeats the wrong answer.
+std::string write_disagreement(const ff::SimulationDisagreement& error) {
+  constexpr const char *before = "checked-before.json", *proposed = "checked-proposed.json";
+  try {
+    ff::write_json_file(before, error.before);
+    ff::write_json_file(proposed, error.proposed);
+  } catch (const std::exception& failure) {
+    return std::string("; the strategies could not be written: ") + failure.what();
+  }
+  return std::string("; the strategy before the change is written to ") + before + ", with it to " + proposed;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -410,6 +425,9 @@ int main(int argc, char** argv) {
   } catch (const ff::InputError& error) {
     std::cerr << "ffsearch: " << error.what() << std::endl;
     return ff::exit_input;
+  } catch (const ff::SimulationDisagreement& error) {
+    std::cerr << "ffsearch: " << error.what() << write_disagreement(error) << std::endl;
+    return ff::exit_machine;
   } catch (const ff::MachineError& error) {
     std::cerr << "ffsearch: " << error.what() << std::endl;
     return stop_requested ? ff::exit_interrupted : ff::exit_machine;

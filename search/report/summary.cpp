@@ -93,6 +93,11 @@ Json collectives_to_json(const SearchReport& report) {
   return json;
 }
 
+// Of --simulator checked.
+Json checks_to_json(const CheckStatistics& checks) {
+  return {{"rejections", checks.rejections}, {"predictions", checks.predictions}, {"timelines", checks.timelines}};
+}
+
 Json rejections_to_json(const DeltaStatistics& statistics) {
   const auto by = [&](Bound bound) { return statistics.rejected_by[static_cast<size_t>(bound)]; };
   return {{"work", by(Bound::work)},
@@ -125,6 +130,7 @@ Json report_to_json(const SearchReport& report) {
       {"chain_hash", report.chain_hash},
       {"rejected_before_simulation", report.statistics.rejected_before_simulation},
       {"rejected_by", rejections_to_json(report.statistics)},
+      {"checks", checks_to_json(report.statistics.checks)},
       {"rejected_during_simulation", report.statistics.rejected_during_simulation},
       {"proposal_us",
        {{"median", report.statistics.times.quantile_us(0.5)}, {"p99", report.statistics.times.quantile_us(0.99)}}},

@@ -118,6 +118,7 @@ class DeltaSimulator::State {
     count_time();
   }
 
+  Bound rejected_by() const { return rejected_by_; }
   const Strategy& strategy() const { return state_.strategy; }
   Nanoseconds makespan() const { return makespan_; }
   const Vector<Record>& records() const { return timeline_.records(); }
@@ -133,6 +134,7 @@ class DeltaSimulator::State {
   }
 
   bool is_rejected_by(Bound bound) {
+    rejected_by_ = bound;
     if (bound == Bound::none) return false;
     ++statistics_.rejected_before_simulation;
     ++statistics_.rejected_by[static_cast<size_t>(bound)];
@@ -235,6 +237,7 @@ class DeltaSimulator::State {
 
   bool changed_ = false;                        // the state is a proposal's
   bool recorded_ = false;                       // its simulation
+  Bound rejected_by_ = Bound::none;             // the last proposal; none: at an event
   const std::atomic<bool>* in_vain_ = nullptr;  // while it is simulated
   Simulations simulations_;
   EarlyBounds early_bounds_;
@@ -245,6 +248,17 @@ class DeltaSimulator::State {
   Clock::time_point begin_;         // of the proposal
   DeltaStatistics statistics_;
 };
+
+const char* to_string(Bound bound) {
+  switch (bound) {
+    case Bound::none: return "at an event of its simulation";
+    case Bound::work: return "by the bound on devices' work";
+    case Bound::paths: return "by the bound on paths";
+    case Bound::synchronization: return "by the bound on synchronization";
+    case Bound::transfers: return "by the bound on transfers";
+  }
+  return "";
+}
 
 void ProposalTimes::add(int64_t nanoseconds) {
   const uint64_t time = static_cast<uint64_t>(std::max<int64_t>(4, nanoseconds));
@@ -283,6 +297,7 @@ std::optional<Nanoseconds> DeltaSimulator::propose(const Vector<Change>& changes
 }
 void DeltaSimulator::accept() { state_->accept(); }
 void DeltaSimulator::reject() { state_->reject(); }
+const char* DeltaSimulator::rejected_by() const { return to_string(state_->rejected_by()); }
 const Vector<DeltaSimulator::Record>& DeltaSimulator::records() const { return state_->records(); }
 const DeltaStatistics& DeltaSimulator::statistics() const { return state_->statistics(); }
 

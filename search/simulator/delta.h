@@ -8,8 +8,7 @@
 //   - The events before the first one that a change can affect (the first forward task of a producer of the changed
 //     operator) are not simulated again: the simulation restarts from a snapshot taken shortly before.
 //   - A proposal comes with the largest makespan that would be accepted. As soon as a lower bound passes it the outcome
-//     is certain: the work of a device, the longest path through the changed operator, and during simulation a task's
-//     end plus the longest path behind it or plus the work that its device still has to do.
+//     is certain (delta/bounds/bounds.h).
 // docs/simulator.md works an example and argues why the two agree; tests/unit/search/simulator/delta_test.cpp compares
 // them.
 #pragma once
@@ -40,6 +39,21 @@ class ProposalTimes {
 // What a lower bound on the makespan may be a bound on.
 enum class Bound : uint8_t { none, work, paths, synchronization, transfers };
 constexpr size_t bound_count = 5;
+const char* to_string(Bound bound);
+
+// What --simulator checked has compared with slower simulations.
+struct CheckStatistics {
+  int64_t rejections = 0;   // simulated to their end
+  int64_t predictions = 0;  // whose makespan full simulation gave too
+  int64_t timelines = 0;    // compared task by task
+
+  CheckStatistics& operator+=(const CheckStatistics& other) {
+    rejections += other.rejections;
+    predictions += other.predictions;
+    timelines += other.timelines;
+    return *this;
+  }
+};
 
 struct DeltaStatistics {
   int64_t proposals = 0;
@@ -50,6 +64,7 @@ struct DeltaStatistics {
   int64_t returned = 0;  // simulations that returned to the known timeline, in proposals and in accepted timelines
   int64_t events = 0;    // tasks taken, in proposals and in accepted timelines
   ProposalTimes times;
+  CheckStatistics checks;
 
   DeltaStatistics& operator+=(const DeltaStatistics& other) {
     proposals += other.proposals;
@@ -59,6 +74,7 @@ struct DeltaStatistics {
     returned += other.returned;
     events += other.events;
     times += other.times;
+    checks += other.checks;
     return *this;
   }
 };
@@ -82,6 +98,8 @@ class DeltaSimulator {
                                      const std::atomic<bool>* in_vain = nullptr);
   void accept();
   void reject();
+  // What rejected the last proposal: a bound before the simulation, by its name, or the simulation at an event.
+  const char* rejected_by() const;
 
   // Every task of the current timeline, in the order in which tasks were taken.
   struct Record {

@@ -1,12 +1,13 @@
 // Delta simulation against full simulation on as many random networks, topologies and chains of changes as asked for:
 // delta_test.cpp's cases, but others, and more of them.
 //   delta_sweep FIRST COUNT [CHANGES]
-// Even cases reduce parameters over all devices, odd ones have owners. Ends at the first difference, with its number.
+// Even cases reduce parameters over all devices, odd ones have owners; every fourth is a chain of proposals on a
+// network of real layers (chain_comparison.h). Ends at the first difference, with its number.
 #include <charconv>
 #include <cstdio>
 #include <string_view>
 
-#include "tests/support/delta_comparison.h"
+#include "tests/support/chain_comparison.h"
 
 namespace {
 
@@ -30,7 +31,8 @@ int main(int count, char** words) {
     const auto synchronization =
         number % 2 == 0 ? ff::Synchronization::all_reduce : ff::Synchronization::parameter_server;
     const ff::DeltaComparison comparison =
-        ff::compare_delta_with_full(random, static_cast<int>(changes), 20, synchronization);
+        number / 2 % 4 == 3 ? ff::compare_chain_with_full(random, static_cast<int>(changes), synchronization)
+                            : ff::compare_delta_with_full(random, static_cast<int>(changes), 20, synchronization);
     if (!comparison.difference.empty()) {
       std::printf("case %u: %s\n", number, comparison.difference.c_str());
       return 1;

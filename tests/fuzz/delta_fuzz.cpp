@@ -1,18 +1,23 @@
 // Fuzz target: delta simulation against full simulation. The bytes decide network, topology, strategies, proposals and
-// limits, their number (even or odd) how parameters are synchronized.
+// limits, their number (even or odd) how parameters are synchronized. The same bytes then decide a chain of proposals
+// on a network of real layers (chain_comparison.h).
 //   cmake --preset fuzz && cmake --build --preset fuzz && build/fuzz/tests/delta_fuzz -max_total_time=3600
 //   -max_len=2048
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/support/delta_comparison.h"
+#include "tests/support/chain_comparison.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   ff::RandomSource random(bytes, size);
   const auto synchronization = size % 2 == 0 ? ff::Synchronization::all_reduce : ff::Synchronization::parameter_server;
-  const ff::DeltaComparison comparison =
-      ff::compare_delta_with_full(random, static_cast<int>(8 + size / 16), 8, synchronization);
-  if (comparison.difference.empty()) return 0;
-  std::fprintf(stderr, "%s\n", comparison.difference.c_str());
-  std::abort();
+  ff::RandomSource again(bytes, size);
+  for (const ff::DeltaComparison& comparison :
+       {ff::compare_delta_with_full(random, static_cast<int>(8 + size / 16), 8, synchronization),
+        ff::compare_chain_with_full(again, static_cast<int>(60 + size / 8), synchronization)}) {
+    if (comparison.difference.empty()) continue;
+    std::fprintf(stderr, "%s\n", comparison.difference.c_str());
+    std::abort();
+  }
+  return 0;
 }

@@ -14,8 +14,8 @@ struct DeltaComparison {
 };
 
 // Proposals with and without a limit, accepted and rejected, and some at their own makespan, where a bound that is too
-// large shows. The whole timelines are compared at first, every
-// `interval` changes and at last; makespans then and whenever a proposal was rejected early.
+// large shows. Every 40 changes the simulator is reset to another strategy. The whole timelines are compared at first,
+// every `interval` changes and at last; makespans then and whenever a proposal was rejected early.
 DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int interval,
                                         Synchronization synchronization = Synchronization::all_reduce);
 

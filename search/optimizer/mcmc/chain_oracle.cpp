@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "search/optimizer/mcmc/simulation_check.h"
+
 namespace ff {
 namespace {
 
@@ -26,9 +28,11 @@ class FullOracle : public ChainOracle {
 
 class DeltaOracle : public ChainOracle {
  public:
-  explicit DeltaOracle(const Problem& problem)
+  DeltaOracle(const Problem& problem, bool checked)
       : ChainOracle(problem), simulator_(evaluator_.builder(), problem.topology, evaluator_.cost_model()),
-        memory_(evaluator_.builder(), problem.topology.devices.count()) {}
+        memory_(evaluator_.builder(), problem.topology.devices.count()) {
+    if (checked) check_.emplace(problem, evaluator_.builder(), evaluator_.cost_model());
+  }
 
   // Memory is looked at last where the current strategy fits (few proposals come so far), else first: it then says
   // which makespan is too long.
@@ -43,6 +47,7 @@ class DeltaOracle : public ChainOracle {
     const Nanoseconds limit =
         largest_time < most ? static_cast<Nanoseconds>(largest_time) : std::numeric_limits<Nanoseconds>::max();
     const std::optional<Nanoseconds> makespan = simulator_.propose(changes, limit, in_vain);
+    if (check_ && (makespan || !in_vain || !*in_vain)) check_->proposal(simulator_, changes, limit, makespan);
     if (!makespan) return std::nullopt;
     if (evaluator_.memory_limited() && feasible_) fullness = fullness_with(changes);
     const Prediction prediction = Evaluator::prediction(*makespan, fullness);
@@ -52,6 +57,7 @@ class DeltaOracle : public ChainOracle {
   void accept() override {
     feasible_ = proposal_is_feasible_;
     simulator_.accept();
+    if (check_) check_->accepted(simulator_);
     if (evaluator_.memory_limited() && several_) memory_.reset(strategy_);
   }
   void reject() override {
@@ -59,11 +65,16 @@ class DeltaOracle : public ChainOracle {
     undo();
     if (memory_follows_) memory_.undo();
   }
-  DeltaStatistics statistics() const override { return simulator_.statistics(); }
+  DeltaStatistics statistics() const override {
+    DeltaStatistics statistics = simulator_.statistics();
+    if (check_) statistics.checks = check_->statistics();
+    return statistics;
+  }
 
  private:
   void begin() override {
     simulator_.reset(strategy_);
+    if (check_) check_->start(simulator_);
     memory_.reset(strategy_);
   }
   // The memory of several changes is found anew.
@@ -74,6 +85,7 @@ class DeltaOracle : public ChainOracle {
   }
 
   DeltaSimulator simulator_;
+  std::optional<SimulationCheck> check_;
   MemoryModel memory_;
   bool proposal_is_feasible_ = true;  // the last that was simulated to its end
   bool several_ = false;              // operators changed by the proposal
@@ -132,7 +144,7 @@ void ChainOracle::undo() {
 
 std::unique_ptr<ChainOracle> make_chain_oracle(SimulatorKind kind, const Problem& problem) {
   if (kind == SimulatorKind::full) return std::make_unique<FullOracle>(problem);
-  return std::make_unique<DeltaOracle>(problem);
+  return std::make_unique<DeltaOracle>(problem, kind == SimulatorKind::checked);
 }
 
 }  // namespace ff

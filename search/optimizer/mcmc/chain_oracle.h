@@ -12,7 +12,8 @@
 
 namespace ff {
 
-enum class SimulatorKind { full, delta };
+// checked: delta, each of whose answers is compared with slower simulations (simulation_check.h)
+enum class SimulatorKind { full, delta, checked };
 
 // Follows one chain. Not thread-safe.
 class ChainOracle {

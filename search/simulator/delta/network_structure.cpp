@@ -42,27 +42,25 @@ NetworkStructure::NetworkStructure(TaskGraphBuilder& builder_) : builder(builder
 
 void NetworkStructure::find_next_statistics() {
   for (auto* numbers : {&next_statistics_of, &next_statistics_for}) numbers->resize(count());
+  Vector<Vector<OperatorId>> next(count());  // [operator]: in front of it, through operators without statistics
   for (OperatorId op = 0; op < count(); ++op) {
+    for (int e : in_edges[op]) {
+      const OperatorId producer = edge(e).producer;
+      if (!edge_has_gradient[e] || !every_part_reads[e]) continue;
+      if (may_have_statistics[producer]) next[op].push_back(producer);
+      else next[op].insert(next[op].end(), next[producer].begin(), next[producer].end());
+    }
+    sort_and_unique(next[op]);
     const bool alone = std::any_of(groups_of[op].begin(), groups_of[op].end(), [this](const auto& group) {
       return builder.groups()[group.first].operators.size() == 1;
     });
     if (!alone || !has_backward(op)) continue;
-    Vector<OperatorId> reached{op};
-    for (int i = 0; i < reached.count(); ++i)
-      for (int e : in_edges[reached[i]]) {
-        const OperatorId producer = edge(e).producer;
-        if (!edge_has_gradient[e] || !every_part_reads[e] ||
-            std::find(reached.begin(), reached.end(), producer) != reached.end())
-          continue;
-        if (!may_have_statistics[producer]) {
-          reached.push_back(producer);
-          continue;
-        }
-        const int number = next_statistics.count();
-        next_statistics.push_back({op, producer});
-        next_statistics_of[op].push_back(number);
-        next_statistics_for[producer].push_back(number);
-      }
+    for (const OperatorId producer : next[op]) {
+      const int number = next_statistics.count();
+      next_statistics.push_back({op, producer});
+      next_statistics_of[op].push_back(number);
+      next_statistics_for[producer].push_back(number);
+    }
   }
 }
 

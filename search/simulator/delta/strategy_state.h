@@ -126,10 +126,6 @@ class StrategyState : public NetworkStructure {
   };
   const Replaced& replaced() const { return replaced_; }
 
-  // Has the group of the operator at this position (see groups_of) one block of parameters alone, under these degrees?
-  bool has_one_shard(int group, size_t position, const Degrees& degrees) {
-    return partitions_[group].shards(position, degrees)->shards.size() == 1;
-  }
   // Of an edge under these degrees at its ends.
   const std::shared_ptr<const EdgePlan>& plan_of(int e, const Degrees& producer, const Degrees& consumer) {
     return plans_.plan(e, producer, consumer);

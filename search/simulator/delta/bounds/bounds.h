@@ -1,6 +1,31 @@
 // Lower bounds on a proposal's makespan: as soon as one passes the largest makespan that would be accepted, the
 // proposal is certain to be rejected. They are looked at in three moments: before the changed state is built, before
 // the first event, and at every event.
+//
+// What each of them says, and what its argument assumes:
+//   work             A device's compute tasks and updates run one after the other. Assumes that durations only add up;
+//                    before building kernels alone count, since copies depend on neighbours.
+//   spans (paths)    From the start, or from the end of a joint reduction, some device must do all of its work of a set
+//                    of stages, and the shortest path behind a last stage follows (spans.h). Assumes that every part of
+//                    a stage of the set waits for the reduction, and that a stage which is not last comes before
+//                    another of the set with each of its parts.
+//   paths            Behind a task lies the longest chain of operators, each with its fastest part (paths.h). Assumes
+//                    edges over which every part exchanges data whatever the degrees (every_part_reads,
+//                    every_part_is_read). Of the changed operator its kernels count, and nothing of its
+//                    synchronization; of the others what the current strategy says.
+//   held up (paths)  A unit that is ready before a joint reduction is taken before it and delays it on the channels
+//                    that both use (paths.cpp). Assumes FIFO order and that every task takes 1 ns at least.
+//   tails            Groups that are synchronized last pass one after the other through one resource, behind all tasks
+//                    that end before the first of them (synchronization_order.h). Assumes what that file says of
+//                    samples, and that a transfer or collective ends no sooner than it releases its last resource.
+//   volumes          What a device or node must receive passes through its incoming channels, after the first part of
+//                    a producer ends. Assumes transfers, not collectives, and takes a nanosecond off for each rounding.
+//   transfers        A part waits for the ends of its producers' parts and for transfers from them, which share
+//                    channels. Ends are the known timeline's where no change can affect them, else bounds themselves.
+//
+// All of them are of the current or the proposed strategy alone: whatever is kept from one to the next is set by reset
+// and followed by change, undo and accept. tests/support/chain_comparison.h and --simulator checked hold each rejection
+// against simulations without bounds.
 #pragma once
 
 #include <algorithm>
@@ -49,10 +74,7 @@ class Bounds {
   void change() { totals_.change(); }
   void undo() { totals_.undo(); }
   // The change has been accepted. True if progress is counted in another way now.
-  bool accept() {
-    totals_.accept();
-    return totals_.choose_tails();
-  }
+  bool accept() { return totals_.accept(); }
 
   const OperatorPaths& paths() const { return totals_.paths(); }
   uint8_t tails_behind(Direction direction, OperatorId op) const { return totals_.tails_behind(direction, op); }

@@ -8,13 +8,10 @@
 namespace ff::delta {
 
 ConfigurationBound::ConfigurationBound(StrategyState& state, StrategyTotals& totals)
-    : state_(state), totals_(totals), device_ready_(state.topology.devices.size()),
-      forward_ready_(state.operators.size()), forward_ready_epoch_(state.operators.size(), 0),
-      loads_(state.topology.channels.size()), incoming_(state.topology.incoming_rates()),
-      producer_blocks_(incoming_.node.size()), node_bytes_(incoming_.node.size()),
-      node_rounding_(incoming_.node.size()) {
-  for (Direction direction : directions) device_kernels_[direction].resize(state.topology.devices.size());
-}
+    : state_(state), totals_(totals), forward_ready_(state.operators.size()),
+      forward_ready_epoch_(state.operators.size(), 0), loads_(state.topology.channels.size()),
+      incoming_(state.topology.incoming_rates()), producer_blocks_(incoming_.node.size()),
+      node_bytes_(incoming_.node.size()), node_rounding_(incoming_.node.size()) {}
 
 // Cheap ones first: those that look at pairs of parts take longest.
 Bound ConfigurationBound::exceeds(const Change& change, const KnownPrefix& prefix, Nanoseconds limit) {
@@ -22,9 +19,7 @@ Bound ConfigurationBound::exceeds(const Change& change, const KnownPrefix& prefi
   ++epoch_;
   if (kernels_exceed(change, limit)) return Bound::work;
   if (paths_exceed(change, limit)) return Bound::paths;
-  if (tails_exceed(change, limit)) return Bound::synchronization;
-  if (volumes_exceed(change, limit) || transfers_exceed(change, limit) || shared_devices_exceed(change, limit))
-    return Bound::transfers;
+  if (volumes_exceed(change, limit) || transfers_exceed(change, limit)) return Bound::transfers;
   return Bound::none;
 }
 
@@ -32,15 +27,13 @@ bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit)
   const auto& [op, configuration] = change;
   const OperatorState& old = state_.operators[op];
   const size_t parts = configuration.devices.size();
-  work_.resize(totals_.kernel_work().size());
-  for (size_t device = 0; device < work_.size(); ++device) work_[device] = totals_.kernel_work()[device].all;
+  work_ = totals_.kernel_work();
   for (int part = 0; part < old.parts(); ++part)
     work_[old.devices[part]] -= old.kernel[Direction::forward][part] + old.kernel[Direction::backward][part];
   Vector<Nanoseconds>&forward_kernel = kernel_[Direction::forward], &backward_kernel = kernel_[Direction::backward];
   forward_kernel.resize(parts);
   backward_kernel.resize(parts);
   for (Direction direction : directions) statistics_[direction].resize(parts);
-  slowest_ = 0;
   const TaskCostModel::PartCosts* costs = nullptr;
   int model = -1;
   for (size_t part = 0; part < parts; ++part) {
@@ -55,7 +48,6 @@ bool ConfigurationBound::kernels_exceed(const Change& change, Nanoseconds limit)
     statistics_[Direction::forward][part] = cost.forward_statistics.ns;
     statistics_[Direction::backward][part] = state_.has_backward(op) ? cost.backward_statistics.ns : 0;
     work_[device] += forward_kernel[part] + backward_kernel[part];
-    slowest_ = std::max(slowest_, forward_kernel[part] + backward_kernel[part]);
   }
   for (Direction direction : directions)
     least_[direction] = *std::min_element(kernel_[direction].begin(), kernel_[direction].end());
@@ -80,10 +72,9 @@ bool ConfigurationBound::paths_exceed(const Change& change, Nanoseconds limit) {
   const bool all_exceeds = from_start && totals_.spans().of_all(proposed_) > limit;
   totals_.spans().undo();
   behind_ = proposed_.middle[op] + proposed_.tail_producers[op];
-  if (all_exceeds || totals_.paths().head[op] + slowest_ + behind_ > limit) return true;
-  return std::any_of(known_reductions_.begin(), known_reductions_.end(), [&](const auto& known) {
-    return known.second + proposed_.behind_reduction(Direction::forward, known.first) > limit;
-  });
+  return all_exceeds || std::any_of(known_reductions_.begin(), known_reductions_.end(), [&](const auto& known) {
+           return known.second + proposed_.behind_reduction(Direction::forward, known.first) > limit;
+         });
 }
 
 // The operator's kernels as they become, and tasks next to it without copies, which are not known.
@@ -165,33 +156,6 @@ void ConfigurationBound::set_proposed(const Change& change) {
                                                    definition.has_statistics(configuration.degrees, backward) &&
                                                    definition.statistics_groups(configuration.degrees) == 1;
   }
-}
-
-bool ConfigurationBound::tails_exceed(const Change& change, Nanoseconds limit) {
-  const auto& [op, configuration] = change;
-  const OperatorState& old = state_.operators[op];
-  for (size_t i = 0; i < tail_count; ++i) {
-    const SynchronizationTail& tail = totals_.tails()[i];
-    if (!tail.is_before(Direction::forward, op) && !tail.is_before(Direction::backward, op)) continue;
-    Nanoseconds length = tail.load.length;
-    bool holds = true;
-    for (const auto& [g, position] : state_.groups_of[op]) {
-      if (!tail.contains[g]) continue;
-      length -= tail.group_on_busiest[g];
-      holds = holds && (!tail.relies_on_one_unit[g] || state_.has_one_shard(g, position, configuration.degrees));
-    }
-    if (!holds) continue;
-    for (size_t device = 0; device < work_.size(); ++device)
-      work_[device] = totals_.kernel_work()[device].before_tail[i];
-    for (Direction direction : directions) {
-      if (!tail.is_before(direction, op)) continue;
-      for (int part = 0; part < old.parts(); ++part) work_[old.devices[part]] -= old.kernel[direction][part];
-      for (size_t part = 0; part < configuration.devices.size(); ++part)
-        work_[configuration.devices[part]] += kernel_[direction][part];
-    }
-    if (*std::max_element(work_.begin(), work_.end()) + length > limit) return true;
-  }
-  return false;
 }
 
 Nanoseconds ConfigurationBound::forward_end(OperatorId op, int part) {
@@ -344,27 +308,6 @@ std::optional<bool> ConfigurationBound::collectives_exceed(OperatorId producer, 
       if (ready_[part] + behind_ready(part, op) > limit) return true;
     }
   }
-  return false;
-}
-
-bool ConfigurationBound::shared_devices_exceed(const Change& change, Nanoseconds limit) {
-  const auto& [op, configuration] = change;
-  for (DeviceId device : configuration.devices) {
-    device_ready_[device] = std::numeric_limits<Nanoseconds>::max();
-    for (Direction direction : directions) device_kernels_[direction][device] = 0;
-  }
-  for (size_t part = 0; part < configuration.devices.size(); ++part) {
-    const DeviceId device = configuration.devices[part];
-    device_ready_[device] = std::min(device_ready_[device], ready_[part]);
-    for (Direction direction : directions) device_kernels_[direction][device] += kernel_[direction][part];
-  }
-  const Nanoseconds least_forward = least_[Direction::forward], least_backward = least_[Direction::backward];
-  for (DeviceId device : configuration.devices)
-    if (device_ready_[device] + std::max(device_kernels_[Direction::forward][device] +
-                                             std::max(least_backward + behind_, proposed_.tail[Direction::forward][op]),
-                                         least_forward + device_kernels_[Direction::backward][device] + behind_) >
-        limit)
-      return true;
   return false;
 }
 

@@ -34,14 +34,12 @@ class ConfigurationBound {
     uint32_t epoch = 0;
   };
 
-  // Is it too long: the work of a device, and the path through the operator's slowest part?
+  // By the kernels of a device? Sets the changed operator's kernels.
   bool kernels_exceed(const Change& change, Nanoseconds limit);
   // The paths from the last joint reductions before the change on? Sets the proposal's paths.
   bool paths_exceed(const Change& change, Nanoseconds limit);
   void set_proposed(const Change& change);
   void change_spans(const Change& change);
-  // The tasks before a synchronization tail, and then the tail without the operator's own groups?
-  bool tails_exceed(const Change& change, Nanoseconds limit);
   // Until the parts can be ready, by the amount of data that each device and node must get? Without looking at pairs of
   // parts.
   bool volumes_exceed(const Change& change, Nanoseconds limit);
@@ -51,8 +49,6 @@ class ConfigurationBound {
   // By the collectives of the edge from this producer. Nothing where it has transfers.
   std::optional<bool> collectives_exceed(OperatorId producer, const EdgeExchanges& exchanges, const Change& change,
                                          Nanoseconds limit);
-  // Several parts on one device, one after the other?
-  bool shared_devices_exceed(const Change& change, Nanoseconds limit);
 
   Nanoseconds forward_end(OperatorId op, int part);
   // No part of the operator that is not among the known events becomes ready before this.
@@ -91,18 +87,15 @@ class ConfigurationBound {
   // The last joint reductions in front of the change that happen as they did, and when they end.
   Vector<std::pair<OperatorId, Nanoseconds>> known_reductions_;
   PerDirection<Nanoseconds> least_;                         // of the fastest part
-  Nanoseconds slowest_ = 0;                                 // of the slowest part, both directions together
   Nanoseconds behind_ = 0;                                  // path through consumers, and through producers back
   Vector<Nanoseconds> ready_;                               // [part]
   Vector<std::shared_ptr<const EdgeExchanges>> exchanges_;  // [edge into it]
 
-  Vector<Nanoseconds> work_;                          // [device], scratch
-  Vector<Nanoseconds> device_ready_;                  // [device]
-  PerDirection<Vector<Nanoseconds>> device_kernels_;  // [direction][device]
-  Vector<Nanoseconds> forward_ready_;                 // [operator], of this epoch
-  Vector<uint32_t> forward_ready_epoch_;              // [operator]
-  Vector<Load> loads_;                                // [channel]
-  Vector<ChannelId> loaded_;                          // of this epoch
+  Vector<Nanoseconds> work_;              // [device], scratch
+  Vector<Nanoseconds> forward_ready_;     // [operator], of this epoch
+  Vector<uint32_t> forward_ready_epoch_;  // [operator]
+  Vector<Load> loads_;                    // [channel]
+  Vector<ChannelId> loaded_;              // of this epoch
   const Topology::IncomingRates incoming_;
   // [node]: device and block of the producer's parts there
   Vector<Vector<std::pair<DeviceId, Block>>> producer_blocks_;

@@ -41,7 +41,7 @@ Nanoseconds least_reduction(const Vector<ReductionState>& reductions) {
 void OperatorPaths::resize(const NetworkStructure& network) {
   const OperatorId operators = network.count();
   held_up.assign(network.next_statistics.size(), 0);
-  for (auto* path : {&head, &middle, &tail_producers, &least_synchronization}) path->resize(operators);
+  for (auto* path : {&middle, &tail_producers, &least_synchronization}) path->resize(operators);
   behind.resize(4 * operators);
   for (Direction direction : directions) {
     tail[direction].resize(operators);
@@ -95,15 +95,6 @@ void OperatorPaths::set_held_up(const StrategyState& state, int number) {
       least_of_group = std::min(least_of_group, until);
     }
     held_up[number] = std::max(held_up[number], least_of_group);
-  }
-}
-
-void OperatorPaths::set_head(const NetworkStructure& network, OperatorId op) {
-  head[op] = 0;
-  for (int e : network.in_edges[op]) {
-    if (!network.every_part_reads[e]) continue;
-    const OperatorId producer = network.edge(e).producer;
-    head[op] = std::max(head[op], head[producer] + least[Direction::forward][producer].all());
   }
 }
 

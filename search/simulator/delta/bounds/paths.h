@@ -10,11 +10,10 @@
 namespace ff::delta {
 
 // Each operator takes the time of its fastest part's kernel (and reduction); copies and transfers take none.
-// Only edges count over which every part of both ends exchanges data, whatever the degrees. Then head, middle and
+// Only edges count over which every part of both ends exchanges data, whatever the degrees. Then middle and
 // tail_producers of an operator do not depend on its own configuration. From a joint reduction (spans.h) on, all
 // devices have work to do, which may take longer than any path.
 struct OperatorPaths {
-  Vector<Nanoseconds> head;                // [operator]: from the start to its forward tasks
   Vector<Nanoseconds> middle;              // [operator]: from its forward to its backward task, through its consumers
   Vector<Nanoseconds> tail_producers;      // [operator]: behind its backward task, through its producers
   PerDirection<Vector<Nanoseconds>> tail;  // [direction][operator]: behind the direction's last task; backward: through
@@ -49,18 +48,12 @@ struct OperatorPaths {
   // What the operator's own configuration says.
   void set_least(const StrategyState& state, OperatorId op);
   void set_held_up(const StrategyState& state, int number);
-  // The paths, when all of that is set.
-  void connect(const NetworkStructure& network, const Spans& spans) {
-    for (OperatorId op = 0; op < network.count(); ++op) set_head(network, op);
-    connect_behind(network, spans, 0, 0);
-  }
   // What lies behind: backward of operators from this one on, if nothing has changed before, then forward.
   void connect_behind(const NetworkStructure& network, const Spans& spans, OperatorId backward, OperatorId forward) {
     for (OperatorId op = backward; op < network.count(); ++op) connect_backward(network, op, spans);
     for (OperatorId op = network.count(); op-- > forward;) connect_forward(network, op, spans);
   }
   // Of one operator, in order: backward from the first operator on, then forward from the last on.
-  void set_head(const NetworkStructure& network, OperatorId op);
   void connect_backward(const NetworkStructure& network, OperatorId op, const Spans& spans);
   void connect_forward(const NetworkStructure& network, OperatorId op, const Spans& spans);
   void set_behind(Direction direction, OperatorId op, const Spans& spans);

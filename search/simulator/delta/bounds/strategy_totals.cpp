@@ -31,8 +31,8 @@ void StrategyTotals::change() {
   }
   spans_.end_change();
   for (const auto& [op, configuration, operator_state] : replaced.operators) {
-    add_kernels(op, operator_state, -1);
-    add_kernels(op, state_.operators[op], 1);
+    add_kernels(operator_state, -1);
+    add_kernels(state_.operators[op], 1);
     current_.paths.set_least(state_, op);
   }
   for (const auto& [op, configuration, operator_state] : replaced.operators)
@@ -50,7 +50,6 @@ void StrategyTotals::change() {
     for (SynchronizationTail& tail : tails_)
       tail.load.length = *std::max_element(tail.load.occupied.begin(), tail.load.occupied.end());
   const OperatorId first = replaced.tasks[0].op;
-  for (OperatorId op = first; op < state_.count(); ++op) current_.paths.set_head(state_, op);
   current_.paths.connect_behind(state_, spans_, first, 0);
 }
 
@@ -60,12 +59,16 @@ void StrategyTotals::undo() {
   for (size_t i = 0; i < tail_count; ++i) std::swap(tails_[i].load, loads_before_change_[i]);
 }
 
-void StrategyTotals::accept() {
-  // To choose takes as long as some twenty changes.
-  constexpr int least_accepted = 32, least_changes = 2048;
+// To choose spans or tails takes as long as some twenty changes. Those that were chosen before remain bounds, but for
+// tails that no longer hold.
+bool StrategyTotals::accept() {
+  constexpr int least_accepted = 32, least_changes = 2048, tails_kept = 16;
   spans_.apply();
   ++version_;
   if (++accepted_ >= least_accepted && changes_ >= least_changes) choose_spans();
+  const auto was_lost = [](const SynchronizationTail& tail) { return tail.has_groups() && !tail.load.holds; };
+  if (++accepted_with_tails_ < tails_kept && std::none_of(tails_.begin(), tails_.end(), was_lost)) return false;
+  return choose_tails();
 }
 
 void StrategyTotals::choose_spans() {
@@ -75,6 +78,7 @@ void StrategyTotals::choose_spans() {
 }
 
 bool StrategyTotals::choose_tails() {
+  accepted_with_tails_ = 0;
   Array<SynchronizationTail, tail_count> chosen = delta::choose_tails(state_, order_);
   bool same = !current_.work.empty();
   for (size_t i = 0; i < tail_count; ++i) same = same && chosen[i].same_tasks(tails_[i]);
@@ -88,10 +92,10 @@ bool StrategyTotals::choose_tails() {
           tails_behind_[direction][op] = static_cast<uint8_t>(tails_behind_[direction][op] | 1 << i);
   }
   current_.work.assign(state_.topology.devices.size(), {});
-  current_.kernel_work = current_.work;
+  current_.kernel_work.assign(state_.topology.devices.size(), 0);
   for (OperatorId op = 0; op < state_.count(); ++op) {
     add_tasks(op, state_.tasks[op], 1);
-    add_kernels(op, state_.operators[op], 1);
+    add_kernels(state_.operators[op], 1);
   }
   for (const GroupState& group : state_.groups) add_updates(group, 1);
   return true;
@@ -119,10 +123,10 @@ void StrategyTotals::add_to_spans(OperatorId op, const OperatorTasks& tasks, Nan
   }
 }
 
-void StrategyTotals::add_kernels(OperatorId op, const OperatorState& state, Nanoseconds sign) {
+void StrategyTotals::add_kernels(const OperatorState& state, Nanoseconds sign) {
   for (Direction direction : directions)
     for (size_t part = 0; part < state.devices.size(); ++part)
-      add(current_.kernel_work[state.devices[part]], direction, op, sign * state.kernel[direction][part]);
+      current_.kernel_work[state.devices[part]] += sign * state.kernel[direction][part];
 }
 
 void StrategyTotals::add_updates(const GroupState& group, Nanoseconds sign) {

@@ -21,7 +21,8 @@ class StrategyTotals {
   void reset();   // the state has been reset
   void change();  // the state has changed
   void undo();
-  void accept();  // the change is the state now
+  // The change is the state now. True if tails have been chosen that come behind other tasks than before.
+  bool accept();
   // Chooses tails for the state as it is now. True if they come behind other tasks than before.
   bool choose_tails();
 
@@ -30,7 +31,7 @@ class StrategyTotals {
   Spans& spans() { return spans_; }
   const DeviceWork& work(DeviceId device) const { return current_.work[device]; }
   const Vector<DeviceWork>& work() const { return current_.work; }
-  const Vector<DeviceWork>& kernel_work() const { return current_.kernel_work; }  // without copies and updates
+  const Vector<Nanoseconds>& kernel_work() const { return current_.kernel_work; }  // without copies and updates
   const Array<SynchronizationTail, tail_count>& tails() const { return tails_; }
   // Bit i: the operator's tasks in this direction come before tail i.
   uint8_t tails_behind(Direction direction, OperatorId op) const { return tails_behind_[direction][op]; }
@@ -38,14 +39,15 @@ class StrategyTotals {
  private:
   struct Totals {
     OperatorPaths paths;
-    Vector<DeviceWork> work, kernel_work;  // [device]
+    Vector<DeviceWork> work;          // [device]
+    Vector<Nanoseconds> kernel_work;  // [device]
   };
 
   void choose_spans();
   void add(DeviceWork& work, Direction direction, OperatorId op, Nanoseconds duration);
   void add_tasks(OperatorId op, const OperatorTasks& tasks, Nanoseconds sign);
   void add_to_spans(OperatorId op, const OperatorTasks& tasks, Nanoseconds sign);
-  void add_kernels(OperatorId op, const OperatorState& state, Nanoseconds sign);
+  void add_kernels(const OperatorState& state, Nanoseconds sign);
   void add_updates(const GroupState& group, Nanoseconds sign);
   void add_synchronization(int g, const GroupState& group, Nanoseconds sign);
 
@@ -55,6 +57,7 @@ class StrategyTotals {
   Spans spans_;
   uint64_t version_ = 0;
   int changes_ = 0, accepted_ = 0;  // since the spans were chosen
+  int accepted_with_tails_ = 0;     // since the tails were
   Array<SynchronizationTail, tail_count> tails_;
   Array<SynchronizationTail::Load, tail_count> loads_before_change_;
   PerDirection<Vector<uint8_t>> tails_behind_;  // [direction][operator]

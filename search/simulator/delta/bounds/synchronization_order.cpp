@@ -9,12 +9,6 @@ namespace {
 void unite(BitSet& set, const BitSet& other) {
   for (size_t word = 0; word < set.size(); ++word) set[word] |= other[word];
 }
-bool intersects(const BitSet& a, const BitSet& b) {
-  for (size_t word = 0; word < a.size(); ++word)
-    if ((a[word] & b[word]) != 0) return true;
-  return false;
-}
-
 // Some of the smallest parts that the operator can be split into, but for shares of sums.
 Vector<Block> smallest_parts(const OperatorDefinition& definition) {
   Degrees degrees;
@@ -70,33 +64,49 @@ Reading reading_of(const OperatorDefinition& definition) {
   return reading;
 }
 
-struct Relations {
-  explicit Relations(const TaskGraphBuilder& builder);
-  // [operator a]: operators b such that each forward part of b waits for all forward parts of a with a sample in
-  // common.
-  Vector<BitSet> forward;
-  // [operator a]: operators b such that each backward part of b waits for all backward parts of a with a sample in
-  // common.
-  Vector<BitSet> backward;
-  // [operator a]: a and the operators b such that each backward part of a waits, for each of its samples, for some
-  // backward part of b with it.
-  Vector<BitSet> some_backward;
-};
+// For an operator u, the operators a such that all tasks of a in a direction come before what waits for u's backward
+// tasks of every sample. Found operator by operator from those next to it: in front of it, or behind it.
+class TasksBefore {
+ public:
+  explicit TasksBefore(const TaskGraphBuilder& builder)
+      : graph_(builder.graph()), none_(words_for(graph_.operators.size()), 0) {
+    find_uses(builder);
+    find_forward();
+    find_backward();
+  }
 
-Relations::Relations(const TaskGraphBuilder& builder) {
-  const Graph& graph = builder.graph();
-  const OperatorId count = static_cast<OperatorId>(graph.operators.size());
-  const BitSet none(words_for(graph.operators.size()), 0);
+  const BitSet& before(Direction direction, OperatorId u) const { return before_[direction][u]; }
+
+ private:
+  // An edge between operators that read and write their own samples.
   struct Use {
     OperatorId producer, consumer;
     bool whole_samples, shares, sums, every_part_reads, every_element_read, gradient;
   };
+
+  void find_uses(const TaskGraphBuilder& builder);
+  void find_forward();
+  void find_backward();
+  Vector<BitSet> singletons() const {
+    Vector<BitSet> sets(graph_.operators.size(), none_);
+    for (const OperatorId op : graph_.operator_ids()) insert(sets[op], op);
+    return sets;
+  }
+
+  const Graph& graph_;
+  const BitSet none_;
+  Vector<Vector<Use>> into_, out_of_;    // [operator]
+  PerDirection<Vector<BitSet>> before_;  // [direction][operator]
+};
+
+void TasksBefore::find_uses(const TaskGraphBuilder& builder) {
   Vector<Reading> readings;
-  for (const Operator& op : graph.operators) readings.push_back(reading_of(*op.definition));
-  Vector<Vector<Use>> into(count), out_of(count);  // [operator]
+  for (const Operator& op : graph_.operators) readings.push_back(reading_of(*op.definition));
+  into_.resize(graph_.operators.size());
+  out_of_.resize(graph_.operators.size());
   for (const Edge& edge : builder.edges()) {
     if (!readings[edge.producer].by_sample || !readings[edge.consumer].by_sample) continue;
-    const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
+    const OperatorDefinition& consumer = *graph_.operators[edge.consumer].definition;
     const Use use{edge.producer,
                   edge.consumer,
                   readings[edge.consumer].whole_samples[edge.input],
@@ -104,78 +114,82 @@ Relations::Relations(const TaskGraphBuilder& builder) {
                   readings[edge.consumer].sums,
                   consumer.every_part_reads(edge.input),
                   consumer.reads_every_element(edge.input),
-                  has_gradient(graph, edge)};
-    into[use.consumer].push_back(use);
-    out_of[use.producer].push_back(use);
+                  has_gradient(graph_, edge)};
+    into_[use.consumer].push_back(use);
+    out_of_[use.producer].push_back(use);
   }
-  // [a]: a and operators of which each part waits for some part of a
-  Vector<BitSet> some_forward(count, none);
-  Vector<BitSet> behind_forward(count, none);  // the same without a
-  // [a]: a and operators of which each backward part waits for some backward part of a
-  Vector<BitSet> before_backward(count, none);
-  forward.assign(count, none);
-  backward = some_backward = forward;
-  for (OperatorId op = count; op-- > 0;) {  // consumers first
-    insert(some_forward[op], op);
-    insert(some_backward[op], op);
-    for (const Use& use : out_of[op]) {
-      if (use.every_part_reads) unite(behind_forward[op], some_forward[use.consumer]);
-      if (use.whole_samples) unite(forward[op], use.sums ? behind_forward[use.consumer] : some_forward[use.consumer]);
-      if (use.every_element_read) unite(forward[op], forward[use.consumer]);
-      if (use.every_element_read && use.gradient) unite(some_backward[op], some_backward[use.consumer]);
-    }
-    unite(some_forward[op], behind_forward[op]);
-  }
+}
+
+void TasksBefore::find_forward() {
+  const OperatorId count = graph_.operators.count();
+  // [b]: b and the operators of whose parts each is read, through others, by some part of b
+  Vector<BitSet> read = singletons();
+  // [b]: operators a such that each forward part of b waits for all forward parts of a with a sample in common; and
+  // also those of which b reads partial sums
+  Vector<BitSet> waited_for(count, none_), read_or_waited_for;
   for (OperatorId op = 0; op < count; ++op) {  // producers first
-    insert(before_backward[op], op);
-    for (const Use& use : into[op]) {
-      if (!use.gradient) continue;
-      if (use.every_element_read) unite(before_backward[op], before_backward[use.producer]);
-      if (use.whole_samples && !use.shares) unite(backward[op], before_backward[use.producer]);
-      if (use.every_part_reads) unite(backward[op], backward[use.producer]);
+    for (const Use& use : into_[op]) {
+      if (use.every_element_read) unite(read[op], read[use.producer]);
+      if (use.every_part_reads) unite(waited_for[op], read_or_waited_for[use.producer]);
+      if (use.whole_samples && !use.sums) unite(waited_for[op], read[use.producer]);
     }
+    BitSet& both = read_or_waited_for.emplace_back(waited_for[op]);
+    for (const Use& use : into_[op])
+      if (use.whole_samples) unite(both, read[use.producer]);
   }
+  // A backward part of op waits, for each of its samples, for some backward part of these consumers with it.
+  for (OperatorId op = count; op-- > 0;)
+    for (const Use& use : out_of_[op])
+      if (use.every_element_read && use.gradient) unite(waited_for[op], waited_for[use.consumer]);
+  before_[Direction::forward] = std::move(waited_for);
+}
+
+void TasksBefore::find_backward() {
+  // [b]: b and the operators of which each backward part comes before some backward part of b
+  Vector<BitSet> contributing = singletons();
+  Vector<BitSet>& before = before_[Direction::backward];
+  before.assign(graph_.operators.size(), none_);
+  for (OperatorId op = graph_.operators.count(); op-- > 0;)  // consumers first
+    for (const Use& use : out_of_[op]) {
+      if (!use.gradient) continue;
+      if (use.every_part_reads) unite(contributing[op], contributing[use.consumer]);
+      if (use.whole_samples && !use.shares) unite(before[op], contributing[use.consumer]);
+      if (use.every_element_read) unite(before[op], before[use.consumer]);
+    }
 }
 
 }  // namespace
 
 SynchronizationOrder::SynchronizationOrder(const TaskGraphBuilder& builder) {
   const Graph& graph = builder.graph();
-  const Relations relations(builder);
-  const OperatorId count = static_cast<OperatorId>(graph.operators.size());
   const BitSet none(words_for(graph.operators.size()), 0);
   for (Direction direction : directions) before_[direction].assign(builder.groups().size(), none);
+  if (graph.operators.count() > most_operators) return;
+  const TasksBefore tasks(builder);
+  BitSet with_backward = none;
+  for (const OperatorId op : graph.operator_ids())
+    if (graph.operators[op].has_backward) insert(with_backward, op);
   Vector<int64_t> sizes(builder.groups().size(), 0);
   for (size_t g = 0; g < builder.groups().size(); ++g) {
     const ParameterGroup& group = builder.groups()[g];
     if (!group.trained) continue;
     groups_.push_back(static_cast<int>(g));
-    BitSet forward(none.size(), ~uint64_t{0}), backward = forward;  // before the pieces of all parameters
-    for (ParameterId parameter : group.parameters) {
-      BitSet users = none, waited_for = none;  // whose parts hold all of the parameter between them
-      for (const auto& [user, which] : graph.parameters[parameter].uses) {
-        const OperatorDefinition& definition = *graph.operators[user].definition;
-        if (!graph.operators[user].has_backward) continue;
-        if (definition.parameter_block(which, definition.whole()) != Block(definition.parameters()[which].shape))
-          continue;
-        insert(users, user);
-        unite(waited_for, relations.some_backward[user]);
+    for (Direction direction : directions) {
+      BitSet& before = before_[direction][g];  // the pieces of all parameters
+      before = direction == Direction::backward ? with_backward : BitSet(none.size(), ~uint64_t{0});
+      for (ParameterId parameter : group.parameters) {
+        BitSet before_parameter = none;
+        for (const auto& [user, which] : graph.parameters[parameter].uses) {
+          const OperatorDefinition& definition = *graph.operators[user].definition;
+          if (!graph.operators[user].has_backward) continue;
+          // Its parts hold all of the parameter between them.
+          if (definition.parameter_block(which, definition.whole()) == Block(definition.parameters()[which].shape))
+            unite(before_parameter, tasks.before(direction, user));
+        }
+        for (size_t word = 0; word < none.size(); ++word) before[word] &= before_parameter[word];
       }
-      BitSet forward_of_parameter = none, backward_of_parameter = none;
-      for (OperatorId op = 0; op < count; ++op) {
-        if (intersects(relations.forward[op], waited_for)) insert(forward_of_parameter, op);
-        if (graph.operators[op].has_backward && intersects(relations.backward[op], users))
-          insert(backward_of_parameter, op);
-      }
-      for (size_t word = 0; word < none.size(); ++word) {
-        forward[word] &= forward_of_parameter[word];
-        backward[word] &= backward_of_parameter[word];
-      }
+      for (const uint64_t word : before) sizes[g] += std::popcount(word);
     }
-    for (size_t word = 0; word < none.size(); ++word)
-      sizes[g] += std::popcount(forward[word]) + std::popcount(backward[word]);
-    before_[Direction::forward][g] = std::move(forward);
-    before_[Direction::backward][g] = std::move(backward);
   }
   std::stable_sort(groups_.begin(), groups_.end(), [&](int a, int b) { return sizes[a] < sizes[b]; });
 }

@@ -20,13 +20,17 @@ namespace ff::delta {
 //   - a piece of a parameter waits for parts with every sample.
 class SynchronizationOrder {
  public:
+  // A set of operators for each group: of graphs with more operators than this nothing is said, since it would take
+  // gigabytes.
+  static constexpr int most_operators = 8192;
+
   explicit SynchronizationOrder(const TaskGraphBuilder& builder);
 
   // All the direction's tasks of these operators end before the first unit of the group is ready to be synchronized.
   // False is always safe; what the group's own operators do backward is left to the strategy (no unit waits for another
   // shard's parts).
   const BitSet& before(Direction direction, int group) const { return before_[direction][group]; }
-  // Trained groups, those before which the fewest tasks end first.
+  // Trained groups of which something is said, those before which the fewest tasks end first.
   const Vector<int>& groups() const { return groups_; }
 
  private:

@@ -12,7 +12,6 @@ class Collector {
       : state_(state), order_(order), work_(state.topology.devices.size(), 0) {
     tail_.contains.assign(state.groups.size(), 0);
     tail_.relies_on_one_unit = tail_.contains;
-    tail_.group_on_busiest.assign(state.groups.size(), 0);
     tail_.load.occupied.assign(state.resource_count(), 0);
     for (Direction direction : directions) {
       tail_.before[direction].assign(words_for(state.operators.size()), 0);
@@ -50,12 +49,7 @@ class Collector {
 
   Nanoseconds bound() const { return *std::max_element(work_.begin(), work_.end()) + tail_.load.length; }
 
-  SynchronizationTail tail() const {
-    SynchronizationTail result = tail_;
-    for (size_t g = 0; g < state_.groups.size(); ++g)
-      if (result.contains[g]) result.group_on_busiest[g] = occupancy(state_.groups[g], result.busiest);
-    return result;
-  }
+  const SynchronizationTail& tail() const { return tail_; }
 
  private:
   void keep_only(Direction direction, const BitSet& others) {
@@ -88,12 +82,6 @@ Nanoseconds occupancy(const UnitState& unit, size_t resource) {
   if (unit.holders.size() > 1)
     for (const ResourceUse& use : unit.collective.uses)
       if (static_cast<size_t>(use.resource) == resource) sum += use.occupancy;
-  return sum;
-}
-
-Nanoseconds occupancy(const GroupState& group, size_t resource) {
-  Nanoseconds sum = 0;
-  for (const UnitState& unit : group.units) sum += occupancy(unit, resource);
   return sum;
 }
 

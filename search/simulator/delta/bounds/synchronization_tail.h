@@ -3,6 +3,8 @@
 // resource that they occupy longest.
 #pragma once
 
+#include <algorithm>
+
 #include "common/vector.h"
 #include "search/simulator/delta/bounds/synchronization_order.h"
 #include "search/simulator/delta/strategy_state.h"
@@ -18,8 +20,7 @@ struct SynchronizationTail {
   PerDirection<BitSet> before;  // [direction]: operators of which all tasks come before
   // [group]: its own backward tasks are counted among these, which holds as long as it is one unit
   Vector<uint8_t> relies_on_one_unit;
-  size_t busiest = 0;                    // the resource that the groups occupy longest
-  Vector<Nanoseconds> group_on_busiest;  // [group]: its share of that
+  size_t busiest = 0;  // the resource that the groups occupy longest
 
   // What a change of the strategy alters. A tail that does not hold says nothing of the makespan.
   struct Load {
@@ -28,6 +29,7 @@ struct SynchronizationTail {
     bool holds = false;
   } load;
 
+  bool has_groups() const { return std::find(contains.begin(), contains.end(), 1) != contains.end(); }
   // The same tasks before the same groups, and the same resource.
   bool same_tasks(const SynchronizationTail& other) const {
     return load.holds == other.load.holds && busiest == other.busiest && contains == other.contains &&
@@ -40,7 +42,6 @@ struct SynchronizationTail {
 
 // How long the synchronization occupies the resource.
 Nanoseconds occupancy(const UnitState& unit, size_t resource);
-Nanoseconds occupancy(const GroupState& group, size_t resource);
 
 // Those with the largest bounds, of the tails that consist of the groups from one position of the order on.
 Array<SynchronizationTail, tail_count> choose_tails(const StrategyState& state, const SynchronizationOrder& order);

@@ -9,7 +9,7 @@
 #include "search/optimizer/evaluator.h"
 #include "search/optimizer/search_space.h"
 #include "search/simulator/delta.h"
-#include "tests/support/delta_comparison.h"
+#include "tests/support/chain_comparison.h"
 #include "tests/support/graph_text.h"
 
 using namespace ff;
@@ -102,6 +102,46 @@ TEST_CASE("delta simulation: no bound exceeds the makespan of chains and branche
     rejected += delta.statistics().rejected_by[static_cast<size_t>(Bound::paths)];
   }
   CHECK(rejected > 0);
+}
+
+// The longest paths in front of operators stayed those of the first strategy, whose first layer is slow: the bound on
+// paths rejected changes behind it.
+TEST_CASE("delta simulation: a simulator that is reset keeps nothing of the strategy before") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"));
+  const Topology topology = parse_topology(parse_json(R"({"format":"fftopology/1","name":"t",
+    "device_models":{"fast":{"peak_tflops":1e9,"memory_gb_per_s":1e9,"launch_us":1},
+                     "slow":{"peak_tflops":1e9,"memory_gb_per_s":1e9,"launch_us":100}},
+    "devices":[{"name":"d0","kind":"gpu","model":"fast"},{"name":"d1","kind":"gpu","model":"slow"}],
+    "links":[{"between":["d0","d1"],"bandwidth_gb_per_s":100,"latency_us":1}]})",
+                                                      "topology"));
+  KernelCosts kernels(topology, CostMode::analytic, {});
+  Evaluator evaluator({graph, topology, kernels});
+  DeltaSimulator delta(evaluator.builder(), topology, evaluator.cost_model());
+  const Configuration on_fast{{1, 1, 1}, {0}}, on_slow{{1, 1, 1}, {1}}, loss{{1, 1}, {0}};
+  delta.reset({on_fast, on_fast, loss});
+  // The change of the first layer makes the known path in front of the second one long, and is accepted.
+  REQUIRE(delta.propose({{0, on_slow}}, std::numeric_limits<Nanoseconds>::max()));
+  delta.accept();
+  delta.reset({on_fast, on_slow, loss});
+  const Nanoseconds judged = evaluator.estimate({on_fast, on_fast, loss}, 1).makespan;
+  REQUIRE(judged < delta.makespan());
+  CHECK(delta.propose({{1, on_fast}}, judged) == judged);
+}
+
+// Networks, proposals and limits as searches have them.
+TEST_CASE("delta simulation equals full simulation along chains of proposals") {
+  DeltaStatistics sum;
+  for (uint32_t number = 0; number < 60; ++number) {
+    INFO("case " << number);
+    RandomSource random(number);
+    const DeltaComparison comparison = compare_chain_with_full(
+        random, 300, number % 4 == 3 ? Synchronization::parameter_server : Synchronization::all_reduce);
+    INFO(comparison.difference);
+    REQUIRE(comparison.difference.empty());
+    sum += comparison.statistics;
+  }
+  CHECK(sum.rejected_before_simulation > 1000);
+  CHECK(sum.rejected_during_simulation > 1000);
 }
 
 TEST_CASE("cases that a fuzzer has found") {

@@ -159,7 +159,7 @@ TEST_CASE("bounds: none exceeds the makespan, and what they are made of follows 
       anew.reset(changed);
       total.reset();
       CHECK(equal(followed.work(), total.work()));
-      CHECK(equal(followed.kernel_work(), total.kernel_work()));
+      CHECK(followed.kernel_work() == total.kernel_work());
       for (Direction direction : directions) {
         CHECK(followed.paths().least[direction] == total.paths().least[direction]);
         CHECK(followed.paths().has_joint_reduction[direction] == total.paths().has_joint_reduction[direction]);
