@@ -114,6 +114,7 @@ Json provenance(const SearchReport& report, const Problem& problem) {
                {"baselines", report_to_json(report)["baselines"]},
                {"memory_bytes", memory_to_json(report.memory_bytes)},
                {"costs", report_to_json(report)["costs"]}};
+  if (problem.momentum) json["momentum"] = true;  // memory_bytes has velocities
   for (const BackgroundEffect& effect : report.background) json["background"].push_back(effect.file);
   return json;
 }

@@ -131,6 +131,9 @@ void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
   app.add_option("--profile", costs.profiles,
                  "profile file (ffprofile/1) with measured kernel times, may be given once for each device model; of a "
                  "directory, the file MODEL.json of each device model of the topology");
+  app.add_option("--momentum", costs.momentum,
+                 "of SGD, as ffexec's (default 0): with momentum, velocities count as memory of parameters")
+      ->check(ff::finite_non_negative());
   app.add_flag("--json", options.json, "print one JSON object on stdout and nothing else there");
   app.add_flag("--quiet", options.quiet, "print errors only");
 }

@@ -12,7 +12,7 @@ namespace ff {
 Evaluator::Evaluator(const Problem& problem)
     : problem_(problem), builder_(problem.graph, problem.synchronization),
       cost_model_(problem.graph, problem.topology, problem.kernels),
-      memory_(builder_, problem.topology.devices.count()) {
+      memory_(builder_, problem.topology.devices.count(), problem.momentum) {
   for (const DeviceModel& model : problem.topology.models) memory_limited_ = memory_limited_ || model.memory_bytes > 0;
 }
 
