@@ -115,6 +115,7 @@ Json provenance(const SearchReport& report, const Problem& problem) {
                {"baselines", report_to_json(report)["baselines"]},
                {"memory_bytes", memory_to_json(report.memory_bytes)},
                {"costs", report_to_json(report)["costs"]}};
+  if (problem.momentum) json["momentum"] = true;  // memory_bytes has velocities
   for (const BackgroundEffect& effect : report.background) json["background"].push_back(effect.file);
   return json;
 }
@@ -175,6 +176,7 @@ Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSe
                                  const Deadline& deadline, AlgorithmResult& result) {
   const TaskOrder order = task_order_of(algorithm, settings);
   Evaluator::Details found = evaluator.details(result.strategy, order);
+  Evaluator::follow_order(found);
   if (order != TaskOrder::best || settings.check_local) return found;
   constexpr double near = 1.3;
   Vector<int> nearest_first;
@@ -188,6 +190,7 @@ Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSe
         deadline.left_s() < evaluator.slowest_details_s())
       continue;
     Evaluator::Details other = evaluator.details(baseline.strategy, order);
+    Evaluator::follow_order(other);
     if (other.timeline.makespan >= found.timeline.makespan) continue;
     found = std::move(other);
     result.strategy = baseline.strategy;
@@ -328,7 +331,10 @@ CommandResult run_simulate(const SimulateOptions& options) {
   // Memory is that of the order in which the strategy would run: the file's, or, where it is written and devices run
   // their tasks as these become ready, the simulated one.
   Evaluator::Details details = evaluator.details_of_file(file);
-  if (!options.out.empty() && details.fifo_order) details = evaluator.details(file.strategy, TaskOrder::fifo);
+  if (!options.out.empty() && details.fifo_order) {
+    details = evaluator.details(file.strategy, TaskOrder::fifo);
+    Evaluator::follow_order(details);
+  }
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
   report.baselines = {data_parallel_baseline(evaluator)};
@@ -415,8 +421,9 @@ void write_comparison(const std::string& path, const Problem& problem, const Alg
   const Strategy strategy = std::move(strategies[best - reports.begin()].strategy);
   strategies.erase(strategies.begin() + (best - reports.begin()));
   Evaluator evaluator(problem);
-  write_html_report(path, evaluator, strategy, evaluator.details(strategy, task_order_of(best->algorithm, settings)),
-                    {*best, std::move(strategies)});
+  Evaluator::Details details = evaluator.details(strategy, task_order_of(best->algorithm, settings));
+  Evaluator::follow_order(details);
+  write_html_report(path, evaluator, strategy, details, {*best, std::move(strategies)});
 }
 
 }  // namespace

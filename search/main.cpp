@@ -142,6 +142,8 @@ void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
       "source of kernel times: auto (profile, else measured here, else analytic), measure, profile, analytic");
   app.add_option("--profile", costs.profiles,
                  "profile file (ffprofile/1) of a device model, or a directory of MODEL.json; may repeat");
+  app.add_option("--momentum", costs.momentum, "momentum of SGD, for predicted memory; default: 0, as ffexec's")
+      ->check(ff::finite_non_negative());
   app.add_flag("--json", options.json, "print the result as one JSON object");
   app.add_flag("--quiet", options.quiet, "print errors only");
 }
