@@ -6,7 +6,10 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
+#include <new>
+#include <system_error>
 
 #include "common/command_line.h"
 #include "common/manual.h"
@@ -136,7 +139,8 @@ void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
 }
 
 CLI::Option* add_html_flag(CLI::App& app, std::string& html) {
-  return app.add_option("--html", html, "write a report for people: one HTML file that needs nothing else");
+  return app.add_option("--html", html, "write a report for people: one HTML file that needs nothing else")
+      ->check(ff::file_name());
 }
 
 void add_background_flag(CLI::App& app, ff::Vector<std::string>& background) {
@@ -208,9 +212,7 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
       ->check(CLI::IsMember(task_orders));
   add_words<ff::SimulatorKind>(
       app, "--simulator", search.simulator,
-      {{"delta", ff::SimulatorKind::delta},
-       {"full", ff::SimulatorKind::full},
-       {"checked", ff::SimulatorKind::checked}},
+      {{"delta", ff::SimulatorKind::delta}, {"full", ff::SimulatorKind::full}, {"checked", ff::SimulatorKind::checked}},
       "delta re-times what a proposal changed; full re-times everything: same result, more slowly; checked compares "
       "each answer of delta with slower simulations and ends with exit code 3 at the first difference");
   app.add_option("--beta", search.beta,
@@ -230,16 +232,19 @@ void add_own_search_flags(CLI::App& app, ff::SearchOptions& search) {
                          "exhaustive: all, each part on any device; consecutive, part p on device first + p");
   app.add_flag("--check-local", search.settings.check_local,
                "go on until no strategy is better that differs in one operator; with mcmc and placement");
-  app.add_option("--out", search.out, "strategy file to write")->capture_default_str();
-  app.add_option("--trace", search.trace, "write the simulated iteration as a Chrome/Perfetto trace");
-  app.add_option("--report", search.report, "write the result (as --json prints it) to a file");
+  app.add_option("--out", search.out, "strategy file to write")->check(ff::file_name())->capture_default_str();
+  app.add_option("--trace", search.trace, "write the simulated iteration as a Chrome/Perfetto trace")
+      ->check(ff::file_name());
+  app.add_option("--report", search.report, "write the result (as --json prints it) to a file")->check(ff::file_name());
   add_html_flag(app, search.html);
   add_background_flag(app, search.background);
 }
 
 void add_topology_command(CLI::App& app, Options& options) {
   CLI::App* topology = app.add_subcommand("topology", "what this machine is, or a cluster of such machines");
-  topology->add_option("--out", options.topology.out, "topology file to write (fftopology/1)")->required();
+  topology->add_option("--out", options.topology.out, "topology file to write (fftopology/1)")
+      ->required()
+      ->check(ff::file_name());
   topology->add_option("--nodes", options.topology.nodes, "so many machines, joined by a network")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->capture_default_str();
@@ -277,8 +282,10 @@ void add_commands(CLI::App& app, Options& options) {
       ->add_option_function<std::string>("--synchronization", read_synchronization,
                                          std::string("instead of the strategy's own: ") + synchronization_text)
       ->check(CLI::IsMember({"all-reduce", "owner"}));
-  simulate->add_option("--out", options.simulate.out, "write the strategy with the new issue order and prediction");
-  simulate->add_option("--trace", options.simulate.trace, "write the simulated iteration as a Chrome/Perfetto trace");
+  simulate->add_option("--out", options.simulate.out, "write the strategy with the new issue order and prediction")
+      ->check(ff::file_name());
+  simulate->add_option("--trace", options.simulate.trace, "write the simulated iteration as a Chrome/Perfetto trace")
+      ->check(ff::file_name());
   CLI::Option* html = add_html_flag(*simulate, options.simulate.html);
   add_background_flag(*simulate, options.simulate.background);
   simulate
@@ -304,7 +311,8 @@ void add_commands(CLI::App& app, Options& options) {
   profile
       ->add_option("--out", options.profile.out,
                    "profile file to write; what it holds already is kept and not measured again")
-      ->required();
+      ->required()
+      ->check(ff::file_name());
   profile->add_option("--device-model", options.profile.device_model,
                       "which of the topology's device models to measure, where this machine has several");
   add_precision_flag(*profile, options.profile.precision);
@@ -340,6 +348,7 @@ void check_flags_that_go_together(const CLI::App& app, const ff::SearchOptions& 
 // Runs the command and prints its result.
 void run(const CLI::App& app, const Options& options) {
   for (const int signal : {SIGINT, SIGTERM}) ff::handle_signal(signal, request_stop);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond "ulimit -f" is an error of its write
   const bool interactive = isatty(STDERR_FILENO) == 1 && !options.quiet;
   ff::CommandContext context{stop_requested, {}, {}};
   if (interactive) {
@@ -366,6 +375,30 @@ void run(const CLI::App& app, const Options& options) {
   if (!std::cout) throw ff::MachineError("cannot write to standard output");
 }
 
+constexpr const char* out_of_memory_text =
+    "ffsearch: out of memory: this problem needs more than this process may have (ulimit -v, control group); fewer "
+    "--threads, --chains or devices need less\n";
+
+// Memory that is given back when there is no more, so that what is thrown then can be handled: destructors of JSON
+// values allocate. Where this does not do, the message is all that is left.
+std::atomic<char*> reserve{nullptr};
+
+void handle_out_of_memory() {
+  if (char* bytes = reserve.exchange(nullptr)) {
+    delete[] bytes;
+    throw std::bad_alloc();
+  }
+  if (write(STDERR_FILENO, out_of_memory_text, std::strlen(out_of_memory_text)) < 0) {  // nobody reads it
+  }
+  _exit(ff::exit_machine);
+}
+
+void keep_reserve() {
+  constexpr size_t bytes = size_t{4} << 20;
+  reserve = new char[bytes];
+  std::set_new_handler(handle_out_of_memory);
+}
+
 // Of --simulator checked: what repeats the wrong answer.
 std::string write_disagreement(const ff::SimulationDisagreement& error) {
   constexpr const char *before = "checked-before.json", *proposed = "checked-proposed.json";
@@ -381,6 +414,7 @@ std::string write_disagreement(const ff::SimulationDisagreement& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_reserve();
   CLI::App app{"finds a fast parallelization strategy for training a DNN on given devices", "ffsearch"};
   Options options;
   add_commands(app, options);
@@ -414,7 +448,11 @@ int main(int argc, char** argv) {
     std::cerr << "ffsearch: " << error.what() << std::endl;
     return stop_requested ? ff::exit_interrupted : ff::exit_machine;
   } catch (const std::bad_alloc&) {
-    std::cerr << "ffsearch: out of memory" << std::endl;
+    std::cerr << out_of_memory_text;
+    return ff::exit_machine;
+  } catch (const std::system_error& error) {
+    std::cerr << "ffsearch: the system refused a thread or a lock: " << error.what()
+              << "; use fewer --threads or raise the limit (ulimit -u, ulimit -v)" << std::endl;
     return ff::exit_machine;
   } catch (const std::exception& error) {
     std::cerr << "ffsearch: " << error.what() << std::endl;
