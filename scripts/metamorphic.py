@@ -31,7 +31,7 @@ TOPOLOGIES = ["local-cpu-4", "p100-4x4", "k80-2x4", "dgx-a100-2", "dgx-h100-1"]
 BASELINES = ["data-parallel", "single-device", "model-parallel", "expert", "pipeline", "megatron", "gshard", "optcnn",
              "sub-cluster"]
 STRATEGIES = ROOT / "tests/integration/strategies"
-ORDERS = ["ready", "critical-path", "latest-start", "best"]
+ORDERS = ["fifo", "critical-path", "latest-start", "best"]
 MEASURED = {"order of operators"}
 
 
@@ -92,7 +92,7 @@ class Relations:
     def search_is_simulate(self, network, topology, batch, algorithms):
         """Every algorithm, order of tasks, synchronization; what is found and its file."""
         for algorithm in algorithms:
-            for synchronization in ("all-reduce", "owner"):
+            for synchronization in ("all-reduce", "parameter-server"):
                 for order in ORDERS:
                     more = ["--proposals", 200, "--seed", 1] if algorithm in ("mcmc", "placement") else []
                     flags = ["--algorithm", algorithm, "--synchronization", synchronization, "--task-order", order]

@@ -133,7 +133,8 @@ AlgorithmResult run_optcnn(const AlgorithmRequest& request) {
   const auto found = optcnn(request.evaluator, request.space,
                             request.thorough ? thorough_steps : quick_steps * request.effort, &request.control);
   if (!found && request.thorough && request.control.stop)
-    throw MachineError("interrupted while optcnn computed its cost tables; nothing was written");
+    return by_rule(request, data_parallel(request.graph(), request.topology()),
+                   "interrupted before the cost tables were complete: data parallelism, not what optcnn would find");
   if (!found && request.control.deadline.passed()) throw NoTimeLeft("optcnn: no time is left for its cost tables");
   if (!found)
     throw NotApplicable("optcnn: the cost tables of " + request.graph().name + " on " +

@@ -40,7 +40,7 @@ BaselineCandidates baseline_candidates(const AlgorithmRequest& request, const De
     if (!algorithm.baseline || (!all && !named)) continue;
     // Without annotations it is data parallelism once more.
     if (algorithm.name == "propagate" && !request.problem().annotations && !named) continue;
-    if (!named && !result.list.empty() && deadline.left_s() < request.evaluator.slowest_s()) {
+    if (!named && !result.list.empty() && (request.control.stop || deadline.left_s() < request.evaluator.slowest_s())) {
       result.no_time.push_back(algorithm.name);
       continue;
     }
