@@ -87,6 +87,13 @@ inline CLI::Validator renamed_words(const Vector<Renamed>& words) {
       "");
 }
 
+// A name of a file to write, which "" is not.
+inline CLI::Validator file_name() {
+  return CLI::Validator(
+      [](const std::string& text) { return text.empty() ? "found \"\", expected a file name" : std::string(); },
+      "FILE");
+}
+
 // A number from 0 to the largest float: no NaN, which CLI::NonNegativeNumber lets pass, and no infinity.
 inline CLI::Validator finite_non_negative() {
   return CLI::Validator(

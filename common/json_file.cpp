@@ -86,6 +86,26 @@ class ParseWatch {
   Vector<std::set<std::string>> keys_;
 };
 
+// Where the number stands that `reason` quotes: "... number overflow parsing '1e999'". The parser does not say.
+std::string number_too_large(const std::string& text, const std::string& reason) {
+  const size_t begin = reason.find('\''), end = reason.rfind('\'');
+  if (begin == std::string::npos || end == begin) return reason;
+  const std::string number = reason.substr(begin + 1, end - begin - 1);
+  const std::string of_numbers = "0123456789+-.eE";
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (quoted && text[i] == '\\') ++i;
+    else if (text[i] == '"') quoted = !quoted;
+    else if (!quoted && text.compare(i, number.size(), number) == 0 &&
+             (i == 0 || of_numbers.find(text[i - 1]) == std::string::npos)) {
+      const auto [line, column] = line_and_column(text, i);
+      return "line " + std::to_string(line) + ", column " + std::to_string(column) + ": found " + number +
+             ", expected a number of at most 1.79769e+308 in size";
+    }
+  }
+  return reason;
+}
+
 void append_readable(std::string& text, const Json& value, int indent) {
   const bool flat =
       std::none_of(value.begin(), value.end(), [](const Json& v) { return v.is_structured() && !v.empty(); });
@@ -178,11 +198,13 @@ std::string JsonPlace::as_string() const {
 int64_t JsonPlace::as_integer(int64_t least, int64_t most) const {
   const bool unsigned_too_large =
       value_->is_number_unsigned() && value_->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  constexpr double integers_end = 9223372036854775808.0;  // 2^63
+  const bool too_large = value_->is_number() && value_->get<double>() >= integers_end;
   if (!value_->is_number_integer() || unsigned_too_large || value_->get<int64_t>() < least ||
       value_->get<int64_t>() > most)
     fail("found " + describe(*value_) + ", expected an integer " +
-         (most == INT64_MAX ? "of at least " + std::to_string(least)
-                            : "from " + std::to_string(least) + " to " + std::to_string(most)));
+         (most == INT64_MAX && !too_large ? "of at least " + std::to_string(least)
+                                          : "from " + std::to_string(least) + " to " + std::to_string(most)));
   return value_->get<int64_t>();
 }
 
@@ -219,6 +241,8 @@ JsonPlace parse_json(const std::string& text, const std::string& name) {
       if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) reason = "the file is empty, expected a JSON object";
     throw InputError(name + ": line " + std::to_string(line) + ", column " + std::to_string(column) + ": " + reason);
+  } catch (const Json::out_of_range& error) {
+    throw InputError(name + ": " + number_too_large(text, error.what()));
   } catch (const Json::exception& error) {
     throw InputError(name + ": " + error.what());
   }

@@ -1,7 +1,6 @@
 #include "common/strategy.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "common/strategy_configurations.h"
 
@@ -17,8 +16,7 @@ Configuration split_over(const OperatorDefinition& definition, int dimension, st
 }
 
 Strategy data_parallel(const Graph& graph, const Topology& topology) {
-  Vector<DeviceId> all(topology.devices.count());
-  std::iota(all.begin(), all.end(), 0);
+  const Vector<DeviceId> all = topology.by_links();
   Strategy strategy;
   for (const Operator& op : graph.operators) strategy.push_back(split_over(*op.definition, 0, all));
   return strategy;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <queue>
 #include <set>
 #include <tuple>
@@ -313,6 +314,27 @@ Topology::IncomingRates Topology::incoming_rates() const {
   for (const auto& [device, channel] : into_device) rates.device[device] += channels[channel].bandwidth_gb_per_s;
   for (const auto& [node, channel] : into_node) rates.node[node] += channels[channel].bandwidth_gb_per_s;
   return rates;
+}
+
+// By the channels that lead away from them; devices that share all of their links keep the order of their numbers.
+void Topology::sort_by_links(Vector<DeviceId>& some) const {
+  Vector<std::pair<Vector<ChannelId>, DeviceId>> keys;
+  keys.reserve(some.size());
+  for (const DeviceId device : some) {
+    Vector<ChannelId> leading_away;
+    for (const Neighbour& neighbour : neighbours_[device]) leading_away.push_back(neighbour.channel);
+    std::sort(leading_away.begin(), leading_away.end());
+    keys.emplace_back(std::move(leading_away), device);
+  }
+  std::sort(keys.begin(), keys.end());
+  for (const int place : some.indices()) some[place] = keys[place].second;
+}
+
+Vector<DeviceId> Topology::by_links() const {
+  Vector<DeviceId> all(devices.size());
+  std::iota(all.begin(), all.end(), 0);
+  sort_by_links(all);
+  return all;
 }
 
 Topology Topology::with_devices(const Vector<DeviceId>& kept) const {

@@ -90,6 +90,11 @@ class Topology {
   };
   IncomingRates incoming_rates() const;
 
+  // All devices in the order in which the links of the file lead to them: the same devices with other numbers come in
+  // the same order. Rings of collectives, and what places operators without a search, go by it.
+  Vector<DeviceId> by_links() const;
+  void sort_by_links(Vector<DeviceId>& some) const;
+
   // The same topology with these devices alone, numbered in this order; models, channels, switches and so the routes
   // between them stay. `kept`: at least one device, each once. `file` stays that of the whole.
   Topology with_devices(const Vector<DeviceId>& kept) const;

@@ -40,6 +40,13 @@ class SyntheticData : public DataSource {
     }
   }
 
+  // Labels of 64 bits are read as the nearest one of 32 bits.
+  std::string label_text(int32_t label) {
+    const bool most = label == std::numeric_limits<int32_t>::max(),
+               least = label == std::numeric_limits<int32_t>::min();
+    return std::to_string(label) + (most ? " or a larger one" : least ? " or a smaller one" : "");
+  }
+
  private:
   const Graph& graph_;
   const uint64_t seed_;
@@ -96,8 +103,7 @@ class NpyData : public DataSource {
       if (labels[i] < 0 || labels[i] >= limit)
         throw InputError(files_[input]->path() + ": sample " +
                          std::to_string(samples[static_cast<size_t>(block[0].begin + i / row_elements)]) +
-                         " has the label " + std::to_string(labels[i]) + ", expected 0 to " +
-                         std::to_string(limit - 1));
+                         " has the label " + label_text(labels[i]) + ", expected 0 to " + std::to_string(limit - 1));
   }
 
  private:

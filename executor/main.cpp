@@ -199,5 +199,6 @@ int main(int argc, char** argv) {
     return print_parse_result(app, error, *transport);
   }
   for (const int signal : {SIGINT, SIGTERM}) handle_signal(signal, request_interrupt);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond "ulimit -f" is an error of its write
   return run(options, *transport);
 }

@@ -115,6 +115,7 @@ Json provenance(const SearchReport& report, const Problem& problem) {
                {"baselines", report_to_json(report)["baselines"]},
                {"memory_bytes", memory_to_json(report.memory_bytes)},
                {"costs", report_to_json(report)["costs"]}};
+  if (problem.momentum) json["momentum"] = true;  // memory_bytes has velocities
   for (const BackgroundEffect& effect : report.background) json["background"].push_back(effect.file);
   return json;
 }
@@ -172,9 +173,16 @@ struct Found {
 // What was found, with its tasks in the order asked for. A heuristic baseline may then be faster than what was found
 // in FIFO order: those that were at most 30 % slower are looked at too, while there is time.
 Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSettings& settings, Evaluator& evaluator,
-                                 const Deadline& deadline, AlgorithmResult& result) {
-  const TaskOrder order = task_order_of(algorithm, settings);
+                                 const SearchControl& control, AlgorithmResult& result) {
+  const Deadline& deadline = control.deadline;
+  TaskOrder order = task_order_of(algorithm, settings);
+  // Other orders are not asked for, and each takes as long as a simulation or two.
+  constexpr double evaluations_of_orders = 6, short_s = 0.1;
+  const double orders_s = evaluations_of_orders * evaluator.slowest_s();
+  if (!settings.task_order && (deadline.left_s() < orders_s || (control.stop && orders_s > short_s)))
+    order = TaskOrder::fifo;
   Evaluator::Details found = evaluator.details(result.strategy, order);
+  Evaluator::follow_order(found);
   if (order != TaskOrder::best || settings.check_local) return found;
   constexpr double near = 1.3;
   Vector<int> nearest_first;
@@ -185,9 +193,10 @@ Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSe
     const Baseline& baseline = result.baselines[number];
     if (!baseline.feasible || baseline.strategy == result.strategy ||
         static_cast<double>(baseline.predicted) > near * static_cast<double>(found.makespan_fifo) ||
-        deadline.left_s() < evaluator.slowest_details_s())
+        deadline.left_s() < evaluator.slowest_details_s() || control.stop)
       continue;
     Evaluator::Details other = evaluator.details(baseline.strategy, order);
+    Evaluator::follow_order(other);
     if (other.timeline.makespan >= found.timeline.makespan) continue;
     found = std::move(other);
     result.strategy = baseline.strategy;
@@ -214,11 +223,11 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
   constexpr double default_budget_s = 30;  // of those that do not know when nothing better is to be expected
   if (!keeps_budget(algorithm) && own.search.budget_s <= 0 && own.search.proposals == 0)
     own.search.budget_s = default_budget_s;
-  AlgorithmResult result = run_algorithm(algorithm, {.evaluator = evaluator,
-                                                     .space = space,
-                                                     .settings = own,
-                                                     .control = {context.stop, context.search_progress, deadline}});
-  Found found{{}, {}, in_best_order(algorithm, settings, evaluator, deadline, result), 0};
+  const SearchControl control{context.stop, context.search_progress, deadline};
+  AlgorithmResult result =
+      run_algorithm(algorithm, {.evaluator = evaluator, .space = space, .settings = own, .control = control});
+  Found found;
+  found.details = in_best_order(algorithm, settings, evaluator, control, result);
   SearchReport& report = found.report = describe(problem, found.details);
   report.origins = origins_of(problem, algorithm, result);
   found.strategy = std::move(result.strategy);
@@ -241,7 +250,10 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
   }
   report.baselines = std::move(result.baselines);
   const auto is_data_parallel = [](const Baseline& baseline) { return baseline.algorithm == "data-parallel"; };
-  if (std::none_of(report.baselines.begin(), report.baselines.end(), is_data_parallel))
+  if (algorithm == "data-parallel" && !problem.annotations)
+    report.baselines.insert(report.baselines.begin(),
+                            {algorithm, report.predicted_as_ready, report.feasible, found.strategy});
+  else if (!context.stop && std::none_of(report.baselines.begin(), report.baselines.end(), is_data_parallel))
     report.baselines.insert(report.baselines.begin(), data_parallel_baseline(evaluator));
   report.lower_bound = bound;
   return found;
@@ -328,7 +340,10 @@ CommandResult run_simulate(const SimulateOptions& options) {
   // Memory is that of the order in which the strategy would run: the file's, or, where it is written and devices run
   // their tasks as these become ready, the simulated one.
   Evaluator::Details details = evaluator.details_of_file(file);
-  if (!options.out.empty() && details.fifo_order) details = evaluator.details(file.strategy, TaskOrder::fifo);
+  if (!options.out.empty() && details.fifo_order) {
+    details = evaluator.details(file.strategy, TaskOrder::fifo);
+    Evaluator::follow_order(details);
+  }
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
   report.baselines = {data_parallel_baseline(evaluator)};
@@ -415,8 +430,9 @@ void write_comparison(const std::string& path, const Problem& problem, const Alg
   const Strategy strategy = std::move(strategies[best - reports.begin()].strategy);
   strategies.erase(strategies.begin() + (best - reports.begin()));
   Evaluator evaluator(problem);
-  write_html_report(path, evaluator, strategy, evaluator.details(strategy, task_order_of(best->algorithm, settings)),
-                    {*best, std::move(strategies)});
+  Evaluator::Details details = evaluator.details(strategy, task_order_of(best->algorithm, settings));
+  Evaluator::follow_order(details);
+  write_html_report(path, evaluator, strategy, details, {*best, std::move(strategies)});
 }
 
 }  // namespace

@@ -6,7 +6,10 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
+#include <new>
+#include <system_error>
 
 #include "common/command_line.h"
 #include "common/manual.h"
@@ -142,12 +145,14 @@ void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
       "source of kernel times: auto (profile, else measured here, else analytic), measure, profile, analytic");
   app.add_option("--profile", costs.profiles,
                  "profile file (ffprofile/1) of a device model, or a directory of MODEL.json; may repeat");
+  app.add_option("--momentum", costs.momentum, "momentum of SGD, for predicted memory; default: 0, as ffexec's")
+      ->check(ff::finite_non_negative());
   app.add_flag("--json", options.json, "print the result as one JSON object");
   app.add_flag("--quiet", options.quiet, "print errors only");
 }
 
 CLI::Option* add_html_flag(CLI::App& app, std::string& html) {
-  return app.add_option("--html", html, "write an HTML report, one self-contained file");
+  return app.add_option("--html", html, "write an HTML report, one self-contained file")->check(ff::file_name());
 }
 
 void add_background_flag(CLI::App& app, ff::Vector<std::string>& background) {
@@ -222,9 +227,11 @@ void add_own_search_flags(CLI::App& app, ff::SearchOptions& search) {
                          "devices that exhaustive search tries: all, consecutive");
   app.add_flag("--check-local", search.settings.check_local,
                "go on to a local optimum: no change of one operator is better");
-  app.add_option("--out", search.out, "strategy file to write")->capture_default_str();
-  app.add_option("--trace", search.trace, "file to write with the simulated iteration, as a Chrome/Perfetto trace");
-  app.add_option("--report", search.report, "file to write with the result, as --json prints it");
+  app.add_option("--out", search.out, "strategy file to write")->check(ff::file_name())->capture_default_str();
+  app.add_option("--trace", search.trace, "file to write with the simulated iteration, as a Chrome/Perfetto trace")
+      ->check(ff::file_name());
+  app.add_option("--report", search.report, "file to write with the result, as --json prints it")
+      ->check(ff::file_name());
   add_html_flag(app, search.html);
   add_background_flag(app, search.background);
 }
@@ -232,7 +239,9 @@ void add_own_search_flags(CLI::App& app, ff::SearchOptions& search) {
 void add_topology_command(CLI::App& app, Options& options) {
   CLI::App* topology =
       app.add_subcommand("topology", "describe this machine, or a cluster of such machines, as a topology file");
-  topology->add_option("--out", options.topology.out, "topology file to write (fftopology/1)")->required();
+  topology->add_option("--out", options.topology.out, "topology file to write (fftopology/1)")
+      ->required()
+      ->check(ff::file_name());
   topology->add_option("--nodes", options.topology.nodes, "number of machines, joined by a network")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->capture_default_str();
@@ -271,10 +280,12 @@ void add_commands(CLI::App& app, Options& options) {
                                          std::string(synchronization_text) + "; default: that of the strategy")
       ->check(ff::renamed_words(renamed_synchronizations))
       ->check(CLI::IsMember({"all-reduce", "parameter-server"}));
-  simulate->add_option("--out", options.simulate.out,
-                       "strategy file to write, with the new issue order and prediction");
-  simulate->add_option("--trace", options.simulate.trace,
-                       "file to write with the simulated iteration, as a Chrome/Perfetto trace");
+  simulate->add_option("--out", options.simulate.out, "strategy file to write, with the new issue order and prediction")
+      ->check(ff::file_name());
+  simulate
+      ->add_option("--trace", options.simulate.trace,
+                   "file to write with the simulated iteration, as a Chrome/Perfetto trace")
+      ->check(ff::file_name());
   CLI::Option* html = add_html_flag(*simulate, options.simulate.html);
   add_background_flag(*simulate, options.simulate.background);
   simulate
@@ -307,7 +318,8 @@ void add_commands(CLI::App& app, Options& options) {
   add_graph_flags(*profile, options.profile.files, true);
   profile
       ->add_option("--out", options.profile.out, "profile file to write; its entries are kept and not measured again")
-      ->required();
+      ->required()
+      ->check(ff::file_name());
   profile->add_option("--device-model", options.profile.device_model,
                       "device model of the topology to measure, where this machine has several");
   add_precision_flag(*profile, options.profile.precision);
@@ -343,6 +355,7 @@ void check_flags_that_go_together(const CLI::App& app, const ff::SearchOptions& 
 // Runs the command and prints its result.
 void run(const CLI::App& app, const Options& options) {
   for (const int signal : {SIGINT, SIGTERM}) ff::handle_signal(signal, request_stop);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond "ulimit -f" is an error of its write
   const bool interactive = isatty(STDERR_FILENO) == 1 && !options.quiet;
   ff::CommandContext context{stop_requested, {}, {}};
   if (interactive) {
@@ -370,6 +383,30 @@ void run(const CLI::App& app, const Options& options) {
   if (!std::cout) throw ff::MachineError("cannot write to standard output");
 }
 
+constexpr const char* out_of_memory_text =
+    "ffsearch: out of memory: this problem needs more than this process may have (ulimit -v, control group); fewer "
+    "--threads, --chains or devices need less\n";
+
+// Memory that is given back when there is no more, so that what is thrown then can be handled: destructors of JSON
+// values allocate. Where this does not do, the message is all that is left.
+std::atomic<char*> reserve{nullptr};
+
+void handle_out_of_memory() {
+  if (char* bytes = reserve.exchange(nullptr)) {
+    delete[] bytes;
+    throw std::bad_alloc();
+  }
+  if (write(STDERR_FILENO, out_of_memory_text, std::strlen(out_of_memory_text)) < 0) {  // nobody reads it
+  }
+  _exit(ff::exit_machine);
+}
+
+void keep_reserve() {
+  constexpr size_t bytes = size_t{4} << 20;
+  reserve = new char[bytes];
+  std::set_new_handler(handle_out_of_memory);
+}
+
 // Of --simulator checked: what repeats the wrong answer.
 std::string write_disagreement(const ff::SimulationDisagreement& error) {
   constexpr const char *before = "checked-before.json", *proposed = "checked-proposed.json";
@@ -385,6 +422,7 @@ std::string write_disagreement(const ff::SimulationDisagreement& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_reserve();
   CLI::App app{"finds a fast parallelization strategy for training a DNN on given devices", "ffsearch"};
   Options options;
   const ff::Vector<std::pair<std::string, ff::Vector<std::string>>> groups = {
@@ -432,7 +470,11 @@ int main(int argc, char** argv) {
     std::cerr << "ffsearch: " << error.what() << std::endl;
     return stop_requested ? ff::exit_interrupted : ff::exit_machine;
   } catch (const std::bad_alloc&) {
-    std::cerr << "ffsearch: out of memory" << std::endl;
+    std::cerr << out_of_memory_text;
+    return ff::exit_machine;
+  } catch (const std::system_error& error) {
+    std::cerr << "ffsearch: the system refused a thread or a lock: " << error.what()
+              << "; use fewer --threads or raise the limit (ulimit -u, ulimit -v)" << std::endl;
     return ff::exit_machine;
   } catch (const std::exception& error) {
     std::cerr << "ffsearch: " << error.what() << std::endl;

@@ -10,9 +10,9 @@ GraphAndTopology load_files(const ProblemFiles& files, Synchronization synchroni
   return {load_graph(files.graph, batch), std::move(topology), files.annotations, synchronization};
 }
 
-Loaded::Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision)
+Loaded::Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision, bool momentum)
     : graph(std::move(files.graph)), topology(std::move(files.topology)), synchronization(files.synchronization),
-      kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), precision) {
+      momentum(momentum), kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), precision) {
   if (!files.annotations.empty()) annotations = load_annotations(files.annotations, graph, topology);
 }
 
@@ -45,7 +45,7 @@ Vector<std::string> profile_files(const Vector<std::string>& paths, const Topolo
 Loaded load(GraphAndTopology files, const CostOptions& costs) {
   Vector<Profile> profiles;
   for (const std::string& path : profile_files(costs.profiles, files.topology)) profiles.push_back(load_profile(path));
-  return Loaded(std::move(files), costs.mode, std::move(profiles), costs.precision);
+  return Loaded(std::move(files), costs.mode, std::move(profiles), costs.precision, costs.momentum != 0);
 }
 
 }  // namespace ff

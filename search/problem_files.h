@@ -19,6 +19,7 @@ struct CostOptions {
   CostMode mode = CostMode::automatic;
   Precision precision = Precision::fp32;  // of GPUs' matrix products and convolutions
   Vector<std::string> profiles;           // files
+  double momentum = 0;                    // of SGD, as ffexec's: what is not 0 takes memory
 };
 
 struct GraphAndTopology {
@@ -32,15 +33,18 @@ GraphAndTopology load_files(const ProblemFiles& files, Synchronization synchroni
 
 // What a command works on; `problem` refers to the rest.
 struct Loaded {
-  Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision);
+  Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision, bool momentum = false);
   Loaded(const Loaded&) = delete;
 
   const Graph graph;
   const Topology topology;
   const Synchronization synchronization;
+  const bool momentum;
   KernelCosts kernels;
   std::optional<Annotations> annotations;
-  Problem problem() { return {graph, topology, kernels, annotations ? &*annotations : nullptr, synchronization}; }
+  Problem problem() {
+    return {graph, topology, kernels, annotations ? &*annotations : nullptr, synchronization, momentum};
+  }
 };
 
 // A directory among the profiles stands for the file in it of each device model of the topology that has one,

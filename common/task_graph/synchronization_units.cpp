@@ -4,6 +4,7 @@
 #include <map>
 
 #include "common/hash.h"
+#include "common/task_graph/parameter_buffers.h"
 
 namespace ff {
 
@@ -53,11 +54,10 @@ Vector<SynchronizationUnit> synchronization_units(int group, const Vector<Parame
 }
 
 PackedUnit packed(const SynchronizationUnit& unit) {
-  constexpr int64_t alignment = 16;  // elements
   PackedUnit result;
   for (const ParameterPiece* piece : unit.pieces) {
     result.offsets.push_back(result.elements);
-    result.elements += (piece->block.volume() + alignment - 1) / alignment * alignment;
+    result.elements += gradient_sum_elements(piece->block.volume());
   }
   return result;
 }

@@ -54,8 +54,7 @@ struct SynchronizationUnit {
 Vector<SynchronizationUnit> synchronization_units(int group, const Vector<ParameterPiece>& pieces,
                                                   const Strategy& strategy, Synchronization synchronization);
 
-// Where the pieces of a unit lie packed in one buffer, in elements, and how large it is: each begins at 64 bytes, for
-// the kernels that write there.
+// Where the pieces of a unit lie packed in one buffer, in elements, and how large it is (parameter_buffers.h).
 struct PackedUnit {
   Vector<int64_t> offsets;  // [piece]
   int64_t elements = 0;

@@ -4,6 +4,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "common/task_graph/parameter_buffers.h"
 #include "executor/plan/planner.h"
 
 namespace ff {
@@ -127,12 +128,11 @@ Place Planner::graph_input(TensorId tensor, const Block& block) {
 int Planner::parameter_buffer(ParameterId parameter, const Block& block) {
   for (size_t i = 0; i < plan.parameters.size(); ++i)
     if (plan.parameters[i].parameter == parameter && plan.parameters[i].block == block) return static_cast<int>(i);
-  bool trained = false;
-  for (const auto& [op, which] : graph.parameters[parameter].uses)
-    trained = trained || (graph.parameters[parameter].spec.trained && graph.operators[op].has_backward);
-  const Place weight = allocate(block.volume());
-  plan.parameters.push_back(
-      {parameter, block, weight, trained && settings.momentum ? allocate(block.volume(), true) : Place{}});
+  // The gradient is placed when the pieces are known (synchronization.cpp).
+  const ParameterBufferSizes sizes =
+      parameter_buffer_sizes(graph, parameter, block.volume(), settings.momentum, {false, false});
+  const Place weight = allocate(sizes.weight);
+  plan.parameters.push_back({parameter, block, weight, allocate(sizes.velocity, true)});
   return static_cast<int>(plan.parameters.size()) - 1;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "common/task_graph/parameter_buffers.h"
 #include "executor/plan/planner.h"
 #include "executor/runs.h"
 
@@ -40,7 +41,8 @@ UnitPlan plan_unit(Planner& planner, const SynchronizationUnit& unit) {
   return plan;
 }
 
-// Within the packed buffer of its unit if the block is one piece.
+// Of a block that a backward task writes the gradient of: within the packed buffer of its unit if the block is one
+// piece.
 Place parameter_gradient(Planner& planner, const ParameterBuffer& buffer) {
   for (size_t u = 0; u < planner.plan.units.size(); ++u) {
     const Vector<Place>& gradients = planner.plan.units[u].gradients;
@@ -49,7 +51,9 @@ Place parameter_gradient(Planner& planner, const ParameterBuffer& buffer) {
           piece.parameter == buffer.parameter && piece.block == buffer.block)
         return gradients[p];
   }
-  return planner.allocate(buffer.block.volume());
+  const ParameterBufferSizes sizes = parameter_buffer_sizes(planner.graph, buffer.parameter, buffer.block.volume(),
+                                                            planner.settings.momentum, {true, /*is_piece=*/false});
+  return planner.allocate(sizes.gradient);
 }
 
 // Parts with the same block of a parameter share its gradient: the first backward task writes, the others add.

@@ -148,12 +148,16 @@ CommunicationModel::CollectiveShape CommunicationModel::hierarchical(CollectiveK
   return shape;
 }
 
-// The holders in each node. Nothing unless there are several with equally many, at least two.
+// The holders in each node, in the order of `holders`. Nothing unless there are several nodes with equally many, at
+// least two.
 Vector<Vector<DeviceId>> CommunicationModel::by_node(const Vector<DeviceId>& holders) const {
-  std::map<std::string_view, Vector<DeviceId>> nodes;
-  for (DeviceId holder : holders) nodes[topology_.devices[holder].node].push_back(holder);
+  std::map<std::string_view, int> number;
   Vector<Vector<DeviceId>> groups;
-  for (const auto& [name, devices] : nodes) groups.push_back(devices);
+  for (const DeviceId holder : holders) {
+    const auto [it, added] = number.emplace(topology_.devices[holder].node, groups.count());
+    if (added) groups.emplace_back();
+    groups[it->second].push_back(holder);
+  }
   const size_t places = groups[0].size();
   const bool equal =
       std::all_of(groups.begin(), groups.end(), [&](const auto& group) { return group.size() == places; });
@@ -175,8 +179,8 @@ Vector<Vector<DeviceId>> CommunicationModel::by_runs(const Vector<DeviceId>& hol
   return groups;
 }
 
-Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(CollectiveKind kind,
-                                                                       const Vector<DeviceId>& holders) {
+Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(CollectiveKind kind, Vector<DeviceId> holders) {
+  topology_.sort_by_links(holders);
   const double k = static_cast<double>(holders.size());
   const double depth = std::bit_width(holders.size() - 1);  // ceil(log2 k)
   Vector<CollectiveShape> result;

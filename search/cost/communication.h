@@ -27,6 +27,7 @@ class CommunicationModel {
   void transfer(DeviceId source, DeviceId destination, int64_t bytes, CommunicationCost& cost) const;
 
   // A collective among `holders` (ascending; a single one takes 1 ns) by the algorithm that is fastest for its size.
+  // Topology order is that of its links (Topology::by_links).
   // With k holders and B bytes (Collective::bytes), what crosses each hop and how many latencies of the slowest hop:
   //   ring, each to the next in topology order   all_gather, reduce_scatter: (k-1)/k B, k-1 latencies
   //                                              all_reduce: 2 (k-1)/k B, 2 (k-1)
@@ -74,7 +75,7 @@ class CommunicationModel {
     std::map<DeviceId, Beside> beside;
     void clear();
   };
-  Vector<CollectiveShape> shapes(CollectiveKind kind, const Vector<DeviceId>& holders);
+  Vector<CollectiveShape> shapes(CollectiveKind kind, Vector<DeviceId> holders);
   CollectiveShape hierarchical(CollectiveKind kind, const Vector<Vector<DeviceId>>& groups);
   Vector<Vector<DeviceId>> by_node(const Vector<DeviceId>& holders) const;
   static Vector<Vector<DeviceId>> by_runs(const Vector<DeviceId>& holders);

@@ -65,17 +65,23 @@ Vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& prepare,
     while (ready < static_cast<int>(lanes_.size()) && !done) std::this_thread::yield();
   };
   Vector<std::thread> others;
-  for (size_t lane = 1; lane < lanes_.size(); ++lane)
-    others.emplace_back([&, lane] {
-      guarded(lane, [&] {
-        warm_up(lane);
-        for (int repetition = 0; !done; ++repetition)
-          for (int phase = 0; phase < phases && !done; ++phase) {
-            make_ready(*lanes_[lane], phase, repetition);
-            work(*lanes_[lane], phase, repetition);
-          }
-      });
+  const auto keep_busy = [&](size_t lane) {
+    guarded(lane, [&] {
+      warm_up(lane);
+      for (int repetition = 0; !done; ++repetition)
+        for (int phase = 0; phase < phases && !done; ++phase) {
+          make_ready(*lanes_[lane], phase, repetition);
+          work(*lanes_[lane], phase, repetition);
+        }
     });
+  };
+  try {
+    for (size_t lane = 1; lane < lanes_.size(); ++lane) others.emplace_back(keep_busy, lane);
+  } catch (...) {  // kernels of one device alone would be faster than those of all at once
+    done = true;
+    for (std::thread& other : others) other.join();
+    throw;
+  }
   guarded(0, [&] {
     warm_up(0);
     double measured_ms = 0;

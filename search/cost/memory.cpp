@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "common/task_graph/edge_copies.h"
+#include "common/task_graph/parameter_buffers.h"
 
 namespace ff {
 namespace {
@@ -23,39 +24,39 @@ Vector<int64_t> corners(const Block& block) {
 
 }  // namespace
 
-MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count)
-    : builder_(builder), graph_(builder.graph()), edges_of_tensor_(graph_.tensors.size()),
-      groups_of_(graph_.operators.size()), items_around_(graph_.operators.size()), part_bytes_(graph_.operators.size()),
-      block_numbers_(graph_.parameters.size()), sums_(static_cast<size_t>(device_count)),
-      at_end_(static_cast<size_t>(device_count)), on_demand_(static_cast<size_t>(device_count)),
-      bytes_(static_cast<size_t>(device_count)) {
+MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count, bool momentum)
+    : builder_(builder), momentum_(momentum), edges_of_tensor_(graph().tensors.size()),
+      groups_of_(graph().operators.size()), items_around_(graph().operators.size()),
+      part_bytes_(graph().operators.size()), block_numbers_(graph().parameters.size()),
+      sums_(static_cast<size_t>(device_count)), at_end_(static_cast<size_t>(device_count)),
+      on_demand_(static_cast<size_t>(device_count)), bytes_(static_cast<size_t>(device_count)) {
   for (size_t e = 0; e < builder.edges().size(); ++e)
     edges_of_tensor_[builder.edges()[e].tensor].push_back(static_cast<int>(e));
   for (size_t g = 0; g < builder.groups().size(); ++g)
     for (OperatorId op : builder.groups()[g].operators) groups_of_[op].push_back(static_cast<int>(g));
-  for (OperatorId op = 0; op < static_cast<OperatorId>(graph_.operators.size()); ++op) {
+  for (OperatorId op = 0; op < static_cast<OperatorId>(graph().operators.size()); ++op) {
     Vector<Item>& items = items_around_[op];
     items.push_back({Item::Kind::operation, op});
     for (size_t e = 0; e < builder.edges().size(); ++e)
       if (builder.edges()[e].producer == op || builder.edges()[e].consumer == op)
         items.push_back({Item::Kind::edge, static_cast<int>(e)});
-    Vector<TensorId> tensors = graph_.operators[op].inputs;
-    tensors.insert(tensors.end(), graph_.operators[op].outputs.begin(), graph_.operators[op].outputs.end());
+    Vector<TensorId> tensors = graph().operators[op].inputs;
+    tensors.insert(tensors.end(), graph().operators[op].outputs.begin(), graph().operators[op].outputs.end());
     sort_and_unique(tensors);
     for (TensorId tensor : tensors)
-      if (graph_.tensors[tensor].producer >= 0) items.push_back({Item::Kind::tensor, tensor});
+      if (graph().tensors[tensor].producer >= 0) items.push_back({Item::Kind::tensor, tensor});
     for (int g : groups_of_[op]) items.push_back({Item::Kind::group, g});
   }
 }
 
 size_t MemoryModel::number(Item item) const {
-  const size_t index = static_cast<size_t>(item.index), operators = graph_.operators.size(),
+  const size_t index = static_cast<size_t>(item.index), operators = graph().operators.size(),
                edges = builder_.edges().size();
   switch (item.kind) {
     case Item::Kind::operation: return index;
     case Item::Kind::edge: return operators + index;
     case Item::Kind::tensor: return operators + edges + index;
-    case Item::Kind::group: return operators + edges + graph_.tensors.size() + index;
+    case Item::Kind::group: return operators + edges + graph().tensors.size() + index;
   }
   return 0;
 }
@@ -79,7 +80,7 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
   const auto [it, added] = part_bytes_[id].try_emplace(degrees);
   PartBytes& result = it->second;
   if (!added) return result;
-  const Operator& op = graph_.operators[id];
+  const Operator& op = graph().operators[id];
   const OperatorDefinition& definition = *op.definition;
   result.inputs.resize(op.inputs.size());
   result.outputs.resize(op.outputs.size());
@@ -87,9 +88,6 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
   for (int number = 0, parts = parts_of(degrees); number < parts; ++number) {
     const Block part = definition.part(degrees, number);
     int64_t fixed = definition.workspace_bytes(part);
-    if (!definition.gathers_statistics())  // else gathered_statistics
-      fixed +=
-          definition.statistics_bytes(part, false) + (op.has_backward ? definition.statistics_bytes(part, true) : 0);
     int64_t outputs = 0, gradients = 0;
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       const Block block = definition.output_block(static_cast<int>(o), part);
@@ -100,14 +98,12 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const Block block = definition.input_block(static_cast<int>(i), part);
       result.inputs[i].push_back(place_of(block));
-      if (graph_.tensors[op.inputs[i]].producer < 0) fixed += bytes_of(block);
-      if (graph_.input_has_gradient(id, static_cast<int>(i))) gradients += result.inputs[i].back();
+      if (graph().tensors[op.inputs[i]].producer < 0) fixed += bytes_of(block);
+      if (graph().input_has_gradient(id, static_cast<int>(i))) gradients += result.inputs[i].back();
     }
     for (size_t p = 0; p < op.parameters.size(); ++p) {
       const Block block = definition.parameter_block(static_cast<int>(p), part);
-      // weight, velocity, gradient
-      const int copies = !definition.parameters()[p].trained ? 1 : op.has_backward ? 3 : 2;
-      result.parameters[p].emplace_back(block_number(op.parameters[p], block), copies * bytes_of(block));
+      result.parameters[p].emplace_back(block_number(op.parameters[p], block), block.volume());
     }
     result.fixed.push_back(fixed);
     result.activations.push_back(outputs);
@@ -118,7 +114,7 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
 
 // The gradients of inputs and, where backward does not read them, the outputs live briefly.
 MemoryModel::Share MemoryModel::operator_share(OperatorId id, const Strategy& strategy) {
-  const Operator& op = graph_.operators[id];
+  const Operator& op = graph().operators[id];
   const PartBytes& bytes = part_bytes(id, strategy[id].degrees);
   const bool keeps_outputs = op.has_backward && op.definition->backward_reads_output();
   // Other tasks run between the two backward tasks of a part.
@@ -130,20 +126,31 @@ MemoryModel::Share MemoryModel::operator_share(OperatorId id, const Strategy& st
                      bytes.fixed[part] + (keeps_outputs ? outputs : 0) + (all_at_once ? gradients : 0),
                      std::max(keeps_outputs ? 0 : outputs, all_at_once ? 0 : gradients)});
   }
-  const Share gathered = gathered_statistics(id, strategy);
-  share.insert(share.end(), gathered.begin(), gathered.end());
+  const Share statistics = statistics_share(id, strategy);
+  share.insert(share.end(), statistics.begin(), statistics.end());
   return share;
 }
 
-// One copy of what is gathered serves all parts of a group on a device.
-MemoryModel::Share MemoryModel::gathered_statistics(OperatorId id, const Strategy& strategy) const {
-  const Operator& op = graph_.operators[id];
+// What parts have in common is there once a device: gathered, all of it; summed, the sum, and beside it the own sums of
+// several parts on one device.
+MemoryModel::Share MemoryModel::statistics_share(OperatorId id, const Strategy& strategy) const {
+  const Operator& op = graph().operators[id];
   Share share;
-  if (!op.definition->gathers_statistics()) return share;
-  for (Direction direction : directions)
-    if (direction == Direction::forward || op.has_backward)
-      for (const StatisticsReduction& reduction : statistics_reductions(*op.definition, strategy[id], direction))
-        for (DeviceId holder : reduction.holders) share.push_back({holder, reduction.bytes});
+  for (Direction direction : directions) {
+    if (direction == Direction::backward && !op.has_backward) continue;
+    for (const StatisticsReduction& reduction : statistics_reductions(*op.definition, strategy[id], direction)) {
+      for (DeviceId holder : reduction.holders) share.push_back({holder, reduction.bytes});
+      if (op.definition->gathers_statistics()) continue;
+      Vector<DeviceId> devices;
+      for (const int part : reduction.parts) devices.push_back(strategy[id].devices[part]);
+      std::sort(devices.begin(), devices.end());
+      for (const int i : devices.indices()) {
+        const bool several =
+            (i > 0 && devices[i - 1] == devices[i]) || (i + 1 < devices.count() && devices[i + 1] == devices[i]);
+        if (several) share.push_back({devices[i], reduction.bytes});
+      }
+    }
+  }
   return share;
 }
 
@@ -152,7 +159,7 @@ MemoryModel::Share MemoryModel::gathered_statistics(OperatorId id, const Strateg
 MemoryModel::Share MemoryModel::edge_share(int e, const Strategy& strategy) {
   const Edge& edge = builder_.edges()[e];
   const Configuration &producer = strategy[edge.producer], &consumer = strategy[edge.consumer];
-  const Operator& reader = graph_.operators[edge.consumer];
+  const Operator& reader = graph().operators[edge.consumer];
   const bool keeps_inputs = reader.has_backward && reader.definition->backward_reads_input(edge.input);
   Vector<int64_t> inputs = part_bytes(edge.consumer, consumer.degrees).inputs[edge.input];
   Share share;
@@ -188,7 +195,7 @@ Vector<int64_t> MemoryModel::buffers_of_collectives(int e, const Vector<Collecti
   const auto exchanges = builder_.exchanges(e, strategy[edge.producer].degrees, strategy[edge.consumer].degrees);
   Vector<int64_t> most(bytes_.size(), 0);
   for (Direction direction : directions) {
-    if (direction == Direction::backward && !has_gradient(graph_, edge)) break;
+    if (direction == Direction::backward && !has_gradient(graph(), edge)) break;
     const bool forward = direction == Direction::forward;
     for (int number : collectives.indices()) {
       const Exchange& exchange = exchanges->exchanges[number];
@@ -209,9 +216,9 @@ Vector<int64_t> MemoryModel::buffers_of_collectives(int e, const Vector<Collecti
 // Gradients of outputs that are not one consumer's own contribution, briefly, and outputs that a consumer on the device
 // reads in place in its backward pass.
 MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strategy) {
-  const Tensor& tensor = graph_.tensors[id];
-  if (tensor.producer < 0 || graph_.operators[tensor.producer].definition->is_loss()) return {};
-  const Operator& op = graph_.operators[tensor.producer];
+  const Tensor& tensor = graph().tensors[id];
+  if (tensor.producer < 0 || graph().operators[tensor.producer].definition->is_loss()) return {};
+  const Operator& op = graph().operators[tensor.producer];
   struct Gradient {
     int contributions = 0;
     bool in_place = false, received = false, kept = false;
@@ -221,8 +228,8 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
   Vector<Gradient> gradients(producer.devices.size());
   for (int e : edges_of_tensor_[id]) {
     const Edge& edge = builder_.edges()[e];
-    const bool contributes = has_gradient(graph_, edge);
-    const Operator& reader = graph_.operators[edge.consumer];
+    const bool contributes = has_gradient(graph(), edge);
+    const Operator& reader = graph().operators[edge.consumer];
     const bool reads_again = reader.has_backward && reader.definition->backward_reads_input(edge.input);
     const Vector<DeviceId>& consumers = strategy[edge.consumer].devices;
     if (const Vector<Collective> collectives = builder_.collectives(e, strategy); !collectives.empty()) {
@@ -271,31 +278,57 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
   return share;
 }
 
-// One copy of a parameter's block serves all parts on a device.
+// One copy of a parameter's block serves all parts on a device. Parts of one operator have equal or disjoint blocks, so
+// that these are its pieces.
 MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
   const ParameterGroup& group = builder_.groups()[g];
-  Vector<std::tuple<DeviceId, ParameterId, int, int64_t>> blocks;
+  const bool shared = group.operators.count() > 1;
+  std::set<std::pair<ParameterId, int>> pieces;  // numbers of those blocks that are pieces
+  if (shared && group.trained)
+    for (const auto all = builder_.pieces(g, strategy); const ParameterPiece& piece : *all)
+      pieces.emplace(piece.parameter, block_number(piece.parameter, piece.block));
+  // device, parameter, number of the block, has no backward pass, elements
+  Vector<std::tuple<DeviceId, ParameterId, int, bool, int64_t>> blocks;
   for (OperatorId op : group.operators) {
     const PartBytes& bytes = part_bytes(op, strategy[op].degrees);
     for (size_t p = 0; p < bytes.parameters.size(); ++p) {
-      const ParameterId parameter = graph_.operators[op].parameters[p];
+      const ParameterId parameter = graph().operators[op].parameters[p];
       if (std::find(group.parameters.begin(), group.parameters.end(), parameter) == group.parameters.end()) continue;
-      for (size_t part = 0; part < bytes.parameters[p].size(); ++part)
-        blocks.emplace_back(strategy[op].devices[part], parameter, bytes.parameters[p][part].first,
-                            -bytes.parameters[p][part].second);
+      for (size_t part = 0; part < bytes.parameters[p].size(); ++part) {
+        const auto& [number, elements] = bytes.parameters[p][part];
+        blocks.emplace_back(strategy[op].devices[part], parameter, number, !graph().operators[op].has_backward,
+                            elements);
+      }
     }
   }
-  std::sort(blocks.begin(), blocks.end());  // of one block the user with a gradient comes first
+  std::sort(blocks.begin(), blocks.end());  // of one block the user with a backward pass comes first
   Share share;
   for (size_t i = 0; i < blocks.size(); ++i) {
-    const auto& [device, parameter, block, bytes] = blocks[i];
+    const auto& [device, parameter, block, no_backward, elements] = blocks[i];
     const bool again = i > 0 && device == std::get<0>(blocks[i - 1]) && parameter == std::get<1>(blocks[i - 1]) &&
                        block == std::get<2>(blocks[i - 1]);
-    if (!again) share.push_back({device, -bytes});
+    if (again) continue;
+    const ParameterUse use{!no_backward, !shared || pieces.contains({parameter, block})};
+    int64_t held = parameter_buffer_sizes(graph(), parameter, elements, momentum_, use).elements();
+    if (!shared && group.trained) held += gradient_sum_elements(elements);
+    share.push_back({device, held * element_bytes});
   }
+  if (shared && group.trained) add_gradient_sums(g, strategy, share);
   if (group.trained && builder_.synchronization() == Synchronization::parameter_server)
     add_exchange_with_owners(g, strategy, share);
   return share;
+}
+
+// Of operators that share parameters: piece by piece.
+void MemoryModel::add_gradient_sums(int g, const Strategy& strategy, Share& share) {
+  Vector<DeviceId> holders;
+  for (const auto pieces = builder_.pieces(g, strategy); const ParameterPiece& piece : *pieces) {
+    holders.clear();
+    for (const auto& [op, part] : piece.users) holders.push_back(strategy[op].devices[part]);
+    sort_and_unique(holders);
+    const int64_t bytes = gradient_sum_elements(piece.block.volume()) * element_bytes;
+    for (const DeviceId holder : holders) share.push_back({holder, bytes});
+  }
 }
 
 // As memory_plan.h has it: an owner receives from every other holder and packs what it sends back, which they receive.
@@ -358,20 +391,20 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
   Needs result{none, none, plan_memory(builder_, strategy, tasks, order, devices, buffers, laid_out)};
   // one copy serves all that read the same block
   std::set<std::tuple<DeviceId, TensorId, Vector<int64_t>>> inputs;
-  for (OperatorId id = 0; id < static_cast<OperatorId>(graph_.operators.size()); ++id) {
-    const Operator& op = graph_.operators[id];
+  for (OperatorId id = 0; id < static_cast<OperatorId>(graph().operators.size()); ++id) {
+    const Operator& op = graph().operators[id];
     const PartBytes& bytes = part_bytes(id, strategy[id].degrees);
     for (size_t part = 0; part < bytes.fixed.size(); ++part) {
       const DeviceId device = strategy[id].devices[part];
       result.other[device] += bytes.fixed[part];
       for (size_t i = 0; i < op.inputs.size(); ++i) {
-        if (graph_.tensors[op.inputs[i]].producer >= 0) continue;
+        if (graph().tensors[op.inputs[i]].producer >= 0) continue;
         const Block block = op.definition->input_block(
             static_cast<int>(i), op.definition->part(strategy[id].degrees, static_cast<int64_t>(part)));
         if (!inputs.emplace(device, op.inputs[i], corners(block)).second) result.other[device] -= bytes_of(block);
       }
     }
-    for (const Need& need : gathered_statistics(id, strategy)) result.other[need.device] += need.bytes;
+    for (const Need& need : statistics_share(id, strategy)) result.other[need.device] += need.bytes;
   }
   for (size_t g = 0; g < builder_.groups().size(); ++g)
     for (const Need& need : group_share(static_cast<int>(g), strategy)) result.parameters[need.device] += need.bytes;
@@ -390,9 +423,9 @@ void MemoryModel::reset(const Strategy& strategy) {
       add(shares_.back(), kind, 1);
     }
   };
-  append(Item::Kind::operation, graph_.operators.size());
+  append(Item::Kind::operation, graph().operators.size());
   append(Item::Kind::edge, builder_.edges().size());
-  append(Item::Kind::tensor, graph_.tensors.size());
+  append(Item::Kind::tensor, graph().tensors.size());
   append(Item::Kind::group, builder_.groups().size());
   total();
 }

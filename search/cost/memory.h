@@ -1,6 +1,6 @@
-// What a strategy needs of each device's memory: parameters with gradient and velocity, kernels' workspaces, inputs of
-// the graph, statistics and losses, which have memory of their own, and activations, their gradients and buffers of
-// transfers, which share an arena (common/task_graph/memory_plan.h).
+// What a strategy needs of each device's memory: buffers of parameters (common/task_graph/parameter_buffers.h),
+// workspaces of kernels, inputs of the graph, statistics and losses, which have memory of their own, and activations,
+// their gradients and buffers of transfers, which share an arena (common/task_graph/memory_plan.h).
 //
 // Exactly, as the executor allocates it, for a given issue order; or, for the search's inner loop, an estimate that
 // needs no order and follows a change of one operator: what is kept from the forward to the backward pass lives at once
@@ -20,7 +20,8 @@ namespace ff {
 // Bytes by device, of all operators or as one changes. Not thread-safe; the builder must outlive it.
 class MemoryModel {
  public:
-  MemoryModel(TaskGraphBuilder& builder, int device_count);
+  // `momentum`: trained parameters have velocities.
+  MemoryModel(TaskGraphBuilder& builder, int device_count, bool momentum = false);
 
   Vector<int64_t> bytes(const Strategy& strategy);  // the estimate
   // What the executor allocates. `tasks` is the strategy's task graph, `order` a total order of its tasks.
@@ -30,7 +31,7 @@ class MemoryModel {
                         TransferBuffers buffers, const Vector<bool>& laid_out = {});
   // The same, by kind and device.
   struct Needs {
-    Vector<int64_t> parameters;  // with gradients and velocities
+    Vector<int64_t> parameters;  // with gradients and, with momentum, velocities
     Vector<int64_t> other;       // workspaces, inputs of the graph, losses, statistics
     Vector<MemoryPlan> plans;    // of the arenas
     int64_t bytes(DeviceId device) const {
@@ -64,29 +65,31 @@ class MemoryModel {
   size_t number(Item item) const;
   Share share(Item item, const Strategy& strategy);
   Share operator_share(OperatorId op, const Strategy& strategy);
-  Share gathered_statistics(OperatorId op, const Strategy& strategy) const;
+  Share statistics_share(OperatorId op, const Strategy& strategy) const;
   Share edge_share(int edge, const Strategy& strategy);
   Vector<int64_t> buffers_of_collectives(int edge, const Vector<Collective>& collectives, const Strategy& strategy);
   Share tensor_share(TensorId tensor, const Strategy& strategy);
   Share group_share(int group, const Strategy& strategy);
+  void add_gradient_sums(int group, const Strategy& strategy, Share& share);
   void add_exchange_with_owners(int group, const Strategy& strategy, Share& share);
   void add(const Share& share, Item::Kind kind, int64_t sign);
   const Vector<int64_t>& total();
 
   // What depends on an operator's degrees alone, by part.
   struct PartBytes {
-    Vector<int64_t> fixed;                   // workspace, graph inputs, losses, statistics that are summed
-    Vector<int64_t> activations, gradients;  // of all outputs but losses; of all inputs; aligned
-    Vector<Vector<int64_t>> inputs;          // [input][part], aligned
-    Vector<Vector<int64_t>> outputs;         // [output][part], aligned
-    // [parameter][part]: number of the block, bytes with gradient and velocity
-    Vector<Vector<std::pair<int, int64_t>>> parameters;
+    Vector<int64_t> fixed;                               // workspace, graph inputs, losses
+    Vector<int64_t> activations, gradients;              // of all outputs but losses; of all inputs; aligned
+    Vector<Vector<int64_t>> inputs;                      // [input][part], aligned
+    Vector<Vector<int64_t>> outputs;                     // [output][part], aligned
+    Vector<Vector<std::pair<int, int64_t>>> parameters;  // [parameter][part]: number of the block, elements
   };
   const PartBytes& part_bytes(OperatorId op, const Degrees& degrees);
   int block_number(ParameterId parameter, const Block& block);
 
+  const Graph& graph() const { return builder_.graph(); }
+
   TaskGraphBuilder& builder_;
-  const Graph& graph_;
+  const bool momentum_;
   Vector<Vector<int>> edges_of_tensor_, groups_of_;
   Vector<Vector<Item>> items_around_;                     // [operator]: what its configuration enters
   Vector<std::map<Degrees, PartBytes>> part_bytes_;       // [operator]

@@ -119,7 +119,9 @@ MemoryPeak memory_peak(Evaluator& evaluator, const Strategy& strategy, const Eva
     names.push_back(owner);
     bytes += aligned(buffer.bytes);
   }
-  peak.kinds = {{"parameters, their gradients and velocities", needs.parameters[peak.device]}};
+  peak.kinds = {
+      {evaluator.problem().momentum ? "parameters, their gradients and velocities" : "parameters and their gradients",
+       needs.parameters[peak.device]}};
   for (const char* kind : {"activations", "gradients of activations", "transfers"})
     peak.kinds.push_back({kind, live[kind]});
   int64_t rest = needs.other[peak.device];
@@ -272,7 +274,8 @@ std::optional<MemoryRemedy> smaller_batch(Evaluator& evaluator, const Strategy& 
   const auto with = [&](int64_t batch) -> std::optional<Prediction> {
     try {
       const Graph graph = with_batch(problem, strategy, batch);
-      return Evaluator({graph, problem.topology, problem.kernels, nullptr, problem.synchronization}).evaluate(strategy);
+      return Evaluator({graph, problem.topology, problem.kernels, nullptr, problem.synchronization, problem.momentum})
+          .evaluate(strategy);
     } catch (const InputError&) {  // the strategy cannot split so few samples
       return std::nullopt;
     }

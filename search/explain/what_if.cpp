@@ -79,16 +79,18 @@ WhatIf with_links(const std::string& text, const Vector<std::string>& words, con
       (words[2] == "bandwidth" ? channel.all_reduce_gb_per_s : channel.all_reduce_latency_us) *= by;
     }
   topology = refreshed(topology);
-  return evaluated(text, {problem.graph, topology, problem.kernels, problem.annotations, problem.synchronization},
-                   strategy);
+  return evaluated(
+      text, {problem.graph, topology, problem.kernels, problem.annotations, problem.synchronization, problem.momentum},
+      strategy);
 }
 
 WhatIf with_memory(const std::string& text, double by, const Problem& problem, const Strategy& strategy) {
   Topology topology = problem.topology;
   for (DeviceModel& model : topology.models)
     model.memory_bytes = static_cast<int64_t>(std::llround(static_cast<double>(model.memory_bytes) * by));
-  return evaluated(text, {problem.graph, topology, problem.kernels, problem.annotations, problem.synchronization},
-                   strategy);
+  return evaluated(
+      text, {problem.graph, topology, problem.kernels, problem.annotations, problem.synchronization, problem.momentum},
+      strategy);
 }
 
 // Its kernels stay what they are, measured or not: each takes 1/F of the time.
@@ -150,7 +152,8 @@ WhatIf what_if(const Problem& problem, const Strategy& strategy, const std::stri
   if (first == "batch" && words.size() == 2) {
     const int64_t batch = number(text, words[1], 1, int64_t{1} << 32);
     const Graph graph = with_batch(problem, strategy, batch);
-    return evaluated(text, {graph, problem.topology, problem.kernels, nullptr, problem.synchronization}, strategy);
+    return evaluated(
+        text, {graph, problem.topology, problem.kernels, nullptr, problem.synchronization, problem.momentum}, strategy);
   }
   if (first == "device" && words.size() == 3) return with_device(text, words, problem, strategy);
   fail(text, "not understood");

@@ -46,8 +46,9 @@ AlgorithmResult run_data_parallel(const AlgorithmRequest& request) {
 }
 
 AlgorithmResult run_single_device(const AlgorithmRequest& request) {
-  return by_rule(request, single_device(request.graph()),
-                 "every operator on device " + request.topology().devices[0].name);
+  const DeviceId first = request.topology().by_links()[0];
+  return by_rule(request, single_device(request.graph(), first),
+                 "every operator on device " + request.topology().devices[first].name);
 }
 
 AlgorithmResult run_model_parallel(const AlgorithmRequest& request) {
@@ -132,7 +133,8 @@ AlgorithmResult run_optcnn(const AlgorithmRequest& request) {
   const auto found = optcnn(request.evaluator, request.space,
                             request.thorough ? thorough_steps : quick_steps * request.effort, &request.control);
   if (!found && request.thorough && request.control.stop)
-    throw MachineError("interrupted while optcnn computed its cost tables; nothing was written");
+    return by_rule(request, data_parallel(request.graph(), request.topology()),
+                   "interrupted before the cost tables were complete: data parallelism, not what optcnn would find");
   if (!found && request.control.deadline.passed()) throw NoTimeLeft("optcnn: no time is left for its cost tables");
   if (!found)
     throw NotApplicable("optcnn: the cost tables of " + request.graph().name + " on " +
@@ -173,8 +175,8 @@ SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
   for (auto size = sizes.rbegin(); size != sizes.rend() && !request.control.ended(); ++size) {
     const SubCluster part = sub_cluster(request.topology(), *size);
     const SearchSpace space(request.graph(), part.topology);
-    Evaluator evaluator(
-        {request.graph(), part.topology, request.problem().kernels, nullptr, request.problem().synchronization});
+    Evaluator evaluator({request.graph(), part.topology, request.problem().kernels, nullptr,
+                         request.problem().synchronization, request.problem().momentum});
     const bool large = *size > most_devices_of_all_algorithms;
     if (best.devices > 0 && !large &&
         static_cast<double>(lower_bound(evaluator.problem(), space, evaluator.cost_model())) >= best.cost)

@@ -7,7 +7,7 @@ namespace ff {
 Vector<Vector<DeviceId>> devices_by_node(const Topology& topology) {
   Vector<Vector<DeviceId>> nodes;
   std::map<std::string, int> number;
-  for (DeviceId device : topology.devices.indices()) {
+  for (const DeviceId device : topology.by_links()) {
     const auto [it, added] = number.emplace(topology.devices[device].node, nodes.count());
     if (added) nodes.emplace_back();
     nodes[it->second].push_back(device);

@@ -5,7 +5,8 @@
 
 namespace ff {
 
-// Devices of each node, in the order of the topology; those that name none are one node together.
+// Devices of each node, in the order of the topology's links (Topology::by_links); those that name none are one node
+// together.
 Vector<Vector<DeviceId>> devices_by_node(const Topology& topology);
 
 }  // namespace ff

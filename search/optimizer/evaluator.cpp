@@ -12,7 +12,7 @@ namespace ff {
 Evaluator::Evaluator(const Problem& problem)
     : problem_(problem), builder_(problem.graph, problem.synchronization),
       cost_model_(problem.graph, problem.topology, problem.kernels),
-      memory_(builder_, problem.topology.devices.count()) {
+      memory_(builder_, problem.topology.devices.count(), problem.momentum) {
   for (const DeviceModel& model : problem.topology.models) memory_limited_ = memory_limited_ || model.memory_bytes > 0;
 }
 
@@ -104,28 +104,39 @@ Vector<Vector<int>> Evaluator::other_orders(const Details& details, TaskOrder or
   return orders;
 }
 
+void Evaluator::follow_order(Details& details) {
+  if (!details.fifo_order || !transfers_keep_devices_busy(details.tasks, details.costs)) return;
+  Timeline timeline = simulate_in_order(details.tasks, details.costs, details.order);
+  details.fifo_order = timeline.start == details.timeline.start;
+  details.timeline = std::move(timeline);
+}
+
 Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order) {
   const auto begin = std::chrono::steady_clock::now();
   Details details = simulated(strategy);
+  const Vector<int> ready_order = tasks_by_start(details.tasks, details.timeline);
+  Nanoseconds to_beat = details.makespan_fifo;
+  if (order == TaskOrder::best && transfers_keep_devices_busy(details.tasks, details.costs))
+    to_beat = simulate_in_order(details.tasks, details.costs, ready_order).makespan;
   const auto keep = [&](Memory memory) {
     details.memory_bytes = std::move(memory.bytes);
     details.transfer_buffers = memory.buffers;
     details.order = std::move(memory.order);
   };
   for (const Vector<int>& other : other_orders(details, order)) {
+    if (runs_in_order(details.tasks, details.timeline, other)) continue;  // that of readiness
     Timeline timeline = simulate_in_order(details.tasks, details.costs, other);
     // Less would hardly be seen, and the order in which tasks become ready is written in fewer lines.
     constexpr double worth_it = 0.995;
     const bool asked_for = order != TaskOrder::best;
-    if (!asked_for && static_cast<double>(timeline.makespan) >= worth_it * static_cast<double>(details.makespan_fifo))
-      continue;
+    if (!asked_for && static_cast<double>(timeline.makespan) >= worth_it * static_cast<double>(to_beat)) continue;
     keep(memory(strategy, details.tasks, other));
     if (!asked_for && fullness(details.memory_bytes) > 1) continue;
     details.timeline = std::move(timeline);
     details.fifo_order = false;
     break;
   }
-  if (details.fifo_order) keep(memory(strategy, details.tasks, tasks_by_start(details.tasks, details.timeline)));
+  if (details.fifo_order) keep(memory(strategy, details.tasks, ready_order));
   slowest_details_s_ = std::max(slowest_details_s_, seconds_since(begin));
   return details;
 }
@@ -134,10 +145,14 @@ Evaluator::Details Evaluator::details_of_file(const StrategyFile& file) {
   Details details = simulated(file.strategy);
   const TransferBuffers buffers = details.transfer_buffers = file.transfer_buffers;
   details.order = issue_order_from_names(builder_, details.tasks, file.issue_order, buffers);
-  if (file.issue_order.empty() || details.order.empty())
+  if (file.issue_order.empty() || details.order.empty()) {
     details.order = default_issue_order(builder_, details.tasks, buffers);
-  else details.fifo_order = runs_in_order(details.tasks, details.timeline, details.order);
-  if (!details.fifo_order) details.timeline = simulate_in_order(details.tasks, details.costs, details.order);
+  } else if (!runs_in_order(details.tasks, details.timeline, details.order)) {
+    details.fifo_order = false;
+    details.timeline = simulate_in_order(details.tasks, details.costs, details.order);
+  } else {
+    follow_order(details);
+  }
   details.memory_bytes = memory_.bytes(file.strategy, details.tasks, details.order, buffers);
   return details;
 }

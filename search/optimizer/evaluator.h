@@ -41,14 +41,17 @@ class Evaluator {
     Vector<int64_t> memory_bytes;  // by device: what the executor allocates in this order, with these buffers
     TransferBuffers transfer_buffers = TransferBuffers::preallocated;
     CostCounts sources;
-    Nanoseconds makespan_fifo = 0;  // with devices that run tasks as these become ready
-    bool fifo_order = true;         // the timeline is that one
+    Nanoseconds makespan_fifo = 0;  // with devices that run tasks as these become ready (paper, A3)
+    bool fifo_order = true;               // the timeline is that one; else `order` is simulated
   };
   // Memory is that of the order in which the simulator starts the tasks, with on-demand transfer buffers where it
   // does not fit with preallocated ones.
   Details details(const Strategy& strategy, TaskOrder order = TaskOrder::fifo);
   // As the executor runs it: with the file's buffers and its issue order, or the default one where that does not fit.
   Details details_of_file(const StrategyFile& file);
+  // The timeline of a strategy file with this order. It is another one than as tasks become ready, even in that order,
+  // where transfers keep devices busy (simulate_in_order).
+  static void follow_order(Details& details);
 
   // The prediction for a makespan and the share that is needed of the fullest device's memory.
   static Prediction prediction(Nanoseconds makespan, double fullness) {

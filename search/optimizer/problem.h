@@ -15,6 +15,7 @@ struct Problem {
   KernelCosts& kernels;
   const Annotations* annotations = nullptr;  // none: the user has not decided anything
   Synchronization synchronization = Synchronization::all_reduce;
+  bool momentum = false;  // of SGD: trained parameters have velocities, which take memory
 
   Strategy keeping_annotations(Strategy strategy) const {
     return keep_annotations(std::move(strategy), annotations, graph, topology);

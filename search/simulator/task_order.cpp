@@ -199,6 +199,19 @@ Timeline simulate_in_order(const TaskGraph& tasks, const TaskCosts& costs, const
   return timeline;
 }
 
+bool transfers_keep_devices_busy(const TaskGraph& tasks, const TaskCosts& costs) {
+  if (!costs.beside.empty()) return true;
+  DeviceId devices = 0;  // resources before the channels
+  for (const Task& task : tasks.tasks)
+    if (occupies_device(task.kind)) devices = std::max(devices, task.device + 1);
+  for (const int task : tasks.tasks.indices()) {
+    if (occupies_device(tasks.tasks[task].kind)) continue;
+    for (int32_t u = costs.use_begin[task]; u < costs.use_begin[task + 1]; ++u)
+      if (costs.uses[u].resource < devices) return true;
+  }
+  return false;
+}
+
 bool runs_in_order(const TaskGraph& tasks, const Timeline& timeline, const Vector<int>& order) {
   return by_device(tasks, order) == by_device(tasks, tasks_by_start(tasks, timeline));
 }

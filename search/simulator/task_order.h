@@ -32,7 +32,15 @@ Timeline schedule_by_latest_start(const TaskGraph& tasks, const TaskCosts& costs
 
 // Full simulation where every device runs its own tasks (compute, updates, barriers) in this order, which respects the
 // task graph. All else is taken as it becomes ready.
+//
+// In the order in which tasks become ready this is simulate_full, unless transfers keep devices busy: a transfer that
+// becomes ready while a device computes is taken here when the device is free, in front of the device's next task. In
+// simulate_full it is taken behind all of the device's tasks that were ready before it. The executor starts transfers
+// as soon as their data is there, so this is nearer to what it does.
 Timeline simulate_in_order(const TaskGraph& tasks, const TaskCosts& costs, const Vector<int>& order);
+
+// Do transfers or collectives occupy devices, or delay what these compute?
+bool transfers_keep_devices_busy(const TaskGraph& tasks, const TaskCosts& costs);
 
 // Does every device run its own tasks in this order?
 bool runs_in_order(const TaskGraph& tasks, const Timeline& timeline, const Vector<int>& order);

@@ -1,7 +1,6 @@
 #include "search/optimizer/baselines/expert.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "search/optimizer/baselines/model_parallel.h"
 #include "search/optimizer/device_nodes.h"
@@ -19,8 +18,7 @@ bool has_type(const Graph& graph, const Vector<std::string>& types) {
 // Splits dense layers by channel, and elementwise operators between them alike.
 Strategy one_weird_trick(const Graph& graph, const Topology& topology) {
   Strategy strategy = data_parallel(graph, topology);
-  Vector<DeviceId> all(topology.devices.count());
-  std::iota(all.begin(), all.end(), 0);
+  const Vector<DeviceId> all = topology.by_links();
   Vector<bool> by_channel(graph.operators.size(), false);
   for (OperatorId op : graph.operator_ids()) {
     const Operator& described = graph.operators[op];

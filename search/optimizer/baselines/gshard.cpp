@@ -1,7 +1,6 @@
 #include "search/optimizer/baselines/gshard.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "search/optimizer/tensor_axes.h"
 
@@ -31,6 +30,7 @@ int expert_dimension(const OperatorDefinition& definition) {
 
 std::optional<Strategy> gshard(const Graph& graph, const Topology& topology) {
   const int devices = topology.devices.count();
+  const Vector<DeviceId> order = topology.by_links();
   Strategy strategy = data_parallel(graph, topology);
   bool found = false;
   for (const OperatorId op : graph.operator_ids()) {
@@ -42,8 +42,7 @@ std::optional<Strategy> gshard(const Graph& graph, const Topology& topology) {
     degrees[expert] = largest_divisor(devices, definition.dimensions()[expert].size);
     // Rows: the first dimension, unless that is the expert itself.
     if (expert > 0) degrees[0] = largest_divisor(devices / degrees[expert], definition.dimensions()[0].size);
-    strategy[op] = {degrees, Vector<DeviceId>(parts_of(degrees))};
-    std::iota(strategy[op].devices.begin(), strategy[op].devices.end(), 0);
+    strategy[op] = {degrees, {order.begin(), order.begin() + parts_of(degrees)}};
   }
   if (!found) return std::nullopt;
   return strategy;

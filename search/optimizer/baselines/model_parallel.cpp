@@ -44,10 +44,11 @@ Strategy model_parallel(const Problem& problem, TaskCostModel& costs) {
       by_model[model].push_back(cost.all_forward() + cost.all_backward());
     }
   const int stages = std::min(topology.devices.count(), graph.operators.count());
-  for (DeviceId device = 0; device < stages; ++device) times.push_back(by_model[topology.devices[device].model]);
+  const Vector<DeviceId> order = topology.by_links();
+  for (int stage = 0; stage < stages; ++stage) times.push_back(by_model[topology.devices[order[stage]].model]);
   const Vector<int> stage_of = balanced_stages(times);
   Strategy strategy = single_device(graph);
-  for (OperatorId op : graph.operator_ids()) strategy[op].devices[0] = stage_of[op];
+  for (OperatorId op : graph.operator_ids()) strategy[op].devices[0] = order[stage_of[op]];
   return strategy;
 }
 

@@ -16,9 +16,9 @@ struct OptcnnResult {
   bool groups_are_split = false;
 };
 
-// The degrees of every layer that minimize LayerwiseCosts, devices consecutive from 0, by elimination of nodes and
-// edges. Memory is not looked at. Nothing when the cost tables would take more than `most_steps` steps, or when
-// stopped.
+// The degrees of every layer that minimize LayerwiseCosts, on the first devices in the order of the topology's links,
+// by elimination of nodes and edges. Memory is not looked at. Nothing when the cost tables would take more than
+// `most_steps` steps, or when stopped.
 std::optional<OptcnnResult> optcnn(Evaluator& evaluator, const SearchSpace& space, double most_steps,
                                    const SearchControl* control = nullptr);
 

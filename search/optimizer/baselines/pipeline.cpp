@@ -21,14 +21,11 @@ Vector<int> stage_sizes(int devices) {
   return sizes;
 }
 
-// Devices in the order in which stages take them: as the topology has them, or the first of each node, then the
-// second of each, and so on.
+// Devices in the order in which stages take them: as the topology's links have them, or the first of each node, then
+// the second of each, and so on.
 Vector<DeviceId> devices_in_order(const Topology& topology, bool across_nodes) {
+  if (!across_nodes) return topology.by_links();
   Vector<DeviceId> order;
-  if (!across_nodes) {
-    for (const DeviceId device : topology.devices.indices()) order.push_back(device);
-    return order;
-  }
   const Vector<Vector<DeviceId>> nodes = devices_by_node(topology);
   for (int place = 0; order.count() < topology.devices.count(); ++place)
     for (const Vector<DeviceId>& node : nodes)

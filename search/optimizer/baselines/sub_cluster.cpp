@@ -26,7 +26,7 @@ SubCluster sub_cluster(const Topology& topology, int size) {
   };
   Vector<Node> nodes;
   std::map<std::string, int> number;
-  for (DeviceId device : topology.devices.indices()) {
+  for (const DeviceId device : topology.by_links()) {
     const std::string& name = topology.devices[device].node;
     const double tflops = topology.model_of(device).peak_tflops;
     // A device without a node is one of its own.

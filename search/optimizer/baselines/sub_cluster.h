@@ -18,7 +18,7 @@ struct SubCluster {
 Vector<int> sub_cluster_sizes(const Topology& topology);
 
 // The first `size` devices when those of a node stand together: nodes of faster devices first (peak rate of the
-// slowest), then in the order of the topology. Each smaller sub-cluster is a part of each larger one.
+// slowest), then in the order of the topology's links. Each smaller sub-cluster is a part of each larger one.
 SubCluster sub_cluster(const Topology& topology, int size);
 
 }  // namespace ff

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <random>
+#include <set>
 
 namespace ff {
 namespace {
@@ -27,6 +29,9 @@ class Elimination {
       else add({{edge.b, edge.a}, transposed(edge)});
     }
     alive_.assign(sizes_.size(), true);
+    choice_.assign(sizes_.size(), 0);
+    steps_.assign(sizes_.size(), 0);
+    for (const int node : sizes_.indices()) queue(node);
   }
 
   TableMinimum run(const CostTables& tables) {
@@ -72,51 +77,65 @@ class Elimination {
 
   // Edge elimination: tables of the same nodes are added up.
   void add(Table table) {
-    for (Table& other : tables_)
-      if (other.nodes == table.nodes) {
-        for (size_t i = 0; i < table.costs.size(); ++i) other.costs[i] += table.costs[i];
-        return;
-      }
+    const auto [known, added] = table_of_nodes_.try_emplace(table.nodes, tables_.count());
+    if (!added) {
+      Vector<Nanoseconds>& costs = tables_[known->second].costs;
+      for (size_t i = 0; i < table.costs.size(); ++i) costs[i] += table.costs[i];
+      return;
+    }
+    for (const int node : table.nodes) {
+      if (node >= tables_with_.count()) tables_with_.resize(static_cast<size_t>(node) + 1);
+      tables_with_[node].push_back(known->second);
+    }
     tables_.push_back(std::move(table));
   }
 
   Vector<int> neighbours(int node) const {
     Vector<int> result;
-    for (const Table& table : tables_)
-      if (std::find(table.nodes.begin(), table.nodes.end(), node) != table.nodes.end())
-        for (int other : table.nodes)
-          if (other != node) result.push_back(other);
+    for (const int table : tables_with_[node])
+      for (int other : tables_[table].nodes)
+        if (other != node) result.push_back(other);
     sort_and_unique(result);
     return result;
   }
 
+  // By the steps that its elimination takes now.
+  void queue(int node) {
+    by_steps_.erase({steps_[node], node});
+    steps_[node] = sizes_[node];
+    for (const int other : neighbours(node)) steps_[node] *= sizes_[other];
+    by_steps_.emplace(steps_[node], node);
+  }
+
+  // Of the nodes left; the first of several. -1: none takes few enough steps.
   int cheapest() const {
-    int best = -1;
-    double least = most_steps_;
-    for (int node : sizes_.indices()) {
-      if (!alive_[node]) continue;
-      double steps = sizes_[node];
-      for (int other : neighbours(node)) steps *= sizes_[other];
-      if (steps > least || (best >= 0 && steps == least)) continue;
-      least = steps;
-      best = node;
+    if (by_steps_.empty() || by_steps_.begin()->first > most_steps_) return -1;
+    return by_steps_.begin()->second;
+  }
+
+  // The node's tables, which are no longer among the others.
+  Vector<Table> taken_tables(int node) {
+    Vector<Table> own;
+    for (const int number : Vector<int>(tables_with_[node])) {
+      Table& table = tables_[number];
+      table_of_nodes_.erase(table.nodes);
+      for (const int other : table.nodes) std::erase(tables_with_[other], number);
+      own.push_back(std::move(table));
+      table = {};
     }
-    return best;
+    return own;
   }
 
   void eliminate(int node) {
     Decision decision{node, neighbours(node), {}};
-    Vector<Table> own, rest;
-    for (Table& table : tables_)
-      (std::find(table.nodes.begin(), table.nodes.end(), node) != table.nodes.end() ? own : rest)
-          .push_back(std::move(table));
-    tables_ = std::move(rest);
+    const Vector<Table> own = taken_tables(node);
     int64_t combinations = 1;
     for (int other : decision.neighbours) combinations *= sizes_[other];
     Table merged{decision.neighbours, Vector<Nanoseconds>(combinations, never)};
     decision.best.assign(combinations, 0);
     Vector<Nanoseconds> sums(sizes_[node]);
-    Vector<int> choice(sizes_.size(), 0);
+    Vector<int>& choice = choice_;
+    for (const int other : decision.neighbours) choice[other] = 0;
     for (int64_t combination = 0; combination < combinations; ++combination) {
       std::fill(sums.begin(), sums.end(), 0);
       for (const Table& table : own) {
@@ -137,13 +156,15 @@ class Elimination {
       }
     }
     alive_[node] = false;
-    decisions_.push_back(std::move(decision));
+    by_steps_.erase({steps_[node], node});
     if (!merged.nodes.empty()) add(std::move(merged));
+    for (const int other : decision.neighbours) queue(other);
+    decisions_.push_back(std::move(decision));
   }
 
   Nanoseconds rest_cost(const Vector<int>& choice) const {
     Nanoseconds cost = 0;
-    for (const Table& table : tables_) cost += table.costs[index_of(table.nodes, choice)];
+    for (const auto& [nodes, number] : table_of_nodes_) cost += tables_[number].costs[index_of(nodes, choice)];
     return cost;
   }
 
@@ -185,7 +206,12 @@ class Elimination {
   double most_steps_;
   Vector<int> sizes_;
   Vector<bool> alive_;
-  Vector<Table> tables_;
+  Vector<Table> tables_;                       // those that are taken have no nodes
+  std::map<Vector<int>, int> table_of_nodes_;  // number of the table of these nodes
+  Vector<Vector<int>> tables_with_;            // [node]: their numbers
+  Vector<double> steps_;                       // [node]: that its elimination takes
+  std::set<std::pair<double, int>> by_steps_;  // nodes left
+  Vector<int> choice_;                         // of the neighbours, while one is eliminated
   Vector<Decision> decisions_;
 };
 

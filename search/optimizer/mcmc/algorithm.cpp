@@ -40,7 +40,7 @@ BaselineCandidates baseline_candidates(const AlgorithmRequest& request, const De
     if (!algorithm.baseline || (!all && !named)) continue;
     // Without annotations it is data parallelism once more.
     if (algorithm.name == "propagate" && !request.problem().annotations && !named) continue;
-    if (!named && !result.list.empty() && deadline.left_s() < request.evaluator.slowest_s()) {
+    if (!named && !result.list.empty() && (request.control.stop || deadline.left_s() < request.evaluator.slowest_s())) {
       result.no_time.push_back(algorithm.name);
       continue;
     }
@@ -191,7 +191,8 @@ std::optional<CoarseLevel> search_coarse_level(const AlgorithmRequest& request, 
   if (!coarse) return std::nullopt;
   const Topology& topology = coarse->cluster.topology;
   const SearchSpace space(coarse->graph, topology);
-  Evaluator evaluator({coarse->graph, topology, request.problem().kernels, nullptr, request.problem().synchronization});
+  Evaluator evaluator({coarse->graph, topology, request.problem().kernels, nullptr, request.problem().synchronization,
+                       request.problem().momentum});
   AlgorithmRequest own{
       .evaluator = evaluator, .space = space, .settings = {.search = search}, .control = {request.control.stop}};
   if (request.control.progress)

@@ -30,7 +30,7 @@ class DeltaOracle : public ChainOracle {
  public:
   DeltaOracle(const Problem& problem, bool checked)
       : ChainOracle(problem), simulator_(evaluator_.builder(), problem.topology, evaluator_.cost_model()),
-        memory_(evaluator_.builder(), problem.topology.devices.count()) {
+        memory_(evaluator_.builder(), problem.topology.devices.count(), problem.momentum) {
     if (checked) check_.emplace(problem, evaluator_.builder(), evaluator_.cost_model());
   }
 

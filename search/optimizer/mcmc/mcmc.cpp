@@ -26,6 +26,7 @@ void run_independent_chains(const ProposalSource& source, const Vector<Candidate
   ProgressBoard board(control);
   Vector<std::unique_ptr<Chain>> chains(settings.chains);
   pool.for_each(settings.chains, [&](int number, OracleTeam& team) {
+    if (control.stop && candidates[number % candidates.count()].prediction) return;  // nothing is found any more
     Leg leg{.seconds = settings.budget_s * lanes / settings.chains, .half_without_better = true};
     if (settings.budget_s > 0) {
       const double left = settings.budget_s - board.elapsed_s();

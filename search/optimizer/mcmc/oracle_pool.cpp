@@ -23,7 +23,10 @@ void OraclePool::for_each(int count, const std::function<void(int, OracleTeam&)>
     }
   };
   Vector<std::thread> helpers;
-  for (int lane = 1; lane < lanes; ++lane) helpers.emplace_back(run, lane);
+  try {
+    for (int lane = 1; lane < lanes; ++lane) helpers.emplace_back(run, lane);
+  } catch (const std::exception&) {  // no more threads: those that run take all of the work
+  }
   run(0);
   for (std::thread& helper : helpers) helper.join();
   for (const std::exception_ptr& failure : failures)

@@ -7,7 +7,13 @@ namespace ff {
 
 OracleTeam::OracleTeam(const Vector<ChainOracle*>& oracles) {
   for (ChainOracle* oracle : oracles) members_.push_back({oracle});
-  for (int number = 1; number < size(); ++number) helpers_.emplace_back([this, number] { help(number); });
+  const int members = size();
+  try {
+    for (int number = 1; number < members; ++number) helpers_.emplace_back([this, number] { help(number); });
+  } catch (const std::exception&) {  // no more threads: a smaller team
+    const std::lock_guard lock(mutex_);
+    members_.resize(helpers_.size() + 1);
+  }
 }
 
 OracleTeam::~OracleTeam() {

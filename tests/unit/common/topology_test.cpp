@@ -154,3 +154,18 @@ TEST_CASE("routes of a TPU mesh are the shortest, around its edges too") {
       REQUIRE(route.bandwidth_gb_per_s == (hops == 0 ? 328 : 82));
     }
 }
+
+TEST_CASE("the order of devices by links does not depend on their numbers") {
+  for (const char* name : {"p100-16x4", "dgx-a100-8", "tpu-v3-128", "local-cpu-4"}) {
+    CAPTURE(name);
+    const Topology topology = committed_topology(name);
+    Vector<DeviceId> backwards(topology.devices.size());
+    for (const int place : backwards.indices()) backwards[place] = backwards.count() - 1 - place;
+    const Topology other = topology.with_devices(backwards);
+    const Vector<DeviceId> order = topology.by_links(), other_order = other.by_links();
+    for (const int place : order.indices()) {
+      CHECK(order[place] == place);  // links are listed in the order of the devices
+      REQUIRE(other.devices[other_order[place]].name == topology.devices[place].name);
+    }
+  }
+}

@@ -47,10 +47,15 @@ TEST_CASE("a remedy fits, and its time is that of a simulation of it") {
   // LeNet whole on each of 4 devices, in data parallelism, needs more than this; its largest layer split does not.
   SearchProblem unlimited("alexnet");
   const Strategy plain = data_parallel(unlimited.graph, unlimited.topology);
-  const int64_t needed = unlimited.evaluator.details(plain).memory_bytes[0];
+  const auto with_momentum = [](Problem of) {
+    of.momentum = true;
+    return of;
+  };
+  const int64_t needed = Evaluator(with_momentum(unlimited.problem)).details(plain).memory_bytes[0];
   SearchProblem problem = with_memory("alexnet", "p100-1x4", needed * 8 / 10);
-  const Evaluator::Details details = problem.evaluator.details(plain);
-  const Vector<MemoryRemedy> remedies = memory_remedies(problem.evaluator, plain, details);
+  Evaluator evaluator(with_momentum(problem.problem));
+  const Evaluator::Details details = evaluator.details(plain);
+  const Vector<MemoryRemedy> remedies = memory_remedies(evaluator, plain, details);
   REQUIRE(remedies.size() == 2);
   for (const MemoryRemedy& remedy : remedies) {
     CHECK(remedy.fullness <= 1);
@@ -62,12 +67,12 @@ TEST_CASE("a remedy fits, and its time is that of a simulation of it") {
   const int64_t batch = std::stoll(remedies[1].what.substr(6));
   const auto judged = [&](int64_t samples) {
     const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/alexnet.json", samples);
-    return Evaluator({graph, problem.topology, problem.kernels}).evaluate(plain);
+    return Evaluator(with_momentum({graph, problem.topology, problem.kernels})).evaluate(plain);
   };
   CHECK(judged(batch).feasible());
   CHECK(!judged(batch + 1).feasible());
   CHECK(judged(batch).makespan == remedies[1].predicted);
-  const Explanation explanation = explain_strategy(problem.problem, file_of(problem, plain), {});
+  const Explanation explanation = explain_strategy(with_momentum(problem.problem), file_of(problem, plain), {});
   CHECK(explanation.json["memory"]["fits"] == false);
   CHECK(explanation.json["memory"]["remedies"].size() == 2);
   CHECK_THAT(explanation.text, Catch::Contains(": exceeds device memory by "));

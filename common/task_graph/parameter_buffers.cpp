@@ -1,0 +1,20 @@
+#include "common/task_graph/parameter_buffers.h"
+
+#include <algorithm>
+
+namespace ff {
+
+bool is_updated(const Graph& graph, ParameterId parameter) {
+  const Parameter& one = graph.parameters[parameter];
+  return one.spec.trained && std::any_of(one.uses.begin(), one.uses.end(),
+                                         [&](const auto& use) { return graph.operators[use.first].has_backward; });
+}
+
+ParameterBufferSizes parameter_buffer_sizes(const Graph& graph, ParameterId parameter, int64_t block_elements,
+                                            bool momentum, ParameterUse use) {
+  const bool updated = is_updated(graph, parameter);
+  return {block_elements, updated && momentum ? block_elements : 0,
+          updated && use.has_backward && !use.is_piece ? block_elements : 0};
+}
+
+}  // namespace ff

@@ -1,0 +1,120 @@
+// What the search predicts of memory and what the program plan allocates.
+#include <catch2/catch.hpp>
+
+#include "common/task_graph/issue_order.h"
+#include "executor/plan/program_plan.h"
+#include "search/cost/memory.h"
+#include "tests/support/committed_files.h"
+#include "tests/support/random_network.h"
+
+using namespace ff;
+
+namespace {
+
+// Kernels allocate their workspaces themselves.
+int64_t workspaces(const Graph& graph, const Strategy& strategy, DeviceId device) {
+  int64_t bytes = 0;
+  for (const OperatorId op : graph.operator_ids())
+    for (const int part : strategy[op].devices.indices())
+      if (strategy[op].devices[part] == device) {
+        const OperatorDefinition& definition = *graph.operators[op].definition;
+        bytes += definition.workspace_bytes(definition.part(strategy[op].degrees, part));
+      }
+  return bytes;
+}
+
+int64_t allocated(const ProgramPlan& plan) {
+  int64_t bytes = 0;
+  for (const BufferPlan& buffer : plan.buffers) bytes += buffer.elements * element_bytes;
+  return bytes;
+}
+
+void check_memory(const Graph& graph, const Strategy& strategy, int devices, Synchronization synchronization,
+                  TransferBuffers buffers) {
+  TaskGraphBuilder builder(graph, synchronization);
+  const TaskGraph tasks = builder.build(strategy);
+  const Vector<int> order = default_issue_order(builder, tasks, buffers);
+  for (const bool momentum : {false, true}) {
+    CAPTURE(momentum);
+    MemoryModel model(builder, devices, momentum);
+    const Vector<int64_t> predicted = model.bytes(strategy, tasks, order, buffers);
+    for (DeviceId device = 0; device < devices; ++device) {
+      CAPTURE(device);
+      const TaskGraph own = builder.build(strategy, device);
+      const ProgramPlan plan =
+          plan_program(builder, strategy, own, default_issue_order(builder, own, buffers),
+                       {.rank = device, .momentum = momentum, .follows_backend = false, .transfer_buffers = buffers});
+      CHECK(predicted[device] == allocated(plan) + workspaces(graph, strategy, device));
+    }
+  }
+}
+
+// How many parameters have blocks on a device that are neither equal nor disjoint.
+int overlapping(const Graph& graph, const Strategy& strategy, int devices) {
+  TaskGraphBuilder builder(graph);
+  int found = 0;
+  for (DeviceId device = 0; device < devices; ++device) {
+    const TaskGraph own = builder.build(strategy, device);
+    const ProgramPlan plan =
+        plan_program(builder, strategy, own, default_issue_order(builder, own), {.rank = device, .momentum = false});
+    for (const ParameterBuffer& a : plan.parameters)
+      for (const ParameterBuffer& b : plan.parameters)
+        if (a.parameter == b.parameter && a.block != b.block && !intersect(a.block, b.block).empty()) ++found;
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("predicted memory is what the program plan allocates, for random networks and strategies") {
+  int cut = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    RandomSource random(seed);
+    const Graph graph = random_graph(random);
+    const int devices = 1 + static_cast<int>(seed % 4);
+    const Strategy strategy = random_strategy(graph, devices, random);
+    check_memory(graph, strategy, devices, seed / 4 % 2 ? Synchronization::parameter_server : Synchronization::all_reduce,
+                 seed / 8 % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated);
+    cut += overlapping(graph, strategy, devices) > 0;
+  }
+  CHECK(cut > 10);  // strategies whose shared parameters are split differently
+}
+
+TEST_CASE("predicted memory is what the program plan allocates, for networks with shared parameters") {
+  for (const char* name : {"rnnlm-2step", "moe-tiny", "llama-tiny"}) {
+    CAPTURE(name);
+    const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/" + std::string(name) + ".json");
+    for (unsigned seed = 0; seed < 3; ++seed) {
+      CAPTURE(seed);
+      RandomSource random(seed);
+      check_memory(graph, random_strategy(graph, 4, random), 4, Synchronization::all_reduce, TransferBuffers::preallocated);
+    }
+  }
+}
+
+// Two layers on one device share a weight of 8 x 8; one is split by channel, the other is not. So the weight is held
+// whole, and in halves: 2 x 64 elements. Each gradient of a half is a piece and lies in the gradient sums, 2 x 32
+// elements; that of the whole is a buffer of its own, 64.
+TEST_CASE("a block that other operators cut has a gradient beside the gradient sums") {
+  const Graph graph = parse_graph(parse_json(
+      R"({"format":"ffgraph/1","name":"tied","batch_size":4,"inputs":[{"name":"x","shape":["batch",8],"dtype":"f32"},
+      {"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[
+      {"name":"a","type":"linear","inputs":["x"],"attributes":{"out_features":8,"bias":false},"parameters":"w"},
+      {"name":"b","type":"linear","inputs":["a"],"attributes":{"out_features":8,"bias":false},"parameters":"w"},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["b","label"]}]})",
+      "graph"));
+  Strategy strategy = single_device(graph);
+  strategy[1].degrees[1] = 2;
+  strategy[1].devices = {0, 0};
+  TaskGraphBuilder builder(graph);
+  const TaskGraph tasks = builder.build(strategy);
+  const auto parameters = [&](bool momentum) {
+    return MemoryModel(builder, 1, momentum)
+        .needs(strategy, tasks, default_issue_order(builder, tasks), TransferBuffers::preallocated)
+        .parameters[0];
+  };
+  CHECK(parameters(false) == 4 * (2 * 64 + 2 * 32 + 64));
+  CHECK(parameters(true) == parameters(false) + 4 * 2 * 64);
+  check_memory(graph, strategy, 1, Synchronization::all_reduce, TransferBuffers::preallocated);
+}
