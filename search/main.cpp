@@ -135,10 +135,9 @@ void add_precision_flag(CLI::App& app, ff::Precision& precision) {
 void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
   using enum ff::CostMode;
   add_precision_flag(app, costs.precision);
-  add_words<ff::CostMode>(
-      app, "--cost", costs.mode,
-      {{"auto", automatic}, {"measure", measure}, {"profile", profile}, {"analytic", analytic}},
-      "source of kernel times: auto (profile, else measured here, else analytic), measure, profile, analytic");
+  add_words<ff::CostMode>(app, "--cost", costs.mode,
+                          {{"auto", automatic}, {"measure", measure}, {"profile", profile}, {"analytic", analytic}},
+                          "kernel times: auto (profile, else measured, else analytic), measure, profile, analytic");
   app.add_option("--profile", costs.profiles,
                  "profile file (ffprofile/1) of a device model, or a directory of MODEL.json; may repeat");
   app.add_flag("--json", options.json, "print the result as one JSON object");
@@ -202,7 +201,7 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
       ->check(CLI::IsMember(task_orders));
   add_words<ff::SimulatorKind>(app, "--simulator", search.simulator,
                                {{"delta", ff::SimulatorKind::delta}, {"full", ff::SimulatorKind::full}},
-                               "simulation of proposals: delta (what changed), full (everything; same result, slower)");
+                               "simulate proposals by delta (what changed) or full (same result, slower)");
   app.add_option("--beta", search.beta,
                  "a strategy slower by x is accepted with probability exp(-beta x); default: 2000 structured, else 500")
       ->check(ff::finite_non_negative());
