@@ -252,7 +252,7 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
   const auto is_data_parallel = [](const Baseline& baseline) { return baseline.algorithm == "data-parallel"; };
   if (algorithm == "data-parallel" && !problem.annotations)
     report.baselines.insert(report.baselines.begin(),
-                            {algorithm, report.predicted_as_ready, report.feasible, found.strategy});
+                            {algorithm, report.predicted_fifo, report.feasible, found.strategy});
   else if (!context.stop && std::none_of(report.baselines.begin(), report.baselines.end(), is_data_parallel))
     report.baselines.insert(report.baselines.begin(), data_parallel_baseline(evaluator));
   report.lower_bound = bound;

@@ -139,10 +139,9 @@ void add_precision_flag(CLI::App& app, ff::Precision& precision) {
 void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
   using enum ff::CostMode;
   add_precision_flag(app, costs.precision);
-  add_words<ff::CostMode>(
-      app, "--cost", costs.mode,
-      {{"auto", automatic}, {"measure", measure}, {"profile", profile}, {"analytic", analytic}},
-      "source of kernel times: auto (profile, else measured here, else analytic), measure, profile, analytic");
+  add_words<ff::CostMode>(app, "--cost", costs.mode,
+                          {{"auto", automatic}, {"measure", measure}, {"profile", profile}, {"analytic", analytic}},
+                          "kernel times: auto (profile, else measured, else analytic), measure, profile, analytic");
   app.add_option("--profile", costs.profiles,
                  "profile file (ffprofile/1) of a device model, or a directory of MODEL.json; may repeat");
   app.add_option("--momentum", costs.momentum, "momentum of SGD, for predicted memory; default: 0, as ffexec's")
@@ -206,14 +205,11 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
          "task order of the plan: fifo, critical-path, latest-start, best; default: best with mcmc, else fifo")
       ->check(ff::renamed_words({{"ready", "fifo"}}))
       ->check(CLI::IsMember(task_orders));
-  add_words<ff::SimulatorKind>(
-      app, "--simulator", search.simulator,
-      {{"delta", ff::SimulatorKind::delta}, {"full", ff::SimulatorKind::full}, {"checked", ff::SimulatorKind::checked}},
-      "simulation of proposals: delta (what changed), full (everything), checked (delta, "
-      "compared with full)");
-  app.add_option("--beta", search.beta,
-                 "a strategy slower by x is accepted with probability exp(-beta x); default: 2000 structured, else 500")
-      ->check(ff::finite_non_negative());
+      "simulation of proposals: delta (what changed), full (everything), checked (delta, compared with full)");
+      app.add_option(
+             "--beta", search.beta,
+             "a strategy slower by x is accepted with probability exp(-beta x); default: 2000 structured, else 500")
+          ->check(ff::finite_non_negative());
 }
 
 // Those of a search that compare does not have.

@@ -303,7 +303,7 @@ class WrongInput(unittest.TestCase):
             self.assertEqual((code, stderr.splitlines()[0]), (2, message))
         self.assertEqual(self.search()[0], 0)
         code, _, stderr = run(BUILD / "ffsearch", "--out", "x.json", "simulate", "--strategy", "s.json", cwd=self.work)
-        self.assertEqual((code, stderr.splitlines()[0]), (2, "--out: stands before \"simulate\", expected behind it"))
+        self.assertEqual((code, stderr.splitlines()[0]), (2, "--out: stands before \"simulate\", expected after it"))
         (self.work / "data").mkdir()
         code, _, stderr = self.execute(2, "s.json", "--data", "data", "--epochs", 1)
         self.assertEqual((code, stderr.splitlines()[0]), (2, "--iterations excludes --epochs"))

@@ -82,7 +82,8 @@ TEST_CASE("strategies are checked against graph and topology in full") {
   CHECK(error_with({{"degrees", {{"sample", 2}}}, {"devices", {0}}}) ==
         "s.json: /configurations/c/devices: has 1 devices, expected 2: one for each task of c");
   CHECK(error_with({{"degrees", Json::object()}, {"devices", {2}}}) ==
-        "s.json: /configurations/c/devices/0: found 2, expected an integer from 0 to 1");
+        "s.json: /configurations/c/devices/0: found 2, expected an integer from 0 to 1"
+        " (configuration of c)");
   json["configurations"].erase("f");
   CHECK(error_with({{"degrees", Json::object()}, {"devices", {0}}}) == "s.json: /configurations: \"f\" is missing");
 }
@@ -153,32 +154,40 @@ TEST_CASE("mistakes in configurations for many operators name their place") {
   CHECK(with(R"("block*")") == "s.json: /configurations: \"loss\" is missing");
   CHECK(with(R"("loss")") == "s.json: /configurations: \"block1.fc\" is missing, and 5 more of the operators");
   CHECK(with(R"(["*","blok1.fc"])") ==
-        "s.json: /configurations/0/operators/1: unknown operator \"blok1.fc\"; did you mean \"block1.fc\"?");
+        "s.json: /configurations/0/operators/1: unknown operator \"blok1.fc\"; did you mean \"block1.fc\"?"
+        " (configuration of *, ...)");
   CHECK(with(R"(["*","block[1-4].fc"])") ==
-        "s.json: /configurations/0/operators/1: unknown operator \"block4.fc\"; did you mean \"block1.fc\"?");
+        "s.json: /configurations/0/operators/1: unknown operator \"block4.fc\"; did you mean \"block1.fc\"?"
+        " (configuration of *, ...)");
   CHECK(with(R"(["*","lose*"])") ==
-        "s.json: /configurations/0/operators/1: no operator's name matches \"lose*\"; did you mean \"loss\"?");
+        "s.json: /configurations/0/operators/1: no operator's name matches \"lose*\"; did you mean \"loss\"?"
+        " (configuration of *, ...)");
   CHECK(with(R"(["*","block[1-9].fc"])") ==
         "s.json: /configurations/0/operators/1: found \"block[1-9].fc\", expected an operator's name or a pattern such "
-        "as \"layer*.norm\" or \"layer[1-4].norm\", for at most the 7 operators of the graph");
+        "as \"layer*.norm\" or \"layer[1-4].norm\", for at most the 7 operators of the graph"
+        " (configuration of *, ...)");
   CHECK(with(R"(["loss","block*","l*"])") == "");
   CHECK(with(R"(["*","block*"])") ==
         "s.json: /configurations/0/operators/1: operator \"block1.fc\" has a "
-        "configuration already, by /configurations/0/operators/0");
+        "configuration already, by /configurations/0/operators/0"
+        " (configuration of *, ...)");
   CHECK(with(R"(["*","block1.fc","block[1-2].fc"])") ==
         "s.json: /configurations/0/operators/2: operator \"block1.fc\" has a configuration already, by "
-        "/configurations/0/operators/1");
+        "/configurations/0/operators/1 (configuration of *, ...)");
   CHECK(with("7") == "s.json: /configurations/0/operators: found 7, expected an array");
   CHECK(with(R"("*")", R"("0-1")") ==
         "s.json: /configurations/0/devices: has 2 devices, expected 1: one for each task of block1.fc");
   CHECK(with(R"("*")", R"("8")") ==
-        "s.json: /configurations/0/devices: device 8 is not there: the topology has devices 0 to 7");
+        "s.json: /configurations/0/devices: device 8 is not there: the topology has devices 0 to 7"
+        " (configuration of *)");
   CHECK(with(R"("*")", R"("0-3 x999999")") ==
         "s.json: /configurations/0/devices: \"0-3 x999999\" are more than "
-        "1048576 devices");
+        "1048576 devices"
+        " (configuration of *)");
   CHECK(with(R"("*")", R"("0..3")") ==
         "s.json: /configurations/0/devices: found \"0..3\", expected ranges of device numbers, such as \"0-7\", "
-        "\"0-6:2\", \"0,4-7\" or \"0-3 x2\"");
+        "\"0-6:2\", \"0,4-7\" or \"0-3 x2\""
+        " (configuration of *)");
   CHECK(with(R"("*")", R"("0-1")", R"({"channel":2})") ==
         "s.json: /configurations/0/degrees/channel: unknown parallelizable dimension of block1.norm (layer_norm); "
         "known: sample");
@@ -191,7 +200,8 @@ TEST_CASE("mistakes in configurations for many operators name their place") {
   CHECK(with_shares(R"({"channel":[3,1]})") ==
         "s.json: /configurations/0/shares/channel: has 2 shares, but dimension \"channel\" of block1.fc has 1 part");
   CHECK(with_shares(R"({"sample":[3,0]})") ==
-        "s.json: /configurations/0/shares/sample/1: found 0, expected an integer from 1 to 1000");
+        "s.json: /configurations/0/shares/sample/1: found 0, expected an integer from 1 to 1000"
+        " (configuration of block1.fc)");
   CHECK(with_shares(R"({"sample":[1,1000]})") ==
         "s.json: /configurations/0/shares/sample: leaves a part of dimension \"sample\" of block1.fc without an "
         "element: it has 4");
@@ -199,7 +209,8 @@ TEST_CASE("mistakes in configurations for many operators name their place") {
         "s.json: /configurations/0/shares/samples: unknown parallelizable dimension of block1.fc (linear); did you "
         "mean \"sample\"?");
   CHECK(error_of_blocks(R"([{"operators":"*","degrees":{},"devices":"0","origin":"serched"}])") ==
-        "s.json: /configurations/0/origin: unknown origin \"serched\"; did you mean \"searched\"?");
+        "s.json: /configurations/0/origin: unknown origin \"serched\"; did you mean \"searched\"?"
+        " (configuration of *)");
   CHECK(error_of_blocks(R"([{"operator":"*","degrees":{},"devices":"0"}])") ==
         "s.json: /configurations/0/operator: unknown key of a configuration; did you mean \"operators\"?");
 }
@@ -281,5 +292,5 @@ TEST_CASE("a strategy says how parameters are synchronized, unless by all-reduce
   CHECK(read(json).synchronization == Synchronization::all_reduce);
   json["synchronization"] = "ring";
   CHECK(message_of<InputError>([&] { read(json); }) ==
-        "s.json: /synchronization: found \"ring\"; known: all-reduce, owner");
+        "s.json: /synchronization: found \"ring\"; known: all-reduce, parameter-server");
 }
