@@ -45,7 +45,7 @@ class LeastTimesOf {
     const Degrees whole(problem_.graph.operators[op].definition->dimensions().size(), 1);
     bool all = true;
     for (const int model : problem_.topology.models.indices()) {
-      if (problem_.kernels.measurable(model) || problem_.topology.models[model].kernels_of >= 0) return Sources::other;
+      if (problem_.kernels.measurable(model) || problem_.topology.models[model].scaled_from >= 0) return Sources::other;
       all = all && problem_.kernels.profile(model).entries.empty();
     }
     if (!all) return Sources::mixed;

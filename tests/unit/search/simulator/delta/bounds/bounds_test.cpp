@@ -71,8 +71,8 @@ Nanoseconds longest_work(const StrategyState& state, const Spans::Span& span) {
 }  // namespace
 
 TEST_CASE("bounds: the example of docs/simulator.md") {
-  // fc1, fc2 and the loss on d0, where every task takes 10 us. Before building: the longest path, fc1 - fc2 - loss and
-  // back, and fc1's update: 70 us. Before events, by d0's work, six kernels and two updates: 80 us, the makespan.
+  // fc1, fc2 and the loss on d0, where every task takes 10 us. Before building: six kernels on d0, and an update behind
+  // the last of them: 70 us. Before events, by d0's work, six kernels and two updates: 80 us, the makespan.
   SimulationProblem problem = two_layers();
   Bounded bounded(problem);
   bounded.reset({{{1, 1, 1}, {0}}, {{1, 1, 1}, {1}}, {{1, 1}, {0}}});
