@@ -8,4 +8,8 @@ source scripts/mpi_environment.sh
 
 cmake --preset dev
 cmake --build --preset dev
+# The CUDA backend on processors (docs/gpu.md, "Without a GPU").
+cmake --preset cuda-stand-in
+cmake --build --preset cuda-stand-in --target cuda_stand_in_tests
+ctest --test-dir build/cuda-stand-in -L cuda-stand-in --output-on-failure -j2
 ctest --test-dir build/dev --output-on-failure -j2
