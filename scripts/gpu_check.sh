@@ -12,8 +12,8 @@
 #   scripts/gpu_check.sh BUILD [OUT]          on a machine that built the product itself
 #
 # OUT (default: $OUT, else gpu_check.out) gets gpu_check.log, one line a step in steps.tsv, MODEL.json (the profile,
-# h100.json on an H100), predicted.md, pytorch.md, each as soon as it exists, so that nothing is lost when the command is killed. For a machine
-# to which a copy of the checkout and DIR are brought:
+# h100.json on an H100), predicted.md, pytorch.md, each as soon as it exists, so that nothing is lost when the command
+# is killed. For a machine to which a copy of the checkout and DIR are brought:
 #   scripts/gpu_check.sh build/pack "$OUT"
 # Steps run in the order of their importance, each within its own time; their times add up to what there is. Extra steps
 # follow while time is left. GPU_CHECK_SECONDS: all the time there is (540). GPU_CHECK_ONLY: a regular expression of
@@ -113,10 +113,10 @@ look() {
     nvidia-smi --query-gpu=name,driver_version,compute_mode,mig.mode.current --format=csv,noheader | sed 's/^/GPU: /'
     modes=$(nvidia-smi --query-gpu=compute_mode --format=csv,noheader | sort -u)
     [[ $modes != *Exclusive_Process* ]] ||
-      echo "compute mode Exclusive_Process: every step with several ranks fails; only the steps of one process are useful"
+      echo "compute mode Exclusive_Process: every step with several processes fails"
     [[ $modes != *Prohibited* ]] || echo "compute mode Prohibited: no step can run"
     (($(nvidia-smi -L | grep -c '^GPU') > 1)) ||
-      echo "one GPU: NCCL does not support several ranks on it; those steps pretend several hosts and may be slow or fail"
+      echo "one GPU: NCCL does not support several ranks on it; those steps pretend hosts, may be slow or fail"
   fi
   "$python" - << 'PYTHON_END' || echo "no $python here"
 import glob, os, site, sys, sysconfig
@@ -130,7 +130,8 @@ for library in ("libcudart", "libcublas", "libcudnn", "libnccl"):
 try:
     import torch
     nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.is_available() else "unknown"
-    print(f"PyTorch {torch.__version__}: CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}, NCCL {nccl}")
+    print(f"PyTorch {torch.__version__}: CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}, "
+          f"NCCL {nccl}")
 except ImportError:
     print("PyTorch: none")
 PYTHON_END

@@ -46,8 +46,8 @@ def model_of(name):
     for model in models:
         if model in words and "mig" not in words:
             return model
-    raise RuntimeError(f'no topology for the GPU "{name}": there are those of {", ".join(models)}; write another one with '
-                       "ffsearch topology, and give it with --topology")
+    raise RuntimeError(f'no topology for the GPU "{name}": there are those of {", ".join(models)}; write another one '
+                       "with ffsearch topology, and give it with --topology")
 
 
 def run(*command):

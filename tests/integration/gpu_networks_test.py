@@ -23,8 +23,8 @@ class GpuNetworksTest(unittest.TestCase):
         for name in ["NVIDIA GH200 480GB", "Tesla T4", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"]:
             done = model_of(name)
             self.assertEqual(done.returncode, 1)
-            self.assertEqual(done.stderr, f'no topology for the GPU "{name}": there are those of h100, h200; write another '
-                             "one with ffsearch topology, and give it with --topology\n")
+            self.assertEqual(done.stderr, f'no topology for the GPU "{name}": there are those of h100, h200; write '
+                             "another one with ffsearch topology, and give it with --topology\n")
 
     def test_other_commands_need_programs_and_a_profile(self):
         done = subprocess.run([sys.executable, ROOT / "scripts/gpu_networks.py", "smoke"], stderr=subprocess.PIPE,

@@ -84,8 +84,8 @@ class DeviceBackend : public CudaBackend {
     cuda::check(status, "cudaMalloc");
     return memory;
   }
-  // Called by destructors, also behind a failure after which every call fails: it throws nothing. cudaFree waits for the
-  // work that uses the memory; its errors are reported by `wait`.
+  // Called by destructors, also after a failure after which every call fails: it throws nothing. cudaFree waits for
+  // the work that uses the memory; its errors are reported by `wait`.
   void release(void* memory) override {
     cudaSetDevice(context_.device);
     cudaFree(memory);

@@ -1,6 +1,6 @@
 # The targets and variables of cmake/cuda.cmake, for FF_CUDA=STAND_IN.
 if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  message(FATAL_ERROR "FF_CUDA=STAND_IN needs GCC, whose -fsanitize=thread announces each access of a kernel to memory.")
+  message(FATAL_ERROR "FF_CUDA=STAND_IN needs GCC: its -fsanitize=thread announces each access to memory.")
 endif()
 set(FF_CUDA ON)
 set(FF_CUDA_STAND_IN ON)
@@ -22,7 +22,8 @@ set(NCCL_INCLUDE_DIR ${stand_in}/include)
 # is vectorized or made a call of memcpy.
 function(ff_compile_kernels_for_cpus sources)
   set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
-    "-x;c++;-O2;-fsanitize=thread;--param=tsan-instrument-func-entry-exit=0;--param=tsan-distinguish-volatile=1;\
--fno-tree-vectorize;-fno-tree-slp-vectorize;-fno-tree-loop-distribute-patterns;-Wno-unknown-pragmas;-Wno-sign-conversion")
+"-x;c++;-O2;-fsanitize=thread;--param=tsan-instrument-func-entry-exit=0;--param=tsan-distinguish-volatile=1;\
+-fno-tree-vectorize;-fno-tree-slp-vectorize;-fno-tree-loop-distribute-patterns;-Wno-unknown-pragmas;\
+-Wno-sign-conversion")
 endfunction()
 message(STATUS "CUDA backend: on CPUs, by the stand-in for tests")
