@@ -234,6 +234,10 @@ std::string check_access(const KernelThread& thread, const void* address, size_t
   for (size_t at = first / word; at * word < first + bytes; ++at) {
     Word& seen = all.words[at];
     if (access != Access::write && !all.written[at]) return "device memory that was never written";
+    if (bytes < word) {  // threads may write bytes of one word
+      all.written[at] = 1;
+      continue;
+    }
     if (seen.writing_kernel == thread.kernel && at_once(seen.writer, thread) && access != Access::atomic)
       return "device memory that " + other(seen.writer, thread) + " writes, without a barrier between the two";
     if (access == Access::read) {

@@ -133,6 +133,8 @@ class Blocked {
                             const std::set<int>& waits_for) {
     static std::map<std::string, std::pair<uint64_t, std::map<int, std::pair<uint64_t, uint64_t>>>> seen;  // by path
     const int self = own.world_ranks[static_cast<size_t>(own.rank)];
+    const std::string verdict = own.directory + "/deadlock";  // of the rank that finds it first
+    if (std::string known; read_file(verdict, known)) return known;
     static uint64_t serial = 0;
     if (running.polls == 1) ++serial;
     std::string waits;
@@ -143,7 +145,7 @@ class Blocked {
     if (begun != serial) begun = serial, first.clear();
     std::vector<int> todo(waits_for.begin(), waits_for.end());
     std::set<int> reached;
-    std::string found = "rank " + std::to_string(self) + " in " + operation.text();
+    std::map<int, std::string> found{{self, operation.text()}};
     bool twice = true;
     while (!todo.empty()) {
       const int rank = todo.back();
@@ -158,7 +160,7 @@ class Blocked {
       uint64_t operation_then = 0, polls = 0;
       line >> operation_then >> polls;
       for (int next; line >> next;) todo.push_back(next);
-      found += "; rank " + std::to_string(rank) + " in " + text.substr(text.find('\n') + 1);
+      found[rank] = text.substr(text.find('\n') + 1);
       const auto [before, is_new] = first.try_emplace(rank, operation_then, polls);
       if (before->second.first != operation_then) {
         first.clear();
@@ -166,7 +168,12 @@ class Blocked {
       }
       if (is_new || polls < before->second.second + 2) twice = false;
     }
-    return twice && !reached.empty() ? found : "";
+    if (!twice || reached.empty()) return "";
+    std::string text;
+    for (const auto& [rank, its_operation] : found)
+      text += (text.empty() ? "rank " : "; rank ") + std::to_string(rank) + " in " + its_operation;
+    write_file(own.directory, "deadlock", text);
+    return text;
   }
   static void ends(const NcclStandInCommunicator& own) {
     std::error_code ignored;

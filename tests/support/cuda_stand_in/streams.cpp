@@ -123,11 +123,7 @@ bool step(Device& device) {
   } else {
     return false;
   }
-  Progress progress = Progress::done;
-  if (work->run) {
-    const Opened opened;
-    progress = work->run();
-  }
+  const Progress progress = work->run ? work->run() : Progress::done;
   if (progress == Progress::blocked) {
     device.communicating = work;
     return false;
@@ -139,6 +135,8 @@ bool step(Device& device) {
 
 template <class Condition>
 void run_while(int device, const Condition& condition) {
+  if (!condition() || !state().failure.empty()) return;
+  const Opened opened;
   while (condition() && state().failure.empty()) {
     if (step(state().devices[device])) continue;
     std::recursive_mutex& mutex = state_mutex();  // which the caller holds once
@@ -242,7 +240,10 @@ void wait_for_device(int device) {
 }
 
 void run_some() {
-  for (uint64_t count = next_random() % 3; count > 0; --count)
+  uint64_t count = next_random() % 3;
+  if (count == 0) return;
+  const Opened opened;
+  for (; count > 0; --count)
     for (auto& [number, device] : state().devices) step(device);
 }
 
