@@ -33,8 +33,8 @@ MUTANTS = [
     ("a stride swapped", KERNELS + "loops.cu", "destination[offset + column * rows + row]",
      "destination[offset + row * columns + column]"),
     ("momentum forgotten", KERNELS + "loops.cu", "velocity[i] = momentum * velocity[i] + step", "velocity[i] = step"),
-    ("wrong transposition flags", KERNELS + "products.cpp", "operation(transpose_b), operation(transpose_a)",
-     "operation(transpose_a), operation(transpose_b)"),
+    ("wrong transposition flags", KERNELS + "products.cpp", "cublasGemmEx_64(context.blas, operation(transpose_b), operation(transpose_a)",
+     "cublasGemmEx_64(context.blas, operation(transpose_a), operation(transpose_b)"),
     ("wrong transposition flag of a convolution as a product", KERNELS + "convolution.cpp",
      "multiply_matrices(context_, 'N', 'T', pixels, out, in", "multiply_matrices(context_, 'N', 'N', pixels, out, in"),
     ("a workspace too small", KERNELS + "convolution.cpp", "  const size_t bytes = static_cast<size_t>("
@@ -67,9 +67,9 @@ NOT_EXPECTED = {"a 64-bit cast missing": "needs more than 2^32 threads' elements
 TESTS = [
     ("test_gpu", ["tests/test_gpu", "~[convolution]"]),
     ("test_gpu, convolutions", ["tests/test_gpu", "[convolution]"]),
-    ("ranks, CUDA graph", ["tests/test_gpu_ranks", "threads", "1", "--cuda-graph", "--cases", "30"]),
-    ("ranks, threads", ["tests/test_gpu_ranks", "threads", "2", "--cases", "30"]),
-    ("ranks, NCCL", ["mpirun", "-n", "2", "tests/test_gpu_ranks", "nccl", "--cases", "30"]),
+    ("ranks, CUDA graph", ["tests/test_gpu_ranks", "threads", "1", "--cuda-graph", "--cases", "30", "--seconds", "60"]),
+    ("ranks, threads", ["tests/test_gpu_ranks", "threads", "2", "--cases", "30", "--seconds", "60"]),
+    ("ranks, NCCL", ["mpirun", "-n", "2", "tests/test_gpu_ranks", "nccl", "--cases", "30", "--seconds", "60"]),
 ]
 
 
