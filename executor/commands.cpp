@@ -197,6 +197,7 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
   settings.shuffle = !options.data.empty();
   settings.evaluation = inputs.evaluation.get();
   settings.timekeeper = &observers.timekeeper;
+  settings.records_iteration = observers.recorder != nullptr;
   settings.callbacks = context.run;
   HostTensors weights;
   // What the run has reached, whole files alone: the last one stays until the next one is complete.

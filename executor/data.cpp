@@ -12,6 +12,12 @@
 namespace ff {
 namespace {
 
+// Labels of 64 bits are read as the nearest one of 32 bits.
+std::string label_text(int32_t label) {
+  const bool most = label == std::numeric_limits<int32_t>::max(), least = label == std::numeric_limits<int32_t>::min();
+  return std::to_string(label) + (most ? " or a larger one" : least ? " or a smaller one" : "");
+}
+
 class SyntheticData : public DataSource {
  public:
   SyntheticData(const Graph& graph, uint64_t seed) : graph_(graph), seed_(seed) {}
@@ -38,13 +44,6 @@ class SyntheticData : public DataSource {
         }
       });
     }
-  }
-
-  // Labels of 64 bits are read as the nearest one of 32 bits.
-  std::string label_text(int32_t label) {
-    const bool most = label == std::numeric_limits<int32_t>::max(),
-               least = label == std::numeric_limits<int32_t>::min();
-    return std::to_string(label) + (most ? " or a larger one" : least ? " or a smaller one" : "");
   }
 
  private:

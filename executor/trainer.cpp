@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "executor/transport/control_data.h"
 
@@ -123,6 +124,10 @@ Evaluation Trainer::evaluate(const DataSource& data) {
           totals[1] / (static_cast<double>(samples) * per_sample)};
 }
 
+int64_t warm_up_iterations(int64_t iterations, bool records_iteration) {
+  return std::min<int64_t>(records_iteration ? 3 : 2, iterations - 1);
+}
+
 namespace {
 
 // One run's state. Ranks meet every few iterations only ("marks"), to sum losses and to agree whether to go on.
@@ -235,8 +240,7 @@ class Run {
       for (size_t i = 0; i < slowest.size(); ++i) slowest[i] = std::max(slowest[i], numbers[header + i]);
     }
     if (slowest.empty()) return;
-    // The first iteration touches memory and connects ranks; on GPUs the second is timed and recorded.
-    result_.warm_up_iterations = std::min<int64_t>(2, slowest.count() - 1);
+    result_.warm_up_iterations = warm_up_iterations(slowest.count(), settings_.records_iteration);
     slowest.erase(slowest.begin(), slowest.begin() + result_.warm_up_iterations);
     std::nth_element(slowest.begin(), slowest.begin() + static_cast<int64_t>(slowest.size() / 2), slowest.end());
     result_.median_us = slowest[slowest.size() / 2] * 1e-3;

@@ -83,6 +83,7 @@ struct RunSettings {
   const DataSource* evaluation = nullptr;  // after each epoch, or at the end
   int64_t checkpoint_every = 0;            // iterations; 0: never
   const Timekeeper* timekeeper = nullptr;  // of the program: for the ranks' shares
+  bool records_iteration = false;          // as a CUDA graph (observers/iteration_recorder.h)
   RunCallbacks callbacks;
 };
 
@@ -103,6 +104,10 @@ struct RunResult {
   int64_t warm_up_iterations = 0;
   Vector<RankReport> ranks;
 };
+
+// How many of a run's iterations do not count as measured. The first one touches memory and connects ranks; the
+// second is timed task by task; the third one is recorded as a CUDA graph, where that is done. One is always left.
+int64_t warm_up_iterations(int64_t iterations, bool records_iteration);
 
 RunResult run_training(Trainer& trainer, const RunSettings& settings);
 

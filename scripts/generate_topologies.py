@@ -22,7 +22,7 @@ COMMITTED = (
     + [f"p100-{n}x4" for n in (1, 2, 4, 16)]
     + [f"k80-{n}x4" for n in (1, 2, 4, 8, 16)]
     + [f"dgx-{gpu}-{n}" for gpu in ("a100", "h100") for n in (1, 2, 8, 128)]
-    + [f"h200-{n}" for n in (1, 8, 64)]
+    + ["h100-1"] + [f"h200-{n}" for n in (1, 8, 64)]
     + [f"tpu-v3-{n}" for n in (128, 512, 2048)]
 )
 
@@ -198,6 +198,15 @@ def dgx_h100(name, nodes):
                             50, "NDR InfiniBand 400 Gb/s per GPU (NVIDIA DGX H100 datasheet)")
 
 
+def h100(name, count):
+    """h100-N: N H100 GPUs of one node, as in a DGX H100; dgx-h100-N has more nodes."""
+    if count > 8:
+        raise ValueError("more than 8 GPUs are nodes: dgx-h100-N")
+    return nvswitch_cluster(name, "DGX H100" if count == 8 else "node", "h100", 1, count,
+                            450, "NVLink 4 (NVIDIA H100 datasheet)",
+                            50, "NDR InfiniBand 400 Gb/s a GPU (NVIDIA DGX H100 datasheet)")
+
+
 def h200(name, count):
     """h200-N: N H200 GPUs, in nodes of 8 (DGX H200) when there are more; NDR InfiniBand, one adapter per GPU."""
     if count > 8 and count % 8 != 0:
@@ -238,6 +247,7 @@ FAMILIES = [
     (r"k80-(\d+)x(\d+)", k80),
     (r"dgx-a100-(\d+)", dgx_a100),
     (r"dgx-h100-(\d+)", dgx_h100),
+    (r"h100-(\d+)", h100),
     (r"h200-(\d+)", h200),
     (r"tpu-v3-(\d+)", tpu_v3),
 ]

@@ -5,16 +5,20 @@ ffexec measures it.
     scripts/gpu_networks.py predicted --bin build/cuda --profile profiles/h200.json --out docs/results/h200-predicted.md
     scripts/gpu_networks.py smoke --bin build/cuda --profile profile.json     one small network, verified against a
     second run on one device
+    scripts/gpu_networks.py model     the device model of this machine's GPU, "h100", by its name
+
+The topology is that of the GPU's name: topologies/MODEL-1.json, whose device model is what the profile is of.
 
 Networks come in the order of their importance, at their own batch size and then at a quarter of it; the table is
 written after each of them, so that what was measured is not lost when the time is up, and one that is there is
-continued. The profile keeps what it holds. --topology and --backend try the script without a GPU.
+continued. The profile keeps what it holds. --gpu-name, --topology and --backend try the script without a GPU.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +28,26 @@ import time
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 NETWORKS = ["alexnet", "resnet50", "rnnlm", "gpt2-small", "nmt", "inception_v3", "resnet101", "vgg16", "bert-base",
             "dlrm", "rnntc", "lenet", "rnnlm-2step", "llama-tiny"]
+
+
+def gpu_name():
+    """By nvidia-smi, of the first GPU."""
+    try:
+        return run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()[0].strip()
+    except (OSError, RuntimeError, IndexError) as error:
+        raise RuntimeError(f"which GPU is this? nvidia-smi does not tell ({error}): name it with --gpu-name") from None
+
+
+def model_of(name):
+    """The device model that has a topology of one device, "h100" of "NVIDIA H100 80GB HBM3"; RuntimeError without."""
+    models = sorted(path.stem[:-2] for path in (REPOSITORY / "topologies").glob("*-1.json")
+                    if not path.stem.startswith(("dgx-", "local-")))  # those are of several GPUs, or of none
+    words = re.findall("[a-z0-9]+", name.lower())
+    for model in models:
+        if model in words and "mig" not in words:
+            return model
+    raise RuntimeError(f'no topology for the GPU "{name}": there are those of {", ".join(models)}; write another one '
+                       "with ffsearch topology, and give it with --topology")
 
 
 def run(*command):
@@ -137,10 +161,11 @@ def predicted(machine, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["smoke", "predicted"])
-    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of ffsearch and ffexec")
-    parser.add_argument("--profile", type=pathlib.Path, required=True)
-    parser.add_argument("--topology", type=pathlib.Path, default=REPOSITORY / "topologies/h200-1.json")
+    parser.add_argument("what", choices=["smoke", "predicted", "model"])
+    parser.add_argument("--bin", type=pathlib.Path, help="folder of ffsearch and ffexec")
+    parser.add_argument("--profile", type=pathlib.Path)
+    parser.add_argument("--gpu-name", metavar="NAME", help="default: what nvidia-smi says")
+    parser.add_argument("--topology", type=pathlib.Path, help="default: that of the GPU's name")
     parser.add_argument("--backend", default="cuda")
     parser.add_argument("--only", nargs="+", choices=NETWORKS, default=NETWORKS, metavar="NETWORK")
     parser.add_argument("--batch", type=int, nargs="+", help="instead of the two of each network")
@@ -149,6 +174,16 @@ def main():
                         help="begin no network that would take longer, going by the longest so far")
     parser.add_argument("--out", type=pathlib.Path, help="write the table as Markdown")
     arguments = parser.parse_args()
+    if arguments.what != "model" and not (arguments.bin and arguments.profile):
+        parser.error("needs --bin and --profile")
+    try:
+        if arguments.what == "model":
+            print(model_of(arguments.gpu_name or gpu_name()))
+            return 0
+        if not arguments.topology:
+            arguments.topology = REPOSITORY / f"topologies/{model_of(arguments.gpu_name or gpu_name())}-1.json"
+    except RuntimeError as error:
+        sys.exit(str(error))
     with tempfile.TemporaryDirectory() as folder:
         machine = Machine(arguments, pathlib.Path(folder))
         try:

@@ -11,6 +11,7 @@ packages=(
   libonnx-dev libprotobuf-dev                                      # ONNX import
   catch2 python3 python3-numpy python3-jsonschema clang-format-14  # tests
   python3-onnx libonnx-testdata                                    # tests of the ONNX import
+  libboost-context-dev                                             # tests of the CUDA backend without a GPU
   iproute2                                                         # tests on emulated clusters
   dataset-fashion-mnist                                            # data of the demo
 )

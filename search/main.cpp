@@ -205,11 +205,13 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
          "task order of the plan: fifo, critical-path, latest-start, best; default: best with mcmc, else fifo")
       ->check(ff::renamed_words({{"ready", "fifo"}}))
       ->check(CLI::IsMember(task_orders));
-      "simulation of proposals: delta (what changed), full (everything), checked (delta, compared with full)");
-      app.add_option(
-             "--beta", search.beta,
-             "a strategy slower by x is accepted with probability exp(-beta x); default: 2000 structured, else 500")
-          ->check(ff::finite_non_negative());
+  add_words<ff::SimulatorKind>(
+      app, "--simulator", search.simulator,
+      {{"delta", ff::SimulatorKind::delta}, {"full", ff::SimulatorKind::full}, {"checked", ff::SimulatorKind::checked}},
+      "simulation of proposals: delta, full (same result, slower), checked (delta, compared)");
+  app.add_option("--beta", search.beta,
+                 "a strategy slower by x is accepted with probability exp(-beta x); default: 2000 structured, else 500")
+      ->check(ff::finite_non_negative());
 }
 
 // Those of a search that compare does not have.

@@ -24,6 +24,11 @@ class NcclTransport : public DeviceTransport {
  public:
   NcclTransport(Transport& host, CudaBackend& backend) : DeviceTransport(host), backend_(backend) {
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    // All connections when a communicator is made, or NCCL allocates memory at the first call of each collective.
+    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+    int version = 0;
+    check(ncclGetVersion(&version), "ncclGetVersion");
+    one_stream_ = nccl_needs_one_stream(version, std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"));
     backend_.use_device();
     ncclUniqueId id{};
     std::string bytes;
@@ -35,7 +40,7 @@ class NcclTransport : public DeviceTransport {
     std::memcpy(id.internal, bytes.data(), std::min(bytes.size(), sizeof id.internal));
     check(ncclCommInitRank(&world_, host_.size(), id, host_.rank()), "ncclCommInitRank");
     transfer_stream_ = static_cast<cudaStream_t>(backend_.create_stream());
-    reduce_stream_ = static_cast<cudaStream_t>(backend_.create_stream());
+    reduce_stream_ = one_stream_ ? transfer_stream_ : static_cast<cudaStream_t>(backend_.create_stream());
     follow_ = backend_.create_event();
     end_ = backend_.create_event();
   }
@@ -51,7 +56,7 @@ class NcclTransport : public DeviceTransport {
     backend_.destroy_event(follow_);
     backend_.destroy_event(end_);
     backend_.destroy_stream(transfer_stream_);
-    backend_.destroy_stream(reduce_stream_);
+    if (!one_stream_) backend_.destroy_stream(reduce_stream_);
   }
 
   std::string name() const override { return "nccl"; }
@@ -344,6 +349,19 @@ class NcclTransport : public DeviceTransport {
       const bool mine = static_cast<int>(g) == color;
       groups_[groups[g]] = {mine ? made_++ : -1, mine ? communicator : nullptr};
     }
+    if (communicator) warm_up(communicator);
+  }
+
+  // NCCL prepares a communicator for its first collective when that is called, and allocates memory.
+  void warm_up(ncclComm_t communicator) {
+    constexpr int64_t bytes = sizeof(float);
+    float* scratch = static_cast<float*>(backend_.allocate(bytes));
+    backend_.fill_zero(scratch, bytes);
+    follow(reduce_stream_);
+    check(ncclAllReduce(scratch, scratch, 1, ncclFloat32, ncclSum, communicator, reduce_stream_), "ncclAllReduce");
+    backend_.record_event(end_, reduce_stream_);
+    wait_for_end();
+    backend_.release(scratch);
   }
 
   // Until all that was submitted before `end_` is done, while watching for what goes wrong elsewhere.
@@ -401,6 +419,7 @@ class NcclTransport : public DeviceTransport {
   Vector<Member> group_;
   bool grouping_ = false;
   bool given_up_ = false;
+  bool one_stream_ = false;
 };
 
 }  // namespace

@@ -176,6 +176,8 @@ bool names_model(const std::string& gpu_name, const std::string& model) {
     return text;
   };
   const std::string name = lower(gpu_name), wanted = lower(model);
+  // A part of a GPU ("NVIDIA H100 80GB HBM3 MIG 1g.10gb") is slower than the whole one.
+  if (name.find(" mig ") != std::string::npos && wanted.find("mig") == std::string::npos) return false;
   const auto in_word = [&](size_t at) {
     return at < name.size() && std::isalnum(static_cast<unsigned char>(name[at]));
   };

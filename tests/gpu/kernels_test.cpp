@@ -15,9 +15,10 @@ constexpr double convolution_tolerance = 1e-4;  // Winograd and Fourier algorith
 
 bool is_convolution(const std::string& type) { return type == "conv2d" || type == "conv1d"; }
 
-// One for all sections: each of them runs its test case from the beginning.
+// One for all sections: each of them runs its test case from the beginning. Never destroyed: when static objects are,
+// the driver may be gone already.
 CudaBackend* shared_gpu(Precision precision = Precision::fp32) {
-  static std::map<Precision, std::unique_ptr<CudaBackend>> made;
+  static auto& made = *new std::map<Precision, std::unique_ptr<CudaBackend>>;
   std::unique_ptr<CudaBackend>& backend = made[precision];
   if (!backend) backend = gpu_or_skip(precision);
   return backend.get();

@@ -84,9 +84,11 @@ class DeviceBackend : public CudaBackend {
     cuda::check(status, "cudaMalloc");
     return memory;
   }
+  // Called by destructors, also after a failure after which every call fails: it throws nothing. cudaFree waits for
+  // the work that uses the memory; its errors are reported by `wait`.
   void release(void* memory) override {
-    context_.use();
-    cudaFree(memory);  // waits for the work that uses it; its errors are reported by `wait`
+    cudaSetDevice(context_.device);
+    cudaFree(memory);
   }
 
   void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,

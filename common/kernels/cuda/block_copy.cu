@@ -59,13 +59,13 @@ void run(const Context& context, const StridedLoops& all, const float* source, f
     copy(context, source, destination, count);
     return;
   }
-  const int blocks = blocks_for(context, count);
+  const unsigned blocks = static_cast<unsigned>(blocks_for(context, count));
   if (count < (int64_t{1} << 30))
-    move_kernel<move, uint32_t>
-        <<<blocks, block_threads, 0, context.stream>>>(loops, static_cast<uint32_t>(count), source, destination);
+    launch(context, blocks, block_threads, 0, move_kernel<move, uint32_t>, loops, static_cast<uint32_t>(count), source,
+           destination);
   else
-    move_kernel<move, uint64_t>
-        <<<blocks, block_threads, 0, context.stream>>>(loops, static_cast<uint64_t>(count), source, destination);
+    launch(context, blocks, block_threads, 0, move_kernel<move, uint64_t>, loops, static_cast<uint64_t>(count), source,
+           destination);
 }
 
 template <Move move>

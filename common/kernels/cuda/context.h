@@ -26,6 +26,7 @@ struct ConvolutionChoice {
   int algorithm = 0;  // cuDNN's, of the pass
   cudnnMathType_t math = CUDNN_FMA_MATH;
   int64_t workspace_bytes = 0;
+  bool deterministic = true;  // the same bits in every run
 };
 
 class Context {

@@ -3,14 +3,12 @@
 #include <algorithm>
 
 #include "common/errors.h"
+#include "common/kernels/cuda/convolution_choice.h"
 #include "common/kernels/cuda/kernels.h"
 #include "common/vector.h"
 
 namespace ff::cuda {
 namespace {
-
-// More workspace than this seldom makes a convolution faster; where memory is short, a quarter of what is free.
-constexpr int64_t most_workspace_bytes = int64_t{1} << 30;
 
 int narrow(int64_t value) {
   if (value > INT32_MAX)
@@ -125,7 +123,9 @@ ConvolutionChoice Convolution::measured(Pass pass) const {
   for (const Memory<float>* memory : {&input, &weight, &output}) fill_zero(context_, memory->data(), memory->bytes());
   size_t free_bytes = 0, all_bytes = 0;
   FF_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));
-  Memory<char> workspace(context_, std::min(most_workspace_bytes, static_cast<int64_t>(free_bytes / 4)));
+  // Less only where memory is short.
+  Memory<char> workspace(
+      context_, std::min(workspace_limit_bytes(static_cast<int64_t>(all_bytes)), static_cast<int64_t>(free_bytes / 4)));
   std::string why_none;
 
   Vector<ConvolutionChoice> candidates;
@@ -139,8 +139,8 @@ ConvolutionChoice Convolution::measured(Pass pass) const {
   cudaEvent_t begin = nullptr, end = nullptr;
   FF_CHECK(cudaEventCreate(&begin));
   FF_CHECK(cudaEventCreate(&end));
-  ConvolutionChoice best;
-  float best_ms = 0;
+  Vector<ConvolutionCandidate> measured;
+  Vector<ConvolutionChoice> choices;
   for (const ConvolutionChoice& candidate : candidates) {
     constexpr int repetitions = 3;
     float ms = 0;
@@ -158,13 +158,14 @@ ConvolutionChoice Convolution::measured(Pass pass) const {
       why_none = std::string(": ") + error.what();
       continue;
     }
-    if (best.method == Method::none || ms < best_ms) best = candidate, best_ms = ms;
+    measured.push_back({static_cast<int>(candidate.method), candidate.deterministic, true, 0, static_cast<double>(ms)});
+    choices.push_back(candidate);
   }
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
-  if (best.method == Method::none)
-    throw MachineError("cuDNN has no algorithm for the convolution " + geometry_.text() + why_none);
-  return best;
+  const int best = choose_convolution(measured, INT64_MAX);
+  if (best < 0) throw MachineError("cuDNN has no algorithm for the convolution " + geometry_.text() + why_none);
+  return choices[best];
 }
 
 // Method::none where cuDNN has none in this layout.
@@ -176,22 +177,27 @@ ConvolutionChoice Convolution::fastest_algorithm(Pass pass, Method method, float
   constexpr int most = 32;
   int found = 0;
   ConvolutionChoice choice;
-  // The results are sorted by time. One that may differ from run to run is taken only where there is no other. The
-  // search also tries CUDNN_DEFAULT_MATH, whatever the descriptor says (cuDNN API,
+  // The search also tries CUDNN_DEFAULT_MATH, whatever the descriptor says (cuDNN API,
   // cudnnFindConvolutionForwardAlgorithmEx), and that is TF32: in fp32 such a result tells of the algorithm alone.
   const bool fp32 = context_.precision == Precision::fp32;
   const auto pick = [&](cudnnStatus_t status, const auto* results) {
     (void)cudaGetLastError();  // left behind by algorithms that do not fit
     if (status != CUDNN_STATUS_SUCCESS) return;
-    for (bool own_math : {true, false})
-      for (bool deterministic : {true, false})
-        for (int i = 0; i < found && choice.method == Method::none; ++i)
-          if (results[i].status == CUDNN_STATUS_SUCCESS &&
-              static_cast<int64_t>(results[i].memory) <= workspace.bytes() &&
-              (!deterministic || results[i].determinism == CUDNN_DETERMINISTIC) &&
-              (!own_math || !fp32 || results[i].mathType == CUDNN_FMA_MATH))
-            choice = {method, static_cast<int>(results[i].algo), fp32 ? CUDNN_FMA_MATH : results[i].mathType,
-                      static_cast<int64_t>(results[i].memory)};
+    Vector<ConvolutionCandidate> candidates;
+    Vector<int> numbers;
+    for (int i = 0; i < found; ++i) {
+      if (results[i].status != CUDNN_STATUS_SUCCESS) continue;
+      candidates.push_back({2 * static_cast<int>(results[i].algo) + (results[i].mathType == CUDNN_FMA_MATH ? 0 : 1),
+                            results[i].determinism == CUDNN_DETERMINISTIC,
+                            !fp32 || results[i].mathType == CUDNN_FMA_MATH, static_cast<int64_t>(results[i].memory),
+                            static_cast<double>(results[i].time)});
+      numbers.push_back(i);
+    }
+    const int best = choose_convolution(candidates, workspace.bytes());
+    if (best < 0) return;
+    const auto& result = results[numbers[best]];
+    choice = {method, static_cast<int>(result.algo), fp32 ? CUDNN_FMA_MATH : result.mathType,
+              static_cast<int64_t>(result.memory), result.determinism == CUDNN_DETERMINISTIC};
   };
   const size_t bytes = static_cast<size_t>(workspace.bytes());
   if (pass == Pass::forward) {

@@ -7,8 +7,8 @@
 //   channels_last   cuDNN on the blocks as they lie; the weights go through scratch memory, from [out, in, kernel] to
 //                   [out, kernel, in]
 //   channels_first  cuDNN on transposed copies of the blocks; the weights as they lie, where their address suits cuDNN
-// each of cuDNN's with its fastest algorithm that gives the same result in every run and whose workspace stays below a
-// limit.
+// each of cuDNN's with an algorithm that gives the same result in every run and whose workspace stays below a limit.
+// Which one is chosen depends on times only where they differ clearly (convolution_choice.h).
 #pragma once
 
 #include <string>

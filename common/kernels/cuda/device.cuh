@@ -10,6 +10,24 @@ namespace ff::cuda {
 
 constexpr int block_threads = 256;
 
+// The memory that a launch gives to each block, beside the kernel's own.
+#ifndef FF_DYNAMIC_SHARED
+#define FF_DYNAMIC_SHARED(Element, name) extern __shared__ Element name[]
+#endif
+
+// By cudaLaunchKernelEx, which is kernel<<<blocks, threads, shared_bytes, stream>>>(arguments...) as a function: the
+// source is C++, and also compiles for CPUs (tests/support/cuda_stand_in).
+template <class... Parameters, class... Arguments>
+void launch(const Context& context, dim3 blocks, dim3 threads, size_t shared_bytes, void (*kernel)(Parameters...),
+            const Arguments&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = context.stream;
+  FF_CHECK(cudaLaunchKernelEx(&config, kernel, arguments...));
+}
+
 template <class Body>
 __global__ void each_index_kernel(int64_t count, Body body) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -24,7 +42,9 @@ inline int blocks_for(const Context& context, int64_t count) {
 // Calls body(i) on the device for every i below `count`.
 template <class Body>
 void for_each_index(const Context& context, int64_t count, const Body& body) {
-  if (count > 0) each_index_kernel<<<blocks_for(context, count), block_threads, 0, context.stream>>>(count, body);
+  if (count > 0)
+    launch(context, static_cast<unsigned>(blocks_for(context, count)), block_threads, 0, each_index_kernel<Body>, count,
+           body);
 }
 
 // Sums and maxima over the 32 threads of a warp; all get the result.
@@ -92,10 +112,10 @@ void for_each_row(const Context& context, int64_t rows, int64_t length, const Bo
   if (rows <= 0) return;
   if (length <= 256) {
     constexpr int per_block = RowThreads<32>::rows_in_block;
-    each_row_kernel<32>
-        <<<static_cast<unsigned>((rows + per_block - 1) / per_block), block_threads, 0, context.stream>>>(rows, body);
+    launch(context, static_cast<unsigned>((rows + per_block - 1) / per_block), block_threads, 0,
+           each_row_kernel<32, Body>, rows, body);
   } else {
-    each_row_kernel<block_threads><<<static_cast<unsigned>(rows), block_threads, 0, context.stream>>>(rows, body);
+    launch(context, static_cast<unsigned>(rows), block_threads, 0, each_row_kernel<block_threads, Body>, rows, body);
   }
 }
 
@@ -189,12 +209,11 @@ void column_sums(const Context& context, int64_t rows, int64_t columns, const Su
   double* partial = static_cast<double*>(scratch);
   const dim3 grid(static_cast<unsigned>(plan.tiles), static_cast<unsigned>(plan.splits)),
       threads(column_tile, row_tile);
-  column_sums_kernel<count><<<grid, threads, 0, context.stream>>>(plan, summand, finish, partial);
+  launch(context, grid, threads, 0, column_sums_kernel<count, Summand, Finish>, plan, summand, finish, partial);
   if (plan.splits == 1) return;
   constexpr int finishers = 128;
-  finish_column_sums_kernel<count>
-      <<<static_cast<unsigned>((columns + finishers - 1) / finishers), finishers, 0, context.stream>>>(plan, finish,
-                                                                                                       partial);
+  launch(context, static_cast<unsigned>((columns + finishers - 1) / finishers), finishers, 0,
+         finish_column_sums_kernel<count, Finish>, plan, finish, partial);
 }
 
 // An index out of range is kept for Context::report_fault, unless there is one already. Threads of one kernel may write

@@ -60,9 +60,9 @@ class EmbeddingKernel : public Kernel {
     float* table = arguments.parameter_gradients[0];
     if (!arguments.accumulates(0)) fill_zero(context_, table, rows_.size() * channels_ * element_bytes);
     if (tokens_ > 0)
-      add_gradients_kernel<<<static_cast<unsigned>(tokens_), block_threads, 0, context_.stream>>>(
-          arguments.output_gradients[0], static_cast<const int32_t*>(arguments.inputs[0]), tokens_, channels_, rows_,
-          table);
+      launch(context_, static_cast<unsigned>(tokens_), block_threads, 0, add_gradients_kernel,
+             arguments.output_gradients[0], static_cast<const int32_t*>(arguments.inputs[0]), tokens_, channels_, rows_,
+             table);
   }
 
  private:

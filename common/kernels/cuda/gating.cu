@@ -79,7 +79,7 @@ void drop_second_choices(const Context& context, uint64_t stream, int64_t iterat
 // one.
 __global__ void take_places_kernel(int64_t group_tokens, int64_t experts, int64_t capacity, int64_t top_k,
                                    int32_t* slots, float* weights) {
-  extern __shared__ int taken[];  // [expert]
+  FF_DYNAMIC_SHARED(int, taken);  // [expert]
   const int thread = static_cast<int>(threadIdx.x);
   for (int64_t e = thread; e < experts; e += Warp::threads) taken[e] = 0;
   slots += blockIdx.x * group_tokens * top_k;
@@ -137,8 +137,8 @@ class TopKGatingKernel : public Kernel {
     choose(context_, static_cast<const float*>(arguments.inputs[0]), tokens_, experts_, top_k_, slots, weights);
     if (random_ && arguments.training)
       drop_second_choices(context_, stream_, arguments.iteration, first_token_, tokens_, weights, slots);
-    take_places_kernel<<<static_cast<unsigned>(groups_), Warp::threads, static_cast<size_t>(experts_) * sizeof(int),
-                         context_.stream>>>(group_tokens_, experts_, capacity_, top_k_, slots, weights);
+    launch(context_, static_cast<unsigned>(groups_), Warp::threads, static_cast<size_t>(experts_) * sizeof(int),
+           take_places_kernel, group_tokens_, experts_, capacity_, top_k_, slots, weights);
   }
 
   void backward(const KernelArguments& arguments) override {

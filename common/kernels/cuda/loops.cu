@@ -31,12 +31,9 @@ __global__ void transpose_kernel(const float* source, int64_t rows, int64_t colu
 
 __global__ void set_value_kernel(int64_t* memory, int64_t value) { *memory = value; }
 
-__global__ void keep_busy_kernel(int64_t nanoseconds) {
-  int64_t begin, now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
-  do {
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  } while (now - begin < nanoseconds);
+__global__ void keep_busy_kernel(long long cycles) {
+  const long long begin = clock64();
+  while (clock64() - begin < cycles) {}
 }
 
 }  // namespace
@@ -93,8 +90,8 @@ void transpose(const Context& context, const float* source, int64_t count, int64
                float* destination, bool add) {
   if (count * rows * columns == 0) return;
   const int64_t row_tiles = (rows + tile - 1) / tile, column_tiles = (columns + tile - 1) / tile;
-  transpose_kernel<<<static_cast<unsigned>(count * row_tiles * column_tiles), dim3(tile, tile_rows), 0,
-                     context.stream>>>(source, rows, columns, row_tiles, column_tiles, add, destination);
+  launch(context, static_cast<unsigned>(count * row_tiles * column_tiles), dim3(tile, tile_rows), 0, transpose_kernel,
+         source, rows, columns, row_tiles, column_tiles, add, destination);
 }
 
 void copy_columns(const Context& context, const float* source, int64_t source_stride, float* destination,
@@ -117,9 +114,13 @@ void sgd_update(const Context& context, float* parameter, const float* gradient,
 }
 
 void keep_busy(const Context& context, int64_t nanoseconds) {
-  keep_busy_kernel<<<1, 1, 0, context.stream>>>(nanoseconds);
+  int clock_khz = 0;
+  FF_CHECK(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, context.device));
+  launch(context, 1, 1, 0, keep_busy_kernel, static_cast<long long>(nanoseconds) * clock_khz / 1'000'000);
 }
 
-void Context::set_iteration(int64_t iteration) const { set_value_kernel<<<1, 1, 0, stream>>>(iteration_, iteration); }
+void Context::set_iteration(int64_t iteration) const {
+  launch(*this, 1, 1, 0, set_value_kernel, iteration_, iteration);
+}
 
 }  // namespace ff::cuda

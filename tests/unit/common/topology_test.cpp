@@ -43,12 +43,12 @@ TEST_CASE("topology errors") {
 
 TEST_CASE("every committed topology loads, joins all its devices, and has the number of devices of its name") {
   const std::map<std::string, size_t> devices = {
-      {"local-cpu-1", 1},     {"local-cpu-2", 2}, {"local-cpu-4", 4}, {"p100-1x4", 4},     {"p100-2x4", 8},
-      {"p100-4x4", 16},       {"p100-16x4", 64},  {"k80-1x4", 4},     {"k80-2x4", 8},      {"k80-4x4", 16},
-      {"k80-8x4", 32},        {"k80-16x4", 64},   {"dgx-a100-1", 8},  {"dgx-a100-2", 16},  {"dgx-a100-8", 64},
-      {"dgx-a100-128", 1024}, {"dgx-h100-1", 8},  {"dgx-h100-2", 16}, {"dgx-h100-8", 64},  {"dgx-h100-128", 1024},
-      {"h200-1", 1},          {"h200-8", 8},      {"h200-64", 64},    {"tpu-v3-128", 128}, {"tpu-v3-512", 512},
-      {"tpu-v3-2048", 2048}};
+      {"local-cpu-1", 1},     {"local-cpu-2", 2},   {"local-cpu-4", 4}, {"p100-1x4", 4},     {"p100-2x4", 8},
+      {"p100-4x4", 16},       {"p100-16x4", 64},    {"k80-1x4", 4},     {"k80-2x4", 8},      {"k80-4x4", 16},
+      {"k80-8x4", 32},        {"k80-16x4", 64},     {"dgx-a100-1", 8},  {"dgx-a100-2", 16},  {"dgx-a100-8", 64},
+      {"dgx-a100-128", 1024}, {"dgx-h100-1", 8},    {"dgx-h100-2", 16}, {"dgx-h100-8", 64},  {"dgx-h100-128", 1024},
+      {"h200-1", 1},          {"h200-8", 8},        {"h200-64", 64},    {"tpu-v3-128", 128}, {"tpu-v3-512", 512},
+      {"h100-1", 1},          {"tpu-v3-2048", 2048}};
   std::set<std::string> found;
   for (const std::string& path : committed_json_files("topologies")) {
     INFO(path);

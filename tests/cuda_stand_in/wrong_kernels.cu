@@ -1,0 +1,83 @@
+// Kernels with a fault each, and right ones beside them.
+#include "tests/cuda_stand_in/wrong_kernels.h"
+
+namespace {
+
+__global__ void reverse_kernel(const float* source, float* destination, bool with_barrier) {
+  __shared__ float values[64];
+  values[threadIdx.x] = source[threadIdx.x];
+  if (with_barrier) __syncthreads();
+  destination[threadIdx.x] = values[blockDim.x - 1 - threadIdx.x];
+}
+
+__global__ void unwritten_shared_kernel(float* destination) {
+  __shared__ float values[64];
+  if (threadIdx.x > 0) values[threadIdx.x] = 1;
+  __syncthreads();
+  destination[threadIdx.x] = values[threadIdx.x];
+}
+
+__global__ void divergent_kernel(float* destination) {
+  if (threadIdx.x < 32) __syncthreads();
+  destination[threadIdx.x] = 1;
+}
+
+__global__ void shuffle_kernel(float* destination, unsigned lanes) {
+  float value = static_cast<float>(threadIdx.x);
+  if (threadIdx.x >= lanes) return;
+  for (int other = 16; other > 0; other /= 2) value += __shfl_xor_sync(0xffffffffu, value, other);
+  destination[threadIdx.x] = value;
+}
+
+__global__ void write_kernel(float* destination, int64_t first) {
+  destination[first + static_cast<int64_t>(threadIdx.x)] = 1;
+}
+
+__global__ void same_place_kernel(float* destination) { *destination = static_cast<float>(threadIdx.x); }
+
+__global__ void add_kernel(int* sum, bool atomic) {
+  if (atomic) atomicAdd(sum, 1);
+  else *sum += 1;
+}
+
+__global__ void misaligned_kernel(const char* source, double* destination) {
+  *destination = *reinterpret_cast<const double*>(source + 4);
+}
+
+__global__ void copy_kernel(const float* source, float* destination) { destination[threadIdx.x] = source[threadIdx.x]; }
+
+template <class... Parameters, class... Arguments>
+cudaError_t launch(cudaStream_t stream, unsigned threads, void (*kernel)(Parameters...), Arguments... arguments) {
+  cudaLaunchConfig_t config{};
+  config.blockDim = threads;
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+}  // namespace
+
+cudaError_t reverse(cudaStream_t stream, const float* source, float* destination, bool with_barrier) {
+  return launch(stream, 64, reverse_kernel, source, destination, with_barrier);
+}
+cudaError_t read_unwritten_shared(cudaStream_t stream, float* destination) {
+  return launch(stream, 64, unwritten_shared_kernel, destination);
+}
+cudaError_t diverge(cudaStream_t stream, float* destination) {
+  return launch(stream, 64, divergent_kernel, destination);
+}
+cudaError_t shuffle(cudaStream_t stream, float* destination, unsigned lanes) {
+  return launch(stream, 32, shuffle_kernel, destination, lanes);
+}
+cudaError_t write(cudaStream_t stream, float* destination, int64_t first, unsigned threads) {
+  return launch(stream, threads, write_kernel, destination, first);
+}
+cudaError_t write_same_place(cudaStream_t stream, float* destination) {
+  return launch(stream, 64, same_place_kernel, destination);
+}
+cudaError_t add(cudaStream_t stream, int* sum, bool atomic) { return launch(stream, 64, add_kernel, sum, atomic); }
+cudaError_t read_misaligned(cudaStream_t stream, const char* source, double* destination) {
+  return launch(stream, 1, misaligned_kernel, source, destination);
+}
+cudaError_t copy(cudaStream_t stream, const float* source, float* destination) {
+  return launch(stream, 64, copy_kernel, source, destination);
+}

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""ffexec and ffsearch with the CUDA backend on processors (FF_CUDA=STAND_IN): networks of graphs/ with one, two and
+four ranks, over NCCL and over MPI, verified and beside the CPU backend's losses.
+
+    cuda_stand_in_test.py BUILD_DIRECTORY [TEST...]        as a test: small networks, a few iterations
+    cuda_stand_in_test.py BUILD_DIRECTORY --losses         prints the losses of five networks, side by side
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "scripts"))
+from mpi_environment import mpi_environment  # noqa: E402
+
+BUILD = None
+NETWORKS = {"lenet": 4, "llama-tiny": 2, "moe-tiny": 4, "rnnlm-2step": 2, "dlrm": 4}  # batch
+
+
+def run(command, devices=4):
+    environment = {**mpi_environment(), "OMP_NUM_THREADS": "1", "FF_CUDA_STAND_IN_DEVICES": str(devices)}
+    return subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=environment)
+
+
+def plan(folder, network, ranks, algorithm="data-parallel"):
+    out = pathlib.Path(folder) / f"{network}-{ranks}.json"
+    done = run([BUILD / "ffsearch", "--graph", ROOT / f"graphs/{network}.json", "--topo",
+                ROOT / f"topologies/local-cpu-{ranks}.json", "--batch", NETWORKS[network] * ranks, "--cost", "analytic",
+                "--algorithm", algorithm, "--out", out, "--quiet"])
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def train(strategy, ranks, *options, devices=4):
+    start = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", ranks] if ranks > 1 else []
+    return run([*start, BUILD / "ffexec", "--strategy", strategy, "--json", "--iterations", 4, "--lr", "0.01",
+                "--momentum", "0.9", *options], devices)
+
+
+class CudaStandInTest(unittest.TestCase):
+    def check(self, network, ranks, *options, devices=4, algorithm="data-parallel"):
+        """What ffexec reports; the CPU backend has the same losses."""
+        with tempfile.TemporaryDirectory() as folder:
+            strategy = plan(folder, network, ranks, algorithm)
+            done = train(strategy, ranks, "--backend", "cuda", *options, devices=devices)
+            self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+            result = json.loads(done.stdout)
+            expected = json.loads(train(strategy, ranks, "--backend", "cpu").stdout)
+        self.assertEqual(result["backend"], "cuda")
+        for ours, theirs in zip(result["losses"], expected["losses"], strict=True):
+            self.assertAlmostEqual(ours, theirs, delta=1e-3 * abs(theirs))
+        return result
+
+    def test_one_rank_and_its_graph(self):
+        result = self.check("lenet", 1, "--verify")
+        self.assertTrue(result["cuda_graph"])
+        self.assertEqual(result["warm_up_iterations"], 3)  # the third one is recorded
+
+    def test_one_rank_without_a_graph(self):
+        result = self.check("moe-tiny", 1, "--verify", "--no-cuda-graph")
+        self.assertFalse(result["cuda_graph"])
+        self.assertEqual(result["warm_up_iterations"], 2)
+
+    def test_nccl(self):
+        result = self.check("lenet", 2, "--transport", "nccl", "--verify")
+        self.assertEqual(result["transport"], "nccl")
+        self.assertTrue(result["cuda_graph"])
+
+    def test_nccl_model_parallel(self):
+        self.check("llama-tiny", 4, "--transport", "nccl", "--verify", algorithm="model-parallel")
+
+    def test_ranks_that_share_a_device(self):
+        result = self.check("lenet", 2, "--transport", "mpi", "--share-gpu", "--verify", devices=1)
+        self.assertEqual(result["transport"], "staging")
+
+    def test_nothing_says_that_a_gpu_was_used(self):
+        with tempfile.TemporaryDirectory() as folder:
+            strategy = plan(folder, "lenet", 1)
+            done = run([BUILD / "ffexec", "--strategy", strategy, "--iterations", 2, "--backend", "cuda"])
+        self.assertIn("device      CUDA stand-in on the CPU, fp32", done.stdout)
+        self.assertNotIn("NVIDIA", done.stdout)
+
+    def test_profile(self):
+        """ffsearch measures kernels of a device by its name."""
+        with tempfile.TemporaryDirectory() as folder:
+            topology = json.loads((ROOT / "topologies/h200-1.json").read_text(encoding="utf-8"))
+            text = json.dumps(topology).replace('"h200"', '"stand-in"')
+            (pathlib.Path(folder) / "t.json").write_text(text, encoding="utf-8")
+            done = run([BUILD / "ffsearch", "profile", "--graph", ROOT / "graphs/lenet.json", "--batch", 4, "--topo",
+                        f"{folder}/t.json", "--out", f"{folder}/p.json", "--quiet"])
+            self.assertEqual(done.returncode, 0, done.stderr)
+            profile = json.loads((pathlib.Path(folder) / "p.json").read_text(encoding="utf-8"))
+        self.assertGreater(len(profile["entries"]), 5)
+        self.assertIn("CUDA stand-in on the CPU", json.dumps(profile))
+
+
+def print_losses():
+    print("| network | batch | CPU | CUDA, stand-in |\n|---|---|---|---|")
+    for network, batch in NETWORKS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            strategy = plan(folder, network, 1)
+            rows = []
+            for backend in ("cpu", "cuda"):
+                done = train(strategy, 1, "--backend", backend)
+                rows.append(" ".join(f"{loss:.6f}" for loss in json.loads(done.stdout)["losses"])
+                            if done.returncode == 0 else done.stderr.strip()[-300:])
+        print(f"| {network} | {batch} | {rows[0]} | {rows[1]} |", flush=True)
+
+
+if __name__ == "__main__":
+    BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
+    if sys.argv[1:] == ["--losses"]:
+        print_losses()
+    else:
+        unittest.main()

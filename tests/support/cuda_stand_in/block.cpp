@@ -1,0 +1,374 @@
+#include "block.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <sys/mman.h>
+
+#include <boost/context/detail/fcontext.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "accesses.h"
+#include "memory.h"
+
+__thread uint3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace cuda_stand_in {
+namespace {
+
+namespace context = boost::context::detail;
+
+constexpr size_t stack_bytes = size_t{64} << 10;
+constexpr unsigned warp_size = 32;
+
+// Function, file and line of machine code, by addr2line; for a failure alone.
+std::string source_of(const void* code) {
+  Dl_info info{};
+  if (!dladdr(code, &info)) return "a kernel";
+  char command[4200];
+  std::snprintf(command, sizeof command, "addr2line -s -f -C -e '%s' %#zx 2>/dev/null", info.dli_fname,
+                static_cast<size_t>(static_cast<const char*>(code) - static_cast<const char*>(info.dli_fbase)));
+  FILE* pipe = popen(command, "r");
+  if (!pipe) return "a kernel";
+  std::string text;
+  for (int c; (c = std::fgetc(pipe)) != EOF;) text += c == '\n' ? ' ' : static_cast<char>(c);
+  pclose(pipe);
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  return text;
+}
+
+enum class State : uint8_t { fresh, running, in_warp, at_barrier, ended };
+enum class Exchange : uint8_t { shuffle_xor, synchronize, match };
+
+struct Fiber {
+  char* stack;
+  context::fcontext_t context;
+};
+
+struct Thread {
+  State state = State::fresh;
+  bool with_value = false;  // the barrier is __syncthreads_or
+  Exchange exchange{};
+  uint32_t warp_interval = 0;
+  unsigned mask = 0;
+  int lanes = 0;
+  int64_t value = 0;
+  Fiber* fiber = nullptr;
+};
+
+uint3 index_of(uint64_t number, const dim3& sizes) {
+  return {static_cast<unsigned>(number % sizes.x), static_cast<unsigned>(number / sizes.x % sizes.y),
+          static_cast<unsigned>(number / sizes.x / sizes.y)};
+}
+
+class Block {
+ public:
+  Block(const Launch& launch, uint32_t kernel, bool backwards)
+      : launch_(launch), threads_(launch.block.x * launch.block.y * launch.block.z), backwards_(backwards),
+        all_(threads_), shared_(launch.dynamic_shared_bytes) {
+    thread_.device = launch.device;
+    thread_.kernel = kernel;
+    thread_.block_threads = threads_;
+  }
+
+  // "" or what is wrong.
+  std::string run(uint32_t block, uint32_t number_of_block) {
+    first_thread_ = block * threads_;
+    number_of_block_ = number_of_block;
+    thread_.interval = 0;
+    blockIdx = index_of(block, launch_.grid);
+    blockDim = {launch_.block.x, launch_.block.y, launch_.block.z};
+    gridDim = {launch_.grid.x, launch_.grid.y, launch_.grid.z};
+    for (Thread& thread : all_) thread = {};
+    while (wrong_.empty() && run_until_barrier()) pass_barrier();
+    if (wrong_.empty()) return "";
+    const uint3 thread = threadIdx;
+    return (code_ ? source_of(code_) + ": " : "") + wrong_ + " (block " + std::to_string(block) + ", thread " +
+           std::to_string(thread.x) + " " + std::to_string(thread.y) + " " + std::to_string(thread.z) + ")";
+  }
+
+  // Of the running thread.
+  void access(const void* address, size_t bytes, Access access, const void* code = nullptr);
+  int64_t wait_for_warp(Exchange exchange, unsigned mask, int lanes, int64_t value);
+  int wait_at_barrier(bool with_value, int value);
+  void* dynamic_shared() { return shared_.data(); }
+  [[noreturn]] void fail(const std::string& what) {
+    wrong_ = what;
+    switch_to_scheduler();
+    std::abort();  // the fiber is not resumed
+  }
+
+  static thread_local Block* current;
+
+ private:
+  static void fiber_main(context::transfer_t from);
+  static std::vector<Fiber*>& idle_fibers() {
+    static thread_local std::vector<Fiber*> idle;
+    return idle;
+  }
+
+  void switch_to_scheduler() {
+    const context::transfer_t back = context::jump_fcontext(scheduler_, nullptr);
+    scheduler_ = back.fctx;
+  }
+
+  void resume(unsigned number) {
+    Thread& thread = all_[number];
+    running_ = number;
+    threadIdx = index_of(number, launch_.block);
+    thread_.thread = first_thread_ + number;
+    if (thread.state == State::fresh) {
+      if (idle_fibers().empty()) {
+        Fiber* fiber = new Fiber;
+        fiber->stack = static_cast<char*>(
+            mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+        fiber->context = context::make_fcontext(fiber->stack + stack_bytes, stack_bytes, &fiber_main);
+        idle_fibers().push_back(fiber);
+      }
+      thread.fiber = idle_fibers().back();
+      idle_fibers().pop_back();
+    }
+    thread.state = State::running;
+    stack_ = thread.fiber->stack;
+    const context::transfer_t back = context::jump_fcontext(thread.fiber->context, nullptr);
+    thread.fiber->context = back.fctx;
+    if (thread.state == State::ended) idle_fibers().push_back(thread.fiber);
+  }
+
+  // All threads, until each of them waits at the barrier or has ended. Whether there is a barrier to pass.
+  bool run_until_barrier() {
+    const unsigned warps = (threads_ + warp_size - 1) / warp_size;
+    for (unsigned i = 0; i < warps && wrong_.empty(); ++i) {
+      const unsigned first = (backwards_ ? warps - 1 - i : i) * warp_size, last = std::min(first + warp_size, threads_);
+      while (wrong_.empty()) {
+        bool ran = false;
+        for (unsigned j = first; j < last && wrong_.empty(); ++j) {
+          const unsigned number = backwards_ ? last - 1 - (j - first) : j;
+          if (all_[number].state != State::fresh && all_[number].state != State::running) continue;
+          resume(number);
+          ran = true;
+        }
+        if (!wrong_.empty() || (!exchange_in_warp(first, last) && !ran)) break;
+      }
+    }
+    if (!wrong_.empty()) return false;
+    unsigned waiting = 0, first_waiting = 0;
+    for (unsigned number = threads_; number-- > 0;)
+      if (all_[number].state == State::at_barrier) ++waiting, first_waiting = number;
+    if (waiting > 0 && waiting < threads_) {
+      threadIdx = index_of(first_waiting, launch_.block);
+      wrong_ = "waits at a barrier that only " + std::to_string(waiting) + " of " + std::to_string(threads_) +
+               " threads reach";
+    }
+    return waiting > 0 && wrong_.empty();
+  }
+
+  // Whether threads of the warp go on.
+  bool exchange_in_warp(unsigned first, unsigned last) {
+    bool any = false;
+    for (unsigned number = first; number < last; ++number) {
+      Thread& thread = all_[number];
+      if (thread.state != State::in_warp) continue;
+      for (unsigned lane = 0; lane < warp_size; ++lane) {
+        if (!(thread.mask >> lane & 1)) continue;
+        if (first + lane >= last) {
+          if (thread.exchange == Exchange::synchronize) continue;
+          return warp_fails(number, lane, "does not exist");
+        }
+        const Thread& other = all_[first + lane];
+        if (other.state == State::ended) return warp_fails(number, lane, "has ended");
+        if (other.state == State::at_barrier) return warp_fails(number, lane, "waits at a barrier of the block");
+        if (other.state != State::in_warp) return false;
+        if (other.exchange != thread.exchange || other.mask != thread.mask)
+          return warp_fails(number, lane, "is at another one");
+      }
+    }
+    Thread before[warp_size];
+    for (unsigned number = first; number < last; ++number) before[number - first] = all_[number];
+    for (unsigned number = first; number < last; ++number) {
+      Thread& thread = all_[number];
+      if (thread.state != State::in_warp) continue;
+      any = true;
+      if (thread.exchange == Exchange::shuffle_xor) {
+        thread.value = before[(number - first) ^ static_cast<unsigned>(thread.lanes)].value;
+      } else if (thread.exchange == Exchange::match) {
+        unsigned equal = 0;
+        for (unsigned lane = 0; first + lane < last; ++lane)
+          if (thread.mask >> lane & 1 && before[lane].value == before[number - first].value) equal |= 1u << lane;
+        thread.value = equal;
+      } else {
+        ++thread.warp_interval;
+      }
+      thread.state = State::running;
+    }
+    return any;
+  }
+  bool warp_fails(unsigned number, unsigned lane, const std::string& how) {
+    threadIdx = index_of(number, launch_.block);
+    wrong_ = "waits in a shuffle or synchronization of its warp for lane " + std::to_string(lane) + ", which " + how;
+    return false;
+  }
+
+  void pass_barrier() {
+    int64_t any = 0;
+    for (const Thread& thread : all_) {
+      if (thread.with_value != all_[0].with_value) wrong_ = "waits at another kind of barrier than other threads";
+      any |= thread.value;
+    }
+    ++thread_.interval;
+    for (Thread& thread : all_) {
+      thread.value = any;
+      thread.state = State::running;
+    }
+  }
+
+  const Launch& launch_;
+  uint32_t threads_;
+  bool backwards_;
+  std::vector<Thread> all_;
+  std::vector<char> shared_;
+  KernelThread thread_{};
+  uint32_t first_thread_ = 0, number_of_block_ = 0;
+  unsigned running_ = 0;
+  const char* stack_ = nullptr;
+  context::fcontext_t scheduler_{};
+  std::string wrong_;
+  const void* code_ = nullptr;  // of the latest access
+};
+
+thread_local Block* Block::current = nullptr;
+
+// Runs one thread after the other, each of which may be suspended in between.
+void Block::fiber_main(context::transfer_t from) {
+  while (true) {
+    Block& block = *current;
+    block.scheduler_ = from.fctx;
+    block.launch_.run(block.launch_.parameters.get());
+    Block& same = *current;
+    same.all_[same.running_].state = State::ended;
+    from = context::jump_fcontext(same.scheduler_, nullptr);
+  }
+}
+
+int64_t Block::wait_for_warp(Exchange exchange, unsigned mask, int lanes, int64_t value) {
+  code_ = nullptr;
+  const unsigned number = running_;
+  Thread& thread = all_[number];
+  if (!(mask >> (number % warp_size) & 1)) fail("calls a function of its warp with a mask that it is not in");
+  thread.exchange = exchange;
+  thread.mask = mask;
+  thread.lanes = lanes;
+  thread.value = value;
+  thread.state = State::in_warp;
+  switch_to_scheduler();
+  return thread.value;
+}
+
+int Block::wait_at_barrier(bool with_value, int value) {
+  code_ = nullptr;
+  Thread& thread = all_[running_];
+  thread.with_value = with_value;
+  thread.value = value != 0;
+  thread.state = State::at_barrier;
+  switch_to_scheduler();
+  return static_cast<int>(thread.value);
+}
+
+// Thread-local variables of the program, which a kernel's shared memory is among.
+struct ThreadLocals {
+  ThreadLocals() {
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* self) {
+          for (int i = 0; i < info->dlpi_phnum; ++i)
+            if (info->dlpi_phdr[i].p_type == PT_TLS && info->dlpi_tls_data) {
+              static_cast<ThreadLocals*>(self)->begin = static_cast<const char*>(info->dlpi_tls_data);
+              static_cast<ThreadLocals*>(self)->bytes = info->dlpi_phdr[i].p_memsz;
+            }
+          return 1;  // the first one is the program itself
+        },
+        this);
+  }
+  const char* begin = nullptr;
+  size_t bytes = 0;
+};
+
+const char* verb(Access access) {
+  return access == Access::read ? "reads " : access == Access::write ? "writes " : "adds to ";
+}
+
+void Block::access(const void* address, size_t bytes, Access access, const void* code) {
+  code_ = code;
+  const char* place = static_cast<const char*>(address);
+  if (static_cast<size_t>(place - stack_) < stack_bytes) return;
+  if (is_device_address(address)) {
+    const std::string wrong = check_access(thread_, address, bytes, access);
+    if (!wrong.empty()) fail(verb(access) + wrong);
+    if (reinterpret_cast<uintptr_t>(address) % bytes != 0) fail(std::string(verb(access)) + "a misaligned address");
+    return;
+  }
+  for (const uint3* index : {&threadIdx, &blockIdx, &blockDim, &gridDim})
+    if (static_cast<size_t>(place - reinterpret_cast<const char*>(index)) < sizeof *index) return;
+  if (static_cast<size_t>(place - static_cast<const char*>(launch_.parameters.get())) < launch_.parameter_bytes) return;
+  static thread_local const ThreadLocals locals;
+  const size_t in_locals = static_cast<size_t>(place - locals.begin),
+               in_dynamic = static_cast<size_t>(place - shared_.data());
+  const bool dynamic = in_dynamic < shared_.size();
+  if (in_locals < locals.bytes || dynamic) {
+    if (dynamic && in_dynamic + bytes > shared_.size()) fail(std::string(verb(access)) + "behind the shared memory");
+    const std::string wrong = check_shared(thread_, number_of_block_, all_[running_].warp_interval,
+                                           dynamic ? locals.bytes + in_dynamic : in_locals, bytes, access);
+    if (!wrong.empty()) fail(verb(access) + wrong);
+    return;
+  }
+  if (is_pinned(address, bytes)) return;
+  fail(std::string(verb(access)) + "host memory");
+}
+
+}  // namespace
+
+std::string run_kernel(const Launch& launch, uint64_t seed) {
+  static uint32_t kernels = 0, blocks = 0;  // one kernel runs at a time in a process
+  ++kernels;
+  Block block(launch, kernels, seed % 2 == 1);
+  Block::current = &block;
+  const uint32_t count = launch.grid.x * launch.grid.y * launch.grid.z;
+  std::string wrong;
+  for (uint32_t number = 0; number < count && wrong.empty(); ++number)
+    wrong = block.run(seed / 2 % 2 ? count - 1 - number : number, ++blocks);
+  Block::current = nullptr;
+  return wrong.empty() ? "" : source_of(launch.kernel) + ": " + wrong;
+}
+
+void kernel_accesses(const void* address, size_t bytes, Access access, const void* code) {
+  if (Block::current) Block::current->access(address, bytes, access, code);
+}
+
+}  // namespace cuda_stand_in
+
+using cuda_stand_in::Block;
+using cuda_stand_in::Exchange;
+
+void* cuda_stand_in_dynamic_shared() { return Block::current->dynamic_shared(); }
+uint64_t cuda_stand_in_exchange(unsigned mask, uint64_t bits, int lanes) {
+  return static_cast<uint64_t>(
+      Block::current->wait_for_warp(Exchange::shuffle_xor, mask, lanes, static_cast<int64_t>(bits)));
+}
+void __syncthreads() { Block::current->wait_at_barrier(false, 0); }
+int __syncthreads_or(int predicate) { return Block::current->wait_at_barrier(true, predicate); }
+void __syncwarp(unsigned mask) { Block::current->wait_for_warp(Exchange::synchronize, mask, 0, 0); }
+unsigned __match_any_sync(unsigned mask, int value) {
+  return static_cast<unsigned>(Block::current->wait_for_warp(Exchange::match, mask, 0, value));
+}
+int atomicAdd(int* address, int value) {
+  Block::current->access(address, sizeof *address, cuda_stand_in::Access::atomic);
+  const int before = *address;
+  *address += value;
+  return before;
+}
+long long clock64() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}

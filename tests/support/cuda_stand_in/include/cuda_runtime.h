@@ -1,0 +1,4 @@
+// What nvcc includes by itself.
+#pragma once
+
+#include "cuda_runtime_api.h"
