@@ -42,7 +42,7 @@ class Evaluator {
     TransferBuffers transfer_buffers = TransferBuffers::preallocated;
     CostCounts sources;
     Nanoseconds makespan_fifo = 0;  // with devices that run tasks as these become ready (paper, A3)
-    bool fifo_order = true;               // the timeline is that one; else `order` is simulated
+    bool fifo_order = true;         // the timeline is that one; else `order` is simulated
   };
   // Memory is that of the order in which the simulator starts the tasks, with on-demand transfer buffers where it
   // does not fit with preallocated ones.
