@@ -107,7 +107,7 @@ class Algorithms(unittest.TestCase):
         self.assertNotEqual(self.search()["chain_hash"], found["chain_hash"])
         parallel = self.search("--algorithm", "data-parallel", "--synchronization", "parameter-server")
         self.assertLessEqual(found["predicted_us"], parallel["predicted_us"])
-        self.assertEqual(found["baselines"]["data-parallel"], parallel["predicted_us"])
+        self.assertEqual(found["baselines"]["data-parallel"], parallel["predicted_fifo_us"])
         done = run("mpirun", "-n", "2", BUILD / "ffexec", "--strategy", self.work / "s.json", "--iterations", "3",
                    "--lr", "0.01", "--verify", "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
