@@ -55,7 +55,7 @@ class HelpFormatter : public CLI::Formatter {
 // belong to the last one.
 inline void set_help_groups(CLI::App& app, const Vector<std::pair<std::string, Vector<std::string>>>& groups) {
   for (CLI::Option* option : app.get_options()) {
-    if (option->get_lnames().empty()) continue;
+    if (option->get_lnames().empty() || option->get_group().empty()) continue;
     std::string group = groups.back().first;
     for (const auto& [name, flags] : groups)
       if (std::find(flags.begin(), flags.end(), option->get_lnames()[0]) != flags.end()) group = name;
@@ -85,6 +85,13 @@ inline CLI::Validator renamed_words(const Vector<Renamed>& words) {
         return std::string();
       },
       "");
+}
+
+// A flag of earlier versions: an error that says what it is called now, and not in --help.
+inline void add_renamed_flag(CLI::App& app, const std::string& before, const std::string& now) {
+  app.add_option_function<std::string>(
+         before, [before, now](const std::string&) { throw CLI::ValidationError(before, "is now called " + now); }, "")
+      ->group("");
 }
 
 // A name of a file to write, which "" is not.

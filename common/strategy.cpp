@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/micro_batches.h"
 #include "common/strategy_configurations.h"
 
 namespace ff {
@@ -69,26 +70,37 @@ Choice parse_choice(const JsonPlace& file, const std::string& key, Choice otherw
 StrategyFile parse_strategy(const JsonPlace& place) {
   expect_format(place, "ffstrategy/1");
   place.allow_keys({"$schema", "format", "graph", "topology", "configurations", "issue_order", "transfer_buffers",
-                    "synchronization", "provenance"},
+                    "synchronization", "micro_batches", "provenance"},
                    "key of a strategy");
   StrategyFile file;
   file.graph = parse_graph(place.at("graph"));
   file.topology = parse_topology(place.at("topology"));
-  Configurations configurations = parse_configurations(place.at("configurations"), file.graph, file.topology);
+  std::optional<Graph> of_micro_batch;
+  if (const auto micro_batches = place.find("micro_batches")) {
+    file.settings.micro_batches = static_cast<int>(micro_batches->as_integer(1, 1 << 20));
+    try {
+      of_micro_batch = graph_of_micro_batch(file.graph, file.settings.micro_batches);
+    } catch (const InputError& error) {
+      micro_batches->fail(error.what());
+    }
+  }
+  Configurations configurations =
+      parse_configurations(place.at("configurations"), of_micro_batch ? *of_micro_batch : file.graph, file.topology);
   file.strategy = std::move(configurations.strategy);
   file.origins = std::move(configurations.origins);
   if (const auto order = place.find("issue_order"))
     for (const JsonPlace& name : order->items()) file.issue_order.push_back(name.as_string());
   file.transfer_buffers = parse_choice(place, "transfer_buffers", TransferBuffers::preallocated,
                                        TransferBuffers::on_demand, {{"roomy", "preallocated"}, {"brief", "on_demand"}});
-  file.synchronization = parse_choice(place, "synchronization", Synchronization::all_reduce,
-                                      Synchronization::parameter_server, {{"owner", "parameter-server"}});
+  file.settings.synchronization = parse_choice(place, "synchronization", Synchronization::all_reduce,
+                                               Synchronization::parameter_server, {{"owner", "parameter-server"}});
+
   file.provenance = Json::object();
   if (const auto provenance = place.find("provenance")) {
     provenance->expect_object();
     file.provenance = provenance->value();
     if (const auto hash = provenance->find("configurations_hash"))
-      file.edited = hash->as_string() != configurations_hash(file.graph, file.strategy);
+      file.edited = hash->as_string() != configurations_hash(file.graph, file.strategy, file.settings.micro_batches);
     if (const auto predicted = provenance->find("predicted_us")) predicted->as_number(0, 1e18);
   }
   return file;
@@ -100,7 +112,8 @@ Json strategy_to_json(const StrategyFile& file) {
   Json json = {{"format", "ffstrategy/1"},
                {"configurations", configurations_to_json(file.graph, file.strategy, file.origins)}};
   json["provenance"] = file.provenance.is_object() ? file.provenance : Json::object();
-  json["provenance"]["configurations_hash"] = configurations_hash(file.graph, file.strategy);
+  json["provenance"]["configurations_hash"] =
+      configurations_hash(file.graph, file.strategy, file.settings.micro_batches);
   json["graph"] = file.graph.file;
   json["topology"] = file.topology.file;
   // "$schema" of the embedded files is relative to where those files lay.
@@ -108,15 +121,18 @@ Json strategy_to_json(const StrategyFile& file) {
   json["topology"].erase("$schema");
   if (file.transfer_buffers != TransferBuffers::preallocated)
     json["transfer_buffers"] = to_string(file.transfer_buffers);
-  if (file.synchronization != Synchronization::all_reduce) json["synchronization"] = to_string(file.synchronization);
+  if (file.settings.synchronization != Synchronization::all_reduce)
+    json["synchronization"] = to_string(file.settings.synchronization);
+  if (file.settings.micro_batches > 1) json["micro_batches"] = file.settings.micro_batches;
   if (!file.issue_order.empty()) json["issue_order"] = file.issue_order;
   return json;
 }
 
 void save_strategy(const std::string& path, const StrategyFile& file) { write_json_file(path, strategy_to_json(file)); }
 
-std::string configurations_hash(const Graph& graph, const Strategy& strategy) {
+std::string configurations_hash(const Graph& graph, const Strategy& strategy, int micro_batches) {
   std::string text;
+  if (micro_batches > 1) text = std::to_string(micro_batches) + " micro-batches\n";
   for (size_t i = 0; i < strategy.size(); ++i) {
     text += graph.operators[i].name + ":";
     for (size_t d = 0; d < strategy[i].degrees.size(); ++d) {

@@ -54,17 +54,24 @@ std::string_view to_string(TransferBuffers buffers);
 enum class Synchronization : uint8_t { all_reduce, parameter_server };
 std::string_view to_string(Synchronization synchronization);
 
+// What a strategy decides for the network as a whole.
+struct StrategySettings {
+  Synchronization synchronization = Synchronization::all_reduce;
+  int micro_batches = 1;  // configurations are those of one of them (micro_batches.h)
+  bool operator==(const StrategySettings&) const = default;
+};
+
 // A strategy file, ffstrategy/1: self-contained.
 struct StrategyFile {
   Graph graph;
   Topology topology;
-  Strategy strategy;
+  Strategy strategy;                // of one micro-batch
   Vector<std::string> issue_order;  // as issue_order_names writes it; empty: to be derived
   Json provenance;                  // program, algorithm, seed, hashes, predicted times; an object, may be empty
   bool edited = false;              // degrees or devices no longer hash to provenance.configurations_hash
   Vector<ConfigurationOrigin> origins = {};  // by OperatorId; empty: not known
   TransferBuffers transfer_buffers = TransferBuffers::preallocated;
-  Synchronization synchronization = Synchronization::all_reduce;
+  StrategySettings settings = {};
 };
 
 // Throws InputError for anything that is not a valid ffstrategy/1; every degree and device is checked against graph and
@@ -74,7 +81,7 @@ StrategyFile parse_strategy(const JsonPlace& place);
 Json strategy_to_json(const StrategyFile& file);
 void save_strategy(const std::string& path, const StrategyFile& file);  // atomic
 
-// Identifies the degrees and devices of a strategy, whatever the rest of its file.
-std::string configurations_hash(const Graph& graph, const Strategy& strategy);
+// Identifies the degrees and devices of a strategy and the number of its micro-batches, whatever the rest of its file.
+std::string configurations_hash(const Graph& graph, const Strategy& strategy, int micro_batches = 1);
 
 }  // namespace ff

@@ -6,17 +6,17 @@
 
 namespace ff {
 
-Program::Program(const Graph& graph, const Strategy& strategy, const Vector<std::string>& issue_order, Backend& backend,
+Program::Program(const Graph& graph, Strategy strategy, const Vector<std::string>& issue_order, Backend& backend,
                  Transport& transport, const ProgramSettings& settings)
-    : strategy_(strategy), backend_(backend), transport_(transport), settings_(settings),
-      builder_(graph, settings.synchronization), tasks_(builder_.build(strategy, transport.rank())),
+    : strategy_(std::move(strategy)), backend_(backend), transport_(transport), settings_(settings),
+      builder_(graph, settings.synchronization), tasks_(builder_.build(strategy_, transport.rank())),
       polls_(transport.size() > 1 && !transport.ordered()) {
   NamedOrder named;
   if (!issue_order.empty()) named = order_by_names(builder_, tasks_, issue_order, settings.transfer_buffers);
   default_issue_order_ = issue_order.empty() || !all_ranks_fit(named);
   const Vector<int> order = default_issue_order_ ? ff::default_issue_order(builder_, tasks_, settings.transfer_buffers)
                                                  : std::move(named.order);
-  plan_ = plan_program(builder_, strategy, tasks_, order,
+  plan_ = plan_program(builder_, strategy_, tasks_, order,
                        {transport.rank(), settings.sgd.momentum != 0, transport.follows_backend(), transport.ordered(),
                         settings.transfer_buffers});
   bind();
@@ -39,16 +39,22 @@ void Program::bind() {
   for (const BufferPlan& buffer : plan_.buffers)
     buffers_.push_back(allocate_buffer(backend_, buffer.elements, buffer.zeroed));
   groups_ = transport_.make_groups(plan_.groups);
+  kernels_.resize(plan_.kernels);
+  Vector<int> users(plan_.kernels, 0);
   for (const PartPlan& part : plan_.parts) {
+    if (users[part.kernel]++ > 0) continue;
     const Operator& op = graph().operators[part.op];
     Vector<bool> wanted;
     for (int input = 0; input < static_cast<int>(part.inputs.size()); ++input)
       wanted.push_back(graph().input_has_gradient(part.op, input));
-    kernels_.push_back(backend_.make_kernel({*op.definition, part.block, wanted, op.name, settings_.seed}));
+    kernels_[part.kernel] = backend_.make_kernel({*op.definition, part.block, wanted, op.name, settings_.seed});
   }
   for (const StepPlan& step : plan_.steps)
     if (step.part < 0) calls_.emplace_back();
-    else calls_.push_back({kernels_[step.part].get(), arguments_of(step)});
+    else calls_.push_back({kernels_[plan_.parts[step.part].kernel].get(), arguments_of(step)});
+  for (const int step : plan_.steps.indices())
+    if (const int part = plan_.steps[step].part; part >= 0 && users[plan_.parts[part].kernel] > 1)
+      calls_[step].part = &plan_.parts[part].block;
   sends_.resize(plan_.sends.size());
   receives_.resize(plan_.receives.size());
   reductions_.resize(plan_.reductions.size());
@@ -274,6 +280,7 @@ void Program::copy(const Vector<ZeroFill>& zeros, const Vector<BlockCopy>& copie
 void Program::run_compute(int index, int64_t iteration, bool training) {
   const StepPlan& step = plan_.steps[index];
   Call& call = calls_[index];
+  if (call.part) call.kernel->set_part(*call.part);
   wait_for_receives(step);
   for (const int collective : step.collectives) {
     transport_.wait(collectives_[collective]);

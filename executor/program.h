@@ -31,7 +31,7 @@ class Program {
  public:
   // The strategy's devices are the transport's ranks, which all make their programs at once. An issue order that does
   // not fit the task graph is replaced by the default one, on all ranks.
-  Program(const Graph& graph, const Strategy& strategy, const Vector<std::string>& issue_order, Backend& backend,
+  Program(const Graph& graph, Strategy strategy, const Vector<std::string>& issue_order, Backend& backend,
           Transport& transport, const ProgramSettings& settings);
   ~Program();
 
@@ -71,6 +71,7 @@ class Program {
   struct Call {
     Kernel* kernel = nullptr;
     KernelArguments arguments;
+    const Block* part = nullptr;  // of a kernel that several parts share; else null
   };
 
   // Do all ranks find all their tasks in the file's issue order, and nothing else is named there? They all ask.
@@ -102,7 +103,7 @@ class Program {
   void start_sends(const StepPlan& step);
   void copy(const Vector<ZeroFill>& zeros, const Vector<BlockCopy>& copies);
 
-  const Strategy& strategy_;
+  const Strategy strategy_;
   Backend& backend_;
   Transport& transport_;
   const ProgramSettings settings_;

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "common/micro_batches.h"
 #include "executor/transport/control_data.h"
 
 namespace ff {
@@ -53,8 +54,8 @@ Vector<double> sum_over_ranks(Transport& transport, const Vector<double>& mine) 
 
 Trainer::Trainer(const StrategyFile& file, Backend& backend, Transport& transport, const TrainerSettings& settings)
     : file_(file), settings_(settings),
-      program_(file.graph, file.strategy, file.issue_order, backend, transport,
-               {settings.sgd, settings.seed, file.transfer_buffers, file.synchronization}),
+      program_(file.graph, expanded(file), file.issue_order, backend, transport,
+               {settings.sgd, settings.seed, file.transfer_buffers, file.settings.synchronization}),
       main_losses_(main_losses(file.graph)) {
   initialize_parameters(program_, settings.seed);
 }

@@ -95,7 +95,7 @@ class Relations:
             for synchronization in ("all-reduce", "parameter-server"):
                 for order in ORDERS:
                     more = ["--proposals", 200, "--seed", 1] if algorithm in ("mcmc", "placement") else []
-                    flags = ["--algorithm", algorithm, "--synchronization", synchronization, "--task-order", order]
+                    flags = ["--algorithm", algorithm, "--synchronization", synchronization, "--schedule", order]
                     try:
                         found = self.search(network, topology, batch, *flags, *more)
                     except NotApplicable:

@@ -63,11 +63,10 @@ Background::Background(const Vector<std::string>& files, const Topology& topolog
     if (file.topology.devices.size() != topology.devices.size())
       throw InputError(path + ": is for " + std::to_string(file.topology.devices.size()) +
                        " devices, the topology has " + std::to_string(topology.devices.size()));
-    Job job{
-        path,
-        std::unique_ptr<Loaded>(new Loaded(load({std::move(file.graph), topology, {}, file.synchronization}, costs))),
-        std::move(file.strategy),
-        {}};
+    Job job{path,
+            std::unique_ptr<Loaded>(new Loaded(load({std::move(file.graph), topology, {}, file.settings}, costs))),
+            std::move(file.strategy),
+            {}};
     Evaluator evaluator(job.loaded->problem());
     job.load = load_of(evaluator.details(job.strategy), topology);
     jobs_.push_back(std::move(job));
@@ -86,7 +85,7 @@ Nanoseconds Background::makespan(const Job& job, const Topology& topology, const
   for (const int model : job.loaded->topology.models.indices())
     if (const Profile& profile = job.loaded->kernels.profile(model); !profile.entries.empty())
       profiles.push_back(profile);
-  Loaded loaded({job.loaded->graph, beside(topology, loads), {}, job.loaded->synchronization},
+  Loaded loaded({job.loaded->graph, beside(topology, loads), {}, job.loaded->settings},
                 mode_ == CostMode::measure ? CostMode::automatic : mode_, std::move(profiles), precision_);
   return Evaluator(loaded.problem()).evaluate(job.strategy).makespan;
 }

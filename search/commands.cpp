@@ -8,6 +8,7 @@
 #include "common/strategy_configurations.h"
 #include "common/task_graph/issue_order.h"
 #include "search/background.h"
+#include "search/micro_batch_choice.h"
 #include "search/optimizer/baselines/propagate.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/report/html/report.h"
@@ -37,7 +38,7 @@ bool may_slice(Evaluator& evaluator) {
 // measured while threads compute. Returns false when stopped.
 bool measure_search_space(const Problem& problem, const SearchSpace& space, const Vector<int>& models,
                           const CommandContext& context, const std::function<void()>& now_and_then = nullptr) {
-  const Graph& graph = problem.graph;
+  const Graph& graph = problem.whole();
   TaskCostModel costs(graph, problem.topology, problem.kernels);
   Vector<Vector<Degrees>> wanted;
   for (OperatorId op : graph.operator_ids()) wanted.push_back(space.degrees(op));
@@ -48,7 +49,8 @@ bool measure_search_space(const Problem& problem, const SearchSpace& space, cons
   int64_t all = 0, done = 0;
   for (OperatorId op : graph.operator_ids()) all += wanted[op].count();
   for (OperatorId op : graph.operator_ids())
-    for (const Degrees& degrees : wanted[op]) {
+    for (const Degrees& of_one : wanted[op]) {
+      const Degrees degrees = problem.expanded_degrees(op, of_one);
       if (context.measure_progress) context.measure_progress(done, all, graph.operators[op].name);
       for (const int model : models) costs.part_cost(op, degrees, 0, model);
       ++done;
@@ -109,7 +111,7 @@ Json provenance(const SearchReport& report, const Problem& problem) {
                {"seed", report.seed},
                {"proposals", report.proposals},
                {"chain_hash", report.chain_hash},
-               {"graph_hash", content_hash(problem.graph.file.dump())},
+               {"graph_hash", content_hash(problem.whole().file.dump())},
                {"topology_hash", content_hash(problem.topology.file.dump())},
                {"predicted_us", static_cast<double>(report.predicted) / 1e3},
                {"baselines", report_to_json(report)["baselines"]},
@@ -128,10 +130,10 @@ void write_outputs(const std::string& out, const std::string& trace, const Strat
     // file is predicted as tasks become ready.
     const TaskGraphBuilder& builder = evaluator.builder();
     save_strategy(
-        out, {problem.graph, problem.topology, strategy,
+        out, {problem.whole(), problem.topology, strategy,
               details.fifo_order ? issue_order_to_save(builder, details.tasks, details.order, details.transfer_buffers)
                                  : issue_order_names(builder, details.tasks, details.order),
-              provenance(report, problem), false, report.origins, details.transfer_buffers, problem.synchronization});
+              provenance(report, problem), false, report.origins, details.transfer_buffers, problem.settings});
   }
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
 }
@@ -175,7 +177,7 @@ struct Found {
 Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSettings& settings, Evaluator& evaluator,
                                  const SearchControl& control, AlgorithmResult& result) {
   const Deadline& deadline = control.deadline;
-  TaskOrder order = task_order_of(algorithm, settings);
+  TaskOrder order = task_order_of(algorithm, settings, evaluator.problem().settings.micro_batches);
   // Other orders are not asked for, and each takes as long as a simulation or two.
   constexpr double evaluations_of_orders = 6, short_s = 0.1;
   const double orders_s = evaluations_of_orders * evaluator.slowest_s();
@@ -282,10 +284,12 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   if (!options.files.annotations.empty()) inputs.push_back(options.files.annotations);
   inputs.insert(inputs.end(), options.background.begin(), options.background.end());
   expect_all_writable({options.out, options.trace, options.report, options.html}, inputs);
-  GraphAndTopology files = load_files(options.files, options.synchronization);
+  GraphAndTopology files = load_files(options.files, options.strategy);
   const Topology topology = files.topology;
   const Background background(options.background, topology, options.costs);
   if (!background.empty()) files.topology = background.left_of(topology);
+  if (options.choose_micro_batches)
+    files.settings.micro_batches = choose_micro_batches(files, options.costs, options.settings, context.stop);
   Loaded loaded = load(std::move(files), options.costs);
   const Problem problem = loaded.problem();
   const SearchSpace space(problem.graph, problem.topology, false, problem.annotations);
@@ -298,7 +302,7 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   found.report.background = background.effects(topology, problem.topology, found.details);
   write_outputs(options.out, options.trace, found.strategy, found.report, evaluator, found.details);
   CommandResult result{report_to_json(found.report),
-                       report_to_text(found.report, problem.graph, problem.topology, found.strategy)};
+                       report_to_text(found.report, problem.whole(), problem.topology, found.strategy)};
   const std::string over_budget =
       budget_note(options, std::max(evaluator.slowest_s(), found.slowest_evaluation_s),
                   std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
@@ -327,14 +331,14 @@ CommandResult run_simulate(const SimulateOptions& options) {
                        " devices, the strategy is for " + std::to_string(file.topology.devices.size()));
     file.topology = std::move(other);
   }
-  if (options.synchronization) file.synchronization = *options.synchronization;
+  if (options.synchronization) file.settings.synchronization = *options.synchronization;
   const Topology topology = file.topology;
   const Background background(options.background, topology, options.costs);
   if (!background.empty()) file.topology = background.left_of(topology);
   std::optional<html::MeasuredIteration> measured;
   if (!options.measured.empty())
     measured = html::load_measured_iteration(options.measured, file.topology.devices.count());
-  Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.synchronization}, options.costs);
+  Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.settings}, options.costs);
   const Problem problem = loaded.problem();
   Evaluator evaluator(problem);
   // Memory is that of the order in which the strategy would run: the file's, or, where it is written and devices run
@@ -358,7 +362,8 @@ CommandResult run_simulate(const SimulateOptions& options) {
                       {report, baseline_alternatives(evaluator, space, report.baselines, no_stop), measured});
   }
   write_outputs(options.out, options.trace, file.strategy, report, evaluator, details);
-  CommandResult result{report_to_json(report), report_to_text(report, problem.graph, problem.topology, file.strategy)};
+  CommandResult result{report_to_json(report),
+                       report_to_text(report, problem.whole(), problem.topology, file.strategy)};
   if (const std::string note = loaded.kernels.busy_note(); !note.empty()) result.notes.push_back(note);
   return result;
 }
@@ -368,7 +373,7 @@ CommandResult run_edit(const EditOptions& options) {
   inputs.push_back(options.strategy);
   expect_all_writable({options.out}, inputs);
   StrategyFile file = load_strategy(options.strategy);
-  Loaded loaded = load({file.graph, file.topology, {}, file.synchronization}, options.costs);
+  Loaded loaded = load({file.graph, file.topology, {}, file.settings}, options.costs);
   const Problem problem = loaded.problem();
   Evaluator evaluator(problem);
   const Strategy original = file.strategy;
@@ -405,7 +410,7 @@ CommandResult run_edit(const EditOptions& options) {
 
 CommandResult run_explain(const ExplainOptions& options) {
   StrategyFile file = load_strategy(options.strategy);
-  Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.synchronization}, options.costs);
+  Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.settings}, options.costs);
   Explanation explanation = explain_strategy(loaded.problem(), file, options.settings);
   return {std::move(explanation.json), std::move(explanation.text)};
 }
@@ -414,7 +419,7 @@ CommandResult run_diff(const DiffOptions& options) {
   StrategyFile a = load_strategy(options.a);
   const StrategyFile b = load_strategy(options.b);
   expect_comparable(options.a, a, options.b, b);
-  Loaded loaded = load({std::move(a.graph), std::move(a.topology), {}, a.synchronization}, options.costs);
+  Loaded loaded = load({std::move(a.graph), std::move(a.topology), {}, a.settings}, options.costs);
   Explanation explanation = explain_difference(loaded.problem(), a.strategy, b.strategy, options.limit);
   return {std::move(explanation.json), std::move(explanation.text)};
 }
@@ -430,7 +435,8 @@ void write_comparison(const std::string& path, const Problem& problem, const Alg
   const Strategy strategy = std::move(strategies[best - reports.begin()].strategy);
   strategies.erase(strategies.begin() + (best - reports.begin()));
   Evaluator evaluator(problem);
-  Evaluator::Details details = evaluator.details(strategy, task_order_of(best->algorithm, settings));
+  Evaluator::Details details =
+      evaluator.details(strategy, task_order_of(best->algorithm, settings, problem.settings.micro_batches));
   Evaluator::follow_order(details);
   write_html_report(path, evaluator, strategy, details, {*best, std::move(strategies)});
 }
@@ -442,7 +448,7 @@ CommandResult run_compare(const CompareOptions& options, const CommandContext& c
   inputs.insert(inputs.end(), {options.files.graph, options.files.topology, options.files.annotations});
   inputs.insert(inputs.end(), options.background.begin(), options.background.end());
   expect_all_writable({options.html}, inputs);
-  GraphAndTopology files = load_files(options.files, options.synchronization);
+  GraphAndTopology files = load_files(options.files, options.strategy);
   const Topology topology = files.topology;
   const Background background(options.background, topology, options.costs);
   if (!background.empty()) files.topology = background.left_of(topology);
@@ -470,7 +476,7 @@ CommandResult run_compare(const CompareOptions& options, const CommandContext& c
       result.json["algorithms"][algorithm] = {{"not_applicable", error.what()}};
     }
   }
-  result.text = comparison_to_text(reports, failed, problem.graph.batch_size);
+  result.text = comparison_to_text(reports, failed, problem.whole().batch_size);
   if (const std::string note = loaded.kernels.busy_note(); !note.empty()) result.notes.push_back(note);
   if (!options.html.empty())
     write_comparison(options.html, problem, options.settings, reports, std::move(found_strategies));
@@ -508,7 +514,7 @@ int model_to_profile(const ProfileOptions& options, const Problem& problem, cons
 
 CommandResult run_profile(const ProfileOptions& options, const CommandContext& context) {
   expect_all_writable({options.out}, {options.files.graph, options.files.topology});
-  GraphAndTopology files = load_files(options.files, Synchronization::all_reduce);
+  GraphAndTopology files = load_files(options.files, {});
   Vector<Profile> known;
   const bool exists = std::filesystem::exists(options.out),
              regular = !exists || std::filesystem::is_regular_file(options.out);

@@ -17,7 +17,8 @@ struct SearchOptions {
   ProblemFiles files;
   CostOptions costs;
   std::string algorithm = "mcmc";
-  Synchronization synchronization = Synchronization::all_reduce;
+  StrategySettings strategy;
+  bool choose_micro_batches = false;  // instead of strategy.micro_batches: micro_batch_choice.h
   AlgorithmSettings settings;
   std::string out = "strategy.json", trace, report, html;
   Vector<std::string> background;  // strategies that run on the same devices
@@ -53,7 +54,7 @@ struct DiffOptions {
 struct CompareOptions {
   ProblemFiles files;
   CostOptions costs;
-  Synchronization synchronization = Synchronization::all_reduce;
+  StrategySettings strategy;
   AlgorithmSettings settings;
   std::string html;  // of the best; "": none
   Vector<std::string> background;

@@ -167,15 +167,37 @@ const ff::Vector<std::pair<std::string, ff::Synchronization>> synchronizations =
     {"all-reduce", ff::Synchronization::all_reduce}, {"parameter-server", ff::Synchronization::parameter_server}};
 const ff::Vector<ff::Renamed> renamed_synchronizations = {{"owner", "parameter-server"}};
 
-void add_synchronization_flag(CLI::App& app, ff::Synchronization& synchronization) {
-  add_words<ff::Synchronization>(app, "--synchronization", synchronization, synchronizations, synchronization_text,
-                                 renamed_synchronizations);
+void add_strategy_flags(CLI::App& app, ff::StrategySettings& strategy) {
+  add_words<ff::Synchronization>(app, "--synchronization", strategy.synchronization, synchronizations,
+                                 synchronization_text, renamed_synchronizations);
 }
 
-const std::map<std::string, ff::TaskOrder> task_orders{{"fifo", ff::TaskOrder::fifo},
-                                                       {"critical-path", ff::TaskOrder::critical_path},
-                                                       {"latest-start", ff::TaskOrder::latest_start},
-                                                       {"best", ff::TaskOrder::best}};
+// `automatic`: where auto is stored; null where the command does not have it.
+void add_micro_batches_flag(CLI::App& app, int& micro_batches, bool* automatic) {
+  const auto read = [&micro_batches, automatic](const std::string& text) {
+    if (automatic && text == "auto") *automatic = true;
+    else micro_batches = std::stoi(text);
+  };
+  const auto check = [automatic](const std::string& text) {
+    constexpr int most = 1 << 20;
+    const bool number = !text.empty() && text.size() < 8 && text.find_first_not_of("0123456789") == std::string::npos;
+    if ((automatic && text == "auto") || (number && std::stoi(text) >= 1 && std::stoi(text) <= most))
+      return std::string();
+    return "found \"" + text + "\", expected " + (automatic ? "auto or " : "") + "a number from 1 to " +
+           std::to_string(most);
+  };
+  app.add_option_function<std::string>(
+         "--micro-batches", read,
+         std::string("number of equal pieces of the batch, trained in turn") + (automatic ? ", or auto" : ""))
+      ->check(CLI::Validator(check, ""))
+      ->default_str("1");
+}
+
+const std::map<std::string, ff::TaskOrder> schedules{{"auto", ff::TaskOrder::best},
+                                                     {"fifo", ff::TaskOrder::fifo},
+                                                     {"critical-path", ff::TaskOrder::critical_path},
+                                                     {"latest-start", ff::TaskOrder::latest_start},
+                                                     {"1f1b", ff::TaskOrder::one_forward_one_backward}};
 
 void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::ProblemFiles& files, Options& options) {
   ff::McmcSettings& search = settings.search;
@@ -201,10 +223,11 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
                  "number of threads; default: as many as processors, at most one per chain")
       ->check(CLI::Range(1, 1024));
   app.add_option_function<std::string>(
-         "--task-order", [&settings](const std::string& word) { settings.task_order = task_orders.at(word); },
-         "task order of the plan: fifo, critical-path, latest-start, best; default: best with mcmc, else fifo")
-      ->check(ff::renamed_words({{"ready", "fifo"}}))
-      ->check(CLI::IsMember(task_orders));
+         "--schedule", [&settings](const std::string& word) { settings.task_order = schedules.at(word); },
+         "order of a device's tasks: auto, fifo, critical-path, latest-start, 1f1b; default: auto with mcmc, else fifo")
+      ->check(ff::renamed_words({{"ready", "fifo"}, {"best", "auto"}}))
+      ->check(CLI::IsMember(schedules));
+  ff::add_renamed_flag(app, "--task-order", "--schedule");
   add_words<ff::SimulatorKind>(
       app, "--simulator", search.simulator,
       {{"delta", ff::SimulatorKind::delta}, {"full", ff::SimulatorKind::full}, {"checked", ff::SimulatorKind::checked}},
@@ -261,7 +284,8 @@ void add_commands(CLI::App& app, Options& options) {
   app.set_version_flag("--version", "ffsearch " + ff::version_text());
   add_graph_flags(app, options.search.files, false);
   add_common_flags(app, options.search.costs, options);
-  add_synchronization_flag(app, options.search.synchronization);
+  add_strategy_flags(app, options.search.strategy);
+  add_micro_batches_flag(app, options.search.strategy.micro_batches, &options.search.choose_micro_batches);
   add_search_flags(app, options.search.settings, options.search.files, options);
   add_own_search_flags(app, options.search);
 
@@ -307,7 +331,8 @@ void add_commands(CLI::App& app, Options& options) {
   CLI::App* compare = app.add_subcommand("compare", "run every algorithm and compare the results");
   add_graph_flags(*compare, options.compare.files, true);
   add_common_flags(*compare, options.compare.costs, options);
-  add_synchronization_flag(*compare, options.compare.synchronization);
+  add_strategy_flags(*compare, options.compare.strategy);
+  add_micro_batches_flag(*compare, options.compare.strategy.micro_batches, nullptr);
   add_search_flags(*compare, options.compare.settings, options.compare.files, options);
   add_html_flag(*compare, options.compare.html);
   add_background_flag(*compare, options.compare.background);
@@ -425,11 +450,28 @@ int main(int argc, char** argv) {
   Options options;
   const ff::Vector<std::pair<std::string, ff::Vector<std::string>>> groups = {
       {"Problem",
-       {"graph", "topo", "strategy", "batch", "batch-per-device", "annotations", "background", "synchronization",
-        "nodes", "network-gb-per-s", "hwloc-xml", "cpu-ranks", "size", "loss", "loss-weights", "frozen", "what-if",
-        "device-model", "measured"}},
+       {"graph",
+        "topo",
+        "strategy",
+        "batch",
+        "batch-per-device",
+        "annotations",
+        "background",
+        "synchronization",
+        "micro-batches",
+        "nodes",
+        "network-gb-per-s",
+        "hwloc-xml",
+        "cpu-ranks",
+        "size",
+        "loss",
+        "loss-weights",
+        "frozen",
+        "what-if",
+        "device-model",
+        "measured"}},
       {"Search",
-       {"algorithm", "budget", "proposals", "seed", "chains", "init", "proposals-from", "threads", "task-order",
+       {"algorithm", "budget", "proposals", "seed", "chains", "init", "proposals-from", "threads", "schedule",
         "simulator", "beta", "assignments", "check-local"}},
       {"Costs", {"cost", "profile", "precision"}},
       {"Output", {}}};

@@ -4,15 +4,17 @@
 
 namespace ff {
 
-GraphAndTopology load_files(const ProblemFiles& files, Synchronization synchronization) {
+GraphAndTopology load_files(const ProblemFiles& files, const StrategySettings& settings) {
   Topology topology = load_topology(files.topology);
   const int64_t batch = files.batch_per_device > 0 ? files.batch_per_device * topology.devices.count() : files.batch;
-  return {load_graph(files.graph, batch), std::move(topology), files.annotations, synchronization};
+  return {load_graph(files.graph, batch), std::move(topology), files.annotations, settings};
 }
 
 Loaded::Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision, bool momentum)
-    : graph(std::move(files.graph)), topology(std::move(files.topology)), synchronization(files.synchronization),
-      momentum(momentum), kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), precision) {
+    : graph(graph_of_micro_batch(files.graph, files.settings.micro_batches)),
+      batch_graph(files.settings.micro_batches > 1 ? std::make_shared<const Graph>(std::move(files.graph)) : nullptr),
+      topology(std::move(files.topology)), settings(files.settings), momentum(momentum),
+      kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), precision) {
   if (!files.annotations.empty()) annotations = load_annotations(files.annotations, graph, topology);
 }
 

@@ -23,27 +23,28 @@ struct CostOptions {
 };
 
 struct GraphAndTopology {
-  Graph graph;
+  Graph graph;  // of all micro-batches
   Topology topology;
   std::string annotations = {};  // file; "": none
-  Synchronization synchronization = Synchronization::all_reduce;
+  StrategySettings settings = {};
 };
 
-GraphAndTopology load_files(const ProblemFiles& files, Synchronization synchronization);
+GraphAndTopology load_files(const ProblemFiles& files, const StrategySettings& settings);
 
 // What a command works on; `problem` refers to the rest.
 struct Loaded {
   Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision, bool momentum = false);
   Loaded(const Loaded&) = delete;
 
-  const Graph graph;
+  const Graph graph;                               // of one micro-batch
+  const std::shared_ptr<const Graph> batch_graph;  // of all micro-batches; null: there is one
   const Topology topology;
-  const Synchronization synchronization;
+  const StrategySettings settings;
   const bool momentum;
   KernelCosts kernels;
   std::optional<Annotations> annotations;
   Problem problem() {
-    return {graph, topology, kernels, annotations ? &*annotations : nullptr, synchronization, momentum};
+    return {graph, topology, kernels, annotations ? &*annotations : nullptr, settings, momentum, batch_graph};
   }
 };
 

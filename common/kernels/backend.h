@@ -61,6 +61,9 @@ class Kernel {
   // batch's statistics.
   virtual void update_state(const KernelArguments&) {}
   virtual int64_t workspace_bytes() const { return 0; }
+  // The next calls are for this part, which differs from that of the request along the samples alone, and in its place
+  // there, not its size (task_graph/shared_kernels.h). To be called when no forward waits for its backward.
+  virtual void set_part(const Block& /*part*/) {}
 };
 
 struct KernelRequest {

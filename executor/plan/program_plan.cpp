@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "common/task_graph/parameter_buffers.h"
+#include "common/task_graph/shared_kernels.h"
 #include "executor/plan/planner.h"
 
 namespace ff {
@@ -78,6 +79,10 @@ void Planner::make_parts() {
       make_part(part);
       plan.parts.push_back(std::move(part));
     }
+  const SharedKernels shared = shared_kernels(graph, strategy, tasks, plan.memory.steps);
+  plan.kernels = shared.kernels.count();
+  for (const auto& [op, part, kernel] : shared.uses)
+    plan.parts[part_index_[op][tasks.place_of(op, part)]].kernel = kernel;
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     StepPlan& step = plan.steps[s];
     if (!is_compute(step.kind)) continue;

@@ -89,6 +89,7 @@ struct PartPlan {
   Vector<Place> output_gradients, input_gradients, parameter_gradients;
   Vector<uint8_t> accumulate;  // is the parameter's gradient added to?
   PartSteps forward, backward;
+  int kernel = -1;  // parts that are never in flight at the same time share one (task_graph/shared_kernels.h)
   const PartSteps& steps(Direction direction) const { return direction == Direction::forward ? forward : backward; }
 };
 
@@ -178,6 +179,7 @@ struct ProgramPlan {
   MemoryPlan memory;           // of the arena
   Vector<Vector<int>> groups;  // of ranks that this one has a collective with, ascending
   Vector<PartPlan> parts;      // by (operator, part)
+  int kernels = 0;             // of the parts: PartPlan::kernel is below
   Vector<StepPlan> steps;
   Vector<TransferPlan> sends, receives;
   Vector<TransferGroup> transfer_groups;  // for an ordered transport

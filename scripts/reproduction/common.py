@@ -105,7 +105,7 @@ class Settings:
         result = self.ffsearch("--graph", self.graph(network, statistics), "--topo", self.topology(model, devices),
                                "--batch",
                                self.samples(network, devices), "--seed", SEED, "--out", out,
-                               "--synchronization", self.synchronization, "--task-order", "fifo", *arguments,
+                               "--synchronization", self.synchronization, "--schedule", "fifo", *arguments,
                                interrupt_after=interrupt_after)
         result.update(network=network, model=model, devices=devices, statistics=statistics,
                       throughput=self.samples(network, devices) * 1e6 / result["predicted_us"])

@@ -18,7 +18,7 @@ def small(settings, network):
                                              "--seed", 1, "--out", settings.work / f"{network}-{assignments}.json")
               for assignments in ("consecutive", "all")}
     searches = {starts: [settings.ffsearch(*problem, "--budget", "1s", "--seed", seed, "--threads", 1, *options,
-                                           "--task-order", "fifo",
+                                           "--schedule", "fifo",
                                            "--out", settings.work / f"{network}-mcmc.json")
                          for seed in (1, 2, 3)]
                 for starts, options in (("usual starts", ()), ("random starts", ("--init", "random")))}

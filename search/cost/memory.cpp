@@ -7,6 +7,7 @@
 
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/parameter_buffers.h"
+#include "common/task_graph/shared_kernels.h"
 
 namespace ff {
 namespace {
@@ -87,7 +88,8 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
   result.parameters.resize(op.parameters.size());
   for (int number = 0, parts = parts_of(degrees); number < parts; ++number) {
     const Block part = definition.part(degrees, number);
-    int64_t fixed = definition.workspace_bytes(part);
+    int64_t fixed = 0;
+    result.workspaces.push_back(definition.workspace_bytes(part));
     int64_t outputs = 0, gradients = 0;
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       const Block block = definition.output_block(static_cast<int>(o), part);
@@ -122,9 +124,10 @@ MemoryModel::Share MemoryModel::operator_share(OperatorId id, const Strategy& st
   Share share;
   for (int part : bytes.fixed.indices()) {
     const int64_t outputs = bytes.activations[part], gradients = bytes.gradients[part];
-    share.push_back({strategy[id].devices[part],
-                     bytes.fixed[part] + (keeps_outputs ? outputs : 0) + (all_at_once ? gradients : 0),
-                     std::max(keeps_outputs ? 0 : outputs, all_at_once ? 0 : gradients)});
+    share.push_back(
+        {strategy[id].devices[part],
+         bytes.fixed[part] + bytes.workspaces[part] + (keeps_outputs ? outputs : 0) + (all_at_once ? gradients : 0),
+         std::max(keeps_outputs ? 0 : outputs, all_at_once ? 0 : gradients)});
   }
   const Share statistics = statistics_share(id, strategy);
   share.insert(share.end(), statistics.begin(), statistics.end());
@@ -406,6 +409,9 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
     }
     for (const Need& need : statistics_share(id, strategy)) result.other[need.device] += need.bytes;
   }
+  for (const DeviceId device : devices)
+    for (const auto& [op, part] : shared_kernels(graph(), strategy, tasks, result.plans[device].steps).kernels)
+      result.other[device] += part_bytes(op, strategy[op].degrees).workspaces[part];
   for (size_t g = 0; g < builder_.groups().size(); ++g)
     for (const Need& need : group_share(static_cast<int>(g), strategy)) result.parameters[need.device] += need.bytes;
   return result;

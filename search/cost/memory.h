@@ -77,7 +77,8 @@ class MemoryModel {
 
   // What depends on an operator's degrees alone, by part.
   struct PartBytes {
-    Vector<int64_t> fixed;                               // workspace, graph inputs, losses
+    Vector<int64_t> fixed;                               // graph inputs, losses
+    Vector<int64_t> workspaces;                          // of kernels
     Vector<int64_t> activations, gradients;              // of all outputs but losses; of all inputs; aligned
     Vector<Vector<int64_t>> inputs;                      // [input][part], aligned
     Vector<Vector<int64_t>> outputs;                     // [output][part], aligned

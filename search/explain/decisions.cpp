@@ -45,13 +45,13 @@ Strategy with_decision(Strategy strategy, const Decision& decision) {
 Vector<Effect> effects(Evaluator& evaluator, const Strategy& from, const Strategy& to, bool either_way) {
   const Problem& problem = evaluator.problem();
   DeltaSimulator delta(evaluator.builder(), problem.topology, evaluator.cost_model());
-  delta.reset(from);
+  delta.reset(evaluator.expanded(from));
   Vector<Effect> effects;
   for (Decision& decision : differences(problem.graph, from, to)) {
     Vector<Change> changes;
     for (const OperatorId op : decision.operators) changes.push_back({op, decision.to});
     Effect effect;
-    effect.predicted = *delta.propose(changes, std::numeric_limits<Nanoseconds>::max());
+    effect.predicted = *delta.propose(evaluator.expanded(changes), std::numeric_limits<Nanoseconds>::max());
     delta.reject();
     effect.change = effect.predicted - delta.makespan();
     if (evaluator.memory_limited())

@@ -44,8 +44,8 @@ std::string change_text(Nanoseconds change, Nanoseconds whole) {
 }
 
 std::string heading(const Problem& problem) {
-  return problem.graph.name + ", batch " + std::to_string(problem.graph.batch_size) + ", on " + problem.topology.name +
-         " (" + std::to_string(problem.topology.devices.size()) +
+  return problem.graph.name + ", batch " + std::to_string(problem.whole().batch_size) + ", on " +
+         problem.topology.name + " (" + std::to_string(problem.topology.devices.size()) +
          (problem.topology.devices.size() == 1 ? " device)\n" : " devices)\n");
 }
 
@@ -184,7 +184,7 @@ Json items_to_json(const Vector<MemoryItem>& items) {
 void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evaluator::Details& details, int limit,
                     Explanation& result) {
   const Topology& topology = evaluator.problem().topology;
-  const MemoryPeak peak = memory_peak(evaluator, strategy, details);
+  const MemoryPeak peak = memory_peak(evaluator, details);
   const bool fits = peak.fullness() <= 1;
   Json& json = result.json["memory"] = {{"fits", fits},
                                         {"device", peak.device},
@@ -227,7 +227,7 @@ Explanation explain_strategy(const Problem& problem, const StrategyFile& file, c
   Explanation result;
   result.json = {{"graph", problem.graph.name}, {"topology", problem.topology.name}, {"predicted_us", us(makespan)}};
   result.text = heading(problem) + "predicted iteration  " + time_text(makespan) + "  (" +
-                format("%.1f", static_cast<double>(problem.graph.batch_size) * 1e9 / static_cast<double>(makespan)) +
+                format("%.1f", static_cast<double>(problem.whole().batch_size) * 1e9 / static_cast<double>(makespan)) +
                 " samples/s)\n";
   explain_path(evaluator, details, settings.limit, result);
   // What changes a strategy or a machine is compared with tasks as they become ready, whatever the file's order.
@@ -282,9 +282,9 @@ void expect_comparable(const std::string& path_a, const StrategyFile& a, const s
   if (a.topology.devices.size() != b.topology.devices.size())
     throw InputError(path_b + ": is for " + std::to_string(b.topology.devices.size()) + " devices, " + path_a +
                      " for " + std::to_string(a.topology.devices.size()));
-  if (a.synchronization != b.synchronization)
-    throw InputError(path_b + ": synchronizes parameters by " + std::string(to_string(b.synchronization)) + ", " +
-                     path_a + " by " + std::string(to_string(a.synchronization)) +
+  if (a.settings.synchronization != b.settings.synchronization)
+    throw InputError(path_b + ": synchronizes parameters by " + std::string(to_string(b.settings.synchronization)) +
+                     ", " + path_a + " by " + std::string(to_string(a.settings.synchronization)) +
                      "; ffsearch simulate --synchronization writes one as the other");
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "common/task_graph/issue_order.h"
+#include "common/task_graph/shared_kernels.h"
 #include "search/explain/critical_path.h"
 #include "search/explain/decisions.h"
 #include "search/explain/what_if.h"
@@ -71,13 +72,11 @@ DeviceId fullest_device(const Topology& topology, const Vector<int64_t>& bytes) 
 
 // What kernels on the device keep from the forward to the backward pass and use as scratch memory, by operator type:
 // the largest first, those after the third together.
-Vector<MemoryItem> workspaces(const Graph& graph, const Strategy& strategy, DeviceId device) {
+Vector<MemoryItem> workspaces(const Graph& graph, const Evaluator::Details& details, const MemoryPlan& plan) {
   std::map<std::string, int64_t> by_type;
-  for (const OperatorId op : graph.operator_ids()) {
+  for (const auto& [op, part] : shared_kernels(graph, details.strategy, details.tasks, plan.steps).kernels) {
     const OperatorDefinition& definition = *graph.operators[op].definition;
-    for (const int part : strategy[op].devices.indices())
-      if (strategy[op].devices[part] == device)
-        by_type[definition.type()] += definition.workspace_bytes(definition.part(strategy[op].degrees, part));
+    by_type[definition.type()] += definition.workspace_bytes(definition.part(details.strategy[op].degrees, part));
   }
   Vector<MemoryItem> items;
   for (const auto& [type, bytes] : by_type)
@@ -95,14 +94,14 @@ Vector<MemoryItem> workspaces(const Graph& graph, const Strategy& strategy, Devi
 
 }  // namespace
 
-MemoryPeak memory_peak(Evaluator& evaluator, const Strategy& strategy, const Evaluator::Details& details) {
+MemoryPeak memory_peak(Evaluator& evaluator, const Evaluator::Details& details) {
   MemoryPeak peak;
   const Topology& topology = evaluator.problem().topology;
   peak.device = fullest_device(topology, details.memory_bytes);
   peak.needed = details.memory_bytes[peak.device];
   peak.capacity = topology.model_of(peak.device).memory_bytes;
   const MemoryModel::Needs needs =
-      evaluator.memory_model().needs(strategy, details.tasks, details.order, details.transfer_buffers);
+      evaluator.memory_model().needs(details.strategy, details.tasks, details.order, details.transfer_buffers);
   const MemoryPlan& plan = needs.plans[peak.device];
   const int step = fullest_step(plan);
   const TaskGraphBuilder& builder = evaluator.builder();
@@ -125,7 +124,7 @@ MemoryPeak memory_peak(Evaluator& evaluator, const Strategy& strategy, const Eva
   for (const char* kind : {"activations", "gradients of activations", "transfers"})
     peak.kinds.push_back({kind, live[kind]});
   int64_t rest = needs.other[peak.device];
-  for (const MemoryItem& item : workspaces(builder.graph(), strategy, peak.device)) {
+  for (const MemoryItem& item : workspaces(builder.graph(), details, plan)) {
     peak.kinds.push_back(item);
     rest -= item.bytes;
   }
@@ -245,7 +244,7 @@ class ChangeFinder {
     Vector<Degrees> all = space_.degrees(op);
     if (slices)
       for (Degrees& degrees : space_.sliced_degrees(op)) all.push_back(std::move(degrees));
-    evaluator_.memory_model().reset(strategy_);
+    evaluator_.memory_model().reset(evaluator_.expanded(strategy_));
     for (const Degrees& degrees : all) {
       Candidate candidate{decision, 0};
       candidate.decision.to = {degrees, {}};
@@ -254,7 +253,7 @@ class ChangeFinder {
       if (candidate.decision.to == decision.from) continue;
       Strategy changed = strategy_;
       changed[op] = candidate.decision.to;
-      candidate.fullness = evaluator_.fullness(evaluator_.memory_model().change(op, changed));
+      candidate.fullness = evaluator_.fullness(evaluator_.memory_model().change(op, evaluator_.expanded(changed)));
       evaluator_.memory_model().undo();
       result.push_back(std::move(candidate));
     }
@@ -274,25 +273,26 @@ std::optional<MemoryRemedy> smaller_batch(Evaluator& evaluator, const Strategy& 
   const auto with = [&](int64_t batch) -> std::optional<Prediction> {
     try {
       const Graph graph = with_batch(problem, strategy, batch);
-      return Evaluator({graph, problem.topology, problem.kernels, nullptr, problem.synchronization, problem.momentum})
-          .evaluate(strategy);
+      return Evaluator(problem.with(graph, problem.topology)).evaluate(strategy);
     } catch (const InputError&) {  // the strategy cannot split so few samples
       return std::nullopt;
     }
   };
-  // Memory grows with the batch: bisection.
+  // Memory grows with the batch: bisection, over the samples of a micro-batch.
+  const int64_t micro_batches = problem.settings.micro_batches;
   int64_t fits = 0, too_large = problem.graph.batch_size;
   Prediction best;
   while (too_large - fits > 1) {
     const int64_t batch = fits + (too_large - fits) / 2;
-    const auto prediction = with(batch);
+    const auto prediction = with(batch * micro_batches);
     if (prediction && !prediction->feasible()) too_large = batch;
     else fits = batch;  // what cannot be split is smaller than all that can
     if (prediction && prediction->feasible()) best = *prediction;
   }
   if (best.makespan == 0) return std::nullopt;
-  return MemoryRemedy{"batch " + std::to_string(fits) + " instead of " + std::to_string(problem.graph.batch_size),
-                      best.makespan, best.fullness};
+  return MemoryRemedy{
+      "batch " + std::to_string(fits * micro_batches) + " instead of " + std::to_string(problem.whole().batch_size),
+      best.makespan, best.fullness};
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct MemoryPeak {
 };
 
 // Of the device that needs the largest share of its memory, or, where none is limited, most bytes.
-MemoryPeak memory_peak(Evaluator& evaluator, const Strategy& strategy, const Evaluator::Details& details);
+MemoryPeak memory_peak(Evaluator& evaluator, const Evaluator::Details& details);
 
 // A change that lets a strategy fit.
 struct MemoryRemedy {

@@ -61,7 +61,7 @@ Topology refreshed(const Topology& topology) {
 WhatIf evaluated(const std::string& text, const Problem& problem, const Strategy& strategy) {
   Evaluator evaluator(problem);
   const Prediction prediction = evaluator.evaluate(strategy);
-  return {text, prediction.makespan, prediction.fullness, problem.graph.batch_size};
+  return {text, prediction.makespan, prediction.fullness, problem.whole().batch_size};
 }
 
 WhatIf with_links(const std::string& text, const Vector<std::string>& words, const Problem& problem,
@@ -79,18 +79,14 @@ WhatIf with_links(const std::string& text, const Vector<std::string>& words, con
       (words[2] == "bandwidth" ? channel.all_reduce_gb_per_s : channel.all_reduce_latency_us) *= by;
     }
   topology = refreshed(topology);
-  return evaluated(
-      text, {problem.graph, topology, problem.kernels, problem.annotations, problem.synchronization, problem.momentum},
-      strategy);
+  return evaluated(text, problem.with(topology), strategy);
 }
 
 WhatIf with_memory(const std::string& text, double by, const Problem& problem, const Strategy& strategy) {
   Topology topology = problem.topology;
   for (DeviceModel& model : topology.models)
     model.memory_bytes = static_cast<int64_t>(std::llround(static_cast<double>(model.memory_bytes) * by));
-  return evaluated(
-      text, {problem.graph, topology, problem.kernels, problem.annotations, problem.synchronization, problem.momentum},
-      strategy);
+  return evaluated(text, problem.with(topology), strategy);
 }
 
 // Its kernels stay what they are, measured or not: each takes 1/F of the time.
@@ -103,8 +99,9 @@ WhatIf with_device(const std::string& text, const Vector<std::string>& words, co
   const double by = factor(text, words[2]);
   Evaluator evaluator(problem);
   const Prediction prediction = evaluator.evaluate(strategy);
-  const TaskGraph tasks = evaluator.builder().build(strategy);
-  TaskCosts costs = evaluator.cost_model().costs(tasks, strategy);
+  const Strategy all = evaluator.expanded(strategy);
+  const TaskGraph tasks = evaluator.builder().build(all);
+  TaskCosts costs = evaluator.cost_model().costs(tasks, all);
   const auto scaled = [&](Nanoseconds time) {
     return std::max<Nanoseconds>(1, std::llround(static_cast<double>(time) / by));
   };
@@ -115,7 +112,7 @@ WhatIf with_device(const std::string& text, const Vector<std::string>& words, co
     for (int32_t u = costs.use_begin[t]; u < costs.use_begin[t + 1]; ++u)
       costs.uses[u].occupancy = scaled(costs.uses[u].occupancy);
   }
-  return {text, simulate_full(tasks, costs).makespan, prediction.fullness, problem.graph.batch_size};
+  return {text, simulate_full(tasks, costs).makespan, prediction.fullness, problem.whole().batch_size};
 }
 
 }  // namespace
@@ -132,8 +129,12 @@ const Vector<std::string>& what_if_forms() {
 }
 
 Graph with_batch(const Problem& problem, const Strategy& strategy, int64_t batch) {
-  Graph graph =
-      parse_graph(JsonPlace(std::make_shared<Json>(problem.graph.file), "batch " + std::to_string(batch)), batch);
+  const int micro_batches = problem.settings.micro_batches;
+  if (batch % micro_batches != 0)
+    throw InputError("batch " + std::to_string(batch) + ": is not divisible by " + std::to_string(micro_batches) +
+                     " micro-batches");
+  Graph graph = parse_graph(JsonPlace(std::make_shared<Json>(problem.graph.file), "batch " + std::to_string(batch)),
+                            batch / micro_batches);
   const Json configurations = configurations_to_json(problem.graph, strategy, {});
   parse_configurations(
       JsonPlace(std::make_shared<Json>(configurations), "the strategy with batch " + std::to_string(batch)), graph,
@@ -152,8 +153,7 @@ WhatIf what_if(const Problem& problem, const Strategy& strategy, const std::stri
   if (first == "batch" && words.size() == 2) {
     const int64_t batch = number(text, words[1], 1, int64_t{1} << 32);
     const Graph graph = with_batch(problem, strategy, batch);
-    return evaluated(
-        text, {graph, problem.topology, problem.kernels, nullptr, problem.synchronization, problem.momentum}, strategy);
+    return evaluated(text, problem.with(graph, problem.topology), strategy);
   }
   if (first == "device" && words.size() == 3) return with_device(text, words, problem, strategy);
   fail(text, "not understood");

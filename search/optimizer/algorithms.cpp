@@ -67,8 +67,9 @@ AlgorithmResult run_pipeline(const AlgorithmRequest& request) {
   if (request.topology().devices.size() == 1) throw NotApplicable("pipeline: one device is one stage");
   std::optional<Pipeline> found = pipeline(request.evaluator, request.control);
   if (!found)
-    throw NotApplicable("pipeline: no layer of " + request.graph().name +
-                        " has several steps; this is a strategy for unrolled recurrent networks");
+    throw NotApplicable(
+        "pipeline: no layer of " + request.graph().name +
+        " has several steps; this is a strategy for unrolled recurrent networks, and with --micro-batches for any");
   std::string devices;
   for (const int count : found->devices) devices += (devices.empty() ? "" : ", ") + std::to_string(count);
   AlgorithmResult result =
@@ -175,8 +176,7 @@ SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
   for (auto size = sizes.rbegin(); size != sizes.rend() && !request.control.ended(); ++size) {
     const SubCluster part = sub_cluster(request.topology(), *size);
     const SearchSpace space(request.graph(), part.topology);
-    Evaluator evaluator({request.graph(), part.topology, request.problem().kernels, nullptr,
-                         request.problem().synchronization, request.problem().momentum});
+    Evaluator evaluator(request.problem().with(request.graph(), part.topology));
     const bool large = *size > most_devices_of_all_algorithms;
     if (best.devices > 0 && !large &&
         static_cast<double>(lower_bound(evaluator.problem(), space, evaluator.cost_model())) >= best.cost)
@@ -219,8 +219,10 @@ AlgorithmResult run_sub_cluster(const AlgorithmRequest& request) {
 
 AlgorithmResult run_exhaustive(const AlgorithmRequest& request) {
   if (!request.thorough) throw NotApplicable("exhaustive: takes longer than a baseline may");
-  if (request.problem().synchronization == Synchronization::parameter_server)
+  if (request.problem().settings.synchronization == Synchronization::parameter_server)
     throw NotApplicable("exhaustive: its bounds are for --synchronization all-reduce, not for parameter-server");
+  if (request.problem().settings.micro_batches > 1)
+    throw NotApplicable("exhaustive: its bounds are for one micro-batch");
   for (const OperatorId op : request.graph().operator_ids())
     if (request.space.fixed_devices(op)) cannot_keep(request, "exhaustive", op, "as it takes devices for exchangeable");
   const McmcSettings& search = request.settings.search;
@@ -286,7 +288,8 @@ const Vector<Algorithm>& algorithms() {
       {"single-device", "everything on the first device", true, run_single_device},
       {"model-parallel", "contiguous stages of balanced time, a device each", true, run_model_parallel},
       {"expert", "what experts do by hand for convolutional and for recurrent networks", true, run_expert},
-      {"pipeline", "recurrent networks: layers in stages, each on devices of its own, split there by sample", true,
+      {"pipeline",
+       "recurrent networks, or with micro-batches: layers in stages, each on own devices, split there by sample", true,
        run_pipeline},
       {"megatron", "transformers: tensor and sequence parallelism within a node, data parallelism across", true,
        run_megatron},

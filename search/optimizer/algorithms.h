@@ -32,15 +32,16 @@ struct AlgorithmSettings {
   // mcmc: what its chains start from, one after the other and then from the last again: heuristic baselines by name,
   // "best" (of them), "random". Empty: the default, docs/algorithms.md.
   Vector<std::string> init = {};
-  // Of what is found: none: best for mcmc, ready for all others, which are what people run today.
+  // Of what is found; none: task_order_of.
   std::optional<TaskOrder> task_order = {};
   bool check_local = false;  // mcmc and placement: go on to a local optimum
   exhaustive::Assignments assignments = exhaustive::Assignments::all;
 };
 
-// The order of tasks of what an algorithm finds.
-inline TaskOrder task_order_of(const std::string& algorithm, const AlgorithmSettings& settings) {
-  return settings.task_order.value_or(algorithm == "mcmc" ? TaskOrder::best : TaskOrder::fifo);
+// The order of tasks of what an algorithm finds. Baselines are what people run today.
+inline TaskOrder task_order_of(const std::string& algorithm, const AlgorithmSettings& settings, int micro_batches = 1) {
+  const TaskOrder baseline = micro_batches > 1 ? TaskOrder::one_forward_one_backward : TaskOrder::fifo;
+  return settings.task_order.value_or(algorithm == "mcmc" ? TaskOrder::best : baseline);
 }
 
 struct AlgorithmRequest {

@@ -10,8 +10,8 @@
 namespace ff {
 
 Evaluator::Evaluator(const Problem& problem)
-    : problem_(problem), builder_(problem.graph, problem.synchronization),
-      cost_model_(problem.graph, problem.topology, problem.kernels),
+    : problem_(problem), builder_(problem_.whole(), problem.settings.synchronization),
+      cost_model_(problem_.whole(), problem.topology, problem.kernels),
       memory_(builder_, problem.topology.devices.count(), problem.momentum) {
   for (const DeviceModel& model : problem.topology.models) memory_limited_ = memory_limited_ || model.memory_bytes > 0;
 }
@@ -62,24 +62,41 @@ Prediction Evaluator::evaluate(const Strategy& strategy) {
   return found;
 }
 
-Prediction Evaluator::simulate(const Strategy& strategy) {
+Prediction Evaluator::simulate(const Strategy& of_one) {
+  const Strategy strategy = expanded(of_one);
   const TaskGraph tasks = builder_.build(strategy);
-  const Timeline timeline = simulate_full(tasks, cost_model_.costs(tasks, strategy));
+  const TaskCosts costs = cost_model_.costs(tasks, strategy);
+  const Timeline timeline = simulate_full(tasks, costs);
   if (!memory_limited_) return prediction(timeline.makespan, 0);
   constexpr double far_below = 0.5;
   const double estimated = fullness(memory_.bytes(strategy));
   if (estimated < far_below) return prediction(timeline.makespan, estimated);
-  return prediction(timeline.makespan, exact_fullness(strategy, tasks, tasks_by_start(tasks, timeline)));
+  const Prediction fifo =
+      prediction(timeline.makespan, exact_fullness(strategy, tasks, tasks_by_start(tasks, timeline)));
+  if (fifo.feasible() || problem_.settings.micro_batches == 1) return fifo;
+  const Vector<int> order = tasks_by_start(tasks, one_forward_one_backward(strategy, tasks, costs));
+  const Prediction other =
+      prediction(simulate_in_order(tasks, costs, order).makespan, exact_fullness(strategy, tasks, order));
+  return better(other, fifo) ? other : fifo;
 }
 
-Prediction Evaluator::estimate(const Strategy& strategy, double memory_scale) {
+Timeline Evaluator::one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks,
+                                             const TaskCosts& costs) const {
+  const MicroBatchSchedule schedule = micro_batch_schedule(
+      problem_.whole(), expanded, tasks, problem_.settings.micro_batches, problem_.topology.devices.count());
+  return schedule_one_forward_one_backward(tasks, costs, schedule);
+}
+
+Prediction Evaluator::estimate(const Strategy& of_one, double memory_scale) {
+  const Strategy strategy = expanded(of_one);
   const TaskGraph tasks = builder_.build(strategy);
   const Timeline timeline = simulate_full(tasks, cost_model_.costs(tasks, strategy));
   return prediction(timeline.makespan, memory_limited_ ? memory_scale * fullness(memory_.bytes(strategy)) : 0);
 }
 
-Evaluator::Details Evaluator::simulated(const Strategy& strategy) {
+Evaluator::Details Evaluator::simulated(const Strategy& of_one) {
   Details details;
+  const Strategy& strategy = details.strategy = expanded(of_one);
   details.tasks = builder_.build(strategy);
   details.costs = cost_model_.costs(details.tasks, strategy);
   details.timeline = simulate_full(details.tasks, details.costs);
@@ -89,7 +106,7 @@ Evaluator::Details Evaluator::simulated(const Strategy& strategy) {
 }
 
 // Those that are to be tried, the fastest first.
-Vector<Vector<int>> Evaluator::other_orders(const Details& details, TaskOrder order) {
+Vector<Vector<int>> Evaluator::other_orders(const Details& details, TaskOrder order) const {
   const auto& [tasks, costs] = std::tie(details.tasks, details.costs);
   Vector<Timeline> timelines;
   if (order == TaskOrder::critical_path || order == TaskOrder::best)
@@ -97,6 +114,8 @@ Vector<Vector<int>> Evaluator::other_orders(const Details& details, TaskOrder or
   if (order == TaskOrder::latest_start || order == TaskOrder::best)
     timelines.push_back(schedule_by_latest_start(tasks, costs, details.timeline));
   if (order == TaskOrder::best) timelines.push_back(schedule_by_latest_start(tasks, costs, timelines[0]));
+  if (order == TaskOrder::one_forward_one_backward || (order == TaskOrder::best && problem_.settings.micro_batches > 1))
+    timelines.push_back(one_forward_one_backward(details.strategy, tasks, costs));
   std::stable_sort(timelines.begin(), timelines.end(),
                    [](const Timeline& a, const Timeline& b) { return a.makespan < b.makespan; });
   Vector<Vector<int>> orders;
@@ -123,20 +142,27 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order)
     details.transfer_buffers = memory.buffers;
     details.order = std::move(memory.order);
   };
+  // Micro-batches in FIFO order may exceed memory where few in flight fit.
+  bool fifo_fits = true;
+  if (order == TaskOrder::best && problem_.settings.micro_batches > 1) {
+    keep(memory(details.strategy, details.tasks, ready_order));
+    fifo_fits = fullness(details.memory_bytes) <= 1;
+  }
   for (const Vector<int>& other : other_orders(details, order)) {
     if (runs_in_order(details.tasks, details.timeline, other)) continue;  // that of readiness
     Timeline timeline = simulate_in_order(details.tasks, details.costs, other);
     // Less would hardly be seen, and the order in which tasks become ready is written in fewer lines.
     constexpr double worth_it = 0.995;
     const bool asked_for = order != TaskOrder::best;
-    if (!asked_for && static_cast<double>(timeline.makespan) >= worth_it * static_cast<double>(to_beat)) continue;
-    keep(memory(strategy, details.tasks, other));
+    if (!asked_for && fifo_fits && static_cast<double>(timeline.makespan) >= worth_it * static_cast<double>(to_beat))
+      continue;
+    keep(memory(details.strategy, details.tasks, other));
     if (!asked_for && fullness(details.memory_bytes) > 1) continue;
     details.timeline = std::move(timeline);
     details.fifo_order = false;
     break;
   }
-  if (details.fifo_order) keep(memory(strategy, details.tasks, ready_order));
+  if (details.fifo_order) keep(memory(details.strategy, details.tasks, ready_order));
   slowest_details_s_ = std::max(slowest_details_s_, seconds_since(begin));
   return details;
 }
@@ -153,7 +179,7 @@ Evaluator::Details Evaluator::details_of_file(const StrategyFile& file) {
   } else {
     follow_order(details);
   }
-  details.memory_bytes = memory_.bytes(file.strategy, details.tasks, details.order, buffers);
+  details.memory_bytes = memory_.bytes(details.strategy, details.tasks, details.order, buffers);
   return details;
 }
 

@@ -1,6 +1,7 @@
 // The oracle of the search: what would an iteration under this strategy take?
 #pragma once
 
+#include "common/micro_batches.h"
 #include "search/cost/memory.h"
 #include "search/cost/task_costs.h"
 #include "search/optimizer/problem.h"
@@ -27,13 +28,15 @@ class Evaluator {
   explicit Evaluator(const Problem& problem);
 
   // Memory is exact, in the order in which the simulator starts the tasks and with the transfer buffers that fit;
-  // estimated where the estimate is far below what there is.
+  // estimated where the estimate is far below what there is. Where several micro-batches exceed memory in FIFO order, the
+  // prediction is that of 1F1B, if this needs less.
   Prediction evaluate(const Strategy& strategy);
   // For chains, which multiply the estimate of memory with a factor of their own.
   Prediction estimate(const Strategy& strategy, double memory_scale);
 
   // Everything about one strategy, for reports.
   struct Details {
+    Strategy strategy;  // with the parts of all micro-batches (common/micro_batches.h), as the tasks are
     TaskGraph tasks;
     TaskCosts costs;
     Timeline timeline;
@@ -59,10 +62,19 @@ class Evaluator {
   }
   // What is needed of the fullest device's memory, as a share of it.
   double fullness(const Vector<int64_t>& bytes) const;
-  Vector<int64_t> estimated_memory(const Strategy& strategy) { return memory_.bytes(strategy); }  // by device
+  Vector<int64_t> estimated_memory(const Strategy& strategy) { return memory_.bytes(expanded(strategy)); }  // by device
   bool memory_limited() const { return memory_limited_; }
   // A cost is its makespan times this.
   static double cost_factor(double fullness) { return fullness > 1 ? 1 + fullness : 1; }
+
+  // With the parts of all micro-batches: what task graphs, costs and memory are of. All else takes strategies as they
+  // are searched and written, of one micro-batch.
+  Strategy expanded(const Strategy& strategy) const {
+    return ff::expanded(problem_.whole(), strategy, problem_.settings.micro_batches);
+  }
+  Vector<Change> expanded(const Vector<Change>& changes) const {
+    return ff::expanded(problem_.whole(), changes, problem_.settings.micro_batches);
+  }
 
   const Problem& problem() const { return problem_; }
   TaskGraphBuilder& builder() { return builder_; }
@@ -78,13 +90,15 @@ class Evaluator {
     TransferBuffers buffers;
     Vector<int> order;  // for them
   };
+  // Of expanded strategies.
   Memory memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
   // The same as a share of the fullest device's; where that is below nine tenths, of what lives at once.
   double exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
 
   Prediction simulate(const Strategy& strategy);
   Details simulated(const Strategy& strategy);
-  static Vector<Vector<int>> other_orders(const Details& details, TaskOrder order);
+  Timeline one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks, const TaskCosts& costs) const;
+  Vector<Vector<int>> other_orders(const Details& details, TaskOrder order) const;
 
   Problem problem_;
   double slowest_s_ = 0, slowest_details_s_ = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "common/micro_batches.h"
 #include "search/cost/analytic.h"
 
 namespace ff {
@@ -42,7 +43,7 @@ class LeastTimesOf {
   // Where the times of an operator's kernels come from: all from the analytic model, none, or perhaps some.
   enum class Sources { analytic, mixed, other };
   Sources sources_of(OperatorId op) {
-    const Degrees whole(problem_.graph.operators[op].definition->dimensions().size(), 1);
+    const Degrees whole(problem_.whole().operators[op].definition->dimensions().size(), 1);
     bool all = true;
     for (const int model : problem_.topology.models.indices()) {
       if (problem_.kernels.measurable(model) || problem_.topology.models[model].scaled_from >= 0) return Sources::other;
@@ -63,7 +64,7 @@ class LeastTimesOf {
 
   // As TaskCostModel counts it; of shared parameters only that there are any matters to the analytic model.
   KernelUse use_of(OperatorId op) const {
-    const Graph& graph = problem_.graph;
+    const Graph& graph = problem_.whole();
     const Operator& described = graph.operators[op];
     KernelUse use{};
     for (const int input : described.inputs.indices())
@@ -76,10 +77,10 @@ class LeastTimesOf {
   // Time of one kernel without its launch, on a device with the best rate of each kind; 0 where the part has no such
   // kernel.
   double kernel_us(OperatorId op, const Block& part, Phase phase, bool flops, bool bytes) const {
-    const OperatorDefinition& definition = *problem_.graph.operators[op].definition;
+    const OperatorDefinition& definition = *problem_.whole().operators[op].definition;
     const bool backward = phase == Phase::backward || phase == Phase::backward_statistics;
     const bool statistics = phase == Phase::forward_statistics || phase == Phase::backward_statistics;
-    if (backward && !problem_.graph.operators[op].has_backward) return 0;
+    if (backward && !problem_.whole().operators[op].has_backward) return 0;
     if (statistics && definition.statistics_bytes(part, backward) == 0) return 0;
     DeviceModel model = fastest_;
     constexpr double unlimited = 1e300;
@@ -97,13 +98,13 @@ class LeastTimesOf {
   //
   // Each kernel's time is rounded to whole nanoseconds, so the sum can be less by half a nanosecond for each part.
   LeastTimes analytic(OperatorId op) const {
-    const OperatorDefinition& definition = *problem_.graph.operators[op].definition;
+    const OperatorDefinition& definition = *problem_.whole().operators[op].definition;
     const Nanoseconds launch = std::max<Nanoseconds>(1, static_cast<Nanoseconds>(least_launch_us_ * 1e3));
     const double rounding_ns = 0.5 * static_cast<double>(most_parts(op)) + 1;
     LeastTimes least;
     for (const Phase phase : {Phase::forward_statistics, Phase::forward, Phase::backward_statistics, Phase::backward}) {
       const bool backward = phase == Phase::backward || phase == Phase::backward_statistics;
-      if (backward && !problem_.graph.operators[op].has_backward) continue;
+      if (backward && !problem_.whole().operators[op].has_backward) continue;
       double us = 0;
       for (const bool flops : {true, false}) {
         const double whole = kernel_us(op, definition.whole(), phase, flops, !flops);
@@ -123,7 +124,7 @@ class LeastTimesOf {
   }
 
   bool halves_do_all(OperatorId op, Phase phase, bool flops, double whole_us) const {
-    const Block whole = problem_.graph.operators[op].definition->whole();
+    const Block whole = problem_.whole().operators[op].definition->whole();
     for (int d = 0; d < whole.rank(); ++d) {
       if (whole[d].size() < 2) continue;
       Block first = whole, second = whole;
@@ -140,15 +141,17 @@ class LeastTimesOf {
   int64_t most_parts(OperatorId op) const {
     int64_t most = int64_t{SearchSpace::most_slices} * problem_.topology.devices.count();
     for (const Degrees& degrees : space_.degrees(op)) most = std::max<int64_t>(most, parts_of(degrees));
-    return most;
+    return most * problem_.settings.micro_batches;
   }
 
   // By the degrees of the search space; `any_degrees`: for others too, as far as known parts tell.
   LeastTimes of_known_degrees(OperatorId op, bool any_degrees) {
-    const OperatorDefinition& definition = *problem_.graph.operators[op].definition;
+    const OperatorDefinition& definition = *problem_.whole().operators[op].definition;
     const double whole = static_cast<double>(std::max<int64_t>(1, definition.whole().volume()));
     LeastTimes least{1e300, never, never};
-    for (const Degrees& degrees : space_.degrees(op)) {
+    for (const Degrees& of_one : space_.degrees(op)) {
+      const Degrees degrees = expanded_degrees(definition, of_one, problem_.settings.micro_batches);
+      if (!degrees.leave_none_empty(0, definition.dimensions()[0].size)) continue;
       Vector<TaskCostModel::PartCosts> by_model;
       for (int model : problem_.topology.models.indices()) by_model.push_back(costs_.part_costs(op, degrees, model));
       double work = 0;
@@ -184,7 +187,7 @@ class LeastTimesOf {
 }  // namespace
 
 Nanoseconds lower_bound(const Problem& problem, const SearchSpace& space, TaskCostModel& costs) {
-  const Graph& graph = problem.graph;
+  const Graph& graph = problem.whole();
   LeastTimesOf least_times(problem, space, costs);
   double total_work_ns = 0;
   // Longest path that goes forward through the graph, turns at one operator, and comes back along the edges that carry

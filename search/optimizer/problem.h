@@ -2,7 +2,10 @@
 // has decided already.
 #pragma once
 
+#include <memory>
+
 #include "common/graph.h"
+#include "common/micro_batches.h"
 #include "search/cost/kernel_costs.h"
 #include "search/optimizer/annotations.h"
 
@@ -10,12 +13,34 @@ namespace ff {
 
 // By reference: all must outlive whatever is made of a problem. Thread-safe, as are they.
 struct Problem {
-  const Graph& graph;
+  const Graph& graph;  // of one micro-batch
   const Topology& topology;
   KernelCosts& kernels;
   const Annotations* annotations = nullptr;  // none: the user has not decided anything
-  Synchronization synchronization = Synchronization::all_reduce;
-  bool momentum = false;  // of SGD: trained parameters have velocities, which take memory
+  StrategySettings settings = {};            // of every strategy that is looked at
+  bool momentum = false;                     // of SGD: trained parameters have velocities, which take memory
+
+  std::shared_ptr<const Graph> batch_graph = nullptr;  // of all micro-batches; null: there is one
+
+  // What an iteration computes.
+  const Graph& whole() const { return batch_graph ? *batch_graph : graph; }
+  // Of the parts of an operator in each micro-batch: kernels are measured for these.
+  Degrees expanded_degrees(OperatorId op, const Degrees& degrees) const {
+    return ff::expanded_degrees(*graph.operators[op].definition, degrees, settings.micro_batches);
+  }
+  // The same for another graph, of one micro-batch, on other devices, without annotations, which are for these ones.
+  Problem with(const Graph& other_graph, const Topology& other_topology) const {
+    return {other_graph,
+            other_topology,
+            kernels,
+            nullptr,
+            settings,
+            momentum,
+            batch_graph ? std::make_shared<const Graph>(graph_of_batch(other_graph, settings.micro_batches)) : nullptr};
+  }
+  Problem with(const Topology& other) const {
+    return {graph, other, kernels, annotations, settings, momentum, batch_graph};
+  }
 
   Strategy keeping_annotations(Strategy strategy) const {
     return keep_annotations(std::move(strategy), annotations, graph, topology);

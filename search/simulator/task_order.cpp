@@ -1,7 +1,10 @@
 #include "search/simulator/task_order.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <queue>
+#include <set>
 #include <tuple>
 
 namespace ff {
@@ -48,15 +51,83 @@ ReversedGraph reversed(const TaskGraph& graph) {
   return result;
 }
 
+// Which micro-batches are in flight on which device: begun, and not all of their tasks have started there. Forward tasks
+// of others are held back where there are as many as may be.
+class Admission {
+ public:
+  Admission(const TaskGraph& graph, const MicroBatchSchedule& schedule)
+      : graph_(graph), schedule_(schedule), devices_(schedule.in_flight.size()) {
+    for (const int task : graph.tasks.indices())
+      if (const int k = schedule.micro_batch[task]; k >= 0) {
+        Vector<int>& left = devices_[graph.tasks[task].device].left;
+        if (k >= left.count()) left.resize(k + 1);
+        ++left[k];
+      }
+  }
+
+  // May the device begin with the task, which has become ready? Else it is held back.
+  bool admits(int task) {
+    const int k = schedule_.micro_batch[task];
+    if (k < 0 || !is_forward(graph_.tasks[task].kind)) return true;
+    const DeviceId device = graph_.tasks[task].device;
+    OnDevice& on = devices_[device];
+    if (!on.begun.contains(k) && std::ssize(on.begun) - on.done >= schedule_.in_flight[device]) {
+      on.held[k].push_back(task);
+      return false;
+    }
+    on.begun.insert(k);
+    return true;
+  }
+
+  // The tasks that were held back and may now begin, as the last task of a micro-batch has been started on a device.
+  Vector<int> started(int task) {
+    const int k = schedule_.micro_batch[task];
+    if (k < 0) return {};
+    OnDevice& on = devices_[graph_.tasks[task].device];
+    if (--on.left[k] > 0) return {};
+    ++on.done;
+    return on.held.empty() ? Vector<int>() : begin_first(on);
+  }
+
+  // Nothing runs any more: the first micro-batch that is held back anywhere begins. Empty: none is held back.
+  Vector<int> let_in() {
+    OnDevice* first = nullptr;
+    for (OnDevice& on : devices_)
+      if (!on.held.empty() && (!first || on.held.begin()->first < first->held.begin()->first)) first = &on;
+    return first ? begin_first(*first) : Vector<int>();
+  }
+
+ private:
+  struct OnDevice {
+    Vector<int> left;                 // [micro-batch]: tasks that have not started
+    std::set<int> begun;              // micro-batches, those that are done included
+    int done = 0;                     // how many of these
+    std::map<int, Vector<int>> held;  // micro-batch: its forward tasks that are ready
+  };
+
+  static Vector<int> begin_first(OnDevice& on) {
+    const auto first = on.held.begin();
+    on.begun.insert(first->first);
+    Vector<int> tasks = std::move(first->second);
+    on.held.erase(first);
+    return tasks;
+  }
+
+  const TaskGraph& graph_;
+  const MicroBatchSchedule& schedule_;
+  Vector<OnDevice> devices_;
+};
+
 // Tasks in the order of their events, as in simulate_full, but for those of a device, which wait for the device in a
 // queue of its own.
 class ListScheduling {
  public:
   // Of a device's tasks that are ready the one with the largest urgency is first. All must outlive the scheduling.
+  // With `admission`, forward tasks may have to wait until their device begins with their micro-batch.
   ListScheduling(const TaskGraph& graph, Dependencies dependencies, const TaskCosts& costs,
-                 const Vector<Nanoseconds>& urgency)
-      : graph_(graph), dependencies_(dependencies), costs_(costs), urgency_(urgency), free_at_(costs.resource_count, 0),
-        waiting_(dependencies.predecessor_count), ready_on_(costs.resource_count),
+                 const Vector<Nanoseconds>& urgency, Admission* admission = nullptr)
+      : graph_(graph), dependencies_(dependencies), costs_(costs), urgency_(urgency), admission_(admission),
+        free_at_(costs.resource_count, 0), waiting_(dependencies.predecessor_count), ready_on_(costs.resource_count),
         is_looked_at_(costs.resource_count, false) {
     const size_t count = graph.tasks.size();
     timeline_.ready.assign(count, 0);
@@ -67,12 +138,19 @@ class ListScheduling {
   Timeline run() {
     for (const int task : graph_.tasks.indices())
       if (waiting_[task] == 0) events_.push({0, false, graph_.tasks[task].key, task});
-    while (!events_.empty()) {
+    Nanoseconds now = 0;
+    while (true) {
+      if (events_.empty()) {
+        const Vector<int> admitted = admission_ ? admission_->let_in() : Vector<int>();
+        if (admitted.empty()) break;
+        for (const int task : admitted) wait_for_device(task, std::max(now, timeline_.ready[task]));
+      }
       const auto [time, of_device, key, number] = events_.top();
+      now = time;
       events_.pop();
       if (of_device) start_next(number, time);
-      else if (occupies_device(graph_.tasks[number].kind)) wait_for_device(number, time);
-      else start(number, time);
+      else if (!occupies_device(graph_.tasks[number].kind)) start(number, time);
+      else if (!admission_ || admission_->admits(number)) wait_for_device(number, time);
     }
     return std::move(timeline_);
   }
@@ -109,7 +187,9 @@ class ListScheduling {
     const int task = waiting.top().task;
     waiting.pop();
     start(task, time);
-    if (!waiting.empty()) look_at(device, free_at_[device]);
+    if (admission_)
+      for (const int admitted : admission_->started(task)) wait_for_device(admitted, time);
+    if (!waiting.empty() && !is_looked_at_[device]) look_at(device, free_at_[device]);
   }
 
   // As soon as its resources are free.
@@ -135,6 +215,7 @@ class ListScheduling {
   const Dependencies dependencies_;
   const TaskCosts& costs_;
   const Vector<Nanoseconds>& urgency_;
+  Admission* const admission_;
   Vector<Nanoseconds> free_at_;                    // [resource]
   Vector<int32_t> waiting_;                        // [task]: for so many predecessors
   Vector<std::priority_queue<Waiting>> ready_on_;  // [device]
@@ -187,6 +268,20 @@ Timeline schedule_by_latest_start(const TaskGraph& tasks, const TaskCosts& costs
   const ReversedGraph from_end = reversed(tasks);
   const Timeline backward = ListScheduling(tasks, Dependencies(from_end), costs, timeline.end).run();
   return ListScheduling(tasks, Dependencies(tasks), costs, backward.end).run();
+}
+
+Timeline schedule_one_forward_one_backward(const TaskGraph& tasks, const TaskCosts& costs,
+                                           const MicroBatchSchedule& schedule) {
+  const int count = std::accumulate(schedule.micro_batch.begin(), schedule.micro_batch.end(), 0,
+                                    [](int most, int k) { return std::max(most, k + 1); });
+  Vector<Nanoseconds> urgency;
+  for (const int t : tasks.tasks.indices()) {
+    const TaskKind kind = tasks.tasks[t].kind;
+    const Nanoseconds first = is_forward(kind) ? count + 1 : 2 * (count + 1);  // of the micro-batches
+    urgency.push_back(is_compute(kind) ? first - schedule.micro_batch[t] : 0);
+  }
+  Admission admission(tasks, schedule);
+  return ListScheduling(tasks, Dependencies(tasks), costs, urgency, &admission).run();
 }
 
 Timeline simulate_in_order(const TaskGraph& tasks, const TaskCosts& costs, const Vector<int>& order) {

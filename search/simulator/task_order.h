@@ -6,14 +6,16 @@
 #pragma once
 
 #include "search/simulator/full.h"
+#include "search/simulator/micro_batch_schedule.h"
 
 namespace ff {
 
 enum class TaskOrder {
-  fifo,           // first in, first out: as tasks become ready (paper, A3)
-  critical_path,  // of the tasks that are ready, the one with the longest path behind it
-  latest_start,   // of the tasks that are ready, the one that could be put off least
-  best            // the fastest of these where it is predicted to be faster than ready by half a per cent, else ready
+  fifo,                      // first in, first out: as tasks become ready (paper, A3)
+  critical_path,             // of the tasks that are ready, the one with the longest path behind it
+  latest_start,              // of the tasks that are ready, the one that could be put off least
+  one_forward_one_backward,  // backward first, and few micro-batches in flight (micro_batch_schedule.h)
+  best  // the fastest of these where it is predicted to be faster than ready by half a per cent, else ready
 };
 
 // Timelines by list scheduling: whenever a device is free it starts, of its tasks that are ready, the most urgent one.
@@ -29,6 +31,13 @@ Timeline schedule_by_critical_path(const TaskGraph& tasks, const TaskCosts& cost
 // off until all links are needed at once. (Forward-backward improvement, Li and Willis 1992, Eur. J. Oper. Res. 56:3,
 // with list scheduling in both directions.)
 Timeline schedule_by_latest_start(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline);
+
+// Urgent is backward work, then the earlier micro-batch. A device begins with a micro-batch only when fewer than
+// schedule.in_flight of them are on it: begun forward there and not done with backward. Where nothing could run because
+// of that limit, the earliest micro-batch that waits is let in. (PipeDream-Flush: Narayanan et al. 2021, ICML, "1F1B";
+// with one stage it is gradient accumulation.)
+Timeline schedule_one_forward_one_backward(const TaskGraph& tasks, const TaskCosts& costs,
+                                           const MicroBatchSchedule& schedule);
 
 // Full simulation where every device runs its own tasks (compute, updates, barriers) in this order, which respects the
 // task graph. All else is taken as it becomes ready.

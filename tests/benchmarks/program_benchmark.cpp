@@ -40,7 +40,7 @@ int main(int count, char** arguments) {
     const double reading_ms = milliseconds_since(begin), reading_mb = peak_megabytes();
     const int rank = count > 2 ? std::atoi(arguments[2]) : static_cast<int>(file.topology.devices.size() / 2);
     begin = std::chrono::steady_clock::now();
-    ff::TaskGraphBuilder builder(file.graph, file.synchronization);
+    ff::TaskGraphBuilder builder(file.graph, file.settings.synchronization);
     const ff::TaskGraph tasks = builder.build(file.strategy, rank);
     ff::Vector<int> order = ff::order_by_names(builder, tasks, file.issue_order).order;
     const bool fits = !order.empty();

@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
          "another strategy is read back");
   expect(strategy_to_json(read) == written, "another file is written");
 
-  TaskGraphBuilder builder(file.graph, file.synchronization);
+  TaskGraphBuilder builder(file.graph, file.settings.synchronization);
   const TaskGraph tasks = builder.build(file.strategy);
   Vector<std::string> entries = issue_order_names(builder, tasks, default_issue_order(builder, tasks));
   if (line_end < size) entries[0] = text.substr(line_end + 1);

@@ -201,7 +201,7 @@ class Algorithms(unittest.TestCase):
         self.assertLess(found["total_s"], 60)  # well below a second where nothing else runs
         done = run(BUILD / "ffsearch", *problem, "--proposals", 10, "--out", self.work / "s.json")
         self.assertRegex(done.stdout, "; ended: (all proposals made|nothing better for half of the time)\n")
-        found = self.search("--proposals", 3000, "--task-order", "fifo", problem=problem)
+        found = self.search("--proposals", 3000, "--schedule", "fifo", problem=problem)
         self.assertEqual(found["improvements"][-1]["predicted_us"], found["predicted_us"])
 
     def test_a_plan_in_an_order_of_its_own_is_simulated_in_it(self):
@@ -209,7 +209,7 @@ class Algorithms(unittest.TestCase):
                    "analytic", "--batch-per-device", 64, "--algorithm", "data-parallel"]
         times = {}
         for order in ("fifo", "critical-path", "latest-start", "best"):
-            found = self.search("--task-order", order, problem=problem)
+            found = self.search("--schedule", order, problem=problem)
             done = run(BUILD / "ffsearch", "simulate", "--strategy", self.work / "s.json", "--cost", "analytic",
                        "--json")
             self.assertEqual(done.returncode, 0, done.stderr)

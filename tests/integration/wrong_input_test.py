@@ -288,7 +288,7 @@ class WrongInput(unittest.TestCase):
             strategy[key] = old
             self.refused(run(BUILD / "ffsearch", "simulate", "--strategy", self.write("o.json", strategy),
                              cwd=self.work), f'o.json: /{key}: "{old}" is now called "{new}"')
-        for flag, old, new in (("--synchronization", "owner", "parameter-server"), ("--task-order", "ready", "fifo")):
+        for flag, old, new in (("--synchronization", "owner", "parameter-server"), ("--schedule", "ready", "fifo")):
             code, stdout, stderr = self.search(GRAPH, TOPOLOGY, flag, old)
             self.assertEqual((code, stdout), (2, ""))
             self.assertIn(f'{flag}: "{old}" is now called "{new}"', stderr)

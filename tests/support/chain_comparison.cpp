@@ -75,7 +75,7 @@ class ChainComparison {
       : random_(random),
         graph_(parse_graph(JsonPlace(std::make_shared<const Json>(LayerWriter(random).write()), "layers"))),
         topology_(random_cluster(random)), kernels_(topology_, CostMode::analytic, {}),
-        evaluator_({graph_, topology_, kernels_, nullptr, synchronization}), space_(graph_, topology_),
+        evaluator_({graph_, topology_, kernels_, nullptr, {synchronization}}), space_(graph_, topology_),
         source_(static_cast<ProposalKind>(random.between(0, 2)), graph_, topology_, space_),
         stream_(static_cast<uint64_t>(random.between(0, 1 << 20)), 0), beta_(random.between(0, 2) == 0 ? 20 : 500),
         delta_(evaluator_.builder(), topology_, evaluator_.cost_model()) {}

@@ -28,7 +28,7 @@ DeltaComparison compare_delta_with_full(RandomSource& random, int changes, int i
   const Topology topology = random_topology(random, devices);
   KernelCosts kernels(topology, CostMode::analytic, {});
   TaskCostModel costs(graph, topology, kernels);
-  Evaluator evaluator({graph, topology, kernels, nullptr, synchronization});
+  Evaluator evaluator({graph, topology, kernels, nullptr, {synchronization}});
   DeltaSimulator delta(evaluator.builder(), topology, costs);
   Strategy strategy = random_strategy(graph, devices, random);
   delta.reset(strategy);

@@ -57,6 +57,7 @@ class DropoutKernel : public Kernel {
   }
 
   int64_t workspace_bytes() const override { return static_cast<int64_t>(factors_.size() * sizeof(float)); }
+  void set_part(const Block& part) override { part_ = part; }
 
  private:
   // Factors of the block, in storage order, from the index of each element in the whole row-major tensor: run by run of

@@ -24,6 +24,7 @@ class KernelOnDevice : public Kernel {
   void backward_statistics(const KernelArguments& arguments) override { run(&Kernel::backward_statistics, arguments); }
   void update_state(const KernelArguments& arguments) override { run(&Kernel::update_state, arguments); }
   int64_t workspace_bytes() const override { return kernel_->workspace_bytes(); }
+  void set_part(const Block& part) override { kernel_->set_part(part); }
 
  private:
   void run(void (Kernel::*phase)(const KernelArguments&), const KernelArguments& arguments) {

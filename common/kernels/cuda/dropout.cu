@@ -72,7 +72,7 @@ class DropoutKernel : public Kernel {
   DropoutKernel(const Context& context, const Dropout& definition, const KernelRequest& request)
       : context_(context), rate_(static_cast<float>(definition.rate)),
         stream_(random_stream(request.seed, request.operator_name)),
-        whole_(whole_index(definition.outputs()[0].shape, request.part)), elements_(request.part.volume()) {}
+        shape_(definition.outputs()[0].shape), whole_(whole_index(shape_, request.part)), elements_(request.part.volume()) {}
 
   void forward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
@@ -85,11 +85,13 @@ class DropoutKernel : public Kernel {
       drop(context_, whole_, stream_, arguments.iteration, rate_, elements_, arguments.output_gradients[0],
            arguments.input_gradients[0]);
   }
+  void set_part(const Block& part) override { whole_ = whole_index(shape_, part); }
 
  private:
   const Context& context_;
   float rate_;
   uint64_t stream_;
+  Shape shape_;
   WholeIndex whole_;
   int64_t elements_;
 };

@@ -53,7 +53,8 @@ Strategy replicas_of_stages(const Problem& problem, TaskCostModel& costs) {
   for (int stage : times.indices())
     for (OperatorId op : graph.operator_ids()) {
       const int model = problem.topology.devices[nodes[0][stage]].model;
-      const TaskCostModel::PartCost& cost = costs.part_cost(op, strategy[op].degrees, 0, model);
+      const TaskCostModel::PartCost& cost =
+          costs.part_cost(op, problem.expanded_degrees(op, strategy[op].degrees), 0, model);
       times[stage][depth[op]] += cost.all_forward() + cost.all_backward();
     }
   const Vector<int> stage_of = balanced_stages(times);

@@ -40,7 +40,7 @@ Strategy model_parallel(const Problem& problem, TaskCostModel& costs) {
   for (int model : topology.models.indices())
     for (OperatorId op : graph.operator_ids()) {
       const Degrees whole(graph.operators[op].definition->dimensions().size(), 1);
-      const TaskCostModel::PartCost& cost = costs.part_cost(op, whole, 0, model);
+      const TaskCostModel::PartCost& cost = costs.part_cost(op, problem.expanded_degrees(op, whole), 0, model);
       by_model[model].push_back(cost.all_forward() + cost.all_backward());
     }
   const int stages = std::min(topology.devices.count(), graph.operators.count());

@@ -29,7 +29,7 @@ std::optional<OptcnnResult> optcnn(Evaluator& evaluator, const SearchSpace& spac
   if (problem.annotations || std::is_sorted(order.begin(), order.end()))
     return on_numbered_devices(evaluator, space, most_steps, control);
   const Topology ordered = problem.topology.with_devices(order);
-  Evaluator own({problem.graph, ordered, problem.kernels, nullptr, problem.synchronization, problem.momentum});
+  Evaluator own(problem.with(problem.graph, ordered));
   std::optional<OptcnnResult> found = on_numbered_devices(own, space, most_steps, control);
   if (found)
     for (Configuration& configuration : found->strategy)

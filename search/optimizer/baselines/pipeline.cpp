@@ -43,8 +43,8 @@ Vector<Vector<Nanoseconds>> times_by_depth(Evaluator& evaluator, const Vector<in
   for (const int size : sizes) {
     times.emplace_back(depths, 0);
     for (const OperatorId op : problem.graph.operator_ids()) {
-      const Degrees degrees =
-          split_over(*problem.graph.operators[op].definition, 0, {all.begin(), all.begin() + size}).degrees;
+      const Degrees degrees = problem.expanded_degrees(
+          op, split_over(*problem.graph.operators[op].definition, 0, {all.begin(), all.begin() + size}).degrees);
       Nanoseconds slowest = 0;
       for (const int model : problem.topology.models.indices()) {
         const TaskCostModel::PartCost& cost = evaluator.cost_model().part_cost(op, degrees, 0, model);
@@ -137,7 +137,9 @@ std::optional<Pipeline> pipeline(Evaluator& evaluator, const SearchControl& cont
   const Topology& topology = evaluator.problem().topology;
   const Vector<Vector<OperatorId>> layers = parameter_sharing_layers(graph);
   const Vector<int> sizes = stage_sizes(topology.devices.count());
-  if (sizes.empty() || std::none_of(layers.begin(), layers.end(), [](const auto& layer) { return layer.size() > 1; }))
+  // Without steps that share a layer, or micro-batches, one stage would wait for the other.
+  if (sizes.empty() || (evaluator.problem().settings.micro_batches == 1 &&
+                        std::none_of(layers.begin(), layers.end(), [](const auto& layer) { return layer.size() > 1; })))
     return std::nullopt;
   const Vector<int> depth_of = layer_depths(graph);
   const Vector<Vector<Nanoseconds>> times = times_by_depth(evaluator, depth_of, sizes);

@@ -191,8 +191,7 @@ std::optional<CoarseLevel> search_coarse_level(const AlgorithmRequest& request, 
   if (!coarse) return std::nullopt;
   const Topology& topology = coarse->cluster.topology;
   const SearchSpace space(coarse->graph, topology);
-  Evaluator evaluator({coarse->graph, topology, request.problem().kernels, nullptr, request.problem().synchronization,
-                       request.problem().momentum});
+  Evaluator evaluator(request.problem().with(coarse->graph, topology));
   AlgorithmRequest own{
       .evaluator = evaluator, .space = space, .settings = {.search = search}, .control = {request.control.stop}};
   if (request.control.progress)

@@ -39,17 +39,18 @@ class DeltaOracle : public ChainOracle {
   std::optional<Prediction> propose(const Vector<Change>& changes, double largest_cost,
                                     const std::atomic<bool>* in_vain) override {
     change(changes);
+    const Vector<Change>& all = has_micro_batches() ? (all_changes_ = evaluator_.expanded(changes)) : changes;
     memory_follows_ = false;
     several_ = changes.size() > 1;
-    double fullness = evaluator_.memory_limited() && !feasible_ ? fullness_with(changes) : 0;
+    double fullness = evaluator_.memory_limited() && !feasible_ ? fullness_with(all) : 0;
     const double largest_time = largest_cost / Evaluator::cost_factor(fullness);
     constexpr double most = static_cast<double>(std::numeric_limits<Nanoseconds>::max() / 2);
     const Nanoseconds limit =
         largest_time < most ? static_cast<Nanoseconds>(largest_time) : std::numeric_limits<Nanoseconds>::max();
-    const std::optional<Nanoseconds> makespan = simulator_.propose(changes, limit, in_vain);
-    if (check_ && (makespan || !in_vain || !*in_vain)) check_->proposal(simulator_, changes, limit, makespan);
+    const std::optional<Nanoseconds> makespan = simulator_.propose(all, limit, in_vain);
+    if (check_ && (makespan || !in_vain || !*in_vain)) check_->proposal(simulator_, all, limit, makespan);
     if (!makespan) return std::nullopt;
-    if (evaluator_.memory_limited() && feasible_) fullness = fullness_with(changes);
+    if (evaluator_.memory_limited() && feasible_) fullness = fullness_with(all);
     const Prediction prediction = Evaluator::prediction(*makespan, fullness);
     proposal_is_feasible_ = prediction.feasible();
     return prediction;
@@ -58,7 +59,7 @@ class DeltaOracle : public ChainOracle {
     feasible_ = proposal_is_feasible_;
     simulator_.accept();
     if (check_) check_->accepted(simulator_);
-    if (evaluator_.memory_limited() && several_) memory_.reset(strategy_);
+    if (evaluator_.memory_limited() && several_) memory_.reset(evaluator_.expanded(strategy_));
   }
   void reject() override {
     simulator_.reject();
@@ -73,20 +74,24 @@ class DeltaOracle : public ChainOracle {
 
  private:
   void begin() override {
-    simulator_.reset(strategy_);
+    const Strategy all = evaluator_.expanded(strategy_);
+    simulator_.reset(all);
     if (check_) check_->start(simulator_);
-    memory_.reset(strategy_);
+    memory_.reset(all);
   }
-  // The memory of several changes is found anew.
+  bool has_micro_batches() const { return evaluator_.problem().settings.micro_batches > 1; }
+  // The memory of several changes is found anew. `changes` are of all micro-batches.
   double fullness_with(const Vector<Change>& changes) {
     if (changes.size() > 1) return memory_scale_ * evaluator_.fullness(evaluator_.estimated_memory(strategy_));
     memory_follows_ = true;
-    return memory_scale_ * evaluator_.fullness(memory_.change(changes[0].op, strategy_));
+    return memory_scale_ * evaluator_.fullness(memory_.change(
+                               changes[0].op, has_micro_batches() ? evaluator_.expanded(strategy_) : strategy_));
   }
 
   DeltaSimulator simulator_;
   std::optional<SimulationCheck> check_;
   MemoryModel memory_;
+  Vector<Change> all_changes_;        // the proposal's, of all micro-batches
   bool proposal_is_feasible_ = true;  // the last that was simulated to its end
   bool several_ = false;              // operators changed by the proposal
   bool memory_follows_ = false;       // memory_ is the proposal's

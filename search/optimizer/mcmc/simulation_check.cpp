@@ -66,7 +66,7 @@ void SimulationCheck::compare_timeline(const DeltaSimulator& checked) {
 std::string SimulationCheck::changes_text() const {
   std::string text;
   for (const Change& change : changes_) {
-    const Operator& op = problem_.graph.operators[change.op];
+    const Operator& op = problem_.whole().operators[change.op];
     Vector<int64_t> devices(change.configuration.devices.begin(), change.configuration.devices.end());
     text += (text.empty() ? "" : ", ") + op.name + ": " + degrees_text(op, change.configuration.degrees) +
             " on devices " + number_ranges(devices);
@@ -78,8 +78,9 @@ void SimulationCheck::fail(const std::string& text) {
   Strategy proposed = judge_.strategy();
   for (const Change& change : changes_) proposed[change.op] = change.configuration;
   const auto file_of = [&](const Strategy& strategy) {
-    StrategyFile file{problem_.graph, problem_.topology, strategy, {}, {}};
-    file.synchronization = problem_.synchronization;
+    // The strategy has the parts of all micro-batches.
+    StrategyFile file{problem_.whole(), problem_.topology, strategy, {}, {}};
+    file.settings.synchronization = problem_.settings.synchronization;
     return strategy_to_json(file);
   };
   throw SimulationDisagreement("delta simulation " + text + (changes_.empty() ? "" : "; changed: " + changes_text()),

@@ -127,14 +127,14 @@ Binding binding(const Vector<PathPiece>& pieces, const LinkKinds& links) {
   return result;
 }
 
-double share_of_peak(const Problem& problem, const Strategy& strategy, Nanoseconds makespan) {
+double share_of_peak(const Problem& problem, const Strategy& expanded, Nanoseconds makespan) {
   double operations = 0, peak = 0;
-  for (const OperatorId id : problem.graph.operator_ids()) {
-    const Operator& op = problem.graph.operators[id];
+  for (const OperatorId id : problem.whole().operator_ids()) {
+    const Operator& op = problem.whole().operators[id];
     bool input_gradients = false;
-    for (const int input : op.inputs.indices()) input_gradients |= problem.graph.input_has_gradient(id, input);
-    for (int64_t p = 0; p < strategy[id].parts(); ++p) {
-      const Block part = op.definition->part(strategy[id].degrees, p);
+    for (const int input : op.inputs.indices()) input_gradients |= problem.whole().input_has_gradient(id, input);
+    for (int64_t p = 0; p < expanded[id].parts(); ++p) {
+      const Block part = op.definition->part(expanded[id].degrees, p);
       operations += op.definition->forward_work(part).flops;
       if (op.has_backward) operations += op.definition->backward_work(part, input_gradients).flops;
     }
@@ -153,6 +153,6 @@ Analysis::Analysis(Evaluator& an_evaluator, const Strategy& a_strategy, const Ev
       causes(details.tasks, details.costs, details.timeline, evaluator.problem().topology.devices.count(),
              details.fifo_order),
       pieces(path_pieces(evaluator.builder(), details.tasks, details.costs, details.timeline, causes, links)),
-      peak(memory_peak(evaluator, strategy, details)), bound(binding(pieces, links)) {}
+      peak(memory_peak(evaluator, details)), bound(binding(pieces, links)) {}
 
 }  // namespace ff::html

@@ -78,12 +78,12 @@ std::string percent(double share) {
 std::string verdict(const Analysis& analysis, const SearchReport& report) {
   const Problem& problem = analysis.problem();
   const double seconds = ms(analysis.makespan()) / 1e3;
-  const double used = share_of_peak(problem, analysis.strategy, analysis.makespan());
+  const double used = share_of_peak(problem, analysis.details.strategy, analysis.makespan());
   std::string text = "One training iteration of " + problem.graph.name + " with batch " +
-                     std::to_string(problem.graph.batch_size) + " on " + problem.topology.name + " (" +
+                     std::to_string(problem.whole().batch_size) + " on " + problem.topology.name + " (" +
                      std::to_string(problem.topology.devices.size()) + " devices) is predicted to take " +
                      time_text(analysis.makespan()) + ": " +
-                     fixed(static_cast<double>(problem.graph.batch_size) / seconds, 1) + " samples/s, " +
+                     fixed(static_cast<double>(problem.whole().batch_size) / seconds, 1) + " samples/s, " +
                      percent(used) + " of the devices' peak arithmetic";
   if (report.lower_bound > 0)
     text += ", " + fixed(share(analysis.makespan(), report.lower_bound), 2) +

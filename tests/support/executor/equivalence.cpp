@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "common/micro_batches.h"
 #include "common/task_graph/issue_order.h"
 #include "executor/verify.h"
 #include "tests/support/random_network.h"
@@ -13,8 +14,8 @@ namespace ff {
 namespace {
 
 Vector<std::string> random_issue_order(const StrategyFile& file, RandomSource& random) {
-  TaskGraphBuilder builder(file.graph, file.synchronization);
-  const TaskGraph tasks = builder.build(file.strategy);
+  TaskGraphBuilder builder(file.graph, file.settings.synchronization);
+  const TaskGraph tasks = builder.build(expanded(file));
   return issue_order_names(builder, tasks, random_task_order(tasks, random));
 }
 
@@ -53,6 +54,20 @@ double sum(Transport& transport, double mine) {
 
 }  // namespace
 
+namespace {
+
+// As many, or one where the network is not the same in so many; then `graph` becomes that of one of them.
+int micro_batches_of(Graph& graph, int wanted) {
+  try {
+    graph = graph_of_micro_batch(graph, wanted);
+    return wanted;
+  } catch (const InputError&) {
+    return 1;
+  }
+}
+
+}  // namespace
+
 EquivalenceCase random_case(unsigned seed, int ranks) {
   RandomSource random(seed);
   const Json network = random_network(random);
@@ -61,12 +76,15 @@ EquivalenceCase random_case(unsigned seed, int ranks) {
   result.one_device = {parse_graph(parse_json(network.dump(), "random")), {}, {}, {}, Json::object(), false};
   result.one_device.strategy = single_device(result.one_device.graph);
   result.split = result.one_device;
-  result.split.strategy = random_strategy(result.split.graph, ranks, random);
+  Graph of_one = result.split.graph;
+  if (seed % 5 < 2) result.split.settings.micro_batches = micro_batches_of(of_one, static_cast<int>(2 + seed % 3));
+  result.split.strategy = random_strategy(of_one, ranks, random);
   if (seed % 2 == 0) result.split.transfer_buffers = TransferBuffers::on_demand;
-  if (seed / 4 % 2 == 1) result.split.synchronization = Synchronization::parameter_server;
+  if (seed / 4 % 2 == 1) result.split.settings.synchronization = Synchronization::parameter_server;
   if (seed % 3 == 0) result.split.issue_order = random_issue_order(result.split, random);
   result.text = "seed " + std::to_string(seed) + ", " + std::to_string(ranks) + " ranks, " +
-                std::string(to_string(result.split.synchronization)) + "\n" + network.dump(1);
+                std::string(to_string(result.split.settings.synchronization)) + ", " +
+                std::to_string(result.split.settings.micro_batches) + " micro-batches\n" + network.dump(1);
   for (size_t op = 0; op < result.split.strategy.size(); ++op) {
     result.text += "\n  " + result.split.graph.operators[op].name + ": degrees";
     for (int degree : result.split.strategy[op].degrees) result.text += " " + std::to_string(degree);

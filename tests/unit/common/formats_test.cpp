@@ -25,7 +25,7 @@ TEST_CASE("the examples of docs/formats.md are valid files") {
       const StrategyFile file = parse_strategy(place);
       INFO("its configurations_hash is " << configurations_hash(file.graph, file.strategy));
       CHECK_FALSE(file.edited);
-      TaskGraphBuilder builder(file.graph, file.synchronization);
+      TaskGraphBuilder builder(file.graph, file.settings.synchronization);
       const TaskGraph tasks = builder.build(file.strategy);
       CHECK_FALSE(issue_order_from_names(builder, tasks, file.issue_order).empty());
     }

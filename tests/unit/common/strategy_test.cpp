@@ -282,14 +282,14 @@ TEST_CASE("a strategy says how parameters are synchronized, unless by all-reduce
   StrategyFile file{graph, topology, data_parallel(graph, topology), {}, Json::object(), false};
   const auto read = [](const Json& json) { return parse_strategy(parse_json(json.dump(), "s.json")); };
   CHECK_FALSE(strategy_to_json(file).contains("synchronization"));
-  CHECK(read(strategy_to_json(file)).synchronization == Synchronization::all_reduce);
-  file.synchronization = Synchronization::parameter_server;
+  CHECK(read(strategy_to_json(file)).settings.synchronization == Synchronization::all_reduce);
+  file.settings.synchronization = Synchronization::parameter_server;
   Json json = strategy_to_json(file);
   CHECK(json["synchronization"] == "parameter-server");
-  CHECK(read(json).synchronization == Synchronization::parameter_server);
+  CHECK(read(json).settings.synchronization == Synchronization::parameter_server);
   CHECK(strategy_to_json(read(json)) == json);
   json["synchronization"] = "all-reduce";
-  CHECK(read(json).synchronization == Synchronization::all_reduce);
+  CHECK(read(json).settings.synchronization == Synchronization::all_reduce);
   json["synchronization"] = "ring";
   CHECK(message_of<InputError>([&] { read(json); }) ==
         "s.json: /synchronization: found \"ring\"; known: all-reduce, parameter-server");

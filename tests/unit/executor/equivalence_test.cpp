@@ -3,6 +3,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "common/micro_batches.h"
 #include "common/task_graph/issue_order.h"
 #include "executor/plan/transfer_order.h"
 #include "executor/transport/in_process.h"
@@ -133,8 +134,8 @@ TEST_CASE("a run of transfers has no member that depends on another and one tran
   for (unsigned seed = 3000; seed < 3200; ++seed) {
     const int ranks = 2 + static_cast<int>(seed % 5);
     const EquivalenceCase one = random_case(seed, ranks);
-    TaskGraphBuilder builder(one.split.graph, one.split.synchronization);
-    const TaskGraph tasks = builder.build(one.split.strategy);
+    TaskGraphBuilder builder(one.split.graph, one.split.settings.synchronization);
+    const TaskGraph tasks = builder.build(expanded(one.split));
     const Vector<int> order = default_issue_order(builder, tasks);
     const int rank = static_cast<int>(seed / 5) % ranks;
     Vector<bool> here(tasks.tasks.size(), false);

@@ -68,7 +68,7 @@ TEST_CASE("metamorphic: a strategy file is predicted as what was found, in every
     CAPTURE(seed);
     Case one(seed);
     Problem problem = one.problem.problem;
-    problem.synchronization = seed % 3 == 0 ? Synchronization::parameter_server : Synchronization::all_reduce;
+    problem.settings.synchronization = seed % 3 == 0 ? Synchronization::parameter_server : Synchronization::all_reduce;
     Evaluator evaluator(problem);
     for (const TaskOrder order :
          {TaskOrder::fifo, TaskOrder::critical_path, TaskOrder::latest_start, TaskOrder::best}) {
@@ -89,7 +89,7 @@ TEST_CASE("metamorphic: a strategy file is predicted as what was found, in every
                               false,
                               {},
                               found.transfer_buffers,
-                              problem.synchronization};
+                              problem.settings};
       const Evaluator::Details again =
           evaluator.details_of_file(parse_strategy(parse_json(strategy_to_json(file).dump(), "strategy")));
       CHECK(again.timeline.makespan == found.timeline.makespan);

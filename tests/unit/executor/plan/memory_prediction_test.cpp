@@ -11,15 +11,23 @@ using namespace ff;
 
 namespace {
 
-// Kernels allocate their workspaces themselves.
-int64_t workspaces(const Graph& graph, const Strategy& strategy, DeviceId device) {
+// Kernels allocate their workspaces themselves. Parts share a kernel only when they are alike but for their samples and
+// never in flight at the same time.
+int64_t workspaces(const Graph& graph, const ProgramPlan& plan) {
   int64_t bytes = 0;
-  for (const OperatorId op : graph.operator_ids())
-    for (const int part : strategy[op].devices.indices())
-      if (strategy[op].devices[part] == device) {
-        const OperatorDefinition& definition = *graph.operators[op].definition;
-        bytes += definition.workspace_bytes(definition.part(strategy[op].degrees, part));
+  Vector<Vector<const PartPlan*>> users(plan.kernels);
+  for (const PartPlan& part : plan.parts) users[part.kernel].push_back(&part);
+  for (const Vector<const PartPlan*>& parts : users) {
+    bytes += graph.operators[parts.at(0)->op].definition->workspace_bytes(parts[0]->block);
+    const auto last = [](const PartPlan& part) { return std::max(part.forward.last, part.backward.last); };
+    for (const PartPlan* a : parts)
+      for (const PartPlan* b : parts) {
+        CHECK(a->op == b->op);
+        CHECK(a->block[0].size() == b->block[0].size());
+        for (int d = 1; d < a->block.rank(); ++d) CHECK(a->block[d] == b->block[d]);
+        if (a != b) CHECK((last(*a) < b->forward.first || last(*b) < a->forward.first));
       }
+  }
   return bytes;
 }
 
@@ -44,7 +52,7 @@ void check_memory(const Graph& graph, const Strategy& strategy, int devices, Syn
       const ProgramPlan plan =
           plan_program(builder, strategy, own, default_issue_order(builder, own, buffers),
                        {.rank = device, .momentum = momentum, .follows_backend = false, .transfer_buffers = buffers});
-      CHECK(predicted[device] == allocated(plan) + workspaces(graph, strategy, device));
+      CHECK(predicted[device] == allocated(plan) + workspaces(graph, plan));
     }
   }
 }

@@ -28,7 +28,7 @@ TEST_CASE("what a device keeps at its peak adds up to what it allocates") {
     for (int round = 0; round < 5; ++round) {
       const Strategy strategy = problem.space.random_strategy(random);
       const Evaluator::Details details = problem.evaluator.details(strategy);
-      const MemoryPeak peak = memory_peak(problem.evaluator, strategy, details);
+      const MemoryPeak peak = memory_peak(problem.evaluator, details);
       CHECK(peak.needed == *std::max_element(details.memory_bytes.begin(), details.memory_bytes.end()));
       CHECK(peak.needed == details.memory_bytes[peak.device]);
       int64_t sum = 0, live = 0;

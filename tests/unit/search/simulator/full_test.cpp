@@ -32,7 +32,7 @@ std::string timeline_text(const std::string& topology_text, const Strategy& stra
   const Graph graph = parse_graph(parse_json(graph_text, "graph"));
   const Topology topo = parse_topology(parse_json(topology_text, "topology"));
   KernelCosts kernels(topo, CostMode::analytic, {});
-  Evaluator evaluator({graph, topo, kernels, nullptr, synchronization});
+  Evaluator evaluator({graph, topo, kernels, nullptr, {synchronization}});
   const Evaluator::Details details = evaluator.details(strategy);
   std::string text = "\n";
   for (int task : tasks_by_start(details.tasks, details.timeline)) {

@@ -1,0 +1,177 @@
+#include "search/simulator/micro_batch_schedule.h"
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "common/task_graph/issue_order.h"
+#include "search/simulator/task_order.h"
+#include "tests/support/random_network.h"
+#include "tests/support/random_topology.h"
+#include "tests/support/search_problem.h"
+
+using namespace ff;
+
+namespace {
+
+// Linear layers of equal work, one on each device.
+struct Stages {
+  Stages(int devices, int micro_batches)
+      : whole(parse_graph(parse_json(network(devices), "graph"))), of_one(graph_of_micro_batch(whole, micro_batches)),
+        topology(parse_topology(parse_json(machine(devices), "topology"))),
+        problem{of_one,
+                topology,
+                kernels,
+                nullptr,
+                {.micro_batches = micro_batches},
+                false,
+                std::make_shared<const Graph>(whole)},
+        strategy(single_device(of_one)) {
+    for (int layer = 0; layer < devices; ++layer) strategy[layer].devices = {layer};
+    strategy[devices].devices = {devices - 1};
+  }
+
+  static std::string network(int layers) {
+    std::string text = R"({"format":"ffgraph/1","name":"stages","batch_size":24,
+      "inputs":[{"name":"x","shape":["batch",64],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
+      "operators":[)";
+    for (int l = 0; l < layers; ++l)
+      text += R"({"name":"l)" + std::to_string(l) + R"(","type":"linear","inputs":[")" +
+              (l == 0 ? "x" : "l" + std::to_string(l - 1)) + R"("],"attributes":{"out_features":64}},)";
+    return text + R"({"name":"loss","type":"softmax_cross_entropy","inputs":["l)" + std::to_string(layers - 1) +
+           R"(","label"]}]})";
+  }
+  static std::string machine(int devices) {
+    std::string text = R"({"format":"fftopology/1","name":"row",
+      "device_models":{"flat":{"peak_tflops":1e6,"memory_gb_per_s":1e9,"launch_us":100}},"devices":[)";
+    for (int d = 0; d < devices; ++d)
+      text += std::string(d ? "," : "") + R"({"name":"d)" + std::to_string(d) + R"(","kind":"gpu","model":"flat"})";
+    text += R"(],"switches":["s"],"links":[)";
+    for (int d = 0; d < devices; ++d)
+      text += std::string(d ? "," : "") + R"({"between":["d)" + std::to_string(d) +
+              R"(","s"],"bandwidth_gb_per_s":1000,"latency_us":1})";
+    return text + "]}";
+  }
+
+  Graph whole, of_one;
+  Topology topology;
+  KernelCosts kernels{topology, CostMode::analytic, {}};
+  Problem problem;
+  Strategy strategy;
+};
+
+// Most micro-batches of a device between the start of their first forward and the end of their last task.
+Vector<int> most_in_flight(const Evaluator::Details& details, const MicroBatchSchedule& schedule) {
+  std::map<std::pair<DeviceId, int>, std::pair<Nanoseconds, Nanoseconds>> lives;
+  for (const int t : details.tasks.tasks.indices()) {
+    if (schedule.micro_batch[t] < 0) continue;
+    auto [life, added] = lives.try_emplace({details.tasks.tasks[t].device, schedule.micro_batch[t]},
+                                           details.timeline.start[t], details.timeline.end[t]);
+    life->second.first = std::min(life->second.first, details.timeline.start[t]);
+    life->second.second = std::max(life->second.second, details.timeline.end[t]);
+  }
+  Vector<int> most(schedule.in_flight.size(), 0);
+  for (const auto& [begun, of_begun] : lives) {
+    int alive = 0;
+    for (const auto& [other, life] : lives)
+      alive += other.first == begun.first && life.first <= of_begun.first && of_begun.first < life.second;
+    most[begun.first] = std::max(most[begun.first], alive);
+  }
+  return most;
+}
+
+MicroBatchSchedule schedule_of(const Problem& problem, const Evaluator::Details& details) {
+  return micro_batch_schedule(problem.whole(), details.strategy, details.tasks, problem.settings.micro_batches,
+                              problem.topology.devices.count());
+}
+
+}  // namespace
+
+TEST_CASE("1F1B: a device has as many micro-batches in flight as there are stages from it to the end") {
+  for (const int devices : {1, 2, 4}) {
+    CAPTURE(devices);
+    Stages stages(devices, 8);
+    Evaluator evaluator(stages.problem);
+    const Evaluator::Details details = evaluator.details(stages.strategy, TaskOrder::one_forward_one_backward);
+    const MicroBatchSchedule schedule = schedule_of(stages.problem, details);
+    Vector<int> expected;
+    for (int device = 0; device < devices; ++device) expected.push_back(devices - device);
+    CHECK(schedule.in_flight == expected);
+    CHECK(most_in_flight(details, schedule) == expected);
+    const Evaluator::Details fifo = evaluator.details(stages.strategy, TaskOrder::fifo);
+    CHECK(most_in_flight(fifo, schedule)[0] == 8);  // all forward work comes first
+    CHECK(details.memory_bytes[0] < fifo.memory_bytes[0]);
+  }
+}
+
+// Kernels take 100 us each: a layer's forward and backward 200 us a micro-batch, of the last stage 400 us with the loss.
+// The bubble of p stages in front of the last one and behind it: (p - 1) * 200 us.
+TEST_CASE("1F1B: with equal stages an iteration takes the time of the slowest stage and the way there and back") {
+  Stages stages(4, 8);
+  Evaluator evaluator(stages.problem);
+  const Evaluator::Details details = evaluator.details(stages.strategy, TaskOrder::one_forward_one_backward);
+  const double us = static_cast<double>(details.timeline.makespan) / 1e3;
+  CHECK(us == Approx(8 * 400 + 3 * 200).epsilon(0.1));  // and updates and transfers
+}
+
+TEST_CASE("1F1B: micro-batches that wait for each other are let in") {
+  // Batch normalization with statistics of the whole batch: no micro-batch can go on before all have come so far.
+  const Graph whole = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"bn","batch_size":8,
+    "inputs":[{"name":"x","shape":["batch",2,4,4],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
+    "operators":[{"name":"norm","type":"batch_norm","inputs":["x"]},
+    {"name":"flat","type":"flatten","inputs":["norm"]},
+    {"name":"fc","type":"linear","inputs":["flat"],"attributes":{"out_features":3}},
+    {"name":"loss","type":"softmax_cross_entropy","inputs":["fc","label"]}]})",
+                                             "graph"));
+  const Graph of_one = graph_of_micro_batch(whole, 4);
+  const Topology topology = parse_topology(parse_json(Stages::machine(2), "topology"));
+  KernelCosts kernels(topology, CostMode::analytic, {});
+  Evaluator evaluator(
+      {of_one, topology, kernels, nullptr, {.micro_batches = 4}, false, std::make_shared<const Graph>(whole)});
+  const Evaluator::Details details =
+      evaluator.details(data_parallel(of_one, topology), TaskOrder::one_forward_one_backward);
+  for (const int t : details.tasks.tasks.indices()) REQUIRE(details.timeline.end[t] > details.timeline.start[t]);
+  CHECK(std::set<int>(details.order.begin(), details.order.end()).size() == details.tasks.tasks.size());
+}
+
+TEST_CASE("1F1B of random plans is an order that the task graph allows, and its file is predicted alike") {
+  int scheduled = 0;
+  for (uint32_t seed = 0; seed < 80; ++seed) {
+    CAPTURE(seed);
+    RandomSource random(seed);
+    const Graph whole = random_graph(random);
+    const Topology topology = random_topology(random, 1 + static_cast<int>(random.between(0, 3)));
+    const int micro_batches = static_cast<int>(random.between(2, 4));
+    Graph of_one;
+    try {
+      of_one = graph_of_micro_batch(whole, micro_batches);
+    } catch (const InputError&) {
+      continue;
+    }
+    KernelCosts kernels(topology, CostMode::analytic, {});
+    const Problem problem{of_one,
+                          topology,
+                          kernels,
+                          nullptr,
+                          {.micro_batches = micro_batches},
+                          false,
+                          std::make_shared<const Graph>(whole)};
+    Evaluator evaluator(problem);
+    const Strategy strategy = random_strategy(of_one, topology.devices.count(), random);
+    const Evaluator::Details found = evaluator.details(strategy, TaskOrder::one_forward_one_backward);
+    const auto& [tasks, timeline] = std::tie(found.tasks, found.timeline);
+    for (const int t : tasks.tasks.indices())
+      for (int32_t s = tasks.successor_begin[t]; s < tasks.successor_begin[t + 1]; ++s)
+        REQUIRE(timeline.start[tasks.successors[s]] >= timeline.end[t]);
+    const StrategyFile file{
+        whole,           topology, strategy, issue_order_names(evaluator.builder(), tasks, found.order),
+        Json::object(),  false,    {},       found.transfer_buffers,
+        problem.settings};
+    const Evaluator::Details again =
+        evaluator.details_of_file(parse_strategy(parse_json(strategy_to_json(file).dump(), "strategy")));
+    if (!found.fifo_order) CHECK(again.timeline.start == timeline.start);
+    CHECK(again.memory_bytes == found.memory_bytes);
+    ++scheduled;
+  }
+  CHECK(scheduled > 20);
+}
