@@ -1,4 +1,4 @@
-"""Cell by cell: does the paper's ratio come out, with all-reduce and parameter server, under both readings of the batch?
+"""Cell by cell: does the paper's ratio come out, with all-reduce and parameter server, for both readings of the batch?
 Reads the JSON of the other experiments and writes a section of docs/results/reproduction.md."""
 
 import itertools

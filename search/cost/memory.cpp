@@ -131,7 +131,7 @@ MemoryModel::Share MemoryModel::operator_share(OperatorId id, const Strategy& st
   return share;
 }
 
-// What parts have in common is there once per device: gathered, all of it; summed, the sum, and in addition the partial sums of
+// What parts have in common is there once per device: gathered, all of it; summed, the sum, and the partial sums of
 // several parts on one device.
 MemoryModel::Share MemoryModel::statistics_share(OperatorId id, const Strategy& strategy) const {
   const Operator& op = graph().operators[id];
