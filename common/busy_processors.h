@@ -1,4 +1,4 @@
-// What else ran on the processors while something was measured: what is measured beside it does not hold later.
+// What else ran on the processors while something was measured: such a measurement does not hold later.
 #pragma once
 
 #include <set>

@@ -71,7 +71,8 @@ class GraphParser {
     }
     tensor.steps = steps->as_integer(1, 1 << 16);
     if (sizes.size() > 3)
-      place.at("shape").fail("has " + std::to_string(sizes.size()) + " axes, expected at most 3 beside the steps");
+      place.at("shape").fail("has " + std::to_string(sizes.size()) +
+                             " axes, expected at most 3 in addition to the steps");
     for (tensor.step = 0; tensor.step < tensor.steps; ++tensor.step) {
       tensor.name = tensor.data_name + ":" + std::to_string(tensor.step);
       graph_.inputs.push_back(add_tensor(tensor));

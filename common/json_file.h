@@ -71,8 +71,8 @@ void expect_format(const JsonPlace& place, const std::string& format);
 // no file; /dev/null and the like may stand more than once).
 void expect_all_writable(const Vector<std::string>& outputs, Vector<std::string> inputs);
 
-// Writes beside, syncs, renames: the file appears whole or not at all. Links are followed; what is no file (a pipe,
-// /dev/null) is written to as it is. Throws MachineError.
+// Writes a temporary file, syncs, renames: the file appears whole or not at all. Links are followed; special files
+// (/dev/null, a pipe) are written to directly. Throws MachineError.
 void write_file_atomically(const std::string& path, const std::string& content);
 void write_json_file(const std::string& path, const Json& value);
 

@@ -16,7 +16,7 @@ struct NamedTensor {
   const Vector<float>* values;  // row-major
 };
 
-// The metadata are in the file's header, beside what other programs expect there.
+// The metadata are in the file's header, with what other programs expect there.
 std::string to_safetensors(const std::map<std::string, std::string>& metadata, const Vector<NamedTensor>& tensors);
 
 }  // namespace ff

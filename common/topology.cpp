@@ -132,7 +132,7 @@ class TopologyParser {
         for (const JsonPlace& name : switches->items()) add_switch(name, node_name(nodes, n) + "." + name.as_string());
     const auto network = nodes.find("network"), torus = nodes.find("torus");
     if (torus) {
-      if (network) torus->fail("stands beside \"network\"; nodes are joined by one of the two");
+      if (network) torus->fail("is not allowed with \"network\"; one of the two joins the nodes");
       torus->allow_keys({"shape", "attach", "link"}, "key of a torus");
       torus_shape(*torus, count);
     } else if (network) {

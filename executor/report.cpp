@@ -31,11 +31,10 @@ std::string loss_text(double loss) { return std::isnan(loss) ? "not a number" : 
 // Which iterations the median is of.
 std::string timed_text(const RunResult& result) {
   const size_t count = result.losses.size();
-  if (count == 1) return "the first iteration, which warms up";
+  if (count == 1) return "the first iteration, a warm-up";
   const int64_t warm_up = result.warm_up_iterations;
-  return "median of " + std::to_string(static_cast<int64_t>(count) - warm_up) + " behind " +
-         (warm_up == 1 ? "the first" : "the first " + std::to_string(warm_up)) + ", which " +
-         (warm_up == 1 ? "warms up" : "warm up");
+  return "median of " + std::to_string(static_cast<int64_t>(count) - warm_up) + " after " +
+         (warm_up == 1 ? "1 warm-up iteration" : std::to_string(warm_up) + " warm-up iterations");
 }
 
 std::string time_text(const StrategyFile& file, const RunResult& result) {

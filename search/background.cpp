@@ -39,7 +39,7 @@ Topology beside(const Topology& topology, const Vector<JobLoad>& loads) {
     if (!added) continue;
     DeviceModel model = topology.models[own];
     model.scaled_from = model.scaled_from >= 0 ? model.scaled_from : own;
-    model.name += " beside other jobs " + std::to_string(known.size());
+    model.name += " with co-located jobs " + std::to_string(known.size());
     model.speed *= speed;
     model.peak_tflops *= speed;
     model.peak_tf32_tflops *= speed;

@@ -1,4 +1,4 @@
-// Other jobs on the same devices, which run over and over beside the one that is planned.
+// Other jobs on the same devices, co-located with the one that is planned; they repeat their iterations.
 #pragma once
 
 #include <memory>

@@ -155,7 +155,7 @@ Vector<ConfigurationOrigin> origins_of(const Problem& problem, const std::string
   return origins;
 }
 
-// The simulated time of data parallelism, beside every result.
+// The simulated time of data parallelism, which every result shows for comparison.
 Baseline data_parallel_baseline(Evaluator& evaluator) {
   Strategy strategy = data_parallel(evaluator.problem().graph, evaluator.problem().topology);
   const Prediction prediction = evaluator.evaluate(strategy);

@@ -76,7 +76,7 @@ struct CommandContext {
 struct CommandResult {
   Json json;
   std::string text;
-  Vector<std::string> notes = {};  // what the user should know beside the result
+  Vector<std::string> notes = {};  // what the user should know in addition to the result
 };
 
 // Each throws InputError or MachineError.

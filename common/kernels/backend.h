@@ -113,7 +113,7 @@ class Backend {
   // On the CPU what was submitted is complete already. A GPU's kernels report indices out of range (InputError) here.
   virtual void wait() = 0;
 
-  // Memory that kernels share while they run, beside each kernel's workspace_bytes.
+  // Memory that kernels share while they run, in addition to each kernel's workspace_bytes.
   virtual int64_t shared_workspace_bytes() const { return 0; }
 
   // How long does what is submitted between the two take? By the device's own clock, without the time that submitting

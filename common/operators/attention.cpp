@@ -39,7 +39,7 @@ Block Attention::parameter_block(int parameter, const Block& part) const {
   return block;
 }
 
-// Scores' keys, context beside query, weights; and their gradients.
+// Scores' keys, context next to query, weights; and their gradients.
 int64_t Attention::workspace_bytes(const Block& part) const {
   return part[0].size() * (2 * channels + 2 * (channels + features) + 2 * length + part[1].size()) * element_bytes;
 }

@@ -17,7 +17,7 @@ inline Block to_sequence(const Block& block) { return {block[0], block[3], block
 
 // The request's input as an image, once the request is seen to have what a window over a sequence needs.
 Shape sequence_as_image(const OperatorRequest& request, const Vector<std::string>& attributes);
-// The request's window over the length; where it does not say, windows lie beside each other, or one position apart.
+// The request's window over the length; by default windows do not overlap, or are one position apart.
 enum class DefaultStride { kernel, one };
 Window sequence_window(const OperatorRequest& request, DefaultStride default_stride);
 

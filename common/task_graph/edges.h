@@ -27,7 +27,7 @@ struct BlockPair {
   int64_t bytes;
   bool whole_output;  // the intersection is the producer's whole block
   bool whole_input;   // the intersection is all that the consumer reads
-  // The producer's block is a share of a sum (DimensionKind::reduction): the consumer adds them up.
+  // The producer's block is a partial sum (DimensionKind::reduction): the consumer adds the partial sums.
   bool partial = false;
   bool operator==(const BlockPair&) const = default;
 };

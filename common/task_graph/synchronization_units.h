@@ -75,7 +75,7 @@ Vector<int64_t> gradient_sum_bytes(const SynchronizationUnit& unit, const Graph&
 int64_t gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, const Strategy& strategy,
                            DeviceId holder);
 
-// What a holder of a unit does beside kernels and transfers, in bytes. With an owner it also adds the gradients that it
+// A holder's work for a unit, without kernels and transfers, in bytes. With an owner it also adds the gradients that it
 // receives to its own and copies the updated values to where they are sent from; the others pack what their own parts
 // contribute at the barrier, and copy the values to where kernels read them.
 struct HolderWork {

@@ -117,8 +117,8 @@ void describe(const std::string& ends, const MeasuredPair& pair, bool one_host, 
   };
   calibration.text += ends + ": messages " + line_text(rates.message) + "; both ways at once " +
                       number_text(rates.both_ways_gb_per_s) + " GB/s each; all-reduces " + line_text(rates.all_reduce) +
-                      "; beside kernels the processors work " + number_text(pair.work[0].us) + " and " +
-                      number_text(pair.work[1].us) + " us for a message";
+                      "; CPU overhead while kernels run " + number_text(pair.work[0].us) + " and " +
+                      number_text(pair.work[1].us) + " us per message";
   if (!one_host)
     calibration.text += ", " + number_text(pair.work[0].ns_per_byte * one_way_gb_per_s(rates)) + " and " +
                         number_text(pair.work[1].ns_per_byte * one_way_gb_per_s(rates)) + " of the time of its bytes";

@@ -1,4 +1,4 @@
-// Kernels that calibration measures, and measures beside.
+// Kernels that calibration measures, and that run during its measurements of messages.
 #pragma once
 
 #include <memory>

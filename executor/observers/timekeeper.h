@@ -8,7 +8,7 @@
 
 namespace ff {
 
-// When is what was given to a device done?
+// When is the work given to a device done?
 class Clock {
  public:
   virtual ~Clock() = default;

@@ -17,7 +17,7 @@ using Kind = BufferKey::Kind;
 struct Passage {
   EdgeCopy copy;
   Block region;
-  BufferKey packed, received;  // where it is, beside the blocks at its ends
+  BufferKey packed, received;  // in addition to the blocks at its ends
   Place memory;                // of the source's block; remote: of what is received
   Block memory_block;
   int task = -1, peer = -1;  // of the transfer; -1: local

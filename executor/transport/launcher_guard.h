@@ -1,6 +1,6 @@
 // Open MPI's mpirun ends when the daemons of all hosts have told it that their ranks are gone. Of a host that stands
 // still or cannot be reached it waits for that without end (4.1; a SIGTERM makes it crash), long after its ranks have
-// ended with a message. A process of its own, beside the ranks that mpirun has started itself, then kills it; the
+// ended with a message. A separate process then kills it, in addition to the ranks that mpirun started; the
 // daemons of other hosts notice that and end too.
 #pragma once
 

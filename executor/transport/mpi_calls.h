@@ -1,4 +1,4 @@
-// MPI's C interface, with its error codes as exceptions. For the files that stand beside mpi.cpp.
+// MPI's C interface, with its error codes as exceptions. For mpi.cpp and the mpi_* files.
 #pragma once
 
 #define OMPI_SKIP_MPICXX 1  // the C interface alone

@@ -123,7 +123,7 @@ def table(data):
 Written by `scripts/reproduce.sh cases {options(data)} --budget {data['budget_s']:g}`: {data['budget_s']:g} s of
 mcmc, one thread. {conditions(data)}
 
-strategies](cases.png)
+![strategies](cases.png)
 
 """ + markdown_table(["network", "data-parallel: synchronization MB", "mcmc: synchronization MB", "less",
                       "mcmc: transfers MB", "data-parallel ms", "mcmc ms", "less", "lower bound ms",

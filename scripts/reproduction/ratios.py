@@ -1,4 +1,4 @@
-"""Cell by cell: does the paper's ratio come out, with an all-reduce and with owners, under both readings of the batch?
+"""Cell by cell: does the paper's ratio come out, with all-reduce and parameter server, for both readings of the batch?
 Reads the JSON of the other experiments and writes a section of docs/results/reproduction.md."""
 
 import itertools
@@ -25,7 +25,7 @@ SAME = (0.95, 1.1)  # about 1: ResNet-101 in figure 6, the linear networks in fi
 
 def load(experiment, batch="device", synchronization="all-reduce"):
     name = (experiment + ("-total" if batch == "total" else "")
-            + ("-owner" if synchronization == "parameter-server" else ""))
+            + ("-parameter-server" if synchronization == "parameter-server" else ""))
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 

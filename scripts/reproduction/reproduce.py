@@ -40,8 +40,8 @@ def main():
                         help="64 samples (AlexNet 256) for each device, or in all: then written as NAME-total; figures "
                         "6, 7 and 9, cases")
     parser.add_argument("--synchronization", choices=("all-reduce", "parameter-server"), default="all-reduce",
-                        help="ffsearch's; with parameter-server written as NAME-owner; figures 6, 7 and 9, cases, "
-                        "table5")
+                        help="ffsearch's; with parameter-server written as NAME-parameter-server; "
+                        "figures 6, 7 and 9, cases, table5")
     parser.add_argument("--workers", type=int, default=2, help="searches at the same time")
     parser.add_argument("--build", default=REPOSITORY / "build/release", help="folder of ffsearch and ffexec")
     parser.add_argument("--redraw", action="store_true", help="figure and table anew from the JSON that is there")
@@ -105,7 +105,7 @@ def page_of(experiment, title, quick):
 
 def name_of(experiment, batch, synchronization, quick):
     return (experiment + ("-total" if batch == "total" else "")
-            + ("-owner" if synchronization == "parameter-server" else "") + ("-quick" if quick else ""))
+            + ("-parameter-server" if synchronization == "parameter-server" else "") + ("-quick" if quick else ""))
 
 
 if __name__ == "__main__":

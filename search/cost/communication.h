@@ -45,7 +45,7 @@ class CommunicationModel {
   //                                              all_reduce: 2 (m-1)/m B within a host, B each way between hosts, 2 n
   // A channel's load is the sum of what crosses it; the time is that of the most loaded channel plus the latencies (the
   // model of NVIDIA's nccl-tests, doc/PERFORMANCE.md, extended to shared links), in a hierarchy the sum over its
-  // levels. Channels' all_reduce rates are used. Each holder works beside its kernels for what it sends and
+  // levels. Channels' all_reduce rates are used. Each holder has CPU overhead for what it sends and
   // receives, over each hop as for one message. Among more than 64 devices the load between every two is that of a
   // sample: of the shifts by 2^i ... 2^(i+1) - 1 places three stand for all.
   void collective(CollectiveKind kind, const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost);
@@ -54,7 +54,7 @@ class CommunicationModel {
   }
 
  private:
-  // What a device does beside its kernels.
+  // CPU overhead of a device, in addition to its kernels.
   struct Beside {
     double ns = 0, ns_per_byte = 0;
   };

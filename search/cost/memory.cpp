@@ -134,7 +134,7 @@ MemoryModel::Share MemoryModel::operator_share(OperatorId id, const Strategy& st
   return share;
 }
 
-// What parts have in common is there once a device: gathered, all of it; summed, the sum, and beside it the own sums of
+// What parts have in common is there once per device: gathered, all of it; summed, the sum, and the partial sums of
 // several parts on one device.
 MemoryModel::Share MemoryModel::statistics_share(OperatorId id, const Strategy& strategy) const {
   const Operator& op = graph().operators[id];

@@ -18,7 +18,7 @@ constexpr GpuDatasheet datasheets[] = {
     {"v100", "pcie", 14, 0, 900, 16, "NVIDIA V100 datasheet, PCIe"},
     {"v100", "32gb", 15.7, 0, 900, 32, "NVIDIA V100 datasheet, SXM2 of 32 GB"},
     {"v100", "", 15.7, 0, 900, 16, "NVIDIA V100 datasheet, SXM2"},
-    {"t4", "", 8.1, 0, 320, 16, "NVIDIA T4 datasheet"},
+    {"t4", "", 8.1, 0, 320, 16, "NVIDIA T4 product brief"},
     {"a10", "", 31.2, 62.5, 600, 24, "NVIDIA A10 datasheet"},
     {"a30", "", 10.3, 82, 933, 24, "NVIDIA A30 datasheet"},
     {"a40", "", 37.4, 74.8, 696, 48, "NVIDIA A40 datasheet"},

@@ -12,7 +12,7 @@
 namespace ff::discovery {
 namespace {
 
-// Nothing that is asked tells latencies: these are estimates, as those of scripts/generate_topologies.py.
+// No source reports latencies: these are estimates, as those of scripts/generate_topologies.py.
 constexpr double gpu_latency_us = 2.5, switch_latency_us = 0.5, adapter_latency_us = 1;
 constexpr double launch_of_gpu_us = 5, launch_of_cpu_us = 1;
 constexpr const char* latency_estimated = "; latency estimated";
@@ -111,9 +111,9 @@ class Writer {
     } else if (peak > 0 && memory_rate > 0) {
       source += gpu.memory.source + ", cores and their clock";
     } else {
-      note(shown + ": its rates are not known, 10 TFLOPS and 500 GB/s are guesses; correct them in device_models");
+      note(shown + ": its rates are not known, 10 TFLOPS and 500 GB/s are estimates; correct them in device_models");
       peak = 10, memory_rate = 500;
-      source += "guesses";
+      source += "estimates";
     }
     const int64_t memory = gpu.memory_bytes > 0 ? gpu.memory_bytes
                            : sheet              ? static_cast<int64_t>(sheet->memory_gb * 1e9)
@@ -246,8 +246,7 @@ class Writer {
     if (!unknown_links_.empty()) note("taken as PCIe 3.0 x16, as nothing tells of the links of " + unknown_links_);
     return {{"format", "fftopology/1"},
             {"name", machine_.name + (settings_.nodes > 1 ? "-x" + std::to_string(settings_.nodes) : "")},
-            {"description",
-             "Written by ffsearch topology. Each number has its source beside it; what is estimated says so."},
+            {"description", "Written by ffsearch topology. Each number has a source; estimates are marked."},
             {"sources", {{"machine", machine_.source}, {"processor", machine_.processor}, {"adapters", adapters}}},
             {"device_models", models_},
             {"nodes", nodes}};

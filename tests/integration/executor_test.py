@@ -281,9 +281,9 @@ class ExecutorTest(unittest.TestCase):
         self.assertIn(None, json.loads(result.stdout)["losses"])
 
     def test_the_median_leaves_out_warm_up(self):
-        for iterations, said in ((1, "the first iteration, which warms up"),
-                                 (2, "median of 1 behind the first, which warms up"),
-                                 (5, "median of 3 behind the first 2, which warm up")):
+        for iterations, said in ((1, "the first iteration, a warm-up"),
+                                 (2, "median of 1 after 1 warm-up iteration"),
+                                 (5, "median of 3 after 2 warm-up iterations")):
             result = self.run_program(1, "--strategy", self.write_strategy(1), "--iterations", str(iterations))
             self.assertRegex(result.stdout, rf"measured \({said}\)")
 

@@ -19,7 +19,7 @@ BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/dev
 PROBLEMS = {"alexnet": "p100-4x4", "rnnlm-2step": "k80-2x4"}
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 SECTIONS = ["The plan", "The critical path", "Timeline", "What each device does", "Memory", "Communication",
-            "What the decisions are worth", "Why not another plan?", "Where the numbers come from"]
+            "Effect of each decision", "Why not another plan?", "Where the numbers come from"]
 
 
 def ffsearch(*words):
@@ -233,7 +233,7 @@ class Explain(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         text = page.read_text()
         xml.etree.ElementTree.fromstring(text.split("\n", 1)[1])
-        self.assertIn("Predicted beside measured", text)
+        self.assertIn("Predicted and measured", text)
         self.assertIn(f"measured {len(events)}.000 ms", text)
         for broken, message in (({"traceEvents": events[1:]}, "has no task " + names[0][0]),
                                 ({"traceEvents": []}, "has no tasks"),

@@ -151,7 +151,7 @@ class OnnxPytorchTest(unittest.TestCase):
             text = comparison.run(script, BUILD, folder)
             losses = re.findall(r"loss (\d+\.\d+)", text)
             self.assertLess(float(losses[-1]), float(losses[0]), text)
-            self.assertIn("Predicted beside measured", pathlib.Path(folder, "plan.html").read_text())
+            self.assertIn("Predicted and measured", pathlib.Path(folder, "plan.html").read_text())
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class CudaBackend : public Backend {
   virtual void* create_stream() = 0;
   virtual void destroy_stream(void* stream) = 0;
 
-  // Host memory from and to which copies run beside kernels.
+  // Host memory from and to which copies run concurrently with kernels.
   virtual void* allocate_pinned(int64_t bytes) = 0;
   virtual void release_pinned(void* memory) = 0;
   // Submitted to `stream` (null: the backend's own), the bytes as they lie; complete when the stream is.

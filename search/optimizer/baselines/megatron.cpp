@@ -8,7 +8,7 @@
 namespace ff {
 namespace {
 
-// What an operator is split in beside the batch.
+// How an operator is split in addition to the batch.
 enum class Role {
   between_layers,  // by length: sequence parallelism
   heads,           // attention: the heads
@@ -105,7 +105,7 @@ class Roles {
   Vector<Role> roles_;
 };
 
-// The dimension that an operator of this role is split in, beside the batch; -1: none is large enough.
+// The dimension that an operator of this role is split in, in addition to the batch; -1: none is large enough.
 int tensor_dimension(const OperatorDefinition& definition, Role role, int degree) {
   const auto find = [&](const auto& condition) {
     for (const int d : definition.dimensions().indices())

@@ -33,7 +33,7 @@ int64_t repeated_parameter_bytes(const OperatorDefinition& definition, const Con
 using Links = Vector<int>;
 
 // A neighbour's configuration as one of an operator: linked dimensions have its degrees. What the neighbour is split in
-// beside these (partial sums, say) becomes a further split of the batch, and where that is too small, of attributes.
+// apart from these (partial sums, say) becomes a further split of the batch, and if that is too small, of attributes.
 // Parts are where the neighbour's are that they belong to. `allowed`: which dimensions may be split.
 class Projection {
  public:
@@ -261,7 +261,7 @@ class Propagation {
   Vector<Vector<int>> edges_of_;  // [operator]
   Vector<std::optional<Configuration>> decided_;
   Vector<int> distance_;                // of decided operators
-  Vector<std::optional<Choice>> best_;  // of undecided operators beside decided ones
+  Vector<std::optional<Choice>> best_;  // of undecided operators next to decided ones
 };
 
 }  // namespace

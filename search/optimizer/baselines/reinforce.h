@@ -21,7 +21,7 @@ struct ReinforceSettings {
   uint64_t seed = 0;
   int placements_per_step = 10;
   double learning_rate = 0.1;    // of Adam
-  double entropy_weight = 0.02;  // of the entropy's gradient beside the normalized advantage's
+  double entropy_weight = 0.02;  // of the entropy's gradient relative to the normalized advantage's
   double baseline_decay = 0.9;   // of the moving average, a step
 };
 

@@ -72,7 +72,7 @@ void Chain::Pace::add(double took_s) {
   seconds += took_s;
 }
 
-// Where many are accepted most of what is drawn ahead is in vain, and where a proposal takes a few microseconds threads
+// Where many are accepted, most of what is drawn ahead is discarded; where a proposal takes a few microseconds, threads
 // wait for each other longer. Otherwise what is faster: it depends on how much of the caches the threads share.
 int Chain::undecided_at_once(const OracleTeam& team, const Leg& leg) const {
   if (team.size() == 1) return 1;

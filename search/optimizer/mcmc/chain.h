@@ -97,7 +97,7 @@ class Chain {
   };
   Pace alone_, ahead_;
   RandomStream random_ahead_;               // behind the last proposal that was drawn
-  std::deque<RandomStream> random_behind_;  // of each that is undecided, and then of some that were in vain
+  std::deque<RandomStream> random_behind_;  // of each that is undecided, and then of some that were discarded
 };
 
 }  // namespace ff

@@ -14,7 +14,7 @@ namespace ff {
 
 // Proposals of one chain that are drawn as if those before were rejected do not depend on each other. They queue up
 // here, each oracle predicts the next that nobody has begun, and the chain decides on them one by one, in the order in
-// which they were drawn. Behind the first that is acceptable all were drawn in vain.
+// which they were drawn. All that were drawn after the first acceptable one are discarded.
 // Oracles make up for accepted proposals that they did not predict when they begin their next one, so that a chain
 // which draws no more than one at a time pays nothing for them.
 //

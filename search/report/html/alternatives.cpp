@@ -1,4 +1,4 @@
-// The sections that set the plan beside others, and where the costs came from.
+// The sections that compare the plan with others, and where the costs came from.
 #include <algorithm>
 
 #include "common/readable.h"
@@ -16,14 +16,14 @@ std::string why_not(const Analysis& mine, const Analysis& other) {
     text = "Exceeds device memory: device " + std::to_string(peak.device) + " needs " + bytes_text(peak.needed) + ", " +
            bytes_text(peak.needed - peak.capacity) + " more than it has, during " + peak.task + ". ";
   const Nanoseconds slower = other.makespan() - mine.makespan();
-  if (slower == 0) return text + "As fast.";
+  if (slower == 0) return text + "Equally fast.";
   if (slower < 0) return text + "Faster by " + time_text(-slower) + ".";
-  Vector<std::pair<Nanoseconds, std::string>> more = {{other.bound.computing - mine.bound.computing, "computing"},
+  Vector<std::pair<Nanoseconds, std::string>> more = {{other.bound.computing - mine.bound.computing, "computation"},
                                                       {other.bound.updates - mine.bound.updates, "updates"}};
   for (const int kind : mine.bound.links.indices())
-    more.emplace_back(other.bound.links[kind] - mine.bound.links[kind], "moving data over " + mine.links.names()[kind]);
+    more.emplace_back(other.bound.links[kind] - mine.bound.links[kind], "transfers over " + mine.links.names()[kind]);
   const auto most = std::max_element(more.begin(), more.end());
-  return text + "Slower by " + time_text(slower) + ": its critical path has " + time_text(most->first) + " more of " +
+  return text + "Slower by " + time_text(slower) + ": its critical path has " + time_text(most->first) + " more for " +
          most->second + ".";
 }
 
@@ -73,9 +73,10 @@ std::string decisions_section(const Analysis& analysis) {
   const Problem& problem = analysis.problem();
   const Strategy plain = problem.keeping_annotations(data_parallel(problem.graph, problem.topology));
   const Vector<Effect> undone = effects(analysis.evaluator, analysis.strategy, plain, false);
-  std::string text = "<h2>What the decisions are worth</h2>\n";
+  std::string text = "<h2>Effect of each decision</h2>\n";
   if (undone.empty()) return text + "<p>This is data parallelism: every operator is split by sample.</p>\n";
-  Vector<Vector<std::string>> rows = {{"operators", "are", "in data parallelism", "undone alone", "share"}};
+  Vector<Vector<std::string>> rows = {
+      {"operators", "configuration", "in data parallelism", "change if undone", "share"}};
   for (const int e : undone.indices()) {
     if (e == 10) break;
     const Effect& effect = undone[e];
@@ -87,8 +88,8 @@ std::string decisions_section(const Analysis& analysis) {
                     (effect.change < 0 ? "-" : "+") + percent(std::abs(share(effect.change, analysis.makespan())))});
   }
   return text +
-         "<p class=\"note\">By how much the iteration changes when one decision alone is as in data "
-         "parallelism.</p>\n" +
+         "<p class=\"note\">Change of the iteration time if one decision alone is replaced by that of "
+         "data parallelism.</p>\n" +
          table(rows, {3, 4}) +
          (undone.count() > 10 ? "<p class=\"note\">The first 10 of " + std::to_string(undone.count()) + ".</p>\n" : "");
 }

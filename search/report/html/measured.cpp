@@ -67,7 +67,7 @@ struct Bar {
 
 constexpr const char* moving_color = "#e08a2c";
 
-// Two bars a device: what was predicted, and what was measured.
+// Two bars per device: what was predicted, and what was measured.
 std::string device_bars(const Analysis& analysis, const MeasuredIteration& measured) {
   const Topology& topology = analysis.problem().topology;
   const int count = topology.devices.count(), shown = std::min(count, 16);
@@ -122,7 +122,7 @@ MeasuredIteration load_measured_iteration(const std::string& path, int device_co
       event.fail("is of rank " + std::to_string(rank) + ", the strategy has " + std::to_string(device_count) +
                  " devices");
     const std::string activity = event.at("cat").as_string();
-    if (activity == "transfer") continue;  // a row of its own, beside what the rank did
+    if (activity == "transfer") continue;  // shown in a separate row
     const double begin_us = event.at("ts").as_number(-most_us, most_us), us = event.at("dur").as_number(0, most_us);
     first_us = std::min(first_us, begin_us);
     last_us = std::max(last_us, begin_us + us);
@@ -160,7 +160,7 @@ std::string measured_section(const Analysis& analysis, const MeasuredIteration& 
          time_text(row.measured),
          row.predicted == 0 ? "" : fixed(static_cast<double>(row.measured) / static_cast<double>(row.predicted), 2)});
   }
-  return "<h2>Predicted beside measured</h2>\n<p>One iteration, as ffexec traced it: " +
+  return "<h2>Predicted and measured</h2>\n<p>One iteration, as ffexec traced it: " +
          escaped(measured_text(analysis.makespan(), measured.time)) +
          ". Iterations differ from each other: this is one, not their median.</p>\n" + device_bars(analysis, measured) +
          "<p>Computing on all devices, by operator; the largest differences first:</p>\n" + table(rows, {2, 3, 4});

@@ -1,4 +1,4 @@
-// What an iteration really took, from a trace that ffexec wrote, to be shown beside the prediction.
+// What an iteration really took, from a trace that ffexec wrote, to be shown next to the prediction.
 #pragma once
 
 #include <map>

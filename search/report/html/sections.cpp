@@ -155,7 +155,7 @@ std::string plan_section(const Analysis& analysis) {
   Svg svg(page_width, top + shown * row + Axis::height);
   svg.text(4, 14, "operators", Svg::Anchor::start, "font-weight:bold");
   svg.text(330, 14, "type", Svg::Anchor::start, "font-weight:bold");
-  svg.text(470, 14, "split into so many parts by", Svg::Anchor::start, "font-weight:bold");
+  svg.text(470, 14, "number of parts by dimension", Svg::Anchor::start, "font-weight:bold");
   svg.text(730, 14, "on devices", Svg::Anchor::start, "font-weight:bold");
   for (int g = 0; g < shown; ++g) draw_group(svg, top + g * row, graph, groups[g], device_count);
   Axis{730, page_width - 740, static_cast<double>(device_count), "device (number)", 1}.draw(svg, top + shown * row,
@@ -163,8 +163,8 @@ std::string plan_section(const Analysis& analysis) {
   Vector<LegendEntry> entries;
   for (const DimensionStyle& style : dimension_styles)
     entries.push_back({style.color, std::string(style.letter) + ": " + style.name});
-  return "<h2>The plan</h2>\n<p class=\"note\">Layers that repeat and have the same configuration are one line, "
-         "x with their number. Without a coloured box an operator is not split.</p>\n" +
+  return "<h2>The plan</h2>\n<p class=\"note\">Repeated layers with the same configuration are one line, with "
+         "their number after x. An operator without a coloured box is not split.</p>\n" +
          legend(entries) + svg.str() +
          (shown < groups.count() ? "<p class=\"note\">The first " + std::to_string(shown) + " of " +
                                        std::to_string(groups.count()) + " groups.</p>\n"
@@ -176,7 +176,7 @@ std::string path_section(const Analysis& analysis) {
                         {"updates", update_color, ms(analysis.bound.updates)}};
   for (const int kind : analysis.bound.links.indices())
     parts.push_back(
-        {"moving data over " + analysis.links.names()[kind], link_color(kind), ms(analysis.bound.links[kind])});
+        {"transfers over " + analysis.links.names()[kind], link_color(kind), ms(analysis.bound.links[kind])});
   Vector<Vector<std::string>> rows = {{"operators", "task", "over", "time", "share", "tasks"}};
   const Vector<PathPiece> merged = merged_pieces(analysis.pieces);
   for (const int p : merged.indices()) {
@@ -186,8 +186,8 @@ std::string path_section(const Analysis& analysis) {
                     piece.link_kind < 0 ? "" : escaped(analysis.links.names()[piece.link_kind]), time_text(piece.time),
                     percent(share(piece.time, analysis.makespan())), std::to_string(piece.tasks)});
   }
-  return "<h2>The critical path</h2>\n<p class=\"note\">The chain of tasks that sets the time of the iteration: each "
-         "begins when the one before lets it begin. To be faster, something on it has to be.</p>\n" +
+  return "<h2>The critical path</h2>\n<p class=\"note\">The chain of tasks that determines the iteration time: each "
+         "task starts when the one before it allows. A shorter iteration needs a shorter critical path.</p>\n" +
          stacked_bar(parts, ms(analysis.makespan()), "time in ms") + "<p>Its longest pieces:</p>\n" +
          table(rows, {3, 4, 5});
 }
@@ -209,8 +209,8 @@ struct SlackStep {
   double most;
   const char *color, *name;
 };
-constexpr SlackStep slack_steps[] = {{0, "#d62728", "below: no slack, later is later for all"},
-                                     {0.01, "#ee9c50", "below: slack of up to 1\u00a0% of the iteration"},
+constexpr SlackStep slack_steps[] = {{0, "#d62728", "bar below: no slack, a delay makes the iteration longer"},
+                                     {0.01, "#ee9c50", "bar below: slack of up to 1\u00a0% of the iteration"},
                                      {0.1, "#f3d98b", "up to 10\u00a0%"},
                                      {1, "#dcdcdc", "more"}};
 
@@ -288,7 +288,7 @@ std::string timeline_section(const Analysis& analysis) {
     draw_uses(svg, axis, top + r * row, analysis, resources[r]);
   }
   Vector<LegendEntry> entries = {{forward_color, "forward"}, {backward_color, "backward"}, {"#9a9a9a", "update"}};
-  for (const LegendEntry& entry : link_legend(analysis, "moving data over ")) entries.push_back(entry);
+  for (const LegendEntry& entry : link_legend(analysis, "transfers over ")) entries.push_back(entry);
   for (const SlackStep& step : slack_steps) entries.push_back({step.color, step.name});
   return "<h2>Timeline</h2>\n<p class=\"note\">The devices and links that the critical path runs through longest."
          "</p>\n" +
@@ -424,14 +424,14 @@ std::string communication_section(const Analysis& analysis) {
   const int count = static_cast<int>(found.by_kind.size());
   const Axis axis{280, page_width - 310, ms(most), "time in ms"};
   Svg svg(page_width, top + count * row + Axis::height);
-  Vector<Vector<std::string>> rows = {{"what", "over", "number", "bytes", "on its way", "exposed", "hidden"}};
-  Vector<Vector<std::string>> layers = {{"layer", "number", "bytes", "on its way", "exposed", "hidden"}};
+  Vector<Vector<std::string>> rows = {{"what", "over", "number", "bytes", "active", "exposed", "hidden"}};
+  Vector<Vector<std::string>> layers = {{"layer", "number", "bytes", "active", "exposed", "hidden"}};
   int r = 0;
   for (const auto& [key, use] : found.by_kind) {
     const std::string link = analysis.links.names()[key.second], kind(to_string(key.first));
     const double y = top + row * r++, exposed = axis.at(ms(use.exposed)) - axis.left;
     svg.text(272, y + 15, clipped(kind + " over " + link, 46), Svg::Anchor::end);
-    svg.rectangle(axis.left, y + 2, axis.at(ms(use.busy)) - axis.left, row - 4, "#d9d9d9", "on its way");
+    svg.rectangle(axis.left, y + 2, axis.at(ms(use.busy)) - axis.left, row - 4, "#d9d9d9", "active");
     if (use.exposed > 0) svg.rectangle(axis.left, y + 2, exposed, row - 4, link_color(key.second), "exposed");
     Vector<std::string> cells = {kind, escaped(link)};
     for (std::string& cell : use_cells(use)) cells.push_back(std::move(cell));
@@ -446,8 +446,8 @@ std::string communication_section(const Analysis& analysis) {
   }
   Vector<LegendEntry> entries = link_legend(analysis, "exposed, over ");
   entries.push_back({"#d9d9d9", "hidden"});
-  return "<h2>Communication</h2>\n<p class=\"note\">Time in which at least one transfer of the kind is on its way. "
-         "Exposed: on the critical path. Hidden: the rest, behind computing or other transfers.</p>\n" +
+  return "<h2>Communication</h2>\n<p class=\"note\">Time in which at least one transfer of the kind is active. "
+         "Exposed: on the critical path. Hidden: the rest, which overlaps with computation or other transfers.</p>\n" +
          legend(entries) + svg.str() + table(rows, {2, 3, 4, 5, 6}) + "<p>By layer, the most exposed first:</p>\n" +
          table(layers, {1, 2, 3, 4, 5});
 }

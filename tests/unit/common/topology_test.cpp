@@ -138,7 +138,8 @@ TEST_CASE("a torus joins each node to the next in every dimension") {
   CHECK(topology_error(wrong).find("t.json: /: no route joins the devices") == 0);
   wrong = torus("6", "[2,3]");
   wrong.insert(wrong.size() - 1, R"(,"network":{"name":"n","attach":[],"link":{}})");
-  CHECK(topology_error(wrong) == "t.json: /nodes/torus: stands beside \"network\"; nodes are joined by one of the two");
+  CHECK(topology_error(wrong) ==
+        "t.json: /nodes/torus: is not allowed with \"network\"; one of the two joins the nodes");
 }
 
 TEST_CASE("routes of a TPU mesh are the shortest, around its edges too") {

@@ -272,19 +272,18 @@ TEST_CASE("the summary says what was measured and predicted") {
       "     1  cpu1               100.0 %     0.0 %    0.0 %     1.0 kB  0 us\n";
   const std::string losses = "loss        1.5 first, 1.25 last\n";
   CHECK(summary_text(file, result, {}) == losses +
-                                              "iteration   2 ms measured (median of 1 behind the first, which warms "
-                                              "up); no prediction in the strategy file\n" +
+                                              "iteration   2 ms measured (median of 1 after 1 warm-up iteration); "
+                                              "no prediction in the strategy file\n" +
                                               table);
   file.provenance["predicted_us"] = 1500.0;
   CHECK(summary_text(file, result, {}) ==
-        losses +
-            "iteration   2 ms measured (median of 1 behind the first, which warms up), 1.5 ms predicted (-25.0 %)\n" +
+        losses + "iteration   2 ms measured (median of 1 after 1 warm-up iteration), 1.5 ms predicted (-25.0 %)\n" +
             table);
   CHECK(summary_json(file, result, {})["predicted_us"] == 1500.0);
   file.edited = true;
   CHECK(summary_text(file, result, {}) == losses +
-                                              "iteration   2 ms measured (median of 1 behind the first, which warms "
-                                              "up); no prediction: the strategy was edited by hand\n" +
+                                              "iteration   2 ms measured (median of 1 after 1 warm-up iteration); "
+                                              "no prediction: the strategy was edited by hand\n" +
                                               table);
   CHECK(
       summary_json(file, result, Verification{1e-6, 1e-4, 0, "parameter fc1.weight"}).dump() ==

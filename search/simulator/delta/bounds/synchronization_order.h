@@ -12,7 +12,7 @@ namespace ff::delta {
 // Tasks are looked at sample by sample: all tensors have the sample first, and a part reads and writes its own samples.
 // "Part with a sample" means that the part's block includes it. Then, for every sample:
 //   - an operator that reads whole samples of a tensor (linear) waits, with each part, for all parts of the producer
-//     with that sample; if it may be split into shares of a sum, whoever reads the sum does, waiting for all of them
+//     with that sample; if it may be split into partial sums, whoever reads the sum does, waiting for all of them
 //     (not so parts that wait for each other's statistics: each of those does);
 //   - from there on it holds for all operators behind it of which every part reads something, and
 //   - for all operators in front of the producer of which every element is read;

@@ -64,7 +64,7 @@ TEST_CASE("rates of a GPU without a known datasheet are calculated, or guessed w
   machine = machine_with({gpu("NVIDIA X9", 1000)});
   CHECK(topology_of(machine, {})["device_models"]["x9"]["peak_tflops"] == 10);
   CHECK(machine.notes[0] ==
-        "NVIDIA X9: its rates are not known, 10 TFLOPS and 500 GB/s are guesses; correct them in device_models");
+        "NVIDIA X9: its rates are not known, 10 TFLOPS and 500 GB/s are estimates; correct them in device_models");
 }
 
 TEST_CASE("GPUs of one model that differ in memory are two device models") {
