@@ -21,23 +21,33 @@ asan() {
     -E 'optimum of LeNet|memory that turns to NaN|staged transfers|one shared order'
 }
 
+# One target, with its output at the end: two run at a time.
+fuzz_target() {
+  local target=$1 runs=$2 cases=$3 code=0
+  shift 3
+  mkdir -p "build/fuzz/${target}_corpus"
+  "build/fuzz/tests/${target}_fuzz" -seed=1 -verbosity=0 -print_final_stats=1 "-runs=$runs" "$@" \
+    "build/fuzz/${target}_corpus" "$cases" >"build/fuzz/${target}.log" 2>&1 || code=$?
+  echo "-- $target"
+  cat "build/fuzz/${target}.log"
+  return $code
+}
+
 fuzz() {
   cmake --preset fuzz
   cmake --build --preset fuzz
-  mkdir -p build/fuzz/corpus build/fuzz/strategy_corpus
-  local options=(-seed=1 -verbosity=0 -print_final_stats=1)
-  build/fuzz/tests/delta_fuzz "${options[@]}" -runs=500 build/fuzz/corpus tests/fuzz/cases
-  build/fuzz/tests/strategy_fuzz "${options[@]}" -runs=400000 -max_len=512 build/fuzz/strategy_corpus \
-    tests/fuzz/strategy_cases
-  options+=(-runs=20000)
   local format cases
-  for cases in tests/fuzz/file_cases/* tests/fuzz/onnx_cases; do
-    format=$(basename "${cases%_cases}")
-    [[ -x build/fuzz/tests/${format}_fuzz ]] || continue  # onnx: without its libraries
-    mkdir -p "build/fuzz/${format}_corpus"
-    "build/fuzz/tests/${format}_fuzz" "${options[@]}" -timeout=10 "build/fuzz/${format}_corpus" "$cases"
-  done
+  {
+    echo delta 500 tests/fuzz/cases
+    echo strategy 400000 tests/fuzz/strategy_cases -max_len=512
+    for cases in tests/fuzz/file_cases/* tests/fuzz/onnx_cases; do
+      format=$(basename "${cases%_cases}")
+      [[ -x build/fuzz/tests/${format}_fuzz ]] || continue  # onnx: without its libraries
+      echo "$format" 20000 "$cases" -timeout=10
+    done
+  } | xargs -P 2 -L 1 bash -c 'fuzz_target "$@"' fuzz_target
 }
+export -f fuzz_target
 
 stages=("$@")
 [[ $# -gt 0 ]] || stages=(format asan fuzz)
