@@ -2,6 +2,7 @@
 # What continuous integration checks beside scripts/test.sh: each stage's outcome and time, at last how many passed.
 # Usage: scripts/check.sh [STAGE ...]; without arguments, all of them:
 #   format  line lengths and clang-format
+#   alone   each source compiles by itself, which the unity builds of the other stages do not show: a seventh by the day
 #   asan    clang compiles both programs, without MPI, and the unit tests, warnings being errors; the tests pass under
 #           the address and undefined-behaviour sanitizers
 #   fuzz    libFuzzer draws networks and changes: delta simulation equals full simulation; and strategy files: they are
@@ -11,6 +12,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 format() { /usr/bin/python3 tests/format_test.py; }
+
+alone() { tests/sources_alone.py; }
 
 # Without what takes minutes there and adds no other code: a long proof, and the executor's random cases in variants.
 asan() {
@@ -50,7 +53,7 @@ fuzz() {
 export -f fuzz_target
 
 stages=("$@")
-[[ $# -gt 0 ]] || stages=(format asan fuzz)
+[[ $# -gt 0 ]] || stages=(format alone asan fuzz)
 for stage in "${stages[@]}"; do
   declare -F "$stage" >/dev/null || { echo "check.sh: no stage $stage" >&2; exit 2; }
 done
