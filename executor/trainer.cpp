@@ -71,7 +71,7 @@ bool Trainer::load_batch(const DataSource& data, std::span<const int64_t> sample
   return finite;
 }
 
-Trainer::LossSums Trainer::sum_losses(int64_t valid_samples) {
+Trainer::LossSums Trainer::sum_losses(int64_t valid_samples, bool with_correct) {
   LossSums sums;
   for (const LossBuffer& buffer : program_.plan().losses) {
     const Operator& op = file_.graph.operators[buffer.op];
@@ -92,7 +92,7 @@ Trainer::LossSums Trainer::sum_losses(int64_t valid_samples) {
       return total;
     };
     sums.loss += op.definition->loss_weight() * sum(buffer.loss) / static_cast<double>(volume(shape));
-    if (std::find(main_losses_.begin(), main_losses_.end(), buffer.op) != main_losses_.end())
+    if (with_correct && std::find(main_losses_.begin(), main_losses_.end(), buffer.op) != main_losses_.end())
       sums.correct += sum(buffer.correct);
   }
   return sums;
@@ -100,7 +100,7 @@ Trainer::LossSums Trainer::sum_losses(int64_t valid_samples) {
 
 double Trainer::run_iteration() {
   program_.run(iteration_++, true);
-  return sum_losses(file_.graph.batch_size).loss;
+  return sum_losses(file_.graph.batch_size, false).loss;
 }
 
 Evaluation Trainer::evaluate(const DataSource& data) {
@@ -112,7 +112,7 @@ Evaluation Trainer::evaluate(const DataSource& data) {
     for (int64_t row = 0; row < batch; ++row) rows[row] = std::min(first + row, samples - 1);
     load_batch(data, rows);
     program_.run(iteration_, false);
-    const LossSums sums = sum_losses(std::min(batch, samples - first));
+    const LossSums sums = sum_losses(std::min(batch, samples - first), true);
     loss += sums.loss;
     correct += sums.correct;
   }

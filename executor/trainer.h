@@ -53,7 +53,8 @@ class Trainer {
     double loss = 0;     // weight * sum over elements / elements of a batch
     double correct = 0;  // of the main loss
   };
-  LossSums sum_losses(int64_t valid_samples);
+  // `with_correct`: evaluation alone needs it, and each number is a copy from the device.
+  LossSums sum_losses(int64_t valid_samples, bool with_correct);
 
   const StrategyFile& file_;
   const TrainerSettings settings_;

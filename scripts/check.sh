@@ -2,6 +2,7 @@
 # What continuous integration checks beside scripts/test.sh: each stage's outcome and time, at last how many passed.
 # Usage: scripts/check.sh [STAGE ...]; without arguments, all of them:
 #   format  line lengths and clang-format
+#   alone   each source compiles by itself, which the unity builds of the other stages do not show: a seventh by the day
 #   asan    clang compiles both programs, without MPI, and the unit tests, warnings being errors; the tests pass under
 #           the address and undefined-behaviour sanitizers
 #   fuzz    libFuzzer draws networks and changes: delta simulation equals full simulation; and strategy files: they are
@@ -12,6 +13,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 format() { /usr/bin/python3 tests/format_test.py; }
 
+alone() { tests/sources_alone.py; }
+
 # Without what takes minutes there and adds no other code: a long proof, and the executor's random cases in variants.
 asan() {
   local tests=(test_common test_kernels test_search test_executor)
@@ -21,26 +24,36 @@ asan() {
     -E 'optimum of LeNet|memory that turns to NaN|staged transfers|one shared order'
 }
 
+# One target, with its output at the end: two run at a time.
+fuzz_target() {
+  local target=$1 runs=$2 cases=$3 code=0
+  shift 3
+  mkdir -p "build/fuzz/${target}_corpus"
+  "build/fuzz/tests/${target}_fuzz" -seed=1 -verbosity=0 -print_final_stats=1 "-runs=$runs" "$@" \
+    "build/fuzz/${target}_corpus" "$cases" >"build/fuzz/${target}.log" 2>&1 || code=$?
+  echo "-- $target"
+  cat "build/fuzz/${target}.log"
+  return $code
+}
+
 fuzz() {
   cmake --preset fuzz
   cmake --build --preset fuzz
-  mkdir -p build/fuzz/corpus build/fuzz/strategy_corpus
-  local options=(-seed=1 -verbosity=0 -print_final_stats=1)
-  build/fuzz/tests/delta_fuzz "${options[@]}" -runs=500 build/fuzz/corpus tests/fuzz/cases
-  build/fuzz/tests/strategy_fuzz "${options[@]}" -runs=400000 -max_len=512 build/fuzz/strategy_corpus \
-    tests/fuzz/strategy_cases
-  options+=(-runs=20000)
   local format cases
-  for cases in tests/fuzz/file_cases/* tests/fuzz/onnx_cases; do
-    format=$(basename "${cases%_cases}")
-    [[ -x build/fuzz/tests/${format}_fuzz ]] || continue  # onnx: without its libraries
-    mkdir -p "build/fuzz/${format}_corpus"
-    "build/fuzz/tests/${format}_fuzz" "${options[@]}" -timeout=10 "build/fuzz/${format}_corpus" "$cases"
-  done
+  {
+    echo delta 500 tests/fuzz/cases
+    echo strategy 400000 tests/fuzz/strategy_cases -max_len=512
+    for cases in tests/fuzz/file_cases/* tests/fuzz/onnx_cases; do
+      format=$(basename "${cases%_cases}")
+      [[ -x build/fuzz/tests/${format}_fuzz ]] || continue  # onnx: without its libraries
+      echo "$format" 20000 "$cases" -timeout=10
+    done
+  } | xargs -P 2 -L 1 bash -c 'fuzz_target "$@"' fuzz_target
 }
+export -f fuzz_target
 
 stages=("$@")
-[[ $# -gt 0 ]] || stages=(format asan fuzz)
+[[ $# -gt 0 ]] || stages=(format alone asan fuzz)
 for stage in "${stages[@]}"; do
   declare -F "$stage" >/dev/null || { echo "check.sh: no stage $stage" >&2; exit 2; }
 done

@@ -8,7 +8,7 @@
 namespace ff {
 namespace {
 
-constexpr int tag = 1;
+constexpr int work_tag = 1;
 
 // Kernels that run while messages are on their way.
 class Beside {
@@ -63,8 +63,8 @@ class Beside {
   }
   template <typename Function>
   void exchange(int64_t bytes, const Function& meanwhile) {
-    Request receive = transport_.receive(in_.data(), bytes, peer_, tag);
-    Request send = transport_.send(out_.data(), bytes, peer_, tag);
+    Request receive = transport_.receive(in_.data(), bytes, peer_, work_tag);
+    Request send = transport_.send(out_.data(), bytes, peer_, work_tag);
     meanwhile();
     transport_.wait(send);
     transport_.wait(receive);

@@ -170,7 +170,7 @@ std::shared_ptr<const Vector<float>> joined(const Builder& builder, const Finder
 }
 
 // "layers.0.attention" of "layers.0.attention.query".
-std::string module_of(const std::string& name) {
+std::string attention_module(const std::string& name) {
   const size_t dot = name.rfind('.');
   return dot == std::string::npos || dot == 0 ? "attention" : name.substr(0, dot);
 }
@@ -194,7 +194,7 @@ void fuse_attention(Builder& builder) {
     Json attributes = {{"heads", found.heads}};
     if (found.causal) attributes["causal"] = true;
     if (!bias) attributes["bias"] = false;
-    const std::string name = builder.unique_name(module_of(found.query.linear->name));
+    const std::string name = builder.unique_name(attention_module(found.query.linear->name));
     builder.set_parameter(name + ".weight", {3, channels, channels}, joined(builder, found, "weight"));
     if (bias) builder.set_parameter(name + ".bias", {3, channels}, joined(builder, found, "bias"));
     Operator op{name,

@@ -84,6 +84,12 @@ TEST_CASE("a shuffle has all its lanes") {
              Catch::Contains("lane 31, which has ended"));
 }
 
+TEST_CASE("a shuffle reads lanes of its mask") {
+  Device device;
+  CHECK_THAT(device.outcome(shuffle(device.stream, device.destination, 16, 0xffffu)),
+             Catch::Contains("reads a lane of its warp that is not in the mask"));
+}
+
 TEST_CASE("kernels stay within live device memory") {
   Device device;
   CHECK(device.outcome(write(device.stream, device.destination, 0, 64)) == good);

@@ -22,10 +22,10 @@ __global__ void divergent_kernel(float* destination) {
   destination[threadIdx.x] = 1;
 }
 
-__global__ void shuffle_kernel(float* destination, unsigned lanes) {
+__global__ void shuffle_kernel(float* destination, unsigned lanes, unsigned mask) {
   float value = static_cast<float>(threadIdx.x);
   if (threadIdx.x >= lanes) return;
-  for (int other = 16; other > 0; other /= 2) value += __shfl_xor_sync(0xffffffffu, value, other);
+  for (int other = 16; other > 0; other /= 2) value += __shfl_xor_sync(mask, value, other);
   destination[threadIdx.x] = value;
 }
 
@@ -65,8 +65,8 @@ cudaError_t read_unwritten_shared(cudaStream_t stream, float* destination) {
 cudaError_t diverge(cudaStream_t stream, float* destination) {
   return launch(stream, 64, divergent_kernel, destination);
 }
-cudaError_t shuffle(cudaStream_t stream, float* destination, unsigned lanes) {
-  return launch(stream, 32, shuffle_kernel, destination, lanes);
+cudaError_t shuffle(cudaStream_t stream, float* destination, unsigned lanes, unsigned mask) {
+  return launch(stream, 32, shuffle_kernel, destination, lanes, mask);
 }
 cudaError_t write(cudaStream_t stream, float* destination, int64_t first, unsigned threads) {
   return launch(stream, threads, write_kernel, destination, first);

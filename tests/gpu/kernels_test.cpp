@@ -1,5 +1,6 @@
 // Every kernel of the CUDA backend against the double-precision reference, forward and backward: the random cases that
 // the CPU's kernels pass, and cases so large that rows take a block of threads and sums are split over blocks.
+#include <cstdlib>
 #include <map>
 
 #include "tests/gpu/gpu_or_skip.h"
@@ -22,6 +23,16 @@ CudaBackend* shared_gpu(Precision precision = Precision::fp32) {
   std::unique_ptr<CudaBackend>& backend = made[precision];
   if (!backend) backend = gpu_or_skip(precision);
   return backend.get();
+}
+
+// How many random cases of each operator, and the seed of the first one. The environment may ask for others.
+int number_of_cases(int most) {
+  const char* text = std::getenv("FF_GPU_TEST_CASES");
+  return text ? std::min(most, std::atoi(text)) : most;
+}
+uint32_t first_seed() {
+  const char* text = std::getenv("FF_GPU_TEST_SEED");
+  return text ? static_cast<uint32_t>(std::atol(text)) : 0;
 }
 
 // A graph whose operator "tested" has these inputs; shapes without the batch.
@@ -58,16 +69,20 @@ void check_large(Backend& backend, const std::string& text, double largest_diffe
 TEST_CASE("every CUDA kernel equals the double-precision reference, forward and backward, on any part") {
   CudaBackend* const backend = shared_gpu();
   if (!backend) return;
+  const int cases = number_of_cases(60);
   for (const std::string& type : operator_types())
-    if (!is_convolution(type)) DYNAMIC_SECTION(type) check_random_cases(*backend, type, 60, tolerance);
+    if (!is_convolution(type)) DYNAMIC_SECTION(type) check_random_cases(*backend, type, cases, tolerance, first_seed());
 }
 
 TEST_CASE("every CUDA convolution equals the double-precision reference, forward and backward, on any part",
           "[convolution]") {
   CudaBackend* const backend = shared_gpu();
   if (!backend) return;
-  for (const std::string& type : operator_types())
-    if (is_convolution(type)) DYNAMIC_SECTION(type) check_random_cases(*backend, type, 25, convolution_tolerance);
+  const int cases = number_of_cases(25);
+  for (const std::string& type : operator_types()) {
+    if (!is_convolution(type)) continue;
+    DYNAMIC_SECTION(type) check_random_cases(*backend, type, cases, convolution_tolerance, first_seed());
+  }
 }
 
 TEST_CASE("CUDA losses by class equal the reference with equal largest logits and with distant ones") {

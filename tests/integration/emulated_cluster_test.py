@@ -105,9 +105,16 @@ class EmulatedCluster(unittest.TestCase):
             result = self.run_on([*options, "--gb-per-s", "1.25"], "mpirun", BUILD / "tests/test_mpi_ranks")
             self.assertRegex(result.stdout, "[0-9] ranks: all messages and sums are right")
 
+    measured = {}  # by the cluster's options: what calibration printed, and its topology
+
     def calibrated(self, options, ranks):
-        """Calibrates, searches, trains with --verify; returns the topology and what was printed."""
-        result = self.run_on(options, "mpirun", BUILD / "ffexec", "--calibrate", "--out", self.path("topo.json"))
+        """Calibrates, once for each cluster, and searches; returns the topology and what was printed."""
+        key = tuple(options)
+        if key not in self.measured:
+            result = self.run_on(options, "mpirun", BUILD / "ffexec", "--calibrate", "--out", self.path("topo.json"))
+            self.measured[key] = result, pathlib.Path(self.path("topo.json")).read_bytes()
+        result, text = self.measured[key]
+        pathlib.Path(self.path("topo.json")).write_bytes(text)
         with open(self.path("topo.json")) as file:
             topology = json.load(file)
         self.assertEqual(len(topology["devices"]), ranks)
@@ -184,7 +191,7 @@ class EmulatedCluster(unittest.TestCase):
 
     def test_results_are_those_of_one_host(self):
         # A strategy of pieces, slices and messages between hosts, bit for bit what shared memory gives.
-        self.calibrated(["--hosts", "2"], 2)
+        self.calibrated(["--hosts", "2", "--gb-per-s", "0.125"], 2)
         plan = self.data_parallel()
         between = self.train(["--hosts", "2", "--gb-per-s", "1.25"], plan, 5)
         inside = json.loads(self.run_on(["--hosts", "1", "--ranks-per-host", "2"], "mpirun", BUILD / "ffexec",

@@ -27,7 +27,7 @@ FF_VECTORIZED void multiply_rows(const float* left, int64_t left_row, int64_t le
   }
 }
 
-void multiply(const MatrixProducts& by, const float* left, const float* right, bool add, float* result) {
+void sum_products(const MatrixProducts& by, const float* left, const float* right, bool add, float* result) {
   const MatrixOperand &a = by.left, &b = by.right, &c = by.result;
   const bool plain_loops = by.k == 1 || by.m * by.n * by.k <= small_product;
   for (int64_t p = 0; p < by.batch; ++p, left += a.batch_step, right += b.batch_step, result += c.batch_step)
@@ -94,8 +94,8 @@ class Product {
     const float* of_first = matrices(first, by_.first());
     const float* of_second = matrices(second, by_.second());
     const float *left = by_.swapped ? of_second : of_first, *right = by_.swapped ? of_first : of_second;
-    if (!by_.result.permuted()) return multiply(by_, left, right, add, result);
-    multiply(by_, left, right, false, scratch);
+    if (!by_.result.permuted()) return sum_products(by_, left, right, add, result);
+    sum_products(by_, left, right, false, scratch);
     after_[add].run(context_, scratch, result);
   }
 

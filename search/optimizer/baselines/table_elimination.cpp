@@ -9,7 +9,7 @@
 namespace ff {
 namespace {
 
-constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
+constexpr Nanoseconds no_cost = std::numeric_limits<Nanoseconds>::max();
 
 // A cost for every combination of choices of some nodes, row-major in the order of `nodes` (ascending).
 struct Table {
@@ -131,7 +131,7 @@ class Elimination {
     const Vector<Table> own = taken_tables(node);
     int64_t combinations = 1;
     for (int other : decision.neighbours) combinations *= sizes_[other];
-    Table merged{decision.neighbours, Vector<Nanoseconds>(combinations, never)};
+    Table merged{decision.neighbours, Vector<Nanoseconds>(combinations, no_cost)};
     decision.best.assign(combinations, 0);
     Vector<Nanoseconds> sums(sizes_[node]);
     Vector<int>& choice = choice_;
@@ -171,7 +171,7 @@ class Elimination {
   // One node after the other takes its best choice, until none changes; from 32 starts.
   void improve_rest(Vector<int>& best) const {
     std::mt19937 random(1);  // raw values alone: the same everywhere
-    Nanoseconds least = never;
+    Nanoseconds least = no_cost;
     for (int start = 0; start < 32; ++start) {
       Vector<int> choice(sizes_.size(), 0);
       for (int node : sizes_.indices())

@@ -147,8 +147,8 @@ int main(int argc, char** argv) {
       ->required()
       ->check(CLI::IsMember({"threads", "mpi", "nccl"}));
   app.add_option("ranks", options.ranks, "of threads");
-  app.add_option("--cases", options.cases, "random networks");
-  app.add_option("--seed", options.seed, "of the first one");
+  app.add_option("--cases", options.cases, "random networks")->envname("FF_GPU_TEST_CASES");
+  app.add_option("--seed", options.seed, "of the first one")->envname("FF_GPU_TEST_SEED");
   app.add_option("--seconds", options.seconds, "time for each number of ranks");
   app.add_flag("--cuda-graph", options.cuda_graph, "record iterations");
   CLI11_PARSE(app, argc, argv);

@@ -166,9 +166,47 @@ class Block {
     return waiting > 0 && wrong_.empty();
   }
 
+  // The common case, at a glance: all that wait name the same lanes, which exist and wait for the same thing.
+  bool all_lanes_meet(unsigned first, unsigned last) const {
+    const Thread* one = nullptr;
+    unsigned waiting = 0;
+    for (unsigned number = first; number < last; ++number) {
+      const Thread& thread = all_[number];
+      if (thread.state != State::in_warp) continue;
+      if (!one) one = &thread;
+      if (thread.exchange != one->exchange || thread.mask != one->mask) return false;
+      waiting |= 1u << (number - first);
+    }
+    return one && waiting == one->mask;
+  }
+
   // Whether threads of the warp go on.
   bool exchange_in_warp(unsigned first, unsigned last) {
+    if (!all_lanes_meet(first, last) && !lanes_may_go_on(first, last)) return false;
     bool any = false;
+    int64_t before[warp_size];
+    for (unsigned number = first; number < last; ++number) before[number - first] = all_[number].value;
+    for (unsigned number = first; number < last; ++number) {
+      Thread& thread = all_[number];
+      if (thread.state != State::in_warp) continue;
+      any = true;
+      if (thread.exchange == Exchange::shuffle_xor) {
+        thread.value = before[(number - first) ^ static_cast<unsigned>(thread.lanes)];
+      } else if (thread.exchange == Exchange::match) {
+        unsigned equal = 0;
+        for (unsigned lane = 0; first + lane < last; ++lane)
+          if (thread.mask >> lane & 1 && before[lane] == before[number - first]) equal |= 1u << lane;
+        thread.value = equal;
+      } else {
+        ++thread.warp_interval;
+      }
+      thread.state = State::running;
+    }
+    return any;
+  }
+
+  // Whether no lane that waits names one that will not come, or comes later.
+  bool lanes_may_go_on(unsigned first, unsigned last) {
     for (unsigned number = first; number < last; ++number) {
       Thread& thread = all_[number];
       if (thread.state != State::in_warp) continue;
@@ -186,25 +224,7 @@ class Block {
           return warp_fails(number, lane, "is at another one");
       }
     }
-    Thread before[warp_size];
-    for (unsigned number = first; number < last; ++number) before[number - first] = all_[number];
-    for (unsigned number = first; number < last; ++number) {
-      Thread& thread = all_[number];
-      if (thread.state != State::in_warp) continue;
-      any = true;
-      if (thread.exchange == Exchange::shuffle_xor) {
-        thread.value = before[(number - first) ^ static_cast<unsigned>(thread.lanes)].value;
-      } else if (thread.exchange == Exchange::match) {
-        unsigned equal = 0;
-        for (unsigned lane = 0; first + lane < last; ++lane)
-          if (thread.mask >> lane & 1 && before[lane].value == before[number - first].value) equal |= 1u << lane;
-        thread.value = equal;
-      } else {
-        ++thread.warp_interval;
-      }
-      thread.state = State::running;
-    }
-    return any;
+    return true;
   }
   bool warp_fails(unsigned number, unsigned lane, const std::string& how) {
     threadIdx = index_of(number, launch_.block);
@@ -258,6 +278,8 @@ int64_t Block::wait_for_warp(Exchange exchange, unsigned mask, int lanes, int64_
   const unsigned number = running_;
   Thread& thread = all_[number];
   if (!(mask >> (number % warp_size) & 1)) fail("calls a function of its warp with a mask that it is not in");
+  if (exchange == Exchange::shuffle_xor && !(mask >> (number % warp_size ^ static_cast<unsigned>(lanes)) & 1))
+    fail("reads a lane of its warp that is not in the mask");
   thread.exchange = exchange;
   thread.mask = mask;
   thread.lanes = lanes;

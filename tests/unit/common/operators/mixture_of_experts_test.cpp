@@ -32,12 +32,12 @@ Json layer(int64_t batch, int64_t experts, const Json& gating) {
   return graph;
 }
 
-Graph parse(const Json& json) { return parse_graph(parse_json(json.dump(), "g")); }
+Graph parse_layer(const Json& json) { return parse_graph(parse_json(json.dump(), "g")); }
 std::string error(const Json& json) {
-  return message_of<InputError>([&] { parse(json); });
+  return message_of<InputError>([&] { parse_layer(json); });
 }
 int64_t capacity(int64_t batch, int64_t experts, const Json& gating) {
-  return dynamic_cast<const TopKGating&>(*parse(layer(batch, experts, gating)).operators[0].definition)
+  return dynamic_cast<const TopKGating&>(*parse_layer(layer(batch, experts, gating)).operators[0].definition)
       .routing.capacity;
 }
 
@@ -56,7 +56,7 @@ TEST_CASE("capacity is a share of a group's choices, rounded up, from one to all
 }
 
 TEST_CASE("a mixture of experts has these shapes and is split by whole groups") {
-  const Graph graph = parse(layer(6, 4, {{"group_samples", 2}}));  // 3 groups of 10 tokens, 5 places an expert
+  const Graph graph = parse_layer(layer(6, 4, {{"group_samples", 2}}));  // 3 groups of 10 tokens, 5 places an expert
   const auto shape = [&](int op) { return graph.operators[op].definition->outputs()[0].shape; };
   CHECK(shape(0) == Shape{6, 5, 2});
   CHECK(graph.operators[0].definition->outputs()[1].shape == Shape{6, 5, 2});

@@ -10,7 +10,7 @@ using namespace ff::delta;
 
 namespace {
 
-constexpr Nanoseconds unlimited = std::numeric_limits<Nanoseconds>::max();
+constexpr Nanoseconds no_limit = std::numeric_limits<Nanoseconds>::max();
 
 struct Recorded {
   Recorded(SimulationProblem& problem, const Strategy& strategy)
@@ -32,7 +32,7 @@ struct Recorded {
   }
   void take(const Event& event, bool may_snapshot = true) {
     if (may_snapshot) timeline.before(event, loop);
-    const TaskTime time = loop.take(event, unlimited);
+    const TaskTime time = loop.take(event, no_limit);
     loop.end_at_least(time.end);
     timeline.record({event.key, event.ready, time.start, time.end});
   }
@@ -78,7 +78,7 @@ TEST_CASE("snapshots: from each of them the rest of the timeline follows") {
       recorded.loop.resume(snapshot);
       for (size_t r = snapshot.position; r < records.size(); ++r) {
         const Event event = recorded.loop.queue().pop();
-        const TaskTime time = recorded.loop.take(event, unlimited);
+        const TaskTime time = recorded.loop.take(event, no_limit);
         REQUIRE((event.key == records[r].key && event.ready == records[r].ready && time.start == records[r].start &&
                  time.end == records[r].end));
       }
