@@ -1,11 +1,11 @@
 // Micro-batches: equal pieces of a batch that pass through the network one after the other, while gradients accumulate.
 //
-// A strategy says how each operator computes one micro-batch; searches look at the graph of one. For the task graph, m micro-batches are the outermost
-// factor of the sample degree: an operator with sample degree d has m d parts along the samples, those of micro-batch
-// k are k d .. (k+1) d - 1, and each micro-batch has the devices of the strategy again. As parts are numbered row-major
-// and the sample dimension comes first, part p of an operator with n parts per micro-batch belongs to micro-batch
-// p / n. Everything else follows from the parts: a device runs them one after the other, adds up their gradients in one
-// buffer, and synchronizes parameters behind the last of them.
+// A strategy says how each operator computes one micro-batch; searches look at the graph of one. For the task graph, m
+// micro-batches are the outermost factor of the sample degree: an operator with sample degree d has m d parts along the
+// samples, those of micro-batch k are k d .. (k+1) d - 1, and each micro-batch has the devices of the strategy again.
+// As parts are numbered row-major and the sample dimension comes first, part p of an operator with n parts per
+// micro-batch belongs to micro-batch p / n. Everything else follows from the parts: a device runs them one after the
+// other, adds up their gradients in one buffer, and synchronizes parameters behind the last of them.
 //
 // An operator without a sample dimension (a learned table of positions) is computed once for all micro-batches.
 #pragma once

@@ -12,12 +12,6 @@
 namespace ff {
 namespace {
 
-// Labels of 64 bits are read as the nearest one of 32 bits.
-std::string label_text(int32_t label) {
-  const bool most = label == std::numeric_limits<int32_t>::max(), least = label == std::numeric_limits<int32_t>::min();
-  return std::to_string(label) + (most ? " or a larger one" : least ? " or a smaller one" : "");
-}
-
 class SyntheticData : public DataSource {
  public:
   SyntheticData(const Graph& graph, uint64_t seed) : graph_(graph), seed_(seed) {}
@@ -102,7 +96,8 @@ class NpyData : public DataSource {
       if (labels[i] < 0 || labels[i] >= limit)
         throw InputError(files_[input]->path() + ": sample " +
                          std::to_string(samples[static_cast<size_t>(block[0].begin + i / row_elements)]) +
-                         " has the label " + label_text(labels[i]) + ", expected 0 to " + std::to_string(limit - 1));
+                         " has the label " + std::to_string(files_[input]->integer(stored, samples, i)) +
+                         ", expected 0 to " + std::to_string(limit - 1));
   }
 
  private:

@@ -149,6 +149,32 @@ void NpyFile::expect(const Shape& input, DataType type, const std::string& input
   }
 }
 
+int64_t NpyFile::integer(const Block& block, std::span<const int64_t> samples, int64_t index) const {
+  Block sample{{0, 1}}, region{{0, 1}};  // as read() has them
+  for (int axis = 1; axis < block.rank(); ++axis) {
+    sample.append({0, shape_[axis]});
+    region.append(block[axis]);
+  }
+  const int64_t row = block[0].begin + index / region.volume();
+  int64_t left = index % region.volume(), value = 0;
+  for_each_run(sample, region, [&](int64_t offset, int64_t length) {
+    if (left >= 0 && left < length) {
+      const char* from = data_ + (samples[static_cast<size_t>(row)] * sample.volume() + offset + left) * item_bytes_;
+      if (descr_ == "<i8") {
+        std::memcpy(&value, from, sizeof value);
+      } else if (descr_ == "<i4") {
+        int32_t narrow = 0;
+        std::memcpy(&narrow, from, sizeof narrow);
+        value = narrow;
+      } else {
+        value = static_cast<unsigned char>(*from);
+      }
+    }
+    left -= length;
+  });
+  return value;
+}
+
 void NpyFile::read(const Block& block, std::span<const int64_t> samples, DataType type, void* out) const {
   const Converter copy = converter(descr_, type);
   Block sample{{0, 1}}, region{{0, 1}};  // of one sample: all of it, and what is read

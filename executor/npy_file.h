@@ -28,6 +28,9 @@ class NpyFile {
 
   // Elements of `block` (its first axis counts within `samples`) of the given samples, converted, row-major, to `out`.
   void read(const Block& block, std::span<const int64_t> samples, DataType type, void* out) const;
+  // Element `index` of what read() gives, as the file has it: read() gives the nearest value of 32 bits. Of a file of
+  // integers.
+  int64_t integer(const Block& block, std::span<const int64_t> samples, int64_t index) const;
 
  private:
   void parse_header();

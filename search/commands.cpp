@@ -38,12 +38,13 @@ bool may_slice(Evaluator& evaluator) {
 // measured while threads compute. Returns false when stopped.
 bool measure_search_space(const Problem& problem, const SearchSpace& space, const Vector<int>& models,
                           const CommandContext& context, const std::function<void()>& now_and_then = nullptr) {
+  if (models.empty()) return true;
   const Graph& graph = problem.whole();
   TaskCostModel costs(graph, problem.topology, problem.kernels);
   Vector<Vector<Degrees>> wanted;
   for (OperatorId op : graph.operator_ids()) wanted.push_back(space.degrees(op));
   Evaluator evaluator(problem);
-  if (!models.empty() && may_slice(evaluator))
+  if (may_slice(evaluator))
     for (OperatorId op : graph.operator_ids())
       for (Degrees& degrees : space.sliced_degrees(op)) wanted[op].push_back(std::move(degrees));
   int64_t all = 0, done = 0;

@@ -28,8 +28,8 @@ class Evaluator {
   explicit Evaluator(const Problem& problem);
 
   // Memory is exact, in the order in which the simulator starts the tasks and with the transfer buffers that fit;
-  // estimated where the estimate is far below what there is. Where several micro-batches exceed memory in FIFO order, the
-  // prediction is that of 1F1B, if this needs less.
+  // estimated where the estimate is far below what there is. Where several micro-batches exceed memory in FIFO order,
+  // the prediction is that of 1F1B, if this needs less.
   Prediction evaluate(const Strategy& strategy);
   // For chains, which multiply the estimate of memory with a factor of their own.
   Prediction estimate(const Strategy& strategy, double memory_scale);

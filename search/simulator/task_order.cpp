@@ -51,8 +51,8 @@ ReversedGraph reversed(const TaskGraph& graph) {
   return result;
 }
 
-// Which micro-batches are in flight on which device: begun, and not all of their tasks have started there. Forward tasks
-// of others are held back where there are as many as may be.
+// Which micro-batches are in flight on which device: begun, and not all of their tasks have started there. Forward
+// tasks of others are held back where there are as many as may be.
 class Admission {
  public:
   Admission(const TaskGraph& graph, const MicroBatchSchedule& schedule)

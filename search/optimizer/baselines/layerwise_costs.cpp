@@ -77,23 +77,6 @@ LayerwiseCosts::LayerwiseCosts(Evaluator& evaluator, const SearchSpace& space, c
   }
 }
 
-void LayerwiseCosts::find_routes() {
-  for (DeviceId source = 0; source < device_count_; ++source)
-    for (DeviceId destination = 0; destination < device_count_; ++destination) {
-      RouteCost cost{0, 0, {}};
-      if (source != destination) {
-        const Route route = topology_.route(source, destination);
-        cost.latency_ns = route.latency_us * 1e3;
-        cost.ns_per_byte = 1 / route.bandwidth_gb_per_s;  // 1 GB/s is 1 byte a ns
-        for (ChannelId channel : route.channels)
-          cost.hops.push_back({device_count_ + channel, 1 / topology_.channels[channel].bandwidth_gb_per_s});
-        if (route.blocks_devices)
-          for (DeviceId device : {source, destination}) cost.hops.push_back({device, cost.ns_per_byte});
-      }
-      routes_.push_back(std::move(cost));
-    }
-}
-
 void LayerwiseCosts::make_layers(const SearchSpace& space) {
   layer_of_.assign(graph_.operators.size(), -1);
   for (const Vector<OperatorId>& sharing : parameter_sharing_layers(graph_)) {
@@ -224,17 +207,19 @@ Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vect
             {p, c, elements * element_bytes, elements == writes.volume(), elements == reads.volume(), partial});
     }
   }
-  if (routes_.empty()) find_routes();
   const auto phase = [&](Direction direction) {
     Loads loads(*this);
     for (const BlockPair& pair : pairs) {
       if (pair.producer_part == pair.consumer_part) continue;
       int source = pair.producer_part, destination = pair.consumer_part;
       if (direction == Direction::backward) std::swap(source, destination);
-      const RouteCost& route = routes_[source * device_count_ + destination];
-      const double bytes = static_cast<double>(pair.bytes);
-      loads.at_least(route.latency_ns + bytes * route.ns_per_byte);
-      for (const Hop& hop : route.hops) loads.add(hop.resource, bytes * hop.ns_per_byte);
+      const Route route = topology_.route(source, destination);
+      const double bytes = static_cast<double>(pair.bytes), ns_per_byte = 1 / route.bandwidth_gb_per_s;
+      loads.at_least(route.latency_us * 1e3 + bytes * ns_per_byte);  // 1 GB/s is 1 byte a ns
+      for (const ChannelId channel : route.channels)
+        loads.add(device_count_ + channel, bytes * (1 / topology_.channels[channel].bandwidth_gb_per_s));
+      if (route.blocks_devices)
+        for (const DeviceId device : {source, destination}) loads.add(device, bytes * ns_per_byte);
     }
     return loads.most();
   };

@@ -51,14 +51,6 @@ class LayerwiseCosts {
   double steps() const;
 
  private:
-  struct Hop {
-    int32_t resource;
-    double ns_per_byte;
-  };
-  struct RouteCost {
-    double latency_ns, ns_per_byte;  // of one transfer
-    Vector<Hop> hops;                // channels, and devices that are kept busy
-  };
   class Loads;
   struct EdgeUse {
     int edge, written, read;  // numbers of block lists
@@ -66,7 +58,6 @@ class LayerwiseCosts {
     int producer, consumer;  // layers
   };
 
-  void find_routes();  // all of them: a large cluster has millions
   void make_layers(const SearchSpace& space);
   int blocks_number(Vector<Vector<Block>> blocks);  // equal lists have equal numbers
   Nanoseconds slowest_copy(const Vector<int64_t>& bytes);
@@ -83,7 +74,6 @@ class LayerwiseCosts {
   Vector<Vector<Vector<Block>>> block_lists_;  // [number][choice][part]
   std::map<Vector<int64_t>, int> block_numbers_;
   Vector<EdgeUse> uses_;
-  Vector<RouteCost> routes_;  // [source * devices + destination]
   Vector<double> load_ns_;    // by resource; zero between calls
   Vector<int32_t> loaded_;
 };

@@ -72,6 +72,13 @@ TEST_CASE("npy files of every version and convertible type") {
   NpyFile(directory.write("large.npy", npy("<i8", "(2,)", Vector<int64_t>{(int64_t{1} << 32) + 1, INT64_MIN})))
       .read(Block{{0, 2}}, samples, DataType::i32, labels.data());
   CHECK(labels == Vector<int32_t>{INT32_MIN, INT32_MAX});  // not 0 and 1
+  Vector<int64_t> numbers(5 * 2 * 3);
+  for (int i : numbers.indices()) numbers[i] = (int64_t{1} << 33) + i;
+  const NpyFile wide(directory.write("wide.npy", npy("<i8", "(5, 2, 3)", numbers)));
+  const Vector<int64_t> shuffled = {4, 2, 0};
+  const Vector<int64_t> expected = {14, 17, 2, 5};  // column 2 of both rows of samples 2 and 0
+  for (int i : expected.indices())
+    CHECK(wide.integer(Block{{1, 3}, {0, 2}, {2, 3}}, shuffled, i) == (int64_t{1} << 33) + expected[i]);
   Vector<float> pixels(2);
   NpyFile(directory.write("u1.npy", npy("|u1", "(2,)", Vector<uint8_t>{255, 3})))
       .read(Block{{0, 2}}, samples, DataType::f32, pixels.data());
@@ -131,6 +138,15 @@ TEST_CASE("what is wrong with a data directory") {
   CHECK(message_of<InputError>([&] {
           data->read(input, Block{{0, 2}}, samples, labels.data());
         }) == label + ": sample 3 has the label 4, expected 0 to 3");
+  // Labels that only 64 bits hold are named as the file has them.
+  for (const auto& [value, text] : {std::pair(int64_t{1} << 40, "1099511627776"),
+                                    std::pair(-(int64_t{1} << 40), "-1099511627776"), std::pair(int64_t{-1}, "-1"),
+                                    std::pair(int64_t{INT32_MAX}, "2147483647")}) {
+    directory.write("label.npy", npy("<i8", "(5,)", Vector<int64_t>{0, 1, 2, value, 0}));
+    CHECK(message_of<InputError>([&] {
+            npy_data(graph, directory.path, 2)->read(input, Block{{0, 2}}, samples, labels.data());
+          }) == label + ": sample 3 has the label " + text + ", expected 0 to 3");
+  }
   directory.write("x.npy", npy("<f4", "(5, 4)", counting(20)));
   CHECK(open() == x + ": has shape [5, 4], expected [samples, 3] for the input \"x\"");
 }
