@@ -71,8 +71,8 @@ class DropoutKernel : public Kernel {
  public:
   DropoutKernel(const Context& context, const Dropout& definition, const KernelRequest& request)
       : context_(context), rate_(static_cast<float>(definition.rate)),
-        stream_(random_stream(request.seed, request.operator_name)),
-        shape_(definition.outputs()[0].shape), whole_(whole_index(shape_, request.part)), elements_(request.part.volume()) {}
+        stream_(random_stream(request.seed, request.operator_name)), shape_(definition.outputs()[0].shape),
+        whole_(whole_index(shape_, request.part)), elements_(request.part.volume()) {}
 
   void forward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);

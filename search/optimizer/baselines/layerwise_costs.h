@@ -74,7 +74,7 @@ class LayerwiseCosts {
   Vector<Vector<Vector<Block>>> block_lists_;  // [number][choice][part]
   std::map<Vector<int64_t>, int> block_numbers_;
   Vector<EdgeUse> uses_;
-  Vector<double> load_ns_;    // by resource; zero between calls
+  Vector<double> load_ns_;  // by resource; zero between calls
   Vector<int32_t> loaded_;
 };
 

@@ -139,9 +139,9 @@ TEST_CASE("what is wrong with a data directory") {
           data->read(input, Block{{0, 2}}, samples, labels.data());
         }) == label + ": sample 3 has the label 4, expected 0 to 3");
   // Labels that only 64 bits hold are named as the file has them.
-  for (const auto& [value, text] : {std::pair(int64_t{1} << 40, "1099511627776"),
-                                    std::pair(-(int64_t{1} << 40), "-1099511627776"), std::pair(int64_t{-1}, "-1"),
-                                    std::pair(int64_t{INT32_MAX}, "2147483647")}) {
+  for (const auto& [value, text] :
+       {std::pair(int64_t{1} << 40, "1099511627776"), std::pair(-(int64_t{1} << 40), "-1099511627776"),
+        std::pair(int64_t{-1}, "-1"), std::pair(int64_t{INT32_MAX}, "2147483647")}) {
     directory.write("label.npy", npy("<i8", "(5,)", Vector<int64_t>{0, 1, 2, value, 0}));
     CHECK(message_of<InputError>([&] {
             npy_data(graph, directory.path, 2)->read(input, Block{{0, 2}}, samples, labels.data());
