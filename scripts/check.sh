@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # What continuous integration checks beside scripts/test.sh: each stage's outcome and time, at last how many passed.
-# Usage: scripts/check.sh [STAGE ...]; without arguments, all of them:
+# Usage: scripts/check.sh [STAGE ...]; without arguments, all but the second:
 #   format  line lengths and clang-format
-#   alone   each source compiles by itself, which the unity builds of the other stages do not show: a seventh by the day
+#   alone   each source compiles by itself, which the unity builds of the other stages do not show: a seventh by the
+#           day; takes minutes and runs only when it is named
 #   asan    clang compiles both programs, without MPI, and the unit tests, warnings being errors; the tests pass under
 #           the address and undefined-behaviour sanitizers
 #   fuzz    libFuzzer draws networks and changes: delta simulation equals full simulation; and strategy files: they are
@@ -53,7 +54,7 @@ fuzz() {
 export -f fuzz_target
 
 stages=("$@")
-[[ $# -gt 0 ]] || stages=(format alone asan fuzz)
+[[ $# -gt 0 ]] || stages=(format asan fuzz)
 for stage in "${stages[@]}"; do
   declare -F "$stage" >/dev/null || { echo "check.sh: no stage $stage" >&2; exit 2; }
 done
