@@ -31,7 +31,7 @@ TOPOLOGIES = ["local-cpu-4", "p100-4x4", "k80-2x4", "dgx-a100-2", "dgx-h100-1"]
 BASELINES = ["data-parallel", "single-device", "model-parallel", "expert", "pipeline", "megatron", "gshard", "optcnn",
              "sub-cluster"]
 STRATEGIES = ROOT / "tests/integration/strategies"
-ORDERS = ["fifo", "critical-path", "latest-start", "best"]
+ORDERS = ["fifo", "critical-path", "latest-start", "auto"]
 MEASURED = {"order of operators"}
 
 
