@@ -68,6 +68,7 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details)
   report.predicted_fifo = details.makespan_fifo;
   report.fifo_order = details.fifo_order;
   report.tasks = details.tasks.tasks.count();
+  report.micro_batches = problem.settings.micro_batches;
   report.transfer_bytes = details.tasks.transfer_bytes;
   report.synchronization_bytes = details.tasks.synchronization_bytes;
   for (int t : details.tasks.tasks.indices()) {

@@ -138,6 +138,7 @@ Json report_to_json(const SearchReport& report) {
       {"tasks", report.tasks},
       {"predicted_us", us(report.predicted)},
       {"fifo_order", report.fifo_order},
+      {"micro_batches", report.micro_batches},
       {"predicted_fifo_us", us(report.predicted_fifo)},
       {"lower_bound_us", us(report.lower_bound)},
       {"fits_memory", report.feasible},
@@ -176,6 +177,9 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   if (!report.note.empty()) text += padded(report.algorithm) + report.note + "\n";
   if (!report.fifo_order)
     text += padded("task order") + "the plan's own; in FIFO order: " + time_text(report.predicted_fifo) + "\n";
+  if (report.micro_batches > 1)
+    text += padded("micro-batches") + std::to_string(report.micro_batches) + " of " +
+            std::to_string(graph.batch_size / report.micro_batches) + " samples\n";
   for (const Baseline& baseline : report.baselines)
     text += padded(baseline.algorithm) + time_text(baseline.predicted) +
             format("  (%.2f times as long)",
