@@ -2,7 +2,7 @@
 # What continuous integration checks beside scripts/test.sh: each stage's outcome and time, at last how many passed.
 # Usage: scripts/check.sh [STAGE ...]; without arguments, all but the second:
 #   format  line lengths and clang-format
-#   alone   each source compiles by itself, which the unity builds of the other stages do not show: a seventh by the
+#   alone   each source compiles by itself, which the unity build of scripts/test.sh ci does not show: a seventh by the
 #           day; takes minutes and runs only when it is named
 #   asan    clang compiles both programs, without MPI, and the unit tests, warnings being errors; the tests pass under
 #           the address and undefined-behaviour sanitizers
