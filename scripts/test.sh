@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds everything and runs all tests. The last lines are ctest's summary. Those of the CUDA backend on processors are
 # run by scripts/cuda_stand_in.sh.
-# Usage: scripts/test.sh [PRESET]; PRESET: dev, or ci, which compiles from scratch in a third of the time
+# Usage: scripts/test.sh [PRESET]; PRESET: dev, or ci, which is quicker from scratch (unity build)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
