@@ -85,7 +85,7 @@ Nanoseconds Background::makespan(const Job& job, const Topology& topology, const
   for (const int model : job.loaded->topology.models.indices())
     if (const Profile& profile = job.loaded->kernels.profile(model); !profile.entries.empty())
       profiles.push_back(profile);
-  Loaded loaded({job.loaded->graph, beside(topology, loads), {}, job.loaded->settings},
+  Loaded loaded({job.loaded->problem().whole(), beside(topology, loads), {}, job.loaded->settings},
                 mode_ == CostMode::measure ? CostMode::automatic : mode_, std::move(profiles), precision_);
   return Evaluator(loaded.problem()).evaluate(job.strategy).makespan;
 }

@@ -286,6 +286,9 @@ void expect_comparable(const std::string& path_a, const StrategyFile& a, const s
     throw InputError(path_b + ": synchronizes parameters by " + std::string(to_string(b.settings.synchronization)) +
                      ", " + path_a + " by " + std::string(to_string(a.settings.synchronization)) +
                      "; ffsearch simulate --synchronization writes one as the other");
+  if (a.settings.micro_batches != b.settings.micro_batches)
+    throw InputError(path_b + ": micro_batches is " + std::to_string(b.settings.micro_batches) + ", that of " + path_a +
+                     " is " + std::to_string(a.settings.micro_batches));
 }
 
 Explanation describe_edit(const Problem& problem, const Strategy& before, const Strategy& after,

@@ -53,6 +53,16 @@ class MicroBatches(unittest.TestCase):
                 self.assertAlmostEqual(loss, expected, delta=1e-4 * expected)
         self.assertLess(memory[8], memory[2] / 2)
 
+    def test_a_co_located_job_has_its_micro_batches(self):
+        for micro_batches in (2, 4):
+            self.search("--algorithm", "pipeline", "--micro-batches", micro_batches, "--out", f"{micro_batches}.json")
+        done = self.run_program(BUILD / "ffsearch", "simulate", "--strategy", "2.json", "--background", "4.json",
+                                "--cost", "analytic", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        alone = json.loads(self.run_program(BUILD / "ffsearch", "simulate", "--strategy", "4.json", "--cost",
+                                            "analytic", "--json").stdout)
+        self.assertEqual(json.loads(done.stdout)["background"][0]["without_us"], alone["predicted_fifo_us"])
+
     def test_few_in_flight_take_less_memory(self):
         memory = {schedule: self.search("--algorithm", "pipeline", "--micro-batches", 8, "--schedule", schedule,
                                         "--out", "s.json")["memory_bytes"] for schedule in ("fifo", "1f1b")}

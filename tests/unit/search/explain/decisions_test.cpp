@@ -64,7 +64,7 @@ TEST_CASE("a difference that matters more comes first, whichever way it goes, an
   CHECK(explain_difference(problem.problem, a, a, 3).text.ends_with("\nno operator differs\n"));
 }
 
-TEST_CASE("strategies of different graphs or numbers of devices are not compared") {
+TEST_CASE("strategies of different graphs, numbers of devices or micro-batches are not compared") {
   const auto file = [](const std::string& graph, const std::string& topology, int64_t batch = 0) {
     SearchProblem problem(load_graph(FF_SOURCE_DIR "/graphs/" + graph + ".json", batch),
                           load_topology(FF_SOURCE_DIR "/topologies/" + topology + ".json"));
@@ -75,4 +75,8 @@ TEST_CASE("strategies of different graphs or numbers of devices are not compared
         "b.json: is for another graph than a.json: \"alexnet\", batch 256, instead of \"lenet\", batch 64");
   CHECK(message_of<InputError>([&] { expect_comparable("a.json", lenet, "b.json", file("lenet", "p100-2x4")); }) ==
         "b.json: is for 8 devices, a.json for 4");
+  StrategyFile in_pieces = lenet;
+  in_pieces.settings.micro_batches = 4;
+  CHECK(message_of<InputError>([&] { expect_comparable("a.json", lenet, "b.json", in_pieces); }) ==
+        "b.json: micro_batches is 4, that of a.json is 1");
 }
