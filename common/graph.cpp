@@ -297,6 +297,9 @@ int64_t Graph::parameter_count() const {
 }
 
 Graph parse_graph(const JsonPlace& place, int64_t batch_size) { return GraphParser(place, batch_size).parse(); }
+Graph with_batch_size(const Graph& graph, int64_t batch_size, const std::string& place) {
+  return parse_graph(JsonPlace(std::make_shared<Json>(graph.file), place), batch_size);
+}
 Graph load_graph(const std::string& path, int64_t batch_size) { return parse_graph(read_json_file(path), batch_size); }
 
 }  // namespace ff

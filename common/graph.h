@@ -72,5 +72,7 @@ struct Graph {
 // Throws InputError for anything that is not a valid ffgraph/1. batch_size 0 keeps the file's.
 Graph load_graph(const std::string& path, int64_t batch_size = 0);
 Graph parse_graph(const JsonPlace& place, int64_t batch_size = 0);
+// The same network with another batch; messages begin with `place`.
+Graph with_batch_size(const Graph& graph, int64_t batch_size, const std::string& place);
 
 }  // namespace ff

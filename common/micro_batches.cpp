@@ -49,10 +49,6 @@ Vector<Change> expanded(const Graph& graph, const Vector<Change>& changes, int m
 
 namespace {
 
-Graph with_batch_size(const Graph& graph, int64_t batch_size, const std::string& place) {
-  return parse_graph(JsonPlace(std::make_shared<Json>(graph.file), place), batch_size);
-}
-
 // Has the batch m times the samples of a micro-batch in each operator, and all else alike?
 void expect_alike(const Graph& whole, const Graph& of_one, int micro_batches) {
   for (const OperatorId op : whole.operator_ids()) {

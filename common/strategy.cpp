@@ -94,7 +94,6 @@ StrategyFile parse_strategy(const JsonPlace& place) {
                                        TransferBuffers::on_demand, {{"roomy", "preallocated"}, {"brief", "on_demand"}});
   file.settings.synchronization = parse_choice(place, "synchronization", Synchronization::all_reduce,
                                                Synchronization::parameter_server, {{"owner", "parameter-server"}});
-
   file.provenance = Json::object();
   if (const auto provenance = place.find("provenance")) {
     provenance->expect_object();

@@ -149,17 +149,23 @@ void NpyFile::expect(const Shape& input, DataType type, const std::string& input
   }
 }
 
-int64_t NpyFile::integer(const Block& block, std::span<const int64_t> samples, int64_t index) const {
-  Block sample{{0, 1}}, region{{0, 1}};  // as read() has them
+NpyFile::OfSample NpyFile::of_sample(const Block& block) const {
+  OfSample result{{{0, 1}}, {{0, 1}}};
   for (int axis = 1; axis < block.rank(); ++axis) {
-    sample.append({0, shape_[axis]});
-    region.append(block[axis]);
+    result.whole.append({0, shape_[axis]});
+    result.region.append(block[axis]);
   }
+  return result;
+}
+
+int64_t NpyFile::integer(const Block& block, std::span<const int64_t> samples, int64_t index) const {
+  const auto [sample, region] = of_sample(block);
   const int64_t row = block[0].begin + index / region.volume();
+  const int64_t first = samples[static_cast<size_t>(row)] * sample.volume();
   int64_t left = index % region.volume(), value = 0;
   for_each_run(sample, region, [&](int64_t offset, int64_t length) {
     if (left >= 0 && left < length) {
-      const char* from = data_ + (samples[static_cast<size_t>(row)] * sample.volume() + offset + left) * item_bytes_;
+      const char* from = data_ + (first + offset + left) * item_bytes_;
       if (descr_ == "<i8") {
         std::memcpy(&value, from, sizeof value);
       } else if (descr_ == "<i4") {
@@ -177,16 +183,12 @@ int64_t NpyFile::integer(const Block& block, std::span<const int64_t> samples, i
 
 void NpyFile::read(const Block& block, std::span<const int64_t> samples, DataType type, void* out) const {
   const Converter copy = converter(descr_, type);
-  Block sample{{0, 1}}, region{{0, 1}};  // of one sample: all of it, and what is read
-  for (int axis = 1; axis < block.rank(); ++axis) {
-    sample.append({0, shape_[axis]});
-    region.append(block[axis]);
-  }
-  const int64_t sample_bytes = sample.volume() * item_bytes_;
+  const OfSample one = of_sample(block);
+  const int64_t sample_bytes = one.whole.volume() * item_bytes_;
   char* to = static_cast<char*>(out);
   for (int64_t row = block[0].begin; row < block[0].end; ++row) {
     const char* from = data_ + samples[static_cast<size_t>(row)] * sample_bytes;
-    for_each_run(sample, region, [&](int64_t offset, int64_t length) {
+    for_each_run(one.whole, one.region, [&](int64_t offset, int64_t length) {
       copy(from + offset * item_bytes_, length, to);
       to += length * element_bytes;
     });

@@ -33,6 +33,11 @@ class NpyFile {
   int64_t integer(const Block& block, std::span<const int64_t> samples, int64_t index) const;
 
  private:
+  // Of one sample: all of it, and what is read for a block.
+  struct OfSample {
+    Block whole, region;
+  };
+  OfSample of_sample(const Block& block) const;
   void parse_header();
   [[noreturn]] void fail(const std::string& message) const;
 

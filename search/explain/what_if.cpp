@@ -133,8 +133,7 @@ Graph with_batch(const Problem& problem, const Strategy& strategy, int64_t batch
   if (batch % micro_batches != 0)
     throw InputError("batch " + std::to_string(batch) + ": is not divisible by " + std::to_string(micro_batches) +
                      " micro-batches");
-  Graph graph = parse_graph(JsonPlace(std::make_shared<Json>(problem.graph.file), "batch " + std::to_string(batch)),
-                            batch / micro_batches);
+  Graph graph = with_batch_size(problem.graph, batch / micro_batches, "batch " + std::to_string(batch));
   const Json configurations = configurations_to_json(problem.graph, strategy, {});
   parse_configurations(
       JsonPlace(std::make_shared<Json>(configurations), "the strategy with batch " + std::to_string(batch)), graph,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <optional>
 
 #include "common/task_graph/issue_order.h"
 #include "search/optimizer/search_control.h"
@@ -143,11 +144,10 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order)
     details.order = std::move(memory.order);
   };
   // Micro-batches in FIFO order may exceed memory where few in flight fit.
-  bool fifo_fits = true;
-  if (order == TaskOrder::best && problem_.settings.micro_batches > 1) {
-    keep(memory(details.strategy, details.tasks, ready_order));
-    fifo_fits = fullness(details.memory_bytes) <= 1;
-  }
+  std::optional<Memory> fifo;
+  if (order == TaskOrder::best && problem_.settings.micro_batches > 1)
+    fifo = memory(details.strategy, details.tasks, ready_order);
+  const bool fifo_fits = !fifo || fullness(fifo->bytes) <= 1;
   for (const Vector<int>& other : other_orders(details, order)) {
     if (runs_in_order(details.tasks, details.timeline, other)) continue;  // that of readiness
     Timeline timeline = simulate_in_order(details.tasks, details.costs, other);
@@ -162,7 +162,7 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order)
     details.fifo_order = false;
     break;
   }
-  if (details.fifo_order) keep(memory(details.strategy, details.tasks, ready_order));
+  if (details.fifo_order) keep(fifo ? *std::move(fifo) : memory(details.strategy, details.tasks, ready_order));
   slowest_details_s_ = std::max(slowest_details_s_, seconds_since(begin));
   return details;
 }

@@ -16,10 +16,9 @@ struct Problem {
   const Graph& graph;  // of one micro-batch
   const Topology& topology;
   KernelCosts& kernels;
-  const Annotations* annotations = nullptr;  // none: the user has not decided anything
-  StrategySettings settings = {};            // of every strategy that is looked at
-  bool momentum = false;                     // of SGD: trained parameters have velocities, which take memory
-
+  const Annotations* annotations = nullptr;            // none: the user has not decided anything
+  StrategySettings settings = {};                      // of every strategy that is looked at
+  bool momentum = false;                               // of SGD: trained parameters have velocities, which take memory
   std::shared_ptr<const Graph> batch_graph = nullptr;  // of all micro-batches; null: there is one
 
   // What an iteration computes.
@@ -30,13 +29,15 @@ struct Problem {
   }
   // The same for another graph, of one micro-batch, on other devices, without annotations, which are for these ones.
   Problem with(const Graph& other_graph, const Topology& other_topology) const {
-    return {other_graph,
-            other_topology,
-            kernels,
-            nullptr,
-            settings,
-            momentum,
-            batch_graph ? std::make_shared<const Graph>(graph_of_batch(other_graph, settings.micro_batches)) : nullptr};
+    const bool same_batch = !batch_graph || &other_graph == &graph;
+    return {
+        other_graph,
+        other_topology,
+        kernels,
+        nullptr,
+        settings,
+        momentum,
+        same_batch ? batch_graph : std::make_shared<const Graph>(graph_of_batch(other_graph, settings.micro_batches))};
   }
   Problem with(const Topology& other) const {
     return {graph, other, kernels, annotations, settings, momentum, batch_graph};

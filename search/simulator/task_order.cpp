@@ -71,11 +71,11 @@ class Admission {
     if (k < 0 || !is_forward(graph_.tasks[task].kind)) return true;
     const DeviceId device = graph_.tasks[task].device;
     OnDevice& on = devices_[device];
-    if (!on.begun.contains(k) && std::ssize(on.begun) - on.done >= schedule_.in_flight[device]) {
+    if (!on.in_flight.contains(k) && std::ssize(on.in_flight) >= schedule_.in_flight[device]) {
       on.held[k].push_back(task);
       return false;
     }
-    on.begun.insert(k);
+    on.in_flight.insert(k);
     return true;
   }
 
@@ -85,7 +85,7 @@ class Admission {
     if (k < 0) return {};
     OnDevice& on = devices_[graph_.tasks[task].device];
     if (--on.left[k] > 0) return {};
-    ++on.done;
+    on.in_flight.erase(k);
     return on.held.empty() ? Vector<int>() : begin_first(on);
   }
 
@@ -100,14 +100,13 @@ class Admission {
  private:
   struct OnDevice {
     Vector<int> left;                 // [micro-batch]: tasks that have not started
-    std::set<int> begun;              // micro-batches, those that are done included
-    int done = 0;                     // how many of these
+    std::set<int> in_flight;          // micro-batches
     std::map<int, Vector<int>> held;  // micro-batch: its forward tasks that are ready
   };
 
   static Vector<int> begin_first(OnDevice& on) {
     const auto first = on.held.begin();
-    on.begun.insert(first->first);
+    on.in_flight.insert(first->first);
     Vector<int> tasks = std::move(first->second);
     on.held.erase(first);
     return tasks;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <map>
 
+#include "common/errors.h"
+#include "common/micro_batches.h"
+
 namespace ff {
 namespace {
 
@@ -497,6 +500,14 @@ Json random_network(RandomSource& random) { return NetworkWriter(random).write()
 
 Graph random_graph(RandomSource& random) {
   return parse_graph(JsonPlace(std::make_shared<const Json>(random_network(random)), "random"));
+}
+
+std::optional<Graph> micro_batch_graph(const Graph& graph, int micro_batches) {
+  try {
+    return graph_of_micro_batch(graph, micro_batches);
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
 }
 
 Strategy random_strategy(const Graph& graph, int devices, RandomSource& random) {

@@ -1,6 +1,8 @@
 // Random small networks, strategies and orders of tasks.
 #pragma once
 
+#include <optional>
+
 #include "common/strategy.h"
 #include "common/task_graph/task_graph.h"
 #include "common/vector.h"
@@ -15,6 +17,9 @@ Graph random_graph(RandomSource& random);  // the same, parsed
 
 // Any degrees (dividing or not) and any of the devices, several tasks on one and none on others included.
 Strategy random_strategy(const Graph& graph, int devices, RandomSource& random);
+
+// The graph of one of so many micro-batches; nothing where the network is not the same in so many.
+std::optional<Graph> micro_batch_graph(const Graph& graph, int micro_batches);
 
 // All tasks, by index, in a random one of the orders that the task graph allows.
 Vector<int> random_task_order(const TaskGraph& tasks, RandomSource& random);

@@ -50,8 +50,7 @@ std::optional<CoarseProblem> coarse_problem(const Problem& problem, int copies) 
   Vector<DeviceId> order;  // as sub_cluster has it where all nodes are alike
   for (const Vector<DeviceId>& node : nodes) order.insert(order.end(), node.begin(), node.end());
   const int size = order.count() / copies;
-  CoarseProblem coarse{parse_graph(JsonPlace(std::make_shared<Json>(problem.graph.file), problem.graph.name),
-                                   problem.graph.batch_size / copies),
+  CoarseProblem coarse{with_batch_size(problem.graph, problem.graph.batch_size / copies, problem.graph.name),
                        sub_cluster(problem.topology, size),
                        copies,
                        {}};

@@ -54,20 +54,6 @@ double sum(Transport& transport, double mine) {
 
 }  // namespace
 
-namespace {
-
-// As many, or one where the network is not the same in so many; then `graph` becomes that of one of them.
-int micro_batches_of(Graph& graph, int wanted) {
-  try {
-    graph = graph_of_micro_batch(graph, wanted);
-    return wanted;
-  } catch (const InputError&) {
-    return 1;
-  }
-}
-
-}  // namespace
-
 EquivalenceCase random_case(unsigned seed, int ranks) {
   RandomSource random(seed);
   const Json network = random_network(random);
@@ -76,9 +62,10 @@ EquivalenceCase random_case(unsigned seed, int ranks) {
   result.one_device = {parse_graph(parse_json(network.dump(), "random")), {}, {}, {}, Json::object(), false};
   result.one_device.strategy = single_device(result.one_device.graph);
   result.split = result.one_device;
-  Graph of_one = result.split.graph;
-  if (seed % 5 < 2) result.split.settings.micro_batches = micro_batches_of(of_one, static_cast<int>(2 + seed % 3));
-  result.split.strategy = random_strategy(of_one, ranks, random);
+  const int micro_batches = seed % 5 < 2 ? static_cast<int>(2 + seed % 3) : 1;
+  const std::optional<Graph> of_one = micro_batch_graph(result.split.graph, micro_batches);
+  if (of_one) result.split.settings.micro_batches = micro_batches;
+  result.split.strategy = random_strategy(of_one ? *of_one : result.split.graph, ranks, random);
   if (seed % 2 == 0) result.split.transfer_buffers = TransferBuffers::on_demand;
   if (seed / 4 % 2 == 1) result.split.settings.synchronization = Synchronization::parameter_server;
   if (seed % 3 == 0) result.split.issue_order = random_issue_order(result.split, random);

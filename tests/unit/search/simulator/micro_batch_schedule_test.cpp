@@ -142,14 +142,10 @@ TEST_CASE("1F1B of random plans is an order that the task graph allows, and its 
     const Graph whole = random_graph(random);
     const Topology topology = random_topology(random, 1 + static_cast<int>(random.between(0, 3)));
     const int micro_batches = static_cast<int>(random.between(2, 4));
-    Graph of_one;
-    try {
-      of_one = graph_of_micro_batch(whole, micro_batches);
-    } catch (const InputError&) {
-      continue;
-    }
+    const std::optional<Graph> of_one = micro_batch_graph(whole, micro_batches);
+    if (!of_one) continue;
     KernelCosts kernels(topology, CostMode::analytic, {});
-    const Problem problem{of_one,
+    const Problem problem{*of_one,
                           topology,
                           kernels,
                           nullptr,
@@ -157,7 +153,7 @@ TEST_CASE("1F1B of random plans is an order that the task graph allows, and its 
                           false,
                           std::make_shared<const Graph>(whole)};
     Evaluator evaluator(problem);
-    const Strategy strategy = random_strategy(of_one, topology.devices.count(), random);
+    const Strategy strategy = random_strategy(*of_one, topology.devices.count(), random);
     const Evaluator::Details found = evaluator.details(strategy, TaskOrder::one_forward_one_backward);
     const auto& [tasks, timeline] = std::tie(found.tasks, found.timeline);
     for (const int t : tasks.tasks.indices())
