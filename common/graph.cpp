@@ -16,8 +16,9 @@ class GraphParser {
  public:
   GraphParser(const JsonPlace& place, int64_t batch_size) : place_(place) {
     expect_format(place, "ffgraph/1");
-    place.allow_keys({"$schema", "format", "name", "description", "batch_size", "inputs", "operators"},
+    place.allow_keys({"$schema", "format", "name", "description", "batch_size", "inputs", "operators", "optimizer"},
                      "key of a graph");
+    if (const auto optimizer = place.find("optimizer")) graph_.optimizer = parse_optimizer(*optimizer);
     graph_.name = place.at("name").as_string();
     constexpr int64_t largest = int64_t{1} << 32;
     graph_.batch_size = place.at("batch_size").as_integer(1, largest);
@@ -189,6 +190,7 @@ class GraphParser {
       request.inputs.push_back({"", tensor.shape, tensor.type, tensor.routing});
     }
     op.definition = make_operator(request);
+    op.function = function_of(request);
     const OperatorId id = static_cast<OperatorId>(graph_.operators.size());
     for (size_t input = 0; input < op.inputs.size(); ++input)
       graph_.tensors[op.inputs[input]].uses.push_back({id, static_cast<int>(input)});
@@ -209,6 +211,12 @@ class GraphParser {
     add_parameters(pending, op, id);
     if (op.definition->is_loss()) graph_.losses.push_back(id);
     graph_.operators.push_back(std::move(op));
+  }
+
+  int function_of(const OperatorRequest& request) {
+    std::string text = request.type + (request.attributes ? request.attributes->value().dump() : "");
+    for (const TensorSpec& input : request.inputs) text += to_string(input.shape);
+    return functions_.try_emplace(text, static_cast<int>(functions_.size())).first->second;
   }
 
   TensorId resolve(const PendingOperator& op, size_t input) const {
@@ -284,6 +292,7 @@ class GraphParser {
   Vector<PendingOperator> pending_;
   std::map<std::string, std::string> names_;
   std::map<std::string, TensorId> tensor_ids_;
+  std::map<std::string, int> functions_;
   std::map<std::string, ParameterId> parameter_ids_;
 };
 
@@ -297,6 +306,11 @@ int64_t Graph::parameter_count() const {
 }
 
 Graph parse_graph(const JsonPlace& place, int64_t batch_size) { return GraphParser(place, batch_size).parse(); }
+void set_optimizer(Graph& graph, const OptimizerSettings& optimizer) {
+  graph.optimizer = optimizer;
+  graph.file["optimizer"] = optimizer_to_json(optimizer);
+}
+
 Graph with_batch_size(const Graph& graph, int64_t batch_size, const std::string& place) {
   return parse_graph(JsonPlace(std::make_shared<Json>(graph.file), place), batch_size);
 }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/operators/operator.h"
+#include "common/optimizer.h"
 #include "common/vector.h"
 
 namespace ff {
@@ -40,6 +42,7 @@ struct Operator {
   Vector<TensorId> inputs;
   Vector<TensorId> outputs;
   Vector<ParameterId> parameters;  // one a definition's parameter; shared within a parameter group
+  int function = 0;                // equal numbers: the same type, attributes and shapes of inputs
   bool has_backward = false;       // a loss lies downstream and something upstream or here is trained
 };
 
@@ -58,7 +61,8 @@ struct Graph {
   Vector<Parameter> parameters;
   Vector<TensorId> inputs;
   Vector<OperatorId> losses;
-  Json file;  // what was read, with the batch size in force: goes into strategy files
+  std::optional<OptimizerSettings> optimizer;  // empty: the file does not say
+  Json file;                                   // what was read, with the batch size in force: goes into strategy files
 
   Indices operator_ids() const { return operators.indices(); }
   // Does `op` compute a gradient of its input in backward?
@@ -72,6 +76,7 @@ struct Graph {
 // Throws InputError for anything that is not a valid ffgraph/1. batch_size 0 keeps the file's.
 Graph load_graph(const std::string& path, int64_t batch_size = 0);
 Graph parse_graph(const JsonPlace& place, int64_t batch_size = 0);
+void set_optimizer(Graph& graph, const OptimizerSettings& optimizer);  // in its file too
 // The same network with another batch; messages begin with `place`.
 Graph with_batch_size(const Graph& graph, int64_t batch_size, const std::string& place);
 

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -284,6 +286,36 @@ void expect_all_writable(const Vector<std::string>& outputs, Vector<std::string>
   }
 }
 
+namespace {
+
+// Files that are being written and do not have their name yet.
+std::mutex unfinished_mutex;
+std::set<std::string> unfinished;
+
+class UnfinishedFile {
+ public:
+  explicit UnfinishedFile(std::string path) : path_(std::move(path)) {
+    const std::lock_guard lock(unfinished_mutex);
+    unfinished.insert(path_);
+  }
+  ~UnfinishedFile() {
+    const std::lock_guard lock(unfinished_mutex);
+    unfinished.erase(path_);
+  }
+  UnfinishedFile(const UnfinishedFile&) = delete;
+  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
+
+ private:
+  const std::string path_;
+};
+
+}  // namespace
+
+void remove_unfinished_files() {
+  const std::lock_guard lock(unfinished_mutex);
+  for (const std::string& path : unfinished) unlink(path.c_str());
+}
+
 void write_file_atomically(const std::string& path, const std::string& content) {
   struct stat status {};
   const bool exists = stat(path.c_str(), &status) == 0, replace = !exists || S_ISREG(status.st_mode);
@@ -291,6 +323,8 @@ void write_file_atomically(const std::string& path, const std::string& content) 
   const std::string target = resolved ? resolved : path;
   std::free(resolved);
   const std::string beside = replace ? target + ".tmp" + std::to_string(getpid()) : target;
+  std::optional<UnfinishedFile> while_written;
+  if (replace) while_written.emplace(beside);
   const auto fail = [&](const char* step) {
     const int reason = errno;
     if (replace) unlink(beside.c_str());

@@ -74,6 +74,8 @@ void expect_all_writable(const Vector<std::string>& outputs, Vector<std::string>
 // Writes a temporary file, syncs, renames: the file appears whole or not at all. Links are followed; special files
 // (/dev/null, a pipe) are written to directly. Throws MachineError.
 void write_file_atomically(const std::string& path, const std::string& content);
+// Removes what calls of write_file_atomically that have not returned have written so far; for a process that ends.
+void remove_unfinished_files();
 void write_json_file(const std::string& path, const Json& value);
 
 // JSON text in which containers without nested containers stand on one line: files that people read and edit.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/micro_batches.h"
+#include "common/recomputation.h"
 #include "common/strategy_configurations.h"
 
 namespace ff {
@@ -70,7 +71,7 @@ Choice parse_choice(const JsonPlace& file, const std::string& key, Choice otherw
 StrategyFile parse_strategy(const JsonPlace& place) {
   expect_format(place, "ffstrategy/1");
   place.allow_keys({"$schema", "format", "graph", "topology", "configurations", "issue_order", "transfer_buffers",
-                    "synchronization", "micro_batches", "provenance"},
+                    "synchronization", "micro_batches", "recompute", "provenance"},
                    "key of a strategy");
   StrategyFile file;
   file.graph = parse_graph(place.at("graph"));
@@ -94,6 +95,14 @@ StrategyFile parse_strategy(const JsonPlace& place) {
                                        TransferBuffers::on_demand, {{"roomy", "preallocated"}, {"brief", "on_demand"}});
   file.settings.synchronization = parse_choice(place, "synchronization", Synchronization::all_reduce,
                                                Synchronization::parameter_server, {{"owner", "parameter-server"}});
+  if (const auto recompute = place.find("recompute")) {
+    for (const JsonPlace& pattern : recompute->items()) file.settings.recompute.push_back(pattern.as_string());
+    try {
+      recomputed_operators(file.graph, file.settings.recompute);
+    } catch (const InputError& error) {
+      recompute->fail(error.what());
+    }
+  }
   file.provenance = Json::object();
   if (const auto provenance = place.find("provenance")) {
     provenance->expect_object();
@@ -123,6 +132,7 @@ Json strategy_to_json(const StrategyFile& file) {
   if (file.settings.synchronization != Synchronization::all_reduce)
     json["synchronization"] = to_string(file.settings.synchronization);
   if (file.settings.micro_batches > 1) json["micro_batches"] = file.settings.micro_batches;
+  if (!file.settings.recompute.empty()) json["recompute"] = file.settings.recompute;
   if (!file.issue_order.empty()) json["issue_order"] = file.issue_order;
   return json;
 }

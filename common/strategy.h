@@ -58,6 +58,8 @@ std::string_view to_string(Synchronization synchronization);
 struct StrategySettings {
   Synchronization synchronization = Synchronization::all_reduce;
   int micro_batches = 1;  // configurations are those of one of them (micro_batches.h)
+  // Names and patterns of operators that are computed again in front of backward (recomputation.h).
+  Vector<std::string> recompute = {};
   bool operator==(const StrategySettings&) const = default;
 };
 

@@ -11,7 +11,6 @@
 namespace ff {
 namespace {
 
-constexpr const char* velocity_suffix = ".velocity";
 constexpr uint64_t longest_header = 100'000'000;  // the format's own limit
 
 Shape shape_of(const JsonPlace& place) {
@@ -48,10 +47,10 @@ Vector<float> read_tensor(const JsonPlace& place, const Parameter& parameter, co
   return values;
 }
 
-// Files of other programs say nothing of iterations.
-int64_t read_iterations(const JsonPlace& metadata) {
-  const auto place = metadata.find("iterations");
-  if (!place) return 0;
+// Files of other programs say nothing of them.
+std::optional<int64_t> read_count(const JsonPlace& metadata, const std::string& key) {
+  const auto place = metadata.find(key);
+  if (!place) return std::nullopt;
   const std::string text = place->as_string();
   if (text.empty() || text.size() > 15 || text.find_first_not_of("0123456789") != std::string::npos)
     place->fail("found \"" + text + "\", expected a number of iterations");
@@ -81,9 +80,12 @@ std::string checkpoint_to_safetensors(const Graph& graph, const Checkpoint& chec
   };
   for (const Parameter& parameter : graph.parameters) {
     add(parameter, parameter.name, checkpoint.weights);
-    add(parameter, parameter.name + velocity_suffix, checkpoint.velocities);
+    for (const auto& [state, values] : checkpoint.states) add(parameter, parameter.name + "." + state, values);
   }
-  return to_safetensors({{"graph", graph.name}, {"iterations", std::to_string(checkpoint.iterations)}}, tensors);
+  return to_safetensors({{"graph", graph.name},
+                         {"iterations", std::to_string(checkpoint.iterations)},
+                         {"updates", std::to_string(checkpoint.updates)}},
+                        tensors);
 }
 
 void save_checkpoint(const std::string& path, const Graph& graph, const Checkpoint& checkpoint) {
@@ -105,24 +107,25 @@ Checkpoint load_checkpoint(const std::string& path, const Graph& graph) {
   const JsonPlace root = parse_json(content.substr(8, static_cast<size_t>(length)), path);
   root.expect_object();
   const size_t data_at = 8 + static_cast<size_t>(length);
-  std::map<std::string, std::pair<const Parameter*, bool>> expected;  // by tensor name: parameter, is it its velocity?
+  std::map<std::string, std::pair<const Parameter*, std::string>> expected;  // by tensor name: parameter, state or ""
   Vector<std::string> names;
   for (const Parameter& parameter : graph.parameters) {
-    expected[parameter.name] = {&parameter, false};
-    expected[parameter.name + velocity_suffix] = {&parameter, true};
+    expected[parameter.name] = {&parameter, ""};
+    for (const std::string& state : all_state_names()) expected[parameter.name + "." + state] = {&parameter, state};
     names.push_back(parameter.name);
   }
   Checkpoint checkpoint;
   for (const auto& [name, place] : root.members()) {
     if (name == "__metadata__") {
-      checkpoint.iterations = read_iterations(place);
+      checkpoint.iterations = read_count(place, "iterations").value_or(0);
+      checkpoint.updates = read_count(place, "updates").value_or(checkpoint.iterations);
       continue;
     }
     const auto it = expected.find(name);
     if (it == expected.end())
       place.fail("the graph \"" + graph.name + "\" has no parameter \"" + name + "\"" + suggestion(name, names));
-    const auto& [parameter, velocity] = it->second;
-    (velocity ? checkpoint.velocities : checkpoint.weights)[parameter->name] =
+    const auto& [parameter, state] = it->second;
+    (state.empty() ? checkpoint.weights : checkpoint.states[state])[parameter->name] =
         read_tensor(place, *parameter, content, data_at);
   }
   for (const std::string& name : names)

@@ -1,6 +1,7 @@
 // Checkpoints as safetensors files: an 8-byte little-endian header length, a JSON header {"NAME": {"dtype", "shape",
 // "data_offsets"}, "__metadata__": {...}}, then the data. Tensors are named like parameters ("conv1.weight"), their
-// momentum "conv1.weight.velocity". They hold whole tensors, so that any strategy on any number of ranks can go on from
+// optimizer's state "conv1.weight.velocity" (SGD with momentum), "conv1.weight.exp_avg" and "conv1.weight.exp_avg_sq"
+// (Adam, AdamW). They hold whole tensors, so that any strategy on any number of ranks can go on from
 // them.
 #pragma once
 
@@ -13,8 +14,9 @@ namespace ff {
 
 struct Checkpoint {
   HostTensors weights;
-  HostTensors velocities;  // empty without momentum
-  int64_t iterations = 0;  // behind which these are the values; in the metadata
+  std::map<std::string, HostTensors> states;  // by state_names(), then parameter; empty: the optimizer has none
+  int64_t iterations = 0;                     // behind which these are the values; in the metadata
+  int64_t updates = 0;                        // that the states have seen; in the metadata
 };
 
 // The file's content. Shapes are those of the graph's parameters.

@@ -31,6 +31,13 @@ StrategyFile load_fitting_strategy(const std::string& path, int ranks) {
                    std::to_string(devices));
 }
 
+void expect_runnable(const StrategyFile& file) {
+  if (file.graph.optimizer->clip_norm > 0 && file.settings.synchronization == Synchronization::parameter_server)
+    throw InputError(
+        "clipping by the norm of all gradients is not possible with parameter servers, which update each parameter as "
+        "soon as its gradients are there; plan with --synchronization all-reduce, or give --clip-norm 0");
+}
+
 // What a training run needs, loaded on every rank before the ranks depend on each other.
 struct TrainInputs {
   std::unique_ptr<StrategyFile> file;
@@ -41,7 +48,9 @@ struct TrainInputs {
 TrainInputs load_inputs(const TrainOptions& options, int ranks) {
   TrainInputs inputs;
   inputs.file = std::make_unique<StrategyFile>(load_fitting_strategy(options.strategy, ranks));
-  const Graph& graph = inputs.file->graph;
+  Graph& graph = inputs.file->graph;
+  set_optimizer(graph, with_flags(graph.optimizer, options.optimizer));
+  expect_runnable(*inputs.file);
   inputs.data =
       options.data.empty() ? synthetic_data(graph, options.seed) : npy_data(graph, options.data, graph.batch_size);
   if (!options.eval.empty()) inputs.evaluation = npy_data(graph, options.eval, 1);
@@ -99,6 +108,16 @@ Machine make_machine(const TrainOptions& options, const StrategyFile& file, cons
   return machine;
 }
 
+// What a checkpoint has of another optimizer's state is not used.
+std::string state_note(const std::string& path, const Checkpoint& checkpoint, const OptimizerSettings& optimizer) {
+  const Vector<std::string> names = state_names(optimizer);
+  const bool lacks = std::any_of(names.begin(), names.end(),
+                                 [&](const std::string& name) { return !checkpoint.states.contains(name); });
+  if (checkpoint.iterations == 0 || !lacks) return "";
+  return "note: " + path + " does not hold the state of " + std::string(to_string(optimizer.kind)) +
+         "; it begins with zeros";
+}
+
 struct Observers {
   const Timekeeper& timekeeper;
   IterationRecorder* recorder = nullptr;  // null without a CUDA graph
@@ -111,7 +130,9 @@ Observers attach_observers(const TrainOptions& options, const Machine& machine, 
                                  : std::make_unique<Timekeeper>(make_host_clock(), true);
   Observers observers{program.attach(std::move(timekeeper)), nullptr, ""};
   if (!machine.cuda || options.no_cuda_graph) return observers;
-  if (machine.device_transport && !machine.device_transport->ordered())
+  if (!program.settings().optimizer.constant())
+    observers.note = "no CUDA graph: the optimizer's step differs from iteration to iteration";
+  else if (machine.device_transport && !machine.device_transport->ordered())
     observers.note = "no CUDA graph: transfers through the host's memory cannot be part of one";
   else if (trace) observers.note = "no CUDA graph: --trace times every task";
   else
@@ -177,16 +198,17 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
   if (!choice.cuda)
     if (const std::string text = processors_note(gather_processors(host), cores_of_devices(file)); !text.empty())
       note("note: " + text);
-  const TrainerSettings trainer_settings{
-      {static_cast<float>(options.learning_rate), static_cast<float>(options.momentum),
-       static_cast<float>(options.weight_decay)},
-      options.seed};
+  const TrainerSettings trainer_settings{*file.graph.optimizer, options.seed};
   Trainer trainer(file, *machine.backend, *machine.transport, trainer_settings);
   Program& program = trainer.program();
   const Observers observers = attach_observers(options, machine, program);
   for (const std::string& text : {choice.note, observers.note})
     if (!text.empty()) note("note: " + text);
-  if (inputs.initial) restore(trainer, *inputs.initial);
+  if (inputs.initial) {
+    restore(trainer, *inputs.initial);
+    if (const std::string text = state_note(options.load, *inputs.initial, *file.graph.optimizer); !text.empty())
+      note(text);
+  }
   if (program.default_issue_order() && !file.issue_order.empty())
     note(options.strategy + ": the issue order does not fit the configurations; using the default order");
 
@@ -203,8 +225,9 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
   // What the run has reached, whole files alone: the last one stays until the next one is complete.
   const auto save = [&] {
     weights = gather_parameters(program, ParameterData::weight);
-    HostTensors velocities = gather_parameters(program, ParameterData::velocity);
-    if (first) save_checkpoint(options.save, file.graph, {weights, std::move(velocities), trainer.iterations()});
+    std::map<std::string, HostTensors> states = gather_states(program);
+    if (first)
+      save_checkpoint(options.save, file.graph, {weights, std::move(states), trainer.iterations(), program.updates()});
   };
   settings.checkpoint_every = options.save_every;
   settings.callbacks.on_checkpoint = save;

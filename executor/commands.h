@@ -20,7 +20,7 @@ struct TrainOptions {
   std::string data, eval, save, load, trace;         // paths; "" for none
   int64_t iterations = 10, epochs = 0;               // RunSettings
   int64_t save_every = 0;                            // iterations; 0: at the end alone
-  double learning_rate = 0.01, momentum = 0, weight_decay = 0;
+  OptimizerFlags optimizer;                          // instead of what the strategy file says
   uint64_t seed = 0;
   bool verify = false, share_gpu = false, no_cuda_graph = false;
 };

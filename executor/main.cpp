@@ -57,9 +57,18 @@ void declare(CLI::App& app, Options& options) {
       ->needs(data)
       ->excludes(iterations)
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  app.add_option("--lr", train.learning_rate, "learning rate (default 0.01)")->check(finite_non_negative());
-  app.add_option("--momentum", train.momentum, "momentum of SGD (default 0)")->check(finite_non_negative());
-  app.add_option("--weight-decay", train.weight_decay, "weight decay of SGD (default 0)")->check(finite_non_negative());
+  OptimizerFlags& optimizer = train.optimizer;
+  app.add_option("--optimizer", optimizer.kind, "sgd, adam, adamw (default: the graph's, or sgd)")
+      ->check(CLI::IsMember(optimizer_names()));
+  app.add_option("--lr", optimizer.learning_rate, "learning rate (default: the graph's; sgd 0.01, adam 0.001)")
+      ->check(finite_non_negative());
+  app.add_option("--momentum", optimizer.momentum, "momentum of SGD (default: the graph's, or 0)")
+      ->check(finite_non_negative());
+  app.add_option("--weight-decay", optimizer.weight_decay, "weight decay (default: the graph's; adamw 0.01, else 0)")
+      ->check(finite_non_negative());
+  app.add_option("--clip-norm", optimizer.clip_norm,
+                 "largest norm of all gradients together; 0: any (default: the graph's)")
+      ->check(finite_non_negative());
   app.add_option("--seed", train.seed, "seed of parameters, dropout, data and their order (default 0)")
       ->check(whole_number());
   app.add_flag("--verify", train.verify, "run the same iterations on one device and compare");
@@ -172,7 +181,8 @@ int main(int argc, char** argv) {
                "ffexec");
   const Vector<std::pair<std::string, Vector<std::string>>> groups = {
       {"Problem", {"strategy", "data", "eval", "load", "calibrate"}},
-      {"Training", {"iterations", "epochs", "lr", "momentum", "weight-decay", "seed", "verify"}},
+      {"Training",
+       {"iterations", "epochs", "optimizer", "lr", "momentum", "weight-decay", "clip-norm", "seed", "verify"}},
       {"Machine", {"backend", "transport", "precision", "share-gpu", "no-cuda-graph", "rank-timeout"}},
       {"Output", {}}};
   Vector<std::string> group_names;

@@ -24,6 +24,14 @@ Vector<float> load(const Program& program, Place memory, const Block& block, con
   return part;
 }
 
+int state_number(ParameterData data) { return data == ParameterData::second_state ? 1 : 0; }
+
+// Does not exist where the parameter has no such state.
+Place place_of(const ParameterBuffer& buffer, ParameterData data) {
+  if (data == ParameterData::weight) return buffer.weight;
+  return state_number(data) < buffer.states.count() ? buffer.states[state_number(data)] : Place();
+}
+
 // This rank's elements of a piece.
 Vector<float> load_piece(const Program& program, ParameterData data, const ParameterPiece& piece) {
   const ProgramPlan& plan = program.plan();
@@ -37,8 +45,7 @@ Vector<float> load_piece(const Program& program, ParameterData data, const Param
     // The first buffer that contains the piece is the one that is updated.
     for (const ParameterBuffer& buffer : plan.parameters)
       if (buffer.parameter == piece.parameter && buffer.block.contains(piece.block))
-        return load(program, data == ParameterData::weight ? buffer.weight : buffer.velocity, buffer.block,
-                    piece.block);
+        return load(program, place_of(buffer, data), buffer.block, piece.block);
   }
   throw MachineError("a piece of parameter " + program.graph().parameters[piece.parameter].name +
                      " is not on its rank");
@@ -72,7 +79,8 @@ void initialize_parameters(Program& program, uint64_t seed) {
 
 HostTensors gather_parameters(Program& program, ParameterData data) {
   program.finish_sends();
-  if (data == ParameterData::velocity && program.settings().sgd.momentum == 0) return {};
+  const bool state = data == ParameterData::first_state || data == ParameterData::second_state;
+  if (state && state_number(data) >= state_buffers(program.settings().optimizer)) return {};
   Transport& transport = program.transport().for_host_memory();
   HostTensors tensors;
   constexpr int tag = 0;  // no transfer of an iteration is in progress, and messages arrive in order
@@ -80,7 +88,7 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
     if (data != ParameterData::weight && !program.builder().groups()[g].trained) continue;
     for (const auto pieces = program.builder().pieces(static_cast<int>(g), program.strategy());
          const ParameterPiece& piece : *pieces) {
-      // With owners, they alone have velocities.
+      // With owners, they alone have the states.
       const bool owned = program.builder().synchronization() == Synchronization::parameter_server;
       DeviceId owner = owned ? owner_of(piece.users, program.strategy()) : transport.size();
       for (const auto& [op, part] : piece.users)
@@ -115,7 +123,7 @@ void set_parameters(Program& program, ParameterData data, const HostTensors& ten
   program.finish_sends();
   for (const ParameterBuffer& buffer : program.plan().parameters) {
     const Parameter& parameter = program.graph().parameters[buffer.parameter];
-    const Place memory = data == ParameterData::weight ? buffer.weight : buffer.velocity;
+    const Place memory = place_of(buffer, data);
     const auto it = tensors.find(parameter.name);
     if (it == tensors.end() || !memory.exists()) continue;
     Vector<float> values;
@@ -124,6 +132,26 @@ void set_parameters(Program& program, ParameterData data, const HostTensors& ten
     });
     store(program, values, memory);
   }
+}
+
+namespace {
+
+constexpr ParameterData states_in_order[] = {ParameterData::first_state, ParameterData::second_state};
+
+}  // namespace
+
+std::map<std::string, HostTensors> gather_states(Program& program) {
+  std::map<std::string, HostTensors> states;
+  const Vector<std::string> names = state_names(program.settings().optimizer);
+  for (const int state : names.indices()) states[names[state]] = gather_parameters(program, states_in_order[state]);
+  return states;
+}
+
+void set_states(Program& program, const std::map<std::string, HostTensors>& states) {
+  const Vector<std::string> names = state_names(program.settings().optimizer);
+  for (const int state : names.indices())
+    if (const auto found = states.find(names[state]); found != states.end())
+      set_parameters(program, states_in_order[state], found->second);
 }
 
 }  // namespace ff

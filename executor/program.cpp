@@ -1,7 +1,9 @@
 #include "executor/program.h"
 
+#include <cmath>
 #include <set>
 
+#include "common/recomputation.h"
 #include "executor/transport/control_data.h"
 
 namespace ff {
@@ -9,16 +11,16 @@ namespace ff {
 Program::Program(const Graph& graph, Strategy strategy, const Vector<std::string>& issue_order, Backend& backend,
                  Transport& transport, const ProgramSettings& settings)
     : strategy_(std::move(strategy)), backend_(backend), transport_(transport), settings_(settings),
-      builder_(graph, settings.synchronization), tasks_(builder_.build(strategy_, transport.rank())),
-      polls_(transport.size() > 1 && !transport.ordered()) {
+      builder_(graph, settings.synchronization, recomputed_operators(graph, settings.recompute)),
+      tasks_(builder_.build(strategy_, transport.rank())), polls_(transport.size() > 1 && !transport.ordered()) {
   NamedOrder named;
   if (!issue_order.empty()) named = order_by_names(builder_, tasks_, issue_order, settings.transfer_buffers);
   default_issue_order_ = issue_order.empty() || !all_ranks_fit(named);
   const Vector<int> order = default_issue_order_ ? ff::default_issue_order(builder_, tasks_, settings.transfer_buffers)
                                                  : std::move(named.order);
   plan_ = plan_program(builder_, strategy_, tasks_, order,
-                       {transport.rank(), settings.sgd.momentum != 0, transport.follows_backend(), transport.ordered(),
-                        settings.transfer_buffers});
+                       {transport.rank(), state_buffers(settings.optimizer), transport.follows_backend(),
+                        transport.ordered(), settings.transfer_buffers});
   bind();
 }
 
@@ -42,7 +44,7 @@ void Program::bind() {
   kernels_.resize(plan_.kernels);
   Vector<int> users(plan_.kernels, 0);
   for (const PartPlan& part : plan_.parts) {
-    if (users[part.kernel]++ > 0) continue;
+    if (part.again || users[part.kernel]++ > 0) continue;
     const Operator& op = graph().operators[part.op];
     Vector<bool> wanted;
     for (int input = 0; input < static_cast<int>(part.inputs.size()); ++input)
@@ -145,6 +147,7 @@ void Program::run(int64_t iteration, bool training) {
     if (!launched) submit(iteration, training);
     transport_.finish_iteration();
     backend_.wait();
+    if (training) ++updates_;
     for (const auto& observer : observers_) observer->end();
   } catch (const TransportError& error) {
     give_up();
@@ -166,6 +169,7 @@ void Program::give_up() {
 
 void Program::submit(int64_t iteration, bool training) {
   current_task_ = -1;
+  optimizer_step_ = optimizer_step(settings_.optimizer, iteration, updates_);
   transport_.begin_iteration();
   size_t started = 0;
   const auto start_up_to = [&](int steps_before) {
@@ -185,6 +189,7 @@ void Program::submit(int64_t iteration, bool training) {
   }
   run_postponed(true);
   start_up_to(steps);
+  if (settings_.optimizer.clip_norm > 0 && training) update_clipped();
   for (Request& collective : collectives_) transport_.wait(collective);  // of which this rank wanted nothing
   if (transport_.follows_backend()) finish_sends();
   transport_.end_iteration();
@@ -196,7 +201,12 @@ void Program::submit(int64_t iteration, bool training) {
 // backend nothing is known here; an owner's values lie in the arena, whose memory has its next use.
 bool Program::postpone(int step) {
   const StepPlan& plan = plan_.steps[step];
-  if (plan.kind != TaskKind::update || transport_.follows_backend()) return false;
+  if (plan.kind != TaskKind::update) return false;
+  if (settings_.optimizer.clip_norm > 0) {
+    postponed_.push_back(step);
+    return true;
+  }
+  if (transport_.follows_backend()) return false;
   current_task_ = plan.task;
   if (plan_.units[plan.unit].group < 0 || transport_.test(units_[plan.unit])) return false;
   postponed_.push_back(step);
@@ -204,6 +214,7 @@ bool Program::postpone(int step) {
 }
 
 void Program::run_postponed(bool all) {
+  if (settings_.optimizer.clip_norm > 0) return;
   while (!postponed_.empty()) {
     const int step = postponed_.front();
     if (!all && !transport_.test(units_[plan_.steps[step].unit])) return;
@@ -280,7 +291,7 @@ void Program::copy(const Vector<ZeroFill>& zeros, const Vector<BlockCopy>& copie
 void Program::run_compute(int index, int64_t iteration, bool training) {
   const StepPlan& step = plan_.steps[index];
   Call& call = calls_[index];
-  if (call.part) call.kernel->set_part(*call.part);
+  if (call.part) call.kernel->set_part(*call.part, graph().operators[plan_.parts[step.part].op].name);
   wait_for_receives(step);
   for (const int collective : step.collectives) {
     transport_.wait(collectives_[collective]);
@@ -333,6 +344,7 @@ void Program::run_kernel(const StepPlan& step, Call& call, bool training) {
         call.kernel->forward_statistics(call.arguments);
       break;
     case TaskKind::backward_statistics: call.kernel->backward_statistics(call.arguments); break;
+    case TaskKind::recompute: call.kernel->forward(call.arguments); break;
     case TaskKind::forward:
       call.kernel->forward(call.arguments);
       if (step.updates_state && training) call.kernel->update_state(call.arguments);
@@ -392,6 +404,12 @@ void Program::run_barrier(const StepPlan& step) {
 }
 
 void Program::run_update(const StepPlan& step) {
+  sum_gradients(step);
+  update(step);
+}
+
+// What the update reads is complete: the gradients of all devices are added up.
+void Program::sum_gradients(const StepPlan& step) {
   const UnitPlan& unit = plan_.units[step.unit];
   wait_for_receives(step);
   if (unit.group >= 0) {
@@ -400,17 +418,59 @@ void Program::run_update(const StepPlan& step) {
   } else {
     copy(unit.zeros, unit.pack);
   }
+}
+
+void Program::update(const StepPlan& step) {
+  const UnitPlan& unit = plan_.units[step.unit];
   copy({}, step.gather);
   for (const UpdateRun& run : unit.updates) {
     const ParameterBuffer& parameter = plan_.parameters[run.parameter];
-    float* velocity = address(parameter.velocity);
-    backend_.sgd_update(address(parameter.weight) + run.offset, address(run.gradient),
-                        velocity ? velocity + run.offset : nullptr, run.elements, settings_.sgd);
+    const auto state = [&](int number) {
+      return number < parameter.states.count() ? address(parameter.states[number]) + run.offset : nullptr;
+    };
+    backend_.update(address(parameter.weight) + run.offset, address(run.gradient), {state(0), state(1)}, run.elements,
+                    optimizer_step_);
   }
   copy({}, unit.spread);
   copy({}, step.pack);
   did(Activity::update, step.task);
   start_sends(step);
+}
+
+// All updates of the iteration, behind the norm of all gradients together.
+void Program::update_clipped() {
+  for (const int step : postponed_) {
+    current_task_ = plan_.steps[step].task;
+    sum_gradients(plan_.steps[step]);
+  }
+  // The sums of all ranks in their order: the same bits everywhere.
+  double squares = 0;
+  for (const std::string& bytes : transport_.gather(to_bytes(Vector<double>{sum_of_squared_gradients()})))
+    squares += from_bytes<double>(bytes)[0];
+  squares = from_bytes<double>(transport_.broadcast(to_bytes(Vector<double>{squares})))[0];
+  const double scale = clipping_scale(settings_.optimizer.clip_norm, std::sqrt(squares));
+  for (const int step : postponed_) {
+    const int unit = plan_.steps[step].unit;
+    current_task_ = plan_.steps[step].task;
+    for (const int piece : plan_.units[unit].gradients.indices())
+      if (scale < 1)
+        backend_.scale(address(plan_.units[unit].gradients[piece]), tasks_.units[unit].pieces[piece]->block.volume(),
+                       static_cast<float>(scale));
+    update(plan_.steps[step]);
+  }
+  postponed_.clear();
+}
+
+// Of the units whose first holder is this rank: each trained parameter counts once.
+double Program::sum_of_squared_gradients() const {
+  double sum = 0;
+  for (const int unit : plan_.units.indices()) {
+    const SynchronizationUnit& held = tasks_.units[unit];
+    if (held.holders[0] != transport_.rank()) continue;
+    for (const int piece : plan_.units[unit].gradients.indices())
+      sum += backend_.sum_of_squares(address(plan_.units[unit].gradients[piece]), held.pieces[piece]->block.volume());
+  }
+  return sum;
 }
 
 }  // namespace ff

@@ -21,10 +21,11 @@
 namespace ff {
 
 struct ProgramSettings {
-  SgdSettings sgd;
+  OptimizerSettings optimizer;
   uint64_t seed = 0;  // of dropout
   TransferBuffers transfer_buffers = TransferBuffers::preallocated;
   Synchronization synchronization = Synchronization::all_reduce;
+  Vector<std::string> recompute = {};  // StrategySettings::recompute
 };
 
 class Program {
@@ -60,6 +61,10 @@ class Program {
   Transport& transport() const { return transport_; }
   float* address(Place place) const { return place.exists() ? buffers_[place.buffer].get() + place.offset : nullptr; }
   TaskGraphBuilder& builder() { return builder_; }
+
+  // How many updates the optimizer's state has seen.
+  int64_t updates() const { return updates_; }
+  void set_updates(int64_t updates) { updates_ = updates; }
 
   bool default_issue_order() const { return default_issue_order_; }  // for lack of a fitting one
   int64_t memory_bytes() const;
@@ -97,6 +102,10 @@ class Program {
   void run_synchronization(const StepPlan& step);
   void run_barrier(const StepPlan& step);
   void run_update(const StepPlan& step);
+  void sum_gradients(const StepPlan& step);
+  void update(const StepPlan& step);
+  void update_clipped();
+  double sum_of_squared_gradients() const;
   bool postpone(int step);
   void run_postponed(bool all);
   void wait_for_receives(const StepPlan& step);
@@ -121,7 +130,9 @@ class Program {
   Vector<CollectiveCall> collective_calls_;
   Vector<Request> sends_, receives_, reductions_, collectives_, units_;
 
-  std::deque<int> postponed_;  // steps: updates whose all-reduces went on when their turn came
+  OptimizerStep optimizer_step_;  // of this iteration
+  int64_t updates_ = 0;
+  std::deque<int> postponed_;  // steps: updates whose all-reduces went on when their turn came; clipped ones: all
   int current_task_ = -1;
   Vector<std::unique_ptr<Observer>> observers_;
 };

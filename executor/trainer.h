@@ -17,7 +17,7 @@
 namespace ff {
 
 struct TrainerSettings {
-  SgdSettings sgd;
+  OptimizerSettings optimizer;
   uint64_t seed = 0;  // initial parameters, dropout, synthetic data, order of the samples
 };
 
@@ -41,7 +41,11 @@ class Trainer {
 
   // Iterations so far, those behind a checkpoint included: dropout and the order of the samples follow from it.
   int64_t iterations() const { return iteration_; }
-  void go_on_from(int64_t iterations) { iteration_ = iterations; }
+  // `updates`: so many has the optimizer's state seen.
+  void go_on_from(int64_t iterations, int64_t updates) {
+    iteration_ = iterations;
+    program_.set_updates(updates);
+  }
 
   Program& program() { return program_; }
   const Graph& graph() const { return file_.graph; }

@@ -1,5 +1,6 @@
 #include "executor/verify.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <sstream>
@@ -23,8 +24,11 @@ double relative_error(std::span<const float> a, std::span<const float> b, float 
 
 void restore(Trainer& trainer, const Checkpoint& checkpoint) {
   set_parameters(trainer.program(), ParameterData::weight, checkpoint.weights);
-  set_parameters(trainer.program(), ParameterData::velocity, checkpoint.velocities);
-  trainer.go_on_from(checkpoint.iterations);
+  set_states(trainer.program(), checkpoint.states);
+  const Vector<std::string> names = state_names(trainer.settings().optimizer);
+  const bool known = std::all_of(names.begin(), names.end(),
+                                 [&](const std::string& state) { return checkpoint.states.contains(state); });
+  trainer.go_on_from(checkpoint.iterations, known ? checkpoint.updates : 0);
 }
 
 namespace {

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Does the stand-in for CUDA find faults? Makes one fault after the other in a copy of the CUDA backend and runs its
-tests on processors; prints which of them were found, and by what.
+tests on CPUs; prints which of them were found, and by what.
 
-    scripts/cuda_mutants.py                      all of them
-    scripts/cuda_mutants.py --only 3 7           those with these numbers (--list names them)
+    scripts/cuda_mutants.py                      all faults, all tests
+    scripts/cuda_mutants.py --quick              of each fault's tests, only those of what it is in
+    scripts/cuda_mutants.py --only 3 7           those with these numbers
+    scripts/cuda_mutants.py --list               their numbers; exit code 1 when a source has no longer its text
 
-The copy is build/cuda-mutants, which stays; --work DIR takes another folder. Exit code: 0 when all were found that are
-expected to be.
+The copy is build/cuda-mutants, which stays; --work DIR takes another folder. --work . makes the faults in place: each
+is taken back before the next. Exit code: 0 when all were found that are expected to be.
 """
 
 import argparse
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -18,65 +21,113 @@ import time
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 KERNELS = "common/kernels/cuda/"
 NCCL = "executor/transport/nccl.cpp"
+NEEDED = ["-w", "NoTests"]  # a name that no test has is a failure
 
-# Name, file, text, and what takes its place (the first occurrence behind `after`).
+
+def kernels(operator):
+    return f"kernels, {operator}", ["tests/test_gpu", "every CUDA kernel*", "-c", operator, *NEEDED]
+
+
+def large(operator):
+    return f"larger shapes, {operator}", ["tests/test_gpu", "CUDA kernels equal*", "-c", operator, *NEEDED]
+
+
+def backend(name):
+    return f'"{name}..."', ["tests/test_gpu", name + "*", *NEEDED]
+
+
+CONVOLUTIONS = "convolutions", ["tests/test_gpu", "every CUDA convolution*", "-c", "conv2d", *NEEDED]
+CASES = ["--cases", "30", "--seconds", "60"]
+GRAPH = "ranks, CUDA graph", ["tests/test_gpu_ranks", "threads", "1", "--cuda-graph", *CASES]
+THREADS = "ranks, threads", ["tests/test_gpu_ranks", "threads", "2", *CASES]
+PROCESSES = "ranks, NCCL", ["mpirun", "-n", "2", "tests/test_gpu_ranks", "nccl", *CASES]
+IMAGES, SUMS = backend("images go to the GPU"), backend("zeros")
+MOVED, BLOCKS = backend("a dropout kernel moved"), backend("blocks of any rank")
+TESTS = [("test_gpu", ["tests/test_gpu", "~[convolution]"]),
+         ("test_gpu, convolutions", ["tests/test_gpu", "[convolution]"]), GRAPH, THREADS, PROCESSES]
+
+# Name, file, text, what takes the place of its first occurrence, and the tests of --quick.
 MUTANTS = [
     ("no barrier before a block's sum", KERNELS + "device.cuh", "    __syncthreads();\n    float total = 0;",
-     "    float total = 0;"),
+     "    float total = 0;", [large("softmax")]),
     ("no barrier before a column's sum", KERNELS + "device.cuh",
      "    shared[threadIdx.y][threadIdx.x] = total[k];\n    __syncthreads();",
-     "    shared[threadIdx.y][threadIdx.x] = total[k];"),
-    ("half of a warp is summed", KERNELS + "device.cuh", "for (int offset = 16;", "for (int offset = 8;"),
-    ("no barrier in a transposition", KERNELS + "loops.cu", "  __syncthreads();\n", ""),
+     "    shared[threadIdx.y][threadIdx.x] = total[k];", [kernels("linear")]),
+    ("half of a warp is summed", KERNELS + "device.cuh", "for (int offset = 16;", "for (int offset = 8;",
+     [kernels("layer_norm")]),
+    ("no barrier in a transposition", KERNELS + "loops.cu", "  __syncthreads();\n", "", [IMAGES]),
     ("index off by one in a transposition", KERNELS + "loops.cu", "row < rows && column < columns",
-     "row < rows && column <= columns"),
+     "row < rows && column <= columns", [IMAGES]),
     ("a stride swapped", KERNELS + "loops.cu", "destination[offset + column * rows + row]",
-     "destination[offset + row * columns + column]"),
-    ("momentum forgotten", KERNELS + "loops.cu", "velocity[i] = momentum * velocity[i] + step", "velocity[i] = step"),
+     "destination[offset + row * columns + column]", [IMAGES]),
+    ("momentum forgotten", KERNELS + "loops.cu", "velocity[i] = momentum * velocity[i] + change",
+     "velocity[i] = 0 * momentum * velocity[i] + change", [SUMS]),
+    ("Adam's second moment of the gradient itself", KERNELS + "loops.cu", "(1 - beta2) * g * g", "(1 - beta2) * g",
+     [SUMS]),
+    ("no barrier in a sum of squares", KERNELS + "loops.cu", "+= of_thread[threadIdx.x + half];\n    __syncthreads();",
+     "+= of_thread[threadIdx.x + half];", [SUMS]),
+    ("half of a block's squares", KERNELS + "loops.cu", "int half = block_threads / 2;",
+     "int half = block_threads / 4;", [SUMS]),
     ("wrong transposition flags", KERNELS + "products.cpp",
      "cublasGemmEx_64(context.blas, operation(transpose_b), operation(transpose_a)",
-     "cublasGemmEx_64(context.blas, operation(transpose_a), operation(transpose_b)"),
+     "cublasGemmEx_64(context.blas, operation(transpose_a), operation(transpose_b)", [kernels("linear")]),
     ("wrong transposition flag of a convolution as a product", KERNELS + "convolution.cpp",
-     "multiply_matrices(context_, 'N', 'T', pixels, out, in", "multiply_matrices(context_, 'N', 'N', pixels, out, in"),
+     "multiply_matrices(context_, 'N', 'T', pixels, out, in", "multiply_matrices(context_, 'N', 'N', pixels, out, in",
+     [CONVOLUTIONS]),
     ("a workspace too small", KERNELS + "convolution.cpp", "  const size_t bytes = static_cast<size_t>("
-     "choice.workspace_bytes);", "  const size_t bytes = static_cast<size_t>(choice.workspace_bytes / 2);"),
+     "choice.workspace_bytes);", "  const size_t bytes = static_cast<size_t>(choice.workspace_bytes / 2);",
+     [CONVOLUTIONS]),
     ("warps do not wait for shared memory", KERNELS + "gating.cu",
-     "      __syncwarp();\n      if (token >= group_tokens) continue;", "      if (token >= group_tokens) continue;"),
+     "      __syncwarp();\n      if (token >= group_tokens) continue;", "      if (token >= group_tokens) continue;",
+     [kernels("top_k_gating")]),
     ("an atomic addition that is not", KERNELS + "gating.cu",
      "atomicAdd(counts + token / group_tokens * experts + choice.first.expert, 1)",
-     "counts[token / group_tokens * experts + choice.first.expert] += 1"),
-    ("no barrier between tokens", KERNELS + "embedding.cu",
-     "    __syncthreads();\n  }\n", "  }\n"),
-    ("a row beyond the table", KERNELS + "embedding.cu", "token < rows.end;", "token <= rows.end;"),
+     "counts[token / group_tokens * experts + choice.first.expert] += 1", [kernels("load_balancing_loss")]),
+    ("no barrier between tokens", KERNELS + "embedding.cu", "    __syncthreads();\n  }\n", "  }\n",
+     [kernels("embedding"), large("embedding")]),
+    ("a row beyond the table", KERNELS + "embedding.cu", "token < rows.end;", "token <= rows.end;",
+     [kernels("embedding")]),
     ("a position too far in causal softmax", KERNELS + "softmax.cu", "? row % causal + 1 : classes",
-     "? row % causal + 2 : classes"),
+     "? row % causal + 2 : classes", [kernels("multi_head_attention")]),
+    ("a window too far in pooling's gradient", KERNELS + "pool2d.cu",
+     "last + 1 < axis.output ? last + 1 : axis.output};", "last + 1};", [kernels("pool2d")]),
+    ("a position too far in pooling", KERNELS + "pool2d.cu", "behind < axis.input ? behind : axis.input}",
+     "behind}", [kernels("pool2d")]),
+    ("LSTM gates exchanged", KERNELS + "lstm.cu", "first + units, first + 2 * units,",
+     "first + 2 * units, first + units,", [kernels("lstm")]),
+    ("a channel too few in response normalization", KERNELS + "local_response_normalization.cu",
+     "channel > half ? channel - half", "channel >= half ? channel - half + 1",
+     [kernels("local_response_normalization")]),
+    ("unequal strides merged", KERNELS + "block_copy.cu",
+     "result.from[last] == loops.from[axis] * loops.sizes[axis] &&",
+     "result.from[last] >= loops.from[axis] * loops.sizes[axis] &&", [BLOCKS]),
+    ("a moved dropout kernel draws as before", KERNELS + "dropout.cu",
+     "    stream_ = random_stream(seed_, operator_name);\n",
+     "    stream_ = random_stream(seed_, operator_name.substr(1));\n", [MOVED]),
+    ("a kernel that is not moved", KERNELS + "backend.cpp", "    kernel_->set_part(part, operator_name);",
+     "    if (part.rank() < 0) kernel_->set_part(part, operator_name);", [MOVED]),
     ("a 64-bit cast missing", KERNELS + "device.cuh", "static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i",
-     "blockIdx.x * blockDim.x + threadIdx.x; i"),
+     "blockIdx.x * blockDim.x + threadIdx.x; i", [kernels("add")]),
     ("a graph replays its first iteration's numbers", KERNELS + "context.cpp",
-     "return status == cudaStreamCaptureStatusNone ? nullptr : iteration_;", "return nullptr;"),
-    ("a kernel does not wait for what is received", NCCL, "    backend_.wait_for_event(events_[request.slot]);\n", ""),
+     "return status == cudaStreamCaptureStatusNone ? nullptr : iteration_;", "return nullptr;", [GRAPH]),
+    ("a kernel does not wait for what is received", NCCL, "    backend_.wait_for_event(events_[request.slot]);\n", "",
+     [PROCESSES]),
     ("a transfer does not wait for its data", NCCL, "      follow(transfer_stream_);\n    check(ncclGroupStart()",
-     "      (void)follow_;\n    check(ncclGroupStart()"),
+     "      (void)follow_;\n    check(ncclGroupStart()", [PROCESSES]),
     ("messages in another order on one rank", NCCL, "    grouping_ = false;\n    start(group_);",
-     "    grouping_ = false;\n    if (rank() == 1) std::reverse(group_.begin(), group_.end());\n    start(group_);"),
+     "    grouping_ = false;\n    if (rank() == 1) std::reverse(group_.begin(), group_.end());\n    start(group_);",
+     [PROCESSES]),
     ("staged copies do not wait for kernels", "executor/transport/staging.cpp",
-     "    backend_.wait_for_event(follow_, out_);\n", ""),
+     "    backend_.wait_for_event(follow_, out_);\n", "", [THREADS]),
 ]
 # With why: no test can be large enough.
 NOT_EXPECTED = {"a 64-bit cast missing": "needs more than 2^32 threads' elements, 16 GB"}
 
-TESTS = [
-    ("test_gpu", ["tests/test_gpu", "~[convolution]"]),
-    ("test_gpu, convolutions", ["tests/test_gpu", "[convolution]"]),
-    ("ranks, CUDA graph", ["tests/test_gpu_ranks", "threads", "1", "--cuda-graph", "--cases", "30", "--seconds", "60"]),
-    ("ranks, threads", ["tests/test_gpu_ranks", "threads", "2", "--cases", "30", "--seconds", "60"]),
-    ("ranks, NCCL", ["mpirun", "-n", "2", "tests/test_gpu_ranks", "nccl", "--cases", "30", "--seconds", "60"]),
-]
 
-
-def build(work):
-    return subprocess.run(["cmake", "--build", "--preset", "cuda-stand-in", "--target", "test_gpu", "test_gpu_ranks",
-                           "-j2"], cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def build(work, tests, jobs):
+    targets = {word.removeprefix("tests/") for _, command in tests for word in command if word.startswith("tests/")}
+    return subprocess.run(["cmake", "--build", "--preset", "cuda-stand-in", "--target", *sorted(targets),
+                           f"-j{jobs}"], cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def fault(output):
@@ -89,12 +140,12 @@ def fault(output):
     return lines[-1][:150] if lines else ""
 
 
-def find(work, seconds):
-    """The first test that fails, and how; None when all pass."""
+def find(work, tests, seconds):
+    """The first of the tests that fails, and how; None when all pass."""
     sys.path.append(str(REPOSITORY / "scripts"))
     from mpi_environment import mpi_environment
     environment = {**mpi_environment(), "OMP_NUM_THREADS": "1"}
-    for name, command in TESTS:
+    for name, command in tests:
         folder = work / "build/cuda-stand-in"
         command = [str(folder / word) if word.startswith("tests/") else word for word in command]
         try:
@@ -107,45 +158,72 @@ def find(work, seconds):
     return None
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER")
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--work", type=pathlib.Path, default=REPOSITORY / "build/cuda-mutants")
-    parser.add_argument("--seconds", type=float, default=600, help="for one test program")
-    arguments = parser.parse_args()
-    if arguments.list:
-        for number, (name, file, *_) in enumerate(MUTANTS):
-            print(number, name, file)
-        return 0
-    work = arguments.work.resolve()
+def copy_sources(work):
     work.mkdir(parents=True, exist_ok=True)
     files = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, stdout=subprocess.PIPE, check=True).stdout
     subprocess.run(["tar", "--null", "-T", "-", "-cf", work / "files.tar"], cwd=REPOSITORY, input=files, check=True)
     subprocess.run(["tar", "-xf", "files.tar"], cwd=work, check=True)
+
+
+def try_fault(work, mutant, tests, arguments):
+    """By what the fault is found, and how; None when it is not."""
+    _, file, text, other, _ = mutant
+    path = work / file
+    source = path.read_text(encoding="utf-8")
+    try:
+        path.write_text(source.replace(text, other, 1), encoding="utf-8")
+        built = build(work, tests, arguments.jobs)
+        if built.returncode != 0:
+            return "compiler", built.stdout[-150:]
+        return find(work, tests, arguments.seconds)
+    finally:
+        path.write_text(source, encoding="utf-8")
+
+
+def list_mutants():
+    lost = 0
+    for number, (name, file, text, *_) in enumerate(MUTANTS):
+        known = text in (REPOSITORY / file).read_text(encoding="utf-8")
+        lost += not known
+        print(number, name, file + ("" if known else f': has no "{text}"'))
+    return 1 if lost else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--work", type=pathlib.Path, default=REPOSITORY / "build/cuda-mutants")
+    parser.add_argument("--seconds", type=float, default=600, help="for one test program")
+    parser.add_argument("--jobs", type=int, default=2, help="compilers at once")
+    arguments = parser.parse_args()
+    if arguments.list:
+        return list_mutants()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # a fault that was made is taken back
+    chosen = arguments.only or range(len(MUTANTS))
+    tests_of = {number: MUTANTS[number][4] if arguments.quick else TESTS for number in chosen}
+    tests = list({name: (name, command) for some in tests_of.values() for name, command in some}.values())
+    work = arguments.work.resolve()
+    if work != REPOSITORY:
+        copy_sources(work)
     subprocess.run(["cmake", "--preset", "cuda-stand-in"], cwd=work, stdout=subprocess.DEVNULL, check=True)
-    first = build(work)
-    if first.returncode != 0 or (wrong := find(work, arguments.seconds)):
+    first = build(work, tests, arguments.jobs)
+    if first.returncode != 0 or (wrong := find(work, tests, arguments.seconds)):
         sys.exit(f"without a fault: {first.stdout[-500:] if first.returncode else wrong}")
     missed, expected = 0, 0
-    print("| fault | found by | how |\n|---|---|---|", flush=True)
-    for number, (name, file, text, other) in enumerate(MUTANTS):
-        if arguments.only and number not in arguments.only:
-            continue
-        path = work / file
-        source = path.read_text(encoding="utf-8")
-        if source.count(text) < 1:
+    print("| fault | found by | how | seconds |\n|---|---|---|---|", flush=True)
+    for number in chosen:
+        name, file, text, *_ = MUTANTS[number]
+        if text not in (work / file).read_text(encoding="utf-8"):
             sys.exit(f'{file} has no "{text}" (fault {number}): it has changed')
-        path.write_text(source.replace(text, other, 1), encoding="utf-8")
         begin = time.monotonic()
-        built = build(work)
-        found = ("compiler", built.stdout[-150:]) if built.returncode != 0 else find(work, arguments.seconds)
-        path.write_text(source, encoding="utf-8")
+        found = try_fault(work, MUTANTS[number], tests_of[number], arguments)
         is_expected = name not in NOT_EXPECTED
         expected += is_expected
         missed += is_expected and not found
         by, how = found or ("not found", NOT_EXPECTED.get(name, ""))
-        print(f"| {name} | {by} | {how} | {time.monotonic() - begin:.0f} s", flush=True)
+        print(f"| {name} | {by} | {how} | {time.monotonic() - begin:.0f} |", flush=True)
     print(f"{expected - missed} of {expected} found")
     return 1 if missed else 0
 

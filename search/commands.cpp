@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <map>
 
+#include "common/recomputation.h"
 #include "common/strategy_configurations.h"
 #include "common/task_graph/issue_order.h"
 #include "search/background.h"
-#include "search/micro_batch_choice.h"
 #include "search/optimizer/baselines/propagate.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/report/html/report.h"
@@ -69,6 +69,7 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details)
   report.fifo_order = details.fifo_order;
   report.tasks = details.tasks.tasks.count();
   report.micro_batches = problem.settings.micro_batches;
+  report.recompute = problem.settings.recompute;
   report.transfer_bytes = details.tasks.transfer_bytes;
   report.synchronization_bytes = details.tasks.synchronization_bytes;
   for (int t : details.tasks.tasks.indices()) {
@@ -119,7 +120,6 @@ Json provenance(const SearchReport& report, const Problem& problem) {
                {"baselines", report_to_json(report)["baselines"]},
                {"memory_bytes", memory_to_json(report.memory_bytes)},
                {"costs", report_to_json(report)["costs"]}};
-  if (problem.momentum) json["momentum"] = true;  // memory_bytes has velocities
   for (const BackgroundEffect& effect : report.background) json["background"].push_back(effect.file);
   return json;
 }
@@ -227,7 +227,10 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
   constexpr double default_budget_s = 30;  // of those that do not know when nothing better is to be expected
   if (!keeps_budget(algorithm) && own.search.budget_s <= 0 && own.search.proposals == 0)
     own.search.budget_s = default_budget_s;
-  const SearchControl control{context.stop, context.search_progress, deadline};
+  SearchControl control{context.stop, context.search_progress, deadline};
+  control.found = [&context](const Strategy& strategy, const Prediction& prediction) {
+    context.best_known.found(strategy, prediction);
+  };
   AlgorithmResult result =
       run_algorithm(algorithm, {.evaluator = evaluator, .space = space, .settings = own, .control = control});
   Found found;
@@ -286,21 +289,27 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   if (!options.files.annotations.empty()) inputs.push_back(options.files.annotations);
   inputs.insert(inputs.end(), options.background.begin(), options.background.end());
   expect_all_writable({options.out, options.trace, options.report, options.html}, inputs);
+  const auto start = std::chrono::steady_clock::now();
   GraphAndTopology files = load_files(options.files, options.strategy);
   const Topology topology = files.topology;
   const Background background(options.background, topology, options.costs);
   if (!background.empty()) files.topology = background.left_of(topology);
-  if (options.choose_micro_batches)
-    files.settings.micro_batches = choose_micro_batches(files, options.costs, options.settings, context.stop);
+  if (options.choose.micro_batches || options.choose.recompute)
+    files.settings = choose_settings(files, options.costs, options.settings, options.choose, context.stop);
   Loaded loaded = load(std::move(files), options.costs);
   const Problem problem = loaded.problem();
   const SearchSpace space(problem.graph, problem.topology, false, problem.annotations);
+  AlgorithmSettings settings = with_unequal_shares(options.settings, options.costs);
+  // Reading the files belongs to the budget, measuring kernels does not.
+  if (double& budget_s = settings.search.budget_s; budget_s > 0)
+    budget_s = std::max(1e-3, budget_s - seconds_since(start));
   if (!measure_search_space(problem, space, measurable_models(problem), context))
     throw MachineError("interrupted while measuring kernels, before any strategy was found; nothing was written");
   const auto begin = std::chrono::steady_clock::now();
   Evaluator evaluator(problem);
-  Found found =
-      find_strategy(options.algorithm, evaluator, space, with_unequal_shares(options.settings, options.costs), context);
+  context.best_known.begin(problem, options.algorithm, options.out);
+  Found found = find_strategy(options.algorithm, evaluator, space, settings, context);
+  context.best_known.done();
   found.report.background = background.effects(topology, problem.topology, found.details);
   write_outputs(options.out, options.trace, found.strategy, found.report, evaluator, found.details);
   CommandResult result{report_to_json(found.report),
@@ -334,6 +343,10 @@ CommandResult run_simulate(const SimulateOptions& options) {
     file.topology = std::move(other);
   }
   if (options.synchronization) file.settings.synchronization = *options.synchronization;
+  if (options.recompute) {
+    file.settings.recompute = recomputation_patterns(file.graph, *options.recompute);
+    file.issue_order.clear();  // of other tasks
+  }
   const Topology topology = file.topology;
   const Background background(options.background, topology, options.costs);
   if (!background.empty()) file.topology = background.left_of(topology);

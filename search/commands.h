@@ -7,8 +7,10 @@
 #include <string>
 
 #include "search/explain/explain.h"
+#include "search/interruption.h"
 #include "search/optimizer/algorithms.h"
 #include "search/problem_files.h"
+#include "search/settings_choice.h"
 
 namespace ff {
 
@@ -18,7 +20,7 @@ struct SearchOptions {
   CostOptions costs;
   std::string algorithm = "mcmc";
   StrategySettings strategy;
-  bool choose_micro_batches = false;  // instead of strategy.micro_batches: micro_batch_choice.h
+  SettingsChoice choose;  // instead of what `strategy` says
   AlgorithmSettings settings;
   std::string out = "strategy.json", trace, report, html;
   Vector<std::string> background;  // strategies that run on the same devices
@@ -26,6 +28,7 @@ struct SearchOptions {
 
 struct SimulateOptions {
   std::string strategy, topology;                  // topology "": the strategy's own
+  std::optional<Vector<std::string>> recompute;    // instead of the strategy's
   std::optional<Synchronization> synchronization;  // none: the strategy's own
   CostOptions costs;
   std::string out, trace, html, measured;  // measured: a trace that ffexec wrote, for the report; "": none
@@ -69,6 +72,7 @@ struct ProfileOptions {
 
 struct CommandContext {
   const std::atomic<bool>& stop;
+  BestKnown& best_known;  // for whoever must end the search
   std::function<void(const SearchProgress&)> search_progress;
   std::function<void(int64_t done, int64_t all, const std::string& what)> measure_progress;
 };

@@ -9,27 +9,22 @@
 #include <cstring>
 #include <iostream>
 #include <new>
+#include <sstream>
 #include <system_error>
 
 #include "common/command_line.h"
 #include "common/manual.h"
-#include "common/signals.h"
 #include "common/version.h"
 #include "search/commands.h"
 #include "search/discovery/discover.h"
 #include "search/explain_flags.h"
 #include "search/import/command.h"
 #include "search/import/flags.h"
+#include "search/interruption.h"
 #include "search/optimizer/mcmc/simulation_check.h"
 #include "search/report/summary.h"
 
 namespace {
-
-std::atomic<bool> stop_requested{false};
-
-void request_stop(int) {
-  if (stop_requested.exchange(true)) _exit(ff::exit_interrupted);  // a second Ctrl-C does not wait
-}
 
 void show_progress(const ff::SearchProgress& progress) {
   const std::string devices = progress.devices > 0 ? std::to_string(progress.devices) + " devices:  " : "";
@@ -144,7 +139,9 @@ void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {
                           "kernel times: auto (profile, else measured, else analytic), measure, profile, analytic");
   app.add_option("--profile", costs.profiles,
                  "profile file (ffprofile/1) of a device model, or a directory of MODEL.json; may repeat");
-  app.add_option("--momentum", costs.momentum, "momentum of SGD, for predicted memory; default: 0, as ffexec's")
+  app.add_option("--optimizer", costs.optimizer.kind, "sgd, adam, adamw; default: the graph file's, or sgd")
+      ->check(CLI::IsMember(ff::optimizer_names()));
+  app.add_option("--momentum", costs.optimizer.momentum, "momentum of SGD; default: the graph file's, or 0")
       ->check(ff::finite_non_negative());
   app.add_flag("--json", options.json, "print the result as one JSON object");
   app.add_flag("--quiet", options.quiet, "print errors only");
@@ -167,9 +164,32 @@ const ff::Vector<std::pair<std::string, ff::Synchronization>> synchronizations =
     {"all-reduce", ff::Synchronization::all_reduce}, {"parameter-server", ff::Synchronization::parameter_server}};
 const ff::Vector<ff::Renamed> renamed_synchronizations = {{"owner", "parameter-server"}};
 
-void add_strategy_flags(CLI::App& app, ff::StrategySettings& strategy) {
+constexpr const char* recompute_text = "operators to compute again in front of backward: PATTERN,..., full, none";
+
+// At commas outside brackets; none for "none".
+ff::Vector<std::string> split_patterns(const std::string& text) {
+  ff::Vector<std::string> patterns;
+  if (text == "none") return patterns;
+  bool inside = false, begins = true;
+  for (const char c : text) {
+    if (begins) patterns.emplace_back();
+    begins = c == ',' && !inside;
+    inside = c == '[' || (inside && c != ']');
+    if (!begins) patterns.back() += c;
+  }
+  return patterns;
+}
+
+// `choose_recompute`: where auto is stored; null where the command does not have it.
+void add_strategy_flags(CLI::App& app, ff::StrategySettings& strategy, bool* choose_recompute) {
   add_words<ff::Synchronization>(app, "--synchronization", strategy.synchronization, synchronizations,
                                  synchronization_text, renamed_synchronizations);
+  const auto read = [&strategy, choose_recompute](const std::string& text) {
+    if (choose_recompute && text == "auto") *choose_recompute = true;
+    else strategy.recompute = split_patterns(text);
+  };
+  app.add_option_function<std::string>("--recompute", read,
+                                       std::string(recompute_text) + (choose_recompute ? ", auto" : ""));
 }
 
 // `automatic`: where auto is stored; null where the command does not have it.
@@ -284,8 +304,8 @@ void add_commands(CLI::App& app, Options& options) {
   app.set_version_flag("--version", "ffsearch " + ff::version_text());
   add_graph_flags(app, options.search.files, false);
   add_common_flags(app, options.search.costs, options);
-  add_strategy_flags(app, options.search.strategy);
-  add_micro_batches_flag(app, options.search.strategy.micro_batches, &options.search.choose_micro_batches);
+  add_strategy_flags(app, options.search.strategy, &options.search.choose.recompute);
+  add_micro_batches_flag(app, options.search.strategy.micro_batches, &options.search.choose.micro_batches);
   add_search_flags(app, options.search.settings, options.search.files, options);
   add_own_search_flags(app, options.search);
 
@@ -293,6 +313,9 @@ void add_commands(CLI::App& app, Options& options) {
   simulate->add_option("--strategy", options.simulate.strategy, "strategy file (ffstrategy/1)")->required();
   simulate->add_option("--topo", options.simulate.topology,
                        "topology file to simulate on, instead of that of the strategy");
+  simulate->add_option_function<std::string>(
+      "--recompute", [&options](const std::string& text) { options.simulate.recompute = split_patterns(text); },
+      std::string(recompute_text) + "; default: that of the strategy");
   const auto read_synchronization = [&options](const std::string& found) {
     for (const auto& [word, meaning] : synchronizations)
       if (word == found) options.simulate.synchronization = meaning;
@@ -331,7 +354,7 @@ void add_commands(CLI::App& app, Options& options) {
   CLI::App* compare = app.add_subcommand("compare", "run every algorithm and compare the results");
   add_graph_flags(*compare, options.compare.files, true);
   add_common_flags(*compare, options.compare.costs, options);
-  add_strategy_flags(*compare, options.compare.strategy);
+  add_strategy_flags(*compare, options.compare.strategy, nullptr);
   add_micro_batches_flag(*compare, options.compare.strategy.micro_batches, nullptr);
   add_search_flags(*compare, options.compare.settings, options.compare.files, options);
   add_html_flag(*compare, options.compare.html);
@@ -376,11 +399,10 @@ void check_flags_that_go_together(const CLI::App& app, const ff::SearchOptions& 
 }
 
 // Runs the command and prints its result.
-void run(const CLI::App& app, const Options& options) {
-  for (const int signal : {SIGINT, SIGTERM}) ff::handle_signal(signal, request_stop);
+void run(const CLI::App& app, const Options& options, const std::atomic<bool>& stop, ff::BestKnown& best_known) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond "ulimit -f" is an error of its write
   const bool interactive = isatty(STDERR_FILENO) == 1 && !options.quiet;
-  ff::CommandContext context{stop_requested, {}, {}};
+  ff::CommandContext context{stop, best_known, {}, {}};
   if (interactive) {
     context.search_progress = show_progress;
     context.measure_progress = [](int64_t done, int64_t all, const std::string& what) {
@@ -458,6 +480,7 @@ int main(int argc, char** argv) {
         "annotations",
         "background",
         "synchronization",
+        "recompute",
         "micro-batches",
         "nodes",
         "network-gb-per-s",
@@ -473,7 +496,7 @@ int main(int argc, char** argv) {
       {"Search",
        {"algorithm", "budget", "proposals", "seed", "chains", "init", "proposals-from", "threads", "schedule",
         "simulator", "beta", "assignments", "check-local"}},
-      {"Costs", {"cost", "profile", "precision"}},
+      {"Costs", {"cost", "profile", "precision", "optimizer", "momentum"}},
       {"Output", {}}};
   ff::Vector<std::string> group_names;
   for (const auto& [name, flags] : groups) group_names.push_back(name);
@@ -497,8 +520,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? ff::exit_done : ff::exit_usage;
   }
+  static ff::BestKnown best_known;  // for as long as the process lasts
+  const std::atomic<bool>& stop_requested = ff::handle_interruption(best_known);
   try {
-    run(app, options);
+    run(app, options, stop_requested, best_known);
     return stop_requested ? ff::exit_interrupted : ff::exit_done;
   } catch (const ff::InputError& error) {
     std::cerr << "ffsearch: " << error.what() << std::endl;

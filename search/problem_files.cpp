@@ -2,19 +2,24 @@
 
 #include <filesystem>
 
+#include "common/recomputation.h"
+
 namespace ff {
 
 GraphAndTopology load_files(const ProblemFiles& files, const StrategySettings& settings) {
   Topology topology = load_topology(files.topology);
   const int64_t batch = files.batch_per_device > 0 ? files.batch_per_device * topology.devices.count() : files.batch;
-  return {load_graph(files.graph, batch), std::move(topology), files.annotations, settings};
+  GraphAndTopology loaded{load_graph(files.graph, batch), std::move(topology), files.annotations, settings};
+  loaded.settings.recompute = recomputation_patterns(loaded.graph, settings.recompute);
+  return loaded;
 }
 
-Loaded::Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision, bool momentum)
+Loaded::Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision)
     : graph(graph_of_micro_batch(files.graph, files.settings.micro_batches)),
       batch_graph(files.settings.micro_batches > 1 ? std::make_shared<const Graph>(std::move(files.graph)) : nullptr),
-      topology(std::move(files.topology)), settings(files.settings), momentum(momentum),
-      kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), precision) {
+      topology(std::move(files.topology)), settings(files.settings),
+      kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), precision,
+              graph.optimizer.value_or(OptimizerSettings()).kind) {
   if (!files.annotations.empty()) annotations = load_annotations(files.annotations, graph, topology);
 }
 
@@ -45,9 +50,10 @@ Vector<std::string> profile_files(const Vector<std::string>& paths, const Topolo
 }  // namespace
 
 Loaded load(GraphAndTopology files, const CostOptions& costs) {
+  if (costs.optimizer.any()) set_optimizer(files.graph, with_flags(files.graph.optimizer, costs.optimizer));
   Vector<Profile> profiles;
   for (const std::string& path : profile_files(costs.profiles, files.topology)) profiles.push_back(load_profile(path));
-  return Loaded(std::move(files), costs.mode, std::move(profiles), costs.precision, costs.momentum != 0);
+  return Loaded(std::move(files), costs.mode, std::move(profiles), costs.precision);
 }
 
 }  // namespace ff

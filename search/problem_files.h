@@ -19,7 +19,7 @@ struct CostOptions {
   CostMode mode = CostMode::automatic;
   Precision precision = Precision::fp32;  // of GPUs' matrix products and convolutions
   Vector<std::string> profiles;           // files
-  double momentum = 0;                    // of SGD, as ffexec's: what is not 0 takes memory
+  OptimizerFlags optimizer;               // instead of what the graph file says
 };
 
 struct GraphAndTopology {
@@ -33,21 +33,24 @@ GraphAndTopology load_files(const ProblemFiles& files, const StrategySettings& s
 
 // What a command works on; `problem` refers to the rest.
 struct Loaded {
-  Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision, bool momentum = false);
+  Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision);
   Loaded(const Loaded&) = delete;
 
   const Graph graph;                               // of one micro-batch
   const std::shared_ptr<const Graph> batch_graph;  // of all micro-batches; null: there is one
   const Topology topology;
   const StrategySettings settings;
-  const bool momentum;
   KernelCosts kernels;
   std::optional<Annotations> annotations;
   Problem problem() {
-    return {graph, topology, kernels, annotations ? &*annotations : nullptr, settings, momentum, batch_graph};
+    return {graph,      topology,
+            kernels,    annotations ? &*annotations : nullptr,
+            settings,   state_buffers(graph.optimizer.value_or(OptimizerSettings())),
+            batch_graph};
   }
 };
 
+// With the optimizer of the flags in the graph, so that a strategy file has it and ffexec trains with it.
 // A directory among the profiles stands for the file in it of each device model of the topology that has one,
 // MODEL.json. Throws InputError.
 Loaded load(GraphAndTopology files, const CostOptions& costs);

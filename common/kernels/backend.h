@@ -13,6 +13,7 @@
 #include <string>
 
 #include "common/operators/operator.h"
+#include "common/optimizer.h"
 #include "common/vector.h"
 
 namespace ff {
@@ -62,8 +63,9 @@ class Kernel {
   virtual void update_state(const KernelArguments&) {}
   virtual int64_t workspace_bytes() const { return 0; }
   // The next calls are for this part, which differs from that of the request along the samples alone, and in its place
-  // there, not its size (task_graph/shared_kernels.h). To be called when no forward waits for its backward.
-  virtual void set_part(const Block& /*part*/) {}
+  // there, not its size, of this operator, which is that of the request or one with the same function
+  // (task_graph/shared_kernels.h). To be called when no forward waits for its backward.
+  virtual void set_part(const Block& /*part*/, const std::string& /*operator_name*/) {}
 };
 
 struct KernelRequest {
@@ -74,10 +76,9 @@ struct KernelRequest {
   uint64_t seed = 0;
 };
 
-struct SgdSettings {
-  float learning_rate = 0.01f;
-  float momentum = 0;
-  float weight_decay = 0;
+// Of the elements that are updated; null: the optimizer has no such state.
+struct OptimizerStates {
+  float *first = nullptr, *second = nullptr;
 };
 
 class Backend {
@@ -105,10 +106,17 @@ class Backend {
   virtual void store_from_host(const void* host, void* memory, const Shape& shape) = 0;
   virtual void load_to_host(const void* memory, void* host, const Shape& shape) = 0;
 
-  // gradient += weight_decay * parameter; velocity = momentum * velocity + gradient; parameter -= learning_rate *
-  // velocity. As torch.optim.SGD without dampening. velocity may be null when momentum is 0.
-  virtual void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements,
-                          const SgdSettings& settings) = 0;
+  // One step of the optimizer.
+  //   SGD, torch.optim.SGD without dampening: g += weight_decay * parameter; velocity = momentum * velocity + g;
+  //   parameter -= learning_rate * velocity. states[0]: the velocity, null without momentum.
+  //   Adam: g += weight_decay * parameter; AdamW: parameter *= 1 - learning_rate * weight_decay. Then m = beta1 * m +
+  //   (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2; parameter -= step_size * m / (sqrt(v) / second_moment_root +
+  //   epsilon). states: m and v.
+  virtual void update(float* parameter, const float* gradient, OptimizerStates states, int64_t elements,
+                      const OptimizerStep& step) = 0;
+  // For the clipping of gradients: in double precision, waits for what was submitted; and values *= factor.
+  virtual double sum_of_squares(const float* values, int64_t elements) = 0;
+  virtual void scale(float* values, int64_t elements, float factor) = 0;
 
   // On the CPU what was submitted is complete already. A GPU's kernels report indices out of range (InputError) here.
   virtual void wait() = 0;

@@ -8,6 +8,7 @@ namespace ff {
 // P, and vocabulary R: a part writes the rows that it has, and zeros for the tokens of others.
 class Embedding : public OperatorDefinition {
  public:
+  bool kernel_names_operator() const override { return true; }
   explicit Embedding(const OperatorRequest& request);
 
   Block output_block(int, const Block& part) const override;
@@ -31,6 +32,7 @@ class Embedding : public OperatorDefinition {
 // input [batch, length, channels] + weight [length, channels] for every sample.
 class PositionEmbedding : public OperatorDefinition {
  public:
+  bool kernel_names_operator() const override { return true; }
   explicit PositionEmbedding(const OperatorRequest& request);
 
   Block output_block(int, const Block& part) const override { return part; }

@@ -11,6 +11,7 @@ namespace ff {
 // What dispatch and combine share: slots of top_k_gating, and parts of whole groups.
 class Routed : public OperatorDefinition {
  public:
+  bool kernel_names_operator() const override { return true; }
   int64_t index_limit(int) const override { return routing.slots(); }
   bool position_matters(int) const override { return false; }
   std::string attribute_text() const override;
@@ -73,6 +74,7 @@ class Combine : public Routed {
 // does elsewhere; in_channel as in a linear.
 class ExpertLinear : public OperatorDefinition {
  public:
+  bool kernel_names_operator() const override { return true; }
   explicit ExpertLinear(const OperatorRequest& request);
 
   Block output_block(int, const Block& part) const override { return {part[1], part[0], part[2]}; }

@@ -11,6 +11,7 @@ namespace ff {
 // Consecutive samples form groups, which are gated independently and so are never split.
 class TopKGating : public OperatorDefinition {
  public:
+  bool kernel_names_operator() const override { return true; }
   explicit TopKGating(const OperatorRequest& request);
 
   Block output_block(int output, const Block& part) const override;
@@ -31,6 +32,7 @@ class TopKGating : public OperatorDefinition {
 // any capacity) * (mean of its gate); the gradient flows through the mean gates.
 class LoadBalancingLoss : public OperatorDefinition {
  public:
+  bool kernel_names_operator() const override { return true; }
   explicit LoadBalancingLoss(const OperatorRequest& request);
 
   Block output_block(int, const Block& part) const override { return part; }

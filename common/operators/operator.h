@@ -145,6 +145,8 @@ class OperatorDefinition {
   // What a kernel keeps from forward to backward, or needs in between, beyond its arguments: masks, denominators,
   // probabilities.
   virtual int64_t workspace_bytes(const Block& /*part*/) const { return 0; }
+  // Does a kernel name its operator in messages, or draw random numbers by its name for good?
+  virtual bool kernel_names_operator() const { return false; }
 
   virtual Work forward_work(const Block& part) const;
   // input_gradients: does any input need its gradient (false for the first layer)?

@@ -29,6 +29,7 @@ class Softmax : public OperatorDefinition {
 // with class 0; those of the others are empty.
 class SoftmaxCrossEntropy : public OperatorDefinition {
  public:
+  bool kernel_names_operator() const override { return true; }
   explicit SoftmaxCrossEntropy(const OperatorRequest& request);
 
   Block output_block(int output, const Block& part) const override;

@@ -4,6 +4,7 @@
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/held_units.h"
 #include "common/task_graph/own_edges.h"
+#include "common/task_graph/recomputed_edges.h"
 #include "common/task_graph/task_graph.h"
 
 namespace ff {
@@ -28,6 +29,7 @@ class Assembly {
       for (Direction direction : directions) add_compute_tasks(op, direction);
     for (int edge : builder_.edges().indices()) add_edge(edge);
     for (OperatorId op : graph_.operator_ids()) add_gradient_sums(op);
+    if (builder_.recomputes()) add_recomputation();
     if (has_owners()) add_barriers();
     for (int group : builder_.groups().indices())
       if (builder_.groups()[group].trained) add_units(group);
@@ -244,6 +246,89 @@ class Assembly {
       if (const auto found = gradients_.find(tensor); found != gradients_.end())
         for (int place : found->second.indices())
           task(first_[Direction::backward][op] + place).copy_bytes += found->second[place].copied_bytes();
+  }
+
+  // ---- recomputation ----
+
+  void add_recomputation() {
+    const int32_t begin = static_cast<int32_t>(result_.tasks.size());
+    Vector<int32_t> first(graph_.operators.size(), -1);
+    for (OperatorId op : graph_.operator_ids())
+      if (builder_.recomputed(op)) first[op] = add_parts(op, TaskKind::recompute);
+    const auto task_of = [&](OperatorId op, int32_t part) {
+      const int place = result_.place_of(op, part);
+      return first[op] < 0 || place < 0 ? -1 : first[op] + place;
+    };
+    Segments segments(begin, static_cast<int32_t>(result_.tasks.size()));
+    for (int e : builder_.edges().indices()) {
+      const Edge& edge = builder_.edges()[e];
+      if (first[edge.producer] < 0 || first[edge.consumer] < 0 || !result_.pairs[e]) continue;
+      for (const BlockPair& pair : *result_.pairs[e]) {
+        const int32_t producer = task_of(edge.producer, pair.producer_part),
+                      consumer = task_of(edge.consumer, pair.consumer_part);
+        if (producer < 0 || consumer < 0 || !recomputed_in_place(builder_, strategy_, e, pair)) continue;
+        add_order(producer, consumer);
+        segments.join(producer, consumer);
+      }
+    }
+    start_segments(begin, segments);
+  }
+
+  // Tasks that read each other's recomputed outputs.
+  class Segments {
+   public:
+    Segments(int32_t begin, int32_t end) : begin_(begin) {
+      for (int32_t task = begin; task < end; ++task) first_.push_back(task), reads_.push_back(false);
+    }
+    void join(int32_t producer, int32_t consumer) {
+      reads_[consumer - begin_] = true;
+      producer = first_of(producer), consumer = first_of(consumer);
+      first_[std::max(producer, consumer) - begin_] = std::min(producer, consumer);
+    }
+    int32_t first_of(int32_t task) {
+      while (first_[task - begin_] != task) task = first_[task - begin_] = first_[first_[task - begin_] - begin_];
+      return task;
+    }
+    bool reads_recomputed(int32_t task) const { return reads_[task - begin_]; }
+
+   private:
+    const int32_t begin_;
+    Vector<int32_t> first_;
+    Vector<bool> reads_;
+  };
+
+  // A segment begins when the gradient of its last operator's outputs is there. No operator behind that one belongs to
+  // the segment, so that nothing waits in a circle.
+  void start_segments(int32_t begin, Segments& segments) {
+    const int32_t end = static_cast<int32_t>(result_.tasks.size());
+    std::map<int32_t, Vector<int32_t>> last;          // by first task of the segment: those of its last operator
+    for (int32_t task = begin; task < end; ++task) {  // ascending by operator and part
+      Vector<int32_t>& tasks = last[segments.first_of(task)];
+      if (!tasks.empty() && this->task(tasks[0]).op != this->task(task).op) tasks.clear();
+      tasks.push_back(task);
+    }
+    std::map<int32_t, Vector<int32_t>> gradients_of;  // by backward task of these: what it waits for
+    const auto backward_of = [&](int32_t task) {
+      return this->first(Direction::backward, this->task(task).op, this->task(task).part);
+    };
+    const auto forward_of = [&](int32_t task) {
+      return this->last(Direction::forward, this->task(task).op, this->task(task).part);
+    };
+    for (const auto& [segment, tasks] : last)
+      for (const int32_t task : tasks) gradients_of[backward_of(task)];
+    for (const auto& [before, after] : order_)
+      if (const auto found = gradients_of.find(after); found != gradients_of.end()) found->second.push_back(before);
+    for (int32_t task = begin; task < end; ++task) {
+      const Vector<int32_t>& tasks = last.at(segments.first_of(task));
+      this->task(task).segment_op = this->task(tasks[0]).op;
+      this->task(task).segment_part = this->task(tasks[0]).part;
+      add_order(forward_of(task), task);
+      add_order(task, backward_of(task));
+      if (segments.reads_recomputed(task)) continue;
+      for (const int32_t end_of_segment : tasks)
+        for (const int32_t gradient : gradients_of.at(backward_of(end_of_segment)))
+          if (gradient != forward_of(end_of_segment)) add_order(gradient, task);
+    }
   }
 
   // ---- parameters ----

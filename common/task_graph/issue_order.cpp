@@ -197,7 +197,8 @@ struct DefaultPlace {
   int op;     // backward: counted from the end; owners: the group
   int stage;  // of an operator
   int part;
-  // 1: behind the task that produces its data, -1: in front of the one that reads it; 2: behind its transfer
+  // 1: behind the task that produces its data, -1: in front of the one that reads it; 2: behind its transfer; -2:
+  // recomputed in front of it
   int transfer;
   TaskKey key;
   auto operator<=>(const DefaultPlace&) const = default;
@@ -226,6 +227,11 @@ DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& gra
   const Direction direction = direction_of(task.kind);
   if (is_statistics(task.kind)) return place(direction, task.op, statistics, task.part);
   if (is_reduction(task.kind)) return place(direction, task.op, reductions, task.part);
+  if (task.kind == TaskKind::recompute) {
+    DefaultPlace in_front = place(Direction::backward, task.segment_op, parts, task.segment_part);
+    in_front.transfer = -2;
+    return in_front;
+  }
   if (is_compute(task.kind)) return place(direction, task.op, parts, task.part);
   const bool on_demand = buffers == TransferBuffers::on_demand;
   const auto beside = [&](OperatorId op, int part, bool in_front) {

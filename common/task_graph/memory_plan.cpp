@@ -6,6 +6,7 @@
 
 #include "common/hash.h"
 #include "common/task_graph/edge_copies.h"
+#include "common/task_graph/recomputed_edges.h"
 
 namespace ff {
 namespace {
@@ -70,10 +71,14 @@ class MemoryPlanner {
   struct Part {
     int plan = -1;                                // -1: on none of the devices asked for
     int forward = -1, backward = -1;              // backward -1 without one
+    int recompute = -1;                           // -1: it is not recomputed
     int forward_first = -1, backward_first = -1;  // the steps of the statistics tasks, else the same
-    Vector<int> outputs, inputs, input_gradients;
+    Vector<int> outputs, recomputed_outputs, inputs, input_gradients;
     Vector<Vector<Contribution>> contributions;  // by output
-    int last(bool backward_reads) const { return backward < 0 || !backward_reads ? forward : backward; }
+    // The last step that reads what forward reads.
+    int last(bool backward_reads) const {
+      return backward >= 0 && backward_reads ? backward : recompute >= 0 ? recompute : forward;
+    }
   };
 
   // Null where the task graph does not have it.
@@ -137,6 +142,7 @@ class MemoryPlanner {
         switch (task.kind) {
           case TaskKind::forward: part.forward = step; break;
           case TaskKind::backward: part.backward = step; break;
+          case TaskKind::recompute: part.recompute = step; break;
           case TaskKind::forward_statistics: part.forward_first = step; break;
           default: part.backward_first = step;
         }
@@ -163,10 +169,13 @@ class MemoryPlanner {
     }
     for (int o = 0; o < static_cast<int>(op.outputs.size()); ++o) {
       const int64_t bytes = definition.output_block(o, block).volume() * element_bytes;
-      part.outputs.push_back(definition.is_loss()
-                                 ? -1
-                                 : add(part.plan, {Kind::output, id, number, o}, bytes, part.forward_first,
-                                       part.last(definition.backward_reads_output())));
+      const int last = part.last(definition.backward_reads_output());
+      part.outputs.push_back(definition.is_loss() ? -1
+                                                  : add(part.plan, {Kind::output, id, number, o}, bytes,
+                                                        part.forward_first, part.recompute < 0 ? last : part.forward));
+      if (part.recompute >= 0)
+        part.recomputed_outputs.push_back(
+            add(part.plan, {Kind::recomputed_output, id, number, o}, bytes, part.recompute, last));
     }
     part.contributions.resize(op.outputs.size());
   }
@@ -216,9 +225,13 @@ class MemoryPlanner {
               sent(TaskKind::activation, index, pair, *producer));
         else if (copy.source == BlockUse::whole)
           extend(*producer, buffer, sent(TaskKind::activation, index, pair, *producer));
-        else
-          extend(*producer, buffer,
-                 copy.destination == BlockUse::in_place ? consumer->last(kept) : consumer->forward_first);
+        else if (copy.destination != BlockUse::in_place) extend(*producer, buffer, consumer->forward_first);
+        else if (!recomputed_in_place(builder_, strategy_, index, pair))
+          extend(*producer, buffer, consumer->last(kept));
+        else {
+          extend(*producer, buffer, consumer->forward);
+          extend(*producer, producer->recomputed_outputs[output], consumer->last(kept));
+        }
       }
       if (!consumer || copy.destination == BlockUse::in_place) continue;
       PlannedBuffer& input = assembled_input(edge, pair.consumer_part);

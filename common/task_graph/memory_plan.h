@@ -5,7 +5,9 @@
 // Lives, in steps (a device's tasks without transfers, in issue order; `end` is behind the last one):
 //   output                forward ... that of its operator, or backward if that reads it; of every consumer that reads
 //                         it in place likewise; or until a consumer has copied from it
-//   input                 assembled from pieces: forward of its operator, ... backward if that reads it
+//                         Of a recomputed operator (recomputation.h): of what reads it in forward alone
+//   recomputed_output     recompute ... likewise, of its operator's backward and of recomputed consumers
+//   input                 assembled from pieces: forward of its operator, ... backward if that reads it, or recompute
 //   input_gradient        backward of its operator ... backward of the producer, which reads it in place or adds it up
 //   output_gradient       contributions added up: backward of its operator
 //   packed_*              what is sent, if it is a part of a buffer: the task that packs it ... sent
@@ -52,7 +54,8 @@ struct BufferKey {
     received_gradient,
     received_parameter_gradient,
     packed_parameter_values,
-    received_parameter_values
+    received_parameter_values,
+    recomputed_output
   };
   Kind kind;
   int32_t what;  // operator; packed, received: edge; of parameters: group

@@ -11,9 +11,9 @@ bool is_updated(const Graph& graph, ParameterId parameter) {
 }
 
 ParameterBufferSizes parameter_buffer_sizes(const Graph& graph, ParameterId parameter, int64_t block_elements,
-                                            bool momentum, ParameterUse use) {
+                                            int state_buffers, ParameterUse use) {
   const bool updated = is_updated(graph, parameter);
-  return {block_elements, updated && momentum ? block_elements : 0,
+  return {block_elements, updated ? state_buffers * block_elements : 0,
           updated && use.has_backward && !use.is_piece ? block_elements : 0};
 }
 

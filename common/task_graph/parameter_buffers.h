@@ -3,7 +3,7 @@
 //
 // Parts on one device with the same block of a parameter share its buffers:
 //   weight      every block
-//   velocity    blocks of trained parameters, with momentum
+//   states      blocks of trained parameters: as many buffers as the optimizer has numbers for each (optimizer.h)
 //   gradient    blocks that a backward task here writes the gradient of, unless the block is one piece: then the
 //               gradient lies in the gradient sum. Blocks of operators that share a parameter and split it differently
 //               overlap in part; such a block consists of several pieces.
@@ -27,11 +27,11 @@ struct ParameterUse {
 
 // In elements; 0: no such buffer.
 struct ParameterBufferSizes {
-  int64_t weight = 0, velocity = 0, gradient = 0;
-  int64_t elements() const { return weight + velocity + gradient; }
+  int64_t weight = 0, states = 0, gradient = 0;  // states: all of them together
+  int64_t elements() const { return weight + states + gradient; }
 };
 ParameterBufferSizes parameter_buffer_sizes(const Graph& graph, ParameterId parameter, int64_t block_elements,
-                                            bool momentum, ParameterUse use);
+                                            int state_buffers, ParameterUse use);
 
 // Each gradient sum begins at 64 bytes, for the kernels that write there.
 constexpr int64_t gradient_sum_elements(int64_t piece_elements) {

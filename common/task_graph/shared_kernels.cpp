@@ -1,5 +1,6 @@
 #include "common/task_graph/shared_kernels.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -18,17 +19,56 @@ Vector<int64_t> key_of(const OperatorDefinition& definition, OperatorId op, cons
   return key;
 }
 
+// Recomputed parts of any operators with the same function have a kernel in common, too. Numbers of operators are not
+// negative.
+void share_function(const Graph& graph, OperatorId op, Vector<int64_t>& key) {
+  key[0] = -1 - graph.operators[op].function;
+  for (int input = 0; input < graph.operators[op].inputs.count(); ++input)
+    key.push_back(graph.input_has_gradient(op, input));
+}
+
+// When a kernel keeps something for a part, in steps: from forward, or its repetition, to backward. Forward of a
+// recomputed part leaves nothing that is needed later.
 struct Life {
   OperatorId op;
   int32_t part;
-  int first, last;  // steps
+  int first, last;
+  int forward = -1;  // of a recomputed part, which lives from `first` on
+};
+
+// Kernels of the parts with one key.
+class KernelPool {
+ public:
+  // -1: none is free.
+  int take(const Life& life) {
+    for (int k : kernels_.indices())
+      if (std::none_of(kernels_[k].lives.begin(), kernels_[k].lives.end(),
+                       [&](const Life& other) { return meet(life, other); })) {
+        kernels_[k].lives.push_back(life);
+        return kernels_[k].number;
+      }
+    return -1;
+  }
+  void add(int number, const Life& life) { kernels_.push_back({number, {life}}); }
+
+ private:
+  static bool meet(const Life& a, const Life& b) {
+    const auto contains = [](const Life& life, int step) { return life.first <= step && step <= life.last; };
+    return (a.first <= b.last && b.first <= a.last) || (a.forward >= 0 && contains(b, a.forward)) ||
+           (b.forward >= 0 && contains(a, b.forward));
+  }
+  struct OfKernel {
+    int number;
+    Vector<Life> lives;
+  };
+  Vector<OfKernel> kernels_;
 };
 
 }  // namespace
 
 SharedKernels shared_kernels(const Graph& graph, const Strategy& strategy, const TaskGraph& tasks,
                              const Vector<int>& steps) {
-  Vector<Life> lives;                         // ascending by first
+  Vector<Life> lives;                         // ascending by first task
   std::unordered_map<uint64_t, int> life_of;  // [operator, part]
   for (const int s : steps.indices()) {
     const Task& task = tasks.tasks[steps[s]];
@@ -36,25 +76,35 @@ SharedKernels shared_kernels(const Graph& graph, const Strategy& strategy, const
     const uint64_t id = static_cast<uint64_t>(task.op) << 32 | static_cast<uint32_t>(task.part);
     const auto [found, added] = life_of.try_emplace(id, lives.count());
     if (added) lives.push_back({task.op, task.part, s, s});
-    lives[found->second].last = s;
+    Life& life = lives[found->second];
+    life.last = s;
+    if (task.kind == TaskKind::recompute) life.forward = life.first, life.first = s;
   }
   SharedKernels result;
   struct OfKey {
     std::set<int> free;              // kernels
     std::multimap<int, int> in_use;  // the last step, the kernel
+    KernelPool pool;                 // of recomputed parts
   };
   std::map<Vector<int64_t>, OfKey> by_key;
   for (const Life& life : lives) {
     const OperatorDefinition& definition = *graph.operators[life.op].definition;
-    OfKey& of_key = by_key[key_of(definition, life.op, definition.part(strategy[life.op].degrees, life.part))];
-    while (!of_key.in_use.empty() && of_key.in_use.begin()->first < life.first) {
-      of_key.free.insert(of_key.in_use.begin()->second);
-      of_key.in_use.erase(of_key.in_use.begin());
-    }
+    Vector<int64_t> key = key_of(definition, life.op, definition.part(strategy[life.op].degrees, life.part));
+    if (life.forward >= 0 && !definition.kernel_names_operator()) share_function(graph, life.op, key);
+    OfKey& of_key = by_key[key];
     int kernel = result.kernels.count();
-    if (of_key.free.empty()) result.kernels.push_back({life.op, life.part});
-    else kernel = *of_key.free.begin(), of_key.free.erase(of_key.free.begin());
-    of_key.in_use.emplace(life.last, kernel);
+    if (life.forward >= 0) {
+      if (const int taken = of_key.pool.take(life); taken >= 0) kernel = taken;
+      else of_key.pool.add(kernel, life);
+    } else {
+      while (!of_key.in_use.empty() && of_key.in_use.begin()->first < life.first) {
+        of_key.free.insert(of_key.in_use.begin()->second);
+        of_key.in_use.erase(of_key.in_use.begin());
+      }
+      if (!of_key.free.empty()) kernel = *of_key.free.begin(), of_key.free.erase(of_key.free.begin());
+      of_key.in_use.emplace(life.last, kernel);
+    }
+    if (kernel == result.kernels.count()) result.kernels.push_back({life.op, life.part});
     result.uses.push_back({life.op, life.part, kernel});
   }
   return result;

@@ -19,6 +19,7 @@ std::string_view to_string(TaskKind kind) {
     case TaskKind::barrier: return "barrier";
     case TaskKind::parameter_gradient: return "parameter_gradient";
     case TaskKind::parameter_values: return "parameter_values";
+    case TaskKind::recompute: return "recompute";
   }
   return "";
 }

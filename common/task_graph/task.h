@@ -10,6 +10,8 @@
 //                              and of the consumer's contribution to that output's gradient back again
 //   activation_collective, gradient_collective
 //                              such blocks of several parts at once, where they form a collective (collectives.h)
+// Of a recomputed operator (recomputation.h), between the two directions
+//   recompute                  forward once more, one a part
 // Of a parameter group:
 //   synchronization            an all-reduce of gradients among the devices that hold the same pieces of the group
 //   update                     SGD on those pieces, on every holder
@@ -45,9 +47,10 @@ enum class TaskKind : uint8_t {  // in the order in which ties are broken
   gradient_collective,
   barrier,
   parameter_gradient,
-  parameter_values
+  parameter_values,
+  recompute
 };
-constexpr size_t task_kind_count = 15;
+constexpr size_t task_kind_count = 16;
 std::string_view to_string(TaskKind kind);
 
 inline bool is_edge_transfer(TaskKind kind) { return kind == TaskKind::activation || kind == TaskKind::gradient; }
@@ -59,7 +62,7 @@ inline bool is_statistics(TaskKind kind) {
   return kind == TaskKind::forward_statistics || kind == TaskKind::backward_statistics;
 }
 inline bool is_compute(TaskKind kind) {
-  return kind == TaskKind::forward || kind == TaskKind::backward || is_statistics(kind);
+  return kind == TaskKind::forward || kind == TaskKind::backward || kind == TaskKind::recompute || is_statistics(kind);
 }
 inline bool occupies_device(TaskKind kind) {  // its own, and no link
   return is_compute(kind) || kind == TaskKind::update || kind == TaskKind::barrier;
@@ -146,6 +149,8 @@ struct Task {
   DeviceId device = -1;       // compute, update, barrier: where; transfers: source
   DeviceId destination = -1;  // transfers
   const BlockPair* pair = nullptr;  // transfers of edges
+  // recompute: the operator and part whose backward task comes first of all in the segment.
+  int32_t segment_op = -1, segment_part = -1;
   // Transfers, reductions, synchronization, update: bytes moved, reduced, updated; collectives: Collective::bytes.
   int64_t bytes = 0;
   // Bytes copied (or added: then 3/2 of them, as an addition moves 3 for a copy's 2) on the device as a part of the

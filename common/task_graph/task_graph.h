@@ -73,10 +73,14 @@ struct TaskGraph {
 // builder a thread.
 class TaskGraphBuilder {
  public:
-  explicit TaskGraphBuilder(const Graph& graph, Synchronization synchronization = Synchronization::all_reduce);
+  // `recomputed`: by operator (recomputation.h); empty: none.
+  explicit TaskGraphBuilder(const Graph& graph, Synchronization synchronization = Synchronization::all_reduce,
+                            Vector<bool> recomputed = {});
 
   const Graph& graph() const { return graph_; }
   Synchronization synchronization() const { return synchronization_; }
+  bool recomputes() const { return !recomputed_.empty(); }  // any operator
+  bool recomputed(OperatorId op) const { return !recomputed_.empty() && recomputed_[op]; }
   const Vector<Edge>& edges() const { return edges_; }
   const Vector<ParameterGroup>& groups() const { return groups_; }
   // By operator: equal numbers for operators with equal blocks (part_blocks.h).
@@ -102,6 +106,7 @@ class TaskGraphBuilder {
  private:
   const Graph& graph_;
   const Synchronization synchronization_;
+  const Vector<bool> recomputed_;
   Vector<Edge> edges_;
   Vector<ParameterGroup> groups_;
   Vector<int> alike_, first_alike_;

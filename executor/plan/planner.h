@@ -1,6 +1,7 @@
 // What the sections of planning share. Each plans one aspect of all steps, in this order: program_plan.cpp the steps
 // and parts with their memory, edges.cpp what goes from part to part, synchronization.cpp gradients of parameters and
-// statistics, owners.cpp parameters that one rank updates for others, transfers.cpp how messages are matched, when
+// statistics, owners.cpp parameters that one rank updates for others, recomputation.cpp what recomputed
+// parts read and write the second time, transfers.cpp how messages are matched, when
 // sends are waited for and in which order transfers start.
 #pragma once
 
@@ -60,5 +61,6 @@ void plan_tags(Planner& planner);
 void plan_posts(Planner& planner);
 void plan_send_waits(Planner& planner);
 void plan_transfer_groups(Planner& planner);
+void plan_recomputation(Planner& planner);
 
 }  // namespace ff

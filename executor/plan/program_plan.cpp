@@ -88,6 +88,7 @@ void Planner::make_parts() {
     if (!is_compute(step.kind)) continue;
     const Task& task = tasks.tasks[step.task];
     step.part = part_index_[task.op][tasks.place_of(task.op, task.part)];
+    if (step.kind == TaskKind::recompute) continue;
     PartPlan& part = plan.parts[step.part];
     PartSteps& steps = direction_of(step.kind) == Direction::forward ? part.forward : part.backward;
     if (steps.first < 0) steps.first = static_cast<int>(s);
@@ -135,9 +136,12 @@ int Planner::parameter_buffer(ParameterId parameter, const Block& block) {
     if (plan.parameters[i].parameter == parameter && plan.parameters[i].block == block) return static_cast<int>(i);
   // The gradient is placed when the pieces are known (synchronization.cpp).
   const ParameterBufferSizes sizes =
-      parameter_buffer_sizes(graph, parameter, block.volume(), settings.momentum, {false, false});
+      parameter_buffer_sizes(graph, parameter, block.volume(), settings.state_buffers, {false, false});
   const Place weight = allocate(sizes.weight);
-  plan.parameters.push_back({parameter, block, weight, allocate(sizes.velocity, true)});
+  Vector<Place> states;
+  for (int state = 0; sizes.states > 0 && state < settings.state_buffers; ++state)
+    states.push_back(allocate(block.volume(), true));
+  plan.parameters.push_back({parameter, block, weight, std::move(states)});
   return static_cast<int>(plan.parameters.size()) - 1;
 }
 
@@ -155,6 +159,7 @@ ProgramPlan plan_program(TaskGraphBuilder& builder, const Strategy& strategy, co
   // else an iteration ends behind its sends
   if (!settings.follows_backend || settings.transfer_buffers == TransferBuffers::on_demand) plan_send_waits(planner);
   if (settings.ordered) plan_transfer_groups(planner);
+  if (builder.recomputes()) plan_recomputation(planner);
   return std::move(planner.plan);
 }
 

@@ -89,7 +89,8 @@ struct PartPlan {
   Vector<Place> output_gradients, input_gradients, parameter_gradients;
   Vector<uint8_t> accumulate;  // is the parameter's gradient added to?
   PartSteps forward, backward;
-  int kernel = -1;  // parts that are never in flight at the same time share one (task_graph/shared_kernels.h)
+  bool again = false;  // the same part once more, as recompute and backward see it; its kernel is the part's
+  int kernel = -1;     // parts that are never in flight at the same time share one (task_graph/shared_kernels.h)
   const PartSteps& steps(Direction direction) const { return direction == Direction::forward ? forward : backward; }
 };
 
@@ -127,13 +128,13 @@ struct ParameterBuffer {
   ParameterId parameter;
   Block block;
   Place weight;
-  Place velocity;  // of those that are trained with momentum
+  Vector<Place> states;  // of those that are trained: the optimizer's
 };
 
-// SGD on a contiguous run of a parameter's block.
+// One step of the optimizer on a contiguous run of a parameter's block.
 struct UpdateRun {
   int parameter;   // index into ProgramPlan::parameters
-  int64_t offset;  // in its weight and velocity, elements
+  int64_t offset;  // in its weight and states, elements
   Place gradient;
   int64_t elements;
 };
@@ -193,7 +194,7 @@ struct ProgramPlan {
 
 struct PlanSettings {
   int rank = 0;
-  bool momentum = false;
+  int state_buffers = 0;  // of the optimizer
   // Of the transport (transport.h):
   bool follows_backend = false;
   bool ordered = false;

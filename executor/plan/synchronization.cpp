@@ -52,7 +52,7 @@ Place parameter_gradient(Planner& planner, const ParameterBuffer& buffer) {
         return gradients[p];
   }
   const ParameterBufferSizes sizes = parameter_buffer_sizes(planner.graph, buffer.parameter, buffer.block.volume(),
-                                                            planner.settings.momentum, {true, /*is_piece=*/false});
+                                                            planner.settings.state_buffers, {true, /*is_piece=*/false});
   return planner.allocate(sizes.gradient);
 }
 

@@ -50,8 +50,9 @@ double analytic_copy_us(const DeviceModel& model, int64_t bytes) {
   return roofline_us(model, {0, 2.0 * static_cast<double>(bytes)}, model.peak_tflops);
 }
 
-double analytic_update_us(const DeviceModel& model, int64_t bytes) {
-  return roofline_us(model, {0, 5.0 * static_cast<double>(bytes)}, model.peak_tflops);
+double analytic_update_us(const DeviceModel& model, int64_t bytes, OptimizerKind optimizer) {
+  const double streams = optimizer == OptimizerKind::sgd ? 5 : 7;
+  return roofline_us(model, {0, streams * static_cast<double>(bytes)}, model.peak_tflops);
 }
 
 }  // namespace ff

@@ -18,7 +18,7 @@ double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& de
                           Phase phase, KernelUse use, Precision precision = Precision::fp32);
 // Every byte is read once and written once.
 double analytic_copy_us(const DeviceModel& model, int64_t bytes);
-// SGD with momentum: reads parameter, gradient and velocity, writes parameter and velocity.
-double analytic_update_us(const DeviceModel& model, int64_t bytes);
+// SGD with momentum: reads parameter, gradient and velocity, writes parameter and velocity; Adam has two moments.
+double analytic_update_us(const DeviceModel& model, int64_t bytes, OptimizerKind optimizer = OptimizerKind::sgd);
 
 }  // namespace ff

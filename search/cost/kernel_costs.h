@@ -35,7 +35,7 @@ class KernelCosts {
   // caches as among so much. `precision`: of GPUs' products; a profile that was measured with another one is an
   // InputError.
   KernelCosts(const Topology& topology, CostMode mode, Vector<Profile> profiles, int64_t working_set_bytes = 0,
-              Precision precision = Precision::fp32);
+              Precision precision = Precision::fp32, OptimizerKind optimizer = OptimizerKind::sgd);
 
   // Throws InputError when the mode is `profile` and there is no entry, MachineError when it is `measure` and this
   // machine has no such device.
@@ -54,6 +54,7 @@ class KernelCosts {
   // What else kept the processors busy meanwhile; "" for nothing.
   std::string busy_note() const;
   Precision precision() const { return precision_; }
+  OptimizerKind optimizer() const { return optimizer_; }      // of updates
   int64_t measured_count() const { return measured_count_; }  // kernels measured by this object
 
  private:
@@ -77,6 +78,7 @@ class KernelCosts {
 
   CostMode mode_;
   Precision precision_;
+  OptimizerKind optimizer_;
   Vector<Model> models_;
   std::mutex mutex_;
   std::atomic<int64_t> measured_count_{0};

@@ -140,23 +140,30 @@ ProfileEntry KernelMeasurement::copy(int64_t bytes) {
       })[0];
 }
 
-ProfileEntry KernelMeasurement::update(int64_t bytes) {
-  const SgdSettings settings{1e-6f, 0.9f, 1e-4f};
+ProfileEntry KernelMeasurement::update(int64_t bytes, OptimizerKind optimizer) {
+  OptimizerSettings settings = default_optimizer(optimizer);
+  settings.learning_rate = 1e-6;
+  settings.weight_decay = 1e-4;
+  if (optimizer == OptimizerKind::sgd) settings.momentum = 0.9;
+  const int buffers = 2 + state_buffers(settings);
+  const OptimizerStep step = optimizer_step(settings, 0, 0);
   return time(
-      1, [&](MeasurementLane& lane) { lane.prepare_plain(3, bytes); },
+      1, [&](MeasurementLane& lane) { lane.prepare_plain(buffers, bytes); },
       [](MeasurementLane& lane, int, int) { lane.other_work(); },
       [&](MeasurementLane& lane, int, int repetition) {
         const KernelArguments& set = lane.plain(repetition);
-        lane.backend().sgd_update(set.outputs[0], set.outputs[1], set.outputs[2], bytes / element_bytes, settings);
+        lane.backend().update(set.outputs[0], set.outputs[1], {set.outputs[2], buffers > 3 ? set.outputs[3] : nullptr},
+                              bytes / element_bytes, step);
       })[0];
 }
 
-void measure_rates(KernelMeasurement& measurement, Profile& profile) {
+void measure_rates(KernelMeasurement& measurement, Profile& profile, OptimizerKind optimizer) {
+  const std::string update = update_entry(optimizer);
   for (int64_t bytes : {int64_t{64}, int64_t{4} << 10, int64_t{32} << 10, int64_t{256} << 10, int64_t{2} << 20,
                         int64_t{16} << 20, int64_t{64} << 20}) {
     const std::string size = " " + std::to_string(bytes);
     if (!profile.entries.count("copy" + size)) profile.entries["copy" + size] = measurement.copy(bytes);
-    if (!profile.entries.count("update" + size)) profile.entries["update" + size] = measurement.update(bytes);
+    if (!profile.entries.count(update + size)) profile.entries[update + size] = measurement.update(bytes, optimizer);
   }
 }
 

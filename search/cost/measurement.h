@@ -44,7 +44,7 @@ class KernelMeasurement {
   using Result = std::map<Phase, ProfileEntry>;
   Result kernel(const OperatorDefinition& definition, const Block& part, bool backward, KernelUse use);
   ProfileEntry copy(int64_t bytes);
-  ProfileEntry update(int64_t bytes);
+  ProfileEntry update(int64_t bytes, OptimizerKind optimizer);
 
  private:
   // Lane 0 repeats the phases of `work` in turn and times each, while the other lanes run the same work to load the
@@ -58,7 +58,7 @@ class KernelMeasurement {
 };
 
 // Adds "copy" and "update" entries for a range of sizes, unless the profile has them.
-void measure_rates(KernelMeasurement& measurement, Profile& profile);
+void measure_rates(KernelMeasurement& measurement, Profile& profile, OptimizerKind optimizer);
 
 // The settings for a GPU of this machine. Its level-2 cache holds what a kernel of training has just written, so that
 // is rotated through a few times.

@@ -25,22 +25,24 @@ Vector<int64_t> corners(const Block& block) {
 
 }  // namespace
 
-MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count, bool momentum)
-    : builder_(builder), momentum_(momentum), edges_of_tensor_(graph().tensors.size()),
+MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count, int state_buffers)
+    : builder_(builder), state_buffers_(state_buffers), edges_of_tensor_(graph().tensors.size()),
       groups_of_(graph().operators.size()), items_around_(graph().operators.size()),
       part_bytes_(graph().operators.size()), block_numbers_(graph().parameters.size()),
       sums_(static_cast<size_t>(device_count)), at_end_(static_cast<size_t>(device_count)),
       on_demand_(static_cast<size_t>(device_count)), bytes_(static_cast<size_t>(device_count)) {
-  for (size_t e = 0; e < builder.edges().size(); ++e)
-    edges_of_tensor_[builder.edges()[e].tensor].push_back(static_cast<int>(e));
+  Vector<Vector<int>> edges_around(graph().operators.size());
+  for (const int e : builder.edges().indices()) {
+    const Edge& edge = builder.edges()[e];
+    edges_of_tensor_[edge.tensor].push_back(e);
+    for (const OperatorId op : {edge.producer, edge.consumer}) edges_around[op].push_back(e);
+  }
   for (size_t g = 0; g < builder.groups().size(); ++g)
     for (OperatorId op : builder.groups()[g].operators) groups_of_[op].push_back(static_cast<int>(g));
   for (OperatorId op = 0; op < static_cast<OperatorId>(graph().operators.size()); ++op) {
     Vector<Item>& items = items_around_[op];
     items.push_back({Item::Kind::operation, op});
-    for (size_t e = 0; e < builder.edges().size(); ++e)
-      if (builder.edges()[e].producer == op || builder.edges()[e].consumer == op)
-        items.push_back({Item::Kind::edge, static_cast<int>(e)});
+    for (const int e : edges_around[op]) items.push_back({Item::Kind::edge, e});
     Vector<TensorId> tensors = graph().operators[op].inputs;
     tensors.insert(tensors.end(), graph().operators[op].outputs.begin(), graph().operators[op].outputs.end());
     sort_and_unique(tensors);
@@ -312,7 +314,7 @@ MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
                        block == std::get<2>(blocks[i - 1]);
     if (again) continue;
     const ParameterUse use{!no_backward, !shared || pieces.contains({parameter, block})};
-    int64_t held = parameter_buffer_sizes(graph(), parameter, elements, momentum_, use).elements();
+    int64_t held = parameter_buffer_sizes(graph(), parameter, elements, state_buffers_, use).elements();
     if (!shared && group.trained) held += gradient_sum_elements(elements);
     share.push_back({device, held * element_bytes});
   }

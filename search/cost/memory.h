@@ -20,8 +20,8 @@ namespace ff {
 // Bytes by device, of all operators or as one changes. Not thread-safe; the builder must outlive it.
 class MemoryModel {
  public:
-  // `momentum`: trained parameters have velocities.
-  MemoryModel(TaskGraphBuilder& builder, int device_count, bool momentum = false);
+  // `state_buffers`: of the optimizer (optimizer.h).
+  MemoryModel(TaskGraphBuilder& builder, int device_count, int state_buffers = 0);
 
   Vector<int64_t> bytes(const Strategy& strategy);  // the estimate
   // What the executor allocates. `tasks` is the strategy's task graph, `order` a total order of its tasks.
@@ -31,7 +31,7 @@ class MemoryModel {
                         TransferBuffers buffers, const Vector<bool>& laid_out = {});
   // The same, by kind and device.
   struct Needs {
-    Vector<int64_t> parameters;  // with gradients and, with momentum, velocities
+    Vector<int64_t> parameters;  // with gradients and the optimizer's state
     Vector<int64_t> other;       // workspaces, inputs of the graph, losses, statistics
     Vector<MemoryPlan> plans;    // of the arenas
     int64_t bytes(DeviceId device) const {
@@ -90,7 +90,7 @@ class MemoryModel {
   const Graph& graph() const { return builder_.graph(); }
 
   TaskGraphBuilder& builder_;
-  const bool momentum_;
+  const int state_buffers_;
   Vector<Vector<int>> edges_of_tensor_, groups_of_;
   Vector<Vector<Item>> items_around_;                     // [operator]: what its configuration enters
   Vector<std::map<Degrees, PartBytes>> part_bytes_;       // [operator]

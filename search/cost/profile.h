@@ -40,7 +40,11 @@ struct KernelUse {
 // of a profile entry.
 std::string kernel_signature(const OperatorDefinition& definition, const Block& part, Phase phase, KernelUse use);
 
-// The profile's entries "copy BYTES" and "update BYTES" hold the time of copying, or updating by SGD, so many bytes.
+// What a profile calls the updates by an optimizer: "update" by SGD, "adam" by Adam and AdamW.
+inline std::string update_entry(OptimizerKind optimizer) { return optimizer == OptimizerKind::sgd ? "update" : "adam"; }
+
+// The profile's entries "copy BYTES", "update BYTES" and "adam BYTES" hold the time of copying, or of updating, so many
+// bytes.
 // Time for other sizes by linear interpolation between the measured neighbours, by proportion beyond them. Nothing
 // without any such entry.
 std::optional<double> interpolated_us(const Profile& profile, const std::string& work, int64_t bytes);

@@ -83,6 +83,7 @@ Nanoseconds TaskCostModel::duration(const Task& task, const Strategy& strategy) 
   if (task.kind == TaskKind::barrier) return barrier_ns(task.copy_bytes, model);
   const PartCost& cost = part_cost(task.op, strategy[task.op].degrees, task.part, model);
   const KernelCost& kernel = task.kind == TaskKind::forward              ? cost.forward
+                             : task.kind == TaskKind::recompute          ? cost.forward
                              : task.kind == TaskKind::backward           ? cost.backward
                              : task.kind == TaskKind::forward_statistics ? cost.forward_statistics
                                                                          : cost.backward_statistics;

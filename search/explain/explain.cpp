@@ -215,7 +215,8 @@ void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evalua
         {{"what", remedy.what}, {"predicted_us", us(remedy.predicted)}, {"memory_share", remedy.fullness}});
   }
   if (remedies.empty())
-    result.text += "    none was found: neither other configurations of a few operators nor a smaller batch\n";
+    result.text +=
+        "    none was found: neither other configurations of a few operators, nor a smaller batch, nor recomputation\n";
 }
 
 }  // namespace
@@ -286,6 +287,8 @@ void expect_comparable(const std::string& path_a, const StrategyFile& a, const s
     throw InputError(path_b + ": synchronizes parameters by " + std::string(to_string(b.settings.synchronization)) +
                      ", " + path_a + " by " + std::string(to_string(a.settings.synchronization)) +
                      "; ffsearch simulate --synchronization writes one as the other");
+  if (a.settings.recompute != b.settings.recompute)
+    throw InputError(path_b + ": recomputes other operators than " + path_a);
   if (a.settings.micro_batches != b.settings.micro_batches)
     throw InputError(path_b + ": micro_batches is " + std::to_string(b.settings.micro_batches) + ", that of " + path_a +
                      " is " + std::to_string(a.settings.micro_batches));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
 #include "common/task_graph/shared_kernels.h"
 #include "search/explain/critical_path.h"
@@ -19,6 +20,7 @@ std::string kind_name(BufferKey::Kind kind) {
   using enum BufferKey::Kind;
   switch (kind) {
     case output:
+    case recomputed_output:
     case input: return "activations";
     case input_gradient:
     case output_gradient: return "gradients of activations";
@@ -35,7 +37,8 @@ std::string kind_name(BufferKey::Kind kind) {
 
 std::string buffer_owner(const TaskGraphBuilder& builder, const BufferKey& key) {
   const auto& operators = builder.graph().operators;
-  if (key.kind <= BufferKey::Kind::output_gradient) return operators[key.what].name;
+  if (key.kind <= BufferKey::Kind::output_gradient || key.kind == BufferKey::Kind::recomputed_output)
+    return operators[key.what].name;
   if (key.kind > BufferKey::Kind::received_gradient) return builder.groups()[key.what].name;
   const Edge& edge = builder.edges()[key.what];
   return operators[edge.producer].name + "->" + operators[edge.consumer].name;
@@ -118,9 +121,9 @@ MemoryPeak memory_peak(Evaluator& evaluator, const Evaluator::Details& details) 
     names.push_back(owner);
     bytes += aligned(buffer.bytes);
   }
-  peak.kinds = {
-      {evaluator.problem().momentum ? "parameters, their gradients and velocities" : "parameters and their gradients",
-       needs.parameters[peak.device]}};
+  peak.kinds = {{evaluator.problem().state_buffers > 0 ? "parameters, their gradients and optimizer states"
+                                                       : "parameters and their gradients",
+                 needs.parameters[peak.device]}};
   for (const char* kind : {"activations", "gradients of activations", "transfers"})
     peak.kinds.push_back({kind, live[kind]});
   int64_t rest = needs.other[peak.device];
@@ -295,6 +298,17 @@ std::optional<MemoryRemedy> smaller_batch(Evaluator& evaluator, const Strategy& 
       best.makespan, best.fullness};
 }
 
+std::optional<MemoryRemedy> recomputation(const Problem& problem, const Strategy& strategy) {
+  if (!problem.settings.recompute.empty()) return std::nullopt;
+  Problem recomputing = problem;
+  recomputing.settings.recompute = full_recomputation(problem.whole());
+  if (recomputing.settings.recompute.empty()) return std::nullopt;
+  const Prediction prediction = Evaluator(recomputing).evaluate(strategy);
+  if (!prediction.feasible()) return std::nullopt;
+  return MemoryRemedy{"--recompute full: most operators are computed again in front of backward", prediction.makespan,
+                      prediction.fullness};
+}
+
 }  // namespace
 
 Vector<MemoryRemedy> memory_remedies(Evaluator& evaluator, const Strategy& strategy,
@@ -309,6 +323,7 @@ Vector<MemoryRemedy> memory_remedies(Evaluator& evaluator, const Strategy& strat
   }
   if (auto change = ChangeFinder(evaluator, strategy).find()) remedies.push_back(std::move(*change));
   if (auto batch = smaller_batch(evaluator, strategy)) remedies.push_back(std::move(*batch));
+  if (auto again = recomputation(evaluator.problem(), strategy)) remedies.push_back(std::move(*again));
   return remedies;
 }
 

@@ -5,15 +5,17 @@
 #include <limits>
 #include <optional>
 
+#include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
 #include "search/optimizer/search_control.h"
 
 namespace ff {
 
 Evaluator::Evaluator(const Problem& problem)
-    : problem_(problem), builder_(problem_.whole(), problem.settings.synchronization),
+    : problem_(problem), builder_(problem_.whole(), problem.settings.synchronization,
+                                  recomputed_operators(problem_.whole(), problem.settings.recompute)),
       cost_model_(problem_.whole(), problem.topology, problem.kernels),
-      memory_(builder_, problem.topology.devices.count(), problem.momentum) {
+      memory_(builder_, problem.topology.devices.count(), problem.state_buffers) {
   for (const DeviceModel& model : problem.topology.models) memory_limited_ = memory_limited_ || model.memory_bytes > 0;
 }
 

@@ -4,23 +4,11 @@
 #include "common/micro_batches.h"
 #include "search/cost/memory.h"
 #include "search/cost/task_costs.h"
+#include "search/optimizer/prediction.h"
 #include "search/optimizer/problem.h"
 #include "search/simulator/task_order.h"
 
 namespace ff {
-
-struct Prediction {
-  Nanoseconds makespan = 0;
-  // the makespan; for a strategy that exceeds a device's memory, at least twice as much and growing with the excess
-  double cost = 0;
-  double fullness = 0;  // needed of the fullest device's memory, as a share of it; 0 where no memory is limited
-  bool feasible() const { return fullness <= 1; }
-};
-
-// What fits goes before what does not, then the cheaper.
-inline bool better(const Prediction& a, const Prediction& b) {
-  return a.feasible() != b.feasible() ? a.feasible() : a.cost < b.cost;
-}
 
 // Not thread-safe: one a thread.
 class Evaluator {

@@ -18,7 +18,7 @@ struct Problem {
   KernelCosts& kernels;
   const Annotations* annotations = nullptr;            // none: the user has not decided anything
   StrategySettings settings = {};                      // of every strategy that is looked at
-  bool momentum = false;                               // of SGD: trained parameters have velocities, which take memory
+  int state_buffers = 0;                               // of the optimizer, for each trained parameter: they take memory
   std::shared_ptr<const Graph> batch_graph = nullptr;  // of all micro-batches; null: there is one
 
   // What an iteration computes.
@@ -36,11 +36,11 @@ struct Problem {
         kernels,
         nullptr,
         settings,
-        momentum,
+        state_buffers,
         same_batch ? batch_graph : std::make_shared<const Graph>(graph_of_batch(other_graph, settings.micro_batches))};
   }
   Problem with(const Topology& other) const {
-    return {graph, other, kernels, annotations, settings, momentum, batch_graph};
+    return {graph, other, kernels, annotations, settings, state_buffers, batch_graph};
   }
 
   Strategy keeping_annotations(Strategy strategy) const {

@@ -5,7 +5,9 @@
 #include <chrono>
 #include <functional>
 
+#include "common/strategy.h"
 #include "search/cost/duration.h"
+#include "search/optimizer/prediction.h"
 
 namespace ff {
 
@@ -50,6 +52,8 @@ struct SearchControl {
   // Called a few times a second, by one thread at a time; may be empty.
   std::function<void(const SearchProgress&)> progress = nullptr;
   Deadline deadline = {};
+  // Called, by any thread, with strategies that may be the best one and whose prediction is known; may be empty.
+  std::function<void(const Strategy&, const Prediction&)> found = nullptr;
 
   bool ended() const { return stop || deadline.passed(); }
 };

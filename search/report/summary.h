@@ -30,7 +30,8 @@ struct SearchReport {
   Nanoseconds predicted = 0, lower_bound = 0;
   Nanoseconds predicted_fifo = 0;  // with tasks in the order in which they become ready
   int micro_batches = 1;
-  bool fifo_order = true;  // which is the order of the plan; else it is by critical path, or the file's own
+  Vector<std::string> recompute;  // patterns
+  bool fifo_order = true;         // which is the order of the plan; else it is by critical path, or the file's own
   bool feasible = true;
   int64_t tasks = 0, transfer_bytes = 0, synchronization_bytes = 0;
   // forward and backward tasks with their copies, summed over the devices; updates are not counted

@@ -117,23 +117,31 @@ TEST_CASE("images go to the GPU channels-last and come back") {
   CHECK(back == host);
 }
 
-TEST_CASE("zeros, sums and SGD on the GPU equal the CPU's") {
+TEST_CASE("zeros, sums and updates on the GPU equal the CPU's") {
   const auto gpu = gpu_or_skip();
   if (!gpu) return;
   const auto cpu = make_cpu_backend();
-  for (bool momentum : {true, false}) {
-    const SgdSettings settings{0.1f, momentum ? 0.9f : 0.0f, 0.01f};
+  for (OptimizerSettings settings : {OptimizerSettings{0.1, 0.9, 0.01}, OptimizerSettings{0.1, 0, 0.01},
+                                     default_optimizer(OptimizerKind::adam), default_optimizer(OptimizerKind::adamw)}) {
+    settings.epsilon = 1e-3;
+    const int states = state_buffers(settings);
     Vector<Vector<float>> results;
+    Vector<double> squares;
     for (Backend* backend : {static_cast<Backend*>(gpu.get()), cpu.get()}) {
       Values parameter(*backend, numbers(10007, 0.01f)), gradient(*backend, numbers(10007, -0.002f)),
-          velocity(*backend, numbers(10007, 0.003f));
-      backend->fill_zero(velocity.data(), 5000 * element_bytes);
+          first(*backend, numbers(10007, 0.003f)), second(*backend, Vector<float>(10007, 0.004f));
+      backend->fill_zero(first.data(), 5000 * element_bytes);
       backend->add(parameter.data(), gradient.data(), 7000);
-      backend->sgd_update(parameter.data(), gradient.data(), momentum ? velocity.data() : nullptr, 10007, settings);
-      for (Values* values : {&parameter, &gradient, &velocity}) results.push_back(values->read());
+      backend->scale(gradient.data(), 9000, 0.75f);
+      squares.push_back(backend->sum_of_squares(gradient.data(), 10007));
+      backend->update(parameter.data(), gradient.data(),
+                      {states > 0 ? first.data() : nullptr, states > 1 ? second.data() : nullptr}, 10007,
+                      optimizer_step(settings, 3, 3));
+      for (Values* values : {&parameter, &gradient, &first, &second}) results.push_back(values->read());
     }
-    for (size_t v = 0; v < 3; ++v)
-      for (size_t i = 0; i < results[v].size(); ++i) REQUIRE(results[v][i] == Approx(results[v + 3][i]).epsilon(1e-6));
+    CHECK(squares[0] == Approx(squares[1]).epsilon(1e-6));
+    for (size_t v = 0; v < 4; ++v)
+      for (size_t i = 0; i < results[v].size(); ++i) REQUIRE(results[v][i] == Approx(results[v + 4][i]).epsilon(1e-6));
   }
 }
 
@@ -158,6 +166,47 @@ TEST_CASE("dropout drops the same elements on the GPU as on the CPU, on any part
       results.push_back(output.read());
     }
     REQUIRE(results[0] == results[1]);
+  }
+}
+
+TEST_CASE("a dropout kernel moved to other samples and another operator draws as one made for them") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu) return;
+  const auto cpu = make_cpu_backend();
+  const Graph graph =
+      one_operator("dropout", R"({"name":"x","shape":["batch",7,9,5],"dtype":"f32"})", R"({"rate":0.3})");
+  const OperatorDefinition& dropout = *graph.operators[0].definition;
+  const Block first = dropout.part({2, 2, 1, 1}, 0), other = dropout.part({2, 2, 1, 1}, 2);
+  REQUIRE((first[0].begin != other[0].begin && first[1] == other[1]));
+  for (const bool backward : {false, true}) {
+    Vector<Vector<float>> results;
+    for (Backend* backend : {static_cast<Backend*>(gpu.get()), cpu.get()}) {
+      const auto moved = backend->make_kernel({dropout, first, {true}, "before", 5}),
+                 made = backend->make_kernel({dropout, other, {true}, "tested", 5});
+      Values source(*backend, numbers(other.volume(), 1));
+      for (Kernel* kernel : {moved.get(), made.get()}) {
+        Values output(*backend, numbers(other.volume(), 0)), gradient(*backend, numbers(other.volume(), 0));
+        KernelArguments arguments;
+        arguments.iteration = 3;
+        arguments.inputs = {source.data()};
+        arguments.outputs = {output.data()};
+        arguments.output_gradients = {source.data()};
+        arguments.input_gradients = {gradient.data()};
+        if (kernel == moved.get()) {
+          kernel->forward(arguments);
+          results.push_back(output.read());  // the other part's
+          kernel->set_part(other, "tested");
+        }
+        kernel->forward(arguments);
+        if (backward) kernel->backward(arguments);
+        results.push_back((backward ? gradient : output).read());
+      }
+    }
+    CHECK(results[1] == results[2]);
+    CHECK(results[4] == results[5]);
+    CHECK(results[1] == results[5]);
+    CHECK(results[0] == results[3]);
+    CHECK(results[0] != results[1]);
   }
 }
 

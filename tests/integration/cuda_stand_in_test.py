@@ -22,7 +22,8 @@ NETWORKS = {"lenet": 4, "llama-tiny": 2, "moe-tiny": 4, "rnnlm-2step": 2, "dlrm"
 
 
 def run(command, devices=4):
-    environment = {**mpi_environment(), "OMP_NUM_THREADS": "1", "FF_CUDA_STAND_IN_DEVICES": str(devices)}
+    environment = {**mpi_environment(), "OMP_NUM_THREADS": "1", "FF_CUDA_STAND_IN_DEVICES": str(devices),
+                   "FF_CUDA_STAND_IN_MEMORY_MB": "8192"}
     return subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           env=environment)
 

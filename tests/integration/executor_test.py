@@ -72,10 +72,13 @@ class ExecutorTest(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.temporary.name, name)
 
-    def write_strategy(self, ranks, split="sample", synchronization=None):
+    def write_strategy(self, ranks, split="sample", synchronization=None, optimizer=None):
         path = self.path(f"s{ranks}-{split}-{synchronization}.json")
+        content = strategy(ranks, split, synchronization)
+        if optimizer:
+            content["graph"] = {**content["graph"], "optimizer": optimizer}
         with open(path, "w") as file:
-            json.dump(strategy(ranks, split, synchronization), file)
+            json.dump(content, file)
         return path
 
     def write_data(self, name, samples):
@@ -161,6 +164,26 @@ class ExecutorTest(unittest.TestCase):
         self.assertEqual(rest["epoch_losses"][0], through["losses"][11])
         self.assertEqual(rest["epoch_losses"][1:], through["epoch_losses"][2:])
         self.assertEqual(pathlib.Path(self.path("again")).read_bytes(), pathlib.Path(self.path("end")).read_bytes())
+
+    def test_adamw_goes_on_from_a_checkpoint_as_if_it_had_not_ended(self):
+        # With clipping and a schedule, whose rates follow from the number of the iteration; and with another strategy.
+        optimizer = {"type": "adamw", "learning_rate": 0.01, "clip_norm": 0.5,
+                     "schedule": {"warmup_iterations": 4, "iterations": 9, "minimum": 0.001}}
+        options = ["--strategy", self.write_strategy(2, optimizer=optimizer)]
+        through = self.train(2, *options, "--iterations", "10", "--save", self.path("end"))
+        first = self.train(2, *options, "--iterations", "6", "--save", self.path("m"))
+        rest = self.train(2, *options, "--iterations", "4", "--load", self.path("m"), "--save", self.path("again"),
+                          "--verify")
+        self.assertEqual(first["losses"] + rest["losses"], through["losses"])
+        self.assertEqual(pathlib.Path(self.path("again")).read_bytes(), pathlib.Path(self.path("end")).read_bytes())
+        four = self.train(4, "--strategy", self.write_strategy(4, "channel", optimizer=optimizer), "--iterations", "4",
+                          "--load", self.path("m"))
+        for a, b in zip(four["losses"], rest["losses"]):
+            self.assertAlmostEqual(a, b, delta=1e-3 * abs(b))
+        # Flags override the file; another optimizer's state begins anew.
+        process = self.run_program(2, *options, "--iterations", "1", "--load", self.path("m"), "--optimizer", "sgd",
+                                 "--momentum", "0.9")
+        self.assertIn("does not hold the state of sgd; it begins with zeros", process.stderr)
 
     def test_checkpoints_while_training(self):
         process = self.start_long_run(2, "--save", self.path("m"), "--save-every", "50", "--momentum", "0.9")

@@ -2,6 +2,7 @@
 """Trains small networks with ffexec and with PyTorch, from the same parameters on the same data, and compares
 losses and parameters. Usage: pytorch_test.py BUILD_DIRECTORY. Exits 77 (skipped) without PyTorch."""
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -30,6 +31,26 @@ TOLERANCE = 1e-3  # of a loss; of a tensor's largest value
 UPDATE_TOLERANCE = 1e-2  # of the largest change that training made to a tensor
 
 
+def torch_optimizer(described, trained):
+    """PyTorch's optimizer and schedule for the key "optimizer" of a graph file."""
+    settings = {"lr": described["learning_rate"], "weight_decay": described["weight_decay"]}
+    if described["type"] == "sgd":
+        optimizer = torch.optim.SGD(trained, momentum=described["momentum"], **settings)
+    else:
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[described["type"]]
+        optimizer = kind(trained, betas=described["betas"], eps=described["epsilon"], **settings)
+    schedule = described["schedule"]
+    warmup, end = schedule["warmup_iterations"], schedule["iterations"]
+    least = schedule["minimum"] / described["learning_rate"]
+
+    def factor(iteration):
+        if iteration < warmup:
+            return (iteration + 1) / warmup
+        return least + (1 - least) * (1 + math.cos(math.pi * min(1, (iteration - warmup) / (end - warmup)))) / 2
+
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
 def train_in_pytorch(network):
     """(losses, loss of an evaluation behind them, parameters), computed with 64 bits: what rounding adds is ffexec's
     alone."""
@@ -38,14 +59,20 @@ def train_in_pytorch(network):
                   for name, values in network.parameters.items()}
     data = {name: torch.tensor(values, dtype=torch.int64 if values.dtype == numpy.int32 else torch.float64)
             for name, values in network.data.items()}
-    optimizer = torch.optim.SGD([p for p in parameters.values() if p.requires_grad], lr=network.learning_rate,
-                                momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+    trained = [p for p in parameters.values() if p.requires_grad]
+    described = network.graph.get("optimizer")
+    optimizer, schedule = torch_optimizer(described, trained) if described else (
+        torch.optim.SGD(trained, lr=network.learning_rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY), None)
     losses = []
     for _ in range(ITERATIONS):
         optimizer.zero_grad()
         loss = network.loss(parameters, data, True)
         loss.backward()
+        if described and "clip_norm" in described:
+            torch.nn.utils.clip_grad_norm_(trained, described["clip_norm"])
         optimizer.step()
+        if schedule:
+            schedule.step()
         losses.append(loss.item())
     with torch.no_grad():
         evaluation = network.loss(parameters, data, False).item()
@@ -97,14 +124,16 @@ class PytorchTest(unittest.TestCase):
             "--data", self.path("data"),
             "--eval", self.path("data"), "--load", self.path("initial.safetensors"), "--save", saved, "--iterations",
             str(ITERATIONS),
-            "--lr", str(network.learning_rate), "--momentum", str(MOMENTUM), "--weight-decay", str(WEIGHT_DECAY),
+            *([] if "optimizer" in network.graph else
+              ["--lr", str(network.learning_rate), "--momentum", str(MOMENTUM), "--weight-decay", str(WEIGHT_DECAY)]),
             "--json"))
         self.assertEqual(len(result["losses"]), ITERATIONS)
         worst_loss = max(self.assert_close(f"{label}: loss {i}", result["losses"][i], losses[i], losses[i], TOLERANCE)
                          for i in range(ITERATIONS))
         self.assert_close(f"{label}: evaluation", result["eval"]["loss"], evaluation, evaluation, TOLERANCE)
         trained = read_safetensors(saved)
-        self.assertEqual({name for name in trained if not name.endswith(".velocity")}, set(parameters))
+        self.assertEqual({name for name in trained if not name.endswith((".velocity", ".exp_avg", ".exp_avg_sq"))},
+                         set(parameters))
         worst_value = worst_update = 0
         for name, values in parameters.items():
             self.assertEqual(trained[name].shape, values.shape, name)
@@ -140,6 +169,21 @@ class PytorchTest(unittest.TestCase):
 
     def test_image_classifier(self):
         self.check(networks.image_classifier())
+
+    # Epsilon is larger than PyTorch's default: at first Adam's steps are nearly the signs of gradients, and those of
+    # gradients that are but rounding are those of the rounding.
+    def test_optimizers(self):
+        for kind, rest in (("adamw", {"betas": [0.9, 0.95], "epsilon": 1e-3, "weight_decay": 0.1}),
+                           ("adam", {"betas": [0.8, 0.99], "epsilon": 1e-3, "weight_decay": 1e-3}),
+                           ("sgd", {"momentum": 0.9, "weight_decay": 1e-3})):
+            with self.subTest(kind):
+                self.temporary = tempfile.TemporaryDirectory()
+                self.addCleanup(self.temporary.cleanup)
+                network = networks.transformer()
+                network.graph["optimizer"] = {
+                    "type": kind, "learning_rate": 0.2 if kind == "sgd" else 0.02, "clip_norm": 0.5,
+                    "schedule": {"warmup_iterations": 3, "iterations": 9, "minimum": 0.001}, **rest}
+                self.check(network)
 
     def test_language_model(self):
         self.check(networks.language_model())

@@ -1,7 +1,9 @@
 #include "common/kernels/backend.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <tuple>
 
 #include "common/errors.h"
 #include "common/kernels/cpu/block_copy.h"
@@ -11,15 +13,32 @@ namespace ff {
 namespace {
 
 FF_VECTORIZED void sgd_with_momentum(float* parameter, const float* gradient, float* velocity, int64_t elements,
-                                     float rate, float momentum, float decay) {
+                                     const OptimizerStep& step) {
+  const auto [rate, momentum, decay] = std::tuple(step.learning_rate, step.momentum, step.weight_decay);
   for (int64_t i = 0; i < elements; ++i) {
     velocity[i] = momentum * velocity[i] + (gradient[i] + decay * parameter[i]);
     parameter[i] -= rate * velocity[i];
   }
 }
 
-FF_VECTORIZED void sgd_plain(float* parameter, const float* gradient, int64_t elements, float rate, float decay) {
+FF_VECTORIZED void sgd_plain(float* parameter, const float* gradient, int64_t elements, const OptimizerStep& step) {
+  const float rate = step.learning_rate, decay = step.weight_decay;
   for (int64_t i = 0; i < elements; ++i) parameter[i] -= rate * (gradient[i] + decay * parameter[i]);
+}
+
+FF_VECTORIZED void adam(float* parameter, const float* gradient, float* first, float* second, int64_t elements,
+                        const OptimizerStep& step) {
+  const bool decoupled = step.kind == OptimizerKind::adamw;
+  const float kept = decoupled ? 1 - step.learning_rate * step.weight_decay : 1,
+              decay = decoupled ? 0 : step.weight_decay;
+  const float beta1 = step.beta1, beta2 = step.beta2;
+  const float size = step.step_size, root = step.second_moment_root, epsilon = step.epsilon;
+  for (int64_t i = 0; i < elements; ++i) {
+    const float value = kept * parameter[i], g = gradient[i] + decay * value;
+    first[i] = beta1 * first[i] + (1 - beta1) * g;
+    second[i] = beta2 * second[i] + (1 - beta2) * g * g;
+    parameter[i] = value - size * first[i] / (std::sqrt(second[i]) / root + epsilon);
+  }
 }
 
 constexpr OperatorFunction<std::unique_ptr<Kernel>(const cpu::Context&, const KernelRequest&)> factories[] = {
@@ -82,12 +101,20 @@ class CpuBackend : public Backend {
     else std::memcpy(host, memory, static_cast<size_t>(volume(shape) * element_bytes));
   }
 
-  void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements,
-                  const SgdSettings& settings) override {
-    if (velocity)
-      sgd_with_momentum(parameter, gradient, velocity, elements, settings.learning_rate, settings.momentum,
-                        settings.weight_decay);
-    else sgd_plain(parameter, gradient, elements, settings.learning_rate, settings.weight_decay);
+  void update(float* parameter, const float* gradient, OptimizerStates states, int64_t elements,
+              const OptimizerStep& step) override {
+    if (step.kind != OptimizerKind::sgd) adam(parameter, gradient, states.first, states.second, elements, step);
+    else if (states.first) sgd_with_momentum(parameter, gradient, states.first, elements, step);
+    else sgd_plain(parameter, gradient, elements, step);
+  }
+
+  double sum_of_squares(const float* values, int64_t elements) override {
+    double sum = 0;
+    for (int64_t i = 0; i < elements; ++i) sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+    return sum;
+  }
+  void scale(float* values, int64_t elements, float factor) override {
+    for (int64_t i = 0; i < elements; ++i) values[i] *= factor;
   }
 
   void wait() override {}

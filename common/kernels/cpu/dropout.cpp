@@ -37,8 +37,9 @@ FF_VECTORIZED void draw_counters(uint64_t stream, uint64_t first, int64_t counte
 class DropoutKernel : public Kernel {
  public:
   DropoutKernel(const Dropout& definition, const KernelRequest& request)
-      : drawn_(static_cast<float>(definition.rate)), stream_(random_stream(request.seed, request.operator_name)),
-        shape_(definition.outputs()[0].shape), part_(request.part), factors_(static_cast<size_t>(part_.volume())) {}
+      : drawn_(static_cast<float>(definition.rate)), seed_(request.seed),
+        stream_(random_stream(seed_, request.operator_name)), shape_(definition.outputs()[0].shape),
+        part_(request.part), factors_(static_cast<size_t>(part_.volume())) {}
 
   void forward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
@@ -57,7 +58,10 @@ class DropoutKernel : public Kernel {
   }
 
   int64_t workspace_bytes() const override { return static_cast<int64_t>(factors_.size() * sizeof(float)); }
-  void set_part(const Block& part) override { part_ = part; }
+  void set_part(const Block& part, const std::string& operator_name) override {
+    part_ = part;
+    stream_ = random_stream(seed_, operator_name);
+  }
 
  private:
   // Factors of the block, in storage order, from the index of each element in the whole row-major tensor: run by run of
@@ -119,7 +123,7 @@ class DropoutKernel : public Kernel {
   }
 
   Factors drawn_;
-  uint64_t stream_;
+  uint64_t seed_, stream_;
   Shape shape_;
   Block part_;
   Vector<float> factors_;  // 0 or 1 / (1 - rate)

@@ -60,7 +60,7 @@ class TopKGatingKernel : public Kernel {
   }
 
   int64_t workspace_bytes() const override { return 0; }
-  void set_part(const Block& part) override { first_token_ = part[0].begin * group_tokens_; }
+  void set_part(const Block& part, const std::string&) override { first_token_ = part[0].begin * group_tokens_; }
 
  private:
   // Each function leaves a choice's expert where its slot will be, or -1.

@@ -24,7 +24,9 @@ class KernelOnDevice : public Kernel {
   void backward_statistics(const KernelArguments& arguments) override { run(&Kernel::backward_statistics, arguments); }
   void update_state(const KernelArguments& arguments) override { run(&Kernel::update_state, arguments); }
   int64_t workspace_bytes() const override { return kernel_->workspace_bytes(); }
-  void set_part(const Block& part) override { kernel_->set_part(part); }
+  void set_part(const Block& part, const std::string& operator_name) override {
+    kernel_->set_part(part, operator_name);
+  }
 
  private:
   void run(void (Kernel::*phase)(const KernelArguments&), const KernelArguments& arguments) {
@@ -142,10 +144,19 @@ class DeviceBackend : public CudaBackend {
     FF_CHECK(cudaStreamSynchronize(context_.stream));
   }
 
-  void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements,
-                  const SgdSettings& settings) override {
+  void update(float* parameter, const float* gradient, OptimizerStates states, int64_t elements,
+              const OptimizerStep& step) override {
     context_.use();
-    cuda::sgd_update(context_, parameter, gradient, velocity, elements, settings);
+    cuda::update(context_, parameter, gradient, states, elements, step);
+    FF_CHECK(cudaGetLastError());
+  }
+  double sum_of_squares(const float* values, int64_t elements) override {
+    context_.use();
+    return cuda::sum_of_squares(context_, values, elements);
+  }
+  void scale(float* values, int64_t elements, float factor) override {
+    context_.use();
+    cuda::scale(context_, values, elements, factor);
     FF_CHECK(cudaGetLastError());
   }
 

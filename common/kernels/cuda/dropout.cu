@@ -70,8 +70,8 @@ void drop(const Context& context, const WholeIndex& whole, uint64_t stream, int6
 class DropoutKernel : public Kernel {
  public:
   DropoutKernel(const Context& context, const Dropout& definition, const KernelRequest& request)
-      : context_(context), rate_(static_cast<float>(definition.rate)),
-        stream_(random_stream(request.seed, request.operator_name)), shape_(definition.outputs()[0].shape),
+      : context_(context), rate_(static_cast<float>(definition.rate)), seed_(request.seed),
+        stream_(random_stream(seed_, request.operator_name)), shape_(definition.outputs()[0].shape),
         whole_(whole_index(shape_, request.part)), elements_(request.part.volume()) {}
 
   void forward(const KernelArguments& arguments) override {
@@ -85,12 +85,15 @@ class DropoutKernel : public Kernel {
       drop(context_, whole_, stream_, arguments.iteration, rate_, elements_, arguments.output_gradients[0],
            arguments.input_gradients[0]);
   }
-  void set_part(const Block& part) override { whole_ = whole_index(shape_, part); }
+  void set_part(const Block& part, const std::string& operator_name) override {
+    whole_ = whole_index(shape_, part);
+    stream_ = random_stream(seed_, operator_name);
+  }
 
  private:
   const Context& context_;
   float rate_;
-  uint64_t stream_;
+  uint64_t seed_, stream_;
   Shape shape_;
   WholeIndex whole_;
   int64_t elements_;

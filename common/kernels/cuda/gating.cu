@@ -147,7 +147,7 @@ class TopKGatingKernel : public Kernel {
                       reinterpret_cast<const int32_t*>(arguments.outputs[0]), arguments.output_gradients[1], tokens_,
                       experts_, top_k_, arguments.input_gradients[0]);
   }
-  void set_part(const Block& part) override { first_token_ = part[0].begin * group_tokens_; }
+  void set_part(const Block& part, const std::string&) override { first_token_ = part[0].begin * group_tokens_; }
 
  private:
   const Context& context_;

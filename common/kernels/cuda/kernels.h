@@ -51,8 +51,10 @@ void transpose(const Context& context, const float* source, int64_t count, int64
 // `rows` rows of `width` elements out of matrices with `source_stride` and `destination_stride` elements a row.
 void copy_columns(const Context& context, const float* source, int64_t source_stride, float* destination,
                   int64_t destination_stride, int64_t rows, int64_t width);
-void sgd_update(const Context& context, float* parameter, const float* gradient, float* velocity, int64_t elements,
-                const SgdSettings& settings);
+void update(const Context& context, float* parameter, const float* gradient, OptimizerStates states, int64_t elements,
+            const OptimizerStep& step);
+double sum_of_squares(const Context& context, const float* values, int64_t elements);  // waits
+void scale(const Context& context, float* values, int64_t elements, float factor);
 // Keeps the stream busy for so long, so that work submitted meanwhile begins without gaps.
 void keep_busy(const Context& context, int64_t nanoseconds);
 

@@ -102,15 +102,77 @@ void copy_columns(const Context& context, const float* source, int64_t source_st
   });
 }
 
-void sgd_update(const Context& context, float* parameter, const float* gradient, float* velocity, int64_t elements,
-                const SgdSettings& settings) {
-  const float rate = settings.learning_rate, momentum = settings.momentum, decay = settings.weight_decay;
+namespace {
+
+void sgd(const Context& context, float* parameter, const float* gradient, float* velocity, int64_t elements,
+         const OptimizerStep& step) {
+  const float rate = step.learning_rate, momentum = step.momentum, decay = step.weight_decay;
   for_each_index(context, elements, [=] __device__(int64_t i) {
     const float value = parameter[i];
-    float step = gradient[i] + decay * value;
-    if (velocity) step = velocity[i] = momentum * velocity[i] + step;
-    parameter[i] = value - rate * step;
+    float change = gradient[i] + decay * value;
+    if (velocity) change = velocity[i] = momentum * velocity[i] + change;
+    parameter[i] = value - rate * change;
   });
+}
+
+void adam(const Context& context, float* parameter, const float* gradient, OptimizerStates states, int64_t elements,
+          const OptimizerStep& step) {
+  const bool decoupled = step.kind == OptimizerKind::adamw;
+  const float kept = decoupled ? 1 - step.learning_rate * step.weight_decay : 1,
+              decay = decoupled ? 0 : step.weight_decay;
+  const float beta1 = step.beta1, beta2 = step.beta2;
+  const float size = step.step_size, root = step.second_moment_root, epsilon = step.epsilon;
+  float *first = states.first, *second = states.second;
+  for_each_index(context, elements, [=] __device__(int64_t i) {
+    const float value = kept * parameter[i], g = gradient[i] + decay * value;
+    const float m = beta1 * first[i] + (1 - beta1) * g, v = beta2 * second[i] + (1 - beta2) * g * g;
+    first[i] = m;
+    second[i] = v;
+    parameter[i] = value - size * m / (sqrtf(v) / root + epsilon);
+  });
+}
+
+constexpr int square_blocks = 256;  // whatever the device, so that sums are the same on all
+
+// The sum of each block, of the elements that are its turn.
+__global__ void sum_of_squares_kernel(const float* values, int64_t elements, double* sums) {
+  __shared__ double of_thread[block_threads];
+  double sum = 0;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * block_threads + threadIdx.x; i < elements;
+       i += static_cast<int64_t>(square_blocks) * block_threads)
+    sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  of_thread[threadIdx.x] = sum;
+  __syncthreads();
+  for (int half = block_threads / 2; half > 0; half /= 2) {
+    if (static_cast<int>(threadIdx.x) < half) of_thread[threadIdx.x] += of_thread[threadIdx.x + half];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) sums[blockIdx.x] = of_thread[0];
+}
+
+}  // namespace
+
+void update(const Context& context, float* parameter, const float* gradient, OptimizerStates states, int64_t elements,
+            const OptimizerStep& step) {
+  if (step.kind == OptimizerKind::sgd) sgd(context, parameter, gradient, states.first, elements, step);
+  else adam(context, parameter, gradient, states, elements, step);
+}
+
+double sum_of_squares(const Context& context, const float* values, int64_t elements) {
+  if (elements == 0) return 0;
+  context.reserve_scratch(square_blocks * static_cast<int64_t>(sizeof(double)));
+  double* sums = reinterpret_cast<double*>(context.scratch());
+  launch(context, square_blocks, block_threads, 0, sum_of_squares_kernel, values, elements, sums);
+  double of_blocks[square_blocks];
+  FF_CHECK(cudaMemcpyAsync(of_blocks, sums, sizeof of_blocks, cudaMemcpyDeviceToHost, context.stream));
+  FF_CHECK(cudaStreamSynchronize(context.stream));
+  double sum = 0;
+  for (const double one : of_blocks) sum += one;
+  return sum;
+}
+
+void scale(const Context& context, float* values, int64_t elements, float factor) {
+  for_each_index(context, elements, [=] __device__(int64_t i) { values[i] *= factor; });
 }
 
 void keep_busy(const Context& context, int64_t nanoseconds) {

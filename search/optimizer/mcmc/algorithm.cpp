@@ -51,6 +51,7 @@ BaselineCandidates baseline_candidates(const AlgorithmRequest& request, const De
       AlgorithmResult found = algorithm.run(own);
       if (request.settings.search.whole_operators && !whole(found.strategy)) continue;
       if (!found.prediction) found.prediction = request.evaluator.evaluate(found.strategy);
+      if (request.control.found) request.control.found(found.strategy, *found.prediction);
       result.list.push_back({algorithm.name, std::move(found.strategy), found.prediction});
     } catch (const NoTimeLeft&) {
       result.no_time.push_back(algorithm.name);

@@ -139,7 +139,7 @@ void Chain::accept(OracleTeam& team, const Prediction& prediction, ProgressBoard
 }
 
 void Chain::keep(const Strategy& strategy, const Prediction& prediction, ProgressBoard& board) {
-  if (prediction.feasible()) board.found(prediction.makespan);
+  if (prediction.feasible()) board.found(strategy, prediction);
   result_.best = strategy;
   result_.best_prediction = prediction;
   unverified_.clear();

@@ -30,7 +30,7 @@ class DeltaOracle : public ChainOracle {
  public:
   DeltaOracle(const Problem& problem, bool checked)
       : ChainOracle(problem), simulator_(evaluator_.builder(), problem.topology, evaluator_.cost_model()),
-        memory_(evaluator_.builder(), problem.topology.devices.count(), problem.momentum) {
+        memory_(evaluator_.builder(), problem.topology.devices.count(), problem.state_buffers) {
     if (checked) check_.emplace(problem, evaluator_.builder(), evaluator_.cost_model());
   }
 
@@ -148,7 +148,8 @@ void ChainOracle::undo() {
 }
 
 std::unique_ptr<ChainOracle> make_chain_oracle(SimulatorKind kind, const Problem& problem) {
-  if (kind == SimulatorKind::full) return std::make_unique<FullOracle>(problem);
+  // Delta simulation does not know recomputation.
+  if (kind == SimulatorKind::full || !problem.settings.recompute.empty()) return std::make_unique<FullOracle>(problem);
   return std::make_unique<DeltaOracle>(problem, kind == SimulatorKind::checked);
 }
 

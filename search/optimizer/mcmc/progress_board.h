@@ -31,10 +31,11 @@ class ProgressBoard {
     }
   }
   // A chain's best strategy so far, which fits into memory.
-  void found(Nanoseconds makespan) {
+  void found(const Strategy& strategy, const Prediction& prediction) {
     std::lock_guard lock(mutex_);
-    if (improvements_.empty() || makespan < improvements_.back().makespan)
-      improvements_.push_back({elapsed_s(), makespan});
+    if (!improvements_.empty() && prediction.makespan >= improvements_.back().makespan) return;
+    improvements_.push_back({elapsed_s(), prediction.makespan});
+    if (control_.found) control_.found(strategy, prediction);
   }
   const Vector<Improvement>& improvements() const { return improvements_; }
   double elapsed_s() const { return seconds_since(begin_); }  // of the search

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "common/micro_batches.h"
+#include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
 #include "executor/verify.h"
 #include "tests/support/random_network.h"
@@ -14,7 +15,8 @@ namespace ff {
 namespace {
 
 Vector<std::string> random_issue_order(const StrategyFile& file, RandomSource& random) {
-  TaskGraphBuilder builder(file.graph, file.settings.synchronization);
+  TaskGraphBuilder builder(file.graph, file.settings.synchronization,
+                           recomputed_operators(file.graph, file.settings.recompute));
   const TaskGraph tasks = builder.build(expanded(file));
   return issue_order_names(builder, tasks, random_task_order(tasks, random));
 }
@@ -52,6 +54,33 @@ double sum(Transport& transport, double mine) {
   return total;
 }
 
+// None, all that can be, or half of them.
+Vector<std::string> drawn_recomputation(unsigned seed, const Graph& graph) {
+  if (seed % 5 == 1) return {"*"};
+  Vector<std::string> names;
+  if (seed % 5 == 3)
+    for (const OperatorId op : graph.operator_ids())
+      if (why_not_recomputed(graph, op).empty() && (static_cast<unsigned>(op) * 2654435761u + seed) / 64 % 2 == 0)
+        names.push_back(graph.operators[op].name);
+  return names;
+}
+
+// Adam divides by the root of the second moment: near 0, where a gradient is but rounding, epsilon keeps the step
+// small.
+OptimizerSettings drawn_optimizer(unsigned seed, bool may_clip) {
+  OptimizerSettings optimizer{0.05, 0.9, 0.01};
+  if (seed % 7 == 2 || seed % 7 == 5)
+    optimizer = {.learning_rate = 0.01,
+                 .weight_decay = 0.1,
+                 .kind = seed % 7 == 2 ? OptimizerKind::adam : OptimizerKind::adamw,
+                 .beta2 = 0.99,
+                 .epsilon = 0.1};
+  if (seed % 7 == 3) optimizer.momentum = 0;
+  if (may_clip && seed % 3 == 1) optimizer.clip_norm = 0.05;
+  if (seed % 11 == 4) optimizer.schedule = {.warmup_iterations = 1, .iterations = 3, .minimum = 0.001};
+  return optimizer;
+}
+
 }  // namespace
 
 EquivalenceCase random_case(unsigned seed, int ranks) {
@@ -68,10 +97,17 @@ EquivalenceCase random_case(unsigned seed, int ranks) {
   result.split.strategy = random_strategy(of_one ? *of_one : result.split.graph, ranks, random);
   if (seed % 2 == 0) result.split.transfer_buffers = TransferBuffers::on_demand;
   if (seed / 4 % 2 == 1) result.split.settings.synchronization = Synchronization::parameter_server;
+  result.split.settings.recompute = drawn_recomputation(seed, result.split.graph);
   if (seed % 3 == 0) result.split.issue_order = random_issue_order(result.split, random);
+  const OptimizerSettings optimizer =
+      drawn_optimizer(seed, result.split.settings.synchronization == Synchronization::all_reduce);
+  for (StrategyFile* file : {&result.one_device, &result.split}) set_optimizer(file->graph, optimizer);
   result.text = "seed " + std::to_string(seed) + ", " + std::to_string(ranks) + " ranks, " +
                 std::string(to_string(result.split.settings.synchronization)) + ", " +
-                std::to_string(result.split.settings.micro_batches) + " micro-batches\n" + network.dump(1);
+                std::to_string(result.split.settings.micro_batches) + " micro-batches, " +
+                optimizer_to_json(optimizer).dump() + ", recomputes";
+  for (const std::string& name : result.split.settings.recompute) result.text += " " + name;
+  result.text += "\n" + network.dump(1);
   for (size_t op = 0; op < result.split.strategy.size(); ++op) {
     result.text += "\n  " + result.split.graph.operators[op].name + ": degrees";
     for (int degree : result.split.strategy[op].degrees) result.text += " " + std::to_string(degree);
@@ -84,7 +120,7 @@ EquivalenceCase random_case(unsigned seed, int ranks) {
 EquivalenceOutcome train_for_comparison(const StrategyFile& file, Backend& backend, Transport& transport,
                                         const std::function<void(Program&)>& look, int iterations) {
   EquivalenceOutcome outcome;
-  const TrainerSettings settings{{0.05f, 0.9f, 0.01f}, 7};
+  const TrainerSettings settings{file.graph.optimizer.value_or(OptimizerSettings{0.05, 0.9, 0.01}), 7};
   const auto data = synthetic_data(file.graph, 7);
   Vector<int64_t> samples(file.graph.batch_size);
   std::iota(samples.begin(), samples.end(), 0);
@@ -96,7 +132,7 @@ EquivalenceOutcome train_for_comparison(const StrategyFile& file, Backend& backe
     outcome.gradients.push_back(gather_parameters(trainer.program(), ParameterData::gradient));
     outcome.weights.push_back(gather_parameters(trainer.program(), ParameterData::weight));
   }
-  outcome.velocities = gather_parameters(trainer.program(), ParameterData::velocity);
+  outcome.states = gather_states(trainer.program());
   outcome.evaluation = trainer.evaluate(*data);
   if (transport.rank() != 0) return {};
   return outcome;
@@ -111,7 +147,7 @@ std::string differences(const EquivalenceOutcome& found, const EquivalenceOutcom
     compare(found.gradients[i], expected.gradients[i], tolerance, "gradient" + when, text);
     compare(found.weights[i], expected.weights[i], tolerance, "weight" + when, text);
   }
-  compare(found.velocities, expected.velocities, tolerance, "velocity", text);
+  for (const auto& [name, values] : expected.states) compare(found.states.at(name), values, tolerance, name, text);
   compare(found.evaluation.loss, expected.evaluation.loss, tolerance, "evaluation", text);
   return text;
 }

@@ -14,7 +14,7 @@ namespace ff {
 struct EquivalenceOutcome {
   Vector<double> losses;
   Vector<HostTensors> gradients, weights;  // after each iteration
-  HostTensors velocities;
+  std::map<std::string, HostTensors> states;
   Evaluation evaluation;
 };
 

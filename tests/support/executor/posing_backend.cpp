@@ -68,10 +68,14 @@ class Posing : public PosingBackend {
   void load_to_host(const void* memory, void* host, const Shape& shape) override {
     cpu_->load_to_host(memory, host, shape);
   }
-  void sgd_update(float* parameter, const float* gradient, float* velocity, int64_t elements,
-                  const SgdSettings& settings) override {
-    cpu_->sgd_update(parameter, gradient, velocity, elements, settings);
+  void update(float* parameter, const float* gradient, OptimizerStates states, int64_t elements,
+              const OptimizerStep& step) override {
+    cpu_->update(parameter, gradient, states, elements, step);
   }
+  double sum_of_squares(const float* values, int64_t elements) override {
+    return cpu_->sum_of_squares(values, elements);
+  }
+  void scale(float* values, int64_t elements, float factor) override { cpu_->scale(values, elements, factor); }
   void wait() override {}
 
   int device() const override { return 0; }

@@ -31,12 +31,16 @@ TEST_CASE("a checkpoint comes back as it was") {
   const HostTensors velocities = {{"fc.weight", {-1, -2, -3, -4, -5, -6}}, {"fc.bias", {-7, -8}}};
   save_checkpoint(path, graph, {weights, {}});
   CHECK(load_checkpoint(path, graph).weights == weights);
-  CHECK(load_checkpoint(path, graph).velocities.empty());
+  CHECK(load_checkpoint(path, graph).states.empty());
   CHECK(load_checkpoint(path, graph).iterations == 0);
-  save_checkpoint(path, graph, {weights, velocities, 1234});
+  const std::map<std::string, HostTensors> states = {{"exp_avg", velocities}, {"exp_avg_sq", weights}};
+  save_checkpoint(path, graph, {weights, states, 1234, 34});
+  CHECK(load_checkpoint(path, graph).states == states);
+  CHECK(load_checkpoint(path, graph).updates == 34);
+  save_checkpoint(path, graph, {weights, {{"velocity", velocities}}, 1234});
   CHECK(load_checkpoint(path, graph).iterations == 1234);
   CHECK(load_checkpoint(path, graph).weights == weights);
-  CHECK(load_checkpoint(path, graph).velocities == velocities);
+  CHECK(load_checkpoint(path, graph).states.at("velocity") == velocities);
   CHECK(message_of<MachineError>([&] {
           save_checkpoint("/nowhere/model", graph, {weights, {}});
         }) == "/nowhere/model: cannot create: No such file or directory; nothing was changed");

@@ -79,13 +79,51 @@ TEST_CASE("images are stored channels-last and come back") {
 TEST_CASE("SGD follows torch.optim.SGD") {
   const auto backend = make_cpu_backend();
   Vector<float> parameter{1, -2}, gradient{0.5f, 0.25f}, velocity{0, 0.1f};
-  backend->sgd_update(parameter.data(), gradient.data(), velocity.data(), 2, {0.1f, 0.9f, 0.01f});
+  backend->update(parameter.data(), gradient.data(), {velocity.data()}, 2, optimizer_step({0.1, 0.9, 0.01}, 0, 0));
   CHECK(velocity[0] == Approx(0.5 + 0.01));
   CHECK(velocity[1] == Approx(0.9 * 0.1 + 0.25 - 0.02));
   CHECK(parameter[0] == Approx(1 - 0.1 * 0.51));
   CHECK(parameter[1] == Approx(-2 - 0.1 * 0.32));
-  backend->sgd_update(parameter.data(), gradient.data(), nullptr, 2, {0.1f, 0, 0});
+  backend->update(parameter.data(), gradient.data(), {}, 2, optimizer_step({0.1}, 0, 0));
   CHECK(parameter[0] == Approx(1 - 0.051 - 0.05));
+}
+
+TEST_CASE("Adam and AdamW follow torch.optim, in double precision") {
+  const auto backend = make_cpu_backend();
+  for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::adamw}) {
+    const OptimizerSettings settings{
+        .learning_rate = 0.02, .weight_decay = 0.3, .kind = kind, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3};
+    constexpr int elements = 37, updates = 5;
+    Vector<float> parameter(elements), gradient(elements), first(elements, 0.0f), second(elements, 0.0f);
+    for (int i = 0; i < elements; ++i) parameter[i] = 0.3f - 0.07f * static_cast<float>(i % 11);
+    Vector<double> expected(parameter.begin(), parameter.end()), m(elements, 0.0), v(elements, 0.0);
+    for (int update = 0; update < updates; ++update) {
+      for (int i = 0; i < elements; ++i) gradient[i] = 0.01f * static_cast<float>((i * 7 + update * 5) % 23 - 11);
+      backend->update(parameter.data(), gradient.data(), {first.data(), second.data()}, elements,
+                      optimizer_step(settings, update, update));
+      for (int i = 0; i < elements; ++i) {
+        double g = gradient[i];
+        if (kind == OptimizerKind::adamw) expected[i] *= 1 - 0.02 * 0.3;
+        else g += 0.3 * expected[i];
+        m[i] = 0.8 * m[i] + 0.2 * g;
+        v[i] = 0.95 * v[i] + 0.05 * g * g;
+        const double m_hat = m[i] / (1 - std::pow(0.8, update + 1)), v_hat = v[i] / (1 - std::pow(0.95, update + 1));
+        expected[i] -= 0.02 * m_hat / (std::sqrt(v_hat) + 1e-3);
+        CHECK(parameter[i] == Approx(expected[i]).epsilon(2e-6).margin(1e-7));
+        CHECK(first[i] == Approx(m[i]).epsilon(2e-6).margin(1e-8));
+        CHECK(second[i] == Approx(v[i]).epsilon(2e-6).margin(1e-9));
+      }
+    }
+  }
+}
+
+TEST_CASE("sums of squares and scaling, for the clipping of gradients") {
+  const auto backend = make_cpu_backend();
+  Vector<float> values{3, -4, 12};
+  CHECK(backend->sum_of_squares(values.data(), 3) == 169);
+  CHECK(backend->sum_of_squares(values.data(), 0) == 0);
+  backend->scale(values.data(), 2, 0.5f);
+  CHECK(values == Vector<float>{1.5f, -2, 12});
 }
 
 TEST_CASE("dropout keeps its share, draws anew each iteration, and is the identity in evaluation") {

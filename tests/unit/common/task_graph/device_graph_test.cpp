@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
 #include "common/task_graph/memory_plan.h"
 #include "common/task_graph/task_graph.h"
@@ -54,8 +55,8 @@ Synchronization synchronization_of(uint32_t seed) {
 }
 
 void compare(const Graph& graph, const Strategy& strategy, int devices, Synchronization synchronization,
-             std::set<TaskKind>* kinds = nullptr) {
-  TaskGraphBuilder builder(graph, synchronization);
+             std::set<TaskKind>* kinds = nullptr, const Vector<std::string>& recompute = {}) {
+  TaskGraphBuilder builder(graph, synchronization, recomputed_operators(graph, recompute));
   const TaskGraph whole = builder.build(strategy);
   for (DeviceId device = 0; device < devices; ++device) {
     const TaskGraph own = builder.build(strategy, device);
@@ -88,7 +89,8 @@ TEST_CASE("the task graph of one device is its share of the task graph of all") 
     RandomSource random(seed);
     const Graph graph = random_graph(random);
     const int devices = 1 + static_cast<int>(seed % 7);
-    compare(graph, random_strategy(graph, devices, random), devices, synchronization_of(seed), &kinds);
+    compare(graph, random_strategy(graph, devices, random), devices, synchronization_of(seed), &kinds,
+            seed % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>());
   }
   CHECK(kinds.size() == task_kind_count);
 }
@@ -124,7 +126,8 @@ TEST_CASE("orders and memory of one device are its share of those of all") {
     const Graph graph = random_graph(random);
     const int devices = 1 + static_cast<int>(seed % 7);
     const Strategy strategy = random_strategy(graph, devices, random);
-    TaskGraphBuilder builder(graph, synchronization_of(seed));
+    const Vector<std::string> recompute = seed % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>();
+    TaskGraphBuilder builder(graph, synchronization_of(seed), recomputed_operators(graph, recompute));
     const TaskGraph whole = builder.build(strategy);
     const TransferBuffers buffers = seed % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated;
     const Vector<int> default_order = default_issue_order(builder, whole, buffers);

@@ -1,6 +1,8 @@
 // What the search predicts of memory and what the program plan allocates.
 #include <catch2/catch.hpp>
+#include <set>
 
+#include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
 #include "executor/plan/program_plan.h"
 #include "search/cost/memory.h"
@@ -11,22 +13,42 @@ using namespace ff;
 
 namespace {
 
-// Kernels allocate their workspaces themselves. Parts share a kernel only when they are alike but for their samples and
-// never in flight at the same time.
+// Kernels allocate their workspaces themselves. Parts share a kernel only when they are alike but for their samples,
+// and no other part uses it between a part's forward, or its repetition, and its backward.
 int64_t workspaces(const Graph& graph, const ProgramPlan& plan) {
   int64_t bytes = 0;
   Vector<Vector<const PartPlan*>> users(plan.kernels);
-  for (const PartPlan& part : plan.parts) users[part.kernel].push_back(&part);
+  std::set<std::pair<OperatorId, int>> recomputed;
+  for (const PartPlan& part : plan.parts) {
+    users[part.kernel].push_back(&part);
+    if (part.again) recomputed.emplace(part.op, part.part);
+  }
   for (const Vector<const PartPlan*>& parts : users) {
     bytes += graph.operators[parts.at(0)->op].definition->workspace_bytes(parts[0]->block);
-    const auto last = [](const PartPlan& part) { return std::max(part.forward.last, part.backward.last); };
     for (const PartPlan* a : parts)
       for (const PartPlan* b : parts) {
-        CHECK(a->op == b->op);
+        CHECK(graph.operators[a->op].function == graph.operators[b->op].function);
+        if (a->op != b->op) CHECK((recomputed.contains({a->op, a->part}) && recomputed.contains({b->op, b->part})));
         CHECK(a->block[0].size() == b->block[0].size());
         for (int d = 1; d < a->block.rank(); ++d) CHECK(a->block[d] == b->block[d]);
-        if (a != b) CHECK((last(*a) < b->forward.first || last(*b) < a->forward.first));
       }
+  }
+  const std::pair<OperatorId, int> nobody{-1, -1};
+  Vector<std::pair<OperatorId, int>> keeps(plan.kernels, nobody);  // for whose backward a kernel keeps something
+  for (const StepPlan& step : plan.steps) {
+    if (step.part < 0) continue;
+    const PartPlan& part = plan.parts[step.part];
+    const std::pair<OperatorId, int> mine{part.op, part.part};
+    std::pair<OperatorId, int>& kept = keeps[part.kernel];
+    CHECK((kept == nobody || kept == mine));
+    if (step.kind == TaskKind::backward) {
+      CHECK(kept == mine);
+      kept = nobody;
+    } else if (step.kind == TaskKind::recompute) {
+      kept = mine;
+    } else if (graph.operators[part.op].has_backward && !recomputed.contains(mine)) {
+      kept = mine;
+    }
   }
   return bytes;
 }
@@ -38,20 +60,20 @@ int64_t allocated(const ProgramPlan& plan) {
 }
 
 void check_memory(const Graph& graph, const Strategy& strategy, int devices, Synchronization synchronization,
-                  TransferBuffers buffers) {
-  TaskGraphBuilder builder(graph, synchronization);
+                  TransferBuffers buffers, const Vector<std::string>& recompute = {}) {
+  TaskGraphBuilder builder(graph, synchronization, recomputed_operators(graph, recompute));
   const TaskGraph tasks = builder.build(strategy);
   const Vector<int> order = default_issue_order(builder, tasks, buffers);
-  for (const bool momentum : {false, true}) {
-    CAPTURE(momentum);
-    MemoryModel model(builder, devices, momentum);
+  for (const int state_buffers : {0, 1, 2}) {
+    CAPTURE(state_buffers);
+    MemoryModel model(builder, devices, state_buffers);
     const Vector<int64_t> predicted = model.bytes(strategy, tasks, order, buffers);
     for (DeviceId device = 0; device < devices; ++device) {
       CAPTURE(device);
       const TaskGraph own = builder.build(strategy, device);
-      const ProgramPlan plan =
-          plan_program(builder, strategy, own, default_issue_order(builder, own, buffers),
-                       {.rank = device, .momentum = momentum, .follows_backend = false, .transfer_buffers = buffers});
+      const ProgramPlan plan = plan_program(
+          builder, strategy, own, default_issue_order(builder, own, buffers),
+          {.rank = device, .state_buffers = state_buffers, .follows_backend = false, .transfer_buffers = buffers});
       CHECK(predicted[device] == allocated(plan) + workspaces(graph, plan));
     }
   }
@@ -64,7 +86,7 @@ int overlapping(const Graph& graph, const Strategy& strategy, int devices) {
   for (DeviceId device = 0; device < devices; ++device) {
     const TaskGraph own = builder.build(strategy, device);
     const ProgramPlan plan =
-        plan_program(builder, strategy, own, default_issue_order(builder, own), {.rank = device, .momentum = false});
+        plan_program(builder, strategy, own, default_issue_order(builder, own), {.rank = device, .state_buffers = 0});
     for (const ParameterBuffer& a : plan.parameters)
       for (const ParameterBuffer& b : plan.parameters)
         if (a.parameter == b.parameter && a.block != b.block && !intersect(a.block, b.block).empty()) ++found;
@@ -84,7 +106,8 @@ TEST_CASE("predicted memory is what the program plan allocates, for random netwo
     const Strategy strategy = random_strategy(graph, devices, random);
     check_memory(graph, strategy, devices,
                  seed / 4 % 2 ? Synchronization::parameter_server : Synchronization::all_reduce,
-                 seed / 8 % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated);
+                 seed / 8 % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated,
+                 seed % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>());
     cut += overlapping(graph, strategy, devices) > 0;
   }
   CHECK(cut > 10);  // strategies whose shared parameters are split differently
@@ -119,12 +142,13 @@ TEST_CASE("a block that other operators cut has a gradient beside the gradient s
   strategy[1].devices = {0, 0};
   TaskGraphBuilder builder(graph);
   const TaskGraph tasks = builder.build(strategy);
-  const auto parameters = [&](bool momentum) {
-    return MemoryModel(builder, 1, momentum)
+  const auto parameters = [&](int state_buffers) {
+    return MemoryModel(builder, 1, state_buffers)
         .needs(strategy, tasks, default_issue_order(builder, tasks), TransferBuffers::preallocated)
         .parameters[0];
   };
-  CHECK(parameters(false) == 4 * (2 * 64 + 2 * 32 + 64));
-  CHECK(parameters(true) == parameters(false) + 4 * 2 * 64);
+  CHECK(parameters(0) == 4 * (2 * 64 + 2 * 32 + 64));
+  CHECK(parameters(1) == parameters(0) + 4 * 2 * 64);
+  CHECK(parameters(2) == parameters(0) + 2 * 4 * 2 * 64);
   check_memory(graph, strategy, 1, Synchronization::all_reduce, TransferBuffers::preallocated);
 }

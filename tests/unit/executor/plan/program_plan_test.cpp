@@ -34,7 +34,7 @@ class PlanText {
       const Parameter& parameter = graph_.parameters[one.parameter];
       const std::string block = one.block == Block(parameter.spec.shape) ? "" : to_string(one.block);
       names_[one.weight.buffer] = parameter.name + block;
-      if (one.velocity.exists()) names_[one.velocity.buffer] = parameter.name + block + ".velocity";
+      for (const Place state : one.states) names_[state.buffer] = parameter.name + block + ".velocity";
     }
     for (size_t u = 0; u < plan.units.size(); ++u)
       if (plan.units[u].packed.exists()) names_[plan.units[u].packed.buffer] = "sums" + std::to_string(u);

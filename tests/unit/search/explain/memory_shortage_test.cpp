@@ -48,7 +48,7 @@ TEST_CASE("a remedy fits, and its time is that of a simulation of it") {
   SearchProblem unlimited("alexnet");
   const Strategy plain = data_parallel(unlimited.graph, unlimited.topology);
   const auto with_momentum = [](Problem of) {
-    of.momentum = true;
+    of.state_buffers = 1;
     return of;
   };
   const int64_t needed = Evaluator(with_momentum(unlimited.problem)).details(plain).memory_bytes[0];

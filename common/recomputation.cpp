@@ -1,0 +1,138 @@
+#include "common/recomputation.h"
+
+#include <algorithm>
+
+#include "common/micro_batches.h"
+#include "common/name_patterns.h"
+
+namespace ff {
+
+std::string why_not_recomputed(const Graph& graph, OperatorId id) {
+  const Operator& op = graph.operators[id];
+  if (op.definition->is_loss()) return "a loss has no output that backward waits for";
+  if (!op.has_backward) return "it has no backward pass";
+  if (op.definition->may_have_statistics()) return "its statistics are of the whole batch, which is computed once";
+  if (!has_micro_batches(*op.definition)) return "it has no sample dimension";
+  return "";
+}
+
+Vector<bool> recomputed_operators(const Graph& graph, const Vector<std::string>& patterns) {
+  constexpr int64_t most = 1 << 20;
+  Vector<bool> recomputed(graph.operators.size(), false);
+  Vector<std::string> names;
+  for (const Operator& op : graph.operators) names.push_back(op.name);
+  for (const std::string& pattern : patterns) {
+    Vector<std::string> wanted{pattern};
+    if (std::find(names.begin(), names.end(), pattern) == names.end())
+      if (auto expanded = expand_brackets(pattern, most)) wanted = *std::move(expanded);
+    for (const std::string& name : wanted) {
+      const bool wildcard = is_wildcard(name);
+      bool found = false;
+      for (const OperatorId op : graph.operator_ids()) {
+        if (wildcard ? !matches_wildcard(names[op], name) : names[op] != name) continue;
+        found = true;
+        const std::string reason = why_not_recomputed(graph, op);
+        if (!reason.empty() && !wildcard) throw InputError("operator \"" + name + "\" cannot be recomputed: " + reason);
+        if (reason.empty()) recomputed[op] = true;
+      }
+      if (!found)
+        throw InputError("no operator " + std::string(wildcard ? "matches" : "is called") + " \"" + name + "\"" +
+                         (wildcard ? "" : suggestion(name, names)));
+    }
+  }
+  return recomputed;
+}
+
+namespace {
+
+// What a choice of checkpoints would keep: those and the largest segment.
+struct Checkpoints {
+  Vector<OperatorId> operators;
+  int64_t bytes = 0, segment_bytes = 0;
+};
+
+class CheckpointChoice {
+ public:
+  explicit CheckpointChoice(const Graph& graph) : graph_(graph) {
+    for (const OperatorId op : graph.operator_ids()) {
+      const OperatorDefinition& definition = *graph.operators[op].definition;
+      int64_t outputs = 0;
+      OperatorId last = op;  // that reads an output
+      for (const TensorId tensor : graph.operators[op].outputs) {
+        outputs += volume(graph.tensors[tensor].shape) * element_bytes;
+        for (const TensorUse& use : graph.tensors[tensor].uses) last = std::max(last, use.consumer);
+      }
+      possible_.push_back(why_not_recomputed(graph, op).empty());
+      output_bytes_.push_back(outputs);
+      kept_bytes_.push_back(outputs + definition.workspace_bytes(definition.whole()));
+      last_reader_.push_back(last);
+      if (possible_.back()) total_ += kept_bytes_.back();
+    }
+  }
+
+  // In segments of about so many bytes.
+  Checkpoints with_segments_of(int64_t target) const {
+    Checkpoints result;
+    int64_t segment = 0;
+    Vector<OperatorId> open;  // recomputed operators that are read behind the current one
+    for (const OperatorId op : graph_.operator_ids()) {
+      if (possible_[op]) {
+        segment += kept_bytes_[op];
+        open.push_back(op);
+      }
+      std::erase_if(open, [&](OperatorId other) { return last_reader_[other] <= op; });
+      if (segment < target || open.size() != 1) continue;
+      const OperatorId checkpoint = open[0];
+      result.operators.push_back(checkpoint);
+      result.bytes += output_bytes_[checkpoint];
+      result.segment_bytes = std::max(result.segment_bytes, segment);
+      segment = 0;
+      open.clear();
+    }
+    result.segment_bytes = std::max(result.segment_bytes, segment);
+    return result;
+  }
+
+  Checkpoints best() const {
+    Checkpoints best = with_segments_of(total_ + 1);
+    const int64_t most = graph_.operators.count();
+    for (int64_t segments = 2; segments <= most; ++segments) {
+      Checkpoints found = with_segments_of(total_ / segments);
+      if (found.bytes + found.segment_bytes < best.bytes + best.segment_bytes) best = std::move(found);
+    }
+    return best;
+  }
+
+  bool possible(OperatorId op) const { return possible_[op]; }
+
+ private:
+  const Graph& graph_;
+  Vector<bool> possible_;
+  Vector<int64_t> output_bytes_, kept_bytes_;  // of the outputs; with what the kernel keeps
+  Vector<OperatorId> last_reader_;
+  int64_t total_ = 0;
+};
+
+}  // namespace
+
+Vector<std::string> full_recomputation(const Graph& graph) {
+  const CheckpointChoice choice(graph);
+  const Vector<OperatorId> checkpoints = choice.best().operators;
+  Vector<std::string> names;
+  for (const OperatorId op : graph.operator_ids())
+    if (choice.possible(op) && !std::binary_search(checkpoints.begin(), checkpoints.end(), op))
+      names.push_back(graph.operators[op].name);
+  return name_patterns(names);
+}
+
+Vector<std::string> recomputation_patterns(const Graph& graph, const Vector<std::string>& given) {
+  if (given == Vector<std::string>{"full"}) return full_recomputation(graph);
+  try {
+    recomputed_operators(graph, given);
+  } catch (const InputError& error) {
+    throw InputError(std::string("--recompute: ") + error.what());
+  }
+  return given;
+}
+
+}  // namespace ff

@@ -1,0 +1,41 @@
+// How a signal ends a command of ffsearch.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "search/optimizer/evaluator.h"
+
+namespace ff {
+
+// The best strategy that a running search has predicted so far, kept so that it can be written while the search is
+// still in the middle of an evaluation. Thread-safe.
+class BestKnown {
+ public:
+  // A search begins whose result is for the file `out` ("": for none). `problem` is read until done().
+  void begin(const Problem& problem, std::string algorithm, std::string out);
+  void found(const Strategy& strategy, const Prediction& prediction);
+  // The search has its result and writes it itself.
+  void done();
+
+  // Writes the strategy, without an issue order, and says so in one line; what is done already is waited for.
+  // To be called as the last thing of a process: it holds the lock, so that the search cannot write in between.
+  std::string write();
+
+ private:
+  std::mutex mutex_;
+  const Problem* problem_ = nullptr;
+  std::string algorithm_, out_;
+  Strategy strategy_;
+  Prediction prediction_;
+  bool done_ = false;
+};
+
+// The first SIGINT or SIGTERM sets the flag that is returned: a search ends with its best result, other commands go on.
+// A process that still runs a second and a half later, in the middle of one long evaluation, is ended with the exit
+// code for interruption, after `best` is written. A second signal ends it at once. Call it once, on the main thread.
+const std::atomic<bool>& handle_interruption(BestKnown& best);
+
+}  // namespace ff
