@@ -502,7 +502,7 @@ def write(results, arguments):
              f"about {arguments.seconds:g} s; "
              "the last column has the\nsmallest and the largest ratio of a round.")
     if arguments.device == "cuda":
-        text = (f"# One training iteration on a GPU, beside PyTorch\n\nOne rank; SGD with momentum, synthetic data. "
+        text = (f"# One training iteration on a GPU, compared with PyTorch\n\nOne rank; SGD with momentum, synthetic data. "
                 f"{about} {versions}.\n"
                 f"Repeat with `scripts/bench_vs_torch.py --device cuda --precision {arguments.precision} --out "
                 f"FILE`.\n\n{table}\n")
