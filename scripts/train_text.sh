@@ -85,8 +85,8 @@ content = f"""# A recurrent language model on real text
 Results, for readers who want to know whether strategies change the training of a recurrent network. After reading you
 know that each strategy learns real text with the same losses except for rounding, on CPU ranks.
 
-The network is RNNLM (graphs/rnnlm.json) at an eighth of its width: 2 LSTM layers of 256 units unrolled for 20 steps. The
-text is the licenses of Debian's package base-files: {text}
+The network is RNNLM (graphs/rnnlm.json) at an eighth of its width: 2 LSTM layers of 256 units unrolled for 20 steps.
+The text is the licenses of Debian's package base-files: {text}
 (every tenth sample). The licenses repeat each other, so that the test is an easy one. Batch {batch}, learning rate
 {rate}, momentum 0.9, seed 1; states start from zero in each sample. The table has the mean loss of each epoch, with its
 perplexity in parentheses, and that of the test samples after the last epoch. `by-hand` splits embedding and scores by
