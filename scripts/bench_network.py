@@ -81,10 +81,10 @@ def table(name, builds, turns, rounds, largest):
     print(f"\n{name}\n")
     head, rule = "| what | size |", "|---|---|"
     for label in builds:
-        head += f" {label}: ms | GB/s | of the limit | beside kernels, over the longer of both |"
+        head += f" {label}: ms | GB/s | of the limit | with kernels, over the longer of both |"
         rule += "---|---|---|---|"
     if len(builds) > 1:
-        head, rule = head + " before / now, alone | beside kernels |", rule + "---|---|"
+        head, rule = head + " before / now, alone | with kernels |", rule + "---|---|"
     print(head + "\n" + rule)
     for key in runs[next(iter(runs))][0]:
         what, bytes_ = key

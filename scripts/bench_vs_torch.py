@@ -502,13 +502,14 @@ def write(results, arguments):
              f"about {arguments.seconds:g} s; "
              "the last column has the\nsmallest and the largest ratio of a round.")
     if arguments.device == "cuda":
-        text = (f"# One training iteration on a GPU, beside PyTorch\n\nOne rank; SGD with momentum, synthetic data. "
-                f"{about} {versions}.\n"
+        text = (f"# One training iteration on a GPU, compared with PyTorch\n\nOne rank; SGD with momentum, synthetic "
+                f"data. {about} {versions}.\n"
                 f"Repeat with `scripts/bench_vs_torch.py --device cuda --precision {arguments.precision} --out "
                 f"FILE`.\n\n{table}\n")
     else:
-        text = (f"# One training iteration, compared with PyTorch\n\nResults: on one rank, how long a "
-                f"training iteration of `ffexec` takes compared with PyTorch.\n\n{processor()}; one rank, one thread "
+        text = (f"# One training iteration, compared with PyTorch\n\nResults, for readers who want to know how fast "
+                f"`ffexec`'s kernels are. After reading you know how long a\ntraining iteration takes on one CPU rank, "
+                f"compared with PyTorch. No GPU was used.\n\n{processor()}; one rank, one thread "
                 f"each; SGD with momentum, synthetic data. {about} "
                 f"PyTorch's memory allocator is told to keep freed memory, which helps it. {versions}.\nRepeat with "
                 f"`scripts/bench_vs_torch.py --out FILE`.\n\n{table}\n")

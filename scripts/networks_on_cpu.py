@@ -117,7 +117,8 @@ def main():
     if arguments.out:
         arguments.out.write_text(f"""# Every network on this machine's CPU
 
-Results: each network trains on CPU ranks and agrees with one device; predicted and measured times.
+Results, for readers who want to know whether the committed networks train. After reading you know how each network
+agrees with one device on CPU ranks, and its predicted and measured times.
 
 Written by `scripts/networks_on_cpu.py`. Networks are scaled down as their names say (w: width, s: steps, i: image, l:
 layers, v: vocabulary, b: batch; see [networks](../networks.md)); the two columns of 16 P100 are of the full network

@@ -59,14 +59,17 @@ if not worst <= 1e-3:
     sys.exit(1)
 content = f"""# A mixture of experts on real text
 
-graphs/moe-tiny.json: two transformer layers, the second with four experts, top-2 gating with random routing, and the
-load-balancing loss, on the license texts of Debian's package base-files: {text}
-Two ranks, learning rate {rate}, momentum 0.9, seed 1. Mean loss of each epoch (both losses), with its exponential in
-parentheses, and of the test samples after the last one. `annotated` is completed by `propagate` from three annotations.
-Repeat with `scripts/train_moe.sh`.
+Results, for readers who want to know whether strategies change the training of a mixture of experts. After reading you
+know that each strategy learns real text with nearly the same losses, on two CPU ranks.
 
-Which expert a token goes to is a step function of the logits: strategies that add in another order differ by rounding,
-and once that turns a decision the runs go apart, the faster the higher the rate (at 0.5 by some percent).
+The network is graphs/moe-tiny.json: two transformer layers, the second with four experts, top-2 gating with random
+routing, and the load-balancing loss. The text is the licenses of Debian's package base-files: {text}.
+Two ranks train with learning rate {rate}, momentum 0.9 and seed 1. The table has the mean loss of each epoch (both
+losses), with its exponential in parentheses, and that of the test samples after the last epoch. `annotated` is
+completed by `propagate` from three annotations. Repeat with `scripts/train_moe.sh`.
+
+Which expert a token goes to is a step function of the logits. Strategies that add in another order differ by rounding.
+Once rounding changes a decision, the runs diverge; with a higher rate they diverge faster (at 0.5 by some per cent).
 
 {table}
 """

@@ -132,7 +132,7 @@ def table5():
 def section():
     return wrapped("Found strategy over the better of data parallelism and expert; **bold** where it is the paper's, "
                    "1.3 to 3.3, for ResNet-101 about 1 (0.95 to 1.1).\n\n" + figure6()
-            + "The other figures, likewise; of the cases within 5 and 2 points.\n\n"
+            + "The table has the other figures; cases are the paper's if they are within 5 and 2 points.\n\n"
             + markdown_table(["", *SETTINGS.values()], figure7() + figure9() + cases()) + "\n" + table5())
 
 

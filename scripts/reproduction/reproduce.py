@@ -16,8 +16,21 @@ sys.path.insert(0, str(REPOSITORY / "scripts"))
 from wrap_markdown import wrapped  # noqa: E402
 
 BATCHES = {"device": "64 samples per GPU", "total": "64 samples in total"}
-INTRODUCTION = """Results, for readers who compare this program with the FlexFlow paper (MLSys 2019). After reading you
-know what came out here. The conditions of all such pages are on [one page](reproduction.md)."""
+# What a reader knows after each page.
+CLAIMS = {
+    "figure6": "how much faster than data parallelism and the expert's plan six networks are predicted to run "
+               "on up to 64 devices. Nothing ran on a GPU.",
+    "figure7": "the predicted time, bytes and compute time of NMT on 64 K80. Nothing ran on a GPU.",
+    "figure9": "how the found plans compare with learned placement and OptCNN, as predicted. Nothing ran on a GPU.",
+    "figure10": "how well predictions order the plans of six networks, measured on two CPU ranks.",
+    "figure11": "how fast each kind of search finds its best plan. Times of plans are predictions; nothing ran "
+                "on a GPU.",
+    "table5": "how many proposals delta and full simulation make per second. Nothing ran on a GPU.",
+    "cases": "which plans are found for two networks on 4 P100, and what they are predicted to gain. Nothing "
+             "ran on a GPU.",
+    "optimal": "which optima are proven, and whether found plans are locally optimal, by predicted times. "
+               "Nothing ran on a GPU.",
+}
 DIFFERENCE = """The experiment was done several times. The paper's batch size can be read in two ways: 64 samples per
 GPU (as published at MLSys) or 64 in total (as on arXiv). With the former, gradients are mostly exchanged during
 computation. With the latter, computation shrinks with the number of devices and the exchange of gradients does not, so
@@ -94,13 +107,15 @@ def page_of(experiment, title, quick):
             text = experiment.table(data).replace(f"({title}.png", f"({name}.png")
             heading, text = text.split("\n", 1)
             sections.append((f"{BATCHES[batch]}, {synchronization}", text.strip("\n")))
+    introduction = (f"Results, for readers of the FlexFlow paper (MLSys 2019). After reading you know {CLAIMS[title]} "
+                    "[Conditions of all these pages](reproduction.md).")
     if len(sections) == 1:
-        return f"{heading}\n\n{INTRODUCTION}\n\n{sections[0][1]}\n"
+        return f"{heading}\n\n{introduction}\n\n{sections[0][1]}\n"
     links = "\n".join(f"- [{name}](#{re.sub('[^a-z0-9 -]', '', name.lower()).replace(' ', '-')})"
                       for name, _ in sections)
     body = "\n\n".join(f"## {name}\n\n" + re.sub("^## ", "### ", text, flags=re.MULTILINE)
                        for name, text in sections)
-    return f"{heading}\n\n{INTRODUCTION}\n\n{DIFFERENCE}\n\n{links}\n\n{body}\n"
+    return f"{heading}\n\n{introduction}\n\n{DIFFERENCE}\n\n{links}\n\n{body}\n"
 
 
 def name_of(experiment, batch, synchronization, quick):
