@@ -46,7 +46,23 @@ std::string_view to_string(TransferBuffers buffers) {
 }
 
 std::string_view to_string(Synchronization synchronization) {
-  return synchronization == Synchronization::parameter_server ? "parameter-server" : "all-reduce";
+  switch (synchronization) {
+    case Synchronization::parameter_server: return "parameter-server";
+    case Synchronization::sharded: return "sharded";
+    default: return "all-reduce";
+  }
+}
+
+Synchronization with_sharding(Synchronization synchronization, const std::string& sharding) {
+  if (sharding == "gradients" || sharding == "parameters")
+    throw InputError("sharding of " + sharding + " is not there yet, only that of the optimizer's state: optimizer");
+  if (sharding != "none" && sharding != "optimizer")
+    throw InputError("found \"" + sharding + "\"" + suggestion(sharding, {"none", "optimizer"}));
+  if (sharding == "none")
+    return synchronization == Synchronization::sharded ? Synchronization::all_reduce : synchronization;
+  if (synchronization == Synchronization::parameter_server)
+    throw InputError("a parameter server has the optimizer's state already, it cannot be sharded");
+  return Synchronization::sharded;
 }
 
 namespace {
@@ -71,7 +87,7 @@ Choice parse_choice(const JsonPlace& file, const std::string& key, Choice otherw
 StrategyFile parse_strategy(const JsonPlace& place) {
   expect_format(place, "ffstrategy/1");
   place.allow_keys({"$schema", "format", "graph", "topology", "configurations", "issue_order", "transfer_buffers",
-                    "synchronization", "micro_batches", "recompute", "provenance"},
+                    "synchronization", "sharding", "micro_batches", "recompute", "provenance"},
                    "key of a strategy");
   StrategyFile file;
   file.graph = parse_graph(place.at("graph"));
@@ -95,6 +111,14 @@ StrategyFile parse_strategy(const JsonPlace& place) {
                                        TransferBuffers::on_demand, {{"roomy", "preallocated"}, {"brief", "on_demand"}});
   file.settings.synchronization = parse_choice(place, "synchronization", Synchronization::all_reduce,
                                                Synchronization::parameter_server, {{"owner", "parameter-server"}});
+  if (const auto sharding = place.find("sharding")) {
+    Synchronization& synchronization = file.settings.synchronization;
+    try {
+      synchronization = with_sharding(synchronization, sharding->as_string());
+    } catch (const InputError& error) {
+      sharding->fail(error.what());
+    }
+  }
   if (const auto recompute = place.find("recompute")) {
     for (const JsonPlace& pattern : recompute->items()) file.settings.recompute.push_back(pattern.as_string());
     try {
@@ -129,7 +153,8 @@ Json strategy_to_json(const StrategyFile& file) {
   json["topology"].erase("$schema");
   if (file.transfer_buffers != TransferBuffers::preallocated)
     json["transfer_buffers"] = to_string(file.transfer_buffers);
-  if (file.settings.synchronization != Synchronization::all_reduce)
+  if (file.settings.synchronization == Synchronization::sharded) json["sharding"] = "optimizer";
+  else if (file.settings.synchronization != Synchronization::all_reduce)
     json["synchronization"] = to_string(file.settings.synchronization);
   if (file.settings.micro_batches > 1) json["micro_batches"] = file.settings.micro_batches;
   if (!file.settings.recompute.empty()) json["recompute"] = file.settings.recompute;

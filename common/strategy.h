@@ -50,9 +50,13 @@ std::string_view to_string(TransferBuffers buffers);
 // How the devices that hold the same parameters come to the same new values (task_graph/synchronization_units.h): by an
 // all-reduce of the gradients, behind which each updates its own copy; or by one of them, the owner, which gathers the
 // gradients, updates, and sends the values back, behind all other work of the iteration. The second is what FlexFlow's
-// published simulator reckons with.
-enum class Synchronization : uint8_t { all_reduce, parameter_server };
+// published simulator reckons with. Or the optimizer's state is sharded (ZeRO-1): a reduce-scatter of the gradients,
+// each updates its shard, an all-gather of the values.
+enum class Synchronization : uint8_t { all_reduce, parameter_server, sharded };
 std::string_view to_string(Synchronization synchronization);
+// What --sharding and a strategy's key `sharding` say, none or optimizer; throws InputError for anything else, and for
+// shards of what a parameter server has.
+Synchronization with_sharding(Synchronization synchronization, const std::string& sharding);
 
 // What a strategy decides for the network as a whole.
 struct StrategySettings {

@@ -10,7 +10,7 @@
 namespace ff {
 namespace {
 
-constexpr int most_tasks = 1 << 20;  // of one operator: what a task key has room for
+constexpr int most_tasks = 1 << 19;  // of one operator: what a task key has room for
 
 Vector<std::string> names_of(const Graph& graph) {
   Vector<std::string> names;

@@ -26,6 +26,22 @@ Vector<float> load(const Program& program, Place memory, const Block& block, con
 
 int state_number(ParameterData data) { return data == ParameterData::second_state ? 1 : 0; }
 
+// A shard's part of a piece, and where it lies in the piece's packed elements.
+struct ShardOfPiece {
+  DeviceId holder;
+  int64_t in_piece, in_shard, elements;
+};
+// By holder, ascending. `offset`: of the piece in the packed buffer of its unit.
+Vector<ShardOfPiece> shards_of_piece(const SynchronizationUnit& unit, int64_t packed, int64_t offset, int64_t volume) {
+  Vector<ShardOfPiece> shards;
+  const int64_t length = shard_elements(packed, unit.holders.count());
+  for (const int h : unit.holders.indices()) {
+    const int64_t begin = std::max(offset, h * length), end = std::min(offset + volume, (h + 1) * length);
+    if (begin < end) shards.push_back({unit.holders[h], begin - offset, begin - h * length, end - begin});
+  }
+  return shards;
+}
+
 // Does not exist where the parameter has no such state.
 Place place_of(const ParameterBuffer& buffer, ParameterData data) {
   if (data == ParameterData::weight) return buffer.weight;
@@ -49,6 +65,107 @@ Vector<float> load_piece(const Program& program, ParameterData data, const Param
   }
   throw MachineError("a piece of parameter " + program.graph().parameters[piece.parameter].name +
                      " is not on its rank");
+}
+
+// The elements of `block` in a dense tensor, whole[shape], one after the other.
+Vector<float> part_of(const Vector<float>& whole, const Shape& shape, const Block& block) {
+  Vector<float> part;
+  for_each_run(Block(shape), block, [&](int64_t offset, int64_t length) {
+    part.insert(part.end(), whole.begin() + offset, whole.begin() + offset + length);
+  });
+  return part;
+}
+
+void set_part(Vector<float>& whole, const Shape& shape, const Block& block, const Vector<float>& part) {
+  auto from = part.begin();
+  for_each_run(Block(shape), block, [&](int64_t offset, int64_t length) {
+    std::copy(from, from + length, whole.begin() + offset);
+    from += length;
+  });
+}
+
+constexpr int tag = 0;  // no transfer of an iteration is in progress, and messages arrive in order
+
+// Brings what `owner` has to rank 0: `values` there, of so many elements. All others do nothing.
+void bring_to_rank_0(Transport& transport, DeviceId owner, int64_t elements, Vector<float>& values) {
+  if (owner == 0) return;
+  if (owner == transport.rank()) {
+    Request request = transport.send(values.data(), elements * element_bytes, 0, tag);
+    transport.wait(request);
+  } else if (transport.rank() == 0) {
+    values.resize(elements);
+    Request request = transport.receive(values.data(), elements * element_bytes, owner, tag);
+    transport.wait(request);
+  }
+}
+
+// A state of the optimizer, of one unit whose holders have a shard each; this rank's own plan of it, or null.
+void gather_shards(Program& program, Transport& transport, int state, const SynchronizationUnit& unit,
+                   const UnitPlan* own, HostTensors& tensors) {
+  const PackedUnit layout = packed(unit);
+  Vector<float> shard, values;
+  if (own) {
+    shard.resize(own->shard.elements);
+    program.backend().load_to_host(program.address(own->shard.states[state]), shard.data(), {own->shard.elements});
+  }
+  for (const int p : unit.pieces.indices()) {
+    const ParameterPiece& piece = *unit.pieces[p];
+    const Parameter& parameter = program.graph().parameters[piece.parameter];
+    Vector<float> whole(piece.block.volume());
+    for (const ShardOfPiece& one : shards_of_piece(unit, layout.elements, layout.offsets[p], piece.block.volume())) {
+      values.clear();
+      if (one.holder == transport.rank())
+        values.assign(shard.begin() + one.in_shard, shard.begin() + one.in_shard + one.elements);
+      bring_to_rank_0(transport, one.holder, one.elements, values);
+      if (transport.rank() == 0) std::copy(values.begin(), values.end(), whole.begin() + one.in_piece);
+    }
+    if (transport.rank() != 0) continue;
+    Vector<float>& tensor = tensors[parameter.name];
+    tensor.resize(volume(parameter.spec.shape));
+    set_part(tensor, parameter.spec.shape, piece.block, whole);
+  }
+}
+
+// This rank's plan of a unit; null: it is no holder.
+const UnitPlan* own_plan(const Program& program, const SynchronizationUnit& unit) {
+  for (const int u : program.plan().units.indices()) {
+    const SynchronizationUnit& held = program.tasks().units[u];
+    if (held.group == unit.group && held.number == unit.number) return &program.plan().units[u];
+  }
+  return nullptr;
+}
+
+HostTensors gather_sharded_state(Program& program, Transport& transport, int state) {
+  HostTensors tensors;
+  for (const int group : program.builder().groups().indices()) {
+    if (!program.builder().groups()[group].trained) continue;
+    const auto pieces = program.builder().pieces(group, program.strategy());
+    for (const SynchronizationUnit& unit :
+         synchronization_units(group, *pieces, program.strategy(), Synchronization::sharded))
+      gather_shards(program, transport, state, unit, own_plan(program, unit), tensors);
+  }
+  return tensors;
+}
+
+void set_sharded_state(Program& program, int state, const HostTensors& tensors) {
+  for (const int u : program.plan().units.indices()) {
+    const SynchronizationUnit& unit = program.tasks().units[u];
+    const ShardPlan& shard = program.plan().units[u].shard;
+    if (shard.elements == 0) continue;
+    const PackedUnit layout = packed(unit);
+    Vector<float> values(shard.elements, 0.0f);
+    for (const int p : unit.pieces.indices()) {
+      const ParameterPiece& piece = *unit.pieces[p];
+      const Parameter& parameter = program.graph().parameters[piece.parameter];
+      const auto found = tensors.find(parameter.name);
+      if (found == tensors.end()) continue;
+      const Vector<float> part = part_of(found->second, parameter.spec.shape, piece.block);
+      for (const ShardOfPiece& one : shards_of_piece(unit, layout.elements, layout.offsets[p], piece.block.volume()))
+        if (one.holder == program.transport().rank())
+          std::copy_n(part.begin() + one.in_piece, one.elements, values.begin() + one.in_shard);
+    }
+    store(program, values, shard.states[state]);
+  }
 }
 
 }  // namespace
@@ -82,8 +199,9 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
   const bool state = data == ParameterData::first_state || data == ParameterData::second_state;
   if (state && state_number(data) >= state_buffers(program.settings().optimizer)) return {};
   Transport& transport = program.transport().for_host_memory();
+  if (state && program.builder().synchronization() == Synchronization::sharded)
+    return gather_sharded_state(program, transport, state_number(data));
   HostTensors tensors;
-  constexpr int tag = 0;  // no transfer of an iteration is in progress, and messages arrive in order
   for (size_t g = 0; g < program.builder().groups().size(); ++g) {
     if (data != ParameterData::weight && !program.builder().groups()[g].trained) continue;
     for (const auto pieces = program.builder().pieces(static_cast<int>(g), program.strategy());
@@ -95,25 +213,12 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
         if (!owned) owner = std::min(owner, program.strategy()[op].devices[part]);
       Vector<float> values;
       if (owner == transport.rank()) values = load_piece(program, data, piece);
-      const int64_t bytes = piece.block.volume() * element_bytes;
-      if (owner == transport.rank() && owner != 0) {
-        Request request = transport.send(values.data(), bytes, 0, tag);
-        transport.wait(request);
-      }
+      bring_to_rank_0(transport, owner, piece.block.volume(), values);
       if (transport.rank() != 0) continue;
-      if (owner != 0) {
-        values.resize(piece.block.volume());
-        Request request = transport.receive(values.data(), bytes, owner, tag);
-        transport.wait(request);
-      }
       const Parameter& parameter = program.graph().parameters[piece.parameter];
       Vector<float>& whole = tensors[parameter.name];
       whole.resize(volume(parameter.spec.shape));
-      auto from = values.begin();
-      for_each_run(Block(parameter.spec.shape), piece.block, [&](int64_t offset, int64_t length) {
-        std::copy(from, from + length, whole.begin() + offset);
-        from += length;
-      });
+      set_part(whole, parameter.spec.shape, piece.block, values);
     }
   }
   return tensors;
@@ -121,16 +226,15 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
 
 void set_parameters(Program& program, ParameterData data, const HostTensors& tensors) {
   program.finish_sends();
+  const bool state = data == ParameterData::first_state || data == ParameterData::second_state;
+  if (state && program.builder().synchronization() == Synchronization::sharded)
+    return set_sharded_state(program, state_number(data), tensors);
   for (const ParameterBuffer& buffer : program.plan().parameters) {
     const Parameter& parameter = program.graph().parameters[buffer.parameter];
     const Place memory = place_of(buffer, data);
     const auto it = tensors.find(parameter.name);
     if (it == tensors.end() || !memory.exists()) continue;
-    Vector<float> values;
-    for_each_run(Block(parameter.spec.shape), buffer.block, [&](int64_t offset, int64_t length) {
-      values.insert(values.end(), it->second.begin() + offset, it->second.begin() + offset + length);
-    });
-    store(program, values, memory);
+    store(program, part_of(it->second, parameter.spec.shape, buffer.block), memory);
   }
 }
 

@@ -20,7 +20,7 @@ void initialize_parameters(Program& program, uint64_t seed);
 
 // Rank 0: whole tensors, by Parameter::name; the others send what they hold and return nothing. All ranks call.
 // Parameters that are not trained have no state and no gradient; a gradient is that of the last iteration, summed
-// over the devices.
+// over the devices; where the optimizer's state is sharded, updated values have taken its place.
 HostTensors gather_parameters(Program& program, ParameterData data);
 
 // Stores blocks of whole tensors in this rank's buffers. Parameters that `tensors` lacks keep their values.

@@ -1,7 +1,9 @@
 #include "executor/program.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "common/recomputation.h"
 #include "executor/transport/control_data.h"
@@ -196,16 +198,19 @@ void Program::submit(int64_t iteration, bool training) {
   current_task_ = -1;
 }
 
-// An update that would wait for its all-reduce lets the steps behind it go first. Nothing in the iteration reads what
-// it writes, and gradients have buffers of their own, so that the results are the same. Of a transport that follows the
-// backend nothing is known here; an owner's values lie in the arena, whose memory has its next use.
+// An update that would wait for its all-reduce lets the steps behind it go first, and so does the copy of what an
+// all-gather brings. Nothing in the iteration reads what they write, and gradients have buffers of their own, so that
+// the results are the same. Of a transport that follows the backend nothing is known here; an owner's values lie in the
+// arena, whose memory has its next use.
 bool Program::postpone(int step) {
   const StepPlan& plan = plan_.steps[step];
-  if (plan.kind != TaskKind::update) return false;
+  const bool gathers = plan.kind == TaskKind::parameter_all_gather;
+  if (plan.kind != TaskKind::update && plan.kind != TaskKind::parameter_copy && !gathers) return false;
   if (settings_.optimizer.clip_norm > 0) {
     postponed_.push_back(step);
     return true;
   }
+  if (gathers) return false;
   if (transport_.follows_backend()) return false;
   current_task_ = plan.task;
   if (plan_.units[plan.unit].group < 0 || transport_.test(units_[plan.unit])) return false;
@@ -273,6 +278,8 @@ void Program::run_step(int index, int64_t iteration, bool training) {
     if (training || is_forward(step.kind)) run_collective(step);
   } else if (training) {
     if (step.kind == TaskKind::synchronization) run_synchronization(step);
+    else if (step.kind == TaskKind::parameter_all_gather) run_all_gather(step);
+    else if (step.kind == TaskKind::parameter_copy) copy_gathered(step);
     else if (step.kind == TaskKind::barrier) run_barrier(step);
     else run_update(step);
   }
@@ -392,9 +399,48 @@ void Program::run_synchronization(const StepPlan& step) {
     did(Activity::copy, step.task);
   }
   if (!transport_.follows_backend()) backend_.wait();
-  units_[step.unit] =
-      transport_.all_reduce(groups_[unit.group], address(unit.packed), unit.elements, {step.tag, step.task});
+  if (unit.is_sharded())
+    units_[step.unit] = transport_.collective(
+        groups_[unit.group],
+        {CollectiveKind::reduce_scatter, -1, address(unit.packed), address(unit.shard.values), shards_of(unit), {}, {}},
+        {step.tag, step.task});
+  else
+    units_[step.unit] =
+        transport_.all_reduce(groups_[unit.group], address(unit.packed), unit.elements, {step.tag, step.task});
   did(Activity::all_reduce, step.task);
+}
+
+// Elements, by holder.
+Vector<int64_t> Program::shards_of(const UnitPlan& unit) const {
+  return Vector<int64_t>(plan_.groups[unit.group].size(), unit.shard.elements);
+}
+
+// An update that was postponed comes first. All ranks start their collectives in the issue order.
+void Program::run_all_gather(const StepPlan& step) {
+  const UnitPlan& unit = plan_.units[step.unit];
+  const auto is_update = [&](int other) {
+    return plan_.steps[other].unit == step.unit && plan_.steps[other].kind == TaskKind::update;
+  };
+  if (const auto update = std::find_if(postponed_.begin(), postponed_.end(), is_update); update != postponed_.end()) {
+    const int index = *update;
+    postponed_.erase(update);
+    run_step(index, 0, true);
+    current_task_ = step.task;
+  }
+  if (!transport_.follows_backend()) backend_.wait();
+  units_[step.unit] = transport_.collective(
+      groups_[unit.group],
+      {CollectiveKind::all_gather, -1, address(unit.shard.values), address(unit.packed), shards_of(unit), {}, {}},
+      {step.tag, step.task});
+  did(Activity::all_reduce, step.task);
+}
+
+void Program::copy_gathered(const StepPlan& step) {
+  const UnitPlan& unit = plan_.units[step.unit];
+  transport_.wait(units_[step.unit]);
+  did(Activity::all_reduce, step.task);
+  copy({}, unit.shard.from_gathered);
+  did(Activity::copy, step.task);
 }
 
 void Program::run_barrier(const StepPlan& step) {
@@ -424,24 +470,22 @@ void Program::update(const StepPlan& step) {
   const UnitPlan& unit = plan_.units[step.unit];
   copy({}, step.gather);
   for (const UpdateRun& run : unit.updates) {
-    const ParameterBuffer& parameter = plan_.parameters[run.parameter];
-    const auto state = [&](int number) {
-      return number < parameter.states.count() ? address(parameter.states[number]) + run.offset : nullptr;
-    };
-    backend_.update(address(parameter.weight) + run.offset, address(run.gradient), {state(0), state(1)}, run.elements,
-                    optimizer_step_);
+    const auto state = [&](int number) { return number < run.states.count() ? address(run.states[number]) : nullptr; };
+    backend_.update(address(plan_.parameters[run.parameter].weight) + run.offset, address(run.gradient),
+                    {state(0), state(1)}, run.elements, optimizer_step_);
   }
   copy({}, unit.spread);
+  copy({}, unit.shard.updated);
   copy({}, step.pack);
   did(Activity::update, step.task);
   start_sends(step);
 }
 
-// All updates of the iteration, behind the norm of all gradients together.
+// All updates of the iteration, and what comes behind them, behind the norm of all gradients together.
 void Program::update_clipped() {
   for (const int step : postponed_) {
     current_task_ = plan_.steps[step].task;
-    sum_gradients(plan_.steps[step]);
+    if (plan_.steps[step].kind == TaskKind::update) sum_gradients(plan_.steps[step]);
   }
   // The sums of all ranks in their order: the same bits everywhere.
   double squares = 0;
@@ -449,26 +493,39 @@ void Program::update_clipped() {
     squares += from_bytes<double>(bytes)[0];
   squares = from_bytes<double>(transport_.broadcast(to_bytes(Vector<double>{squares})))[0];
   const double scale = clipping_scale(settings_.optimizer.clip_norm, std::sqrt(squares));
-  for (const int step : postponed_) {
-    const int unit = plan_.steps[step].unit;
+  const std::deque<int> steps = std::exchange(postponed_, {});
+  for (const int step : steps) {
     current_task_ = plan_.steps[step].task;
-    for (const int piece : plan_.units[unit].gradients.indices())
-      if (scale < 1)
-        backend_.scale(address(plan_.units[unit].gradients[piece]), tasks_.units[unit].pieces[piece]->block.volume(),
-                       static_cast<float>(scale));
+    if (plan_.steps[step].kind != TaskKind::update) {
+      run_step(step, 0, true);
+      continue;
+    }
+    if (scale < 1)
+      for_each_summed(plan_.steps[step].unit, [&](float* gradients, int64_t elements) {
+        backend_.scale(gradients, elements, static_cast<float>(scale));
+      });
     update(plan_.steps[step]);
   }
-  postponed_.clear();
 }
 
-// Of the units whose first holder is this rank: each trained parameter counts once.
+// The sums of gradients that this rank has of a unit, from which it updates.
+void Program::for_each_summed(int unit, const std::function<void(float*, int64_t)>& use) const {
+  const UnitPlan& plan = plan_.units[unit];
+  if (plan.is_sharded()) {
+    for (const UpdateRun& run : plan.updates) use(address(run.gradient), run.elements);
+    return;
+  }
+  for (const int piece : plan.gradients.indices())
+    use(address(plan.gradients[piece]), tasks_.units[unit].pieces[piece]->block.volume());
+}
+
+// Of the units whose first holder is this rank, and of its shards: each trained parameter counts once.
 double Program::sum_of_squared_gradients() const {
   double sum = 0;
   for (const int unit : plan_.units.indices()) {
-    const SynchronizationUnit& held = tasks_.units[unit];
-    if (held.holders[0] != transport_.rank()) continue;
-    for (const int piece : plan_.units[unit].gradients.indices())
-      sum += backend_.sum_of_squares(address(plan_.units[unit].gradients[piece]), held.pieces[piece]->block.volume());
+    if (!plan_.units[unit].is_sharded() && tasks_.units[unit].holders[0] != transport_.rank()) continue;
+    for_each_summed(
+        unit, [&](const float* gradients, int64_t elements) { sum += backend_.sum_of_squares(gradients, elements); });
   }
   return sum;
 }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -101,11 +102,15 @@ class Program {
   void run_collective(const StepPlan& step);
   void run_synchronization(const StepPlan& step);
   void run_barrier(const StepPlan& step);
+  void run_all_gather(const StepPlan& step);
+  void copy_gathered(const StepPlan& step);
+  Vector<int64_t> shards_of(const UnitPlan& unit) const;
   void run_update(const StepPlan& step);
   void sum_gradients(const StepPlan& step);
   void update(const StepPlan& step);
   void update_clipped();
   double sum_of_squared_gradients() const;
+  void for_each_summed(int unit, const std::function<void(float*, int64_t)>& use) const;
   bool postpone(int step);
   void run_postponed(bool all);
   void wait_for_receives(const StepPlan& step);
@@ -132,7 +137,9 @@ class Program {
 
   OptimizerStep optimizer_step_;  // of this iteration
   int64_t updates_ = 0;
-  std::deque<int> postponed_;  // steps: updates whose all-reduces went on when their turn came; clipped ones: all
+  // Steps: updates and copies of parameters whose collectives went on when their turn came; with clipped gradients all
+  // updates, and what comes behind them.
+  std::deque<int> postponed_;
   int current_task_ = -1;
   Vector<std::unique_ptr<Observer>> observers_;
 };

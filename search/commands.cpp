@@ -70,6 +70,7 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details)
   report.tasks = details.tasks.tasks.count();
   report.micro_batches = problem.settings.micro_batches;
   report.recompute = problem.settings.recompute;
+  report.sharded = problem.settings.synchronization == Synchronization::sharded;
   report.transfer_bytes = details.tasks.transfer_bytes;
   report.synchronization_bytes = details.tasks.synchronization_bytes;
   for (int t : details.tasks.tasks.indices()) {
@@ -78,7 +79,7 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details)
     SearchReport::CollectiveUse* use = nullptr;
     if (is_edge_collective(task.kind))
       use = &report.collectives[details.tasks.collectives[task.collective].kind(direction_of(task.kind))];
-    else if (task.kind == TaskKind::synchronization || is_parameter_transfer(task.kind)) use = &report.synchronization;
+    else if (is_parameter_collective(task.kind) || is_parameter_transfer(task.kind)) use = &report.synchronization;
     if (!use) continue;
     ++use->count;
     use->time += details.costs.duration[t];
@@ -294,7 +295,7 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   const Topology topology = files.topology;
   const Background background(options.background, topology, options.costs);
   if (!background.empty()) files.topology = background.left_of(topology);
-  if (options.choose.micro_batches || options.choose.recompute)
+  if (options.choose.any())
     files.settings = choose_settings(files, options.costs, options.settings, options.choose, context.stop);
   Loaded loaded = load(std::move(files), options.costs);
   const Problem problem = loaded.problem();
@@ -343,6 +344,13 @@ CommandResult run_simulate(const SimulateOptions& options) {
     file.topology = std::move(other);
   }
   if (options.synchronization) file.settings.synchronization = *options.synchronization;
+  if (!options.sharding.empty()) {
+    try {
+      file.settings.synchronization = with_sharding(file.settings.synchronization, options.sharding);
+    } catch (const InputError& error) {
+      throw InputError(std::string("--sharding: ") + error.what());
+    }
+  }
   if (options.recompute) {
     file.settings.recompute = recomputation_patterns(file.graph, *options.recompute);
     file.issue_order.clear();  // of other tasks

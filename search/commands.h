@@ -30,6 +30,7 @@ struct SimulateOptions {
   std::string strategy, topology;                  // topology "": the strategy's own
   std::optional<Vector<std::string>> recompute;    // instead of the strategy's
   std::optional<Synchronization> synchronization;  // none: the strategy's own
+  std::string sharding;                            // "": the strategy's own
   CostOptions costs;
   std::string out, trace, html, measured;  // measured: a trace that ffexec wrote, for the report; "": none
   Vector<std::string> background;

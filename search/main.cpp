@@ -17,6 +17,7 @@
 #include "common/version.h"
 #include "search/commands.h"
 #include "search/discovery/discover.h"
+#include "search/discovery/presets.h"
 #include "search/explain_flags.h"
 #include "search/import/command.h"
 #include "search/import/flags.h"
@@ -180,16 +181,34 @@ ff::Vector<std::string> split_patterns(const std::string& text) {
   return patterns;
 }
 
-// `choose_recompute`: where auto is stored; null where the command does not have it.
-void add_strategy_flags(CLI::App& app, ff::StrategySettings& strategy, bool* choose_recompute) {
+constexpr const char* sharding_text = "of what updates parameters: none, optimizer (its state, ZeRO-1)";
+
+// CLI11 calls in the order of the flags here: --synchronization is known.
+ff::Synchronization read_sharding(ff::Synchronization synchronization, const std::string& text) {
+  try {
+    return ff::with_sharding(synchronization, text);
+  } catch (const ff::InputError& error) {
+    throw CLI::ValidationError("--sharding", error.what());
+  }
+}
+
+// `choose`: where auto is stored; null where the command does not have it.
+void add_strategy_flags(CLI::App& app, ff::StrategySettings& strategy, ff::SettingsChoice* choose) {
   add_words<ff::Synchronization>(app, "--synchronization", strategy.synchronization, synchronizations,
                                  synchronization_text, renamed_synchronizations);
-  const auto read = [&strategy, choose_recompute](const std::string& text) {
-    if (choose_recompute && text == "auto") *choose_recompute = true;
+  const std::string automatic = choose ? ", auto" : "";
+  const auto read_shards = [&strategy, choose](const std::string& text) {
+    const bool is_auto = choose && text == "auto";
+    if (is_auto) choose->sharding = true;
+    const ff::Synchronization sharded = read_sharding(strategy.synchronization, is_auto ? "optimizer" : text);
+    if (!is_auto) strategy.synchronization = sharded;
+  };
+  app.add_option_function<std::string>("--sharding", read_shards, sharding_text + automatic);
+  const auto read = [&strategy, choose](const std::string& text) {
+    if (choose && text == "auto") choose->recompute = true;
     else strategy.recompute = split_patterns(text);
   };
-  app.add_option_function<std::string>("--recompute", read,
-                                       std::string(recompute_text) + (choose_recompute ? ", auto" : ""));
+  app.add_option_function<std::string>("--recompute", read, recompute_text + automatic);
 }
 
 // `automatic`: where auto is stored; null where the command does not have it.
@@ -277,6 +296,12 @@ void add_own_search_flags(CLI::App& app, ff::SearchOptions& search) {
   add_background_flag(app, search.background);
 }
 
+std::string preset_list() {
+  std::string list;
+  for (const std::string& name : ff::discovery::preset_names()) list += (list.empty() ? "" : ", ") + name;
+  return list;
+}
+
 void add_topology_command(CLI::App& app, Options& options) {
   CLI::App* topology =
       app.add_subcommand("topology", "describe this machine, or a cluster of such machines, as a topology file");
@@ -290,8 +315,15 @@ void add_topology_command(CLI::App& app, Options& options) {
       ->add_option("--network-gb-per-s", options.topology.network_gb_per_s,
                    "rate of each network adapter, 1e9 bytes per second; default: as the adapters report")
       ->check(CLI::Range(1e-4, 1e12));
-  topology->add_option("--hwloc-xml", options.topology.hwloc_xml,
-                       "describe the machine that lstopo FILE.xml recorded, instead of this one");
+  auto* preset = topology->add_option("--preset", options.topology.preset,
+                                      "machine that is sold, instead of this one: " + preset_list());
+  topology->add_option("--gpus-per-node", options.topology.gpus_per_node, "GPUs of a machine of the preset; default: 8")
+      ->check(CLI::Range(1, 4096))
+      ->needs(preset);
+  topology
+      ->add_option("--hwloc-xml", options.topology.hwloc_xml,
+                   "describe the machine that lstopo FILE.xml recorded, instead of this one")
+      ->excludes(preset);
   topology
       ->add_option("--cpu-ranks", options.topology.cpu_ranks,
                    "devices of a machine without GPUs; default: one per NUMA node")
@@ -304,7 +336,7 @@ void add_commands(CLI::App& app, Options& options) {
   app.set_version_flag("--version", "ffsearch " + ff::version_text());
   add_graph_flags(app, options.search.files, false);
   add_common_flags(app, options.search.costs, options);
-  add_strategy_flags(app, options.search.strategy, &options.search.choose.recompute);
+  add_strategy_flags(app, options.search.strategy, &options.search.choose);
   add_micro_batches_flag(app, options.search.strategy.micro_batches, &options.search.choose.micro_batches);
   add_search_flags(app, options.search.settings, options.search.files, options);
   add_own_search_flags(app, options.search);
@@ -316,6 +348,8 @@ void add_commands(CLI::App& app, Options& options) {
   simulate->add_option_function<std::string>(
       "--recompute", [&options](const std::string& text) { options.simulate.recompute = split_patterns(text); },
       std::string(recompute_text) + "; default: that of the strategy");
+  simulate->add_option("--sharding", options.simulate.sharding,
+                       std::string(sharding_text) + "; default: that of the strategy");
   const auto read_synchronization = [&options](const std::string& found) {
     for (const auto& [word, meaning] : synchronizations)
       if (word == found) options.simulate.synchronization = meaning;
@@ -480,10 +514,13 @@ int main(int argc, char** argv) {
         "annotations",
         "background",
         "synchronization",
+        "sharding",
         "recompute",
         "micro-batches",
         "nodes",
         "network-gb-per-s",
+        "preset",
+        "gpus-per-node",
         "hwloc-xml",
         "cpu-ranks",
         "size",

@@ -70,10 +70,20 @@ StrategySettings choose_settings(const GraphAndTopology& files, const CostOption
       break;  // an odd number of samples, or of groups of tokens
     }
     if (choice.recompute) tried.recompute.clear();
+    if (choice.sharding) tried.synchronization = files.settings.synchronization;
     auto [is_better, fits] = attempt();
+    const auto attempt_again = [&] {
+      const auto [again_better, again_fits] = attempt();
+      is_better = is_better || again_better;
+      fits = again_fits;
+    };
+    if (choice.sharding && !fits) {
+      tried.synchronization = Synchronization::sharded;
+      attempt_again();
+    }
     if (choice.recompute && !fits && !full.empty()) {
       tried.recompute = full;
-      is_better = attempt().first || is_better;
+      attempt_again();
     }
     worse = is_better ? 0 : worse + 1;
     if (!choice.micro_batches) break;

@@ -1,4 +1,4 @@
-// --micro-batches auto and --recompute auto: what is decided before a search.
+// --micro-batches auto, --recompute auto and --sharding auto: what is decided before a search.
 #pragma once
 
 #include <atomic>
@@ -9,13 +9,14 @@
 namespace ff {
 
 struct SettingsChoice {
-  bool micro_batches = false, recompute = false;  // what is to be chosen; the rest is as the files say
+  bool micro_batches = false, recompute = false, sharding = false;  // to be chosen; the rest is as the files say
+  bool any() const { return micro_batches || recompute || sharding; }
 };
 
 // The settings with which the fastest heuristic baseline that fits into memory, each in its best order of tasks, is
 // fastest; where none fits, those with which the fullest device exceeds its memory least. Numbers of micro-batches: 1,
-// 2, 4, ..., as far as the graph can be cut into them, until two in a row bring nothing. Recomputation: of all
-// operators but checkpoints, for numbers with which no baseline fits without it.
+// 2, 4, ..., as far as the graph can be cut into them, until two in a row bring nothing. Where no
+// baseline fits, the optimizer's state is sharded; where none fits then, all operators but checkpoints are recomputed.
 StrategySettings choose_settings(const GraphAndTopology& files, const CostOptions& costs,
                                  const AlgorithmSettings& settings, SettingsChoice choice,
                                  const std::atomic<bool>& stop);

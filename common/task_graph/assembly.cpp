@@ -20,6 +20,7 @@ class Assembly {
         edge_collectives_(graph_, strategy, builder.alike()),
         held_units_(graph_, strategy, builder.synchronization(), builder.alike(), result_.parts) {
     result_.device = device;
+    result_.synchronization = builder.synchronization();
     result_.pairs.resize(builder.edges().size());
   }
 
@@ -349,6 +350,7 @@ class Assembly {
   void add_unit(int group, SynchronizationUnit unit) {
     if (unit.holders.size() > 1) result_.synchronization_bytes += 2 * (std::ssize(unit.holders) - 1) * unit.bytes;
     if (has_owners()) connect_to_owner(group, unit);
+    else if (unit.holders.size() > 1 && builder_.synchronization() == Synchronization::sharded) shard(group, unit);
     else all_reduce(group, unit);
     result_.units.push_back(std::move(unit));
   }
@@ -363,6 +365,12 @@ class Assembly {
   }
 
   // Of the unit that is being added.
+  int32_t add_collective(TaskKind kind, int group, const SynchronizationUnit& unit) {
+    Task task{make_task_key(kind, group, unit.number, 0), kind};
+    task.unit = static_cast<int32_t>(result_.units.size());
+    task.bytes = unit.bytes;
+    return add(task);
+  }
   int32_t add_update(int group, const SynchronizationUnit& unit, DeviceId holder, const HolderWork& work) {
     Task task{make_task_key(TaskKind::update, group, unit.number, holder), TaskKind::update};
     task.unit = static_cast<int32_t>(result_.units.size());
@@ -372,18 +380,21 @@ class Assembly {
     return add(task);
   }
 
-  void all_reduce(int group, const SynchronizationUnit& unit) {
-    Vector<int32_t> before;  // the tasks that the updates wait for
+  // The last tasks of the contributors that are here.
+  Vector<int32_t> contributions(const SynchronizationUnit& unit) const {
+    Vector<int32_t> tasks;
     for (const auto& [op, part] : contributors_of(unit)) {
       const int32_t contributor =
           last(graph_.operators[op].has_backward ? Direction::backward : Direction::forward, op, part);
-      if (contributor >= 0) before.push_back(contributor);
+      if (contributor >= 0) tasks.push_back(contributor);
     }
+    return tasks;
+  }
+
+  void all_reduce(int group, const SynchronizationUnit& unit) {
+    Vector<int32_t> before = contributions(unit);  // the tasks that the updates wait for
     if (unit.holders.size() > 1) {
-      Task task{make_task_key(TaskKind::synchronization, group, unit.number, 0), TaskKind::synchronization};
-      task.unit = static_cast<int32_t>(result_.units.size());
-      task.bytes = unit.bytes;
-      const int32_t collective = add(task);
+      const int32_t collective = add_collective(TaskKind::synchronization, group, unit);
       for (int32_t contributor : before) add_order(contributor, collective);
       before = {collective};
     }
@@ -394,6 +405,28 @@ class Assembly {
       const int32_t update =
           add_update(group, unit, holder, work_of_holder(holder, no_owner, unit.holders.count(), unit.bytes, sums[h]));
       for (int32_t earlier : before) add_order(earlier, update);
+    }
+  }
+
+  // ---- shards ----
+
+  void shard(int group, const SynchronizationUnit& unit) {
+    const int32_t reduce_scatter = add_collective(TaskKind::synchronization, group, unit);
+    for (int32_t contributor : contributions(unit)) add_order(contributor, reduce_scatter);
+    const int32_t all_gather = add_collective(TaskKind::parameter_all_gather, group, unit);
+    const Vector<int64_t> sums = own_sums(unit);
+    const int64_t shard_bytes = element_bytes * shard_elements(packed(unit).elements, unit.holders.count());
+    for (int h : unit.holders.indices()) {
+      const DeviceId holder = unit.holders[h];
+      if (!whole() && holder != device_) continue;
+      const int32_t update = add_update(group, unit, holder, work_with_shards(shard_bytes, sums[h]));
+      add_order(reduce_scatter, update);
+      add_order(update, all_gather);
+      Task copy{make_task_key(TaskKind::parameter_copy, group, unit.number, holder), TaskKind::parameter_copy};
+      copy.unit = static_cast<int32_t>(result_.units.size());
+      copy.device = holder;
+      copy.copy_bytes = unit.bytes;
+      add_order(all_gather, add(copy));
     }
   }
 

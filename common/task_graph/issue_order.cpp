@@ -11,15 +11,16 @@
 namespace ff {
 namespace {
 
-// The name of a task that is no transfer: PREFIX/NUMBER, of updates PREFIX/NUMBER@DEVICE.
+// The name of a task that is no transfer: PREFIX/NUMBER, of updates and copies of parameters PREFIX/NUMBER@DEVICE.
 struct NameParts {
   uint64_t prefix;  // which one, by kind and operator or group
   int number;       // part, group of parts, or the number of a unit's first piece
-  DeviceId device;  // of updates; else -1
+  DeviceId device;  // of updates and copies of parameters; else -1
 };
 
 NameParts name_parts(const Task& task) {
-  return {task.key >> 40, part_of(task.key), task.kind == TaskKind::update ? task.device : -1};
+  const bool on_each = task.kind == TaskKind::update || task.kind == TaskKind::parameter_copy;
+  return {prefix_of(task.key), part_of(task.key), on_each ? task.device : -1};
 }
 
 // "conv1->pool1:0/activation"
@@ -193,8 +194,8 @@ namespace {
 
 // Where a task stands in the default order.
 struct DefaultPlace {
-  int pass;   // forward, backward, owners
-  int op;     // backward: counted from the end; owners: the group
+  int pass;   // forward, backward, owners or shards
+  int op;     // backward: counted from the end; owners, shards: the group
   int stage;  // of an operator
   int part;
   // 1: behind the task that produces its data, -1: in front of the one that reads it; 2: behind its transfer; -2:
@@ -224,6 +225,8 @@ DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& gra
   };
   if (task.kind == TaskKind::barrier || (task.unit >= 0 && graph.units[task.unit].owner != no_owner))
     return place_behind_barriers(graph, task);
+  if (task.kind == TaskKind::parameter_all_gather || task.kind == TaskKind::parameter_copy)  // unit by unit
+    return {2, subject_of(task.key), 0, part_of(task.key), task.kind == TaskKind::parameter_copy, task.key};
   const Direction direction = direction_of(task.kind);
   if (is_statistics(task.kind)) return place(direction, task.op, statistics, task.part);
   if (is_reduction(task.kind)) return place(direction, task.op, reductions, task.part);

@@ -9,6 +9,11 @@
 // transfer from each of the others and one back; all of it behind a barrier on every device, which its backward tasks
 // come before). So under data parallelism device 0 owns everything. Unlike there, holders are devices, not parts: a
 // device first adds up what its own parts contribute. And updating takes its time, as does taking over the values.
+//
+// Where the optimizer's state is sharded (Synchronization::sharded; ZeRO stage 1: Rajbhandari et al., ZeRO: Memory
+// Optimizations Toward Training Trillion Parameter Models, 2020, section 5.1, arXiv 1910.02054), the packed buffer of a
+// unit is cut into as many shards of one length as it has holders. Holder h updates shard h alone, and it alone has the
+// state for it.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +65,17 @@ struct PackedUnit {
   int64_t elements = 0;
 };
 PackedUnit packed(const SynchronizationUnit& unit);
+// Elements of a holder's shard, of a unit whose pieces take `elements` packed: 64-byte aligned. Shards lie one after
+// the other; the last ones may go beyond the pieces, or have none of them.
+constexpr int64_t shard_elements(int64_t elements, int64_t holders) {
+  constexpr int64_t alignment = 16;
+  return ((elements + holders - 1) / holders + alignment - 1) / alignment * alignment;
+}
+// Elements of the packed buffer: of the pieces; with shards, of these.
+constexpr int64_t packed_elements(int64_t elements, int64_t holders, Synchronization synchronization) {
+  const bool sharded = synchronization == Synchronization::sharded && holders > 1;
+  return sharded ? holders * shard_elements(elements, holders) : elements;
+}
 
 // (operator, part), ascending: the parts whose backward tasks (forward, where an operator has none) a unit waits for.
 Vector<std::pair<OperatorId, int>> contributors_of(const SynchronizationUnit& unit);
@@ -77,11 +93,15 @@ int64_t gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, 
 
 // A holder's work for a unit, without kernels and transfers, in bytes. With an owner it also adds the gradients that it
 // receives to its own and copies the updated values to where they are sent from; the others pack what their own parts
-// contribute at the barrier, and copy the values to where kernels read them.
+// contribute at the barrier, and copy the values to where kernels read them. With shards each copies the updated values
+// of its own to where they are sent from.
 struct HolderWork {
   int64_t updated = 0, copied = 0;  // in the update task
   int64_t packed = 0;               // copied by the barrier
 };
+constexpr HolderWork work_with_shards(int64_t shard_bytes, int64_t own_sum) {
+  return {shard_bytes, own_sum + shard_bytes, 0};
+}
 // `own_sum` is gradient_sum_bytes of the holder.
 constexpr HolderWork work_of_holder(DeviceId holder, DeviceId owner, int64_t holders, int64_t unit_bytes,
                                     int64_t own_sum) {

@@ -20,6 +20,8 @@ std::string_view to_string(TaskKind kind) {
     case TaskKind::parameter_gradient: return "parameter_gradient";
     case TaskKind::parameter_values: return "parameter_values";
     case TaskKind::recompute: return "recompute";
+    case TaskKind::parameter_all_gather: return "parameter_all_gather";
+    case TaskKind::parameter_copy: return "parameter_copy";
   }
   return "";
 }

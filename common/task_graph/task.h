@@ -21,6 +21,11 @@
 //   parameter_gradient         a transfer of a holder's gradients of the pieces to their owner
 //   parameter_values           a transfer of the updated pieces from the owner to a holder
 //   update                     on the owner SGD, on another holder taking over the values
+// Where the optimizer's state is sharded (Synchronization::sharded), of a unit with several holders,
+//   synchronization            a reduce-scatter: each holder receives the sum of the gradients of its shard
+//   update                     on each holder, of its shard
+//   parameter_all_gather       of the updated shards
+//   parameter_copy             on each holder: the updated values go to where kernels read them
 #pragma once
 
 #include <cassert>
@@ -48,9 +53,11 @@ enum class TaskKind : uint8_t {  // in the order in which ties are broken
   barrier,
   parameter_gradient,
   parameter_values,
-  recompute
+  recompute,
+  parameter_all_gather,
+  parameter_copy
 };
-constexpr size_t task_kind_count = 16;
+constexpr size_t task_kind_count = 18;
 std::string_view to_string(TaskKind kind);
 
 inline bool is_edge_transfer(TaskKind kind) { return kind == TaskKind::activation || kind == TaskKind::gradient; }
@@ -65,7 +72,7 @@ inline bool is_compute(TaskKind kind) {
   return kind == TaskKind::forward || kind == TaskKind::backward || kind == TaskKind::recompute || is_statistics(kind);
 }
 inline bool occupies_device(TaskKind kind) {  // its own, and no link
-  return is_compute(kind) || kind == TaskKind::update || kind == TaskKind::barrier;
+  return is_compute(kind) || kind == TaskKind::update || kind == TaskKind::barrier || kind == TaskKind::parameter_copy;
 }
 inline bool is_reduction(TaskKind kind) {
   return kind == TaskKind::forward_reduction || kind == TaskKind::backward_reduction;
@@ -73,8 +80,12 @@ inline bool is_reduction(TaskKind kind) {
 inline bool is_edge_collective(TaskKind kind) {
   return kind == TaskKind::activation_collective || kind == TaskKind::gradient_collective;
 }
-inline bool is_all_reduce(TaskKind kind) { return is_reduction(kind) || kind == TaskKind::synchronization; }
-inline bool is_collective(TaskKind kind) { return is_all_reduce(kind) || is_edge_collective(kind); }
+inline bool is_parameter_collective(TaskKind kind) {
+  return kind == TaskKind::synchronization || kind == TaskKind::parameter_all_gather;
+}
+inline bool is_collective(TaskKind kind) {
+  return is_reduction(kind) || is_parameter_collective(kind) || is_edge_collective(kind);
+}
 inline bool is_forward(TaskKind kind) {  // runs in evaluation too
   return kind == TaskKind::forward || kind == TaskKind::forward_statistics || kind == TaskKind::activation ||
          kind == TaskKind::activation_collective;
@@ -114,26 +125,30 @@ constexpr Direction direction_of(TaskKind kind) {
 }
 
 // Says which task it is and breaks ties of ready times: a fixed function of what the task is, never of the order in
-// which tasks were created. From the highest bit: kind (4 bits), subject (20), part (20), other (20).
+// which tasks were created. From the highest bit: kind (5 bits), subject (20), part (20), other (19).
 //   compute tasks     subject: operator, part: part
 //   reductions        subject: operator, part: statistics group (OperatorDefinition::statistics_group)
 //   edges' transfers  subject: edge, part: the consumer's part, other: the producer's part
 //   their collectives subject: edge, part: number of the exchange (collectives.h)
 //   synchronization   subject: parameter group, part: number of the unit's first piece
 //   update            likewise, other: device
+//   parameter_all_gather, parameter_copy
+//                     as synchronization, as update
 //   parameters' transfers
 //                     likewise, other: the device that is not the owner
 //   barrier           part: device
 using TaskKey = uint64_t;
 constexpr TaskKey make_task_key(TaskKind kind, int64_t subject, int64_t part, int64_t other) {
-  assert(subject < (1 << 20) && part < (1 << 20) && other < (1 << 20));
-  return static_cast<uint64_t>(kind) << 60 | static_cast<uint64_t>(subject) << 40 | static_cast<uint64_t>(part) << 20 |
+  assert(subject < (1 << 20) && part < (1 << 20) && other < (1 << 19));
+  return static_cast<uint64_t>(kind) << 59 | static_cast<uint64_t>(subject) << 39 | static_cast<uint64_t>(part) << 19 |
          static_cast<uint64_t>(other);
 }
-constexpr TaskKind kind_of(TaskKey key) { return static_cast<TaskKind>(key >> 60); }
-constexpr int subject_of(TaskKey key) { return static_cast<int>(key >> 40 & 0xFFFFF); }
-constexpr int part_of(TaskKey key) { return static_cast<int>(key >> 20 & 0xFFFFF); }
-constexpr int other_of(TaskKey key) { return static_cast<int>(key & 0xFFFFF); }
+constexpr TaskKind kind_of(TaskKey key) { return static_cast<TaskKind>(key >> 59); }
+constexpr int subject_of(TaskKey key) { return static_cast<int>(key >> 39 & 0xFFFFF); }
+constexpr int part_of(TaskKey key) { return static_cast<int>(key >> 19 & 0xFFFFF); }
+// Kind and subject.
+constexpr uint64_t prefix_of(TaskKey key) { return key >> 39; }
+constexpr int other_of(TaskKey key) { return static_cast<int>(key & 0x7FFFF); }
 
 struct BlockPair;
 
@@ -143,10 +158,10 @@ struct Task {
   int32_t op = -1;            // compute, reductions: operator
   int32_t part = -1;          // compute: part; reductions: which group of parts (OperatorDefinition::statistics_group)
   int32_t edge = -1;          // transfers and collectives of edges
-  int32_t unit = -1;          // synchronization, update, transfers of parameters: index into TaskGraph::units
+  int32_t unit = -1;          // of parameters: index into TaskGraph::units
   int32_t reduction = -1;     // reductions: index into TaskGraph::reductions
   int32_t collective = -1;    // collectives of edges: index into TaskGraph::collectives
-  DeviceId device = -1;       // compute, update, barrier: where; transfers: source
+  DeviceId device = -1;       // what occupies a device: where; transfers: source
   DeviceId destination = -1;  // transfers
   const BlockPair* pair = nullptr;  // transfers of edges
   // recompute: the operator and part whose backward task comes first of all in the segment.
@@ -155,7 +170,7 @@ struct Task {
   int64_t bytes = 0;
   // Bytes copied (or added: then 3/2 of them, as an addition moves 3 for a copy's 2) on the device as a part of the
   // task. Compute: to assemble inputs, gather contributions, and pack what is sent. Update: to add up the gradients of
-  // several parts on one device; and see HolderWork.
+  // several parts on one device; and see HolderWork. parameter_copy: the unit's bytes.
   int64_t copy_bytes = 0;
 };
 

@@ -34,7 +34,8 @@ struct EdgeCollective {
 // Of all devices, or of one: then its compute tasks and updates, the transfers that begin or end there, the collectives
 // that it takes part in, and the order among these. A task's key is the same in both.
 struct TaskGraph {
-  DeviceId device = -1;           // -1: of all
+  DeviceId device = -1;  // -1: of all
+  Synchronization synchronization = Synchronization::all_reduce;
   Vector<Vector<int32_t>> parts;  // [operator], ascending: those whose tasks are here
   // By edge: the pairs with one of these parts at an end, ascending; null where the edge has collectives.
   Vector<std::shared_ptr<const BlockPairs>> pairs;
@@ -50,7 +51,8 @@ struct TaskGraph {
   // Of the activation and gradient transfers here; of collectives what k devices receive from others, if they send
   // alike.
   int64_t transfer_bytes = 0;
-  // 2 (k-1) times the bytes of each unit with k holders: what a ring moves in all, and what goes to an owner and back
+  // 2 (k-1) times the bytes of each unit with k holders: what a ring moves in all, with shards too, and what goes to
+  // an owner and back
   int64_t synchronization_bytes = 0;
 
   // The place of a part in parts[op]; -1: not there.
@@ -65,6 +67,13 @@ struct TaskGraph {
   const Vector<DeviceId>& holders(const Task& task) const {
     if (task.collective >= 0) return collectives[task.collective].collective.holders;
     return task.reduction >= 0 ? reductions[task.reduction].holders : units[task.unit].holders;
+  }
+  CollectiveKind collective_kind(const Task& task) const {
+    if (task.collective >= 0) return collectives[task.collective].kind(direction_of(task.kind));
+    if (task.kind == TaskKind::parameter_all_gather) return CollectiveKind::all_gather;
+    return task.kind == TaskKind::synchronization && synchronization == Synchronization::sharded
+               ? CollectiveKind::reduce_scatter
+               : CollectiveKind::all_reduce;
   }
 };
 

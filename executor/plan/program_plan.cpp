@@ -135,11 +135,12 @@ int Planner::parameter_buffer(ParameterId parameter, const Block& block) {
   for (size_t i = 0; i < plan.parameters.size(); ++i)
     if (plan.parameters[i].parameter == parameter && plan.parameters[i].block == block) return static_cast<int>(i);
   // The gradient is placed when the pieces are known (synchronization.cpp).
+  const int state_buffers = builder.synchronization() == Synchronization::sharded ? 0 : settings.state_buffers;
   const ParameterBufferSizes sizes =
-      parameter_buffer_sizes(graph, parameter, block.volume(), settings.state_buffers, {false, false});
+      parameter_buffer_sizes(graph, parameter, block.volume(), state_buffers, {false, false});
   const Place weight = allocate(sizes.weight);
   Vector<Place> states;
-  for (int state = 0; sizes.states > 0 && state < settings.state_buffers; ++state)
+  for (int state = 0; sizes.states > 0 && state < state_buffers; ++state)
     states.push_back(allocate(block.volume(), true));
   plan.parameters.push_back({parameter, block, weight, std::move(states)});
   return static_cast<int>(plan.parameters.size()) - 1;

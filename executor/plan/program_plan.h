@@ -128,15 +128,27 @@ struct ParameterBuffer {
   ParameterId parameter;
   Block block;
   Place weight;
-  Vector<Place> states;  // of those that are trained: the optimizer's
+  Vector<Place> states;  // of those that are trained: the optimizer's; of sharded ones the units have them
 };
 
 // One step of the optimizer on a contiguous run of a parameter's block.
 struct UpdateRun {
   int parameter;   // index into ProgramPlan::parameters
-  int64_t offset;  // in its weight and states, elements
+  int64_t offset;  // in its weight, elements
   Place gradient;
+  Vector<Place> states;  // the optimizer's
   int64_t elements;
+};
+
+// What one of the holders of a unit updates, where the optimizer's state is sharded (synchronization_units.h).
+struct ShardPlan {
+  int64_t begin = 0, elements = 0;  // in the packed buffer; with one holder all of it
+  Vector<Place> states;             // of the optimizer; nowhere: it has none
+  // With several holders: where the reduce-scatter receives the sum of the gradients, and the updated values are
+  // gathered from.
+  Place values;
+  Vector<BlockCopy> updated;        // from the weights there
+  Vector<BlockCopy> from_gathered;  // from the packed buffer, where all values are, to the weights
 };
 
 // A synchronization unit that this rank holds: gradients lie packed in one buffer; backward writes them there wherever
@@ -150,6 +162,8 @@ struct UnitPlan {
   Vector<BlockCopy> pack;
   Vector<UpdateRun> updates;
   Vector<BlockCopy> spread;  // updated pieces to the other local buffers that contain them
+  ShardPlan shard;           // empty: not sharded
+  bool is_sharded() const { return shard.values.exists(); }
 };
 
 // A reduction of statistics. Summed: a single local part writes to `common`, of several ones each has its own sums.

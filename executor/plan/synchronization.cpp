@@ -9,31 +9,73 @@
 namespace ff {
 namespace {
 
-// SGD on the first local buffer that contains the piece; the others copy the result.
+Place moved(Place place, int64_t elements) { return {place.buffer, place.offset + elements}; }
+
+// Of a run of a piece in the packed buffer: where it is within the shard, and how much of the run comes before.
+struct RunInShard {
+  int64_t in_shard, skipped, elements;
+};
+RunInShard within_shard(const ShardPlan& shard, int64_t packed_offset, int64_t elements) {
+  const int64_t begin = std::max(packed_offset, shard.begin),
+                end = std::min(packed_offset + elements, shard.begin + shard.elements);
+  return {begin - shard.begin, begin - packed_offset, std::max<int64_t>(0, end - begin)};
+}
+
+// The optimizer works on the first local buffer that contains the piece; the others copy the result.
 void plan_update(const ProgramPlan& plan, const ParameterPiece& piece, Place gradient, UnitPlan& unit) {
   const ParameterBuffer* first = nullptr;
-  for (size_t b = 0; b < plan.parameters.size(); ++b) {
+  const auto storage = [](const ParameterBuffer& buffer) { return parameter_storage(buffer.block); };
+  const auto update = [&](int parameter, int64_t offset, Place gradients, const Vector<Place>& states, int64_t moved_by,
+                          int64_t length) {
+    unit.updates.push_back({parameter, offset, gradients, {}, length});
+    for (const Place state : states) unit.updates.back().states.push_back(moved(state, moved_by));
+  };
+  for (const int b : plan.parameters.indices()) {
     const ParameterBuffer& buffer = plan.parameters[b];
     if (buffer.parameter != piece.parameter || !buffer.block.contains(piece.block)) continue;
-    if (first) {
-      unit.spread.push_back({first->weight, parameter_storage(first->block), buffer.weight,
-                             parameter_storage(buffer.block), parameter_storage(piece.block)});
-      continue;
-    }
+    const Block region = parameter_storage(piece.block);
+    if (unit.is_sharded())
+      unit.shard.from_gathered.push_back({gradient, region, buffer.weight, storage(buffer), region});
+    else if (first) unit.spread.push_back({first->weight, storage(*first), buffer.weight, storage(buffer), region});
+    if (first) continue;
     first = &buffer;
+    Place run = gradient;
     for_each_run(buffer.block, piece.block, [&](int64_t offset, int64_t length) {
-      unit.updates.push_back({static_cast<int>(b), offset, gradient, length});
-      gradient.offset += length;
+      if (unit.shard.elements == 0) {
+        update(b, offset, run, buffer.states, offset, length);
+      } else if (const RunInShard own = within_shard(unit.shard, run.offset, length); own.elements > 0) {
+        const Place values = unit.is_sharded() ? moved(unit.shard.values, own.in_shard) : run;
+        update(b, offset + own.skipped, values, unit.shard.states, own.in_shard, own.elements);
+        const Block block({own.elements});
+        if (unit.is_sharded())
+          unit.shard.updated.push_back({moved(buffer.weight, offset + own.skipped), block, values, block, block});
+      }
+      run.offset += length;
     });
   }
+}
+
+// Which part of the unit this rank updates, and what that takes.
+ShardPlan plan_shard(Planner& planner, const SynchronizationUnit& unit, int64_t packed) {
+  ShardPlan shard;
+  const int64_t holders = unit.holders.count();
+  const auto own = std::find(unit.holders.begin(), unit.holders.end(), planner.settings.rank);
+  shard.elements = shard_elements(packed, holders);
+  shard.begin = (own - unit.holders.begin()) * shard.elements;
+  for (int state = 0; state < planner.settings.state_buffers; ++state)
+    shard.states.push_back(planner.allocate(shard.elements, true));
+  if (holders > 1) shard.values = planner.allocate(shard.elements, true);
+  return shard;
 }
 
 UnitPlan plan_unit(Planner& planner, const SynchronizationUnit& unit) {
   UnitPlan plan;
   if (unit.owner == no_owner) plan.group = planner.group_of(unit.holders);
   const PackedUnit layout = packed(unit);
-  plan.elements = layout.elements;
+  const Synchronization synchronization = planner.builder.synchronization();
+  plan.elements = packed_elements(layout.elements, unit.holders.count(), synchronization);
   plan.packed = planner.allocate(plan.elements, true);  // the gaps stay zero
+  if (synchronization == Synchronization::sharded) plan.shard = plan_shard(planner, unit, layout.elements);
   for (size_t p = 0; p < unit.pieces.size(); ++p) {
     plan.gradients.push_back({plan.packed.buffer, layout.offsets[p]});
     plan_update(planner.plan, *unit.pieces[p], plan.gradients[p], plan);

@@ -287,7 +287,8 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
 // that these are its pieces.
 MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
   const ParameterGroup& group = builder_.groups()[g];
-  const bool shared = group.operators.count() > 1;
+  const bool shared = group.operators.count() > 1,
+             sharded = group.trained && builder_.synchronization() == Synchronization::sharded;
   std::set<std::pair<ParameterId, int>> pieces;  // numbers of those blocks that are pieces
   if (shared && group.trained)
     for (const auto all = builder_.pieces(g, strategy); const ParameterPiece& piece : *all)
@@ -314,11 +315,12 @@ MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
                        block == std::get<2>(blocks[i - 1]);
     if (again) continue;
     const ParameterUse use{!no_backward, !shared || pieces.contains({parameter, block})};
-    int64_t held = parameter_buffer_sizes(graph(), parameter, elements, state_buffers_, use).elements();
-    if (!shared && group.trained) held += gradient_sum_elements(elements);
+    int64_t held = parameter_buffer_sizes(graph(), parameter, elements, sharded ? 0 : state_buffers_, use).elements();
+    if (!shared && group.trained && !sharded) held += gradient_sum_elements(elements);
     share.push_back({device, held * element_bytes});
   }
-  if (shared && group.trained) add_gradient_sums(g, strategy, share);
+  if (sharded) add_shards(g, strategy, share);
+  else if (shared && group.trained) add_gradient_sums(g, strategy, share);
   if (group.trained && builder_.synchronization() == Synchronization::parameter_server)
     add_exchange_with_owners(g, strategy, share);
   return share;
@@ -333,6 +335,18 @@ void MemoryModel::add_gradient_sums(int g, const Strategy& strategy, Share& shar
     sort_and_unique(holders);
     const int64_t bytes = gradient_sum_elements(piece.block.volume()) * element_bytes;
     for (const DeviceId holder : holders) share.push_back({holder, bytes});
+  }
+}
+
+// Each unit's packed gradients, and of a holder's shard of them the optimizer's state and what is exchanged.
+void MemoryModel::add_shards(int g, const Strategy& strategy, Share& share) {
+  const auto pieces = builder_.pieces(g, strategy);
+  for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy, Synchronization::sharded)) {
+    const int64_t holders = unit.holders.count(), elements = packed(unit).elements;
+    const int64_t buffers = state_buffers_ + (holders > 1 ? 1 : 0);
+    const int64_t held =
+        packed_elements(elements, holders, Synchronization::sharded) + buffers * shard_elements(elements, holders);
+    for (const DeviceId holder : unit.holders) share.push_back({holder, held * element_bytes});
   }
 }
 

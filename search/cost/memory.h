@@ -71,6 +71,7 @@ class MemoryModel {
   Share tensor_share(TensorId tensor, const Strategy& strategy);
   Share group_share(int group, const Strategy& strategy);
   void add_gradient_sums(int group, const Strategy& strategy, Share& share);
+  void add_shards(int g, const Strategy& strategy, Share& share);
   void add_exchange_with_owners(int group, const Strategy& strategy, Share& share);
   void add(const Share& share, Item::Kind kind, int64_t sign);
   const Vector<int64_t>& total();

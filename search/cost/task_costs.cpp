@@ -80,7 +80,8 @@ Nanoseconds TaskCostModel::update_ns(int64_t bytes, int model) {
 Nanoseconds TaskCostModel::duration(const Task& task, const Strategy& strategy) {
   const int model = topology_.devices[task.device].model;
   if (task.kind == TaskKind::update) return update_ns(task.bytes, model) + copy_ns(task.copy_bytes, model);
-  if (task.kind == TaskKind::barrier) return barrier_ns(task.copy_bytes, model);
+  if (task.kind == TaskKind::barrier || task.kind == TaskKind::parameter_copy)
+    return barrier_ns(task.copy_bytes, model);
   const PartCost& cost = part_cost(task.op, strategy[task.op].degrees, task.part, model);
   const KernelCost& kernel = task.kind == TaskKind::forward              ? cost.forward
                              : task.kind == TaskKind::recompute          ? cost.forward
@@ -104,10 +105,8 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
     costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
     if (beside) costs.beside_begin.push_back(static_cast<int32_t>(costs.beside.size()));
     if (is_transfer(task.kind) || is_collective(task.kind)) {
-      if (task.collective >= 0)
-        communication_.collective(graph.collectives[task.collective].kind(direction_of(task.kind)), graph.holders(task),
-                                  task.bytes, communication);
-      else if (is_all_reduce(task.kind)) communication_.all_reduce(graph.holders(task), task.bytes, communication);
+      if (is_collective(task.kind))
+        communication_.collective(graph.collective_kind(task), graph.holders(task), task.bytes, communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
       costs.duration.push_back(communication.duration);
       costs.uses.insert(costs.uses.end(), communication.uses.begin(), communication.uses.end());

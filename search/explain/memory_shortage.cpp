@@ -298,15 +298,30 @@ std::optional<MemoryRemedy> smaller_batch(Evaluator& evaluator, const Strategy& 
       best.makespan, best.fullness};
 }
 
-std::optional<MemoryRemedy> recomputation(const Problem& problem, const Strategy& strategy) {
-  if (!problem.settings.recompute.empty()) return std::nullopt;
-  Problem recomputing = problem;
-  recomputing.settings.recompute = full_recomputation(problem.whole());
-  if (recomputing.settings.recompute.empty()) return std::nullopt;
-  const Prediction prediction = Evaluator(recomputing).evaluate(strategy);
+std::optional<MemoryRemedy> remedy_with(const Problem& problem, const StrategySettings& settings,
+                                        const Strategy& strategy, const std::string& text) {
+  Problem changed = problem;
+  changed.settings = settings;
+  const Prediction prediction = Evaluator(changed).evaluate(strategy);
   if (!prediction.feasible()) return std::nullopt;
-  return MemoryRemedy{"--recompute full: most operators are computed again in front of backward", prediction.makespan,
-                      prediction.fullness};
+  return MemoryRemedy{text, prediction.makespan, prediction.fullness};
+}
+
+std::optional<MemoryRemedy> sharding(const Problem& problem, const Strategy& strategy) {
+  StrategySettings settings = problem.settings;
+  if (settings.synchronization != Synchronization::all_reduce) return std::nullopt;
+  settings.synchronization = Synchronization::sharded;
+  return remedy_with(problem, settings, strategy,
+                     "--sharding optimizer: devices with the same parameters split the optimizer's state");
+}
+
+std::optional<MemoryRemedy> recomputation(const Problem& problem, const Strategy& strategy) {
+  StrategySettings settings = problem.settings;
+  if (!settings.recompute.empty()) return std::nullopt;
+  settings.recompute = full_recomputation(problem.whole());
+  if (settings.recompute.empty()) return std::nullopt;
+  return remedy_with(problem, settings, strategy,
+                     "--recompute full: most operators are computed again in front of backward");
 }
 
 }  // namespace
@@ -323,6 +338,7 @@ Vector<MemoryRemedy> memory_remedies(Evaluator& evaluator, const Strategy& strat
   }
   if (auto change = ChangeFinder(evaluator, strategy).find()) remedies.push_back(std::move(*change));
   if (auto batch = smaller_batch(evaluator, strategy)) remedies.push_back(std::move(*batch));
+  if (auto sharded = sharding(evaluator.problem(), strategy)) remedies.push_back(std::move(*sharded));
   if (auto again = recomputation(evaluator.problem(), strategy)) remedies.push_back(std::move(*again));
   return remedies;
 }

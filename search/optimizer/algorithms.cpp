@@ -219,8 +219,9 @@ AlgorithmResult run_sub_cluster(const AlgorithmRequest& request) {
 
 AlgorithmResult run_exhaustive(const AlgorithmRequest& request) {
   if (!request.thorough) throw NotApplicable("exhaustive: takes longer than a baseline may");
-  if (request.problem().settings.synchronization == Synchronization::parameter_server)
-    throw NotApplicable("exhaustive: its bounds are for --synchronization all-reduce, not for parameter-server");
+  if (const Synchronization used = request.problem().settings.synchronization; used != Synchronization::all_reduce)
+    throw NotApplicable("exhaustive: its bounds are for --synchronization all-reduce, not for " +
+                        std::string(to_string(used)));
   if (request.problem().settings.micro_batches > 1)
     throw NotApplicable("exhaustive: its bounds are for one micro-batch");
   for (const OperatorId op : request.graph().operator_ids())

@@ -139,6 +139,7 @@ Json report_to_json(const SearchReport& report) {
       {"predicted_us", us(report.predicted)},
       {"fifo_order", report.fifo_order},
       {"micro_batches", report.micro_batches},
+      {"sharding", report.sharded ? "optimizer" : "none"},
       {"recompute", report.recompute},
       {"predicted_fifo_us", us(report.predicted_fifo)},
       {"lower_bound_us", us(report.lower_bound)},
@@ -181,6 +182,7 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   if (report.micro_batches > 1)
     text += padded("micro-batches") + std::to_string(report.micro_batches) + " of " +
             std::to_string(graph.batch_size / report.micro_batches) + " samples\n";
+  if (report.sharded) text += padded("sharding") + "of the optimizer's state\n";
   for (const std::string& pattern : report.recompute)
     text += padded(&pattern == report.recompute.data() ? "recompute" : "") + pattern + "\n";
   for (const Baseline& baseline : report.baselines)

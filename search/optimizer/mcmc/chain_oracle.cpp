@@ -148,8 +148,9 @@ void ChainOracle::undo() {
 }
 
 std::unique_ptr<ChainOracle> make_chain_oracle(SimulatorKind kind, const Problem& problem) {
-  // Delta simulation does not know recomputation.
-  if (kind == SimulatorKind::full || !problem.settings.recompute.empty()) return std::make_unique<FullOracle>(problem);
+  // Delta simulation knows neither recomputation nor shards.
+  const bool known = problem.settings.recompute.empty() && problem.settings.synchronization != Synchronization::sharded;
+  if (kind == SimulatorKind::full || !known) return std::make_unique<FullOracle>(problem);
   return std::make_unique<DeltaOracle>(problem, kind == SimulatorKind::checked);
 }
 

@@ -77,7 +77,9 @@ TaskTime EventLoop::take(const Event& event, Nanoseconds limit) {
     case TaskKind::barrier: return take_barrier(event, limit);
     case TaskKind::parameter_gradient: return take_parameter_gradient(event, limit);
     case TaskKind::parameter_values: return take_parameter_values(event, limit);
-    case TaskKind::recompute: break;  // make_chain_oracle: simulated in full
+    case TaskKind::recompute:
+    case TaskKind::parameter_all_gather:
+    case TaskKind::parameter_copy: break;  // make_chain_oracle: simulated in full
   }
   return {};
 }

@@ -14,6 +14,7 @@ namespace ff {
 struct EquivalenceOutcome {
   Vector<double> losses;
   Vector<HostTensors> gradients, weights;  // after each iteration
+  bool has_gradients = true;               // no: the sums of shards give way to the values
   std::map<std::string, HostTensors> states;
   Evaluation evaluation;
 };

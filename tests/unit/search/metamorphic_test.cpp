@@ -68,7 +68,7 @@ TEST_CASE("metamorphic: a strategy file is predicted as what was found, in every
     CAPTURE(seed);
     Case one(seed);
     Problem problem = one.problem.problem;
-    problem.settings.synchronization = seed % 3 == 0 ? Synchronization::parameter_server : Synchronization::all_reduce;
+    problem.settings.synchronization = synchronization_of(seed);
     Evaluator evaluator(problem);
     for (const TaskOrder order :
          {TaskOrder::fifo, TaskOrder::critical_path, TaskOrder::latest_start, TaskOrder::best}) {

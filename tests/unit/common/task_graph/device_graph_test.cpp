@@ -49,11 +49,6 @@ Known known(const TaskGraph& graph, DeviceId device) {
   return result;
 }
 
-// Every second of these.
-Synchronization synchronization_of(uint32_t seed) {
-  return seed / 2 % 2 ? Synchronization::parameter_server : Synchronization::all_reduce;
-}
-
 void compare(const Graph& graph, const Strategy& strategy, int devices, Synchronization synchronization,
              std::set<TaskKind>* kinds = nullptr, const Vector<std::string>& recompute = {}) {
   TaskGraphBuilder builder(graph, synchronization, recomputed_operators(graph, recompute));
@@ -89,7 +84,7 @@ TEST_CASE("the task graph of one device is its share of the task graph of all") 
     RandomSource random(seed);
     const Graph graph = random_graph(random);
     const int devices = 1 + static_cast<int>(seed % 7);
-    compare(graph, random_strategy(graph, devices, random), devices, synchronization_of(seed), &kinds,
+    compare(graph, random_strategy(graph, devices, random), devices, synchronization_of(seed / 2), &kinds,
             seed % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>());
   }
   CHECK(kinds.size() == task_kind_count);
@@ -127,7 +122,7 @@ TEST_CASE("orders and memory of one device are its share of those of all") {
     const int devices = 1 + static_cast<int>(seed % 7);
     const Strategy strategy = random_strategy(graph, devices, random);
     const Vector<std::string> recompute = seed % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>();
-    TaskGraphBuilder builder(graph, synchronization_of(seed), recomputed_operators(graph, recompute));
+    TaskGraphBuilder builder(graph, synchronization_of(seed / 2), recomputed_operators(graph, recompute));
     const TaskGraph whole = builder.build(strategy);
     const TransferBuffers buffers = seed % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated;
     const Vector<int> default_order = default_issue_order(builder, whole, buffers);

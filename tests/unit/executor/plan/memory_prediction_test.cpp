@@ -104,9 +104,8 @@ TEST_CASE("predicted memory is what the program plan allocates, for random netwo
     const Graph graph = random_graph(random);
     const int devices = 1 + static_cast<int>(seed % 4);
     const Strategy strategy = random_strategy(graph, devices, random);
-    check_memory(graph, strategy, devices,
-                 seed / 4 % 2 ? Synchronization::parameter_server : Synchronization::all_reduce,
-                 seed / 8 % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated,
+    check_memory(graph, strategy, devices, synchronization_of(seed / 4),
+                 seed / 12 % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated,
                  seed % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>());
     cut += overlapping(graph, strategy, devices) > 0;
   }
@@ -120,7 +119,7 @@ TEST_CASE("predicted memory is what the program plan allocates, for networks wit
     for (unsigned seed = 0; seed < 3; ++seed) {
       CAPTURE(seed);
       RandomSource random(seed);
-      check_memory(graph, random_strategy(graph, 4, random), 4, Synchronization::all_reduce,
+      check_memory(graph, random_strategy(graph, 4, random), 4, synchronization_of(seed),
                    TransferBuffers::preallocated);
     }
   }

@@ -37,7 +37,12 @@ class PlanText {
       for (const Place state : one.states) names_[state.buffer] = parameter.name + block + ".velocity";
     }
     for (size_t u = 0; u < plan.units.size(); ++u)
-      if (plan.units[u].packed.exists()) names_[plan.units[u].packed.buffer] = "sums" + std::to_string(u);
+      if (plan.units[u].packed.exists()) {
+        names_[plan.units[u].packed.buffer] = "sums" + std::to_string(u);
+        for (const Place state : plan.units[u].shard.states)
+          names_[state.buffer] = "shard" + std::to_string(u) + ".velocity";
+        if (plan.units[u].is_sharded()) names_[plan.units[u].shard.values.buffer] = "shard" + std::to_string(u);
+      }
   }
 
   std::string text() {
@@ -51,6 +56,8 @@ class PlanText {
       else if (is_reduction(step.kind)) reduce(plan_.reductions[step.reduction]);
       else if (step.kind == TaskKind::synchronization) synchronize(plan_.units[step.unit]);
       else if (step.kind == TaskKind::barrier) barrier(step);
+      else if (step.kind == TaskKind::parameter_all_gather) all_gather(plan_.units[step.unit]);
+      else if (step.kind == TaskKind::parameter_copy) copies({}, plan_.units[step.unit].shard.from_gathered);
       else update(step, plan_.units[step.unit]);
     }
     for (const TransferGroup& group : plan_.transfer_groups) {
@@ -154,7 +161,15 @@ class PlanText {
 
   void synchronize(const UnitPlan& unit) {
     copies(unit.zeros, unit.pack);
-    all_reduce(unit.group, unit.packed, unit.elements);
+    if (unit.is_sharded())
+      line("  reduce-scatter " + place(unit.packed) + " to " + place(unit.shard.values) + " " +
+           std::to_string(unit.shard.elements));
+    else all_reduce(unit.group, unit.packed, unit.elements);
+  }
+
+  void all_gather(const UnitPlan& unit) {
+    line("  all-gather " + place(unit.shard.values) + " " + std::to_string(unit.shard.elements) + " to " +
+         place(unit.packed));
   }
 
   void barrier(const StepPlan& step) {
@@ -168,9 +183,11 @@ class PlanText {
     for (const UpdateRun& run : unit.updates) {
       Place weight = plan_.parameters[run.parameter].weight;
       weight.offset += run.offset;
-      line("  update " + place(weight) + " " + std::to_string(run.elements) + " by " + place(run.gradient));
+      line("  update " + place(weight) + " " + std::to_string(run.elements) + " by " + place(run.gradient) +
+           (unit.shard.elements > 0 ? places(run.states) : ""));
     }
     copies({}, unit.spread);
+    copies({}, unit.shard.updated);
     pack_and_send(step);
   }
 
@@ -501,6 +518,27 @@ w/update/1@1
 )");
 }
 
+// Half of the samples on each rank. The weight [6, 6] is 36 floats, packed in 48; its shards are 32 each, of which rank
+// 1's has the last four and 28 that belong to nothing. Momentum is kept for them alone.
+TEST_CASE("each rank updates its shard and gathers the others'") {
+  const Graph graph = network(Json::array({linear("b", "x", 6)}));
+  const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{2, 1}, {0, 1}}};
+  const std::string plan = plan_text(graph, strategy, {.rank = 1, .state_buffers = 1}, Synchronization::sharded);
+  CHECK(plan.substr(0, plan.find('\n')) ==
+        "buffers: arena 16, x[2:4, 0:6] 12, b.weight 36, label[2:4] 2, loss 2, correct 2, sums0 64 of 0, "
+        "shard0.velocity 32 of 0, shard0 32 of 0");
+  CHECK(plan.substr(plan.find("b/synchronization")) == R"(b/synchronization/0
+  reduce-scatter sums0 to shard0 32
+b/update/0@1
+  update b.weight@32 4 by shard0 shard0.velocity
+  copy [0:4] of b.weight@32[0:4] to shard0[0:4]
+b/parameter_all_gather/0
+  all-gather shard0 32 to sums0
+b/parameter_copy/0@1
+  copy [0:6, 0:6] of sums0[0:6, 0:6] to b.weight[0:6, 0:6]
+)");
+}
+
 // Half of the samples on each rank; rank 0 owns the weight [3, 6]: 18 floats, packed in 32. What the ranks receive
 // behind the barrier lies where activations were. Rank 1 sends its gradient from where the next iteration's backward
 // task writes it, which waits for that. On an ordered transport both ends start the gradient's transfer in front of the
@@ -668,7 +706,7 @@ TEST_CASE("a plan from the task graph of one rank is that from the task graph of
     const Graph graph = random_graph(random);
     const int ranks = 1 + static_cast<int>(seed % 6);
     const Strategy strategy = random_strategy(graph, ranks, random);
-    TaskGraphBuilder builder(graph, seed / 2 % 2 ? Synchronization::parameter_server : Synchronization::all_reduce);
+    TaskGraphBuilder builder(graph, synchronization_of(seed / 2));
     const TaskGraph whole = builder.build(strategy);
     std::map<TaskKey, Vector<int>> tags;
     for (int rank = 0; rank < ranks; ++rank) {

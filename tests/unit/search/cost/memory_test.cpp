@@ -21,14 +21,6 @@ TEST_CASE("offsets by hand: a buffer takes the smallest gap among those that liv
   CHECK(buffers[4].offset == 512);  // the gap of 128 between b and c, not the room behind c
 }
 
-namespace {
-
-Synchronization synchronization_of(unsigned seed) {
-  return seed / 4 % 2 ? Synchronization::parameter_server : Synchronization::all_reduce;
-}
-
-}  // namespace
-
 TEST_CASE(
     "no two buffers that live together share memory, in any order, with preallocated and on-demand transfer buffers") {
   int64_t separate = 0, live = 0, arena = 0;
@@ -37,7 +29,7 @@ TEST_CASE(
     const Graph graph = random_graph(random);
     const int count = 1 + static_cast<int>(seed % 4);
     const Strategy strategy = random_strategy(graph, count, random);
-    TaskGraphBuilder builder(graph, synchronization_of(seed));
+    TaskGraphBuilder builder(graph, synchronization_of(seed / 4));
     const TaskGraph tasks = builder.build(strategy);
     const Vector<int> order = seed % 2 ? random_task_order(tasks, random) : default_issue_order(builder, tasks);
     Vector<DeviceId> devices;
@@ -135,7 +127,7 @@ TEST_CASE("the estimate is near what on-demand transfer buffers need") {
     const Graph graph = random_graph(random);
     const int count = 1 + static_cast<int>(seed % 4);
     const Strategy strategy = random_strategy(graph, count, random);
-    TaskGraphBuilder builder(graph, synchronization_of(seed));
+    TaskGraphBuilder builder(graph, synchronization_of(seed / 4));
     MemoryModel model(builder, count);
     const TaskGraph tasks = builder.build(strategy);
     const Vector<int64_t> guess = model.bytes(strategy),
@@ -163,7 +155,7 @@ TEST_CASE("a change of one operator changes the estimate as computing it anew do
     RandomSource random(seed);
     const Graph graph = random_graph(random);
     Strategy strategy = random_strategy(graph, 4, random);
-    TaskGraphBuilder builder(graph, synchronization_of(seed));
+    TaskGraphBuilder builder(graph, synchronization_of(seed / 4));
     MemoryModel following(builder, 4), anew(builder, 4);
     following.reset(strategy);
     for (int i = 0; i < 20; ++i) {

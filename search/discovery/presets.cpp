@@ -1,0 +1,94 @@
+#include "search/discovery/presets.h"
+
+#include <algorithm>
+
+#include "common/errors.h"
+#include "search/discovery/datasheets.h"
+
+namespace ff::discovery {
+namespace {
+
+struct Preset {
+  const char *name, *system, *gpu;  // gpu: a name that its datasheet is found by
+  double nvlink_gb_per_s;           // in one direction: half of what a datasheet says
+  const char* nvlink_source;
+  double network_gb_per_s;  // of each GPU's adapter
+  const char* network_source;
+};
+
+constexpr Preset presets[] = {
+    {"dgx-a100-40gb", "DGX A100 (320 GB)", "A100 40GB", 300, "NVLink 3 (NVIDIA A100 datasheet)", 25,
+     "HDR InfiniBand 200 Gb/s per GPU (NVIDIA DGX A100 datasheet)"},
+    {"dgx-a100-80gb", "DGX A100 (640 GB)", "A100 80GB", 300, "NVLink 3 (NVIDIA A100 datasheet)", 25,
+     "HDR InfiniBand 200 Gb/s per GPU (NVIDIA DGX A100 datasheet)"},
+    {"dgx-h100", "DGX H100", "H100", 450, "NVLink 4 (NVIDIA H100 datasheet)", 50,
+     "NDR InfiniBand 400 Gb/s per GPU (NVIDIA DGX H100 datasheet)"},
+    {"hgx-h200", "HGX H200", "H200", 450, "NVLink 4 (NVIDIA H200 datasheet)", 50,
+     "NDR InfiniBand 400 Gb/s per GPU, assumed as in DGX H200 (NVIDIA DGX H200 datasheet)"},
+};
+
+// Estimates, as those of scripts/generate_topologies.py.
+constexpr double latency_us = 2.5, launch_us = 5;
+constexpr const char* latency_estimated = "; latency estimated";
+
+const Preset& preset_of(const std::string& name) {
+  for (const Preset& preset : presets)
+    if (name == preset.name) return preset;
+  throw InputError("--preset: found \"" + name + "\"" + suggestion(name, preset_names()));
+}
+
+Json device_model(const GpuDatasheet& sheet) {
+  return {{"peak_tflops", sheet.peak_tflops},
+          {"peak_tf32_tflops", sheet.peak_tf32_tflops},
+          {"memory_gb_per_s", sheet.memory_gb_per_s},
+          {"memory_bytes", static_cast<int64_t>(sheet.memory_gb * 1e9)},
+          {"launch_us", launch_us},
+          {"source", std::string(sheet.title) + ", TF32 dense, memory in 1e9 bytes; launch_us: estimate"}};
+}
+
+}  // namespace
+
+Vector<std::string> preset_names() {
+  Vector<std::string> names;
+  for (const Preset& preset : presets) names.push_back(preset.name);
+  return names;
+}
+
+Json topology_of_preset(const PresetSettings& settings) {
+  const Preset& preset = preset_of(settings.name);
+  const GpuDatasheet& sheet = *gpu_datasheet(preset.gpu);
+  const int gpus = settings.gpus_per_node > 0 ? settings.gpus_per_node : 8;
+  Json devices = Json::array(), links = Json::array(), names = Json::array();
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    const std::string name = "gpu" + std::to_string(gpu);
+    names.push_back(name);
+    devices.push_back({{"name", name}, {"kind", "gpu"}, {"model", sheet.model}});
+    if (gpus > 1)
+      links.push_back({{"between", {name, "nvswitch"}},
+                       {"bandwidth_gb_per_s", preset.nvlink_gb_per_s},
+                       {"latency_us", latency_us},
+                       {"source", std::string(preset.nvlink_source) + latency_estimated}});
+  }
+  Json nodes = {{"count", settings.nodes}, {"name", "node"}, {"devices", devices}};
+  if (gpus > 1) nodes.update({{"switches", {"nvswitch"}}, {"links", links}});
+  const bool given = settings.network_gb_per_s > 0;
+  if (settings.nodes > 1)
+    nodes["network"] = {{"name", "network"},
+                        {"attach", names},
+                        {"link",
+                         {{"bandwidth_gb_per_s", given ? settings.network_gb_per_s : preset.network_gb_per_s},
+                          {"latency_us", latency_us},
+                          {"source", (given ? "given by --network-gb-per-s" : preset.network_source) +
+                                         std::string(latency_estimated)}}}};
+  return {
+      {"format", "fftopology/1"},
+      {"name", settings.name + "-" + std::to_string(settings.nodes)},
+      {"description", "Written by ffsearch topology --preset: " + std::to_string(settings.nodes) + " " + preset.system +
+                          " with " + std::to_string(gpus) + (gpus > 1 ? " GPUs joined by NVSwitch" : " GPU") +
+                          ". Rates are of datasheets, NVLink in one direction; nothing was measured. The network is "
+                          "one switch without contention inside."},
+      {"device_models", {{sheet.model, device_model(sheet)}}},
+      {"nodes", nodes}};
+}
+
+}  // namespace ff::discovery

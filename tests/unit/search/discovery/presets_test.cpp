@@ -1,0 +1,55 @@
+#include "search/discovery/presets.h"
+
+#include <catch2/catch.hpp>
+
+#include "common/errors.h"
+#include "common/topology.h"
+
+namespace ff::discovery {
+namespace {
+
+Topology topology(const PresetSettings& settings) {
+  return parse_topology(parse_json(topology_of_preset(settings).dump(), "preset"));
+}
+
+}  // namespace
+
+TEST_CASE("presets: a DGX A100 or H100 is the one of the committed topologies") {
+  for (const auto& [name, file] : {std::pair("dgx-a100-80gb", "dgx-a100-2"), {"dgx-h100", "dgx-h100-2"}}) {
+    CAPTURE(name);
+    const Topology preset = topology({.name = name, .nodes = 2}),
+                   known = load_topology(FF_SOURCE_DIR "/topologies/" + std::string(file) + ".json");
+    REQUIRE(preset.devices.size() == known.devices.size());
+    CHECK(preset.models[0].name == known.models[0].name);
+    CHECK(preset.models[0].peak_tflops == known.models[0].peak_tflops);
+    CHECK(preset.models[0].memory_gb_per_s == known.models[0].memory_gb_per_s);
+    CHECK(preset.models[0].memory_bytes == known.models[0].memory_bytes);
+    REQUIRE(preset.channels.size() == known.channels.size());
+    for (const int channel : known.channels.indices()) {
+      CHECK(preset.channels[channel].bandwidth_gb_per_s == known.channels[channel].bandwidth_gb_per_s);
+      CHECK(preset.channels[channel].latency_us == known.channels[channel].latency_us);
+    }
+  }
+}
+
+TEST_CASE("presets: every one in several sizes") {
+  for (const std::string& name : preset_names())
+    for (const int nodes : {1, 3})
+      for (const int gpus : {0, 1, 4}) {
+        CAPTURE(name, nodes, gpus);
+        const Topology made = topology({name, nodes, gpus, 12.5});
+        CHECK(made.devices.count() == nodes * (gpus > 0 ? gpus : 8));
+        CHECK(made.models[0].memory_bytes >= 40'000'000'000);
+      }
+}
+
+TEST_CASE("presets: a name that is not known") {
+  try {
+    topology_of_preset({.name = "dgx-h10"});
+    FAIL();
+  } catch (const InputError& error) {
+    CHECK(std::string(error.what()) == "--preset: found \"dgx-h10\"; did you mean \"dgx-h100\"?");
+  }
+}
+
+}  // namespace ff::discovery
