@@ -140,28 +140,31 @@ std::string MultiHeadAttention::attribute_text() const {
   return text;
 }
 
-// Queries, keys, values and their gradients; weights of all positions, and one head's gradient of them; cosines and
-// sines of all positions.
+// Queries, keys, values and their gradients; a logarithm for each query and head; a tile's probabilities and their
+// gradients, which GPUs have in shared memory; cosines and sines of all positions.
 int64_t MultiHeadAttention::workspace_bytes(const Block& part) const {
   const int64_t table = rotary() ? length * head_channels : 0;
-  return (2 * projected(part).size() + part.volume() * group * length * length + length * length + table) *
+  return (2 * projected(part).size() + part.volume() * group * length + 2 * tile_queries() * length + table) *
          element_bytes;
 }
 
 Work MultiHeadAttention::forward_work(const Block& part) const {
   const Projected widths = projected(part);
-  const int64_t weights = part.volume() * group * length * length,
-                turned = rotary() ? widths.rows * (widths.query_width + widths.key_width) : 0;
+  const int64_t turned = rotary() ? widths.rows * (widths.query_width + widths.key_width) : 0;
   const double products =
       2.0 * static_cast<double>(widths.size() * channels + 2 * widths.rows * widths.query_width * length);
-  // Turning takes two products and a sum for each channel, which is read and written.
+  // Queries, keys and values are written and read. Rotation takes two products and a sum for each channel, which is
+  // read and written.
   return {products + 3.0 * static_cast<double>(turned),
-          touched_bytes(part) + 2.0 * static_cast<double>((weights + turned) * element_bytes)};
+          touched_bytes(part) + 2.0 * static_cast<double>((widths.size() + turned) * element_bytes)};
 }
 
+// Twice the forward pass, and the scores once more.
 Work MultiHeadAttention::backward_work(const Block& part, bool) const {
   const Work forward = forward_work(part);
-  return {2 * forward.flops, 2 * forward.bytes};
+  const Projected widths = projected(part);
+  const double scores = 2.0 * static_cast<double>(widths.rows * widths.query_width * length);
+  return {2 * forward.flops + scores, 2 * forward.bytes};
 }
 
 std::unique_ptr<OperatorDefinition> make_attention(const OperatorRequest& request) {
