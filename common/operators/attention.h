@@ -42,8 +42,8 @@ class Attention : public OperatorDefinition {
 // the scores again, and reads the output.
 //
 // With rotary positions (Su et al. 2021, arXiv 2104.09864) queries and keys are turned by their position: channels i
-// and i + head_channels / 2 of each head are a vector in the plane, turned by position * rotary_base^(-2 i /
-// head_channels).
+// and i + rotary_channels / 2 of each head are a vector in the plane, turned by position * rotary_base^(-2 i /
+// rotary_channels). The first rotary_channels of a head are turned, by default all.
 class MultiHeadAttention : public OperatorDefinition {
  public:
   explicit MultiHeadAttention(const OperatorRequest& request);
@@ -57,7 +57,7 @@ class MultiHeadAttention : public OperatorDefinition {
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
 
-  bool rotary() const { return rotary_base > 0; }
+  bool rotary() const { return rotary_channels > 0; }
 
   // How many queries of a head a CPU takes at once. Their scores, of all keys, stay in a core's second-level cache.
   int64_t tile_queries() const { return std::min(length, std::clamp<int64_t>(65536 / length, 16, 128)); }
@@ -79,8 +79,12 @@ class MultiHeadAttention : public OperatorDefinition {
   Projected projected(const Block& part) const;
 
   int64_t length, channels, heads, key_value_heads, group, head_channels;
-  double rotary_base;  // 0: without
+  int64_t rotary_channels = 0;  // of each head; 0: without rotary positions
+  double rotary_base;
   bool causal, bias;
+
+ private:
+  void read_rotary_channels(const OperatorRequest& request);
 };
 
 }  // namespace ff

@@ -132,6 +132,8 @@ TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes", 
            large_case("multi_head_attention", {{40, 48}}, {{"heads", 4}, {"causal", true}}, 3),
            large_case("multi_head_attention", {{40, 48}},
                       {{"heads", 6}, {"key_value_heads", 2}, {"rotary_base", 10000}, {"bias", false}}, 3),
+           large_case("multi_head_attention", {{40, 51}}, {{"heads", 3}, {"rotary_base", 100}, {"rotary_channels", 14}},
+                      2),
            // several tiles of positions; heads wider than a thread block's channels
            large_case("multi_head_attention", {{150, 6}}, {{"heads", 2}, {"causal", true}}, 2),
            large_case("multi_head_attention", {{130, 4}}, {{"heads", 2}, {"key_value_heads", 1}}, 2),

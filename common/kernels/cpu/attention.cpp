@@ -128,14 +128,14 @@ class AttentionKernel : public Kernel {
   Vector<float> behind_tanh_;                 // [samples, out]: gradient
 };
 
-// Turns channels i and i + half of each head, the heads of a row lying together, by the angle of the row's position
-// with these cosines and sines [length, half]; direction 1, or -1 to turn back, as gradients are.
-FF_VECTORIZED void turn(float* values, int64_t rows, int64_t stride, int64_t heads, int64_t length, int64_t half,
-                        const float* cosines, const float* sines, float direction) {
+// Turns channels i and i + half of each head [width], the heads of a row lying together, by the angle of the row's
+// position with these cosines and sines [length, half]; direction 1, or -1 to turn back, as gradients are.
+FF_VECTORIZED void turn(float* values, int64_t rows, int64_t stride, int64_t heads, int64_t width, int64_t length,
+                        int64_t half, const float* cosines, const float* sines, float direction) {
   for (int64_t row = 0; row < rows; ++row) {
     const float *cosine = cosines + row % length * half, *sine = sines + row % length * half;
     for (int64_t head = 0; head < heads; ++head) {
-      float *first = values + row * stride + head * 2 * half, *second = first + half;
+      float *first = values + row * stride + head * width, *second = first + half;
       for (int64_t i = 0; i < half; ++i) {
         const float x = first[i], y = second[i], s = direction * sine[i];
         first[i] = x * cosine[i] - y * s;
@@ -353,7 +353,7 @@ class MultiHeadAttentionKernel : public Kernel {
 
   // In double precision: far behind in a sequence an angle in single precision is off by more than the sine's rounding.
   void fill_rotation() {
-    const int64_t half = head_channels_ / 2;
+    const int64_t half = attention_.rotary_channels / 2;
     for (int64_t position = 0; position < length_; ++position)
       for (int64_t channel = 0; channel < half; ++channel) {
         const double exponent = static_cast<double>(channel) / static_cast<double>(half),
@@ -365,8 +365,8 @@ class MultiHeadAttentionKernel : public Kernel {
 
   void turn_queries_and_keys(Vector<float>& values, float direction) const {
     const auto turn_heads = [&](int64_t begin, int64_t stride, int64_t heads) {
-      turn(values.data() + begin, layout_.rows, stride, heads, length_, head_channels_ / 2, cosines_.data(),
-           sines_.data(), direction);
+      turn(values.data() + begin, layout_.rows, stride, heads, head_channels_, length_, attention_.rotary_channels / 2,
+           cosines_.data(), sines_.data(), direction);
     };
     turn_heads(0, layout_.query_stride, heads_);
     turn_heads(layout_.keys, layout_.key_stride, key_heads_);
@@ -383,7 +383,7 @@ class MultiHeadAttentionKernel : public Kernel {
   Vector<float> projected_, projected_gradients_;  // as layout_ says
   Vector<float> logarithms_;                       // [samples, heads, length], of each query's sum of exponentials
   Vector<float> probabilities_, gradients_;        // of a tile
-  Vector<float> cosines_, sines_;                  // [length, head_channels / 2]; empty without rotary positions
+  Vector<float> cosines_, sines_;                  // [length, rotary_channels / 2]; empty without rotary positions
 };
 
 }  // namespace

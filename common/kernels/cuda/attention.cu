@@ -382,14 +382,14 @@ void fill_rotation(const Context& context, int64_t length, int64_t half, double 
   });
 }
 
-// Turns channels i and i + half of each head, the heads of a row lying together, by the angle of the row's position;
-// direction 1, or -1 to turn back, as gradients are.
-void turn(const Context& context, float* values, int64_t rows, int64_t stride, int64_t heads, int64_t length,
-          int64_t half, const float* cosines, const float* sines, float direction) {
+// Turns channels i and i + half of each head [width], the heads of a row lying together, by the angle of the row's
+// position; direction 1, or -1 to turn back, as gradients are.
+void turn(const Context& context, float* values, int64_t rows, int64_t stride, int64_t heads, int64_t width,
+          int64_t length, int64_t half, const float* cosines, const float* sines, float direction) {
   for_each_index(context, rows * heads * half, [=] __device__(int64_t index) {
     const int64_t i = index % half, head = index / half % heads, row = index / half / heads;
     const int64_t at = row % length * half + i;
-    float *first = values + row * stride + head * 2 * half + i, *second = first + half;
+    float *first = values + row * stride + head * width + i, *second = first + half;
     const float x = *first, y = *second, cosine = cosines[at], sine = direction * sines[at];
     *first = x * cosine - y * sine;
     *second = y * cosine + x * sine;
@@ -403,12 +403,13 @@ class MultiHeadAttentionKernel : public Kernel {
         key_heads_(part[1].size()), heads_(key_heads_ * attention.group), length_(attention.length),
         channels_(attention.channels), head_channels_(attention.head_channels), projected_(context, layout_.size()),
         projected_gradients_(context, projected_.size()), logarithms_(context, samples_ * heads_ * length_),
-        cosines_(context, attention.rotary() ? length_ * head_channels_ / 2 : 0), sines_(context, cosines_.size()) {
+        cosines_(context, length_ * attention.rotary_channels / 2), sines_(context, cosines_.size()) {
     for (const auto& matrix : layout_.matrices)
       context.reserve_scratch(sum_rows_scratch_bytes(context, layout_.rows, matrix.width));
     context.reserve_scratch(logarithms_.bytes());
     if (attention.rotary())
-      fill_rotation(context, length_, head_channels_ / 2, attention.rotary_base, cosines_.data(), sines_.data());
+      fill_rotation(context, length_, attention.rotary_channels / 2, attention.rotary_base, cosines_.data(),
+                    sines_.data());
   }
 
   void forward(const KernelArguments& arguments) override {
@@ -484,11 +485,11 @@ class MultiHeadAttentionKernel : public Kernel {
   }
 
   void turn_queries_and_keys(const Memory<float>& projected, float direction) const {
-    const int64_t half = head_channels_ / 2;
-    turn(context_, projected.data(), layout_.rows, layout_.query_stride, heads_, length_, half, cosines_.data(),
-         sines_.data(), direction);
-    turn(context_, projected.data() + layout_.keys, layout_.rows, layout_.key_stride, key_heads_, length_, half,
+    const int64_t half = attention_.rotary_channels / 2;
+    turn(context_, projected.data(), layout_.rows, layout_.query_stride, heads_, head_channels_, length_, half,
          cosines_.data(), sines_.data(), direction);
+    turn(context_, projected.data() + layout_.keys, layout_.rows, layout_.key_stride, key_heads_, head_channels_,
+         length_, half, cosines_.data(), sines_.data(), direction);
   }
 
   const Context& context_;
@@ -498,7 +499,7 @@ class MultiHeadAttentionKernel : public Kernel {
   int64_t length_, channels_, head_channels_;
   Memory<float> projected_, projected_gradients_;  // as layout_ says
   Memory<float> logarithms_;                       // [samples, heads, length], of each query's sum of exponentials
-  Memory<float> cosines_, sines_;                  // [length, head_channels / 2]; empty without rotary positions
+  Memory<float> cosines_, sines_;                  // [length, rotary_channels / 2]; empty without rotary positions
 };
 
 }  // namespace

@@ -230,6 +230,7 @@ class Cases {
     attributes = {{"heads", heads}, {"causal", chance()}, {"bias", chance()}};
     if (key_value_heads < heads || chance()) attributes["key_value_heads"] = key_value_heads;
     if (rotary) attributes["rotary_base"] = chance() ? 10000 : 3;
+    if (rotary && chance()) attributes["rotary_channels"] = 2;
   }
   // Some of the axes behind the sample: of a parameter at least one, of a second input not all.
   void broadcast_attributes(Vector<Json>& inputs, Json& attributes) {
