@@ -60,7 +60,7 @@ MultiHeadAttention::MultiHeadAttention(const OperatorRequest& request)
   request.expect_inputs(1);
   request.expect_rank(0, 3, 3);
   request.expect_type(0, DataType::f32);
-  request.allow_attributes({"heads", "key_value_heads", "causal", "rotary_base", "bias"});
+  request.allow_attributes({"heads", "key_value_heads", "causal", "rotary_base", "rotary_channels", "bias"});
   const Shape& shape = inputs_[0].shape;
   length = shape[1];
   channels = shape[2];
@@ -78,10 +78,7 @@ MultiHeadAttention::MultiHeadAttention(const OperatorRequest& request)
   causal = request.flag("causal", false);
   bias = request.flag("bias", true);
   rotary_base = request.number("rotary_base", 0, 1, 1e12);
-  if (rotary() && head_channels % 2 != 0)
-    request.required_attribute("rotary_base")
-        .fail("turns pairs of channels, but each of " + std::to_string(heads) + " heads has " +
-              std::to_string(head_channels) + " channels");
+  read_rotary_channels(request);
   outputs_ = {{"", shape}};
   const double bound = std::sqrt(3.0 / static_cast<double>(channels));
   const int64_t key_value_channels = key_value_heads * head_channels;
@@ -96,6 +93,26 @@ MultiHeadAttention::MultiHeadAttention(const OperatorRequest& request)
     }
   }
   dimensions_ = {{"sample", DimensionKind::sample, shape[0]}, {"head", DimensionKind::parameter, key_value_heads}};
+}
+
+void MultiHeadAttention::read_rotary_channels(const OperatorRequest& request) {
+  const auto given = request.attribute("rotary_channels");
+  if (rotary_base == 0) {
+    if (given) given->fail("needs \"rotary_base\", the base of the positions' angles");
+    return;
+  }
+  if (given) {
+    rotary_channels = given->as_integer(1, int64_t{1} << 24);
+    if (rotary_channels % 2 != 0 || rotary_channels > head_channels)
+      given->fail("found " + std::to_string(rotary_channels) + ", expected an even number up to " +
+                  std::to_string(head_channels) + ", the channels of each of " + std::to_string(heads) + " heads");
+    return;
+  }
+  if (head_channels % 2 != 0)
+    request.required_attribute("rotary_base")
+        .fail("turns pairs of channels, but each of " + std::to_string(heads) + " heads has " +
+              std::to_string(head_channels) + " channels; \"rotary_channels\" turns fewer");
+  rotary_channels = head_channels;
 }
 
 MultiHeadAttention::Projected MultiHeadAttention::projected(const Block& part) const {
@@ -136,32 +153,36 @@ std::string MultiHeadAttention::attribute_text() const {
   if (group > 1) text += " group=" + std::to_string(group);
   if (causal) text += " causal";
   if (rotary()) text += " rotary";
+  if (rotary() && rotary_channels < head_channels) text += "=" + std::to_string(rotary_channels);
   if (!bias) text += " no_bias";
   return text;
 }
 
-// Queries, keys, values and their gradients; weights of all positions, and one head's gradient of them; cosines and
-// sines of all positions.
+// Queries, keys, values and their gradients; a logarithm for each query and head; a tile's probabilities and their
+// gradients, which GPUs have in shared memory; cosines and sines of all positions.
 int64_t MultiHeadAttention::workspace_bytes(const Block& part) const {
-  const int64_t table = rotary() ? length * head_channels : 0;
-  return (2 * projected(part).size() + part.volume() * group * length * length + length * length + table) *
+  return (2 * projected(part).size() + part.volume() * group * length + 2 * tile_queries() * length +
+          length * rotary_channels) *
          element_bytes;
 }
 
 Work MultiHeadAttention::forward_work(const Block& part) const {
   const Projected widths = projected(part);
-  const int64_t weights = part.volume() * group * length * length,
-                turned = rotary() ? widths.rows * (widths.query_width + widths.key_width) : 0;
+  const int64_t turned = widths.rows * (widths.query_width + widths.key_width) / head_channels * rotary_channels;
   const double products =
       2.0 * static_cast<double>(widths.size() * channels + 2 * widths.rows * widths.query_width * length);
-  // Turning takes two products and a sum for each channel, which is read and written.
+  // Queries, keys and values are written and read. Rotation takes two products and a sum for each channel, which is
+  // read and written.
   return {products + 3.0 * static_cast<double>(turned),
-          touched_bytes(part) + 2.0 * static_cast<double>((weights + turned) * element_bytes)};
+          touched_bytes(part) + 2.0 * static_cast<double>((widths.size() + turned) * element_bytes)};
 }
 
+// Twice the forward pass, and the scores once more.
 Work MultiHeadAttention::backward_work(const Block& part, bool) const {
   const Work forward = forward_work(part);
-  return {2 * forward.flops, 2 * forward.bytes};
+  const Projected widths = projected(part);
+  const double scores = 2.0 * static_cast<double>(widths.rows * widths.query_width * length);
+  return {2 * forward.flops + scores, 2 * forward.bytes};
 }
 
 std::unique_ptr<OperatorDefinition> make_attention(const OperatorRequest& request) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "common/operators/operator.h"
 
 namespace ff {
@@ -35,9 +37,13 @@ class Attention : public OperatorDefinition {
 // [sample, head of keys and values] and has all queries of its heads. In place of weight and bias: query [channels,
 // channels], key_value [2, key_value_heads * head_channels, channels], query_bias and key_value_bias.
 //
+// Scores and probabilities [heads, length, length] are computed in tiles and not stored (Dao et al. 2022, arXiv
+// 2205.14135). Forward keeps one number per query and head, the logarithm of its sum of exponentials; backward computes
+// the scores again, and reads the output.
+//
 // With rotary positions (Su et al. 2021, arXiv 2104.09864) queries and keys are turned by their position: channels i
-// and i + head_channels / 2 of each head are a vector in the plane, turned by position * rotary_base^(-2 i /
-// head_channels).
+// and i + rotary_channels / 2 of each head are a vector in the plane, turned by position * rotary_base^(-2 i /
+// rotary_channels). The first rotary_channels of a head are turned, by default all.
 class MultiHeadAttention : public OperatorDefinition {
  public:
   explicit MultiHeadAttention(const OperatorRequest& request);
@@ -46,11 +52,15 @@ class MultiHeadAttention : public OperatorDefinition {
   Block input_block(int input, const Block& part) const override;
   Block parameter_block(int parameter, const Block& part) const override;
   std::string attribute_text() const override;
+  bool backward_reads_output() const override { return true; }
   int64_t workspace_bytes(const Block& part) const override;
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
 
-  bool rotary() const { return rotary_base > 0; }
+  bool rotary() const { return rotary_channels > 0; }
+
+  // How many queries of a head a CPU takes at once. Their scores, of all keys, stay in a core's second-level cache.
+  int64_t tile_queries() const { return std::min(length, std::clamp<int64_t>(65536 / length, 16, 128)); }
 
   // What a part projects, in one buffer with a matrix for each weight: rows of [samples, length], in each of them the
   // channels of queries, keys and values; or, with grouped queries, rows of queries, and behind these rows of keys and
@@ -69,8 +79,12 @@ class MultiHeadAttention : public OperatorDefinition {
   Projected projected(const Block& part) const;
 
   int64_t length, channels, heads, key_value_heads, group, head_channels;
-  double rotary_base;  // 0: without
+  int64_t rotary_channels = 0;  // of each head; 0: without rotary positions
+  double rotary_base;
   bool causal, bias;
+
+ private:
+  void read_rotary_channels(const OperatorRequest& request);
 };
 
 }  // namespace ff

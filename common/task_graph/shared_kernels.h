@@ -1,10 +1,10 @@
 // Which parts of an operator share a kernel on a device.
 //
-// A kernel keeps from forward to backward what backward needs beyond its arguments (Kernel::workspace_bytes): the
-// probabilities of attention, the mask of dropout. Two parts of one operator that have blocks of the same size, and the
-// same place but for the samples, share a kernel where the first has run backward before the second runs forward, as
-// the slices and micro-batches of a schedule with few in flight do. So a device has as many kernels of an operator as
-// parts of it are ever in flight. A recomputed part keeps nothing between forward and recompute, so that layers that
+// A kernel keeps from forward to backward what backward needs beyond its arguments (Kernel::workspace_bytes): queries,
+// keys and values of attention, the mask of dropout. Two parts of one operator that have blocks of the same size, and
+// the same place but for the samples, share a kernel where the first has run backward before the second runs forward,
+// as the slices and micro-batches of a schedule with few in flight do. So a device has as many kernels of an operator
+// as parts of it are ever in flight. A recomputed part keeps nothing between forward and recompute, so that layers that
 // are alike have one kernel together.
 #pragma once
 

@@ -132,6 +132,13 @@ TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes", 
            large_case("multi_head_attention", {{40, 48}}, {{"heads", 4}, {"causal", true}}, 3),
            large_case("multi_head_attention", {{40, 48}},
                       {{"heads", 6}, {"key_value_heads", 2}, {"rotary_base", 10000}, {"bias", false}}, 3),
+           large_case("multi_head_attention", {{40, 51}}, {{"heads", 3}, {"rotary_base", 100}, {"rotary_channels", 14}},
+                      2),
+           // several tiles of positions; heads wider than a thread block's channels
+           large_case("multi_head_attention", {{150, 6}}, {{"heads", 2}, {"causal", true}}, 2),
+           large_case("multi_head_attention", {{130, 4}}, {{"heads", 2}, {"key_value_heads", 1}}, 2),
+           large_case("multi_head_attention", {{9, 150}}, {{"heads", 1}}, 2),
+           large_case("multi_head_attention", {{9, 140}}, {{"heads", 2}, {"key_value_heads", 1}, {"causal", true}}, 2),
            large_case("matmul", {{70, 90}, {90, 110}}, {{"scale", 0.25}}, 12),
            large_case("einsum", {{70, 6, 9}, {70, 90}}, {{"equation", "GSEC,GSM->EGCM"}}, 5),
            large_case("einsum", {{5, 30, 90}}, {{"equation", "EGCM,EMH->EGCH"}, {"sizes", {{"H", 130}}}}, 6),
@@ -191,8 +198,7 @@ TEST_CASE("with tf32 matrix products and convolutions stay within its ten bits",
     DYNAMIC_SECTION(text) check_large(*backend, text, 4e-3);
 }
 
-// Heads of 3 channels begin at addresses that tensor cores do not take. Softmax of large scores magnifies tf32's
-// rounding: here it is enough to run.
+// Projections to heads of any size. Softmax of large scores magnifies tf32's rounding: here it is enough to run.
 TEST_CASE("with tf32 heads of any size run") {
   CudaBackend* const backend = shared_gpu(Precision::tf32);
   if (!backend) return;

@@ -156,7 +156,8 @@ class Network:
         self.multiply_add(out_features, channels + features)
         return (out_features,)
 
-    def multi_head_attention(self, inputs, heads, key_value_heads=None, causal=False, rotary_base=None, bias=True):
+    def multi_head_attention(self, inputs, heads, key_value_heads=None, causal=False, rotary_base=None,
+                             rotary_channels=None, bias=True):
         (length, channels), = inputs
         assert channels % heads == 0
         if key_value_heads in (None, heads):
@@ -165,7 +166,7 @@ class Network:
             assert heads % key_value_heads == 0
             projections = {"query": (channels, channels),
                            "key_value": (2, key_value_heads * (channels // heads), channels)}
-        assert rotary_base is None or channels // heads % 2 == 0
+        assert rotary_base is None or (rotary_channels or channels // heads) % 2 == 0
         for name, shape in projections.items():
             self.parameter(name, *shape)
             if bias:

@@ -242,6 +242,7 @@ def llama():
     channels, wide = attributes["tokens"]["channels"], attributes["layer1.gate"]["out_features"]
     attention = attributes["layer1.attention"]
     heads, key_heads, head = attention["heads"], attention["key_value_heads"], channels // attention["heads"]
+    attributes["layer2.attention"]["rotary_channels"] = head // 2  # of the first layer all
     layers = [f"layer{i}" for i in (1, 2)]
     initial = Initial(4)
     initial.normal("tokens.weight", (vocabulary, channels), 0.3)
@@ -266,18 +267,19 @@ def llama():
         def norm(x, name):
             return p[f"{name}.weight"] * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
 
-        frequencies = attention["rotary_base"] ** -(torch.arange(0, head, 2, dtype=torch.float64) / head)
-        angles = torch.outer(torch.arange(length, dtype=torch.float64), frequencies).repeat(1, 2)
-
-        def rotate(x):
-            first, second = x.chunk(2, -1)
-            return x * angles.cos() + torch.cat((-second, first), -1) * angles.sin()
+        def rotate(x, count):
+            frequencies = attention["rotary_base"] ** -(torch.arange(0, count, 2, dtype=torch.float64) / count)
+            angles = torch.outer(torch.arange(length, dtype=torch.float64), frequencies).repeat(1, 2)
+            turned, rest = x[..., :count], x[..., count:]
+            first, second = turned.chunk(2, -1)
+            return torch.cat((turned * angles.cos() + torch.cat((-second, first), -1) * angles.sin(), rest), -1)
 
         def attend(x, name):
             query = F.linear(x, p[f"{name}.query"]).unflatten(2, (heads, head)).transpose(1, 2)
             key, value = (F.linear(x, weight).unflatten(2, (key_heads, head)).transpose(1, 2)
                           .repeat_interleave(heads // key_heads, 1) for weight in p[f"{name}.key_value"])
-            scores = rotate(query) @ rotate(key).transpose(2, 3) / head ** 0.5
+            count = attributes[name].get("rotary_channels", head)
+            scores = rotate(query, count) @ rotate(key, count).transpose(2, 3) / head ** 0.5
             later = torch.ones(length, length, dtype=torch.bool).triu(1)
             return (scores.masked_fill(later, float("-inf")).softmax(3) @ value).transpose(1, 2).flatten(2)
 

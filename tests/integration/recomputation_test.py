@@ -65,8 +65,8 @@ class Recomputation(unittest.TestCase):
                            for device in self.search(*flags, "--recompute", recompute, network="gpt2-small",
                                                      topology="p100-1x4", batch=64)["memory_bytes"])
                        for recompute in ("none", "full"))
-        self.assertLess(full, 0.6 * plain)
-        # 30 GB do not fit into 16.
+        self.assertLess(full, 0.65 * plain)
+        # 20 GB do not fit into 16.
         found = self.search(*flags, "--recompute", "auto", network="gpt2-small", topology="p100-1x4", batch=64)
         self.assertNotEqual(found["recompute"], [])
         self.assertTrue(found["fits_memory"])

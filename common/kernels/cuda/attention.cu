@@ -100,19 +100,275 @@ class AttentionKernel : public Kernel {
   Memory<float> behind_tanh_;                 // [samples, out]: gradient
 };
 
-// How far apart the matrices of a list lie: from sample to sample, from one head of keys and values to the next, from
-// one member of such a head's group of queries to the next.
-struct Steps {
-  int64_t sample, key_head, member;
+// The products of attention, by tiles of 64 queries and 64 keys. Neither scores nor probabilities are there as a whole:
+// forward takes a tile of keys after the other and corrects what it has so far (online softmax: Milakov and Gimelshein
+// 2018, arXiv 1805.02867; Dao et al. 2022, arXiv 2205.14135). Per query it keeps the logarithm of the sum of
+// exponentials, from which backward computes the probabilities of a tile again. Each number is a sum in a fixed order:
+// backward has a kernel with a block for each tile of queries and one with a block for each tile of keys.
+constexpr int tile_edge = 64, depth_step = 16, most_channels = 128;
+
+// Rows of one head [length, channels]; 0 outside.
+struct HeadRows {
+  const float* data;
+  int64_t stride, rows, channels;
+  __device__ float at(int64_t row, int64_t channel) const {
+    return row < rows && channel < channels ? data[row * stride + channel] : 0.0f;
+  }
 };
 
-// addresses [group, samples, key_heads]
-void fill_addresses(const Context& context, const float* base, int64_t samples, int64_t key_heads, int64_t group,
-                    Steps steps, const float** addresses) {
-  for_each_index(context, group * samples * key_heads, [=] __device__(int64_t i) {
-    const int64_t key_head = i % key_heads, row = i / key_heads, sample = row % samples, member = row / samples;
-    addresses[i] = base + sample * steps.sample + key_head * steps.key_head + member * steps.member;
+// 256 threads compute a tile. Thread (r, c) of 16 x 16 has rows 4 r + i and columns c + 16 j.
+struct TileMemory {
+  float left[depth_step][tile_edge + 1];
+  float right[depth_step][most_channels + 1];
+  float tile[tile_edge][tile_edge + 1];  // transposed
+};
+__device__ inline int tile_row(int i) { return static_cast<int>(threadIdx.x) / 16 * 4 + i; }
+__device__ inline int tile_column(int j) { return static_cast<int>(threadIdx.x) % 16 + 16 * j; }
+
+// sums [64, columns] += left [64, depth] right [depth, columns], `depth` up to depth_step, in shared memory.
+template <int columns>
+__device__ void add_panel(const float (*left)[tile_edge + 1], const float (*right)[most_channels + 1], int depth,
+                          float (&sums)[4][columns / 16]) {
+  for (int k = 0; k < depth; ++k) {
+    float of_row[4], of_column[columns / 16];
+    for (int i = 0; i < 4; ++i) of_row[i] = left[k][tile_row(i)];
+    for (int j = 0; j < columns / 16; ++j) of_column[j] = right[k][tile_column(j)];
+    for (int i = 0; i < 4; ++i)
+      for (int j = 0; j < columns / 16; ++j) sums[i][j] += of_row[i] * of_column[j];
+  }
+}
+
+// sums [64, 64] += rows from `first_left` on of left, times those from `first_right` on of right, transposed.
+__device__ inline void add_product_of_rows(TileMemory& memory, const HeadRows& left, int64_t first_left,
+                                           const HeadRows& right, int64_t first_right, float (&sums)[4][4]) {
+  for (int64_t begin = 0; begin < left.channels; begin += depth_step) {
+    for (int i = static_cast<int>(threadIdx.x); i < tile_edge * depth_step; i += block_threads) {
+      const int row = i / depth_step, k = i % depth_step;
+      memory.left[k][row] = left.at(first_left + row, begin + k);
+      memory.right[k][row] = right.at(first_right + row, begin + k);
+    }
+    __syncthreads();
+    add_panel<tile_edge>(memory.left, memory.right, depth_step, sums);
+    __syncthreads();
+  }
+}
+
+// sums [64, columns] += values [64, 64] times rows from `first_row` on, channels from `first_channel` on.
+template <int columns>
+__device__ void add_product_with_tile(TileMemory& memory, const float (&values)[4][4], const HeadRows& rows,
+                                      int64_t first_row, int64_t first_channel, float (&sums)[4][columns / 16]) {
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 4; ++j) memory.tile[tile_column(j)][tile_row(i)] = values[i][j];
+  for (int begin = 0; begin < tile_edge && first_row + begin < rows.rows; begin += depth_step) {
+    for (int i = static_cast<int>(threadIdx.x); i < columns * depth_step; i += block_threads)
+      memory.right[i / columns][i % columns] = rows.at(first_row + begin + i / columns, first_channel + i % columns);
+    __syncthreads();
+    add_panel<columns>(memory.tile + begin, memory.right, depth_step, sums);
+    __syncthreads();
+  }
+}
+
+// Of the 16 threads that have a row's columns; all get the result.
+__device__ inline float row_sum(float value) {
+  for (int offset = 8; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  return value;
+}
+__device__ inline float row_max(float value) {
+  for (int offset = 8; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, offset));
+  return value;
+}
+
+// What the kernels read and write, for all samples and heads.
+struct AttentionTensors {
+  int64_t length, head_channels, heads, group;
+  int64_t query_stride, key_stride, output_stride;  // of positions
+  bool causal;
+  float scale;
+  const float *queries, *keys, *values;
+  float *query_gradients, *key_gradients, *value_gradients;  // as queries, keys and values
+  float* output;
+  const float* output_gradient;
+  float *logarithms, *products;  // [samples, heads, length]; products: of output and its gradient
+
+  __device__ int64_t query_offset(int64_t sample, int64_t head) const {
+    return sample * length * query_stride + head * head_channels;
+  }
+  __device__ int64_t key_offset(int64_t sample, int64_t key_head) const {
+    return sample * length * key_stride + key_head * head_channels;
+  }
+  __device__ int64_t output_offset(int64_t sample, int64_t head) const {
+    return sample * length * output_stride + head * head_channels;
+  }
+  __device__ HeadRows rows(const float* data, int64_t stride) const { return {data, stride, length, head_channels}; }
+  __device__ bool sees(int64_t query, int64_t key) const {
+    return query < length && key < length && (!causal || key <= query);
+  }
+};
+
+// A block's tile of one head's positions, and of its channels.
+struct TilePlace {
+  int64_t sample, head, first, first_channel;
+  template <int columns>
+  __device__ static TilePlace of_block(const AttentionTensors& t, int64_t heads) {
+    const int64_t chunks = (t.head_channels + columns - 1) / columns, tiles = (t.length + tile_edge - 1) / tile_edge;
+    const int64_t head = blockIdx.x / chunks / tiles;
+    return {head / heads, head % heads, blockIdx.x / chunks % tiles * tile_edge, blockIdx.x % chunks * columns};
+  }
+};
+
+template <int columns>
+__device__ void store_tile(const float (&values)[4][columns / 16], const TilePlace& place, const HeadRows& rows,
+                           float* result) {
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < columns / 16; ++j) {
+      const int64_t row = place.first + tile_row(i), channel = place.first_channel + tile_column(j);
+      if (row < rows.rows && channel < rows.channels) result[row * rows.stride + channel] = values[i][j];
+    }
+}
+
+template <int columns>
+__global__ void __launch_bounds__(block_threads) attention_kernel(AttentionTensors t) {
+  __shared__ TileMemory memory;
+  const TilePlace place = TilePlace::of_block<columns>(t, t.heads);
+  const int64_t key_offset = t.key_offset(place.sample, place.head / t.group),
+                output_offset = t.output_offset(place.sample, place.head);
+  const HeadRows queries = t.rows(t.queries + t.query_offset(place.sample, place.head), t.query_stride),
+                 keys = t.rows(t.keys + key_offset, t.key_stride), values = t.rows(t.values + key_offset, t.key_stride);
+  float result[4][columns / 16] = {}, total[4] = {}, largest[4];
+  for (float& value : largest) value = -FLT_MAX;
+  const int64_t behind = place.first + tile_edge, last = t.causal && behind < t.length ? behind : t.length;
+  for (int64_t first_key = 0; first_key < last; first_key += tile_edge) {
+    float scores[4][4] = {};
+    add_product_of_rows(memory, queries, place.first, keys, first_key, scores);
+    for (int i = 0; i < 4; ++i) {
+      const int64_t query = place.first + tile_row(i);
+      float largest_here = largest[i];
+      for (int j = 0; j < 4; ++j) {
+        scores[i][j] *= t.scale;
+        if (t.sees(query, first_key + tile_column(j))) largest_here = fmaxf(largest_here, scores[i][j]);
+      }
+      largest_here = row_max(largest_here);
+      float sum = 0;
+      for (int j = 0; j < 4; ++j) {
+        scores[i][j] = t.sees(query, first_key + tile_column(j)) ? expf(scores[i][j] - largest_here) : 0.0f;
+        sum += scores[i][j];
+      }
+      const float correction = expf(largest[i] - largest_here);
+      largest[i] = largest_here;
+      total[i] = total[i] * correction + row_sum(sum);
+      for (float& value : result[i]) value *= correction;
+    }
+    add_product_with_tile<columns>(memory, scores, values, first_key, place.first_channel, result);
+  }
+  for (int i = 0; i < 4; ++i) {
+    const int64_t query = place.first + tile_row(i);
+    for (float& value : result[i]) value /= total[i];
+    if (query < t.length && place.first_channel == 0 && tile_column(0) == 0)
+      t.logarithms[(place.sample * t.heads + place.head) * t.length + query] = largest[i] + logf(total[i]);
+  }
+  store_tile<columns>(result, place, t.rows(nullptr, t.output_stride), t.output + output_offset);
+}
+
+// From scores and gradients of probabilities of one query and key: the probability, and the score's gradient.
+struct QueryStatistics {
+  float logarithm, product;
+  __device__ QueryStatistics(const AttentionTensors& t, int64_t sample, int64_t head, int64_t query) {
+    const int64_t at = (sample * t.heads + head) * t.length + query;
+    logarithm = query < t.length ? t.logarithms[at] : 0.0f;
+    product = query < t.length ? t.products[at] : 0.0f;
+  }
+  __device__ float probability(float score) const { return expf(score - logarithm); }
+  __device__ float score_gradient(float probability, float gradient) const {
+    return probability * (gradient - product);
+  }
+};
+
+// Gradients of a tile of queries.
+template <int columns>
+__global__ void __launch_bounds__(block_threads) query_gradients_kernel(AttentionTensors t) {
+  __shared__ TileMemory memory;
+  const TilePlace place = TilePlace::of_block<columns>(t, t.heads);
+  const int64_t query_offset = t.query_offset(place.sample, place.head),
+                key_offset = t.key_offset(place.sample, place.head / t.group);
+  const HeadRows queries = t.rows(t.queries + query_offset, t.query_stride),
+                 keys = t.rows(t.keys + key_offset, t.key_stride), values = t.rows(t.values + key_offset, t.key_stride),
+                 gradients = t.rows(t.output_gradient + t.output_offset(place.sample, place.head), t.output_stride);
+  float result[4][columns / 16] = {};
+  const int64_t behind = place.first + tile_edge, last = t.causal && behind < t.length ? behind : t.length;
+  for (int64_t first_key = 0; first_key < last; first_key += tile_edge) {
+    float scores[4][4] = {}, changes[4][4] = {};
+    add_product_of_rows(memory, queries, place.first, keys, first_key, scores);
+    add_product_of_rows(memory, gradients, place.first, values, first_key, changes);
+    for (int i = 0; i < 4; ++i) {
+      const int64_t query = place.first + tile_row(i);
+      const QueryStatistics statistics(t, place.sample, place.head, query);
+      for (int j = 0; j < 4; ++j) {
+        const bool seen = t.sees(query, first_key + tile_column(j));
+        const float probability = seen ? statistics.probability(scores[i][j] * t.scale) : 0.0f;
+        scores[i][j] = t.scale * statistics.score_gradient(probability, changes[i][j]);
+      }
+    }
+    add_product_with_tile<columns>(memory, scores, keys, first_key, place.first_channel, result);
+  }
+  store_tile<columns>(result, place, queries, t.query_gradients + query_offset);
+}
+
+// Gradients of a tile of keys and values, from all queries that use them. Its rows are keys, its columns queries.
+template <int columns>
+__global__ void __launch_bounds__(block_threads) key_gradients_kernel(AttentionTensors t) {
+  __shared__ TileMemory memory;
+  const TilePlace place = TilePlace::of_block<columns>(t, t.heads / t.group);
+  const int64_t key_offset = t.key_offset(place.sample, place.head);
+  const HeadRows keys = t.rows(t.keys + key_offset, t.key_stride), values = t.rows(t.values + key_offset, t.key_stride);
+  float of_keys[4][columns / 16] = {}, of_values[4][columns / 16] = {};
+  for (int64_t head = place.head * t.group; head < (place.head + 1) * t.group; ++head) {
+    const HeadRows queries = t.rows(t.queries + t.query_offset(place.sample, head), t.query_stride),
+                   gradients = t.rows(t.output_gradient + t.output_offset(place.sample, head), t.output_stride);
+    for (int64_t first = t.causal ? place.first : 0; first < t.length; first += tile_edge) {
+      float probabilities[4][4] = {}, changes[4][4] = {};
+      add_product_of_rows(memory, keys, place.first, queries, first, probabilities);
+      add_product_of_rows(memory, values, place.first, gradients, first, changes);
+      for (int j = 0; j < 4; ++j) {
+        const int64_t query = first + tile_column(j);
+        const QueryStatistics statistics(t, place.sample, head, query);
+        for (int i = 0; i < 4; ++i) {
+          const bool seen = t.sees(query, place.first + tile_row(i));
+          probabilities[i][j] = seen ? statistics.probability(probabilities[i][j] * t.scale) : 0.0f;
+          changes[i][j] = t.scale * statistics.score_gradient(probabilities[i][j], changes[i][j]);
+        }
+      }
+      add_product_with_tile<columns>(memory, probabilities, gradients, first, place.first_channel, of_values);
+      add_product_with_tile<columns>(memory, changes, queries, first, place.first_channel, of_keys);
+    }
+  }
+  store_tile<columns>(of_keys, place, keys, t.key_gradients + key_offset);
+  store_tile<columns>(of_values, place, values, t.value_gradients + key_offset);
+}
+
+template <int columns>
+void compute_attention(const Context& context, const AttentionTensors& t, int64_t samples, bool backward) {
+  const int64_t chunks = (t.head_channels + columns - 1) / columns, tiles = (t.length + tile_edge - 1) / tile_edge;
+  const auto blocks = [&](int64_t heads) { return static_cast<unsigned>(samples * heads * tiles * chunks); };
+  if (!backward) {
+    launch(context, blocks(t.heads), block_threads, 0, attention_kernel<columns>, t);
+    return;
+  }
+  for_each_index(context, samples * t.heads * t.length, [=] __device__(int64_t index) {
+    const int64_t row = index % t.length, head = index / t.length % t.heads, sample = index / t.length / t.heads;
+    const int64_t begin = t.output_offset(sample, head) + row * t.output_stride;
+    float sum = 0;
+    for (int64_t c = 0; c < t.head_channels; ++c) sum += t.output[begin + c] * t.output_gradient[begin + c];
+    t.products[index] = sum;
   });
+  launch(context, blocks(t.heads), block_threads, 0, query_gradients_kernel<columns>, t);
+  launch(context, blocks(t.heads / t.group), block_threads, 0, key_gradients_kernel<columns>, t);
+}
+
+// Wider heads than most_channels take several blocks, each of which computes the probabilities.
+void compute_attention(const Context& context, const AttentionTensors& t, int64_t samples, bool backward) {
+  if (t.head_channels <= 32) compute_attention<32>(context, t, samples, backward);
+  else if (t.head_channels <= 64) compute_attention<64>(context, t, samples, backward);
+  else compute_attention<most_channels>(context, t, samples, backward);
 }
 
 // Cosines and sines [length, half] of the angles by which positions are turned. In double precision: far behind in a
@@ -126,122 +382,76 @@ void fill_rotation(const Context& context, int64_t length, int64_t half, double 
   });
 }
 
-// Turns channels i and i + half of each head, the heads of a row lying together, by the angle of the row's position;
-// direction 1, or -1 to turn back, as gradients are.
-void turn(const Context& context, float* values, int64_t rows, int64_t stride, int64_t heads, int64_t length,
-          int64_t half, const float* cosines, const float* sines, float direction) {
+// Turns channels i and i + half of each head [width], the heads of a row lying together, by the angle of the row's
+// position; direction 1, or -1 to turn back, as gradients are.
+void turn(const Context& context, float* values, int64_t rows, int64_t stride, int64_t heads, int64_t width,
+          int64_t length, int64_t half, const float* cosines, const float* sines, float direction) {
   for_each_index(context, rows * heads * half, [=] __device__(int64_t index) {
     const int64_t i = index % half, head = index / half % heads, row = index / half / heads;
     const int64_t at = row % length * half + i;
-    float *first = values + row * stride + head * 2 * half + i, *second = first + half;
+    float *first = values + row * stride + head * width + i, *second = first + half;
     const float x = *first, y = *second, cosine = cosines[at], sine = direction * sines[at];
     *first = x * cosine - y * sine;
     *second = y * cosine + x * sine;
   });
 }
 
-// Products of all samples and heads at once take lists of addresses, which are made on the device where the stream has
-// them in order, and in a captured graph.
 class MultiHeadAttentionKernel : public Kernel {
  public:
   MultiHeadAttentionKernel(const Context& context, const MultiHeadAttention& attention, const Block& part)
       : context_(context), attention_(attention), layout_(attention.projected(part)), samples_(part[0].size()),
         key_heads_(part[1].size()), heads_(key_heads_ * attention.group), length_(attention.length),
-        channels_(attention.channels), head_channels_(attention.head_channels),
-        scale_(1.0f / std::sqrt(static_cast<float>(attention.head_channels))), projected_(context, layout_.size()),
-        projected_gradients_(context, projected_.size()), weights_(context, samples_ * heads_ * length_ * length_),
-        weight_gradients_(context, weights_.size()), addresses_(context, address_lists * samples_ * heads_),
-        cosines_(context, attention.rotary() ? length_ * head_channels_ / 2 : 0), sines_(context, cosines_.size()) {
+        channels_(attention.channels), head_channels_(attention.head_channels), projected_(context, layout_.size()),
+        projected_gradients_(context, projected_.size()), logarithms_(context, samples_ * heads_ * length_),
+        cosines_(context, length_ * attention.rotary_channels / 2), sines_(context, cosines_.size()) {
     for (const auto& matrix : layout_.matrices)
       context.reserve_scratch(sum_rows_scratch_bytes(context, layout_.rows, matrix.width));
-    const int64_t matrix = length_ * length_;
-    const Steps of_queries{length_ * layout_.query_stride, attention.group * head_channels_, head_channels_},
-        of_keys{length_ * layout_.key_stride, head_channels_, 0},
-        of_weights{heads_ * matrix, attention.group * matrix, matrix};
-    fill(queries, projected_.data(), of_queries);
-    fill(query_gradients, projected_gradients_.data(), of_queries);
-    fill(keys, projected_.data() + layout_.keys, of_keys);
-    fill(key_gradients, projected_gradients_.data() + layout_.keys, of_keys);
-    fill(values, projected_.data() + layout_.keys + layout_.key_width, of_keys);
-    fill(value_gradients, projected_gradients_.data() + layout_.keys + layout_.key_width, of_keys);
-    fill(weights, weights_.data(), of_weights);
-    fill(weight_gradients, weight_gradients_.data(), of_weights);
+    context.reserve_scratch(logarithms_.bytes());
     if (attention.rotary())
-      fill_rotation(context, length_, head_channels_ / 2, attention.rotary_base, cosines_.data(), sines_.data());
+      fill_rotation(context, length_, attention.rotary_channels / 2, attention.rotary_base, cosines_.data(),
+                    sines_.data());
   }
 
   void forward(const KernelArguments& arguments) override {
-    const int64_t queries_apart = layout_.query_stride, keys_apart = layout_.key_stride;
     project(arguments);
     if (attention_.rotary()) turn_queries_and_keys(projected_, 1);
-    multiply('N', 'T', length_, length_, head_channels_, queries, queries_apart, keys, keys_apart, weights, length_,
-             scale_);
-    softmax(context_, weights_.data(), samples_ * heads_ * length_, length_, weights_.data(),
-            attention_.causal ? length_ : 0);
-    point_to_block(arguments.outputs[0]);
-    multiply('N', 'N', length_, head_channels_, length_, weights, length_, values, keys_apart, block,
-             layout_.query_width, 1);
+    compute_attention(context_, tensors(arguments.outputs[0], nullptr), samples_, /*backward=*/false);
   }
 
   void backward(const KernelArguments& arguments) override {
-    const int64_t queries_apart = layout_.query_stride, keys_apart = layout_.key_stride, width = layout_.query_width;
-    point_to_block(arguments.output_gradients[0]);
-    sum_over_groups(weights, block, width, value_gradients, 1);
-    multiply('N', 'T', length_, length_, head_channels_, block, width, values, keys_apart, weight_gradients, length_,
-             1);
-    softmax_gradient(context_, weights_.data(), weight_gradients_.data(), samples_ * heads_ * length_, length_,
-                     weight_gradients_.data());
-    multiply('N', 'N', length_, head_channels_, length_, weight_gradients, length_, keys, keys_apart, query_gradients,
-             queries_apart, scale_);
-    sum_over_groups(weight_gradients, queries, queries_apart, key_gradients, scale_);
+    compute_attention(context_, tensors(arguments.outputs[0], arguments.output_gradients[0]), samples_,
+                      /*backward=*/true);
     if (attention_.rotary()) turn_queries_and_keys(projected_gradients_, -1);
     project_gradients(arguments);
   }
 
   int64_t workspace_bytes() const override {
-    return projected_.bytes() + projected_gradients_.bytes() + weights_.bytes() + weight_gradients_.bytes() +
-           addresses_.bytes() + cosines_.bytes() + sines_.bytes();
+    return projected_.bytes() + projected_gradients_.bytes() + logarithms_.bytes() + cosines_.bytes() + sines_.bytes();
   }
 
  private:
-  // Lists of addresses, one matrix a sample and head of the queries. block: of the output, or of its gradient.
-  enum List {
-    queries,
-    keys,
-    values,
-    query_gradients,
-    key_gradients,
-    value_gradients,
-    weights,
-    weight_gradients,
-    block,
-    address_lists
-  };
-
-  const float** list(int number) const { return addresses_.data() + number * samples_ * heads_; }
-  void fill(List number, const float* base, Steps steps) const {
-    fill_addresses(context_, base, samples_, key_heads_, attention_.group, steps, list(number));
-  }
-  void point_to_block(const float* base) const {
-    fill(block, base, {length_ * layout_.query_width, attention_.group * head_channels_, head_channels_});
-  }
-
-  // heads and matrices of weights begin at multiples of these
-  bool aligned() const { return head_channels_ % 4 == 0 && length_ * length_ % 4 == 0; }
-
-  void multiply(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, List a, int64_t a_stride, List b,
-                int64_t b_stride, List c, int64_t c_stride, float alpha) const {
-    multiply_matrices(context_, samples_ * heads_, transpose_a, transpose_b, m, n, k, list(a), a_stride, list(b),
-                      b_stride, 0, const_cast<float* const*>(list(c)), c_stride, aligned(), alpha);
-  }
-  // Gradients of keys or values: the sum over a group of its matrices a [length, length], transposed, times b [length,
-  // head_channels]. The members one after the other, since all of them add to the same matrix.
-  void sum_over_groups(List a, List b, int64_t b_stride, List c, float alpha) const {
-    const int64_t count = samples_ * key_heads_;
-    for (int64_t member = 0; member < attention_.group; ++member)
-      multiply_matrices(context_, count, 'T', 'N', length_, head_channels_, length_, list(a) + member * count, length_,
-                        list(b) + member * count, b_stride, member == 0 ? 0 : 1, const_cast<float* const*>(list(c)),
-                        layout_.key_stride, aligned(), alpha);
+  AttentionTensors tensors(float* output, const float* output_gradient) const {
+    float *const queries = projected_.data(), *const keys = queries + layout_.keys;
+    float *const query_gradients = projected_gradients_.data(), *const key_gradients = query_gradients + layout_.keys;
+    return {.length = length_,
+            .head_channels = head_channels_,
+            .heads = heads_,
+            .group = attention_.group,
+            .query_stride = layout_.query_stride,
+            .key_stride = layout_.key_stride,
+            .output_stride = layout_.query_width,
+            .causal = attention_.causal,
+            .scale = 1.0f / std::sqrt(static_cast<float>(head_channels_)),
+            .queries = queries,
+            .keys = keys,
+            .values = keys + layout_.key_width,
+            .query_gradients = query_gradients,
+            .key_gradients = key_gradients,
+            .value_gradients = key_gradients + layout_.key_width,
+            .output = output,
+            .output_gradient = output_gradient,
+            .logarithms = logarithms_.data(),
+            .products = reinterpret_cast<float*>(context_.scratch())};
   }
 
   void project(const KernelArguments& arguments) const {
@@ -275,11 +485,11 @@ class MultiHeadAttentionKernel : public Kernel {
   }
 
   void turn_queries_and_keys(const Memory<float>& projected, float direction) const {
-    const int64_t half = head_channels_ / 2;
-    turn(context_, projected.data(), layout_.rows, layout_.query_stride, heads_, length_, half, cosines_.data(),
-         sines_.data(), direction);
-    turn(context_, projected.data() + layout_.keys, layout_.rows, layout_.key_stride, key_heads_, length_, half,
+    const int64_t half = attention_.rotary_channels / 2;
+    turn(context_, projected.data(), layout_.rows, layout_.query_stride, heads_, head_channels_, length_, half,
          cosines_.data(), sines_.data(), direction);
+    turn(context_, projected.data() + layout_.keys, layout_.rows, layout_.key_stride, key_heads_, head_channels_,
+         length_, half, cosines_.data(), sines_.data(), direction);
   }
 
   const Context& context_;
@@ -287,11 +497,9 @@ class MultiHeadAttentionKernel : public Kernel {
   MultiHeadAttention::Projected layout_;
   int64_t samples_, key_heads_, heads_;  // of the part
   int64_t length_, channels_, head_channels_;
-  float scale_;
   Memory<float> projected_, projected_gradients_;  // as layout_ says
-  Memory<float> weights_, weight_gradients_;       // [samples, heads, length, length]
-  Memory<const float*> addresses_;
-  Memory<float> cosines_, sines_;  // [length, head_channels / 2]; empty without rotary positions
+  Memory<float> logarithms_;                       // [samples, heads, length], of each query's sum of exponentials
+  Memory<float> cosines_, sines_;                  // [length, rotary_channels / 2]; empty without rotary positions
 };
 
 }  // namespace

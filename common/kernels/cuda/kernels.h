@@ -24,11 +24,6 @@ struct MatrixBatch {
 void multiply_matrices(const Context& context, const MatrixBatch& batch, char transpose_a, char transpose_b, int64_t m,
                        int64_t n, int64_t k, const float* a, int64_t a_stride, const float* b, int64_t b_stride,
                        float beta, float* c, int64_t c_stride, float alpha = 1);
-// `count` such products of matrices whose addresses lie in device memory. `aligned`: all of them are multiples of 16
-// bytes.
-void multiply_matrices(const Context& context, int64_t count, char transpose_a, char transpose_b, int64_t m, int64_t n,
-                       int64_t k, const float* const* a, int64_t a_stride, const float* const* b, int64_t b_stride,
-                       float beta, float* const* c, int64_t c_stride, bool aligned, float alpha = 1);
 
 // loops.cu.
 void copy(const Context& context, const void* source, void* destination, int64_t elements);
@@ -73,10 +68,8 @@ struct StridedLoops {
 void copy_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination);
 void add_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination);
 
-// softmax.cu: over the rows of [rows, classes]; output may be input. `causal`: row r is position r % causal of a
-// sequence of so many, and classes behind the position get 0; 0: all classes count.
-void softmax(const Context& context, const float* input, int64_t rows, int64_t classes, float* output,
-             int64_t causal = 0);
+// softmax.cu: over the rows of [rows, classes]; output may be input.
+void softmax(const Context& context, const float* input, int64_t rows, int64_t classes, float* output);
 // Its input's gradient from its output and the output's gradient; the two gradients may be one buffer.
 void softmax_gradient(const Context& context, const float* output, const float* gradient, int64_t rows, int64_t classes,
                       float* result);

@@ -28,17 +28,4 @@ void multiply_matrices(const Context& context, const MatrixBatch& batch, char tr
                                          context.compute_type(), CUBLAS_GEMM_DEFAULT));
 }
 
-void multiply_matrices(const Context& context, int64_t count, char transpose_a, char transpose_b, int64_t m, int64_t n,
-                       int64_t k, const float* const* a, int64_t a_stride, const float* const* b, int64_t b_stride,
-                       float beta, float* const* c, int64_t c_stride, bool aligned, float alpha) {
-  // cuBLAS sees no address and trusts that they suit the tensor cores, which take 16 bytes at once (cuBLAS
-  // documentation, cublasGemmBatchedEx).
-  const cublasComputeType_t compute_type = aligned ? context.compute_type() : CUBLAS_COMPUTE_32F;
-  FF_CHECK(cublasGemmBatchedEx_64(context.blas, operation(transpose_b), operation(transpose_a), n, m, k, &alpha,
-                                  reinterpret_cast<const void* const*>(b), CUDA_R_32F, b_stride,
-                                  reinterpret_cast<const void* const*>(a), CUDA_R_32F, a_stride, &beta,
-                                  reinterpret_cast<void* const*>(c), CUDA_R_32F, c_stride, count, compute_type,
-                                  CUBLAS_GEMM_DEFAULT));
-}
-
 }  // namespace ff::cuda

@@ -5,20 +5,18 @@
 
 namespace ff::cuda {
 
-void softmax(const Context& context, const float* input, int64_t rows, int64_t classes, float* output, int64_t causal) {
+void softmax(const Context& context, const float* input, int64_t rows, int64_t classes, float* output) {
   for_each_row(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const float* x = input + row * classes;
     float* y = output + row * classes;
-    const int64_t seen = causal > 0 && row % causal + 1 < classes ? row % causal + 1 : classes;
     float largest = -FLT_MAX;
-    for (int64_t c = Row::thread(); c < seen; c += Row::threads) largest = fmaxf(largest, x[c]);
+    for (int64_t c = Row::thread(); c < classes; c += Row::threads) largest = fmaxf(largest, x[c]);
     largest = Row::max(largest);
     float sum = 0;
-    for (int64_t c = Row::thread(); c < seen; c += Row::threads) sum += expf(x[c] - largest);
+    for (int64_t c = Row::thread(); c < classes; c += Row::threads) sum += expf(x[c] - largest);
     const float factor = 1.0f / Row::sum(sum);
-    for (int64_t c = Row::thread(); c < classes; c += Row::threads)
-      y[c] = c < seen ? expf(x[c] - largest) * factor : 0.0f;
+    for (int64_t c = Row::thread(); c < classes; c += Row::threads) y[c] = expf(x[c] - largest) * factor;
   });
 }
 

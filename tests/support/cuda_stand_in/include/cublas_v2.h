@@ -37,9 +37,3 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t handle, cublasOperat
                                              long long b_step, const void* beta, void* c, cudaDataType c_type,
                                              int64_t c_stride, long long c_step, int64_t count,
                                              cublasComputeType_t compute_type, cublasGemmAlgo_t algorithm);
-cublasStatus_t cublasGemmBatchedEx_64(cublasHandle_t handle, cublasOperation_t transpose_a,
-                                      cublasOperation_t transpose_b, int64_t m, int64_t n, int64_t k, const void* alpha,
-                                      const void* const* a, cudaDataType a_type, int64_t a_stride, const void* const* b,
-                                      cudaDataType b_type, int64_t b_stride, const void* beta, void* const* c,
-                                      cudaDataType c_type, int64_t c_stride, int64_t count,
-                                      cublasComputeType_t compute_type, cublasGemmAlgo_t algorithm);

@@ -63,6 +63,9 @@ TEST_CASE("kernels equal the reference on rows of many elements") {
       {"attention", "[[40],[19,37]]", R"({"out_features":70})"},
       {"multi_head_attention", "[[17,18]]", R"({"heads":2})"},
       {"multi_head_attention", "[[17,80]]", R"({"heads":4,"key_value_heads":2,"rotary_base":100,"causal":true})"},
+      {"multi_head_attention", "[[17,57]]", R"({"heads":3,"rotary_base":100,"rotary_channels":14})"},
+      {"multi_head_attention", "[[150,6]]", R"({"heads":2,"causal":true})"},  // several tiles of queries
+      {"multi_head_attention", "[[150,4]]", R"({"heads":2,"key_value_heads":1})"},
       {"softmax", "[[333]]", "{}"},
       {"softmax_cross_entropy", "[[333]]", R"({"weight":0.5})"},
       {"mean", "[[70,4,4]]", "{}"},

@@ -78,8 +78,16 @@ TEST_CASE("what attention cannot be says the numbers that do not fit") {
         at + "key_value_heads: found 12, expected a divisor of 6 heads");
   CHECK(error_of(R"({"heads":6,"key_value_heads":0})") ==
         at + "key_value_heads: found 0, expected an integer from 1 to 16777216");
-  CHECK(error_of(R"({"heads":8,"rotary_base":10000})") ==
-        at + "rotary_base: turns pairs of channels, but each of 8 heads has 3 channels");
+  CHECK(
+      error_of(R"({"heads":8,"rotary_base":10000})") ==
+      at + "rotary_base: turns pairs of channels, but each of 8 heads has 3 channels; \"rotary_channels\" turns fewer");
+  CHECK(error_of(R"({"heads":8,"rotary_base":10000,"rotary_channels":3})") ==
+        at + "rotary_channels: found 3, expected an even number up to 3, the channels of each of 8 heads");
+  CHECK(error_of(R"({"heads":6,"rotary_base":10000,"rotary_channels":6})") ==
+        at + "rotary_channels: found 6, expected an even number up to 4, the channels of each of 6 heads");
+  CHECK(error_of(R"({"heads":6,"rotary_channels":2})") ==
+        at + "rotary_channels: needs \"rotary_base\", the base of the positions' angles");
+  CHECK(error_of(R"({"heads":8,"rotary_base":10000,"rotary_channels":2})") == "");
   CHECK(error_of(R"({"heads":6,"rotary_base":0})") == at + "rotary_base: found 0, expected a number from 1 to 1e+12");
   CHECK(error_of(R"({"heads":6,"key_value_head":2})") ==
         at + "key_value_head: unknown attribute of multi_head_attention; did you mean \"key_value_heads\"?");

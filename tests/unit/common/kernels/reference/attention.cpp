@@ -64,7 +64,7 @@ Numbers projected(const MultiHeadAttention& attention, Operation& o, int64_t whi
 // Pairs of channels as complex numbers, times e^(i angle).
 Numbers turned(const MultiHeadAttention& attention, const Numbers& values, int64_t position) {
   Numbers result = values;
-  const int64_t half = attention.head_channels / 2;
+  const int64_t half = attention.rotary_channels / 2;
   for (int64_t i = 0; i < half; ++i) {
     const double exponent = static_cast<double>(i) / static_cast<double>(half),
                  angle = static_cast<double>(position) / std::pow(attention.rotary_base, exponent);
@@ -78,7 +78,7 @@ void multi_head_attention(const MultiHeadAttention& attention, Operation& o) {
   const int64_t size = attention.head_channels, length = attention.length;
   const auto positioned = [&](int64_t which, int64_t n, int64_t l, int64_t head) {
     const Numbers values = projected(attention, o, which, n, l, head);
-    return attention.rotary_base > 0 ? turned(attention, values, l) : values;
+    return attention.rotary() ? turned(attention, values, l) : values;
   };
   for (int64_t n = 0; n < o.outputs[0].size(0); ++n)
     for (int64_t h = 0; h < attention.heads; ++h) {
