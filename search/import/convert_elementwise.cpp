@@ -80,17 +80,20 @@ Spread spread(Conversion& c, const Node& node, const Value& x, const Constant& c
   return result;
 }
 
-bool is_initializer(const Constant& constant) { return !constant.parameter.empty(); }
-
-// x * constant or x + constant, by a parameter where the constant is an initializer, and a fixed one otherwise.
+// x * constant or x + constant, by a parameter where the constant is trained, and a fixed one otherwise.
 Value with_constant(Conversion& c, const Node& node, bool product, const Value& x, const Constant& constant) {
-  if (constant.is_scalar() && !is_initializer(constant)) {
+  const bool trained = !constant.is_fixed();
+  if (constant.is_scalar() && !trained) {
     if (constant.number() == (product ? 1 : 0)) return x;
     return c.add_elementwise(node, "affine", x, {{product ? "factor" : "offset", constant.number()}});
   }
-  if (constant.is_scalar()) c.fail(node, "has a trained number for all elements, which is not understood");
-  const Spread spreading = spread(c, node, x, constant);
-  const bool trained = is_initializer(constant);
+  // One row of a table for all positions is one row.
+  const Constant once = without_repetition(constant);
+  if (once.is_scalar()) c.fail(node, "has a trained number for all elements, which is not understood");
+  if (trained && has_repetition(once))
+    c.fail(node, "chooses rows of \"" + constant.parameter +
+                     "\" by constant indices, some of them more than once, which is not understood");
+  const Spread spreading = spread(c, node, x, once);
   Value result = spreading.value;
   if (!product && trained && result.physical.size() == 3 && spreading.axes == Vector<int>{1, 2}) {
     result.tensor = c.add_with_parameters(node, "position_embedding", {result.tensor}, Json::object(),
@@ -242,7 +245,7 @@ void convert_clip(Conversion& c, const Node& node) {
 
 void convert_binary(Conversion& c, const Node& node) {
   const bool product = node.op == "Mul" || node.op == "Div";
-  const Constant *first = c.constant(node, 0), *second = c.constant(node, 1);
+  const Constant *first = c.repeated(node, 0), *second = c.repeated(node, 1);
   if (node.inputs.size() < 2 || (first && second)) c.fail(node, "has no two operands");
   if (!first && !second) {
     if (node.op == "Div") c.fail(node, "divides by what is no constant, which is not understood");
@@ -261,7 +264,7 @@ void convert_binary(Conversion& c, const Node& node) {
     x = c.add_elementwise(node, "affine", x, {{"factor", -1}});
   }
   if (!first && reversed) {  // x - c and x / c
-    if (is_initializer(constant) && !constant.is_scalar())
+    if (!constant.is_fixed())
       c.fail(node, "subtracts or divides by the initializer \"" + constant.parameter + "\", which is not understood");
     Vector<float> values;
     for (int64_t i = 0; i < constant.elements(); ++i)

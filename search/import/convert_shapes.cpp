@@ -113,11 +113,11 @@ void convert_transpose(Conversion& c, const Node& node) {
 void convert_concat(Conversion& c, const Node& node) {
   const int axis = c.model.axis(node, c.model.integer(node, "axis", 1), output_shape(c, node).size());
   // A trained row in front of a sequence (a class token, repeated for each sample by Expand) is a prefix.
-  if (const Constant* repeated = c.repeated(node); repeated && node.inputs.size() == 2 && !c.constant(node, 1)) {
+  if (const Constant* repeated = c.repeated(node, 0); repeated && node.inputs.size() == 2 && !c.repeated(node, 1)) {
     const Constant& token = *repeated;
     Value x = c.value(node, 1);
     const bool sequence = x.axes.size() == 3 && axis == 1 && x.batch_axis() == 0 && token.shape.size() == 3;
-    if (!sequence || token.shape[0] != 1 || token.parameter.empty())
+    if (!sequence || token.shape[0] != 1 || token.is_fixed())
       c.fail(node, "joins a constant of shape " + to_string(token.shape) + " to the samples, which is not understood");
     Constant rows = token;
     rows.shape.erase(rows.shape.begin());
