@@ -489,6 +489,8 @@ int main(int argc, char** argv) {
         "size",
         "loss",
         "loss-weights",
+        "like",
+        "trained",
         "frozen",
         "what-if",
         "device-model",

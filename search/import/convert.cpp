@@ -138,11 +138,9 @@ void Conversion::expect_trained(const Node& node, const std::string& type, const
   bool all = origin.known();
   for (int64_t i = 0; all && origin.list && i < parameter.constant.elements(); ++i) all = origin.at(i) != Origin::none;
   if (all) return;
-  std::string constants;  // initializers that the node reads and that are constant
+  std::string constants;
   for (const Initializer& each : model.initializers)
-    if (each.fate == Initializer::Fate::constant &&
-        std::find(node.inputs.begin(), node.inputs.end(), each.name) != node.inputs.end())
-      constants += " (\"" + each.name + "\": " + each.reason + ")";
+    if (parameter.constant.frozen.count(each.name)) constants += " (" + each.text() + ": " + each.reason + ")";
   fail(node, "the " + parameter.name + " of " + type + " is always trained, but here it is " +
                  (origin.known() ? "constant in part" : "a constant or left out") + constants);
 }

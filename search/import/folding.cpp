@@ -53,6 +53,7 @@ Constant view(const Constant& source, const Shape& shape, const Vector<int64_t>&
   result.type = source.type;
   result.shape = shape;
   result.parameter = source.parameter;
+  result.frozen = source.frozen;
   result.looked_up = source.looked_up;
   if (source.origin.known()) {
     Vector<int64_t> numbers;
@@ -629,16 +630,20 @@ std::optional<Vector<Constant>> fold(const Model& model, const Node& node) {
                                                     "Split",    "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand",
                                                     "Tile",     "Where",   "Transpose", "Trilu"};
   static const std::set<std::string> without_gradient = {"Floor", "Ceil", "Range", "ConstantOfShape"};
-  std::set<std::string> computed_from;
+  std::set<std::string> computed_from, frozen;
   for (const std::string& input : node.inputs) {
     const Constant* constant = model.constant(input);
     if (!constant || without_gradient.count(node.op)) continue;
     computed_from.insert(constant->computed_from.begin(), constant->computed_from.end());
+    frozen.insert(constant->frozen.begin(), constant->frozen.end());
     if (!rearranging.count(node.op)) computed_from.merge(model.origins(*constant));
   }
   // No gradient flows back through integers and conditions.
   for (Constant& result : *results)
-    if (result.type == ElementType::f32) result.computed_from = computed_from;
+    if (result.type == ElementType::f32) {
+      result.computed_from = computed_from;
+      result.frozen = frozen;
+    }
   return results;
 }
 

@@ -241,6 +241,7 @@ void freeze_initializers(Model& model) {
     Constant& constant = model.constants.at(each.name);
     constant.parameter.clear();
     constant.origin = {};
+    constant.frozen = {each.name};
   }
 }
 

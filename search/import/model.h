@@ -46,6 +46,7 @@ struct Constant {
   std::string parameter{};
   Origin origin{};                        // of what may be trained
   std::set<std::string> computed_from{};  // initializers that may be trained and that arithmetic has changed
+  std::set<std::string> frozen{};         // initializers that are constant and that it is made of; for messages
   bool looked_up = false;                 // rows of a table by constant indices
 
   static Constant of_floats(Shape shape, Vector<float> values);
