@@ -213,7 +213,9 @@ const std::map<std::string, Converter>& converters() {
       {"HardSigmoid", convert_unary},
       {"HardSwish", convert_unary},
       {"LeakyRelu", convert_unary},
-
+      {"Abs", convert_abs},
+      {"PRelu", convert_prelu},
+      {"Pow", convert_pow},
       {"Square", convert_square},
       {"Clip", convert_clip},
       {"Add", convert_binary},

@@ -84,6 +84,9 @@ void convert_dropout(Conversion&, const Node&);
 void convert_unary(Conversion&, const Node&);
 void convert_binary(Conversion&, const Node&);
 void convert_square(Conversion&, const Node&);
+void convert_abs(Conversion&, const Node&);
+void convert_prelu(Conversion&, const Node&);
+void convert_pow(Conversion&, const Node&);
 void convert_clip(Conversion&, const Node&);
 void convert_where(Conversion&, const Node&);
 

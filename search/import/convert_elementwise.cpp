@@ -233,6 +233,39 @@ void convert_square(Conversion& c, const Node& node) {
   c.set(node, 0, x);
 }
 
+// relu(x) + relu(-x), whose slope at 0 is 0, as PyTorch has it.
+void convert_abs(Conversion& c, const Node& node) {
+  Value x = c.value(node, 0);
+  const Value below = c.add_elementwise(node, "relu", c.add_elementwise(node, "affine", x, {{"factor", -1}}));
+  x.tensor = c.add(node, "add", {c.add_elementwise(node, "relu", x).tensor, below.tensor})[0].tensor;
+  c.set(node, 0, x);
+}
+
+// x above 0, trained slopes times x below: relu(x) - slopes * relu(-x).
+void convert_prelu(Conversion& c, const Node& node) {
+  Value x = c.value(node, 0);
+  const Constant& slopes = c.required_constant(node, 1, "the slopes");
+  const Value below = c.add_elementwise(node, "relu", c.add_elementwise(node, "affine", x, {{"factor", -1}}));
+  const Value scaled = with_constant(c, node, true, below, slopes);
+  const Value above = c.add_elementwise(node, "relu", x);
+  c.set(node, 0, of_two(c, node, "sub", above, scaled));
+}
+
+// By a small whole number: products.
+void convert_pow(Conversion& c, const Node& node) {
+  const Constant* exponent = c.constant(node, 1);
+  constexpr int most = 8;
+  if (!exponent || !exponent->is_scalar() || exponent->at(0) != std::round(exponent->at(0)) || exponent->at(0) < 1 ||
+      exponent->at(0) > most)
+    c.fail(node, "has an exponent that is no constant whole number from 1 to " + std::to_string(most) +
+                     ", which is not understood");
+  const Value x = c.value(node, 0);
+  Value power = x;
+  for (int i = 1; i < static_cast<int>(exponent->at(0)); ++i)
+    power.tensor = c.add(node, "mul", {power.tensor, x.tensor})[0].tensor;
+  c.set(node, 0, power);
+}
+
 void convert_clip(Conversion& c, const Node& node) {
   constexpr double all = 3.4e38;  // ONNX: all floats
   const double least = c.model.number_or_input(node, "min", 1, -all),

@@ -23,8 +23,8 @@ struct Choices {
   std::string like;                     // a file with the names of those that are trained; "": none
 };
 
-// Fills model.initializers, with what the choices decide. Parameters that PyTorch's exporter has merged, as their values
-// were equal, are initializers of their own again. Fails for choices that fit nothing or contradict one another.
+// Fills model.initializers, with what the choices decide. Parameters that PyTorch's exporter has merged, as their
+// values were equal, are initializers of their own again. Fails for choices that fit nothing or contradict one another.
 void number_initializers(Model& model, const Choices& choices);
 
 // Decides those that are open by how `prepared`, the model with everything folded and its patterns recognised, reads

@@ -91,6 +91,7 @@ std::optional<Node> padding(Model& model, const Match& match) {
   const Vector<int64_t> zeros = model.integers_or_input(pad, "pads", 1, {});
   const size_t rank = zeros.size() / 2, spatial = rank > 2 ? rank - 2 : 0;
   const bool average = root.op == "AveragePool";
+  if (pad.has_input(2) && !fixed_scalar(model, pad.inputs[2])) return std::nullopt;
   if (rank < 3 || zeros[0] != 0 || zeros[1] != 0 || zeros[rank] != 0 || zeros[rank + 1] != 0 ||
       model.text(pad, "mode", "constant") != "constant" || model.number_or_input(pad, "value", 2, 0) != 0 ||
       model.text(root, "auto_pad", "NOTSET") != "NOTSET" || (average && (model.integer(root, "ceil_mode", 0) != 0)))

@@ -256,9 +256,8 @@ class InitializersTest(unittest.TestCase):
 
     def test_scaled_weight(self):
         model = Function(lambda self, x: F.linear(x, self.a * 0.5), torch.randn(CHANNELS, CHANNELS))
-        message = ('MatMul "/MatMul": reads what is computed from "a", so that another function than the model\'s would '
-                   'be trained; --frozen makes constants of them')
-        self.assert_refused(message, model, *self.like())
+        self.assert_refused('MatMul "/MatMul": reads what is computed from "a", so that another function than the '
+                            'model\'s would be trained; --frozen makes constants of them', model, *self.like())
 
     def test_dropped_parameter(self):
         model = Function(lambda self, x: x + F.dropout(self.a, 0.5), torch.randn(LENGTH, CHANNELS))
