@@ -177,6 +177,29 @@ Value of_two(Conversion& c, const Node& node, const std::string& type, Value a, 
   return result;
 }
 
+// Is what the node writes read by softmax alone, and some element of each of its rows kept? Then a very low number that
+// is added to an element does what it does in its place.
+bool is_mask_of_softmax(const Conversion& c, const Node& node, const Constant& condition, bool kept) {
+  const int rank = c.model.shapes.at(node.outputs[0]).count();
+  for (const std::string& output : c.model.outputs)
+    if (output == node.outputs[0]) return false;
+  for (const Node& reader : c.model.nodes)
+    for (const std::string& input : reader.inputs)
+      if (input == node.outputs[0] &&
+          (reader.op != "Softmax" || c.model.axis(reader, c.model.integer(reader, "axis", c.model.opset < 13 ? 1 : -1),
+                                                  static_cast<size_t>(rank)) +
+                                             1 !=
+                                         rank))
+        return false;
+  const int64_t columns = condition.shape.empty() ? 1 : condition.shape.back();
+  for (int64_t row = 0; row < condition.elements(); row += columns) {
+    bool some = false;
+    for (int64_t column = 0; column < columns; ++column) some = some || (condition.at(row + column) != 0) == kept;
+    if (!some) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void convert_same(Conversion& c, const Node& node) { c.set(node, 0, c.value(node, 0)); }
@@ -309,7 +332,7 @@ void convert_binary(Conversion& c, const Node& node) {
 }
 
 // A mask: x where the constant condition holds, a fixed number elsewhere (or the other way round). x times 0 or 1 plus
-// the number or 0; behind a softmax, where the number is very low, the sum alone does.
+// the number or 0; in front of a softmax, where the number is very low, the sum alone does.
 void convert_where(Conversion& c, const Node& node) {
   const Constant& condition = c.required_constant(node, 0, "the condition");
   const int chosen = c.constant(node, 1) ? 2 : 1;
@@ -317,13 +340,13 @@ void convert_where(Conversion& c, const Node& node) {
   Value x = c.value(node, static_cast<size_t>(chosen));
   if (!fill.is_scalar()) c.fail(node, "fills by a constant of shape " + to_string(fill.shape));
   Vector<float> factors, summands;
-  const bool very_low = fill.at(0) <= -1e4;
+  const bool sum_alone = fill.at(0) <= -1e4 && is_mask_of_softmax(c, node, condition, chosen == 1);
   for (int64_t i = 0; i < condition.elements(); ++i) {
     const bool keeps = (condition.at(i) != 0) == (chosen == 1);
     factors.push_back(keeps ? 1 : 0);
     summands.push_back(keeps ? 0 : static_cast<float>(fill.at(0)));
   }
-  if (!very_low) x = with_constant(c, node, true, x, Constant::of_floats(condition.shape, std::move(factors)));
+  if (!sum_alone) x = with_constant(c, node, true, x, Constant::of_floats(condition.shape, std::move(factors)));
   if (fill.at(0) != 0) x = with_constant(c, node, false, x, Constant::of_floats(condition.shape, std::move(summands)));
   c.set(node, 0, x);
 }

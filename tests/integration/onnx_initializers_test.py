@@ -264,6 +264,15 @@ class InitializersTest(unittest.TestCase):
         self.assert_refused('Dropout "/Dropout": its input 0 is a constant, expected something that depends on the '
                             'samples', model, *self.like())
 
+    def test_very_low_numbers_without_softmax(self):
+        """A mask is added to the scores of a softmax; elsewhere the number takes their place, and no gradient passes."""
+        hidden = torch.ones(LENGTH, CHANNELS).triu(1).bool()
+        self.agrees(Function(lambda self, x: torch.tanh(F.linear(x, self.a).masked_fill(hidden, -2e4) * 1e-4),
+                             torch.randn(CHANNELS, CHANNELS)))
+        rows = torch.arange(LENGTH).unsqueeze(1) < 2
+        self.agrees(Function(lambda self, x: F.linear(x, self.a).masked_fill(rows, -1e4).softmax(-1),
+                             torch.randn(CHANNELS, CHANNELS)))
+
     def test_transposed_weight(self):
         self.agrees(Function(lambda self, x: F.linear(x, self.a.t().contiguous()), torch.randn(CHANNELS, CHANNELS)))
 
