@@ -4,6 +4,25 @@
 #include "common/operators/operator.h"
 
 namespace ff {
+namespace {
+
+constexpr uint64_t longest_header = 100'000'000;  // the format's own limit
+
+}  // namespace
+
+size_t safetensors_header_length(const std::string& beginning, uint64_t file_size, const std::string& path) {
+  if (beginning.size() < 8)
+    throw InputError(path + ": has " + std::to_string(file_size) + " bytes, expected a safetensors file");
+  uint64_t length = 0;
+  for (int byte = 0; byte < 8; ++byte)
+    length |= uint64_t{static_cast<unsigned char>(beginning[static_cast<size_t>(byte)])} << (8 * byte);
+  if (length > longest_header)
+    throw InputError(path + ": is not a safetensors file (its header would have " + std::to_string(length) + " bytes)");
+  if (length > file_size - 8)
+    throw InputError(path + ": is truncated: its header has " + std::to_string(length) + " bytes, the file " +
+                     std::to_string(file_size));
+  return static_cast<size_t>(length);
+}
 
 std::string to_safetensors(const std::map<std::string, std::string>& metadata, const Vector<NamedTensor>& tensors) {
   Json header = Json::object();

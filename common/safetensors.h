@@ -16,6 +16,10 @@ struct NamedTensor {
   const Vector<float>* values;  // row-major
 };
 
+// The length of the header that begins at byte 8, of the file's first 8 bytes or more. Throws InputError for what is no
+// safetensors file.
+size_t safetensors_header_length(const std::string& beginning, uint64_t file_size, const std::string& path);
+
 // The metadata are in the file's header, with what other programs expect there.
 std::string to_safetensors(const std::map<std::string, std::string>& metadata, const Vector<NamedTensor>& tensors);
 

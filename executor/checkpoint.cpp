@@ -11,8 +11,6 @@
 namespace ff {
 namespace {
 
-constexpr uint64_t longest_header = 100'000'000;  // the format's own limit
-
 Shape shape_of(const JsonPlace& place) {
   Shape shape;
   for (const JsonPlace& size : place.at("shape").items()) shape.push_back(size.as_integer(0, int64_t{1} << 50));
@@ -94,19 +92,10 @@ void save_checkpoint(const std::string& path, const Graph& graph, const Checkpoi
 
 Checkpoint load_checkpoint(const std::string& path, const Graph& graph) {
   const std::string content = read_file(path);
-  if (content.size() < 8)
-    throw InputError(path + ": has " + std::to_string(content.size()) + " bytes, expected a safetensors file");
-  uint64_t length = 0;
-  for (int byte = 0; byte < 8; ++byte)
-    length |= uint64_t{static_cast<unsigned char>(content[static_cast<size_t>(byte)])} << (8 * byte);
-  if (length > longest_header)
-    throw InputError(path + ": is not a safetensors file (its header would have " + std::to_string(length) + " bytes)");
-  if (length > content.size() - 8)
-    throw InputError(path + ": is truncated: its header has " + std::to_string(length) + " bytes, the file " +
-                     std::to_string(content.size()));
-  const JsonPlace root = parse_json(content.substr(8, static_cast<size_t>(length)), path);
+  const size_t length = safetensors_header_length(content, content.size(), path);
+  const JsonPlace root = parse_json(content.substr(8, length), path);
   root.expect_object();
-  const size_t data_at = 8 + static_cast<size_t>(length);
+  const size_t data_at = 8 + length;
   std::map<std::string, std::pair<const Parameter*, std::string>> expected;  // by tensor name: parameter, state or ""
   Vector<std::string> names;
   for (const Parameter& parameter : graph.parameters) {

@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import json
 import os
+import pathlib
 import subprocess
 import time
 import typing
@@ -30,6 +31,7 @@ class Case:
     loss_weights: tuple = (1,)
     dynamic: typing.Optional[dict] = None  # as torch.onnx.export's dynamic_axes
     arguments: tuple = ()  # of ffsearch import
+    like: bool = True  # give it the names of PyTorch's parameters
     exporting: dict = dataclasses.field(default_factory=dict)  # arguments of torch.onnx.export
     untied: tuple = ()  # parameters that PyTorch holds still (docs/onnx.md: the second bias of an LSTM)
 
@@ -107,9 +109,12 @@ def compare(case, build, folder, ranks=(1, 2), learning_rate=1.0, search=("--pro
         parameter.requires_grad_(name not in case.untied)
     export(case, copy.deepcopy(case.model), path("model.onnx"))
     begin = time.monotonic()
+    names = "".join(f"{name}\n" for name, _ in case.model.named_parameters())
+    pathlib.Path(path("names.txt")).write_text(names)
+    like = ["--like", path("names.txt")] if case.like else []
     weights = ["--loss-weights", ",".join(map(str, case.loss_weights))] if len(case.loss_weights) > 1 else []
     importing = [ffsearch, "import", path("model.onnx"), "--batch", batch, "--loss", "cross-entropy", *weights,
-                 *case.arguments, "--json", "--out", path("graph.json"), "--weights"]
+                 *like, *case.arguments, "--json", "--out", path("graph.json"), "--weights"]
     result = {"import": json.loads(run(*importing, path("initial.safetensors"))),
               "import_s": time.monotonic() - begin, "ranks": {}}
     loss, trained = step_in_pytorch(case, learning_rate)

@@ -71,13 +71,12 @@ CASES = {
     "GPT, gelu by tanh, symbolic sizes": lambda: tokens(
         networks.Gpt(2000, 192, 6, 64, 4, gelu="tanh", tied=False), 4, 64, 2000,
         dynamic={"token": {0: "batch", 1: "length"}}, arguments=("--size", "length=64")),
-    "LLaMA": lambda: tokens(networks.Llama(2000, 192, 6, 64, 4), 4, 64, 2000,
-                            arguments=("--frozen", "attention.*.frequency")),
+    "LLaMA": lambda: tokens(networks.Llama(2000, 192, 6, 64, 4), 4, 64, 2000, like=False),
     "nn.TransformerEncoder": lambda: tokens(networks.Encoder(2000, 192, 6, 4, 10), 4, 64, 2000, classes=10),
     "nn.TransformerEncoder, sequence first": lambda: tokens(
         networks.Encoder(2000, 192, 6, 4, 10, batch_first=False, norm_first=True), 4, 64, 2000, classes=10),
     "nn.TransformerEncoder, causal mask": lambda: tokens(networks.Encoder(2000, 192, 6, 4, 10, mask=64), 4, 64, 2000,
-                                                         classes=10, arguments=("--frozen", "mask")),
+                                                         classes=10, like=False),
 }
 
 

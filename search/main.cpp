@@ -526,6 +526,8 @@ int main(int argc, char** argv) {
         "size",
         "loss",
         "loss-weights",
+        "like",
+        "trained",
         "frozen",
         "what-if",
         "device-model",

@@ -50,5 +50,9 @@ Padding padding_of(const Model& model, const Node& node, const Shape& input, con
 
 // The constant with its axes in another order; it stays the same initializer.
 Constant transposed(const Constant& constant, const Vector<int>& axes);
+// Axes along which what is trained is the same number of the same initializer have size 1 in the result.
+Constant without_repetition(const Constant& constant);
+// Is one number of an initializer there twice?
+bool has_repetition(const Constant& constant);
 
 }  // namespace ff::importing

@@ -96,10 +96,6 @@ std::string Builder::arrange(const Value& value, const Vector<Axis>& physical, c
   return reshaped(known, shape, hint, origin);
 }
 
-void Builder::set_parameter(const std::string& name, const Shape& shape, std::shared_ptr<const Vector<float>> values) {
-  parameters_.emplace(name, Parameter{shape, std::move(values)});
-}
-
 Json Builder::graph(const std::string& name) const {
   Json operators = Json::array();
   for (const Operator& op : operators_) {

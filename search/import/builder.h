@@ -45,19 +45,22 @@ class Builder {
   std::string arrange(const Value& value, const Vector<Axis>& physical, const std::string& hint,
                       const std::string& origin);
 
-  // Values of an operator's parameter, in our order: GROUP.NAME.
-  void set_parameter(const std::string& name, const Shape& shape, std::shared_ptr<const Vector<float>> values);
+  // Values of an operator's parameter, in our order and shape: GROUP.NAME. The first ones stay.
+  struct Parameter {
+    Constant constant;
+    bool trained = true;
+  };
+  void set_parameter(const std::string& name, Parameter parameter) { parameters_.emplace(name, std::move(parameter)); }
 
   const Shape& shape(const std::string& tensor) const { return shapes_.at(tensor).first; }
   Vector<Operator>& operators() { return operators_; }
   const Vector<Operator>& operators() const { return operators_; }
   Vector<std::string> outputs;  // tensors that are the model's outputs
 
+  // Initializers that are trained as a summand of a parameter, and its name.
+  std::map<std::string, std::string> summed;
+
   Json graph(const std::string& name) const;
-  struct Parameter {
-    Shape shape;
-    std::shared_ptr<const Vector<float>> values;
-  };
   const std::map<std::string, Parameter>& parameters() const { return parameters_; }
   std::map<std::string, Parameter>& parameters() { return parameters_; }
 

@@ -1,10 +1,64 @@
 #include "search/import/command.h"
 
+#include <algorithm>
 #include <chrono>
+#include <map>
 
 #include "search/import/reader.h"
 
 namespace ff {
+
+namespace {
+
+using importing::Initializer;
+using Fate = Initializer::Fate;
+
+bool is_summand(const Initializer& each) { return each.fate == Fate::trained && !each.reason.empty(); }
+
+// "a [3], b [4] and 5 more".
+std::string text_of(const Vector<const Initializer*>& list) {
+  constexpr size_t most_named = 3;
+  std::string text;
+  for (size_t i = 0; i < std::min(list.size(), most_named); ++i)
+    text += (i > 0 ? ", " : "") + list[i]->name + " " + to_string(list[i]->shape);
+  if (list.size() > most_named) text += " and " + std::to_string(list.size() - most_named) + " more";
+  return text;
+}
+
+// What has become of the float initializers, but for those that are trained under their names.
+std::string text_of_initializers(const Vector<Initializer>& initializers) {
+  int64_t trained = 0, constants = 0;
+  std::map<std::string, Vector<const Initializer*>> by_reason, by_sum;
+  Vector<const Initializer*> separated;
+  for (const Initializer& each : initializers) {
+    ++(each.fate == Fate::constant ? constants : trained);
+    if (each.fate == Fate::constant) by_reason[each.reason].push_back(&each);
+    if (is_summand(each)) by_sum[each.reason].push_back(&each);
+    if (each.fate == Fate::trained && !each.twin.empty()) separated.push_back(&each);
+  }
+  if (initializers.empty()) return "";
+  std::string text =
+      "initializers of floats: " + std::to_string(trained) + " trained, " + std::to_string(constants) + " constant\n";
+  for (const auto& [reason, list] : by_reason) text += "  constant, " + reason + ": " + text_of(list) + "\n";
+  for (const auto& [sum, list] : by_sum) text += "  trained as a summand of " + sum + ": " + text_of(list) + "\n";
+  if (!separated.empty())
+    text += "  merged by the exporter, as their values are equal, and separate again: " + text_of(separated) + "\n";
+  return text;
+}
+
+Json json_of(const Vector<Initializer>& initializers) {
+  Json trained = Json::array(), constants = Json::array();
+  for (const Initializer& each : initializers) {
+    Json json = {{"name", each.name}, {"shape", each.shape}};
+    if (each.fate == Fate::constant) json["reason"] = each.reason;
+    if (is_summand(each)) json["summand_of"] = each.reason;
+    if (!each.twin.empty()) json["merged_with"] = each.twin;
+    (each.fate == Fate::constant ? constants : trained).push_back(std::move(json));
+  }
+  return {{"trained", std::move(trained)}, {"constant", std::move(constants)}};
+}
+
+}  // namespace
 
 CommandResult run_import(const ImportOptions& options) {
   const auto start = std::chrono::steady_clock::now();
@@ -18,6 +72,7 @@ CommandResult run_import(const ImportOptions& options) {
   result.json = {{"nodes", imported.nodes},
                  {"operators", imported.operators},
                  {"parameters", imported.parameters},
+                 {"initializers", json_of(imported.initializers)},
                  {"elapsed_s", elapsed_s}};
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.2f s", elapsed_s);
@@ -25,6 +80,7 @@ CommandResult run_import(const ImportOptions& options) {
                 " operators with " + std::to_string(imported.parameters) + " parameters in " + seconds + "\n" +
                 options.out + ": the graph, of " + std::to_string(options.batch) + " samples\n";
   if (!options.weights.empty()) result.text += options.weights + ": the parameters, for ffexec --load\n";
+  result.text += text_of_initializers(imported.initializers);
   if (!imported.has_loss)
     result.text +=
         "the graph has no loss yet, which training needs: add one by hand, or import with --loss "

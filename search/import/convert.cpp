@@ -16,10 +16,11 @@ const Constant* Conversion::constant(const Node& node, size_t input) const {
   return node.has_input(input) ? model.constant(node.inputs[input]) : nullptr;
 }
 
-const Constant* Conversion::repeated(const Node& node) const {
-  if (const Constant* own = constant(node, 0)) return own;
+const Constant* Conversion::repeated(const Node& node, size_t input) const {
+  const Constant* own = constant(node, input);
+  if (own || !node.has_input(input) || values.count(node.inputs[input])) return own;
   for (const Node& other : model.nodes)
-    if (other.op == "Expand" && node.has_input(0) && other.outputs[0] == node.inputs[0]) return constant(other, 0);
+    if (other.op == "Expand" && other.outputs[0] == node.inputs[input]) return constant(other, 0);
   return nullptr;
 }
 
@@ -98,15 +99,13 @@ Value Conversion::add_with_parameters(const Node& node, const std::string& type,
                                       const Json& attributes, const Vector<NamedConstant>& parameters) {
   std::string group, module;
   for (const NamedConstant& parameter : parameters) {
-    const std::string& initializer = parameter.constant.parameter;
-    if (initializer.empty() || !parameter.shared) continue;
-    if (module.empty()) module = module_of(initializer);
-    const auto owner = owners_.find(initializer);
+    const Constant& constant = parameter.constant;
+    if (!constant.origin.known() || !parameter.shared) continue;
+    if (module.empty() && !constant.parameter.empty()) module = module_of(constant.parameter);
+    const auto owner = owners_.find(constant.origin.at(0));
     if (owner == owners_.end() || owner->second.second != parameter.name) continue;
-    // Another shape or other values (another part of the initializer): then it is not the same parameter.
-    const auto& known = builder.parameters().at(owner->second.first + "." + parameter.name);
-    if (known.shape == parameter.constant.shape && *known.values == *parameter.constant.floats)
-      group = owner->second.first;
+    const Constant& known = builder.parameters().at(owner->second.first + "." + parameter.name).constant;
+    if (known.shape == constant.shape && known.has_origin_of(constant)) group = owner->second.first;
   }
   const std::string name = builder.unique_name(module.empty() ? name_of(node) : module);
   if (group.empty()) group = name;
@@ -115,18 +114,56 @@ Value Conversion::add_with_parameters(const Node& node, const std::string& type,
   for (const NamedConstant& parameter : parameters) {
     const auto spec = std::find_if(specs.begin(), specs.end(),
                                    [&](const ParameterSpec& known) { return known.name == parameter.name; });
-    if (spec == specs.end() || !parameter.constant.floats || parameter.constant.shape != spec->shape)
-      fail(node, "has a " + parameter.name + " of shape " + to_string(parameter.constant.shape) +
+    const Constant& constant = parameter.constant;
+    if (spec == specs.end() || !constant.floats || constant.shape != spec->shape)
+      fail(node, "has a " + parameter.name + " of shape " + to_string(constant.shape) +
                      (spec == specs.end() ? "" : ", expected " + to_string(spec->shape)));
+    if (spec->trained) expect_trained(node, type, parameter);
     const std::string full = (spec->trained ? group : name) + "." + parameter.name;
     const auto known = builder.parameters().find(full);
-    if (known != builder.parameters().end() && *known->second.values != *parameter.constant.floats)
+    if (known != builder.parameters().end() &&
+        !(known->second.constant.has_origin_of(constant) && *known->second.constant.floats == *constant.floats))
       fail(node, "shares a weight with \"" + group + "\", but has a " + parameter.name + " of its own");
-    builder.set_parameter(full, spec->shape, parameter.constant.floats);
-    if (!parameter.constant.parameter.empty())
-      owners_.emplace(parameter.constant.parameter, std::pair(group, parameter.name));
+    builder.set_parameter(full, {constant, spec->trained});
+    for (const std::string& summand : parameter.summands) builder.summed[summand] = full;
+    trained_.merge(model.origins(constant));
+    trained_.insert(parameter.summands.begin(), parameter.summands.end());
+    if (spec->trained) owners_.emplace(constant.origin.at(0), std::pair(group, parameter.name));
   }
   return result;
+}
+
+void Conversion::expect_trained(const Node& node, const std::string& type, const NamedConstant& parameter) const {
+  const Origin& origin = parameter.constant.origin;
+  bool all = origin.known();
+  for (int64_t i = 0; all && origin.list && i < parameter.constant.elements(); ++i) all = origin.at(i) != Origin::none;
+  if (all) return;
+  std::string constants;
+  for (const Initializer& each : model.initializers)
+    if (parameter.constant.frozen.count(each.name)) constants += " (" + each.text() + ": " + each.reason + ")";
+  fail(node, "the " + parameter.name + " of " + type + " is always trained, but here it is " +
+                 (origin.known() ? "constant in part" : "a constant or left out") + constants);
+}
+
+void Conversion::convert(const Node& node) {
+  trained_.clear();
+  const auto names = [](const std::set<std::string>& all) {
+    std::string text;
+    for (const std::string& name : all) text += (text.empty() ? "\"" : ", \"") + name + "\"";
+    return text;
+  };
+  for (size_t i = 0; i < node.inputs.size(); ++i)
+    if (const Constant* read = repeated(node, i); read && !read->computed_from.empty())
+      fail(node, "reads what is computed from " + names(read->computed_from) +
+                     ", so that another function than the model's would be trained; --frozen makes constants of them");
+  converters().at(node.op)(*this, node);
+  if (node.op == "Expand") return;  // who reads it trains it
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const Constant* read = repeated(node, i);
+    for (const std::string& name : read ? model.origins(*read) : std::set<std::string>{})
+      if (!trained_.count(name))
+        fail(node, "reads \"" + name + "\" where it cannot be trained; --frozen makes a constant of it");
+  }
 }
 
 // "/layer1/layer1.0/relu/Relu" -> "layer1.0.relu": a part that goes on from the one before replaces it, and the
@@ -176,7 +213,9 @@ const std::map<std::string, Converter>& converters() {
       {"HardSigmoid", convert_unary},
       {"HardSwish", convert_unary},
       {"LeakyRelu", convert_unary},
-
+      {"Abs", convert_abs},
+      {"PRelu", convert_prelu},
+      {"Pow", convert_pow},
       {"Square", convert_square},
       {"Clip", convert_clip},
       {"Add", convert_binary},

@@ -22,8 +22,8 @@ class Conversion {
   // A node's input: as a value of the graph, or as a constant (null where it is none).
   Value value(const Node& node, size_t input) const;
   const Constant* constant(const Node& node, size_t input) const;
-  // The first input as an initializer, perhaps one that an Expand node repeats for each sample; or null.
-  const Constant* repeated(const Node& node) const;
+  // The same, but of a constant that an Expand node repeats for each sample, what it repeats.
+  const Constant* repeated(const Node& node, size_t input) const;
   const Constant& required_constant(const Node& node, size_t input, const std::string& what) const;
   // Gives a node's output its value; its shape must be what ONNX says.
   void set(const Node& node, size_t output, Value value);
@@ -47,17 +47,24 @@ class Conversion {
   struct NamedConstant {
     std::string name;  // "weight"
     Constant constant;
-    bool shared = true;  // false: not trained, the operator's own
+    bool shared = true;                // false: not trained, the operator's own
+    std::set<std::string> summands{};  // initializers that have been added to the one that it is
   };
   Value add_with_parameters(const Node& node, const std::string& type, const Vector<std::string>& inputs,
                             const Json& attributes, const Vector<NamedConstant>& parameters);
+
+  // The node's converter. Fails where the node reads what is trained and does not train it.
+  void convert(const Node& node);
 
   // How the node is called in the graph: by its module, as PyTorch's exporter has it in the node's name.
   std::string name_of(const Node& node) const;
   [[noreturn]] void fail(const Node& node, const std::string& message) const { model.fail(node, message); }
 
  private:
-  std::map<std::string, std::pair<std::string, std::string>> owners_;  // initializer -> group, parameter's name
+  void expect_trained(const Node& node, const std::string& type, const NamedConstant& parameter) const;
+
+  std::map<int64_t, std::pair<std::string, std::string>> owners_;  // a parameter's first number -> group, its name
+  std::set<std::string> trained_;                                  // initializers of the parameters of this node
 };
 
 using Converter = void (*)(Conversion&, const Node&);
@@ -77,6 +84,9 @@ void convert_dropout(Conversion&, const Node&);
 void convert_unary(Conversion&, const Node&);
 void convert_binary(Conversion&, const Node&);
 void convert_square(Conversion&, const Node&);
+void convert_abs(Conversion&, const Node&);
+void convert_prelu(Conversion&, const Node&);
+void convert_pow(Conversion&, const Node&);
 void convert_clip(Conversion&, const Node&);
 void convert_where(Conversion&, const Node&);
 

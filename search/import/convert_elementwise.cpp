@@ -80,17 +80,20 @@ Spread spread(Conversion& c, const Node& node, const Value& x, const Constant& c
   return result;
 }
 
-bool is_initializer(const Constant& constant) { return !constant.parameter.empty(); }
-
-// x * constant or x + constant, by a parameter where the constant is an initializer, and a fixed one otherwise.
+// x * constant or x + constant, by a parameter where the constant is trained, and a fixed one otherwise.
 Value with_constant(Conversion& c, const Node& node, bool product, const Value& x, const Constant& constant) {
-  if (constant.is_scalar() && !is_initializer(constant)) {
+  const bool trained = !constant.is_fixed();
+  if (constant.is_scalar() && !trained) {
     if (constant.number() == (product ? 1 : 0)) return x;
     return c.add_elementwise(node, "affine", x, {{product ? "factor" : "offset", constant.number()}});
   }
-  if (constant.is_scalar()) c.fail(node, "has a trained number for all elements, which is not understood");
-  const Spread spreading = spread(c, node, x, constant);
-  const bool trained = is_initializer(constant);
+  // One row of a table for all positions is one row.
+  const Constant once = without_repetition(constant);
+  if (once.is_scalar()) c.fail(node, "has a trained number for all elements, which is not understood");
+  if (trained && has_repetition(once))
+    c.fail(node, "chooses rows of \"" + constant.parameter +
+                     "\" by constant indices, some of them more than once, which is not understood");
+  const Spread spreading = spread(c, node, x, once);
   Value result = spreading.value;
   if (!product && trained && result.physical.size() == 3 && spreading.axes == Vector<int>{1, 2}) {
     result.tensor = c.add_with_parameters(node, "position_embedding", {result.tensor}, Json::object(),
@@ -174,6 +177,29 @@ Value of_two(Conversion& c, const Node& node, const std::string& type, Value a, 
   return result;
 }
 
+// Is what the node writes read by softmax alone, and some element of each of its rows kept? Then a very low number that
+// is added to an element does what it does in its place.
+bool is_mask_of_softmax(const Conversion& c, const Node& node, const Constant& condition, bool kept) {
+  const int rank = c.model.shapes.at(node.outputs[0]).count();
+  for (const std::string& output : c.model.outputs)
+    if (output == node.outputs[0]) return false;
+  for (const Node& reader : c.model.nodes)
+    for (const std::string& input : reader.inputs)
+      if (input == node.outputs[0] &&
+          (reader.op != "Softmax" || c.model.axis(reader, c.model.integer(reader, "axis", c.model.opset < 13 ? 1 : -1),
+                                                  static_cast<size_t>(rank)) +
+                                             1 !=
+                                         rank))
+        return false;
+  const int64_t columns = condition.shape.empty() ? 1 : condition.shape.back();
+  for (int64_t row = 0; row < condition.elements(); row += columns) {
+    bool some = false;
+    for (int64_t column = 0; column < columns; ++column) some = some || (condition.at(row + column) != 0) == kept;
+    if (!some) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void convert_same(Conversion& c, const Node& node) { c.set(node, 0, c.value(node, 0)); }
@@ -230,6 +256,39 @@ void convert_square(Conversion& c, const Node& node) {
   c.set(node, 0, x);
 }
 
+// relu(x) + relu(-x), whose slope at 0 is 0, as PyTorch has it.
+void convert_abs(Conversion& c, const Node& node) {
+  Value x = c.value(node, 0);
+  const Value below = c.add_elementwise(node, "relu", c.add_elementwise(node, "affine", x, {{"factor", -1}}));
+  x.tensor = c.add(node, "add", {c.add_elementwise(node, "relu", x).tensor, below.tensor})[0].tensor;
+  c.set(node, 0, x);
+}
+
+// x above 0, trained slopes times x below: relu(x) - slopes * relu(-x).
+void convert_prelu(Conversion& c, const Node& node) {
+  Value x = c.value(node, 0);
+  const Constant& slopes = c.required_constant(node, 1, "the slopes");
+  const Value below = c.add_elementwise(node, "relu", c.add_elementwise(node, "affine", x, {{"factor", -1}}));
+  const Value scaled = with_constant(c, node, true, below, slopes);
+  const Value above = c.add_elementwise(node, "relu", x);
+  c.set(node, 0, of_two(c, node, "sub", above, scaled));
+}
+
+// By a small whole number: products.
+void convert_pow(Conversion& c, const Node& node) {
+  const Constant* exponent = c.constant(node, 1);
+  constexpr int most = 8;
+  if (!exponent || !exponent->is_scalar() || exponent->at(0) != std::round(exponent->at(0)) || exponent->at(0) < 1 ||
+      exponent->at(0) > most)
+    c.fail(node, "has an exponent that is no constant whole number from 1 to " + std::to_string(most) +
+                     ", which is not understood");
+  const Value x = c.value(node, 0);
+  Value power = x;
+  for (int i = 1; i < static_cast<int>(exponent->at(0)); ++i)
+    power.tensor = c.add(node, "mul", {power.tensor, x.tensor})[0].tensor;
+  c.set(node, 0, power);
+}
+
 void convert_clip(Conversion& c, const Node& node) {
   constexpr double all = 3.4e38;  // ONNX: all floats
   const double least = c.model.number_or_input(node, "min", 1, -all),
@@ -242,7 +301,7 @@ void convert_clip(Conversion& c, const Node& node) {
 
 void convert_binary(Conversion& c, const Node& node) {
   const bool product = node.op == "Mul" || node.op == "Div";
-  const Constant *first = c.constant(node, 0), *second = c.constant(node, 1);
+  const Constant *first = c.repeated(node, 0), *second = c.repeated(node, 1);
   if (node.inputs.size() < 2 || (first && second)) c.fail(node, "has no two operands");
   if (!first && !second) {
     if (node.op == "Div") c.fail(node, "divides by what is no constant, which is not understood");
@@ -261,7 +320,7 @@ void convert_binary(Conversion& c, const Node& node) {
     x = c.add_elementwise(node, "affine", x, {{"factor", -1}});
   }
   if (!first && reversed) {  // x - c and x / c
-    if (is_initializer(constant) && !constant.is_scalar())
+    if (!constant.is_fixed())
       c.fail(node, "subtracts or divides by the initializer \"" + constant.parameter + "\", which is not understood");
     Vector<float> values;
     for (int64_t i = 0; i < constant.elements(); ++i)
@@ -273,7 +332,7 @@ void convert_binary(Conversion& c, const Node& node) {
 }
 
 // A mask: x where the constant condition holds, a fixed number elsewhere (or the other way round). x times 0 or 1 plus
-// the number or 0; behind a softmax, where the number is very low, the sum alone does.
+// the number or 0; in front of a softmax, where the number is very low, the sum alone does.
 void convert_where(Conversion& c, const Node& node) {
   const Constant& condition = c.required_constant(node, 0, "the condition");
   const int chosen = c.constant(node, 1) ? 2 : 1;
@@ -281,13 +340,13 @@ void convert_where(Conversion& c, const Node& node) {
   Value x = c.value(node, static_cast<size_t>(chosen));
   if (!fill.is_scalar()) c.fail(node, "fills by a constant of shape " + to_string(fill.shape));
   Vector<float> factors, summands;
-  const bool very_low = fill.at(0) <= -1e4;
+  const bool sum_alone = fill.at(0) <= -1e4 && is_mask_of_softmax(c, node, condition, chosen == 1);
   for (int64_t i = 0; i < condition.elements(); ++i) {
     const bool keeps = (condition.at(i) != 0) == (chosen == 1);
     factors.push_back(keeps ? 1 : 0);
     summands.push_back(keeps ? 0 : static_cast<float>(fill.at(0)));
   }
-  if (!very_low) x = with_constant(c, node, true, x, Constant::of_floats(condition.shape, std::move(factors)));
+  if (!sum_alone) x = with_constant(c, node, true, x, Constant::of_floats(condition.shape, std::move(factors)));
   if (fill.at(0) != 0) x = with_constant(c, node, false, x, Constant::of_floats(condition.shape, std::move(summands)));
   c.set(node, 0, x);
 }

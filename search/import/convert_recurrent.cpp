@@ -18,19 +18,35 @@ Constant of_direction(const Constant& all, int64_t direction, int64_t hidden, in
       values.push_back((*all.floats)[(direction * 4 + gate) * hidden * columns + i]);
   Constant result = Constant::of_floats({4, hidden, columns}, std::move(values));
   result.parameter = all.parameter;
+  if (!all.origin.known()) return result;
+  Vector<int64_t> numbers;
+  numbers.reserve(static_cast<size_t>(4 * hidden * columns));
+  for (const int gate : gates)
+    for (int64_t i = 0; i < hidden * columns; ++i)
+      numbers.push_back(all.origin.at((direction * 4 + gate) * hidden * columns + i));
+  result.origin = Origin::of(std::move(numbers));
   return result;
 }
 
-// ONNX has two biases, [directions, 8 hidden], which are added up; ours is one.
-Constant sum_of_biases(const Constant* all, int64_t direction, int64_t hidden) {
+// ONNX has two biases, [directions, 8 hidden], which are added up; ours is one: the first that is trained, with the
+// other as a summand.
+Conversion::NamedConstant sum_of_biases(const Model& model, const Constant* all, int64_t direction, int64_t hidden) {
   Vector<float> values(4 * hidden, 0);
+  Vector<int64_t> numbers[2];
   if (all)
     for (int64_t gate = 0; gate < 4; ++gate)
       for (int64_t i = 0; i < hidden; ++i) {
         const int64_t at = (direction * 8 + gates[gate]) * hidden + i;
         values[gate * hidden + i] = (*all->floats)[at] + (*all->floats)[at + 4 * hidden];
+        for (const int bias : {0, 1}) numbers[bias].push_back(all->origin.at(at + 4 * bias * hidden));
       }
-  return Constant::of_floats({4, hidden}, std::move(values));
+  Conversion::NamedConstant result{"bias", Constant::of_floats({4, hidden}, std::move(values))};
+  Constant other = result.constant;
+  result.constant.origin = Origin::of(std::move(numbers[0]));
+  other.origin = Origin::of(std::move(numbers[1]));
+  if (!result.constant.origin.known()) std::swap(result.constant.origin, other.origin);
+  result.summands = model.origins(other);
+  return result;
 }
 
 struct Layer {
@@ -50,7 +66,7 @@ Unrolled unroll(Conversion& c, const Node& node, const Layer& layer, const Vecto
   const Vector<Conversion::NamedConstant> parameters{
       {"weight", of_direction(layer.weight, direction, layer.hidden, layer.weight.shape[2])},
       {"recurrent", of_direction(layer.recurrent, direction, layer.hidden, layer.hidden)},
-      {"bias", sum_of_biases(layer.bias, direction, layer.hidden)}};
+      sum_of_biases(c.model, layer.bias, direction, layer.hidden)};
   Unrolled result;
   result.states.resize(layer.length);
   std::string group;

@@ -113,11 +113,11 @@ void convert_transpose(Conversion& c, const Node& node) {
 void convert_concat(Conversion& c, const Node& node) {
   const int axis = c.model.axis(node, c.model.integer(node, "axis", 1), output_shape(c, node).size());
   // A trained row in front of a sequence (a class token, repeated for each sample by Expand) is a prefix.
-  if (const Constant* repeated = c.repeated(node); repeated && node.inputs.size() == 2 && !c.constant(node, 1)) {
+  if (const Constant* repeated = c.repeated(node, 0); repeated && node.inputs.size() == 2 && !c.repeated(node, 1)) {
     const Constant& token = *repeated;
     Value x = c.value(node, 1);
     const bool sequence = x.axes.size() == 3 && axis == 1 && x.batch_axis() == 0 && token.shape.size() == 3;
-    if (!sequence || token.shape[0] != 1 || token.parameter.empty())
+    if (!sequence || token.shape[0] != 1 || token.is_fixed())
       c.fail(node, "joins a constant of shape " + to_string(token.shape) + " to the samples, which is not understood");
     Constant rows = token;
     rows.shape.erase(rows.shape.begin());
@@ -227,16 +227,36 @@ void convert_gather(Conversion& c, const Node& node) {
   c.set(node, 0, x);
 }
 
-// To the shape that it has; constants are expanded while folding, and an initializer that is repeated for all samples
-// is seen where it is joined to them.
+// To the shape that it has, or repeated along one axis of size 1 (keys that several heads have in common): copies
+// joined. Constants are expanded while folding, and an initializer that is repeated for all samples is seen where it is
+// joined to them.
 void convert_expand(Conversion& c, const Node& node) {
   if (c.constant(node, 0)) return;
-  const Value x = c.value(node, 0);
-  Value result = x;
-  while (result.axes.size() < output_shape(c, node).size()) result.axes.insert(result.axes.begin(), Axis{});
-  if (result.shape() != output_shape(c, node))
-    c.fail(node, "repeats elements: " + to_string(x.shape()) + " to " + to_string(output_shape(c, node)) +
-                     ", which is not understood");
+  Value x = c.value(node, 0);
+  const Shape before = x.shape(), &asked = output_shape(c, node);
+  while (x.axes.size() < asked.size()) x.axes.insert(x.axes.begin(), Axis{});
+  int repeated = -1;
+  for (const int axis : asked.indices()) {
+    if (x.shape()[axis] == asked[axis]) continue;
+    if (repeated >= 0)
+      c.fail(node, "repeats elements along several axes: " + to_string(before) + " to " + to_string(asked) +
+                       ", which is not understood");
+    repeated = axis;
+  }
+  if (repeated < 0) return c.set(node, 0, x);
+  const int64_t times = asked[repeated];
+  Axis others;
+  for (int atom = 1; atom < x.atoms.count(); ++atom) others.push_back(atom);
+  if (others.empty()) c.fail(node, "repeats one number of each sample, which is not understood");
+  // [batch, others] becomes [batch, times * others]
+  Value result = c.arranged(node, x, {{0}, others});
+  const Vector<std::string> copies(static_cast<size_t>(times), result.tensor);
+  result.tensor = c.add(node, "concat", copies, {{"axis", 1}})[0].tensor;
+  result.physical = c.builder.shape(result.tensor);
+  result.atoms.insert(result.atoms.begin() + 1, times);
+  for (Axis& axis : result.axes)
+    for (int& atom : axis) atom += atom > 0 ? 1 : 0;
+  result.axes[repeated] = {1};
   c.set(node, 0, result);
 }
 

@@ -42,7 +42,12 @@ inline void add_import_flags(CLI::App& app, ImportOptions& options) {
          },
          "size of another symbolic dimension, as NAME=N; may repeat")
       ->take_all();
-  app.add_option("--frozen", options.frozen, "initializer that is not trained; * matches any characters");
+  app.add_option("--like", options.choices.like,
+                 "names of what is trained: one a line, or a safetensors file of PyTorch's named_parameters()");
+  app.add_option("--trained", options.choices.trained, "initializers that are trained; * matches any characters")
+      ->delimiter(',');
+  app.add_option("--frozen", options.choices.frozen, "initializers that are not trained; * matches any characters")
+      ->delimiter(',');
 }
 
 }  // namespace ff

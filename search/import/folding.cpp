@@ -47,10 +47,20 @@ void for_each_offset(const Shape& shape, const Vector<int64_t>& strides, int64_t
   }
 }
 
-// Elements of `source` at these strides. It stays the same initializer if `rearranged`.
-Constant view(const Constant& source, const Shape& shape, const Vector<int64_t>& strides, int64_t offset,
-              bool rearranged) {
-  Constant result{source.type, shape, nullptr, nullptr, rearranged ? source.parameter : ""};
+// Elements of `source` at these strides.
+Constant view(const Constant& source, const Shape& shape, const Vector<int64_t>& strides, int64_t offset) {
+  Constant result;
+  result.type = source.type;
+  result.shape = shape;
+  result.parameter = source.parameter;
+  result.frozen = source.frozen;
+  result.looked_up = source.looked_up;
+  if (source.origin.known()) {
+    Vector<int64_t> numbers;
+    numbers.reserve(static_cast<size_t>(volume(shape)));
+    for_each_offset(shape, strides, offset, [&](int64_t at) { numbers.push_back(source.origin.at(at)); });
+    result.origin = Origin::of(std::move(numbers));
+  }
   if (source.floats) {
     Vector<float> values;
     values.reserve(static_cast<size_t>(volume(shape)));
@@ -77,8 +87,47 @@ Constant expanded(const Constant& source, const Shape& shape) {
   const int missing = shape.count() - source.shape.count();
   for (const int axis : source.shape.indices())
     if (source.shape[axis] != 1) strides[axis + missing] = own[axis];
-  return view(source, shape, strides, 0, false);
+  return view(source, shape, strides, 0);
 }
+
+// Joins or chooses from several constants element by element, and knows where each is from.
+class Gathered {
+ public:
+  explicit Gathered(const Constants& sources) : type_(sources[0]->type), parameter_(sources[0]->parameter) {
+    for (const Constant* source : sources) {
+      known_ = known_ || source->origin.known();
+      looked_up_ = looked_up_ || source->looked_up;
+      if (source->parameter != parameter_) parameter_.clear();
+    }
+  }
+
+  void add(const Constant& source, int64_t element) {
+    if (source.floats) floats_.push_back((*source.floats)[element]);
+    else integers_.push_back((*source.integers)[element]);
+    if (known_) numbers_.push_back(source.origin.at(element));
+  }
+  void add_zero() {
+    if (type_ == ElementType::f32) floats_.push_back(0);
+    else integers_.push_back(0);
+    if (known_) numbers_.push_back(Origin::none);
+  }
+
+  Constant constant(const Shape& shape) && {
+    if (type_ != ElementType::f32) return Constant::of_integers(shape, std::move(integers_), type_);
+    Constant result = Constant::of_floats(shape, std::move(floats_));
+    result.parameter = parameter_;
+    result.looked_up = looked_up_;
+    if (known_) result.origin = Origin::of(std::move(numbers_));
+    return result;
+  }
+
+ private:
+  ElementType type_;
+  std::string parameter_;
+  bool known_ = false, looked_up_ = false;
+  Vector<float> floats_;
+  Vector<int64_t> integers_, numbers_;
+};
 
 // Element by element, with broadcasting; integers stay integers.
 Constant binary(const Model& model, const Node& node, const Constants& inputs,
@@ -208,24 +257,16 @@ Constant gather(const Model& model, const Node& node, const Constant& data, cons
   const Vector<int64_t> chosen = indices.as_integers(), strides = strides_of(data.shape);
   const int64_t size = data.shape[axis], inner = strides[axis];
   const int64_t outer = size > 0 ? data.elements() / size / inner : 0;
-  bool consecutive = true;
-  Vector<float> floats;
-  Vector<int64_t> integers;
+  Gathered gathered({&data});
   for (int64_t o = 0; o < outer; ++o)
     for (const int i : chosen.indices()) {
       const int64_t index = chosen[i] < 0 ? chosen[i] + size : chosen[i];
       if (index < 0 || index >= size)
         model.fail(node, "asks for element " + std::to_string(chosen[i]) + " of " + std::to_string(size));
-      consecutive = consecutive && index == chosen[0] + i;
-      for (int64_t e = 0; e < inner; ++e) {
-        const int64_t at = (o * size + index) * inner + e;
-        if (data.floats) floats.push_back((*data.floats)[at]);
-        else integers.push_back((*data.integers)[at]);
-      }
+      for (int64_t e = 0; e < inner; ++e) gathered.add(data, (o * size + index) * inner + e);
     }
-  if (!data.floats) return Constant::of_integers(shape, std::move(integers), data.type);
-  Constant result = Constant::of_floats(shape, std::move(floats));
-  if (consecutive) result.parameter = data.parameter;
+  Constant result = std::move(gathered).constant(shape);
+  result.looked_up = result.looked_up || (data.origin.known() && axis == 0 && data.shape.size() == 2);
   return result;
 }
 
@@ -243,17 +284,13 @@ Constant concatenated(const Model& model, const Node& node, const Constants& inp
   expect_size(model, node, shape);
   int64_t outer = 1;
   for (int a = 0; a < axis; ++a) outer *= shape[a];
-  Vector<float> floats;
-  Vector<int64_t> integers;
+  Gathered joined(inputs);
   for (int64_t o = 0; o < outer; ++o)
     for (const Constant* input : inputs) {
       const int64_t run = input->elements() / outer;
-      for (int64_t e = o * run; e < (o + 1) * run; ++e)
-        if (input->floats) floats.push_back((*input->floats)[e]);
-        else integers.push_back((*input->integers)[e]);
+      for (int64_t e = o * run; e < (o + 1) * run; ++e) joined.add(*input, e);
     }
-  return inputs[0]->floats ? Constant::of_floats(shape, std::move(floats))
-                           : Constant::of_integers(shape, std::move(integers), inputs[0]->type);
+  return std::move(joined).constant(shape);
 }
 
 Constant sliced(const Model& model, const Node& node, const Constant& input) {
@@ -269,7 +306,7 @@ Constant sliced(const Model& model, const Node& node, const Constant& input) {
     steps_of_one = steps_of_one && ranges[axis].step == 1;
   }
   if (shape == input.shape && steps_of_one) return input;
-  return view(input, shape, strides, offset, steps_of_one);
+  return view(input, shape, strides, offset);
 }
 
 Constant range(const Model& model, const Node& node, const Constants& in) {
@@ -307,14 +344,9 @@ Constant where(const Model& model, const Node& node, const Constants& in) {
   const Constant condition = expanded(*in[0], shape), yes = expanded(*in[1], shape), no = expanded(*in[2], shape);
   if (yes.type != no.type) model.fail(node, "chooses among values of different types");
   const int64_t elements = volume(shape);
-  if (yes.integers) {
-    Vector<int64_t> values(elements);
-    for (int64_t e = 0; e < elements; ++e) values[e] = (*(condition.at(e) != 0 ? yes : no).integers)[e];
-    return Constant::of_integers(shape, std::move(values), yes.type);
-  }
-  Vector<float> values(elements);
-  for (int64_t e = 0; e < elements; ++e) values[e] = (*(condition.at(e) != 0 ? yes : no).floats)[e];
-  return Constant::of_floats(shape, std::move(values));
+  Gathered chosen({&yes, &no});
+  for (int64_t e = 0; e < elements; ++e) chosen.add(condition.at(e) != 0 ? yes : no, e);
+  return std::move(chosen).constant(shape);
 }
 
 Constant triangle(const Model& model, const Node& node, const Constant& input, int64_t diagonal) {
@@ -326,16 +358,11 @@ Constant triangle(const Model& model, const Node& node, const Constant& input, i
     const double across = static_cast<double>(e % columns - e / columns % rows), limit = static_cast<double>(diagonal);
     return upper ? across >= limit : across <= limit;
   };
-  if (input.integers) {
-    Vector<int64_t> values = *input.integers;
-    for (int64_t e = 0; e < input.elements(); ++e)
-      if (!kept(e)) values[e] = 0;
-    return Constant::of_integers(input.shape, std::move(values), input.type);
-  }
-  Vector<float> values = *input.floats;
+  Gathered triangle({&input});
   for (int64_t e = 0; e < input.elements(); ++e)
-    if (!kept(e)) values[e] = 0;
-  return Constant::of_floats(input.shape, std::move(values));
+    if (kept(e)) triangle.add(input, e);
+    else triangle.add_zero();
+  return std::move(triangle).constant(input.shape);
 }
 
 Constant reduced(const Model& model, const Node& node, const Constant& input) {
@@ -424,6 +451,12 @@ std::optional<Constant> constant_node(const Node& node) {
   return std::nullopt;
 }
 
+// Does the first axis alone differ, which has size 1?
+bool repeats_samples(const Shape& from, const Shape& to) {
+  return from != to && from.size() == to.size() && from.size() > 1 && from[0] == 1 &&
+         std::equal(from.begin() + 1, from.end(), to.begin() + 1);
+}
+
 Vector<Constant> split_constant(const Model& model, const Node& node, const Constant& input) {
   const int axis = model.axis(node, model.integer(node, "axis", 0), input.shape.size());
   const Vector<int64_t> strides = strides_of(input.shape);
@@ -432,7 +465,7 @@ Vector<Constant> split_constant(const Model& model, const Node& node, const Cons
   for (const int64_t size : split_sizes(model, node, input.shape[axis])) {
     Shape shape = input.shape;
     shape[axis] = size;
-    parts.push_back(view(input, shape, strides, begin * strides[axis], true));
+    parts.push_back(view(input, shape, strides, begin * strides[axis]));
     begin += size;
   }
   return parts;
@@ -466,7 +499,33 @@ Constant transposed(const Constant& constant, const Vector<int>& axes) {
     shape.push_back(constant.shape[axis]);
     strides.push_back(own[axis]);
   }
-  return view(constant, shape, strides, 0, true);
+  return view(constant, shape, strides, 0);
+}
+
+Constant without_repetition(const Constant& constant) {
+  Constant result = constant;
+  for (const int axis : constant.shape.indices()) {
+    if (!result.origin.list || result.shape[axis] <= 1) continue;
+    const Vector<int64_t> strides = strides_of(result.shape);
+    bool repeats = true;
+    for (int64_t e = 0; repeats && e < result.elements(); ++e) {
+      const int64_t index = e / strides[axis] % result.shape[axis];
+      repeats = result.origin.at(e) == result.origin.at(e - index * strides[axis]);
+    }
+    if (!repeats) continue;
+    Shape shape = result.shape;
+    shape[axis] = 1;
+    result = view(result, shape, strides, 0);
+  }
+  return result;
+}
+
+bool has_repetition(const Constant& constant) {
+  if (!constant.origin.list) return false;
+  Vector<int64_t> numbers = *constant.origin.list;
+  std::sort(numbers.begin(), numbers.end());
+  const auto first = std::upper_bound(numbers.begin(), numbers.end(), Origin::none);
+  return std::adjacent_find(first, numbers.end()) != numbers.end();
 }
 
 bool can_be_folded(const std::string& op) {
@@ -484,7 +543,15 @@ bool can_be_folded(const std::string& op) {
   return all.count(op) > 0;
 }
 
-std::optional<Vector<Constant>> fold(const Model& model, const Node& node) {
+namespace {
+
+// In training it drops parts of the parameters themselves.
+bool drops(const Model& model, const Node& node, const Constants& in) {
+  return node.op == "Dropout" && in.size() > 2 && in[2] && in[2]->is_scalar() && in[2]->at(0) != 0 &&
+         model.number_or_input(node, "ratio", 1, 0.5) > 0;
+}
+
+std::optional<Vector<Constant>> compute(const Model& model, const Node& node) {
   const std::string& op = node.op;
   const auto one = [](Constant constant) { return Vector<Constant>{std::move(constant)}; };
   if (op == "Constant") {
@@ -511,6 +578,7 @@ std::optional<Vector<Constant>> fold(const Model& model, const Node& node) {
   if (in.empty() || !in[0]) return std::nullopt;
   // What newer operator sets say as further inputs, and a few have required ones.
   const auto has = [&](size_t count) { return in.size() >= count && std::count(in.begin(), in.end(), nullptr) == 0; };
+  if (drops(model, node, in)) return std::nullopt;
   if (op == "Identity" || op == "Dropout") return one(*in[0]);
   if (op == "Cast") return one(cast(model, node, *in[0]));
   if (auto result = fold_unary(node, *in[0])) return one(std::move(*result));
@@ -545,12 +613,38 @@ std::optional<Vector<Constant>> fold(const Model& model, const Node& node) {
   }
   if (op == "Expand" || op == "Tile") {
     // An initializer that is repeated for each sample stays one (a class token).
-    if (!in[0]->parameter.empty() && shape != in[0]->shape) return std::nullopt;
+    if (op == "Expand" && !in[0]->is_fixed() && repeats_samples(in[0]->shape, shape)) return std::nullopt;
     expect_size(model, node, shape);
     if (op == "Tile" && in[0]->elements() != 1 && shape != in[0]->shape) return std::nullopt;
     return one(expanded(*in[0], shape));
   }
   return one(with_shape(*in[0], shape));
+}
+
+}  // namespace
+
+std::optional<Vector<Constant>> fold(const Model& model, const Node& node) {
+  auto results = compute(model, node);
+  if (!results) return results;
+  static const std::set<std::string> rearranging = {"Identity", "Cast",    "Dropout",   "Gather",  "Concat",  "Slice",
+                                                    "Split",    "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand",
+                                                    "Tile",     "Where",   "Transpose", "Trilu"};
+  static const std::set<std::string> without_gradient = {"Floor", "Ceil", "Range", "ConstantOfShape"};
+  std::set<std::string> computed_from, frozen;
+  for (const std::string& input : node.inputs) {
+    const Constant* constant = model.constant(input);
+    if (!constant || without_gradient.count(node.op)) continue;
+    computed_from.insert(constant->computed_from.begin(), constant->computed_from.end());
+    frozen.insert(constant->frozen.begin(), constant->frozen.end());
+    if (!rearranging.count(node.op)) computed_from.merge(model.origins(*constant));
+  }
+  // No gradient flows back through integers and conditions.
+  for (Constant& result : *results)
+    if (result.type == ElementType::f32) {
+      result.computed_from = computed_from;
+      result.frozen = frozen;
+    }
+  return results;
 }
 
 }  // namespace ff::importing

@@ -10,6 +10,7 @@
 // and factors (affine) anywhere before the softmax, whose product must be 1 / sqrt(head channels).
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 #include "search/import/graph_passes.h"
 
@@ -81,11 +82,32 @@ class Finder {
     found.output = joined->outputs[0];
     found.heads = split_query[2];
     const bool bias = has_bias(*query->linear);
+    if (shares_rows(found)) return std::nullopt;
     for (const Projection& one : {found.query, found.key, found.value})
       if (one.linear->inputs[0] != found.input || has_bias(*one.linear) != bias || one.end - one.begin != all[2] ||
           groups_.at(one.linear->group) != 1)
         return std::nullopt;
     return found;
+  }
+
+  // Is a row of a weight projected to two of them, or to something else as well? Then it is no parameter of its own.
+  bool shares_rows(const Found& found) const {
+    const Projection* const all[] = {&found.query, &found.key, &found.value};
+    for (const Projection* one : all) {
+      int64_t rows = 0;
+      size_t readers = 0;
+      for (const Projection* other : all) {
+        if (other->linear != one->linear) continue;
+        rows += other->end - other->begin;
+        ++readers;
+        if (other != one && other->begin < one->end && one->begin < other->end) return true;
+      }
+      const std::string& tensor = one->linear->outputs[0];
+      const Vector<const Operator*>& reading = readers_.at(tensor);
+      if (reading[0] && reading[0]->type == "split") readers = 1;
+      if (rows != builder_.shape(tensor).back() || reading.size() != readers) return true;
+    }
+    return false;
   }
 
   static bool has_bias(const Operator& linear) { return linear.parameters.size() > 1; }
@@ -142,7 +164,7 @@ class Finder {
     if (mask.attributes["axes"] != Json({2, 3}) || mask.attributes.value("trained", true) ||
         weight == builder_.parameters().end())
       return false;
-    const auto& [shape, values] = weight->second;
+    const auto& [shape, values] = std::tie(weight->second.constant.shape, weight->second.constant.floats);
     for (int64_t row = 0; row < shape[0]; ++row)
       for (int64_t column = 0; column < shape[1]; ++column) {
         const float value = (*values)[row * shape[1] + column];
@@ -158,15 +180,19 @@ class Finder {
 };
 
 // The rows of queries, keys and values of a parameter, one behind the other.
-std::shared_ptr<const Vector<float>> joined(const Builder& builder, const Finder::Found& found,
-                                            const std::string& parameter) {
+Builder::Parameter joined(const Builder& builder, const Finder::Found& found, const std::string& parameter,
+                          const Shape& shape) {
   Vector<float> values;
+  Vector<int64_t> numbers;
   for (const Projection& one : {found.query, found.key, found.value}) {
-    const auto& from = builder.parameters().at(one.linear->group + "." + parameter);
-    const int64_t row = volume(from.shape) / from.shape[0];
-    values.insert(values.end(), from.values->begin() + one.begin * row, from.values->begin() + one.end * row);
+    const Constant& from = builder.parameters().at(one.linear->group + "." + parameter).constant;
+    const int64_t row = from.elements() / from.shape[0];
+    values.insert(values.end(), from.floats->begin() + one.begin * row, from.floats->begin() + one.end * row);
+    for (int64_t i = one.begin * row; i < one.end * row; ++i) numbers.push_back(from.origin.at(i));
   }
-  return std::make_shared<const Vector<float>>(std::move(values));
+  Builder::Parameter result{Constant::of_floats(shape, std::move(values))};
+  result.constant.origin = Origin::of(std::move(numbers));
+  return result;
 }
 
 // "layers.0.attention" of "layers.0.attention.query".
@@ -195,8 +221,8 @@ void fuse_attention(Builder& builder) {
     if (found.causal) attributes["causal"] = true;
     if (!bias) attributes["bias"] = false;
     const std::string name = builder.unique_name(attention_module(found.query.linear->name));
-    builder.set_parameter(name + ".weight", {3, channels, channels}, joined(builder, found, "weight"));
-    if (bias) builder.set_parameter(name + ".bias", {3, channels}, joined(builder, found, "bias"));
+    builder.set_parameter(name + ".weight", joined(builder, found, "weight", {3, channels, channels}));
+    if (bias) builder.set_parameter(name + ".bias", joined(builder, found, "bias", {3, channels}));
     Operator op{name,
                 "multi_head_attention",
                 {found.input},

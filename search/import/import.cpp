@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "common/graph.h"
-#include "common/name_patterns.h"
 #include "common/safetensors.h"
 #include "search/import/convert.h"
 #include "search/import/graph_passes.h"
@@ -15,21 +14,6 @@ namespace ff {
 using namespace importing;
 
 namespace {
-
-void freeze(Model& model, const Vector<std::string>& patterns) {
-  for (const std::string& pattern : patterns) {
-    bool found = false;
-    Vector<std::string> names;
-    for (auto& [name, constant] : model.constants) {
-      if (constant.parameter.empty()) continue;
-      names.push_back(name);
-      if (name != pattern && !(is_wildcard(pattern) && matches_wildcard(name, pattern))) continue;
-      constant.parameter.clear();
-      found = true;
-    }
-    if (!found) model.fail("no initializer is named \"" + pattern + "\"" + suggestion(pattern, names));
-  }
-}
 
 // All operators without a converter at once, each with their number and first place. Those that are computed while
 // folding are not at fault where what they need comes from others that are not understood.
@@ -128,39 +112,58 @@ void add_losses(const Model& model, Conversion& conversion, const Vector<double>
   }
 }
 
+// With sizes known, everything that is known computed, and patterns recognised.
+Model prepared(const Model& model, const ImportOptions& options) {
+  Model result = model;
+  freeze_initializers(result);
+  bind_inputs(result, options.batch, options.sizes);
+  remove_dead_nodes(result);
+  infer_shapes_and_fold(result);
+  remove_dead_nodes(result);
+  run_passes(result);
+  if (options.cross_entropy) skip_log_softmax(result);
+  return result;
+}
+
+// The same once it is decided which initializers are trained.
+Model decided(Model model, const ImportOptions& options) {
+  number_initializers(model, options.choices);
+  Model result = prepared(model, options);
+  if (decide_initializers(model, result)) result = prepared(model, options);
+  result.initializers = std::move(model.initializers);
+  expect_no_hidden_ties(result);
+  return result;
+}
+
 }  // namespace
 
-ImportedModel import_model(Model model, const ImportOptions& options) {
+ImportedModel import_model(Model read, const ImportOptions& options) {
   ImportedModel result;
-  result.nodes = static_cast<int64_t>(model.nodes.size());
-  freeze(model, options.frozen);
-  bind_inputs(model, options.batch, options.sizes);
-  remove_dead_nodes(model);
-  infer_shapes_and_fold(model);
-  remove_dead_nodes(model);
-  run_passes(model);
-  if (options.cross_entropy) skip_log_softmax(model);
+  result.nodes = static_cast<int64_t>(read.nodes.size());
+  Model model = decided(std::move(read), options);
   expect_known(model);
   Conversion conversion(model, options.batch);
   add_inputs(model, conversion);
   for (const Node& node : model.nodes) {
     if (!model.shapes.count(node.outputs[0]) || !converters().count(node.op))
       model.fail(node, "its shape cannot be found");
-    converters().at(node.op)(conversion, node);
+    conversion.convert(node);
   }
   for (const std::string& output : model.outputs)
     if (const auto it = conversion.values.find(output); it != conversion.values.end() && !options.cross_entropy)
       conversion.builder.outputs.push_back(it->second.tensor);
   if (options.cross_entropy) add_losses(model, conversion, options.loss_weights);
   run_graph_passes(conversion.builder);
+  settle_initializers(model, conversion.builder);
+  result.initializers = model.initializers;
   const std::string name = std::filesystem::path(model.file).stem().string();
   result.graph = conversion.builder.graph(name);
   result.operators = static_cast<int64_t>(conversion.builder.operators().size());
   if (result.operators == 0) model.fail("has nothing that is computed from the samples");
   Vector<NamedTensor> tensors;
-  for (const auto& [parameter, content] : conversion.builder.parameters()) {
-    if (parameter.find(".running_") == std::string::npos) result.parameters += volume(content.shape);
-    tensors.push_back({parameter, content.shape, content.values.get()});
+  for (const auto& [full, parameter] : conversion.builder.parameters()) {
+    if (parameter.trained) result.parameters += parameter.constant.elements();
+    tensors.push_back({full, parameter.constant.shape, parameter.constant.floats.get()});
   }
   result.has_loss = options.cross_entropy;
   // What the reader of graphs would refuse is found here.

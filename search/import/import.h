@@ -1,15 +1,16 @@
 // ffsearch import: an ONNX model becomes an operator graph of ours, and its initializers a safetensors file that
 // `ffexec --load` continues from.
 //
-//   read_onnx_file -> bind_inputs, infer_shapes_and_fold (analysis.h) -> run_passes (passes.h)
-//     -> a converter a node (convert.h) -> losses -> graph_passes (graph_passes.h) -> files
+//   read_onnx_file -> number_initializers (initializers.h) -> bind_inputs, infer_shapes_and_fold (analysis.h)
+//     -> run_passes (passes.h) -> decide_initializers; if it finds more constants, the same again
+//     -> a converter a node (convert.h) -> losses -> graph_passes (graph_passes.h) -> settle_initializers -> files
 #pragma once
 
 #include <map>
 #include <string>
 
 #include "common/json_file.h"
-#include "search/import/model.h"
+#include "search/import/initializers.h"
 
 namespace ff {
 
@@ -20,7 +21,7 @@ struct ImportOptions {
   bool cross_entropy = false;
   Vector<double> loss_weights;           // by output; others have 1
   std::map<std::string, int64_t> sizes;  // of symbolic dimensions, by name
-  Vector<std::string> frozen;            // patterns of initializers that are not to be trained
+  importing::Choices choices;            // of what is trained
 };
 
 struct ImportedModel {
@@ -29,6 +30,7 @@ struct ImportedModel {
   int64_t nodes = 0;                      // of the ONNX graph
   int64_t operators = 0, parameters = 0;  // parameters: numbers that are trained
   bool has_loss = false;
+  Vector<importing::Initializer> initializers;  // of floats, and what has become of them
 };
 
 // Throws InputError for what the importer does not understand.

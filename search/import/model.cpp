@@ -10,12 +10,34 @@ namespace ff::importing {
 
 Constant Constant::of_floats(Shape shape, Vector<float> values) {
   assert(static_cast<int64_t>(values.size()) == volume(shape));
-  return {ElementType::f32, std::move(shape), std::make_shared<const Vector<float>>(std::move(values)), nullptr};
+  Constant result;
+  result.shape = std::move(shape);
+  result.floats = std::make_shared<const Vector<float>>(std::move(values));
+  return result;
 }
 
 Constant Constant::of_integers(Shape shape, Vector<int64_t> values, ElementType type) {
   assert(static_cast<int64_t>(values.size()) == volume(shape));
-  return {type, std::move(shape), nullptr, std::make_shared<const Vector<int64_t>>(std::move(values))};
+  Constant result;
+  result.type = type;
+  result.shape = std::move(shape);
+  result.integers = std::make_shared<const Vector<int64_t>>(std::move(values));
+  return result;
+}
+
+Origin Origin::of(Vector<int64_t> numbers) {
+  if (std::all_of(numbers.begin(), numbers.end(), [](int64_t number) { return number == none; })) return {};
+  for (int64_t i = 0; i < static_cast<int64_t>(numbers.size()); ++i)
+    if (numbers[i] != numbers[0] + i) return {none, std::make_shared<const Vector<int64_t>>(std::move(numbers))};
+  return {numbers[0], nullptr};
+}
+
+bool Constant::has_origin_of(const Constant& other) const {
+  if (elements() != other.elements() || !origin.known() || !other.origin.known()) return false;
+  if (!origin.list && !other.origin.list) return origin.first == other.origin.first;
+  for (int64_t i = 0; i < elements(); ++i)
+    if (origin.at(i) != other.origin.at(i)) return false;
+  return true;
 }
 
 double shortest(float value) {
@@ -41,6 +63,23 @@ Vector<int64_t> Constant::as_integers() const {
 const Constant* Model::constant(const std::string& value) const {
   const auto it = constants.find(value);
   return it == constants.end() ? nullptr : &it->second;
+}
+
+std::set<std::string> Model::origins(const Constant& constant) const {
+  std::set<std::string> names;
+  int64_t begin = 0, end = 0;  // the numbers of the initializer before
+  for (int64_t i = 0; i < constant.elements() && constant.origin.known(); ++i) {
+    const int64_t number = constant.origin.at(i);
+    if (number == Origin::none || (number >= begin && number < end)) continue;
+    const auto behind = std::upper_bound(initializers.begin(), initializers.end(), number,
+                                         [](int64_t value, const Initializer& each) { return value < each.first; });
+    const Initializer& found = *(behind - 1);
+    names.insert(found.name);
+    begin = found.first;
+    end = begin + volume(found.shape);
+    if (!constant.origin.list) i = end - constant.origin.first - 1;  // the rest of this initializer
+  }
+  return names;
 }
 
 std::map<std::string, const Node*> Model::producers() const {

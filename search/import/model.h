@@ -19,6 +19,21 @@ enum class ElementType { f32, integer, boolean };
 // The double that people would write for the float: 0.1, not 0.10000000149.
 double shortest(float value);
 
+// Which number of which initializer each element of a constant is. The float initializers of a file are numbered
+// through, element by element, one initializer after the other (Initializer::first). Rearranging (transposing, cutting,
+// joining, looking up rows) moves these numbers with the values; so at the end it is known, for each element of a
+// trained parameter, what the file calls it, and whether one number of the file has become two parameters. Numbers that
+// follow one another need no list, which weights that nothing moves would otherwise pay with 8 bytes an element.
+struct Origin {
+  static constexpr int64_t none = -1;  // no number of an initializer
+  int64_t first = none;                // of the first element; the others follow, unless there is a list
+  std::shared_ptr<const Vector<int64_t>> list{};
+
+  static Origin of(Vector<int64_t> numbers);
+  bool known() const { return first != none || list; }
+  int64_t at(int64_t element) const { return list ? (*list)[element] : first == none ? none : first + element; }
+};
+
 // A tensor whose values are known: an initializer of the file, or computed from such. Floats of other widths are read
 // as f32, integers of all widths as 64 bits. Copies share the values.
 struct Constant {
@@ -26,9 +41,13 @@ struct Constant {
   Shape shape;
   std::shared_ptr<const Vector<float>> floats;      // of f32
   std::shared_ptr<const Vector<int64_t>> integers;  // of the others
-  // The initializer that it is, perhaps with its axes in another order or without some of its rows: what is to be
-  // trained. "": computed, or none of the file's initializers.
+  // The initializer that all of its numbers are of, in whatever order: what may be trained. "": computed, of several,
+  // constant, or none of the file's initializers.
   std::string parameter{};
+  Origin origin{};                        // of what may be trained
+  std::set<std::string> computed_from{};  // initializers that may be trained and that arithmetic has changed
+  std::set<std::string> frozen{};         // initializers that are constant and that it is made of; for messages
+  bool looked_up = false;                 // rows of a table by constant indices
 
   static Constant of_floats(Shape shape, Vector<float> values);
   static Constant of_integers(Shape shape, Vector<int64_t> values, ElementType type = ElementType::integer);
@@ -39,6 +58,9 @@ struct Constant {
   double number() const;  // the only element, as people would write it
   Vector<int64_t> as_integers() const;
   bool is_scalar() const { return elements() == 1; }
+  // Is nothing in it trained?
+  bool is_fixed() const { return parameter.empty() && !origin.known() && computed_from.empty(); }
+  bool has_origin_of(const Constant& other) const;  // element by element the same numbers of the same initializers
 };
 
 using Attribute = std::variant<int64_t, double, std::string, Vector<int64_t>, Vector<double>, Constant>;
@@ -65,18 +87,36 @@ struct ModelInput {
   int sample_axis = 0;
 };
 
+// A float initializer, and what becomes of it (initializers.h).
+struct Initializer {
+  enum class Fate { open, trained, constant };
+  std::string name;
+  Shape shape;
+  int64_t first = 0;       // the number of its first element
+  std::string reader{};    // the first node that reads it; "": none
+  std::string twin{};      // the initializer that the exporter had merged it with, as their values are equal
+  Fate fate = Fate::open;  // of those that are constant, the reason
+  std::string reason{};
+  bool chosen = false;  // by a flag
+  // How messages name it: "name" [shape].
+  std::string text() const { return "\"" + name + "\" " + to_string(shape); }
+};
+
 struct Model {
-  std::string file, name;
+  std::string file, name, producer;
   int64_t opset = 0;
   Vector<ModelInput> inputs;  // without initializers
   Vector<std::string> outputs;
   Vector<Node> nodes;
   std::map<std::string, Constant> constants;
+  Vector<Initializer> initializers;  // those of floats, by their first number
   // Of values that are not constant, once infer_shapes has found them.
   std::map<std::string, Shape> shapes;
   std::map<std::string, ElementType> types;
 
   const Constant* constant(const std::string& value) const;
+  // Names of the initializers whose numbers a constant has.
+  std::set<std::string> origins(const Constant& constant) const;
   // The node that writes a value, or null. Valid until nodes change.
   std::map<std::string, const Node*> producers() const;
 

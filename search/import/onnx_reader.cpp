@@ -60,6 +60,7 @@ class Reader {
     if (!proto.has_graph() || proto.graph().node_size() == 0) model_.fail("is not an ONNX model: it has no nodes");
     for (const auto& set : proto.opset_import())
       if (set.domain().empty() || set.domain() == "ai.onnx") model_.opset = set.version();
+    model_.producer = proto.producer_name();
     read_graph(*proto.mutable_graph());
     sort_nodes(model_);
     return std::move(model_);

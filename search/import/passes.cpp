@@ -18,10 +18,10 @@ std::string add_constant(Model& model, const Constant& constant) {
   return name;
 }
 
-// A constant number that is no initializer, which would be trained.
+// A constant number that is not trained.
 const Constant* fixed_scalar(const Model& model, const std::string& value) {
   const Constant* constant = model.constant(value);
-  return constant && constant->is_scalar() && constant->floats ? constant : nullptr;
+  return constant && constant->is_scalar() && constant->floats && constant->is_fixed() ? constant : nullptr;
 }
 
 size_t rank_of(const Model& model, const std::string& value) {
@@ -40,14 +40,14 @@ bool is_over_last(const Model& model, const Match& match, const std::string& nam
 
 std::optional<Node> quotient(Model& model, const Match& match) {
   const Constant* divisor = fixed_scalar(model, match.values.at("c"));
-  if (!divisor || !divisor->parameter.empty() || divisor->at(0) == 0) return std::nullopt;
+  if (!divisor || divisor->at(0) == 0) return std::nullopt;
   Constant factor = Constant::of_floats(divisor->shape, {static_cast<float>(1 / divisor->at(0))});
   return node("Mul", {match.values.at("x"), add_constant(model, factor)});
 }
 
 std::optional<Node> difference(Model& model, const Match& match) {
   const Constant* constant = fixed_scalar(model, match.values.at("c"));
-  if (!constant || !constant->parameter.empty()) return std::nullopt;
+  if (!constant) return std::nullopt;
   Constant summand = Constant::of_floats(constant->shape, {static_cast<float>(-constant->at(0))});
   return node("Add", {match.values.at("x"), add_constant(model, summand)});
 }
@@ -91,6 +91,7 @@ std::optional<Node> padding(Model& model, const Match& match) {
   const Vector<int64_t> zeros = model.integers_or_input(pad, "pads", 1, {});
   const size_t rank = zeros.size() / 2, spatial = rank > 2 ? rank - 2 : 0;
   const bool average = root.op == "AveragePool";
+  if (pad.has_input(2) && !fixed_scalar(model, pad.inputs[2])) return std::nullopt;
   if (rank < 3 || zeros[0] != 0 || zeros[1] != 0 || zeros[rank] != 0 || zeros[rank + 1] != 0 ||
       model.text(pad, "mode", "constant") != "constant" || model.number_or_input(pad, "value", 2, 0) != 0 ||
       model.text(root, "auto_pad", "NOTSET") != "NOTSET" || (average && (model.integer(root, "ceil_mode", 0) != 0)))
@@ -114,7 +115,8 @@ std::optional<Node> padding(Model& model, const Match& match) {
 
 std::optional<Node> linear_of_product(Model& model, const Match& match) {
   const Constant &weight = *model.constant(match.values.at("w")), &bias = *model.constant(match.values.at("b"));
-  if (weight.shape.size() != 2 || bias.shape != Shape{weight.shape[1]} || model.constant(match.values.at("x")))
+  if (weight.shape.size() != 2 || bias.shape != Shape{weight.shape[1]} || model.constant(match.values.at("x")) ||
+      weight.is_fixed() || bias.is_fixed())
     return std::nullopt;
   return node("Linear", {match.values.at("x"), match.values.at("w"), match.values.at("b")});
 }

@@ -57,8 +57,7 @@ struct Pattern::Matcher {
 
   bool is_number(const std::string& value, double number) const {
     const Constant* constant = model.constant(value);
-    if (!constant || !constant->parameter.empty() || constant->elements() == 0 || constant->elements() > 1 << 16)
-      return false;
+    if (!constant || !constant->is_fixed() || constant->elements() == 0 || constant->elements() > 1 << 16) return false;
     for (int64_t i = 0; i < constant->elements(); ++i)
       if (!(std::abs(constant->at(i) - number) <= 1e-4 * std::abs(number))) return false;
     return true;

@@ -329,6 +329,7 @@ const std::map<std::string, Rule>& rules() {
                            "HardSwish",
                            "Clip",
                            "LeakyRelu",
+                           "PRelu",
                            "Elu",
                            "Identity",
                            "Cast",

@@ -243,6 +243,16 @@ class WrongFilesTest(OnnxTest):
         self.assert_refused('no initializer is named "wieght"; did you mean "weight"?',
                             arguments=("--frozen", "wieght"))
 
+    def test_weights_that_are_left_out(self):
+        weight = numpy_helper.from_array(numpy.ones(4, numpy.float32), "weight")
+        self.save([self.node("LayerNormalization", ["x", "weight"], ["y"])], self.IMAGE, ["y"], [weight], opset=17)
+        self.assert_refused('LayerNormalization "the LayerNormalization": the bias of layer_norm is always trained, '
+                            'but here it is a constant or left out')
+        constant = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(numpy.eye(4, dtype="float32")))
+        self.save([constant, self.node("MatMul", ["x", "c"], ["y"])], self.IMAGE, ["y"])
+        self.assert_refused('MatMul "the MatMul": the weight of linear is always trained, but here it is a constant or '
+                            'left out')
+
 
 if __name__ == "__main__":
     BUILD = os.path.abspath(sys.argv.pop(1))

@@ -1,0 +1,13 @@
+// Buffers that a look at their numbers tells from parameters. docs/onnx.md has the list.
+#pragma once
+
+#include <string>
+
+#include "search/import/model.h"
+
+namespace ff::importing {
+
+// Why it is a constant, or "": it may be a parameter.
+std::string recognised_buffer(const Model& model, const std::string& initializer);
+
+}  // namespace ff::importing
