@@ -72,10 +72,11 @@ AlgorithmResult run_pipeline(const AlgorithmRequest& request) {
         " has several steps; this is a strategy for unrolled recurrent networks, and with --micro-batches for any");
   std::string devices;
   for (const int count : found->devices) devices += (devices.empty() ? "" : ", ") + std::to_string(count);
-  AlgorithmResult result =
-      by_rule(request, std::move(found->strategy),
-              "layers in stages, split by sample over " + devices + " devices, " +
-                  (found->across_nodes ? "each stage across nodes" : "each stage on neighbouring devices"));
+  AlgorithmResult result = by_rule(
+      request, std::move(found->strategy),
+      "layers in stages, split by sample over " + devices + " devices, " +
+          (found->across_nodes ? "each stage across nodes" : "each stage on neighbouring devices") +
+          (found->chunks > 1 ? ", " + std::to_string(found->chunks) + " chunks of layers each (interleaved)" : ""));
   result.prediction = found->prediction;
   return result;
 }

@@ -56,10 +56,12 @@ Vector<Vector<Nanoseconds>> times_by_depth(Evaluator& evaluator, const Vector<in
   return times;
 }
 
+// With more stages than there are devices for, the first stage's devices have the next one, and so on.
 Strategy strategy_of(const Graph& graph, const Vector<int>& depth_of, const StageCut& cut,
                      const Vector<DeviceId>& devices) {
   Vector<int> first_device(cut.devices.size(), 0);
   std::exclusive_scan(cut.devices.begin(), cut.devices.end(), first_device.begin(), 0);
+  for (int& first : first_device) first %= devices.count();
   Strategy strategy;
   for (const OperatorId op : graph.operator_ids()) {
     const auto behind = std::upper_bound(cut.first_item.begin(), cut.first_item.end(), depth_of[op]);
@@ -70,13 +72,17 @@ Strategy strategy_of(const Graph& graph, const Vector<int>& depth_of, const Stag
   return strategy;
 }
 
-// Stages of equally many devices, where these divide, and of as many as their work asks for.
-Vector<StageCut> cuts(const Vector<Vector<Nanoseconds>>& times, const Vector<int>& sizes, int stages, int devices) {
+// Stages of equally many devices, where these divide, with one chunk of layers or several; and of as many devices as
+// their work asks for.
+Vector<StageCut> cuts(const Vector<Vector<Nanoseconds>>& times, const Vector<int>& sizes, int stages, int devices,
+                      bool interleaved) {
   Vector<StageCut> found;
   for (const int size : sizes.indices())
     if (sizes[size] * stages == devices)
-      if (std::optional<StageCut> equal = cut_into_stages({times[size]}, {sizes[size]}, stages, devices))
-        found.push_back(*std::move(equal));
+      for (int chunks = 1; chunks <= (interleaved ? 4 : 1); chunks *= 2)
+        if (std::optional<StageCut> equal =
+                cut_into_stages({times[size]}, {sizes[size]}, stages * chunks, devices * chunks))
+          found.push_back(*std::move(equal));
   if (std::optional<StageCut> any = cut_into_stages(times, sizes, stages, devices))
     if (found.empty() || any->devices != found[0].devices || any->first_item != found[0].first_item)
       found.push_back(*std::move(any));
@@ -147,14 +153,19 @@ std::optional<Pipeline> pipeline(Evaluator& evaluator, const SearchControl& cont
   std::optional<Pipeline> best;
   constexpr int most_stages = 16, counts_without_better = 2;
   for (int stages = 2, last_better = 2; stages <= std::min(most_stages, last_better + counts_without_better); ++stages)
-    for (const StageCut& cut : cuts(times, sizes, stages, topology.devices.count()))
+    for (const StageCut& cut :
+         cuts(times, sizes, stages, topology.devices.count(), evaluator.problem().settings.micro_batches > 1))
       for (const bool across_nodes : {false, true}) {
         if ((across_nodes && spread == neighbouring) || (best && control.ended())) continue;
         Strategy strategy = evaluator.problem().keeping_annotations(
             strategy_of(graph, depth_of, cut, across_nodes ? spread : neighbouring));
         const Prediction prediction = evaluator.evaluate(strategy);
         if (best && !better(prediction, best->prediction)) continue;
-        best = {std::move(strategy), cut.devices, across_nodes, prediction};
+        best = {std::move(strategy),
+                {cut.devices.begin(), cut.devices.begin() + stages},
+                cut.devices.count() / stages,
+                across_nodes,
+                prediction};
         last_better = stages;
       }
   return best;

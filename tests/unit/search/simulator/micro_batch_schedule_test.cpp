@@ -1,10 +1,12 @@
 #include "search/simulator/micro_batch_schedule.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
 
 #include "common/task_graph/issue_order.h"
+#include "search/optimizer/baselines/pipeline.h"
 #include "search/simulator/task_order.h"
 #include "tests/support/random_network.h"
 #include "tests/support/random_topology.h"
@@ -14,10 +16,11 @@ using namespace ff;
 
 namespace {
 
-// Linear layers of equal work, one on each device.
+// Linear layers of equal work, equally many on each device: consecutive ones.
 struct Stages {
-  Stages(int devices, int micro_batches)
-      : whole(parse_graph(parse_json(network(devices), "graph"))), of_one(graph_of_micro_batch(whole, micro_batches)),
+  Stages(int devices, int micro_batches, int layers_each = 1)
+      : whole(parse_graph(parse_json(network(devices * layers_each), "graph"))),
+        of_one(graph_of_micro_batch(whole, micro_batches)),
         topology(parse_topology(parse_json(machine(devices), "topology"))),
         problem{of_one,
                 topology,
@@ -27,8 +30,8 @@ struct Stages {
                 false,
                 std::make_shared<const Graph>(whole)},
         strategy(single_device(of_one)) {
-    for (int layer = 0; layer < devices; ++layer) strategy[layer].devices = {layer};
-    strategy[devices].devices = {devices - 1};
+    for (int layer = 0; layer < devices * layers_each; ++layer) strategy[layer].devices = {layer / layers_each};
+    strategy.back().devices = {devices - 1};
   }
 
   static std::string network(int layers) {
@@ -112,6 +115,27 @@ TEST_CASE("1F1B: with equal stages an iteration takes the time of the slowest st
   const Evaluator::Details details = evaluator.details(stages.strategy, TaskOrder::one_forward_one_backward);
   const double us = static_cast<double>(details.timeline.makespan) / 1e3;
   CHECK(us == Approx(8 * 400 + 3 * 200).epsilon(0.1));  // and updates and transfers
+}
+
+// Two layers on each of four devices. In chunks of one layer the bubble is half as long: 3 * 200 instead of 3 * 400 us.
+TEST_CASE("1F1B: a bubble is shorter where devices have several chunks of layers in turn") {
+  Stages stages(4, 8, 2);
+  Evaluator evaluator(stages.problem);
+  const auto us = [&](const Strategy& strategy) {
+    const auto details = evaluator.details(strategy, TaskOrder::one_forward_one_backward);
+    return static_cast<double>(details.timeline.makespan) / 1e3;
+  };
+  Strategy interleaved = stages.strategy;
+  for (int layer = 0; layer < 8; ++layer) interleaved[layer].devices = {layer % 4};
+  CHECK(us(stages.strategy) == Approx(8 * 600 + 3 * 400).epsilon(0.05));
+  CHECK(us(interleaved) == Approx(8 * 600 + 3 * 200).epsilon(0.05));
+  const std::atomic<bool> stop = false;
+  const std::optional<Pipeline> found = pipeline(evaluator, {.stop = stop});
+  REQUIRE(found);
+  CHECK(found->chunks == 2);
+  CHECK(us(found->strategy) == us(interleaved));
+  const Evaluator::Details details = evaluator.details(interleaved, TaskOrder::one_forward_one_backward);
+  CHECK(schedule_of(stages.problem, details).in_flight == Vector<int>{4, 4, 4, 4});
 }
 
 TEST_CASE("1F1B: micro-batches that wait for each other are let in") {
