@@ -46,6 +46,22 @@ float from_half(uint16_t bits) {
 // The upper half of a float.
 float from_bfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
+// Letters of one to four bytes: the first says how many follow.
+bool is_utf8(const std::string& text) {
+  size_t following = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (following > 0) {
+      if ((byte & 0xC0) != 0x80) return false;
+      --following;
+    } else if (byte >= 0x80) {
+      if (byte < 0xC2 || byte > 0xF4) return false;
+      following = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
+    }
+  }
+  return following == 0;
+}
+
 class Reader {
  public:
   explicit Reader(const std::string& path) { model_.file = path; }
@@ -69,6 +85,7 @@ class Reader {
  private:
   void read_graph(::onnx::GraphProto& graph) {
     model_.name = graph.name();
+    expect_names(graph);
     for (Tensor& tensor : *graph.mutable_initializer()) {
       if (tensor.name().empty()) model_.fail("has an initializer without a name");
       Constant constant = read_tensor(tensor, "initializer \"" + tensor.name() + "\"");
@@ -83,6 +100,19 @@ class Reader {
     for (const ::onnx::ValueInfoProto& output : graph.output()) model_.outputs.push_back(output.name());
     if (model_.outputs.empty()) model_.fail("has no outputs");
     for (::onnx::NodeProto& node : *graph.mutable_node()) read_node(node);
+  }
+
+  void expect_names(const ::onnx::GraphProto& graph) const {
+    const auto expect = [&](const std::string& name) {
+      if (!is_utf8(name)) model_.fail("has a name that is not UTF-8");
+    };
+    for (const Tensor& tensor : graph.initializer()) expect(tensor.name());
+    for (const ::onnx::ValueInfoProto& input : graph.input()) expect(input.name());
+    for (const ::onnx::NodeProto& node : graph.node()) {
+      expect(node.name());
+      expect(node.op_type());
+      for (const std::string& output : node.output()) expect(output);
+    }
   }
 
   void read_node(::onnx::NodeProto& proto) {

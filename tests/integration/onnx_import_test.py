@@ -243,6 +243,12 @@ class WrongFilesTest(OnnxTest):
         self.assert_refused('no initializer is named "wieght"; did you mean "weight"?',
                             arguments=("--frozen", "wieght"))
 
+    def test_names(self):
+        self.save([self.node("Relu", ["x"], ["wXYZ"])], self.IMAGE, ["wXYZ"])
+        content = pathlib.Path(self.path("model.onnx")).read_bytes()
+        pathlib.Path(self.path("model.onnx")).write_bytes(content.replace(b"wXYZ", b"w\xf7YZ"))
+        self.assert_refused("has a name that is not UTF-8")
+
     def test_weights_that_are_left_out(self):
         weight = numpy_helper.from_array(numpy.ones(4, numpy.float32), "weight")
         self.save([self.node("LayerNormalization", ["x", "weight"], ["y"])], self.IMAGE, ["y"], [weight], opset=17)

@@ -265,7 +265,7 @@ class InitializersTest(unittest.TestCase):
                             'samples', model, *self.like())
 
     def test_very_low_numbers_without_softmax(self):
-        """A mask is added to the scores of a softmax; elsewhere the number replaces values, and no gradient passes."""
+        """A mask is added to the scores of a softmax; elsewhere the number takes their place, without a gradient."""
         hidden = torch.ones(LENGTH, CHANNELS).triu(1).bool()
         self.agrees(Function(lambda self, x: torch.tanh(F.linear(x, self.a).masked_fill(hidden, -2e4) * 1e-4),
                              torch.randn(CHANNELS, CHANNELS)))
