@@ -115,7 +115,7 @@ void check_gradients(const Json& graph) {
       for (float value : gradient) square += static_cast<double>(value) * value;
       double size = 0;
       for (float value : weights.at(name)) size += static_cast<double>(value) * value;
-      const double length = std::sqrt(square), step = 0.008 * std::clamp(std::sqrt(size), 0.1, 1.0);
+      const double length = std::sqrt(square), step = 0.008 * std::clamp(std::sqrt(size), 0.5, 1.0);
       if (length < 1e-3) continue;  // a bias in front of a normalization
       const auto loss_at = [&, &name = name, &gradient = gradient](double distance) {
         HostTensors moved = weights;
