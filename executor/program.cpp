@@ -487,6 +487,7 @@ void Program::update_clipped() {
     current_task_ = plan_.steps[step].task;
     if (plan_.steps[step].kind == TaskKind::update) sum_gradients(plan_.steps[step]);
   }
+  transport_.finish_iteration();  // else another rank could wait for a transfer of this one, which waits for all ranks
   // The sums of all ranks in their order: the same bits everywhere.
   double squares = 0;
   for (const std::string& bytes : transport_.gather(to_bytes(Vector<double>{sum_of_squared_gradients()})))
