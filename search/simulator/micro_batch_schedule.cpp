@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "common/micro_batches.h"
 
@@ -35,11 +34,10 @@ MicroBatchSchedule micro_batch_schedule(const Graph& graph, const Strategy& stra
             : -1);
   const Vector<int> stage = stages_of(strategy, device_count);
   schedule.in_flight.assign(device_count, 1);
-  const int stages = static_cast<int>(std::set<int>(stage.begin(), stage.end()).size());
   Vector<int> depth(graph.operators.size(), 1);  // stages from an operator to the end
   for (OperatorId op = graph.operators.count() - 1; op >= 0; --op) {
     for (const DeviceId device : strategy[op].devices)
-      schedule.in_flight[device] = std::max(schedule.in_flight[device], std::min({depth[op], stages, micro_batches}));
+      schedule.in_flight[device] = std::max(schedule.in_flight[device], std::min(depth[op], micro_batches));
     for (const TensorId input : graph.operators[op].inputs)
       if (const OperatorId producer = graph.tensors[input].producer; producer >= 0) {
         const bool changes = stage[strategy[producer].devices[0]] != stage[strategy[op].devices[0]];

@@ -14,8 +14,8 @@ struct MicroBatchSchedule {
 
 // As many as there are stages from a device to the end of the network: on the way of one micro-batch from there to the
 // loss and back, that many others pass. Stages follow from the strategy: devices that compute parts of one operator are
-// one stage, and on a path through the graph each change of stages counts, up to the number of all stages: devices with
-// several chunks of layers have them in turn. `strategy` has the parts of all micro-batches (common/micro_batches.h).
+// one stage, and on a path through the graph each change of stages counts, of devices with several chunks of layers
+// too. `strategy` has the parts of all micro-batches (common/micro_batches.h).
 MicroBatchSchedule micro_batch_schedule(const Graph& graph, const Strategy& strategy, const TaskGraph& tasks,
                                         int micro_batches, int device_count);
 

@@ -89,6 +89,13 @@ Vector<StageCut> cuts(const Vector<Vector<Nanoseconds>>& times, const Vector<int
   return found;
 }
 
+// As the baseline is predicted in the end: micro-batches by 1F1B.
+Prediction in_its_order(Evaluator& evaluator, const Strategy& strategy) {
+  if (evaluator.problem().settings.micro_batches == 1) return evaluator.evaluate(strategy);
+  const Evaluator::Details details = evaluator.details(strategy, TaskOrder::one_forward_one_backward);
+  return Evaluator::prediction(details.timeline.makespan, evaluator.fullness(details.memory_bytes));
+}
+
 }  // namespace
 
 std::optional<StageCut> cut_into_stages(const Vector<Vector<Nanoseconds>>& times_ns, const Vector<int>& sizes,
@@ -151,6 +158,7 @@ std::optional<Pipeline> pipeline(Evaluator& evaluator, const SearchControl& cont
   const Vector<Vector<Nanoseconds>> times = times_by_depth(evaluator, depth_of, sizes);
   const Vector<DeviceId> neighbouring = devices_in_order(topology, false), spread = devices_in_order(topology, true);
   std::optional<Pipeline> best;
+  Prediction best_in_its_order{};
   constexpr int most_stages = 16, counts_without_better = 2;
   for (int stages = 2, last_better = 2; stages <= std::min(most_stages, last_better + counts_without_better); ++stages)
     for (const StageCut& cut :
@@ -159,15 +167,17 @@ std::optional<Pipeline> pipeline(Evaluator& evaluator, const SearchControl& cont
         if ((across_nodes && spread == neighbouring) || (best && control.ended())) continue;
         Strategy strategy = evaluator.problem().keeping_annotations(
             strategy_of(graph, depth_of, cut, across_nodes ? spread : neighbouring));
-        const Prediction prediction = evaluator.evaluate(strategy);
-        if (best && !better(prediction, best->prediction)) continue;
+        const Prediction compared = in_its_order(evaluator, strategy);
+        if (best && !better(compared, best_in_its_order)) continue;
+        best_in_its_order = compared;
         best = {std::move(strategy),
                 {cut.devices.begin(), cut.devices.begin() + stages},
                 cut.devices.count() / stages,
                 across_nodes,
-                prediction};
+                {}};
         last_better = stages;
       }
+  if (best) best->prediction = evaluator.evaluate(best->strategy);
   return best;
 }
 
