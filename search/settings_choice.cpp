@@ -71,19 +71,20 @@ StrategySettings choose_settings(const GraphAndTopology& files, const CostOption
     }
     if (choice.recompute) tried.recompute.clear();
     if (choice.sharding) tried.synchronization = files.settings.synchronization;
-    auto [is_better, fits] = attempt();
-    const auto attempt_again = [&] {
-      const auto [again_better, again_fits] = attempt();
-      is_better = is_better || again_better;
-      fits = again_fits;
+    bool is_better = false, fits = false;
+    const auto attempt_and_note = [&] {
+      const auto [better_than_known, into_memory] = attempt();
+      is_better = is_better || better_than_known;
+      fits = into_memory;
     };
+    attempt_and_note();
     if (choice.sharding && !fits) {
       tried.synchronization = Synchronization::sharded;
-      attempt_again();
+      attempt_and_note();
     }
     if (choice.recompute && !fits && !full.empty()) {
       tried.recompute = full;
-      attempt_again();
+      attempt_and_note();
     }
     worse = is_better ? 0 : worse + 1;
     if (!choice.micro_batches) break;

@@ -117,7 +117,7 @@ TEST_CASE("1F1B: with equal stages an iteration takes the time of the slowest st
   CHECK(us == Approx(8 * 400 + 3 * 200).epsilon(0.1));  // and updates and transfers
 }
 
-// Two layers on each of four devices: in chunks of one layer the bubble is shorter, ideally 3 * 200 instead of 3 * 400 us.
+// Two layers on each of four devices: in chunks of one layer the bubble is shorter, ideally 3 * 200 us and not 3 * 400.
 TEST_CASE("1F1B: a bubble is shorter where devices have several chunks of layers in turn") {
   Stages stages(4, 8, 2);
   Evaluator evaluator(stages.problem);
