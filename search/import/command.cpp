@@ -4,7 +4,9 @@
 #include <chrono>
 #include <map>
 
+#include "common/graph.h"
 #include "search/import/reader.h"
+#include "search/import/transformer_config.h"
 
 namespace ff {
 
@@ -60,7 +62,30 @@ Json json_of(const Vector<Initializer>& initializers) {
 
 }  // namespace
 
+namespace {
+
+CommandResult import_configuration(const ImportOptions& options) {
+  expect_all_writable({options.out}, {options.model});
+  TransformerGraph made = import_transformer(read_json_file(options.model), options.batch, options.sequence);
+  const Graph graph = parse_graph(parse_json(made.graph.dump(), options.out));
+  int64_t parameters = 0;
+  for (const Parameter& parameter : graph.parameters)
+    if (parameter.spec.trained) parameters += volume(parameter.spec.shape);
+  write_json_file(options.out, made.graph);
+  CommandResult result;
+  result.json = {{"operators", graph.operators.size()}, {"layers", made.layers}, {"parameters", parameters}};
+  result.text = graph.name + ": " + std::to_string(made.layers) + " layers became " +
+                std::to_string(graph.operators.size()) + " operators with " + std::to_string(parameters) +
+                " parameters\n" + options.out + ": the graph, of " + std::to_string(options.batch) + " samples of " +
+                std::to_string(options.sequence) + " tokens, with the loss\n";
+  result.notes = std::move(made.notes);
+  return result;
+}
+
+}  // namespace
+
 CommandResult run_import(const ImportOptions& options) {
+  if (is_configuration(options.model)) return import_configuration(options);
   const auto start = std::chrono::steady_clock::now();
   expect_all_writable({options.out, options.weights}, {options.model});
   importing::Model model = importing::read_onnx_file(options.model);

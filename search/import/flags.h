@@ -20,7 +20,10 @@ inline void read_size(std::map<std::string, int64_t>& sizes, const std::string& 
 }
 
 inline void add_import_flags(CLI::App& app, ImportOptions& options) {
-  app.add_option("model", options.model, "ONNX file, as torch.onnx.export writes it")->required();
+  app.add_option("model", options.model, "ONNX file, as torch.onnx.export writes it, or config.json of Hugging Face")
+      ->required();
+  app.add_option("--sequence", options.sequence, "tokens of a sample; of a config.json")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
   app.add_option("--batch", options.batch, "batch size: the symbolic dimension, else the first axis of inputs")
       ->required()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
@@ -48,6 +51,15 @@ inline void add_import_flags(CLI::App& app, ImportOptions& options) {
       ->delimiter(',');
   app.add_option("--frozen", options.choices.frozen, "initializers that are not trained; * matches any characters")
       ->delimiter(',');
+  app.callback([&app, &options] {  // flags that would have no effect are mistakes
+    const bool configuration = is_configuration(options.model);
+    if (configuration && options.sequence == 0)
+      throw CLI::ValidationError("--sequence", "is needed for " + options.model);
+    if (!configuration && options.sequence > 0)
+      throw CLI::ValidationError("--sequence", "is for a config.json; an ONNX file has its sizes");
+    for (const char* flag : {"--weights", "--loss", "--loss-weights", "--size", "--like", "--trained", "--frozen"})
+      if (configuration && app.count(flag) > 0) throw CLI::ValidationError(flag, "is not for a config.json");
+  });
 }
 
 }  // namespace ff

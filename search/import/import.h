@@ -8,6 +8,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "common/json_file.h"
 #include "search/import/initializers.h"
@@ -15,14 +16,21 @@
 namespace ff {
 
 struct ImportOptions {
-  std::string model;
+  std::string model;  // ONNX, or a transformer's config.json (transformer_config.h)
   int64_t batch = 0;
+  int64_t sequence = 0;      // of a config.json: tokens of a sample; 0: not given
   std::string out, weights;  // files to write; weights "": none
   bool cross_entropy = false;
   Vector<double> loss_weights;           // by output; others have 1
   std::map<std::string, int64_t> sizes;  // of symbolic dimensions, by name
   importing::Choices choices;            // of what is trained
 };
+
+// Is it a transformer's configuration? Else an ONNX file.
+inline bool is_configuration(const std::string& path) {
+  constexpr std::string_view ending = ".json";
+  return path.size() >= ending.size() && path.compare(path.size() - ending.size(), ending.size(), ending) == 0;
+}
 
 struct ImportedModel {
   Json graph;                             // ffgraph/1

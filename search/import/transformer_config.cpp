@@ -1,0 +1,294 @@
+#include "search/import/transformer_config.h"
+
+#include <cmath>
+
+#include "common/errors.h"
+
+namespace ff {
+namespace {
+
+// Keys that are missing or null have a default, as in Hugging Face's classes of configurations.
+class Settings {
+ public:
+  explicit Settings(const JsonPlace& place) : place_(place) {}
+
+  std::optional<JsonPlace> find(const std::string& key) const {
+    const std::optional<JsonPlace> found = place_.find(key);
+    return found && found->value().is_null() ? std::nullopt : found;
+  }
+  int64_t integer(const std::string& key) const { return place_.at(key).as_integer(1, int64_t{1} << 31); }
+  int64_t integer(const std::string& key, int64_t otherwise) const { return find(key) ? integer(key) : otherwise; }
+  double number(const std::string& key, double otherwise, double most = 1e12) const {
+    const auto found = find(key);
+    return found ? found->as_number(0, most) : otherwise;
+  }
+  bool flag(const std::string& key, bool otherwise) const {
+    const auto found = find(key);
+    return found ? found->as_bool() : otherwise;
+  }
+  std::string text(const std::string& key, const std::string& otherwise) const {
+    const auto found = find(key);
+    return found ? found->as_string() : otherwise;
+  }
+  [[noreturn]] void refuse(const std::string& key, const std::string& message) const {
+    if (const auto found = find(key)) found->fail(message);
+    place_.fail(key + ": " + message);
+  }
+
+ private:
+  const JsonPlace& place_;
+};
+
+// What the families have in common and differ in.
+struct Family {
+  int64_t channels, layers, heads, key_value_heads, inner, vocabulary, positions;
+  bool rms_norm = false;  // else layer_norm
+  double epsilon = 1e-5;
+  bool learned_positions = false;  // else rotary ones
+  double rotary_base = 10000;
+  int64_t rotary_channels = 0;  // 0: all of a head
+  bool attention_bias = true, projection_bias = true, inner_bias = true, output_bias = false;
+  bool gated = false;  // act(gate x) * up x in front of the last product
+  std::string activation = {};
+  bool parallel = false;  // attention and feed-forward read the same values, and are added together
+  bool one_norm = false;  // parallel: of both
+  bool tied = false;      // the output's weight is the embedding's
+  double embedding_dropout = 0, layer_dropout = 0;
+};
+
+void read_rotary(const Settings& settings, Family& family, double part, Vector<std::string>& notes) {
+  family.rotary_base = settings.number("rope_theta", settings.number("rotary_emb_base", 10000));
+  for (const std::string& key : {std::string("rope_scaling"), std::string("rope_parameters")})
+    if (const auto scaling = settings.find(key)) {
+      const Settings inside(*scaling);
+      family.rotary_base = inside.number("rope_theta", family.rotary_base);
+      const std::string type = inside.text("rope_type", inside.text("type", "default"));
+      if (type != "default")
+        notes.push_back(key + " \"" + type +
+                        "\" is left out: rotary positions are not scaled; shapes and work are the same");
+    }
+  const int64_t head_channels = family.channels / family.heads;
+  const int64_t turned = static_cast<int64_t>(static_cast<double>(head_channels) * part);
+  if (turned != head_channels) family.rotary_channels = turned;
+}
+
+Family gpt2(const Settings& settings, Vector<std::string>& notes) {
+  Family family{settings.integer("n_embd"),     settings.integer("n_layer"),    settings.integer("n_head"), 0, 0,
+                settings.integer("vocab_size"), settings.integer("n_positions")};
+  family.inner = settings.integer("n_inner", 4 * family.channels);
+  family.epsilon = settings.number("layer_norm_epsilon", 1e-5);
+  family.learned_positions = true;
+  family.activation = settings.text("activation_function", "gelu_new");
+  family.tied = settings.flag("tie_word_embeddings", true);
+  family.embedding_dropout = settings.number("embd_pdrop", 0.1, 1);
+  family.layer_dropout = settings.number("resid_pdrop", 0.1, 1);
+  if (settings.number("attn_pdrop", 0.1, 1) > 0)
+    notes.push_back("attn_pdrop is left out: attention has no dropout of its probabilities");
+  if (settings.flag("scale_attn_by_inverse_layer_idx", false))
+    settings.refuse("scale_attn_by_inverse_layer_idx", "expected false: attention has one scale in all layers");
+  return family;
+}
+
+// LLaMA, Mistral and Qwen2, which differ in biases and windows.
+Family llama(const Settings& settings, const std::string& type, int64_t sequence, Vector<std::string>& notes) {
+  Family family{settings.integer("hidden_size"),
+                settings.integer("num_hidden_layers"),
+                settings.integer("num_attention_heads"),
+                0,
+                settings.integer("intermediate_size"),
+                settings.integer("vocab_size"),
+                settings.integer("max_position_embeddings", 2048)};
+  family.key_value_heads = settings.integer("num_key_value_heads", family.heads);
+  family.rms_norm = family.gated = true;
+  family.epsilon = settings.number("rms_norm_eps", 1e-6);
+  family.attention_bias = type == "qwen2" || settings.flag("attention_bias", false);
+  family.projection_bias = type != "qwen2" && settings.flag("attention_bias", false);
+  family.inner_bias = settings.flag("mlp_bias", false);
+  family.activation = settings.text("hidden_act", "silu");
+  family.tied = settings.flag("tie_word_embeddings", false);
+  if (settings.integer("head_dim", family.channels / family.heads) != family.channels / family.heads)
+    settings.refuse("head_dim",
+                    "expected " + std::to_string(family.channels / family.heads) + ", the channels over the heads");
+  const bool window = type == "mistral" || settings.flag("use_sliding_window", false);
+  if (window && settings.integer("sliding_window", sequence) < sequence)
+    settings.refuse("sliding_window",
+                    "attention has no windows: expected at least the sequence, " + std::to_string(sequence));
+  if (settings.number("attention_dropout", 0, 1) > 0)
+    notes.push_back("attention_dropout is left out: attention has no dropout of its probabilities");
+  read_rotary(settings, family, 1, notes);
+  return family;
+}
+
+Family gpt_neox(const Settings& settings, Vector<std::string>& notes) {
+  Family family{settings.integer("hidden_size"),
+                settings.integer("num_hidden_layers"),
+                settings.integer("num_attention_heads"),
+                0,
+                settings.integer("intermediate_size"),
+                settings.integer("vocab_size"),
+                settings.integer("max_position_embeddings", 2048)};
+  family.epsilon = settings.number("layer_norm_eps", 1e-5);
+  family.activation = settings.text("hidden_act", "gelu");
+  family.parallel = settings.flag("use_parallel_residual", true);
+  family.attention_bias = family.projection_bias = settings.flag("attention_bias", true);
+  family.tied = settings.flag("tie_word_embeddings", false);
+  family.layer_dropout = settings.number("hidden_dropout", 0, 1);
+  if (settings.number("attention_dropout", 0, 1) > 0)
+    notes.push_back("attention_dropout is left out: attention has no dropout of its probabilities");
+  read_rotary(settings, family, settings.number("rotary_pct", 0.25, 1), notes);
+  return family;
+}
+
+Family phi(const Settings& settings, Vector<std::string>& notes) {
+  Family family{settings.integer("hidden_size"),
+                settings.integer("num_hidden_layers"),
+                settings.integer("num_attention_heads"),
+                0,
+                settings.integer("intermediate_size"),
+                settings.integer("vocab_size"),
+                settings.integer("max_position_embeddings", 2048)};
+  family.key_value_heads = settings.integer("num_key_value_heads", family.heads);
+  family.epsilon = settings.number("layer_norm_eps", 1e-5);
+  family.activation = settings.text("hidden_act", "gelu_new");
+  family.parallel = family.one_norm = family.output_bias = true;
+  family.tied = settings.flag("tie_word_embeddings", false);
+  family.embedding_dropout = settings.number("embd_pdrop", 0, 1);
+  family.layer_dropout = settings.number("resid_pdrop", 0, 1);
+  if (settings.flag("qk_layernorm", false))
+    settings.refuse("qk_layernorm", "expected false: attention does not normalize queries and keys");
+  if (settings.number("attention_dropout", 0, 1) > 0)
+    notes.push_back("attention_dropout is left out: attention has no dropout of its probabilities");
+  read_rotary(settings, family, settings.number("partial_rotary_factor", 0.5, 1), notes);
+  return family;
+}
+
+class GraphWriter {
+ public:
+  GraphWriter(const Family& family, const Settings& settings) : family_(family), settings_(settings) {}
+
+  Json operators() {
+    add("tokens", "embedding", {"token"}, {{"vocabulary", family_.vocabulary}, {"channels", family_.channels}});
+    if (family_.tied) operators_.back()["parameters"] = "tokens";
+    std::string x = "tokens";
+    if (family_.learned_positions) x = add("positions", "position_embedding", {x}, {});
+    x = with_dropout("dropout", x, family_.embedding_dropout);
+    for (int64_t layer = 1; layer <= family_.layers; ++layer) x = add_layer("layer" + std::to_string(layer) + ".", x);
+    x = norm("norm", x);
+    linear("output", x, family_.vocabulary, family_.output_bias);
+    if (family_.tied) operators_.back()["parameters"] = "tokens";
+    add("loss", "softmax_cross_entropy", {"output", "label"}, {});
+    return operators_;
+  }
+
+ private:
+  // Its output's name.
+  std::string add(const std::string& name, const std::string& type, const Vector<std::string>& inputs,
+                  const Json& attributes) {
+    Json json = {{"name", name}, {"type", type}, {"inputs", inputs}};
+    if (!attributes.empty()) json["attributes"] = attributes;
+    operators_.push_back(std::move(json));
+    return name;
+  }
+  std::string linear(const std::string& name, const std::string& input, int64_t features, bool bias) {
+    Json attributes = {{"out_features", features}};
+    if (!bias) attributes["bias"] = false;
+    return add(name, "linear", {input}, attributes);
+  }
+  std::string norm(const std::string& name, const std::string& input) {
+    return add(name, family_.rms_norm ? "rms_norm" : "layer_norm", {input}, {{"epsilon", family_.epsilon}});
+  }
+  std::string with_dropout(const std::string& name, const std::string& input, double rate) {
+    return rate > 0 ? add(name, "dropout", {input}, {{"rate", rate}}) : input;
+  }
+  std::string activation(const std::string& prefix, const std::string& input) {
+    const std::string& name = family_.activation;
+    if (name == "silu" || name == "swish") return add(prefix + "silu", "silu", {input}, {});
+    if (name == "relu") return add(prefix + "relu", "relu", {input}, {});
+    if (name == "gelu") return add(prefix + "gelu", "gelu", {input}, {});
+    if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh")
+      return add(prefix + "gelu", "gelu", {input}, {{"approximate", "tanh"}});
+    settings_.refuse(
+        settings_.find("hidden_act") ? "hidden_act" : "activation_function",
+        "found \"" + name + "\"" + suggestion(name, {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"}));
+  }
+
+  std::string attention(const std::string& prefix, const std::string& input) {
+    Json attributes = {{"heads", family_.heads}};
+    if (family_.key_value_heads > 0 && family_.key_value_heads != family_.heads)
+      attributes["key_value_heads"] = family_.key_value_heads;
+    attributes["causal"] = true;
+    if (!family_.learned_positions) attributes["rotary_base"] = family_.rotary_base;
+    if (family_.rotary_channels > 0) attributes["rotary_channels"] = family_.rotary_channels;
+    if (!family_.attention_bias) attributes["bias"] = false;
+    add(prefix + "attention", "multi_head_attention", {input}, attributes);
+    return linear(prefix + "projection", prefix + "attention", family_.channels, family_.projection_bias);
+  }
+
+  std::string feed_forward(const std::string& prefix, const std::string& input) {
+    std::string inner;
+    if (family_.gated) {
+      const std::string gate = activation(prefix, linear(prefix + "gate", input, family_.inner, family_.inner_bias));
+      const std::string up = linear(prefix + "up", input, family_.inner, family_.inner_bias);
+      inner = add(prefix + "mul", "mul", {gate, up}, {});
+    } else {
+      inner = activation(prefix, linear(prefix + "expand", input, family_.inner, family_.inner_bias));
+    }
+    return linear(prefix + (family_.gated ? "down" : "contract"), inner, family_.channels, family_.inner_bias);
+  }
+
+  std::string add_layer(const std::string& prefix, const std::string& x) {
+    const double rate = family_.layer_dropout;
+    const std::string first = norm(prefix + "norm1", x);
+    const std::string attended = with_dropout(prefix + "dropout1", attention(prefix, first), rate);
+    const std::string added = add(prefix + "add1", "add", {x, attended}, {});
+    const std::string& read = family_.parallel ? x : added;
+    const std::string second = family_.one_norm ? first : norm(prefix + "norm2", read);
+    const std::string fed = with_dropout(prefix + "dropout2", feed_forward(prefix, second), rate);
+    return add(prefix + "add2", "add", {added, fed}, {});
+  }
+
+  const Family& family_;
+  const Settings& settings_;
+  Json operators_ = Json::array();
+};
+
+Family read_family(const JsonPlace& config, const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
+  const std::string type = config.at("model_type").as_string();
+  if (type == "gpt2") return gpt2(settings, notes);
+  if (type == "gpt_neox") return gpt_neox(settings, notes);
+  if (type == "phi") return phi(settings, notes);
+  if (type == "llama" || type == "mistral" || type == "qwen2") return llama(settings, type, sequence, notes);
+  config.at("model_type").fail("found \"" + type + "\"" + suggestion(type, transformer_families()));
+}
+
+}  // namespace
+
+Vector<std::string> transformer_families() { return {"gpt2", "gpt_neox", "llama", "mistral", "phi", "qwen2"}; }
+
+TransformerGraph import_transformer(const JsonPlace& config, int64_t batch, int64_t sequence) {
+  const Settings settings(config);
+  TransformerGraph result;
+  const Family family = read_family(config, settings, sequence, result.notes);
+  if (sequence > family.positions)
+    throw InputError("--sequence: found " + std::to_string(sequence) + ", the model has " +
+                     std::to_string(family.positions) + " positions");
+  if (family.learned_positions && sequence < family.positions)
+    result.notes.push_back("the table of positions has " + std::to_string(sequence) +
+                           " rows, as the sequence; the model's has " + std::to_string(family.positions));
+  result.layers = family.layers;
+  const std::string type = config.at("model_type").as_string();
+  const std::string name = settings.text("_name_or_path", "");
+  const Json input = {"batch", sequence};
+  result.graph = {{"format", "ffgraph/1"},
+                  {"name", name.empty() ? type : name.substr(name.find_last_of('/') + 1)},
+                  {"description", "Causal language model of family " + type + ", by ffsearch import from " +
+                                      config.file().substr(config.file().find_last_of('/') + 1) + "."},
+                  {"batch_size", batch},
+                  {"inputs",
+                   {{{"name", "token"}, {"shape", input}, {"dtype", "i32"}},
+                    {{"name", "label"}, {"shape", input}, {"dtype", "i32"}}}},
+                  {"operators", GraphWriter(family, settings).operators()}};
+  return result;
+}
+
+}  // namespace ff
