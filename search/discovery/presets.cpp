@@ -29,7 +29,7 @@ constexpr Preset presets[] = {
 
 // Estimates, as those of scripts/generate_topologies.py.
 constexpr double latency_us = 2.5, launch_us = 5;
-constexpr const char* latency_estimated = "; latency estimated";
+constexpr const char* estimated_latency_note = "; latency estimated";
 
 const Preset& preset_of(const std::string& name) {
   for (const Preset& preset : presets)
@@ -67,7 +67,7 @@ Json topology_of_preset(const PresetSettings& settings) {
       links.push_back({{"between", {name, "nvswitch"}},
                        {"bandwidth_gb_per_s", preset.nvlink_gb_per_s},
                        {"latency_us", latency_us},
-                       {"source", std::string(preset.nvlink_source) + latency_estimated}});
+                       {"source", std::string(preset.nvlink_source) + estimated_latency_note}});
   }
   Json nodes = {{"count", settings.nodes}, {"name", "node"}, {"devices", devices}};
   if (gpus > 1) nodes.update({{"switches", {"nvswitch"}}, {"links", links}});
@@ -79,7 +79,7 @@ Json topology_of_preset(const PresetSettings& settings) {
                          {{"bandwidth_gb_per_s", given ? settings.network_gb_per_s : preset.network_gb_per_s},
                           {"latency_us", latency_us},
                           {"source", (given ? "given by --network-gb-per-s" : preset.network_source) +
-                                         std::string(latency_estimated)}}}};
+                                         std::string(estimated_latency_note)}}}};
   return {
       {"format", "fftopology/1"},
       {"name", settings.name + "-" + std::to_string(settings.nodes)},

@@ -146,19 +146,19 @@ bool is_statistics(const std::string& op, size_t input) {
 }
 
 // How an initializer is read once everything that can be computed is.
-struct Uses {
+struct Readers {
   bool weight = false, looked_up = false, statistics = false, other = false;
   std::string statistics_node{};
 };
 
-std::map<std::string, Uses> uses_in(const Model& model) {
-  std::map<std::string, Uses> uses;
+std::map<std::string, Readers> uses_in(const Model& model) {
+  std::map<std::string, Readers> uses;
   for (const Node& node : model.nodes)
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const Constant* constant = model.constant(node.inputs[i]);
       if (!constant) continue;
       for (const std::string& name : model.origins(*constant)) {
-        Uses& use = uses[name];
+        Readers& use = uses[name];
         if (is_weight(node.op, i)) use.weight = true;
         else if (constant->looked_up) use.looked_up = true;
         else if (!is_statistics(node.op, i)) use.other = true;
@@ -199,12 +199,12 @@ void number_initializers(Model& model, const Choices& choices) {
 }
 
 bool decide_initializers(Model& model, const Model& prepared) {
-  const std::map<std::string, Uses> uses = uses_in(prepared);
+  const std::map<std::string, Readers> uses = uses_in(prepared);
   bool more = false;
   Vector<const Initializer*> open;
   for (Initializer& each : model.initializers) {
     const auto it = uses.find(each.name);
-    const Uses use = it == uses.end() ? Uses{} : it->second;
+    const Readers use = it == uses.end() ? Readers{} : it->second;
     if (each.fate == Fate::trained && use.statistics)
       model.fail("the initializer " + each.text() + " is trained by choice, but " + use.statistics_node +
                  " keeps its running statistics there; --like is to have the names of named_parameters(), not of "
