@@ -165,10 +165,12 @@ const ff::Vector<std::pair<std::string, ff::Synchronization>> synchronizations =
     {"all-reduce", ff::Synchronization::all_reduce}, {"parameter-server", ff::Synchronization::parameter_server}};
 const ff::Vector<ff::Renamed> renamed_synchronizations = {{"owner", "parameter-server"}};
 
-constexpr const char* recompute_text = "operators to compute again in front of backward: PATTERN,..., full, none";
+constexpr const char* recompute_text = "operators to compute again before backward: PATTERN,..., full, none";
 
 // At commas outside brackets; none for "none".
 ff::Vector<std::string> split_patterns(const std::string& text) {
+  if (text == "auto")
+    throw CLI::ValidationError("--recompute", "auto is for a search; expected PATTERN,..., full, none");
   ff::Vector<std::string> patterns;
   if (text == "none") return patterns;
   bool inside = false, begins = true;

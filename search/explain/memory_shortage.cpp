@@ -321,7 +321,7 @@ std::optional<MemoryRemedy> recomputation(const Problem& problem, const Strategy
   settings.recompute = full_recomputation(problem.whole());
   if (settings.recompute.empty()) return std::nullopt;
   return remedy_with(problem, settings, strategy,
-                     "--recompute full: most operators are computed again in front of backward");
+                     "--recompute full: most operators are computed again before backward");
 }
 
 }  // namespace
