@@ -252,7 +252,7 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--init", settings.init,
-                 "starting strategies of the chains: baselines, best, random; default data-parallel,best,random")
+                 "starting strategies of the chains: baselines, best, random; default best,data-parallel,random")
       ->delimiter(',')
       ->check(CLI::IsMember(init_names()));
   add_words<ff::ProposalKind>(app, "--proposals-from", search.proposals_from,
@@ -265,7 +265,8 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
       ->check(CLI::Range(1, 1024));
   app.add_option_function<std::string>(
          "--schedule", [&settings](const std::string& word) { settings.task_order = schedules.at(word); },
-         "order of a device's tasks: auto, fifo, critical-path, latest-start, 1f1b; default: auto with mcmc, else fifo")
+         "order of a device's tasks: auto, fifo, critical-path, latest-start, 1f1b; default: auto with mcmc, else fifo "
+         "(1f1b with micro-batches)")
       ->check(ff::renamed_words({{"ready", "fifo"}, {"best", "auto"}}))
       ->check(CLI::IsMember(schedules));
   ff::add_renamed_flag(app, "--task-order", "--schedule");

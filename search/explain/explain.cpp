@@ -283,6 +283,12 @@ void expect_comparable(const std::string& path_a, const StrategyFile& a, const s
   if (a.topology.devices.size() != b.topology.devices.size())
     throw InputError(path_b + ": is for " + std::to_string(b.topology.devices.size()) + " devices, " + path_a +
                      " for " + std::to_string(a.topology.devices.size()));
+  const auto is_sharded = [](const StrategyFile& file) {
+    return file.settings.synchronization == Synchronization::sharded;
+  };
+  if (is_sharded(a) != is_sharded(b))
+    throw InputError(path_b + ": its sharding is not that of " + path_a +
+                     "; ffsearch simulate --sharding none (or optimizer) writes one as the other");
   if (a.settings.synchronization != b.settings.synchronization)
     throw InputError(path_b + ": synchronizes parameters by " + std::string(to_string(b.settings.synchronization)) +
                      ", " + path_a + " by " + std::string(to_string(a.settings.synchronization)) +
