@@ -129,7 +129,7 @@ Model prepared(const Model& model, const ImportOptions& options) {
 Model decided(Model model, const ImportOptions& options) {
   number_initializers(model, options.choices);
   Model result = prepared(model, options);
-  if (decide_initializers(model, result)) result = prepared(model, options);
+  if (decide_initializers(model, result, options.choices)) result = prepared(model, options);
   result.initializers = std::move(model.initializers);
   expect_no_hidden_ties(result);
   return result;

@@ -110,10 +110,10 @@ void expect_parameters(const Model& model, const Choices& choices, const std::se
         !fits_one_of(name, choices.frozen))
       missing.push_back(name);
   if (missing.empty()) return;
-  model.fail("lacks " + std::to_string(missing.size()) + " parameters that " + choices.like +
-             " has: " + list_of(missing) +
-             "; an export with do_constant_folding=False has them, but for those that the model does not use, which "
-             "--frozen may name");
+  model.fail(
+      "lacks " + std::to_string(missing.size()) + " parameters that " + choices.like + " has: " + list_of(missing) +
+      "; an export with training=TrainingMode.TRAINING and do_constant_folding=False has them, but for those that "
+      "the model does not use, which --frozen may name");
 }
 
 void choose(const Model& model, Initializer& each, const Choices& choices, const std::set<std::string>& like) {
@@ -198,7 +198,7 @@ void number_initializers(Model& model, const Choices& choices) {
   expect_parameters(model, choices, like);
 }
 
-bool decide_initializers(Model& model, const Model& prepared) {
+bool decide_initializers(Model& model, const Model& prepared, const Choices& choices) {
   const std::map<std::string, Readers> uses = uses_in(prepared);
   bool more = false;
   Vector<const Initializer*> open;
@@ -209,6 +209,11 @@ bool decide_initializers(Model& model, const Model& prepared) {
       model.fail("the initializer " + each.text() + " is trained by choice, but " + use.statistics_node +
                  " keeps its running statistics there; --like is to have the names of named_parameters(), not of "
                  "state_dict()");
+    if (each.fate == Fate::trained && !use.weight && !fits_one_of(each.name, choices.trained) &&
+        is_mask(model, each.name))
+      model.fail("the initializer " + each.text() + " is in " + choices.like +
+                 ", but has the numbers of a mask; --like is to have the names of named_parameters(), not of "
+                 "state_dict(); --trained trains it all the same");
     if (each.fate != Fate::open) continue;
     const std::string recognised = use.weight ? "" : recognised_buffer(model, each.name);
     const auto constant = [&](const std::string& reason) {

@@ -30,7 +30,7 @@ void number_initializers(Model& model, const Choices& choices);
 // Decides those that are open by how `prepared`, the model with everything folded and its patterns recognised, reads
 // them. Fails with a list of those that cannot be decided. Afterwards `prepared` may have to be made anew: true if
 // there are more constants than before.
-bool decide_initializers(Model& model, const Model& prepared);
+bool decide_initializers(Model& model, const Model& prepared, const Choices& choices);
 
 // Makes those that are constant so: nothing remembers that they are initializers.
 void freeze_initializers(Model& model);

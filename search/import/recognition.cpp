@@ -82,6 +82,8 @@ bool is_read_by_sines_alone(const Model& model, const std::string& initializer) 
 
 }  // namespace
 
+bool is_mask(const Model& model, const std::string& initializer) { return is_mask(*model.constant(initializer)); }
+
 std::string recognised_buffer(const Model& model, const std::string& initializer) {
   const Constant& constant = *model.constant(initializer);
   if (is_mask(constant)) return "masks, of 0 and very negative numbers";

@@ -358,6 +358,12 @@ class InitializersTest(unittest.TestCase):
                             '"/module/BatchNormalization" keeps its running statistics there; --like is to have the '
                             'names of named_parameters(), not of state_dict()', model, "--like", self.path("state"))
 
+    def test_like_state_with_a_mask(self):
+        pathlib.Path(self.path("state")).write_text("\n".join(Masked(-1e9).state_dict()))
+        self.assert_refused('the initializer "mask" [6, 6] is in ' + self.path("state") + ', but has the numbers of a '
+                            'mask; --like is to have the names of named_parameters(), not of state_dict(); --trained '
+                            'trains it all the same', Masked(-1e9), "--like", self.path("state"))
+
     def test_wrong_choices(self):
         model = Function(lambda self, x: x * self.a, torch.ones(CHANNELS))
         self.assert_refused('no initializer is named "b"; did you mean "a"?', model, "--trained", "b")
