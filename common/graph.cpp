@@ -14,7 +14,8 @@ struct PendingOperator {
 
 class GraphParser {
  public:
-  GraphParser(const JsonPlace& place, int64_t batch_size) : place_(place) {
+  GraphParser(const JsonPlace& place, int64_t batch_size, DataType activation_type) : place_(place) {
+    graph_.activation_type = activation_type;
     expect_format(place, "ffgraph/1");
     place.allow_keys({"$schema", "format", "name", "description", "batch_size", "inputs", "operators", "optimizer"},
                      "key of a graph");
@@ -182,15 +183,21 @@ class GraphParser {
   void add_operator(const PendingOperator& pending) {
     OperatorRequest request{pending.place.at("type").as_string(), {}, pending.place, pending.place.find("attributes")};
     Operator op;
+    Vector<DataType> types;  // of the inputs
     op.name = pending.name;
     for (size_t input = 0; input < pending.inputs.size(); ++input) {
       const TensorId id = resolve(pending, input);
       const Tensor& tensor = graph_.tensors[id];
       op.inputs.push_back(id);
-      request.inputs.push_back({"", tensor.shape, tensor.type, tensor.routing});
+      types.push_back(tensor.type);
+      // What operators are asked for knows numbers and indices alone.
+      request.inputs.push_back(
+          {"", tensor.shape, is_floating(tensor.type) ? DataType::f32 : tensor.type, tensor.routing});
     }
-    op.definition = make_operator(request);
-    op.function = function_of(request);
+    std::unique_ptr<OperatorDefinition> definition = make_operator(request);
+    definition->set_types(types, graph_.activation_type);
+    op.definition = std::move(definition);
+    op.function = function_of(request, types);
     const OperatorId id = static_cast<OperatorId>(graph_.operators.size());
     for (size_t input = 0; input < op.inputs.size(); ++input)
       graph_.tensors[op.inputs[input]].uses.push_back({id, static_cast<int>(input)});
@@ -213,9 +220,10 @@ class GraphParser {
     graph_.operators.push_back(std::move(op));
   }
 
-  int function_of(const OperatorRequest& request) {
+  int function_of(const OperatorRequest& request, const Vector<DataType>& types) {
     std::string text = request.type + (request.attributes ? request.attributes->value().dump() : "");
     for (const TensorSpec& input : request.inputs) text += to_string(input.shape);
+    for (const DataType type : types) text += to_string(type);
     return functions_.try_emplace(text, static_cast<int>(functions_.size())).first->second;
   }
 
@@ -298,6 +306,12 @@ class GraphParser {
 
 }  // namespace
 
+Vector<bool> Graph::inputs_with_gradient(OperatorId op) const {
+  Vector<bool> result;
+  for (const int input : operators[op].inputs.indices()) result.push_back(input_has_gradient(op, input));
+  return result;
+}
+
 int64_t Graph::parameter_count() const {
   int64_t count = 0;
   for (const Parameter& parameter : parameters)
@@ -305,14 +319,19 @@ int64_t Graph::parameter_count() const {
   return count;
 }
 
-Graph parse_graph(const JsonPlace& place, int64_t batch_size) { return GraphParser(place, batch_size).parse(); }
+Graph parse_graph(const JsonPlace& place, int64_t batch_size, DataType activation_type) {
+  return GraphParser(place, batch_size, activation_type).parse();
+}
 void set_optimizer(Graph& graph, const OptimizerSettings& optimizer) {
   graph.optimizer = optimizer;
   graph.file["optimizer"] = optimizer_to_json(optimizer);
 }
 
 Graph with_batch_size(const Graph& graph, int64_t batch_size, const std::string& place) {
-  return parse_graph(JsonPlace(std::make_shared<Json>(graph.file), place), batch_size);
+  return parse_graph(JsonPlace(std::make_shared<Json>(graph.file), place), batch_size, graph.activation_type);
+}
+Graph with_activation_type(const Graph& graph, DataType type) {
+  return parse_graph(JsonPlace(std::make_shared<Json>(graph.file), "graph"), 0, type);
 }
 Graph load_graph(const std::string& path, int64_t batch_size) { return parse_graph(read_json_file(path), batch_size); }
 

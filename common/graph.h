@@ -56,6 +56,7 @@ struct Parameter {
 struct Graph {
   std::string name;
   int64_t batch_size = 0;
+  DataType activation_type = DataType::f32;  // of the tensors that operators compute, but losses
   Vector<Tensor> tensors;
   Vector<Operator> operators;  // topological order, the order of the file wherever that is one
   Vector<Parameter> parameters;
@@ -70,14 +71,17 @@ struct Graph {
     return operators[op].has_backward && tensors[operators[op].inputs[input]].has_gradient &&
            operators[op].definition->differentiable_input(input);
   }
-  int64_t parameter_count() const;  // elements that are trained
+  Vector<bool> inputs_with_gradient(OperatorId op) const;  // by input
+  int64_t parameter_count() const;                         // elements that are trained
 };
 
 // Throws InputError for anything that is not a valid ffgraph/1. batch_size 0 keeps the file's.
 Graph load_graph(const std::string& path, int64_t batch_size = 0);
-Graph parse_graph(const JsonPlace& place, int64_t batch_size = 0);
+Graph parse_graph(const JsonPlace& place, int64_t batch_size = 0, DataType activation_type = DataType::f32);
 void set_optimizer(Graph& graph, const OptimizerSettings& optimizer);  // in its file too
 // The same network with another batch; messages begin with `place`.
 Graph with_batch_size(const Graph& graph, int64_t batch_size, const std::string& place);
+// The same network with activations of another type.
+Graph with_activation_type(const Graph& graph, DataType type);
 
 }  // namespace ff

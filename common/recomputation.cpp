@@ -59,7 +59,7 @@ class CheckpointChoice {
       int64_t outputs = 0;
       OperatorId last = op;  // that reads an output
       for (const TensorId tensor : graph.operators[op].outputs) {
-        outputs += volume(graph.tensors[tensor].shape) * element_bytes;
+        outputs += bytes_of(graph.tensors[tensor].type, volume(graph.tensors[tensor].shape));
         for (const TensorUse& use : graph.tensors[tensor].uses) last = std::max(last, use.consumer);
       }
       possible_.push_back(why_not_recomputed(graph, op).empty());

@@ -87,10 +87,17 @@ Choice parse_choice(const JsonPlace& file, const std::string& key, Choice otherw
 StrategyFile parse_strategy(const JsonPlace& place) {
   expect_format(place, "ffstrategy/1");
   place.allow_keys({"$schema", "format", "graph", "topology", "configurations", "issue_order", "transfer_buffers",
-                    "synchronization", "sharding", "micro_batches", "recompute", "provenance"},
+                    "synchronization", "sharding", "micro_batches", "recompute", "precision", "provenance"},
                    "key of a strategy");
   StrategyFile file;
-  file.graph = parse_graph(place.at("graph"));
+  if (const auto precision = place.find("precision")) {
+    try {
+      file.settings.precision = precision_of(precision->as_string());
+    } catch (const InputError& error) {
+      precision->fail(error.what());
+    }
+  }
+  file.graph = parse_graph(place.at("graph"), 0, activation_type(file.settings.precision));
   file.topology = parse_topology(place.at("topology"));
   std::optional<Graph> of_micro_batch;
   if (const auto micro_batches = place.find("micro_batches")) {
@@ -158,6 +165,7 @@ Json strategy_to_json(const StrategyFile& file) {
     json["synchronization"] = to_string(file.settings.synchronization);
   if (file.settings.micro_batches > 1) json["micro_batches"] = file.settings.micro_batches;
   if (!file.settings.recompute.empty()) json["recompute"] = file.settings.recompute;
+  if (file.settings.precision != Precision::fp32) json["precision"] = to_string(file.settings.precision);
   if (!file.issue_order.empty()) json["issue_order"] = file.issue_order;
   return json;
 }

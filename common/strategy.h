@@ -64,6 +64,8 @@ struct StrategySettings {
   int micro_batches = 1;  // configurations are those of one of them (micro_batches.h)
   // Names and patterns of operators that are computed again in front of backward (recomputation.h).
   Vector<std::string> recompute = {};
+  // The graph of a strategy file has the types that follow from it.
+  Precision precision = Precision::fp32;
   bool operator==(const StrategySettings&) const = default;
 };
 

@@ -49,13 +49,15 @@ class TopologyParser {
  private:
   void add_model(const std::string& name, const JsonPlace& place) {
     place.allow_keys({"peak_tflops", "memory_gb_per_s", "memory_bytes", "launch_us", "cores", "peak_tf32_tflops",
-                      "scaled_from", "speed", "source"},
+                      "peak_bf16_tflops", "scaled_from", "speed", "source"},
                      "key of a device model", {{"kernels_of", "scaled_from"}});
     DeviceModel model;
     model.name = name;
     model.peak_tflops = place.at("peak_tflops").as_number(least_rate, most_rate);
     if (const auto tf32 = place.find("peak_tf32_tflops"))
       model.peak_tf32_tflops = tf32->as_number(least_rate, most_rate);
+    if (const auto bf16 = place.find("peak_bf16_tflops"))
+      model.peak_bf16_tflops = bf16->as_number(least_rate, most_rate);
     model.memory_gb_per_s = place.at("memory_gb_per_s").as_number(least_rate, most_rate);
     if (const auto bytes = place.find("memory_bytes")) model.memory_bytes = bytes->as_integer(0, INT64_MAX);
     model.launch_us = place.at("launch_us").as_number(0, 1e6);

@@ -20,6 +20,7 @@ struct DeviceModel {
   std::string name;             // "p100": profiles name it too
   double peak_tflops = 0;       // f32, 1e12 operations per second
   double peak_tf32_tflops = 0;  // of matrix products and convolutions in TF32; 0: the file does not say
+  double peak_bf16_tflops = 0;  // the same in bf16, accumulated in f32
   double memory_gb_per_s = 0;   // 1e9 bytes per second
   int64_t memory_bytes = 0;     // capacity; 0: not limited
   double launch_us = 0;         // least time of a kernel

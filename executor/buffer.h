@@ -13,8 +13,9 @@ struct ReleaseBuffer {
 };
 using Buffer = std::unique_ptr<float[], ReleaseBuffer>;
 
-inline Buffer allocate_buffer(Backend& backend, int64_t elements, bool zeroed) {  // null for no elements
-  const int64_t bytes = elements * element_bytes;
+// Null for no elements.
+inline Buffer allocate_buffer(Backend& backend, int64_t elements, bool zeroed, DataType type = DataType::f32) {
+  const int64_t bytes = bytes_of(type, elements);
   Buffer buffer(bytes > 0 ? static_cast<float*>(backend.allocate(bytes)) : nullptr, {&backend});
   if (zeroed && buffer) backend.fill_zero(buffer.get(), bytes);
   return buffer;

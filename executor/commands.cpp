@@ -19,8 +19,13 @@
 namespace ff {
 namespace {
 
-StrategyFile load_fitting_strategy(const std::string& path, int ranks) {
+StrategyFile load_fitting_strategy(const std::string& path, const std::string& precision, int ranks) {
   StrategyFile file = load_strategy(path);
+  if (!precision.empty()) {
+    file.settings.precision = precision_of(precision);
+    if (const DataType type = activation_type(file.settings.precision); type != file.graph.activation_type)
+      file.graph = with_activation_type(file.graph, type);
+  }
   const size_t devices = file.topology.devices.size();
   if (devices == static_cast<size_t>(ranks)) return file;
   std::string names;
@@ -47,7 +52,7 @@ struct TrainInputs {
 
 TrainInputs load_inputs(const TrainOptions& options, int ranks) {
   TrainInputs inputs;
-  inputs.file = std::make_unique<StrategyFile>(load_fitting_strategy(options.strategy, ranks));
+  inputs.file = std::make_unique<StrategyFile>(load_fitting_strategy(options.strategy, options.precision, ranks));
   Graph& graph = inputs.file->graph;
   set_optimizer(graph, with_flags(graph.optimizer, options.optimizer));
   expect_runnable(*inputs.file);
@@ -87,8 +92,7 @@ struct Machine {
   std::string text;  // for people
 };
 
-Machine make_machine(const TrainOptions& options, const StrategyFile& file, const DeviceChoice& choice,
-                     Transport& host) {
+Machine make_machine(const StrategyFile& file, const DeviceChoice& choice, Transport& host) {
   Machine machine;
   machine.transport = &host;
   if (!choice.cuda) {
@@ -97,13 +101,13 @@ Machine make_machine(const TrainOptions& options, const StrategyFile& file, cons
     machine.text = "CPU";
     return machine;
   }
-  auto backend = make_cuda_backend(choice.gpu, options.precision == "tf32" ? Precision::tf32 : Precision::fp32);
+  auto backend = make_cuda_backend(choice.gpu, file.settings.precision);
   machine.cuda = backend.get();
   machine.backend = std::move(backend);
   if (choice.nccl) machine.device_transport = make_nccl_transport(host, *machine.cuda);
   else if (host.size() > 1) machine.device_transport = make_staging_transport(host, *machine.cuda);
   if (machine.device_transport) machine.transport = machine.device_transport.get();
-  machine.text = describe_cuda_device(choice.gpu).name + ", " + options.precision;
+  machine.text = describe_cuda_device(choice.gpu).name + ", " + std::string(to_string(file.settings.precision));
   if (host.size() > 1) machine.text += choice.nccl ? ", NCCL " + nccl_version() : ", MPI through the host's memory";
   return machine;
 }
@@ -116,6 +120,10 @@ std::string state_note(const std::string& path, const Checkpoint& checkpoint, co
   if (checkpoint.iterations == 0 || !lacks) return "";
   return "note: " + path + " does not hold the state of " + std::string(to_string(optimizer.kind)) +
          "; it begins with zeros";
+}
+
+std::string precision_note(Precision precision) {
+  return precision == Precision::bf16 ? "precision bf16: kernels compute in f32 on values of bf16, by conversion" : "";
 }
 
 struct Observers {
@@ -159,6 +167,7 @@ CommandResult summarize(const StrategyFile& file, const Machine& machine, const 
   const bool graph = observers.recorder && observers.recorder->recorded();
   CommandResult result{summary_json(file, run, verification), summary_text(file, run, verification),
                        run.interrupted ? exit_interrupted : exit_done, ""};
+  result.json["precision"] = to_string(file.settings.precision);
   result.json["backend"] = machine.backend->name();
   result.json["transport"] = machine.transport->name();
   if (const Vector<std::string> settings = machine.transport->settings(); !settings.empty()) {
@@ -194,7 +203,7 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
   const auto note = [&](const std::string& line) {
     if (first) context.note(line);
   };
-  const Machine machine = make_machine(options, file, choice, host);
+  const Machine machine = make_machine(file, choice, host);
   if (!choice.cuda)
     if (const std::string text = processors_note(gather_processors(host), cores_of_devices(file)); !text.empty())
       note("note: " + text);
@@ -202,7 +211,7 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
   Trainer trainer(file, *machine.backend, *machine.transport, trainer_settings);
   Program& program = trainer.program();
   const Observers observers = attach_observers(options, machine, program);
-  for (const std::string& text : {choice.note, observers.note})
+  for (const std::string& text : {precision_note(file.settings.precision), choice.note, observers.note})
     if (!text.empty()) note("note: " + text);
   if (inputs.initial) {
     restore(trainer, *inputs.initial);

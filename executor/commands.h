@@ -16,7 +16,7 @@ namespace ff {
 struct TrainOptions {
   std::string strategy;
   std::string backend = "auto", transport = "auto";  // DeviceRequest
-  std::string precision = "fp32";                    // or tf32; of GPUs
+  std::string precision;                             // "": the strategy's
   std::string data, eval, save, load, trace;         // paths; "" for none
   int64_t iterations = 10, epochs = 0;               // RunSettings
   int64_t save_every = 0;                            // iterations; 0: at the end alone

@@ -46,8 +46,8 @@ void declare(CLI::App& app, Options& options) {
                  "data exchange: auto, mpi, nccl; auto: nccl between GPUs, mpi where ranks share one")
       ->check(CLI::IsMember({"auto", "mpi", "nccl"}));
   app.add_option("--precision", train.precision,
-                 "of matrix products and convolutions on GPUs: fp32, tf32 (default fp32)")
-      ->check(CLI::IsMember({"fp32", "tf32"}));
+                 "fp32, tf32 (products on GPUs), bf16 (activations, products); default: the strategy's")
+      ->check(CLI::IsMember({"fp32", "tf32", "bf16"}));
   app.add_flag("--share-gpu", train.share_gpu, "allow several ranks of a node on one GPU");
   app.add_flag("--no-cuda-graph", train.no_cuda_graph, "launch every kernel in every iteration, without a CUDA graph");
   auto* data =

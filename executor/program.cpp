@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "common/kernels/converted_kernel.h"
 #include "common/recomputation.h"
 #include "executor/transport/control_data.h"
 
@@ -41,17 +42,16 @@ bool Program::all_ranks_fit(const NamedOrder& named) const {
 
 void Program::bind() {
   for (const BufferPlan& buffer : plan_.buffers)
-    buffers_.push_back(allocate_buffer(backend_, buffer.elements, buffer.zeroed));
+    buffers_.push_back(allocate_buffer(backend_, buffer.elements, buffer.zeroed, buffer.type));
   groups_ = transport_.make_groups(plan_.groups);
   kernels_.resize(plan_.kernels);
   Vector<int> users(plan_.kernels, 0);
   for (const PartPlan& part : plan_.parts) {
     if (part.again || users[part.kernel]++ > 0) continue;
     const Operator& op = graph().operators[part.op];
-    Vector<bool> wanted;
-    for (int input = 0; input < static_cast<int>(part.inputs.size()); ++input)
-      wanted.push_back(graph().input_has_gradient(part.op, input));
-    kernels_[part.kernel] = backend_.make_kernel({*op.definition, part.block, wanted, op.name, settings_.seed});
+    kernels_[part.kernel] = make_typed_kernel(
+        backend_, {*op.definition, part.block, graph().inputs_with_gradient(part.op), op.name, settings_.seed},
+        address(plan_.conversions));
   }
   for (const StepPlan& step : plan_.steps)
     if (step.part < 0) calls_.emplace_back();
@@ -65,7 +65,7 @@ void Program::bind() {
   collectives_.resize(plan_.collectives.size());
   for (const CollectivePlan& plan : plan_.collectives)
     collective_calls_.push_back({plan.kind, plan.root, address(plan.send), address(plan.receive), plan.elements,
-                                 plan.send_elements, plan.receive_elements});
+                                 plan.send_elements, plan.receive_elements, plan.type});
   units_.resize(plan_.units.size());
   std::set<int> destinations, sources;
   for (const TransferPlan& send : plan_.sends) destinations.insert(send.peer);
@@ -93,7 +93,7 @@ KernelArguments Program::arguments_of(const StepPlan& step) const {
   bind(part.inputs, arguments.inputs);
   bind(part.outputs, arguments.outputs);
   for (const int parameter : part.parameters)
-    arguments.parameters.push_back(address(plan_.parameters[parameter].weight));
+    arguments.parameters.push_back(address(plan_.parameters[parameter].read()));
   arguments.statistics = address(step.statistics);
   arguments.statistics_slots = step.statistics_slots;
   if (step.updates_state)
@@ -119,7 +119,7 @@ Program::~Program() {
 
 int64_t Program::memory_bytes() const {
   int64_t bytes = 0;
-  for (const BufferPlan& buffer : plan_.buffers) bytes += buffer.elements * element_bytes;
+  for (const BufferPlan& buffer : plan_.buffers) bytes += buffer.bytes();
   for (const auto& kernel : kernels_) bytes += kernel->workspace_bytes();
   return bytes + backend_.shared_workspace_bytes();
 }
@@ -134,7 +134,7 @@ void Program::finish_sends() {
 
 void Program::finish_sends_of(const PlannedBuffer& buffer) {
   for (int send : plan_.sends.indices()) {
-    const int64_t begin = plan_.sends[send].memory.offset * element_bytes, end = begin + plan_.sends[send].bytes;
+    const int64_t begin = plan_.sends[send].memory.offset_bytes(), end = begin + plan_.sends[send].bytes;
     if (plan_.sends[send].memory.buffer == arena_buffer && begin < buffer.offset + buffer.bytes && buffer.offset < end)
       transport_.wait(sends_[send]);
   }
@@ -286,12 +286,16 @@ void Program::run_step(int index, int64_t iteration, bool training) {
 }
 
 void Program::copy(const Vector<ZeroFill>& zeros, const Vector<BlockCopy>& copies) {
-  for (const ZeroFill& zero : zeros) backend_.fill_zero(address(zero.memory), zero.elements * element_bytes);
+  for (const ZeroFill& zero : zeros)
+    backend_.fill_zero(address(zero.memory), bytes_of(zero.memory.type, zero.elements));
   for (const BlockCopy& one : copies) {
     const float* source = address(one.source);
     float* destination = address(one.destination);
-    if (one.add) backend_.add_block(source, one.source_block, destination, one.destination_block, one.region);
-    else backend_.copy_block(source, one.source_block, destination, one.destination_block, one.region);
+    const DataType type = one.destination.type;
+    if (one.source.type != type) backend_.convert(source, one.source.type, destination, type, one.region.volume());
+    else if (one.add)
+      backend_.add_block(source, one.source_block, destination, one.destination_block, one.region, type);
+    else backend_.copy_block(source, one.source_block, destination, one.destination_block, one.region, type);
   }
 }
 
@@ -304,7 +308,8 @@ void Program::run_compute(int index, int64_t iteration, bool training) {
     transport_.wait(collectives_[collective]);
     did(Activity::wait, step.task);
   }
-  if (!step.gather.empty() || !step.zeros.empty()) {
+  if (!step.gather.empty() || !step.zeros.empty() || !step.weight_copies.empty()) {
+    copy({}, step.weight_copies);
     copy(step.zeros, step.gather);
     did(Activity::copy, step.task);
   }
@@ -384,7 +389,7 @@ void Program::run_collective(const StepPlan& step) {
   const CollectivePlan& plan = plan_.collectives[step.collective];
   CollectiveCall& call = collective_calls_[step.collective];
   if (plan.kind == CollectiveKind::reduce && !plan.send.exists()) {  // a root that adds nothing of its own
-    backend_.fill_zero(call.receive, plan.elements[0] * element_bytes);
+    backend_.fill_zero(call.receive, bytes_of(plan.type, plan.elements[0]));
     call.send = call.receive;
   }
   if (!transport_.follows_backend()) backend_.wait();

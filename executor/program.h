@@ -60,7 +60,11 @@ class Program {
   const ProgramPlan& plan() const { return plan_; }
   Backend& backend() const { return backend_; }
   Transport& transport() const { return transport_; }
-  float* address(Place place) const { return place.exists() ? buffers_[place.buffer].get() + place.offset : nullptr; }
+  // Whatever the type of what lies there.
+  float* address(Place place) const {
+    if (!place.exists()) return nullptr;
+    return reinterpret_cast<float*>(reinterpret_cast<char*>(buffers_[place.buffer].get()) + place.offset_bytes());
+  }
   TaskGraphBuilder& builder() { return builder_; }
 
   // How many updates the optimizer's state has seen.

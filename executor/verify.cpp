@@ -6,6 +6,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "common/kernels/bf16.h"
 #include "common/philox.h"
 #include "executor/transport/in_process.h"
 
@@ -38,14 +39,19 @@ struct Outcome {
   HostTensors parameters;
 };
 
-// Every weight one unit in the last place larger or smaller.
+// Every weight one unit in the last place larger or smaller: of f32, or where kernels read bf16, of that.
 void perturb(Trainer& trainer) {
+  const bool bf16 = trainer.program().graph().activation_type == DataType::bf16;
   HostTensors weights = gather_parameters(trainer.program(), ParameterData::weight);
   for (auto& [name, values] : weights) {
     const uint64_t stream = random_stream(1, name);
-    for (size_t i = 0; i < values.size(); ++i)
-      values[i] = std::nextafter(values[i], uniform_at(stream, i) < 0.5f ? -std::numeric_limits<float>::max()
-                                                                         : std::numeric_limits<float>::max());
+    for (size_t i = 0; i < values.size(); ++i) {
+      const bool down = uniform_at(stream, i) < 0.5f;
+      if (bf16) values[i] *= down ? 1 - 2 * bf16_rounding : 1 + 2 * bf16_rounding;
+      else
+        values[i] =
+            std::nextafter(values[i], down ? -std::numeric_limits<float>::max() : std::numeric_limits<float>::max());
+    }
   }
   set_parameters(trainer.program(), ParameterData::weight, weights);
 }
@@ -93,7 +99,9 @@ Verification verify(const StrategyFile& file, Backend& backend, const TrainerSet
   const Outcome reference = run_alone(false);
   Verification verification;
   // Rounding differences grow as training goes on from slightly different parameters.
-  verification.tolerance = 1e-4 * std::sqrt(std::max(1.0, static_cast<double>(result.losses.size())));
+  const double iterations = std::max(1.0, static_cast<double>(result.losses.size()));
+  verification.tolerance =
+      (file.graph.activation_type == DataType::bf16 ? bf16_rounding : 1e-4) * std::sqrt(iterations);
   std::tie(verification.max_relative_error, verification.worst) = difference({result.losses, parameters}, reference);
   if (std::isfinite(verification.max_relative_error) && verification.max_relative_error > verification.tolerance)
     verification.rounding_error = difference(run_alone(true), reference).first;

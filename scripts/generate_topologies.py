@@ -30,8 +30,8 @@ LAUNCH = ("launch_us: estimate, not a datasheet figure; a null kernel's launch i
           "most of it in the "
           "driver, with little difference between generations.")
 PRECISION = ("peak_tflops is the FP32 rate of the CUDA cores, which is what the executor uses by default; "
-             "peak_tf32_tflops is that of the tensor cores in TF32, dense (the datasheet's figure without sparsity), "
-             "for --precision tf32.")
+             "peak_tf32_tflops and peak_bf16_tflops are those of the tensor cores in TF32 and bf16, dense (the "
+             "datasheet's figures without sparsity), for --precision tf32 and bf16.")
 LATENCY = "latency estimated"
 MEMORY = ("memory_bytes: the datasheet's GB taken as 1e9, a little less than the driver reports, which leaves room for "
           "its context.")
@@ -51,19 +51,19 @@ GPU_MODELS = {
                   "one of its "
                   "two GK210 dies, half of that. " + MEMORY + " " + LAUNCH},
     "a100": {
-        "peak_tflops": 19.5, "peak_tf32_tflops": 156, "memory_gb_per_s": 2039,
+        "peak_tflops": 19.5, "peak_tf32_tflops": 156, "peak_bf16_tflops": 312, "memory_gb_per_s": 2039,
         "memory_bytes": 80 * 10**9, "launch_us": 5,
         "source": "NVIDIA A100 datasheet, SXM4 of 80 GB: FP32 19.5 TFLOPS, 2,039 GB/s. " + PRECISION + " "
         + MEMORY
                   + " " + LAUNCH},
     "h100": {
-        "peak_tflops": 67, "peak_tf32_tflops": 494.5, "memory_gb_per_s": 3350,
+        "peak_tflops": 67, "peak_tf32_tflops": 494.5, "peak_bf16_tflops": 989.5, "memory_gb_per_s": 3350,
         "memory_bytes": 80 * 10**9, "launch_us": 5,
         "source": "NVIDIA H100 datasheet, SXM5 of 80 GB: FP32 67 TFLOPS, 3.35 TB/s. " + PRECISION + " "
         + MEMORY
                   + " " + LAUNCH},
     "h200": {
-        "peak_tflops": 67, "peak_tf32_tflops": 494.5, "memory_gb_per_s": 4800,
+        "peak_tflops": 67, "peak_tf32_tflops": 494.5, "peak_bf16_tflops": 989.5, "memory_gb_per_s": 4800,
         "memory_bytes": 141 * 10**9, "launch_us": 5,
         "source": "NVIDIA H200 datasheet, SXM5 of 141 GB: FP32 67 TFLOPS, 4.8 TB/s. " + PRECISION + " "
         + MEMORY
@@ -73,7 +73,7 @@ GPU_MODELS = {
 JOUPPI = ("Jouppi, Yoon, Kurian, Li, Patil, Laudon, Young, Patterson, A domain-specific supercomputer for training "
           "deep neural networks, Communications of the ACM 63(7), 2020")
 TPU_V3_CORE = {
-    "peak_tflops": 61.5, "memory_gb_per_s": 450, "memory_bytes": 16 * 2**30, "launch_us": 1,
+    "peak_tflops": 61.5, "peak_bf16_tflops": 61.5, "memory_gb_per_s": 450, "memory_bytes": 16 * 2**30, "launch_us": 1,
     "source": "Half a TPU v3 chip, which has two cores, 123 TFLOPS in bfloat16, 900 GB/s and 32 GiB of HBM (Google "
               "Cloud, TPU v3; " + JOUPPI + "). peak_tflops is the rate in bfloat16, in which these machines multiply "
               "matrices, not in f32: analytic costs count f32 bytes, but operations at this rate. With f32 products in "

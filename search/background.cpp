@@ -43,6 +43,7 @@ Topology beside(const Topology& topology, const Vector<JobLoad>& loads) {
     model.speed *= speed;
     model.peak_tflops *= speed;
     model.peak_tf32_tflops *= speed;
+    model.peak_bf16_tflops *= speed;
     model.memory_gb_per_s *= speed;
     model.launch_us /= speed;
     if (model.memory_bytes > 0) model.memory_bytes = std::max<int64_t>(1, model.memory_bytes - taken);
@@ -57,7 +58,7 @@ Topology beside(const Topology& topology, const Vector<JobLoad>& loads) {
 }
 
 Background::Background(const Vector<std::string>& files, const Topology& topology, const CostOptions& costs)
-    : precision_(costs.precision), mode_(costs.mode) {
+    : mode_(costs.mode) {
   for (const std::string& path : files) {
     StrategyFile file = load_strategy(path);
     if (file.topology.devices.size() != topology.devices.size())
@@ -86,7 +87,7 @@ Nanoseconds Background::makespan(const Job& job, const Topology& topology, const
     if (const Profile& profile = job.loaded->kernels.profile(model); !profile.entries.empty())
       profiles.push_back(profile);
   Loaded loaded({job.loaded->problem().whole(), beside(topology, loads), {}, job.loaded->settings},
-                mode_ == CostMode::measure ? CostMode::automatic : mode_, std::move(profiles), precision_);
+                mode_ == CostMode::measure ? CostMode::automatic : mode_, std::move(profiles));
   return Evaluator(loaded.problem()).evaluate(job.strategy).makespan;
 }
 

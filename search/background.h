@@ -49,7 +49,6 @@ class Background {
   Nanoseconds makespan(const Job& job, const Topology& topology, const Vector<JobLoad>& loads) const;
 
   Vector<Job> jobs_;
-  Precision precision_ = Precision::fp32;
   CostMode mode_ = CostMode::automatic;
 };
 

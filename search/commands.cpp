@@ -70,6 +70,7 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details)
   report.tasks = details.tasks.tasks.count();
   report.micro_batches = problem.settings.micro_batches;
   report.recompute = problem.settings.recompute;
+  report.precision = problem.settings.precision;
   report.sharded = problem.settings.synchronization == Synchronization::sharded;
   report.transfer_bytes = details.tasks.transfer_bytes;
   report.synchronization_bytes = details.tasks.synchronization_bytes;
@@ -542,7 +543,8 @@ CommandResult run_profile(const ProfileOptions& options, const CommandContext& c
   const bool exists = std::filesystem::exists(options.out),
              regular = !exists || std::filesystem::is_regular_file(options.out);
   if (exists && regular) known.push_back(load_profile(options.out));
-  Loaded loaded(std::move(files), CostMode::automatic, known, options.precision);
+  Loaded loaded(with_precision(std::move(files), options.precision.value_or(Precision::fp32)), CostMode::automatic,
+                known);
   const Problem problem = loaded.problem();
   const int model = model_to_profile(options, problem, known);
   // Kept as we go: an interrupted run resumes where it stopped.

@@ -66,7 +66,7 @@ struct CompareOptions {
 
 struct ProfileOptions {
   ProblemFiles files;
-  Precision precision = Precision::fp32;
+  std::optional<Precision> precision;
   std::string device_model;  // to be measured; "": the only one that this machine has
   std::string out;
 };

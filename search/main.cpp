@@ -126,10 +126,11 @@ void add_graph_flags(CLI::App& app, ff::ProblemFiles& files, bool required) {
       ->excludes(batch);
 }
 
-void add_precision_flag(CLI::App& app, ff::Precision& precision) {
-  using enum ff::Precision;
-  add_words<ff::Precision>(app, "--precision", precision, {{"fp32", fp32}, {"tf32", tf32}},
-                           "of matrix products and convolutions on GPUs: fp32, tf32");
+void add_precision_flag(CLI::App& app, std::optional<ff::Precision>& precision) {
+  app.add_option_function<std::string>(
+         "--precision", [&precision](const std::string& name) { precision = ff::precision_of(name); },
+         "fp32, tf32 (products on GPUs), bf16 (activations, products); default: the strategy's, or fp32")
+      ->check(CLI::IsMember({"fp32", "tf32", "bf16"}));
 }
 
 void add_common_flags(CLI::App& app, ff::CostOptions& costs, Options& options) {

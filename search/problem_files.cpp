@@ -14,11 +14,18 @@ GraphAndTopology load_files(const ProblemFiles& files, const StrategySettings& s
   return loaded;
 }
 
-Loaded::Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision)
+GraphAndTopology with_precision(GraphAndTopology files, Precision precision) {
+  files.settings.precision = precision;
+  if (const DataType type = activation_type(precision); files.graph.activation_type != type)
+    files.graph = with_activation_type(files.graph, type);
+  return files;
+}
+
+Loaded::Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles)
     : graph(graph_of_micro_batch(files.graph, files.settings.micro_batches)),
       batch_graph(files.settings.micro_batches > 1 ? std::make_shared<const Graph>(std::move(files.graph)) : nullptr),
       topology(std::move(files.topology)), settings(files.settings),
-      kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), precision,
+      kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), settings.precision,
               graph.optimizer.value_or(OptimizerSettings()).kind) {
   if (!files.annotations.empty()) annotations = load_annotations(files.annotations, graph, topology);
 }
@@ -51,9 +58,10 @@ Vector<std::string> profile_files(const Vector<std::string>& paths, const Topolo
 
 Loaded load(GraphAndTopology files, const CostOptions& costs) {
   if (costs.optimizer.any()) set_optimizer(files.graph, with_flags(files.graph.optimizer, costs.optimizer));
+  files = with_precision(std::move(files), costs.precision.value_or(files.settings.precision));
   Vector<Profile> profiles;
   for (const std::string& path : profile_files(costs.profiles, files.topology)) profiles.push_back(load_profile(path));
-  return Loaded(std::move(files), costs.mode, std::move(profiles), costs.precision);
+  return Loaded(std::move(files), costs.mode, std::move(profiles));
 }
 
 }  // namespace ff

@@ -17,9 +17,9 @@ struct ProblemFiles {
 
 struct CostOptions {
   CostMode mode = CostMode::automatic;
-  Precision precision = Precision::fp32;  // of GPUs' matrix products and convolutions
-  Vector<std::string> profiles;           // files
-  OptimizerFlags optimizer;               // instead of what the graph file says
+  std::optional<Precision> precision;  // instead of what the strategy says
+  Vector<std::string> profiles;        // files
+  OptimizerFlags optimizer;            // instead of what the graph file says
 };
 
 struct GraphAndTopology {
@@ -31,9 +31,12 @@ struct GraphAndTopology {
 
 GraphAndTopology load_files(const ProblemFiles& files, const StrategySettings& settings);
 
+// Its graph has the types that follow from the precision.
+GraphAndTopology with_precision(GraphAndTopology files, Precision precision);
+
 // What a command works on; `problem` refers to the rest.
 struct Loaded {
-  Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, Precision precision);
+  Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles);
   Loaded(const Loaded&) = delete;
 
   const Graph graph;                               // of one micro-batch
@@ -50,7 +53,7 @@ struct Loaded {
   }
 };
 
-// With the optimizer of the flags in the graph, so that a strategy file has it and ffexec trains with it.
+// With the optimizer and the precision of the flags, so that a strategy file has them and ffexec trains with them.
 // A directory among the profiles stands for the file in it of each device model of the topology that has one,
 // MODEL.json. Throws InputError.
 Loaded load(GraphAndTopology files, const CostOptions& costs);

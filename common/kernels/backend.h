@@ -23,8 +23,9 @@ enum class Phase : uint8_t { forward_statistics, forward, backward_statistics, b
 constexpr int phase_count = 4;
 
 // What one task's kernel works on. Pointers are to dense blocks in the backend's memory; an empty block's pointer may
-// be null. Vectors are as long as the definition's inputs, parameters or outputs, or empty where the phase does not use
-// them.
+// be null. Kernels of backends compute with f32; what make_typed_kernel (converted_kernel.h) returns takes activations,
+// their gradients and parameters of the types that the operator's definition says, behind the same pointers.
+// Vectors are as long as the definition's inputs, parameters or outputs, or empty where the phase does not use them.
 struct KernelArguments {
   Vector<const void*> inputs;       // input_block(i, part); f32 or i32
   Vector<const float*> parameters;  // parameter_block(p, part)
@@ -93,11 +94,15 @@ class Backend {
   virtual void release(void* memory) = 0;
 
   // Elements of `region` from a buffer that holds block `source_block` to one that holds `destination_block` (both
-  // contain the region). add_block adds instead of overwriting (f32).
+  // contain the region). add_block adds instead of overwriting: in f32, and of bf16 each sum is rounded.
   virtual void copy_block(const void* source, const Block& source_block, void* destination,
-                          const Block& destination_block, const Block& region) = 0;
-  virtual void add_block(const float* source, const Block& source_block, float* destination,
-                         const Block& destination_block, const Block& region) = 0;
+                          const Block& destination_block, const Block& region, DataType type = DataType::f32) = 0;
+  virtual void add_block(const void* source, const Block& source_block, void* destination,
+                         const Block& destination_block, const Block& region, DataType type = DataType::f32) = 0;
+  // From f32 to bf16, rounded to nearest, ties to even, or from bf16 to f32.
+  virtual void convert(const void* source, DataType from, void* destination, DataType to, int64_t elements) = 0;
+  // The nearest bf16 of each, as f32.
+  virtual void round_to_bf16(const float* source, float* destination, int64_t elements) = 0;
   virtual void fill_zero(void* memory, int64_t bytes) = 0;
   virtual void add(const float* source, float* destination, int64_t elements) = 0;
 

@@ -174,7 +174,7 @@ Work MultiHeadAttention::forward_work(const Block& part) const {
   // Queries, keys and values are written and read. Rotation takes two products and a sum for each channel, which is
   // read and written.
   return {products + 3.0 * static_cast<double>(turned),
-          touched_bytes(part) + 2.0 * static_cast<double>((widths.size() + turned) * element_bytes)};
+          touched_bytes(part) + 2.0 * static_cast<double>((widths.size() + turned) * activation_bytes())};
 }
 
 // Twice the forward pass, and the scores once more.

@@ -35,19 +35,21 @@ std::string BatchNorm::attribute_text() const {
 
 Work BatchNorm::statistics_work(const Block& part, bool backward) const {
   const double elements = static_cast<double>(part.volume());
-  return {(backward ? 4 : 3) * elements, (backward ? (relu ? 3 : 2) : 1) * elements * element_bytes};
+  return {(backward ? 4 : 3) * elements,
+          (backward ? (relu ? 3 : 2) : 1) * elements * static_cast<double>(activation_bytes())};
 }
 
 Work BatchNorm::forward_work(const Block& part) const {
   const double elements = static_cast<double>(part.volume());
   const Work statistics = global ? Work{} : statistics_work(part, false);
-  return {2 * elements + statistics.flops, 2 * elements * element_bytes + statistics.bytes};
+  return {2 * elements + statistics.flops, 2 * elements * static_cast<double>(activation_bytes()) + statistics.bytes};
 }
 
 Work BatchNorm::backward_work(const Block& part, bool) const {
   const double elements = static_cast<double>(part.volume());
   const Work statistics = global ? Work{} : statistics_work(part, true);
-  return {5 * elements + statistics.flops, (relu ? 4 : 3) * elements * element_bytes + statistics.bytes};
+  return {5 * elements + statistics.flops,
+          (relu ? 4 : 3) * elements * static_cast<double>(activation_bytes()) + statistics.bytes};
 }
 
 std::unique_ptr<OperatorDefinition> make_batch_norm(const OperatorRequest& request) {

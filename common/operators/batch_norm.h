@@ -15,6 +15,7 @@ class BatchNorm : public OperatorDefinition {
   Block output_block(int, const Block& part) const override { return part; }
   Block input_block(int, const Block& part) const override { return part; }
   Block parameter_block(int, const Block& part) const override { return {part[channel_axis]}; }
+  DataType parameter_type(int) const override { return DataType::f32; }
   std::string attribute_text() const override;
   bool backward_reads_output() const override { return relu; }
   int64_t statistics_bytes(const Block& part, bool) const override {

@@ -162,7 +162,8 @@ double Einsum::product_flops(const Block& part) const {
 }
 
 double Einsum::product_bytes(int tensor, const Block& part) const {
-  return touched_bytes(part) + 2.0 * static_cast<double>(products(tensor, part).permuted_elements() * element_bytes);
+  return touched_bytes(part) +
+         2.0 * static_cast<double>(products(tensor, part).permuted_elements() * activation_bytes());
 }
 
 Work Einsum::forward_work(const Block& part) const { return {product_flops(part), product_bytes(output, part)}; }

@@ -45,7 +45,7 @@ std::string Embedding::signature(const Block& part) const {
 // table; writes all.
 Work Embedding::forward_work(const Block& part) const {
   const double share = static_cast<double>(rows(part).size()) / static_cast<double>(vocabulary);
-  return {0, (1 + share) * static_cast<double>(output_block(0, part).volume() * element_bytes)};
+  return {0, (1 + share) * static_cast<double>(bytes_of(activation_type(), output_block(0, part)))};
 }
 
 // The gradient is dense: the part's rows of the table are cleared, and those of the tokens are added to.
@@ -53,7 +53,7 @@ Work Embedding::backward_work(const Block& part, bool) const {
   const double table = static_cast<double>(parameter_block(0, part).volume() * element_bytes);
   const double share = static_cast<double>(rows(part).size()) / static_cast<double>(vocabulary);
   const double added = share * static_cast<double>(output_block(0, part).volume());
-  return {added, table + 3.0 * added * element_bytes};
+  return {added, table + added * static_cast<double>(2 * element_bytes + activation_bytes())};
 }
 
 // The table is not cleared then.

@@ -11,6 +11,7 @@ class RowNorm : public OperatorDefinition {
  public:
   Block output_block(int output, const Block& part) const override;
   Block input_block(int input, const Block& part) const override;
+  DataType parameter_type(int) const override { return DataType::f32; }
   std::string attribute_text() const override;
 
   int64_t features;

@@ -7,8 +7,6 @@
 
 namespace ff {
 
-std::string_view to_string(DataType type) { return type == DataType::f32 ? "f32" : "i32"; }
-
 std::string_view to_string(DimensionKind kind) {
   switch (kind) {
     case DimensionKind::sample: return "sample";
@@ -134,11 +132,19 @@ std::string OperatorDefinition::signature(const Block& part) const {
 }
 
 double OperatorDefinition::touched_bytes(const Block& part) const {
-  int64_t elements = 0;
-  for (size_t i = 0; i < inputs_.size(); ++i) elements += input_block(static_cast<int>(i), part).volume();
-  for (size_t o = 0; o < outputs_.size(); ++o) elements += output_block(static_cast<int>(o), part).volume();
-  for (size_t p = 0; p < parameters_.size(); ++p) elements += parameter_block(static_cast<int>(p), part).volume();
-  return static_cast<double>(elements * element_bytes);
+  int64_t bytes = 0;
+  for (const int i : inputs_.indices()) bytes += bytes_of(inputs_[i].type, input_block(i, part));
+  for (const int o : outputs_.indices()) bytes += bytes_of(outputs_[o].type, output_block(o, part));
+  for (const int p : parameters_.indices()) bytes += bytes_of(parameter_type(p), parameter_block(p, part));
+  return static_cast<double>(bytes);
+}
+
+void OperatorDefinition::set_types(const Vector<DataType>& inputs, DataType activations) {
+  activation_type_ = activations;
+  for (const int i : inputs_.indices()) inputs_[i].type = inputs[i];
+  if (is_loss()) return;
+  for (TensorSpec& output : outputs_)
+    if (is_floating(output.type)) output.type = activations;
 }
 
 Work OperatorDefinition::forward_work(const Block& part) const {

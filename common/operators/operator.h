@@ -14,15 +14,12 @@
 #include <string_view>
 
 #include "common/block.h"
+#include "common/data_type.h"
 #include "common/degrees.h"
 #include "common/json_file.h"
 #include "common/vector.h"
 
 namespace ff {
-
-enum class DataType { f32, i32 };  // both have 4 bytes an element
-constexpr int64_t element_bytes = 4;
-std::string_view to_string(DataType type);
 
 // The S, A, P of SOAP (paper section 4, table 1); O is the choice of devices. And R, which the paper does not have: a
 // dimension that is summed over (the contracted one of a product). Parts that differ in it alone write the same block,
@@ -86,6 +83,15 @@ class OperatorDefinition {
   Vector<int> kinds_of_parts(const Degrees& degrees) const;
   Block whole() const;  // the part of a single task
 
+  // Of what the operator computes: f32, or bf16 (data_type.h). Types of inputs and outputs are in their specs.
+  DataType activation_type() const { return activation_type_; }
+  // Of a parameter as kernels read it.
+  virtual DataType parameter_type(int parameter) const {
+    return parameters_[parameter].trained ? activation_type_ : DataType::f32;
+  }
+  // By the graph, as soon as the definition is made. Losses stay f32.
+  virtual void set_types(const Vector<DataType>& inputs, DataType activations);
+
   // The block of each tensor that the task of `part` computes or reads. An input block may be empty (concat).
   virtual Block output_block(int output, const Block& part) const = 0;
   virtual Block input_block(int input, const Block& part) const = 0;
@@ -115,7 +121,7 @@ class OperatorDefinition {
   // Of a loss: is there a second output, "correct", 1 where the label has the largest logit and 0 elsewhere?
   bool counts_correct() const { return is_loss() && outputs_.size() > 1; }
   // Does the gradient flow to this input (class labels and token indices have none)?
-  virtual bool differentiable_input(int input) const { return inputs_[input].type == DataType::f32; }
+  virtual bool differentiable_input(int input) const { return is_floating(inputs_[input].type); }
   // Values of an i32 input lie from 0 (slots: from -1) up to, but not including, this.
   virtual int64_t index_limit(int /*input*/) const { return 2; }
   // What backward reads of forward's data (for memory planning).
@@ -159,13 +165,17 @@ class OperatorDefinition {
   OperatorDefinition(std::string type, Vector<TensorSpec> inputs)
       : type_(std::move(type)), inputs_(std::move(inputs)) {}
 
-  double touched_bytes(const Block& part) const;  // inputs + parameters + outputs
+  double touched_bytes(const Block& part) const;                          // inputs + parameters + outputs
+  int64_t activation_bytes() const { return size_of(activation_type_); }  // an element
 
   std::string type_;
   Vector<TensorSpec> inputs_;
   Vector<TensorSpec> outputs_;
   Vector<ParameterSpec> parameters_;
   Vector<ParallelDimension> dimensions_;
+
+ private:
+  DataType activation_type_ = DataType::f32;
 };
 
 // What a family's factory gets. `place` is the operator's object in the graph file, for messages; `attributes` is

@@ -40,13 +40,17 @@ class OnSequence : public OperatorDefinition {
   std::string signature(const Block& part) const override { return type_ + " as " + image.signature(to_image(part)); }
   bool backward_reads_input(int input) const override { return image.backward_reads_input(input); }
   bool backward_reads_output() const override { return image.backward_reads_output(); }
+  void set_types(const Vector<DataType>& inputs, DataType activations) override {
+    OperatorDefinition::set_types(inputs, activations);
+    image.set_types(inputs, activations);
+  }
   int64_t workspace_bytes(const Block& part) const override { return image.workspace_bytes(to_image(part)); }
   Work forward_work(const Block& part) const override { return image.forward_work(to_image(part)); }
   Work backward_work(const Block& part, bool input_gradients) const override {
     return image.backward_work(to_image(part), input_gradients);
   }
 
-  const Image image;
+  Image image;
 };
 
 }  // namespace ff

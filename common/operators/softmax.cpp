@@ -80,13 +80,14 @@ int64_t SoftmaxCrossEntropy::workspace_bytes(const Block& part) const {
 Work SoftmaxCrossEntropy::statistics_work(const Block& part, bool backward) const {
   if (backward || !splits_classes(part)) return {};
   const double logits = static_cast<double>(part.volume());
-  return {20.0 * logits, 2.0 * logits * element_bytes};
+  return {20.0 * logits, 2.0 * logits * static_cast<double>(activation_bytes())};
 }
 
 Work SoftmaxCrossEntropy::forward_work(const Block& part) const {
   const double logits = static_cast<double>(part.volume());
   if (!splits_classes(part)) return {20.0 * logits, touched_bytes(part)};
-  return {logits, 2.0 * logits * element_bytes};  // what the statistics task has left is scaled
+  // What the statistics task has left is scaled.
+  return {logits, 2.0 * logits * static_cast<double>(activation_bytes())};
 }
 
 std::unique_ptr<OperatorDefinition> make_softmax(const OperatorRequest& request) {

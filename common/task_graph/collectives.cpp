@@ -205,7 +205,7 @@ bool may_be_collective(int64_t producers, int64_t consumers, bool sums) {
 }
 
 EdgeExchanges find_exchanges(const EdgeBlocks& blocks) {
-  const auto& [written, read, writers] = blocks;
+  const auto& [written, read, writers, type] = blocks;
   const int producers = written.count(), consumers = read.count();
   if (std::max(producers, consumers) < static_cast<int>(least_collective_size)) return {};
   if (writers == 1 && written == read) return {};  // part by part
@@ -219,7 +219,7 @@ EdgeExchanges find_exchanges(const EdgeBlocks& blocks) {
   Vector<Block> extents;                     // [exchange]
   Vector<int64_t> read_bytes;
   for (int32_t c = 0; c < consumers; ++c) {
-    const int64_t bytes = read[c].volume() * element_bytes;
+    const int64_t bytes = bytes_of(type, read[c]);
     result.consumer_bytes.push_back(bytes);
     if (bytes == 0) {
       result.of_consumer.push_back(-1);
@@ -233,7 +233,7 @@ EdgeExchanges find_exchanges(const EdgeBlocks& blocks) {
       Exchange& exchange = result.exchanges.emplace_back();
       exchange.sums = writers > 1;
       exchange.reading = Exchange::Reading::whole;
-      exchange.bytes = extents.back().volume() * element_bytes;
+      exchange.bytes = bytes_of(type, extents.back());
     }
     Exchange& exchange = result.exchanges[number];
     exchange.consumers.push_back(c);
@@ -242,7 +242,7 @@ EdgeExchanges find_exchanges(const EdgeBlocks& blocks) {
     result.of_consumer.push_back(number);
   }
   for (int32_t p = 0; p < producers; ++p) {
-    result.producer_bytes.push_back(written[p].volume() * element_bytes);
+    result.producer_bytes.push_back(bytes_of(type, written[p]));
     const int64_t cell = runs->cell_of(written[p]);
     const int32_t number = cell < 0 ? -1 : numbers[cell];
     result.of_producer.push_back(number);

@@ -89,7 +89,7 @@ EdgeBlocks blocks_of(const Graph& graph, const Edge& edge, const Degrees& produc
   const OperatorDefinition& producer = *graph.operators[edge.producer].definition;
   const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
   const int output = graph.tensors[edge.tensor].output;
-  EdgeBlocks blocks{{}, {}, producer.partial_results(producer_degrees)};
+  EdgeBlocks blocks{{}, {}, producer.partial_results(producer_degrees), graph.tensors[edge.tensor].type};
   for (int p = 0, parts = parts_of(producer_degrees); p < parts; ++p)
     blocks.written.push_back(producer.output_block(output, producer.part(producer_degrees, p)));
   for (int c = 0, parts = parts_of(consumer_degrees); c < parts; ++c)
@@ -107,7 +107,7 @@ BlockPairs intersect_blocks(const EdgeBlocks& blocks) {
     const size_t first = pairs.size();
     grid.for_each_overlapping(read, [&](int32_t p, const Block& written) {
       const Block region = intersect(written, read);
-      pairs.push_back({p, c, region.volume() * element_bytes, region == written, region == read, partial});
+      pairs.push_back({p, c, bytes_of(blocks.type, region), region == written, region == read, partial});
     });
     std::sort(pairs.begin() + static_cast<int64_t>(first), pairs.end(),
               [](const BlockPair& a, const BlockPair& b) { return a.producer_part < b.producer_part; });

@@ -36,6 +36,7 @@ struct BlockPair {
 struct EdgeBlocks {
   Vector<Block> written, read;  // [producer part], [consumer part]
   int writers = 1;              // so many producer parts write shares of one sum each
+  DataType type = DataType::f32;
 };
 EdgeBlocks blocks_of(const Graph& graph, const Edge& edge, const Degrees& producer, const Degrees& consumer);
 

@@ -162,13 +162,13 @@ class MemoryPlanner {
     part.inputs.assign(op.inputs.size(), -1);
     for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i) {
       const bool wanted = graph_.input_has_gradient(id, i);
-      const int64_t bytes = definition.input_block(i, block).volume() * element_bytes;
+      const int64_t bytes = bytes_of(definition.inputs()[i].type, definition.input_block(i, block));
       part.input_gradients.push_back(
           wanted ? add(part.plan, {Kind::input_gradient, id, number, i}, bytes, part.backward_first, part.backward)
                  : -1);
     }
     for (int o = 0; o < static_cast<int>(op.outputs.size()); ++o) {
-      const int64_t bytes = definition.output_block(o, block).volume() * element_bytes;
+      const int64_t bytes = bytes_of(definition.outputs()[o].type, definition.output_block(o, block));
       const int last = part.last(definition.backward_reads_output());
       part.outputs.push_back(definition.is_loss() ? -1
                                                   : add(part.plan, {Kind::output, id, number, o}, bytes,
@@ -197,8 +197,9 @@ class MemoryPlanner {
     if (input < 0) {
       const OperatorDefinition& definition = *graph_.operators[edge.consumer].definition;
       const Block block = definition.input_block(edge.input, definition.part(strategy_[edge.consumer].degrees, number));
-      input = add(part.plan, {Kind::input, edge.consumer, number, edge.input}, block.volume() * element_bytes,
-                  part.forward_first, part.last(definition.backward_reads_input(edge.input)));
+      input = add(part.plan, {Kind::input, edge.consumer, number, edge.input},
+                  bytes_of(graph_.tensors[edge.tensor].type, block), part.forward_first,
+                  part.last(definition.backward_reads_input(edge.input)));
     }
     return buffer(part, input);
   }
@@ -351,7 +352,7 @@ class MemoryPlanner {
       }
       const bool received = use == BlockUse::whole;
       add(part.plan, {Kind::output_gradient, id, number, output},
-          op.definition->output_block(output, block).volume() * element_bytes,
+          bytes_of(op.definition->outputs()[output].type, op.definition->output_block(output, block)),
           received ? contributions[0].first : part.backward_first, part.backward);
       if (received) continue;
       for (const Contribution& contribution : contributions) {

@@ -26,10 +26,11 @@ bool contains(const Vector<int32_t>& ascending, int32_t part) {
 BlockPairs pairs_of_parts(const Graph& graph, const Edge& edge, const Strategy& strategy, const EdgeParts& own) {
   const PartBlocks written = written_blocks(graph, edge, strategy), read = read_blocks(graph, edge, strategy);
   const bool partial = graph.operators[edge.producer].definition->partial_results(strategy[edge.producer].degrees) > 1;
+  const DataType type = graph.tensors[edge.tensor].type;
   BlockPairs pairs;
   const auto add = [&](int32_t p, const Block& output, int32_t c, const Block& input) {
     const Block region = intersect(output, input);
-    pairs.push_back({p, c, region.volume() * element_bytes, region == output, region == input, partial});
+    pairs.push_back({p, c, bytes_of(type, region), region == output, region == input, partial});
   };
   for (const int32_t c : own.consumers) {
     const Block input = read.of(c);
@@ -70,6 +71,7 @@ bool may_have_collectives(const Graph& graph, const Edge& edge, const Strategy& 
 bool EdgeCollectives::alike(const Edge& a, const Edge& b) const {
   return alike_[a.producer] == alike_[b.producer] && alike_[a.consumer] == alike_[b.consumer] && a.input == b.input &&
          graph_.tensors[a.tensor].output == graph_.tensors[b.tensor].output &&
+         graph_.tensors[a.tensor].type == graph_.tensors[b.tensor].type &&
          strategy_[a.producer] == strategy_[b.producer] && strategy_[a.consumer] == strategy_[b.consumer];
 }
 

@@ -3,6 +3,7 @@
 //
 // Parts on one device with the same block of a parameter share its buffers:
 //   weight      every block
+//   copy        blocks of which kernels read another type than that of the weights, which are f32
 //   states      blocks of trained parameters: as many buffers as the optimizer has numbers for each (optimizer.h)
 //   gradient    blocks that a backward task here writes the gradient of, unless the block is one piece: then the
 //               gradient lies in the gradient sum. Blocks of operators that share a parameter and split it differently
@@ -19,6 +20,11 @@ namespace ff {
 
 // Does an update change it: is it trained, and has an operator that uses it a backward pass?
 bool is_updated(const Graph& graph, ParameterId parameter);
+
+// What kernels read of it: the weights themselves (f32), or a copy of this type.
+DataType type_read(const Graph& graph, ParameterId parameter);
+// Of the copy of a block; 0 without one.
+int64_t weight_copy_bytes(const Graph& graph, ParameterId parameter, int64_t block_elements);
 
 struct ParameterUse {
   bool has_backward;  // of some part here with this block

@@ -18,11 +18,12 @@ TaskGraphBuilder::TaskGraphBuilder(const Graph& graph, Synchronization synchroni
   for (const Operator& op : graph.operators)
     alike_.push_back(
         numbers.try_emplace(blocks_signature(*op.definition), static_cast<int>(numbers.size())).first->second);
-  std::map<std::array<int, 4>, int> first;
+  std::map<std::array<int, 5>, int> first;
   for (int e : edges_.indices()) {
     const Edge& edge = edges_[e];
-    const std::array<int, 4> ends{alike_[edge.producer], graph.tensors[edge.tensor].output, alike_[edge.consumer],
-                                  edge.input};
+    const Tensor& tensor = graph.tensors[edge.tensor];
+    const std::array<int, 5> ends{alike_[edge.producer], tensor.output, alike_[edge.consumer], edge.input,
+                                  static_cast<int>(tensor.type)};
     first_alike_.push_back(first.try_emplace(ends, e).first->second);
   }
 }

@@ -87,7 +87,7 @@ class EdgePlanner {
         if (!forward_ || !arrivals_[p][i].empty())  // else an input of the graph
           assembled[i] = assemble(plan_.steps[part.steps(direction_).first],
                                   {forward_ ? Kind::input : Kind::output_gradient, part.op, part.part, i}, blocks[i],
-                                  arrivals_[p][i]);
+                                  type_of(part, i), arrivals_[p][i]);
     }
   }
 
@@ -161,6 +161,7 @@ class EdgePlanner {
     const Ends from = ends(moved, forward_), to = ends(moved, !forward_);
     CollectivePlan plan;
     plan.kind = moved.kind(direction_);
+    plan.type = type_of(planner_.builder.edges()[moved.edge]);
     plan.group = planner_.group_of(holders);
     if (moved.collective.root >= 0) plan.root = place_of(moved.collective.root);
     step.collective = static_cast<int>(plan_.collectives.size());
@@ -241,9 +242,9 @@ class EdgePlanner {
     };
     for_each_passage(from, to, moved.collective.holders, true, pack);
     if (packed.empty()) return;
-    plan.send = planner_.in_arena({packed_kind(direction_), moved.edge, moved.number}, elements);
+    plan.send = planner_.in_arena({packed_kind(direction_), moved.edge, moved.number}, elements, type_of(edge));
     for (auto& [part, copy] : packed) {
-      copy.destination = {plan.send.buffer, plan.send.offset + copy.destination.offset};
+      copy.destination = {plan.send.buffer, plan.send.offset + copy.destination.offset, plan.send.type};
       copy.destination_block = copy.region;
       plan_.steps[part->steps(direction_).last].pack.push_back(copy);
     }
@@ -277,9 +278,9 @@ class EdgePlanner {
     };
     for_each_passage(to, from, moved.collective.holders, false, unpack);
     if (passages.empty()) return;
-    plan.receive = planner_.in_arena(received, elements);
+    plan.receive = planner_.in_arena(received, elements, type_of(edge));
     for (auto& [t, passage] : passages) {
-      passage.memory = {plan.receive.buffer, plan.receive.offset + passage.memory.offset};
+      passage.memory = {plan.receive.buffer, plan.receive.offset + passage.memory.offset, plan.receive.type};
       passage.memory_block = passage.region;
       arrive(t, passage);
     }
@@ -290,26 +291,32 @@ class EdgePlanner {
   void send(StepPlan& step, const Passage& sent) {
     Place memory = sent.memory;
     if (sent.copy.source == BlockUse::packed) {
-      memory = planner_.in_arena(sent.packed, sent.region.volume());
+      memory = planner_.in_arena(sent.packed, sent.region.volume(), sent.memory.type);
       step.pack.push_back({sent.memory, sent.memory_block, memory, sent.region, sent.region});
     }
     if (!planner_.settings.ordered) step.sends.push_back(static_cast<int>(plan_.sends.size()));
-    plan_.sends.push_back({sent.task, sent.peer, -1, memory, sent.region.volume() * element_bytes});
+    plan_.sends.push_back({sent.task, sent.peer, -1, memory, bytes_of(memory.type, sent.region)});
   }
 
   void receive(StepPlan& step, const Passage& received, Place memory, const BufferKey& key) {
     step.receives.push_back(static_cast<int>(plan_.receives.size()));
-    plan_.receives.push_back({received.task, received.peer, -1, memory, received.region.volume() * element_bytes, key});
+    plan_.receives.push_back({received.task, received.peer, -1, memory, bytes_of(memory.type, received.region), key});
   }
 
   int rank() const { return planner_.settings.rank; }
+  DataType type_of(const Edge& edge) const { return planner_.graph.tensors[edge.tensor].type; }
+  // Of a part's input; backward: of its output.
+  DataType type_of(const PartPlan& part, int slot) const {
+    const OperatorDefinition& definition = *planner_.graph.operators[part.op].definition;
+    return forward_ ? definition.inputs()[slot].type : definition.outputs()[slot].type;
+  }
 
   // Where the whole block lies for the kernel. What arrives is copied together, and added up where it overlaps; only a
   // single arrival is used where it lies or arrives.
-  Place assemble(StepPlan& step, const BufferKey& key, const Block& block, Vector<Passage>& arrivals) {
+  Place assemble(StepPlan& step, const BufferKey& key, const Block& block, DataType type, Vector<Passage>& arrivals) {
     const BlockUse use = arrivals.size() == 1 ? arrivals[0].copy.destination : BlockUse::packed;
     if (use == BlockUse::in_place) return arrivals[0].memory;
-    const Place assembled = planner_.in_arena(key, block.volume());
+    const Place assembled = planner_.in_arena(key, block.volume(), type);
     if (use == BlockUse::whole) {
       if (arrivals[0].collective < 0) receive(step, arrivals[0], assembled, key);
       else plan_.collectives[arrivals[0].collective].receive = assembled;
@@ -325,11 +332,11 @@ class EdgePlanner {
     if (!first_covers && (!disjoint || covered < block.volume())) step.zeros.push_back({assembled, block.volume()});
     for (Passage& arrival : arrivals) {
       if (arrival.task >= 0) {
-        arrival.memory = planner_.in_arena(arrival.received, arrival.region.volume());
+        arrival.memory = planner_.in_arena(arrival.received, arrival.region.volume(), type);
         arrival.memory_block = arrival.region;
         receive(step, arrival, arrival.memory, arrival.received);
       } else if (arrival.collective >= 0 && !arrival.memory.exists()) {
-        arrival.memory = planner_.in_arena(arrival.received, arrival.region.volume());
+        arrival.memory = planner_.in_arena(arrival.received, arrival.region.volume(), type);
         plan_.collectives[arrival.collective].receive = arrival.memory;
       }
       const bool adds = !disjoint && !(first_covers && &arrival == arrivals.data());

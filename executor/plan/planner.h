@@ -34,9 +34,9 @@ class Planner {
   // Null on another rank.
   PartPlan* local(OperatorId op, int part);
   // A buffer of its own; nowhere for no elements.
-  Place allocate(int64_t elements, bool zeroed = false);
+  Place allocate(int64_t elements, bool zeroed = false, DataType type = DataType::f32);
   // The place that the memory plan gives it.
-  Place in_arena(const BufferKey& key, int64_t elements) const;
+  Place in_arena(const BufferKey& key, int64_t elements, DataType type = DataType::f32) const;
   // The index of these ranks' group; -1 for a single one.
   int group_of(const Vector<DeviceId>& holders) const;
 
@@ -57,6 +57,7 @@ void plan_synchronization(Planner& planner);
 void plan_owners(Planner& planner);
 void plan_statistics(Planner& planner);
 void plan_state_updates(Planner& planner);
+void plan_weight_copies(Planner& planner);
 void plan_tags(Planner& planner);
 void plan_posts(Planner& planner);
 void plan_send_waits(Planner& planner);

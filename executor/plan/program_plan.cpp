@@ -4,6 +4,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "common/operators/conversion.h"
 #include "common/task_graph/parameter_buffers.h"
 #include "common/task_graph/shared_kernels.h"
 #include "executor/plan/planner.h"
@@ -24,18 +25,18 @@ PartPlan* Planner::local(OperatorId op, int part) {
   return index < 0 ? nullptr : &plan.parts[index];
 }
 
-Place Planner::allocate(int64_t elements, bool zeroed) {
+Place Planner::allocate(int64_t elements, bool zeroed, DataType type) {
   if (elements == 0) return {};
-  plan.buffers.push_back({elements, zeroed});
-  return {static_cast<int>(plan.buffers.size()) - 1, 0};
+  plan.buffers.push_back({elements, zeroed, type});
+  return {static_cast<int>(plan.buffers.size()) - 1, 0, type};
 }
 
-Place Planner::in_arena(const BufferKey& key, int64_t elements) const {
+Place Planner::in_arena(const BufferKey& key, int64_t elements, DataType type) const {
   if (elements == 0) return {};
   const PlannedBuffer* buffer = plan.memory.find(key);
-  if (!buffer || buffer->bytes != elements * element_bytes)
+  if (!buffer || buffer->bytes != bytes_of(type, elements))
     throw std::logic_error("the memory plan does not fit the program");
-  return {arena_buffer, buffer->offset / element_bytes};
+  return {arena_buffer, buffer->offset / size_of(type), type};
 }
 
 void Planner::make_steps() {
@@ -94,6 +95,12 @@ void Planner::make_parts() {
     if (steps.first < 0) steps.first = static_cast<int>(s);
     steps.last = static_cast<int>(s);
   }
+  int64_t conversions = 0;
+  for (const PartPlan& part : plan.parts)
+    conversions = std::max(
+        conversions, conversion_bytes(*graph.operators[part.op].definition, part.block,
+                                      graph.operators[part.op].has_backward, graph.inputs_with_gradient(part.op)));
+  plan.conversions = allocate(conversions / element_bytes);
 }
 
 void Planner::make_part(PartPlan& part) {
@@ -104,16 +111,19 @@ void Planner::make_part(PartPlan& part) {
   for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i) {
     const Block block = definition.input_block(i, part.block);
     part.input_blocks.push_back(block);
+    const DataType type = definition.inputs()[i].type;
     part.input_gradients.push_back(graph.input_has_gradient(part.op, i)
-                                       ? in_arena({Kind::input_gradient, part.op, part.part, i}, block.volume())
+                                       ? in_arena({Kind::input_gradient, part.op, part.part, i}, block.volume(), type)
                                        : Place{});
     part.inputs.push_back(graph.tensors[op.inputs[i]].producer < 0 ? graph_input(op.inputs[i], block) : Place{});
   }
   for (int o = 0; o < static_cast<int>(op.outputs.size()); ++o) {
     const Block block = definition.output_block(o, part.block);
     part.output_blocks.push_back(block);
-    part.outputs.push_back(definition.is_loss() ? allocate(block.volume())
-                                                : in_arena({Kind::output, part.op, part.part, o}, block.volume()));
+    const DataType type = definition.outputs()[o].type;
+    part.outputs.push_back(definition.is_loss()
+                               ? allocate(block.volume())
+                               : in_arena({Kind::output, part.op, part.part, o}, block.volume(), type));
   }
   if (!definition.is_loss()) part.output_gradients.resize(op.outputs.size());
   else if (!part.output_blocks[0].empty())
@@ -142,7 +152,10 @@ int Planner::parameter_buffer(ParameterId parameter, const Block& block) {
   Vector<Place> states;
   for (int state = 0; sizes.states > 0 && state < state_buffers; ++state)
     states.push_back(allocate(block.volume(), true));
-  plan.parameters.push_back({parameter, block, weight, std::move(states)});
+  const DataType read = type_read(graph, parameter);
+  plan.parameters.push_back({parameter, block, weight,
+                             read == DataType::f32 ? Place{} : allocate(block.volume(), false, read),
+                             std::move(states)});
   return static_cast<int>(plan.parameters.size()) - 1;
 }
 
@@ -155,6 +168,7 @@ ProgramPlan plan_program(TaskGraphBuilder& builder, const Strategy& strategy, co
   if (builder.synchronization() == Synchronization::parameter_server) plan_owners(planner);
   plan_statistics(planner);
   plan_state_updates(planner);
+  plan_weight_copies(planner);
   plan_tags(planner);
   if (!settings.ordered) plan_posts(planner);
   // else an iteration ends behind its sends

@@ -18,9 +18,11 @@ namespace ff {
 
 // Where something lies: nowhere (buffer -1) if it is empty or not wanted.
 struct Place {
-  int buffer = -1;     // index into ProgramPlan::buffers
-  int64_t offset = 0;  // elements
+  int buffer = -1;                // index into ProgramPlan::buffers
+  int64_t offset = 0;             // elements of the type
+  DataType type = DataType::f32;  // of what lies there; int32 has as many bytes as f32
   bool exists() const { return buffer >= 0; }
+  int64_t offset_bytes() const { return bytes_of(type, offset); }
   bool operator==(const Place&) const = default;
 };
 
@@ -30,6 +32,8 @@ constexpr int arena_buffer = 0;
 struct BufferPlan {
   int64_t elements;
   bool zeroed = false;  // once, before the first iteration
+  DataType type = DataType::f32;
+  int64_t bytes() const { return bytes_of(type, elements); }
 };
 
 struct ZeroFill {
@@ -37,13 +41,14 @@ struct ZeroFill {
   int64_t elements;
 };
 
+// Where the types of the two places differ, the blocks are equal and all of it is converted.
 struct BlockCopy {
   Place source;
   Block source_block;
   Place destination;
   Block destination_block;
   Block region;
-  bool add = false;  // f32: adds to the destination
+  bool add = false;  // to the destination, instead of overwriting it
 };
 
 struct TransferPlan {
@@ -64,6 +69,7 @@ struct CollectivePlan {
   Place send, receive;                              // nowhere: this rank has nothing to send, or wants nothing
   Vector<int64_t> send_elements, receive_elements;  // all_to_all
   Vector<int64_t> elements;                         // all_gather, reduce_scatter: each rank's; else the block's alone
+  DataType type = DataType::f32;
 };
 
 // Transfers that an ordered transport starts together.
@@ -109,10 +115,11 @@ struct StepPlan {
   Vector<int> waits_before_posts, posts;
   bool receives_follow = false;  // an ordered transport's receives that start from here on may write to what was in use
   // Compute, barrier and update, in the order in which they happen (an update's own work comes behind gather):
-  Vector<int> waits;        // sends that read what this step overwrites
-  Vector<int> receives;     // needed by this step
-  Vector<int> collectives;  // needed by this step, and by none before
-  Vector<ZeroFill> zeros;   // then
+  Vector<int> waits;                // sends that read what this step overwrites
+  Vector<int> receives;             // needed by this step
+  Vector<int> collectives;          // needed by this step, and by none before
+  Vector<ZeroFill> zeros;           // then
+  Vector<BlockCopy> weight_copies;  // compute: bf16 copies that this step is the first to read; counted with the update
   // Pieces of inputs, or contributions to the output gradient; then the kernel. Barrier: gradients that another rank
   // owns are packed. Update: on the owner received gradients are added, on another rank its values are taken over.
   Vector<BlockCopy> gather;
@@ -127,8 +134,10 @@ struct StepPlan {
 struct ParameterBuffer {
   ParameterId parameter;
   Block block;
-  Place weight;
+  Place weight;          // the master weights
+  Place copy;            // in bf16, which kernels read then; made by the first task of an iteration that reads it
   Vector<Place> states;  // of those that are trained: the optimizer's; of sharded ones the units have them
+  Place read() const { return copy.exists() ? copy : weight; }  // by kernels
 };
 
 // One step of the optimizer on a contiguous run of a parameter's block.
@@ -204,6 +213,7 @@ struct ProgramPlan {
   Vector<ParameterBuffer> parameters;
   Vector<InputBuffer> inputs;
   Vector<LossBuffer> losses;
+  Place conversions;  // scratch memory of the kernels of operators in bf16 (operators/conversion.h)
 };
 
 struct PlanSettings {

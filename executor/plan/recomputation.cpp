@@ -10,7 +10,8 @@ namespace {
 using Kind = BufferKey::Kind;
 
 Place recomputed_output(const Planner& planner, const PartPlan& part, int output) {
-  return planner.in_arena({Kind::recomputed_output, part.op, part.part, output}, part.output_blocks[output].volume());
+  return planner.in_arena({Kind::recomputed_output, part.op, part.part, output}, part.output_blocks[output].volume(),
+                          part.outputs[output].type);
 }
 
 }  // namespace

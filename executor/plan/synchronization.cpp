@@ -210,4 +210,19 @@ void plan_state_updates(Planner& planner) {
   }
 }
 
+// The bf16 copies of weights are made anew in each iteration, in front of the first step that reads them: so they are
+// right whatever has changed the weights, an update, a checkpoint, or what another rank has sent.
+void plan_weight_copies(Planner& planner) {
+  std::set<int> made;
+  for (StepPlan& step : planner.plan.steps) {
+    if (!is_compute(step.kind)) continue;
+    for (const int parameter : planner.plan.parts[step.part].parameters) {
+      const ParameterBuffer& buffer = planner.plan.parameters[parameter];
+      if (!buffer.copy.exists() || !made.insert(parameter).second) continue;
+      const Block storage = parameter_storage(buffer.block);
+      step.weight_copies.push_back({buffer.weight, storage, buffer.copy, storage, storage});
+    }
+  }
+}
+
 }  // namespace ff

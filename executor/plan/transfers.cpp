@@ -44,7 +44,7 @@ void plan_send_waits(Planner& planner) {
   for (const TransferPlan& receive : plan.receives) received.insert(receive.received);
   for (int s : plan.sends.indices()) {
     if (plan.sends[s].memory.buffer != arena_buffer) continue;  // see owners.cpp
-    const int64_t begin = plan.sends[s].memory.offset * element_bytes, end = begin + plan.sends[s].bytes;
+    const int64_t begin = plan.sends[s].memory.offset_bytes(), end = begin + plan.sends[s].bytes;
     for (const PlannedBuffer& buffer : plan.memory.buffers) {
       if (buffer.offset >= end || begin >= buffer.offset + buffer.bytes) continue;
       StepPlan& step = plan.steps[buffer.first];

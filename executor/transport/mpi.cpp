@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "common/errors.h"
+#include "common/kernels/bf16.h"
 #include "executor/transport/launcher_guard.h"
 #include "executor/transport/mpi_all_reduce.h"
 #include "executor/transport/mpi_calls.h"
@@ -25,6 +26,12 @@ struct Group {
   AllReduce::Members members;
   unsigned started = 0;
 };
+
+void add_bf16(void* terms, void* sums, int* count, MPI_Datatype*) {
+  const auto* const term = static_cast<const Bf16*>(terms);
+  auto* const sum = static_cast<Bf16*>(sums);
+  for (int i = 0; i < *count; ++i) sum[i] = bf16_of(f32_of(sum[i]) + f32_of(term[i]));
+}
 
 class MpiTransport : public Transport {
  public:
@@ -170,46 +177,53 @@ class MpiTransport : public Transport {
   }
 
   Request collective(GroupId group, const CollectiveCall& call, OperationLabel label) override {
-    if (call.kind == CollectiveKind::all_reduce) {
-      std::memcpy(call.receive, call.send, static_cast<size_t>(call.elements[0]) * sizeof(float));
-      return all_reduce(group, call.receive, call.elements[0], label);
+    const DataType element = call.type;
+    const MPI_Datatype type = element == DataType::bf16 ? MPI_UINT16_T : MPI_FLOAT;
+    const MPI_Op sum = element == DataType::bf16 ? bf16_sum() : MPI_SUM;
+    if (call.kind == CollectiveKind::all_reduce && element == DataType::f32) {
+      std::memmove(call.receive, call.send, static_cast<size_t>(bytes_of(element, call.elements[0])));
+      return all_reduce(group, static_cast<float*>(call.receive), call.elements[0], label);
     }
     const Lock lock(*this);
     const AllReduce::Members& members = groups_[static_cast<size_t>(group)].members;
     const Request request = new_request();
     Counts& counts = counts_of(request);
     counts.set(call, [this](int64_t count) { return checked_int(count); });
-    const float* send = call.send;
+    const void* send = call.send;
     const MPI_Comm communicator = members.communicator;
     MPI_Request* started = &slots_[request.slot].request;
     switch (call.kind) {
       case CollectiveKind::all_gather:
-        check_mpi(MPI_Iallgatherv(send, counts.send[members.rank], MPI_FLOAT, call.receive, counts.send.data(),
-                                  counts.send_begin.data(), MPI_FLOAT, communicator, started),
+        check_mpi(MPI_Iallgatherv(send, counts.send[members.rank], type, call.receive, counts.send.data(),
+                                  counts.send_begin.data(), type, communicator, started),
                   "MPI_Iallgatherv");
         break;
       case CollectiveKind::reduce_scatter:
-        check_mpi(
-            MPI_Ireduce_scatter(send, call.receive, counts.send.data(), MPI_FLOAT, MPI_SUM, communicator, started),
-            "MPI_Ireduce_scatter");
+        check_mpi(MPI_Ireduce_scatter(send, call.receive, counts.send.data(), type, sum, communicator, started),
+                  "MPI_Ireduce_scatter");
         break;
       case CollectiveKind::all_to_all:
-        check_mpi(MPI_Ialltoallv(send, counts.send.data(), counts.send_begin.data(), MPI_FLOAT, call.receive,
-                                 counts.receive.data(), counts.receive_begin.data(), MPI_FLOAT, communicator, started),
+        check_mpi(MPI_Ialltoallv(send, counts.send.data(), counts.send_begin.data(), type, call.receive,
+                                 counts.receive.data(), counts.receive_begin.data(), type, communicator, started),
                   "MPI_Ialltoallv");
         break;
-      case CollectiveKind::all_reduce: break;  // above
+      case CollectiveKind::all_reduce:  // of bf16
+        std::memmove(call.receive, send, static_cast<size_t>(bytes_of(element, counts.send[0])));
+        check_mpi(MPI_Iallreduce(MPI_IN_PLACE, call.receive, counts.send[0], type, sum, communicator, started),
+                  "MPI_Iallreduce");
+        break;
       case CollectiveKind::broadcast: {
         const bool root = members.rank == call.root;
-        if (root && call.receive) std::memcpy(call.receive, send, static_cast<size_t>(counts.send[0]) * sizeof(float));
-        check_mpi(MPI_Ibcast(root ? const_cast<float*>(send) : call.receive, counts.send[0], MPI_FLOAT, call.root,
+        if (root && call.receive)
+          std::memcpy(call.receive, send, static_cast<size_t>(bytes_of(element, counts.send[0])));
+        check_mpi(MPI_Ibcast(root ? const_cast<void*>(send) : call.receive, counts.send[0], type, call.root,
                              communicator, started),
                   "MPI_Ibcast");
         break;
       }
       case CollectiveKind::reduce:
-        check_mpi(MPI_Ireduce(send == call.receive ? MPI_IN_PLACE : send, call.receive, counts.send[0], MPI_FLOAT,
-                              MPI_SUM, call.root, communicator, started),
+        check_mpi(MPI_Ireduce(send == call.receive ? MPI_IN_PLACE : send, call.receive, counts.send[0], type, sum,
+                              call.root, communicator, started),
                   "MPI_Ireduce");
     }
     ++collectives_;
@@ -439,7 +453,13 @@ class MpiTransport : public Transport {
     request.slot = -1;
   }
 
-  // Blocks consist of 4-byte elements, so that a message may have 8 GiB although MPI counts with int.
+  // MPI has no type of its own for bf16: these are the bits.
+  MPI_Op bf16_sum() {
+    if (bf16_sum_ == MPI_OP_NULL) check_mpi(MPI_Op_create(add_bf16, /*commute=*/1, &bf16_sum_), "MPI_Op_create");
+    return bf16_sum_;
+  }
+
+  // Most blocks consist of 4-byte elements, so that a message may have 8 GiB although MPI counts with int.
   static MPI_Datatype type_of(int64_t bytes) { return bytes % 4 == 0 ? MPI_FLOAT : MPI_BYTE; }
   int count_of(int64_t bytes) const { return checked_int(bytes % 4 == 0 ? bytes / 4 : bytes); }
   int checked_int(int64_t count) const {
@@ -457,6 +477,7 @@ class MpiTransport : public Transport {
   Vector<int> nodes_;         // NodePlace::node, by rank
   bool spans_hosts_ = false;  // some rank is on another host
   MPI_Comm control_ = MPI_COMM_NULL;
+  MPI_Op bf16_sum_ = MPI_OP_NULL;                       // made when it is first needed
   std::deque<Group> groups_;                            // whose addresses stay
   Vector<ActiveAllReduce> active_;                      // in the order of their start
   Array<Vector<std::unique_ptr<AllReduce>>, 2> spare_;  // by `chain`, with their scratch memory, for the next ones

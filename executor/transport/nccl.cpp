@@ -253,47 +253,45 @@ class NcclTransport : public DeviceTransport {
     const auto also = [&](ncclResult_t next) {
       if (result == ncclSuccess) result = next;
     };
+    const ncclDataType_t type = call.type == DataType::bf16 ? ncclBfloat16 : ncclFloat32;
     switch (call.kind) {
       case CollectiveKind::all_gather:
-        if (even)
-          return ncclAllGather(call.send, call.receive, count(elements[0]), ncclFloat32, communicator, reduce_stream_);
+        if (even) return ncclAllGather(call.send, call.receive, count(elements[0]), type, communicator, reduce_stream_);
         for (int64_t from = 0, begin = 0; from < std::ssize(elements); begin += elements[from++])
-          also(ncclBroadcast(call.send, call.receive + begin, count(elements[from]), ncclFloat32,
-                             static_cast<int>(from), communicator, reduce_stream_));
+          also(ncclBroadcast(call.send, call.receive_at(begin), count(elements[from]), type, static_cast<int>(from),
+                             communicator, reduce_stream_));
         return result;
       case CollectiveKind::reduce_scatter:
         if (even)
-          return ncclReduceScatter(call.send, call.receive, count(elements[0]), ncclFloat32, ncclSum, communicator,
+          return ncclReduceScatter(call.send, call.receive, count(elements[0]), type, ncclSum, communicator,
                                    reduce_stream_);
         for (int64_t to = 0, begin = 0; to < std::ssize(elements); begin += elements[to++])
-          also(ncclReduce(call.send + begin, call.receive, count(elements[to]), ncclFloat32, ncclSum,
-                          static_cast<int>(to), communicator, reduce_stream_));
+          also(ncclReduce(call.send_at(begin), call.receive, count(elements[to]), type, ncclSum, static_cast<int>(to),
+                          communicator, reduce_stream_));
         return result;
       case CollectiveKind::all_to_all: {
-        const float* send = call.send;
-        float* receive = call.receive;
+        int64_t sent_before = 0, received_before = 0;
         for (int peer : call.send_elements.indices()) {
           if (const int64_t sent = call.send_elements[peer]; sent > 0) {
-            also(ncclSend(send, count(sent), ncclFloat32, peer, communicator, reduce_stream_));
-            send += sent;
+            also(ncclSend(call.send_at(sent_before), count(sent), type, peer, communicator, reduce_stream_));
+            sent_before += sent;
           }
           if (const int64_t received = call.receive_elements[peer]; received > 0) {
-            also(ncclRecv(receive, count(received), ncclFloat32, peer, communicator, reduce_stream_));
-            receive += received;
+            also(ncclRecv(call.receive_at(received_before), count(received), type, peer, communicator, reduce_stream_));
+            received_before += received;
           }
         }
         return result;
       }
       case CollectiveKind::all_reduce:
-        return ncclAllReduce(call.send, call.receive, count(elements[0]), ncclFloat32, ncclSum, communicator,
-                             reduce_stream_);
+        return ncclAllReduce(call.send, call.receive, count(elements[0]), type, ncclSum, communicator, reduce_stream_);
       case CollectiveKind::broadcast: {
-        float* receive = call.receive ? call.receive : const_cast<float*>(call.send);
-        return ncclBroadcast(call.send ? call.send : receive, receive, count(elements[0]), ncclFloat32, call.root,
+        void* receive = call.receive ? call.receive : const_cast<void*>(call.send);
+        return ncclBroadcast(call.send ? call.send : receive, receive, count(elements[0]), type, call.root,
                              communicator, reduce_stream_);
       }
       case CollectiveKind::reduce:
-        return ncclReduce(call.send, call.receive, count(elements[0]), ncclFloat32, ncclSum, call.root, communicator,
+        return ncclReduce(call.send, call.receive, count(elements[0]), type, ncclSum, call.root, communicator,
                           reduce_stream_);
     }
     return result;

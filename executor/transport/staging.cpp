@@ -112,13 +112,13 @@ class StagingTransport : public DeviceTransport {
     operation.kind = Operation::Kind::collective;
     operation.label = label;
     operation.group = group;
-    operation.device = const_cast<float*>(call.send);
-    operation.bytes = call.sent(place) * static_cast<int64_t>(sizeof(float));
+    operation.device = const_cast<void*>(call.send);
+    operation.bytes = bytes_of(call.type, call.sent(place));
     operation.receiver = call.receive;
-    operation.received_bytes = call.received(place) * static_cast<int64_t>(sizeof(float));
+    operation.received_bytes = bytes_of(call.type, call.received(place));
     if (operation.received_bytes > 0) operation.received = buffers_.take(operation.received_bytes);
     operation.call = std::make_shared<CollectiveCall>(call);
-    operation.call->receive = static_cast<float*>(operation.received);
+    operation.call->receive = operation.received;
     return copy_out(operation);
   }
 
@@ -193,7 +193,7 @@ class StagingTransport : public DeviceTransport {
           operation.inner = host_.send(operation.pinned, operation.bytes, operation.peer, operation.label);
           break;
         case Operation::Kind::collective:
-          operation.call->send = static_cast<const float*>(operation.pinned);
+          operation.call->send = operation.pinned;
           operation.inner = host_.collective(operation.group, *operation.call, operation.label);
           break;
         default:

@@ -14,11 +14,15 @@ double roofline_us(const DeviceModel& model, const Work& work, double tflops) {
 
 double peak_tflops(const DeviceModel& model, std::string_view type, Precision precision) {
   if (precision == Precision::fp32 || !computes_products(type)) return model.peak_tflops;
-  if (model.peak_tf32_tflops <= 0)
-    throw InputError("--precision tf32: device model \"" + model.name +
-                     "\" has no \"peak_tf32_tflops\", which analytic costs of matrix products and convolutions need; "
-                     "add it to the topology, give a profile that was measured with tf32, or use --precision fp32");
-  return model.peak_tf32_tflops;
+  const double peak = precision == Precision::tf32 ? model.peak_tf32_tflops : model.peak_bf16_tflops;
+  const std::string name(to_string(precision));
+  if (peak <= 0)
+    throw InputError(
+        "--precision " + name + ": device model \"" + model.name + "\" has no \"peak_" + name +
+        "_tflops\", which analytic costs of matrix products and convolutions need; add it to the topology, "
+        "give a profile that was measured with " +
+        name + ", or use --precision fp32");
+  return peak;
 }
 
 }  // namespace

@@ -17,8 +17,7 @@ Nanoseconds to_ns(double us) { return std::max<Nanoseconds>(1, std::llround(std:
 Nanoseconds slower(Nanoseconds ns, double speed) { return to_ns(static_cast<double>(ns) * 1e-3 / speed); }
 
 void expect_precision(const Profile& profile, Precision precision) {
-  const std::string wanted = precision == Precision::tf32 ? "tf32" : "fp32",
-                    measured = profile.measured.value("precision", wanted);
+  const std::string wanted(to_string(precision)), measured = profile.measured.value("precision", wanted);
   if (measured != wanted)
     throw InputError(profile.file + ": was measured with precision " + measured + ", not " + wanted +
                      "; give --precision " + measured + " or another profile");
@@ -153,7 +152,7 @@ KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block
     return {slower(other.ns, model.model.speed), other.source};
   }
   if (mode_ == CostMode::analytic)
-    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use, precision_of(model))),
+    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use, precision_of(definition, model))),
             CostSource::analytic};
   const std::string signature = kernel_signature(definition, part, phase, use);
   std::lock_guard lock(mutex_);
@@ -168,7 +167,7 @@ KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block
     throw InputError("the profile of device model \"" + model.model.name + "\" has no entry \"" + signature +
                      "\"; run ffsearch profile for this graph and topology");
   if (mode_ == CostMode::automatic && !model.on_this_machine)
-    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use, precision_of(model))),
+    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use, precision_of(definition, model))),
             CostSource::analytic};
   KernelMeasurement::Result result;
   watched(model, [&] { result = measurement(model).kernel(definition, part, backward_too, use); });
@@ -211,9 +210,10 @@ Nanoseconds KernelCosts::copy(int64_t bytes, int model) { return rate("copy", by
 Nanoseconds KernelCosts::update(int64_t bytes, int model) { return rate(update_entry(optimizer_), bytes, model); }
 
 int64_t working_set_bytes(const Graph& graph, const Topology& topology) {
-  int64_t elements = 3 * graph.parameter_count();
-  for (const Tensor& tensor : graph.tensors) elements += (tensor.has_gradient ? 2 : 1) * volume(tensor.shape);
-  return elements * element_bytes / static_cast<int64_t>(topology.devices.size());
+  int64_t bytes = 3 * graph.parameter_count() * element_bytes;
+  for (const Tensor& tensor : graph.tensors)
+    bytes += (tensor.has_gradient ? 2 : 1) * bytes_of(tensor.type, volume(tensor.shape));
+  return bytes / static_cast<int64_t>(topology.devices.size());
 }
 
 }  // namespace ff

@@ -32,7 +32,7 @@ class KernelCosts {
  public:
   // `profiles`: entries to use, by device model; models without one get an empty profile. `working_set_bytes`: what an
   // iteration touches on one device (see working_set_bytes below); a measured kernel finds its data as cold in the
-  // caches as among so much. `precision`: of GPUs' products; a profile that was measured with another one is an
+  // caches as among so much. `precision`: a profile of a GPU that was measured with another one is an
   // InputError.
   KernelCosts(const Topology& topology, CostMode mode, Vector<Profile> profiles, int64_t working_set_bytes = 0,
               Precision precision = Precision::fp32, OptimizerKind optimizer = OptimizerKind::sgd);
@@ -69,7 +69,11 @@ class KernelCosts {
     bool on_this_machine = false;
     bool has_rates = false;  // of copies and updates, as far as they are measured
   };
-  Precision precision_of(const Model& model) const { return model.is_gpu ? precision_ : Precision::fp32; }
+  // bf16 follows from the graph; tf32 is of GPUs alone.
+  Precision precision_of(const OperatorDefinition& definition, const Model& model) const {
+    if (definition.activation_type() == DataType::bf16) return Precision::bf16;
+    return model.is_gpu && precision_ == Precision::tf32 ? Precision::tf32 : Precision::fp32;
+  }
   KernelMeasurement& measurement(Model& model);
   void describe_machine(Model& model);
   // Counts what the processors do while a CPU's kernels are measured.

@@ -219,7 +219,7 @@ Json describe_this_machine(const MeasurementSettings& settings) {
             {"driver", gpu.driver},
             {"clocks", gpu.clocks},
             {"libraries", {{"CUDA", gpu.runtime}, {"cuDNN", gpu.cudnn}, {"cuBLAS", gpu.cublas}}},
-            {"precision", settings.precision == Precision::tf32 ? "tf32" : "fp32"},
+            {"precision", std::string(to_string(settings.precision))},
             {"date", date},
             {"threads", 1},
             {"concurrent", settings.concurrent}};

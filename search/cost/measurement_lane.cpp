@@ -3,10 +3,18 @@
 #include <algorithm>
 #include <bit>
 
+#include "common/kernels/bf16.h"
+#include "common/kernels/converted_kernel.h"
+
 namespace ff {
 namespace {
 
 constexpr int64_t most_drawn = int64_t{1} << 20;  // elements
+
+constexpr int64_t bf16_values = -1;
+constexpr int64_t values_of(DataType type) { return type == DataType::bf16 ? bf16_values : 0; }
+// Buffers are filled in words.
+int64_t words(int64_t bytes) { return (bytes + element_bytes - 1) / element_bytes; }
 
 bool is_backward(Phase phase) { return phase == Phase::backward || phase == Phase::backward_statistics; }
 
@@ -29,8 +37,10 @@ void MeasurementLane::clear() {
 void MeasurementLane::prepare_kernel(const OperatorDefinition& definition, const Block& part, KernelUse use) {
   clear();
   shared_ = use.shared_bytes > 0;
-  kernel_ = backend_->make_kernel(
-      {definition, part, Vector<bool>(definition.inputs().size(), use.input_gradients), "measured", 1});
+  const Vector<bool> gradients(definition.inputs().size(), use.input_gradients);
+  const int64_t conversions = conversion_bytes(definition, part, true, gradients);
+  kernel_ = make_typed_kernel(*backend_, {definition, part, gradients, "measured", 1},
+                              conversions > 0 ? allocate(conversions) : nullptr);
   int64_t parameter_footprint = 1;
   Vector<KernelArguments> parameter_sets;
   do {
@@ -101,14 +111,14 @@ float* MeasurementLane::allocate(int64_t bytes) {
   return memory;
 }
 
-// Of float in [-0.5, 0.5), or, with an index limit, i32 below that.
+// Of float in [-0.5, 0.5), of two bf16 in that range a word, or, with an index limit, i32 below that.
 const MeasurementLane::Pattern& MeasurementLane::pattern_of(int64_t bytes, int64_t index_limit) {
   const auto [it, is_new] = patterns_.try_emplace({bytes, index_limit});
   if (!is_new) return it->second;
-  float* memory = allocate(bytes);
+  float* memory = allocate(words(bytes) * element_bytes);
   // The rest of a large buffer repeats what is drawn: drawing and sending it would take longer than all that is
   // measured.
-  const int64_t elements = bytes / element_bytes, drawn = std::min(elements, most_drawn);
+  const int64_t elements = words(bytes), drawn = std::min(elements, most_drawn);
   Vector<float> values(drawn, 0.0f);
   uint32_t state = 12345;  // full Philox would cost more than the kernels
   for (float& value : values) {
@@ -116,6 +126,8 @@ const MeasurementLane::Pattern& MeasurementLane::pattern_of(int64_t bytes, int64
     const double uniform = (state >> 8) / 16777216.0;
     if (index_limit > 0) value = std::bit_cast<float>(static_cast<int32_t>(uniform * static_cast<double>(index_limit)));
     else value = static_cast<float>(uniform) - 0.5f;
+    if (index_limit == bf16_values)
+      value = std::bit_cast<float>(uint32_t{bf16_of(value)} << 16 | uint32_t{bf16_of(-0.5f * value)});
   }
   if (drawn > 0) backend_->store_from_host(values.data(), memory, {drawn});
   for (int64_t done = drawn, more = 0; done < elements; done += more) {
@@ -142,9 +154,13 @@ void MeasurementLane::fill(const Pattern& pattern, float* memory) {
 
 float* MeasurementLane::filled(int64_t bytes, int64_t index_limit) {
   const Pattern& pattern = pattern_of(bytes, index_limit);
-  float* memory = allocate(bytes);
+  float* memory = allocate(words(bytes) * element_bytes);
   fill(pattern, memory);
   return memory;
+}
+
+float* MeasurementLane::filled(DataType type, const Block& block) {
+  return filled(bytes_of(type, block), values_of(type));
 }
 
 KernelArguments MeasurementLane::parameters_of(const OperatorDefinition& definition, const Block& part,
@@ -152,11 +168,12 @@ KernelArguments MeasurementLane::parameters_of(const OperatorDefinition& definit
   KernelArguments arguments;
   footprint = 0;
   for (int p = 0; p < static_cast<int>(definition.parameters().size()); ++p) {
-    const int64_t bytes = definition.parameter_block(p, part).volume() * element_bytes;
+    const Block block = definition.parameter_block(p, part);
+    const DataType type = definition.parameter_type(p);
     const bool trained = definition.parameters()[p].trained;
-    arguments.parameters.push_back(filled(bytes));
-    arguments.parameter_gradients.push_back(trained ? filled(bytes) : nullptr);
-    footprint += trained ? 2 * bytes : bytes;
+    arguments.parameters.push_back(filled(type, block));
+    arguments.parameter_gradients.push_back(trained ? filled(DataType::f32, block) : nullptr);
+    footprint += bytes_of(type, block) + (trained ? bytes_of(DataType::f32, block) : 0);
   }
   return arguments;
 }
@@ -167,27 +184,29 @@ MeasurementLane::Set MeasurementLane::buffers_of(const OperatorDefinition& defin
   Set set{std::move(parameters), {}, {}};
   KernelArguments& arguments = set.arguments;
   footprint = 0;
-  const auto filled_block = [&](const Block& block, int64_t index_limit = 0) {
-    footprint += block.volume() * element_bytes;
-    return filled(block.volume() * element_bytes, index_limit);
+  const auto filled_block = [&](DataType type, const Block& block, int64_t index_limit = 0) {
+    footprint += bytes_of(type, block);
+    return index_limit > 0 ? filled(bytes_of(type, block), index_limit) : filled(type, block);
   };
   for (int i = 0; i < static_cast<int>(definition.inputs().size()); ++i) {
     const Block block = definition.input_block(i, part);
-    const int64_t index_limit = definition.inputs()[i].type == DataType::i32 ? definition.index_limit(i) : 0;
-    float* input = filled_block(block, index_limit);
+    const DataType type = definition.inputs()[i].type;
+    const int64_t index_limit = type == DataType::i32 ? definition.index_limit(i) : 0;
+    float* input = filled_block(type, block, index_limit);
     arguments.inputs.push_back(input);
-    set.inputs.emplace_back(input, pattern_of(block.volume() * element_bytes, index_limit));
-    arguments.input_gradients.push_back(use.input_gradients && definition.differentiable_input(i) ? filled_block(block)
-                                                                                                  : nullptr);
+    set.inputs.emplace_back(input, pattern_of(bytes_of(type, block), index_limit > 0 ? index_limit : values_of(type)));
+    const bool wanted = use.input_gradients && definition.differentiable_input(i);
+    arguments.input_gradients.push_back(wanted ? filled_block(type, block) : nullptr);
   }
   if (use.shared_bytes > 0) arguments.accumulate.assign(definition.parameters().size(), 1);
   for (int o = 0; o < static_cast<int>(definition.outputs().size()); ++o) {
     const Block block = definition.output_block(o, part);
-    arguments.outputs.push_back(filled_block(block));
+    const DataType type = definition.outputs()[o].type;
+    arguments.outputs.push_back(filled_block(type, block));
     if (definition.is_loss()) continue;
-    float* gradient = filled_block(block);
+    float* gradient = filled_block(type, block);
     arguments.output_gradients.push_back(gradient);
-    set.output_gradients.emplace_back(gradient, pattern_of(block.volume() * element_bytes, 0));
+    set.output_gradients.emplace_back(gradient, pattern_of(bytes_of(type, block), values_of(type)));
   }
   const int64_t statistics =
       std::max(definition.statistics_bytes(part, false), definition.statistics_bytes(part, true));

@@ -50,9 +50,11 @@ class MeasurementLane {
 
   Set& set_of(Phase phase, int repetition);
   float* allocate(int64_t bytes);
+  // `index_limit`: of i32; 0 for f32; bf16_values for bf16.
   const Pattern& pattern_of(int64_t bytes, int64_t index_limit);
   void fill(const Pattern& pattern, float* memory);
   float* filled(int64_t bytes, int64_t index_limit = 0);
+  float* filled(DataType type, const Block& block);
   KernelArguments parameters_of(const OperatorDefinition& definition, const Block& part, int64_t& footprint);
   Set buffers_of(const OperatorDefinition& definition, const Block& part, KernelUse use, KernelArguments parameters,
                  int64_t& footprint);

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "common/operators/conversion.h"
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/parameter_buffers.h"
 #include "common/task_graph/shared_kernels.h"
@@ -12,10 +13,9 @@
 namespace ff {
 namespace {
 
-int64_t bytes_of(const Block& block) { return block.volume() * element_bytes; }
 int64_t aligned(int64_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
 // In the arena.
-int64_t place_of(const Block& block) { return aligned(bytes_of(block)); }
+int64_t place_of(DataType type, const Block& block) { return aligned(bytes_of(type, block)); }
 
 Vector<int64_t> corners(const Block& block) {
   Vector<int64_t> result;
@@ -92,17 +92,20 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
     const Block part = definition.part(degrees, number);
     int64_t fixed = 0;
     result.workspaces.push_back(definition.workspace_bytes(part));
+    result.conversions.push_back(conversion_bytes(definition, part, op.has_backward, graph().inputs_with_gradient(id)));
     int64_t outputs = 0, gradients = 0;
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       const Block block = definition.output_block(static_cast<int>(o), part);
-      result.outputs[o].push_back(place_of(block));
-      if (definition.is_loss()) fixed += bytes_of(block);
+      const DataType type = definition.outputs()[o].type;
+      result.outputs[o].push_back(place_of(type, block));
+      if (definition.is_loss()) fixed += bytes_of(type, block);
       else outputs += result.outputs[o].back();
     }
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const Block block = definition.input_block(static_cast<int>(i), part);
-      result.inputs[i].push_back(place_of(block));
-      if (graph().tensors[op.inputs[i]].producer < 0) fixed += bytes_of(block);
+      const DataType type = definition.inputs()[i].type;
+      result.inputs[i].push_back(place_of(type, block));
+      if (graph().tensors[op.inputs[i]].producer < 0) fixed += bytes_of(type, block);
       if (graph().input_has_gradient(id, static_cast<int>(i))) gradients += result.inputs[i].back();
     }
     for (size_t p = 0; p < op.parameters.size(); ++p) {
@@ -129,7 +132,7 @@ MemoryModel::Share MemoryModel::operator_share(OperatorId id, const Strategy& st
     share.push_back(
         {strategy[id].devices[part],
          bytes.fixed[part] + bytes.workspaces[part] + (keeps_outputs ? outputs : 0) + (all_at_once ? gradients : 0),
-         std::max(keeps_outputs ? 0 : outputs, all_at_once ? 0 : gradients)});
+         std::max(keeps_outputs ? 0 : outputs, all_at_once ? 0 : gradients) + bytes.conversions[part]});
   }
   const Share statistics = statistics_share(id, strategy);
   share.insert(share.end(), statistics.begin(), statistics.end());
@@ -317,7 +320,7 @@ MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
     const ParameterUse use{!no_backward, !shared || pieces.contains({parameter, block})};
     int64_t held = parameter_buffer_sizes(graph(), parameter, elements, sharded ? 0 : state_buffers_, use).elements();
     if (!shared && group.trained && !sharded) held += gradient_sum_elements(elements);
-    share.push_back({device, held * element_bytes});
+    share.push_back({device, held * element_bytes + weight_copy_bytes(graph(), parameter, elements)});
   }
   if (sharded) add_shards(g, strategy, share);
   else if (shared && group.trained) add_gradient_sums(g, strategy, share);
@@ -408,6 +411,7 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
   std::iota(devices.begin(), devices.end(), 0);
   const Vector<int64_t> none(bytes_.size(), 0);
   Needs result{none, none, plan_memory(builder_, strategy, tasks, order, devices, buffers, laid_out)};
+  Vector<int64_t> conversions = none;  // one scratch memory serves all parts on a device
   // one copy serves all that read the same block
   std::set<std::tuple<DeviceId, TensorId, Vector<int64_t>>> inputs;
   for (OperatorId id = 0; id < static_cast<OperatorId>(graph().operators.size()); ++id) {
@@ -416,15 +420,18 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
     for (size_t part = 0; part < bytes.fixed.size(); ++part) {
       const DeviceId device = strategy[id].devices[part];
       result.other[device] += bytes.fixed[part];
+      conversions[device] = std::max(conversions[device], bytes.conversions[part]);
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         if (graph().tensors[op.inputs[i]].producer >= 0) continue;
         const Block block = op.definition->input_block(
             static_cast<int>(i), op.definition->part(strategy[id].degrees, static_cast<int64_t>(part)));
-        if (!inputs.emplace(device, op.inputs[i], corners(block)).second) result.other[device] -= bytes_of(block);
+        if (!inputs.emplace(device, op.inputs[i], corners(block)).second)
+          result.other[device] -= bytes_of(graph().tensors[op.inputs[i]].type, block);
       }
     }
     for (const Need& need : statistics_share(id, strategy)) result.other[need.device] += need.bytes;
   }
+  for (const DeviceId device : devices) result.other[device] += conversions[device];
   for (const DeviceId device : devices)
     for (const auto& [op, part] : shared_kernels(graph(), strategy, tasks, result.plans[device].steps).kernels)
       result.other[device] += part_bytes(op, strategy[op].degrees).workspaces[part];

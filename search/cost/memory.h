@@ -32,7 +32,7 @@ class MemoryModel {
   // The same, by kind and device.
   struct Needs {
     Vector<int64_t> parameters;  // with gradients and the optimizer's state
-    Vector<int64_t> other;       // workspaces, inputs of the graph, losses, statistics
+    Vector<int64_t> other;       // workspaces, conversions, inputs of the graph, losses, statistics
     Vector<MemoryPlan> plans;    // of the arenas
     int64_t bytes(DeviceId device) const {
       return parameters[device] + other[device] + std::max(plans[device].arena_bytes, plans[device].live_bytes);
@@ -80,6 +80,7 @@ class MemoryModel {
   struct PartBytes {
     Vector<int64_t> fixed;                               // graph inputs, losses
     Vector<int64_t> workspaces;                          // of kernels
+    Vector<int64_t> conversions;                         // scratch memory (operators/conversion.h)
     Vector<int64_t> activations, gradients;              // of all outputs but losses; of all inputs; aligned
     Vector<Vector<int64_t>> inputs;                      // [input][part], aligned
     Vector<Vector<int64_t>> outputs;                     // [output][part], aligned

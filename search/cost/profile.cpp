@@ -17,8 +17,8 @@ Profile load_profile(const std::string& path) {
       {"where", "processor", "driver", "clocks", "libraries", "precision", "date", "threads", "concurrent"},
       "key of measured");
   if (const auto precision = measured.find("precision"))
-    if (const std::string name = precision->as_string(); name != "fp32" && name != "tf32")
-      precision->fail("found \"" + name + "\"" + suggestion(name, {"fp32", "tf32"}));
+    if (const std::string name = precision->as_string(); name != "fp32" && name != "tf32" && name != "bf16")
+      precision->fail("found \"" + name + "\"" + suggestion(name, {"fp32", "tf32", "bf16"}));
   profile.measured = measured.value();
   for (const auto& [signature, entry] : place.at("entries").members()) {
     entry.allow_keys({"us", "samples", "iqr_over_median"}, "key of a profile entry", {{"spread", "iqr_over_median"}});
@@ -42,10 +42,24 @@ void save_profile(const std::string& path, const Profile& profile) {
                          {"entries", entries}});
 }
 
+namespace {
+
+// Of what is not f32: " bf16", and which inputs are f32 all the same.
+std::string types_text(const OperatorDefinition& definition) {
+  if (definition.activation_type() == DataType::f32) return "";
+  std::string text = " " + std::string(to_string(definition.activation_type()));
+  for (const int input : definition.inputs().indices())
+    if (definition.inputs()[input].type == DataType::f32) text += " input" + std::to_string(input) + "=f32";
+  return text;
+}
+
+}  // namespace
+
 std::string kernel_signature(const OperatorDefinition& definition, const Block& part, Phase phase, KernelUse use) {
   const std::string signature =
       definition.signature(part) +
-      (use.shared_bytes > 0 ? " shared=" + std::to_string(std::max<int64_t>(1, use.shared_bytes >> 20)) + "M" : "");
+      (use.shared_bytes > 0 ? " shared=" + std::to_string(std::max<int64_t>(1, use.shared_bytes >> 20)) + "M" : "") +
+      types_text(definition);
   switch (phase) {
     case Phase::forward_statistics: return "forward-statistics " + signature;
     case Phase::forward: return "forward " + signature;

@@ -73,7 +73,10 @@ Nanoseconds TaskCostModel::copy_ns(int64_t bytes, int model) {
 Nanoseconds TaskCostModel::update_ns(int64_t bytes, int model) {
   if (bytes == 0) return 0;
   const auto [it, added] = updates_.try_emplace(bytes * static_cast<int64_t>(topology_.models.size()) + model, 0);
-  if (added) it->second = kernels_.update(bytes, model);
+  if (!added) return it->second;
+  it->second = kernels_.update(bytes, model);
+  // The copies that kernels read: 4 bytes are read and 2 are written for each weight; a copy reads and writes bytes.
+  if (graph_.activation_type == DataType::bf16) it->second += kernels_.copy(bytes * 3 / 4, model);
   return it->second;
 }
 

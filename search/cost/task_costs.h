@@ -45,7 +45,7 @@ class TaskCostModel {
 
   // Time of a compute task's copies, and of an update of so many bytes; both 0 for 0 bytes.
   Nanoseconds copy_ns(int64_t bytes, int model);
-  Nanoseconds update_ns(int64_t bytes, int model);
+  Nanoseconds update_ns(int64_t bytes, int model);  // of f32 weights, with the copies that kernels read
   // Of a holder's update task, and of a barrier that packs so many bytes; 1 at least, as every task.
   Nanoseconds update_ns(const HolderWork& work, int model) {
     return update_ns(work.updated, model) + copy_ns(work.copied, model);

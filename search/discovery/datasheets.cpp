@@ -8,28 +8,28 @@
 namespace ff::discovery {
 namespace {
 
-// NVIDIA's datasheets by title; TF32 rates are without sparsity. Variants of one model stand before the one that any
-// name has.
+// NVIDIA's datasheets by title; TF32 and bf16 rates are without sparsity. Variants of one model stand before the one
+// that any name has.
 constexpr GpuDatasheet datasheets[] = {
-    {"k40m", "", 4.29, 0, 288, 12, "NVIDIA Tesla K40 datasheet, base clock"},
-    {"k80", "", 4.37, 0, 240, 12, "NVIDIA Tesla K80 datasheet, half of the board, boost clock"},
-    {"p100", "pcie", 9.3, 0, 732, 16, "NVIDIA Tesla P100 datasheet, PCIe"},
-    {"p100", "", 10.6, 0, 732, 16, "NVIDIA Tesla P100 datasheet, SXM2"},
-    {"v100", "pcie", 14, 0, 900, 16, "NVIDIA V100 datasheet, PCIe"},
-    {"v100", "32gb", 15.7, 0, 900, 32, "NVIDIA V100 datasheet, SXM2 of 32 GB"},
-    {"v100", "", 15.7, 0, 900, 16, "NVIDIA V100 datasheet, SXM2"},
-    {"t4", "", 8.1, 0, 320, 16, "NVIDIA T4 product brief"},
-    {"a10", "", 31.2, 62.5, 600, 24, "NVIDIA A10 datasheet"},
-    {"a30", "", 10.3, 82, 933, 24, "NVIDIA A30 datasheet"},
-    {"a40", "", 37.4, 74.8, 696, 48, "NVIDIA A40 datasheet"},
-    {"a100", "40gb", 19.5, 156, 1555, 40, "NVIDIA A100 datasheet, 40 GB"},
-    {"a100", "", 19.5, 156, 2039, 80, "NVIDIA A100 datasheet, SXM4 of 80 GB"},
-    {"l4", "", 30.3, 60, 300, 24, "NVIDIA L4 datasheet"},
-    {"l40", "", 90.5, 90.5, 864, 48, "NVIDIA L40 datasheet"},
-    {"l40s", "", 91.6, 183, 864, 48, "NVIDIA L40S datasheet"},
-    {"h100", "pcie", 51, 378, 2000, 80, "NVIDIA H100 datasheet, PCIe"},
-    {"h100", "", 67, 494.5, 3350, 80, "NVIDIA H100 datasheet, SXM5 of 80 GB"},
-    {"h200", "", 67, 494.5, 4800, 141, "NVIDIA H200 datasheet, SXM5"},
+    {"k40m", "", 4.29, 0, 0, 288, 12, "NVIDIA Tesla K40 datasheet, base clock"},
+    {"k80", "", 4.37, 0, 0, 240, 12, "NVIDIA Tesla K80 datasheet, half of the board, boost clock"},
+    {"p100", "pcie", 9.3, 0, 0, 732, 16, "NVIDIA Tesla P100 datasheet, PCIe"},
+    {"p100", "", 10.6, 0, 0, 732, 16, "NVIDIA Tesla P100 datasheet, SXM2"},
+    {"v100", "pcie", 14, 0, 0, 900, 16, "NVIDIA V100 datasheet, PCIe"},
+    {"v100", "32gb", 15.7, 0, 0, 900, 32, "NVIDIA V100 datasheet, SXM2 of 32 GB"},
+    {"v100", "", 15.7, 0, 0, 900, 16, "NVIDIA V100 datasheet, SXM2"},
+    {"t4", "", 8.1, 0, 0, 320, 16, "NVIDIA T4 product brief"},
+    {"a10", "", 31.2, 62.5, 125, 600, 24, "NVIDIA A10 datasheet"},
+    {"a30", "", 10.3, 82, 165, 933, 24, "NVIDIA A30 datasheet"},
+    {"a40", "", 37.4, 74.8, 149.7, 696, 48, "NVIDIA A40 datasheet"},
+    {"a100", "40gb", 19.5, 156, 312, 1555, 40, "NVIDIA A100 datasheet, 40 GB"},
+    {"a100", "", 19.5, 156, 312, 2039, 80, "NVIDIA A100 datasheet, SXM4 of 80 GB"},
+    {"l4", "", 30.3, 60, 121, 300, 24, "NVIDIA L4 datasheet"},
+    {"l40", "", 90.5, 90.5, 181.05, 864, 48, "NVIDIA L40 datasheet"},
+    {"l40s", "", 91.6, 183, 362.05, 864, 48, "NVIDIA L40S datasheet"},
+    {"h100", "pcie", 51, 378, 756, 2000, 80, "NVIDIA H100 datasheet, PCIe"},
+    {"h100", "", 67, 494.5, 989.5, 3350, 80, "NVIDIA H100 datasheet, SXM5 of 80 GB"},
+    {"h200", "", 67, 494.5, 989.5, 4800, 141, "NVIDIA H200 datasheet, SXM5"},
 };
 
 // "Tesla V100-SXM3-32GB" to tesla, v100, sxm3, 32gb.

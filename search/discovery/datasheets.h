@@ -12,6 +12,7 @@ struct GpuDatasheet {
   const char* variant;      // another word that the name must have; "" for any
   double peak_tflops;       // f32, of the CUDA cores
   double peak_tf32_tflops;  // TF32 on the tensor cores, dense; 0: the GPU has none
+  double peak_bf16_tflops;  // bf16 on the tensor cores with f32 accumulation, dense; 0: the GPU has none
   double memory_gb_per_s;
   double memory_gb;  // 1e9 bytes
   const char* title;

@@ -40,10 +40,11 @@ const Preset& preset_of(const std::string& name) {
 Json device_model(const GpuDatasheet& sheet) {
   return {{"peak_tflops", sheet.peak_tflops},
           {"peak_tf32_tflops", sheet.peak_tf32_tflops},
+          {"peak_bf16_tflops", sheet.peak_bf16_tflops},
           {"memory_gb_per_s", sheet.memory_gb_per_s},
           {"memory_bytes", static_cast<int64_t>(sheet.memory_gb * 1e9)},
           {"launch_us", launch_us},
-          {"source", std::string(sheet.title) + ", TF32 dense, memory in 1e9 bytes; launch_us: estimate"}};
+          {"source", std::string(sheet.title) + ", TF32 and bf16 dense, memory in 1e9 bytes; launch_us: estimate"}};
 }
 
 }  // namespace

@@ -126,6 +126,7 @@ class Writer {
               "; launch_us: estimate";
     Json model = {{"peak_tflops", rounded(peak)}};
     if (sheet && sheet->peak_tf32_tflops > 0) model["peak_tf32_tflops"] = rounded(sheet->peak_tf32_tflops);
+    if (sheet && sheet->peak_bf16_tflops > 0) model["peak_bf16_tflops"] = rounded(sheet->peak_bf16_tflops);
     model.update({{"memory_gb_per_s", rounded(memory_rate)},
                   {"memory_bytes", memory},
                   {"launch_us", launch_of_gpu_us},

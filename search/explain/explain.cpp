@@ -293,6 +293,10 @@ void expect_comparable(const std::string& path_a, const StrategyFile& a, const s
     throw InputError(path_b + ": synchronizes parameters by " + std::string(to_string(b.settings.synchronization)) +
                      ", " + path_a + " by " + std::string(to_string(a.settings.synchronization)) +
                      "; ffsearch simulate --synchronization writes one as the other");
+  if (a.settings.precision != b.settings.precision)
+    throw InputError(path_b + ": its precision is " + std::string(to_string(b.settings.precision)) + ", that of " +
+                     path_a + " is " + std::string(to_string(a.settings.precision)) +
+                     "; ffsearch simulate --precision writes one as the other");
   if (a.settings.recompute != b.settings.recompute)
     throw InputError(path_b + ": recomputes other operators than " + path_a);
   if (a.settings.micro_batches != b.settings.micro_batches)

@@ -324,6 +324,21 @@ std::optional<MemoryRemedy> recomputation(const Problem& problem, const Strategy
                      "--recompute full: most operators are computed again before backward");
 }
 
+// Where the devices have a rate for it.
+std::optional<MemoryRemedy> half_precision(const Problem& problem, const Strategy& strategy) {
+  if (problem.graph.activation_type != DataType::f32) return std::nullopt;
+  const Graph graph = with_activation_type(problem.whole(), DataType::bf16);
+  try {
+    const Graph of_micro_batch = graph_of_micro_batch(graph, problem.settings.micro_batches);
+    StrategySettings settings = problem.settings;
+    settings.precision = Precision::bf16;
+    return remedy_with(problem.with(of_micro_batch, problem.topology), settings, strategy,
+                       "--precision bf16: activations and the weights that kernels read take half the bytes");
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 Vector<MemoryRemedy> memory_remedies(Evaluator& evaluator, const Strategy& strategy,
@@ -340,6 +355,7 @@ Vector<MemoryRemedy> memory_remedies(Evaluator& evaluator, const Strategy& strat
   if (auto batch = smaller_batch(evaluator, strategy)) remedies.push_back(std::move(*batch));
   if (auto sharded = sharding(evaluator.problem(), strategy)) remedies.push_back(std::move(*sharded));
   if (auto again = recomputation(evaluator.problem(), strategy)) remedies.push_back(std::move(*again));
+  if (auto half = half_precision(evaluator.problem(), strategy)) remedies.push_back(std::move(*half));
   return remedies;
 }
 

@@ -141,6 +141,7 @@ Json report_to_json(const SearchReport& report) {
       {"micro_batches", report.micro_batches},
       {"sharding", report.sharded ? "optimizer" : "none"},
       {"recompute", report.recompute},
+      {"precision", to_string(report.precision)},
       {"predicted_fifo_us", us(report.predicted_fifo)},
       {"lower_bound_us", us(report.lower_bound)},
       {"fits_memory", report.feasible},
@@ -183,6 +184,8 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
     text += padded("micro-batches") + std::to_string(report.micro_batches) + " of " +
             std::to_string(graph.batch_size / report.micro_batches) + " samples\n";
   if (report.sharded) text += padded("sharding") + "of the optimizer's state\n";
+  if (report.precision != Precision::fp32)
+    text += padded("precision") + std::string(to_string(report.precision)) + "\n";
   for (const std::string& pattern : report.recompute)
     text += padded(&pattern == report.recompute.data() ? "recompute" : "") + pattern + "\n";
   for (const Baseline& baseline : report.baselines)

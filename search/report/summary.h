@@ -32,7 +32,8 @@ struct SearchReport {
   int micro_batches = 1;
   Vector<std::string> recompute;  // patterns
   bool sharded = false;           // the optimizer's state
-  bool fifo_order = true;         // which is the order of the plan; else it is by critical path, or the file's own
+  Precision precision = Precision::fp32;
+  bool fifo_order = true;  // which is the order of the plan; else it is by critical path, or the file's own
   bool feasible = true;
   int64_t tasks = 0, transfer_bytes = 0, synchronization_bytes = 0;
   // forward and backward tasks with their copies, summed over the devices; updates are not counted

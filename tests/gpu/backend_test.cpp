@@ -1,5 +1,6 @@
 // What the CUDA backend does beside kernels, against the CPU backend.
 #include <cstring>
+#include <limits>
 #include <random>
 
 #include "common/graph.h"
@@ -99,6 +100,35 @@ TEST_CASE("blocks of any rank are copied and added on the GPU as on the CPU") {
     REQUIRE(copied[0] == copied[1]);
     REQUIRE(added[0] == added[1]);
   }
+}
+
+TEST_CASE("bf16 is converted, copied and added on the GPU as on the CPU") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu) return;
+  const auto cpu = make_cpu_backend();
+  // [5, 7, 6] words of which each is two bf16: [5, 7, 12].
+  const Block whole(Shape{5, 7, 12}), region{{1, 4}, {2, 7}, {3, 10}};
+  Vector<float> values = numbers(whole.volume(), 0.37f);
+  values[3] = std::numeric_limits<float>::quiet_NaN();
+  values[4] = std::numeric_limits<float>::max();
+  values[5] = -1.0f / 3;
+  Vector<Vector<float>> results[2];
+  int number = 0;
+  for (Backend* backend : {static_cast<Backend*>(gpu.get()), cpu.get()}) {
+    const Vector<float> zeros(values.size() / 2, 0.0f);
+    Values source(*backend, values), narrow(*backend, zeros), part(*backend, zeros), wide(*backend, values),
+        rounded(*backend, values);
+    const int64_t elements = values.count();
+    backend->convert(source.data(), DataType::f32, narrow.data(), DataType::bf16, elements);
+    backend->convert(narrow.data(), DataType::bf16, wide.data(), DataType::f32, elements);
+    backend->round_to_bf16(source.data(), rounded.data(), elements);
+    backend->copy_block(narrow.data(), whole, part.data(), whole, region, DataType::bf16);
+    backend->add_block(narrow.data(), whole, part.data(), whole, region, DataType::bf16);
+    for (Values* one : {&narrow, &part, &wide, &rounded}) results[number].push_back(one->read());
+    ++number;
+  }
+  for (const int i : results[0].indices())
+    CHECK(std::memcmp(results[0][i].data(), results[1][i].data(), results[0][i].size() * sizeof(float)) == 0);
 }
 
 TEST_CASE("images go to the GPU channels-last and come back") {

@@ -79,6 +79,25 @@ def train_in_pytorch(network):
     return losses, evaluation, {name: values.detach().numpy() for name, values in parameters.items()}
 
 
+def train_with_autocast(network):
+    """Losses of PyTorch's mixed precision: fp32 parameters, products in bf16."""
+    parameters = {name: torch.tensor(values, requires_grad=not name.endswith(networks.RUNNING))
+                  for name, values in network.parameters.items()}
+    data = {name: torch.tensor(values, dtype=torch.int64 if values.dtype == numpy.int32 else torch.float32)
+            for name, values in network.data.items()}
+    optimizer = torch.optim.SGD([p for p in parameters.values() if p.requires_grad], lr=network.learning_rate,
+                                momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+    losses = []
+    for _ in range(ITERATIONS):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = network.loss(parameters, data, True).float()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 def mixed(network, strategy):
     """The strategy with each operator split as the network says; the issue order and the prediction do not hold any
     longer."""
@@ -169,6 +188,51 @@ class PytorchTest(unittest.TestCase):
 
     def test_image_classifier(self):
         self.check(networks.image_classifier())
+
+    def test_bf16(self):
+        """Each run's losses differ from those in 64 bits by what its roundings add up to. ffexec and PyTorch's autocast
+        round the same tensors to 8 bits of mantissa, not in the same places: autocast keeps what normalizations and
+        additions compute in more places, ffexec rounds every operator's output. So a difference of ffexec may be a few
+        times autocast's; where autocast's happens to be small, one rounding of the loss counts."""
+        rounding, times = 2.0 ** -8, 4
+        for network in (networks.image_classifier(), networks.transformer(), networks.language_model()):
+            name = network.graph["name"]
+            with self.subTest(name):
+                self.temporary = tempfile.TemporaryDirectory()
+                self.addCleanup(self.temporary.cleanup)
+                with open(self.path("graph.json"), "w") as file:
+                    json.dump(network.graph, file)
+                write_safetensors(self.path("initial.safetensors"), network.parameters)
+                os.mkdir(self.path("data"))
+                for tensor, values in network.data.items():
+                    numpy.save(self.path(f"data/{tensor}.npy"), values)
+                exact = numpy.array(train_in_pytorch(network)[0])
+                autocast = numpy.array(train_with_autocast(network))
+                allowed = times * numpy.maximum.accumulate(numpy.abs(autocast - exact)) + rounding * exact
+                for ranks, plan in ((1, ["--algorithm", "data-parallel"]), (2, ["--algorithm", "data-parallel"]),
+                                    (2, ["--proposals", "200", "--seed", "3"]),
+                                    (4, ["--algorithm", "model-parallel"])):
+                    with open(os.path.join(REPOSITORY, "topologies", f"local-cpu-{ranks}.json")) as file:
+                        topology = json.load(file)
+                    for model in topology["device_models"].values():
+                        model["peak_bf16_tflops"] = model["peak_tflops"]
+                    with open(self.path("topology.json"), "w") as file:
+                        json.dump(topology, file)
+                    self.run_program(os.path.join(BUILD, "ffsearch"), "--graph", self.path("graph.json"), "--topo",
+                                     self.path("topology.json"), "--cost", "analytic", "--quiet", "--precision",
+                                     "bf16", "--out", self.path("s.json"), *plan)
+                    done = json.loads(self.run_program(
+                        "mpirun", "--bind-to", "none", "-n", str(ranks), os.path.join(BUILD, "ffexec"), "--strategy",
+                        self.path("s.json"), "--data", self.path("data"), "--load", self.path("initial.safetensors"),
+                        "--iterations", str(ITERATIONS), "--lr", str(network.learning_rate), "--momentum",
+                        str(MOMENTUM), "--weight-decay", str(WEIGHT_DECAY), "--json"))
+                    self.assertEqual(done["precision"], "bf16")
+                    difference = numpy.abs(numpy.array(done["losses"]) - exact)
+                    print(f"{name}, bf16, {ranks} ranks, {' '.join(plan)}: difference from 64 bits, ffexec "
+                          f"{max(difference):.1e}, autocast {max(abs(autocast - exact)):.1e}, loss {exact[0]:.3f} to "
+                          f"{exact[-1]:.3f}", flush=True)
+                    self.assertGreater(max(difference), 1e-6, "nothing was rounded")
+                    self.assertTrue((difference <= allowed).all(), f"{difference} exceeds {allowed}")
 
     # Epsilon is larger than PyTorch's default: at first Adam's steps are nearly the signs of gradients, and those of
     # gradients that are but rounding are those of the rounding.

@@ -402,7 +402,7 @@ class WrongInput(unittest.TestCase):
         used({})
         self.refused(self.search(GRAPH, TOPOLOGY, "--profile", "p.json", "./p.json"),
                      "./p.json: is of device model \"cpu\", as is p.json")
-        for precision, message in ((3, "found 3, expected a string"), ("bf16", "found \"bf16\"")):
+        for precision, message in ((3, "found 3, expected a string"), ("fp16", "found \"fp16\"")):
             profile = {"format": "ffprofile/1", "device_model": "p100", "measured": {"precision": precision},
                        "entries": {}}
             self.refused(self.search(GRAPH, ROOT / "topologies/p100-1x4.json", "--profile",

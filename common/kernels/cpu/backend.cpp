@@ -3,9 +3,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <tuple>
 
 #include "common/errors.h"
+#include "common/kernels/cpu/bf16_conversion.h"
 #include "common/kernels/cpu/block_copy.h"
 #include "common/kernels/cpu/kernels.h"
 
@@ -74,12 +76,27 @@ class CpuBackend : public Backend {
   void release(void* memory) override { std::free(memory); }
 
   void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,
-                  const Block& region) override {
-    cpu::copy_block(source, source_block, destination, destination_block, region);
+                  const Block& region, DataType type) override {
+    cpu::copy_block(source, source_block, destination, destination_block, region, size_of(type));
   }
-  void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block,
-                 const Block& region) override {
-    cpu::add_block(source, source_block, destination, destination_block, region);
+  void add_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,
+                 const Block& region, DataType type) override {
+    if (type == DataType::bf16)
+      cpu::add_block(static_cast<const Bf16*>(source), source_block, static_cast<Bf16*>(destination), destination_block,
+                     region);
+    else
+      cpu::add_block(static_cast<const float*>(source), source_block, static_cast<float*>(destination),
+                     destination_block, region);
+  }
+  void convert(const void* source, DataType from, void* destination, DataType to, int64_t elements) override {
+    if (from == DataType::bf16 && to == DataType::f32)
+      cpu::widen(static_cast<const Bf16*>(source), static_cast<float*>(destination), elements);
+    else if (from == DataType::f32 && to == DataType::bf16)
+      cpu::narrow(static_cast<const float*>(source), static_cast<Bf16*>(destination), elements);
+    else throw std::logic_error("conversion between types other than f32 and bf16");
+  }
+  void round_to_bf16(const float* source, float* destination, int64_t elements) override {
+    cpu::round_to_bf16(source, destination, elements);
   }
   void fill_zero(void* memory, int64_t bytes) override { std::memset(memory, 0, static_cast<size_t>(bytes)); }
   void add(const float* source, float* destination, int64_t elements) override {

@@ -64,17 +64,32 @@ void walk(const Loops& loops, const Run& run) {
   }
 }
 
+template <class Element>
+void copy_elements(const Loops& loops, const void* source, void* destination) {
+  const auto* from = static_cast<const Element*>(source);
+  auto* to = static_cast<Element*>(destination);
+  walk(loops, [&](int64_t s, int64_t d, int64_t run) {
+    if (run < 16)
+      for (int64_t i = 0; i < run; ++i) to[d + i] = from[s + i];
+    else std::memcpy(to + d, from + s, static_cast<size_t>(run) * sizeof(Element));
+  });
+}
+
 }  // namespace
 
 void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,
-                const Block& region) {
+                const Block& region, int64_t element_size) {
   if (region.empty()) return;
-  const auto* from = static_cast<const uint32_t*>(source);
-  auto* to = static_cast<uint32_t*>(destination);
+  const Loops loops = plan(source_block, destination_block, region);
+  if (element_size == 2) copy_elements<uint16_t>(loops, source, destination);
+  else copy_elements<uint32_t>(loops, source, destination);
+}
+
+void add_block(const Bf16* source, const Block& source_block, Bf16* destination, const Block& destination_block,
+               const Block& region) {
+  if (region.empty()) return;
   walk(plan(source_block, destination_block, region), [&](int64_t s, int64_t d, int64_t run) {
-    if (run < 16)
-      for (int64_t i = 0; i < run; ++i) to[d + i] = from[s + i];
-    else std::memcpy(to + d, from + s, static_cast<size_t>(run) * 4);
+    for (int64_t i = 0; i < run; ++i) destination[d + i] = bf16_of(f32_of(destination[d + i]) + f32_of(source[s + i]));
   });
 }
 

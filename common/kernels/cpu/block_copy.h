@@ -4,15 +4,18 @@
 #include <cstdint>
 
 #include "common/block.h"
+#include "common/kernels/bf16.h"
 
 namespace ff::cpu {
 
-// Elements of `region` (4 bytes each) from a buffer that holds block `source_block` to one that holds
+// Elements of `region` (4 bytes each, or 2) from a buffer that holds block `source_block` to one that holds
 // `destination_block`.
 void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,
-                const Block& region);
-// destination += source.
+                const Block& region, int64_t element_size = 4);
+// destination += source; sums of bf16 are rounded.
 void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block,
+               const Block& region);
+void add_block(const Bf16* source, const Block& source_block, Bf16* destination, const Block& destination_block,
                const Block& region);
 
 // destination[c][r] = source[r][c] for every one of `count` matrices [rows, columns].

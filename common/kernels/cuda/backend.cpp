@@ -1,3 +1,4 @@
+#include <stdexcept>
 #include <utility>
 
 #include "common/errors.h"
@@ -95,15 +96,35 @@ class DeviceBackend : public CudaBackend {
   }
 
   void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,
-                  const Block& region) override {
+                  const Block& region, DataType type) override {
     context_.use();
-    cuda::copy_block(context_, source, source_block, destination, destination_block, region);
+    if (type == DataType::bf16)
+      cuda::copy_block_bf16(context_, source, source_block, destination, destination_block, region);
+    else cuda::copy_block(context_, source, source_block, destination, destination_block, region);
     FF_CHECK(cudaGetLastError());
   }
-  void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block,
-                 const Block& region) override {
+  void add_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,
+                 const Block& region, DataType type) override {
     context_.use();
-    cuda::add_block(context_, source, source_block, destination, destination_block, region);
+    if (type == DataType::bf16)
+      cuda::add_block_bf16(context_, source, source_block, destination, destination_block, region);
+    else
+      cuda::add_block(context_, static_cast<const float*>(source), source_block, static_cast<float*>(destination),
+                      destination_block, region);
+    FF_CHECK(cudaGetLastError());
+  }
+  void convert(const void* source, DataType from, void* destination, DataType to, int64_t elements) override {
+    context_.use();
+    if (from == DataType::bf16 && to == DataType::f32)
+      cuda::widen(context_, static_cast<const uint16_t*>(source), static_cast<float*>(destination), elements);
+    else if (from == DataType::f32 && to == DataType::bf16)
+      cuda::narrow(context_, static_cast<const float*>(source), static_cast<uint16_t*>(destination), elements);
+    else throw std::logic_error("conversion between types other than f32 and bf16");
+    FF_CHECK(cudaGetLastError());
+  }
+  void round_to_bf16(const float* source, float* destination, int64_t elements) override {
+    context_.use();
+    cuda::round_to_bf16(context_, source, destination, elements);
     FF_CHECK(cudaGetLastError());
   }
   void fill_zero(void* memory, int64_t bytes) override {
@@ -271,7 +292,8 @@ std::unique_ptr<CudaBackend> make_cuda_backend(int device, Precision precision) 
   if (device < 0 || device >= count)
     throw MachineError("no GPU " + std::to_string(device) + ": this machine has " + std::to_string(count) +
                        (count == 1 ? " GPU" : " GPUs"));
-  return std::make_unique<DeviceBackend>(device, precision);
+  // Values of bf16 are exact in TF32.
+  return std::make_unique<DeviceBackend>(device, precision == Precision::fp32 ? precision : Precision::tf32);
 }
 
 }  // namespace ff

@@ -1,3 +1,4 @@
+#include "common/kernels/bf16.h"
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
 
@@ -6,10 +7,13 @@ namespace {
 
 enum class Move { copy, add, zero };
 
+__device__ float sum_of(float a, float b) { return a + b; }
+__device__ Bf16 sum_of(Bf16 a, Bf16 b) { return bf16_of(f32_of(a) + f32_of(b)); }
+
 // Every element of the loops, the innermost one last. Index: 32 bits where they suffice, since divisions by 64 bits are
 // slow.
-template <Move move, class Index>
-__global__ void move_kernel(StridedLoops loops, Index count, const float* source, float* destination) {
+template <Move move, class Index, class Element>
+__global__ void move_kernel(StridedLoops loops, Index count, const Element* source, Element* destination) {
   const Index stride = static_cast<Index>(gridDim.x) * blockDim.x;
   for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
     Index rest = i;
@@ -23,8 +27,8 @@ __global__ void move_kernel(StridedLoops loops, Index count, const float* source
       rest = next;
     }
     if (move == Move::copy) destination[to] = source[from];
-    if (move == Move::add) destination[to] += source[from];
-    if (move == Move::zero) destination[to] = 0.0f;
+    if (move == Move::add) destination[to] = sum_of(destination[to], source[from]);
+    if (move == Move::zero) destination[to] = Element(0);
   }
 }
 
@@ -49,27 +53,27 @@ StridedLoops merged(const StridedLoops& loops) {
   return result;
 }
 
-template <Move move>
-void run(const Context& context, const StridedLoops& all, const float* source, float* destination) {
+template <Move move, class Element>
+void run(const Context& context, const StridedLoops& all, const Element* source, Element* destination) {
   const StridedLoops loops = merged(all);
   int64_t count = 1;
   for (int axis = 0; axis < loops.depth; ++axis) count *= loops.sizes[axis];
   if (count == 0) return;
   if (move == Move::copy && (loops.depth == 0 || (loops.depth == 1 && loops.from[0] == 1 && loops.to[0] == 1))) {
-    copy(context, source, destination, count);
+    copy_bytes(context, source, destination, count * static_cast<int64_t>(sizeof(Element)));
     return;
   }
   const unsigned blocks = static_cast<unsigned>(blocks_for(context, count));
   if (count < (int64_t{1} << 30))
-    launch(context, blocks, block_threads, 0, move_kernel<move, uint32_t>, loops, static_cast<uint32_t>(count), source,
-           destination);
+    launch(context, blocks, block_threads, 0, move_kernel<move, uint32_t, Element>, loops, static_cast<uint32_t>(count),
+           source, destination);
   else
-    launch(context, blocks, block_threads, 0, move_kernel<move, uint64_t>, loops, static_cast<uint64_t>(count), source,
-           destination);
+    launch(context, blocks, block_threads, 0, move_kernel<move, uint64_t, Element>, loops, static_cast<uint64_t>(count),
+           source, destination);
 }
 
-template <Move move>
-void move_block(const Context& context, const float* source, const Block& source_block, float* destination,
+template <Move move, class Element>
+void move_block(const Context& context, const Element* source, const Block& source_block, Element* destination,
                 const Block& destination_block, const Block& region) {
   if (region.empty()) return;
   StridedLoops loops;
@@ -96,13 +100,26 @@ void copy_block(const Context& context, const void* source, const Block& source_
                          destination_block, region);
 }
 
+void copy_block_bf16(const Context& context, const void* source, const Block& source_block, void* destination,
+                     const Block& destination_block, const Block& region) {
+  move_block<Move::copy>(context, static_cast<const Bf16*>(source), source_block, static_cast<Bf16*>(destination),
+                         destination_block, region);
+}
+
+void add_block_bf16(const Context& context, const void* source, const Block& source_block, void* destination,
+                    const Block& destination_block, const Block& region) {
+  move_block<Move::add>(context, static_cast<const Bf16*>(source), source_block, static_cast<Bf16*>(destination),
+                        destination_block, region);
+}
+
 void add_block(const Context& context, const float* source, const Block& source_block, float* destination,
                const Block& destination_block, const Block& region) {
   move_block<Move::add>(context, source, source_block, destination, destination_block, region);
 }
 
 void zero_block(const Context& context, float* destination, const Block& destination_block, const Block& region) {
-  move_block<Move::zero>(context, destination, destination_block, destination, destination_block, region);
+  move_block<Move::zero>(context, static_cast<const float*>(destination), destination_block, destination,
+                         destination_block, region);
 }
 
 void copy_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination) {

@@ -11,16 +11,14 @@
 
 namespace ff {
 
-// Of matrix products and convolutions; everything else, and all storage, is fp32. tf32 rounds the operands of products
-// to 10 bits of mantissa (tensor cores of compute capability 8.0 and newer).
-enum class Precision { fp32, tf32 };
-
 // An event of a GPU's stream: what was submitted to the stream before it was recorded is complete when it is.
 using CudaEvent = void*;  // a cudaEvent_t
 
 class CudaBackend : public Backend {
  public:
   virtual int device() const = 0;  // its number, as CUDA counts
+  // Of matrix products and convolutions; everything else is fp32. tf32 rounds the operands of products to 10 bits of
+  // mantissa (tensor cores of compute capability 8.0 and newer).
   virtual Precision precision() const = 0;
   virtual void* stream() const = 0;  // cudaStream_t of all kernels, copies and updates
   // makes it the calling thread's device; the backend's own functions do it themselves
@@ -56,7 +54,8 @@ bool built_with_cuda();
 // is none.
 int cuda_device_count();
 
-// The GPU with this number, and its memory. MachineError when there is no such GPU.
+// The GPU with this number, and its memory; bf16: its kernels compute in TF32 (converted_kernel.h). MachineError
+// when there is no such GPU.
 std::unique_ptr<CudaBackend> make_cuda_backend(int device = 0, Precision precision = Precision::fp32);
 
 // What a GPU's profile says about the machine that it was measured on.

@@ -27,7 +27,12 @@ void multiply_matrices(const Context& context, const MatrixBatch& batch, char tr
 
 // loops.cu.
 void copy(const Context& context, const void* source, void* destination, int64_t elements);
+void copy_bytes(const Context& context, const void* source, void* destination, int64_t bytes);
 void fill_zero(const Context& context, void* memory, int64_t bytes);
+// bf16 to f32, f32 to the nearest bf16, f32 to the nearest bf16 as f32 (common/kernels/bf16.h).
+void widen(const Context& context, const uint16_t* source, float* destination, int64_t elements);
+void narrow(const Context& context, const float* source, uint16_t* destination, int64_t elements);
+void round_to_bf16(const Context& context, const float* source, float* destination, int64_t elements);
 // destination += source
 void add_to(const Context& context, const float* source, float* destination, int64_t elements);
 // gate > 0 ? source : 0
@@ -58,6 +63,11 @@ void copy_block(const Context& context, const void* source, const Block& source_
                 const Block& destination_block, const Block& region);
 void add_block(const Context& context, const float* source, const Block& source_block, float* destination,
                const Block& destination_block, const Block& region);
+// Of bf16; each sum is rounded.
+void copy_block_bf16(const Context& context, const void* source, const Block& source_block, void* destination,
+                     const Block& destination_block, const Block& region);
+void add_block_bf16(const Context& context, const void* source, const Block& source_block, void* destination,
+                    const Block& destination_block, const Block& region);
 void zero_block(const Context& context, float* destination, const Block& destination_block, const Block& region);
 // Elements [sizes] from strides `from` to strides `to`.
 constexpr int most_strides = Block::max_rank;

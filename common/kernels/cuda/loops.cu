@@ -1,3 +1,4 @@
+#include "common/kernels/bf16.h"
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
 
@@ -39,9 +40,25 @@ __global__ void keep_busy_kernel(long long cycles) {
 }  // namespace
 
 void copy(const Context& context, const void* source, void* destination, int64_t elements) {
-  if (elements > 0)
-    FF_CHECK(cudaMemcpyAsync(destination, source, static_cast<size_t>(elements) * element_bytes,
-                             cudaMemcpyDeviceToDevice, context.stream));
+  copy_bytes(context, source, destination, elements * element_bytes);
+}
+
+void copy_bytes(const Context& context, const void* source, void* destination, int64_t bytes) {
+  if (bytes > 0)
+    FF_CHECK(
+        cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, context.stream));
+}
+
+void widen(const Context& context, const uint16_t* source, float* destination, int64_t elements) {
+  for_each_index(context, elements, [=] __device__(int64_t i) { destination[i] = f32_of(source[i]); });
+}
+
+void narrow(const Context& context, const float* source, uint16_t* destination, int64_t elements) {
+  for_each_index(context, elements, [=] __device__(int64_t i) { destination[i] = bf16_of(source[i]); });
+}
+
+void round_to_bf16(const Context& context, const float* source, float* destination, int64_t elements) {
+  for_each_index(context, elements, [=] __device__(int64_t i) { destination[i] = f32_of(bf16_of(source[i])); });
 }
 
 void fill_zero(const Context& context, void* memory, int64_t bytes) {

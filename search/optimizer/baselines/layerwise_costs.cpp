@@ -191,7 +191,8 @@ Nanoseconds LayerwiseCosts::slowest_copy(const Vector<int64_t>& bytes) {
   return slowest;
 }
 
-Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vector<Block>& read, bool gradient) {
+Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vector<Block>& read, DataType type,
+                                        bool gradient) {
   const bool partial = std::count(written.begin(), written.end(), written[0]) > 1;
   BlockPairs pairs;
   for (int c : read.indices()) {
@@ -204,7 +205,7 @@ Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vect
         elements *= std::max<int64_t>(0, intersect(writes[axis], reads[axis]).size());
       if (elements > 0)
         pairs.push_back(
-            {p, c, elements * element_bytes, elements == writes.volume(), elements == reads.volume(), partial});
+            {p, c, bytes_of(type, elements), elements == writes.volume(), elements == reads.volume(), partial});
     }
   }
   const auto phase = [&](Direction direction) {
@@ -233,7 +234,8 @@ Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vect
 }
 
 Nanoseconds LayerwiseCosts::edge_cost(const EdgeUse& use, int producer_choice, int consumer_choice) {
-  return transfer_ns(block_lists_[use.written][producer_choice], block_lists_[use.read][consumer_choice], use.gradient);
+  return transfer_ns(block_lists_[use.written][producer_choice], block_lists_[use.read][consumer_choice],
+                     graph_.tensors[builder_.edges()[use.edge].tensor].type, use.gradient);
 }
 
 double LayerwiseCosts::steps() const {
@@ -261,12 +263,13 @@ CostTables LayerwiseCosts::tables(const SearchControl* control) {
     }
   }
   // by blocks: unrolled steps and repeated layers have the same
-  std::map<std::tuple<int, int, bool>, Vector<Nanoseconds>> between, within;
+  std::map<std::tuple<int, int, DataType, bool>, Vector<Nanoseconds>> between, within;
   std::map<std::pair<int, int>, Vector<Nanoseconds>> edges;  // by layers
   for (const EdgeUse& use : uses_) {
     const int choices = layers_[use.producer].degrees.count(), others = layers_[use.consumer].degrees.count();
     const bool inside = use.producer == use.consumer;
-    Vector<Nanoseconds>& costs = (inside ? within : between)[{use.written, use.read, use.gradient}];
+    const DataType type = graph_.tensors[builder_.edges()[use.edge].tensor].type;
+    Vector<Nanoseconds>& costs = (inside ? within : between)[{use.written, use.read, type, use.gradient}];
     if (costs.empty())
       for (int a = 0; a < choices && !(control && control->ended()); ++a)
         for (int b = inside ? a : 0; b < (inside ? a + 1 : others); ++b) costs.push_back(edge_cost(use, a, b));

@@ -46,7 +46,7 @@ class LayerwiseCosts {
   Nanoseconds synchronization_ns(int layer, const Degrees& degrees);
   // transfer_ns: one tensor's transfers, forward and then backward: the most loaded link or the longest single transfer
   // of each direction, and the most copying that a part does to pack, assemble and gather. Blocks by part.
-  Nanoseconds transfer_ns(const Vector<Block>& written, const Vector<Block>& read, bool gradient);
+  Nanoseconds transfer_ns(const Vector<Block>& written, const Vector<Block>& read, DataType type, bool gradient);
   // Steps that tables() takes, roughly: pairs of blocks looked at.
   double steps() const;
 

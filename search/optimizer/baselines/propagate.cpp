@@ -289,7 +289,7 @@ int64_t moved_bytes(const Graph& graph, TensorId tensor, int input, OperatorId c
     const int64_t summed = std::min(read, volume(graph.tensors[tensor].shape));
     received = std::min(received, (shares - 1) * summed + read - summed);
   }
-  return received * element_bytes * (graph.input_has_gradient(consumer, input) ? 2 : 1);
+  return bytes_of(graph.tensors[tensor].type, received) * (graph.input_has_gradient(consumer, input) ? 2 : 1);
 }
 
 Strategy propagate(const Problem& problem) { return Propagation(problem).run(); }

@@ -139,9 +139,12 @@ double share_of_peak(const Problem& problem, const Strategy& expanded, Nanosecon
       if (op.has_backward) operations += op.definition->backward_work(part, input_gradients).flops;
     }
   }
-  const bool tf32 = problem.kernels.precision() == Precision::tf32;
+  const Precision precision = problem.kernels.precision();
   const auto peak_of = [&](const DeviceModel& model) {
-    return tf32 && model.peak_tf32_tflops > 0 ? model.peak_tf32_tflops : model.peak_tflops;
+    const double products = precision == Precision::tf32   ? model.peak_tf32_tflops
+                            : precision == Precision::bf16 ? model.peak_bf16_tflops
+                                                           : 0;
+    return products > 0 ? products : model.peak_tflops;
   };
   for (const DeviceId device : problem.topology.devices.indices())
     peak += peak_of(problem.topology.model_of(device)) * 1e12;

@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/kernels/bf16.h"
 #include "library.h"
 
 using namespace cuda_stand_in;
@@ -54,7 +55,7 @@ struct Operation {
   ncclComm_t communicator;
   cudaStream_t stream;
 
-  size_t bytes() const { return count * (type == ncclFloat32 ? 4 : 1); }
+  size_t bytes() const { return count * (type == ncclFloat32 ? 4 : type == ncclBfloat16 ? 2 : 1); }
   std::string text() const {
     std::string ranks;
     for (int rank : communicator->world_ranks) ranks += " " + std::to_string(rank);
@@ -260,6 +261,17 @@ bool look(const LibraryCall& call, Running& running) {
 }
 
 // Sums in the order of ranks, so that all ranks have the same bits.
+void sum_bf16_into(char* target, const std::map<int, std::string>& parts, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    ff::Bf16 sum = 0;
+    for (const auto& [rank, data] : parts) {
+      ff::Bf16 value;
+      std::memcpy(&value, data.data() + i * sizeof value, sizeof value);
+      sum = ff::bf16_of(ff::f32_of(sum) + ff::f32_of(value));
+    }
+    std::memcpy(target + i * sizeof sum, &sum, sizeof sum);
+  }
+}
 void sum_into(char* target, const std::map<int, std::string>& parts, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     float sum = 0;
@@ -289,7 +301,9 @@ void end(const LibraryCall& call, const std::vector<Operation>& operations, Runn
         for (const auto& [rank, data] : parts)
           std::memcpy(one.receive + bytes * static_cast<size_t>(rank), data.data(), bytes);
         break;
-      default: sum_into(one.receive, parts, one.count);
+      default:
+        if (one.type == ncclBfloat16) sum_bf16_into(one.receive, parts, one.count);
+        else sum_into(one.receive, parts, one.count);
     }
   }
 }

@@ -51,12 +51,18 @@ class Posing : public PosingBackend {
     cpu_->release(memory);
   }
   void copy_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,
-                  const Block& region) override {
-    cpu_->copy_block(source, source_block, destination, destination_block, region);
+                  const Block& region, DataType type) override {
+    cpu_->copy_block(source, source_block, destination, destination_block, region, type);
   }
-  void add_block(const float* source, const Block& source_block, float* destination, const Block& destination_block,
-                 const Block& region) override {
-    cpu_->add_block(source, source_block, destination, destination_block, region);
+  void add_block(const void* source, const Block& source_block, void* destination, const Block& destination_block,
+                 const Block& region, DataType type) override {
+    cpu_->add_block(source, source_block, destination, destination_block, region, type);
+  }
+  void convert(const void* source, DataType from, void* destination, DataType to, int64_t elements) override {
+    cpu_->convert(source, from, destination, to, elements);
+  }
+  void round_to_bf16(const float* source, float* destination, int64_t elements) override {
+    cpu_->round_to_bf16(source, destination, elements);
   }
   void fill_zero(void* memory, int64_t bytes) override { cpu_->fill_zero(memory, bytes); }
   void add(const float* source, float* destination, int64_t elements) override {
@@ -171,8 +177,8 @@ class PinnedOnly : public DeviceTransport {
   }
   Request collective(GroupId group, const CollectiveCall& call, OperationLabel label) override {
     int64_t least = call.elements.empty() ? 0 : *std::min_element(call.elements.begin(), call.elements.end());
-    if (call.send) check(call.send, least * 4);
-    if (call.receive) check(call.receive, least * 4);
+    if (call.send) check(call.send, bytes_of(call.type, least));
+    if (call.receive) check(call.receive, bytes_of(call.type, least));
     return host_.collective(group, call, label);
   }
 

@@ -25,7 +25,7 @@ void check_copies(Program& program) {
     if (!is_compute(step.kind)) continue;
     int64_t bytes = 0;
     for (const auto* copies : {&step.gather, &step.pack})
-      for (const BlockCopy& copy : *copies) bytes += copy.region.volume() * element_bytes;
+      for (const BlockCopy& copy : *copies) bytes += bytes_of(copy.destination.type, copy.region);
     if (bytes != program.tasks().tasks[step.task].copy_bytes)
       throw MachineError(program.task_name(step.task) + " copies " + std::to_string(bytes) + " bytes, its task says " +
                          std::to_string(program.tasks().tasks[step.task].copy_bytes));

@@ -193,6 +193,7 @@ bool ConfigurationBound::volumes_exceed(const Change& change, Nanoseconds limit)
   exchanges_.clear();
   for (int e : state_.in_edges[op]) {
     const Edge& edge = state_.edge(e);
+    const DataType type = state_.graph.tensors[edge.tensor].type;
     const OperatorState& producer = state_.operators[edge.producer];
     exchanges_.push_back(state_.builder.exchanges(e, producer.degrees, configuration.degrees));
     if (!exchanges_.back()->exchanges.empty()) continue;  // a collective may bring data into a node once for all parts
@@ -215,10 +216,10 @@ bool ConfigurationBound::volumes_exceed(const Change& change, Nanoseconds limit)
       const Block read =
           definition.input_block(edge.input, definition.part(configuration.degrees, static_cast<int64_t>(part)));
       if (read.empty()) continue;
-      int64_t from_elsewhere = read.volume() * element_bytes;
+      int64_t from_elsewhere = bytes_of(type, read);
       int64_t from_outside = from_elsewhere;
       for (const auto& [holder, block] : producer_blocks_[node]) {
-        const int64_t bytes = intersect(block, read).volume() * element_bytes;
+        const int64_t bytes = bytes_of(type, intersect(block, read));
         from_outside -= bytes;
         if (holder == device) from_elsewhere -= bytes;
       }

@@ -16,7 +16,7 @@ enum ncclResult_t {
   ncclRemoteError = 6,
   ncclInProgress = 7,
 };
-enum ncclDataType_t { ncclInt8 = 0, ncclFloat32 = 7 };
+enum ncclDataType_t { ncclInt8 = 0, ncclFloat32 = 7, ncclBfloat16 = 9 };
 enum ncclRedOp_t { ncclSum = 0 };
 struct ncclUniqueId {
   char internal[NCCL_UNIQUE_ID_BYTES];

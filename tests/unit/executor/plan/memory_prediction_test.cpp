@@ -55,7 +55,7 @@ int64_t workspaces(const Graph& graph, const ProgramPlan& plan) {
 
 int64_t allocated(const ProgramPlan& plan) {
   int64_t bytes = 0;
-  for (const BufferPlan& buffer : plan.buffers) bytes += buffer.elements * element_bytes;
+  for (const BufferPlan& buffer : plan.buffers) bytes += buffer.bytes();
   return bytes;
 }
 
@@ -110,6 +110,44 @@ TEST_CASE("predicted memory is what the program plan allocates, for random netwo
     cut += overlapping(graph, strategy, devices) > 0;
   }
   CHECK(cut > 10);  // strategies whose shared parameters are split differently
+}
+
+TEST_CASE("predicted memory is what the program plan allocates, in bf16") {
+  for (unsigned seed = 300; seed < 500; ++seed) {
+    CAPTURE(seed);
+    RandomSource random(seed);
+    const Graph graph = with_activation_type(random_graph(random), DataType::bf16);
+    const int devices = 1 + static_cast<int>(seed % 4);
+    check_memory(graph, random_strategy(graph, devices, random), devices, synchronization_of(seed / 4),
+                 seed / 12 % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated,
+                 seed % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>());
+  }
+}
+
+// x and label: 4 x 8 f32 and 4 i32. fc: weight 8 x 8 and bias 8, of each 4 bytes of the master, 2 of the copy and 4 of
+// the gradient, whose sum is a multiple of 64 bytes. Its output, 4 x 8 bf16, the loss's input gradient, as large, and
+// the losses, 2 x 4 f32. Kernels' workspaces and the largest conversion come on top.
+TEST_CASE("bytes of a layer in bf16") {
+  const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"one","batch_size":4,"inputs":[
+      {"name":"x","shape":["batch",8],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[
+      {"name":"fc","type":"linear","inputs":["x"],"attributes":{"out_features":8}},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["fc","label"]}]})",
+                                             "graph"),
+                                  0, DataType::bf16);
+  const Strategy strategy = single_device(graph);
+  TaskGraphBuilder builder(graph);
+  const TaskGraph tasks = builder.build(strategy);
+  const Vector<int> order = default_issue_order(builder, tasks);
+  const MemoryModel::Needs needs =
+      MemoryModel(builder, 1, 0).needs(strategy, tasks, order, TransferBuffers::preallocated);
+  CHECK(needs.parameters[0] == (64 + 8) * (4 + 2) + 4 * (64 + 16));
+  CHECK(needs.plans[0].arena_bytes == 2 * 64);
+  // forward: x, weight, bias, output; backward: x, weight, bias, output gradient; the loss has less
+  const int64_t conversions = 4 * 32 + 4 * 64 + 64 + 4 * 32;
+  int64_t workspaces = 0;
+  for (const Operator& op : graph.operators) workspaces += op.definition->workspace_bytes(op.definition->whole());
+  CHECK(needs.other[0] == 4 * 32 + 4 * 4 + 2 * 4 * 4 + conversions + workspaces);
+  check_memory(graph, strategy, 1, Synchronization::all_reduce, TransferBuffers::preallocated);
 }
 
 TEST_CASE("predicted memory is what the program plan allocates, for networks with shared parameters") {

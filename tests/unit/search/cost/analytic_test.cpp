@@ -55,3 +55,19 @@ TEST_CASE("in TF32 products take the model's rate for it, other operators that o
   CHECK(analytic_kernel_us(model, loss, loss.whole(), Phase::forward, {}, Precision::tf32) ==
         analytic_kernel_us(model, loss, loss.whole(), Phase::forward, {}));
 }
+
+TEST_CASE("in bf16 a tensor has half the bytes, and products take the model's rate for it") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"), 0, DataType::bf16);
+  const OperatorDefinition& first = *graph.operators[0].definition;   // reads the graph's input, which stays f32
+  const OperatorDefinition& second = *graph.operators[1].definition;  // [4, 8] times [8, 8]
+  DeviceModel model = slow_device(0.1);
+  model.name = "m";
+  CHECK_THROWS_WITH(analytic_kernel_us(model, second, second.whole(), Phase::forward, {}, Precision::bf16),
+                    Catch::StartsWith("--precision bf16: device model \"m\" has no \"peak_bf16_tflops\""));
+  model.peak_bf16_tflops = 1e6;
+  const double us = analytic_kernel_us(model, second, second.whole(), Phase::forward, {}, Precision::bf16);
+  CHECK(us == Approx((64 + 128 + 64) / 1e3));
+  CHECK(analytic_kernel_us(model, first, first.whole(), Phase::forward, {}, Precision::bf16) == Approx(us + 0.064));
+  model.peak_bf16_tflops = 4e-6;  // 512 operations
+  CHECK(analytic_kernel_us(model, second, second.whole(), Phase::forward, {}, Precision::bf16) == Approx(128));
+}

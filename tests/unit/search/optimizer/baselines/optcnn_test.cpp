@@ -116,7 +116,7 @@ TEST_CASE("optcnn equals enumeration of its own cost model on random networks") 
         for (int part = 0; part < strategy[edge.consumer].parts(); ++part)
           read.push_back(consumer.input_block(edge.input, consumer.part(strategy[edge.consumer].degrees, part)));
         sum += layerwise.transfer_ns(
-            written, read,
+            written, read, graph.tensors[edge.tensor].type,
             graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[edge.consumer].has_backward);
       }
       REQUIRE(tables.cost(choice) == sum);

@@ -1,0 +1,94 @@
+// Training in bf16: split strategies against one device, and memory against the prediction.
+//
+// The bound. A bf16 has 8 bits of mantissa, so rounding changes a value by at most u = 2^-8 of its size. One device in
+// bf16 and one in f32 differ by what all roundings of activations and their gradients add up to; call the root mean
+// square of that over a tensor its rounding error. A split strategy rounds as often, and once more for each partial sum
+// and each contribution to a gradient that is added: at most as often again. Its error against f32 then is at most
+// twice as large, and its difference from one device in bf16, where roundings fell otherwise, at most three times: 2 +
+// 1. Where the rounding error of a tensor happens to be small, u of the tensor's size counts instead: one rounding.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "common/kernels/bf16.h"
+#include "executor/transport/in_process.h"
+#include "tests/support/executor/equivalence.h"
+
+namespace ff {
+namespace {
+
+EquivalenceOutcome train_in_process(const StrategyFile& file, int ranks) {
+  EquivalenceOutcome outcome;
+  run_in_process(ranks, [&](Transport& transport) {
+    const auto backend = make_cpu_backend(1);
+    EquivalenceOutcome mine = train_for_comparison(file, *backend, transport);
+    if (transport.rank() == 0) outcome = std::move(mine);
+  });
+  return outcome;
+}
+
+StrategyFile in_bf16(StrategyFile file) {
+  file.settings.precision = Precision::bf16;
+  file.graph = with_activation_type(file.graph, DataType::bf16);
+  return file;
+}
+
+double root_mean_square(const std::vector<float>& values, const std::vector<float>* minus = nullptr) {
+  double sum = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double value = static_cast<double>(values[i]) - (minus ? static_cast<double>((*minus)[i]) : 0.0);
+    sum += value * value;
+  }
+  return std::sqrt(sum / static_cast<double>(std::max<size_t>(1, values.size())));
+}
+
+// Slots are decided by comparing numbers: another rounding sends a token to another expert.
+bool decides_by_comparison(const Graph& graph) {
+  return std::any_of(graph.operators.begin(), graph.operators.end(),
+                     [](const Operator& op) { return op.definition->type() == "top_k_gating"; });
+}
+
+}  // namespace
+
+TEST_CASE("random strategies in bf16 compute what one device computes in bf16, within its rounding errors") {
+  int compared = 0;
+  for (unsigned seed = 5000; seed < 5200; ++seed) {
+    const EquivalenceCase one = random_case(seed, 1 + static_cast<int>(seed % 4));
+    if (decides_by_comparison(one.split.graph)) continue;
+    INFO(one.text);
+    const EquivalenceOutcome exact = train_in_process(one.one_device, 1),
+                             alone = train_in_process(in_bf16(one.one_device), 1),
+                             split = train_in_process(in_bf16(one.split), one.ranks);
+    // Before the first update: later iterations begin with weights that differ already.
+    const double roundings = static_cast<double>(2 * one.split.graph.operators.size());
+    CHECK(std::abs(split.losses[0] - alone.losses[0]) <=
+          roundings * static_cast<double>(bf16_rounding) * std::max(1.0, std::abs(exact.losses[0])));
+    if (!split.has_gradients) continue;
+    double largest = 0;
+    for (const auto& [name, values] : exact.gradients[0]) largest = std::max(largest, root_mean_square(values));
+    for (const auto& [name, values] : alone.gradients[0]) {
+      INFO(name);
+      const double rounding = root_mean_square(values, &exact.gradients[0].at(name)),
+                   size = std::max(root_mean_square(values), largest / 32);
+      CHECK(root_mean_square(split.gradients[0].at(name), &values) <=
+            3 * rounding + static_cast<double>(bf16_rounding) * size);
+      ++compared;
+    }
+  }
+  CHECK(compared > 300);
+}
+
+TEST_CASE("a strategy in bf16 gives the same bits when it runs again") {
+  for (unsigned seed = 5300; seed < 5360; ++seed) {
+    const EquivalenceCase one = random_case(seed, 1 + static_cast<int>(seed % 4));
+    INFO(one.text);
+    const StrategyFile file = in_bf16(one.split);
+    const EquivalenceOutcome first = train_in_process(file, one.ranks), second = train_in_process(file, one.ranks);
+    CHECK(first.losses == second.losses);
+    for (const double loss : first.losses) CHECK(std::isfinite(loss));
+    for (const HostTensors& weights : first.weights)
+      for (const auto& [name, values] : weights)
+        for (const float value : values) REQUIRE(std::isfinite(value));
+  }
+}
+
+}  // namespace ff
