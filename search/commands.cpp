@@ -70,7 +70,7 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details)
   report.tasks = details.tasks.tasks.count();
   report.micro_batches = problem.settings.micro_batches;
   report.recompute = problem.settings.recompute;
-  report.sharded = problem.settings.synchronization == Synchronization::sharded;
+  report.sharding = sharding_name(problem.settings.synchronization);
   report.transfer_bytes = details.tasks.transfer_bytes;
   report.synchronization_bytes = details.tasks.synchronization_bytes;
   for (int t : details.tasks.tasks.indices()) {

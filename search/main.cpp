@@ -183,7 +183,8 @@ ff::Vector<std::string> split_patterns(const std::string& text) {
   return patterns;
 }
 
-constexpr const char* sharding_text = "of what updates parameters: none, optimizer (its state, ZeRO-1)";
+constexpr const char* sharding_text =
+    "of state: none, optimizer (ZeRO-1), gradients (too, ZeRO-2), parameters (too, ZeRO-3)";
 
 // CLI11 calls in the order of the flags here: --synchronization is known.
 ff::Synchronization read_sharding(ff::Synchronization synchronization, const std::string& text) {

@@ -78,10 +78,13 @@ StrategySettings choose_settings(const GraphAndTopology& files, const CostOption
       fits = into_memory;
     };
     attempt_and_note();
-    if (choice.sharding && !fits) {
-      tried.synchronization = Synchronization::sharded;
-      attempt_and_note();
-    }
+    if (choice.sharding)
+      for (const Synchronization stage : {Synchronization::sharded_optimizer, Synchronization::sharded_gradients,
+                                          Synchronization::sharded_parameters}) {
+        if (fits) break;
+        tried.synchronization = stage;
+        attempt_and_note();
+      }
     if (choice.recompute && !fits && !full.empty()) {
       tried.recompute = full;
       attempt_and_note();

@@ -287,8 +287,8 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
 // that these are its pieces.
 MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
   const ParameterGroup& group = builder_.groups()[g];
-  const bool shared = group.operators.count() > 1,
-             sharded = group.trained && builder_.synchronization() == Synchronization::sharded;
+  const ShardRounds rounds = shard_rounds(builder_, g, strategy);
+  const bool shared = group.operators.count() > 1, sharded = group.trained && is_sharded(builder_.synchronization());
   std::set<std::pair<ParameterId, int>> pieces;  // numbers of those blocks that are pieces
   if (shared && group.trained)
     for (const auto all = builder_.pieces(g, strategy); const ParameterPiece& piece : *all)
@@ -316,10 +316,11 @@ MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
     if (again) continue;
     const ParameterUse use{!no_backward, !shared || pieces.contains({parameter, block})};
     int64_t held = parameter_buffer_sizes(graph(), parameter, elements, sharded ? 0 : state_buffers_, use).elements();
+    if (rounds.gradients) held = 0;  // add_shards
     if (!shared && group.trained && !sharded) held += gradient_sum_elements(elements);
     share.push_back({device, held * element_bytes});
   }
-  if (sharded) add_shards(g, strategy, share);
+  if (sharded) add_shards(g, strategy, rounds, share);
   else if (shared && group.trained) add_gradient_sums(g, strategy, share);
   if (group.trained && builder_.synchronization() == Synchronization::parameter_server)
     add_exchange_with_owners(g, strategy, share);
@@ -338,15 +339,25 @@ void MemoryModel::add_gradient_sums(int g, const Strategy& strategy, Share& shar
   }
 }
 
-// Each unit's packed gradients, and of a holder's shard of them the optimizer's state and what is exchanged.
-void MemoryModel::add_shards(int g, const Strategy& strategy, Share& share) {
+// Of each unit and holder: packed gradients, the optimizer's state of its shard, and what is exchanged. Of what is
+// sharded in rounds the whole units live in the arena, few at a time.
+void MemoryModel::add_shards(int g, const Strategy& strategy, const ShardRounds& rounds, Share& share) {
   const auto pieces = builder_.pieces(g, strategy);
-  for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy, Synchronization::sharded)) {
+  for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy, builder_.synchronization())) {
     const int64_t holders = unit.holders.count(), elements = packed(unit).elements;
-    const int64_t buffers = state_buffers_ + (holders > 1 ? 1 : 0);
-    const int64_t held =
-        packed_elements(elements, holders, Synchronization::sharded) + buffers * shard_elements(elements, holders);
-    for (const DeviceId holder : unit.holders) share.push_back({holder, held * element_bytes});
+    const int64_t shard = shard_elements(elements, holders),
+                  whole = packed_elements(elements, holders, builder_.synchronization());
+    int64_t held = (state_buffers_ + (holders > 1 ? 1 : 0)) * shard, in_arena = 0;
+    if (!rounds.gradients || holders == 1) held += whole;
+    else in_arena = whole;
+    if (rounds.gradients) {  // weights
+      if (holders == 1)
+        for (const ParameterPiece* piece : unit.pieces) held += piece->block.volume();
+      else if (rounds.parameters) held += shard, in_arena += whole;
+      else held += whole;
+    }
+    for (const DeviceId holder : unit.holders)
+      share.push_back({holder, held * element_bytes, in_arena * element_bytes});
   }
 }
 
@@ -365,8 +376,9 @@ void MemoryModel::add_exchange_with_owners(int g, const Strategy& strategy, Shar
 void MemoryModel::add(const Share& share, Item::Kind kind, int64_t sign) {
   for (const Need& need : share) {
     sums_[need.device] += sign * need.bytes;
-    if (kind == Item::Kind::group) at_end_[need.device] += sign * (need.bytes + need.on_demand);
-    if (need.on_demand == 0 || kind == Item::Kind::group) continue;
+    const bool at_end = kind == Item::Kind::group && !is_sharded(builder_.synchronization());
+    if (kind == Item::Kind::group) at_end_[need.device] += sign * (need.bytes + (at_end ? need.on_demand : 0));
+    if (need.on_demand == 0 || at_end) continue;
     auto& counts = on_demand_[need.device][static_cast<int>(kind)];
     const auto it = counts.try_emplace(need.on_demand, 0).first;
     it->second += static_cast<int>(sign);
@@ -384,6 +396,8 @@ const Vector<int64_t>& MemoryModel::total() {
       if (largest->second > 1) bytes_[device] += largest->first;
       else if (edges.size() > 1) bytes_[device] += std::next(largest)->first;
     }
+    if (const auto& groups = on_demand_[device][static_cast<int>(Item::Kind::group)]; !groups.empty())
+      bytes_[device] += (shards_in_flight - 1) * groups.rbegin()->first;
     bytes_[device] = std::max(bytes_[device], at_end_[device]);
   }
   return bytes_;

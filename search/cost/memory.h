@@ -13,6 +13,7 @@
 #include <map>
 
 #include "common/task_graph/memory_plan.h"
+#include "common/task_graph/sharded_units.h"
 #include "common/vector.h"
 
 namespace ff {
@@ -52,12 +53,13 @@ class MemoryModel {
     DeviceId device;
     int64_t bytes;
     // While one task of the operator, on the edge, or of the tensor's producer runs; of a group: at the end, beside
-    // the parameters.
+    // the parameters; with shards, while a unit of it is whole.
     int64_t on_demand = 0;
   };
   using Share = Vector<Need>;  // devices may repeat
   // A strategy's memory is the sum over operators, edges, tensors and parameter groups, in this order, and the largest
-  // on-demand needs: of an operator, of a tensor, and of two edges, since data is received while other is read.
+  // on-demand needs: of an operator, of a tensor, and of two edges, since data is received while other is read; with
+  // shards, that of a group for each unit in flight.
   struct Item {
     enum class Kind : uint8_t { operation, edge, tensor, group } kind;
     int index;
@@ -71,7 +73,7 @@ class MemoryModel {
   Share tensor_share(TensorId tensor, const Strategy& strategy);
   Share group_share(int group, const Strategy& strategy);
   void add_gradient_sums(int group, const Strategy& strategy, Share& share);
-  void add_shards(int g, const Strategy& strategy, Share& share);
+  void add_shards(int group, const Strategy& strategy, const ShardRounds& rounds, Share& share);
   void add_exchange_with_owners(int group, const Strategy& strategy, Share& share);
   void add(const Share& share, Item::Kind kind, int64_t sign);
   const Vector<int64_t>& total();
@@ -98,8 +100,8 @@ class MemoryModel {
   Vector<std::map<Vector<int64_t>, int>> block_numbers_;  // [parameter]
   Vector<int64_t> sums_;                                  // by device, without on-demand needs
   Vector<int64_t> at_end_;                                // by device: parameters, and what their owners exchange
-  // by device, of operators, edges, and tensors: bytes -> how many
-  Vector<Array<std::map<int64_t, int>, 3>> on_demand_;
+  // by device, of operators, edges, tensors, and groups with shards: bytes -> how many
+  Vector<Array<std::map<int64_t, int>, 4>> on_demand_;
   Vector<int64_t> bytes_;
   Vector<Share> shares_;
   Vector<std::pair<Item, Share>> undo_;

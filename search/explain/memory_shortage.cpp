@@ -31,6 +31,8 @@ std::string kind_name(BufferKey::Kind kind) {
     case received_parameter_gradient:
     case packed_parameter_values:
     case received_parameter_values: return "transfers";
+    case packed_parameter_gradient: return "gradients of parameters, before they are reduced";
+    case gathered_parameters: return "gathered parameters";
   }
   return "";
 }
@@ -307,12 +309,24 @@ std::optional<MemoryRemedy> remedy_with(const Problem& problem, const StrategySe
   return MemoryRemedy{text, prediction.makespan, prediction.fullness};
 }
 
+// The first stage that makes it fit.
 std::optional<MemoryRemedy> sharding(const Problem& problem, const Strategy& strategy) {
   StrategySettings settings = problem.settings;
-  if (settings.synchronization != Synchronization::all_reduce) return std::nullopt;
-  settings.synchronization = Synchronization::sharded;
-  return remedy_with(problem, settings, strategy,
-                     "--sharding optimizer: devices with the same parameters split the optimizer's state");
+  if (settings.synchronization == Synchronization::parameter_server) return std::nullopt;
+  constexpr std::pair<Synchronization, const char*> stages[] = {
+      {Synchronization::sharded_optimizer, "the optimizer's state"},
+      {Synchronization::sharded_gradients, "the optimizer's state and the gradients"},
+      {Synchronization::sharded_parameters, "the optimizer's state, gradients and weights"}};
+  for (const auto& [stage, what] : stages) {
+    if (stage <= settings.synchronization) continue;
+    StrategySettings tried = settings;
+    tried.synchronization = stage;
+    if (auto remedy = remedy_with(
+            problem, tried, strategy,
+            "--sharding " + std::string(sharding_name(stage)) + ": devices with the same parameters split " + what))
+      return remedy;
+  }
+  return std::nullopt;
 }
 
 std::optional<MemoryRemedy> recomputation(const Problem& problem, const Strategy& strategy) {
