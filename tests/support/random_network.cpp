@@ -572,4 +572,10 @@ Vector<int> random_task_order(const TaskGraph& tasks, RandomSource& random) {
   return order;
 }
 
+DrawnStrategy random_expanded_strategy(const Graph& graph, int micro_batches, int devices, RandomSource& random) {
+  const std::optional<Graph> of_one = micro_batches > 1 ? micro_batch_graph(graph, micro_batches) : std::nullopt;
+  if (!of_one) return {random_strategy(graph, devices, random), 1};
+  return {expanded(graph, random_strategy(*of_one, devices, random), micro_batches), micro_batches};
+}
+
 }  // namespace ff

@@ -58,7 +58,7 @@ double sum(Transport& transport, double mine) {
 Vector<std::string> drawn_recomputation(unsigned seed, const Graph& graph) {
   if (seed % 5 == 1) return {"*"};
   Vector<std::string> names;
-  if (seed % 5 == 3)
+  if (seed / 7 % 4 == 3)
     for (const OperatorId op : graph.operator_ids())
       if (why_not_recomputed(graph, op).empty() && (static_cast<unsigned>(op) * 2654435761u + seed) / 64 % 2 == 0)
         names.push_back(graph.operators[op].name);

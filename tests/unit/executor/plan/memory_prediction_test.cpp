@@ -60,8 +60,8 @@ int64_t allocated(const ProgramPlan& plan) {
 }
 
 void check_memory(const Graph& graph, const Strategy& strategy, int devices, Synchronization synchronization,
-                  TransferBuffers buffers, const Vector<std::string>& recompute = {}) {
-  TaskGraphBuilder builder(graph, synchronization, recomputed_operators(graph, recompute));
+                  TransferBuffers buffers, const Vector<std::string>& recompute = {}, int micro_batches = 1) {
+  TaskGraphBuilder builder(graph, synchronization, recomputed_operators(graph, recompute), micro_batches);
   const TaskGraph tasks = builder.build(strategy);
   const Vector<int> order = default_issue_order(builder, tasks, buffers);
   for (const int state_buffers : {0, 1, 2}) {
@@ -103,10 +103,11 @@ TEST_CASE("predicted memory is what the program plan allocates, for random netwo
     RandomSource random(seed);
     const Graph graph = random_graph(random);
     const int devices = 1 + static_cast<int>(seed % 4);
-    const Strategy strategy = random_strategy(graph, devices, random);
+    const auto [strategy, micro_batches] =
+        random_expanded_strategy(graph, 1 + static_cast<int>(seed % 3), devices, random);
     check_memory(graph, strategy, devices, synchronization_of(seed / 4),
                  seed / 12 % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated,
-                 seed % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>());
+                 seed / 2 % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>(), micro_batches);
     cut += overlapping(graph, strategy, devices) > 0;
   }
   CHECK(cut > 10);  // strategies whose shared parameters are split differently

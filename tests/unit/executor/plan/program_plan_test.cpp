@@ -709,8 +709,9 @@ TEST_CASE("a plan from the task graph of one rank is that from the task graph of
     RandomSource random(seed);
     const Graph graph = random_graph(random);
     const int ranks = 1 + static_cast<int>(seed % 6);
-    const Strategy strategy = random_strategy(graph, ranks, random);
-    TaskGraphBuilder builder(graph, synchronization_of(seed / 2));
+    const auto [strategy, micro_batches] =
+        random_expanded_strategy(graph, 1 + static_cast<int>(seed % 3), ranks, random);
+    TaskGraphBuilder builder(graph, synchronization_of(seed / 2), {}, micro_batches);
     const TaskGraph whole = builder.build(strategy);
     std::map<TaskKey, Vector<int>> tags;
     for (int rank = 0; rank < ranks; ++rank) {
