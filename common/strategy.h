@@ -50,8 +50,8 @@ std::string_view to_string(TransferBuffers buffers);
 // How the devices that hold the same parameters come to the same new values (task_graph/synchronization_units.h): by an
 // all-reduce of the gradients, behind which each updates its own copy; or by one of them, the owner, which gathers the
 // gradients, updates, and sends the values back, behind all other work of the iteration. The second is what FlexFlow's
-// published simulator reckons with. Or they have a shard each (ZeRO stages 1 to 3; task_graph/synchronization_units.h): of
-// the optimizer's state; of the gradients too; of the weights too.
+// published simulator reckons with. Or they have a shard each (ZeRO stages 1 to 3; task_graph/synchronization_units.h):
+// of the optimizer's state; of the gradients too; of the weights too.
 enum class Synchronization : uint8_t {
   all_reduce,
   parameter_server,
