@@ -403,8 +403,8 @@ class MemoryPlanner {
       if (!rounds[unit.group].gradients) continue;
       const bool gathers = task.kind == TaskKind::parameter_all_gather;
       if (gathers && !rounds[unit.group].parameters) continue;
-      const int64_t bytes = element_bytes * packed_elements(packed(unit).elements, unit.holders.count(),
-                                                            builder_.synchronization());
+      const int64_t bytes =
+          element_bytes * packed_elements(packed(unit).elements, unit.holders.count(), builder_.synchronization());
       int first_user = s, last_user = -1;
       for (const auto& [op, number] : contributors_of(unit)) {
         const Part* part = planned(op, number);
@@ -423,8 +423,7 @@ class MemoryPlanner {
       if (gathers)
         add(index, {Kind::gathered_parameters, unit.group, unit.number, task.round}, bytes, s,
             last_user < 0 ? waits : last_user);
-      else
-        add(index, {Kind::packed_parameter_gradient, unit.group, unit.number, task.round}, bytes, first_user, waits);
+      else add(index, {Kind::packed_parameter_gradient, unit.group, unit.number, task.round}, bytes, first_user, waits);
     }
   }
 
