@@ -592,7 +592,7 @@ class Assembly {
     if (before)
       for_each_user(*before, micro_batch,
                     [&](OperatorId op, int32_t part) { add_order(last(Direction::forward, op, part), gathering); });
-    else if (round > 0)
+    if (round > 0)
       for_each_user(shard, micro_batch - 1, [&](OperatorId op, int32_t part) {
         if (op == shard.of->first) add_order(first(Direction::forward, op, part), gathering);
       });
@@ -612,7 +612,7 @@ class Assembly {
       for_each_user(*before, micro_batch, [&](OperatorId op, int32_t part) {
         if (has_backward(op)) add_order(last(Direction::backward, op, part), gathering);
       });
-    else if (round > 0 && has_backward(begin))
+    if (round > 0 && has_backward(begin))
       for (const int32_t part : result_.parts[begin])
         if (strategy_[begin].devices[part] == shard.device &&
             micro_batch_of_part(builder_, strategy_, begin, part) == micro_batch - 1)

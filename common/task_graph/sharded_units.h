@@ -13,8 +13,8 @@
 //     whose backward came before
 //   - weights are gathered for forward when the unit `shards_in_flight` in front of it has run, and for backward when
 //     the one so far behind it has; behind the last operator of a segment, where it is recomputed
-//   - the first ones that this leaves free wait for the round before to begin there, and for backward for their own
-//     forward too
+//   - no unit is gathered before the round before has begun there; for backward the last ones in the network, which
+//     this leaves free, wait for their own forward
 // A unit counts as behind another where all of its group's operators come behind all of the other's.
 #pragma once
 

@@ -16,6 +16,8 @@ namespace {
 
 int64_t aligned(int64_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
 
+constexpr const char *whole_gradients = "gradients of parameters, not yet reduced", *whole_weights = "gathered weights";
+
 std::string kind_name(BufferKey::Kind kind) {
   using enum BufferKey::Kind;
   switch (kind) {
@@ -31,8 +33,8 @@ std::string kind_name(BufferKey::Kind kind) {
     case received_parameter_gradient:
     case packed_parameter_values:
     case received_parameter_values: return "transfers";
-    case packed_parameter_gradient: return "gradients of parameters, before they are reduced";
-    case gathered_parameters: return "gathered parameters";
+    case packed_parameter_gradient: return whole_gradients;
+    case gathered_parameters: return whole_weights;
   }
   return "";
 }
@@ -128,6 +130,8 @@ MemoryPeak memory_peak(Evaluator& evaluator, const Evaluator::Details& details) 
                  needs.parameters[peak.device]}};
   for (const char* kind : {"activations", "gradients of activations", "transfers"})
     peak.kinds.push_back({kind, live[kind]});
+  if (shards_gradients(builder.synchronization())) peak.kinds.push_back({whole_gradients, live[whole_gradients]});
+  if (shards_parameters(builder.synchronization())) peak.kinds.push_back({whole_weights, live[whole_weights]});
   int64_t rest = needs.other[peak.device];
   for (const MemoryItem& item : workspaces(builder.graph(), details, plan)) {
     peak.kinds.push_back(item);
