@@ -146,7 +146,7 @@ bool has_shards(Program& program, int group, const SynchronizationUnit& unit, Pa
       data == ParameterData::gradient)
     return false;
   return data != ParameterData::weight ||
-         (unit.holders.size() > 1 && shard_rounds(program.builder(), group, program.strategy()).parameters);
+         (unit.holders.size() > 1 && shard_rounds(program.builder(), group).parameters);
 }
 
 // This rank's shard of a unit, from whole tensors.

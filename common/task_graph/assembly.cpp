@@ -341,7 +341,7 @@ class Assembly {
   // ---- parameters ----
 
   void add_units(int group) {
-    rounds_ = shard_rounds(builder_, group, strategy_);
+    rounds_ = shard_rounds(builder_, group);
     if (!whole()) {
       HeldUnits::Found held = held_units_.of(group, builder_.groups()[group]);
       result_.kept.push_back(held.pieces);
@@ -461,28 +461,22 @@ class Assembly {
   struct ShardedUnit {
     int32_t unit;  // index into TaskGraph::units
     ShardRounds rounds;
-    OperatorId first, last;      // of the group
-    OperatorId begin = -1;       // where its weights are first needed again
+    OperatorId op;               // the group's
+    OperatorId begin;            // where its weights are first needed again
     Vector<int32_t> reductions;  // by round
     Vector<int32_t> gatherings;  // by ShardRounds::gathering; empty: weights are not sharded
   };
 
   void shard_in_rounds(int group, const SynchronizationUnit& unit) {
-    const Vector<OperatorId>& operators = builder_.groups()[group].operators;
-    const auto [first, last] = std::minmax_element(operators.begin(), operators.end());
-    ShardedUnit sharded{static_cast<int32_t>(result_.units.size()), rounds_, *first, *last, -1, {}, {}};
-    for (const OperatorId op : operators) sharded.begin = std::max(sharded.begin, last_recomputed_with(op));
+    const OperatorId op = builder_.groups()[group].operators[0];
+    ShardedUnit sharded{static_cast<int32_t>(result_.units.size()), rounds_, op, last_recomputed_with(op), {}, {}};
     for (int round = 0; round < rounds_.rounds; ++round) {
       sharded.reductions.push_back(add_collective(TaskKind::synchronization, group, unit, round, rounds_.rounds));
       if (round > 0) add_order(sharded.reductions[round - 1], sharded.reductions[round]);
     }
-    for (const auto& [op, part] : contributors_of(unit)) {
-      const Direction direction = graph_.operators[op].has_backward ? Direction::backward : Direction::forward;
-      const int32_t contributor = this->last(direction, op, part);
-      if (contributor >= 0)
-        add_order(contributor,
-                  sharded.reductions[rounds_.round_of(micro_batch_of_part(builder_, strategy_, op, part), direction)]);
-    }
+    for (const auto& [user, part] : contributors_of(unit))
+      if (const int32_t contributor = last(Direction::backward, op, part); contributor >= 0)
+        add_order(contributor, sharded.reductions[rounds_.round_of(micro_batch(op, part))]);
     const Vector<int32_t> updates = add_updates(group, unit, sharded.reductions.back(), !rounds_.parameters);
     if (rounds_.parameters) {
       for (int round = 0; round < rounds_.rounds; ++round)
@@ -490,7 +484,7 @@ class Assembly {
           sharded.gatherings.push_back(add_collective(TaskKind::parameter_all_gather, group, unit,
                                                       ShardRounds::gathering(round, direction), 2 * rounds_.rounds));
           Task& gathering = task(sharded.gatherings.back());
-          gathering.before_op = direction == Direction::forward ? sharded.first : sharded.begin;
+          gathering.before_op = direction == Direction::forward ? op : sharded.begin;
           gathering.before_part = first_part(gathering.before_op, rounds_.micro_batch(round, direction));
         }
     } else {
@@ -522,11 +516,13 @@ class Assembly {
     return last_recomputed_with_[op];
   }
 
+  int micro_batch(OperatorId op, int32_t part) const { return micro_batch_of_part(builder_, strategy_, op, part); }
+
   // A sharded unit as one of its holders sees it.
   struct HeldShard {
     DeviceId device;
     const ShardedUnit* of;
-    Vector<std::pair<OperatorId, int32_t>> users;  // parts on this device
+    Vector<int32_t> parts;  // of its operator on this device
   };
 
   void limit_shards_in_flight() {
@@ -536,16 +532,13 @@ class Assembly {
         if (whole() || holder == device_) held[holder].push_back({holder, &one, {}});
       for (const auto& [op, part] : contributors_of(result_.units[one.unit]))
         if (const DeviceId device = strategy_[op].devices[part]; whole() || device == device_)
-          held[device].back().users.emplace_back(op, part);
+          held[device].back().parts.push_back(part);
     }
     for (auto& [device, shards] : held) {
       std::stable_sort(shards.begin(), shards.end(),
-                       [](const HeldShard& a, const HeldShard& b) { return a.of->first < b.of->first; });
-      Vector<std::pair<OperatorId, const HeldShard*>> by_last;
-      for (const HeldShard& shard : shards) by_last.emplace_back(shard.of->last, &shard);
-      std::sort(by_last.begin(), by_last.end());
+                       [](const HeldShard& a, const HeldShard& b) { return a.of->op < b.of->op; });
       for (const HeldShard& shard : shards) {
-        const HeldShard* in_front = in_front_of(by_last, shard.of->first);
+        const HeldShard* in_front = in_front_of(shards, shard.of->op);
         if (in_front) limit_gradients(shard, *in_front);
         if (shard.of->gatherings.empty()) continue;
         const HeldShard* behind = behind_of(shards, shard.of->begin);
@@ -558,67 +551,58 @@ class Assembly {
   }
 
   // The unit so far in front of an operator, or behind it; null: there is none.
-  static const HeldShard* in_front_of(const Vector<std::pair<OperatorId, const HeldShard*>>& by_last, OperatorId op) {
+  static const HeldShard* in_front_of(const Vector<HeldShard>& shards, OperatorId op) {
     const auto end =
-        std::partition_point(by_last.begin(), by_last.end(), [&](const auto& one) { return one.first < op; });
-    return end - by_last.begin() < shards_in_flight ? nullptr : (end - shards_in_flight)->second;
+        std::partition_point(shards.begin(), shards.end(), [&](const HeldShard& one) { return one.of->op < op; });
+    return end - shards.begin() < shards_in_flight ? nullptr : &*(end - shards_in_flight);
   }
   static const HeldShard* behind_of(const Vector<HeldShard>& shards, OperatorId op) {
     const auto begin =
-        std::partition_point(shards.begin(), shards.end(), [&](const HeldShard& one) { return one.of->first <= op; });
+        std::partition_point(shards.begin(), shards.end(), [&](const HeldShard& one) { return one.of->op <= op; });
     return shards.end() - begin < shards_in_flight ? nullptr : &*(begin + shards_in_flight - 1);
   }
 
-  // Calls visit(op, part) for the parts of the unit on the device in the micro-batch.
+  // Calls visit(part) for the parts of the unit's operator on the device in the micro-batch.
   template <class Visit>
-  void for_each_user(const HeldShard& shard, int micro_batch, const Visit& visit) const {
-    for (const auto& [op, part] : shard.users)
-      if (const int of_part = micro_batch_of_part(builder_, strategy_, op, part); of_part < 0 || of_part == micro_batch)
-        visit(op, part);
+  void for_each_part(const HeldShard& shard, int in, const Visit& visit) const {
+    for (const int32_t part : shard.parts)
+      if (const int of_part = micro_batch(shard.of->op, part); of_part < 0 || of_part == in) visit(part);
   }
-  bool has_backward(OperatorId op) const { return graph_.operators[op].has_backward; }
 
   void limit_gradients(const HeldShard& shard, const HeldShard& later) {
     for (const int round : shard.of->reductions.indices())
-      for_each_user(later, shard.of->rounds.micro_batch(round, Direction::backward), [&](OperatorId op, int32_t part) {
-        if (has_backward(op)) add_order(shard.of->reductions[round], first(Direction::backward, op, part));
+      for_each_part(later, shard.of->rounds.micro_batch(round, Direction::backward), [&](int32_t part) {
+        add_order(shard.of->reductions[round], first(Direction::backward, later.of->op, part));
       });
   }
 
-  // `before`: what must have run, null: nothing.
+  // `before`: what must have run; null: nothing.
   void gather_for_forward(const HeldShard& shard, int round, const HeldShard* before) {
-    const int micro_batch = shard.of->rounds.micro_batch(round, Direction::forward);
+    const int in = shard.of->rounds.micro_batch(round, Direction::forward);
     const int32_t gathering = shard.of->gatherings[ShardRounds::gathering(round, Direction::forward)];
     if (before)
-      for_each_user(*before, micro_batch,
-                    [&](OperatorId op, int32_t part) { add_order(last(Direction::forward, op, part), gathering); });
-    if (round > 0)
-      for_each_user(shard, micro_batch - 1, [&](OperatorId op, int32_t part) {
-        if (op == shard.of->first) add_order(first(Direction::forward, op, part), gathering);
-      });
-    for (const auto& [op, part] : shard.users)
-      if (round_of(shard, op, part, Direction::forward) == round)
-        add_order(gathering, first(Direction::forward, op, part));
-  }
-  int round_of(const HeldShard& shard, OperatorId op, int32_t part, Direction direction) const {
-    return shard.of->rounds.round_of(micro_batch_of_part(builder_, strategy_, op, part), direction);
+      for_each_part(*before, in,
+                    [&](int32_t part) { add_order(last(Direction::forward, before->of->op, part), gathering); });
+    for (const int32_t part : shard.parts) {
+      const int of_part = shard.of->rounds.round_of(micro_batch(shard.of->op, part));
+      if (of_part == round) add_order(gathering, first(Direction::forward, shard.of->op, part));
+      if (of_part == round - 1) add_order(first(Direction::forward, shard.of->op, part), gathering);
+    }
   }
 
   void gather_for_backward(const HeldShard& shard, int round, const HeldShard* before) {
-    const int micro_batch = shard.of->rounds.micro_batch(round, Direction::backward);
+    const int in = shard.of->rounds.micro_batch(round, Direction::backward);
     const int32_t gathering = shard.of->gatherings[ShardRounds::gathering(round, Direction::backward)];
-    const OperatorId begin = task(gathering).before_op;
     if (before)
-      for_each_user(*before, micro_batch, [&](OperatorId op, int32_t part) {
-        if (has_backward(op)) add_order(last(Direction::backward, op, part), gathering);
-      });
-    if (round > 0 && has_backward(begin))
-      for (const int32_t part : result_.parts[begin])
-        if (strategy_[begin].devices[part] == shard.device &&
-            micro_batch_of_part(builder_, strategy_, begin, part) == micro_batch - 1)
-          add_order(first(Direction::backward, begin, part), gathering);
-    for (const auto& [op, part] : shard.users) {
-      if (!has_backward(op) || round_of(shard, op, part, Direction::backward) != round) continue;
+      for_each_part(*before, in,
+                    [&](int32_t part) { add_order(last(Direction::backward, before->of->op, part), gathering); });
+    if (round > 0)
+      for (const int32_t part : result_.parts[shard.of->begin])
+        if (strategy_[shard.of->begin].devices[part] == shard.device && micro_batch(shard.of->begin, part) == in - 1)
+          add_order(first(Direction::backward, shard.of->begin, part), gathering);
+    for (const int32_t part : shard.parts) {
+      const OperatorId op = shard.of->op;
+      if (shard.of->rounds.round_of(micro_batch(op, part)) != round) continue;
       if (!before) add_order(last(Direction::forward, op, part), gathering);
       if (const int32_t again = recomputed(op, part); again >= 0) add_order(gathering, again);
       add_order(gathering, first(Direction::backward, op, part));

@@ -48,7 +48,7 @@ class MemoryPlanner {
       for (int i : plans_.indices()) plan_owners(i);
     if (shards_gradients(builder_.synchronization())) {
       Vector<ShardRounds> rounds;  // by group
-      for (int group : builder_.groups().indices()) rounds.push_back(shard_rounds(builder_, group, strategy_));
+      for (int group : builder_.groups().indices()) rounds.push_back(shard_rounds(builder_, group));
       for (int i : plans_.indices()) plan_shards(i, rounds);
     }
     for (int i : plans_.indices()) {
@@ -411,8 +411,7 @@ class MemoryPlanner {
         if (!part || part->plan != index) continue;
         const Direction direction = gathers && task.round % 2 == 0 ? Direction::forward : Direction::backward;
         const int round = gathers ? task.round / 2 : task.round;
-        if (rounds[unit.group].round_of(micro_batch_of_part(builder_, strategy_, op, number), direction) != round)
-          continue;
+        if (rounds[unit.group].round_of(micro_batch_of_part(builder_, strategy_, op, number)) != round) continue;
         const int step = direction == Direction::forward ? part->forward : part->backward;
         if (step >= 0) first_user = std::min(first_user, step), last_user = std::max(last_user, step);
       }

@@ -18,7 +18,7 @@
 //                         until a reduce-scatter has added them to the shards
 //   sharded_parameters    and the weights (stage 3): an all-gather brings them in front of forward, and again in front
 //                         of backward, of each micro-batch
-// Operators that share parameters and cut them differently have gradients and weights whole (cuts_alike).
+// Parameters that several operators share have gradients and weights whole (sharded_units.h).
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace ff {
 Planner::Planner(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
                  const PlanSettings& settings)
     : builder(builder), graph(builder.graph()), strategy(strategy), tasks(tasks), order(order), settings(settings) {
-  for (int group : builder.groups().indices()) rounds.push_back(shard_rounds(builder, group, strategy));
+  for (int group : builder.groups().indices()) rounds.push_back(shard_rounds(builder, group));
   make_steps();
   make_groups();
   make_parts();

@@ -156,7 +156,7 @@ WrittenPieces place_parameter_gradients(Planner& planner) {
       const auto [unit, piece] = trained ? piece_of(planner, buffer) : std::pair(-1, -1);
       const bool in_rounds = unit >= 0 && plan.units[unit].in_rounds();
       const int64_t offset = in_rounds ? packed(planner.tasks.units[unit]).offsets[piece] : 0;
-      const int round = in_rounds ? plan.units[unit].shard.rounds.round_of(micro_batch, direction) : 0;
+      const int round = in_rounds ? plan.units[unit].shard.rounds.round_of(micro_batch) : 0;
       if (in_rounds && plan.units[unit].has_sharded_weights())
         step.gathered.push_back(moved(
             whole_unit(planner, unit, Kind::gathered_parameters, ShardRounds::gathering(round, direction)), offset));

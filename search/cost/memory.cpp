@@ -287,7 +287,7 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
 // that these are its pieces.
 MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
   const ParameterGroup& group = builder_.groups()[g];
-  const ShardRounds rounds = shard_rounds(builder_, g, strategy);
+  const ShardRounds rounds = shard_rounds(builder_, g);
   const bool shared = group.operators.count() > 1, sharded = group.trained && is_sharded(builder_.synchronization());
   std::set<std::pair<ParameterId, int>> pieces;  // numbers of those blocks that are pieces
   if (shared && group.trained)
