@@ -11,6 +11,7 @@
 #include "search/background.h"
 #include "search/optimizer/baselines/propagate.h"
 #include "search/optimizer/lower_bound.h"
+#include "search/optimizer/parallelism.h"
 #include "search/report/html/report.h"
 #include "search/report/plan_text.h"
 #include "search/report/summary.h"
@@ -328,15 +329,44 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   return result;
 }
 
+namespace {
+
+// The plan that settings mean; `text`: all of them, as they were understood.
+StrategyFile file_of_settings(const SimulateOptions& options, std::string& text) {
+  const ProblemFiles files{options.graph, options.topology, options.batch, 0, ""};
+  GraphAndTopology loaded = load_files(files, {});
+  try {
+    Parallelism parallelism = parse_parallelism(options.settings);
+    ParallelPlan plan = plan_of(parallelism, loaded.graph, loaded.topology);
+    text = to_string(parallelism);
+    return {std::move(loaded.graph),
+            std::move(loaded.topology),
+            std::move(plan.strategy),
+            {},
+            Json::object(),
+            false,
+            {},
+            TransferBuffers::preallocated,
+            std::move(plan.settings)};
+  } catch (const InputError& error) {
+    throw InputError(std::string("--settings: ") + error.what());
+  }
+}
+
+}  // namespace
+
 CommandResult run_simulate(const SimulateOptions& options) {
+  const bool from_settings = !options.settings.empty();
   Vector<std::string> inputs = options.costs.profiles;
   inputs.push_back(options.topology);
+  inputs.push_back(options.graph);
   if (!options.measured.empty()) inputs.push_back(options.measured);
   inputs.insert(inputs.end(), options.background.begin(), options.background.end());
   expect_all_writable({options.out, options.trace, options.html}, inputs);
   expect_all_writable({options.trace, options.html}, {options.strategy});
-  StrategyFile file = load_strategy(options.strategy);
-  if (!options.topology.empty()) {
+  std::string settings;
+  StrategyFile file = from_settings ? file_of_settings(options, settings) : load_strategy(options.strategy);
+  if (!options.topology.empty() && !from_settings) {
     Topology other = load_topology(options.topology);
     if (other.devices.size() != file.topology.devices.size())
       throw InputError(options.topology + ": has " + std::to_string(other.devices.size()) +
@@ -366,13 +396,16 @@ CommandResult run_simulate(const SimulateOptions& options) {
   Evaluator evaluator(problem);
   // Memory is that of the order in which the strategy would run: the file's, or, where it is written and devices run
   // their tasks as these become ready, the simulated one.
-  Evaluator::Details details = evaluator.details_of_file(file);
+  Evaluator::Details details = from_settings && file.settings.micro_batches > 1
+                                   ? evaluator.details(file.strategy, TaskOrder::one_forward_one_backward)
+                                   : evaluator.details_of_file(file);
   if (!options.out.empty() && details.fifo_order) {
     details = evaluator.details(file.strategy, TaskOrder::fifo);
     Evaluator::follow_order(details);
   }
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
+  report.note = settings;
   report.baselines = {data_parallel_baseline(evaluator)};
   if (options.costs.mode == CostMode::analytic)
     report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());

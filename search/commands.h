@@ -27,7 +27,10 @@ struct SearchOptions {
 };
 
 struct SimulateOptions {
-  std::string strategy, topology;                  // topology "": the strategy's own
+  std::string strategy, topology;  // topology "": the strategy's own
+  // Instead of a strategy: what these mean for a transformer (optimizer/parallelism.h).
+  std::string settings, graph;
+  int64_t batch = 0;                               // 0: the graph file's
   std::optional<Vector<std::string>> recompute;    // instead of the strategy's
   std::optional<Synchronization> synchronization;  // none: the strategy's own
   std::string sharding;                            // "": the strategy's own

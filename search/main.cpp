@@ -346,9 +346,25 @@ void add_commands(CLI::App& app, Options& options) {
   add_own_search_flags(app, options.search);
 
   CLI::App* simulate = app.add_subcommand("simulate", "predict the iteration time of a strategy");
-  simulate->add_option("--strategy", options.simulate.strategy, "strategy file (ffstrategy/1)")->required();
-  simulate->add_option("--topo", options.simulate.topology,
-                       "topology file to simulate on, instead of that of the strategy");
+  CLI::Option* strategy = simulate->add_option("--strategy", options.simulate.strategy, "strategy file (ffstrategy/1)");
+  CLI::Option* topology = simulate->add_option("--topo", options.simulate.topology,
+                                               "topology file to simulate on, instead of that of the strategy");
+  CLI::Option* settings =
+      simulate
+          ->add_option("--settings", options.simulate.settings,
+                       "instead of a strategy: tp=8,pp=4,micro_batch=1,sharding=optimizer,recompute=full, ... for the "
+                       "transformer of --graph on --topo")
+          ->excludes(strategy)
+          ->needs(topology);
+  CLI::Option* graph = simulate->add_option("--graph", options.simulate.graph, "graph file, for --settings");
+  graph->needs(settings);
+  settings->needs(graph);
+  simulate->add_option("--batch", options.simulate.batch, "samples of the batch, for --settings; default: the graph's")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->needs(settings);
+  simulate->final_callback([strategy, settings] {
+    if (!*strategy && !*settings) throw CLI::ValidationError("simulate", "--strategy or --settings is required");
+  });
   simulate->add_option_function<std::string>(
       "--recompute", [&options](const std::string& text) { options.simulate.recompute = split_patterns(text); },
       std::string(recompute_text) + "; default: that of the strategy");
