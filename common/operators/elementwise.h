@@ -4,8 +4,8 @@
 
 namespace ff {
 
-// relu, tanh, sigmoid, gelu, silu, elu, softplus, mish, log (one input), sub and mul (two inputs of one shape), add (two
-// or more). Every axis can be split; none holds parameters.
+// relu, tanh, sigmoid, gelu, silu, elu, softplus, mish, log (one input), sub and mul (two inputs of one shape), add
+// (two or more). Every axis can be split; none holds parameters.
 class Elementwise : public OperatorDefinition {
  public:
   explicit Elementwise(const OperatorRequest& request);

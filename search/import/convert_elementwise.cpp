@@ -82,8 +82,8 @@ Spread spread(Conversion& c, const Node& node, const Value& x, const Constant& c
   return result;
 }
 
-// Rows of a table [rows, heads] by the distance of two positions, as relative_bias has them: its attributes, or nothing.
-// `rows`: for each distance from -(queries - 1) on.
+// Rows of a table [rows, heads] by the distance of two positions, as relative_bias has them: its attributes, or
+// nothing. `rows`: for each distance from -(queries - 1) on.
 std::optional<Json> relative_buckets(const Vector<int64_t>& rows, int64_t queries, int64_t buckets) {
   const int last = rows.count() - 1, zero = static_cast<int>(queries - 1);
   Json attributes = {{"buckets", buckets}, {"boundaries", Json::array()}};

@@ -255,9 +255,9 @@ class InitializersTest(unittest.TestCase):
     def test_constants_need_their_values(self):
         """With others than the model's, another function would be trained."""
         self.agrees(Masked(-1e9))
-        topology = os.path.join(comparison.REPOSITORY, "topologies", "local-cpu-1.json")
-        comparison.run(os.path.join(BUILD, "ffsearch"), "--graph", self.path("graph.json"), "--topo", topology, "--cost",
-                       "analytic", "--algorithm", "data-parallel", "--quiet", "--out", self.path("one.json"))
+        plan = ["--topo", os.path.join(comparison.REPOSITORY, "topologies", "local-cpu-1.json"), "--cost", "analytic",
+                "--algorithm", "data-parallel", "--quiet", "--out", self.path("one.json")]
+        comparison.run(os.path.join(BUILD, "ffsearch"), "--graph", self.path("graph.json"), *plan)
         run = [os.path.join(BUILD, "ffexec"), "--strategy", self.path("one.json"), "--iterations", "1"]
         done = subprocess.run(run, capture_output=True, text=True, env=comparison.ENVIRONMENT, check=False)
         with open(self.path("graph.json")) as file:
@@ -266,12 +266,12 @@ class InitializersTest(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn(f"{self.path('one.json')}: the graph does not have the values of 1 constant: "
                       f"{constant['name']}.weight\ngive --load FILE with the checkpoint that has them: ffsearch import "
-                      "writes it with --weights FILE; or \"initial\" in the attributes of these operators\n", done.stderr)
+                      "writes it with --weights FILE; or \"initial\" in the attributes of these operators\n",
+                      done.stderr)
         constant["attributes"]["initial"] = 0
         with open(self.path("said.json"), "w") as file:
             json.dump(graph, file)
-        comparison.run(os.path.join(BUILD, "ffsearch"), "--graph", self.path("said.json"), "--topo", topology, "--cost",
-                       "analytic", "--algorithm", "data-parallel", "--quiet", "--out", self.path("one.json"))
+        comparison.run(os.path.join(BUILD, "ffsearch"), "--graph", self.path("said.json"), *plan)
         comparison.run(*run)
 
     def test_looked_up_rows(self):

@@ -14,8 +14,9 @@ using namespace ff;
 
 namespace {
 
-// What kernels on processors allocate, and what these share: Program makes them so. Parts share a kernel only when they are alike but for their samples,
-// and no other part uses it between a part's forward, or its repetition, and its backward.
+// What kernels on processors allocate, and what these share: Program makes them so. Parts share a kernel only when they
+// are alike but for their samples, and no other part uses it between a part's forward, or its repetition, and its
+// backward.
 int64_t workspaces(const Graph& graph, const ProgramPlan& plan) {
   int64_t bytes = 0;
   const std::unique_ptr<Backend> backend = make_cpu_backend();
