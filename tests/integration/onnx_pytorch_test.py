@@ -148,6 +148,7 @@ class RelativeEncoder(nn.Module):
         x = self.embed(token)
         batch, length, channels = x.shape
         bias = self.bias(self.buckets()).permute(2, 0, 1)[None]
+        bias = bias + (1 - torch.ones(token.shape)[:, None, None, :]) * torch.finfo(torch.float32).min  # hides nothing
         for layer in self.layers:
             q, k, v = (layer[name](x).view(batch, length, self.HEADS, -1).transpose(1, 2) for name in "qkv")
             y = (q @ k.transpose(2, 3) + bias).softmax(-1) @ v
