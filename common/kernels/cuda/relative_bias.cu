@@ -49,8 +49,9 @@ class RelativeBiasKernel : public Kernel {
         rows_(definition.buckets) {
     const Vector<int32_t> buckets = definition.part_buckets(part);
     buckets_ = Memory<int32_t>(context, buckets.count());
-    FF_CHECK(
-        cudaMemcpy(buckets_.data(), buckets.data(), static_cast<size_t>(buckets_.bytes()), cudaMemcpyHostToDevice));
+    FF_CHECK(cudaMemcpyAsync(buckets_.data(), buckets.data(), static_cast<size_t>(buckets_.bytes()),
+                             cudaMemcpyHostToDevice, context.stream));
+    FF_CHECK(cudaStreamSynchronize(context.stream));  // before the vector is gone
   }
 
   void forward(const KernelArguments& arguments) override {
