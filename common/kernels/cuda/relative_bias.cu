@@ -11,8 +11,8 @@ struct ScoresLayout {
   int64_t samples, heads, queries, keys;
 };
 
-void add_bias(const Context& context, const ScoresLayout& layout, const int32_t* buckets, const float* scores,
-              const float* weight, float* result) {
+void add_relative_bias(const Context& context, const ScoresLayout& layout, const int32_t* buckets, const float* scores,
+                       const float* weight, float* result) {
   for_each_index(context, layout.samples * layout.heads * layout.queries * layout.keys, [=] __device__(int64_t i) {
     const int64_t head = i % layout.heads, score = i / layout.heads;
     const int64_t key = score % layout.keys, query = score / layout.keys % layout.queries;
@@ -55,8 +55,8 @@ class RelativeBiasKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments) override {
-    add_bias(context_, layout_, buckets_.data(), static_cast<const float*>(arguments.inputs[0]),
-             arguments.parameters[0], arguments.outputs[0]);
+    add_relative_bias(context_, layout_, buckets_.data(), static_cast<const float*>(arguments.inputs[0]),
+                      arguments.parameters[0], arguments.outputs[0]);
   }
 
   void backward(const KernelArguments& arguments) override {
