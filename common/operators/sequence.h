@@ -41,6 +41,9 @@ class OnSequence : public OperatorDefinition {
   bool backward_reads_input(int input) const override { return image.backward_reads_input(input); }
   bool backward_reads_output() const override { return image.backward_reads_output(); }
   int64_t workspace_bytes(const Block& part) const override { return image.workspace_bytes(to_image(part)); }
+  int64_t shared_workspace_bytes(const Block& part) const override {
+    return image.shared_workspace_bytes(to_image(part));
+  }
   Work forward_work(const Block& part) const override { return image.forward_work(to_image(part)); }
   Work backward_work(const Block& part, bool input_gradients) const override {
     return image.backward_work(to_image(part), input_gradients);

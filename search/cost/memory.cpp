@@ -4,10 +4,12 @@
 #include <numeric>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/parameter_buffers.h"
 #include "common/task_graph/shared_kernels.h"
+#include "common/topology.h"
 
 namespace ff {
 namespace {
@@ -25,12 +27,19 @@ Vector<int64_t> corners(const Block& block) {
 
 }  // namespace
 
-MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count, int state_buffers)
-    : builder_(builder), state_buffers_(state_buffers), edges_of_tensor_(graph().tensors.size()),
-      groups_of_(graph().operators.size()), items_around_(graph().operators.size()),
-      part_bytes_(graph().operators.size()), block_numbers_(graph().parameters.size()),
-      sums_(static_cast<size_t>(device_count)), at_end_(static_cast<size_t>(device_count)),
-      on_demand_(static_cast<size_t>(device_count)), bytes_(static_cast<size_t>(device_count)) {
+Vector<bool> gpus_of(const Topology& topology) {
+  Vector<bool> gpus;
+  for (const Device& device : topology.devices) gpus.push_back(device.kind == DeviceKind::gpu);
+  return gpus;
+}
+
+MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count, int state_buffers, Vector<bool> gpus)
+    : builder_(builder), state_buffers_(state_buffers), gpus_(std::move(gpus)),
+      edges_of_tensor_(graph().tensors.size()), groups_of_(graph().operators.size()),
+      items_around_(graph().operators.size()), part_bytes_(graph().operators.size()),
+      block_numbers_(graph().parameters.size()), sums_(static_cast<size_t>(device_count)),
+      at_end_(static_cast<size_t>(device_count)), on_demand_(static_cast<size_t>(device_count)),
+      bytes_(static_cast<size_t>(device_count)) {
   Vector<Vector<int>> edges_around(graph().operators.size());
   for (const int e : builder.edges().indices()) {
     const Edge& edge = builder.edges()[e];
@@ -92,6 +101,7 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
     const Block part = definition.part(degrees, number);
     int64_t fixed = 0;
     result.workspaces.push_back(definition.workspace_bytes(part));
+    result.scratch.push_back(definition.shared_workspace_bytes(part));
     int64_t outputs = 0, gradients = 0;
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       const Block block = definition.output_block(static_cast<int>(o), part);
@@ -126,14 +136,19 @@ MemoryModel::Share MemoryModel::operator_share(OperatorId id, const Strategy& st
   Share share;
   for (int part : bytes.fixed.indices()) {
     const int64_t outputs = bytes.activations[part], gradients = bytes.gradients[part];
+    const DeviceId device = strategy[id].devices[part];
     share.push_back(
-        {strategy[id].devices[part],
+        {device,
          bytes.fixed[part] + bytes.workspaces[part] + (keeps_outputs ? outputs : 0) + (all_at_once ? gradients : 0),
-         std::max(keeps_outputs ? 0 : outputs, all_at_once ? 0 : gradients)});
+         std::max(keeps_outputs ? 0 : outputs, all_at_once ? 0 : gradients), scratch(bytes, part, device)});
   }
   const Share statistics = statistics_share(id, strategy);
   share.insert(share.end(), statistics.begin(), statistics.end());
   return share;
+}
+
+int64_t MemoryModel::scratch(const PartBytes& bytes, int part, DeviceId device) const {
+  return gpus_.empty() || !gpus_[device] ? bytes.scratch[part] : 0;
 }
 
 // What parts have in common is there once per device: gathered, all of it; summed, the sum, and the partial sums of
@@ -378,11 +393,15 @@ void MemoryModel::add(const Share& share, Item::Kind kind, int64_t sign) {
     sums_[need.device] += sign * need.bytes;
     const bool at_end = kind == Item::Kind::group && !is_sharded(builder_.synchronization());
     if (kind == Item::Kind::group) at_end_[need.device] += sign * (need.bytes + (at_end ? need.on_demand : 0));
-    if (need.on_demand == 0 || at_end) continue;
-    auto& counts = on_demand_[need.device][static_cast<int>(kind)];
-    const auto it = counts.try_emplace(need.on_demand, 0).first;
-    it->second += static_cast<int>(sign);
-    if (it->second == 0) counts.erase(it);
+    const auto count = [&](int of, int64_t bytes) {
+      if (bytes == 0) return;
+      auto& counts = on_demand_[need.device][of];
+      const auto it = counts.try_emplace(bytes, 0).first;
+      it->second += static_cast<int>(sign);
+      if (it->second == 0) counts.erase(it);
+    };
+    count(of_scratch, need.scratch);
+    if (!at_end) count(static_cast<int>(kind), need.on_demand);
   }
 }
 
@@ -421,7 +440,7 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
   Vector<DeviceId> devices(bytes_.size());
   std::iota(devices.begin(), devices.end(), 0);
   const Vector<int64_t> none(bytes_.size(), 0);
-  Needs result{none, none, plan_memory(builder_, strategy, tasks, order, devices, buffers, laid_out)};
+  Needs result{none, none, none, plan_memory(builder_, strategy, tasks, order, devices, buffers, laid_out)};
   // one copy serves all that read the same block
   std::set<std::tuple<DeviceId, TensorId, Vector<int64_t>>> inputs;
   for (OperatorId id = 0; id < static_cast<OperatorId>(graph().operators.size()); ++id) {
@@ -430,6 +449,7 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
     for (size_t part = 0; part < bytes.fixed.size(); ++part) {
       const DeviceId device = strategy[id].devices[part];
       result.other[device] += bytes.fixed[part];
+      result.scratch[device] = std::max(result.scratch[device], scratch(bytes, static_cast<int>(part), device));
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         if (graph().tensors[op.inputs[i]].producer >= 0) continue;
         const Block block = op.definition->input_block(

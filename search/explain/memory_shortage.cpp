@@ -137,6 +137,7 @@ MemoryPeak memory_peak(Evaluator& evaluator, const Evaluator::Details& details) 
     peak.kinds.push_back(item);
     rest -= item.bytes;
   }
+  if (needs.scratch[peak.device] > 0) peak.kinds.push_back({"scratch memory of kernels", needs.scratch[peak.device]});
   peak.kinds.push_back({"inputs, losses, statistics", rest});
   peak.kinds.push_back({"gaps between buffers", plan.arena_bytes - all});
   for (auto& [key, value] : alike)

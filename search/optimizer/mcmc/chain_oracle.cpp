@@ -30,7 +30,8 @@ class DeltaOracle : public ChainOracle {
  public:
   DeltaOracle(const Problem& problem, bool checked)
       : ChainOracle(problem), simulator_(evaluator_.builder(), problem.topology, evaluator_.cost_model()),
-        memory_(evaluator_.builder(), problem.topology.devices.count(), problem.state_buffers) {
+        memory_(evaluator_.builder(), problem.topology.devices.count(), problem.state_buffers,
+                gpus_of(problem.topology)) {
     if (checked) check_.emplace(problem, evaluator_.builder(), evaluator_.cost_model());
   }
 
