@@ -46,6 +46,12 @@ struct EditOptions {
   std::string out;  // "": none
 };
 
+struct ExportOptions {
+  std::string strategy;
+  std::string framework;  // megatron, torchtitan, deepspeed
+  CostOptions costs;
+};
+
 struct ExplainOptions {
   std::string strategy;
   CostOptions costs;
@@ -91,6 +97,7 @@ struct CommandResult {
 CommandResult run_search(const SearchOptions& options, const CommandContext& context);
 CommandResult run_simulate(const SimulateOptions& options);
 CommandResult run_edit(const EditOptions& options);
+CommandResult run_export(const ExportOptions& options);
 CommandResult run_explain(const ExplainOptions& options);
 CommandResult run_diff(const DiffOptions& options);
 CommandResult run_compare(const CompareOptions& options, const CommandContext& context);

@@ -106,6 +106,7 @@ struct Options {
   ff::SimulateOptions simulate;
   ff::CompareOptions compare;
   ff::EditOptions edit;
+  ff::ExportOptions exported;
   ff::ExplainOptions explain;
   ff::DiffOptions diff;
   ff::ProfileOptions profile;
@@ -401,6 +402,13 @@ void add_commands(CLI::App& app, Options& options) {
   edit->add_option("--out", options.edit.out, "strategy file to write");
   add_common_flags(*edit, options.edit.costs, options);
 
+  CLI::App* exported = app.add_subcommand("export", "the nearest settings of a training framework");
+  exported->add_option("--strategy", options.exported.strategy, "strategy file (ffstrategy/1)")->required();
+  exported->add_option("--for", options.exported.framework, "megatron, torchtitan or deepspeed")
+      ->required()
+      ->check(CLI::IsMember({"megatron", "torchtitan", "deepspeed"}));
+  add_common_flags(*exported, options.exported.costs, options);
+
   ff::add_explain_commands(app, options.explain, options.diff, [&options](CLI::App& command, ff::CostOptions& costs) {
     add_common_flags(command, costs, options);
   });
@@ -467,6 +475,7 @@ void run(const CLI::App& app, const Options& options, const std::atomic<bool>& s
   ff::CommandResult result;
   if (app.got_subcommand("simulate")) result = ff::run_simulate(options.simulate);
   else if (app.got_subcommand("edit")) result = ff::run_edit(options.edit);
+  else if (app.got_subcommand("export")) result = ff::run_export(options.exported);
   else if (app.got_subcommand("explain")) result = ff::run_explain(options.explain);
   else if (app.got_subcommand("diff")) result = ff::run_diff(options.diff);
   else if (app.got_subcommand("compare")) result = ff::run_compare(options.compare, context);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 
 #include "common/errors.h"
 #include "common/micro_batches.h"
@@ -178,6 +179,49 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
     return std::span(order.begin() + (chunk % parallelism.pipeline) * of_stage, static_cast<size_t>(of_stage));
   });
   return plan;
+}
+
+Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, const Strategy& strategy,
+                                const StrategySettings& settings) {
+  Parallelism nearest;
+  Vector<Vector<DeviceId>> places;  // of attention, where it changes
+  std::set<Vector<DeviceId>> stages;
+  int64_t groups = 0;
+  int layers = 0;
+  for (const OperatorId op : graph.operator_ids()) {
+    const OperatorDefinition& definition = *graph.operators[op].definition;
+    if (definition.type() != "multi_head_attention") continue;
+    ++layers;
+    const auto& dimensions = definition.dimensions();
+    for (const int d : dimensions.indices())
+      if (dimensions[d].name == "head") nearest.tensor = std::max(nearest.tensor, strategy[op].degrees[d]);
+    groups = std::max<int64_t>(groups, strategy[op].degrees[0]);
+    Vector<DeviceId> devices = strategy[op].devices;
+    sort_and_unique(devices);
+    stages.insert(devices);
+    if (places.empty() || places.back() != devices) places.push_back(devices);
+  }
+  if (layers == 0)
+    throw InputError("the graph \"" + graph.name + "\" has no multi_head_attention: settings are for transformers");
+  const int devices = topology.devices.count();
+  nearest.pipeline = static_cast<int>(std::ssize(stages));
+  while (nearest.tensor > 1 && devices % nearest.tensor != 0) --nearest.tensor;
+  while (nearest.pipeline > 1 && (devices % (nearest.tensor * nearest.pipeline) != 0 || layers % nearest.pipeline != 0))
+    --nearest.pipeline;
+  nearest.chunks = std::max(1, places.count() / nearest.pipeline);
+  if (nearest.pipeline == 1) nearest.chunks = 1;
+  while (nearest.chunks > 1 && layers % (nearest.pipeline * nearest.chunks) != 0) --nearest.chunks;
+  nearest.data = devices / (nearest.tensor * nearest.pipeline);
+  const int64_t of_group = graph.batch_size / nearest.data;
+  if (graph.batch_size % nearest.data != 0)
+    throw InputError("the batch of " + std::to_string(graph.batch_size) + " samples is not divisible by the " +
+                     std::to_string(nearest.data) + " data-parallel groups of the nearest settings");
+  nearest.micro_batch = std::max<int64_t>(1, of_group / settings.micro_batches);
+  while (of_group % nearest.micro_batch != 0) --nearest.micro_batch;
+  nearest.synchronization =
+      is_sharded(settings.synchronization) ? settings.synchronization : Synchronization::all_reduce;
+  nearest.recompute = !settings.recompute.empty();
+  return nearest;
 }
 
 }  // namespace ff

@@ -49,4 +49,9 @@ struct ParallelPlan {
 };
 ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topology& topology);
 
+// The settings nearest to a strategy, by how its attention is split and placed; they may mean another strategy. Throws
+// InputError where the graph has no attention, or none of the settings is near.
+Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, const Strategy& strategy,
+                                const StrategySettings& settings);
+
 }  // namespace ff

@@ -98,6 +98,42 @@ class Settings(unittest.TestCase):
         attention = [op["name"] for op in graph["operators"] if op["type"] == "multi_head_attention"]
         self.assertEqual([plan[name]["devices"] for name in attention], [[0, 1, 2, 3], [4, 5, 6, 7]] * 2)
 
+    def test_export_gives_settings_back(self):
+        self.make_graph("llama")
+        for settings, framework, expected in (
+                ("tp=2,pp=2,micro_batch=2", "megatron", "--pipeline-model-parallel-size 2"),
+                ("pp=2,vp=2,micro_batch=1", "megatron", "--num-layers-per-virtual-pipeline-stage 1"),
+                ("tp=4,sharding=optimizer,recompute=full", "megatron", "--use-distributed-optimizer"),
+                ("pp=4,micro_batch=1,sharding=parameters", "torchtitan", "data_parallel_shard_degree = 2"),
+                ("tp=2,sharding=parameters,recompute=full", "torchtitan", 'mode = "full"'),
+                ("tp=1,micro_batch=1,sharding=gradients", "deepspeed", '"stage": 2')):
+            with self.subTest(settings=settings, framework=framework):
+                note = self.simulate(settings)["note"]
+                found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for", framework,
+                                                "--cost", "analytic", "--json"))
+                self.assertEqual(found["settings"], note)
+                self.assertTrue(found["exact"], found["not_there"])
+                self.assertIn(expected, found["text"])
+                self.assertEqual(found["settings_predicted_us"], found["predicted_us"])
+
+    def test_export_says_what_settings_cannot(self):
+        self.make_graph("gpt2")
+        self.simulate("tp=2,pp=2,micro_batch=2,sharding=gradients")
+        self.program(BUILD / "ffsearch", "edit", "--strategy", "s.json", "layer1.attention: sample 4 on 0-3", "--cost",
+                     "analytic", "--out", "t.json")
+        found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "t.json", "--for", "megatron",
+                                        "--cost", "analytic", "--json"))
+        self.assertFalse(found["exact"])
+        self.assertIn("layer1.attention", " ".join(found["not_there"]))
+        self.assertIn("sharding=gradients", " ".join(found["not_there"]))
+        self.assertNotEqual(found["settings_predicted_us"], found["predicted_us"])
+        self.program(BUILD / "ffsearch", "--graph", ROOT / "graphs/lenet.json", "--topo",
+                     ROOT / "topologies/p100-1x4.json", "--cost", "analytic", "--algorithm", "data-parallel", "--out",
+                     "l.json")
+        error = self.program(BUILD / "ffsearch", "export", "--strategy", "l.json", "--for", "megatron", "--cost",
+                             "analytic", code=1)
+        self.assertIn("l.json: the graph \"lenet\" has no multi_head_attention", error)
+
     def test_ffexec_trains_them(self):
         self.make_graph("gpt2", batch=8)
         one = self.simulate("tp=1", topology="topologies/local-cpu-1.json")
