@@ -76,8 +76,8 @@ class Settings(unittest.TestCase):
 
     def configurations(self, graph):
         """By operator: degrees above 1 and devices."""
-        explained = json.loads(self.program(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--cost", "analytic",
-                                            "--out", "t.json", "--json"))
+        explained = json.loads(self.program(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--cost",
+                                            "analytic", "--out", "t.json", "--json"))
         self.assertGreater(explained["predicted_us"], 0)
         plan = json.loads((self.work / "t.json").read_text())["configurations"]
         found = {}
@@ -109,8 +109,8 @@ class Settings(unittest.TestCase):
                 ("tp=1,micro_batch=1,sharding=gradients", "deepspeed", '"stage": 2')):
             with self.subTest(settings=settings, framework=framework):
                 note = self.simulate(settings)["note"]
-                found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for", framework,
-                                                "--cost", "analytic", "--json"))
+                found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
+                                                framework, "--cost", "analytic", "--json"))
                 self.assertEqual(found["settings"], note)
                 self.assertTrue(found["exact"], found["not_there"])
                 self.assertIn(expected, found["text"])

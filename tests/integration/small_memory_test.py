@@ -60,8 +60,8 @@ class SmallMemory(unittest.TestCase):
 
     def memory_of_an_empty_rank(self):
         """What a rank needs beside its device's memory: the least limit with which a network of few bytes trains."""
-        found = self.search("lenet.json", "--batch", 4, "--algorithm", "data-parallel", graph=ROOT / "graphs/lenet.json",
-                            topology=ROOT / f"topologies/local-cpu-{RANKS}.json")
+        found = self.search("lenet.json", "--batch", 4, "--algorithm", "data-parallel",
+                            graph=ROOT / "graphs/lenet.json", topology=ROOT / f"topologies/local-cpu-{RANKS}.json")
         fails, works = 0, 1 << 30
         self.assertIsNotNone(self.train("lenet.json", RANKS, works))
         while works - fails > 4 * STEP:
