@@ -48,21 +48,34 @@ std::string_view to_string(TransferBuffers buffers) {
 std::string_view to_string(Synchronization synchronization) {
   switch (synchronization) {
     case Synchronization::parameter_server: return "parameter-server";
-    case Synchronization::sharded: return "sharded";
+    case Synchronization::sharded_optimizer: return "sharded optimizer state";
+    case Synchronization::sharded_gradients: return "sharded gradients";
+    case Synchronization::sharded_parameters: return "sharded parameters";
     default: return "all-reduce";
   }
 }
 
+std::string_view sharding_name(Synchronization synchronization) {
+  switch (synchronization) {
+    case Synchronization::sharded_optimizer: return "optimizer";
+    case Synchronization::sharded_gradients: return "gradients";
+    case Synchronization::sharded_parameters: return "parameters";
+    default: return "none";
+  }
+}
+
 Synchronization with_sharding(Synchronization synchronization, const std::string& sharding) {
-  if (sharding == "gradients" || sharding == "parameters")
-    throw InputError("sharding of " + sharding + " is not there yet, only that of the optimizer's state: optimizer");
-  if (sharding != "none" && sharding != "optimizer")
-    throw InputError("found \"" + sharding + "\"" + suggestion(sharding, {"none", "optimizer"}));
-  if (sharding == "none")
-    return synchronization == Synchronization::sharded ? Synchronization::all_reduce : synchronization;
+  if (sharding == "none") return is_sharded(synchronization) ? Synchronization::all_reduce : synchronization;
+  constexpr Synchronization choices[] = {Synchronization::sharded_optimizer, Synchronization::sharded_gradients,
+                                         Synchronization::sharded_parameters};
+  const auto* chosen = std::find_if(std::begin(choices), std::end(choices),
+                                    [&](Synchronization choice) { return sharding_name(choice) == sharding; });
+  if (chosen == std::end(choices))
+    throw InputError("found \"" + sharding + "\"" +
+                     suggestion(sharding, {"none", "optimizer", "gradients", "parameters"}));
   if (synchronization == Synchronization::parameter_server)
     throw InputError("a parameter server has the optimizer's state already, it cannot be sharded");
-  return Synchronization::sharded;
+  return *chosen;
 }
 
 namespace {
@@ -160,7 +173,7 @@ Json strategy_to_json(const StrategyFile& file) {
   json["topology"].erase("$schema");
   if (file.transfer_buffers != TransferBuffers::preallocated)
     json["transfer_buffers"] = to_string(file.transfer_buffers);
-  if (file.settings.synchronization == Synchronization::sharded) json["sharding"] = "optimizer";
+  if (is_sharded(file.settings.synchronization)) json["sharding"] = sharding_name(file.settings.synchronization);
   else if (file.settings.synchronization != Synchronization::all_reduce)
     json["synchronization"] = to_string(file.settings.synchronization);
   if (file.settings.micro_batches > 1) json["micro_batches"] = file.settings.micro_batches;

@@ -50,12 +50,28 @@ std::string_view to_string(TransferBuffers buffers);
 // How the devices that hold the same parameters come to the same new values (task_graph/synchronization_units.h): by an
 // all-reduce of the gradients, behind which each updates its own copy; or by one of them, the owner, which gathers the
 // gradients, updates, and sends the values back, behind all other work of the iteration. The second is what FlexFlow's
-// published simulator reckons with. Or the optimizer's state is sharded (ZeRO-1): a reduce-scatter of the gradients,
-// each updates its shard, an all-gather of the values.
-enum class Synchronization : uint8_t { all_reduce, parameter_server, sharded };
+// published simulator reckons with. Or they have a shard each (ZeRO stages 1 to 3; task_graph/synchronization_units.h):
+// of the optimizer's state; of the gradients too; of the weights too.
+enum class Synchronization : uint8_t {
+  all_reduce,
+  parameter_server,
+  sharded_optimizer,
+  sharded_gradients,
+  sharded_parameters
+};
 std::string_view to_string(Synchronization synchronization);
-// What --sharding and a strategy's key `sharding` say, none or optimizer; throws InputError for anything else, and for
-// shards of what a parameter server has.
+constexpr bool is_sharded(Synchronization synchronization) {
+  return synchronization >= Synchronization::sharded_optimizer;
+}
+constexpr bool shards_gradients(Synchronization synchronization) {
+  return synchronization >= Synchronization::sharded_gradients;
+}
+constexpr bool shards_parameters(Synchronization synchronization) {
+  return synchronization == Synchronization::sharded_parameters;
+}
+// What --sharding and a strategy's key `sharding` say: none, optimizer, gradients or parameters.
+std::string_view sharding_name(Synchronization synchronization);
+// Throws InputError for anything else, and for shards of what a parameter server has.
 Synchronization with_sharding(Synchronization synchronization, const std::string& sharding);
 
 // What a strategy decides for the network as a whole.

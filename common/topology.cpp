@@ -366,6 +366,11 @@ void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
   };
   const int device_count = static_cast<int>(devices.size());
   Vector<Label> labels(neighbours_.size());
+  // Processors that copy through shared memory have no other way to each other: a detour over the switch of their
+  // host's network adapter would leave them free.
+  Vector<bool> direct_alone(devices.size(), false);
+  for (const Neighbour& next : neighbours_[source])
+    if (next.vertex < device_count && channels[next.channel].blocks_devices) direct_alone[next.vertex] = true;
   using Entry = std::tuple<double, int, int>;  // cost, hops, vertex
   std::priority_queue<Entry, Vector<Entry>, std::greater<>> queue;
   labels[source].cost = 0;
@@ -377,6 +382,7 @@ void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
     labels[vertex].done = true;
     if (vertex < device_count && vertex != source) continue;  // devices forward nothing
     for (const Neighbour& next : neighbours_[vertex]) {
+      if (vertex != source && next.vertex < device_count && direct_alone[next.vertex]) continue;
       const Channel& channel = channels[next.channel];
       const double through = cost + channel.latency_us + reference_bytes / (channel.bandwidth_gb_per_s * 1e3);
       Label& label = labels[next.vertex];

@@ -50,6 +50,24 @@ struct TrainInputs {
   std::unique_ptr<Checkpoint> initial;
 };
 
+// Constants of an imported model are not in its graph: with other values it would be another function.
+void expect_constants(const TrainOptions& options, const Graph& graph) {
+  Vector<std::string> names;
+  for (const Parameter& parameter : graph.parameters)
+    if (parameter.spec.given) names.push_back(parameter.name);
+  if (names.empty()) return;
+  std::string list;
+  constexpr int most_listed = 8;
+  for (const int i : names.indices())
+    if (i < most_listed) list += (i > 0 ? ", " : "") + names[i];
+  if (names.count() > most_listed) list += " and " + std::to_string(names.count() - most_listed) + " more";
+  throw InputError(
+      options.strategy + ": the graph does not have the values of " + std::to_string(names.count()) +
+      (names.count() == 1 ? " constant: " : " constants: ") + list +
+      "\ngive --load FILE with the checkpoint that has them: ffsearch import writes it with --weights FILE; "
+      "or \"initial\" in the attributes of these operators");
+}
+
 TrainInputs load_inputs(const TrainOptions& options, int ranks) {
   TrainInputs inputs;
   inputs.file = std::make_unique<StrategyFile>(load_fitting_strategy(options.strategy, options.precision, ranks));
@@ -59,7 +77,8 @@ TrainInputs load_inputs(const TrainOptions& options, int ranks) {
   inputs.data =
       options.data.empty() ? synthetic_data(graph, options.seed) : npy_data(graph, options.data, graph.batch_size);
   if (!options.eval.empty()) inputs.evaluation = npy_data(graph, options.eval, 1);
-  if (!options.load.empty()) inputs.initial = std::make_unique<Checkpoint>(load_checkpoint(options.load, graph));
+  if (options.load.empty()) expect_constants(options, graph);
+  else inputs.initial = std::make_unique<Checkpoint>(load_checkpoint(options.load, graph));
   return inputs;
 }
 

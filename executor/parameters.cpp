@@ -99,14 +99,19 @@ void bring_to_rank_0(Transport& transport, DeviceId owner, int64_t elements, Vec
   }
 }
 
-// A state of the optimizer, of one unit whose holders have a shard each; this rank's own plan of it, or null.
-void gather_shards(Program& program, Transport& transport, int state, const SynchronizationUnit& unit,
+// What of a unit's shard is asked for: a state of the optimizer, or the weights.
+Place shard_place(const ShardPlan& shard, ParameterData data) {
+  return data == ParameterData::weight ? shard.weights : shard.states[state_number(data)];
+}
+
+// Of one unit whose holders have a shard each; this rank's own plan of it, or null.
+void gather_shards(Program& program, Transport& transport, ParameterData data, const SynchronizationUnit& unit,
                    const UnitPlan* own, HostTensors& tensors) {
   const PackedUnit layout = packed(unit);
   Vector<float> shard, values;
   if (own) {
     shard.resize(own->shard.elements);
-    program.backend().load_to_host(program.address(own->shard.states[state]), shard.data(), {own->shard.elements});
+    program.backend().load_to_host(program.address(shard_place(own->shard, data)), shard.data(), {own->shard.elements});
   }
   for (const int p : unit.pieces.indices()) {
     const ParameterPiece& piece = *unit.pieces[p];
@@ -135,62 +140,75 @@ const UnitPlan* own_plan(const Program& program, const SynchronizationUnit& unit
   return nullptr;
 }
 
-HostTensors gather_sharded_state(Program& program, Transport& transport, int state) {
-  HostTensors tensors;
-  for (const int group : program.builder().groups().indices()) {
-    if (!program.builder().groups()[group].trained) continue;
-    const auto pieces = program.builder().pieces(group, program.strategy());
-    for (const SynchronizationUnit& unit :
-         synchronization_units(group, *pieces, program.strategy(), Synchronization::sharded))
-      gather_shards(program, transport, state, unit, own_plan(program, unit), tensors);
-  }
-  return tensors;
+// Do holders have it in shards?
+bool has_shards(Program& program, int group, const SynchronizationUnit& unit, ParameterData data) {
+  if (!is_sharded(program.builder().synchronization()) || !program.builder().groups()[group].trained ||
+      data == ParameterData::gradient)
+    return false;
+  return data != ParameterData::weight ||
+         (unit.holders.size() > 1 && shard_rounds(program.builder(), group).parameters);
 }
 
-void set_sharded_state(Program& program, int state, const HostTensors& tensors) {
-  for (const int u : program.plan().units.indices()) {
-    const SynchronizationUnit& unit = program.tasks().units[u];
-    const ShardPlan& shard = program.plan().units[u].shard;
-    if (shard.elements == 0) continue;
-    const PackedUnit layout = packed(unit);
-    Vector<float> values(shard.elements, 0.0f);
-    for (const int p : unit.pieces.indices()) {
-      const ParameterPiece& piece = *unit.pieces[p];
-      const Parameter& parameter = program.graph().parameters[piece.parameter];
-      const auto found = tensors.find(parameter.name);
-      if (found == tensors.end()) continue;
-      const Vector<float> part = part_of(found->second, parameter.spec.shape, piece.block);
-      for (const ShardOfPiece& one : shards_of_piece(unit, layout.elements, layout.offsets[p], piece.block.volume()))
-        if (one.holder == program.transport().rank())
-          std::copy_n(part.begin() + one.in_piece, one.elements, values.begin() + one.in_shard);
-    }
-    store(program, values, shard.states[state]);
+// This rank's shard of a unit, from whole tensors.
+void set_shard(Program& program, int u, ParameterData data, const HostTensors& tensors) {
+  const SynchronizationUnit& unit = program.tasks().units[u];
+  const ShardPlan& shard = program.plan().units[u].shard;
+  const PackedUnit layout = packed(unit);
+  Vector<float> values(shard.elements, 0.0f);
+  for (const int p : unit.pieces.indices()) {
+    const ParameterPiece& piece = *unit.pieces[p];
+    const Parameter& parameter = program.graph().parameters[piece.parameter];
+    const auto found = tensors.find(parameter.name);
+    if (found == tensors.end()) continue;
+    const Vector<float> part = part_of(found->second, parameter.spec.shape, piece.block);
+    for (const ShardOfPiece& one : shards_of_piece(unit, layout.elements, layout.offsets[p], piece.block.volume()))
+      if (one.holder == program.transport().rank())
+        std::copy_n(part.begin() + one.in_piece, one.elements, values.begin() + one.in_shard);
   }
+  store(program, values, shard_place(shard, data));
+}
+
+}  // namespace
+
+namespace {
+
+// The elements of a parameter's block that it begins with, row-major.
+Vector<float> initial_values(const Parameter& parameter, const Block& block, uint64_t seed) {
+  const uint64_t stream = random_stream(seed, parameter.name);
+  const float bound = static_cast<float>(parameter.spec.uniform_bound),
+              constant = static_cast<float>(parameter.spec.constant);
+  Vector<float> values;
+  values.reserve(static_cast<size_t>(block.volume()));
+  uint64_t counter = UINT64_MAX;
+  Array<uint32_t, 4> bits{};
+  for_each_run(Block(parameter.spec.shape), block, [&](int64_t offset, int64_t length) {
+    for (int64_t i = offset; i < offset + length; ++i) {
+      const uint64_t index = static_cast<uint64_t>(i);
+      if (bound != 0 && index / 4 != counter) {
+        counter = index / 4;
+        bits = philox(stream, counter, 0);  // as uniform_at, four numbers at a time
+      }
+      values.push_back(bound == 0 ? constant : (2 * uniform_float(bits[index % 4]) - 1) * bound);
+    }
+  });
+  return values;
 }
 
 }  // namespace
 
 void initialize_parameters(Program& program, uint64_t seed) {
-  for (const ParameterBuffer& buffer : program.plan().parameters) {
-    const Parameter& parameter = program.graph().parameters[buffer.parameter];
-    const uint64_t stream = random_stream(seed, parameter.name);
-    const float bound = static_cast<float>(parameter.spec.uniform_bound),
-                constant = static_cast<float>(parameter.spec.constant);
-    Vector<float> values;
-    values.reserve(static_cast<size_t>(buffer.block.volume()));
-    uint64_t counter = UINT64_MAX;
-    Array<uint32_t, 4> bits{};
-    for_each_run(Block(parameter.spec.shape), buffer.block, [&](int64_t offset, int64_t length) {
-      for (int64_t i = offset; i < offset + length; ++i) {
-        const uint64_t index = static_cast<uint64_t>(i);
-        if (bound != 0 && index / 4 != counter) {
-          counter = index / 4;
-          bits = philox(stream, counter, 0);  // as uniform_at, four numbers at a time
-        }
-        values.push_back(bound == 0 ? constant : (2 * uniform_float(bits[index % 4]) - 1) * bound);
-      }
-    });
-    store(program, values, buffer.weight);
+  for (const ParameterBuffer& buffer : program.plan().parameters)
+    if (buffer.weight.exists())
+      store(program, initial_values(program.graph().parameters[buffer.parameter], buffer.block, seed), buffer.weight);
+  for (const int u : program.plan().units.indices()) {
+    if (!program.plan().units[u].has_sharded_weights()) continue;
+    HostTensors whole;  // one unit at a time
+    for (const ParameterPiece* piece : program.tasks().units[u].pieces) {
+      const Parameter& parameter = program.graph().parameters[piece->parameter];
+      if (!whole.contains(parameter.name))
+        whole[parameter.name] = initial_values(parameter, Block(parameter.spec.shape), seed);
+    }
+    set_shard(program, u, ParameterData::weight, whole);
   }
 }
 
@@ -199,26 +217,30 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
   const bool state = data == ParameterData::first_state || data == ParameterData::second_state;
   if (state && state_number(data) >= state_buffers(program.settings().optimizer)) return {};
   Transport& transport = program.transport().for_host_memory();
-  if (state && program.builder().synchronization() == Synchronization::sharded)
-    return gather_sharded_state(program, transport, state_number(data));
   HostTensors tensors;
-  for (size_t g = 0; g < program.builder().groups().size(); ++g) {
-    if (data != ParameterData::weight && !program.builder().groups()[g].trained) continue;
-    for (const auto pieces = program.builder().pieces(static_cast<int>(g), program.strategy());
-         const ParameterPiece& piece : *pieces) {
+  TaskGraphBuilder& builder = program.builder();
+  const bool owned = builder.synchronization() == Synchronization::parameter_server;
+  for (const int g : builder.groups().indices()) {
+    if (data != ParameterData::weight && !builder.groups()[g].trained) continue;
+    const auto pieces = builder.pieces(g, program.strategy());
+    for (const SynchronizationUnit& unit :
+         synchronization_units(g, *pieces, program.strategy(), builder.synchronization())) {
+      if (has_shards(program, g, unit, data)) {
+        gather_shards(program, transport, data, unit, own_plan(program, unit), tensors);
+        continue;
+      }
       // With owners, they alone have the states.
-      const bool owned = program.builder().synchronization() == Synchronization::parameter_server;
-      DeviceId owner = owned ? owner_of(piece.users, program.strategy()) : transport.size();
-      for (const auto& [op, part] : piece.users)
-        if (!owned) owner = std::min(owner, program.strategy()[op].devices[part]);
-      Vector<float> values;
-      if (owner == transport.rank()) values = load_piece(program, data, piece);
-      bring_to_rank_0(transport, owner, piece.block.volume(), values);
-      if (transport.rank() != 0) continue;
-      const Parameter& parameter = program.graph().parameters[piece.parameter];
-      Vector<float>& whole = tensors[parameter.name];
-      whole.resize(volume(parameter.spec.shape));
-      set_part(whole, parameter.spec.shape, piece.block, values);
+      const DeviceId holder = owned ? unit.owner : unit.holders[0];
+      for (const ParameterPiece* piece : unit.pieces) {
+        Vector<float> values;
+        if (holder == transport.rank()) values = load_piece(program, data, *piece);
+        bring_to_rank_0(transport, holder, piece->block.volume(), values);
+        if (transport.rank() != 0) continue;
+        const Parameter& parameter = program.graph().parameters[piece->parameter];
+        Vector<float>& whole = tensors[parameter.name];
+        whole.resize(volume(parameter.spec.shape));
+        set_part(whole, parameter.spec.shape, piece->block, values);
+      }
     }
   }
   return tensors;
@@ -226,9 +248,11 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
 
 void set_parameters(Program& program, ParameterData data, const HostTensors& tensors) {
   program.finish_sends();
-  const bool state = data == ParameterData::first_state || data == ParameterData::second_state;
-  if (state && program.builder().synchronization() == Synchronization::sharded)
-    return set_sharded_state(program, state_number(data), tensors);
+  for (const int u : program.plan().units.indices()) {
+    const SynchronizationUnit& unit = program.tasks().units[u];
+    const ShardPlan& shard = program.plan().units[u].shard;
+    if (shard.elements > 0 && has_shards(program, unit.group, unit, data)) set_shard(program, u, data, tensors);
+  }
   for (const ParameterBuffer& buffer : program.plan().parameters) {
     const Parameter& parameter = program.graph().parameters[buffer.parameter];
     const Place memory = place_of(buffer, data);

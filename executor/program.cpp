@@ -14,7 +14,8 @@ namespace ff {
 Program::Program(const Graph& graph, Strategy strategy, const Vector<std::string>& issue_order, Backend& backend,
                  Transport& transport, const ProgramSettings& settings)
     : strategy_(std::move(strategy)), backend_(backend), transport_(transport), settings_(settings),
-      builder_(graph, settings.synchronization, recomputed_operators(graph, settings.recompute)),
+      builder_(graph, settings.synchronization, recomputed_operators(graph, settings.recompute),
+               settings.micro_batches),
       tasks_(builder_.build(strategy_, transport.rank())), polls_(transport.size() > 1 && !transport.ordered()) {
   NamedOrder named;
   if (!issue_order.empty()) named = order_by_names(builder_, tasks_, issue_order, settings.transfer_buffers);
@@ -66,7 +67,7 @@ void Program::bind() {
   for (const CollectivePlan& plan : plan_.collectives)
     collective_calls_.push_back({plan.kind, plan.root, address(plan.send), address(plan.receive), plan.elements,
                                  plan.send_elements, plan.receive_elements, plan.type});
-  units_.resize(plan_.units.size());
+  of_parameters_.resize(plan_.steps.size());
   std::set<int> destinations, sources;
   for (const TransferPlan& send : plan_.sends) destinations.insert(send.peer);
   for (const TransferPlan& receive : plan_.receives) sources.insert(receive.peer);
@@ -92,8 +93,11 @@ KernelArguments Program::arguments_of(const StepPlan& step) const {
   };
   bind(part.inputs, arguments.inputs);
   bind(part.outputs, arguments.outputs);
-  for (const int parameter : part.parameters)
-    arguments.parameters.push_back(address(plan_.parameters[parameter].read()));
+  for (const int i : part.parameters.indices()) {
+    const bool gathered = i < step.gathered.count() && step.gathered[i].exists();
+    arguments.parameters.push_back(address(gathered ? step.gathered[i] : plan_.parameters[part.parameters[i]].read()));
+    arguments.masters.push_back(gathered);
+  }
   arguments.statistics = address(step.statistics);
   arguments.statistics_slots = step.statistics_slots;
   if (step.updates_state)
@@ -193,6 +197,7 @@ void Program::submit(int64_t iteration, bool training) {
   start_up_to(steps);
   if (settings_.optimizer.clip_norm > 0 && training) update_clipped();
   for (Request& collective : collectives_) transport_.wait(collective);  // of which this rank wanted nothing
+  for (Request& collective : of_parameters_) transport_.wait(collective);
   if (transport_.follows_backend()) finish_sends();
   transport_.end_iteration();
   current_task_ = -1;
@@ -201,19 +206,22 @@ void Program::submit(int64_t iteration, bool training) {
 // An update that would wait for its all-reduce lets the steps behind it go first, and so does the copy of what an
 // all-gather brings. Nothing in the iteration reads what they write, and gradients have buffers of their own, so that
 // the results are the same. Of a transport that follows the backend nothing is known here; an owner's values lie in the
-// arena, whose memory has its next use.
+// arena, whose memory has its next use, as do gradients in rounds.
 bool Program::postpone(int step) {
   const StepPlan& plan = plan_.steps[step];
   const bool gathers = plan.kind == TaskKind::parameter_all_gather;
   if (plan.kind != TaskKind::update && plan.kind != TaskKind::parameter_copy && !gathers) return false;
+  const UnitPlan& unit = plan_.units[plan.unit];
+  if (gathers && unit.has_sharded_weights()) return false;
   if (settings_.optimizer.clip_norm > 0) {
+    if (unit.in_rounds()) wait_for_parameters(plan);
     postponed_.push_back(step);
     return true;
   }
-  if (gathers) return false;
+  if (gathers || unit.in_rounds()) return false;
   if (transport_.follows_backend()) return false;
   current_task_ = plan.task;
-  if (plan_.units[plan.unit].group < 0 || transport_.test(units_[plan.unit])) return false;
+  if (unit.group < 0 || is_complete(plan)) return false;
   postponed_.push_back(step);
   return true;
 }
@@ -222,10 +230,22 @@ void Program::run_postponed(bool all) {
   if (settings_.optimizer.clip_norm > 0) return;
   while (!postponed_.empty()) {
     const int step = postponed_.front();
-    if (!all && !transport_.test(units_[plan_.steps[step].unit])) return;
+    if (!all && !is_complete(plan_.steps[step])) return;
     postponed_.pop_front();
     run_step(step, 0, true);
   }
+}
+
+// What the step waits for of parameters.
+bool Program::is_complete(const StepPlan& step) {
+  return std::all_of(step.parameter_waits.begin(), step.parameter_waits.end(),
+                     [&](int collective) { return transport_.test(of_parameters_[collective]); });
+}
+
+void Program::wait_for_parameters(const StepPlan& step) {
+  if (step.parameter_waits.empty()) return;
+  for (const int collective : step.parameter_waits) transport_.wait(of_parameters_[collective]);
+  did(Activity::all_reduce, step.task);
 }
 
 void Program::start_send(int index) {
@@ -266,19 +286,30 @@ void Program::start_transfers(const TransferGroup& group, bool training) {
   transport_.end_group();
 }
 
+// Is it there in evaluation too, or is this training?
+bool Program::runs(const StepPlan& step, bool training) const {
+  if (training || is_forward(step.kind)) return true;
+  return step.kind == TaskKind::parameter_all_gather && plan_.units[step.unit].has_sharded_weights() &&
+         step.gathers_for == Direction::forward;
+}
+
 void Program::run_step(int index, int64_t iteration, bool training) {
   const StepPlan& step = plan_.steps[index];
   current_task_ = step.task;
-  if (training || is_forward(step.kind)) wait_for_sends(step.waits);
-  if (is_compute(step.kind)) {
-    if (training || is_forward(step.kind)) run_compute(index, iteration, training);
-  } else if (is_reduction(step.kind)) {
+  if (is_reduction(step.kind)) {
+    if (training || is_forward(step.kind)) wait_for_sends(step.waits);
     if (reduces(step, training)) run_reduction(step);
+    return;
+  }
+  if (!runs(step, training)) return;
+  wait_for_sends(step.waits);
+  if (is_compute(step.kind)) {
+    run_compute(index, iteration, training);
   } else if (is_edge_collective(step.kind)) {
-    if (training || is_forward(step.kind)) run_collective(step);
-  } else if (training) {
-    if (step.kind == TaskKind::synchronization) run_synchronization(step);
-    else if (step.kind == TaskKind::parameter_all_gather) run_all_gather(step);
+    run_collective(step);
+  } else {
+    if (step.kind == TaskKind::synchronization) run_synchronization(index);
+    else if (step.kind == TaskKind::parameter_all_gather) run_all_gather(index);
     else if (step.kind == TaskKind::parameter_copy) copy_gathered(step);
     else if (step.kind == TaskKind::barrier) run_barrier(step);
     else run_update(step);
@@ -303,6 +334,7 @@ void Program::run_compute(int index, int64_t iteration, bool training) {
   const StepPlan& step = plan_.steps[index];
   Call& call = calls_[index];
   if (call.part) call.kernel->set_part(*call.part, graph().operators[plan_.parts[step.part].op].name);
+  wait_for_parameters(step);
   wait_for_receives(step);
   for (const int collective : step.collectives) {
     transport_.wait(collectives_[collective]);
@@ -397,21 +429,28 @@ void Program::run_collective(const StepPlan& step) {
   did(Activity::all_reduce, step.task);
 }
 
-void Program::run_synchronization(const StepPlan& step) {
+void Program::run_synchronization(int index) {
+  const StepPlan& step = plan_.steps[index];
   const UnitPlan& unit = plan_.units[step.unit];
-  if (!unit.pack.empty() || !unit.zeros.empty()) {
-    copy(unit.zeros, unit.pack);
-    did(Activity::copy, step.task);
-  }
+  const ShardPlan& shard = unit.shard;
+  wait_for_parameters(step);
+  copy(step.zeros, {});
+  copy(unit.zeros, unit.pack);
+  if (unit.in_rounds() && tasks_.tasks[step.task].round > 0)  // what has been summed up so far
+    backend_.add(address(shard.values), address(step.packed) + shard.begin, shard.elements);
+  did(Activity::copy, step.task);
   if (!transport_.follows_backend()) backend_.wait();
-  if (unit.is_sharded())
-    units_[step.unit] = transport_.collective(
-        groups_[unit.group],
-        {CollectiveKind::reduce_scatter, -1, address(unit.packed), address(unit.shard.values), shards_of(unit), {}, {}},
-        {step.tag, step.task});
-  else
-    units_[step.unit] =
-        transport_.all_reduce(groups_[unit.group], address(unit.packed), unit.elements, {step.tag, step.task});
+  of_parameters_[index] = unit.is_sharded() ? transport_.collective(groups_[unit.group],
+                                                                    {CollectiveKind::reduce_scatter,
+                                                                     -1,
+                                                                     address(step.packed),
+                                                                     address(shard.values),
+                                                                     shards_of(unit),
+                                                                     {},
+                                                                     {}},
+                                                                    {step.tag, step.task})
+                                            : transport_.all_reduce(groups_[unit.group], address(step.packed),
+                                                                    unit.elements, {step.tag, step.task});
   did(Activity::all_reduce, step.task);
 }
 
@@ -421,29 +460,31 @@ Vector<int64_t> Program::shards_of(const UnitPlan& unit) const {
 }
 
 // An update that was postponed comes first. All ranks start their collectives in the issue order.
-void Program::run_all_gather(const StepPlan& step) {
+void Program::run_all_gather(int index) {
+  const StepPlan& step = plan_.steps[index];
   const UnitPlan& unit = plan_.units[step.unit];
   const auto is_update = [&](int other) {
     return plan_.steps[other].unit == step.unit && plan_.steps[other].kind == TaskKind::update;
   };
-  if (const auto update = std::find_if(postponed_.begin(), postponed_.end(), is_update); update != postponed_.end()) {
-    const int index = *update;
+  if (const auto update = std::find_if(postponed_.begin(), postponed_.end(), is_update);
+      update != postponed_.end() && !unit.has_sharded_weights()) {
+    const int postponed = *update;
     postponed_.erase(update);
-    run_step(index, 0, true);
+    run_step(postponed, 0, true);
     current_task_ = step.task;
   }
+  const Place shard = unit.has_sharded_weights() ? unit.shard.weights : unit.shard.values;
   if (!transport_.follows_backend()) backend_.wait();
-  units_[step.unit] = transport_.collective(
+  of_parameters_[index] = transport_.collective(
       groups_[unit.group],
-      {CollectiveKind::all_gather, -1, address(unit.shard.values), address(unit.packed), shards_of(unit), {}, {}},
+      {CollectiveKind::all_gather, -1, address(shard), address(step.packed), shards_of(unit), {}, {}},
       {step.tag, step.task});
   did(Activity::all_reduce, step.task);
 }
 
 void Program::copy_gathered(const StepPlan& step) {
   const UnitPlan& unit = plan_.units[step.unit];
-  transport_.wait(units_[step.unit]);
-  did(Activity::all_reduce, step.task);
+  wait_for_parameters(step);
   copy({}, unit.shard.from_gathered);
   did(Activity::copy, step.task);
 }
@@ -463,12 +504,8 @@ void Program::run_update(const StepPlan& step) {
 void Program::sum_gradients(const StepPlan& step) {
   const UnitPlan& unit = plan_.units[step.unit];
   wait_for_receives(step);
-  if (unit.group >= 0) {
-    transport_.wait(units_[step.unit]);
-    did(Activity::all_reduce, step.task);
-  } else {
-    copy(unit.zeros, unit.pack);
-  }
+  wait_for_parameters(step);
+  if (unit.group < 0) copy(unit.zeros, unit.pack);
 }
 
 void Program::update(const StepPlan& step) {
@@ -476,8 +513,7 @@ void Program::update(const StepPlan& step) {
   copy({}, step.gather);
   for (const UpdateRun& run : unit.updates) {
     const auto state = [&](int number) { return number < run.states.count() ? address(run.states[number]) : nullptr; };
-    backend_.update(address(plan_.parameters[run.parameter].weight) + run.offset, address(run.gradient),
-                    {state(0), state(1)}, run.elements, optimizer_step_);
+    backend_.update(address(run.weight), address(run.gradient), {state(0), state(1)}, run.elements, optimizer_step_);
   }
   copy({}, unit.spread);
   copy({}, unit.shard.updated);

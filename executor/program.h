@@ -27,6 +27,7 @@ struct ProgramSettings {
   TransferBuffers transfer_buffers = TransferBuffers::preallocated;
   Synchronization synchronization = Synchronization::all_reduce;
   Vector<std::string> recompute = {};  // StrategySettings::recompute
+  int micro_batches = 1;
 };
 
 class Program {
@@ -104,9 +105,9 @@ class Program {
   bool reduces(const StepPlan& step, bool training) const;  // of a step with a reduction
   void run_reduction(const StepPlan& step);
   void run_collective(const StepPlan& step);
-  void run_synchronization(const StepPlan& step);
+  void run_synchronization(int index);
   void run_barrier(const StepPlan& step);
-  void run_all_gather(const StepPlan& step);
+  void run_all_gather(int index);
   void copy_gathered(const StepPlan& step);
   Vector<int64_t> shards_of(const UnitPlan& unit) const;
   void run_update(const StepPlan& step);
@@ -118,6 +119,9 @@ class Program {
   bool postpone(int step);
   void run_postponed(bool all);
   void wait_for_receives(const StepPlan& step);
+  bool is_complete(const StepPlan& step);
+  void wait_for_parameters(const StepPlan& step);
+  bool runs(const StepPlan& step, bool training) const;
   void start_sends(const StepPlan& step);
   void copy(const Vector<ZeroFill>& zeros, const Vector<BlockCopy>& copies);
 
@@ -137,7 +141,8 @@ class Program {
   Vector<std::unique_ptr<Kernel>> kernels_;  // of parts
   Vector<Call> calls_;                       // of steps
   Vector<CollectiveCall> collective_calls_;
-  Vector<Request> sends_, receives_, reductions_, collectives_, units_;
+  Vector<Request> sends_, receives_, reductions_, collectives_;
+  Vector<Request> of_parameters_;  // of steps
 
   OptimizerStep optimizer_step_;  // of this iteration
   int64_t updates_ = 0;

@@ -9,8 +9,11 @@
 #include "common/strategy_configurations.h"
 #include "common/task_graph/issue_order.h"
 #include "search/background.h"
+#include "search/explain/critical_path.h"
+#include "search/framework_settings.h"
 #include "search/optimizer/baselines/propagate.h"
 #include "search/optimizer/lower_bound.h"
+#include "search/optimizer/parallelism.h"
 #include "search/report/html/report.h"
 #include "search/report/plan_text.h"
 #include "search/report/summary.h"
@@ -71,7 +74,7 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details)
   report.micro_batches = problem.settings.micro_batches;
   report.recompute = problem.settings.recompute;
   report.precision = problem.settings.precision;
-  report.sharded = problem.settings.synchronization == Synchronization::sharded;
+  report.sharding = sharding_name(problem.settings.synchronization);
   report.transfer_bytes = details.tasks.transfer_bytes;
   report.synchronization_bytes = details.tasks.synchronization_bytes;
   for (int t : details.tasks.tasks.indices()) {
@@ -329,15 +332,44 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   return result;
 }
 
+namespace {
+
+// The plan that settings mean; `text`: all of them, as they were understood.
+StrategyFile file_of_settings(const SimulateOptions& options, std::string& text) {
+  const ProblemFiles files{options.graph, options.topology, options.batch, 0, ""};
+  GraphAndTopology loaded = load_files(files, {});
+  try {
+    Parallelism parallelism = parse_parallelism(options.settings);
+    ParallelPlan plan = plan_of(parallelism, loaded.graph, loaded.topology);
+    text = to_string(parallelism);
+    return {std::move(loaded.graph),
+            std::move(loaded.topology),
+            std::move(plan.strategy),
+            {},
+            Json::object(),
+            false,
+            {},
+            TransferBuffers::preallocated,
+            std::move(plan.settings)};
+  } catch (const InputError& error) {
+    throw InputError(std::string("--settings: ") + error.what());
+  }
+}
+
+}  // namespace
+
 CommandResult run_simulate(const SimulateOptions& options) {
+  const bool from_settings = !options.settings.empty();
   Vector<std::string> inputs = options.costs.profiles;
   inputs.push_back(options.topology);
+  inputs.push_back(options.graph);
   if (!options.measured.empty()) inputs.push_back(options.measured);
   inputs.insert(inputs.end(), options.background.begin(), options.background.end());
   expect_all_writable({options.out, options.trace, options.html}, inputs);
   expect_all_writable({options.trace, options.html}, {options.strategy});
-  StrategyFile file = load_strategy(options.strategy);
-  if (!options.topology.empty()) {
+  std::string settings;
+  StrategyFile file = from_settings ? file_of_settings(options, settings) : load_strategy(options.strategy);
+  if (!options.topology.empty() && !from_settings) {
     Topology other = load_topology(options.topology);
     if (other.devices.size() != file.topology.devices.size())
       throw InputError(options.topology + ": has " + std::to_string(other.devices.size()) +
@@ -367,13 +399,16 @@ CommandResult run_simulate(const SimulateOptions& options) {
   Evaluator evaluator(problem);
   // Memory is that of the order in which the strategy would run: the file's, or, where it is written and devices run
   // their tasks as these become ready, the simulated one.
-  Evaluator::Details details = evaluator.details_of_file(file);
+  Evaluator::Details details = from_settings && file.settings.micro_batches > 1
+                                   ? evaluator.details(file.strategy, TaskOrder::one_forward_one_backward)
+                                   : evaluator.details_of_file(file);
   if (!options.out.empty() && details.fifo_order) {
     details = evaluator.details(file.strategy, TaskOrder::fifo);
     Evaluator::follow_order(details);
   }
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
+  report.note = settings;
   report.baselines = {data_parallel_baseline(evaluator)};
   if (options.costs.mode == CostMode::analytic)
     report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
@@ -430,6 +465,59 @@ CommandResult run_edit(const EditOptions& options) {
   CommandResult result{std::move(edited.json), std::move(edited.text)};
   if (const std::string note = loaded.kernels.busy_note(); !note.empty()) result.notes.push_back(note);
   return result;
+}
+
+namespace {
+
+// Of a plan in its own order; of settings with several micro-batches in 1F1B order.
+Evaluator::Details predicted(const CostOptions& costs, const StrategyFile& file, bool by_settings) {
+  Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
+  Evaluator evaluator(loaded.problem());
+  return by_settings && file.settings.micro_batches > 1
+             ? evaluator.details(file.strategy, TaskOrder::one_forward_one_backward)
+             : evaluator.details_of_file(file);
+}
+
+}  // namespace
+
+CommandResult run_export(const ExportOptions& options) {
+  const StrategyFile file = load_strategy(options.strategy);
+  Parallelism parallelism;
+  StrategyFile nearest = file;
+  try {
+    parallelism = nearest_parallelism(file.graph, file.topology, file.strategy, file.settings);
+    ParallelPlan plan = plan_of(parallelism, file.graph, file.topology);
+    nearest.strategy = std::move(plan.strategy);
+    nearest.settings = std::move(plan.settings);
+  } catch (const InputError& error) {
+    throw InputError(options.strategy + ": " + error.what());
+  }
+  nearest.issue_order.clear();
+  FrameworkSettings settings =
+      framework_settings(options.framework, parallelism, file.graph, transformer_layers(file.graph).count());
+  const bool same_micro_batches = nearest.settings.micro_batches == file.settings.micro_batches;
+  Vector<std::string> others;  // operators that the settings split or place in another way
+  for (const OperatorId op : file.graph.operator_ids())
+    if (!(nearest.strategy[op] == file.strategy[op])) others.push_back(file.graph.operators[op].name);
+  if (!same_micro_batches)
+    settings.not_there.push_back("micro_batches=" + std::to_string(file.settings.micro_batches) + ": the nearest is " +
+                                 std::to_string(nearest.settings.micro_batches));
+  if (nearest.settings.recompute != file.settings.recompute && parallelism.recompute)
+    settings.not_there.push_back("recompute: of the plan's own operators, the settings have full");
+  if (!others.empty()) settings.not_there.push_back("other splits or devices: " + joined_names(others));
+  const Nanoseconds own = predicted(options.costs, file, false).timeline.makespan,
+                    by_settings = predicted(options.costs, nearest, true).timeline.makespan;
+  Json json = {{"for", options.framework},
+               {"settings", to_string(parallelism)},
+               {"text", settings.text},
+               {"not_there", settings.not_there},
+               {"exact", others.empty() && settings.not_there.empty()},
+               {"predicted_us", static_cast<double>(own) / 1000},
+               {"settings_predicted_us", static_cast<double>(by_settings) / 1000}};
+  std::string text = settings.text + "\nsettings             " + to_string(parallelism) + "\n";
+  for (const std::string& one : settings.not_there) text += "not in the settings  " + one + "\n";
+  text += "predicted            " + time_text(own) + " as planned, " + time_text(by_settings) + " by the settings\n";
+  return {std::move(json), std::move(text)};
 }
 
 CommandResult run_explain(const ExplainOptions& options) {

@@ -27,7 +27,10 @@ struct SearchOptions {
 };
 
 struct SimulateOptions {
-  std::string strategy, topology;                  // topology "": the strategy's own
+  std::string strategy, topology;  // topology "": the strategy's own
+  // Instead of a strategy: what these mean for a transformer (optimizer/parallelism.h).
+  std::string settings, graph;
+  int64_t batch = 0;                               // 0: the graph file's
   std::optional<Vector<std::string>> recompute;    // instead of the strategy's
   std::optional<Synchronization> synchronization;  // none: the strategy's own
   std::string sharding;                            // "": the strategy's own
@@ -41,6 +44,12 @@ struct EditOptions {
   Vector<std::string> edits;  // report/plan_text.h
   CostOptions costs;
   std::string out;  // "": none
+};
+
+struct ExportOptions {
+  std::string strategy;
+  std::string framework;  // megatron, torchtitan, deepspeed
+  CostOptions costs;
 };
 
 struct ExplainOptions {
@@ -88,6 +97,7 @@ struct CommandResult {
 CommandResult run_search(const SearchOptions& options, const CommandContext& context);
 CommandResult run_simulate(const SimulateOptions& options);
 CommandResult run_edit(const EditOptions& options);
+CommandResult run_export(const ExportOptions& options);
 CommandResult run_explain(const ExplainOptions& options);
 CommandResult run_diff(const DiffOptions& options);
 CommandResult run_compare(const CompareOptions& options, const CommandContext& context);

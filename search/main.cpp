@@ -106,6 +106,7 @@ struct Options {
   ff::SimulateOptions simulate;
   ff::CompareOptions compare;
   ff::EditOptions edit;
+  ff::ExportOptions exported;
   ff::ExplainOptions explain;
   ff::DiffOptions diff;
   ff::ProfileOptions profile;
@@ -184,7 +185,8 @@ ff::Vector<std::string> split_patterns(const std::string& text) {
   return patterns;
 }
 
-constexpr const char* sharding_text = "of what updates parameters: none, optimizer (its state, ZeRO-1)";
+constexpr const char* sharding_text =
+    "of state: none, optimizer (ZeRO-1), gradients (too, ZeRO-2), parameters (too, ZeRO-3)";
 
 // CLI11 calls in the order of the flags here: --synchronization is known.
 ff::Synchronization read_sharding(ff::Synchronization synchronization, const std::string& text) {
@@ -346,9 +348,25 @@ void add_commands(CLI::App& app, Options& options) {
   add_own_search_flags(app, options.search);
 
   CLI::App* simulate = app.add_subcommand("simulate", "predict the iteration time of a strategy");
-  simulate->add_option("--strategy", options.simulate.strategy, "strategy file (ffstrategy/1)")->required();
-  simulate->add_option("--topo", options.simulate.topology,
-                       "topology file to simulate on, instead of that of the strategy");
+  CLI::Option* strategy = simulate->add_option("--strategy", options.simulate.strategy, "strategy file (ffstrategy/1)");
+  CLI::Option* topology = simulate->add_option("--topo", options.simulate.topology,
+                                               "topology file to simulate on, instead of that of the strategy");
+  CLI::Option* settings =
+      simulate
+          ->add_option("--settings", options.simulate.settings,
+                       "instead of a strategy: tp=8,pp=4,micro_batch=1,sharding=optimizer,recompute=full, ... for the "
+                       "transformer of --graph on --topo")
+          ->excludes(strategy)
+          ->needs(topology);
+  CLI::Option* graph = simulate->add_option("--graph", options.simulate.graph, "graph file, for --settings");
+  graph->needs(settings);
+  settings->needs(graph);
+  simulate->add_option("--batch", options.simulate.batch, "samples of the batch, for --settings; default: the graph's")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->needs(settings);
+  simulate->final_callback([strategy, settings] {
+    if (!*strategy && !*settings) throw CLI::ValidationError("simulate", "--strategy or --settings is required");
+  });
   simulate->add_option_function<std::string>(
       "--recompute", [&options](const std::string& text) { options.simulate.recompute = split_patterns(text); },
       std::string(recompute_text) + "; default: that of the strategy");
@@ -384,6 +402,13 @@ void add_commands(CLI::App& app, Options& options) {
   edit->add_option("--strategy", options.edit.strategy, "strategy file (ffstrategy/1)")->required();
   edit->add_option("--out", options.edit.out, "strategy file to write");
   add_common_flags(*edit, options.edit.costs, options);
+
+  CLI::App* exported = app.add_subcommand("export", "the nearest settings of a training framework");
+  exported->add_option("--strategy", options.exported.strategy, "strategy file (ffstrategy/1)")->required();
+  exported->add_option("--for", options.exported.framework, "megatron, torchtitan or deepspeed")
+      ->required()
+      ->check(CLI::IsMember({"megatron", "torchtitan", "deepspeed"}));
+  add_common_flags(*exported, options.exported.costs, options);
 
   ff::add_explain_commands(app, options.explain, options.diff, [&options](CLI::App& command, ff::CostOptions& costs) {
     add_common_flags(command, costs, options);
@@ -451,6 +476,7 @@ void run(const CLI::App& app, const Options& options, const std::atomic<bool>& s
   ff::CommandResult result;
   if (app.got_subcommand("simulate")) result = ff::run_simulate(options.simulate);
   else if (app.got_subcommand("edit")) result = ff::run_edit(options.edit);
+  else if (app.got_subcommand("export")) result = ff::run_export(options.exported);
   else if (app.got_subcommand("explain")) result = ff::run_explain(options.explain);
   else if (app.got_subcommand("diff")) result = ff::run_diff(options.diff);
   else if (app.got_subcommand("compare")) result = ff::run_compare(options.compare, context);

@@ -43,53 +43,93 @@ std::optional<Prediction> best_baseline_with(const GraphAndTopology& files, cons
 
 }  // namespace
 
+namespace {
+
+// Tries settings, and keeps those that are best.
+class SettingsTrial {
+ public:
+  SettingsTrial(const GraphAndTopology& files, const CostOptions& costs, const AlgorithmSettings& settings,
+                SettingsChoice choice, const SearchControl& control)
+      : files_(files), costs_(costs), settings_(settings), choice_(choice), control_(control), chosen_(files.settings) {
+    if (choice.recompute) full_ = full_recomputation(files.graph);
+  }
+
+  const StrategySettings& chosen() const { return chosen_; }
+  bool ended() const { return best_ && control_.ended(); }
+  bool fits() const { return best_ && best_->feasible(); }
+
+  // With so many micro-batches: has it become better?
+  bool try_micro_batches(int count) {
+    better_ = false;
+    const bool keeps_all = attempt(count, files_.settings.synchronization, false);
+    if (keeps_all || (!choice_.sharding && full_.empty())) return better_;
+    // What needs least memory first: where it does not fit, nothing else does.
+    const Synchronization most =
+        choice_.sharding ? Synchronization::sharded_parameters : files_.settings.synchronization;
+    if (!attempt(count, most, !full_.empty())) return better_;
+    if (!choice_.sharding) return better_;
+    for (const bool recomputed : {false, true}) {
+      if (recomputed && full_.empty()) break;
+      for (const Synchronization stage : {Synchronization::sharded_optimizer, Synchronization::sharded_gradients,
+                                          Synchronization::sharded_parameters})
+        if ((stage != most || !recomputed) && !control_.ended() && attempt(count, stage, recomputed)) return better_;
+    }
+    return better_;
+  }
+
+ private:
+  // Does a baseline fit into memory?
+  bool attempt(int micro_batches, Synchronization synchronization, bool recomputed) {
+    StrategySettings tried = files_.settings;
+    tried.micro_batches = micro_batches;
+    tried.synchronization = synchronization;
+    if (recomputed) tried.recompute = full_;
+    else if (choice_.recompute) tried.recompute.clear();
+    const std::optional<Prediction> found = best_baseline_with(files_, tried, costs_, settings_, control_);
+    if (found && (!best_ || better(*found, *best_))) best_ = found, chosen_ = tried, better_ = true;
+    return found && found->feasible();
+  }
+
+  const GraphAndTopology& files_;
+  const CostOptions& costs_;
+  const AlgorithmSettings& settings_;
+  const SettingsChoice choice_;
+  const SearchControl& control_;
+  Vector<std::string> full_;  // empty: recomputation is not to be chosen
+  StrategySettings chosen_;
+  std::optional<Prediction> best_;
+  bool better_ = false;
+};
+
+bool divides_into(const Graph& graph, int micro_batches) {
+  try {
+    graph_of_micro_batch(graph, micro_batches);
+    return true;
+  } catch (const InputError&) {  // an odd number of samples, or of groups of tokens
+    return false;
+  }
+}
+
+}  // namespace
+
 StrategySettings choose_settings(const GraphAndTopology& files, const CostOptions& costs,
                                  const AlgorithmSettings& settings, SettingsChoice choice,
                                  const std::atomic<bool>& stop) {
   constexpr int without_better = 2;
-  // A quarter of the search's time, or two seconds where it has no limit.
-  const Deadline deadline(settings.search.budget_s > 0 ? settings.search.budget_s / 4 : 2);
-  const SearchControl control{stop, nullptr, deadline};
-  StrategySettings chosen = files.settings, tried = files.settings;
-  const Vector<std::string> full = choice.recompute ? full_recomputation(files.graph) : Vector<std::string>();
+  // A quarter of the search's time, or two seconds where it has no limit; until something fits, twice that.
+  const double seconds = settings.search.budget_s > 0 ? settings.search.budget_s / 4 : 2;
+  const Deadline deadline(seconds), late(2 * seconds);
+  const SearchControl control{stop, nullptr, deadline}, patient{stop, nullptr, late};
+  SettingsTrial trial(files, costs, settings, choice, control);
   int worse = 0;
-  std::optional<Prediction> best;
-  const auto attempt = [&] {
-    const std::optional<Prediction> found = best_baseline_with(files, tried, costs, settings, control);
-    const bool is_better = found && (!best || better(*found, *best));
-    if (is_better) best = found, chosen = tried;
-    return std::pair(is_better, found && found->feasible());
-  };
   for (int64_t count = choice.micro_batches ? 1 : files.settings.micro_batches;
        count <= files.graph.batch_size && worse < without_better; count *= 2) {
-    if (best && control.ended()) break;
-    tried.micro_batches = static_cast<int>(count);
-    try {
-      graph_of_micro_batch(files.graph, tried.micro_batches);
-    } catch (const InputError&) {
-      break;  // an odd number of samples, or of groups of tokens
-    }
-    if (choice.recompute) tried.recompute.clear();
-    if (choice.sharding) tried.synchronization = files.settings.synchronization;
-    bool is_better = false, fits = false;
-    const auto attempt_and_note = [&] {
-      const auto [better_than_known, into_memory] = attempt();
-      is_better = is_better || better_than_known;
-      fits = into_memory;
-    };
-    attempt_and_note();
-    if (choice.sharding && !fits) {
-      tried.synchronization = Synchronization::sharded;
-      attempt_and_note();
-    }
-    if (choice.recompute && !fits && !full.empty()) {
-      tried.recompute = full;
-      attempt_and_note();
-    }
-    worse = is_better ? 0 : worse + 1;
+    if (trial.ended() && (trial.fits() || patient.ended())) break;
+    if (!divides_into(files.graph, static_cast<int>(count))) break;
+    worse = trial.try_micro_batches(static_cast<int>(count)) ? 0 : worse + 1;
     if (!choice.micro_batches) break;
   }
-  return chosen;
+  return trial.chosen();
 }
 
 }  // namespace ff

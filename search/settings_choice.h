@@ -15,8 +15,10 @@ struct SettingsChoice {
 
 // The settings with which the fastest heuristic baseline that fits into memory, each in its best order of tasks, is
 // fastest; where none fits, those with which the fullest device exceeds its memory least. Numbers of micro-batches: 1,
-// 2, 4, ..., as far as the graph can be cut into them, until two in a row bring nothing. Where no
-// baseline fits, the optimizer's state is sharded; where none fits then, all operators but checkpoints are recomputed.
+// 2, 4, ..., as far as the graph can be cut into them, until two in a row bring nothing. Where no baseline fits, the
+// first of these with which one does: sharded optimizer state, gradients, parameters; the same with all operators but
+// checkpoints recomputed. With each number of micro-batches the last of them is tried first, since nothing fits where
+// that does not.
 StrategySettings choose_settings(const GraphAndTopology& files, const CostOptions& costs,
                                  const AlgorithmSettings& settings, SettingsChoice choice,
                                  const std::atomic<bool>& stop);

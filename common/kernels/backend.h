@@ -29,6 +29,8 @@ constexpr int phase_count = 4;
 struct KernelArguments {
   Vector<const void*> inputs;       // input_block(i, part); f32 or i32
   Vector<const float*> parameters;  // parameter_block(p, part)
+  // Like parameters: is it f32 although the definition says bf16? It is rounded then. Empty: none is.
+  Vector<uint8_t> masters;
   Vector<float*> outputs;           // output_block(o, part); forward writes all of it, backward may read it
   // backward only:
   Vector<const float*> output_gradients;  // like outputs; empty for a loss operator

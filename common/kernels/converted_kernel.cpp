@@ -56,7 +56,7 @@ class ConvertedKernel : public Kernel {
       else backend_.round_to_bf16(static_cast<const float*>(source), target, inputs_[i]);
       result.inputs[i] = target;
     }
-    widen(arguments.parameters, result.parameters, layout.parameters, parameters_);
+    widen(arguments.parameters, result.parameters, layout.parameters, parameters_, arguments.masters);
     const bool backward = &layout == &backward_;
     if (backward) {
       widen(arguments.outputs, result.outputs, layout.outputs, outputs_);
@@ -70,10 +70,11 @@ class ConvertedKernel : public Kernel {
 
   template <class Pointer>
   void widen(const Vector<Pointer>& sources, Vector<Pointer>& targets, const Vector<int64_t>& offsets,
-             const Vector<int64_t>& elements) const {
+             const Vector<int64_t>& elements, const Vector<uint8_t>& masters = {}) const {
     for (const int i : sources.indices()) {
       if (offsets[i] < 0 || !sources[i]) continue;
-      backend_.convert(sources[i], DataType::bf16, at(offsets[i]), DataType::f32, elements[i]);
+      if (!masters.empty() && masters[i]) backend_.round_to_bf16(sources[i], at(offsets[i]), elements[i]);
+      else backend_.convert(sources[i], DataType::bf16, at(offsets[i]), DataType::f32, elements[i]);
       targets[i] = at(offsets[i]);
     }
   }

@@ -10,7 +10,7 @@ Broadcast::Broadcast(const OperatorRequest& request) : OperatorDefinition(reques
   product = type_ == "broadcast_mul";
   request.expect_inputs_between(1, 2);
   parameter = inputs_.size() == 1;
-  request.allow_attributes({"axes", "trained"});
+  request.allow_attributes({"axes", "trained", "initial"});
   for (size_t i = 0; i < inputs_.size(); ++i) request.expect_type(i, DataType::f32);
   request.expect_rank(0, 2, 4);
   const Shape& shape = inputs_[0].shape;
@@ -28,13 +28,16 @@ Broadcast::Broadcast(const OperatorRequest& request) : OperatorDefinition(reques
   if (!parameter && inputs_[1].shape != expected)
     request.place.at("inputs").items()[1].fail("has shape " + to_string(inputs_[1].shape) + ", expected " +
                                                to_string(expected) + ": that of the first input's axes");
-  if (!parameter && request.attribute("trained"))
-    request.attribute("trained")->fail("goes with one input, where the second operand is a parameter");
+  for (const char* key : {"trained", "initial"})
+    if (!parameter && request.attribute(key))
+      request.attribute(key)->fail("goes with one input, where the second operand is a parameter");
   outputs_ = {{"", shape}};
   dimensions_ = every_axis(shape);
   if (!parameter) return;
   for (const int axis : axes) dimensions_[axis].kind = DimensionKind::parameter;
-  parameters_ = {{"weight", expected, 0, product ? 1.0 : 0.0, request.flag("trained", true)}};
+  const bool trained = request.flag("trained", true);
+  parameters_ = {{"weight", expected, 0, request.number("initial", product ? 1 : 0, -1e30, 1e30), trained,
+                  !trained && !request.attribute("initial")}};
 }
 
 Block Broadcast::spread_block(const Block& part) const {

@@ -1,5 +1,6 @@
 #include "common/operators/conv2d.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/operators/operator_list.h"
@@ -78,6 +79,52 @@ Block Conv2d::input_block(int, const Block& part) const {
 Block Conv2d::parameter_block(int parameter, const Block& part) const {
   if (parameter == 1) return {adds_bias(part) ? part[1] : Interval{part[1].begin, part[1].begin}};
   return {part[1], summed_channels(part), {0, height.kernel}, {0, width.kernel}};
+}
+
+Shape Conv2d::dense_input(const Block& part) const {
+  Shape input = input_block(0, part).shape();
+  if (!takes_pixels()) return input;
+  input[2] = (input[2] - 1) / height.stride + 1;
+  input[3] = (input[3] - 1) / width.stride + 1;
+  return input;
+}
+
+Vector<Interval> Conv2d::slices(const Block& part) const {
+  const int64_t per_group = out_channels / groups;
+  const int64_t first = part[1].begin / per_group, last = (part[1].end - 1) / per_group;
+  if (first == last || (part[1].begin % per_group == 0 && part[1].end % per_group == 0)) return {part[1]};
+  Vector<Interval> result;
+  for (int64_t group = first; group <= last; ++group)
+    result.push_back(intersect(part[1], Interval{group * per_group, (group + 1) * per_group}));
+  return result;
+}
+
+// Blocks are reserved on all processors, so that predictions need not know which of them have AVX-512. Convolutions of
+// several whole groups, and those of one pixel, use none.
+Conv2d::Scratch Conv2d::scratch(const Block& part) const {
+  const Shape input = dense_input(part), output = output_block(0, part).shape();
+  const int64_t in_pixels = volume(input) / input[1], out_pixels = volume(output) / output[1];
+  const Vector<Interval> outputs = slices(part);
+  const bool cut = outputs.size() > 1;
+  const int64_t in = cut ? in_channels / groups : input[1];
+  Scratch result;
+  if (takes_pixels()) result.bytes = Scratch::aligned(volume(input) * element_bytes);
+  if (cut) {
+    result.input_slice = result.bytes;
+    result.gradient_slice = result.input_slice + Scratch::aligned(in_pixels * in * element_bytes);
+    result.output_slice = result.gradient_slice + Scratch::aligned(in_pixels * in * element_bytes);
+    result.bytes = result.output_slice + Scratch::aligned(out_pixels * (out_channels / groups) * element_bytes);
+  }
+  result.blocks = result.bytes;
+  const bool one_group = in == summed_channels(part).size(), one_pixel = height.kernel == 1 && width.kernel == 1;
+  if (!one_group || one_pixel) return result;
+  for (const Interval channels : outputs) {
+    if (!has_whole_vectors(in, channels.size())) continue;
+    const int64_t blocks =
+        Scratch::aligned(in_pixels * in * element_bytes) + out_pixels * channels.size() * element_bytes;
+    result.bytes = std::max(result.bytes, result.blocks + blocks);
+  }
+  return result;
 }
 
 std::string Conv2d::attribute_text() const {

@@ -31,6 +31,7 @@ class Conv2d : public OperatorDefinition {
   int64_t workspace_bytes(const Block& part) const override {
     return relu ? output_block(0, part).volume() * element_bytes : 0;
   }
+  int64_t shared_workspace_bytes(const Block& part) const override { return scratch(part).bytes; }
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
   // Of one group's input channels, those that the part multiplies; does it add the bias?
@@ -38,6 +39,25 @@ class Conv2d : public OperatorDefinition {
     return part.rank() > 4 ? part[4] : Interval{0, in_channels / groups};
   }
   bool adds_bias(const Block& part) const { return bias && summed_channels(part).begin == 0; }
+
+  // How processors compute a part. One of one pixel with strides is a convolution without strides of the pixels that it
+  // reads, once they are dense.
+  bool takes_pixels() const {
+    return height.kernel == 1 && width.kernel == 1 && (height.stride != 1 || width.stride != 1);
+  }
+  Shape dense_input(const Block& part) const;
+  // The output channels of each convolution that it is: one, or where the part cuts groups one a group.
+  Vector<Interval> slices(const Block& part) const;
+  // Copies of input and output in blocks of 16 channels, oneDNN's own layout on processors with AVX-512, make backward
+  // faster where the channels are whole vectors; an image's few are another kernel's.
+  static bool has_whole_vectors(int64_t in, int64_t out) { return (in % 16 == 0 || in == 3) && out % 16 == 0; }
+  // Where in scratch memory, in bytes: dense pixels at 0; of a slice the input, its gradient and the output; blocks of
+  // channels of the input, and behind these, aligned, of the output.
+  struct Scratch {
+    int64_t input_slice = 0, gradient_slice = 0, output_slice = 0, blocks = 0, bytes = 0;
+    static int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+  };
+  Scratch scratch(const Block& part) const;
 
   int64_t in_channels, out_channels, groups;
   Window height, width;

@@ -6,8 +6,9 @@ namespace ff {
 
 Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   constexpr std::pair<const char*, Function> functions[] = {
-      {"relu", Function::relu}, {"tanh", Function::tanh}, {"sigmoid", Function::sigmoid}, {"gelu", Function::gelu},
-      {"silu", Function::silu}, {"add", Function::add},   {"sub", Function::sub},         {"mul", Function::mul}};
+      {"relu", Function::relu}, {"tanh", Function::tanh}, {"sigmoid", Function::sigmoid},   {"gelu", Function::gelu},
+      {"silu", Function::silu}, {"elu", Function::elu},   {"softplus", Function::softplus}, {"mish", Function::mish},
+      {"log", Function::log},   {"add", Function::add},   {"sub", Function::sub},           {"mul", Function::mul}};
   for (const auto& [name, value] : functions)
     if (type_ == name) function = value;
   if (function == Function::add) request.expect_inputs_between(2, SIZE_MAX);
@@ -15,6 +16,9 @@ Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(re
   if (function == Function::gelu) {
     request.allow_attributes({"approximate"});
     if (request.choice("approximate", "none", {"none", "tanh"}) == "tanh") function = Function::gelu_tanh;
+  } else if (function == Function::elu) {
+    request.allow_attributes({"alpha"});
+    alpha = static_cast<float>(request.number("alpha", 1, 0, 1e30));
   } else {
     request.allow_attributes({});
   }

@@ -4,8 +4,8 @@
 
 namespace ff {
 
-// relu, tanh, sigmoid, gelu, silu (one input), sub and mul (two inputs of one shape), add (two or more). Every axis can
-// be split; none holds parameters.
+// relu, tanh, sigmoid, gelu, silu, elu, softplus, mish, log (one input), sub and mul (two inputs of one shape), add
+// (two or more). Every axis can be split; none holds parameters.
 class Elementwise : public OperatorDefinition {
  public:
   explicit Elementwise(const OperatorRequest& request);
@@ -13,16 +13,16 @@ class Elementwise : public OperatorDefinition {
   Block output_block(int, const Block& part) const override { return part; }
   Block input_block(int, const Block& part) const override { return part; }
   bool backward_reads_input(int) const override {
-    return function == Function::gelu || function == Function::gelu_tanh || function == Function::silu ||
-           function == Function::mul;
+    return function != Function::add && function != Function::sub && !backward_reads_output();
   }
   std::string attribute_text() const override { return function == Function::gelu_tanh ? "approximate=tanh" : ""; }
   bool backward_reads_output() const override {
     return function == Function::relu || function == Function::tanh || function == Function::sigmoid;
   }
 
-  enum class Function { relu, tanh, sigmoid, gelu, gelu_tanh, silu, add, sub, mul };
+  enum class Function { relu, tanh, sigmoid, gelu, gelu_tanh, silu, elu, softplus, mish, log, add, sub, mul };
   Function function;
+  float alpha = 1;  // of elu: x above 0, alpha (exp(x) - 1) below
 };
 
 }  // namespace ff

@@ -56,6 +56,7 @@ struct ParameterSpec {
   double uniform_bound = 0;
   double constant = 0;
   bool trained = true;  // false: kept by the operator itself, such as running statistics; never shared
+  bool given = false;   // a constant of the model whose values the graph does not say: a checkpoint has them
 };
 
 // Work of one task, for the analytic cost model. Bytes count each operand once.
@@ -151,6 +152,9 @@ class OperatorDefinition {
   // What a kernel keeps from forward to backward, or needs in between, beyond its arguments: masks, denominators,
   // probabilities.
   virtual int64_t workspace_bytes(const Block& /*part*/) const { return 0; }
+  // Scratch memory that the kernels of a processor use in turn, each within one call: a device has as much as the
+  // kernel that needs most.
+  virtual int64_t shared_workspace_bytes(const Block& /*part*/) const { return 0; }
   // Does a kernel name its operator in messages, or draw random numbers by its name for good?
   virtual bool kernel_names_operator() const { return false; }
 

@@ -20,6 +20,10 @@
   OPERATOR(sigmoid, elementwise)                                       \
   OPERATOR(gelu, elementwise)                                          \
   OPERATOR(silu, elementwise)                                          \
+  OPERATOR(elu, elementwise)                                           \
+  OPERATOR(softplus, elementwise)                                      \
+  OPERATOR(mish, elementwise)                                          \
+  OPERATOR(log, elementwise)                                           \
   OPERATOR(add, elementwise)                                           \
   OPERATOR(sub, elementwise)                                           \
   OPERATOR(mul, elementwise)                                           \
@@ -38,6 +42,7 @@
   OPERATOR(embedding, embedding)                                       \
   OPERATOR(position_embedding, position_embedding)                     \
   OPERATOR(prefix, prefix)                                             \
+  OPERATOR(relative_bias, relative_bias)                               \
   OPERATOR(lstm, lstm)                                                 \
   OPERATOR(attention, attention)                                       \
   OPERATOR(multi_head_attention, multi_head_attention)                 \

@@ -45,6 +45,9 @@ class OnSequence : public OperatorDefinition {
     image.set_types(inputs, activations);
   }
   int64_t workspace_bytes(const Block& part) const override { return image.workspace_bytes(to_image(part)); }
+  int64_t shared_workspace_bytes(const Block& part) const override {
+    return image.shared_workspace_bytes(to_image(part));
+  }
   Work forward_work(const Block& part) const override { return image.forward_work(to_image(part)); }
   Work backward_work(const Block& part, bool input_gradients) const override {
     return image.backward_work(to_image(part), input_gradients);

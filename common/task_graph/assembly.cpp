@@ -1,10 +1,13 @@
 // Derives a task graph: of all devices, or of one.
 #include <map>
 
+#include "common/errors.h"
+#include "common/micro_batches.h"
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/held_units.h"
 #include "common/task_graph/own_edges.h"
 #include "common/task_graph/recomputed_edges.h"
+#include "common/task_graph/sharded_units.h"
 #include "common/task_graph/task_graph.h"
 
 namespace ff {
@@ -34,6 +37,7 @@ class Assembly {
     if (has_owners()) add_barriers();
     for (int group : builder_.groups().indices())
       if (builder_.groups()[group].trained) add_units(group);
+    if (!sharded_.empty()) limit_shards_in_flight();
     link_successors();
     return std::move(result_);
   }
@@ -253,26 +257,28 @@ class Assembly {
 
   void add_recomputation() {
     const int32_t begin = static_cast<int32_t>(result_.tasks.size());
-    Vector<int32_t> first(graph_.operators.size(), -1);
+    recomputed_.assign(graph_.operators.size(), -1);
     for (OperatorId op : graph_.operator_ids())
-      if (builder_.recomputed(op)) first[op] = add_parts(op, TaskKind::recompute);
-    const auto task_of = [&](OperatorId op, int32_t part) {
-      const int place = result_.place_of(op, part);
-      return first[op] < 0 || place < 0 ? -1 : first[op] + place;
-    };
+      if (builder_.recomputed(op)) recomputed_[op] = add_parts(op, TaskKind::recompute);
     Segments segments(begin, static_cast<int32_t>(result_.tasks.size()));
     for (int e : builder_.edges().indices()) {
       const Edge& edge = builder_.edges()[e];
-      if (first[edge.producer] < 0 || first[edge.consumer] < 0 || !result_.pairs[e]) continue;
+      if (recomputed_[edge.producer] < 0 || recomputed_[edge.consumer] < 0 || !result_.pairs[e]) continue;
       for (const BlockPair& pair : *result_.pairs[e]) {
-        const int32_t producer = task_of(edge.producer, pair.producer_part),
-                      consumer = task_of(edge.consumer, pair.consumer_part);
+        const int32_t producer = recomputed(edge.producer, pair.producer_part),
+                      consumer = recomputed(edge.consumer, pair.consumer_part);
         if (producer < 0 || consumer < 0 || !recomputed_in_place(builder_, strategy_, e, pair)) continue;
         add_order(producer, consumer);
         segments.join(producer, consumer);
       }
     }
     start_segments(begin, segments);
+  }
+
+  // The task that recomputes a part; -1: it is not here, or not recomputed.
+  int32_t recomputed(OperatorId op, int32_t part) const {
+    const int place = result_.place_of(op, part);
+    return recomputed_.empty() || recomputed_[op] < 0 || place < 0 ? -1 : recomputed_[op] + place;
   }
 
   // Tasks that read each other's recomputed outputs.
@@ -321,8 +327,8 @@ class Assembly {
       if (const auto found = gradients_of.find(after); found != gradients_of.end()) found->second.push_back(before);
     for (int32_t task = begin; task < end; ++task) {
       const Vector<int32_t>& tasks = last.at(segments.first_of(task));
-      this->task(task).segment_op = this->task(tasks[0]).op;
-      this->task(task).segment_part = this->task(tasks[0]).part;
+      this->task(task).before_op = this->task(tasks[0]).op;
+      this->task(task).before_part = this->task(tasks[0]).part;
       add_order(forward_of(task), task);
       add_order(task, backward_of(task));
       if (segments.reads_recomputed(task)) continue;
@@ -335,6 +341,7 @@ class Assembly {
   // ---- parameters ----
 
   void add_units(int group) {
+    rounds_ = shard_rounds(builder_, group);
     if (!whole()) {
       HeldUnits::Found held = held_units_.of(group, builder_.groups()[group]);
       result_.kept.push_back(held.pieces);
@@ -348,9 +355,12 @@ class Assembly {
   }
 
   void add_unit(int group, SynchronizationUnit unit) {
-    if (unit.holders.size() > 1) result_.synchronization_bytes += 2 * (std::ssize(unit.holders) - 1) * unit.bytes;
+    const bool several = unit.holders.size() > 1;
+    if (several && !is_sharded(builder_.synchronization()))
+      result_.synchronization_bytes += 2 * (std::ssize(unit.holders) - 1) * unit.bytes;
     if (has_owners()) connect_to_owner(group, unit);
-    else if (unit.holders.size() > 1 && builder_.synchronization() == Synchronization::sharded) shard(group, unit);
+    else if (several && rounds_.gradients) shard_in_rounds(group, unit);
+    else if (several && is_sharded(builder_.synchronization())) shard_state(group, unit);
     else all_reduce(group, unit);
     result_.units.push_back(std::move(unit));
   }
@@ -364,11 +374,19 @@ class Assembly {
     return sums;
   }
 
-  // Of the unit that is being added.
-  int32_t add_collective(TaskKind kind, int group, const SynchronizationUnit& unit) {
-    Task task{make_task_key(kind, group, unit.number, 0), kind};
+  // Of the unit that is being added; the `round`th of so many.
+  int32_t add_collective(TaskKind kind, int group, const SynchronizationUnit& unit, int round = 0, int rounds = 1) {
+    const int64_t number = int64_t{unit.number} * rounds + round;
+    if (number >= 1 << 20)
+      throw InputError("parameter group \"" + builder_.groups()[group].name +
+                       "\": its pieces times micro-batches are " + std::to_string(number) +
+                       " and more, but a task graph numbers 1048576 at most");
+    Task task{make_task_key(kind, group, number, 0), kind};
     task.unit = static_cast<int32_t>(result_.units.size());
+    task.round = round;
     task.bytes = unit.bytes;
+    if (is_sharded(builder_.synchronization()))
+      result_.synchronization_bytes += (std::ssize(unit.holders) - 1) * unit.bytes;
     return add(task);
   }
   int32_t add_update(int group, const SynchronizationUnit& unit, DeviceId holder, const HolderWork& work) {
@@ -410,23 +428,184 @@ class Assembly {
 
   // ---- shards ----
 
-  void shard(int group, const SynchronizationUnit& unit) {
+  // On the holders that are here, of their shards, behind the last reduce-scatter.
+  Vector<int32_t> add_updates(int group, const SynchronizationUnit& unit, int32_t reduce_scatter, bool sends) {
+    const Vector<int64_t> sums = own_sums(unit);
+    const int64_t shard_bytes = element_bytes * shard_elements(packed(unit).elements, unit.holders.count());
+    Vector<int32_t> updates;
+    for (int h : unit.holders.indices()) {
+      if (!whole() && unit.holders[h] != device_) continue;
+      const HolderWork work = work_with_shards(shard_bytes, sums[h], rounds_.rounds, sends);
+      updates.push_back(add_update(group, unit, unit.holders[h], work));
+      add_order(reduce_scatter, updates.back());
+    }
+    return updates;
+  }
+
+  void shard_state(int group, const SynchronizationUnit& unit) {
     const int32_t reduce_scatter = add_collective(TaskKind::synchronization, group, unit);
     for (int32_t contributor : contributions(unit)) add_order(contributor, reduce_scatter);
     const int32_t all_gather = add_collective(TaskKind::parameter_all_gather, group, unit);
-    const Vector<int64_t> sums = own_sums(unit);
-    const int64_t shard_bytes = element_bytes * shard_elements(packed(unit).elements, unit.holders.count());
-    for (int h : unit.holders.indices()) {
-      const DeviceId holder = unit.holders[h];
-      if (!whole() && holder != device_) continue;
-      const int32_t update = add_update(group, unit, holder, work_with_shards(shard_bytes, sums[h]));
-      add_order(reduce_scatter, update);
+    for (const int32_t update : add_updates(group, unit, reduce_scatter, /*sends=*/true)) {
       add_order(update, all_gather);
+      const DeviceId holder = task(update).device;
       Task copy{make_task_key(TaskKind::parameter_copy, group, unit.number, holder), TaskKind::parameter_copy};
       copy.unit = static_cast<int32_t>(result_.units.size());
       copy.device = holder;
       copy.copy_bytes = unit.bytes;
       add_order(all_gather, add(copy));
+    }
+  }
+
+  // sharded_units.h
+  struct ShardedUnit {
+    int32_t unit;  // index into TaskGraph::units
+    ShardRounds rounds;
+    OperatorId op;               // the group's
+    OperatorId begin;            // where its weights are first needed again
+    Vector<int32_t> reductions;  // by round
+    Vector<int32_t> gatherings;  // by ShardRounds::gathering; empty: weights are not sharded
+  };
+
+  void shard_in_rounds(int group, const SynchronizationUnit& unit) {
+    const OperatorId op = builder_.groups()[group].operators[0];
+    ShardedUnit sharded{static_cast<int32_t>(result_.units.size()), rounds_, op, last_recomputed_with(op), {}, {}};
+    for (int round = 0; round < rounds_.rounds; ++round) {
+      sharded.reductions.push_back(add_collective(TaskKind::synchronization, group, unit, round, rounds_.rounds));
+      if (round > 0) add_order(sharded.reductions[round - 1], sharded.reductions[round]);
+    }
+    for (const auto& [user, part] : contributors_of(unit))
+      if (const int32_t contributor = last(Direction::backward, op, part); contributor >= 0)
+        add_order(contributor, sharded.reductions[rounds_.round_of(micro_batch(op, part))]);
+    const Vector<int32_t> updates = add_updates(group, unit, sharded.reductions.back(), !rounds_.parameters);
+    if (rounds_.parameters) {
+      for (int round = 0; round < rounds_.rounds; ++round)
+        for (Direction direction : directions) {
+          sharded.gatherings.push_back(add_collective(TaskKind::parameter_all_gather, group, unit,
+                                                      ShardRounds::gathering(round, direction), 2 * rounds_.rounds));
+          Task& gathering = task(sharded.gatherings.back());
+          gathering.before_op = direction == Direction::forward ? op : sharded.begin;
+          gathering.before_part = first_part(gathering.before_op, rounds_.micro_batch(round, direction));
+        }
+    } else {
+      const int32_t all_gather = add_collective(TaskKind::parameter_all_gather, group, unit);
+      for (const int32_t update : updates) add_order(update, all_gather);
+    }
+    sharded_.push_back(std::move(sharded));
+  }
+
+  // The first part of an operator in a micro-batch, on whatever device.
+  int32_t first_part(OperatorId op, int micro_batch) const {
+    if (!has_micro_batches(*graph_.operators[op].definition)) return 0;
+    return static_cast<int32_t>(strategy_[op].parts() / builder_.micro_batches() * micro_batch);
+  }
+
+  // The last operator that is recomputed together with this one on any device; itself, where it is not recomputed.
+  OperatorId last_recomputed_with(OperatorId op) {
+    if (!builder_.recomputed(op)) return op;
+    if (last_recomputed_with_.empty()) {
+      const OperatorId count = graph_.operators.count();
+      Segments segments(0, count);
+      for (const Edge& edge : builder_.edges())
+        if (builder_.recomputed(edge.producer) && builder_.recomputed(edge.consumer))
+          segments.join(edge.producer, edge.consumer);
+      Vector<OperatorId> last(count, 0);
+      for (OperatorId one : graph_.operator_ids()) last[segments.first_of(one)] = one;
+      for (OperatorId one : graph_.operator_ids()) last_recomputed_with_.push_back(last[segments.first_of(one)]);
+    }
+    return last_recomputed_with_[op];
+  }
+
+  int micro_batch(OperatorId op, int32_t part) const { return micro_batch_of_part(builder_, strategy_, op, part); }
+
+  // A sharded unit as one of its holders sees it.
+  struct HeldShard {
+    DeviceId device;
+    const ShardedUnit* of;
+    Vector<int32_t> parts;  // of its operator on this device
+  };
+
+  void limit_shards_in_flight() {
+    std::map<DeviceId, Vector<HeldShard>> held;
+    for (const ShardedUnit& one : sharded_) {
+      for (const DeviceId holder : result_.units[one.unit].holders)
+        if (whole() || holder == device_) held[holder].push_back({holder, &one, {}});
+      for (const auto& [op, part] : contributors_of(result_.units[one.unit]))
+        if (const DeviceId device = strategy_[op].devices[part]; whole() || device == device_)
+          held[device].back().parts.push_back(part);
+    }
+    for (auto& [device, shards] : held) {
+      std::stable_sort(shards.begin(), shards.end(),
+                       [](const HeldShard& a, const HeldShard& b) { return a.of->op < b.of->op; });
+      for (const HeldShard& shard : shards) {
+        const HeldShard* in_front = in_front_of(shards, shard.of->op);
+        if (in_front) limit_gradients(shard, *in_front);
+        if (shard.of->gatherings.empty()) continue;
+        const HeldShard* behind = behind_of(shards, shard.of->begin);
+        for (int round = 0; round < shard.of->rounds.rounds; ++round) {
+          gather_for_forward(shard, round, in_front);
+          gather_for_backward(shard, round, behind);
+        }
+      }
+    }
+  }
+
+  // The unit so far in front of an operator, or behind it; null: there is none.
+  static const HeldShard* in_front_of(const Vector<HeldShard>& shards, OperatorId op) {
+    const auto end =
+        std::partition_point(shards.begin(), shards.end(), [&](const HeldShard& one) { return one.of->op < op; });
+    return end - shards.begin() < shards_in_flight ? nullptr : &*(end - shards_in_flight);
+  }
+  static const HeldShard* behind_of(const Vector<HeldShard>& shards, OperatorId op) {
+    const auto begin =
+        std::partition_point(shards.begin(), shards.end(), [&](const HeldShard& one) { return one.of->op <= op; });
+    return shards.end() - begin < shards_in_flight ? nullptr : &*(begin + shards_in_flight - 1);
+  }
+
+  // Calls visit(part) for the parts of the unit's operator on the device in the micro-batch.
+  template <class Visit>
+  void for_each_part(const HeldShard& shard, int in, const Visit& visit) const {
+    for (const int32_t part : shard.parts)
+      if (const int of_part = micro_batch(shard.of->op, part); of_part < 0 || of_part == in) visit(part);
+  }
+
+  void limit_gradients(const HeldShard& shard, const HeldShard& later) {
+    for (const int round : shard.of->reductions.indices())
+      for_each_part(later, shard.of->rounds.micro_batch(round, Direction::backward), [&](int32_t part) {
+        add_order(shard.of->reductions[round], first(Direction::backward, later.of->op, part));
+      });
+  }
+
+  // `before`: what must have run; null: nothing.
+  void gather_for_forward(const HeldShard& shard, int round, const HeldShard* before) {
+    const int in = shard.of->rounds.micro_batch(round, Direction::forward);
+    const int32_t gathering = shard.of->gatherings[ShardRounds::gathering(round, Direction::forward)];
+    if (before)
+      for_each_part(*before, in,
+                    [&](int32_t part) { add_order(last(Direction::forward, before->of->op, part), gathering); });
+    for (const int32_t part : shard.parts) {
+      const int of_part = shard.of->rounds.round_of(micro_batch(shard.of->op, part));
+      if (of_part == round) add_order(gathering, first(Direction::forward, shard.of->op, part));
+      if (of_part == round - 1) add_order(first(Direction::forward, shard.of->op, part), gathering);
+    }
+  }
+
+  void gather_for_backward(const HeldShard& shard, int round, const HeldShard* before) {
+    const int in = shard.of->rounds.micro_batch(round, Direction::backward);
+    const int32_t gathering = shard.of->gatherings[ShardRounds::gathering(round, Direction::backward)];
+    if (before)
+      for_each_part(*before, in,
+                    [&](int32_t part) { add_order(last(Direction::backward, before->of->op, part), gathering); });
+    if (round > 0)
+      for (const int32_t part : result_.parts[shard.of->begin])
+        if (strategy_[shard.of->begin].devices[part] == shard.device && micro_batch(shard.of->begin, part) == in - 1)
+          add_order(first(Direction::backward, shard.of->begin, part), gathering);
+    for (const int32_t part : shard.parts) {
+      const OperatorId op = shard.of->op;
+      if (shard.of->rounds.round_of(micro_batch(op, part)) != round) continue;
+      if (!before) add_order(last(Direction::forward, op, part), gathering);
+      if (const int32_t again = recomputed(op, part); again >= 0) add_order(gathering, again);
+      add_order(gathering, first(Direction::backward, op, part));
     }
   }
 
@@ -514,8 +693,12 @@ class Assembly {
   // statistics; -1 where there is none.
   PerDirection<Vector<int32_t>> first_, last_;
   std::map<TensorId, Vector<GradientSum>> gradients_;  // [place of the part]
-  std::map<DeviceId, int32_t> barriers_;               // where parameters have owners
-  Vector<std::pair<int32_t, int32_t>> order_;          // (before, after)
+  Vector<OperatorId> last_recomputed_with_;            // [operator]; empty: not asked for
+  Vector<int32_t> recomputed_;            // [operator]: index of the first part's task; -1: none; empty: none at all
+  std::map<DeviceId, int32_t> barriers_;  // where parameters have owners
+  ShardRounds rounds_;                    // of the group whose units are being added
+  Vector<ShardedUnit> sharded_;           // in rounds
+  Vector<std::pair<int32_t, int32_t>> order_;  // (before, after)
 };
 
 }  // namespace

@@ -194,12 +194,12 @@ namespace {
 
 // Where a task stands in the default order.
 struct DefaultPlace {
-  int pass;   // forward, backward, owners or shards
+  int pass;   // forward, backward, owners or updated shards
   int op;     // backward: counted from the end; owners, shards: the group
   int stage;  // of an operator
   int part;
   // 1: behind the task that produces its data, -1: in front of the one that reads it; 2: behind its transfer; -2:
-  // recomputed in front of it
+  // recomputed in front of it; -3: weights gathered for it
   int transfer;
   TaskKey key;
   auto operator<=>(const DefaultPlace&) const = default;
@@ -225,15 +225,23 @@ DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& gra
   };
   if (task.kind == TaskKind::barrier || (task.unit >= 0 && graph.units[task.unit].owner != no_owner))
     return place_behind_barriers(graph, task);
+  const auto in_front = [&](Direction direction, int transfer) {
+    const bool may_have_statistics = builder.graph().operators[task.before_op].definition->may_have_statistics();
+    DefaultPlace result = place(direction, task.before_op, may_have_statistics ? statistics : parts, task.before_part);
+    result.transfer = transfer;
+    return result;
+  };
+  if (task.kind == TaskKind::parameter_all_gather && task.before_op >= 0)
+    return in_front(task.round % 2 == 0 ? Direction::forward : Direction::backward, -3);
   if (task.kind == TaskKind::parameter_all_gather || task.kind == TaskKind::parameter_copy)  // unit by unit
     return {2, subject_of(task.key), 0, part_of(task.key), task.kind == TaskKind::parameter_copy, task.key};
   const Direction direction = direction_of(task.kind);
   if (is_statistics(task.kind)) return place(direction, task.op, statistics, task.part);
   if (is_reduction(task.kind)) return place(direction, task.op, reductions, task.part);
   if (task.kind == TaskKind::recompute) {
-    DefaultPlace in_front = place(Direction::backward, task.segment_op, parts, task.segment_part);
-    in_front.transfer = -2;
-    return in_front;
+    DefaultPlace behind_gatherings = place(Direction::backward, task.before_op, parts, task.before_part);
+    behind_gatherings.transfer = -2;
+    return behind_gatherings;
   }
   if (is_compute(task.kind)) return place(direction, task.op, parts, task.part);
   const bool on_demand = buffers == TransferBuffers::on_demand;

@@ -7,6 +7,7 @@
 #include "common/hash.h"
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/recomputed_edges.h"
+#include "common/task_graph/sharded_units.h"
 
 namespace ff {
 namespace {
@@ -45,6 +46,11 @@ class MemoryPlanner {
       for (int part : tasks_.parts[op]) plan_output_gradients(op, part);
     if (builder_.synchronization() == Synchronization::parameter_server)
       for (int i : plans_.indices()) plan_owners(i);
+    if (shards_gradients(builder_.synchronization())) {
+      Vector<ShardRounds> rounds;  // by group
+      for (int group : builder_.groups().indices()) rounds.push_back(shard_rounds(builder_, group));
+      for (int i : plans_.indices()) plan_shards(i, rounds);
+    }
     for (int i : plans_.indices()) {
       complete(plans_[i]);
       if (laid_out.empty() || laid_out[i]) lay_out(i);
@@ -384,6 +390,40 @@ class MemoryPlanner {
         if (holder != unit.owner)
           add(index, {Kind::received_parameter_gradient, unit.group, unit.number, holder}, bytes, barrier, s);
       add(index, {Kind::packed_parameter_values, unit.group, unit.number}, bytes, s, end);
+    }
+  }
+
+  void plan_shards(int index, const Vector<ShardRounds>& rounds) {
+    const Vector<int>& steps = plans_[index].steps;
+    std::unordered_map<int, int> step_of;  // by task
+    for (int s : steps.indices()) step_of[steps[s]] = s;
+    for (int s : steps.indices()) {
+      const Task& task = tasks_.tasks[steps[s]];
+      if (!is_parameter_collective(task.kind)) continue;
+      const SynchronizationUnit& unit = tasks_.units[task.unit];
+      if (!rounds[unit.group].gradients) continue;
+      const bool gathers = task.kind == TaskKind::parameter_all_gather;
+      if (gathers && !rounds[unit.group].parameters) continue;
+      const int64_t bytes =
+          element_bytes * packed_elements(packed(unit).elements, unit.holders.count(), builder_.synchronization());
+      int first_user = s, last_user = -1;
+      for (const auto& [op, number] : contributors_of(unit)) {
+        const Part* part = planned(op, number);
+        if (!part || part->plan != index) continue;
+        const Direction direction = gathers && task.round % 2 == 0 ? Direction::forward : Direction::backward;
+        const int round = gathers ? task.round / 2 : task.round;
+        if (rounds[unit.group].round_of(micro_batch_of_part(builder_, strategy_, op, number)) != round) continue;
+        const int step = direction == Direction::forward ? part->forward : part->backward;
+        if (step >= 0) first_user = std::min(first_user, step), last_user = std::max(last_user, step);
+      }
+      int waits = steps.count();  // the first step that waits for the collective
+      for (int32_t next = tasks_.successor_begin[steps[s]]; next < tasks_.successor_begin[steps[s] + 1]; ++next)
+        if (const auto found = step_of.find(tasks_.successors[next]); found != step_of.end())
+          waits = std::min(waits, found->second);
+      if (gathers)
+        add(index, {Kind::gathered_parameters, unit.group, unit.number, task.round}, bytes, s,
+            last_user < 0 ? waits : last_user);
+      else add(index, {Kind::packed_parameter_gradient, unit.group, unit.number, task.round}, bytes, first_user, waits);
     }
   }
 

@@ -30,6 +30,10 @@
 //   received_parameter_gradient   barrier ... the owner's update
 //   packed_parameter_values       the owner's update ... end
 //   received_parameter_values     barrier ... the holder's update
+// What sharded units (sharded_units.h) have whole:
+//   packed_parameter_gradient     the first backward task of the round that writes there ... the first step that waits
+//                                 for its reduce-scatter
+//   gathered_parameters           the all-gather ... the last task that reads them
 //
 // Not here, since they live longer or belong to others: parameters with velocity and gradient, inputs of the graph,
 // losses, statistics, and kernels' workspaces.
@@ -55,14 +59,17 @@ struct BufferKey {
     received_parameter_gradient,
     packed_parameter_values,
     received_parameter_values,
-    recomputed_output
+    recomputed_output,
+    packed_parameter_gradient,
+    gathered_parameters
   };
   Kind kind;
   int32_t what;  // operator; packed, received: edge; of parameters: group
   // part; packed, received: number of the pair among those here (TaskGraph::pairs), or of the exchange; of parameters:
   // number of the unit
   int32_t part;
-  int32_t slot = 0;  // number of the output or input; received_parameter_gradient: whose; else 0
+  // Number of the output or input; received_parameter_gradient: whose; of sharded units: Task::round; else 0.
+  int32_t slot = 0;
   auto operator<=>(const BufferKey&) const = default;
 };
 

@@ -10,10 +10,15 @@
 // come before). So under data parallelism device 0 owns everything. Unlike there, holders are devices, not parts: a
 // device first adds up what its own parts contribute. And updating takes its time, as does taking over the values.
 //
-// Where the optimizer's state is sharded (Synchronization::sharded; ZeRO stage 1: Rajbhandari et al., ZeRO: Memory
-// Optimizations Toward Training Trillion Parameter Models, 2020, section 5.1, arXiv 1910.02054), the packed buffer of a
-// unit is cut into as many shards of one length as it has holders. Holder h updates shard h alone, and it alone has the
-// state for it.
+// Where holders have shards (Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models,
+// 2020, section 5, arXiv 1910.02054), the packed buffer of a unit is cut into as many shards of one length as it has
+// holders. Holder h updates shard h alone, and has alone what is sharded of it:
+//   sharded_optimizer     the optimizer's state (ZeRO stage 1)
+//   sharded_gradients     and the sum of the gradients (stage 2): those of a micro-batch lie in a buffer of their own
+//                         until a reduce-scatter has added them to the shards
+//   sharded_parameters    and the weights (stage 3): an all-gather brings them in front of forward, and again in front
+//                         of backward, of each micro-batch
+// Parameters that several operators share have gradients and weights whole (sharded_units.h).
 #pragma once
 
 #include <cstdint>
@@ -73,8 +78,7 @@ constexpr int64_t shard_elements(int64_t elements, int64_t holders) {
 }
 // Elements of the packed buffer: of the pieces; with shards, of these.
 constexpr int64_t packed_elements(int64_t elements, int64_t holders, Synchronization synchronization) {
-  const bool sharded = synchronization == Synchronization::sharded && holders > 1;
-  return sharded ? holders * shard_elements(elements, holders) : elements;
+  return is_sharded(synchronization) && holders > 1 ? holders * shard_elements(elements, holders) : elements;
 }
 
 // (operator, part), ascending: the parts whose backward tasks (forward, where an operator has none) a unit waits for.
@@ -94,13 +98,14 @@ int64_t gradient_sum_bytes(const SynchronizationUnit& unit, const Graph& graph, 
 // A holder's work for a unit, without kernels and transfers, in bytes. With an owner it also adds the gradients that it
 // receives to its own and copies the updated values to where they are sent from; the others pack what their own parts
 // contribute at the barrier, and copy the values to where kernels read them. With shards each copies the updated values
-// of its own to where they are sent from.
+// of its own to where they are sent from, if they are.
 struct HolderWork {
   int64_t updated = 0, copied = 0;  // in the update task
   int64_t packed = 0;               // copied by the barrier
 };
-constexpr HolderWork work_with_shards(int64_t shard_bytes, int64_t own_sum) {
-  return {shard_bytes, own_sum + shard_bytes, 0};
+// Gradients of several rounds (sharded_units.h) are added up in the shard. Where it has the weights, nothing is sent.
+constexpr HolderWork work_with_shards(int64_t shard_bytes, int64_t own_sum, int rounds, bool sends) {
+  return {shard_bytes, own_sum + gradient_sum_bytes(rounds, shard_bytes) + (sends ? shard_bytes : 0), 0};
 }
 // `own_sum` is gradient_sum_bytes of the holder.
 constexpr HolderWork work_of_holder(DeviceId holder, DeviceId owner, int64_t holders, int64_t unit_bytes,

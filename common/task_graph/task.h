@@ -21,11 +21,14 @@
 //   parameter_gradient         a transfer of a holder's gradients of the pieces to their owner
 //   parameter_values           a transfer of the updated pieces from the owner to a holder
 //   update                     on the owner SGD, on another holder taking over the values
-// Where the optimizer's state is sharded (Synchronization::sharded), of a unit with several holders,
-//   synchronization            a reduce-scatter: each holder receives the sum of the gradients of its shard
+// With shards (is_sharded), of a unit with several holders,
+//   synchronization            a reduce-scatter: each holder receives the sum of the gradients of its shard; with
+//                              sharded gradients one for each micro-batch
 //   update                     on each holder, of its shard
-//   parameter_all_gather       of the updated shards
-//   parameter_copy             on each holder: the updated values go to where kernels read them
+//   parameter_all_gather       of the updated shards; of sharded parameters in front of forward and backward of each
+//                              micro-batch
+//   parameter_copy             on each holder: the updated values go to where kernels read them; where they are not
+//                              gathered there
 #pragma once
 
 #include <cassert>
@@ -130,12 +133,13 @@ constexpr Direction direction_of(TaskKind kind) {
 //   reductions        subject: operator, part: statistics group (OperatorDefinition::statistics_group)
 //   edges' transfers  subject: edge, part: the consumer's part, other: the producer's part
 //   their collectives subject: edge, part: number of the exchange (collectives.h)
-//   synchronization   subject: parameter group, part: number of the unit's first piece
-//   update            likewise, other: device
-//   parameter_all_gather, parameter_copy
-//                     as synchronization, as update
+//   synchronization, parameter_all_gather
+//                     subject: parameter group, part: number of the unit's first piece times the number of rounds, and
+//                     the round (sharded_units.h; else one)
+//   update, parameter_copy
+//                     subject: parameter group, part: number of the unit's first piece, other: device
 //   parameters' transfers
-//                     likewise, other: the device that is not the owner
+//                     as update, other: the device that is not the owner
 //   barrier           part: device
 using TaskKey = uint64_t;
 constexpr TaskKey make_task_key(TaskKind kind, int64_t subject, int64_t part, int64_t other) {
@@ -159,13 +163,15 @@ struct Task {
   int32_t part = -1;          // compute: part; reductions: which group of parts (OperatorDefinition::statistics_group)
   int32_t edge = -1;          // transfers and collectives of edges
   int32_t unit = -1;          // of parameters: index into TaskGraph::units
+  int32_t round = 0;          // collectives of parameters: which (sharded_units.h)
   int32_t reduction = -1;     // reductions: index into TaskGraph::reductions
   int32_t collective = -1;    // collectives of edges: index into TaskGraph::collectives
   DeviceId device = -1;       // what occupies a device: where; transfers: source
   DeviceId destination = -1;  // transfers
   const BlockPair* pair = nullptr;  // transfers of edges
-  // recompute: the operator and part whose backward task comes first of all in the segment.
-  int32_t segment_op = -1, segment_part = -1;
+  // recompute: the operator and part whose backward task comes first of all in the segment. Gathering of sharded
+  // parameters: of those that it is for, the first in this direction, on whatever device.
+  int32_t before_op = -1, before_part = -1;
   // Transfers, reductions, synchronization, update: bytes moved, reduced, updated; collectives: Collective::bytes.
   int64_t bytes = 0;
   // Bytes copied (or added: then 3/2 of them, as an addition moves 3 for a copy's 2) on the device as a part of the

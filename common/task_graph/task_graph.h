@@ -51,8 +51,8 @@ struct TaskGraph {
   // Of the activation and gradient transfers here; of collectives what k devices receive from others, if they send
   // alike.
   int64_t transfer_bytes = 0;
-  // 2 (k-1) times the bytes of each unit with k holders: what a ring moves in all, with shards too, and what goes to
-  // an owner and back
+  // 2 (k-1) times the bytes of each unit with k holders: what a ring moves in all, and what goes to an owner and back;
+  // (k-1) times them for each collective of shards
   int64_t synchronization_bytes = 0;
 
   // The place of a part in parts[op]; -1: not there.
@@ -71,9 +71,8 @@ struct TaskGraph {
   CollectiveKind collective_kind(const Task& task) const {
     if (task.collective >= 0) return collectives[task.collective].kind(direction_of(task.kind));
     if (task.kind == TaskKind::parameter_all_gather) return CollectiveKind::all_gather;
-    return task.kind == TaskKind::synchronization && synchronization == Synchronization::sharded
-               ? CollectiveKind::reduce_scatter
-               : CollectiveKind::all_reduce;
+    return task.kind == TaskKind::synchronization && is_sharded(synchronization) ? CollectiveKind::reduce_scatter
+                                                                                 : CollectiveKind::all_reduce;
   }
 };
 
@@ -82,12 +81,14 @@ struct TaskGraph {
 // builder a thread.
 class TaskGraphBuilder {
  public:
-  // `recomputed`: by operator (recomputation.h); empty: none.
+  // `recomputed`: by operator (recomputation.h); empty: none. `micro_batches`: of expanded strategies
+  // (micro_batches.h).
   explicit TaskGraphBuilder(const Graph& graph, Synchronization synchronization = Synchronization::all_reduce,
-                            Vector<bool> recomputed = {});
+                            Vector<bool> recomputed = {}, int micro_batches = 1);
 
   const Graph& graph() const { return graph_; }
   Synchronization synchronization() const { return synchronization_; }
+  int micro_batches() const { return micro_batches_; }
   bool recomputes() const { return !recomputed_.empty(); }  // any operator
   bool recomputed(OperatorId op) const { return !recomputed_.empty() && recomputed_[op]; }
   const Vector<Edge>& edges() const { return edges_; }
@@ -116,6 +117,7 @@ class TaskGraphBuilder {
   const Graph& graph_;
   const Synchronization synchronization_;
   const Vector<bool> recomputed_;
+  const int micro_batches_;
   Vector<Edge> edges_;
   Vector<ParameterGroup> groups_;
   Vector<int> alike_, first_alike_;

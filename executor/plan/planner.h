@@ -29,6 +29,7 @@ class Planner {
   const TaskGraph& tasks;
   const Vector<int>& order;
   const PlanSettings settings;
+  Vector<ShardRounds> rounds;  // by parameter group
   ProgramPlan plan;
 
   // Null on another rank.
@@ -46,6 +47,7 @@ class Planner {
   void make_parts();
   void make_part(PartPlan& part);
   Place graph_input(TensorId tensor, const Block& block);
+  const ShardRounds* rounds_of(ParameterId parameter, const Block& block) const;
   int parameter_buffer(ParameterId parameter, const Block& block);
 
   Vector<Vector<int>> part_index_;  // [operator][place in tasks.parts]: index into plan.parts; -1: on another rank

@@ -14,6 +14,7 @@ namespace ff {
 Planner::Planner(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
                  const PlanSettings& settings)
     : builder(builder), graph(builder.graph()), strategy(strategy), tasks(tasks), order(order), settings(settings) {
+  for (int group : builder.groups().indices()) rounds.push_back(shard_rounds(builder, group));
   make_steps();
   make_groups();
   make_parts();
@@ -141,21 +142,32 @@ Place Planner::graph_input(TensorId tensor, const Block& block) {
   return plan.inputs.back().memory;
 }
 
+// Of a piece of a unit that is sharded in rounds, which has its weights; else null.
+const ShardRounds* Planner::rounds_of(ParameterId parameter, const Block& block) const {
+  for (const SynchronizationUnit& unit : tasks.units) {
+    if (unit.holders.size() < 2 || !rounds[unit.group].gradients) continue;
+    for (const ParameterPiece* piece : unit.pieces)
+      if (piece->parameter == parameter && piece->block == block) return &rounds[unit.group];
+  }
+  return nullptr;
+}
+
 int Planner::parameter_buffer(ParameterId parameter, const Block& block) {
   for (size_t i = 0; i < plan.parameters.size(); ++i)
     if (plan.parameters[i].parameter == parameter && plan.parameters[i].block == block) return static_cast<int>(i);
   // The gradient is placed when the pieces are known (synchronization.cpp).
-  const int state_buffers = builder.synchronization() == Synchronization::sharded ? 0 : settings.state_buffers;
+  const int state_buffers = is_sharded(builder.synchronization()) ? 0 : settings.state_buffers;
   const ParameterBufferSizes sizes =
       parameter_buffer_sizes(graph, parameter, block.volume(), state_buffers, {false, false});
-  const Place weight = allocate(sizes.weight);
+  const ShardRounds* const in_rounds = rounds_of(parameter, block);
+  const Place weight = in_rounds ? Place() : allocate(sizes.weight);
   Vector<Place> states;
   for (int state = 0; sizes.states > 0 && state < state_buffers; ++state)
     states.push_back(allocate(block.volume(), true));
   const DataType read = type_read(graph, parameter);
-  plan.parameters.push_back({parameter, block, weight,
-                             read == DataType::f32 ? Place{} : allocate(block.volume(), false, read),
-                             std::move(states)});
+  const bool copied = read != DataType::f32 && !(in_rounds && in_rounds->parameters);  // else kernels round them
+  plan.parameters.push_back(
+      {parameter, block, weight, copied ? allocate(block.volume(), false, read) : Place{}, std::move(states)});
   return static_cast<int>(plan.parameters.size()) - 1;
 }
 

@@ -11,6 +11,7 @@
 
 #include "common/task_graph/collectives.h"
 #include "common/task_graph/memory_plan.h"
+#include "common/task_graph/sharded_units.h"
 #include "common/task_graph/task_graph.h"
 #include "common/vector.h"
 
@@ -23,7 +24,7 @@ struct Place {
   DataType type = DataType::f32;  // of what lies there; int32 has as many bytes as f32
   bool exists() const { return buffer >= 0; }
   int64_t offset_bytes() const { return bytes_of(type, offset); }
-  bool operator==(const Place&) const = default;
+  auto operator<=>(const Place&) const = default;
 };
 
 // Buffer 0 is the arena: what lives within an iteration, laid out by plan_memory. The others live as long as the
@@ -105,11 +106,18 @@ struct StepPlan {
   TaskKind kind;
   int task;
   int part = -1;  // compute: index into ProgramPlan::parts
-  int unit = -1;  // synchronization, update: index into ProgramPlan::units
+  int unit = -1;  // of parameters: index into ProgramPlan::units
   // Reductions: index into ProgramPlan::reductions. Of the compute steps behind one, the first waits for it.
   int reduction = -1;
   int collective = -1;  // collectives of edges: index into ProgramPlan::collectives
   int tag = -1;         // collectives: the number among those of the same ranks, in order of keys
+  // Collectives of parameters that this step is the first to wait for: steps.
+  Vector<int> parameter_waits;
+  // Synchronization: the packed gradients; gathering of sharded weights: where they go.
+  Place packed;
+  Direction gathers_for = Direction::forward;
+  // Compute: by parameter, where gathered weights are; nowhere, or empty: where ProgramPlan::parameters has them.
+  Vector<Place> gathered;
   // In front of a step of any kind, receives that are posted here, unless they start in groups, and sends that read
   // their memory until then.
   Vector<int> waits_before_posts, posts;
@@ -134,7 +142,7 @@ struct StepPlan {
 struct ParameterBuffer {
   ParameterId parameter;
   Block block;
-  Place weight;          // the master weights
+  Place weight;          // the master weights; nowhere: they are sharded
   Place copy;            // in bf16, which kernels read then; made by the first task of an iteration that reads it
   Vector<Place> states;  // of those that are trained: the optimizer's; of sharded ones the units have them
   Place read() const { return copy.exists() ? copy : weight; }  // by kernels
@@ -142,20 +150,22 @@ struct ParameterBuffer {
 
 // One step of the optimizer on a contiguous run of a parameter's block.
 struct UpdateRun {
-  int parameter;   // index into ProgramPlan::parameters
-  int64_t offset;  // in its weight, elements
-  Place gradient;
+  Place weight, gradient;
   Vector<Place> states;  // the optimizer's
   int64_t elements;
 };
 
-// What one of the holders of a unit updates, where the optimizer's state is sharded (synchronization_units.h).
+// What one of the holders of a unit updates, where that is sharded (synchronization_units.h).
 struct ShardPlan {
   int64_t begin = 0, elements = 0;  // in the packed buffer; with one holder all of it
   Vector<Place> states;             // of the optimizer; nowhere: it has none
   // With several holders: where the reduce-scatter receives the sum of the gradients, and the updated values are
   // gathered from.
   Place values;
+  // Sharded in rounds, with several holders: the weights, packed. All of them, which updated values are gathered into;
+  // or sharded too, this shard alone, which they are gathered from.
+  Place weights;
+  ShardRounds rounds;
   Vector<BlockCopy> updated;        // from the weights there
   Vector<BlockCopy> from_gathered;  // from the packed buffer, where all values are, to the weights
 };
@@ -164,15 +174,18 @@ struct ShardPlan {
 // it can. Of a unit that another rank owns, the steps have the rest: only `packed` and `gradients` are here.
 struct UnitPlan {
   int group = -1;  // index into ProgramPlan::groups; -1: this rank is the only holder, or there is an owner
-  Place packed;
+  Place packed;    // in rounds: nowhere, the steps have it
   int64_t elements = 0;
-  Vector<Place> gradients;  // of the unit's pieces, within the packed buffer: dense, summed over the devices
+  // Of the unit's pieces, within the packed buffer: dense, summed over the devices; in rounds: nowhere.
+  Vector<Place> gradients;
   Vector<ZeroFill> zeros;
   Vector<BlockCopy> pack;
   Vector<UpdateRun> updates;
   Vector<BlockCopy> spread;  // updated pieces to the other local buffers that contain them
   ShardPlan shard;           // empty: not sharded
   bool is_sharded() const { return shard.values.exists(); }
+  bool in_rounds() const { return shard.weights.exists(); }
+  bool has_sharded_weights() const { return in_rounds() && shard.rounds.parameters; }
 };
 
 // A reduction of statistics. Summed: a single local part writes to `common`, of several ones each has its own sums.

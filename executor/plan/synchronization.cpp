@@ -1,6 +1,8 @@
 // What parts on several ranks sum up: gradients of parameters, unit by unit, and statistics.
 #include <algorithm>
 #include <set>
+#include <tuple>
+#include <unordered_map>
 
 #include "common/task_graph/parameter_buffers.h"
 #include "executor/plan/planner.h"
@@ -25,9 +27,9 @@ RunInShard within_shard(const ShardPlan& shard, int64_t packed_offset, int64_t e
 void plan_update(const ProgramPlan& plan, const ParameterPiece& piece, Place gradient, UnitPlan& unit) {
   const ParameterBuffer* first = nullptr;
   const auto storage = [](const ParameterBuffer& buffer) { return parameter_storage(buffer.block); };
-  const auto update = [&](int parameter, int64_t offset, Place gradients, const Vector<Place>& states, int64_t moved_by,
+  const auto update = [&](Place weight, Place gradients, const Vector<Place>& states, int64_t moved_by,
                           int64_t length) {
-    unit.updates.push_back({parameter, offset, gradients, {}, length});
+    unit.updates.push_back({weight, gradients, {}, length});
     for (const Place state : states) unit.updates.back().states.push_back(moved(state, moved_by));
   };
   for (const int b : plan.parameters.indices()) {
@@ -42,17 +44,30 @@ void plan_update(const ProgramPlan& plan, const ParameterPiece& piece, Place gra
     Place run = gradient;
     for_each_run(buffer.block, piece.block, [&](int64_t offset, int64_t length) {
       if (unit.shard.elements == 0) {
-        update(b, offset, run, buffer.states, offset, length);
+        update(moved(buffer.weight, offset), run, buffer.states, offset, length);
       } else if (const RunInShard own = within_shard(unit.shard, run.offset, length); own.elements > 0) {
         const Place values = unit.is_sharded() ? moved(unit.shard.values, own.in_shard) : run;
-        update(b, offset + own.skipped, values, unit.shard.states, own.in_shard, own.elements);
+        const Place weight = moved(buffer.weight, offset + own.skipped);
+        update(weight, values, unit.shard.states, own.in_shard, own.elements);
         const Block block({own.elements});
-        if (unit.is_sharded())
-          unit.shard.updated.push_back({moved(buffer.weight, offset + own.skipped), block, values, block, block});
+        if (unit.is_sharded()) unit.shard.updated.push_back({weight, block, values, block, block});
       }
       run.offset += length;
     });
   }
+}
+
+// Of the piece at an offset of the packed weights, of which a shard may be all that is here.
+void plan_update_of_shard(const ParameterPiece& piece, int64_t packed_offset, UnitPlan& unit) {
+  const RunInShard own = within_shard(unit.shard, packed_offset, piece.block.volume());
+  if (own.elements == 0) return;
+  const ShardPlan& shard = unit.shard;
+  const Place weight = moved(shard.weights, unit.has_sharded_weights() ? own.in_shard : shard.begin + own.in_shard),
+              values = moved(shard.values, own.in_shard);
+  unit.updates.push_back({weight, values, {}, own.elements});
+  for (const Place state : shard.states) unit.updates.back().states.push_back(moved(state, own.in_shard));
+  const Block block({own.elements});
+  if (!unit.has_sharded_weights()) unit.shard.updated.push_back({weight, block, values, block, block});
 }
 
 // Which part of the unit this rank updates, and what that takes.
@@ -64,7 +79,11 @@ ShardPlan plan_shard(Planner& planner, const SynchronizationUnit& unit, int64_t 
   shard.begin = (own - unit.holders.begin()) * shard.elements;
   for (int state = 0; state < planner.settings.state_buffers; ++state)
     shard.states.push_back(planner.allocate(shard.elements, true));
-  if (holders > 1) shard.values = planner.allocate(shard.elements, true);
+  if (holders < 2) return shard;
+  shard.values = planner.allocate(shard.elements, true);
+  shard.rounds = planner.rounds[unit.group];
+  if (shard.rounds.gradients)
+    shard.weights = planner.allocate(shard.rounds.parameters ? shard.elements : holders * shard.elements, true);
   return shard;
 }
 
@@ -74,45 +93,132 @@ UnitPlan plan_unit(Planner& planner, const SynchronizationUnit& unit) {
   const PackedUnit layout = packed(unit);
   const Synchronization synchronization = planner.builder.synchronization();
   plan.elements = packed_elements(layout.elements, unit.holders.count(), synchronization);
-  plan.packed = planner.allocate(plan.elements, true);  // the gaps stay zero
-  if (synchronization == Synchronization::sharded) plan.shard = plan_shard(planner, unit, layout.elements);
+  if (is_sharded(synchronization)) plan.shard = plan_shard(planner, unit, layout.elements);
+  if (!plan.in_rounds()) plan.packed = planner.allocate(plan.elements, true);  // the gaps stay zero
   for (size_t p = 0; p < unit.pieces.size(); ++p) {
-    plan.gradients.push_back({plan.packed.buffer, layout.offsets[p]});
-    plan_update(planner.plan, *unit.pieces[p], plan.gradients[p], plan);
+    plan.gradients.push_back(plan.in_rounds() ? Place() : Place{plan.packed.buffer, layout.offsets[p]});
+    if (!plan.in_rounds()) {
+      plan_update(planner.plan, *unit.pieces[p], plan.gradients[p], plan);
+      continue;
+    }
+    plan_update_of_shard(*unit.pieces[p], layout.offsets[p], plan);
+    for (ParameterBuffer& buffer : planner.plan.parameters)
+      if (buffer.parameter == unit.pieces[p]->parameter && buffer.block == unit.pieces[p]->block &&
+          !plan.has_sharded_weights())
+        buffer.weight = moved(plan.shard.weights, layout.offsets[p]);
   }
   return plan;
+}
+
+// The unit whose piece the block is, and which; -1: it is none.
+std::pair<int, int> piece_of(const Planner& planner, const ParameterBuffer& buffer) {
+  for (const int u : planner.plan.units.indices())
+    for (const int p : planner.plan.units[u].gradients.indices())
+      if (const ParameterPiece& piece = *planner.tasks.units[u].pieces[p];
+          piece.parameter == buffer.parameter && piece.block == buffer.block)
+        return {u, p};
+  return {-1, -1};
 }
 
 // Of a block that a backward task writes the gradient of: within the packed buffer of its unit if the block is one
 // piece.
 Place parameter_gradient(Planner& planner, const ParameterBuffer& buffer) {
-  for (size_t u = 0; u < planner.plan.units.size(); ++u) {
-    const Vector<Place>& gradients = planner.plan.units[u].gradients;
-    for (size_t p = 0; p < gradients.size(); ++p)
-      if (const ParameterPiece& piece = *planner.tasks.units[u].pieces[p];
-          piece.parameter == buffer.parameter && piece.block == buffer.block)
-        return gradients[p];
-  }
+  if (const auto [unit, piece] = piece_of(planner, buffer); unit >= 0) return planner.plan.units[unit].gradients[piece];
   const ParameterBufferSizes sizes = parameter_buffer_sizes(planner.graph, buffer.parameter, buffer.block.volume(),
                                                             planner.settings.state_buffers, {true, /*is_piece=*/false});
   return planner.allocate(sizes.gradient);
 }
 
-// Parts with the same block of a parameter share its gradient: the first backward task writes, the others add.
-void place_parameter_gradients(Planner& planner) {
+// In the arena: what a unit that is sharded in rounds has whole in one of them.
+Place whole_unit(const Planner& planner, int unit, BufferKey::Kind kind, int round) {
+  const SynchronizationUnit& of = planner.tasks.units[unit];
+  return planner.in_arena({kind, of.group, of.number, round}, planner.plan.units[unit].elements);
+}
+
+// Unit, piece and round, of those in rounds.
+using WrittenPieces = std::set<std::tuple<int, int, int>>;
+
+// Parts with the same block of a parameter share its gradient: the first backward task writes, the others add. In
+// rounds, those of one.
+WrittenPieces place_parameter_gradients(Planner& planner) {
+  using Kind = BufferKey::Kind;
   ProgramPlan& plan = planner.plan;
+  WrittenPieces written;
   Vector<Place> gradients(plan.parameters.size());
-  for (const StepPlan& step : plan.steps) {
-    if (step.kind != TaskKind::backward) continue;
+  for (StepPlan& step : plan.steps) {
+    if (!is_compute(step.kind)) continue;
     PartPlan& part = plan.parts[step.part];
+    const int micro_batch = micro_batch_of_part(planner.builder, planner.strategy, part.op, part.part);
+    const Direction direction = step.kind == TaskKind::recompute ? Direction::backward : direction_of(step.kind);
     for (const int parameter : part.parameters) {
       const ParameterBuffer& buffer = plan.parameters[parameter];
       const bool trained = planner.graph.parameters[buffer.parameter].spec.trained;
+      const auto [unit, piece] = trained ? piece_of(planner, buffer) : std::pair(-1, -1);
+      const bool in_rounds = unit >= 0 && plan.units[unit].in_rounds();
+      const int64_t offset = in_rounds ? packed(planner.tasks.units[unit]).offsets[piece] : 0;
+      const int round = in_rounds ? plan.units[unit].shard.rounds.round_of(micro_batch) : 0;
+      if (in_rounds && plan.units[unit].has_sharded_weights())
+        step.gathered.push_back(moved(
+            whole_unit(planner, unit, Kind::gathered_parameters, ShardRounds::gathering(round, direction)), offset));
+      else step.gathered.push_back({});
+      if (step.kind != TaskKind::backward) continue;
+      if (in_rounds) {
+        const Place gradient = moved(whole_unit(planner, unit, Kind::packed_parameter_gradient, round), offset);
+        part.accumulate.push_back(!written.emplace(unit, piece, round).second);
+        part.parameter_gradients.push_back(gradient);
+        continue;
+      }
       Place& gradient = gradients[parameter];
       part.accumulate.push_back(gradient.exists());
       if (trained && !gradient.exists()) gradient = parameter_gradient(planner, buffer);
       part.parameter_gradients.push_back(gradient);
     }
+  }
+  return written;
+}
+
+// In rounds: where each reduce-scatter and gathering has the whole unit. What no backward task writes there is zero:
+// gaps between the pieces, and pieces that no part here contributes to.
+void place_whole_units(Planner& planner, const WrittenPieces& written) {
+  using Kind = BufferKey::Kind;
+  for (StepPlan& step : planner.plan.steps) {
+    if (!is_parameter_collective(step.kind)) continue;
+    const UnitPlan& unit = planner.plan.units[step.unit];
+    step.packed = unit.packed;
+    if (!unit.in_rounds()) continue;
+    if (step.kind == TaskKind::parameter_all_gather) {
+      if (planner.tasks.tasks[step.task].round % 2 == 1) step.gathers_for = Direction::backward;
+      step.packed = unit.has_sharded_weights() ? whole_unit(planner, step.unit, Kind::gathered_parameters,
+                                                            planner.tasks.tasks[step.task].round)
+                                               : unit.shard.weights;
+      continue;
+    }
+    step.packed = whole_unit(planner, step.unit, Kind::packed_parameter_gradient, planner.tasks.tasks[step.task].round);
+    const SynchronizationUnit& of = planner.tasks.units[step.unit];
+    const PackedUnit layout = packed(of);
+    int64_t reached = 0;
+    for (const int p : of.pieces.indices()) {
+      if (!written.contains({step.unit, p, planner.tasks.tasks[step.task].round})) continue;
+      if (reached < layout.offsets[p]) step.zeros.push_back({moved(step.packed, reached), layout.offsets[p] - reached});
+      reached = layout.offsets[p] + of.pieces[p]->block.volume();
+    }
+    if (reached < unit.elements) step.zeros.push_back({moved(step.packed, reached), unit.elements - reached});
+  }
+}
+
+// Each collective of parameters is waited for by the first step that needs it. Those that none waits for, the end of
+// the iteration does.
+void plan_parameter_waits(Planner& planner) {
+  std::unordered_map<int, int> step_of;  // by task
+  for (const int s : planner.plan.steps.indices()) step_of[planner.plan.steps[s].task] = s;
+  for (const int s : planner.plan.steps.indices()) {
+    if (!is_parameter_collective(planner.plan.steps[s].kind)) continue;
+    const int task = planner.plan.steps[s].task;
+    int first = planner.plan.steps.count();
+    for (int32_t next = planner.tasks.successor_begin[task]; next < planner.tasks.successor_begin[task + 1]; ++next)
+      if (const auto found = step_of.find(planner.tasks.successors[next]); found != step_of.end())
+        first = std::min(first, found->second);
+    if (first < planner.plan.steps.count()) planner.plan.steps[first].parameter_waits.push_back(s);
   }
 }
 
@@ -148,9 +254,11 @@ void plan_synchronization(Planner& planner) {
     const bool held = std::find(unit.holders.begin(), unit.holders.end(), planner.settings.rank) != unit.holders.end();
     planner.plan.units.push_back(held ? plan_unit(planner, unit) : UnitPlan{});
   }
-  place_parameter_gradients(planner);
+  place_whole_units(planner, place_parameter_gradients(planner));
+  plan_parameter_waits(planner);
   for (size_t u = 0; u < units.size(); ++u) {
     UnitPlan& unit = planner.plan.units[u];
+    if (unit.in_rounds()) continue;  // nothing is cut
     for (size_t p = 0; p < unit.gradients.size(); ++p) plan_pack(planner, *units[u].pieces[p], unit.gradients[p], unit);
   }
 }

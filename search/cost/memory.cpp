@@ -4,11 +4,13 @@
 #include <numeric>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "common/operators/conversion.h"
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/parameter_buffers.h"
 #include "common/task_graph/shared_kernels.h"
+#include "common/topology.h"
 
 namespace ff {
 namespace {
@@ -25,12 +27,19 @@ Vector<int64_t> corners(const Block& block) {
 
 }  // namespace
 
-MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count, int state_buffers)
-    : builder_(builder), state_buffers_(state_buffers), edges_of_tensor_(graph().tensors.size()),
-      groups_of_(graph().operators.size()), items_around_(graph().operators.size()),
-      part_bytes_(graph().operators.size()), block_numbers_(graph().parameters.size()),
-      sums_(static_cast<size_t>(device_count)), at_end_(static_cast<size_t>(device_count)),
-      on_demand_(static_cast<size_t>(device_count)), bytes_(static_cast<size_t>(device_count)) {
+Vector<bool> gpus_of(const Topology& topology) {
+  Vector<bool> gpus;
+  for (const Device& device : topology.devices) gpus.push_back(device.kind == DeviceKind::gpu);
+  return gpus;
+}
+
+MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count, int state_buffers, Vector<bool> gpus)
+    : builder_(builder), state_buffers_(state_buffers), gpus_(std::move(gpus)),
+      edges_of_tensor_(graph().tensors.size()), groups_of_(graph().operators.size()),
+      items_around_(graph().operators.size()), part_bytes_(graph().operators.size()),
+      block_numbers_(graph().parameters.size()), sums_(static_cast<size_t>(device_count)),
+      at_end_(static_cast<size_t>(device_count)), on_demand_(static_cast<size_t>(device_count)),
+      bytes_(static_cast<size_t>(device_count)) {
   Vector<Vector<int>> edges_around(graph().operators.size());
   for (const int e : builder.edges().indices()) {
     const Edge& edge = builder.edges()[e];
@@ -93,6 +102,7 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
     int64_t fixed = 0;
     result.workspaces.push_back(definition.workspace_bytes(part));
     result.conversions.push_back(conversion_bytes(definition, part, op.has_backward, graph().inputs_with_gradient(id)));
+    result.scratch.push_back(definition.shared_workspace_bytes(part));
     int64_t outputs = 0, gradients = 0;
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       const Block block = definition.output_block(static_cast<int>(o), part);
@@ -129,14 +139,20 @@ MemoryModel::Share MemoryModel::operator_share(OperatorId id, const Strategy& st
   Share share;
   for (int part : bytes.fixed.indices()) {
     const int64_t outputs = bytes.activations[part], gradients = bytes.gradients[part];
+    const DeviceId device = strategy[id].devices[part];
     share.push_back(
-        {strategy[id].devices[part],
+        {device,
          bytes.fixed[part] + bytes.workspaces[part] + (keeps_outputs ? outputs : 0) + (all_at_once ? gradients : 0),
-         std::max(keeps_outputs ? 0 : outputs, all_at_once ? 0 : gradients) + bytes.conversions[part]});
+         std::max(keeps_outputs ? 0 : outputs, all_at_once ? 0 : gradients) + bytes.conversions[part],
+         scratch(bytes, part, device)});
   }
   const Share statistics = statistics_share(id, strategy);
   share.insert(share.end(), statistics.begin(), statistics.end());
   return share;
+}
+
+int64_t MemoryModel::scratch(const PartBytes& bytes, int part, DeviceId device) const {
+  return gpus_.empty() || !gpus_[device] ? bytes.scratch[part] : 0;
 }
 
 // What parts have in common is there once per device: gathered, all of it; summed, the sum, and the partial sums of
@@ -290,8 +306,8 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
 // that these are its pieces.
 MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
   const ParameterGroup& group = builder_.groups()[g];
-  const bool shared = group.operators.count() > 1,
-             sharded = group.trained && builder_.synchronization() == Synchronization::sharded;
+  const ShardRounds rounds = shard_rounds(builder_, g);
+  const bool shared = group.operators.count() > 1, sharded = group.trained && is_sharded(builder_.synchronization());
   std::set<std::pair<ParameterId, int>> pieces;  // numbers of those blocks that are pieces
   if (shared && group.trained)
     for (const auto all = builder_.pieces(g, strategy); const ParameterPiece& piece : *all)
@@ -319,10 +335,12 @@ MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
     if (again) continue;
     const ParameterUse use{!no_backward, !shared || pieces.contains({parameter, block})};
     int64_t held = parameter_buffer_sizes(graph(), parameter, elements, sharded ? 0 : state_buffers_, use).elements();
+    if (rounds.gradients) held = 0;  // add_shards
     if (!shared && group.trained && !sharded) held += gradient_sum_elements(elements);
-    share.push_back({device, held * element_bytes + weight_copy_bytes(graph(), parameter, elements)});
+    const int64_t copy = rounds.parameters ? 0 : weight_copy_bytes(graph(), parameter, elements);
+    share.push_back({device, held * element_bytes + copy});
   }
-  if (sharded) add_shards(g, strategy, share);
+  if (sharded) add_shards(g, strategy, rounds, share);
   else if (shared && group.trained) add_gradient_sums(g, strategy, share);
   if (group.trained && builder_.synchronization() == Synchronization::parameter_server)
     add_exchange_with_owners(g, strategy, share);
@@ -341,15 +359,28 @@ void MemoryModel::add_gradient_sums(int g, const Strategy& strategy, Share& shar
   }
 }
 
-// Each unit's packed gradients, and of a holder's shard of them the optimizer's state and what is exchanged.
-void MemoryModel::add_shards(int g, const Strategy& strategy, Share& share) {
+// Of each unit and holder: packed gradients, the optimizer's state of its shard, and what is exchanged. Of what is
+// sharded in rounds the whole units live in the arena, few at a time.
+void MemoryModel::add_shards(int g, const Strategy& strategy, const ShardRounds& rounds, Share& share) {
   const auto pieces = builder_.pieces(g, strategy);
-  for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy, Synchronization::sharded)) {
+  for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy, builder_.synchronization())) {
     const int64_t holders = unit.holders.count(), elements = packed(unit).elements;
-    const int64_t buffers = state_buffers_ + (holders > 1 ? 1 : 0);
-    const int64_t held =
-        packed_elements(elements, holders, Synchronization::sharded) + buffers * shard_elements(elements, holders);
-    for (const DeviceId holder : unit.holders) share.push_back({holder, held * element_bytes});
+    const int64_t shard = shard_elements(elements, holders),
+                  whole = packed_elements(elements, holders, builder_.synchronization());
+    int64_t held = (state_buffers_ + (holders > 1 ? 1 : 0)) * shard, in_arena = 0, copies = 0;
+    if (!rounds.gradients || holders == 1) held += whole;
+    else in_arena = whole;
+    if (rounds.gradients) {  // weights
+      if (holders == 1) {
+        for (const ParameterPiece* piece : unit.pieces) {
+          held += piece->block.volume();
+          if (rounds.parameters) copies += weight_copy_bytes(graph(), piece->parameter, piece->block.volume());
+        }
+      } else if (rounds.parameters) held += shard, in_arena += whole;
+      else held += whole;
+    }
+    for (const DeviceId holder : unit.holders)
+      share.push_back({holder, held * element_bytes + copies, in_arena * element_bytes});
   }
 }
 
@@ -368,12 +399,17 @@ void MemoryModel::add_exchange_with_owners(int g, const Strategy& strategy, Shar
 void MemoryModel::add(const Share& share, Item::Kind kind, int64_t sign) {
   for (const Need& need : share) {
     sums_[need.device] += sign * need.bytes;
-    if (kind == Item::Kind::group) at_end_[need.device] += sign * (need.bytes + need.on_demand);
-    if (need.on_demand == 0 || kind == Item::Kind::group) continue;
-    auto& counts = on_demand_[need.device][static_cast<int>(kind)];
-    const auto it = counts.try_emplace(need.on_demand, 0).first;
-    it->second += static_cast<int>(sign);
-    if (it->second == 0) counts.erase(it);
+    const bool at_end = kind == Item::Kind::group && !is_sharded(builder_.synchronization());
+    if (kind == Item::Kind::group) at_end_[need.device] += sign * (need.bytes + (at_end ? need.on_demand : 0));
+    const auto count = [&](int of, int64_t bytes) {
+      if (bytes == 0) return;
+      auto& counts = on_demand_[need.device][of];
+      const auto it = counts.try_emplace(bytes, 0).first;
+      it->second += static_cast<int>(sign);
+      if (it->second == 0) counts.erase(it);
+    };
+    count(of_scratch, need.scratch);
+    if (!at_end) count(static_cast<int>(kind), need.on_demand);
   }
 }
 
@@ -387,6 +423,8 @@ const Vector<int64_t>& MemoryModel::total() {
       if (largest->second > 1) bytes_[device] += largest->first;
       else if (edges.size() > 1) bytes_[device] += std::next(largest)->first;
     }
+    if (const auto& groups = on_demand_[device][static_cast<int>(Item::Kind::group)]; !groups.empty())
+      bytes_[device] += (shards_in_flight - 1) * groups.rbegin()->first;
     bytes_[device] = std::max(bytes_[device], at_end_[device]);
   }
   return bytes_;
@@ -410,7 +448,7 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
   Vector<DeviceId> devices(bytes_.size());
   std::iota(devices.begin(), devices.end(), 0);
   const Vector<int64_t> none(bytes_.size(), 0);
-  Needs result{none, none, plan_memory(builder_, strategy, tasks, order, devices, buffers, laid_out)};
+  Needs result{none, none, none, plan_memory(builder_, strategy, tasks, order, devices, buffers, laid_out)};
   Vector<int64_t> conversions = none;  // one scratch memory serves all parts on a device
   // one copy serves all that read the same block
   std::set<std::tuple<DeviceId, TensorId, Vector<int64_t>>> inputs;
@@ -421,6 +459,7 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
       const DeviceId device = strategy[id].devices[part];
       result.other[device] += bytes.fixed[part];
       conversions[device] = std::max(conversions[device], bytes.conversions[part]);
+      result.scratch[device] = std::max(result.scratch[device], scratch(bytes, static_cast<int>(part), device));
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         if (graph().tensors[op.inputs[i]].producer >= 0) continue;
         const Block block = op.definition->input_block(

@@ -13,15 +13,20 @@
 #include <map>
 
 #include "common/task_graph/memory_plan.h"
+#include "common/task_graph/sharded_units.h"
 #include "common/vector.h"
 
 namespace ff {
 
+class Topology;
+Vector<bool> gpus_of(const Topology& topology);  // by device
+
 // Bytes by device, of all operators or as one changes. Not thread-safe; the builder must outlive it.
 class MemoryModel {
  public:
-  // `state_buffers`: of the optimizer (optimizer.h).
-  MemoryModel(TaskGraphBuilder& builder, int device_count, int state_buffers = 0);
+  // `state_buffers`: of the optimizer (optimizer.h). `gpus`, by device: their libraries have scratch memory of their
+  // own, which nobody predicts; empty: all devices are processors.
+  MemoryModel(TaskGraphBuilder& builder, int device_count, int state_buffers = 0, Vector<bool> gpus = {});
 
   Vector<int64_t> bytes(const Strategy& strategy);  // the estimate
   // What the executor allocates. `tasks` is the strategy's task graph, `order` a total order of its tasks.
@@ -33,9 +38,11 @@ class MemoryModel {
   struct Needs {
     Vector<int64_t> parameters;  // with gradients and the optimizer's state
     Vector<int64_t> other;       // workspaces, conversions, inputs of the graph, losses, statistics
+    Vector<int64_t> scratch;     // that kernels use in turn
     Vector<MemoryPlan> plans;    // of the arenas
     int64_t bytes(DeviceId device) const {
-      return parameters[device] + other[device] + std::max(plans[device].arena_bytes, plans[device].live_bytes);
+      return parameters[device] + other[device] + scratch[device] +
+             std::max(plans[device].arena_bytes, plans[device].live_bytes);
     }
   };
   Needs needs(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order, TransferBuffers buffers,
@@ -52,12 +59,14 @@ class MemoryModel {
     DeviceId device;
     int64_t bytes;
     // While one task of the operator, on the edge, or of the tensor's producer runs; of a group: at the end, beside
-    // the parameters.
+    // the parameters; with shards, while a unit of it is whole.
     int64_t on_demand = 0;
+    int64_t scratch = 0;  // of the part's kernel
   };
   using Share = Vector<Need>;  // devices may repeat
   // A strategy's memory is the sum over operators, edges, tensors and parameter groups, in this order, and the largest
-  // on-demand needs: of an operator, of a tensor, and of two edges, since data is received while other is read.
+  // on-demand needs: of an operator, of a tensor, and of two edges, since data is received while other is read; with
+  // shards, that of a group for each unit in flight. And the largest scratch memory of a kernel.
   struct Item {
     enum class Kind : uint8_t { operation, edge, tensor, group } kind;
     int index;
@@ -71,7 +80,7 @@ class MemoryModel {
   Share tensor_share(TensorId tensor, const Strategy& strategy);
   Share group_share(int group, const Strategy& strategy);
   void add_gradient_sums(int group, const Strategy& strategy, Share& share);
-  void add_shards(int g, const Strategy& strategy, Share& share);
+  void add_shards(int group, const Strategy& strategy, const ShardRounds& rounds, Share& share);
   void add_exchange_with_owners(int group, const Strategy& strategy, Share& share);
   void add(const Share& share, Item::Kind kind, int64_t sign);
   const Vector<int64_t>& total();
@@ -79,28 +88,31 @@ class MemoryModel {
   // What depends on an operator's degrees alone, by part.
   struct PartBytes {
     Vector<int64_t> fixed;                               // graph inputs, losses
-    Vector<int64_t> workspaces;                          // of kernels
-    Vector<int64_t> conversions;                         // scratch memory (operators/conversion.h)
+    Vector<int64_t> workspaces, scratch;                 // of kernels; scratch memory is used in turn
+    Vector<int64_t> conversions;                         // scratch memory too (operators/conversion.h)
     Vector<int64_t> activations, gradients;              // of all outputs but losses; of all inputs; aligned
     Vector<Vector<int64_t>> inputs;                      // [input][part], aligned
     Vector<Vector<int64_t>> outputs;                     // [output][part], aligned
     Vector<Vector<std::pair<int, int64_t>>> parameters;  // [parameter][part]: number of the block, elements
   };
   const PartBytes& part_bytes(OperatorId op, const Degrees& degrees);
+  int64_t scratch(const PartBytes& bytes, int part, DeviceId device) const;
   int block_number(ParameterId parameter, const Block& block);
 
   const Graph& graph() const { return builder_.graph(); }
 
   TaskGraphBuilder& builder_;
   const int state_buffers_;
+  const Vector<bool> gpus_;
   Vector<Vector<int>> edges_of_tensor_, groups_of_;
   Vector<Vector<Item>> items_around_;                     // [operator]: what its configuration enters
   Vector<std::map<Degrees, PartBytes>> part_bytes_;       // [operator]
   Vector<std::map<Vector<int64_t>, int>> block_numbers_;  // [parameter]
   Vector<int64_t> sums_;                                  // by device, without on-demand needs
   Vector<int64_t> at_end_;                                // by device: parameters, and what their owners exchange
-  // by device, of operators, edges, and tensors: bytes -> how many
-  Vector<Array<std::map<int64_t, int>, 3>> on_demand_;
+  // by device, of operators, edges, tensors, and groups with shards, and of scratch memory: bytes -> how many
+  static constexpr int of_scratch = 4;
+  Vector<Array<std::map<int64_t, int>, 5>> on_demand_;
   Vector<int64_t> bytes_;
   Vector<Share> shares_;
   Vector<std::pair<Item, Share>> undo_;

@@ -161,7 +161,7 @@ class Writer {
     models_["cpu"] = processor_model(each, memory / ranks);
     note("no GPU was found: the devices are processors, with estimated rates; mpirun -n " + std::to_string(ranks) +
          " ffexec --calibrate measures them");
-    if (ranks > 1 || settings_.nodes > 1) {  // what the network is attached to
+    if (settings_.nodes > 1) {  // what the network is attached to
       switches_.push_back("host");
       for (int rank = 0; rank < ranks; ++rank)
         links_.push_back(

@@ -283,12 +283,11 @@ void expect_comparable(const std::string& path_a, const StrategyFile& a, const s
   if (a.topology.devices.size() != b.topology.devices.size())
     throw InputError(path_b + ": is for " + std::to_string(b.topology.devices.size()) + " devices, " + path_a +
                      " for " + std::to_string(a.topology.devices.size()));
-  const auto is_sharded = [](const StrategyFile& file) {
-    return file.settings.synchronization == Synchronization::sharded;
-  };
-  if (is_sharded(a) != is_sharded(b))
-    throw InputError(path_b + ": its sharding is not that of " + path_a +
-                     "; ffsearch simulate --sharding none (or optimizer) writes one as the other");
+  const std::string_view sharding_a = sharding_name(a.settings.synchronization),
+                         sharding_b = sharding_name(b.settings.synchronization);
+  if (sharding_a != sharding_b)
+    throw InputError(path_b + ": its sharding is " + std::string(sharding_b) + ", that of " + path_a + " is " +
+                     std::string(sharding_a) + "; ffsearch simulate --sharding writes one as the other");
   if (a.settings.synchronization != b.settings.synchronization)
     throw InputError(path_b + ": synchronizes parameters by " + std::string(to_string(b.settings.synchronization)) +
                      ", " + path_a + " by " + std::string(to_string(a.settings.synchronization)) +

@@ -16,6 +16,8 @@ namespace {
 
 int64_t aligned(int64_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
 
+constexpr const char *whole_gradients = "gradients of parameters, not yet reduced", *whole_weights = "gathered weights";
+
 std::string kind_name(BufferKey::Kind kind) {
   using enum BufferKey::Kind;
   switch (kind) {
@@ -31,6 +33,8 @@ std::string kind_name(BufferKey::Kind kind) {
     case received_parameter_gradient:
     case packed_parameter_values:
     case received_parameter_values: return "transfers";
+    case packed_parameter_gradient: return whole_gradients;
+    case gathered_parameters: return whole_weights;
   }
   return "";
 }
@@ -126,11 +130,14 @@ MemoryPeak memory_peak(Evaluator& evaluator, const Evaluator::Details& details) 
                  needs.parameters[peak.device]}};
   for (const char* kind : {"activations", "gradients of activations", "transfers"})
     peak.kinds.push_back({kind, live[kind]});
+  if (shards_gradients(builder.synchronization())) peak.kinds.push_back({whole_gradients, live[whole_gradients]});
+  if (shards_parameters(builder.synchronization())) peak.kinds.push_back({whole_weights, live[whole_weights]});
   int64_t rest = needs.other[peak.device];
   for (const MemoryItem& item : workspaces(builder.graph(), details, plan)) {
     peak.kinds.push_back(item);
     rest -= item.bytes;
   }
+  if (needs.scratch[peak.device] > 0) peak.kinds.push_back({"scratch memory of kernels", needs.scratch[peak.device]});
   peak.kinds.push_back({"inputs, losses, statistics", rest});
   peak.kinds.push_back({"gaps between buffers", plan.arena_bytes - all});
   for (auto& [key, value] : alike)
@@ -307,12 +314,24 @@ std::optional<MemoryRemedy> remedy_with(const Problem& problem, const StrategySe
   return MemoryRemedy{text, prediction.makespan, prediction.fullness};
 }
 
+// The first stage that makes it fit.
 std::optional<MemoryRemedy> sharding(const Problem& problem, const Strategy& strategy) {
   StrategySettings settings = problem.settings;
-  if (settings.synchronization != Synchronization::all_reduce) return std::nullopt;
-  settings.synchronization = Synchronization::sharded;
-  return remedy_with(problem, settings, strategy,
-                     "--sharding optimizer: devices with the same parameters split the optimizer's state");
+  if (settings.synchronization == Synchronization::parameter_server) return std::nullopt;
+  constexpr std::pair<Synchronization, const char*> stages[] = {
+      {Synchronization::sharded_optimizer, "the optimizer's state"},
+      {Synchronization::sharded_gradients, "the optimizer's state and the gradients"},
+      {Synchronization::sharded_parameters, "the optimizer's state, gradients and weights"}};
+  for (const auto& [stage, what] : stages) {
+    if (stage <= settings.synchronization) continue;
+    StrategySettings tried = settings;
+    tried.synchronization = stage;
+    if (auto remedy = remedy_with(
+            problem, tried, strategy,
+            "--sharding " + std::string(sharding_name(stage)) + ": devices with the same parameters split " + what))
+      return remedy;
+  }
+  return std::nullopt;
 }
 
 std::optional<MemoryRemedy> recomputation(const Problem& problem, const Strategy& strategy) {

@@ -10,7 +10,43 @@ std::string Builder::unique_name(const std::string& hint) {
   if (name.empty()) name = "operator";
   if (names_.insert(name).second) return name;
   for (int i = 2;; ++i)
-    if (const std::string next = name + "_" + std::to_string(i); names_.insert(next).second) return next;
+    if (const std::string next = name + "_" + std::to_string(i); names_.insert(next).second) {
+      hints_[next] = name;
+      return next;
+    }
+}
+
+void Builder::take_freed_names() {
+  std::set<std::string> taken;
+  for (const Json& input : inputs_) taken.insert(input["name"].get<std::string>());
+  for (const Operator& op : operators_) taken.insert(op.name);
+  std::map<std::string, std::string> renamed;
+  for (const Operator& op : operators_)
+    if (const auto hint = hints_.find(op.name);
+        !op.parameters.empty() && hint != hints_.end() && taken.insert(hint->second).second)
+      renamed[op.name] = hint->second;
+  if (renamed.empty()) return;
+  // "NAME", or "NAME:" and "NAME." with what follows: outputs and parameters.
+  const auto rename = [&](std::string& text, char separator) {
+    const size_t end = separator ? text.rfind(separator) : std::string::npos;
+    const auto found = renamed.find(text.substr(0, end));
+    if (found != renamed.end()) text = found->second + (end == std::string::npos ? "" : text.substr(end));
+  };
+  for (Operator& op : operators_) {
+    rename(op.name, 0);
+    rename(op.group, 0);
+    for (Vector<std::string>* tensors : {&op.inputs, &op.outputs})
+      for (std::string& tensor : *tensors) rename(tensor, tensor.find(':') == std::string::npos ? 0 : ':');
+  }
+  for (std::string& tensor : outputs) rename(tensor, tensor.find(':') == std::string::npos ? 0 : ':');
+  for (auto& [summand, parameter] : summed) rename(parameter, '.');
+  std::map<std::string, Parameter> parameters;
+  for (auto& [name, parameter] : parameters_) {
+    std::string now = name;
+    rename(now, '.');
+    parameters.emplace(now, std::move(parameter));
+  }
+  parameters_ = std::move(parameters);
 }
 
 void Builder::add_input(const std::string& name, const Shape& shape, DataType type) {

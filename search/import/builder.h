@@ -28,6 +28,8 @@ class Builder {
 
   // A free name as near to the hint as our names allow.
   std::string unique_name(const std::string& hint);
+  // Operators with parameters get the name that they asked for where its owner is no longer there.
+  void take_freed_names();
   void add_input(const std::string& name, const Shape& shape, DataType type);
 
   // Adds an operator, whose inputs are tensors of ours. Its outputs as ONNX would see them if they were as they lie.
@@ -71,6 +73,7 @@ class Builder {
   std::string file_;
   int64_t batch_;
   std::set<std::string> names_;
+  std::map<std::string, std::string> hints_;  // of names that were taken, by the name given instead
   Json inputs_ = Json::array();
   Vector<Operator> operators_;
   std::map<std::string, std::pair<Shape, DataType>> shapes_;  // of all tensors

@@ -133,16 +133,22 @@ Value Conversion::add_with_parameters(const Node& node, const std::string& type,
   return result;
 }
 
+std::string Conversion::text_of_constants(const Constant& constant) const {
+  std::string text;
+  for (const Initializer& each : model.initializers)
+    if (constant.frozen.count(each.name)) text += (text.empty() ? "" : ", ") + each.text() + ": " + each.reason;
+  return text;
+}
+
 void Conversion::expect_trained(const Node& node, const std::string& type, const NamedConstant& parameter) const {
   const Origin& origin = parameter.constant.origin;
   bool all = origin.known();
   for (int64_t i = 0; all && origin.list && i < parameter.constant.elements(); ++i) all = origin.at(i) != Origin::none;
   if (all) return;
-  std::string constants;
-  for (const Initializer& each : model.initializers)
-    if (parameter.constant.frozen.count(each.name)) constants += " (" + each.text() + ": " + each.reason + ")";
+  const std::string constants = text_of_constants(parameter.constant);
   fail(node, "the " + parameter.name + " of " + type + " is always trained, but here it is " +
-                 (origin.known() ? "constant in part" : "a constant or left out") + constants);
+                 (origin.known() ? "constant in part" : "a constant or left out") +
+                 (constants.empty() ? "" : " (" + constants + ")"));
 }
 
 void Conversion::convert(const Node& node) {
@@ -209,6 +215,11 @@ const std::map<std::string, Converter>& converters() {
       {"Tanh", convert_unary},
       {"Gelu", convert_unary},
       {"Silu", convert_unary},
+      {"Elu", convert_unary},
+      {"Selu", convert_selu},
+      {"Softplus", convert_unary},
+      {"Mish", convert_unary},
+      {"Log", convert_unary},
       {"Neg", convert_unary},
       {"HardSigmoid", convert_unary},
       {"HardSwish", convert_unary},

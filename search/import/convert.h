@@ -58,6 +58,8 @@ class Conversion {
 
   // How the node is called in the graph: by its module, as PyTorch's exporter has it in the node's name.
   std::string name_of(const Node& node) const;
+  // The initializers that a constant is made of: "cls" [1, 1, 16]: --frozen.
+  std::string text_of_constants(const Constant& constant) const;
   [[noreturn]] void fail(const Node& node, const std::string& message) const { model.fail(node, message); }
 
  private:
@@ -83,6 +85,7 @@ void convert_cast(Conversion&, const Node&);
 void convert_dropout(Conversion&, const Node&);
 void convert_unary(Conversion&, const Node&);
 void convert_binary(Conversion&, const Node&);
+void convert_selu(Conversion&, const Node&);
 void convert_square(Conversion&, const Node&);
 void convert_abs(Conversion&, const Node&);
 void convert_prelu(Conversion&, const Node&);

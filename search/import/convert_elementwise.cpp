@@ -1,6 +1,8 @@
 // Element by element: functions, and sums and products with broadcasting.
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <tuple>
 
 #include "search/import/convert.h"
 
@@ -80,6 +82,63 @@ Spread spread(Conversion& c, const Node& node, const Value& x, const Constant& c
   return result;
 }
 
+// Rows of a table [rows, heads] by the distance of two positions, as relative_bias has them: its attributes, or
+// nothing. `rows`: for each distance from -(queries - 1) on.
+std::optional<Json> relative_buckets(const Vector<int64_t>& rows, int64_t queries, int64_t buckets) {
+  const int last = rows.count() - 1, zero = static_cast<int>(queries - 1);
+  Json attributes = {{"buckets", buckets}, {"boundaries", Json::array()}};
+  Json& boundaries = attributes["boundaries"];
+  // Of distances first, first + step, ...: the row grows, from `row` on, at each boundary.
+  const auto grows = [&](int first, int end, int step, int64_t row, int64_t distance) {
+    boundaries = Json::array();
+    for (int at = first; at != end; at += step, ++distance) {
+      if (rows[at] < row) return false;
+      for (; row < rows[at]; ++row) boundaries.push_back(distance);
+    }
+    return true;
+  };
+  const bool past = std::all_of(rows.begin() + zero, rows.end(), [](int64_t row) { return row == 0; });
+  if (past && grows(zero, -1, -1, 0, 0)) {
+    attributes["directions"] = "past";
+    return attributes;
+  }
+  bool both = buckets % 2 == 0 && rows[zero] == 0;
+  for (int at = zero + 1; both && at <= last; ++at)
+    both = zero - (at - zero) < 0 || rows[at] == rows[zero - (at - zero)] + buckets / 2;
+  for (int at = 0; both && at <= zero; ++at) both = rows[at] < buckets / 2;
+  if (both && last == 2 * zero && grows(zero, -1, -1, 0, 0)) return attributes;
+  if (!grows(0, last + 1, 1, 0, -(queries - 1))) return std::nullopt;
+  attributes["directions"] = "signed";
+  return attributes;
+}
+
+// A trained summand of scores [batch, heads, queries, keys] that has a row of a table for each distance key - query.
+std::optional<Value> with_relative_bias(Conversion& c, const Node& node, const Value& x, const Constant& constant) {
+  const Constant* table = c.model.constant(constant.parameter);
+  const auto initializer = std::find_if(c.model.initializers.begin(), c.model.initializers.end(),
+                                        [&](const Initializer& each) { return each.name == constant.parameter; });
+  if (!table || table->shape.size() != 2 || initializer == c.model.initializers.end()) return std::nullopt;
+  const Spread spreading = spread(c, node, x, constant);
+  const Shape& shape = spreading.constant.shape;
+  if (spreading.value.physical.size() != 4 || spreading.axes != Vector<int>{1, 2, 3} || shape[0] != table->shape[1])
+    return std::nullopt;
+  const auto [heads, queries, keys] = std::tuple(shape[0], shape[1], shape[2]);
+  Vector<int64_t> rows(queries + keys - 1, -1);
+  for (int64_t i = 0; i < heads * queries * keys; ++i) {
+    const int64_t number = spreading.constant.origin.at(i) - initializer->first, key = i % keys,
+                  query = i / keys % queries, head = i / (keys * queries);
+    int64_t& row = rows[key - query + queries - 1];
+    if (number < 0 || number % heads != head || (row >= 0 && row != number / heads)) return std::nullopt;
+    row = number / heads;
+  }
+  const auto attributes = relative_buckets(rows, queries, table->shape[0]);
+  if (!attributes) return std::nullopt;
+  Value result = spreading.value;
+  result.tensor =
+      c.add_with_parameters(node, "relative_bias", {result.tensor}, *attributes, {{"weight", *table}}).tensor;
+  return result;
+}
+
 // x * constant or x + constant, by a parameter where the constant is trained, and a fixed one otherwise.
 Value with_constant(Conversion& c, const Node& node, bool product, const Value& x, const Constant& constant) {
   const bool trained = !constant.is_fixed();
@@ -90,6 +149,8 @@ Value with_constant(Conversion& c, const Node& node, bool product, const Value& 
   // One row of a table for all positions is one row.
   const Constant once = without_repetition(constant);
   if (once.is_scalar()) c.fail(node, "has a trained number for all elements, which is not understood");
+  if (trained && !product && has_repetition(once))
+    if (auto biased = with_relative_bias(c, node, x, once)) return *biased;
   if (trained && has_repetition(once))
     c.fail(node, "chooses rows of \"" + constant.parameter +
                      "\" by constant indices, some of them more than once, which is not understood");
@@ -243,11 +304,26 @@ void convert_unary(Conversion& c, const Node& node) {
     attributes = {{"slope", number("alpha", 0.2)}, {"offset", number("beta", 0.5)}};
   }
   if (node.op == "HardSwish") type = "hard_swish";
+  if (node.op == "Softplus") type = "softplus";
+  if (node.op == "Mish") type = "mish";
+  if (node.op == "Log") type = "log";
+  if (node.op == "Elu") {
+    type = "elu";
+    attributes = {{"alpha", number("alpha", 1)}};
+  }
   if (node.op == "LeakyRelu") {
     type = "leaky_relu";
     attributes = {{"slope", number("alpha", 0.01)}};
   }
   c.set(node, 0, c.add_elementwise(node, type, c.value(node, 0), attributes));
+}
+
+// A number times elu.
+void convert_selu(Conversion& c, const Node& node) {
+  const double alpha = c.model.number(node, "alpha", 1.67326319217681884765625),
+               gamma = c.model.number(node, "gamma", 1.05070102214813232421875);
+  const Value elu = c.add_elementwise(node, "elu", c.value(node, 0), {{"alpha", alpha}});
+  c.set(node, 0, c.add_elementwise(node, "affine", elu, {{"factor", gamma}}));
 }
 
 void convert_square(Conversion& c, const Node& node) {

@@ -117,6 +117,9 @@ void convert_concat(Conversion& c, const Node& node) {
     const Constant& token = *repeated;
     Value x = c.value(node, 1);
     const bool sequence = x.axes.size() == 3 && axis == 1 && x.batch_axis() == 0 && token.shape.size() == 3;
+    if (!token.frozen.empty() && token.is_fixed())
+      c.fail(node, "joins a constant (" + c.text_of_constants(token) +
+                       ") to the samples; rows before a sequence (prefix) are always trained");
     if (!sequence || token.shape[0] != 1 || token.is_fixed())
       c.fail(node, "joins a constant of shape " + to_string(token.shape) + " to the samples, which is not understood");
     Constant rows = token;

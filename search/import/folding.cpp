@@ -621,9 +621,27 @@ std::optional<Vector<Constant>> compute(const Model& model, const Node& node) {
   return one(with_shape(*in[0], shape));
 }
 
+// What a sum with zeros is: an initializer stays one. T5 adds a mask that hides nothing to its relative positions.
+std::optional<Constant> sum_with_zeros(const Model& model, const Node& node) {
+  if ((node.op != "Add" && node.op != "Sub") || !node.has_input(1)) return std::nullopt;
+  const Constant *first = model.constant(node.inputs[0]), *second = model.constant(node.inputs[1]);
+  if (!first || !second || !first->floats || !second->floats) return std::nullopt;
+  const auto is_zero = [](const Constant& constant) {
+    return constant.is_fixed() &&
+           std::all_of(constant.floats->begin(), constant.floats->end(), [](float value) { return value == 0; });
+  };
+  const bool swapped = node.op == "Add" && is_zero(*first);
+  if (swapped) std::swap(first, second);
+  if (first->is_fixed() || !is_zero(*second)) return std::nullopt;
+  const Shape shape = broadcast(model, node, {first->shape, second->shape});
+  expect_size(model, node, shape);
+  return expanded(*first, shape);
+}
+
 }  // namespace
 
 std::optional<Vector<Constant>> fold(const Model& model, const Node& node) {
+  if (auto sum = sum_with_zeros(model, node)) return Vector<Constant>{std::move(*sum)};
   auto results = compute(model, node);
   if (!results) return results;
   static const std::set<std::string> rearranging = {"Identity", "Cast",    "Dropout",   "Gather",  "Concat",  "Slice",

@@ -78,8 +78,10 @@ void remove_dead(Builder& builder) {
 }  // namespace
 
 const Vector<GraphPass>& graph_passes() {
-  static const Vector<GraphPass> list = {
-      {"attention", fuse_attention}, {"relu behind a layer", fuse_relu}, {"dead operators", remove_dead}};
+  static const Vector<GraphPass> list = {{"attention", fuse_attention},
+                                         {"relu behind a layer", fuse_relu},
+                                         {"dead operators", remove_dead},
+                                         {"freed names", [](Builder& builder) { builder.take_freed_names(); }}};
   return list;
 }
 

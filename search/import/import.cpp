@@ -8,6 +8,7 @@
 #include "search/import/convert.h"
 #include "search/import/graph_passes.h"
 #include "search/import/passes.h"
+#include "search/import/pytorch_table.h"
 
 namespace ff {
 
@@ -171,7 +172,8 @@ ImportedModel import_model(Model read, const ImportOptions& options) {
     const Graph graph = parse_graph(JsonPlace(std::make_shared<const Json>(result.graph), model.file + " as a graph"));
     result.parameters = graph.parameter_count();
   }
-  result.weights = to_safetensors({{"graph", name}}, tensors);
+  result.weights =
+      to_safetensors({{"graph", name}, {"pytorch", pytorch_table(model, conversion.builder).dump()}}, tensors);
   return result;
 }
 

@@ -97,8 +97,13 @@ void expect_matches(const Model& model, const Vector<std::string>& patterns, con
   Vector<std::string> names(like.begin(), like.end());
   for (const Initializer& each : model.initializers) names.push_back(each.name);
   for (const std::string& pattern : patterns)
-    if (std::none_of(names.begin(), names.end(), [&](const std::string& name) { return fits(name, pattern); }))
-      model.fail("no initializer is named \"" + pattern + "\"" + suggestion(pattern, names));
+    if (std::none_of(names.begin(), names.end(), [&](const std::string& name) { return fits(name, pattern); })) {
+      // As the graph calls it: "cls.weight" of the initializer "cls".
+      const std::string stem = pattern.substr(0, pattern.rfind('.'));
+      const bool known = std::find(names.begin(), names.end(), stem) != names.end();
+      model.fail("no initializer is named \"" + pattern + "\"" +
+                 (known ? "; did you mean \"" + stem + "\"?" : suggestion(pattern, names)));
+    }
 }
 
 // Parameters that PyTorch has and the file has not may be in it under another name, as part of something else.

@@ -77,6 +77,8 @@ std::optional<Node> gelu_by_tanh(Model&, const Match& match) {
 }
 std::optional<Node> silu(Model&, const Match& match) { return node("Silu", {match.values.at("x")}); }
 
+std::optional<Node> mish(Model&, const Match& match) { return node("Mish", {match.values.at("x")}); }
+
 std::optional<Node> hard_swish(Model& model, const Match& match) {
   if (const auto it = match.nodes.find("h"); it != match.nodes.end()) {
     const double slope = model.number(*it->second, "alpha", 0.2), offset = model.number(*it->second, "beta", 0.5);
@@ -158,6 +160,7 @@ const Vector<Pass>& passes() {
       {"gelu", half_of_x_times(erf), gelu},
       {"gelu by tanh", gelu_tanh_patterns(), gelu_by_tanh},
       {"silu", {"Mul(x, Sigmoid(x))"}, silu},
+      {"mish", {"Mul(x, Tanh(Softplus(x)))"}, mish},
       {"hard swish",
        {"Mul(x, h:HardSigmoid(x))", "Mul(Mul(x, Clip(Add(x, #3), #0, #6)), #0.16666667)",
         "Mul(x, Mul(Clip(Add(x, #3), #0, #6), #0.16666667))"},

@@ -325,6 +325,9 @@ const std::map<std::string, Rule>& rules() {
                            "Tanh",
                            "Gelu",
                            "Silu",
+                           "Selu",
+                           "Softplus",
+                           "Mish",
                            "HardSigmoid",
                            "HardSwish",
                            "Clip",
@@ -348,7 +351,6 @@ const std::map<std::string, Rule>& rules() {
                            "Trilu",
                            "Floor",
                            "Ceil",
-                           "Softplus",
                            "Square"})
       rules[op] = first;
     return rules;

@@ -17,6 +17,13 @@ std::string format(const char* pattern, double value) {
   return text;
 }
 
+// Of SearchReport::sharding.
+std::string sharding_text(const std::string& sharding) {
+  if (sharding == "optimizer") return "of the optimizer's state";
+  return sharding == "gradients" ? "of the optimizer's state and gradients"
+                                 : "of the optimizer's state, gradients and weights";
+}
+
 std::string padded(std::string text) {
   text.resize(std::max<size_t>(text.size() + 1, 21), ' ');
   return text;
@@ -139,7 +146,7 @@ Json report_to_json(const SearchReport& report) {
       {"predicted_us", us(report.predicted)},
       {"fifo_order", report.fifo_order},
       {"micro_batches", report.micro_batches},
-      {"sharding", report.sharded ? "optimizer" : "none"},
+      {"sharding", report.sharding},
       {"recompute", report.recompute},
       {"precision", to_string(report.precision)},
       {"predicted_fifo_us", us(report.predicted_fifo)},
@@ -183,7 +190,7 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   if (report.micro_batches > 1)
     text += padded("micro-batches") + std::to_string(report.micro_batches) + " of " +
             std::to_string(graph.batch_size / report.micro_batches) + " samples\n";
-  if (report.sharded) text += padded("sharding") + "of the optimizer's state\n";
+  if (report.sharding != "none") text += padded("sharding") + sharding_text(report.sharding) + "\n";
   if (report.precision != Precision::fp32)
     text += padded("precision") + std::string(to_string(report.precision)) + "\n";
   for (const std::string& pattern : report.recompute)

@@ -31,7 +31,7 @@ struct SearchReport {
   Nanoseconds predicted_fifo = 0;  // with tasks in the order in which they become ready
   int micro_batches = 1;
   Vector<std::string> recompute;  // patterns
-  bool sharded = false;           // the optimizer's state
+  std::string sharding = "none";  // sharding_name
   Precision precision = Precision::fp32;
   bool fifo_order = true;  // which is the order of the plan; else it is by critical path, or the file's own
   bool feasible = true;

@@ -59,6 +59,10 @@ class Bf16(unittest.TestCase):
                                                         "--optimizer", "adamw"]),
                                      ("llama-tiny", 4, ["--algorithm", "data-parallel", "--micro-batches", 2,
                                                         "--recompute", "full", "--sharding", "optimizer"]),
+                                     ("llama-tiny", 4, ["--algorithm", "data-parallel", "--micro-batches", 2,
+                                                        "--sharding", "gradients"]),
+                                     ("llama-tiny", 4, ["--algorithm", "data-parallel", "--micro-batches", 2,
+                                                        "--recompute", "full", "--sharding", "parameters"]),
                                      ("moe-tiny", 2, ["--algorithm", "gshard"]),
                                      ("rnnlm-2step", 4, ["--proposals", 300])):
             with self.subTest(network=network, plan=plan):

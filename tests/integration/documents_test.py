@@ -204,6 +204,10 @@ def json_of_every_command(work):
     (work / "full.json").write_text(json.dumps(full))
     yield "Explain", run("ffsearch", "explain", "--strategy", work / "full.json", "--cost", "analytic")
     yield "Edit", run("ffsearch", "edit", "--strategy", plan, "fc1: whole on 0", "--cost", "analytic")
+    transformer = work / "transformer.json"
+    run("ffsearch", "simulate", "--graph", ROOT / "graphs/llama-tiny.json", "--topo",
+        ROOT / "topologies/local-cpu-2.json", "--settings", "tp=2", "--cost", "analytic", "--out", transformer)
+    yield "Export", run("ffsearch", "export", "--strategy", transformer, "--for", "megatron", "--cost", "analytic")
     yield "Diff", run("ffsearch", "diff", plan, other, "--cost", "analytic")
     mpirun = ("mpirun", "-n", 2)
     yield "Train", run("ffexec", "--strategy", plan, "--iterations", 3, "--verify", launcher=map(str, mpirun))

@@ -96,6 +96,19 @@ class Explain(unittest.TestCase):
             self.assertAlmostEqual(piece["begin_us"], begin, places=3)
             begin += piece["us"]
 
+    def test_slower_shared_memory_is_not_faster(self):
+        """There is no way around the copies of ranks on one host, whatever else joins them."""
+        for nodes in ((), ("--nodes", 2, "--network-gb-per-s", 1)):
+            with self.subTest(nodes=nodes):
+                topology, plan = self.work / "ranks.json", self.work / "ranks-plan.json"
+                done = ffsearch("topology", "--cpu-ranks", 2, *nodes, "--out", topology)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                done = ffsearch("--graph", ROOT / "graphs/alexnet.json", "--topo", topology, "--batch-per-device", 4,
+                                "--cost", "analytic", "--algorithm", "data-parallel", "--out", plan)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                kind = self.json_of("explain", "--strategy", plan, "--what-if", "link cpu-cpu bandwidth x0.1")
+                self.assertGreater(kind["what_if"][0]["change_us"], 0)
+
     def test_what_if(self):
         result = self.json_of("explain", "--strategy", self.plain, "--what-if", "link network bandwidth x2",
                               "--what-if", "memory x2", "--what-if", "batch 128", "--what-if", "device 3 x0.5")

@@ -83,6 +83,17 @@ class RelativePositions(Network):
         return (scores.softmax(-1) @ heads).transpose(1, 2).reshape(-1, LENGTH, CHANNELS)
 
 
+class ClassToken(Network):
+    """A row before the sequence, which is cut off again."""
+
+    def __init__(self):
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, 1, CHANNELS))
+
+    def between(self, x):
+        return torch.cat((self.token.expand(x.shape[0], -1, -1), x), 1)[:, 1:]
+
+
 class LookedUp(Network):
     """Rows of a table by constant indices, each once."""
 
@@ -225,11 +236,43 @@ class InitializersTest(unittest.TestCase):
                             'or left out ("first.weight" [8, 8]: --frozen)', Sequence(nn.Identity()), "--frozen",
                             "first.weight", "--trained", "first.bias")
 
+    def test_frozen_class_token(self):
+        token = ClassToken()
+        self.assert_refused('Concat "/Concat_1": joins a constant ("token" [1, 1, 8]: --frozen) to the samples; rows '
+                            'before a sequence (prefix) are always trained', token, "--frozen", "token")
+        self.assert_refused('no initializer is named "token.weight"; did you mean "token"?', token, "--frozen",
+                            "token.weight")
+
     # Parameters that were frozen.
 
     def test_relative_positions(self):
-        self.assert_refused('Add "/Add": chooses rows of "bias.weight" by constant indices, some of them more than '
-                            'once, which is not understood', RelativePositions())
+        self.agrees(RelativePositions(), like=True)
+        with open(self.path("graph.json")) as file:
+            [bias] = [op for op in json.load(file)["operators"] if op["type"] == "relative_bias"]
+        self.assertEqual(bias["attributes"]["buckets"], 2 * LENGTH - 1)
+        self.assertEqual(bias["attributes"]["directions"], "signed")
+
+    def test_constants_need_their_values(self):
+        """With others than the model's, another function would be trained."""
+        self.agrees(Masked(-1e9))
+        plan = ["--topo", os.path.join(comparison.REPOSITORY, "topologies", "local-cpu-1.json"), "--cost", "analytic",
+                "--algorithm", "data-parallel", "--quiet", "--out", self.path("one.json")]
+        comparison.run(os.path.join(BUILD, "ffsearch"), "--graph", self.path("graph.json"), *plan)
+        run = [os.path.join(BUILD, "ffexec"), "--strategy", self.path("one.json"), "--iterations", "1"]
+        done = subprocess.run(run, capture_output=True, text=True, env=comparison.ENVIRONMENT, check=False)
+        with open(self.path("graph.json")) as file:
+            graph = json.load(file)
+        [constant] = [op for op in graph["operators"] if op.get("attributes", {}).get("trained") is False]
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn(f"{self.path('one.json')}: the graph does not have the values of 1 constant: "
+                      f"{constant['name']}.weight\ngive --load FILE with the checkpoint that has them: ffsearch import "
+                      "writes it with --weights FILE; or \"initial\" in the attributes of these operators\n",
+                      done.stderr)
+        constant["attributes"]["initial"] = 0
+        with open(self.path("said.json"), "w") as file:
+            json.dump(graph, file)
+        comparison.run(os.path.join(BUILD, "ffsearch"), "--graph", self.path("said.json"), *plan)
+        comparison.run(*run)
 
     def test_looked_up_rows(self):
         self.agrees(LookedUp())

@@ -104,6 +104,58 @@ class GroupedQueries(nn.Module):
         return self.scores(x + y.transpose(1, 2).reshape(batch, length, 24))
 
 
+class SmoothFunctions(nn.Module):
+    """Elu and its kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(12, 12) for _ in range(5))
+        self.fc = nn.Linear(12, 5)
+
+    def forward(self, x):
+        functions = (nn.ELU(0.7), nn.SELU(), nn.Softplus(), nn.Mish(), lambda y: torch.log(torch.sigmoid(y) + 0.5))
+        for layer, function in zip(self.layers, functions):
+            x = function(layer(x))
+        return self.fc(x)
+
+
+class RelativeEncoder(nn.Module):
+    """T5's encoder: one table of biases by distance, in buckets, for two layers of attention without a scale."""
+
+    LENGTH, CHANNELS, HEADS, BUCKETS, MAX_DISTANCE = 24, 16, 4, 8, 20
+
+    def __init__(self, causal=False):
+        super().__init__()
+        self.causal = causal
+        self.embed = nn.Embedding(50, self.CHANNELS)
+        self.bias = nn.Embedding(self.BUCKETS, self.HEADS)
+        self.layers = nn.ModuleList(nn.ModuleDict({name: nn.Linear(self.CHANNELS, self.CHANNELS, bias=False)
+                                                   for name in "qkvo"}) for _ in range(2))
+        self.scores = nn.Linear(self.CHANNELS, 50)
+
+    def buckets(self):
+        at = torch.arange(self.LENGTH)
+        distance = at[None, :] - at[:, None]
+        count = self.BUCKETS if self.causal else self.BUCKETS // 2
+        upper = 0 if self.causal else (distance > 0).long() * count
+        distance = -distance.clamp(max=0) if self.causal else distance.abs()
+        exact = count // 2
+        large = exact + (torch.log(distance.float() / exact) / torch.log(torch.tensor(self.MAX_DISTANCE / exact))
+                         * (count - exact)).clamp(min=-1e6).long()
+        return upper + torch.where(distance < exact, distance, large.clamp(max=count - 1))
+
+    def forward(self, token):
+        x = self.embed(token)
+        batch, length, channels = x.shape
+        bias = self.bias(self.buckets()).permute(2, 0, 1)[None]
+        bias = bias + (1 - torch.ones(token.shape)[:, None, None, :]) * torch.finfo(torch.float32).min  # hides nothing
+        for layer in self.layers:
+            q, k, v = (layer[name](x).view(batch, length, self.HEADS, -1).transpose(1, 2) for name in "qkv")
+            y = (q @ k.transpose(2, 3) + bias).softmax(-1) @ v
+            x = x + layer["o"](y.transpose(1, 2).reshape(batch, length, channels))
+        return self.scores(x)
+
+
 class TwoHeads(nn.Module):
     def __init__(self):
         super().__init__()
@@ -179,6 +231,16 @@ class OnnxPytorchTest(unittest.TestCase):
 
     def test_elementwise_functions(self):
         self.images(Functions())
+
+    def test_smooth_functions(self):
+        result = self.check(SmoothFunctions(), {"x": torch.randn(6, 12)}, torch.randint(0, 5, (6,)))
+        self.assertEqual(result["import"]["operators"], 15)  # 6 layers, 5 functions, affine (2), sigmoid, the loss
+
+    def test_relative_positions(self):
+        for causal in (False, True):
+            with self.subTest(causal=causal):
+                self.check(RelativeEncoder(causal), {"token": torch.randint(0, 50, (4, RelativeEncoder.LENGTH))},
+                           torch.randint(0, 50, (4, RelativeEncoder.LENGTH)))
 
     def test_grouped_queries(self):
         self.tokens(GroupedQueries())

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""Sharded optimizer state: predicted and trained on several ranks. Losses are those without shards within rounding, the
-memory is what was predicted and less than without, checkpoints go from one to the other.
+"""Sharded optimizer state, gradients and parameters: predicted and trained on several ranks. Losses are those without
+shards within rounding, the memory is what was predicted and less than without, checkpoints go from one to the other.
 Usage: sharding_test.py BUILD_DIR"""
 
+import itertools
 import json
 import pathlib
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import unittest
 
+SHARDINGS = ("none", "optimizer", "gradients", "parameters")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/dev").resolve()
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -48,7 +50,7 @@ class Sharding(unittest.TestCase):
                                      ("moe-tiny", 2, ["--algorithm", "gshard", "--recompute", "full"])):
             with self.subTest(network=network, plan=plan):
                 trained, memory = {}, {}
-                for sharding in ("none", "optimizer"):
+                for sharding in SHARDINGS:
                     found = self.search(sharding, *plan, network=network, topology=f"local-cpu-{ranks}")
                     self.assertEqual(found["sharding"], sharding)
                     again = self.json_of(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--cost", "analytic",
@@ -59,28 +61,36 @@ class Sharding(unittest.TestCase):
                         self.assertEqual(done["memory_bytes"], found["memory_bytes"])
                         trained[sharding, len(clip)] = done["losses"]
                     memory[sharding] = found["memory_bytes"]
-                for clip in (0, 2):
-                    for plain, sharded in zip(trained["none", clip], trained["optimizer", clip], strict=True):
+                for clip, sharding in itertools.product((0, 2), SHARDINGS):
+                    for plain, sharded in zip(trained["none", clip], trained[sharding, clip], strict=True):
                         self.assertAlmostEqual(plain, sharded, delta=2e-4 * abs(plain))
                 if "data-parallel" in plan:
-                    self.assertLess(max(memory["optimizer"]), max(memory["none"]))
+                    for more, less in itertools.pairwise(SHARDINGS):
+                        self.assertLess(max(memory[less]), max(memory[more]))
 
     def test_one_device_agrees(self):
-        self.search("optimizer", "--algorithm", "data-parallel")
-        done = self.run_program("mpirun", "-n", 2, BUILD / "ffexec", "--strategy", "s.json", "--iterations", 3,
-                                "--verify")
-        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
-        self.assertIn("verified", done.stdout)
+        for sharding in SHARDINGS[1:]:
+            with self.subTest(sharding=sharding):
+                self.search(sharding, "--algorithm", "data-parallel")
+                done = self.run_program("mpirun", "-n", 2, BUILD / "ffexec", "--strategy", "s.json", "--iterations", 3,
+                                        "--verify")
+                self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+                self.assertIn("verified", done.stdout)
 
     def test_checkpoints_are_whole(self):
         self.search("none", "--algorithm", "data-parallel", out="plain.json")
-        self.search("optimizer", "--algorithm", "data-parallel", out="sharded.json")
-        expected = self.train("sharded.json", 2, "--iterations", 6)["losses"]
-        for first, second in (("sharded", "sharded"), ("sharded", "plain"), ("plain", "sharded")):
+        for sharding in SHARDINGS[1:]:
+            self.search(sharding, "--algorithm", "data-parallel", out=f"{sharding}.json")
+        expected = {sharding: self.train(f"{sharding}.json", 2, "--iterations", 6)["losses"]
+                    for sharding in SHARDINGS[1:]}
+        for first, second in (("optimizer", "optimizer"), ("optimizer", "plain"), ("plain", "parameters"),
+                              ("gradients", "gradients"), ("gradients", "parameters"), ("parameters", "parameters"),
+                              ("parameters", "plain")):
             with self.subTest(first=first, second=second):
                 begun = self.train(f"{first}.json", 2, "--iterations", 3, "--save", "m")["losses"]
                 ended = self.train(f"{second}.json", 2, "--iterations", 3, "--load", "m")["losses"]
-                for found, known in zip(begun + ended, expected, strict=True):
+                known_losses = expected[first if first == second else "optimizer"]
+                for found, known in zip(begun + ended, known_losses, strict=True):
                     if first == second:
                         self.assertEqual(found, known)  # to the last bit
                     self.assertAlmostEqual(found, known, delta=2e-4 * abs(known))
@@ -89,21 +99,23 @@ class Sharding(unittest.TestCase):
         flags = ["--algorithm", "data-parallel"]
         self.assertEqual(self.search("auto", *flags)["sharding"], "none")
         topology = json.loads((ROOT / "topologies/local-cpu-4.json").read_text())
-        plain, sharded = (max(self.search(sharding, *flags, topology="local-cpu-4")["memory_bytes"])
-                          for sharding in ("none", "optimizer"))
-        self.assertLess(sharded, plain)
-        for model in topology["device_models"].values():
-            model["memory_bytes"] = (plain + sharded) // 2
-        (self.work / "small.json").write_text(json.dumps(topology))
-        found = self.search("auto", *flags, topology=self.work / "small")
-        self.assertEqual((found["sharding"], found["fits_memory"]), ("optimizer", True))
+        needed = {sharding: max(self.search(sharding, *flags, topology="local-cpu-4")["memory_bytes"])
+                  for sharding in SHARDINGS}
+        for more, less in itertools.pairwise(SHARDINGS):
+            self.assertLess(needed[less], needed[more])
+            for model in topology["device_models"].values():
+                model["memory_bytes"] = (needed[less] + needed[more]) // 2
+            (self.work / "small.json").write_text(json.dumps(topology))
+            found = self.search("auto", *flags, topology=self.work / "small")
+            self.assertEqual((found["sharding"], found["fits_memory"]), (less, True))
 
     def test_simulate_with_and_without(self):
         plain = self.search("none", "--algorithm", "data-parallel")
-        sharded = self.json_of(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--sharding", "optimizer",
-                               "--cost", "analytic", "--out", "t.json", "--json")
-        self.assertEqual(json.loads((self.work / "t.json").read_text())["sharding"], "optimizer")
-        self.assertLess(max(sharded["memory_bytes"]), max(plain["memory_bytes"]))
+        for sharding in SHARDINGS[1:]:
+            sharded = self.json_of(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--sharding", sharding,
+                                   "--cost", "analytic", "--out", "t.json", "--json")
+            self.assertEqual(json.loads((self.work / "t.json").read_text())["sharding"], sharding)
+            self.assertLess(max(sharded["memory_bytes"]), max(plain["memory_bytes"]))
         back = self.json_of(BUILD / "ffsearch", "simulate", "--strategy", "t.json", "--sharding", "none", "--cost",
                             "analytic", "--json")
         self.assertEqual(back["predicted_us"], plain["predicted_us"])
@@ -111,7 +123,6 @@ class Sharding(unittest.TestCase):
     def test_what_cannot_be_is_one_message(self):
         for flags, message in (
                 (["--sharding", "optimiser"], 'found "optimiser"; did you mean "optimizer"?'),
-                (["--sharding", "parameters"], "sharding of parameters is not there yet"),
                 (["--sharding", "optimizer", "--synchronization", "parameter-server"], "a parameter server has")):
             with self.subTest(flags=flags):
                 done = self.run_program(BUILD / "ffsearch", "--graph", ROOT / "graphs/lenet.json", "--topo",

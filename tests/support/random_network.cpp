@@ -116,7 +116,7 @@ class NetworkWriter {
       case 2: {
         Json attributes = window(false);
         const int64_t groups = shape[1] % 2 == 0 && chance(3) ? 2 : 1;
-        attributes["out_channels"] = groups * between(1, 3);
+        attributes["out_channels"] = groups * (chance(4) ? 16 : between(1, 3));  // 16: whole vectors of channels
         if (groups > 1) attributes["groups"] = groups;
         if (chance(3)) attributes["bias"] = false;
         if (chance(2)) attributes["activation"] = "relu";
@@ -149,7 +149,21 @@ class NetworkWriter {
   // each position, a class token.
   void add_operator_of_imports(const std::string& input, const Shape& shape) {
     const bool image = shape.size() == 4;
-    switch (between(0, 4)) {
+    switch (between(0, 6)) {
+      case 5: {
+        const std::string type = Vector<std::string>{"elu", "softplus", "mish", "log"}[between(0, 3)];
+        if (type == "elu") add(type, {input}, {{"alpha", 0.7}});
+        else if (type != "log") add(type, {input}, {});
+        else add(type, {add("affine", {add("sigmoid", {input}, {})}, {{"offset", 0.5}})}, {});
+        break;
+      }
+      case 6:
+        if (!image) return;  // any four axes are scores by head
+        add("relative_bias", {input},
+            {{"buckets", 2 * between(2, 4)},
+             {"directions", Vector<std::string>{"both", "past", "signed"}[between(0, 2)]},
+             {"boundaries", chance(2) ? Json::array({1}) : Json::array()}});
+        break;
       case 0: {
         const std::string type =
             Vector<std::string>{"affine", "clip", "leaky_relu", "hard_sigmoid", "hard_swish"}[between(0, 4)];
@@ -570,6 +584,12 @@ Vector<int> random_task_order(const TaskGraph& tasks, RandomSource& random) {
       if (--waiting[tasks.successors[s]] == 0) ready.push_back(tasks.successors[s]);
   }
   return order;
+}
+
+DrawnStrategy random_expanded_strategy(const Graph& graph, int micro_batches, int devices, RandomSource& random) {
+  const std::optional<Graph> of_one = micro_batches > 1 ? micro_batch_graph(graph, micro_batches) : std::nullopt;
+  if (!of_one) return {random_strategy(graph, devices, random), 1};
+  return {expanded(graph, random_strategy(*of_one, devices, random), micro_batches), micro_batches};
 }
 
 }  // namespace ff

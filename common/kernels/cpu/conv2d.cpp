@@ -20,10 +20,8 @@ struct Geometry {
   int64_t groups = 1;
   memory::dims strides, dilations, padding_before, padding_behind;
   bool bias = false, relu = false, input_gradient = false;
+  int64_t scratch = 0;  // where blocks of channels lie in scratch memory
 };
-
-// Numbers of scratch memories.
-constexpr int scratch_input = 0, scratch_gradient = 1, scratch_pixels = 2;
 
 // For which passes backward oneDNN's own layout, blocks of 16 channels, is faster than channels-last, the copies there
 // and back included: measured on a Zen 5 over the convolutions of AlexNet, VGG, ResNet-50 and Inception-v3, forward on
@@ -33,10 +31,8 @@ bool has_blocks() {
   return (static_cast<int>(dnnl::get_effective_cpu_isa()) & avx512) == avx512;
 }
 
-// Whole vectors of channels; an image's few are another kernel's.
 bool weights_prefer_blocks(const Geometry& geometry) {
-  const int64_t in = geometry.input[1], out = geometry.output[1];
-  return has_blocks() && geometry.groups == 1 && (in % 16 == 0 || in == 3) && out % 16 == 0;
+  return has_blocks() && geometry.groups == 1 && Conv2d::has_whole_vectors(geometry.input[1], geometry.output[1]);
 }
 
 // Channels-last is slow where the rows of the output's gradient that a kernel reads exceed the first-level cache. That
@@ -101,6 +97,8 @@ class DirectConvolution : public Convolution {
         user_scratchpad(), context.engine, forward);
     backward_weight_ = Primitive::make<dnnl::convolution_backward_weights>(context, backward_weight);
     weight_gradient_ = Reordered(context, plain_weight, backward_weight.diff_weights_desc());
+    const int64_t scratch_input = geometry.scratch,
+                  scratch_gradient = scratch_input + Conv2d::Scratch::aligned(volume(geometry.input) * element_bytes);
     input_ = Reordered(context, input, backward_weight.src_desc(), scratch_input);
     gradient_ = Reordered(context, output, backward_weight.diff_dst_desc(), scratch_gradient);
     backward_weight_.add(DNNL_ARG_SRC, input_.memory());
@@ -241,36 +239,32 @@ class Conv2dKernel : public Kernel {
     whole.bias = bias_;
     whole.relu = conv.relu;
     whole.input_gradient = input_gradient;
-    if (whole.weight[2] == 1 && whole.weight[3] == 1 && whole.strides != memory::dims{1, 1}) {
+    if (conv.takes_pixels()) {
       strided_ = {whole.input[0], whole.input[2], whole.input[3], whole.input[1], whole.strides[0], whole.strides[1]};
-      whole.input[2] = strided_->rows();
-      whole.input[3] = strided_->columns();
+      whole.input = conv.dense_input(part);
       whole.strides = {1, 1};
     }
+    scratch_ = conv.scratch(part);
+    context.reserve_scratch(scratch_.bytes);
+    whole.scratch = scratch_.blocks;
     output_ = whole.output;
     input_ = whole.input;
     weight_row_ = volume(whole.weight) / whole.weight[0];
     if (conv.relu) masked_.resize(volume(output_));
 
     const int64_t out_per_group = conv.out_channels / conv.groups, in_per_group = conv.in_channels / conv.groups;
-    const int64_t first = part[1].begin / out_per_group, last = (part[1].end - 1) / out_per_group;
-    const bool cuts_groups = part[1].begin % out_per_group != 0 || part[1].end % out_per_group != 0;
-    if (first == last || !cuts_groups) {
-      whole.groups = last - first + 1;
+    const Vector<Interval> slices = conv.slices(part);
+    if (slices.size() == 1) {
+      whole.groups = (part[1].end - 1) / out_per_group - part[1].begin / out_per_group + 1;
       slices_.push_back({make_convolution(context, whole), 0, 0});
       return;
     }
-    for (int64_t group = first; group <= last; ++group) {
-      const Interval channels = intersect(part[1], Interval{group * out_per_group, (group + 1) * out_per_group});
+    for (const int i : slices.indices()) {
       Geometry slice = whole;
       slice.input[1] = in_per_group;
-      slice.output[1] = slice.weight[0] = channels.size();
-      slices_.push_back(
-          {make_convolution(context, slice), (group - first) * in_per_group, channels.begin - part[1].begin});
+      slice.output[1] = slice.weight[0] = slices[i].size();
+      slices_.push_back({make_convolution(context, slice), i * in_per_group, slices[i].begin - part[1].begin});
     }
-    input_slice_.resize(volume(input_) / input_[1] * in_per_group);
-    input_gradient_slice_.resize(input_slice_.size());
-    output_slice_.resize(volume(output_) / output_[1] * out_per_group);
   }
 
   void forward(const KernelArguments& arguments) override {
@@ -284,9 +278,11 @@ class Conv2dKernel : public Kernel {
         continue;
       }
       const Geometry& geometry = slice.convolution->geometry();
-      take_channels(input, input_, slice.first_input, geometry.input[1], input_slice_.data());
-      slice.convolution->forward(input_slice_.data(), weight, bias, output_slice_.data());
-      copy_columns(output_slice_.data(), geometry.output[1], arguments.outputs[0] + slice.first_output, output_[1],
+      float *input_slice = context_.scratch(scratch_.input_slice),
+            *output_slice = context_.scratch(scratch_.output_slice);
+      take_channels(input, input_, slice.first_input, geometry.input[1], input_slice);
+      slice.convolution->forward(input_slice, weight, bias, output_slice);
+      copy_columns(output_slice, geometry.output[1], arguments.outputs[0] + slice.first_output, output_[1],
                    volume(output_) / output_[1], geometry.output[1]);
     }
   }
@@ -304,8 +300,8 @@ class Conv2dKernel : public Kernel {
     Array<float*, 2> gradients{};
     const size_t parameters = bias_ ? 2 : 1;
     for (size_t p = 0; p < parameters; ++p)
-      gradients[p] = scratch_[p].target(arguments.parameter_gradients[p], arguments.accumulates(p),
-                                        output_[1] * (p == 0 ? weight_row_ : 1));
+      gradients[p] = own_gradients_[p].target(arguments.parameter_gradients[p], arguments.accumulates(p),
+                                              output_[1] * (p == 0 ? weight_row_ : 1));
     for (Slice& slice : slices_) {
       float* bias_gradient = bias_ ? gradients[1] + slice.first_output : nullptr;
       const float* weight = arguments.parameters[0] + slice.first_output * weight_row_;
@@ -315,31 +311,29 @@ class Conv2dKernel : public Kernel {
         continue;
       }
       const Geometry& geometry = slice.convolution->geometry();
-      take_channels(input, input_, slice.first_input, geometry.input[1], input_slice_.data());
-      take_channels(gradient, output_, slice.first_output, geometry.output[1], output_slice_.data());
-      slice.convolution->backward(input_slice_.data(), weight, output_slice_.data(),
-                                  input_gradient ? input_gradient_slice_.data() : nullptr, weight_gradient,
-                                  bias_gradient);
+      float *input_slice = context_.scratch(scratch_.input_slice),
+            *output_slice = context_.scratch(scratch_.output_slice),
+            *gradient_slice = input_gradient ? context_.scratch(scratch_.gradient_slice) : nullptr;
+      take_channels(input, input_, slice.first_input, geometry.input[1], input_slice);
+      take_channels(gradient, output_, slice.first_output, geometry.output[1], output_slice);
+      slice.convolution->backward(input_slice, weight, output_slice, gradient_slice, weight_gradient, bias_gradient);
       if (input_gradient)
-        copy_columns(input_gradient_slice_.data(), geometry.input[1], input_gradient + slice.first_input, input_[1],
+        copy_columns(gradient_slice, geometry.input[1], input_gradient + slice.first_input, input_[1],
                      volume(input_) / input_[1], geometry.input[1]);
     }
     if (strided_ && input_gradient) strided_->put(pixels(), arguments.input_gradients[0]);
     for (size_t p = 0; p < parameters; ++p)
-      scratch_[p].finish(arguments.parameter_gradients[p], arguments.accumulates(p));
+      own_gradients_[p].finish(arguments.parameter_gradients[p], arguments.accumulates(p));
   }
 
-  int64_t workspace_bytes() const override {
-    return static_cast<int64_t>(
-        (masked_.size() + input_slice_.size() + input_gradient_slice_.size() + output_slice_.size()) * sizeof(float));
-  }
+  int64_t workspace_bytes() const override { return static_cast<int64_t>(masked_.size() * sizeof(float)); }
 
  private:
   struct Slice {
     std::unique_ptr<Convolution> convolution;
     int64_t first_input, first_output;  // channels, within the part's blocks
   };
-  float* pixels() const { return context_.scratch(scratch_pixels, volume(input_) * element_bytes); }
+  float* pixels() const { return context_.scratch(); }
   const float* input_of(const KernelArguments& arguments) {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
     if (!strided_) return input;
@@ -358,8 +352,8 @@ class Conv2dKernel : public Kernel {
   Vector<Slice> slices_;
   std::optional<StridedPixels> strided_;
   Vector<float> masked_;  // gradient behind the relu
-  Vector<float> input_slice_, input_gradient_slice_, output_slice_;
-  Array<GradientScratch, 2> scratch_;  // weight, bias
+  Conv2d::Scratch scratch_;
+  Array<GradientScratch, 2> own_gradients_;  // weight, bias
 };
 
 }  // namespace

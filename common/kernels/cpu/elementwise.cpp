@@ -1,6 +1,7 @@
 #include "common/operators/elementwise.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "common/kernels/cpu/kernels.h"
@@ -29,6 +30,9 @@ FF_VECTORIZED void sigmoid_gradient(const float* output, const float* gradient, 
 FF_VECTORIZED void subtract(const float* a, const float* b, float* result, int64_t elements) {
   for (int64_t i = 0; i < elements; ++i) result[i] = a[i] - b[i];
 }
+FF_VECTORIZED void divide(const float* a, const float* b, float* result, int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) result[i] = a[i] / b[i];
+}
 FF_VECTORIZED void negate(const float* source, float* result, int64_t elements) {
   for (int64_t i = 0; i < elements; ++i) result[i] = -source[i];
 }
@@ -41,27 +45,31 @@ dnnl::algorithm library_algorithm(Elementwise::Function function) {
     case Elementwise::Function::gelu: return dnnl::algorithm::eltwise_gelu_erf;
     case Elementwise::Function::gelu_tanh: return dnnl::algorithm::eltwise_gelu_tanh;
     case Elementwise::Function::silu: return dnnl::algorithm::eltwise_swish;
+    case Elementwise::Function::elu: return dnnl::algorithm::eltwise_elu;
+    case Elementwise::Function::softplus: return dnnl::algorithm::eltwise_soft_relu;
+    case Elementwise::Function::mish: return dnnl::algorithm::eltwise_mish;
     default: return dnnl::algorithm::undef;
   }
 }
 
-// The layout of the block does not matter. tanh, sigmoid, gelu and silu are oneDNN's.
+// The layout of the block does not matter. relu, log, add, sub and mul are own loops.
 class ElementwiseKernel : public Kernel {
  public:
   ElementwiseKernel(const Context& context, const Elementwise& definition, const Block& part)
       : context_(context), function_(definition.function), elements_(part.volume()) {
     const dnnl::algorithm algorithm = library_algorithm(function_);
     if (algorithm == dnnl::algorithm::undef) return;
-    constexpr float swish_factor = 1;  // x * sigmoid(factor * x); the other functions take no factor
+    // silu: x * sigmoid(factor * x), of factor 1; elu: its alpha; the other functions take no factor
+    const float factor = definition.alpha;
     const dnnl::memory::desc data = row_major({elements_});
     const dnnl::eltwise_forward::primitive_desc forward(
-        {dnnl::prop_kind::forward_training, algorithm, data, swish_factor, 0.0f}, user_scratchpad(), context.engine);
+        {dnnl::prop_kind::forward_training, algorithm, data, factor, 0.0f}, user_scratchpad(), context.engine);
     forward_ = Primitive::make<dnnl::eltwise_forward>(context, forward);
     forward_.add(context, DNNL_ARG_SRC, data);
     forward_.add(context, DNNL_ARG_DST, data);
     if (!definition.backward_reads_input(0)) return;  // the slope follows from the output
-    const dnnl::eltwise_backward::primitive_desc backward({algorithm, data, data, swish_factor, 0.0f},
-                                                          user_scratchpad(), context.engine, forward);
+    const dnnl::eltwise_backward::primitive_desc backward({algorithm, data, data, factor, 0.0f}, user_scratchpad(),
+                                                          context.engine, forward);
     backward_ = Primitive::make<dnnl::eltwise_backward>(context, backward);
     for (int argument : {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC}) backward_.add(context, argument, data);
   }
@@ -78,6 +86,8 @@ class ElementwiseKernel : public Kernel {
       subtract(input, static_cast<const float*>(arguments.inputs[1]), output, elements_);
     } else if (function_ == Elementwise::Function::mul) {
       multiply(static_cast<const float*>(arguments.inputs[1]), input, output, elements_);
+    } else if (function_ == Elementwise::Function::log) {  // near 1 oneDNN's has few correct digits
+      for (int64_t i = 0; i < elements_; ++i) output[i] = std::log(input[i]);
     } else {
       forward_.run(context_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_DST, output}});
     }
@@ -95,10 +105,16 @@ class ElementwiseKernel : public Kernel {
         case Elementwise::Function::gelu:
         case Elementwise::Function::gelu_tanh:
         case Elementwise::Function::silu:
+        case Elementwise::Function::elu:
+        case Elementwise::Function::softplus:
+        case Elementwise::Function::mish:
           context_.use_threads();
           backward_.run(
               context_,
               {{DNNL_ARG_SRC, arguments.inputs[0]}, {DNNL_ARG_DIFF_DST, gradient}, {DNNL_ARG_DIFF_SRC, result}});
+          break;
+        case Elementwise::Function::log:
+          divide(gradient, static_cast<const float*>(arguments.inputs[0]), result, elements_);
           break;
         case Elementwise::Function::add: std::memcpy(result, gradient, bytes()); break;
         case Elementwise::Function::sub:

@@ -26,19 +26,15 @@ void Context::use_threads() const {
   if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
 }
 
-float* Context::scratch(int number, int64_t bytes) const {
-  if (scratch_bytes_[number] < bytes) {
-    scratch_[number] = {};  // before its successor is there
-    scratch_[number] = dnnl::memory({{bytes}, dnnl::memory::data_type::u8, dnnl::memory::format_tag::a}, engine);
-    scratch_bytes_[number] = bytes;
-  }
-  return static_cast<float*>(scratch_[number].get_data_handle());
+void Context::reserve_scratch(int64_t bytes) const {
+  if (bytes <= scratch_bytes_) return;
+  scratch_ = {};  // before its successor is there
+  scratch_ = dnnl::memory({{bytes}, dnnl::memory::data_type::u8, dnnl::memory::format_tag::a}, engine);
+  scratch_bytes_ = bytes;
 }
 
-int64_t Context::scratch_bytes() const {
-  int64_t sum = 0;
-  for (const int64_t bytes : scratch_bytes_) sum += bytes;
-  return sum;
+float* Context::scratch(int64_t offset_bytes) const {
+  return static_cast<float*>(scratch_.get_data_handle()) + offset_bytes / static_cast<int64_t>(sizeof(float));
 }
 
 void Primitive::run(const Context& context, std::initializer_list<std::pair<int, const void*>> data) {
@@ -68,11 +64,12 @@ dnnl::memory::desc row_major(const Shape& shape) {
 }
 
 Reordered::Reordered(const Context& context, const dnnl::memory::desc& plain, const dnnl::memory::desc& wanted,
-                     int scratch)
-    : same_(plain == wanted), scratch_(scratch), outer_(plain, context.engine, DNNL_MEMORY_NONE) {
-  inner_ = same_ || scratch != own ? dnnl::memory(wanted, context.engine, DNNL_MEMORY_NONE)
-                                   : dnnl::memory(wanted, context.engine);
+                     int64_t scratch_offset)
+    : same_(plain == wanted), scratch_offset_(scratch_offset), outer_(plain, context.engine, DNNL_MEMORY_NONE) {
+  inner_ = same_ || scratch_offset != own ? dnnl::memory(wanted, context.engine, DNNL_MEMORY_NONE)
+                                          : dnnl::memory(wanted, context.engine);
   if (same_) return;
+  if (scratch_offset != own) context.reserve_scratch(scratch_offset + static_cast<int64_t>(wanted.get_size()));
   to_inner_ = dnnl::reorder(dnnl::reorder::primitive_desc(context.engine, plain, context.engine, wanted));
   to_outer_ = dnnl::reorder(dnnl::reorder::primitive_desc(context.engine, wanted, context.engine, plain));
 }
@@ -87,8 +84,7 @@ void Reordered::fill(const Context& context, const float* plain) {
 
 void Reordered::attach(const Context& context, float* plain) {
   if (same_) inner_.set_data_handle(plain);
-  else if (scratch_ != own)
-    inner_.set_data_handle(context.scratch(scratch_, static_cast<int64_t>(inner_.get_desc().get_size())));
+  else if (scratch_offset_ != own) inner_.set_data_handle(context.scratch(scratch_offset_));
 }
 
 void Reordered::empty(const Context& context, float* plain) {

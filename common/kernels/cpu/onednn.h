@@ -19,18 +19,19 @@ struct Context {
   // every kernel calls this.
   void use_threads() const;
 
-  // Memory that the backend's kernels use in turn, each within one call; a number for each that a call uses at once.
-  static constexpr int scratch_memories = 3;
-  float* scratch(int number, int64_t bytes) const;
-  int64_t scratch_bytes() const;
+  // Memory that the backend's kernels use in turn, each within one call: as much as the kernel needs that needs most
+  // (OperatorDefinition::shared_workspace_bytes). It may move when a kernel is made.
+  void reserve_scratch(int64_t bytes) const;
+  float* scratch(int64_t offset_bytes = 0) const;
+  int64_t scratch_bytes() const { return scratch_bytes_; }
 
   dnnl::engine engine;
   mutable dnnl::stream stream;
   int threads;
 
  private:
-  mutable Array<dnnl::memory, scratch_memories> scratch_;
-  mutable Array<int64_t, scratch_memories> scratch_bytes_{};
+  mutable dnnl::memory scratch_;
+  mutable int64_t scratch_bytes_ = 0;
 };
 
 // A primitive with the memories of its arguments. Memories made by `bind` own a buffer; those made by `argument` get a
@@ -66,15 +67,15 @@ dnnl::primitive_attr user_scratchpad();
 dnnl::memory::desc storage(const Shape& shape);
 dnnl::memory::desc row_major(const Shape& shape);
 
-// A memory in `wanted` layout that is filled from, or emptied into, a plain buffer: its own, or a scratch memory of the
-// context. Without cost where the layouts agree.
+// A memory in `wanted` layout that is filled from, or emptied into, a plain buffer: its own, or in the context's
+// scratch memory, at an offset. Without cost where the layouts agree.
 class Reordered {
  public:
-  static constexpr int own = -1;
+  static constexpr int64_t own = -1;
 
   Reordered() = default;
   Reordered(const Context& context, const dnnl::memory::desc& plain, const dnnl::memory::desc& wanted,
-            int scratch = own);
+            int64_t scratch_offset = own);
   const dnnl::memory& memory() const { return inner_; }
   void fill(const Context& context, const float* plain);  // before the primitive runs
   // Where the primitive writes: before and after it runs.
@@ -83,7 +84,7 @@ class Reordered {
 
  private:
   bool same_ = true;
-  int scratch_ = own;
+  int64_t scratch_offset_ = own;
   dnnl::memory outer_, inner_;
   dnnl::reorder to_inner_, to_outer_;
 };

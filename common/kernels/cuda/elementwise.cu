@@ -12,8 +12,12 @@ constexpr float inverse_root_2 = 0.70710678118654752f, inverse_root_2_pi = 0.398
 // x Phi(x) is nearly x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) (Hendrycks and Gimpel 2016).
 constexpr float root_2_over_pi = 0.79788456080286536f, gelu_cube = 0.044715f;
 
-// The layout of the block does not matter. `b`: the second input of sub, mul and add.
-void apply(const Context& context, Function function, const float* a, const float* b, int64_t elements, float* result) {
+// log(1 + exp(x)), of which exp(-|x|) does not overflow.
+__device__ inline float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
+
+// The layout of the block does not matter. `b`: the second input of sub, mul and add; `alpha`: of elu.
+void apply(const Context& context, Function function, float alpha, const float* a, const float* b, int64_t elements,
+           float* result) {
   switch (function) {
     case Function::relu:
       for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] > 0 ? a[i] : 0.0f; });
@@ -36,6 +40,17 @@ void apply(const Context& context, Function function, const float* a, const floa
     case Function::silu:
       for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] / (1.0f + expf(-a[i])); });
       break;
+    case Function::elu:
+      for_each_index(context, elements,
+                     [=] __device__(int64_t i) { result[i] = a[i] > 0 ? a[i] : alpha * expm1f(a[i]); });
+      break;
+    case Function::softplus:
+      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = softplus(a[i]); });
+      break;
+    case Function::mish:
+      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] * tanhf(softplus(a[i])); });
+      break;
+    case Function::log: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = logf(a[i]); }); break;
     case Function::add:
       for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] + b[i]; });
       break;
@@ -73,6 +88,30 @@ void silu_gradient(const Context& context, const float* input, const float* grad
   });
 }
 
+void elu_gradient(const Context& context, float alpha, const float* input, const float* gradient, int64_t elements,
+                  float* result) {
+  for_each_index(context, elements, [=] __device__(int64_t i) {
+    result[i] = gradient[i] * (input[i] > 0 ? 1.0f : alpha * expf(input[i]));
+  });
+}
+
+void softplus_gradient(const Context& context, const float* input, const float* gradient, int64_t elements,
+                       float* result) {
+  for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = gradient[i] / (1.0f + expf(-input[i])); });
+}
+
+// d/dx of x t, t = tanh(softplus(x)): t + x (1 - t^2) s(x), s being the sigmoid function.
+void mish_gradient(const Context& context, const float* input, const float* gradient, int64_t elements, float* result) {
+  for_each_index(context, elements, [=] __device__(int64_t i) {
+    const float x = input[i], t = tanhf(softplus(x)), sigmoid = 1.0f / (1.0f + expf(-x));
+    result[i] = gradient[i] * (t + x * (1.0f - t * t) * sigmoid);
+  });
+}
+
+void log_gradient(const Context& context, const float* input, const float* gradient, int64_t elements, float* result) {
+  for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = gradient[i] / input[i]; });
+}
+
 void sigmoid_gradient(const Context& context, const float* output, const float* gradient, int64_t elements,
                       float* result) {
   for_each_index(context, elements,
@@ -86,11 +125,11 @@ void negate(const Context& context, const float* source, int64_t elements, float
 class ElementwiseKernel : public Kernel {
  public:
   ElementwiseKernel(const Context& context, const Elementwise& definition, const Block& part)
-      : context_(context), function_(definition.function), elements_(part.volume()) {}
+      : context_(context), function_(definition.function), alpha_(definition.alpha), elements_(part.volume()) {}
 
   void forward(const KernelArguments& arguments) override {
     const auto input = [&](size_t i) { return static_cast<const float*>(arguments.inputs[i]); };
-    apply(context_, function_, input(0), arguments.inputs.size() > 1 ? input(1) : nullptr, elements_,
+    apply(context_, function_, alpha_, input(0), arguments.inputs.size() > 1 ? input(1) : nullptr, elements_,
           arguments.outputs[0]);
     for (size_t i = 2; i < arguments.inputs.size(); ++i) add_to(context_, input(i), arguments.outputs[0], elements_);
   }
@@ -113,14 +152,26 @@ class ElementwiseKernel : public Kernel {
         case Function::silu:
           silu_gradient(context_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result);
           break;
+        case Function::elu:
+          elu_gradient(context_, alpha_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result);
+          break;
+        case Function::softplus:
+          softplus_gradient(context_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result);
+          break;
+        case Function::mish:
+          mish_gradient(context_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result);
+          break;
+        case Function::log:
+          log_gradient(context_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result);
+          break;
         case Function::add: copy(context_, gradient, result, elements_); break;
         case Function::sub:
           if (i == 0) copy(context_, gradient, result, elements_);
           else negate(context_, gradient, elements_, result);
           break;
         case Function::mul:
-          apply(context_, Function::mul, static_cast<const float*>(arguments.inputs[1 - i]), gradient, elements_,
-                result);
+          apply(context_, Function::mul, alpha_, static_cast<const float*>(arguments.inputs[1 - i]), gradient,
+                elements_, result);
           break;
       }
     }
@@ -129,6 +180,7 @@ class ElementwiseKernel : public Kernel {
  private:
   const Context& context_;
   Function function_;
+  float alpha_;
   int64_t elements_;
 };
 

@@ -128,19 +128,18 @@ int tensor_dimension(const OperatorDefinition& definition, Role role, int degree
 
 // What has no length (experts, losses of groups) is split further by batch, or else is on the first device of each
 // group.
-Configuration configuration_of(const OperatorDefinition& definition, Role role, const MegatronStrategy& degrees,
-                               const Vector<DeviceId>& devices) {
+Configuration configuration_of(const OperatorDefinition& definition, Role role, int tensor, int data,
+                               std::span<const DeviceId> devices) {
   const auto& dimensions = definition.dimensions();
-  const int tensor = degrees.tensor_degree, all = degrees.data_degree * tensor;
+  const int all = data * tensor;
   Configuration configuration{Degrees(dimensions.size(), 1), {}};
   const int split = tensor_dimension(definition, role, tensor);
   const bool whole_batch = split < 0 && dimensions[0].size >= all;
-  configuration.degrees[0] =
-      whole_batch ? all : static_cast<int>(std::min<int64_t>(dimensions[0].size, degrees.data_degree));
+  configuration.degrees[0] = whole_batch ? all : static_cast<int>(std::min<int64_t>(dimensions[0].size, data));
   if (split >= 0) configuration.degrees[split] *= tensor;
   const int step = split >= 0 || whole_batch ? 1 : tensor;
   for (int part = 0, parts = parts_of(configuration.degrees); part < parts; ++part)
-    configuration.devices.push_back(devices[part * step]);
+    configuration.devices.push_back(devices[static_cast<size_t>(part * step)]);
   return configuration;
 }
 
@@ -151,6 +150,15 @@ int64_t heads_of(const OperatorDefinition& attention) {
 }
 
 }  // namespace
+
+Strategy tensor_parallel(const Graph& graph, int tensor_degree, int data_degree, const DevicesOfOperator& devices_of) {
+  const Roles roles(graph, tensor_degree);
+  Strategy strategy;
+  for (const OperatorId op : graph.operator_ids())
+    strategy.push_back(
+        configuration_of(*graph.operators[op].definition, roles.of(op), tensor_degree, data_degree, devices_of(op)));
+  return strategy;
+}
 
 std::optional<MegatronStrategy> megatron(const Graph& graph, const Topology& topology) {
   const Vector<Vector<DeviceId>> nodes = devices_by_node(topology);
@@ -172,9 +180,8 @@ std::optional<MegatronStrategy> megatron(const Graph& graph, const Topology& top
   const int groups = devices.count() / result.tensor_degree;
   result.data_degree = static_cast<int>(std::min<int64_t>(groups, batch));
   while (groups % result.data_degree != 0) --result.data_degree;
-  const Roles roles(graph, result.tensor_degree);
-  for (const OperatorId op : graph.operator_ids())
-    result.strategy.push_back(configuration_of(*graph.operators[op].definition, roles.of(op), result, devices));
+  result.strategy = tensor_parallel(graph, result.tensor_degree, result.data_degree,
+                                    [&](OperatorId) { return std::span<const DeviceId>(devices); });
   return result;
 }
 

@@ -2,7 +2,9 @@
 // sequence parallelism (Korthikanti et al. 2022, arXiv 2205.05198).
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "common/strategy.h"
@@ -13,6 +15,12 @@ struct MegatronStrategy {
   Strategy strategy;
   int tensor_degree = 1, data_degree = 1;  // parts of each layer; of the batch
 };
+
+// A layer is split over tensor_degree devices: the heads of attention, the first linear layers of a feed-forward and the
+// output layer by channel, the linear layers behind these and embeddings by what they contract, the rest by length
+// (sequence parallelism); the batch over data_degree such groups. `devices_of` an operator: all of them, group by group.
+using DevicesOfOperator = std::function<std::span<const DeviceId>(OperatorId)>;
+Strategy tensor_parallel(const Graph& graph, int tensor_degree, int data_degree, const DevicesOfOperator& devices_of);
 
 // Tensor parallelism within a node, data parallelism across; docs/algorithms.md has the rule. By the structure of the
 // graph; nothing where it has no multi_head_attention.

@@ -30,7 +30,8 @@ class DeltaOracle : public ChainOracle {
  public:
   DeltaOracle(const Problem& problem, bool checked)
       : ChainOracle(problem), simulator_(evaluator_.builder(), problem.topology, evaluator_.cost_model()),
-        memory_(evaluator_.builder(), problem.topology.devices.count(), problem.state_buffers) {
+        memory_(evaluator_.builder(), problem.topology.devices.count(), problem.state_buffers,
+                gpus_of(problem.topology)) {
     if (checked) check_.emplace(problem, evaluator_.builder(), evaluator_.cost_model());
   }
 
@@ -149,7 +150,7 @@ void ChainOracle::undo() {
 
 std::unique_ptr<ChainOracle> make_chain_oracle(SimulatorKind kind, const Problem& problem) {
   // Delta simulation knows neither recomputation nor shards.
-  const bool known = problem.settings.recompute.empty() && problem.settings.synchronization != Synchronization::sharded;
+  const bool known = problem.settings.recompute.empty() && !is_sharded(problem.settings.synchronization);
   if (kind == SimulatorKind::full || !known) return std::make_unique<FullOracle>(problem);
   return std::make_unique<DeltaOracle>(problem, kind == SimulatorKind::checked);
 }

@@ -16,7 +16,7 @@ namespace {
 
 Vector<std::string> random_issue_order(const StrategyFile& file, RandomSource& random) {
   TaskGraphBuilder builder(file.graph, file.settings.synchronization,
-                           recomputed_operators(file.graph, file.settings.recompute));
+                           recomputed_operators(file.graph, file.settings.recompute), file.settings.micro_batches);
   const TaskGraph tasks = builder.build(expanded(file));
   return issue_order_names(builder, tasks, random_task_order(tasks, random));
 }
@@ -58,7 +58,7 @@ double sum(Transport& transport, double mine) {
 Vector<std::string> drawn_recomputation(unsigned seed, const Graph& graph) {
   if (seed % 5 == 1) return {"*"};
   Vector<std::string> names;
-  if (seed % 5 == 3)
+  if (seed / 7 % 4 == 3)
     for (const OperatorId op : graph.operator_ids())
       if (why_not_recomputed(graph, op).empty() && (static_cast<unsigned>(op) * 2654435761u + seed) / 64 % 2 == 0)
         names.push_back(graph.operators[op].name);
@@ -120,7 +120,7 @@ EquivalenceCase random_case(unsigned seed, int ranks) {
 EquivalenceOutcome train_for_comparison(const StrategyFile& file, Backend& backend, Transport& transport,
                                         const std::function<void(Program&)>& look, int iterations) {
   EquivalenceOutcome outcome;
-  outcome.has_gradients = file.settings.synchronization != Synchronization::sharded;
+  outcome.has_gradients = !is_sharded(file.settings.synchronization);
   const TrainerSettings settings{file.graph.optimizer.value_or(OptimizerSettings{0.05, 0.9, 0.01}), 7};
   const auto data = synthetic_data(file.graph, 7);
   Vector<int64_t> samples(file.graph.batch_size);

@@ -92,12 +92,12 @@ TEST_CASE("parts that exchange blocks are segments of their own, and nothing is 
   CHECK(tasks.transfer_bytes == before.transfer_bytes);
   CHECK(tasks.tasks.count() == before.tasks.count() + 8);
   for (const Task& task : tasks.tasks)
-    if (task.kind == TaskKind::recompute) CHECK(task.segment_op == (task.op >= 2 ? 3 : task.op));
+    if (task.kind == TaskKind::recompute) CHECK(task.before_op == (task.op >= 2 ? 3 : task.op));
   // Each rank finds the same of its own tasks.
   for (const DeviceId device : {0, 1}) {
     const TaskGraph own = builder.build(strategy, device);
     for (const Task& task : own.tasks)
-      if (task.kind == TaskKind::recompute) CHECK(task.segment_op == (task.op >= 2 ? 3 : task.op));
+      if (task.kind == TaskKind::recompute) CHECK(task.before_op == (task.op >= 2 ? 3 : task.op));
   }
 }
 

@@ -98,6 +98,30 @@ TEST_CASE("routes of the committed topologies take the links they should") {
   }
 }
 
+// Whatever the rates: the copy through shared memory occupies both processors, the detour would not.
+TEST_CASE("devices that copy through shared memory have no other route to each other") {
+  const auto topology = [](const std::string& blocks) {
+    return parse_topology(parse_json(
+        R"({"format":"fftopology/1","name":"t",
+        "device_models":{"m":{"peak_tflops":1,"memory_gb_per_s":1,"launch_us":1}},
+        "devices":[{"name":"a","kind":"cpu","model":"m"},{"name":"b","kind":"cpu","model":"m"},
+        {"name":"c","kind":"cpu","model":"m"}],"switches":["host"],
+        "links":[{"between":["a","b"],"bandwidth_gb_per_s":0.8,"latency_us":1,"blocks_devices":)" +
+            blocks + R"(},{"between":["a","host"],"bandwidth_gb_per_s":8,"latency_us":1},
+        {"between":["b","host"],"bandwidth_gb_per_s":8,"latency_us":1},
+        {"between":["c","host"],"bandwidth_gb_per_s":8,"latency_us":1}]})",
+        "t.json"));
+  };
+  const Topology shared = topology("true");
+  for (const auto& [from, to] : {std::pair(0, 1), std::pair(1, 0)}) {
+    CHECK(shared.route(from, to).channels.size() == 1);
+    CHECK(shared.route(from, to).bandwidth_gb_per_s == 0.8);
+    CHECK(shared.route(from, to).blocks_devices);
+  }
+  CHECK(shared.route(0, 2).channels.size() == 2);
+  CHECK(topology("false").route(0, 1).bandwidth_gb_per_s == 8);
+}
+
 TEST_CASE("a torus joins each node to the next in every dimension") {
   const auto torus = [](const std::string& count, const std::string& shape) {
     return R"("nodes":{"count":)" + count + R"(,"name":"chip","devices":[{"name":"core","kind":"gpu","model":"m"}],

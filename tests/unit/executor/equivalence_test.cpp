@@ -1,5 +1,6 @@
 // Every strategy computes the same function: random networks with random strategies against one device.
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
@@ -91,8 +92,8 @@ void compare(const StrategyFile& one_device, const StrategyFile& split, int rank
   CHECK(found == "");
 }
 
-void check_case(unsigned seed, const OnRank& on_rank, std::set<std::string>* types = nullptr) {
-  const EquivalenceCase one = random_case(seed, 1 + static_cast<int>(seed % 4));
+void check_case(unsigned seed, const OnRank& on_rank, std::set<std::string>* types = nullptr, int most_ranks = 4) {
+  const EquivalenceCase one = random_case(seed, 1 + static_cast<int>(seed % static_cast<unsigned>(most_ranks)));
   if (types)
     for (const Operator& op : one.one_device.graph.operators) types->insert(op.definition->type());
   INFO(one.text);
@@ -129,12 +130,23 @@ TEST_CASE("random strategies through transfers in one shared order") {
   }
 }
 
+// By hand: FF_EQUIVALENCE_SEEDS=5000-8000 tests/test_executor "[sweep]"
+TEST_CASE("sweep of random strategies, as many as asked for", "[.][sweep]") {
+  const char* asked = std::getenv("FF_EQUIVALENCE_SEEDS");
+  REQUIRE(asked);
+  char* dash = nullptr;
+  const unsigned long begin = std::strtoul(asked, &dash, 10), end = std::strtoul(dash + 1, nullptr, 10);
+  REQUIRE(end > begin);
+  for (unsigned long seed = begin; seed < end; ++seed)
+    check_case(static_cast<unsigned>(seed), seed % 2 ? on_cpu : on_cpu_poisoned, nullptr, 8);
+}
+
 TEST_CASE("a run of transfers has no member that depends on another and one transfer each way with a peer") {
   size_t runs = 0, largest = 0;
   for (unsigned seed = 3000; seed < 3200; ++seed) {
     const int ranks = 2 + static_cast<int>(seed % 5);
     const EquivalenceCase one = random_case(seed, ranks);
-    TaskGraphBuilder builder(one.split.graph, one.split.settings.synchronization);
+    TaskGraphBuilder builder(one.split.graph, one.split.settings.synchronization, {}, one.split.settings.micro_batches);
     const TaskGraph tasks = builder.build(expanded(one.split));
     const Vector<int> order = default_issue_order(builder, tasks);
     const int rank = static_cast<int>(seed / 5) % ranks;

@@ -40,6 +40,7 @@ class Cases {
         type == "matmul" || type == "top_k_gating" || type == "load_balancing_loss" || type == "dispatch" ||
         type == "expert_linear" || type == "combine" || type == "prefix")
       rank = 3;
+    if (type == "relative_bias") rank = 4;
     if (type == "linear" || type == "softmax" || type == "softmax_cross_entropy") rank = between(2, 3);
     if (type == "flatten" || type == "concat" || type == "slice" || type == "split" || type == "pad" ||
         type == "batch_norm" || type == "layer_norm" || type == "rms_norm" || type == "broadcast_add" ||
@@ -68,6 +69,8 @@ class Cases {
     if (type == "leaky_relu") attributes = {{"slope", 0.2}};
     if (type == "hard_sigmoid") attributes = {{"slope", 0.6}, {"offset", 0.4}};
     if (type == "gelu" && chance()) attributes = {{"approximate", "tanh"}};
+    if (type == "elu") attributes = {{"alpha", chance() ? 1.0 : 0.6}};
+    if (type == "relative_bias") relative_bias_attributes(attributes);
     if (type == "broadcast_add" || type == "broadcast_mul") broadcast_attributes(inputs, attributes);
     if (type == "prefix") attributes = {{"rows", between(1, 3)}};
     if (type == "dropout") attributes["rate"] = 0.1 * static_cast<double>(between(0, 9));
@@ -172,6 +175,18 @@ class Cases {
   }
 
  private:
+  void relative_bias_attributes(Json& attributes) {
+    const std::string directions = Vector<std::string>{"both", "past", "signed"}[between(0, 2)];
+    const int64_t buckets = 2 * between(1, 8);
+    attributes = {{"buckets", buckets}, {"directions", directions}};
+    if (directions != "signed" && chance()) return void(attributes["max_distance"] = buckets + between(0, 9));
+    Json boundaries = Json::array();
+    int64_t boundary = directions == "signed" ? between(-9, 0) : 1;
+    for (int64_t left = between(0, buckets / 2 - 1); left > 0; --left, boundary += between(0, 2))
+      boundaries.push_back(boundary);
+    attributes["boundaries"] = boundaries;
+  }
+
   // Letters in both operands and the output, in one operand and the output, in both operands alone; in any order.
   Json einsum_graph() {
     const bool parameter = chance();
@@ -444,6 +459,8 @@ inline std::optional<Drawn> draw_values(Cases& cases, const std::string& text) {
     for (size_t i = 0; i < definition.inputs().size(); ++i) {
       const TensorSpec& spec = definition.inputs()[i];
       drawn.operands.inputs.push_back(cases.values(spec.shape));
+      if (definition.type() == "log")  // of what it is defined for, far enough from 0
+        for (double& value : drawn.operands.inputs.back()) value = static_cast<float>(std::abs(value) + 0.25);
       if (spec.routing) draw_slots(cases, spec, drawn.operands.inputs.back());
       else if (spec.type == DataType::i32)
         for (double& index : drawn.operands.inputs.back())

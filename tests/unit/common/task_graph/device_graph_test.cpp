@@ -49,9 +49,10 @@ Known known(const TaskGraph& graph, DeviceId device) {
   return result;
 }
 
-void compare(const Graph& graph, const Strategy& strategy, int devices, Synchronization synchronization,
+void compare(const Graph& graph, const DrawnStrategy& drawn, int devices, Synchronization synchronization,
              std::set<TaskKind>* kinds = nullptr, const Vector<std::string>& recompute = {}) {
-  TaskGraphBuilder builder(graph, synchronization, recomputed_operators(graph, recompute));
+  const Strategy& strategy = drawn.strategy;
+  TaskGraphBuilder builder(graph, synchronization, recomputed_operators(graph, recompute), drawn.micro_batches);
   const TaskGraph whole = builder.build(strategy);
   for (DeviceId device = 0; device < devices; ++device) {
     const TaskGraph own = builder.build(strategy, device);
@@ -84,7 +85,8 @@ TEST_CASE("the task graph of one device is its share of the task graph of all") 
     RandomSource random(seed);
     const Graph graph = random_graph(random);
     const int devices = 1 + static_cast<int>(seed % 7);
-    compare(graph, random_strategy(graph, devices, random), devices, synchronization_of(seed / 2), &kinds,
+    const DrawnStrategy drawn = random_expanded_strategy(graph, 1 + static_cast<int>(seed / 3 % 3), devices, random);
+    compare(graph, drawn, devices, synchronization_of(seed / 2), &kinds,
             seed % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>());
   }
   CHECK(kinds.size() == task_kind_count);
@@ -120,12 +122,19 @@ TEST_CASE("orders and memory of one device are its share of those of all") {
     RandomSource random(seed);
     const Graph graph = random_graph(random);
     const int devices = 1 + static_cast<int>(seed % 7);
-    const Strategy strategy = random_strategy(graph, devices, random);
+    const auto [strategy, micro_batches] =
+        random_expanded_strategy(graph, 1 + static_cast<int>(seed / 3 % 3), devices, random);
     const Vector<std::string> recompute = seed % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>();
-    TaskGraphBuilder builder(graph, synchronization_of(seed / 2), recomputed_operators(graph, recompute));
+    TaskGraphBuilder builder(graph, synchronization_of(seed / 2), recomputed_operators(graph, recompute),
+                             micro_batches);
     const TaskGraph whole = builder.build(strategy);
     const TransferBuffers buffers = seed % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated;
     const Vector<int> default_order = default_issue_order(builder, whole, buffers);
+    Vector<int> place(default_order.size());
+    for (const int i : default_order.indices()) place[default_order[i]] = i;
+    for (const int t : whole.tasks.indices())
+      for (int32_t s = whole.successor_begin[t]; s < whole.successor_begin[t + 1]; ++s)
+        REQUIRE(place[t] < place[whole.successors[s]]);
     Vector<int> drawn = random_task_order(whole, random);
     if (buffers == TransferBuffers::on_demand) drawn = on_demand_issue_order(whole, drawn);
     const Vector<std::string> names = issue_order_names(builder, whole, drawn);

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "common/kernels/backend.h"
 #include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
 #include "executor/plan/program_plan.h"
@@ -13,10 +14,12 @@ using namespace ff;
 
 namespace {
 
-// Kernels allocate their workspaces themselves. Parts share a kernel only when they are alike but for their samples,
-// and no other part uses it between a part's forward, or its repetition, and its backward.
+// What kernels on processors allocate, and what these share: Program makes them so. Parts share a kernel only when they
+// are alike but for their samples, and no other part uses it between a part's forward, or its repetition, and its
+// backward.
 int64_t workspaces(const Graph& graph, const ProgramPlan& plan) {
   int64_t bytes = 0;
+  const std::unique_ptr<Backend> backend = make_cpu_backend();
   Vector<Vector<const PartPlan*>> users(plan.kernels);
   std::set<std::pair<OperatorId, int>> recomputed;
   for (const PartPlan& part : plan.parts) {
@@ -24,7 +27,15 @@ int64_t workspaces(const Graph& graph, const ProgramPlan& plan) {
     if (part.again) recomputed.emplace(part.op, part.part);
   }
   for (const Vector<const PartPlan*>& parts : users) {
-    bytes += graph.operators[parts.at(0)->op].definition->workspace_bytes(parts[0]->block);
+    const Operator& op = graph.operators[parts.at(0)->op];
+    Vector<bool> wanted;
+    for (int input = 0; input < op.inputs.count(); ++input)
+      wanted.push_back(graph.input_has_gradient(parts[0]->op, input));
+    const int64_t kernel_bytes =
+        backend->make_kernel({*op.definition, parts[0]->block, wanted, op.name, 0})->workspace_bytes();
+    INFO(op.definition->signature(parts[0]->block));
+    CHECK(kernel_bytes == op.definition->workspace_bytes(parts[0]->block));
+    bytes += kernel_bytes;
     for (const PartPlan* a : parts)
       for (const PartPlan* b : parts) {
         CHECK(graph.operators[a->op].function == graph.operators[b->op].function);
@@ -50,7 +61,7 @@ int64_t workspaces(const Graph& graph, const ProgramPlan& plan) {
       kept = mine;
     }
   }
-  return bytes;
+  return bytes + backend->shared_workspace_bytes();
 }
 
 int64_t allocated(const ProgramPlan& plan) {
@@ -60,10 +71,11 @@ int64_t allocated(const ProgramPlan& plan) {
 }
 
 void check_memory(const Graph& graph, const Strategy& strategy, int devices, Synchronization synchronization,
-                  TransferBuffers buffers, const Vector<std::string>& recompute = {}) {
-  TaskGraphBuilder builder(graph, synchronization, recomputed_operators(graph, recompute));
+                  TransferBuffers buffers, const Vector<std::string>& recompute = {}, int micro_batches = 1) {
+  TaskGraphBuilder builder(graph, synchronization, recomputed_operators(graph, recompute), micro_batches);
   const TaskGraph tasks = builder.build(strategy);
   const Vector<int> order = default_issue_order(builder, tasks, buffers);
+  Vector<int64_t> of_kernels;  // by device
   for (const int state_buffers : {0, 1, 2}) {
     CAPTURE(state_buffers);
     MemoryModel model(builder, devices, state_buffers);
@@ -74,7 +86,8 @@ void check_memory(const Graph& graph, const Strategy& strategy, int devices, Syn
       const ProgramPlan plan = plan_program(
           builder, strategy, own, default_issue_order(builder, own, buffers),
           {.rank = device, .state_buffers = state_buffers, .follows_backend = false, .transfer_buffers = buffers});
-      CHECK(predicted[device] == allocated(plan) + workspaces(graph, plan));
+      if (state_buffers == 0) of_kernels.push_back(workspaces(graph, plan));
+      CHECK(predicted[device] == allocated(plan) + of_kernels[device]);
     }
   }
 }
@@ -103,10 +116,11 @@ TEST_CASE("predicted memory is what the program plan allocates, for random netwo
     RandomSource random(seed);
     const Graph graph = random_graph(random);
     const int devices = 1 + static_cast<int>(seed % 4);
-    const Strategy strategy = random_strategy(graph, devices, random);
+    const auto [strategy, micro_batches] =
+        random_expanded_strategy(graph, 1 + static_cast<int>(seed % 3), devices, random);
     check_memory(graph, strategy, devices, synchronization_of(seed / 4),
                  seed / 12 % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated,
-                 seed % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>());
+                 seed / 2 % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>(), micro_batches);
     cut += overlapping(graph, strategy, devices) > 0;
   }
   CHECK(cut > 10);  // strategies whose shared parameters are split differently
@@ -161,6 +175,36 @@ TEST_CASE("predicted memory is what the program plan allocates, for networks wit
                    TransferBuffers::preallocated);
     }
   }
+}
+
+// What ffsearch import makes of a small image network. Copies in blocks of 16 channels: of c1 the input, 4 x 3 x 8 x 8
+// floats, and the output's gradient, 4 x 16 x 8 x 8; of c2 4 x 16 x 4 x 4 and 4 x 32 x 4 x 4. The pixels that c3 reads
+// are 4 x 32 x 2 x 2. Kernels use them in turn: c1 needs most.
+TEST_CASE("a device has one scratch memory for its convolutions") {
+  const Graph graph = parse_graph(parse_json(
+      R"({"format":"ffgraph/1","name":"images","batch_size":4,
+      "inputs":[{"name":"x","shape":["batch",3,8,8],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
+      "operators":[
+      {"name":"c1","type":"conv2d","inputs":["x"],"attributes":{"out_channels":16,"kernel":[3,3],"padding":[1,1]}},
+      {"name":"norm","type":"batch_norm","inputs":["c1"],"attributes":{"activation":"relu"}},
+      {"name":"pool","type":"pool2d","inputs":["norm"],"attributes":{"kernel":[2,2]}},
+      {"name":"c2","type":"conv2d","inputs":["pool"],"attributes":{"out_channels":32,"kernel":[3,3],"padding":[1,1]}},
+      {"name":"c3","type":"conv2d","inputs":["c2"],"attributes":{"out_channels":4,"kernel":[1,1],"stride":[2,2]}},
+      {"name":"flat","type":"flatten","inputs":["c3"]},
+      {"name":"fc","type":"linear","inputs":["flat"],"attributes":{"out_features":5}},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["fc","label"]}]})",
+      "graph"));
+  const Strategy strategy = single_device(graph);
+  TaskGraphBuilder builder(graph);
+  const TaskGraph tasks = builder.build(strategy);
+  const auto scratch = [&](const Vector<bool>& gpus) {
+    return MemoryModel(builder, 1, 0, gpus)
+        .needs(strategy, tasks, default_issue_order(builder, tasks), TransferBuffers::preallocated)
+        .scratch[0];
+  };
+  CHECK(scratch({}) == 4 * (4 * 3 * 8 * 8 + 4 * 16 * 8 * 8));
+  CHECK(scratch({true}) == 0);
+  check_memory(graph, strategy, 1, Synchronization::all_reduce, TransferBuffers::preallocated);
 }
 
 // Two layers on one device share a weight of 8 x 8; one is split by channel, the other is not. So the weight is held

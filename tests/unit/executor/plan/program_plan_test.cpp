@@ -33,16 +33,19 @@ class PlanText {
     for (const ParameterBuffer& one : plan.parameters) {
       const Parameter& parameter = graph_.parameters[one.parameter];
       const std::string block = one.block == Block(parameter.spec.shape) ? "" : to_string(one.block);
-      names_[one.weight.buffer] = parameter.name + block;
+      if (one.weight.exists()) names_[one.weight.buffer] = parameter.name + block;
       for (const Place state : one.states) names_[state.buffer] = parameter.name + block + ".velocity";
     }
-    for (size_t u = 0; u < plan.units.size(); ++u)
-      if (plan.units[u].packed.exists()) {
-        names_[plan.units[u].packed.buffer] = "sums" + std::to_string(u);
-        for (const Place state : plan.units[u].shard.states)
-          names_[state.buffer] = "shard" + std::to_string(u) + ".velocity";
-        if (plan.units[u].is_sharded()) names_[plan.units[u].shard.values.buffer] = "shard" + std::to_string(u);
-      }
+    for (const int u : plan.units.indices()) {
+      const auto name = [&](Place place, const std::string& text) {
+        if (place.exists()) names_[place.buffer] = text + std::to_string(u);
+      };
+      const ShardPlan& shard = plan.units[u].shard;
+      name(plan.units[u].packed, "sums");
+      name(shard.values, "shard");
+      name(shard.weights, "weights");
+      for (const Place state : shard.states) names_[state.buffer] = "shard" + std::to_string(u) + ".velocity";
+    }
   }
 
   std::string text() {
@@ -54,9 +57,9 @@ class PlanText {
       line(task_name(builder_, tasks_, step.task));
       if (is_compute(step.kind)) compute(step);
       else if (is_reduction(step.kind)) reduce(plan_.reductions[step.reduction]);
-      else if (step.kind == TaskKind::synchronization) synchronize(plan_.units[step.unit]);
+      else if (step.kind == TaskKind::synchronization) synchronize(step, plan_.units[step.unit]);
       else if (step.kind == TaskKind::barrier) barrier(step);
-      else if (step.kind == TaskKind::parameter_all_gather) all_gather(plan_.units[step.unit]);
+      else if (step.kind == TaskKind::parameter_all_gather) all_gather(step, plan_.units[step.unit]);
       else if (step.kind == TaskKind::parameter_copy) copies({}, plan_.units[step.unit].shard.from_gathered);
       else update(step, plan_.units[step.unit]);
     }
@@ -111,7 +114,8 @@ class PlanText {
     wait_and_gather(step);
     if (step.reduction >= 0) line("  wait for reduction " + std::to_string(step.reduction));
     std::string kernel = "  kernel" + places(part.inputs);
-    for (const int parameter : part.parameters) kernel += " " + place(plan_.parameters[parameter].weight);
+    for (const int p : part.parameters.indices())
+      kernel += " " + place(step.gathered[p].exists() ? step.gathered[p] : plan_.parameters[part.parameters[p]].weight);
     std::string statistics = step.statistics.exists() ? " statistics " + place(step.statistics) : "";
     if (step.statistics_slots > 1) statistics += " of " + std::to_string(step.statistics_slots) + " parts";
     if (is_statistics(step.kind)) {
@@ -159,17 +163,18 @@ class PlanText {
     if (reduction.group >= 0) all_reduce(reduction.group, reduction.common, reduction.elements);
   }
 
-  void synchronize(const UnitPlan& unit) {
+  void synchronize(const StepPlan& step, const UnitPlan& unit) {
+    copies(step.zeros, {});
     copies(unit.zeros, unit.pack);
     if (unit.is_sharded())
-      line("  reduce-scatter " + place(unit.packed) + " to " + place(unit.shard.values) + " " +
+      line("  reduce-scatter " + place(step.packed) + " to " + place(unit.shard.values) + " " +
            std::to_string(unit.shard.elements));
     else all_reduce(unit.group, unit.packed, unit.elements);
   }
 
-  void all_gather(const UnitPlan& unit) {
-    line("  all-gather " + place(unit.shard.values) + " " + std::to_string(unit.shard.elements) + " to " +
-         place(unit.packed));
+  void all_gather(const StepPlan& step, const UnitPlan& unit) {
+    line("  all-gather " + place(unit.has_sharded_weights() ? unit.shard.weights : unit.shard.values) + " " +
+         std::to_string(unit.shard.elements) + " to " + place(step.packed));
   }
 
   void barrier(const StepPlan& step) {
@@ -181,9 +186,7 @@ class PlanText {
     if (unit.group < 0) copies(unit.zeros, unit.pack);
     wait_and_gather(step);
     for (const UpdateRun& run : unit.updates) {
-      Place weight = plan_.parameters[run.parameter].weight;
-      weight.offset += run.offset;
-      line("  update " + place(weight) + " " + std::to_string(run.elements) + " by " + place(run.gradient) +
+      line("  update " + place(run.weight) + " " + std::to_string(run.elements) + " by " + place(run.gradient) +
            (unit.shard.elements > 0 ? places(run.states) : ""));
     }
     copies({}, unit.spread);
@@ -523,7 +526,8 @@ w/update/1@1
 TEST_CASE("each rank updates its shard and gathers the others'") {
   const Graph graph = network(Json::array({linear("b", "x", 6)}));
   const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{2, 1}, {0, 1}}};
-  const std::string plan = plan_text(graph, strategy, {.rank = 1, .state_buffers = 1}, Synchronization::sharded);
+  const std::string plan =
+      plan_text(graph, strategy, {.rank = 1, .state_buffers = 1}, Synchronization::sharded_optimizer);
   CHECK(plan.substr(0, plan.find('\n')) ==
         "buffers: arena 16, x[2:4, 0:6] 12, b.weight 36, label[2:4] 2, loss 2, correct 2, sums0 64 of 0, "
         "shard0.velocity 32 of 0, shard0 32 of 0");
@@ -705,8 +709,9 @@ TEST_CASE("a plan from the task graph of one rank is that from the task graph of
     RandomSource random(seed);
     const Graph graph = random_graph(random);
     const int ranks = 1 + static_cast<int>(seed % 6);
-    const Strategy strategy = random_strategy(graph, ranks, random);
-    TaskGraphBuilder builder(graph, synchronization_of(seed / 2));
+    const auto [strategy, micro_batches] =
+        random_expanded_strategy(graph, 1 + static_cast<int>(seed % 3), ranks, random);
+    TaskGraphBuilder builder(graph, synchronization_of(seed / 2), {}, micro_batches);
     const TaskGraph whole = builder.build(strategy);
     std::map<TaskKey, Vector<int>> tags;
     for (int rank = 0; rank < ranks; ++rank) {

@@ -28,8 +28,9 @@ TEST_CASE(
     RandomSource random(seed);
     const Graph graph = random_graph(random);
     const int count = 1 + static_cast<int>(seed % 4);
-    const Strategy strategy = random_strategy(graph, count, random);
-    TaskGraphBuilder builder(graph, synchronization_of(seed / 4));
+    const auto [strategy, micro_batches] =
+        random_expanded_strategy(graph, 1 + static_cast<int>(seed % 3), count, random);
+    TaskGraphBuilder builder(graph, synchronization_of(seed / 4), {}, micro_batches);
     const TaskGraph tasks = builder.build(strategy);
     const Vector<int> order = seed % 2 ? random_task_order(tasks, random) : default_issue_order(builder, tasks);
     Vector<DeviceId> devices;

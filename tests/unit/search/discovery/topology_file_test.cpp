@@ -84,6 +84,7 @@ TEST_CASE("without GPUs the processors are devices, of as many cores as there ar
   json = topology_of(machine, {.cpu_ranks = 4, .usable_processors = 6});
   CHECK(json["device_models"]["cpu"]["cores"] == 1);
   CHECK(parse_topology(parse_json(json.dump(), "t")).devices.size() == 4);
+  CHECK(!json["nodes"].contains("switches"));  // shared memory joins the ranks, and nothing else does
   json = topology_of(machine, {.nodes = 3, .network_gb_per_s = 1, .cpu_ranks = 2});
   CHECK(parse_topology(parse_json(json.dump(), "t")).route(0, 5).bandwidth_gb_per_s == 1);
 }

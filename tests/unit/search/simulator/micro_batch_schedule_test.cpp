@@ -160,7 +160,7 @@ TEST_CASE("1F1B: micro-batches that wait for each other are let in") {
 
 TEST_CASE("1F1B of random plans is an order that the task graph allows, and its file is predicted alike") {
   int scheduled = 0;
-  for (uint32_t seed = 0; seed < 80; ++seed) {
+  for (uint32_t seed = 0; seed < 110; ++seed) {
     CAPTURE(seed);
     RandomSource random(seed);
     const Graph whole = random_graph(random);

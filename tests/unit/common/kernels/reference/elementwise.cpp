@@ -8,7 +8,7 @@
 namespace ff::reference {
 namespace {
 
-double apply(Elementwise::Function f, double x) {
+double apply(Elementwise::Function f, double alpha, double x) {
   switch (f) {
     case Elementwise::Function::relu: return std::max(0.0, x);
     case Elementwise::Function::tanh: return std::tanh(x);
@@ -17,12 +17,16 @@ double apply(Elementwise::Function f, double x) {
     case Elementwise::Function::gelu_tanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
     case Elementwise::Function::silu: return x / (1 + std::exp(-x));
+    case Elementwise::Function::elu: return x > 0 ? x : alpha * (std::exp(x) - 1);
+    case Elementwise::Function::softplus: return std::log(1 + std::exp(x));
+    case Elementwise::Function::mish: return x * std::tanh(std::log(1 + std::exp(x)));
+    case Elementwise::Function::log: return std::log(x);
     default: return x;
   }
 }
 
-double slope(Elementwise::Function f, double x) {
-  const double y = apply(f, x);
+double slope(Elementwise::Function f, double alpha, double x) {
+  const double y = apply(f, alpha, x);
   switch (f) {
     case Elementwise::Function::relu: return x > 0 ? 1 : 0;
     case Elementwise::Function::tanh: return 1 - y * y;
@@ -37,6 +41,13 @@ double slope(Elementwise::Function f, double x) {
       const double sigmoid = 1 / (1 + std::exp(-x));
       return sigmoid * (1 + x * (1 - sigmoid));
     }
+    case Elementwise::Function::elu: return x > 0 ? 1 : alpha * std::exp(x);
+    case Elementwise::Function::softplus: return 1 / (1 + std::exp(-x));
+    case Elementwise::Function::mish: {
+      const double t = std::tanh(std::log(1 + std::exp(x)));
+      return t + x * (1 - t * t) / (1 + std::exp(-x));
+    }
+    case Elementwise::Function::log: return 1 / x;
     default: return 1;
   }
 }
@@ -47,7 +58,7 @@ Values elementwise_forward(const Elementwise& operation, const Operands& x) {
     if (operation.function == Elementwise::Function::mul) y[i] = x.inputs[0][i] * x.inputs[1][i];
     else if (operation.function == Elementwise::Function::sub) y[i] = x.inputs[0][i] - x.inputs[1][i];
     else
-      for (const Values& input : x.inputs) y[i] += apply(operation.function, input[i]);
+      for (const Values& input : x.inputs) y[i] += apply(operation.function, operation.alpha, input[i]);
   }
   return y;
 }
@@ -59,7 +70,7 @@ Gradients elementwise_backward(const Elementwise& operation, const Operands& x, 
     for (size_t k = 0; k < dy.size(); ++k) {
       if (operation.function == Elementwise::Function::mul) d.inputs[i][k] = dy[k] * x.inputs[1 - i][k];
       else if (operation.function == Elementwise::Function::sub) d.inputs[i][k] = i == 0 ? dy[k] : -dy[k];
-      else d.inputs[i][k] = dy[k] * slope(operation.function, x.inputs[i][k]);
+      else d.inputs[i][k] = dy[k] * slope(operation.function, operation.alpha, x.inputs[i][k]);
     }
   }
   return d;

@@ -1,0 +1,21 @@
+// Plans in the words of training frameworks.
+#pragma once
+
+#include <string>
+
+#include "common/graph.h"
+#include "common/vector.h"
+#include "search/optimizer/parallelism.h"
+
+namespace ff {
+
+struct FrameworkSettings {
+  std::string text;               // flags, TOML or JSON
+  Vector<std::string> not_there;  // what the framework's settings cannot say of these
+};
+// `framework`: megatron (arguments of Megatron-LM's pretrain_gpt.py), torchtitan (its TOML), deepspeed (its JSON).
+// `layers`: of the transformer.
+FrameworkSettings framework_settings(const std::string& framework, const Parallelism& parallelism, const Graph& graph,
+                                     int layers);
+
+}  // namespace ff

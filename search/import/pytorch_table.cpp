@@ -1,0 +1,152 @@
+#include "search/import/pytorch_table.h"
+
+#include <algorithm>
+
+#include "common/block.h"
+
+namespace ff::importing {
+namespace {
+
+// The pieces of one parameter.
+class PieceFinder {
+ public:
+  PieceFinder(const Model& model, const std::string& name, const Constant& constant)
+      : model_(model), name_(name), constant_(constant), strides_(constant.shape.size(), 1) {
+    for (int axis = constant.shape.count() - 2; axis >= 0; --axis)
+      strides_[axis] = strides_[axis + 1] * constant.shape[axis + 1];
+  }
+
+  // By initializer.
+  std::map<std::string, Json> find() {
+    if (constant_.elements() > 0) add(Vector<int64_t>(strides_.size(), 0), constant_.shape);
+    return std::move(found_);
+  }
+
+ private:
+  int64_t place(const Vector<int64_t>& index) const {
+    int64_t at = 0;
+    for (const int axis : index.indices()) at += index[axis] * strides_[axis];
+    return at;
+  }
+
+  const Initializer& initializer_of(int64_t number) const {
+    return *(std::upper_bound(model_.initializers.begin(), model_.initializers.end(), number,
+                              [](int64_t value, const Initializer& each) { return value < each.first; }) -
+             1);
+  }
+  bool belong_together(int64_t a, int64_t b) const { return &initializer_of(a) == &initializer_of(b); }
+
+  // Where the numbers along an axis, from `begin`, do not go on as they did, or are another initializer's.
+  Vector<int64_t> cuts(const Vector<int64_t>& begin, int64_t size, int axis) const {
+    Vector<int64_t> result{0};
+    const int64_t first = place(begin), stride = strides_[axis];
+    int64_t step = 0;
+    for (int64_t i = 1; i < size; ++i) {
+      const int64_t before = constant_.origin.at(first + (i - 1) * stride),
+                    number = constant_.origin.at(first + i * stride);
+      const bool starts = result.back() == i - 1;
+      if (belong_together(before, number) && (starts || number - before == step)) step = number - before;
+      else result.push_back(i);
+    }
+    return result;
+  }
+
+  // A block that is a piece, or is cut into such.
+  void add(const Vector<int64_t>& begin, const Shape& size) {
+    Vector<int64_t> steps(size.size(), 0);
+    const int64_t offset = constant_.origin.at(place(begin));
+    for (const int axis : size.indices()) {
+      if (size[axis] == 1) continue;
+      steps[axis] = constant_.origin.at(place(begin) + strides_[axis]) - offset;
+      const Vector<int64_t> at = cuts(begin, size[axis], axis);
+      if (at.size() > 1) return cut(begin, size, axis, at);
+    }
+    if (const int axis = first_irregular_axis(begin, size, steps, offset); axis >= 0) {
+      Vector<int64_t> all;
+      for (int64_t i = 0; i < size[axis]; ++i) all.push_back(i);
+      return cut(begin, size, axis, all);
+    }
+    const Initializer& owner = initializer_of(offset);
+    found_[owner.name].push_back(
+        {{"parameter", name_}, {"begin", begin}, {"size", size}, {"offset", offset - owner.first}, {"strides", steps}});
+  }
+
+  void cut(const Vector<int64_t>& begin, const Shape& size, int axis, const Vector<int64_t>& at) {
+    for (const int i : at.indices()) {
+      Vector<int64_t> first = begin;
+      Shape piece = size;
+      first[axis] += at[i];
+      piece[axis] = (i + 1 < at.count() ? at[i + 1] : size[axis]) - at[i];
+      add(first, piece);
+    }
+  }
+
+  // Along its edges the block is regular; is it inside? -1: it is.
+  int first_irregular_axis(const Vector<int64_t>& begin, const Shape& size, const Vector<int64_t>& steps,
+                           int64_t offset) const {
+    Vector<int64_t> index(size.size(), 0);
+    for (int64_t left = volume(size); left > 0; --left) {
+      int64_t at = place(begin), number = offset;
+      for (const int axis : size.indices()) {
+        at += index[axis] * strides_[axis];
+        number += index[axis] * steps[axis];
+      }
+      if (constant_.origin.at(at) != number)
+        for (const int axis : size.indices())
+          if (size[axis] > 1) return axis;
+      for (int axis = size.count() - 1; axis >= 0 && ++index[axis] == size[axis]; --axis) index[axis] = 0;
+    }
+    return -1;
+  }
+
+  const Model& model_;
+  const std::string& name_;
+  const Constant& constant_;
+  Vector<int64_t> strides_;
+  std::map<std::string, Json> found_;
+};
+
+// The initializer that an untrained parameter is, number by number; null: none.
+const Initializer* whole_initializer(const Model& model, const Constant& constant) {
+  if (constant.frozen.size() != 1) return nullptr;
+  for (const Initializer& each : model.initializers)
+    if (each.name == *constant.frozen.begin()) {
+      const Constant* values = model.constant(each.name);
+      return values && values->floats && *values->floats == *constant.floats ? &each : nullptr;
+    }
+  return nullptr;
+}
+
+Json whole_piece(const std::string& name, const Shape& shape) {
+  Vector<int64_t> begin(shape.size(), 0), strides(shape.size(), 1);
+  for (int axis = shape.count() - 2; axis >= 0; --axis) strides[axis] = strides[axis + 1] * shape[axis + 1];
+  return {{"parameter", name}, {"begin", begin}, {"size", shape}, {"offset", 0}, {"strides", strides}};
+}
+
+}  // namespace
+
+Json pytorch_table(const Model& model, const Builder& builder) {
+  std::map<std::string, Json> pieces;  // by initializer
+  for (const auto& [name, parameter] : builder.parameters()) {
+    const Constant& constant = parameter.constant;
+    if (parameter.trained && constant.origin.known()) {
+      for (auto& [initializer, list] : PieceFinder(model, name, constant).find())
+        for (Json& piece : list) pieces[initializer].push_back(std::move(piece));
+    } else if (const Initializer* whole = whole_initializer(model, constant)) {
+      if (!pieces.contains(whole->name)) pieces[whole->name] = Json::array({whole_piece(name, constant.shape)});
+    }
+  }
+  std::map<std::string, std::string> owners;  // parameter -> the first initializer that has become a piece of it
+  for (const auto& [initializer, list] : pieces) owners.emplace(list[0]["parameter"].get<std::string>(), initializer);
+  Json tensors = Json::object(), summands = Json::object(), constants = Json::array();
+  for (const Initializer& each : model.initializers) {
+    if (const auto found = pieces.find(each.name); found != pieces.end())
+      tensors[each.name] = {{"shape", each.shape}, {"pieces", std::move(found->second)}};
+    else if (const auto sum = builder.summed.find(each.name); sum != builder.summed.end())
+      summands[each.name] = owners.at(sum->second);
+    else constants.push_back(each.name);
+  }
+  return {{"tensors", std::move(tensors)}, {"summands", std::move(summands)}, {"constants", std::move(constants)}};
+}
+
+}  // namespace ff::importing

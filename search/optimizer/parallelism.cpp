@@ -1,0 +1,227 @@
+#include "search/optimizer/parallelism.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "common/errors.h"
+#include "common/micro_batches.h"
+#include "common/recomputation.h"
+#include "search/optimizer/baselines/megatron.h"
+
+namespace ff {
+namespace {
+
+const Vector<std::string>& keys() {
+  static const Vector<std::string> all = {
+      "tp", "pp", "vp", "dp", "cp", "ep", "sharding", "recompute", "micro_batch", "attention", "sequence_parallel"};
+  return all;
+}
+
+std::string joined(const Vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+std::map<std::string, std::string> split(const std::string& text) {
+  std::map<std::string, std::string> values;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string item = text.substr(begin, end - begin);
+    const size_t sign = item.find('=');
+    if (sign == std::string::npos)
+      throw InputError("\"" + item + "\" is not KEY=VALUE, such as tp=8; the keys are " + joined(keys()));
+    const std::string key = item.substr(0, sign);
+    if (std::find(keys().begin(), keys().end(), key) == keys().end())
+      throw InputError("unknown key \"" + key + "\"" + suggestion(key, keys()) + "; the keys are " + joined(keys()));
+    if (!values.emplace(key, item.substr(sign + 1)).second) throw InputError("\"" + key + "\" is given twice");
+    begin = end + 1;
+  }
+  return values;
+}
+
+int64_t number(const std::string& key, const std::string& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > (1 << 20))
+    throw InputError(key + ": found \"" + text + "\", expected a number from 1 to 1048576");
+  return value;
+}
+
+std::string one_of(const std::string& key, const std::string& text, const Vector<std::string>& words) {
+  if (std::find(words.begin(), words.end(), text) == words.end())
+    throw InputError(key + ": found \"" + text + "\", expected one of " + joined(words));
+  return text;
+}
+
+void expect_divisible(int64_t whole, int64_t by, const std::string& what) {
+  if (by == 0 || whole % by != 0) throw InputError(what);
+}
+
+// By operator: the layer that it belongs to.
+Vector<int> layer_of_operators(const Graph& graph, const Vector<OperatorId>& layers) {
+  Vector<int> result;
+  for (const OperatorId op : graph.operator_ids())
+    result.push_back(
+        std::max<int>(0, static_cast<int>(std::upper_bound(layers.begin(), layers.end(), op) - layers.begin()) - 1));
+  return result;
+}
+
+void check_heads(const Graph& graph, int tensor) {
+  for (const Operator& op : graph.operators)
+    for (const ParallelDimension& dimension : op.definition->dimensions())
+      if (dimension.name == "head")
+        expect_divisible(dimension.size, tensor,
+                         "tp=" + std::to_string(tensor) + " does not divide the " + std::to_string(dimension.size) +
+                             " heads of operator \"" + op.name + "\"");
+}
+
+}  // namespace
+
+Parallelism parse_parallelism(const std::string& text) {
+  Parallelism result;
+  bool sequence_parallel = true;
+  for (const auto& [key, value] : split(text)) {
+    if (key == "tp") result.tensor = static_cast<int>(number(key, value));
+    else if (key == "pp") result.pipeline = static_cast<int>(number(key, value));
+    else if (key == "vp") result.chunks = static_cast<int>(number(key, value));
+    else if (key == "dp") result.data = static_cast<int>(number(key, value));
+    else if (key == "micro_batch") result.micro_batch = number(key, value);
+    else if (key == "sharding") result.synchronization = with_sharding(Synchronization::all_reduce, value);
+    else if (key == "recompute") result.recompute = one_of(key, value, {"none", "selective", "full"}) == "full";
+    else if (key == "sequence_parallel") sequence_parallel = one_of(key, value, {"on", "off"}) == "on";
+    else if (key == "attention") {
+      if (one_of(key, value, {"fused", "stored"}) == "stored")
+        throw InputError("attention=stored: multi_head_attention never stores its probabilities; leave it out");
+    } else if (number(key, value) != 1) {
+      throw InputError(key + "=" + value + ": " + (key == "cp" ? "context" : "expert") +
+                       " parallelism is not among the settings; only 1 is");
+    }
+  }
+  if (!sequence_parallel && result.tensor > 1)
+    throw InputError(
+        "sequence_parallel=off with tp above 1: every device of a group would compute what is between the layers, and "
+        "plans have no operators that several devices compute alike; leave it out");
+  if (result.chunks > 1 && result.pipeline == 1) throw InputError("vp: chunks of layers need stages, pp above 1");
+  return result;
+}
+
+std::string to_string(const Parallelism& parallelism) {
+  std::string text = "tp=" + std::to_string(parallelism.tensor) + ",pp=" + std::to_string(parallelism.pipeline) +
+                     ",vp=" + std::to_string(parallelism.chunks) + ",dp=" + std::to_string(parallelism.data) +
+                     ",micro_batch=" + std::to_string(parallelism.micro_batch);
+  text += ",sharding=" + std::string(sharding_name(parallelism.synchronization));
+  return text + ",recompute=" + (parallelism.recompute ? "full" : "none");
+}
+
+Vector<OperatorId> transformer_layers(const Graph& graph) {
+  const OperatorId count = graph.operators.count();
+  Vector<OperatorId> attention;
+  Vector<int> change(count + 1, 0);  // in tensors that are read behind an operator
+  for (const OperatorId op : graph.operator_ids()) {
+    if (graph.operators[op].definition->type() == "multi_head_attention") attention.push_back(op);
+    for (const TensorId output : graph.operators[op].outputs) {
+      OperatorId last = op;
+      for (const TensorUse& use : graph.tensors[output].uses) last = std::max(last, use.consumer);
+      if (last > op) ++change[op], --change[last];
+    }
+  }
+  if (attention.empty()) return {};
+  Vector<int> read_behind;
+  for (int crossing = 0; const OperatorId op : graph.operator_ids()) read_behind.push_back(crossing += change[op]);
+  Vector<OperatorId> layers = {0};
+  for (int a = 0; a + 1 < attention.count(); ++a) {
+    OperatorId least = attention[a];
+    for (OperatorId op = attention[a]; op < attention[a + 1]; ++op)
+      if (read_behind[op] <= read_behind[least]) least = op;
+    layers.push_back(least + 1);
+  }
+  return layers;
+}
+
+ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topology& topology) {
+  const Vector<OperatorId> layers = transformer_layers(graph);
+  if (layers.empty())
+    throw InputError("the graph \"" + graph.name + "\" has no multi_head_attention: the settings are for transformers");
+  const int devices = topology.devices.count(), model = parallelism.tensor * parallelism.pipeline;
+  expect_divisible(
+      devices, model,
+      "tp x pp = " + std::to_string(model) + " does not divide the " + std::to_string(devices) + " devices");
+  if (parallelism.data > 0 && parallelism.data != devices / model)
+    throw InputError("dp=" + std::to_string(parallelism.data) + ": " + std::to_string(devices) +
+                     " devices and tp x pp = " + std::to_string(model) + " make it " + std::to_string(devices / model));
+  parallelism.data = devices / model;
+  check_heads(graph, parallelism.tensor);
+  const int64_t batch = graph.batch_size;
+  expect_divisible(
+      batch, parallelism.data,
+      "the batch of " + std::to_string(batch) + " samples is not divisible by dp=" + std::to_string(parallelism.data));
+  if (parallelism.micro_batch == 0) parallelism.micro_batch = batch / parallelism.data;
+  expect_divisible(batch / parallelism.data, parallelism.micro_batch,
+                   "micro_batch=" + std::to_string(parallelism.micro_batch) + " does not divide the " +
+                       std::to_string(batch / parallelism.data) + " samples of each data-parallel group");
+  const int chunks = parallelism.pipeline * parallelism.chunks;
+  expect_divisible(
+      layers.count(), chunks,
+      "pp x vp = " + std::to_string(chunks) + " does not divide the " + std::to_string(layers.count()) + " layers");
+  ParallelPlan plan;
+  plan.settings.synchronization = parallelism.synchronization;
+  plan.settings.micro_batches = static_cast<int>(batch / parallelism.data / parallelism.micro_batch);
+  if (parallelism.recompute) plan.settings.recompute = full_recomputation(graph);
+  const Graph of_micro_batch = graph_of_micro_batch(graph, plan.settings.micro_batches);
+  const Vector<DeviceId> order = topology.by_links();
+  const Vector<int> layer_of = layer_of_operators(graph, layers);
+  const int of_stage = parallelism.tensor * parallelism.data;
+  plan.strategy = tensor_parallel(of_micro_batch, parallelism.tensor, parallelism.data, [&](OperatorId op) {
+    const int chunk = layer_of[op] / (layers.count() / chunks);
+    return std::span(order.begin() + (chunk % parallelism.pipeline) * of_stage, static_cast<size_t>(of_stage));
+  });
+  return plan;
+}
+
+Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, const Strategy& strategy,
+                                const StrategySettings& settings) {
+  Parallelism nearest;
+  Vector<Vector<DeviceId>> places;  // of attention, where it changes
+  std::set<Vector<DeviceId>> stages;
+  int64_t groups = 0;
+  int layers = 0;
+  for (const OperatorId op : graph.operator_ids()) {
+    const OperatorDefinition& definition = *graph.operators[op].definition;
+    if (definition.type() != "multi_head_attention") continue;
+    ++layers;
+    const auto& dimensions = definition.dimensions();
+    for (const int d : dimensions.indices())
+      if (dimensions[d].name == "head") nearest.tensor = std::max(nearest.tensor, strategy[op].degrees[d]);
+    groups = std::max<int64_t>(groups, strategy[op].degrees[0]);
+    Vector<DeviceId> devices = strategy[op].devices;
+    sort_and_unique(devices);
+    stages.insert(devices);
+    if (places.empty() || places.back() != devices) places.push_back(devices);
+  }
+  if (layers == 0)
+    throw InputError("the graph \"" + graph.name + "\" has no multi_head_attention: settings are for transformers");
+  const int devices = topology.devices.count();
+  nearest.pipeline = static_cast<int>(std::ssize(stages));
+  while (nearest.tensor > 1 && devices % nearest.tensor != 0) --nearest.tensor;
+  while (nearest.pipeline > 1 && (devices % (nearest.tensor * nearest.pipeline) != 0 || layers % nearest.pipeline != 0))
+    --nearest.pipeline;
+  nearest.chunks = std::max(1, places.count() / nearest.pipeline);
+  if (nearest.pipeline == 1) nearest.chunks = 1;
+  while (nearest.chunks > 1 && layers % (nearest.pipeline * nearest.chunks) != 0) --nearest.chunks;
+  nearest.data = devices / (nearest.tensor * nearest.pipeline);
+  const int64_t of_group = graph.batch_size / nearest.data;
+  if (graph.batch_size % nearest.data != 0)
+    throw InputError("the batch of " + std::to_string(graph.batch_size) + " samples is not divisible by the " +
+                     std::to_string(nearest.data) + " data-parallel groups of the nearest settings");
+  nearest.micro_batch = std::max<int64_t>(1, of_group / settings.micro_batches);
+  while (of_group % nearest.micro_batch != 0) --nearest.micro_batch;
+  nearest.synchronization =
+      is_sharded(settings.synchronization) ? settings.synchronization : Synchronization::all_reduce;
+  nearest.recompute = !settings.recompute.empty();
+  return nearest;
+}
+
+}  // namespace ff

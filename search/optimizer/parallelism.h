@@ -1,0 +1,57 @@
+// Plans as people name them: degrees of tensor, pipeline and data parallelism, samples per micro-batch, sharding and
+// recomputation, as settings of Megatron-LM or FSDP; and the strategy that they mean for a transformer.
+//
+//   tp                 devices that split each layer (tensor parallelism: Shoeybi et al. 2019, arXiv 1909.08053)
+//   pp                 pipeline stages; the layers are divided into pp x vp chunks of equally many, the embedding is in
+//                      the first one, what is behind the last layer in the last
+//   vp                 chunks of layers per stage (interleaved: Narayanan et al. 2021, arXiv 2104.04473, section 2.2)
+//   micro_batch        samples of a micro-batch on each data-parallel group
+//   dp                 devices / (tp x pp); may be given, to be checked
+//   sharding           none, optimizer, gradients, parameters (ZeRO-1 to ZeRO-3)
+//   sequence_parallel  on: what is between the layers is split by length (Korthikanti et al. 2022, arXiv 2205.05198)
+//   recompute          none, selective, full
+//   cp, ep             context and expert parallelism: 1
+//   attention          fused: no probabilities are stored
+//
+// Ranks are numbered as Megatron-LM does: tp varies fastest, then dp, then pp, over the devices in the order of the
+// topology's links.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/strategy.h"
+
+namespace ff {
+
+struct Parallelism {
+  int tensor = 1, pipeline = 1, chunks = 1, data = 0;  // data 0: as many groups as there are devices for
+  int64_t micro_batch = 0;                             // samples; 0: all of a group's
+  Synchronization synchronization = Synchronization::all_reduce;
+  bool recompute = false;
+  bool operator==(const Parallelism&) const = default;
+};
+
+// "tp=8,pp=4,micro_batch=1". Throws InputError for unknown keys and values, and for what plans cannot say.
+Parallelism parse_parallelism(const std::string& text);
+// All settings, in the same notation.
+std::string to_string(const Parallelism& parallelism);
+
+// Positions at which layers begin, as operators: of those between two multi_head_attention operators the one behind
+// which the fewest tensors are read further on, and the last of these. Empty: there is no attention.
+Vector<OperatorId> transformer_layers(const Graph& graph);
+
+// What the settings mean; `parallelism` gets its data-parallel degree and micro-batch. Throws InputError where devices,
+// batch, layers or heads are not divisible.
+struct ParallelPlan {
+  Strategy strategy;  // of one micro-batch
+  StrategySettings settings;
+};
+ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topology& topology);
+
+// The settings nearest to a strategy, by how its attention is split and placed; they may mean another strategy. Throws
+// InputError where the graph has no attention, or none of the settings is near.
+Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, const Strategy& strategy,
+                                const StrategySettings& settings);
+
+}  // namespace ff

@@ -1,0 +1,204 @@
+#!/usr/bin/python3
+"""Plans by settings (ffsearch simulate --settings): what they mean for transformers, that ffexec trains them with the
+losses of one device, and what is refused.
+Usage: settings_test.py BUILD_DIR"""
+
+import fnmatch
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/dev").resolve()
+sys.path.insert(0, str(ROOT / "scripts"))
+from mpi_environment import mpi_environment  # noqa: E402
+
+FAMILIES = {
+    "gpt2": {"n_layer": 4, "n_embd": 32, "n_head": 4, "n_positions": 64, "activation_function": "gelu_new"},
+    "gpt_neox": {"num_hidden_layers": 4, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 128,
+                 "rotary_pct": 0.25, "hidden_act": "gelu", "max_position_embeddings": 64,
+                 "use_parallel_residual": True},
+    "llama": {"num_hidden_layers": 4, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64,
+              "hidden_act": "silu", "max_position_embeddings": 64},
+    "mistral": {"num_hidden_layers": 4, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "intermediate_size": 64, "hidden_act": "silu", "max_position_embeddings": 64, "sliding_window": None},
+    "phi": {"num_hidden_layers": 4, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 128,
+            "partial_rotary_factor": 0.5, "hidden_act": "gelu_new", "max_position_embeddings": 64},
+    "qwen2": {"num_hidden_layers": 4, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+              "intermediate_size": 64, "hidden_act": "silu", "max_position_embeddings": 64},
+}
+
+
+class Settings(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.work = pathlib.Path(self.folder.name)
+
+    def program(self, *command, code=0):
+        done = subprocess.run([str(word) for word in command], cwd=self.work, capture_output=True, text=True,
+                              timeout=600, check=False, env=mpi_environment())
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        return done.stderr if code else done.stdout
+
+    def make_graph(self, family, batch=16):
+        config = {"model_type": family, "vocab_size": 96, **FAMILIES[family]}
+        (self.work / "config.json").write_text(json.dumps(config))
+        self.program(BUILD / "ffsearch", "import", "config.json", "--sequence", 16, "--batch", batch, "--out", "g.json")
+
+    def simulate(self, settings, *flags, graph="g.json", topology="topologies/p100-2x4.json", code=0):
+        found = self.program(BUILD / "ffsearch", "simulate", "--graph", graph, "--topo", ROOT / topology, "--settings",
+                             settings, "--cost", "analytic", "--json", "--out", "s.json", *flags, code=code)
+        return found if code else json.loads(found)
+
+    def test_every_family_is_split_as_the_settings_say(self):
+        for family in FAMILIES:
+            with self.subTest(family=family):
+                self.make_graph(family)
+                found = self.simulate("tp=2,pp=2,micro_batch=2")
+                self.assertEqual(found["note"], "tp=2,pp=2,vp=1,dp=2,micro_batch=2,sharding=none,recompute=none")
+                self.assertEqual(found["micro_batches"], 4)
+                graph = json.loads((self.work / "g.json").read_text())
+                plan = self.configurations(graph)
+                attention = [op["name"] for op in graph["operators"] if op["type"] == "multi_head_attention"]
+                self.assertEqual([plan[name]["devices"] for name in attention], [[0, 1, 2, 3]] * 2 + [[4, 5, 6, 7]] * 2)
+                for name in attention:
+                    self.assertEqual(plan[name]["degrees"], {"sample": 2, "head": 2})
+                loss = next(op["name"] for op in graph["operators"] if "cross_entropy" in op["type"])
+                self.assertEqual(plan[loss]["devices"], [4, 5, 6, 7])
+                again = json.loads(self.program(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--cost",
+                                                "analytic", "--json"))
+                self.assertEqual(again["predicted_us"], found["predicted_us"])
+
+    def configurations(self, graph):
+        """By operator: degrees above 1 and devices."""
+        explained = json.loads(self.program(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--cost",
+                                            "analytic", "--out", "t.json", "--json"))
+        self.assertGreater(explained["predicted_us"], 0)
+        plan = json.loads((self.work / "t.json").read_text())["configurations"]
+        found = {}
+        for entry in plan if isinstance(plan, list) else plan.items():
+            names, configuration = (entry["operators"], entry) if isinstance(entry, dict) else entry
+            for op in graph["operators"]:
+                if op["name"] not in found and fits(op["name"], names):
+                    found[op["name"]] = {"degrees": {key: degree for key, degree in configuration["degrees"].items()
+                                                     if degree > 1},
+                                         "devices": numbers(configuration["devices"])}
+        return found
+
+    def test_interleaved_chunks(self):
+        self.make_graph("llama")
+        self.simulate("pp=2,vp=2,micro_batch=1")
+        graph = json.loads((self.work / "g.json").read_text())
+        plan = self.configurations(graph)
+        attention = [op["name"] for op in graph["operators"] if op["type"] == "multi_head_attention"]
+        self.assertEqual([plan[name]["devices"] for name in attention], [[0, 1, 2, 3], [4, 5, 6, 7]] * 2)
+
+    def test_export_gives_settings_back(self):
+        self.make_graph("llama")
+        for settings, framework, expected in (
+                ("tp=2,pp=2,micro_batch=2", "megatron", "--pipeline-model-parallel-size 2"),
+                ("pp=2,vp=2,micro_batch=1", "megatron", "--num-layers-per-virtual-pipeline-stage 1"),
+                ("tp=4,sharding=optimizer,recompute=full", "megatron", "--use-distributed-optimizer"),
+                ("pp=4,micro_batch=1,sharding=parameters", "torchtitan", "data_parallel_shard_degree = 2"),
+                ("tp=2,sharding=parameters,recompute=full", "torchtitan", 'mode = "full"'),
+                ("tp=1,micro_batch=1,sharding=gradients", "deepspeed", '"stage": 2')):
+            with self.subTest(settings=settings, framework=framework):
+                note = self.simulate(settings)["note"]
+                found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
+                                                framework, "--cost", "analytic", "--json"))
+                self.assertEqual(found["settings"], note)
+                self.assertTrue(found["exact"], found["not_there"])
+                self.assertIn(expected, found["text"])
+                self.assertEqual(found["settings_predicted_us"], found["predicted_us"])
+
+    def test_export_says_what_settings_cannot(self):
+        self.make_graph("gpt2")
+        self.simulate("tp=2,pp=2,micro_batch=2,sharding=gradients")
+        self.program(BUILD / "ffsearch", "edit", "--strategy", "s.json", "layer1.attention: sample 4 on 0-3", "--cost",
+                     "analytic", "--out", "t.json")
+        found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "t.json", "--for", "megatron",
+                                        "--cost", "analytic", "--json"))
+        self.assertFalse(found["exact"])
+        self.assertIn("layer1.attention", " ".join(found["not_there"]))
+        self.assertIn("sharding=gradients", " ".join(found["not_there"]))
+        self.assertNotEqual(found["settings_predicted_us"], found["predicted_us"])
+        self.program(BUILD / "ffsearch", "--graph", ROOT / "graphs/lenet.json", "--topo",
+                     ROOT / "topologies/p100-1x4.json", "--cost", "analytic", "--algorithm", "data-parallel", "--out",
+                     "l.json")
+        error = self.program(BUILD / "ffsearch", "export", "--strategy", "l.json", "--for", "megatron", "--cost",
+                             "analytic", code=1)
+        self.assertIn("l.json: the graph \"lenet\" has no multi_head_attention", error)
+
+    def test_ffexec_trains_them(self):
+        self.make_graph("gpt2", batch=8)
+        one = self.simulate("tp=1", topology="topologies/local-cpu-1.json")
+        self.assertEqual(one["micro_batches"], 1)
+        flags = ("--iterations", 3, "--lr", 0.01, "--json")
+        expected = json.loads(self.program("mpirun", "-n", 1, BUILD / "ffexec", "--strategy", "s.json", *flags))
+        for settings in ("tp=2,pp=2,micro_batch=2,recompute=full", "pp=2,micro_batch=1,sharding=parameters",
+                         "tp=2,sharding=gradients,micro_batch=2", "pp=2,vp=2,micro_batch=1,sharding=optimizer"):
+            with self.subTest(settings=settings):
+                found = self.simulate(settings, topology="topologies/local-cpu-4.json")
+                trained = json.loads(self.program("mpirun", "-n", 4, BUILD / "ffexec", "--strategy", "s.json", *flags))
+                self.assertEqual(trained["memory_bytes"], found["memory_bytes"])
+                for ours, theirs in zip(trained["losses"], expected["losses"], strict=True):
+                    self.assertAlmostEqual(ours, theirs, delta=2e-4 * abs(theirs))
+
+    def test_what_cannot_be_is_one_message(self):
+        self.make_graph("gpt2")
+        for settings, message in (
+                ("tp=3", "tp x pp = 3 does not divide the 8 devices"),
+                ("pp=8", "pp x vp = 8 does not divide the 4 layers"),
+                ("tp=8", "tp=8 does not divide the 4 heads of operator"),
+                ("tp=2,dp=3", "dp=3: 8 devices and tp x pp = 2 make it 4"),
+                ("micro_batch=3", "micro_batch=3 does not divide the 2 samples of each data-parallel group"),
+                ("tp=2,sequence_parallel=off", "sequence_parallel=off with tp above 1"),
+                ("cp=2", "cp=2: context parallelism is not among the settings"),
+                ("tpp=2", 'unknown key "tpp"; did you mean "tp"?'),
+                ("tp", '"tp" is not KEY=VALUE'),
+                ("tp=2,tp=4", '"tp" is given twice'),
+                ("tp=x", 'tp: found "x", expected a number'),
+                ("sharding=all", 'found "all"'),
+                ("recompute=some", 'recompute: found "some", expected one of none, selective, full'),
+                ("vp=2", "vp: chunks of layers need stages")):
+            with self.subTest(settings=settings):
+                error = self.simulate(settings, code=1)
+                self.assertIn(message, error)
+                self.assertEqual(error.count("--settings: "), 1, error)
+        error = self.simulate("tp=2", graph=ROOT / "graphs/lenet.json", code=1)
+        self.assertIn("has no multi_head_attention", error)
+        self.program(BUILD / "ffsearch", "simulate", "--json", code=2)
+
+
+def fits(name, names):
+    """Does a key or list of a strategy file's configurations name the operator?"""
+    for pattern in names if isinstance(names, list) else [word.strip() for word in names.split(",")]:
+        inside = re.search(r"\[([^\]]*)\]", pattern)
+        if not inside:
+            if fnmatch.fnmatch(name, pattern):
+                return True
+            continue
+        rest = re.fullmatch(re.escape(pattern[:inside.start()]) + r"(\d+)" + re.escape(pattern[inside.end():]), name)
+        if rest and int(rest[1]) in numbers([inside[1]]):
+            return True
+    return False
+
+
+def numbers(ranges):
+    """[0, 1, "4-7", "1-3:2"] as numbers (docs/formats.md, Ranges; without sums)."""
+    found = []
+    for one in ranges if isinstance(ranges, list) else [ranges]:
+        for part in str(one).split(","):
+            part, _, step = part.strip().partition(":")
+            begin, _, end = part.partition("-")
+            found.extend(range(int(begin), int(end or begin) + 1, int(step or 1)))
+    return found
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
