@@ -31,7 +31,7 @@ struct KernelArguments {
   Vector<const float*> parameters;  // parameter_block(p, part)
   // Like parameters: is it f32 although the definition says bf16? It is rounded then. Empty: none is.
   Vector<uint8_t> masters;
-  Vector<float*> outputs;           // output_block(o, part); forward writes all of it, backward may read it
+  Vector<float*> outputs;  // output_block(o, part); forward writes all of it, backward may read it
   // backward only:
   Vector<const float*> output_gradients;  // like outputs; empty for a loss operator
   // like inputs; every element is overwritten; null where no gradient is wanted
