@@ -6,6 +6,7 @@
 
 #include "common/vector.h"
 #include "search/optimizer/algorithms.h"
+#include "search/settings_choice.h"
 
 namespace ff {
 
@@ -32,7 +33,10 @@ struct SearchReport {
   int micro_batches = 1;
   Vector<std::string> recompute;  // patterns
   std::string sharding = "none";  // sharding_name
-  bool fifo_order = true;         // which is the order of the plan; else it is by critical path, or the file's own
+  SettingsChoice chosen;          // which of these three `auto` chose
+  std::string task_order;         // what people call it
+  bool on_demand_buffers = false;
+  bool fifo_order = true;  // which is the order of the plan; else it is by critical path, or the file's own
   bool feasible = true;
   int64_t tasks = 0, transfer_bytes = 0, synchronization_bytes = 0;
   // forward and backward tasks with their copies, summed over the devices; updates are not counted
