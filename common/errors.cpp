@@ -34,6 +34,14 @@ std::string nearest_name(std::string_view name, const Vector<std::string>& candi
 }
 
 std::string suggestion(std::string_view name, const Vector<std::string>& candidates) {
+  // Several that begin with the name, as "dgx-a100-40gb" and "dgx-a100-80gb" do with "dgx-a100".
+  constexpr size_t shortest = 3, most = 4;
+  std::string longer;
+  size_t count = 0;
+  for (const std::string& candidate : candidates)
+    if (name.size() >= shortest && candidate.starts_with(name))
+      longer += (count++ == 0 ? "\"" : " or \"") + candidate + "\"";
+  if (count > 1 && count <= most) return "; did you mean " + longer + "?";
   const std::string nearest = nearest_name(name, candidates);
   if (!nearest.empty()) return "; did you mean \"" + nearest + "\"?";
   if (candidates.empty()) return "";

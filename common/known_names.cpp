@@ -15,7 +15,8 @@ Vector<KnownNames::Match> KnownNames::matches(const JsonPlace& place) const {
   if (!patterns)
     place.fail("found \"" + pattern + "\", expected " + (kind_ == "operator" ? "an " : "a ") + kind_ +
                "'s name or a pattern such as \"layer*.norm\" or \"layer[1-4].norm\", for at most the " +
-               std::to_string(names_.size()) + " " + kind_ + "s of the graph");
+               std::to_string(names_.size()) + " " + kind_ +
+               (kind_ == "device" ? "s of the topology" : "s of the graph"));
   Vector<Match> matches;
   for (const std::string& expanded : *patterns) add_matches(expanded, place, matches);
   return matches;
@@ -31,7 +32,7 @@ void KnownNames::add_matches(const std::string& pattern, const JsonPlace& place,
   for (const int number : names_.indices())
     if (matches_wildcard(names_[number], pattern)) matches.push_back({number, false});
   if (matches.size() == before)
-    place.fail("no " + kind_ + "'s name matches \"" + pattern + "\"" + suggestion(pattern, names_));
+    place.fail("no " + kind_ + "'s name matches \"" + pattern + "\"" + wildcard_suggestion(pattern, names_));
 }
 
 }  // namespace ff

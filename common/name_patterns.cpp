@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string_view>
 
+#include "common/errors.h"
 #include "common/number_ranges.h"
 
 namespace ff {
@@ -113,6 +115,47 @@ bool matches_wildcard(const std::string& name, const std::string& pattern) {
     }
   }
   return pattern.find_first_not_of('*', p) == std::string::npos;
+}
+
+namespace {
+
+// The fewest letters to insert, remove or replace until the name matches; what "*" stands for costs nothing.
+size_t changes_to_match(const std::string& name, const std::string& pattern) {
+  Vector<size_t> row(name.size() + 1);  // by how much of the name is matched by the pattern so far
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (const char letter : pattern) {
+    size_t diagonal = row[0];
+    if (letter != '*') ++row[0];
+    for (size_t n = 1; n <= name.size(); ++n) {
+      const size_t above = row[n];
+      row[n] = letter == '*' ? std::min(above, row[n - 1])
+                             : std::min({above + 1, row[n - 1] + 1, diagonal + (letter == name[n - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string wildcard_suggestion(const std::string& pattern, const Vector<std::string>& names) {
+  constexpr size_t most_names = 3;
+  const auto letters =
+      static_cast<size_t>(std::count_if(pattern.begin(), pattern.end(), [](char c) { return c != '*'; }));
+  // One change in three letters, as nearest_name; all of a short pattern is no likeness.
+  size_t least = std::min(std::max<size_t>(2, letters / 3) + 1, letters);
+  Vector<std::string> nearest;
+  for (const std::string& name : names) {
+    const size_t changes = changes_to_match(name, pattern);
+    if (changes >= least && (nearest.empty() || changes > least)) continue;
+    if (changes < least) nearest.clear();
+    least = changes;
+    if (nearest.size() < most_names) nearest.push_back(name);
+  }
+  if (nearest.empty()) return suggestion(pattern, names);
+  std::string text = "; did you mean ";
+  for (const std::string& name : nearest) text += (name == nearest[0] ? "\"" : " or \"") + name + "\"";
+  return text + "?";
 }
 
 Vector<std::string> name_patterns(const Vector<std::string>& names) {

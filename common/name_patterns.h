@@ -20,6 +20,10 @@ std::optional<Vector<std::string>> expand_brackets(const std::string& pattern, i
 bool is_wildcard(const std::string& pattern);
 bool matches_wildcard(const std::string& name, const std::string& pattern);
 
+// Where no name matches a wildcard: `; did you mean "conv1" or "conv2"?`, the first of the names that need the fewest
+// changes to match it, where these are few (errors.h); with no near name, all of them.
+std::string wildcard_suggestion(const std::string& pattern, const Vector<std::string>& names);
+
 // Patterns with brackets that together stand for exactly these names, each once; names that differ in a number stand
 // together where the first of them stood. The names have none of "[", "]" and "*".
 Vector<std::string> name_patterns(const Vector<std::string>& names);

@@ -37,13 +37,24 @@ Vector<bool> recomputed_operators(const Graph& graph, const Vector<std::string>&
       }
       if (!found)
         throw InputError("no operator " + std::string(wildcard ? "matches" : "is called") + " \"" + name + "\"" +
-                         (wildcard ? "" : suggestion(name, names)));
+                         (wildcard ? wildcard_suggestion(name, names) : suggestion(name, names)));
     }
   }
   return recomputed;
 }
 
 namespace {
+
+// Its outputs are still there when backward begins with the loss.
+bool read_by_losses_alone(const Graph& graph, OperatorId op) {
+  bool read = false;
+  for (const TensorId tensor : graph.operators[op].outputs)
+    for (const TensorUse& use : graph.tensors[tensor].uses) {
+      read = true;
+      if (!graph.operators[use.consumer].definition->is_loss()) return false;
+    }
+  return read;
+}
 
 // What a choice of checkpoints would keep: those and the largest segment.
 struct Checkpoints {
@@ -62,7 +73,7 @@ class CheckpointChoice {
         outputs += bytes_of(graph.tensors[tensor].type, volume(graph.tensors[tensor].shape));
         for (const TensorUse& use : graph.tensors[tensor].uses) last = std::max(last, use.consumer);
       }
-      possible_.push_back(why_not_recomputed(graph, op).empty());
+      possible_.push_back(why_not_recomputed(graph, op).empty() && !read_by_losses_alone(graph, op));
       output_bytes_.push_back(outputs);
       kept_bytes_.push_back(outputs + definition.workspace_bytes(definition.whole()));
       last_reader_.push_back(last);

@@ -19,7 +19,8 @@ namespace ff {
 // one that can be recomputed; "*" leaves out those that cannot. Throws InputError.
 Vector<bool> recomputed_operators(const Graph& graph, const Vector<std::string>& patterns);
 
-// All operators that can be recomputed but some checkpoints, as patterns: those behind which nothing else that is
+// All operators that can be recomputed, as patterns, but those that losses alone read, whose backward follows their
+// forward at once, and some checkpoints: those behind which nothing else that is
 // recomputed is read, so many of them that the bytes of checkpoints and of the largest segment between two of them are
 // together least. For a transformer these are residual connections. Empty: there is no such operator.
 Vector<std::string> full_recomputation(const Graph& graph);

@@ -131,14 +131,24 @@ Machine make_machine(const StrategyFile& file, const DeviceChoice& choice, Trans
   return machine;
 }
 
-// What a checkpoint has of another optimizer's state is not used.
-std::string state_note(const std::string& path, const Checkpoint& checkpoint, const OptimizerSettings& optimizer) {
+// Of optimizer state that the run needs and the checkpoint lacks, and of state that it has and the run does not use.
+Vector<std::string> state_notes(const std::string& path, const Checkpoint& checkpoint,
+                                const OptimizerSettings& optimizer) {
   const Vector<std::string> names = state_names(optimizer);
+  const std::string kind(to_string(optimizer.kind));
   const bool lacks = std::any_of(names.begin(), names.end(),
                                  [&](const std::string& name) { return !checkpoint.states.contains(name); });
-  if (checkpoint.iterations == 0 || !lacks) return "";
-  return "note: " + path + " does not hold the state of " + std::string(to_string(optimizer.kind)) +
-         "; it begins with zeros";
+  Vector<std::string> notes;
+  if (checkpoint.iterations > 0 && lacks)
+    notes.push_back("note: " + path + " does not hold the state of " + kind + "; it begins with zeros");
+  std::string unused;
+  for (const auto& [name, state] : checkpoint.states)
+    if (std::find(names.begin(), names.end(), name) == names.end()) unused += (unused.empty() ? "" : ", ") + name;
+  if (!unused.empty())
+    notes.push_back("note: " + path + " holds optimizer state (" + unused + ") that " + kind +
+                    (optimizer.kind == OptimizerKind::sgd && names.empty() ? " without momentum" : "") +
+                    " does not use; --optimizer and --momentum set the optimizer");
+  return notes;
 }
 
 std::string precision_note(Precision precision) {
@@ -234,8 +244,7 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
     if (!text.empty()) note("note: " + text);
   if (inputs.initial) {
     restore(trainer, *inputs.initial);
-    if (const std::string text = state_note(options.load, *inputs.initial, *file.graph.optimizer); !text.empty())
-      note(text);
+    for (const std::string& text : state_notes(options.load, *inputs.initial, *file.graph.optimizer)) note(text);
   }
   if (program.default_issue_order() && !file.issue_order.empty())
     note(options.strategy + ": the issue order does not fit the configurations; using the default order");

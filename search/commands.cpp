@@ -65,11 +65,24 @@ bool measure_search_space(const Problem& problem, const SearchSpace& space, cons
   return true;
 }
 
+std::string order_text(TaskOrder order) {
+  switch (order) {
+    case TaskOrder::critical_path: return "critical-path";
+    case TaskOrder::latest_start: return "latest-start";
+    case TaskOrder::one_forward_one_backward: return "1f1b";
+    case TaskOrder::fifo:  // but not as tasks become ready: transfers keep devices busy
+    case TaskOrder::best: break;
+  }
+  return "the plan's own";
+}
+
 SearchReport describe(const Problem& problem, const Evaluator::Details& details) {
   SearchReport report;
   report.predicted = details.timeline.makespan;
   report.predicted_fifo = details.makespan_fifo;
   report.fifo_order = details.fifo_order;
+  report.task_order = order_text(details.task_order);
+  report.on_demand_buffers = details.transfer_buffers == TransferBuffers::on_demand;
   report.tasks = details.tasks.tasks.count();
   report.micro_batches = problem.settings.micro_batches;
   report.recompute = problem.settings.recompute;
@@ -129,18 +142,22 @@ Json provenance(const SearchReport& report, const Problem& problem) {
   return json;
 }
 
+// `kept`: what the provenance says instead of what it would say of the report.
 void write_outputs(const std::string& out, const std::string& trace, const Strategy& strategy,
-                   const SearchReport& report, Evaluator& evaluator, const Evaluator::Details& details) {
+                   const SearchReport& report, Evaluator& evaluator, const Evaluator::Details& details,
+                   const Json& kept = Json::object()) {
   const Problem& problem = evaluator.problem();
   if (!out.empty()) {
     // An order that is not that of readiness is written even where a file without any would stand for it, as such a
     // file is predicted as tasks become ready.
     const TaskGraphBuilder& builder = evaluator.builder();
+    Json origin = provenance(report, problem);
+    origin.update(kept);
     save_strategy(
         out, {problem.whole(), problem.topology, strategy,
               details.fifo_order ? issue_order_to_save(builder, details.tasks, details.order, details.transfer_buffers)
                                  : issue_order_names(builder, details.tasks, details.order),
-              provenance(report, problem), false, report.origins, details.transfer_buffers, problem.settings});
+              std::move(origin), false, report.origins, details.transfer_buffers, problem.settings});
   }
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
 }
@@ -258,7 +275,7 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
     report.chain_hash = hexadecimal(result.chains->chain_hash);
     report.statistics = result.chains->statistics;
     report.improvements = result.chains->improvements;
-    report.ended = end_text(result.chains->end);
+    report.ended = end_text(result.chains->end, settings.search);
   }
   report.baselines = std::move(result.baselines);
   const auto is_data_parallel = [](const Baseline& baseline) { return baseline.algorithm == "data-parallel"; };
@@ -316,6 +333,7 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   Found found = find_strategy(options.algorithm, evaluator, space, settings, context);
   context.best_known.done();
   found.report.background = background.effects(topology, problem.topology, found.details);
+  found.report.chosen = options.choose;
   write_outputs(options.out, options.trace, found.strategy, found.report, evaluator, found.details);
   CommandResult result{report_to_json(found.report),
                        report_to_text(found.report, problem.whole(), problem.topology, found.strategy)};
@@ -354,6 +372,42 @@ StrategyFile file_of_settings(const SimulateOptions& options, std::string& text)
   } catch (const InputError& error) {
     throw InputError(std::string("--settings: ") + error.what());
   }
+}
+
+// What the file's provenance says that stays true when the strategy is simulated again: how it was found, unless it was
+// edited by hand, and keys of other programs. What a flag replaced is added to the note.
+Json kept_provenance(const StrategyFile& file, const SimulateOptions& options) {
+  Json kept = file.provenance;
+  for (const char* const key : {"program", "graph_hash", "topology_hash", "predicted_us", "baselines", "memory_bytes",
+                                "costs", "background", "configurations_hash"})
+    kept.erase(key);
+  if (file.edited)
+    for (const char* const key : {"algorithm", "note", "seed", "proposals", "chain_hash"}) kept.erase(key);
+  std::string replaced;
+  const auto add = [&](const std::string& flag, const std::string& value) {
+    replaced += (replaced.empty() ? "then simulated with " : ", ") + flag + " " + value;
+  };
+  if (!options.topology.empty()) add("--topo", options.topology);
+  if (options.recompute) {
+    std::string patterns;
+    for (const std::string& pattern : *options.recompute) patterns += (patterns.empty() ? "" : ",") + pattern;
+    add("--recompute", patterns.empty() ? "none" : patterns);
+  }
+  if (options.synchronization) add("--synchronization", std::string(to_string(*options.synchronization)));
+  if (!options.sharding.empty()) add("--sharding", options.sharding);
+  if (replaced.empty()) return kept;
+  const std::string note = kept.contains("note") && kept["note"].is_string() ? kept["note"].get<std::string>() : "";
+  kept["note"] = note + (note.empty() ? "" : "; ") + replaced;
+  return kept;
+}
+
+// Said as ffexec says it; "" where the file has no order, or one of its tasks. `unlike`: what the tasks follow from.
+std::string issue_order_note(const std::string& path, const StrategyFile& file, Evaluator& evaluator,
+                             const std::string& unlike = "configurations") {
+  if (file.issue_order.empty()) return "";
+  const TaskGraph tasks = evaluator.builder().build(evaluator.expanded(file.strategy));
+  if (!issue_order_from_names(evaluator.builder(), tasks, file.issue_order, file.transfer_buffers).empty()) return "";
+  return path + ": the issue order does not fit the " + unlike + "; using the default order";
 }
 
 }  // namespace
@@ -420,10 +474,15 @@ CommandResult run_simulate(const SimulateOptions& options) {
     write_html_report(options.html, evaluator, file.strategy, details,
                       {report, baseline_alternatives(evaluator, space, report.baselines, no_stop), measured});
   }
-  write_outputs(options.out, options.trace, file.strategy, report, evaluator, details);
+  write_outputs(options.out, options.trace, file.strategy, report, evaluator, details,
+                from_settings ? Json::object() : kept_provenance(file, options));
   CommandResult result{report_to_json(report),
                        report_to_text(report, problem.whole(), problem.topology, file.strategy)};
-  if (const std::string note = loaded.kernels.busy_note(); !note.empty()) result.notes.push_back(note);
+  const bool other_units = options.synchronization || !options.sharding.empty();
+  for (const std::string& note :
+       {issue_order_note(options.strategy, file, evaluator, other_units ? "synchronization" : "configurations"),
+        loaded.kernels.busy_note()})
+    if (!note.empty()) result.notes.push_back(note);
   return result;
 }
 
@@ -523,8 +582,13 @@ CommandResult run_export(const ExportOptions& options) {
 CommandResult run_explain(const ExplainOptions& options) {
   StrategyFile file = load_strategy(options.strategy);
   Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.settings}, options.costs);
-  Explanation explanation = explain_strategy(loaded.problem(), file, options.settings);
-  return {std::move(explanation.json), std::move(explanation.text)};
+  const Problem problem = loaded.problem();
+  Explanation explanation = explain_strategy(problem, file, options.settings);
+  CommandResult result{std::move(explanation.json), std::move(explanation.text)};
+  Evaluator evaluator(problem);
+  if (std::string note = issue_order_note(options.strategy, file, evaluator); !note.empty())
+    result.notes.push_back(std::move(note));
+  return result;
 }
 
 CommandResult run_diff(const DiffOptions& options) {
@@ -532,8 +596,13 @@ CommandResult run_diff(const DiffOptions& options) {
   const StrategyFile b = load_strategy(options.b);
   expect_comparable(options.a, a, options.b, b);
   Loaded loaded = load({std::move(a.graph), std::move(a.topology), {}, a.settings}, options.costs);
-  Explanation explanation = explain_difference(loaded.problem(), a.strategy, b.strategy, options.limit);
-  return {std::move(explanation.json), std::move(explanation.text)};
+  const Problem problem = loaded.problem();
+  Explanation explanation = explain_difference(problem, a.strategy, b.strategy, options.limit);
+  CommandResult result{std::move(explanation.json), std::move(explanation.text)};
+  Evaluator evaluator(problem);
+  for (std::string note : {issue_order_note(options.a, a, evaluator), issue_order_note(options.b, b, evaluator)})
+    if (!note.empty()) result.notes.push_back(std::move(note));
+  return result;
 }
 
 namespace {

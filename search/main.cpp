@@ -397,7 +397,8 @@ void add_commands(CLI::App& app, Options& options) {
 
   CLI::App* edit = app.add_subcommand("edit", "change configurations of a strategy and predict the result");
   edit->add_option("edits", options.edit.edits,
-                   "'OPERATORS: SPLIT on DEVICES', as in 'layer*.attention: sample 4 x head 2 on 0-7'; may repeat")
+                   "'OPERATORS: SPLIT on DEVICES', as in 'fc1: sample 4 x channel 2 on 0-7'; DEVICES: numbers or "
+                   "names; may repeat")
       ->required();
   edit->add_option("--strategy", options.edit.strategy, "strategy file (ffstrategy/1)")->required();
   edit->add_option("--out", options.edit.out, "strategy file to write");

@@ -221,7 +221,15 @@ std::string OperatorRequest::choice(const std::string& key, const std::string& o
   const std::string value = found->as_string();
   for (const std::string& choice : choices)
     if (choice == value) return value;
-  found->fail("found \"" + value + "\"" + suggestion(value, choices));
+  std::string text = "found \"" + value + "\", expected ";
+  for (const std::string& choice : choices)
+    text += (choice == choices[0] ? "\"" : choice == choices.back() ? " or \"" : ", \"") + choice + "\"";
+  const auto& types = operator_types();
+  if (key == "activation" && std::find(types.begin(), types.end(), value) != types.end())
+    text += "; an operator of type \"" + value + "\" can follow this one";
+  else if (const std::string nearest = nearest_name(value, choices); !nearest.empty())
+    text += "; did you mean \"" + nearest + "\"?";
+  found->fail(text);
 }
 
 Array<int64_t, 2> OperatorRequest::pair(const std::string& key, Array<int64_t, 2> otherwise, int64_t least,
@@ -275,8 +283,12 @@ const Vector<std::string>& operator_types() {
 
 std::unique_ptr<OperatorDefinition> make_operator(const OperatorRequest& request) {
   if (const auto make = function_of(request.type, factories)) return make(request);
+  // What is no misspelt type, or too short to tell, may be meant as a loss; the list of all types would not show them.
+  constexpr size_t telling = 5;
+  const bool near = request.type.size() >= telling && !nearest_name(request.type, operator_types()).empty();
   request.place.at("type").fail("unknown operator type \"" + request.type + "\"" +
-                                suggestion(request.type, operator_types()));
+                                suggestion(request.type, operator_types()) +
+                                (near ? "" : " (losses: softmax_cross_entropy, load_balancing_loss)"));
 }
 
 }  // namespace ff

@@ -274,33 +274,84 @@ Explanation explain_difference(const Problem& problem, const Strategy& a, const 
   return result;
 }
 
+namespace {
+
+// "optimizer.momentum is 0.9 instead of 0": keys of objects one by one; of the operators the first that differs.
+void add_differences(const std::string& key, const Json& a, const Json& b, Vector<std::string>& differences) {
+  if (a == b) return;
+  if (key == "operators" && a.is_array() && b.is_array()) {
+    const auto [in_a, in_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+    const auto name = [](auto at, const Json& all) { return at == all.end() ? "none" : (*at)["name"].dump(); };
+    const std::string name_a = name(in_a, a), name_b = name(in_b, b);
+    if (a.size() != b.size())
+      differences.push_back("the number of operators is " + std::to_string(b.size()) + " instead of " +
+                            std::to_string(a.size()));
+    if (name_a != name_b)
+      differences.push_back("the first operator that differs is " + name_b + " instead of " + name_a);
+    else add_differences("operator " + name_a, *in_a, *in_b, differences);
+    return;
+  }
+  if (a.is_object() && b.is_object()) {
+    Json keys = a;
+    keys.update(b);
+    const auto value = [](const Json& object, const std::string& inner) {
+      return object.contains(inner) ? object[inner] : Json();
+    };
+    for (const auto& item : keys.items())
+      add_differences((key.empty() ? "" : key + ".") + item.key(), value(a, item.key()), value(b, item.key()),
+                      differences);
+    return;
+  }
+  const auto text = [](const Json& value) {
+    constexpr size_t most = 300;
+    const std::string all = value.is_null() ? "not given" : value.dump();
+    return all.size() > most ? all.substr(0, most) + " ..." : all;
+  };
+  differences.push_back(key + " is " + text(b) + " instead of " + text(a));
+}
+
+// What the name and the description of a graph say is not a difference.
+Vector<std::string> graph_differences(Json a, Json b) {
+  for (Json* graph : {&a, &b})
+    for (const char* const key : {"$schema", "format", "description"}) graph->erase(key);
+  Vector<std::string> differences;
+  add_differences("", a, b, differences);
+  const bool only_name = differences.size() == 1 && differences[0].starts_with("name is ");
+  return only_name ? Vector<std::string>() : differences;
+}
+
+}  // namespace
+
 void expect_comparable(const std::string& path_a, const StrategyFile& a, const std::string& path_b,
                        const StrategyFile& b) {
-  if (a.graph.file != b.graph.file)
-    throw InputError(path_b + ": is for another graph than " + path_a + ": \"" + b.graph.name + "\", batch " +
-                     std::to_string(b.graph.batch_size) + ", instead of \"" + a.graph.name + "\", batch " +
-                     std::to_string(a.graph.batch_size));
-  if (a.topology.devices.size() != b.topology.devices.size())
-    throw InputError(path_b + ": is for " + std::to_string(b.topology.devices.size()) + " devices, " + path_a +
-                     " for " + std::to_string(a.topology.devices.size()));
-  const std::string_view sharding_a = sharding_name(a.settings.synchronization),
-                         sharding_b = sharding_name(b.settings.synchronization);
-  if (sharding_a != sharding_b)
-    throw InputError(path_b + ": its sharding is " + std::string(sharding_b) + ", that of " + path_a + " is " +
-                     std::string(sharding_a) + "; ffsearch simulate --sharding writes one as the other");
-  if (a.settings.synchronization != b.settings.synchronization)
-    throw InputError(path_b + ": synchronizes parameters by " + std::string(to_string(b.settings.synchronization)) +
-                     ", " + path_a + " by " + std::string(to_string(a.settings.synchronization)) +
-                     "; ffsearch simulate --synchronization writes one as the other");
-  if (a.settings.precision != b.settings.precision)
-    throw InputError(path_b + ": its precision is " + std::string(to_string(b.settings.precision)) + ", that of " +
-                     path_a + " is " + std::string(to_string(a.settings.precision)) +
-                     "; ffsearch simulate --precision writes one as the other");
-  if (a.settings.recompute != b.settings.recompute)
-    throw InputError(path_b + ": recomputes other operators than " + path_a);
-  if (a.settings.micro_batches != b.settings.micro_batches)
-    throw InputError(path_b + ": micro_batches is " + std::to_string(b.settings.micro_batches) + ", that of " + path_a +
-                     " is " + std::to_string(a.settings.micro_batches));
+  Vector<std::string> differences = graph_differences(a.graph.file, b.graph.file);
+  for (int d = differences.count() - 1; d >= 0; --d)
+    if (differences[d].starts_with("optimizer")) {
+      differences[d] += "; ffsearch simulate --optimizer writes one as the other";
+      break;
+    }
+  const auto expect_same = [&](const std::string& what, const Json& in_a, const Json& in_b, const std::string& advice) {
+    const int before = differences.count();
+    add_differences(what, in_a, in_b, differences);
+    if (differences.count() > before) differences.back() += advice;
+  };
+  expect_same("the number of devices", a.topology.devices.size(), b.topology.devices.size(), "");
+  const std::string sharding_a(sharding_name(a.settings.synchronization)),
+      sharding_b(sharding_name(b.settings.synchronization));
+  expect_same("sharding", sharding_a, sharding_b, "; ffsearch simulate --sharding writes one as the other");
+  if (sharding_a == sharding_b)
+    expect_same("synchronization", std::string(to_string(a.settings.synchronization)),
+                std::string(to_string(b.settings.synchronization)),
+                "; ffsearch simulate --synchronization writes one as the other");
+  expect_same("precision", std::string(to_string(a.settings.precision)), std::string(to_string(b.settings.precision)),
+              "; ffsearch simulate --precision writes one as the other");
+  expect_same("recompute", Json(a.settings.recompute), Json(b.settings.recompute),
+              "; ffsearch simulate --recompute writes one as the other");
+  expect_same("micro_batches", a.settings.micro_batches, b.settings.micro_batches, "");
+  if (differences.empty()) return;
+  std::string text = path_b + ": cannot be compared with " + path_a + ", because";
+  for (const std::string& difference : differences) text += "\n  " + difference;
+  throw InputError(text);
 }
 
 Explanation describe_edit(const Problem& problem, const Strategy& before, const Strategy& after,

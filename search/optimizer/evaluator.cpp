@@ -110,20 +110,22 @@ Evaluator::Details Evaluator::simulated(const Strategy& of_one) {
 }
 
 // Those that are to be tried, the fastest first.
-Vector<Vector<int>> Evaluator::other_orders(const Details& details, TaskOrder order) const {
+Vector<std::pair<TaskOrder, Vector<int>>> Evaluator::other_orders(const Details& details, TaskOrder order) const {
   const auto& [tasks, costs] = std::tie(details.tasks, details.costs);
-  Vector<Timeline> timelines;
+  Vector<std::pair<TaskOrder, Timeline>> timelines;
+  const auto add = [&](TaskOrder which, Timeline timeline) { timelines.emplace_back(which, std::move(timeline)); };
   if (order == TaskOrder::critical_path || order == TaskOrder::best)
-    timelines.push_back(schedule_by_critical_path(tasks, costs, details.timeline));
+    add(TaskOrder::critical_path, schedule_by_critical_path(tasks, costs, details.timeline));
   if (order == TaskOrder::latest_start || order == TaskOrder::best)
-    timelines.push_back(schedule_by_latest_start(tasks, costs, details.timeline));
-  if (order == TaskOrder::best) timelines.push_back(schedule_by_latest_start(tasks, costs, timelines[0]));
+    add(TaskOrder::latest_start, schedule_by_latest_start(tasks, costs, details.timeline));
+  if (order == TaskOrder::best)
+    add(TaskOrder::latest_start, schedule_by_latest_start(tasks, costs, timelines[0].second));
   if (order == TaskOrder::one_forward_one_backward || (order == TaskOrder::best && problem_.settings.micro_batches > 1))
-    timelines.push_back(one_forward_one_backward(details.strategy, tasks, costs));
+    add(TaskOrder::one_forward_one_backward, one_forward_one_backward(details.strategy, tasks, costs));
   std::stable_sort(timelines.begin(), timelines.end(),
-                   [](const Timeline& a, const Timeline& b) { return a.makespan < b.makespan; });
-  Vector<Vector<int>> orders;
-  for (const Timeline& timeline : timelines) orders.push_back(tasks_by_start(tasks, timeline));
+                   [](const auto& a, const auto& b) { return a.second.makespan < b.second.makespan; });
+  Vector<std::pair<TaskOrder, Vector<int>>> orders;
+  for (const auto& [which, timeline] : timelines) orders.emplace_back(which, tasks_by_start(tasks, timeline));
   return orders;
 }
 
@@ -151,7 +153,7 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order)
   if (order == TaskOrder::best && problem_.settings.micro_batches > 1)
     fifo = memory(details.strategy, details.tasks, ready_order);
   const bool fifo_fits = !fifo || fullness(fifo->bytes) <= 1;
-  for (const Vector<int>& other : other_orders(details, order)) {
+  for (const auto& [which, other] : other_orders(details, order)) {
     if (runs_in_order(details.tasks, details.timeline, other)) continue;  // that of readiness
     Timeline timeline = simulate_in_order(details.tasks, details.costs, other);
     // Less would hardly be seen, and the order in which tasks become ready is written in fewer lines.
@@ -163,6 +165,7 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order)
     if (!asked_for && fullness(details.memory_bytes) > 1) continue;
     details.timeline = std::move(timeline);
     details.fifo_order = false;
+    details.task_order = which;
     break;
   }
   if (details.fifo_order) keep(fifo ? *std::move(fifo) : memory(details.strategy, details.tasks, ready_order));
@@ -178,6 +181,7 @@ Evaluator::Details Evaluator::details_of_file(const StrategyFile& file) {
     details.order = default_issue_order(builder_, details.tasks, buffers);
   } else if (!runs_in_order(details.tasks, details.timeline, details.order)) {
     details.fifo_order = false;
+    details.task_order = TaskOrder::best;
     details.timeline = simulate_in_order(details.tasks, details.costs, details.order);
   } else {
     follow_order(details);

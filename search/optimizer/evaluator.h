@@ -32,8 +32,9 @@ class Evaluator {
     Vector<int64_t> memory_bytes;  // by device: what the executor allocates in this order, with these buffers
     TransferBuffers transfer_buffers = TransferBuffers::preallocated;
     CostCounts sources;
-    Nanoseconds makespan_fifo = 0;  // with devices that run tasks as these become ready (paper, A3)
-    bool fifo_order = true;         // the timeline is that one; else `order` is simulated
+    Nanoseconds makespan_fifo = 0;           // with devices that run tasks as these become ready (paper, A3)
+    bool fifo_order = true;                  // the timeline is that one; else `order` is simulated
+    TaskOrder task_order = TaskOrder::fifo;  // which one that is; best: that of a file
   };
   // Memory is that of the order in which the simulator starts the tasks, with on-demand transfer buffers where it
   // does not fit with preallocated ones.
@@ -86,7 +87,7 @@ class Evaluator {
   Prediction simulate(const Strategy& strategy);
   Details simulated(const Strategy& strategy);
   Timeline one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks, const TaskCosts& costs) const;
-  Vector<Vector<int>> other_orders(const Details& details, TaskOrder order) const;
+  Vector<std::pair<TaskOrder, Vector<int>>> other_orders(const Details& details, TaskOrder order) const;
 
   Problem problem_;
   double slowest_s_ = 0, slowest_details_s_ = 0;

@@ -113,17 +113,33 @@ class EditParser {
       throw InputError(file_ +
                        ": expected OPERATORS: SPLIT on DEVICES, such as \"layer*.attention: sample 4 x head 2 "
                        "on 0-7\" or \"fc1: whole on 3\"");
-    const Vector<OperatorId> operators = named(trimmed(edit_.substr(0, colon)));
-    Json configuration = split(trimmed(edit_.substr(colon + 2, on - colon - 2)));
-    configuration["devices"] = devices(trimmed(edit_.substr(on + 4)));
+    const std::string names = trimmed(edit_.substr(0, colon)),
+                      degrees = trimmed(edit_.substr(colon + 2, on - colon - 2)),
+                      places = trimmed(edit_.substr(on + 4));
+    const Vector<OperatorId> operators = in_part(names, [&] { return named(names); });
+    Json configuration = split(degrees);
+    configuration["devices"] = in_part("on " + places, [&] { return devices(places); });
     const JsonPlace place(std::make_shared<Json>(std::move(configuration)), file_);
     Vector<Change> changes;
     for (const OperatorId op : operators)
-      changes.push_back({op, parse_configuration(place, graph_.operators[op], topology_)});
+      changes.push_back({op, in_part(degrees + " on " + places,
+                                     [&] { return parse_configuration(place, graph_.operators[op], topology_); })});
     return changes;
   }
 
  private:
+  // Messages name the part of the edit, in place of a JSON pointer.
+  template <typename Function>
+  auto in_part(const std::string& part, const Function& function) const -> decltype(function()) {
+    try {
+      return function();
+    } catch (const InputError& error) {
+      const std::string text = error.what(), begin = file_ + ": /";
+      if (!text.starts_with(begin)) throw;
+      throw InputError(file_ + ": in \"" + part + text.substr(text.find(": ", begin.size())).insert(0, "\""));
+    }
+  }
+
   Vector<OperatorId> named(const std::string& text) const {
     Vector<bool> chosen(graph_.operators.size(), false);
     Vector<std::string> names;
@@ -191,15 +207,27 @@ class EditParser {
                      "\"whole\"");
   }
 
-  // "devices 0-7, searched": the ranges.
-  static std::string devices(std::string text) {
+  // "devices 0-7, searched": the ranges. "node0.gpu[0-3]": the numbers of these devices.
+  Json devices(std::string text) const {
     for (const std::string prefix : {"devices ", "device "})
       if (text.starts_with(prefix)) text = trimmed(text.substr(prefix.size()));
     for (const ConfigurationOrigin origin :
          {ConfigurationOrigin::annotated, ConfigurationOrigin::propagated, ConfigurationOrigin::searched})
       if (const std::string suffix = ", " + std::string(to_string(origin)); text.ends_with(suffix))
         text.resize(text.size() - suffix.size());
-    return text;
+    if (text.find_first_not_of("0123456789-,:x ") == std::string::npos) return text;
+    Vector<std::string> names;
+    for (const Device& device : topology_.devices) names.push_back(device.name);
+    const KnownNames known("device", names);
+    Json numbers = Json::array();
+    for (const std::string& piece : cut(text, ",")) {
+      int64_t number = 0;
+      if (read_number(piece, number)) numbers.push_back(number);
+      else
+        for (const KnownNames::Match& match : known.matches(JsonPlace(std::make_shared<Json>(piece), file_)))
+          numbers.push_back(match.number);
+    }
+    return numbers;
   }
 
   const std::string file_, &edit_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 
 #include "common/readable.h"
 #include "search/report/plan_text.h"
@@ -113,6 +114,38 @@ Json rejections_to_json(const DeltaStatistics& statistics) {
           {"transfers", by(Bound::transfers)}};
 }
 
+// What the strategy decides for the network as a whole, where it is not the default or was chosen by `auto`.
+std::string settings_text(const SearchReport& report, int64_t batch_size) {
+  const auto chosen = [](bool by_auto) { return by_auto ? ", chosen by auto\n" : "\n"; };
+  std::string text;
+  if (!report.fifo_order)
+    text += padded("task order") + report.task_order + "; in FIFO order: " + time_text(report.predicted_fifo) + "\n";
+  if (report.micro_batches > 1 || report.chosen.micro_batches)
+    text += padded("micro-batches") + std::to_string(report.micro_batches) + " of " +
+            std::to_string(batch_size / report.micro_batches) + " samples" + chosen(report.chosen.micro_batches);
+  if (report.sharding != "none" || report.chosen.sharding)
+    text += padded("sharding") + (report.sharding == "none" ? "none" : sharding_text(report.sharding)) +
+            chosen(report.chosen.sharding);
+  if (report.precision != Precision::fp32)
+    text += padded("precision") + std::string(to_string(report.precision)) + "\n";
+  if (report.chosen.recompute)
+    text += padded("recompute") + (report.recompute.empty() ? "none" : "full") + chosen(true);
+  for (const std::string& pattern : report.recompute)
+    text += padded(&pattern == report.recompute.data() && !report.chosen.recompute ? "recompute" : "") + pattern + "\n";
+  if (report.on_demand_buffers)
+    text += padded("transfer buffers") + "on demand, as preallocated ones exceed device memory\n";
+  return text;
+}
+
+std::string idle_text(const Strategy& strategy, const Topology& topology) {
+  std::set<DeviceId> used;
+  for (const Configuration& configuration : strategy)
+    used.insert(configuration.devices.begin(), configuration.devices.end());
+  if (used.size() >= topology.devices.size()) return "";
+  return padded("devices") + std::to_string(used.size()) + " of " + std::to_string(topology.devices.size()) +
+         " used; the others are idle\n";
+}
+
 }  // namespace
 
 Json report_to_json(const SearchReport& report) {
@@ -185,16 +218,7 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   text += "predicted iteration  " + time_text(report.predicted) + "  (" +
           format("%.1f", static_cast<double>(graph.batch_size) / seconds) + " samples/s)\n";
   if (!report.note.empty()) text += padded(report.algorithm) + report.note + "\n";
-  if (!report.fifo_order)
-    text += padded("task order") + "the plan's own; in FIFO order: " + time_text(report.predicted_fifo) + "\n";
-  if (report.micro_batches > 1)
-    text += padded("micro-batches") + std::to_string(report.micro_batches) + " of " +
-            std::to_string(graph.batch_size / report.micro_batches) + " samples\n";
-  if (report.sharding != "none") text += padded("sharding") + sharding_text(report.sharding) + "\n";
-  if (report.precision != Precision::fp32)
-    text += padded("precision") + std::string(to_string(report.precision)) + "\n";
-  for (const std::string& pattern : report.recompute)
-    text += padded(&pattern == report.recompute.data() ? "recompute" : "") + pattern + "\n";
+  text += settings_text(report, graph.batch_size) + idle_text(strategy, topology);
   for (const Baseline& baseline : report.baselines)
     text += padded(baseline.algorithm) + time_text(baseline.predicted) +
             format("  (%.2f times as long)",

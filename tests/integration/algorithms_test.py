@@ -200,7 +200,7 @@ class Algorithms(unittest.TestCase):
         self.assertEqual(found["ended"], "nothing better for half of the time")
         self.assertLess(found["total_s"], 60)  # well below a second where nothing else runs
         done = run(BUILD / "ffsearch", *problem, "--proposals", 10, "--out", self.work / "s.json")
-        self.assertRegex(done.stdout, "; ended: (all proposals made|nothing better for half of the time)\n")
+        self.assertRegex(done.stdout, "; ended: (all proposals made|nothing better for half of the proposals)\n")
         found = self.search("--proposals", 3000, "--schedule", "fifo", problem=problem)
         self.assertEqual(found["improvements"][-1]["predicted_us"], found["predicted_us"])
 

@@ -184,6 +184,13 @@ class ExecutorTest(unittest.TestCase):
         process = self.run_program(2, *options, "--iterations", "1", "--load", self.path("m"), "--optimizer", "sgd",
                                  "--momentum", "0.9")
         self.assertIn("does not hold the state of sgd; it begins with zeros", process.stderr)
+        self.assertIn("holds optimizer state (exp_avg, exp_avg_sq) that sgd does not use; --optimizer", process.stderr)
+        process = self.run_program(2, *options, "--iterations", "1", "--load", self.path("m"))
+        self.assertNotIn("optimizer state", process.stderr)
+        process = self.run_program(2, *options, "--iterations", "1", "--load", self.path("m"), "--optimizer", "sgd",
+                                   "--momentum", "0")
+        self.assertIn("that sgd without momentum does not use", process.stderr)
+        self.assertNotIn("begins with zeros", process.stderr)
 
     def test_checkpoints_while_training(self):
         process = self.start_long_run(2, "--save", self.path("m"), "--save-every", "50", "--momentum", "0.9")

@@ -180,6 +180,62 @@ class Explain(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn('--precision tf32: device model "p100" has no "peak_tf32_tflops"', done.stderr)
 
+    def test_an_issue_order_that_does_not_fit_is_said(self):
+        strategy = json.loads((self.work / "alexnet.json").read_text())
+        self.assertNotEqual(strategy.get("issue_order", []), [])
+        rest = expand(strategy, result_operators(strategy))
+        rest["fc6"] = {"degrees": {}, "devices": [0]}
+        odd = self.work / "odd-order.json"
+        odd.write_text(json.dumps({**strategy, "configurations": rest}))
+        note = "the issue order does not fit the configurations; using the default order\n"
+        for words in (("simulate", "--strategy", odd), ("explain", "--strategy", odd), ("diff", self.plain, odd)):
+            done = ffsearch(*words, "--cost", "analytic")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stderr, f"ffsearch: note: {odd}: {note}")
+        for words in (("simulate", "--strategy", self.work / "alexnet.json"),
+                      ("explain", "--strategy", self.work / "alexnet.json")):
+            self.assertEqual(ffsearch(*words, "--cost", "analytic").stderr, "")
+
+    def test_simulate_keeps_how_a_strategy_was_found(self):
+        found = json.loads((self.work / "alexnet.json").read_text())["provenance"]
+        again = self.work / "again.json"
+        keys = ("algorithm", "note", "seed", "proposals", "chain_hash")
+        done = ffsearch("simulate", "--strategy", self.work / "alexnet.json", "--cost", "analytic", "--out", again)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        written = json.loads(again.read_text())["provenance"]
+        self.assertGreater(written["proposals"], 0)
+        self.assertEqual([written[key] for key in keys], [found[key] for key in keys])
+        done = ffsearch("simulate", "--strategy", again, "--cost", "analytic", "--sharding", "optimizer", "--out",
+                        again)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        written = json.loads(again.read_text())["provenance"]
+        self.assertEqual(written["note"], found["note"] + "; then simulated with --sharding optimizer")
+        # By hand: what the search did says nothing about these configurations.
+        strategy = json.loads((self.work / "alexnet.json").read_text())
+        rest = expand(strategy, result_operators(strategy))
+        rest["fc6"] = {"degrees": {}, "devices": [0]}
+        strategy["provenance"]["ticket"] = "A-7"
+        again.write_text(json.dumps({**strategy, "configurations": rest}))
+        done = ffsearch("simulate", "--strategy", again, "--cost", "analytic", "--out", again)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        written = json.loads(again.read_text())["provenance"]
+        self.assertEqual((written["algorithm"], written["proposals"], written["ticket"]), ("simulate", 0, "A-7"))
+
+    def test_summary_of_what_auto_chose_and_of_idle_devices(self):
+        problem = ("--graph", ROOT / "graphs/lenet.json", "--topo", ROOT / "topologies/p100-1x4.json", "--cost",
+                   "analytic", "--out", self.work / "auto.json")
+        done = ffsearch(*problem, "--proposals", 50, "--micro-batches", "auto", "--sharding", "auto", "--recompute",
+                        "auto")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"\nmicro-batches +[0-9]+ of [0-9]+ samples, chosen by auto\n"
+                                      r"sharding +none, chosen by auto\nrecompute +none, chosen by auto\n")
+        self.assertNotIn("\ndevices ", done.stdout)
+        done = ffsearch("edit", "--strategy", self.work / "auto.json", "*: sample 2 on node0.gpu[0-1]", "--cost",
+                        "analytic", "--out", self.work / "two.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = ffsearch("simulate", "--strategy", self.work / "two.json", "--cost", "analytic")
+        self.assertIn("\ndevices              2 of 4 used; the others are idle\n", done.stdout)
+
     def test_diff(self):
         result = self.json_of("diff", self.plain, self.work / "alexnet.json")
         changes = [abs(difference["change_us"]) for difference in result["differences"]]
@@ -188,7 +244,9 @@ class Explain(unittest.TestCase):
         self.assertLess(result["b"]["predicted_us"], result["a"]["predicted_us"])
         done = ffsearch("diff", self.plain, self.work / "rnnlm-2step.json")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("is for another graph than", done.stderr)
+        self.assertIn("cannot be compared with", done.stderr)
+        self.assertIn("batch_size is", done.stderr)
+        self.assertIn("the number of operators is", done.stderr)
 
     def test_the_report_is_one_well_formed_file_with_every_section(self):
         for graph in PROBLEMS:

@@ -85,7 +85,10 @@ class Recomputation(unittest.TestCase):
         self.assertNotEqual(json.loads((self.work / "t.json").read_text())["recompute"], [])
         done = self.run_program(BUILD / "ffsearch", "diff", "s.json", "t.json", "--cost", "analytic")
         self.assertEqual((done.returncode, done.stderr),
-                         (1, "ffsearch: t.json: recomputes other operators than s.json\n"))
+                         (1, "ffsearch: t.json: cannot be compared with s.json, because\n  recompute is "
+                          + json.dumps(json.loads((self.work / "t.json").read_text())["recompute"],
+                                       separators=(",", ":"))
+                          + " instead of []; ffsearch simulate --recompute writes one as the other\n"))
 
     def test_chains_are_the_same_whatever_the_simulator(self):
         chains = [self.search("--proposals", 200, "--seed", 5, "--recompute", "full", "--simulator", simulator,
@@ -98,7 +101,7 @@ class Recomputation(unittest.TestCase):
         for pattern, message in (("loss", "operator \"loss\" cannot be recomputed: a loss has no output that backward "
                                   "waits for"),
                                  ("lss", "no operator is called \"lss\"; did you mean \"loss\"?"),
-                                 ("lss*", "no operator matches \"lss*\"")):
+                                 ("lss*", "no operator matches \"lss*\"; did you mean \"loss\"?")):
             done = self.run_program(BUILD / "ffsearch", "--graph", graph, "--topo",
                                     ROOT / "topologies/local-cpu-2.json", "--cost", "analytic", "--recompute", pattern)
             self.assertEqual((done.returncode, done.stdout, done.stderr),

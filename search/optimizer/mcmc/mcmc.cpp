@@ -62,11 +62,14 @@ void run_independent_chains(const ProposalSource& source, const Vector<Candidate
 
 }  // namespace
 
-std::string end_text(SearchEnd end) {
+std::string end_text(SearchEnd end, const McmcSettings& settings) {
   switch (end) {
     case SearchEnd::proposals: return "all proposals made";
     case SearchEnd::budget: return "the budget is used up";
-    case SearchEnd::nothing_better: return "nothing better for half of the time";
+    case SearchEnd::nothing_better:
+      return std::string("nothing better for half of the ") + (settings.proposals == 0 ? "time"
+                                                               : settings.budget_s > 0 ? "budget"
+                                                                                       : "proposals");
     case SearchEnd::lower_bound: return "no strategy can be better";
     case SearchEnd::interrupted: return "interrupted";
   }

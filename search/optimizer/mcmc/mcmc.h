@@ -45,7 +45,7 @@ inline double beta_of(const McmcSettings& settings) {
 // Why a search ended.
 enum class SearchEnd { proposals, budget, nothing_better, lower_bound, interrupted };
 
-std::string end_text(SearchEnd end);
+std::string end_text(SearchEnd end, const McmcSettings& settings);
 
 struct McmcResult {
   Strategy best;

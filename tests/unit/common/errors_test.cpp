@@ -11,5 +11,8 @@ TEST_CASE("the nearest name is suggested where one is near, else all are named")
   CHECK(nearest_name("pading", names) == "padding");
   CHECK(nearest_name("dilation", names) == "");
   CHECK(suggestion("kernal", names) == "; did you mean \"kernel\"?");
+  CHECK(suggestion("dgx-a100", {"dgx-a100-40gb", "dgx-a100-80gb", "dgx-h100"}) ==
+        "; did you mean \"dgx-a100-40gb\" or \"dgx-a100-80gb\"?");
+  CHECK(suggestion("pa", names) == "; did you mean \"pad\"?");  // too short to be the beginning of names
   CHECK(suggestion("dilation", names) == "; known: kernel, stride, padding, pad");
 }

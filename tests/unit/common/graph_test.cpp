@@ -45,6 +45,21 @@ TEST_CASE("graph errors name the place, what was found and what is accepted") {
         "g.json: /operators/0/attributes: conv2d needs the attribute \"out_channels\"");
   CHECK(graph_error(graph_text(R"({"name":"c","type":"conv3d","inputs":["x"]})")) ==
         "g.json: /operators/0/type: unknown operator type \"conv3d\"; did you mean \"conv2d\"?");
+  CHECK(graph_error(graph_text(R"({"name":"l","type":"mse","inputs":["x"]})")) ==
+        "g.json: /operators/0/type: unknown operator type \"mse\"; did you mean \"mul\"? (losses: "
+        "softmax_cross_entropy, load_balancing_loss)");
+  CHECK_THAT(graph_error(graph_text(R"({"name":"l","type":"cross_entropy","inputs":["x"]})")),
+             Catch::EndsWith("in all) (losses: softmax_cross_entropy, load_balancing_loss)"));
+  const auto with_activation = [](const std::string& activation) {
+    return graph_error(
+        graph_text(R"({"name":"f","type":"conv2d","inputs":["x"],"attributes":{"out_channels":4,"kernel":3,)"
+                   R"("activation":")" +
+                   activation + R"("}})"));
+  };
+  const std::string found = "g.json: /operators/0/attributes/activation: found ",
+                    expected = ", expected \"none\" or \"relu\"; ";
+  CHECK(with_activation("gelu") == found + "\"gelu\"" + expected + "an operator of type \"gelu\" can follow this one");
+  CHECK(with_activation("rleu") == found + "\"rleu\"" + expected + "did you mean \"relu\"?");
   CHECK(graph_error(graph_text(R"({"name":"r","type":"relu","inputs":["y"]})",
                                R"({"name":"images","shape":["batch",2],"dtype":"f32"})")) ==
         "g.json: /operators/0/inputs/0: no operator or input is named \"y\"; did you mean \"r\"?");

@@ -48,6 +48,16 @@ TEST_CASE("names that differ in numbers are written once") {
   CHECK(name_patterns({"3x3", "1x1", "1x3"}) == Names{"[1,3]x3", "1x1"});
 }
 
+TEST_CASE("where no name matches a wildcard, the names that need the fewest changes to match are suggested") {
+  const Names names = {"conv1", "conv2", "conv3", "conv4", "pool1", "layer1.norm"};
+  CHECK(wildcard_suggestion("cnv*", names) ==
+        "; did you mean \"conv1\" or \"conv2\" or \"conv3\"?");  // 1 letter left out
+  CHECK(wildcard_suggestion("layer*.nrom", names) == "; did you mean \"layer1.norm\"?");
+  CHECK(wildcard_suggestion("*.nrm", names) == "; did you mean \"layer1.norm\"?");
+  CHECK(wildcard_suggestion("attention*", {"conv1", "pool1"}) == "; known: conv1, pool1");
+  CHECK(wildcard_suggestion("x*", {"conv1"}) == "; known: conv1");  // each name matches after one change
+}
+
 TEST_CASE("patterns of names stand for exactly these names") {
   for (uint32_t seed = 0; seed < 500; ++seed) {
     RandomSource random(seed);

@@ -1,5 +1,6 @@
 #include "common/recomputation.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "common/task_graph/issue_order.h"
@@ -48,9 +49,17 @@ TEST_CASE("operators that are recomputed, by names and patterns") {
   CHECK(recomputed_operators(graph, {"b", "d"}) == Vector<bool>{false, true, false, true, false});
   CHECK(message_of<InputError>([&] { recomputed_operators(graph, {"loss"}); }) ==
         "operator \"loss\" cannot be recomputed: a loss has no output that backward waits for");
-  CHECK(message_of<InputError>([&] { recomputed_operators(graph, {"x*"}); }) == "no operator matches \"x*\"");
+  CHECK(message_of<InputError>([&] { recomputed_operators(graph, {"layer*"}); }) ==
+        "no operator matches \"layer*\"; known: a, b, c, d, loss");
   CHECK(message_of<InputError>([&] { recomputed_operators(graph, {"lss"}); }) ==
         "no operator is called \"lss\"; did you mean \"loss\"?");
+}
+
+TEST_CASE("full recomputation leaves out what losses alone read: their backward follows at once") {
+  const Graph graph = four_layers();
+  const Vector<bool> recomputed = recomputed_operators(graph, full_recomputation(graph));
+  CHECK(std::count(recomputed.begin(), recomputed.end(), true) > 0);
+  CHECK(!recomputed[3]);  // d
 }
 
 TEST_CASE("a segment is recomputed in front of its last operator's backward") {

@@ -64,19 +64,48 @@ TEST_CASE("a difference that matters more comes first, whichever way it goes, an
   CHECK(explain_difference(problem.problem, a, a, 3).text.ends_with("\nno operator differs\n"));
 }
 
-TEST_CASE("strategies of different graphs, numbers of devices or micro-batches are not compared") {
+TEST_CASE("strategies that cannot be compared: the message lists all that differs") {
   const auto file = [](const std::string& graph, const std::string& topology, int64_t batch = 0) {
     SearchProblem problem(load_graph(FF_SOURCE_DIR "/graphs/" + graph + ".json", batch),
                           load_topology(FF_SOURCE_DIR "/topologies/" + topology + ".json"));
     return StrategyFile{problem.graph, problem.topology, data_parallel(problem.graph, problem.topology), {}, {}};
   };
   const StrategyFile lenet = file("lenet", "p100-1x4");
-  CHECK(message_of<InputError>([&] { expect_comparable("a.json", lenet, "b.json", file("alexnet", "p100-1x4")); }) ==
-        "b.json: is for another graph than a.json: \"alexnet\", batch 256, instead of \"lenet\", batch 64");
-  CHECK(message_of<InputError>([&] { expect_comparable("a.json", lenet, "b.json", file("lenet", "p100-2x4")); }) ==
-        "b.json: is for 8 devices, a.json for 4");
-  StrategyFile in_pieces = lenet;
-  in_pieces.settings.micro_batches = 4;
-  CHECK(message_of<InputError>([&] { expect_comparable("a.json", lenet, "b.json", in_pieces); }) ==
-        "b.json: micro_batches is 4, that of a.json is 1");
+  const auto message = [&](const StrategyFile& b) {
+    return message_of<InputError>([&] { expect_comparable("a.json", lenet, "b.json", b); });
+  };
+  const std::string begin = "b.json: cannot be compared with a.json, because";
+  CHECK(message(file("lenet", "p100-2x4")) == begin + "\n  the number of devices is 8 instead of 4");
+  CHECK(message(file("lenet", "p100-1x4", 128)) == begin + "\n  batch_size is 128 instead of 64");
+  StrategyFile other = lenet;
+  other.settings.micro_batches = 4;
+  other.settings.recompute = {"conv*"};
+  other.settings.synchronization = Synchronization::sharded_gradients;
+  CHECK(message(other) == begin +
+                              "\n  sharding is \"gradients\" instead of \"none\"; "
+                              "ffsearch simulate --sharding writes one as the other"
+                              "\n  recompute is [\"conv*\"] instead of []; "
+                              "ffsearch simulate --recompute writes one as the other"
+                              "\n  micro_batches is 4 instead of 1");
+  StrategyFile adam = lenet;
+  adam.graph.file["optimizer"] = {{"type", "adam"}, {"learning_rate", 0.001}};
+  CHECK(message(adam) == begin +
+                             "\n  optimizer is {\"type\":\"adam\",\"learning_rate\":0.001} instead of not given; "
+                             "ffsearch simulate --optimizer writes one as the other");
+  StrategyFile adamw = adam;
+  adamw.graph.file["optimizer"] = {{"type", "adamw"}, {"learning_rate", 0.01}};
+  CHECK(message_of<InputError>([&] { expect_comparable("a.json", adam, "b.json", adamw); }) ==
+        begin +
+            "\n  optimizer.type is \"adamw\" instead of \"adam\""
+            "\n  optimizer.learning_rate is 0.01 instead of 0.001; "
+            "ffsearch simulate --optimizer writes one as the other");
+  StrategyFile wider = lenet;
+  wider.graph.file["name"] = "wide";
+  expect_comparable("a.json", lenet, "b.json", wider);  // a name is no difference
+  wider.graph.file["operators"][1]["attributes"]["kernel"] = {3, 3};
+  CHECK(message(wider) == begin +
+                              "\n  name is \"wide\" instead of \"lenet\""
+                              "\n  operator \"" +
+                              lenet.graph.operators[1].name +
+                              "\".attributes is {\"kernel\":[3,3]} instead of not given");
 }

@@ -80,6 +80,9 @@ TEST_CASE("edits name operators by patterns, and dimensions with shares") {
     CHECK(configuration_text(problem.graph, change.op, change.configuration) ==
           "sample 2 (3:1) x channel 2 on devices 0-3");
   CHECK(edited("conv*: whole on device 3, propagated").size() == 2);
+  CHECK(edited("fc1: sample 2 on node0.gpu3, node0.gpu0")[0].configuration.devices == Vector<DeviceId>{3, 0});
+  CHECK(edited("fc1: sample 4 on devices node0.*")[0].configuration.devices == Vector<DeviceId>{0, 1, 2, 3});
+  CHECK(edited("fc1: sample 3 on node0.gpu[1-2], 0")[0].configuration.devices == Vector<DeviceId>{1, 2, 0});
   CHECK(edited("*: whole on 0").size() == problem.graph.operators.size());
 }
 
@@ -92,14 +95,20 @@ TEST_CASE("mistakes in edits name the edit, the operator and the wrong part") {
   const std::string form = ": expected OPERATORS: SPLIT on DEVICES, such as";
   CHECK_THAT(error("fc1 sample 4 on 0-3"), Catch::StartsWith("edit \"fc1 sample 4 on 0-3\"" + form));
   CHECK_THAT(error("fc1: sample 4"), Catch::StartsWith("edit \"fc1: sample 4\"" + form));
+  CHECK(error("cnv*: whole on 0") ==
+        "edit \"cnv*: whole on 0\": in \"cnv*\": no operator's name matches \"cnv*\"; did you mean \"conv1\" or "
+        "\"conv2\"?");
+  CHECK(error("fc1: whole on node0.gpu9") ==
+        "edit \"fc1: whole on node0.gpu9\": in \"on node0.gpu9\": unknown device \"node0.gpu9\"; did you mean "
+        "\"node0.gpu0\"?");
   CHECK_THAT(error("fc9: whole on 0"), Catch::Contains("unknown operator \"fc9\"; did you mean \"fc1\"?"));
   CHECK_THAT(error("fc1: chanel 2 on 0-1"),
-             Catch::Contains("/degrees/chanel: unknown parallelizable dimension of fc1 (linear); did you mean "
+             Catch::Contains("in \"chanel 2 on 0-1\": unknown parallelizable dimension of fc1 (linear); did you mean "
                              "\"channel\"?"));
   CHECK_THAT(error("fc1: sample 999 on 0-3"),
-             Catch::Contains("/degrees/sample: found 999, but dimension \"sample\" of fc1 has size"));
+             Catch::Contains("in \"sample 999 on 0-3\": found 999, but dimension \"sample\" of fc1 has size"));
   CHECK_THAT(error("fc1: sample 4 on 0-2"),
-             Catch::Contains("/devices: has 3 devices, expected 4: one for each task of fc1"));
+             Catch::Contains("in \"sample 4 on 0-2\": has 3 devices, expected 4: one for each task of fc1"));
   CHECK_THAT(error("fc1: sample 4 on 0-4"), Catch::Contains("device 4 is not there"));
   CHECK_THAT(error("fc1: sample 4 on 0-4"), Catch::Contains("(configuration of fc1)"));
   CHECK_THAT(error("fc1: sample four on 0-3"), Catch::Contains("found \"sample four\", expected a dimension and its "));
