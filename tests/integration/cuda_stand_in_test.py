@@ -44,18 +44,29 @@ def train(strategy, ranks, *options, devices=4):
 
 
 class CudaStandInTest(unittest.TestCase):
-    def check(self, network, ranks, *options, devices=4, algorithm="data-parallel"):
+    def check(self, network, ranks, *options, devices=4, algorithm="data-parallel", both=(), tolerance=1e-3):
         """What ffexec reports; the CPU backend has the same losses."""
         with tempfile.TemporaryDirectory() as folder:
             strategy = plan(folder, network, ranks, algorithm)
-            done = train(strategy, ranks, "--backend", "cuda", *options, devices=devices)
+            done = train(strategy, ranks, "--backend", "cuda", *options, *both, devices=devices)
             self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
             result = json.loads(done.stdout)
-            expected = json.loads(train(strategy, ranks, "--backend", "cpu").stdout)
+            expected = json.loads(train(strategy, ranks, "--backend", "cpu", *both).stdout)
         self.assertEqual(result["backend"], "cuda")
         for ours, theirs in zip(result["losses"], expected["losses"], strict=True):
-            self.assertAlmostEqual(ours, theirs, delta=1e-3 * abs(theirs))
+            self.assertAlmostEqual(ours, theirs, delta=tolerance * abs(theirs))
         return result
+
+    def test_bf16(self):
+        """Sums in another order are rounded otherwise: a rounding of 2^-8 in each of four iterations."""
+        for network, ranks, algorithm, transport in (("lenet", 1, "data-parallel", "auto"),
+                                                     ("lenet", 2, "data-parallel", "nccl"),
+                                                     ("llama-tiny", 4, "model-parallel", "nccl"),
+                                                     ("llama-tiny", 2, "model-parallel", "mpi")):
+            with self.subTest(network=network, ranks=ranks, transport=transport):
+                result = self.check(network, ranks, "--transport", transport, "--verify", algorithm=algorithm,
+                                    both=("--precision", "bf16"), tolerance=4 / 256)
+                self.assertEqual(result["precision"], "bf16")
 
     def test_one_rank_and_its_graph(self):
         result = self.check("lenet", 1, "--verify")
