@@ -139,8 +139,9 @@ TEST_CASE("predicted memory is what the program plan allocates, in bf16") {
 }
 
 // x and label: 4 x 8 f32 and 4 i32. fc: weight 8 x 8 and bias 8, of each 4 bytes of the master, 2 of the copy and 4 of
-// the gradient, whose sum is a multiple of 64 bytes. Its output, 4 x 8 bf16, the loss's input gradient, as large, and
-// the losses, 2 x 4 f32. Kernels' workspaces and the largest conversion come on top.
+// the gradient, whose sum is a multiple of 64 bytes. Its output, 4 x 8 bf16, lives until the loss has run, and the
+// loss's input gradient, as large, takes its place. The losses are 2 x 4 f32. Kernels' workspaces and the largest
+// conversion come on top.
 TEST_CASE("bytes of a layer in bf16") {
   const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"one","batch_size":4,"inputs":[
       {"name":"x","shape":["batch",8],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[
@@ -155,7 +156,7 @@ TEST_CASE("bytes of a layer in bf16") {
   const MemoryModel::Needs needs =
       MemoryModel(builder, 1, 0).needs(strategy, tasks, order, TransferBuffers::preallocated);
   CHECK(needs.parameters[0] == (64 + 8) * (4 + 2) + 4 * (64 + 16));
-  CHECK(needs.plans[0].arena_bytes == 2 * 64);
+  CHECK(needs.plans[0].arena_bytes == 4 * 8 * 2);
   // forward: x, weight, bias, output; backward: x, weight, bias, output gradient; the loss has less
   const int64_t conversions = 4 * 32 + 4 * 64 + 64 + 4 * 32;
   int64_t workspaces = 0;
