@@ -17,14 +17,14 @@ struct Index {
   int64_t size = 1;
 };
 
-struct Tensor {
+struct StoredTensor {
   StoredLetters letters;    // but for those of size 1
   Vector<int64_t> strides;  // by letter
   int64_t elements = 1;
 };
 
-Tensor tensor_of(const Vector<int64_t>& sizes, const StoredLetters& stored) {
-  Tensor tensor;
+StoredTensor tensor_of(const Vector<int64_t>& sizes, const StoredLetters& stored) {
+  StoredTensor tensor;
   tensor.strides.assign(sizes.size(), 0);
   for (int letter : stored)
     if (sizes[letter] > 1) tensor.letters.push_back(letter);
@@ -36,7 +36,7 @@ Tensor tensor_of(const Vector<int64_t>& sizes, const StoredLetters& stored) {
 }
 
 // From one value of the index to the next in the tensor, if that is always the same.
-std::optional<int64_t> stride_of(const Vector<int64_t>& sizes, const Tensor& tensor, const Index& index) {
+std::optional<int64_t> stride_of(const Vector<int64_t>& sizes, const StoredTensor& tensor, const Index& index) {
   if (index.order.empty()) return 0;
   const int64_t innermost = tensor.strides[index.order.back()];
   int64_t expected = innermost;
@@ -48,7 +48,7 @@ std::optional<int64_t> stride_of(const Vector<int64_t>& sizes, const Tensor& ten
 }
 
 // The tensor as matrices, if it lies so.
-std::optional<MatrixOperand> as_matrices(const Vector<int64_t>& sizes, const Tensor& tensor, const Index& batch,
+std::optional<MatrixOperand> as_matrices(const Vector<int64_t>& sizes, const StoredTensor& tensor, const Index& batch,
                                          const Index& rows, const Index& columns) {
   const auto step = stride_of(sizes, tensor, batch), row = stride_of(sizes, tensor, rows),
              column = stride_of(sizes, tensor, columns);
@@ -63,7 +63,7 @@ std::optional<MatrixOperand> as_matrices(const Vector<int64_t>& sizes, const Ten
   return operand;
 }
 
-MatrixOperand permuted_matrices(const Vector<int64_t>& sizes, const Tensor& tensor, const Index& batch,
+MatrixOperand permuted_matrices(const Vector<int64_t>& sizes, const StoredTensor& tensor, const Index& batch,
                                 const Index& rows, const Index& columns) {
   MatrixOperand operand;
   operand.row_stride = columns.size;
@@ -85,9 +85,9 @@ struct Indices {
   Index batch, rows, columns, summed;
 };
 
-MatrixProducts products_with(const Vector<int64_t>& sizes, const Tensor& first, const Tensor& second,
-                             const Tensor& result, const Indices& by) {
-  const auto matrices = [&](const Tensor& tensor, const Index& rows, const Index& columns) {
+MatrixProducts products_with(const Vector<int64_t>& sizes, const StoredTensor& first, const StoredTensor& second,
+                             const StoredTensor& result, const Indices& by) {
+  const auto matrices = [&](const StoredTensor& tensor, const Index& rows, const Index& columns) {
     const auto fitting = as_matrices(sizes, tensor, by.batch, rows, columns);
     return fitting ? *fitting : permuted_matrices(sizes, tensor, by.batch, rows, columns);
   };
@@ -120,7 +120,7 @@ int64_t MatrixProducts::permuted_elements() const {
 
 MatrixProducts plan_products(const Vector<int64_t>& sizes, const StoredLetters& first, const StoredLetters& second,
                              const StoredLetters& result) {
-  const Tensor tensors[] = {tensor_of(sizes, first), tensor_of(sizes, second), tensor_of(sizes, result)};
+  const StoredTensor tensors[] = {tensor_of(sizes, first), tensor_of(sizes, second), tensor_of(sizes, result)};
   // Of the letters in these tensors alone: their orders in each of the tensors.
   const auto orders = [&](bool in_first, bool in_second, bool in_result) {
     const bool in[] = {in_first, in_second, in_result};
