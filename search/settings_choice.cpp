@@ -41,10 +41,6 @@ std::optional<Prediction> best_baseline_with(const GraphAndTopology& files, cons
   return best_baseline(evaluator, settings, control);
 }
 
-}  // namespace
-
-namespace {
-
 // Tries settings, and keeps those that are best.
 class SettingsTrial {
  public:
@@ -61,31 +57,37 @@ class SettingsTrial {
   // With so many micro-batches: has it become better?
   bool try_micro_batches(int count) {
     better_ = false;
-    const bool keeps_all = attempt(count, files_.settings.synchronization, false);
-    if (keeps_all || (!choice_.sharding && full_.empty())) return better_;
+    StrategySettings tried = files_.settings;
+    tried.micro_batches = count;
+    if (choice_.recompute) tried.recompute.clear();
+    if (keep(tried, predict(tried)) || (!choice_.sharding && full_.empty())) return better_;
     // What needs least memory first: where it does not fit, nothing else does.
-    const Synchronization most =
-        choice_.sharding ? Synchronization::sharded_parameters : files_.settings.synchronization;
-    if (!attempt(count, most, !full_.empty())) return better_;
-    if (!choice_.sharding) return better_;
+    StrategySettings least = tried;
+    if (choice_.sharding) least.synchronization = Synchronization::sharded_parameters;
+    if (!full_.empty()) least.recompute = full_;
+    const std::optional<Prediction> of_least = predict(least);
+    const bool fits = of_least && of_least->feasible();
     for (const bool recomputed : {false, true}) {
-      if (recomputed && full_.empty()) break;
+      if (!fits || !choice_.sharding || (recomputed && full_.empty())) break;
       for (const Synchronization stage : {Synchronization::sharded_optimizer, Synchronization::sharded_gradients,
-                                          Synchronization::sharded_parameters})
-        if ((stage != most || !recomputed) && !control_.ended() && attempt(count, stage, recomputed)) return better_;
+                                          Synchronization::sharded_parameters}) {
+        tried.synchronization = stage;
+        tried.recompute = recomputed ? full_ : tried.recompute;
+        if (tried == least || control_.ended()) break;
+        if (keep(tried, predict(tried))) return better_;
+      }
     }
+    keep(least, of_least);
     return better_;
   }
 
  private:
+  std::optional<Prediction> predict(const StrategySettings& tried) const {
+    return best_baseline_with(files_, tried, costs_, settings_, control_);
+  }
+
   // Does a baseline fit into memory?
-  bool attempt(int micro_batches, Synchronization synchronization, bool recomputed) {
-    StrategySettings tried = files_.settings;
-    tried.micro_batches = micro_batches;
-    tried.synchronization = synchronization;
-    if (recomputed) tried.recompute = full_;
-    else if (choice_.recompute) tried.recompute.clear();
-    const std::optional<Prediction> found = best_baseline_with(files_, tried, costs_, settings_, control_);
+  bool keep(const StrategySettings& tried, const std::optional<Prediction>& found) {
     if (found && (!best_ || better(*found, *best_))) best_ = found, chosen_ = tried, better_ = true;
     return found && found->feasible();
   }

@@ -120,7 +120,7 @@ class Bf16(unittest.TestCase):
         self.assertEqual(self.train("t.json", 2, "--iterations", 6)["losses"], fp32["losses"])
         done = self.run_program(BUILD / "ffsearch", "diff", "s.json", "t.json", "--cost", "analytic")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("its precision is fp32, that of s.json is bf16", done.stderr)
+        self.assertIn('precision is "fp32" instead of "bf16"', done.stderr)
 
     def test_profiles_name_the_type(self):
         done = self.run_program(BUILD / "ffsearch", "profile", "--graph", ROOT / "graphs/lenet.json", "--topo",
