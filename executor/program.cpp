@@ -434,11 +434,14 @@ void Program::run_synchronization(int index) {
   const UnitPlan& unit = plan_.units[step.unit];
   const ShardPlan& shard = unit.shard;
   wait_for_parameters(step);
-  copy(step.zeros, {});
-  copy(unit.zeros, unit.pack);
-  if (unit.in_rounds() && tasks_.tasks[step.task].round > 0)  // what has been summed up so far
-    backend_.add(address(shard.values), address(step.packed) + shard.begin, shard.elements);
-  did(Activity::copy, step.task);
+  const bool adds = unit.in_rounds() && tasks_.tasks[step.task].round > 0;
+  if (adds || !step.zeros.empty() || !unit.zeros.empty() || !unit.pack.empty()) {
+    copy(step.zeros, {});
+    copy(unit.zeros, unit.pack);
+    if (adds)  // what has been summed up so far
+      backend_.add(address(shard.values), address(step.packed) + shard.begin, shard.elements);
+    did(Activity::copy, step.task);
+  }
   if (!transport_.follows_backend()) backend_.wait();
   of_parameters_[index] = unit.is_sharded() ? transport_.collective(groups_[unit.group],
                                                                     {CollectiveKind::reduce_scatter,

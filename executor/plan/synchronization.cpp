@@ -93,11 +93,12 @@ UnitPlan plan_unit(Planner& planner, const SynchronizationUnit& unit) {
   const PackedUnit layout = packed(unit);
   const Synchronization synchronization = planner.builder.synchronization();
   plan.elements = packed_elements(layout.elements, unit.holders.count(), synchronization);
+  const bool in_rounds = planner.rounds[unit.group].gradients && unit.holders.size() > 1;
+  if (!in_rounds) plan.packed = planner.allocate(plan.elements, true);  // the gaps stay zero
   if (is_sharded(synchronization)) plan.shard = plan_shard(planner, unit, layout.elements);
-  if (!plan.in_rounds()) plan.packed = planner.allocate(plan.elements, true);  // the gaps stay zero
   for (size_t p = 0; p < unit.pieces.size(); ++p) {
-    plan.gradients.push_back(plan.in_rounds() ? Place() : Place{plan.packed.buffer, layout.offsets[p]});
-    if (!plan.in_rounds()) {
+    plan.gradients.push_back(in_rounds ? Place() : Place{plan.packed.buffer, layout.offsets[p]});
+    if (!in_rounds) {
       plan_update(planner.plan, *unit.pieces[p], plan.gradients[p], plan);
       continue;
     }

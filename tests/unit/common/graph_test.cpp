@@ -46,7 +46,7 @@ TEST_CASE("graph errors name the place, what was found and what is accepted") {
   CHECK(graph_error(graph_text(R"({"name":"c","type":"conv3d","inputs":["x"]})")) ==
         "g.json: /operators/0/type: unknown operator type \"conv3d\"; did you mean \"conv2d\"?");
   CHECK(graph_error(graph_text(R"({"name":"l","type":"mse","inputs":["x"]})")) ==
-        "g.json: /operators/0/type: unknown operator type \"mse\"; did you mean \"mul\"? (losses: "
+        "g.json: /operators/0/type: unknown operator type \"mse\"; did you mean \"mish\"? (losses: "
         "softmax_cross_entropy, load_balancing_loss)");
   CHECK_THAT(graph_error(graph_text(R"({"name":"l","type":"cross_entropy","inputs":["x"]})")),
              Catch::EndsWith("in all) (losses: softmax_cross_entropy, load_balancing_loss)"));
