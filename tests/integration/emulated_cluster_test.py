@@ -20,6 +20,14 @@ BUILD = None
 SCRIPT = ROOT / "scripts/emulated_cluster.sh"
 
 
+def name_of(process):
+    """Of a process by number; "" where it has ended meanwhile."""
+    try:
+        return pathlib.Path(f"/proc/{process}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def processes_with(text):
     found = []
     for process in pathlib.Path("/proc").iterdir():
@@ -77,7 +85,7 @@ class EmulatedCluster(unittest.TestCase):
         for number in (signal.SIGTERM, signal.SIGKILL):
             process = subprocess.Popen([str(SCRIPT), "--", "sleep", mark], cwd=ROOT, stderr=subprocess.DEVNULL)
             for _ in range(200):
-                if any(pathlib.Path(f"/proc/{one}/comm").read_text() == "sleep\n" for one in processes_with(mark)):
+                if any(name_of(one) == "sleep" for one in processes_with(mark)):
                     break
                 time.sleep(0.05)
             else:
