@@ -159,9 +159,10 @@ TEST_CASE("1F1B: micro-batches that wait for each other are let in") {
 }
 
 TEST_CASE("1F1B of random plans is an order that the task graph allows, and its file is predicted alike") {
-  int scheduled = 0;
-  for (uint32_t seed = 0; seed < 110; ++seed) {
+  int scheduled = 0;  // of the graphs that can be divided: about one in five
+  for (uint32_t seed = 0; scheduled < 24; ++seed) {
     CAPTURE(seed);
+    REQUIRE(seed < 1000);
     RandomSource random(seed);
     const Graph whole = random_graph(random);
     const Topology topology = random_topology(random, 1 + static_cast<int>(random.between(0, 3)));
@@ -193,5 +194,4 @@ TEST_CASE("1F1B of random plans is an order that the task graph allows, and its 
     CHECK(again.memory_bytes == found.memory_bytes);
     ++scheduled;
   }
-  CHECK(scheduled > 20);
 }
