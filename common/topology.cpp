@@ -1,6 +1,7 @@
 #include "common/topology.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <queue>
@@ -47,9 +48,36 @@ class TopologyParser {
   }
 
  private:
+  static KernelEfficiency::Table read_table(const JsonPlace& place) {
+    KernelEfficiency::Table table;
+    for (const JsonPlace& point : place.items()) {
+      const Vector<JsonPlace> numbers = point.items();
+      if (numbers.size() != 2) point.fail("expected two numbers, such as [64, 0.7]");
+      const double at = numbers[0].as_number(least_rate, most_rate);
+      if (!table.empty() && at <= table.back().first) numbers[0].fail("must be above the number of the point before");
+      table.emplace_back(at, numbers[1].as_number(least_rate, 2));
+    }
+    if (table.empty()) place.fail("expected at least one point, such as [64, 0.7]");
+    return table;
+  }
+
+  static KernelEfficiency read_efficiency(const JsonPlace& place) {
+    place.allow_keys({"products", "attention", "memory", "source"}, "key of a device model's efficiency");
+    KernelEfficiency efficiency;
+    if (const auto products = place.find("products")) efficiency.products = read_table(*products);
+    if (const auto memory = place.find("memory")) efficiency.memory = memory->as_number(least_rate, 2);
+    if (const auto attention = place.find("attention"))
+      for (const JsonPlace& kind : attention->items()) {
+        kind.allow_keys({"head_channels", "causal", "by_length"}, "key of attention's efficiency");
+        efficiency.attention.push_back({kind.at("head_channels").as_integer(1, 1 << 20), kind.at("causal").as_bool(),
+                                        read_table(kind.at("by_length"))});
+      }
+    return efficiency;
+  }
+
   void add_model(const std::string& name, const JsonPlace& place) {
     place.allow_keys({"peak_tflops", "memory_gb_per_s", "memory_bytes", "launch_us", "cores", "peak_tf32_tflops",
-                      "peak_bf16_tflops", "scaled_from", "speed", "source"},
+                      "peak_bf16_tflops", "scaled_from", "speed", "efficiency", "source"},
                      "key of a device model", {{"kernels_of", "scaled_from"}});
     DeviceModel model;
     model.name = name;
@@ -62,6 +90,7 @@ class TopologyParser {
     if (const auto bytes = place.find("memory_bytes")) model.memory_bytes = bytes->as_integer(0, INT64_MAX);
     model.launch_us = place.at("launch_us").as_number(0, 1e6);
     if (const auto cores = place.find("cores")) model.cores = static_cast<int>(cores->as_integer(1, 4096));
+    if (const auto efficiency = place.find("efficiency")) model.efficiency = read_efficiency(*efficiency);
     if (const auto other = place.find("scaled_from")) {
       Vector<std::string> known;
       for (const DeviceModel& before : topology_.models) {
@@ -337,6 +366,18 @@ Vector<DeviceId> Topology::by_links() const {
   std::iota(all.begin(), all.end(), 0);
   sort_by_links(all);
   return all;
+}
+
+double KernelEfficiency::share(const Table& table, double at) {
+  if (table.empty()) return 1;
+  if (at <= table.front().first) return table.front().second;
+  for (size_t i = 1; i < table.size(); ++i) {
+    const auto& [end, last] = table[i];
+    if (at > end) continue;
+    const auto& [begin, first] = table[i - 1];
+    return first + (last - first) * std::log(at / begin) / std::log(end / begin);
+  }
+  return table.back().second;
 }
 
 Topology Topology::with_devices(const Vector<DeviceId>& kept) const {

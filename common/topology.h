@@ -15,6 +15,22 @@ namespace ff {
 using DeviceId = int;   // index into Topology::devices; rank r of ffexec is device r
 using ChannelId = int;  // index into Topology::channels
 
+// Shares of the peak rates that kernels reach, from microbenchmarks; for the analytic cost model. Between the points of
+// a table it is linear in the logarithm of the first number; beyond them it is constant. Empty tables: all of the peak.
+struct KernelEfficiency {
+  using Table = Vector<std::pair<double, double>>;  // ascending; the second numbers are the shares
+  struct Attention {
+    int64_t head_channels = 0;
+    bool causal = false;
+    Table by_length;
+  };
+  Table products;               // of peak_bf16_tflops, by 1e9 operations of a matrix product
+  Vector<Attention> attention;  // of peak_bf16_tflops; of fused forward and backward together
+  double memory = 1;            // of memory_gb_per_s
+
+  static double share(const Table& table, double at);
+};
+
 // What the analytic cost model knows of a kind of device. Rates as in datasheets; the file names its sources.
 struct DeviceModel {
   std::string name;             // "p100": profiles name it too
@@ -24,7 +40,8 @@ struct DeviceModel {
   double memory_gb_per_s = 0;   // 1e9 bytes per second
   int64_t memory_bytes = 0;     // capacity; 0: not limited
   double launch_us = 0;         // least time of a kernel
-  int cores = 1;                // threads that a CPU rank uses
+  KernelEfficiency efficiency;
+  int cores = 1;         // threads that a CPU rank uses
   int scaled_from = -1;  // the model of which the measured kernel times, divided by `speed`, are this one's; -1: none
   double speed = 1;      // relative to it: 0.5 takes twice as long
 };

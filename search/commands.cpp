@@ -12,6 +12,7 @@
 #include "search/explain/critical_path.h"
 #include "search/framework_settings.h"
 #include "search/optimizer/baselines/propagate.h"
+#include "search/optimizer/folding.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/optimizer/parallelism.h"
 #include "search/report/html/report.h"
@@ -352,14 +353,13 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
 
 namespace {
 
-// The plan that settings mean; `text`: all of them, as they were understood.
-StrategyFile file_of_settings(const SimulateOptions& options, std::string& text) {
+// The plan that settings mean, and all of them as they were understood.
+StrategyFile file_of_settings(const SimulateOptions& options, Parallelism& parallelism) {
   const ProblemFiles files{options.graph, options.topology, options.batch, 0, ""};
   GraphAndTopology loaded = load_files(files, {});
   try {
-    Parallelism parallelism = parse_parallelism(options.settings);
+    parallelism = parse_parallelism(options.settings);
     ParallelPlan plan = plan_of(parallelism, loaded.graph, loaded.topology);
-    text = to_string(parallelism);
     return {std::move(loaded.graph),
             std::move(loaded.topology),
             std::move(plan.strategy),
@@ -372,6 +372,62 @@ StrategyFile file_of_settings(const SimulateOptions& options, std::string& text)
   } catch (const InputError& error) {
     throw InputError(std::string("--settings: ") + error.what());
   }
+}
+
+// Of some of the devices' groups, which stand for all (optimizer/folding.h): the plan with the settings of `file`, or
+// nothing where they cannot. `look`: with an evaluator and the plan's strategy.
+template <typename Look>
+bool look_at_folded(Parallelism parallelism, const StrategyFile& file, const CostOptions& costs, const Look& look) {
+  parallelism.synchronization = file.settings.synchronization;
+  std::optional<FoldedPlan> found = folded(parallelism, file.graph, file.topology);
+  if (!found) return false;
+  found->plan.settings.recompute = file.settings.recompute;
+  Loaded loaded =
+      load({std::move(found->graph), std::move(found->topology), {}, found->plan.settings, found->replicas}, costs);
+  Evaluator evaluator(loaded.problem());
+  look(evaluator, found->plan.strategy);
+  return true;
+}
+
+// From the devices that were simulated to all that they stand for.
+void unfold(SearchReport& report, const Replicas& replicas) {
+  Vector<int64_t> memory_bytes(replicas.topology.devices.size(), 0);
+  for (const DeviceId simulated : replicas.devices.indices())
+    for (const DeviceId device : replicas.devices[simulated]) memory_bytes[device] = report.memory_bytes[simulated];
+  report.memory_bytes = std::move(memory_bytes);
+  report.transfer_bytes *= replicas.count;
+  report.compute *= replicas.count;
+  for (auto& [kind, use] : report.collectives) use.count *= replicas.count, use.time *= replicas.count;
+  for (int64_t* const count : {&report.sources.profile, &report.sources.measured, &report.sources.analytic})
+    *count *= replicas.count;
+  report.details["simulated_devices"] = replicas.devices.size();
+}
+
+std::optional<SearchReport> folded_report(const Parallelism& parallelism, const StrategyFile& file,
+                                          const CostOptions& costs, std::string& busy_note) {
+  SearchReport report;
+  const auto describe_all = [&](Evaluator& evaluator, const Strategy& strategy) {
+    const Problem& problem = evaluator.problem();
+    StrategyFile one = file;
+    one.strategy = strategy;
+    report = describe(problem, problem.settings.micro_batches > 1
+                                   ? evaluator.details(strategy, TaskOrder::one_forward_one_backward)
+                                   : evaluator.details_of_file(one));
+    unfold(report, *problem.replicas);
+    busy_note = problem.kernels.busy_note();
+  };
+  if (!look_at_folded(parallelism, file, costs, describe_all)) return std::nullopt;
+  const int devices = file.topology.devices.count();
+  Parallelism data_parallel;
+  data_parallel.data = devices;
+  if (const int64_t samples = int64_t{devices} * report.micro_batches; file.graph.batch_size % samples == 0) {
+    data_parallel.micro_batch = file.graph.batch_size / samples;
+    look_at_folded(data_parallel, file, costs, [&](Evaluator& evaluator, const Strategy& strategy) {
+      const Prediction prediction = evaluator.evaluate(strategy);
+      report.baselines = {{"data-parallel", prediction.makespan, prediction.feasible(), {}}};
+    });
+  }
+  return report;
 }
 
 // What the file's provenance says that stays true when the strategy is simulated again: how it was found, unless it was
@@ -421,8 +477,8 @@ CommandResult run_simulate(const SimulateOptions& options) {
   inputs.insert(inputs.end(), options.background.begin(), options.background.end());
   expect_all_writable({options.out, options.trace, options.html}, inputs);
   expect_all_writable({options.trace, options.html}, {options.strategy});
-  std::string settings;
-  StrategyFile file = from_settings ? file_of_settings(options, settings) : load_strategy(options.strategy);
+  Parallelism parallelism;
+  StrategyFile file = from_settings ? file_of_settings(options, parallelism) : load_strategy(options.strategy);
   if (!options.topology.empty() && !from_settings) {
     Topology other = load_topology(options.topology);
     if (other.devices.size() != file.topology.devices.size())
@@ -442,6 +498,16 @@ CommandResult run_simulate(const SimulateOptions& options) {
     file.settings.recompute = recomputation_patterns(file.graph, *options.recompute);
     file.issue_order.clear();  // of other tasks
   }
+  const bool needs_all_devices = !options.out.empty() || !options.trace.empty() || !options.html.empty() ||
+                                 !options.measured.empty() || !options.background.empty();
+  if (std::string busy_note; from_settings && !needs_all_devices)
+    if (std::optional<SearchReport> report = folded_report(parallelism, file, options.costs, busy_note)) {
+      report->algorithm = "simulate";
+      report->note = to_string(parallelism);
+      CommandResult result{report_to_json(*report), report_to_text(*report, file.graph, file.topology, file.strategy)};
+      if (!busy_note.empty()) result.notes.push_back(busy_note);
+      return result;
+    }
   const Topology topology = file.topology;
   const Background background(options.background, topology, options.costs);
   if (!background.empty()) file.topology = background.left_of(topology);
@@ -462,7 +528,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
   }
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
-  report.note = settings;
+  if (from_settings) report.note = to_string(parallelism);
   report.baselines = {data_parallel_baseline(evaluator)};
   if (options.costs.mode == CostMode::analytic)
     report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());

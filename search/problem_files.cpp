@@ -24,7 +24,7 @@ GraphAndTopology with_precision(GraphAndTopology files, Precision precision) {
 Loaded::Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles)
     : graph(graph_of_micro_batch(files.graph, files.settings.micro_batches)),
       batch_graph(files.settings.micro_batches > 1 ? std::make_shared<const Graph>(std::move(files.graph)) : nullptr),
-      topology(std::move(files.topology)), settings(files.settings),
+      topology(std::move(files.topology)), settings(files.settings), replicas(std::move(files.replicas)),
       kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), settings.precision,
               graph.optimizer.value_or(OptimizerSettings()).kind) {
   if (!files.annotations.empty()) annotations = load_annotations(files.annotations, graph, topology);

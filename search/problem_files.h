@@ -27,6 +27,7 @@ struct GraphAndTopology {
   Topology topology;
   std::string annotations = {};  // file; "": none
   StrategySettings settings = {};
+  std::shared_ptr<const Replicas> replicas = nullptr;  // that the devices stand for; null: themselves
 };
 
 GraphAndTopology load_files(const ProblemFiles& files, const StrategySettings& settings);
@@ -43,13 +44,14 @@ struct Loaded {
   const std::shared_ptr<const Graph> batch_graph;  // of all micro-batches; null: there is one
   const Topology topology;
   const StrategySettings settings;
+  const std::shared_ptr<const Replicas> replicas;
   KernelCosts kernels;
   std::optional<Annotations> annotations;
   Problem problem() {
-    return {graph,      topology,
-            kernels,    annotations ? &*annotations : nullptr,
-            settings,   state_buffers(graph.optimizer.value_or(OptimizerSettings())),
-            batch_graph};
+    return {graph,       topology,
+            kernels,     annotations ? &*annotations : nullptr,
+            settings,    state_buffers(graph.optimizer.value_or(OptimizerSettings())),
+            batch_graph, replicas};
   }
 };
 

@@ -185,6 +185,12 @@ Work MultiHeadAttention::backward_work(const Block& part, bool) const {
   return {2 * forward.flops + scores, 2 * forward.bytes};
 }
 
+AttentionWork MultiHeadAttention::attention_work(const Block& part, bool backward) const {
+  const Projected widths = projected(part);
+  const double product = 2.0 * static_cast<double>(widths.rows * widths.query_width * length);
+  return {(backward ? 5 : 2) * product, length, head_channels, causal};
+}
+
 std::unique_ptr<OperatorDefinition> make_attention(const OperatorRequest& request) {
   return std::make_unique<Attention>(request);
 }

@@ -64,6 +64,12 @@ struct Work {
   double flops = 0;
   double bytes = 0;
 };
+// The scaled dot products of attention, which fused kernels compute at rates of their own.
+struct AttentionWork {
+  double flops = 0;  // of Work::flops; with a mask, of the products that are not masked too
+  int64_t length = 0, head_channels = 0;
+  bool causal = false;
+};
 
 class OperatorDefinition {
  public:
@@ -161,6 +167,9 @@ class OperatorDefinition {
   virtual Work forward_work(const Block& part) const;
   // input_gradients: does any input need its gradient (false for the first layer)?
   virtual Work backward_work(const Block& part, bool input_gradients) const;
+  virtual AttentionWork attention_work(const Block& /*part*/, bool /*backward*/) const { return {}; }
+  // Matrix products of forward, beside those of attention_work; their flops are about equal.
+  virtual int products() const { return 1; }
   // Bytes that backward moves beyond that where it adds to the gradients of the parameters, which are then read too,
   // instead of writing them.
   virtual double gradient_addition_bytes(const Block& part) const;

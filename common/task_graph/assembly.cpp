@@ -350,14 +350,15 @@ class Assembly {
     }
     const auto pieces = builder_.pieces(group, strategy_);
     result_.kept.push_back(pieces);
-    for (SynchronizationUnit& unit : synchronization_units(group, *pieces, strategy_, builder_.synchronization()))
+    for (SynchronizationUnit& unit :
+         synchronization_units(group, *pieces, strategy_, builder_.synchronization(), builder_.replicas()))
       add_unit(group, std::move(unit));
   }
 
   void add_unit(int group, SynchronizationUnit unit) {
-    const bool several = unit.holders.size() > 1;
+    const bool several = unit.holder_count() > 1;
     if (several && !is_sharded(builder_.synchronization()))
-      result_.synchronization_bytes += 2 * (std::ssize(unit.holders) - 1) * unit.bytes;
+      result_.synchronization_bytes += 2 * (unit.holder_count() - 1) * unit.bytes;
     if (has_owners()) connect_to_owner(group, unit);
     else if (several && rounds_.gradients) shard_in_rounds(group, unit);
     else if (several && is_sharded(builder_.synchronization())) shard_state(group, unit);
@@ -385,8 +386,7 @@ class Assembly {
     task.unit = static_cast<int32_t>(result_.units.size());
     task.round = round;
     task.bytes = unit.bytes;
-    if (is_sharded(builder_.synchronization()))
-      result_.synchronization_bytes += (std::ssize(unit.holders) - 1) * unit.bytes;
+    if (is_sharded(builder_.synchronization())) result_.synchronization_bytes += (unit.holder_count() - 1) * unit.bytes;
     return add(task);
   }
   int32_t add_update(int group, const SynchronizationUnit& unit, DeviceId holder, const HolderWork& work) {
@@ -411,7 +411,7 @@ class Assembly {
 
   void all_reduce(int group, const SynchronizationUnit& unit) {
     Vector<int32_t> before = contributions(unit);  // the tasks that the updates wait for
-    if (unit.holders.size() > 1) {
+    if (unit.holder_count() > 1) {
       const int32_t collective = add_collective(TaskKind::synchronization, group, unit);
       for (int32_t contributor : before) add_order(contributor, collective);
       before = {collective};
@@ -421,7 +421,7 @@ class Assembly {
       const DeviceId holder = unit.holders[h];
       if (!whole() && holder != device_) continue;
       const int32_t update =
-          add_update(group, unit, holder, work_of_holder(holder, no_owner, unit.holders.count(), unit.bytes, sums[h]));
+          add_update(group, unit, holder, work_of_holder(holder, no_owner, unit.holder_count(), unit.bytes, sums[h]));
       for (int32_t earlier : before) add_order(earlier, update);
     }
   }
@@ -431,7 +431,7 @@ class Assembly {
   // On the holders that are here, of their shards, behind the last reduce-scatter.
   Vector<int32_t> add_updates(int group, const SynchronizationUnit& unit, int32_t reduce_scatter, bool sends) {
     const Vector<int64_t> sums = own_sums(unit);
-    const int64_t shard_bytes = element_bytes * shard_elements(packed(unit).elements, unit.holders.count());
+    const int64_t shard_bytes = element_bytes * shard_elements(packed(unit).elements, unit.holder_count());
     Vector<int32_t> updates;
     for (int h : unit.holders.indices()) {
       if (!whole() && unit.holders[h] != device_) continue;

@@ -153,7 +153,8 @@ HeldUnits::Found HeldUnits::of(int number, const ParameterGroup& group) {
   UnitNumbers units;
   for (const int p : pieces->indices()) {
     const int32_t unit = units.number_of(holders[p], owners[p]);
-    if (unit == found.units.count()) found.units.push_back({number, numbers[p], members(holders[p]), owners[p], {}, 0});
+    if (unit == found.units.count())
+      found.units.push_back({number, numbers[p], members(holders[p]), owners[p], {}, 0, 1});
     found.units[unit].pieces.push_back(&(*pieces)[p]);
     found.units[unit].bytes += (*pieces)[p].block.volume() * element_bytes;
   }

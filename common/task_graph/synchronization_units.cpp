@@ -33,7 +33,8 @@ DeviceId owner_of(const Vector<std::pair<OperatorId, int>>& users, const Strateg
 }
 
 Vector<SynchronizationUnit> synchronization_units(int group, const Vector<ParameterPiece>& pieces,
-                                                  const Strategy& strategy, Synchronization synchronization) {
+                                                  const Strategy& strategy, Synchronization synchronization,
+                                                  int replicas) {
   DeviceId devices = 0;
   for (const ParameterPiece& piece : pieces)
     for (const auto& [op, part] : piece.users) devices = std::max(devices, strategy[op].devices[part] + 1);
@@ -46,7 +47,8 @@ Vector<SynchronizationUnit> synchronization_units(int group, const Vector<Parame
     const DeviceId owner =
         synchronization == Synchronization::parameter_server ? owner_of(pieces[p].users, strategy) : no_owner;
     const int32_t number = numbers.number_of(holders, owner);
-    if (number == std::ssize(units)) units.push_back({group, static_cast<int>(p), members(holders), owner, {}, 0});
+    if (number == std::ssize(units))
+      units.push_back({group, static_cast<int>(p), members(holders), owner, {}, 0, replicas});
     units[number].pieces.push_back(&pieces[p]);
     units[number].bytes += pieces[p].block.volume() * element_bytes;
   }

@@ -55,14 +55,17 @@ class UnitNumbers {
 struct SynchronizationUnit {
   int group;
   int number;                // of its first piece
-  Vector<DeviceId> holders;  // ascending; a single one needs no collective
+  Vector<DeviceId> holders;  // ascending; a single one, without replicas, needs no collective
   DeviceId owner;            // of the holders; no_owner where an all-reduce synchronizes
   Vector<const ParameterPiece*> pieces;
   int64_t bytes = 0;
+  int replicas = 1;  // devices that each holder stands for (search/cost/replicas.h)
+  int64_t holder_count() const { return holders.count() * replicas; }
 };
 // The units of a group, ascending by number. The pieces must outlive them.
 Vector<SynchronizationUnit> synchronization_units(int group, const Vector<ParameterPiece>& pieces,
-                                                  const Strategy& strategy, Synchronization synchronization);
+                                                  const Strategy& strategy, Synchronization synchronization,
+                                                  int replicas = 1);
 
 // Where the pieces of a unit lie packed in one buffer, in elements, and how large it is (parameter_buffers.h).
 struct PackedUnit {

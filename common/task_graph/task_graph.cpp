@@ -9,9 +9,9 @@
 namespace ff {
 
 TaskGraphBuilder::TaskGraphBuilder(const Graph& graph, Synchronization synchronization, Vector<bool> recomputed,
-                                   int micro_batches)
+                                   int micro_batches, int replicas)
     : graph_(graph), synchronization_(synchronization), recomputed_(std::move(recomputed)),
-      micro_batches_(micro_batches), edges_(edges_of(graph)), groups_(parameter_groups(graph)) {
+      micro_batches_(micro_batches), replicas_(replicas), edges_(edges_of(graph)), groups_(parameter_groups(graph)) {
   pair_cache_.resize(edges_.size());
   exchange_cache_.resize(edges_.size());
   piece_cache_.resize(groups_.size());

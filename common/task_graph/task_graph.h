@@ -82,13 +82,15 @@ struct TaskGraph {
 class TaskGraphBuilder {
  public:
   // `recomputed`: by operator (recomputation.h); empty: none. `micro_batches`: of expanded strategies
-  // (micro_batches.h).
+  // (micro_batches.h). `replicas`: devices that each device of the strategies stands for, with which it synchronizes
+  // parameters (search/cost/replicas.h).
   explicit TaskGraphBuilder(const Graph& graph, Synchronization synchronization = Synchronization::all_reduce,
-                            Vector<bool> recomputed = {}, int micro_batches = 1);
+                            Vector<bool> recomputed = {}, int micro_batches = 1, int replicas = 1);
 
   const Graph& graph() const { return graph_; }
   Synchronization synchronization() const { return synchronization_; }
   int micro_batches() const { return micro_batches_; }
+  int replicas() const { return replicas_; }
   bool recomputes() const { return !recomputed_.empty(); }  // any operator
   bool recomputed(OperatorId op) const { return !recomputed_.empty() && recomputed_[op]; }
   const Vector<Edge>& edges() const { return edges_; }
@@ -117,7 +119,7 @@ class TaskGraphBuilder {
   const Graph& graph_;
   const Synchronization synchronization_;
   const Vector<bool> recomputed_;
-  const int micro_batches_;
+  const int micro_batches_, replicas_;
   Vector<Edge> edges_;
   Vector<ParameterGroup> groups_;
   Vector<int> alike_, first_alike_;

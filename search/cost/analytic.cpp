@@ -1,6 +1,7 @@
 #include "search/cost/analytic.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "common/errors.h"
@@ -8,8 +9,46 @@
 namespace ff {
 namespace {
 
+double slowest_us(const DeviceModel& model, double compute_us, double bytes) {
+  return std::max({model.launch_us, compute_us, bytes / (model.memory_gb_per_s * model.efficiency.memory * 1e3)});
+}
 double roofline_us(const DeviceModel& model, const Work& work, double tflops) {
-  return std::max({model.launch_us, work.flops / (tflops * 1e6), work.bytes / (model.memory_gb_per_s * 1e3)});
+  return slowest_us(model, work.flops / (tflops * 1e6), work.bytes);
+}
+
+// Of the nearest number of channels that is known, by their logarithm. Half of what a causal mask leaves out is never
+// computed.
+double attention_us(const DeviceModel& model, const AttentionWork& work, double tflops) {
+  const KernelEfficiency::Attention* nearest = nullptr;
+  const auto distance = [&](const KernelEfficiency::Attention& one) {
+    return std::abs(std::log(static_cast<double>(one.head_channels) / static_cast<double>(work.head_channels)));
+  };
+  for (const KernelEfficiency::Attention& one : model.efficiency.attention)
+    if (one.causal == work.causal && (!nearest || distance(one) < distance(*nearest))) nearest = &one;
+  if (!nearest) return work.flops / (tflops * 1e6);
+  const double share = KernelEfficiency::share(nearest->by_length, static_cast<double>(work.length));
+  return work.flops * (work.causal ? 0.5 : 1) / (tflops * share * 1e6);
+}
+
+// In bf16, where the device model has efficiencies of products and attention: every product at its own rate.
+double products_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part, const Work& work,
+                   bool backward) {
+  const double tflops = model.peak_bf16_tflops;
+  const AttentionWork attention = definition.attention_work(part, backward);
+  const double in_forward = definition.forward_work(part).flops - definition.attention_work(part, false).flops;
+  const double gflop = in_forward / definition.products() / 1e9;
+  const double share = KernelEfficiency::share(model.efficiency.products, gflop);
+  const double us = (work.flops - attention.flops) / (tflops * share * 1e6);
+  return attention.flops > 0 ? us + attention_us(model, attention, tflops) : us;
+}
+
+double kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part, const Work& work,
+                 bool backward, double tflops, Precision precision) {
+  const KernelEfficiency& known = model.efficiency;
+  if (precision != Precision::bf16 || !computes_products(definition.type()) ||
+      (known.products.empty() && known.attention.empty()))
+    return roofline_us(model, work, tflops);
+  return slowest_us(model, products_us(model, definition, part, work, backward), work.bytes);
 }
 
 double peak_tflops(const DeviceModel& model, std::string_view type, Precision precision) {
@@ -38,13 +77,14 @@ double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& de
   const double tflops = peak_tflops(model, definition.type(), precision);
   switch (phase) {
     case Phase::forward_statistics: return roofline_us(model, definition.statistics_work(part, false), tflops);
-    case Phase::forward: return roofline_us(model, definition.forward_work(part), tflops);
+    case Phase::forward:
+      return kernel_us(model, definition, part, definition.forward_work(part), false, tflops, precision);
     case Phase::backward_statistics: return roofline_us(model, definition.statistics_work(part, true), tflops);
     case Phase::backward: {
       Work work = definition.backward_work(part, use.input_gradients);
       if (use.shared_bytes > 0)  // gradients are read to be added to
         work.bytes += definition.gradient_addition_bytes(part);
-      return roofline_us(model, work, tflops);
+      return kernel_us(model, definition, part, work, true, tflops, precision);
     }
   }
   return 0;

@@ -12,7 +12,9 @@ namespace ff {
 // Does the type compute matrix products or convolutions, to which --precision applies?
 bool computes_products(std::string_view type);
 
-// max(launch, flops / peak rate, bytes / memory bandwidth). In TF32 and bf16 the peak rate of matrix products and
+// max(launch, flops / peak rate, bytes / memory bandwidth), the rates times the shares of them that the device model's
+// KernelEfficiency has, if any: in bf16 each matrix product by its operations, and fused attention by its length, of
+// whose operations a causal mask leaves half. In TF32 and bf16 the peak rate of matrix products and
 // convolutions is the model's peak_tf32_tflops or peak_bf16_tflops. Throws InputError where the model has none.
 double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part,
                           Phase phase, KernelUse use, Precision precision = Precision::fp32);

@@ -148,6 +148,27 @@ CommunicationModel::CollectiveShape CommunicationModel::hierarchical(CollectiveK
   return shape;
 }
 
+// Each ring goes through all groups; the r-th one enters each of them at its r-th device.
+CommunicationModel::CollectiveShape CommunicationModel::rings(CollectiveKind kind,
+                                                              const Vector<Vector<DeviceId>>& groups) {
+  const size_t m = groups[0].size(), k = groups.size() * m;
+  const double passes = kind == CollectiveKind::all_reduce ? 2 : 1;  // reduce_scatter and then all_gather
+  const double steps = passes * static_cast<double>(k - 1) / static_cast<double>(k);
+  Vector<DeviceId> ring(k);
+  for (size_t r = 0; r < m; ++r) {
+    for (size_t i = 0; i < k; ++i) ring[i] = groups[i / m][(i + r) % m];
+    add_ring(loads_, ring, steps / static_cast<double>(m));
+  }
+  double around_us = 0;
+  for (size_t i = 0; i < k; ++i)
+    for (const ChannelId channel : topology_.route(ring[i], ring[(i + 1) % k]).channels)
+      around_us += topology_.channels[channel].all_reduce_latency_us;
+  CollectiveShape shape;
+  add_level(shape, loads_, 0);
+  shape.latency_ns = steps * around_us * 1e3;
+  return shape;
+}
+
 // The holders in each node, in the order of `holders`. Nothing unless there are several nodes with equally many, at
 // least two.
 Vector<Vector<DeviceId>> CommunicationModel::by_node(const Vector<DeviceId>& holders) const {
@@ -210,10 +231,18 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
       kind == CollectiveKind::all_reduce)
     for (const auto& groups : {by_node(holders), by_runs(holders)})
       if (!groups.empty()) result.push_back(hierarchical(kind, groups));
-  const auto on_cpu = [&](DeviceId holder) { return topology_.devices[holder].kind == DeviceKind::cpu; };
-  if (kind == CollectiveKind::all_reduce && std::all_of(holders.begin(), holders.end(), on_cpu))
-    if (const auto hosts = by_node(holders); !hosts.empty())
-      add([&](Loads& loads) { add_chain(loads, hosts); }, 2 * static_cast<double>(hosts.size()));
+  if (kind != CollectiveKind::all_gather && kind != CollectiveKind::reduce_scatter &&
+      kind != CollectiveKind::all_reduce)
+    return result;
+  const auto nodes = by_node(holders);
+  if (nodes.empty()) return result;
+  const auto all_are = [&](DeviceKind device_kind) {
+    return std::all_of(holders.begin(), holders.end(),
+                       [&](DeviceId holder) { return topology_.devices[holder].kind == device_kind; });
+  };
+  if (all_are(DeviceKind::gpu)) result.push_back(rings(kind, nodes));
+  if (kind == CollectiveKind::all_reduce && all_are(DeviceKind::cpu))
+    add([&](Loads& loads) { add_chain(loads, nodes); }, 2 * static_cast<double>(nodes.size()));
   return result;
 }
 

@@ -40,6 +40,9 @@ class CommunicationModel {
   //                                              all_gather: (B/m among n), then B among m; reduce_scatter likewise
   //                                              all_reduce: reduce_scatter of B among m, all_reduce of B/m among n,
   //                                              all_gather of B among m
+  //   rings, where m GPUs are on each of n nodes: as many as m, each of which enters a node at another GPU, as NCCL's
+  //   channels do, so that all network adapters are used; k-1 latencies, each of its own hop
+  //                                              as a ring, with 1/m of B on each
   // and among CPUs, several on each of several hosts, as ffexec does it
   //   chain, host by host and back, slices in all places at once
   //                                              all_reduce: 2 (m-1)/m B within a host, B each way between hosts, 2 n
@@ -76,6 +79,7 @@ class CommunicationModel {
     void clear();
   };
   Vector<CollectiveShape> shapes(CollectiveKind kind, Vector<DeviceId> holders);
+  CollectiveShape rings(CollectiveKind kind, const Vector<Vector<DeviceId>>& groups);
   CollectiveShape hierarchical(CollectiveKind kind, const Vector<Vector<DeviceId>>& groups);
   Vector<Vector<DeviceId>> by_node(const Vector<DeviceId>& holders) const;
   static Vector<Vector<DeviceId>> by_runs(const Vector<DeviceId>& holders);

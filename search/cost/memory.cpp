@@ -363,8 +363,9 @@ void MemoryModel::add_gradient_sums(int g, const Strategy& strategy, Share& shar
 // sharded in rounds the whole units live in the arena, few at a time.
 void MemoryModel::add_shards(int g, const Strategy& strategy, const ShardRounds& rounds, Share& share) {
   const auto pieces = builder_.pieces(g, strategy);
-  for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy, builder_.synchronization())) {
-    const int64_t holders = unit.holders.count(), elements = packed(unit).elements;
+  for (const SynchronizationUnit& unit :
+       synchronization_units(g, *pieces, strategy, builder_.synchronization(), builder_.replicas())) {
+    const int64_t holders = unit.holder_count(), elements = packed(unit).elements;
     const int64_t shard = shard_elements(elements, holders),
                   whole = packed_elements(elements, holders, builder_.synchronization());
     int64_t held = (state_buffers_ + (holders > 1 ? 1 : 0)) * shard, in_arena = 0, copies = 0;

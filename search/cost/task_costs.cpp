@@ -4,9 +4,11 @@
 
 namespace ff {
 
-TaskCostModel::TaskCostModel(const Graph& graph, const Topology& topology, KernelCosts& kernels)
-    : graph_(graph), topology_(topology), kernels_(kernels), communication_(topology), uses_(graph.operators.size()),
-      cache_(graph.operators.size() * topology.models.size()) {
+TaskCostModel::TaskCostModel(const Graph& graph, const Topology& topology, KernelCosts& kernels,
+                             const Replicas* replicas)
+    : graph_(graph), topology_(topology), kernels_(kernels), communication_(topology), replicas_(replicas),
+      uses_(graph.operators.size()), cache_(graph.operators.size() * topology.models.size()) {
+  if (replicas) among_replicas_.emplace(replicas->topology);
   std::map<std::string, int64_t> shared_bytes;  // by operator type: see KernelUse
   for (const Parameter& parameter : graph.parameters)
     if (parameter.uses.size() > 1)
@@ -108,7 +110,8 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
     costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
     if (beside) costs.beside_begin.push_back(static_cast<int32_t>(costs.beside.size()));
     if (is_transfer(task.kind) || is_collective(task.kind)) {
-      if (is_collective(task.kind))
+      if (replicas_ && is_parameter_collective(task.kind)) synchronize_replicas(graph, task, communication);
+      else if (is_collective(task.kind))
         communication_.collective(graph.collective_kind(task), graph.holders(task), task.bytes, communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
       costs.duration.push_back(communication.duration);
@@ -123,6 +126,32 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
   costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
   if (beside) costs.beside_begin.push_back(static_cast<int32_t>(costs.beside.size()));
   return costs;
+}
+
+// Channels have the same numbers in both topologies; of the devices those stay that are simulated.
+void TaskCostModel::synchronize_replicas(const TaskGraph& tasks, const Task& task, CommunicationCost& cost) {
+  Vector<DeviceId> all;
+  std::unordered_map<DeviceId, DeviceId> simulated;
+  for (const DeviceId holder : tasks.holders(task)) {
+    const Vector<DeviceId>& devices = replicas_->devices[holder];
+    all.insert(all.end(), devices.begin(), devices.end());
+    simulated[devices[0]] = holder;
+  }
+  std::sort(all.begin(), all.end());
+  among_replicas_->collective(tasks.collective_kind(task), all, task.bytes, cost);
+  const int32_t devices = static_cast<int32_t>(topology_.devices.size()),
+                of_all = static_cast<int32_t>(replicas_->topology.devices.size());
+  Vector<ResourceUse> uses;
+  for (const ResourceUse& use : cost.uses)
+    if (use.resource >= of_all) uses.push_back({use.resource - of_all + devices, use.occupancy});
+    else if (const auto one = simulated.find(use.resource); one != simulated.end())
+      uses.push_back({one->second, use.occupancy});
+  cost.uses = std::move(uses);
+  Vector<WorkBeside> beside;
+  for (const WorkBeside& work : cost.beside)
+    if (const auto one = simulated.find(work.device); one != simulated.end())
+      beside.push_back({one->second, work.work});
+  cost.beside = std::move(beside);
 }
 
 CostCounts TaskCostModel::count_sources(const Strategy& strategy) {

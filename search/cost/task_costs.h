@@ -2,12 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "common/task_graph/task_graph.h"
 #include "common/vector.h"
 #include "search/cost/communication.h"
 #include "search/cost/kernel_costs.h"
+#include "search/cost/replicas.h"
 
 namespace ff {
 
@@ -18,7 +20,8 @@ struct CostCounts {
 // Caches what depends on an operator's degrees. Not thread-safe: one a thread; several can share one KernelCosts.
 class TaskCostModel {
  public:
-  TaskCostModel(const Graph& graph, const Topology& topology, KernelCosts& kernels);
+  // `replicas`: among whom parameters are synchronized besides; null: among the devices of `topology` alone.
+  TaskCostModel(const Graph& graph, const Topology& topology, KernelCosts& kernels, const Replicas* replicas = nullptr);
 
   TaskCosts costs(const TaskGraph& tasks, const Strategy& strategy);
 
@@ -60,11 +63,14 @@ class TaskCostModel {
 
   PartCost cost_of(OperatorId op, const Block& part, const KernelUse& use, int model);
   Nanoseconds duration(const Task& task, const Strategy& strategy);
+  void synchronize_replicas(const TaskGraph& tasks, const Task& task, CommunicationCost& cost);
 
   const Graph& graph_;
   const Topology& topology_;
   KernelCosts& kernels_;
   CommunicationModel communication_;
+  const Replicas* const replicas_;
+  std::optional<CommunicationModel> among_replicas_;
   Vector<KernelUse> uses_;                                             // by operator
   Vector<std::unordered_map<Degrees, PartCosts, DegreesHash>> cache_;  // [model and operator]
   size_t cached_parts_ = 0;

@@ -1,6 +1,7 @@
 #include "search/discovery/presets.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/errors.h"
 #include "search/discovery/datasheets.h"
@@ -37,14 +38,34 @@ const Preset& preset_of(const std::string& name) {
   throw InputError("--preset: found \"" + name + "\"" + suggestion(name, preset_names()));
 }
 
+// Of microbenchmarks, by the name of a datasheet's device model.
+struct MeasuredRates {
+  std::string_view model, json;
+};
+constexpr MeasuredRates measured_rates[] = {
+#include "search/discovery/measured_rates.inc"
+};
+constexpr const char* measured_note = "launch_us and efficiency: published microbenchmarks, topologies/microbenchmarks";
+
+// Null: there are none.
+Json measured_rates_of(const std::string& model) {
+  for (const MeasuredRates& rates : measured_rates)
+    if (rates.model == model) return Json::parse(rates.json);
+  return nullptr;
+}
+
 Json device_model(const GpuDatasheet& sheet) {
-  return {{"peak_tflops", sheet.peak_tflops},
-          {"peak_tf32_tflops", sheet.peak_tf32_tflops},
-          {"peak_bf16_tflops", sheet.peak_bf16_tflops},
-          {"memory_gb_per_s", sheet.memory_gb_per_s},
-          {"memory_bytes", static_cast<int64_t>(sheet.memory_gb * 1e9)},
-          {"launch_us", launch_us},
-          {"source", std::string(sheet.title) + ", TF32 and bf16 dense, memory in 1e9 bytes; launch_us: estimate"}};
+  const Json measured = measured_rates_of(sheet.model);
+  Json model = {{"peak_tflops", sheet.peak_tflops},
+                {"peak_tf32_tflops", sheet.peak_tf32_tflops},
+                {"peak_bf16_tflops", sheet.peak_bf16_tflops},
+                {"memory_gb_per_s", sheet.memory_gb_per_s},
+                {"memory_bytes", static_cast<int64_t>(sheet.memory_gb * 1e9)},
+                {"launch_us", measured.is_null() ? Json(launch_us) : measured["launch_us"]}};
+  const std::string source = std::string(sheet.title) + ", TF32 and bf16 dense, memory in 1e9 bytes; ";
+  if (!measured.is_null()) model["efficiency"] = measured["efficiency"];
+  model["source"] = source + (measured.is_null() ? "launch_us: estimate" : measured_note);
+  return model;
 }
 
 }  // namespace
@@ -59,35 +80,42 @@ Json topology_of_preset(const PresetSettings& settings) {
   const Preset& preset = preset_of(settings.name);
   const GpuDatasheet& sheet = *gpu_datasheet(preset.gpu);
   const int gpus = settings.gpus_per_node > 0 ? settings.gpus_per_node : 8;
+  const Json measured = measured_rates_of(sheet.model);
   Json devices = Json::array(), links = Json::array(), names = Json::array();
   for (int gpu = 0; gpu < gpus; ++gpu) {
     const std::string name = "gpu" + std::to_string(gpu);
     names.push_back(name);
     devices.push_back({{"name", name}, {"kind", "gpu"}, {"model", sheet.model}});
-    if (gpus > 1)
-      links.push_back({{"between", {name, "nvswitch"}},
-                       {"bandwidth_gb_per_s", preset.nvlink_gb_per_s},
-                       {"latency_us", latency_us},
-                       {"source", std::string(preset.nvlink_source) + estimated_latency_note}});
+    if (gpus == 1) continue;
+    links.push_back({{"between", {name, "nvswitch"}},
+                     {"bandwidth_gb_per_s", preset.nvlink_gb_per_s},
+                     {"latency_us", latency_us},
+                     {"source", std::string(preset.nvlink_source) + estimated_latency_note}});
+    if (!measured.is_null()) links.back().update(measured["nvlink"]);
   }
   Json nodes = {{"count", settings.nodes}, {"name", "node"}, {"devices", devices}};
   if (gpus > 1) nodes.update({{"switches", {"nvswitch"}}, {"links", links}});
   const bool given = settings.network_gb_per_s > 0;
-  if (settings.nodes > 1)
-    nodes["network"] = {{"name", "network"},
-                        {"attach", names},
-                        {"link",
-                         {{"bandwidth_gb_per_s", given ? settings.network_gb_per_s : preset.network_gb_per_s},
-                          {"latency_us", latency_us},
-                          {"source", (given ? "given by --network-gb-per-s" : preset.network_source) +
-                                         std::string(estimated_latency_note)}}}};
+  const double network_gb_per_s = given ? settings.network_gb_per_s : preset.network_gb_per_s;
+  Json network = {{"bandwidth_gb_per_s", network_gb_per_s}, {"latency_us", latency_us}};
+  if (!measured.is_null()) {
+    const Json& rates = measured["network"];
+    network["all_reduce_gb_per_s"] = std::round(1e3 * network_gb_per_s * rates["all_reduce_share"].get<double>()) / 1e3;
+    network["all_reduce_latency_us"] = rates["all_reduce_latency_us"];
+  }
+  network["source"] =
+      (given ? "given by --network-gb-per-s" : preset.network_source) + std::string(estimated_latency_note);
+  if (settings.nodes > 1) nodes["network"] = {{"name", "network"}, {"attach", names}, {"link", network}};
   return {
       {"format", "fftopology/1"},
       {"name", settings.name + "-" + std::to_string(settings.nodes)},
       {"description", "Written by ffsearch topology --preset: " + std::to_string(settings.nodes) + " " + preset.system +
                           " with " + std::to_string(gpus) + (gpus > 1 ? " GPUs joined by NVSwitch" : " GPU") +
-                          ". Rates are of datasheets, NVLink in one direction; nothing was measured. The network is "
-                          "one switch without contention inside."},
+                          ". Rates are of datasheets, NVLink in one direction" +
+                          (measured.is_null() ? "; nothing was measured"
+                                              : "; those of collectives, and the shares that kernels reach, of "
+                                                "published microbenchmarks (topologies/microbenchmarks)") +
+                          ". The network is one switch without contention inside."},
       {"device_models", {{sheet.model, device_model(sheet)}}},
       {"nodes", nodes}};
 }

@@ -12,10 +12,10 @@
 namespace ff {
 
 Evaluator::Evaluator(const Problem& problem)
-    : problem_(problem),
-      builder_(problem_.whole(), problem.settings.synchronization,
-               recomputed_operators(problem_.whole(), problem.settings.recompute), problem.settings.micro_batches),
-      cost_model_(problem_.whole(), problem.topology, problem.kernels),
+    : problem_(problem), builder_(problem_.whole(), problem.settings.synchronization,
+                                  recomputed_operators(problem_.whole(), problem.settings.recompute),
+                                  problem.settings.micro_batches, problem.replicas ? problem.replicas->count : 1),
+      cost_model_(problem_.whole(), problem.topology, problem.kernels, problem.replicas.get()),
       memory_(builder_, problem.topology.devices.count(), problem.state_buffers, gpus_of(problem.topology)) {
   for (const DeviceModel& model : problem.topology.models) memory_limited_ = memory_limited_ || model.memory_bytes > 0;
 }

@@ -23,11 +23,24 @@ class LeastTimesOf {
  public:
   LeastTimesOf(const Problem& problem, const SearchSpace& space, TaskCostModel& costs)
       : problem_(problem), space_(space), costs_(costs) {
+    double products = 0, attention = 0;  // in bf16, 1e12 operations per second
     for (const DeviceModel& model : problem.topology.models) {
+      const KernelEfficiency& known = model.efficiency;
       fastest_.peak_tflops = std::max(fastest_.peak_tflops, model.peak_tflops);
-      fastest_.memory_gb_per_s = std::max(fastest_.memory_gb_per_s, model.memory_gb_per_s);
+      fastest_.peak_tf32_tflops = std::max(fastest_.peak_tf32_tflops, model.peak_tf32_tflops);
+      fastest_.memory_gb_per_s = std::max(fastest_.memory_gb_per_s, model.memory_gb_per_s * known.memory);
+      products = std::max(products, model.peak_bf16_tflops * most(known.products));
+      double most_attention = known.attention.empty() ? 1 : 0;
+      for (const KernelEfficiency::Attention& one : known.attention)
+        most_attention = std::max(most_attention, most(one.by_length));
+      attention = std::max(attention, model.peak_bf16_tflops * most_attention);
       least_launch_us_ = std::min(least_launch_us_, model.launch_us);
     }
+    if (products == 0) return;
+    fastest_.peak_bf16_tflops = products;
+    fastest_.efficiency.products = {{1, 1}};
+    for (const bool causal : {false, true})
+      fastest_.efficiency.attention.push_back({1, causal, {{1, attention / products}}});
   }
 
   LeastTimes operator()(OperatorId op) {
@@ -40,6 +53,19 @@ class LeastTimesOf {
   }
 
  private:
+  static double most(const KernelEfficiency::Table& table) {
+    double share = table.empty() ? 1 : 0;
+    for (const auto& [at, its] : table) share = std::max(share, its);
+    return share;
+  }
+
+  // Where TF32 makes kernels faster on any device, or bf16.
+  Precision precision_of(const OperatorDefinition& definition) const {
+    if (definition.activation_type() == DataType::bf16) return Precision::bf16;
+    const bool faster = fastest_.peak_tf32_tflops > fastest_.peak_tflops;
+    return faster && problem_.kernels.precision() == Precision::tf32 ? Precision::tf32 : Precision::fp32;
+  }
+
   // Where the times of an operator's kernels come from: all from the analytic model, none, or perhaps some.
   enum class Sources { analytic, mixed, other };
   Sources sources_of(OperatorId op) {
@@ -84,17 +110,17 @@ class LeastTimesOf {
     if (statistics && definition.statistics_bytes(part, backward) == 0) return 0;
     DeviceModel model = fastest_;
     constexpr double unlimited = 1e300;
-    if (!flops) model.peak_tflops = unlimited;
+    if (!flops) model.peak_tflops = model.peak_tf32_tflops = model.peak_bf16_tflops = unlimited;
     if (!bytes) model.memory_gb_per_s = unlimited;
-    return analytic_kernel_us(model, definition, part, phase, use_of(op));
+    return analytic_kernel_us(model, definition, part, phase, use_of(op), precision_of(definition));
   }
 
-  // Under the analytic model a kernel takes at least its floating-point operations over the peak rate, its bytes over
-  // the memory's rate, and the launch. Each of the first two, summed over the parts, is at least that of the whole
-  // operator, because the parts' outputs make up the whole output and their inputs cover what it reads: overlapping
-  // inputs, replicated parameters and partial sums only add to it. Windows with gaps between them are the exception, as
-  // parts skip bytes that the whole operator's block includes. Where two halves do less than the whole, the term is
-  // left out. As there is at least one part, the sum is at least one launch, too.
+  // Under the analytic model a kernel takes at least its floating-point operations over the peak rate (over the largest
+  // share of it that kernels reach), its bytes over the memory's rate, and the launch. Each of the first two, summed over
+  // the parts, is at least that of the whole operator, because the parts' outputs make up the whole output and their
+  // inputs cover what it reads: overlapping inputs, replicated parameters and partial sums only add to it. Windows with
+  // gaps between them are the exception, as parts skip bytes that the whole operator's block includes. Where two halves
+  // do less than the whole, the term is left out. As there is at least one part, the sum is at least one launch, too.
   //
   // Each kernel's time is rounded to whole nanoseconds, so the sum can be less by half a nanosecond for each part.
   LeastTimes analytic(OperatorId op) const {

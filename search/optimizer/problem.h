@@ -7,6 +7,7 @@
 #include "common/graph.h"
 #include "common/micro_batches.h"
 #include "search/cost/kernel_costs.h"
+#include "search/cost/replicas.h"
 #include "search/optimizer/annotations.h"
 
 namespace ff {
@@ -20,6 +21,7 @@ struct Problem {
   StrategySettings settings = {};                      // of every strategy that is looked at
   int state_buffers = 0;                               // of the optimizer, for each trained parameter: they take memory
   std::shared_ptr<const Graph> batch_graph = nullptr;  // of all micro-batches; null: there is one
+  std::shared_ptr<const Replicas> replicas = nullptr;  // that the devices stand for (folding.h); null: themselves
 
   // What an iteration computes.
   const Graph& whole() const { return batch_graph ? *batch_graph : graph; }

@@ -219,6 +219,9 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
           format("%.1f", static_cast<double>(graph.batch_size) / seconds) + " samples/s)\n";
   if (!report.note.empty()) text += padded(report.algorithm) + report.note + "\n";
   text += settings_text(report, graph.batch_size) + idle_text(strategy, topology);
+  if (report.details.contains("simulated_devices"))
+    text += padded("simulated") + report.details["simulated_devices"].dump() +
+            " devices; the other data-parallel groups do the same at the same times\n";
   for (const Baseline& baseline : report.baselines)
     text += padded(baseline.algorithm) + time_text(baseline.predicted) +
             format("  (%.2f times as long)",

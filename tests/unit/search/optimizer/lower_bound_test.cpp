@@ -96,4 +96,31 @@ TEST_CASE("the bound of a language model on 17 devices is not above its data par
   CHECK(16 * bound_of(sixteen) <= 17 * bound + bound / 1000);
 }
 
+TEST_CASE("the bound knows the rates of other precisions and the shares of them that kernels reach") {
+  const Json file = load_topology(FF_SOURCE_DIR "/topologies/dgx-a100-2.json").file;
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16})
+    for (const bool efficiency : {false, true}) {
+      CAPTURE(to_string(precision), efficiency);
+      Json own = file;
+      if (efficiency)
+        own["device_models"]["a100"]["efficiency"] =
+            Json::parse(R"({"memory":0.9,"products":[[1,0.3],[100,0.8],[9000,0.7]],
+          "attention":[{"head_channels":64,"causal":true,"by_length":[[512,0.3],[4096,0.6]]}]})");
+      const Topology topology = parse_topology(JsonPlace(std::make_shared<Json>(own), "topology"));
+      Graph graph = committed_graph("gpt2-small");
+      if (precision == Precision::bf16) graph = with_activation_type(graph, DataType::bf16);
+      KernelCosts kernels(topology, CostMode::analytic, {}, 0, precision);
+      const Problem problem{graph, topology, kernels};
+      Evaluator evaluator(problem);
+      const SearchSpace space(graph, topology);
+      const Nanoseconds bound = lower_bound(problem, space, evaluator.cost_model());
+      const Nanoseconds data_parallel_ns = evaluator.evaluate(data_parallel(graph, topology)).makespan;
+      CHECK(bound <= data_parallel_ns);
+      CHECK(5 * bound >= data_parallel_ns);
+      RandomSource random(7);
+      for (int i = 0; i < 10; ++i)
+        CHECK(evaluator.evaluate(random_strategy(graph, topology.devices.count(), random)).makespan >= bound);
+    }
+}
+
 }  // namespace ff

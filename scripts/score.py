@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+"""Compares predictions of `ffsearch simulate --settings` with published training runs.
+
+Usage: scripts/score.py FFSEARCH RUNS.csv [--json OUT] [--only TEXT] [--rows] [--jobs N]
+
+RUNS.csv has a run in each row: id, source_file, gpu, gpu_mem_gb, gpus, internode_gbps_per_node, framework, model, layers,
+hidden, heads, kv_heads, ffn, gated_mlp, vocab, seq, gbs, mbs, tp, pp, vp, cp, zero, recompute, precision, status (ok,
+oom), step_time_s, tokens_per_s_per_gpu, peak_mem_gb, usable_untuned. Rows whose usable_untuned is not "yes" are left out,
+and those that the settings cannot say, which are counted by reason.
+
+Devices and network are `ffsearch topology --preset` with the row's network; nothing is fitted to the rows. A row without
+a network rate has the preset's. Models are GPT-2 (without dropout) or, with a gated MLP, Llama, of the row's sizes.
+
+Prints, for each source and GPU: errors of the time of a step (predicted over measured, less 1), Kendall's tau and regret
+within groups of rows that differ in their settings alone, errors of memory, and which plans fit.
+"""
+import argparse
+import collections
+import concurrent.futures
+import csv
+import json
+import math
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+SHARDING = {"": "none", "0": "none", "1": "optimizer", "2": "gradients", "3": "parameters"}
+
+
+class NotSaid(Exception):
+    """The settings cannot say what the row says."""
+
+
+def number(row, key, default=None):
+    text = row.get(key, "")
+    if text == "" and default is not None:
+        return default
+    if text == "":
+        raise NotSaid(f"{key} is not stated")
+    return float(text) if "." in text else int(text)
+
+
+def config_of(row):
+    sizes = {"hidden": number(row, "hidden"), "layers": number(row, "layers"), "heads": number(row, "heads"),
+             "ffn": number(row, "ffn"), "vocab": number(row, "vocab"), "seq": number(row, "seq")}
+    if row.get("gated_mlp") == "1":
+        return {"model_type": "llama", "hidden_size": sizes["hidden"], "intermediate_size": sizes["ffn"],
+                "num_hidden_layers": sizes["layers"], "num_attention_heads": sizes["heads"],
+                "num_key_value_heads": number(row, "kv_heads", sizes["heads"]), "vocab_size": sizes["vocab"],
+                "max_position_embeddings": sizes["seq"], "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+    if number(row, "kv_heads", sizes["heads"]) != sizes["heads"]:
+        raise NotSaid("grouped queries without a gated MLP")
+    return {"model_type": "gpt2", "n_embd": sizes["hidden"], "n_inner": sizes["ffn"], "n_layer": sizes["layers"],
+            "n_head": sizes["heads"], "vocab_size": sizes["vocab"], "n_positions": sizes["seq"], "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0, "attn_pdrop": 0.0, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
+
+
+def settings_of(row):
+    zero = row.get("zero", "").split()
+    stage = zero[0] if zero else ""
+    if stage not in SHARDING:
+        raise NotSaid(f"sharding {row['zero']!r}")
+    if row.get("precision") not in ("bf16", "fp16"):
+        raise NotSaid(f"precision {row['precision']}")
+    for key in ("cp", "ep"):
+        if row.get(key, "") not in ("", "1"):
+            raise NotSaid(f"{key} above 1")
+    recompute = row.get("recompute", "").strip()
+    if recompute not in ("none", "full", "selective"):
+        raise NotSaid(f"recompute {recompute!r}")
+    if recompute == "selective" and "megatron" not in row.get("framework", "").lower():
+        raise NotSaid("selective recomputation of some layers")
+    parts = {"tp": number(row, "tp", 1), "pp": number(row, "pp", 1), "vp": number(row, "vp", 1),
+             "micro_batch": number(row, "mbs"), "sharding": SHARDING[stage],
+             "recompute": "full" if recompute == "full" else "none"}
+    return ",".join(f"{key}={value}" for key, value in parts.items())
+
+
+def preset_of(row):
+    gpus = number(row, "gpus")
+    gpu = row["gpu"].split()[0].lower()
+    if gpu in ("a100", "a800"):
+        name = "dgx-a100-40gb" if row.get("gpu_mem_gb") == "40" else "dgx-a100-80gb"
+    elif gpu == "h100":
+        name = "dgx-h100"
+    else:
+        raise NotSaid(f"no preset of {row['gpu']}")
+    per_node = min(gpus, 8)
+    if gpus % per_node != 0:
+        raise NotSaid(f"{gpus} GPUs")
+    flags = ["--preset", name, "--nodes", str(gpus // per_node), "--gpus-per-node", str(per_node)]
+    if row.get("internode_gbps_per_node") and gpus > per_node:
+        flags += ["--network-gb-per-s", f"{number(row, 'internode_gbps_per_node') / 8 / per_node:g}"]
+    return flags
+
+
+def measured_s(row):
+    if row.get("step_time_s"):
+        return float(row["step_time_s"])
+    if row.get("tokens_per_s_per_gpu"):
+        tokens = number(row, "gbs") * number(row, "seq")
+        return tokens / float(row["tokens_per_s_per_gpu"]) / number(row, "gpus")
+    return None
+
+
+def run(command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise NotSaid((done.stderr.strip().splitlines() or ["no message"])[-1][:160])
+    return done.stdout
+
+
+class Predictions:
+    """Of rows, with graph and topology files in a directory of their own."""
+
+    def __init__(self, ffsearch, directory):
+        self.ffsearch, self.directory = ffsearch, pathlib.Path(directory)
+
+    def made(self, kind, key, make):
+        path = self.directory / f"{kind}-{abs(hash(key)):x}.json"
+        if not path.exists():
+            make(path)
+        return path
+
+    def graph(self, row):
+        config = json.dumps(config_of(row))
+
+        def make(path):
+            source = path.with_suffix(".config.json")
+            source.write_text(config, encoding="utf-8")
+            run([self.ffsearch, "import", source, "--sequence", str(number(row, "seq")), "--batch",
+                 str(number(row, "gbs")), "--out", path, "--quiet"])
+        return self.made("graph", (config, row["gbs"], row["seq"]), make)
+
+    def topology(self, row):
+        flags = preset_of(row)
+        return self.made("topology", tuple(flags),
+                         lambda path: run([self.ffsearch, "topology", *flags, "--out", path, "--quiet"]))
+
+    def predict(self, row):
+        settings = settings_of(row)
+        return json.loads(run([self.ffsearch, "simulate", "--graph", self.graph(row), "--topo", self.topology(row),
+                               "--settings", settings, "--cost", "analytic", "--precision", "bf16", "--optimizer",
+                               "adamw", "--json"]))
+
+    def of(self, row):
+        result = {"id": row["id"], "source": row["source_file"], "gpu": row["gpu"].split()[0],
+                  "capacity_gb": float(row.get("gpu_mem_gb") or 0), "status": row["status"],
+                  "measured_s": measured_s(row), "measured_gb": float(row["peak_mem_gb"] or 0) or None}
+        result["group"] = "|".join([row[key] for key in ("source_file", "framework", "gpu", "gpu_mem_gb", "gpus",
+                                                         "model", "seq")])
+        try:
+            predicted = self.predict(row)
+        except NotSaid as reason:
+            result["left_out"] = str(reason)
+            return result
+        result["tokens"] = number(row, "gbs") * number(row, "seq")
+        result["predicted_s"] = predicted["predicted_us"] / 1e6
+        result["predicted_gb"] = max(predicted["memory_bytes"]) / 1e9
+        result["baseline"] = predicted["baselines"]
+        return result
+
+
+def kendall(pairs):
+    """Concordant and discordant pairs of (predicted, measured)."""
+    concordant = discordant = 0
+    for i, (a, b) in enumerate(pairs):
+        for c, d in pairs[:i]:
+            sign = (a - c) * (b - d)
+            concordant += sign > 0
+            discordant += sign < 0
+    return concordant, discordant
+
+
+def order_of(results):
+    """Kendall's tau over all pairs within groups, and the regret of each group's predicted best."""
+    groups = collections.defaultdict(list)
+    for one in results:
+        groups[one["group"]].append(one)
+    concordant = discordant = 0
+    regrets = []
+    for members in groups.values():
+        if len(members) < 2:
+            continue
+        speeds = [(one["tokens"] / one["predicted_s"], one["tokens"] / one["measured_s"]) for one in members]
+        up, down = kendall(speeds)
+        concordant, discordant = concordant + up, discordant + down
+        picked = max(speeds)[1]
+        regrets.append(max(measured for _, measured in speeds) / picked - 1)
+    pairs = concordant + discordant
+    return ((concordant - discordant) / pairs if pairs else None,
+            statistics.mean(regrets) if regrets else None, len(regrets))
+
+
+def quantile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, math.ceil(share * len(values)) - 1)]
+
+
+def percent(value):
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def summary(results):
+    timed = [one for one in results if one.get("predicted_s") and one["measured_s"]]
+    line = {"rows": len(timed)}
+    if timed:
+        errors = [one["predicted_s"] / one["measured_s"] - 1 for one in timed]
+        sizes = [abs(error) for error in errors]
+        tau, regret, groups = order_of(timed)
+        line.update(mean=statistics.mean(sizes), median=statistics.median(sizes), p90=quantile(sizes, 0.9),
+                    worst=max(sizes), bias=statistics.mean(errors), tau=tau, regret=regret, groups=groups)
+    memory = [one["predicted_gb"] / one["measured_gb"] - 1 for one in results
+              if one.get("predicted_gb") and one["measured_gb"]]
+    if memory:
+        line.update(memory_rows=len(memory), memory_mean=statistics.mean(abs(error) for error in memory),
+                    memory_bias=statistics.mean(memory))
+    return line
+
+
+def fits(results):
+    judged = [(one["predicted_gb"] <= one["capacity_gb"], one["status"] == "ok") for one in results
+              if one.get("predicted_gb") and one["capacity_gb"]]
+    true = sum(predicted and ran for predicted, ran in judged)
+    said, did = sum(predicted for predicted, _ in judged), sum(ran for _, ran in judged)
+    return {"rows": len(judged), "ran": did, "precision": true / said if said else None,
+            "recall": true / did if did else None}
+
+
+def table(results):
+    print("| runs | GPU | rows | mean | median | p90 | worst | bias | tau | regret (groups) | memory: rows, mean, bias |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    by = collections.defaultdict(list)
+    for one in results:
+        by[one["source"], one["gpu"]].append(one)
+        by["all", one["gpu"]].append(one)
+    lines = {}
+    for (source, gpu), some in sorted(by.items(), key=lambda item: (item[0][0] == "all", item[0])):
+        line = lines[f"{source} {gpu}"] = summary(some)
+        if not line["rows"] and "memory_rows" not in line:
+            continue
+        tau = line.get("tau")
+        memory = (f"{line['memory_rows']}, {percent(line['memory_mean'])}, {percent(line['memory_bias'])}"
+                  if "memory_rows" in line else "-")
+        print(f"| {source.removesuffix('.csv')} | {gpu} | {line['rows']} | "
+              + " | ".join(percent(line.get(key)) for key in ("mean", "median", "p90", "worst", "bias"))
+              + f" | {'-' if tau is None else format(tau, '.2f')} | {percent(line.get('regret'))} "
+              + f"({line.get('groups', 0)}) | {memory} |")
+    return lines
+
+
+def parsed():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("ffsearch")
+    parser.add_argument("runs")
+    parser.add_argument("--json", help="file to write with every prediction")
+    parser.add_argument("--only", default="", help="rows whose id contains this")
+    parser.add_argument("--rows", action="store_true", help="print every row")
+    parser.add_argument("--jobs", type=int, default=1, help="predictions at a time")
+    return parser.parse_args()
+
+
+def main():
+    options = parsed()
+    with open(options.runs, encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(line for line in file if not line.startswith("#"))
+                if options.only in row["id"]]
+    usable = [row for row in rows if row["usable_untuned"] == "yes"]
+    if not usable:
+        sys.exit(f"{options.runs}: no usable row")
+    with tempfile.TemporaryDirectory() as directory:
+        predictions = Predictions(pathlib.Path(options.ffsearch).resolve(), directory)
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            results = list(pool.map(predictions.of, usable))
+    if options.rows:
+        for one in results:
+            if one.get("predicted_s") and one["measured_s"]:
+                print(f"{one['id']} {one['group']}: predicted {one['predicted_s']:.4f} s, measured "
+                      f"{one['measured_s']:.4f} s, {percent(one['predicted_s'] / one['measured_s'] - 1)}")
+    print(f"{len(rows)} rows, {len(usable)} usable, {sum('left_out' not in one for one in results)} predicted\n")
+    lines = table(results)
+    judged = fits(results)
+    print(f"\nfits or not: {judged['rows']} rows, {judged['ran']} ran; precision {percent(judged['precision'])}, recall "
+          f"{percent(judged['recall'])}")
+    for reason, count in collections.Counter(one["left_out"] for one in results if "left_out" in one).most_common():
+        print(f"left out: {count} rows: {reason}")
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps({"summary": lines, "fits": judged, "rows": results}, indent=1)
+                                              + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+#include "search/optimizer/folding.h"
+
+#include <algorithm>
+
+#include "common/task_graph/synchronization_units.h"
+#include "common/task_graph/task_graph.h"
+#include "search/cost/communication.h"
+
+namespace ff {
+namespace {
+
+// [group]: its devices, stage by stage (parallelism.h says how ranks are numbered).
+Vector<Vector<DeviceId>> data_parallel_groups(const Parallelism& parallelism, const Topology& topology) {
+  const int tensor = parallelism.tensor, data = parallelism.data;
+  Vector<Vector<DeviceId>> groups(data);
+  const Vector<DeviceId> order = topology.by_links();
+  for (const int rank : order.indices()) groups[rank / tensor % data].push_back(order[rank]);
+  return groups;
+}
+
+// Do two groups exchange nothing but parameters? Of one micro-batch: the others are alike.
+bool groups_are_apart(Parallelism two, const Graph& graph, const Topology& topology,
+                      const Vector<Vector<DeviceId>>& groups) {
+  two.data = 2;
+  Vector<DeviceId> devices = groups[0];
+  devices.insert(devices.end(), groups[1].begin(), groups[1].end());
+  std::sort(devices.begin(), devices.end());
+  const Topology of_two = topology.with_devices(devices);
+  const Graph with_two = with_batch_size(graph, 2 * two.micro_batch, "graph");
+  const Strategy strategy = plan_of(two, with_two, of_two).strategy;
+  Vector<int> group_of(devices.size(), 0);
+  const Vector<Vector<DeviceId>> groups_of_two = data_parallel_groups(two, of_two);
+  for (const DeviceId device : groups_of_two[1]) group_of[device] = 1;
+  TaskGraphBuilder builder(with_two);
+  for (const int e : builder.edges().indices())
+    for (const auto pairs = builder.pairs(e, strategy); const BlockPair& pair : *pairs) {
+      const Edge& edge = builder.edges()[e];
+      if (group_of[strategy[edge.producer].devices[pair.producer_part]] !=
+          group_of[strategy[edge.consumer].devices[pair.consumer_part]])
+        return false;
+    }
+  for (const OperatorId op : with_two.operator_ids())
+    for (const Direction direction : {Direction::forward, Direction::backward})
+      for (const StatisticsReduction& reduction :
+           statistics_reductions(*with_two.operators[op].definition, strategy[op], direction))
+        for (const DeviceId holder : reduction.holders)
+          if (group_of[holder] != group_of[reduction.holders[0]]) return false;
+  return true;
+}
+
+bool same_kind(const Channel& a, const Channel& b) {
+  const auto numbers = [](const Channel& c) {
+    return std::tuple(c.bandwidth_gb_per_s, c.latency_us, c.blocks_devices, c.cpu_overhead_us,
+                      c.cpu_overhead_ns_per_byte, c.all_reduce_gb_per_s, c.all_reduce_latency_us);
+  };
+  return numbers(a) == numbers(b);
+}
+
+// Devices among which parameters are synchronized: those of a stage with the same place in their groups, all of a
+// stage, and all of the first and the last stage, which may share an embedding.
+Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const Vector<Vector<DeviceId>>& groups) {
+  const int tensor = parallelism.tensor;
+  Vector<Vector<DeviceId>> holders;
+  Vector<DeviceId> first_and_last;
+  for (int stage = 0; stage < parallelism.pipeline; ++stage) {
+    Vector<DeviceId> all;
+    for (int place = stage * tensor; place < (stage + 1) * tensor; ++place) {
+      Vector<DeviceId>& some = holders.emplace_back();
+      for (const Vector<DeviceId>& group : groups) some.push_back(group[place]);
+      all.insert(all.end(), some.begin(), some.end());
+      std::sort(some.begin(), some.end());
+    }
+    std::sort(all.begin(), all.end());
+    if (stage == 0 || stage == parallelism.pipeline - 1)
+      first_and_last.insert(first_and_last.end(), all.begin(), all.end());
+    holders.push_back(std::move(all));
+  }
+  sort_and_unique(first_and_last);
+  holders.push_back(std::move(first_and_last));
+  return holders;
+}
+
+// How parameters load each channel: a row for each of their collectives, at sizes at which different algorithms may be
+// the fastest.
+Vector<Vector<Nanoseconds>> parameter_loads(const Parallelism& parallelism, const Topology& topology,
+                                            const Vector<Vector<DeviceId>>& groups) {
+  CommunicationModel communication(topology);
+  CommunicationCost cost;
+  const Vector<CollectiveKind> kinds =
+      is_sharded(parallelism.synchronization)
+          ? Vector<CollectiveKind>{CollectiveKind::all_gather, CollectiveKind::reduce_scatter}
+          : Vector<CollectiveKind>{CollectiveKind::all_reduce};
+  Vector<Vector<Nanoseconds>> loads;
+  for (const Vector<DeviceId>& holders : parameter_holders(parallelism, groups))
+    for (const CollectiveKind kind : kinds)
+      for (const int64_t bytes : {int64_t{1} << 12, int64_t{1} << 20, int64_t{1} << 26, int64_t{1} << 32}) {
+        communication.collective(kind, holders, bytes, cost);
+        Vector<Nanoseconds>& of_channel = loads.emplace_back(topology.channels.size(), 0);
+        for (const ResourceUse& use : cost.uses)
+          if (const int64_t channel = use.resource - topology.devices.count(); channel >= 0)
+            of_channel[channel] = use.occupancy;
+      }
+  return loads;
+}
+
+// Compares the sets of groups that the simulated ones would stand for: [set][place].
+class Comparison {
+ public:
+  Comparison(const Parallelism& parallelism, const Topology& topology, const Vector<Vector<DeviceId>>& groups)
+      : parallelism_(parallelism), topology_(topology), groups_(groups) {}
+
+  bool alike(const Vector<Vector<DeviceId>>& sets) {
+    for (const Vector<DeviceId>& set : sets)
+      for (const int place : set.indices())
+        if (topology_.devices[set[place]].model != topology_.devices[sets[0][place]].model) return false;
+    if (sets[0].size() == 1) return true;  // nothing but parameters is moved
+    if (loads_.empty()) loads_ = parameter_loads(parallelism_, topology_, groups_);
+    Vector<int> set_of(topology_.channels.size(), -1);
+    for (const int s : sets.indices())
+      for (const int from : sets[s].indices())
+        for (const int to : sets[s].indices())
+          if (from != to && !alike_routes(sets, s, from, to, set_of)) return false;
+    return true;
+  }
+
+ private:
+  bool alike_routes(const Vector<Vector<DeviceId>>& sets, int s, int from, int to, Vector<int>& set_of) const {
+    const auto channels = topology_.route(sets[s][from], sets[s][to]).channels;
+    const auto first = topology_.route(sets[0][from], sets[0][to]).channels;
+    if (channels.size() != first.size()) return false;
+    for (size_t c = 0; c < channels.size(); ++c) {
+      if (set_of[channels[c]] >= 0 && set_of[channels[c]] != s) return false;
+      set_of[channels[c]] = s;
+      if (!same_kind(topology_.channels[channels[c]], topology_.channels[first[c]])) return false;
+      for (const Vector<Nanoseconds>& load : loads_)
+        if (load[channels[c]] != load[first[c]]) return false;
+    }
+    return true;
+  }
+
+  const Parallelism& parallelism_;
+  const Topology& topology_;
+  const Vector<Vector<DeviceId>>& groups_;
+  Vector<Vector<Nanoseconds>> loads_;
+};
+
+// [set]: the devices of `simulated` groups each.
+Vector<Vector<DeviceId>> sets_of(const Vector<Vector<DeviceId>>& groups, int simulated) {
+  Vector<Vector<DeviceId>> sets(groups.size() / static_cast<size_t>(simulated));
+  for (const int g : groups.indices()) {
+    Vector<DeviceId>& set = sets[g / simulated];
+    set.insert(set.end(), groups[g].begin(), groups[g].end());
+  }
+  return sets;
+}
+
+FoldedPlan fold(Parallelism parallelism, const Graph& graph, const Topology& topology,
+                const Vector<Vector<DeviceId>>& sets) {
+  const int count = sets.count();
+  parallelism.data /= count;
+  Vector<int> places;  // of the first set, by device
+  for (const int place : sets[0].indices()) places.push_back(place);
+  std::sort(places.begin(), places.end(), [&](int a, int b) { return sets[0][a] < sets[0][b]; });
+  Replicas replicas{count, topology, {}};
+  Vector<DeviceId> kept;
+  for (const int place : places) {
+    kept.push_back(sets[0][place]);
+    Vector<DeviceId>& devices = replicas.devices.emplace_back();
+    for (const Vector<DeviceId>& set : sets) devices.push_back(set[place]);
+  }
+  FoldedPlan result{with_batch_size(graph, graph.batch_size / count, "graph"), topology.with_devices(kept), {}, {}};
+  result.plan = plan_of(parallelism, result.graph, result.topology);
+  result.replicas = std::make_shared<const Replicas>(std::move(replicas));
+  return result;
+}
+
+}  // namespace
+
+std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
+  const int data = parallelism.data;
+  if (data == 1 || parallelism.synchronization == Synchronization::parameter_server) return std::nullopt;
+  const Vector<Vector<DeviceId>> groups = data_parallel_groups(parallelism, topology);
+  if (!groups_are_apart(parallelism, graph, topology, groups)) return std::nullopt;
+  Comparison comparison(parallelism, topology, groups);
+  for (int simulated = 1; simulated < data; ++simulated) {
+    if (data % simulated != 0) continue;
+    const Vector<Vector<DeviceId>> sets = sets_of(groups, simulated);
+    if (comparison.alike(sets)) return fold(parallelism, graph, topology, sets);
+  }
+  return std::nullopt;
+}
+
+}  // namespace ff

@@ -1,0 +1,115 @@
+#include "search/optimizer/folding.h"
+
+#include <catch2/catch.hpp>
+#include <tuple>
+
+#include "common/micro_batches.h"
+#include "search/optimizer/evaluator.h"
+#include "tests/support/random_network.h"
+
+namespace ff {
+namespace {
+
+// What one device does, and when.
+using Work = Vector<std::tuple<Nanoseconds, Nanoseconds, TaskKind, int>>;
+
+struct Simulated {
+  Nanoseconds makespan = 0, fifo = 0;
+  Vector<int64_t> memory_bytes;
+  Vector<Work> work;  // [device]
+};
+
+Simulated simulated(const Graph& whole, const Topology& topology, const ParallelPlan& plan,
+                    std::shared_ptr<const Replicas> replicas) {
+  const Graph of_one = graph_of_micro_batch(whole, plan.settings.micro_batches);
+  KernelCosts kernels(topology, CostMode::analytic, {});
+  const auto batch = plan.settings.micro_batches > 1 ? std::make_shared<const Graph>(whole) : nullptr;
+  Evaluator evaluator({of_one, topology, kernels, nullptr, plan.settings, 2, batch, std::move(replicas)});
+  const Evaluator::Details details = evaluator.details(plan.strategy, TaskOrder::one_forward_one_backward);
+  Simulated result{details.timeline.makespan, details.makespan_fifo, details.memory_bytes,
+                   Vector<Work>(topology.devices.size())};
+  for (const int t : details.tasks.tasks.indices()) {
+    const Task& task = details.tasks.tasks[t];
+    if (is_compute(task.kind) || task.kind == TaskKind::update)
+      result.work[task.device].emplace_back(details.timeline.start[t], details.timeline.end[t], task.kind, task.op);
+  }
+  for (Work& one : result.work) std::sort(one.begin(), one.end());
+  return result;
+}
+
+Topology committed_topology(const std::string& name) {
+  return load_topology(FF_SOURCE_DIR "/topologies/" + name + ".json");
+}
+
+// The settings of a plan for so many devices; nothing where they do not divide them.
+std::optional<Parallelism> random_settings(RandomSource& random, const Graph& graph, int devices) {
+  Parallelism result;
+  result.tensor = 1 << random.between(0, 2);
+  result.pipeline = 1 << random.between(0, 2);
+  if (devices % (result.tensor * result.pipeline) != 0) return std::nullopt;
+  result.data = devices / (result.tensor * result.pipeline);
+  if (graph.batch_size % result.data != 0) return std::nullopt;
+  result.micro_batch = graph.batch_size / result.data / (1 << random.between(0, 2));
+  if (result.micro_batch == 0 || graph.batch_size % (result.data * result.micro_batch) != 0) return std::nullopt;
+  constexpr Synchronization kinds[] = {Synchronization::all_reduce, Synchronization::sharded_optimizer,
+                                       Synchronization::sharded_gradients, Synchronization::sharded_parameters};
+  result.synchronization = kinds[random.between(0, 3)];
+  result.recompute = random.between(0, 1) == 1;
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("folded plans take the times and the memory of the simulation of all devices") {
+  int fewer = 0, of_several_stages = 0;
+  for (uint32_t seed = 0; seed < 1000 && (fewer < 24 || of_several_stages < 8); ++seed) {
+    CAPTURE(seed);
+    RandomSource random(seed);
+    const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
+    const char* const names[] = {"dgx-a100-2", "dgx-h100-2", "p100-4x4", "p100-2x4", "dgx-a100-1", "k80-2x4"};
+    const Topology topology = committed_topology(names[random.between(0, 5)]);
+    CAPTURE(topology.name);
+    std::optional<Parallelism> settings = random_settings(random, graph, topology.devices.count());
+    if (!settings) continue;
+    CAPTURE(to_string(*settings));
+    const ParallelPlan plan = [&] {
+      try {
+        return plan_of(*settings, graph, topology);
+      } catch (const InputError&) {
+        return ParallelPlan();  // heads or layers that they do not divide
+      }
+    }();
+    if (plan.strategy.empty()) continue;
+    const std::optional<FoldedPlan> found = folded(*settings, graph, topology);
+    if (!found) continue;
+    const Simulated all = simulated(graph, topology, plan, nullptr);
+    const Simulated some = simulated(found->graph, found->topology, found->plan, found->replicas);
+    CHECK(some.makespan == all.makespan);
+    CHECK(some.fifo == all.fifo);
+    for (const DeviceId device : found->replicas->devices.indices())
+      for (const DeviceId of_all : found->replicas->devices[device]) {
+        CAPTURE(device, of_all);
+        CHECK(some.memory_bytes[device] == all.memory_bytes[of_all]);
+        CHECK(some.work[device] == all.work[of_all]);
+      }
+    ++fewer;
+    if (settings->pipeline > 1) ++of_several_stages;
+  }
+  CHECK(fewer >= 24);
+  CHECK(of_several_stages >= 8);
+}
+
+TEST_CASE("plans whose groups meet elsewhere than in parameters are not folded") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
+  const Topology topology = committed_topology("dgx-a100-2");
+  Parallelism one_group{.tensor = 2, .pipeline = 1, .chunks = 1, .data = 8, .micro_batch = 4};
+  CHECK(folded(one_group, graph, topology));
+  one_group.synchronization = Synchronization::parameter_server;
+  CHECK_FALSE(folded(one_group, graph, topology));
+  // Two stages of groups that share their node's one link to the network.
+  Parallelism stages{.tensor = 1, .pipeline = 2, .chunks = 1, .data = 8, .micro_batch = 4};
+  const std::optional<FoldedPlan> found = folded(stages, graph, committed_topology("p100-4x4"));
+  if (found) CHECK(found->replicas->count < 8);
+}
+
+}  // namespace ff
