@@ -64,7 +64,12 @@ class TopologyParser {
   static KernelEfficiency read_efficiency(const JsonPlace& place) {
     place.allow_keys({"products", "attention", "memory", "source"}, "key of a device model's efficiency");
     KernelEfficiency efficiency;
-    if (const auto products = place.find("products")) efficiency.products = read_table(*products);
+    if (const auto products = place.find("products")) {
+      products->allow_keys({"launch_us", "operations", "bytes"}, "key of products' efficiency");
+      efficiency.products = {products->at("launch_us").as_number(0, 1e6),
+                             products->at("operations").as_number(least_rate, 2),
+                             products->at("bytes").as_number(least_rate, 1e3)};
+    }
     if (const auto memory = place.find("memory")) efficiency.memory = memory->as_number(least_rate, 2);
     if (const auto attention = place.find("attention"))
       for (const JsonPlace& kind : attention->items()) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -15,16 +16,22 @@ namespace ff {
 using DeviceId = int;   // index into Topology::devices; rank r of ffexec is device r
 using ChannelId = int;  // index into Topology::channels
 
-// Shares of the peak rates that kernels reach, from microbenchmarks; for the analytic cost model. Between the points of
-// a table it is linear in the logarithm of the first number; beyond them it is constant. Empty tables: all of the peak.
+// Shares of the peak rates that kernels reach, from microbenchmarks; for the analytic cost model. Without them: all.
 struct KernelEfficiency {
-  using Table = Vector<std::pair<double, double>>;  // ascending; the second numbers are the shares
+  // Ascending; the second numbers are the shares. Between the points a share is linear in the logarithm of the first
+  // number; beyond them it is constant.
+  using Table = Vector<std::pair<double, double>>;
   struct Attention {
     int64_t head_channels = 0;
     bool causal = false;
     Table by_length;
   };
-  Table products;               // of peak_bf16_tflops, by 1e9 operations of a matrix product
+  // A matrix product takes launch_us, its operations over a share of peak_bf16_tflops, and its bytes over a share of
+  // memory_gb_per_s, which may be above 1, as some of them stay in caches or move while others are multiplied.
+  struct Products {
+    double launch_us = 0, operations = 1, bytes = 1;
+  };
+  std::optional<Products> products;
   Vector<Attention> attention;  // of peak_bf16_tflops; of fused forward and backward together
   double memory = 1;            // of memory_gb_per_s
 

@@ -8,8 +8,9 @@ search/discovery/measured_rates.inc, which `ffsearch topology --preset` takes. -
 the microbenchmarks give. No run of a training program is among them, and nothing is fitted to one.
 
 What is taken from where:
-  products          share of the peak rate in bf16 by operations: medians over all shapes between two powers of two, at
-                    their geometric mean (gemm-bf16-h100-a100.csv: torch linear, m, n, k >= 256)
+  products          time of a launch, shares of the peak rate in bf16 and of the memory bandwidth, so that launch +
+                    operations / rate + bytes / bandwidth has the least squares of the relative error over all shapes
+                    (gemm-bf16-h100-a100.csv: torch linear, m, n, k >= 256)
   attention         share of the peak rate by length: FlashAttention-2, forward and backward together
                     (attention-flash.csv); causal ones count half of the operations
   memory            share of the memory bandwidth of elementwise kernels (memory-bound-efficiency-simumax.csv, class
@@ -33,7 +34,6 @@ MICROBENCHMARKS = ROOT / "topologies" / "microbenchmarks"
 OUTPUT = ROOT / "search" / "discovery" / "measured_rates.inc"
 PEAK_BF16 = {"a100": 312.0, "h100": 989.5}  # as in search/discovery/datasheets.cpp
 MEMORY_GB_PER_S = {"a100": 2039.0, "h100": 3350.0}
-LEAST_SHAPES = 20  # of a size, for its median to count
 LAUNCH_US = 3  # least time of a kernel in a stream of kernels: the smallest products of gemm-bf16-h100-a100.csv
 
 
@@ -42,16 +42,31 @@ def rows(name):
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
+def solved(matrix, values):
+    """Of a system of linear equations, by Gauss and Jordan."""
+    rows_of = [row + [value] for row, value in zip(matrix, values)]
+    for i in range(len(values)):
+        pivot = max(range(i, len(values)), key=lambda r: abs(rows_of[r][i]))
+        rows_of[i], rows_of[pivot] = rows_of[pivot], rows_of[i]
+        for r in range(len(values)):
+            if r != i:
+                factor = rows_of[r][i] / rows_of[i][i]
+                rows_of[r] = [x - factor * y for x, y in zip(rows_of[r], rows_of[i])]
+    return [rows_of[i][-1] / rows_of[i][i] for i in range(len(values))]
+
+
 def products(model):
-    by_size = {}
+    terms = []  # of each shape: launch, operations and bytes at the peak rates, each over the measured time
     for row in rows("gemm-bf16-h100-a100.csv"):
         if not row["gpu"].lower().startswith(model):
             continue
-        gflop = 2 * float(row["m"]) * float(row["n"]) * float(row["k"]) / 1e9
-        share = gflop / (float(row["latency_ms"]) * PEAK_BF16[model])
-        by_size.setdefault(math.floor(math.log2(gflop)), []).append(share)
-    return [[float(f"{2 ** (size + 0.5):.3g}"), round(statistics.median(shares), 3)]
-            for size, shares in sorted(by_size.items()) if len(shares) >= LEAST_SHAPES]
+        m, n, k = (float(row[key]) for key in "mnk")
+        us = float(row["latency_ms"]) * 1e3
+        terms.append([1 / us, 2 * m * n * k / PEAK_BF16[model] / 1e6 / us,
+                      2 * (m * k + n * k + m * n) / MEMORY_GB_PER_S[model] / 1e3 / us])
+    normal = [[sum(term[i] * term[j] for term in terms) for j in range(3)] for i in range(3)]
+    launch_us, operations, moved = solved(normal, [sum(term[i] for term in terms) for i in range(3)])
+    return {"launch_us": round(launch_us, 2), "operations": round(1 / operations, 3), "bytes": round(1 / moved, 3)}
 
 
 def attention(model):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares predictions of `ffsearch simulate --settings` with published training runs.
 
-Usage: scripts/score.py FFSEARCH RUNS.csv [--json OUT] [--only TEXT] [--rows] [--jobs N]
+Usage: scripts/score.py FFSEARCH RUNS.csv [--json OUT] [--plot OUT.png] [--only TEXT] [--rows]
+                        [--jobs N]
 
 RUNS.csv has a run in each row: id, source_file, gpu, gpu_mem_gb, gpus, internode_gbps_per_node, framework, model, layers,
 hidden, heads, kv_heads, ffn, gated_mlp, vocab, seq, gbs, mbs, tp, pp, vp, cp, zero, recompute, precision, status (ok,
@@ -75,6 +76,11 @@ def settings_of(row):
     parts = {"tp": number(row, "tp", 1), "pp": number(row, "pp", 1), "vp": number(row, "vp", 1),
              "micro_batch": number(row, "mbs"), "sharding": SHARDING[stage],
              "recompute": "full" if recompute == "full" else "none"}
+    if row.get("attention", "").startswith("unfused"):
+        parts["attention"] = "stored"
+    framework = row.get("framework", "").lower()
+    parts["framework"] = ("deepspeed" if "deepspeed" in framework or "internevo" in framework else
+                          "megatron" if "megatron" in framework else "fsdp")
     return ",".join(f"{key}={value}" for key, value in parts.items())
 
 
@@ -124,26 +130,37 @@ class Predictions:
             make(path)
         return path
 
-    def graph(self, row):
+    def graph(self, row, batch):
         config = json.dumps(config_of(row))
 
         def make(path):
             source = path.with_suffix(".config.json")
             source.write_text(config, encoding="utf-8")
-            run([self.ffsearch, "import", source, "--sequence", str(number(row, "seq")), "--batch",
-                 str(number(row, "gbs")), "--out", path, "--quiet"])
-        return self.made("graph", (config, row["gbs"], row["seq"]), make)
+            run([self.ffsearch, "import", source, "--sequence", str(number(row, "seq")), "--batch", str(batch),
+                 "--out", path, "--quiet"])
+        return self.made("graph", (config, batch, row["seq"]), make)
 
     def topology(self, row):
         flags = preset_of(row)
         return self.made("topology", tuple(flags),
                          lambda path: run([self.ffsearch, "topology", *flags, "--out", path, "--quiet"]))
 
+    def simulate(self, row, batch):
+        return json.loads(run([self.ffsearch, "simulate", "--graph", self.graph(row, batch), "--topo",
+                               self.topology(row), "--settings", settings_of(row), "--cost", "analytic", "--precision",
+                               "bf16", "--optimizer", "adamw", "--json"]))
+
     def predict(self, row):
-        settings = settings_of(row)
-        return json.loads(run([self.ffsearch, "simulate", "--graph", self.graph(row), "--topo", self.topology(row),
-                               "--settings", settings, "--cost", "analytic", "--precision", "bf16", "--optimizer",
-                               "adamw", "--json"]))
+        """Of a pipeline with many micro-batches: of two and of three rounds of them, and so on in a straight line."""
+        batch, stages = number(row, "gbs"), number(row, "pp", 1)
+        samples = number(row, "gpus") // (number(row, "tp", 1) * stages) * number(row, "mbs")  # of a micro-batch
+        micro_batches, few, more = batch // samples, 2 * stages, 3 * stages
+        if stages == 1 or micro_batches <= more or batch % samples != 0:
+            return self.simulate(row, batch)
+        first, second = self.simulate(row, few * samples), self.simulate(row, more * samples)
+        slope = (second["predicted_us"] - first["predicted_us"]) / (more - few)
+        second["predicted_us"] += slope * (micro_batches - more)
+        return second
 
     def of(self, row):
         result = {"id": row["id"], "source": row["source_file"], "gpu": row["gpu"].split()[0],
@@ -251,11 +268,33 @@ def table(results):
     return lines
 
 
+def plot(results, path):
+    """Predicted and measured times, a mark for each source and GPU."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    figure, axes = pyplot.subplots(figsize=(7, 6))
+    by = collections.defaultdict(list)
+    for one in results:
+        if one.get("predicted_s") and one["measured_s"]:
+            by[f"{one['source'].removesuffix('.csv')}, {one['gpu']}"].append((one["measured_s"], one["predicted_s"]))
+    for (name, points), marker in zip(sorted(by.items()), "osv^D<>pP*X", strict=False):
+        axes.plot(*zip(*points), marker, markersize=4, alpha=0.7, label=f"{name} ({len(points)})")
+    ends = [min(m for points in by.values() for m, _ in points), max(m for points in by.values() for m, _ in points)]
+    axes.plot(ends, ends, color="black", linewidth=1, label="predicted = measured")
+    axes.set(xscale="log", yscale="log", xlabel="measured time of a step, s", ylabel="predicted, s",
+             title="Published training runs, untuned predictions")
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
 def parsed():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("ffsearch")
     parser.add_argument("runs")
     parser.add_argument("--json", help="file to write with every prediction")
+    parser.add_argument("--plot", help="picture to write; needs matplotlib")
     parser.add_argument("--only", default="", help="rows whose id contains this")
     parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--jobs", type=int, default=1, help="predictions at a time")
@@ -286,6 +325,8 @@ def main():
           f"{percent(judged['recall'])}")
     for reason, count in collections.Counter(one["left_out"] for one in results if "left_out" in one).most_common():
         print(f"left out: {count} rows: {reason}")
+    if options.plot:
+        plot(results, options.plot)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps({"summary": lines, "fits": judged, "rows": results}, indent=1)
                                               + "\n", encoding="utf-8")

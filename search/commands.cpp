@@ -479,6 +479,8 @@ CommandResult run_simulate(const SimulateOptions& options) {
   expect_all_writable({options.trace, options.html}, {options.strategy});
   Parallelism parallelism;
   StrategyFile file = from_settings ? file_of_settings(options, parallelism) : load_strategy(options.strategy);
+  CostOptions costs = options.costs;
+  if (from_settings) costs.conventions = conventions_of(parallelism);
   if (!options.topology.empty() && !from_settings) {
     Topology other = load_topology(options.topology);
     if (other.devices.size() != file.topology.devices.size())
@@ -501,7 +503,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
   const bool needs_all_devices = !options.out.empty() || !options.trace.empty() || !options.html.empty() ||
                                  !options.measured.empty() || !options.background.empty();
   if (std::string busy_note; from_settings && !needs_all_devices)
-    if (std::optional<SearchReport> report = folded_report(parallelism, file, options.costs, busy_note)) {
+    if (std::optional<SearchReport> report = folded_report(parallelism, file, costs, busy_note)) {
       report->algorithm = "simulate";
       report->note = to_string(parallelism);
       CommandResult result{report_to_json(*report), report_to_text(*report, file.graph, file.topology, file.strategy)};
@@ -514,7 +516,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
   std::optional<html::MeasuredIteration> measured;
   if (!options.measured.empty())
     measured = html::load_measured_iteration(options.measured, file.topology.devices.count());
-  Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.settings}, options.costs);
+  Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.settings}, costs);
   const Problem problem = loaded.problem();
   Evaluator evaluator(problem);
   // Memory is that of the order in which the strategy would run: the file's, or, where it is written and devices run

@@ -21,12 +21,13 @@ GraphAndTopology with_precision(GraphAndTopology files, Precision precision) {
   return files;
 }
 
-Loaded::Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles)
+Loaded::Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, const FrameworkConventions& conventions)
     : graph(graph_of_micro_batch(files.graph, files.settings.micro_batches)),
       batch_graph(files.settings.micro_batches > 1 ? std::make_shared<const Graph>(std::move(files.graph)) : nullptr),
       topology(std::move(files.topology)), settings(files.settings), replicas(std::move(files.replicas)),
       kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), settings.precision,
               graph.optimizer.value_or(OptimizerSettings()).kind) {
+  kernels.follow(conventions);
   if (!files.annotations.empty()) annotations = load_annotations(files.annotations, graph, topology);
 }
 
@@ -61,7 +62,7 @@ Loaded load(GraphAndTopology files, const CostOptions& costs) {
   files = with_precision(std::move(files), costs.precision.value_or(files.settings.precision));
   Vector<Profile> profiles;
   for (const std::string& path : profile_files(costs.profiles, files.topology)) profiles.push_back(load_profile(path));
-  return Loaded(std::move(files), costs.mode, std::move(profiles));
+  return Loaded(std::move(files), costs.mode, std::move(profiles), costs.conventions);
 }
 
 }  // namespace ff

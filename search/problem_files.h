@@ -20,6 +20,7 @@ struct CostOptions {
   std::optional<Precision> precision;  // instead of what the strategy says
   Vector<std::string> profiles;        // files
   OptimizerFlags optimizer;            // instead of what the graph file says
+  FrameworkConventions conventions = {};
 };
 
 struct GraphAndTopology {
@@ -37,7 +38,7 @@ GraphAndTopology with_precision(GraphAndTopology files, Precision precision);
 
 // What a command works on; `problem` refers to the rest.
 struct Loaded {
-  Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles);
+  Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, const FrameworkConventions& conventions = {});
   Loaded(const Loaded&) = delete;
 
   const Graph graph;                               // of one micro-batch

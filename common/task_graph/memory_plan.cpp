@@ -494,24 +494,63 @@ Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strate
   return MemoryPlanner(builder, strategy, tasks, devices, buffers).plan(order, laid_out);
 }
 
+namespace {
+
+// Buffers that have their places, to be found by the steps at which they live: those that begin within some steps, and,
+// by a segment tree, those that live at one.
+class PlacedBuffers {
+ public:
+  struct Placed {
+    int64_t begin, end;
+  };
+
+  explicit PlacedBuffers(int steps) : beginning_(static_cast<size_t>(steps)) {
+    while (leaves_ < steps) leaves_ *= 2;
+    living_.resize(2 * static_cast<size_t>(leaves_));
+  }
+
+  void add(const Placed& placed, int first, int last) {
+    beginning_[first].push_back(placed);
+    for (int from = first + leaves_, to = last + leaves_ + 1; from < to; from /= 2, to /= 2) {
+      if (from % 2 == 1) living_[from++].push_back(placed);
+      if (to % 2 == 1) living_[--to].push_back(placed);
+    }
+  }
+
+  // Those that live at any of these steps, ascending by where they begin.
+  const Vector<Placed>& beside(int first, int last) {
+    found_.clear();
+    for (int node = first + leaves_; node > 0; node /= 2)
+      found_.insert(found_.end(), living_[node].begin(), living_[node].end());
+    for (int step = first + 1; step <= last; ++step)
+      found_.insert(found_.end(), beginning_[step].begin(), beginning_[step].end());
+    std::sort(found_.begin(), found_.end(), [](const Placed& a, const Placed& b) { return a.begin < b.begin; });
+    return found_;
+  }
+
+ private:
+  int leaves_ = 1;
+  Vector<Vector<Placed>> beginning_;  // [step]
+  Vector<Vector<Placed>> living_;     // [node]
+  Vector<Placed> found_;
+};
+
+}  // namespace
+
 int64_t assign_offsets(Vector<PlannedBuffer>& buffers) {
   Vector<size_t> by_size(buffers.size());
   for (size_t i = 0; i < by_size.size(); ++i) by_size[i] = i;
   std::stable_sort(by_size.begin(), by_size.end(),
                    [&](size_t a, size_t b) { return buffers[a].bytes > buffers[b].bytes; });
-  struct Placed {
-    int64_t begin, end;
-    int first, last;
-  };
-  Vector<Placed> placed;  // ascending by begin
-  placed.reserve(buffers.size());
+  int steps = 0;
+  for (const PlannedBuffer& one : buffers) steps = std::max(steps, one.last + 1);
+  PlacedBuffers placed(steps);
   int64_t arena = 0;
   for (const size_t index : by_size) {
     PlannedBuffer& one = buffers[index];
     const int64_t bytes = aligned(one.bytes);
     int64_t reached = 0, offset = -1, smallest = 0;
-    for (const Placed& other : placed) {
-      if (other.last < one.first || one.last < other.first) continue;
+    for (const PlacedBuffers::Placed& other : placed.beside(one.first, one.last)) {
       const int64_t gap = other.begin - reached;
       if (gap >= bytes && (offset < 0 || gap < smallest)) {
         offset = reached;
@@ -521,10 +560,7 @@ int64_t assign_offsets(Vector<PlannedBuffer>& buffers) {
     }
     one.offset = offset < 0 ? reached : offset;
     arena = std::max(arena, one.offset + bytes);
-    const Placed entry{one.offset, one.offset + bytes, one.first, one.last};
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), entry,
-                                   [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
-                  entry);
+    placed.add({one.offset, one.offset + bytes}, one.first, one.last);
   }
   return arena;
 }

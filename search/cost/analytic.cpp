@@ -30,25 +30,37 @@ double attention_us(const DeviceModel& model, const AttentionWork& work, double 
   return work.flops * (work.causal ? 0.5 : 1) / (tflops * share * 1e6);
 }
 
-// In bf16, where the device model has efficiencies of products and attention: every product at its own rate.
+// In bf16, where the device model has efficiencies of products or attention. Products as microbenchmarks of them are
+// described (KernelEfficiency::Products), one after the other.
 double products_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part, const Work& work,
-                   bool backward) {
+                   bool backward, const FrameworkConventions& conventions) {
   const double tflops = model.peak_bf16_tflops;
   const AttentionWork attention = definition.attention_work(part, backward);
-  const double in_forward = definition.forward_work(part).flops - definition.attention_work(part, false).flops;
-  const double gflop = in_forward / definition.products() / 1e9;
-  const double share = KernelEfficiency::share(model.efficiency.products, gflop);
-  const double us = (work.flops - attention.flops) / (tflops * share * 1e6);
-  return attention.flops > 0 ? us + attention_us(model, attention, tflops) : us;
+  const KernelEfficiency::Products known = model.efficiency.products.value_or(KernelEfficiency::Products{0, 1, 1e300});
+  const int products = definition.products() * (backward ? 2 : 1);
+  const double us = products * known.launch_us + (work.flops - attention.flops) / (tflops * known.operations * 1e6) +
+                    work.bytes / (model.memory_gb_per_s * known.bytes * 1e3);
+  if (attention.flops == 0) return us;
+  if (!conventions.stored_attention) return us + attention_us(model, attention, tflops);
+  // Two products forward and five backward, of which one computes the scores again.
+  const double scores = attention.flops / (backward ? 5 : 2) / 2 / static_cast<double>(attention.head_channels);
+  const double products_flops = attention.flops * (backward ? 0.8 : 1);
+  const double bytes = scores * (backward ? stored_backward_bytes : stored_forward_bytes);
+  return us + products_flops / (tflops * known.operations * 1e6) +
+         bytes / (model.memory_gb_per_s * model.efficiency.memory * 1e3);
 }
 
 double kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part, const Work& work,
-                 bool backward, double tflops, Precision precision) {
+                 bool backward, double tflops, Precision precision, const FrameworkConventions& conventions) {
   const KernelEfficiency& known = model.efficiency;
-  if (precision != Precision::bf16 || !computes_products(definition.type()) ||
-      (known.products.empty() && known.attention.empty()))
+  if (conventions.unfused_loss && definition.is_loss() && definition.counts_correct()) {  // classes, by their logits
+    const double logits = static_cast<double>(definition.input_block(0, part).volume());
+    return slowest_us(model, 0, logits * (backward ? unfused_loss_backward_bytes : unfused_loss_forward_bytes));
+  }
+  const bool one_rate = !known.products && known.attention.empty() && !conventions.stored_attention;
+  if (precision != Precision::bf16 || !computes_products(definition.type()) || one_rate)
     return roofline_us(model, work, tflops);
-  return slowest_us(model, products_us(model, definition, part, work, backward), work.bytes);
+  return slowest_us(model, products_us(model, definition, part, work, backward, conventions), work.bytes);
 }
 
 double peak_tflops(const DeviceModel& model, std::string_view type, Precision precision) {
@@ -73,18 +85,18 @@ bool computes_products(std::string_view type) {
 }
 
 double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part,
-                          Phase phase, KernelUse use, Precision precision) {
+                          Phase phase, KernelUse use, Precision precision, const FrameworkConventions& conventions) {
   const double tflops = peak_tflops(model, definition.type(), precision);
   switch (phase) {
     case Phase::forward_statistics: return roofline_us(model, definition.statistics_work(part, false), tflops);
     case Phase::forward:
-      return kernel_us(model, definition, part, definition.forward_work(part), false, tflops, precision);
+      return kernel_us(model, definition, part, definition.forward_work(part), false, tflops, precision, conventions);
     case Phase::backward_statistics: return roofline_us(model, definition.statistics_work(part, true), tflops);
     case Phase::backward: {
       Work work = definition.backward_work(part, use.input_gradients);
       if (use.shared_bytes > 0)  // gradients are read to be added to
         work.bytes += definition.gradient_addition_bytes(part);
-      return kernel_us(model, definition, part, work, true, tflops, precision);
+      return kernel_us(model, definition, part, work, true, tflops, precision, conventions);
     }
   }
   return 0;

@@ -5,6 +5,7 @@
 #include "common/kernels/backend.h"
 #include "common/kernels/cuda/cuda_backend.h"
 #include "common/topology.h"
+#include "search/cost/conventions.h"
 #include "search/cost/profile.h"
 
 namespace ff {
@@ -13,11 +14,12 @@ namespace ff {
 bool computes_products(std::string_view type);
 
 // max(launch, flops / peak rate, bytes / memory bandwidth), the rates times the shares of them that the device model's
-// KernelEfficiency has, if any: in bf16 each matrix product by its operations, and fused attention by its length, of
-// whose operations a causal mask leaves half. In TF32 and bf16 the peak rate of matrix products and
+// KernelEfficiency has, if any: in bf16 of matrix products, and of fused attention by its length, of whose operations a
+// causal mask leaves half. In TF32 and bf16 the peak rate of matrix products and
 // convolutions is the model's peak_tf32_tflops or peak_bf16_tflops. Throws InputError where the model has none.
 double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part,
-                          Phase phase, KernelUse use, Precision precision = Precision::fp32);
+                          Phase phase, KernelUse use, Precision precision = Precision::fp32,
+                          const FrameworkConventions& conventions = {});
 // Every byte is read once and written once.
 double analytic_copy_us(const DeviceModel& model, int64_t bytes);
 // SGD with momentum: reads parameter, gradient and velocity, writes parameter and velocity; Adam has two moments.

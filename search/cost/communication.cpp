@@ -148,17 +148,25 @@ CommunicationModel::CollectiveShape CommunicationModel::hierarchical(CollectiveK
   return shape;
 }
 
-// Each ring goes through all groups; the r-th one enters each of them at its r-th device.
+// As many rings as a group has devices, with an equal part of the share each. Each goes through all groups; the r-th one
+// enters each of them at its r-th device.
+void CommunicationModel::add_rings(Loads& loads, const Vector<Vector<DeviceId>>& groups, double share) const {
+  const size_t m = groups[0].size();
+  Vector<DeviceId> ring(groups.size() * m);
+  for (size_t r = 0; r < m; ++r) {
+    for (size_t i = 0; i < ring.size(); ++i) ring[i] = groups[i / m][(i + r) % m];
+    add_ring(loads, ring, share / static_cast<double>(m));
+  }
+}
+
 CommunicationModel::CollectiveShape CommunicationModel::rings(CollectiveKind kind,
                                                               const Vector<Vector<DeviceId>>& groups) {
-  const size_t m = groups[0].size(), k = groups.size() * m;
+  Vector<DeviceId> ring;
+  for (const Vector<DeviceId>& group : groups) ring.insert(ring.end(), group.begin(), group.end());
+  const size_t k = ring.size();
   const double passes = kind == CollectiveKind::all_reduce ? 2 : 1;  // reduce_scatter and then all_gather
   const double steps = passes * static_cast<double>(k - 1) / static_cast<double>(k);
-  Vector<DeviceId> ring(k);
-  for (size_t r = 0; r < m; ++r) {
-    for (size_t i = 0; i < k; ++i) ring[i] = groups[i / m][(i + r) % m];
-    add_ring(loads_, ring, steps / static_cast<double>(m));
-  }
+  add_rings(loads_, groups, steps);
   double around_us = 0;
   for (size_t i = 0; i < k; ++i)
     for (const ChannelId channel : topology_.route(ring[i], ring[(i + 1) % k]).channels)
@@ -209,10 +217,15 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
     add_loads(loads_);
     add_level(result.emplace_back(), loads_, latencies);
   };
+  const auto nodes = by_node(holders);
+  const bool on_cpus = std::any_of(holders.begin(), holders.end(),
+                                   [&](DeviceId holder) { return topology_.devices[holder].kind == DeviceKind::cpu; });
   switch (kind) {
     case CollectiveKind::all_reduce:
       add([&](Loads& loads) { add_ring(loads, holders, 2 * (k - 1) / k); }, 2 * (k - 1));
-      add([&](Loads& loads) { add_tree(loads, holders, true, true); }, 2 * depth);
+      if (on_cpus) add([&](Loads& loads) { add_tree(loads, holders, true, true); }, 2 * depth);
+      else if (nodes.empty()) add([&](Loads& loads) { add_ring(loads, holders, 2); }, 2 * depth);
+      else add([&](Loads& loads) { add_rings(loads, nodes, 2); }, 2 * depth);
       break;
     case CollectiveKind::broadcast:
     case CollectiveKind::reduce: {
@@ -229,19 +242,14 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
   }
   if (kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter ||
       kind == CollectiveKind::all_reduce)
-    for (const auto& groups : {by_node(holders), by_runs(holders)})
+    for (const auto& groups : {nodes, by_runs(holders)})
       if (!groups.empty()) result.push_back(hierarchical(kind, groups));
   if (kind != CollectiveKind::all_gather && kind != CollectiveKind::reduce_scatter &&
       kind != CollectiveKind::all_reduce)
     return result;
-  const auto nodes = by_node(holders);
   if (nodes.empty()) return result;
-  const auto all_are = [&](DeviceKind device_kind) {
-    return std::all_of(holders.begin(), holders.end(),
-                       [&](DeviceId holder) { return topology_.devices[holder].kind == device_kind; });
-  };
-  if (all_are(DeviceKind::gpu)) result.push_back(rings(kind, nodes));
-  if (kind == CollectiveKind::all_reduce && all_are(DeviceKind::cpu))
+  if (!on_cpus) result.push_back(rings(kind, nodes));
+  if (kind == CollectiveKind::all_reduce && on_cpus)
     add([&](Loads& loads) { add_chain(loads, nodes); }, 2 * static_cast<double>(nodes.size()));
   return result;
 }

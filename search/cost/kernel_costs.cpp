@@ -152,7 +152,8 @@ KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block
     return {slower(other.ns, model.model.speed), other.source};
   }
   if (mode_ == CostMode::analytic)
-    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use, precision_of(definition, model))),
+    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use, precision_of(definition, model),
+                                     conventions_)),
             CostSource::analytic};
   const std::string signature = kernel_signature(definition, part, phase, use);
   std::lock_guard lock(mutex_);
@@ -167,7 +168,8 @@ KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block
     throw InputError("the profile of device model \"" + model.model.name + "\" has no entry \"" + signature +
                      "\"; run ffsearch profile for this graph and topology");
   if (mode_ == CostMode::automatic && !model.on_this_machine)
-    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use, precision_of(definition, model))),
+    return {to_ns(analytic_kernel_us(model.model, definition, part, phase, use, precision_of(definition, model),
+                                     conventions_)),
             CostSource::analytic};
   KernelMeasurement::Result result;
   watched(model, [&] { result = measurement(model).kernel(definition, part, backward_too, use); });

@@ -12,6 +12,7 @@
 #include "common/graph.h"
 #include "common/topology.h"
 #include "common/vector.h"
+#include "search/cost/conventions.h"
 #include "search/cost/duration.h"
 #include "search/cost/measurement.h"
 #include "search/cost/profile.h"
@@ -54,6 +55,8 @@ class KernelCosts {
   // What else kept the processors busy meanwhile; "" for nothing.
   std::string busy_note() const;
   Precision precision() const { return precision_; }
+  void follow(const FrameworkConventions& conventions) { conventions_ = conventions; }  // before the first question
+  const FrameworkConventions& conventions() const { return conventions_; }
   OptimizerKind optimizer() const { return optimizer_; }      // of updates
   int64_t measured_count() const { return measured_count_; }  // kernels measured by this object
 
@@ -83,6 +86,7 @@ class KernelCosts {
   CostMode mode_;
   Precision precision_;
   OptimizerKind optimizer_;
+  FrameworkConventions conventions_;
   Vector<Model> models_;
   std::mutex mutex_;
   std::atomic<int64_t> measured_count_{0};

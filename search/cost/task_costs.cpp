@@ -110,7 +110,7 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
     costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
     if (beside) costs.beside_begin.push_back(static_cast<int32_t>(costs.beside.size()));
     if (is_transfer(task.kind) || is_collective(task.kind)) {
-      if (replicas_ && is_parameter_collective(task.kind)) synchronize_replicas(graph, task, communication);
+      if (is_parameter_collective(task.kind)) synchronize(graph, task, communication);
       else if (is_collective(task.kind))
         communication_.collective(graph.collective_kind(task), graph.holders(task), task.bytes, communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
@@ -128,8 +128,19 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
   return costs;
 }
 
+void TaskCostModel::synchronize(const TaskGraph& tasks, const Task& task, CommunicationCost& cost) {
+  const FrameworkConventions& known = kernels_.conventions();
+  const double share = kernels_.precision() != Precision::bf16       ? 1
+                       : task.kind == TaskKind::parameter_all_gather ? known.gathered_share
+                                                                     : known.reduced_share;
+  const int64_t bytes = static_cast<int64_t>(share * static_cast<double>(task.bytes));
+  if (replicas_) synchronize_replicas(tasks, task, bytes, cost);
+  else communication_.collective(tasks.collective_kind(task), tasks.holders(task), bytes, cost);
+}
+
 // Channels have the same numbers in both topologies; of the devices those stay that are simulated.
-void TaskCostModel::synchronize_replicas(const TaskGraph& tasks, const Task& task, CommunicationCost& cost) {
+void TaskCostModel::synchronize_replicas(const TaskGraph& tasks, const Task& task, int64_t bytes,
+                                         CommunicationCost& cost) {
   Vector<DeviceId> all;
   std::unordered_map<DeviceId, DeviceId> simulated;
   for (const DeviceId holder : tasks.holders(task)) {
@@ -138,7 +149,7 @@ void TaskCostModel::synchronize_replicas(const TaskGraph& tasks, const Task& tas
     simulated[devices[0]] = holder;
   }
   std::sort(all.begin(), all.end());
-  among_replicas_->collective(tasks.collective_kind(task), all, task.bytes, cost);
+  among_replicas_->collective(tasks.collective_kind(task), all, bytes, cost);
   const int32_t devices = static_cast<int32_t>(topology_.devices.size()),
                 of_all = static_cast<int32_t>(replicas_->topology.devices.size());
   Vector<ResourceUse> uses;

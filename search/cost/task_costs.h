@@ -63,7 +63,8 @@ class TaskCostModel {
 
   PartCost cost_of(OperatorId op, const Block& part, const KernelUse& use, int model);
   Nanoseconds duration(const Task& task, const Strategy& strategy);
-  void synchronize_replicas(const TaskGraph& tasks, const Task& task, CommunicationCost& cost);
+  void synchronize(const TaskGraph& tasks, const Task& task, CommunicationCost& cost);
+  void synchronize_replicas(const TaskGraph& tasks, const Task& task, int64_t bytes, CommunicationCost& cost);
 
   const Graph& graph_;
   const Topology& topology_;

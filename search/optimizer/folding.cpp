@@ -1,7 +1,9 @@
 #include "search/optimizer/folding.h"
 
 #include <algorithm>
+#include <bit>
 
+#include "common/hash.h"
 #include "common/task_graph/synchronization_units.h"
 #include "common/task_graph/task_graph.h"
 #include "search/cost/communication.h"
@@ -48,14 +50,6 @@ bool groups_are_apart(Parallelism two, const Graph& graph, const Topology& topol
   return true;
 }
 
-bool same_kind(const Channel& a, const Channel& b) {
-  const auto numbers = [](const Channel& c) {
-    return std::tuple(c.bandwidth_gb_per_s, c.latency_us, c.blocks_devices, c.cpu_overhead_us,
-                      c.cpu_overhead_ns_per_byte, c.all_reduce_gb_per_s, c.all_reduce_latency_us);
-  };
-  return numbers(a) == numbers(b);
-}
-
 // Devices among which parameters are synchronized: those of a stage with the same place in their groups, all of a
 // stage, and all of the first and the last stage, which may share an embedding.
 Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const Vector<Vector<DeviceId>>& groups) {
@@ -80,27 +74,38 @@ Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const
   return holders;
 }
 
-// How parameters load each channel: a row for each of their collectives, at sizes at which different algorithms may be
-// the fastest.
-Vector<Vector<Nanoseconds>> parameter_loads(const Parallelism& parallelism, const Topology& topology,
-                                            const Vector<Vector<DeviceId>>& groups) {
+uint64_t hash_of(std::initializer_list<double> numbers) {
+  uint64_t hash = hash_basis;
+  for (const double number : numbers) hash = hash_step(hash, std::bit_cast<uint64_t>(number));
+  return hash;
+}
+
+// [channel]: equal for channels with equal rates that parameters load equally: with each of their collectives, at sizes
+// at which different algorithms may be the fastest.
+Vector<uint64_t> kinds_of_channels(const Parallelism& parallelism, const Topology& topology,
+                                   const Vector<Vector<DeviceId>>& groups) {
+  Vector<uint64_t> kinds;
+  for (const Channel& one : topology.channels)
+    kinds.push_back(
+        hash_of({one.bandwidth_gb_per_s, one.latency_us, one.blocks_devices ? 1.0 : 0.0, one.cpu_overhead_us,
+                 one.cpu_overhead_ns_per_byte, one.all_reduce_gb_per_s, one.all_reduce_latency_us}));
   CommunicationModel communication(topology);
   CommunicationCost cost;
-  const Vector<CollectiveKind> kinds =
+  const Vector<CollectiveKind> collectives =
       is_sharded(parallelism.synchronization)
           ? Vector<CollectiveKind>{CollectiveKind::all_gather, CollectiveKind::reduce_scatter}
           : Vector<CollectiveKind>{CollectiveKind::all_reduce};
-  Vector<Vector<Nanoseconds>> loads;
+  uint64_t number = 0;  // of the collective
   for (const Vector<DeviceId>& holders : parameter_holders(parallelism, groups))
-    for (const CollectiveKind kind : kinds)
+    for (const CollectiveKind kind : collectives)
       for (const int64_t bytes : {int64_t{1} << 12, int64_t{1} << 20, int64_t{1} << 26, int64_t{1} << 32}) {
+        ++number;
         communication.collective(kind, holders, bytes, cost);
-        Vector<Nanoseconds>& of_channel = loads.emplace_back(topology.channels.size(), 0);
         for (const ResourceUse& use : cost.uses)
           if (const int64_t channel = use.resource - topology.devices.count(); channel >= 0)
-            of_channel[channel] = use.occupancy;
+            kinds[channel] = hash_step(hash_step(kinds[channel], number), static_cast<uint64_t>(use.occupancy));
       }
-  return loads;
+  return kinds;
 }
 
 // Compares the sets of groups that the simulated ones would stand for: [set][place].
@@ -114,7 +119,7 @@ class Comparison {
       for (const int place : set.indices())
         if (topology_.devices[set[place]].model != topology_.devices[sets[0][place]].model) return false;
     if (sets[0].size() == 1) return true;  // nothing but parameters is moved
-    if (loads_.empty()) loads_ = parameter_loads(parallelism_, topology_, groups_);
+    if (kinds_.empty()) kinds_ = kinds_of_channels(parallelism_, topology_, groups_);
     Vector<int> set_of(topology_.channels.size(), -1);
     for (const int s : sets.indices())
       for (const int from : sets[s].indices())
@@ -131,9 +136,7 @@ class Comparison {
     for (size_t c = 0; c < channels.size(); ++c) {
       if (set_of[channels[c]] >= 0 && set_of[channels[c]] != s) return false;
       set_of[channels[c]] = s;
-      if (!same_kind(topology_.channels[channels[c]], topology_.channels[first[c]])) return false;
-      for (const Vector<Nanoseconds>& load : loads_)
-        if (load[channels[c]] != load[first[c]]) return false;
+      if (kinds_[channels[c]] != kinds_[first[c]]) return false;
     }
     return true;
   }
@@ -141,7 +144,7 @@ class Comparison {
   const Parallelism& parallelism_;
   const Topology& topology_;
   const Vector<Vector<DeviceId>>& groups_;
-  Vector<Vector<Nanoseconds>> loads_;
+  Vector<uint64_t> kinds_;  // of channels
 };
 
 // [set]: the devices of `simulated` groups each.

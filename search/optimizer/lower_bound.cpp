@@ -29,7 +29,8 @@ class LeastTimesOf {
       fastest_.peak_tflops = std::max(fastest_.peak_tflops, model.peak_tflops);
       fastest_.peak_tf32_tflops = std::max(fastest_.peak_tf32_tflops, model.peak_tf32_tflops);
       fastest_.memory_gb_per_s = std::max(fastest_.memory_gb_per_s, model.memory_gb_per_s * known.memory);
-      products = std::max(products, model.peak_bf16_tflops * most(known.products));
+      products = std::max(products, model.peak_bf16_tflops * (known.products ? known.products->operations : 1));
+      conventions_ = problem.kernels.conventions();
       double most_attention = known.attention.empty() ? 1 : 0;
       for (const KernelEfficiency::Attention& one : known.attention)
         most_attention = std::max(most_attention, most(one.by_length));
@@ -38,7 +39,7 @@ class LeastTimesOf {
     }
     if (products == 0) return;
     fastest_.peak_bf16_tflops = products;
-    fastest_.efficiency.products = {{1, 1}};
+    fastest_.efficiency.products = {0, 1, 1e300};
     for (const bool causal : {false, true})
       fastest_.efficiency.attention.push_back({1, causal, {{1, attention / products}}});
   }
@@ -112,7 +113,7 @@ class LeastTimesOf {
     constexpr double unlimited = 1e300;
     if (!flops) model.peak_tflops = model.peak_tf32_tflops = model.peak_bf16_tflops = unlimited;
     if (!bytes) model.memory_gb_per_s = unlimited;
-    return analytic_kernel_us(model, definition, part, phase, use_of(op), precision_of(definition));
+    return analytic_kernel_us(model, definition, part, phase, use_of(op), precision_of(definition), conventions_);
   }
 
   // Under the analytic model a kernel takes at least its floating-point operations over the peak rate (over the largest
@@ -207,6 +208,7 @@ class LeastTimesOf {
   const SearchSpace& space_;
   TaskCostModel& costs_;
   DeviceModel fastest_;
+  FrameworkConventions conventions_;
   double least_launch_us_ = 1e300;
 };
 

@@ -14,8 +14,18 @@ namespace ff {
 namespace {
 
 const Vector<std::string>& keys() {
-  static const Vector<std::string> all = {
-      "tp", "pp", "vp", "dp", "cp", "ep", "sharding", "recompute", "micro_batch", "attention", "sequence_parallel"};
+  static const Vector<std::string> all = {"tp",
+                                          "pp",
+                                          "vp",
+                                          "dp",
+                                          "cp",
+                                          "ep",
+                                          "sharding",
+                                          "recompute",
+                                          "micro_batch",
+                                          "attention",
+                                          "sequence_parallel",
+                                          "framework"};
   return all;
 }
 
@@ -69,6 +79,17 @@ Vector<int> layer_of_operators(const Graph& graph, const Vector<OperatorId>& lay
   return result;
 }
 
+// Where the chunks cannot be of equally many layers, those behind the first have one more: the first one has the
+// embedding, and the last one, where there is a layer less for it too, the output.
+int chunk_of(int layer, int layers, int chunks) {
+  const int least = layers / chunks, more = layers % chunks;
+  const int with_more = least + 1;
+  if (layer < least) return 0;
+  const int behind_first = layer - least;
+  if (behind_first < more * with_more) return 1 + behind_first / with_more;
+  return 1 + more + (behind_first - more * with_more) / least;
+}
+
 void check_heads(const Graph& graph, int tensor) {
   for (const Operator& op : graph.operators)
     for (const ParallelDimension& dimension : op.definition->dimensions())
@@ -92,10 +113,9 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "sharding") result.synchronization = with_sharding(Synchronization::all_reduce, value);
     else if (key == "recompute") result.recompute = one_of(key, value, {"none", "selective", "full"}) == "full";
     else if (key == "sequence_parallel") sequence_parallel = one_of(key, value, {"on", "off"}) == "on";
-    else if (key == "attention") {
-      if (one_of(key, value, {"fused", "stored"}) == "stored")
-        throw InputError("attention=stored: multi_head_attention never stores its probabilities; leave it out");
-    } else if (number(key, value) != 1) {
+    else if (key == "attention") result.stored_attention = one_of(key, value, {"fused", "stored"}) == "stored";
+    else if (key == "framework") result.framework = one_of(key, value, {"none", "megatron", "fsdp", "deepspeed"});
+    else if (number(key, value) != 1) {
       throw InputError(key + "=" + value + ": " + (key == "cp" ? "context" : "expert") +
                        " parallelism is not among the settings; only 1 is");
     }
@@ -108,12 +128,25 @@ Parallelism parse_parallelism(const std::string& text) {
   return result;
 }
 
+FrameworkConventions conventions_of(const Parallelism& parallelism) {
+  FrameworkConventions result;
+  result.stored_attention = parallelism.stored_attention;
+  if (parallelism.framework == "none") return result;
+  result.unfused_loss = true;
+  result.gathered_share = 0.5;
+  result.reduced_share = parallelism.framework == "deepspeed" ? 0.5 : 1;
+  return result;
+}
+
 std::string to_string(const Parallelism& parallelism) {
   std::string text = "tp=" + std::to_string(parallelism.tensor) + ",pp=" + std::to_string(parallelism.pipeline) +
                      ",vp=" + std::to_string(parallelism.chunks) + ",dp=" + std::to_string(parallelism.data) +
                      ",micro_batch=" + std::to_string(parallelism.micro_batch);
   text += ",sharding=" + std::string(sharding_name(parallelism.synchronization));
-  return text + ",recompute=" + (parallelism.recompute ? "full" : "none");
+  text += std::string(",recompute=") + (parallelism.recompute ? "full" : "none");
+  if (parallelism.stored_attention) text += ",attention=stored";
+  if (parallelism.framework != "none") text += ",framework=" + parallelism.framework;
+  return text;
 }
 
 Vector<OperatorId> transformer_layers(const Graph& graph) {
@@ -163,9 +196,9 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
                    "micro_batch=" + std::to_string(parallelism.micro_batch) + " does not divide the " +
                        std::to_string(batch / parallelism.data) + " samples of each data-parallel group");
   const int chunks = parallelism.pipeline * parallelism.chunks;
-  expect_divisible(
-      layers.count(), chunks,
-      "pp x vp = " + std::to_string(chunks) + " does not divide the " + std::to_string(layers.count()) + " layers");
+  if (layers.count() < chunks)
+    throw InputError("pp x vp = " + std::to_string(chunks) + ": there are only " + std::to_string(layers.count()) +
+                     " layers");
   ParallelPlan plan;
   plan.settings.synchronization = parallelism.synchronization;
   plan.settings.micro_batches = static_cast<int>(batch / parallelism.data / parallelism.micro_batch);
@@ -175,7 +208,7 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
   const Vector<int> layer_of = layer_of_operators(graph, layers);
   const int of_stage = parallelism.tensor * parallelism.data;
   plan.strategy = tensor_parallel(of_micro_batch, parallelism.tensor, parallelism.data, [&](OperatorId op) {
-    const int chunk = layer_of[op] / (layers.count() / chunks);
+    const int chunk = chunk_of(layer_of[op], layers.count(), chunks);
     return std::span(order.begin() + (chunk % parallelism.pipeline) * of_stage, static_cast<size_t>(of_stage));
   });
   return plan;
@@ -206,11 +239,11 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
   const int devices = topology.devices.count();
   nearest.pipeline = static_cast<int>(std::ssize(stages));
   while (nearest.tensor > 1 && devices % nearest.tensor != 0) --nearest.tensor;
-  while (nearest.pipeline > 1 && (devices % (nearest.tensor * nearest.pipeline) != 0 || layers % nearest.pipeline != 0))
+  while (nearest.pipeline > 1 && (devices % (nearest.tensor * nearest.pipeline) != 0 || layers < nearest.pipeline))
     --nearest.pipeline;
   nearest.chunks = std::max(1, places.count() / nearest.pipeline);
   if (nearest.pipeline == 1) nearest.chunks = 1;
-  while (nearest.chunks > 1 && layers % (nearest.pipeline * nearest.chunks) != 0) --nearest.chunks;
+  while (nearest.chunks > 1 && layers < nearest.pipeline * nearest.chunks) --nearest.chunks;
   nearest.data = devices / (nearest.tensor * nearest.pipeline);
   const int64_t of_group = graph.batch_size / nearest.data;
   if (graph.batch_size % nearest.data != 0)

@@ -2,8 +2,9 @@
 // recomputation, as settings of Megatron-LM or FSDP; and the strategy that they mean for a transformer.
 //
 //   tp                 devices that split each layer (tensor parallelism: Shoeybi et al. 2019, arXiv 1909.08053)
-//   pp                 pipeline stages; the layers are divided into pp x vp chunks of equally many, the embedding is in
-//                      the first one, what is behind the last layer in the last
+//   pp                 pipeline stages; the layers are divided into pp x vp chunks of equally many, or where they do not
+//                      divide them, with one more in each of those behind the first; the embedding is in the first
+//                      chunk, what is behind the last layer in the last
 //   vp                 chunks of layers per stage (interleaved: Narayanan et al. 2021, arXiv 2104.04473, section 2.2)
 //   micro_batch        samples of a micro-batch on each data-parallel group
 //   dp                 devices / (tp x pp); may be given, to be checked
@@ -11,7 +12,10 @@
 //   sequence_parallel  on: what is between the layers is split by length (Korthikanti et al. 2022, arXiv 2205.05198)
 //   recompute          none, selective, full
 //   cp, ep             context and expert parallelism: 1
-//   attention          fused: no probabilities are stored
+//   attention          fused: no probabilities are stored; stored: they are, as far as times are concerned
+//   framework          whose conventions times follow (cost/conventions.h): none, ffexec's; megatron, fsdp, deepspeed: the
+//                      loss is a sequence of kernels on f32 logits, and in bf16 weights are gathered in bf16, and
+//                      gradients reduced in f32 (megatron, fsdp) or bf16 (deepspeed)
 //
 // Ranks are numbered as Megatron-LM does: tp varies fastest, then dp, then pp, over the devices in the order of the
 // topology's links.
@@ -21,6 +25,7 @@
 #include <string>
 
 #include "common/strategy.h"
+#include "search/cost/conventions.h"
 
 namespace ff {
 
@@ -29,11 +34,15 @@ struct Parallelism {
   int64_t micro_batch = 0;                             // samples; 0: all of a group's
   Synchronization synchronization = Synchronization::all_reduce;
   bool recompute = false;
+  bool stored_attention = false;
+  std::string framework = "none";
   bool operator==(const Parallelism&) const = default;
 };
 
 // "tp=8,pp=4,micro_batch=1". Throws InputError for unknown keys and values, and for what plans cannot say.
 Parallelism parse_parallelism(const std::string& text);
+// Of the framework and the kind of attention.
+FrameworkConventions conventions_of(const Parallelism& parallelism);
 // All settings, in the same notation.
 std::string to_string(const Parallelism& parallelism);
 

@@ -3,6 +3,7 @@
 losses of one device, and what is refused.
 Usage: settings_test.py BUILD_DIR"""
 
+import csv
 import fnmatch
 import json
 import pathlib
@@ -149,11 +150,68 @@ class Settings(unittest.TestCase):
                 for ours, theirs in zip(trained["losses"], expected["losses"], strict=True):
                     self.assertAlmostEqual(ours, theirs, delta=2e-4 * abs(theirs))
 
+    def test_frameworks_follow_their_conventions(self):
+        self.make_graph("llama", batch=16384)
+        times = {}
+        for settings in ("tp=2", "tp=2,framework=fsdp", "tp=2,attention=stored"):
+            found = json.loads(self.program(
+                BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json",
+                "--settings", settings, "--precision", "bf16", "--cost", "analytic", "--json"))
+            times[settings] = found["compute_us"]
+            for setting in settings.split(","):
+                self.assertIn(setting, found["note"].split(","))
+        self.assertGreater(times["tp=2,framework=fsdp"], times["tp=2"])
+        self.assertGreater(times["tp=2,attention=stored"], times["tp=2"])
+
+    def test_equal_groups_are_simulated_once(self):
+        self.make_graph("llama", batch=64)
+        self.program(BUILD / "ffsearch", "topology", "--preset", "dgx-a100-80gb", "--nodes", 4, "--out", "t.json",
+                     "--quiet")
+        command = (BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo", "t.json", "--settings",
+                   "tp=2,pp=2,micro_batch=2,sharding=gradients", "--cost", "analytic", "--json")
+        once = json.loads(self.program(*command))
+        self.assertEqual(once["simulated_devices"], 4)
+        every = json.loads(self.program(*command, "--trace", "trace.json"))
+        self.assertNotIn("simulated_devices", every)
+        for key in ("predicted_us", "memory_bytes", "transfer_bytes", "synchronization_bytes", "compute_us", "costs",
+                    "fits_memory"):
+            self.assertEqual(once[key], every[key], key)
+
+    def test_device_models_follow_from_the_microbenchmarks(self):
+        self.program(sys.executable, ROOT / "scripts/device_models.py", "--check")
+
+    def test_score(self):
+        """Rows made by hand: one that runs, one of a longer pipeline, one that the settings cannot say."""
+        run = {"source_file": "own.csv", "gpu": "A100 SXM", "gpu_mem_gb": 80, "gpus": 8, "framework": "Megatron",
+               "model": "m", "layers": 4, "hidden": 256, "heads": 4, "kv_heads": 4, "ffn": 1024, "gated_mlp": 1,
+               "vocab": 512, "seq": 128, "gbs": 64, "mbs": 1, "tp": 2, "pp": 2, "vp": 1, "cp": 1, "zero": 1,
+               "recompute": "none", "attention": "flash", "precision": "bf16", "status": "ok", "step_time_s": 1,
+               "usable_untuned": "yes", "internode_gbps_per_node": "", "ep": "", "tokens_per_s_per_gpu": "",
+               "peak_mem_gb": ""}
+        rows = ({"id": "a", "framework": "FSDP", "gated_mlp": 0, "mbs": 2, "tp": 1, "pp": 1, "zero": 3,
+                 "recompute": "full", "step_time_s": 0.01, "peak_mem_gb": 1},
+                {"id": "b", "step_time_s": "", "tokens_per_s_per_gpu": 1000},
+                {"id": "c", "cp": 2}, {"id": "d", "usable_untuned": "no"})
+        with open(self.work / "runs.csv", "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, ("id", *run))
+            writer.writeheader()
+            writer.writerows({**run, **row} for row in rows)
+        text = self.program(sys.executable, ROOT / "scripts/score.py", BUILD / "ffsearch", "runs.csv", "--json",
+                            "o.json")
+        self.assertIn("4 rows, 3 usable, 2 predicted", text)
+        self.assertIn("left out: 1 rows: cp above 1", text)
+        found = json.loads((self.work / "o.json").read_text(encoding="utf-8"))
+        self.assertEqual([one["id"] for one in found["rows"] if "predicted_s" in one], ["a", "b"])
+        line = found["summary"]["own.csv A100"]
+        errors = [one["predicted_s"] / one["measured_s"] - 1 for one in found["rows"][:2]]
+        self.assertAlmostEqual(line["bias"], sum(errors) / 2)
+        self.assertAlmostEqual(found["rows"][1]["measured_s"], 64 * 128 / 1000 / 8)
+
     def test_what_cannot_be_is_one_message(self):
         self.make_graph("gpt2")
         for settings, message in (
                 ("tp=3", "tp x pp = 3 does not divide the 8 devices"),
-                ("pp=8", "pp x vp = 8 does not divide the 4 layers"),
+                ("pp=8", "pp x vp = 8: there are only 4 layers"),
                 ("tp=8", "tp=8 does not divide the 4 heads of operator"),
                 ("tp=2,dp=3", "dp=3: 8 devices and tp x pp = 2 make it 4"),
                 ("micro_batch=3", "micro_batch=3 does not divide the 2 samples of each data-parallel group"),

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "common/task_graph/issue_order.h"
@@ -19,6 +20,42 @@ TEST_CASE("offsets by hand: a buffer takes the smallest gap among those that liv
   CHECK(buffers[2].offset == 640);
   CHECK(buffers[3].offset == 896);
   CHECK(buffers[4].offset == 512);  // the gap of 128 between b and c, not the room behind c
+}
+
+TEST_CASE("offsets are those of a look at all buffers that have their places") {
+  RandomSource random(1);
+  for (int repetition = 0; repetition < 200; ++repetition) {
+    CAPTURE(repetition);
+    const int steps = static_cast<int>(random.between(1, 40));
+    Vector<PlannedBuffer> buffers;
+    for (int b = 0; b < static_cast<int>(random.between(1, 120)); ++b) {
+      const int first = static_cast<int>(random.between(0, steps - 1));
+      const int last = static_cast<int>(random.between(first, random.between(0, 3) == 0 ? steps : first));
+      buffers.push_back({{BufferKey::Kind::output, b, 0, 0}, 64 * random.between(1, 9), first, last});
+    }
+    const int64_t arena = assign_offsets(buffers);
+    Vector<int> by_size(buffers.size());
+    for (int b : buffers.indices()) by_size[b] = b;
+    std::stable_sort(by_size.begin(), by_size.end(), [&](int a, int b) { return buffers[a].bytes > buffers[b].bytes; });
+    int64_t highest = 0;
+    for (int i : by_size.indices()) {
+      const PlannedBuffer& one = buffers[by_size[i]];
+      Vector<std::pair<int64_t, int64_t>> taken;  // by those before it that live with it
+      for (int j = 0; j < i; ++j)
+        if (const PlannedBuffer& other = buffers[by_size[j]]; one.lives_with(other))
+          taken.emplace_back(other.offset, other.offset + other.bytes);
+      std::sort(taken.begin(), taken.end());
+      int64_t reached = 0, offset = -1, smallest = 0;
+      for (const auto& [begin, end] : taken) {
+        if (begin - reached >= one.bytes && (offset < 0 || begin - reached < smallest))
+          offset = reached, smallest = begin - reached;
+        reached = std::max(reached, end);
+      }
+      CHECK(one.offset == (offset < 0 ? reached : offset));
+      highest = std::max(highest, one.offset + one.bytes);
+    }
+    CHECK(arena == highest);
+  }
 }
 
 TEST_CASE(

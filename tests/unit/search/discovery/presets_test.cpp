@@ -4,6 +4,7 @@
 
 #include "common/errors.h"
 #include "common/topology.h"
+#include "search/cost/communication.h"
 
 namespace ff::discovery {
 namespace {
@@ -49,6 +50,38 @@ TEST_CASE("presets: a name that is not known") {
     FAIL();
   } catch (const InputError& error) {
     CHECK(std::string(error.what()) == "--preset: found \"dgx-h10\"; did you mean \"dgx-h100\"?");
+  }
+}
+
+// Of topologies/microbenchmarks/nccl-h100-multinode-autoparallel.csv: rings of 8 GPUs a node, whose bandwidth large
+// messages reach to 87 %.
+TEST_CASE("presets: all-gathers among nodes take the times of NCCL's rings") {
+  struct Measured {
+    int nodes;
+    double latency_us, algorithm_gb_per_s;
+  };
+  for (const Measured& measured : {Measured{2, 70, 409.6}, {4, 145.6, 396.4}, {8, 296.8, 390.1}, {16, 599.2, 387}}) {
+    CAPTURE(measured.nodes);
+    const Topology made = topology({"dgx-h100", measured.nodes, 0, 0});
+    CommunicationModel communication(made);
+    CommunicationCost cost;
+    const int64_t bytes = int64_t{8} << 30;
+    communication.collective(CollectiveKind::all_gather, made.by_links(), bytes, cost);
+    const double us = static_cast<double>(cost.duration) / 1e3;
+    const double gb_per_s = 0.87 * measured.algorithm_gb_per_s;
+    CHECK(us == Approx(measured.latency_us + static_cast<double>(bytes) / gb_per_s / 1e3).epsilon(0.1));
+  }
+}
+
+TEST_CASE("presets: kernels of A100 and H100 reach a share of the peak rates") {
+  for (const std::string name : {"dgx-a100-40gb", "dgx-a100-80gb", "dgx-h100"}) {
+    CAPTURE(name);
+    const DeviceModel& model = topology({name, 1, 0, 0}).models[0];
+    REQUIRE(model.efficiency.products);
+    CHECK(model.efficiency.products->operations > 0.7);
+    CHECK(model.efficiency.products->operations < 1);
+    CHECK(model.efficiency.memory < 1);
+    CHECK(model.efficiency.attention.size() == 4);
   }
 }
 

@@ -104,7 +104,7 @@ TEST_CASE("the bound knows the rates of other precisions and the shares of them 
       Json own = file;
       if (efficiency)
         own["device_models"]["a100"]["efficiency"] =
-            Json::parse(R"({"memory":0.9,"products":[[1,0.3],[100,0.8],[9000,0.7]],
+            Json::parse(R"({"memory":0.9,"products":{"launch_us":4,"operations":0.85,"bytes":1.7},
           "attention":[{"head_channels":64,"causal":true,"by_length":[[512,0.3],[4096,0.6]]}]})");
       const Topology topology = parse_topology(JsonPlace(std::make_shared<Json>(own), "topology"));
       Graph graph = committed_graph("gpt2-small");
