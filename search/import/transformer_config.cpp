@@ -1,5 +1,6 @@
 #include "search/import/transformer_config.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/errors.h"
@@ -44,7 +45,7 @@ struct Family {
   int64_t channels, layers, heads, key_value_heads, inner, vocabulary, positions;
   bool rms_norm = false;  // else layer_norm
   double epsilon = 1e-5;
-  bool learned_positions = false;  // else rotary ones
+  bool learned_positions = false, no_positions = false;  // else rotary ones
   double rotary_base = 10000;
   int64_t rotary_channels = 0;  // 0: all of a head
   bool attention_bias = true, projection_bias = true, inner_bias = true, output_bias = false;
@@ -53,8 +54,15 @@ struct Family {
   bool parallel = false;  // attention and feed-forward read the same values, and are added together
   bool one_norm = false;  // parallel: of both
   bool tied = false;      // the output's weight is the embedding's
+  bool embedding_norm = false;
   double embedding_dropout = 0, layer_dropout = 0;
 };
+
+constexpr const char* no_attention_dropout = " is left out: attention has no dropout of its probabilities";
+constexpr const char* no_alibi =
+    " is left out: attention has no linear biases; shapes are the same and work nearly, but a model that is trained "
+    "has no "
+    "positions";
 
 void read_rotary(const Settings& settings, Family& family, double part, Vector<std::string>& notes) {
   family.rotary_base = settings.number("rope_theta", settings.number("rotary_emb_base", 10000));
@@ -82,8 +90,7 @@ Family gpt2(const Settings& settings, Vector<std::string>& notes) {
   family.tied = settings.flag("tie_word_embeddings", true);
   family.embedding_dropout = settings.number("embd_pdrop", 0.1, 1);
   family.layer_dropout = settings.number("resid_pdrop", 0.1, 1);
-  if (settings.number("attn_pdrop", 0.1, 1) > 0)
-    notes.push_back("attn_pdrop is left out: attention has no dropout of its probabilities");
+  if (settings.number("attn_pdrop", 0.1, 1) > 0) notes.push_back(std::string("attn_pdrop") + no_attention_dropout);
   if (settings.flag("scale_attn_by_inverse_layer_idx", false))
     settings.refuse("scale_attn_by_inverse_layer_idx", "expected false: attention has one scale in all layers");
   return family;
@@ -114,7 +121,7 @@ Family llama(const Settings& settings, const std::string& type, int64_t sequence
     settings.refuse("sliding_window",
                     "attention has no windows: expected at least the sequence, " + std::to_string(sequence));
   if (settings.number("attention_dropout", 0, 1) > 0)
-    notes.push_back("attention_dropout is left out: attention has no dropout of its probabilities");
+    notes.push_back(std::string("attention_dropout") + no_attention_dropout);
   read_rotary(settings, family, 1, notes);
   return family;
 }
@@ -134,7 +141,7 @@ Family gpt_neox(const Settings& settings, Vector<std::string>& notes) {
   family.tied = settings.flag("tie_word_embeddings", false);
   family.layer_dropout = settings.number("hidden_dropout", 0, 1);
   if (settings.number("attention_dropout", 0, 1) > 0)
-    notes.push_back("attention_dropout is left out: attention has no dropout of its probabilities");
+    notes.push_back(std::string("attention_dropout") + no_attention_dropout);
   read_rotary(settings, family, settings.number("rotary_pct", 0.25, 1), notes);
   return family;
 }
@@ -157,8 +164,150 @@ Family phi(const Settings& settings, Vector<std::string>& notes) {
   if (settings.flag("qk_layernorm", false))
     settings.refuse("qk_layernorm", "expected false: attention does not normalize queries and keys");
   if (settings.number("attention_dropout", 0, 1) > 0)
-    notes.push_back("attention_dropout is left out: attention has no dropout of its probabilities");
+    notes.push_back(std::string("attention_dropout") + no_attention_dropout);
   read_rotary(settings, family, settings.number("partial_rotary_factor", 0.5, 1), notes);
+  return family;
+}
+
+Family opt(const Settings& settings, Vector<std::string>& notes) {
+  Family family{settings.integer("hidden_size"),
+                settings.integer("num_hidden_layers"),
+                settings.integer("num_attention_heads"),
+                0,
+                settings.integer("ffn_dim"),
+                settings.integer("vocab_size"),
+                settings.integer("max_position_embeddings", 2048)};
+  family.learned_positions = true;
+  family.attention_bias = family.projection_bias = family.inner_bias = settings.flag("enable_bias", true);
+  family.activation = settings.text("activation_function", "relu");
+  family.tied = settings.flag("tie_word_embeddings", true);
+  family.layer_dropout = settings.number("dropout", 0.1, 1);
+  if (!settings.flag("do_layer_norm_before", true))
+    settings.refuse("do_layer_norm_before", "expected true: layers are normalized in front of attention");
+  if (settings.integer("word_embed_proj_dim", family.channels) != family.channels)
+    settings.refuse("word_embed_proj_dim", "expected " + std::to_string(family.channels) + ", the hidden size");
+  if (settings.number("attention_dropout", 0, 1) > 0)
+    notes.push_back(std::string("attention_dropout") + no_attention_dropout);
+  return family;
+}
+
+Family bloom(const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
+  const char* const channels = settings.find("n_embed") ? "n_embed" : "hidden_size";
+  const char* const heads = settings.find("n_head") ? "n_head" : "num_attention_heads";
+  const char* const layers = settings.find("n_layer") ? "n_layer" : "num_hidden_layers";
+  Family family{settings.integer(channels),
+                settings.integer(layers),
+                settings.integer(heads),
+                0,
+                0,
+                settings.integer("vocab_size"),
+                sequence};
+  family.inner = 4 * family.channels;
+  family.epsilon = settings.number("layer_norm_epsilon", 1e-5);
+  family.no_positions = family.embedding_norm = true;
+  family.activation = "gelu_new";
+  family.tied = settings.flag("tie_word_embeddings", true);
+  family.layer_dropout = settings.number("hidden_dropout", 0, 1);
+  notes.push_back(std::string("alibi") + no_alibi);
+  if (settings.flag("apply_residual_connection_post_layernorm", false))
+    settings.refuse("apply_residual_connection_post_layernorm", "expected false: sums are of what is not normalized");
+  if (settings.number("attention_dropout", 0, 1) > 0)
+    notes.push_back(std::string("attention_dropout") + no_attention_dropout);
+  return family;
+}
+
+Family mpt(const Settings& settings, Vector<std::string>& notes) {
+  Family family{settings.integer("d_model"),    settings.integer("n_layers"),         settings.integer("n_heads"), 0, 0,
+                settings.integer("vocab_size"), settings.integer("max_seq_len", 2048)};
+  family.inner = static_cast<int64_t>(settings.number("expansion_ratio", 4, 64) * static_cast<double>(family.channels));
+  family.learned_positions = settings.flag("learned_pos_emb", true);
+  const bool biases = !settings.flag("no_bias", true);
+  family.attention_bias = family.projection_bias = family.inner_bias = biases;
+  family.activation = "gelu";
+  family.tied = settings.flag("tie_word_embeddings", true);
+  family.layer_dropout = settings.number("resid_pdrop", 0, 1);
+  if (!biases) notes.push_back("layer norms have biases, which the model's have not: a few parameters more");
+  if (const auto attention = settings.find("attn_config")) {
+    const Settings inside(*attention);
+    family.key_value_heads =
+        inside.integer("kv_n_heads", inside.text("attn_type", "") == "multiquery_attention" ? 1 : family.heads);
+    if (inside.flag("alibi", false)) {
+      family.learned_positions = false;
+      family.no_positions = true;
+      notes.push_back(std::string("alibi") + no_alibi);
+    }
+    if (inside.flag("qk_ln", false))
+      inside.refuse("qk_ln", "expected false: attention does not normalize queries and keys");
+    if (inside.find("clip_qkv")) notes.push_back("clip_qkv is left out: queries, keys and values are not clipped");
+    if (inside.number("attn_pdrop", 0, 1) > 0) notes.push_back(std::string("attn_pdrop") + no_attention_dropout);
+  }
+  return family;
+}
+
+Family gptj(const Settings& settings, Vector<std::string>& notes) {
+  Family family{settings.integer("n_embd"),     settings.integer("n_layer"),          settings.integer("n_head"), 0, 0,
+                settings.integer("vocab_size"), settings.integer("n_positions", 2048)};
+  family.inner = settings.integer("n_inner", 4 * family.channels);
+  family.epsilon = settings.number("layer_norm_epsilon", 1e-5);
+  family.activation = settings.text("activation_function", "gelu_new");
+  family.parallel = family.one_norm = family.output_bias = true;
+  family.attention_bias = family.projection_bias = false;
+  family.tied = settings.flag("tie_word_embeddings", false);
+  family.embedding_dropout = settings.number("embd_pdrop", 0, 1);
+  family.layer_dropout = settings.number("resid_pdrop", 0, 1);
+  if (settings.number("attn_pdrop", 0, 1) > 0) notes.push_back(std::string("attn_pdrop") + no_attention_dropout);
+  const int64_t turned = settings.integer("rotary_dim", 64);
+  if (turned != family.channels / family.heads) family.rotary_channels = turned;
+  return family;
+}
+
+Family falcon(const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
+  Family family{settings.integer("hidden_size"),
+                settings.integer("num_hidden_layers"),
+                settings.integer("num_attention_heads"),
+                0,
+                0,
+                settings.integer("vocab_size"),
+                settings.integer("max_position_embeddings", std::max<int64_t>(2048, sequence))};
+  const bool newer = settings.flag("new_decoder_architecture", false);
+  family.inner = settings.integer("ffn_hidden_size", 4 * family.channels);
+  family.key_value_heads = newer                                ? settings.integer("num_kv_heads", family.heads)
+                           : settings.flag("multi_query", true) ? 1
+                                                                : family.heads;
+  family.epsilon = settings.number("layer_norm_epsilon", 1e-5);
+  family.activation = "gelu";
+  family.parallel = newer || settings.flag("parallel_attn", true);
+  family.one_norm = family.parallel && (!newer || settings.integer("num_ln_in_parallel_attn", 2) == 1);
+  family.attention_bias = family.projection_bias = family.inner_bias = settings.flag("bias", false);
+  family.tied = settings.flag("tie_word_embeddings", true);
+  family.layer_dropout = settings.number("hidden_dropout", 0, 1);
+  if (settings.flag("alibi", false)) {
+    family.no_positions = true;
+    notes.push_back(std::string("alibi") + no_alibi);
+  }
+  if (settings.number("attention_dropout", 0, 1) > 0)
+    notes.push_back(std::string("attention_dropout") + no_attention_dropout);
+  if (!family.no_positions) read_rotary(settings, family, 1, notes);
+  return family;
+}
+
+Family starcoder2(const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, "starcoder2", sequence, notes);
+  family.rms_norm = family.gated = false;
+  family.epsilon = settings.number("norm_epsilon", 1e-5);
+  family.attention_bias = family.projection_bias = family.inner_bias = settings.flag("use_bias", true);
+  family.activation = settings.text("hidden_act", "gelu_pytorch_tanh");
+  family.tied = settings.flag("tie_word_embeddings", true);
+  family.embedding_dropout = settings.number("embedding_dropout", 0, 1);
+  family.layer_dropout = settings.number("residual_dropout", 0, 1);
+  return family;
+}
+
+Family gemma(const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, "gemma", sequence, notes);
+  family.activation = settings.text("hidden_activation", settings.text("hidden_act", "gelu_pytorch_tanh"));
+  family.tied = settings.flag("tie_word_embeddings", true);
+  notes.push_back("embeddings are not multiplied by the root of the hidden size: shapes and work are the same");
   return family;
 }
 
@@ -171,6 +320,7 @@ class GraphWriter {
     if (family_.tied) operators_.back()["parameters"] = "tokens";
     std::string x = "tokens";
     if (family_.learned_positions) x = add("positions", "position_embedding", {x}, {});
+    if (family_.embedding_norm) x = norm("embedding_norm", x);
     x = with_dropout("dropout", x, family_.embedding_dropout);
     for (int64_t layer = 1; layer <= family_.layers; ++layer) x = add_layer("layer" + std::to_string(layer) + ".", x);
     x = norm("norm", x);
@@ -217,7 +367,7 @@ class GraphWriter {
     if (family_.key_value_heads > 0 && family_.key_value_heads != family_.heads)
       attributes["key_value_heads"] = family_.key_value_heads;
     attributes["causal"] = true;
-    if (!family_.learned_positions) attributes["rotary_base"] = family_.rotary_base;
+    if (!family_.learned_positions && !family_.no_positions) attributes["rotary_base"] = family_.rotary_base;
     if (family_.rotary_channels > 0) attributes["rotary_channels"] = family_.rotary_channels;
     if (!family_.attention_bias) attributes["bias"] = false;
     add(prefix + "attention", "multi_head_attention", {input}, attributes);
@@ -257,13 +407,28 @@ Family read_family(const JsonPlace& config, const Settings& settings, int64_t se
   if (type == "gpt2") return gpt2(settings, notes);
   if (type == "gpt_neox") return gpt_neox(settings, notes);
   if (type == "phi") return phi(settings, notes);
+  if (type == "opt") return opt(settings, notes);
+  if (type == "bloom") return bloom(settings, sequence, notes);
+  if (type == "mpt") return mpt(settings, notes);
+  if (type == "gptj") return gptj(settings, notes);
+  if (type == "falcon") return falcon(settings, sequence, notes);
+  if (type == "starcoder2") return starcoder2(settings, sequence, notes);
+  if (type == "gemma") return gemma(settings, sequence, notes);
+  if (type == "gpt_bigcode") {
+    Family family = gpt2(settings, notes);
+    if (settings.flag("multi_query", true)) family.key_value_heads = 1;
+    return family;
+  }
   if (type == "llama" || type == "mistral" || type == "qwen2") return llama(settings, type, sequence, notes);
   config.at("model_type").fail("found \"" + type + "\"" + suggestion(type, transformer_families()));
 }
 
 }  // namespace
 
-Vector<std::string> transformer_families() { return {"gpt2", "gpt_neox", "llama", "mistral", "phi", "qwen2"}; }
+Vector<std::string> transformer_families() {
+  return {"bloom", "falcon",  "gemma", "gpt2", "gpt_bigcode", "gpt_neox", "gptj",
+          "llama", "mistral", "mpt",   "opt",  "phi",         "qwen2",    "starcoder2"};
+}
 
 TransformerGraph import_transformer(const JsonPlace& config, int64_t batch, int64_t sequence) {
   const Settings settings(config);
