@@ -4,8 +4,8 @@
 Usage: scripts/device_models.py [--check]
 
 Reads topologies/microbenchmarks/*.csv (sources and licences in its README.md) and writes
-search/discovery/measured_rates.inc, which `ffsearch topology --preset` takes. --check: exit 1 where the file is not what
-the microbenchmarks give. No run of a training program is among them, and nothing is fitted to one.
+search/discovery/measured_rates.inc, which `ffsearch topology --preset` takes. --check: exit 1 where the file is not
+what the microbenchmarks give. No run of a training program is among them, and nothing is fitted to one.
 
 What is taken from where:
   products          time of a launch, shares of the peak rate in bf16 and of the memory bandwidth, so that launch +

@@ -4,13 +4,14 @@
 Usage: scripts/score.py FFSEARCH RUNS.csv [--json OUT] [--plot OUT.png] [--only TEXT] [--rows]
                         [--jobs N]
 
-RUNS.csv has a run in each row: id, source_file, gpu, gpu_mem_gb, gpus, internode_gbps_per_node, framework, model, layers,
-hidden, heads, kv_heads, ffn, gated_mlp, vocab, seq, gbs, mbs, tp, pp, vp, cp, zero, recompute, precision, status (ok,
-oom), step_time_s, tokens_per_s_per_gpu, peak_mem_gb, usable_untuned. Rows whose usable_untuned is not "yes" are left out,
-and those that the settings cannot say, which are counted by reason.
+RUNS.csv has a run in each row: id, source_file, gpu, gpu_mem_gb, gpus, internode_gbps_per_node, framework, model,
+layers, hidden, heads, kv_heads, ffn, gated_mlp, vocab, seq, gbs, mbs, tp, pp, vp, cp, zero, recompute, attention,
+precision, status (ok, oom), step_time_s, tokens_per_s_per_gpu, peak_mem_gb, usable_untuned. Rows whose usable_untuned
+is not "yes" are left out, and those that the settings cannot say, which are counted by reason.
 
-Devices and network are `ffsearch topology --preset` with the row's network; nothing is fitted to the rows. A row without
-a network rate has the preset's. Models are GPT-2 (without dropout) or, with a gated MLP, Llama, of the row's sizes.
+Devices and network are `ffsearch topology --preset` with the row's network; nothing is fitted to the rows. A row
+without a network rate has the preset's. Models are GPT-2 (without dropout) or, with a gated MLP, Llama, of the row's
+sizes.
 
 Prints, for each source and GPU: errors of the time of a step (predicted over measured, less 1), Kendall's tau and regret
 within groups of rows that differ in their settings alone, errors of memory, and which plans fit.
@@ -247,7 +248,8 @@ def fits(results):
 
 
 def table(results):
-    print("| runs | GPU | rows | mean | median | p90 | worst | bias | tau | regret (groups) | memory: rows, mean, bias |")
+    print("| runs | GPU | rows | mean | median | p90 | worst | bias | tau | regret (groups) | memory: rows, mean, bias "
+          "|")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     by = collections.defaultdict(list)
     for one in results:
@@ -321,8 +323,8 @@ def main():
     print(f"{len(rows)} rows, {len(usable)} usable, {sum('left_out' not in one for one in results)} predicted\n")
     lines = table(results)
     judged = fits(results)
-    print(f"\nfits or not: {judged['rows']} rows, {judged['ran']} ran; precision {percent(judged['precision'])}, recall "
-          f"{percent(judged['recall'])}")
+    print(f"\nfits or not: {judged['rows']} rows, {judged['ran']} ran; precision {percent(judged['precision'])}, "
+          f"recall {percent(judged['recall'])}")
     for reason, count in collections.Counter(one["left_out"] for one in results if "left_out" in one).most_common():
         print(f"left out: {count} rows: {reason}")
     if options.plot:

@@ -148,8 +148,8 @@ CommunicationModel::CollectiveShape CommunicationModel::hierarchical(CollectiveK
   return shape;
 }
 
-// As many rings as a group has devices, with an equal part of the share each. Each goes through all groups; the r-th one
-// enters each of them at its r-th device.
+// As many rings as a group has devices, with an equal part of the share each. Each goes through all groups; the r-th
+// one enters each of them at its r-th device.
 void CommunicationModel::add_rings(Loads& loads, const Vector<Vector<DeviceId>>& groups, double share) const {
   const size_t m = groups[0].size();
   Vector<DeviceId> ring(groups.size() * m);

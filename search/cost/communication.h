@@ -32,9 +32,9 @@ class CommunicationModel {
   //   ring, each to the next in topology order   all_gather, reduce_scatter: (k-1)/k B, k-1 latencies
   //                                              all_reduce: 2 (k-1)/k B, 2 (k-1)
   //                                              broadcast, reduce, in pieces down the line: B, k-1
-  //   binary tree                                all_reduce: B up and B down, 2 ceil(log2 k); among GPUs two trees of half
-  //                                              of B, in which different GPUs are leaves, as NCCL has them: they load
-  //                                              the links as rings do
+  //   binary tree                                all_reduce: B up and B down, 2 ceil(log2 k); among GPUs two trees of
+  //                                              half of B, in which different GPUs are leaves, as NCCL has them: they
+  //                                              load the links as rings do
   //                                              broadcast, reduce: B, ceil(log2 k)
   //   direct, between every two                  all_gather, reduce_scatter, all_to_all: B/k, 1
   //   hierarchical, where the holders are on n nodes, m on each (or, from 64 holders on, as n runs of m, such as the

@@ -19,8 +19,8 @@ struct FrameworkConventions {
 // and their gradients. Activations of two bytes, masks of one.
 constexpr double stored_forward_bytes = 2 + 4 + 5 + 2, stored_backward_bytes = 2 + 5 + 6 + 4;
 // Bytes that an unfused cross-entropy moves for each logit. Forward: the copy to f32 (2 + 4), the logarithm of softmax
-// (4 + 4), what is picked of it (4). Backward: its gradient is written (4), that of the logarithm of softmax (4 + 4 + 4),
-// and its copy to bf16 (4 + 2). As torch.nn.functional.cross_entropy under autocast.
+// (4 + 4), what is picked of it (4). Backward: its gradient is written (4), that of the logarithm of softmax (4 + 4 +
+// 4), and its copy to bf16 (4 + 2). As torch.nn.functional.cross_entropy under autocast.
 constexpr double unfused_loss_forward_bytes = 6 + 8 + 4, unfused_loss_backward_bytes = 4 + 12 + 6;
 
 }  // namespace ff

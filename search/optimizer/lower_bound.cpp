@@ -117,11 +117,12 @@ class LeastTimesOf {
   }
 
   // Under the analytic model a kernel takes at least its floating-point operations over the peak rate (over the largest
-  // share of it that kernels reach), its bytes over the memory's rate, and the launch. Each of the first two, summed over
-  // the parts, is at least that of the whole operator, because the parts' outputs make up the whole output and their
-  // inputs cover what it reads: overlapping inputs, replicated parameters and partial sums only add to it. Windows with
-  // gaps between them are the exception, as parts skip bytes that the whole operator's block includes. Where two halves
-  // do less than the whole, the term is left out. As there is at least one part, the sum is at least one launch, too.
+  // share of it that kernels reach), its bytes over the memory's rate, and the launch. Each of the first two, summed
+  // over the parts, is at least that of the whole operator, because the parts' outputs make up the whole output and
+  // their inputs cover what it reads: overlapping inputs, replicated parameters and partial sums only add to it.
+  // Windows with gaps between them are the exception, as parts skip bytes that the whole operator's block includes.
+  // Where two halves do less than the whole, the term is left out. As there is at least one part, the sum is at least
+  // one launch, too.
   //
   // Each kernel's time is rounded to whole nanoseconds, so the sum can be less by half a nanosecond for each part.
   LeastTimes analytic(OperatorId op) const {

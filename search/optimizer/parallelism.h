@@ -2,9 +2,9 @@
 // recomputation, as settings of Megatron-LM or FSDP; and the strategy that they mean for a transformer.
 //
 //   tp                 devices that split each layer (tensor parallelism: Shoeybi et al. 2019, arXiv 1909.08053)
-//   pp                 pipeline stages; the layers are divided into pp x vp chunks of equally many, or where they do not
-//                      divide them, with one more in each of those behind the first; the embedding is in the first
-//                      chunk, what is behind the last layer in the last
+//   pp                 pipeline stages; the layers are divided into pp x vp chunks of equally many, or where they do
+//                      not divide them, with one more in each of those behind the first; the embedding is in the
+//                      first chunk, what is behind the last layer in the last
 //   vp                 chunks of layers per stage (interleaved: Narayanan et al. 2021, arXiv 2104.04473, section 2.2)
 //   micro_batch        samples of a micro-batch on each data-parallel group
 //   dp                 devices / (tp x pp); may be given, to be checked
@@ -13,8 +13,8 @@
 //   recompute          none, selective, full
 //   cp, ep             context and expert parallelism: 1
 //   attention          fused: no probabilities are stored; stored: they are, as far as times are concerned
-//   framework          whose conventions times follow (cost/conventions.h): none, ffexec's; megatron, fsdp, deepspeed: the
-//                      loss is a sequence of kernels on f32 logits, and in bf16 weights are gathered in bf16, and
+//   framework          whose conventions times follow (cost/conventions.h): none, ffexec's; megatron, fsdp, deepspeed:
+//                      the loss is a sequence of kernels on f32 logits, and in bf16 weights are gathered in bf16, and
 //                      gradients reduced in f32 (megatron, fsdp) or bf16 (deepspeed)
 //
 // Ranks are numbered as Megatron-LM does: tp varies fastest, then dp, then pp, over the devices in the order of the
