@@ -13,8 +13,8 @@ Devices and network are `ffsearch topology --preset` with the row's network; not
 without a network rate has the preset's. Models are GPT-2 (without dropout) or, with a gated MLP, Llama, of the row's
 sizes.
 
-Prints, for each source and GPU: errors of the time of a step (predicted over measured, less 1), Kendall's tau and regret
-within groups of rows that differ in their settings alone, errors of memory, and which plans fit.
+Prints, for each source and GPU: errors of the time of a step (predicted over measured, less 1), Kendall's tau and
+regret within groups of rows that differ in their settings alone, errors of memory, and which plans fit.
 """
 import argparse
 import collections

@@ -122,7 +122,8 @@ def add_gpt(g, hidden, head, layers, length, vocabulary):
 
 
 # Narayanan et al. 2021, table 1: billions of parameters -> channels, heads, layers
-MEGATRON = {"1.7": (2304, 24, 24), "3.6": (3072, 32, 30), "7.5": (4096, 32, 36), "18.4": (6144, 48, 40)}
+MEGATRON = {"1.7": (2304, 24, 24), "3.6": (3072, 32, 30), "7.5": (4096, 32, 36), "18.4": (6144, 48, 40),
+            "175": (12288, 96, 96)}
 
 
 def megatron_gpt(g, size):
@@ -131,8 +132,9 @@ def megatron_gpt(g, size):
     # Four matrices of attention and two of four times the width; biases and two normalizations; tables of tokens and
     # positions; the last normalization.
     parameters = layers * (12 * hidden**2 + 13 * hidden) + (vocabulary + length) * hidden + 2 * hidden
+    where = "section 5.1, GPT-3 of Brown et al. 2020" if size == "175" else "table 1"
     g.description = (f"The GPT of {size} billion parameters of Narayanan et al. 2021, Efficient Large-Scale Language "
-                     "Model Training on GPU Clusters Using Megatron-LM (SC'21, arXiv 2104.04473), table 1: "
+                     f"Model Training on GPU Clusters Using Megatron-LM (SC'21, arXiv 2104.04473), {where}: "
                      f"{layers} layers of {hidden} channels and {heads} heads, {length} positions, a vocabulary of "
                      f"{vocabulary}; {parameters:,} parameters. Without dropout of the attention's weights, and with "
                      "gelu by the error function instead of tanh. The published runs have batches of 512 and more, in "
@@ -141,7 +143,7 @@ def megatron_gpt(g, size):
 
 
 for billions in MEGATRON:
-    network(batch=16, name=f"gpt-{billions}b")(functools.partial(megatron_gpt, size=billions))
+    network(batch=1536 if billions == "175" else 16, name=f"gpt-{billions}b")(functools.partial(megatron_gpt, size=billions))
 
 
 def llama(g, hidden, heads, key_value_heads, wide, layers, length, vocabulary, rotary_base=10000, epsilon=1e-5):
@@ -171,6 +173,24 @@ def llama(g, hidden, heads, key_value_heads, wide, layers, length, vocabulary, r
         x = g.add("add", name + ".add2", [x, linear(name + ".down", y, hidden)])
     x = g.add("rms_norm", "norm", x, epsilon=epsilon)
     g.add("softmax_cross_entropy", "loss", [linear("output", x, vocabulary), label])
+
+
+# The Llama team 2024, The Llama 3 Herd of Models, arXiv 2407.21783, table 3: billions of parameters -> channels, heads,
+# hidden features, layers, parameters
+LLAMA3 = {"70": (8192, 64, 28672, 80, 70553706496), "405": (16384, 128, 53248, 126, 405853388800)}
+
+
+def llama3(g, size):
+    hidden, heads, wide, layers, parameters = LLAMA3[size]
+    g.description = (f"Llama 3 of {size} billion parameters (arXiv 2407.21783, table 3): {layers} layers of {hidden} "
+                     f"channels, {heads} heads of queries and 8 of keys and values, {wide} hidden features, a "
+                     f"vocabulary of 128256; {parameters:,} parameters. Sequences of 8192 tokens, as at the beginning "
+                     "of its training; rotary positions are not scaled.")
+    llama(g, hidden, heads, 8, wide, layers, length=8192, vocabulary=128256, rotary_base=500000)
+
+
+for billions in LLAMA3:
+    network(batch=2048, name=f"llama3-{billions}b")(functools.partial(llama3, size=billions))
 
 
 @network(batch=16, name="llama-tiny")

@@ -245,7 +245,9 @@ TRANSFORMER_LAYER = 12 * 768**2 + 13 * 768
 TORCHVISION = "torchvision"
 # Megatron-LM's models: billions of parameters as published, channels, layers.
 MEGATRON = {"gpt-1.7b": (1.7, 2304, 24), "gpt-3.6b": (3.6, 3072, 30), "gpt-7.5b": (7.5, 4096, 36),
-            "gpt-18.4b": (18.4, 6144, 40)}
+            "gpt-18.4b": (18.4, 6144, 40), "gpt-175b": (174.6, 12288, 96)}
+# Hugging Face: parameters of the safetensors files; channels, hidden features, layers
+LLAMA3 = {"llama3-70b": (70553706496, 8192, 28672, 80), "llama3-405b": (405853388800, 16384, 53248, 126)}
 
 
 def sparse_parameters(layers, experts, hidden, inner, length, vocabulary):
@@ -285,6 +287,7 @@ PARAMETERS = {
     # Equation 2, 12 l h^2 (1 + 13 / (12 h) + (V + s) / (12 l h)), and the last layer_norm.
     **{name: (12 * layers * hidden**2 + 13 * layers * hidden + (51200 + 2048) * hidden + 2 * hidden,
               "Narayanan et al. 2021, equation 2") for name, (_, hidden, layers) in MEGATRON.items()},
+    **{name: (parameters, "Hugging Face") for name, (parameters, _, _, _) in LLAMA3.items()},
     # Two tables; in each layer attention, its projection, three matrices of the feed-forward layer, two norms; the norm
     # in front of the scores.
     "llama-tiny": (2 * 256 * 64 + 2 * (64 * (64 + 2 * 32) + 64**2 + 3 * 64 * 192 + 2 * 64) + 64, "layer by layer"),
@@ -317,6 +320,9 @@ GFLOP = {
     # and twice as much backward, 4 times what is here, and the scores 3 times.
     **{name: (2048 * (24 * layers * hidden**2 * (1 + 2048 / (6 * hidden)) + 2 * 51200 * hidden) / 1e9, 1e-12)
        for name, (_, hidden, layers) in MEGATRON.items()},
+    # Queries and the projection, keys and values, scores and sums, the feed-forward layer; the output
+    **{name: (8192 * 2 * (layers * (2 * hidden**2 + 2 * 1024 * hidden + 2 * 8192 * hidden + 3 * hidden * wide)
+                          + 128256 * hidden) / 1e9, 1e-12) for name, (_, hidden, wide, layers) in LLAMA3.items()},
     "llama-tiny": (64 * 2 * (2 * (64 * (64 + 2 * 32) + 64**2 + 3 * 64 * 192 + 2 * 64 * 64) + 256 * 64) / 1e9, 1e-12),
     "moe-tiny": (sparse_gflop(2, 4, 128, 256, 20, 1000, 4 * 13), 1e-12),
     # with top-2 gating and a factor of 1 two places a token
@@ -397,6 +403,7 @@ class Networks(unittest.TestCase):
     def test_megatron_parameters(self):
         for name, (billions, _, _) in MEGATRON.items():
             self.assertLess(abs(PARAMETERS[name][0] / (billions * 1e9) - 1), 0.03, name)
+
     def test_published_sizes_of_llama(self):
         """Parameters of Hugging Face's LlamaForCausalLM with the published sizes."""
         for name, sizes, expected in (
