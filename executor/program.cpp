@@ -520,7 +520,7 @@ void Program::update(const StepPlan& step) {
   }
   copy({}, unit.spread);
   copy({}, unit.shard.updated);
-  copy({}, step.pack);
+  copy(step.zeros, step.pack);
   did(Activity::update, step.task);
   start_sends(step);
 }

@@ -72,29 +72,49 @@ bool Trainer::load_batch(const DataSource& data, std::span<const int64_t> sample
   return finite;
 }
 
+// Of a loss's rows, those of valid samples. A row is of one sample, or of a group of them; it then counts by its share
+// of valid ones.
+double Trainer::sum_of_rows(const LossBuffer& buffer, int64_t valid_samples, const float* rows) const {
+  const Shape& shape = file_.graph.tensors[file_.graph.operators[buffer.op].outputs[0]].shape;
+  const int64_t samples_of_row = file_.graph.batch_size / shape[0],
+                first_sample = buffer.block[0].begin * samples_of_row;
+  const int64_t samples = std::clamp<int64_t>(valid_samples - first_sample, 0, buffer.block[0].size() * samples_of_row);
+  const int64_t row = buffer.block.volume() / buffer.block[0].size(), elements = samples / samples_of_row * row;
+  double total = std::accumulate(rows, rows + elements, 0.0);
+  if (const int64_t rest = samples % samples_of_row; rest > 0)
+    total += static_cast<double>(rest) / static_cast<double>(samples_of_row) *
+             std::accumulate(rows + elements, rows + elements + row, 0.0);
+  return total;
+}
+
 Trainer::LossSums Trainer::sum_losses(int64_t valid_samples, bool with_correct) {
+  const Vector<LossBuffer>& buffers = program_.plan().losses;
+  const auto counts_correct = [&](const LossBuffer& buffer) {
+    return with_correct && std::find(main_losses_.begin(), main_losses_.end(), buffer.op) != main_losses_.end();
+  };
+  int64_t elements = 0;
+  for (const LossBuffer& buffer : buffers) elements += (counts_correct(buffer) ? 2 : 1) * buffer.block.volume();
+  host_.resize(elements);
+  float* rows = host_.data();
+  const auto load = [&](const LossBuffer& buffer, Place memory) {
+    program_.backend().begin_load_to_host(program_.address(memory), rows, buffer.block.shape());
+    rows += buffer.block.volume();
+  };
+  for (const LossBuffer& buffer : buffers) {
+    load(buffer, buffer.loss);
+    if (counts_correct(buffer)) load(buffer, buffer.correct);
+  }
+  program_.backend().finish_loads();
   LossSums sums;
-  for (const LossBuffer& buffer : program_.plan().losses) {
+  rows = host_.data();
+  for (const LossBuffer& buffer : buffers) {
     const Operator& op = file_.graph.operators[buffer.op];
-    const Shape& shape = file_.graph.tensors[op.outputs[0]].shape;
-    // A row is of one sample, or of a group of them; it then counts by its share of valid ones.
-    const int64_t samples_of_row = file_.graph.batch_size / shape[0],
-                  first_sample = buffer.block[0].begin * samples_of_row;
-    const auto sum = [&](Place memory) {
-      host_.resize(buffer.block.volume());
-      program_.backend().load_to_host(program_.address(memory), host_.data(), buffer.block.shape());
-      const int64_t samples =
-          std::clamp<int64_t>(valid_samples - first_sample, 0, buffer.block[0].size() * samples_of_row);
-      const int64_t row = buffer.block.volume() / buffer.block[0].size(), elements = samples / samples_of_row * row;
-      double total = std::accumulate(host_.begin(), host_.begin() + elements, 0.0);
-      if (const int64_t rest = samples % samples_of_row; rest > 0)
-        total += static_cast<double>(rest) / static_cast<double>(samples_of_row) *
-                 std::accumulate(host_.begin() + elements, host_.begin() + elements + row, 0.0);
-      return total;
-    };
-    sums.loss += op.definition->loss_weight() * sum(buffer.loss) / static_cast<double>(volume(shape));
-    if (with_correct && std::find(main_losses_.begin(), main_losses_.end(), buffer.op) != main_losses_.end())
-      sums.correct += sum(buffer.correct);
+    const int64_t labels = volume(file_.graph.tensors[op.outputs[0]].shape);
+    sums.loss += op.definition->loss_weight() * sum_of_rows(buffer, valid_samples, rows) / static_cast<double>(labels);
+    rows += buffer.block.volume();
+    if (!counts_correct(buffer)) continue;
+    sums.correct += sum_of_rows(buffer, valid_samples, rows);
+    rows += buffer.block.volume();
   }
   return sums;
 }

@@ -57,8 +57,9 @@ class Trainer {
     double loss = 0;     // weight * sum over elements / elements of a batch
     double correct = 0;  // of the main loss
   };
-  // `with_correct`: evaluation alone needs it, and each number is a copy from the device.
+  // `with_correct`: evaluation alone needs it. All numbers come from the device at once.
   LossSums sum_losses(int64_t valid_samples, bool with_correct);
+  double sum_of_rows(const LossBuffer& buffer, int64_t valid_samples, const float* rows) const;
 
   const StrategyFile& file_;
   const TrainerSettings settings_;

@@ -112,6 +112,11 @@ class Backend {
   // inputs).
   virtual void store_from_host(const void* host, void* memory, const Shape& shape) = 0;
   virtual void load_to_host(const void* memory, void* host, const Shape& shape) = 0;
+  // Many small ones at once: the host has the values behind finish_loads.
+  virtual void begin_load_to_host(const void* memory, void* host, const Shape& shape) {
+    load_to_host(memory, host, shape);
+  }
+  virtual void finish_loads() {}
 
   // One step of the optimizer.
   //   SGD, torch.optim.SGD without dampening: g += weight_decay * parameter; velocity = momentum * velocity + g;

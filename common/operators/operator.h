@@ -169,7 +169,7 @@ class OperatorDefinition {
   virtual Work backward_work(const Block& part, bool input_gradients) const;
   virtual AttentionWork attention_work(const Block& /*part*/, bool /*backward*/) const { return {}; }
   // Matrix products of forward, beside those of attention_work; their flops are about equal.
-  virtual int products() const { return 1; }
+  virtual int product_count() const { return 1; }
   // Bytes that backward moves beyond that where it adds to the gradients of the parameters, which are then read too,
   // instead of writing them.
   virtual double gradient_addition_bytes(const Block& part) const;

@@ -98,6 +98,16 @@ class OwnerPlanner {
       plan_.steps[update].pack.push_back({buffer.weight, parameter_storage(buffer.block), values, storage, storage});
       return false;
     });
+    int64_t reached = 0;  // the gaps between pieces are sent too
+    const auto zero_up_to = [&](int64_t end) {
+      if (reached < end)
+        plan_.steps[update].zeros.push_back({Place{sent.buffer, sent.offset + reached}, end - reached});
+    };
+    for (const int p : unit.pieces.indices()) {
+      zero_up_to(its.gradients[p].offset);
+      reached = its.gradients[p].offset + unit.pieces[p]->block.volume();
+    }
+    zero_up_to(its.elements);
   }
 
   // Calls visit(piece, its place in memory laid out as the packed unit, buffer) for the local buffers with the piece,

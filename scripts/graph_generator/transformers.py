@@ -143,7 +143,8 @@ def megatron_gpt(g, size):
 
 
 for billions in MEGATRON:
-    network(batch=1536 if billions == "175" else 16, name=f"gpt-{billions}b")(functools.partial(megatron_gpt, size=billions))
+    network(batch=1536 if billions == "175" else 16,
+            name=f"gpt-{billions}b")(functools.partial(megatron_gpt, size=billions))
 
 
 def llama(g, hidden, heads, key_value_heads, wide, layers, length, vocabulary, rotary_base=10000, epsilon=1e-5):

@@ -37,7 +37,7 @@ double products_us(const DeviceModel& model, const OperatorDefinition& definitio
   const double tflops = model.peak_bf16_tflops;
   const AttentionWork attention = definition.attention_work(part, backward);
   const KernelEfficiency::Products known = model.efficiency.products.value_or(KernelEfficiency::Products{0, 1, 1e300});
-  const int products = definition.products() * (backward ? 2 : 1);
+  const int products = definition.product_count() * (backward ? 2 : 1);
   const double us = products * known.launch_us + (work.flops - attention.flops) / (tflops * known.operations * 1e6) +
                     work.bytes / (model.memory_gb_per_s * known.bytes * 1e3);
   if (attention.flops == 0) return us;

@@ -1,3 +1,4 @@
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -55,6 +56,7 @@ class DeviceBackend : public CudaBackend {
     cudaStreamSynchronize(context_.stream);
     cudaEventDestroy(begin_);
     cudaEventDestroy(end_);
+    cudaFreeHost(pinned_);
   }
 
   std::string name() const override { return "cuda"; }
@@ -163,6 +165,34 @@ class DeviceBackend : public CudaBackend {
     FF_CHECK(cudaMemcpyAsync(host, source, static_cast<size_t>(elements) * element_bytes, cudaMemcpyDeviceToHost,
                              context_.stream));
     FF_CHECK(cudaStreamSynchronize(context_.stream));
+  }
+
+  // By way of pinned memory, since a copy to other memory is waited for.
+  void begin_load_to_host(const void* memory, void* host, const Shape& shape) override {
+    if (shape.size() == 4) return load_to_host(memory, host, shape);
+    const size_t bytes = static_cast<size_t>(volume(shape)) * element_bytes;
+    if (bytes == 0) return;
+    context_.use();
+    const size_t begin = loads_.empty() ? 0 : loads_.back().begin + loads_.back().bytes;
+    if (begin + bytes > pinned_bytes_) {
+      finish_loads();
+      cudaFreeHost(pinned_);
+      pinned_ = nullptr;
+      pinned_bytes_ = 0;
+      FF_CHECK(cudaHostAlloc(&pinned_, 2 * (begin + bytes), cudaHostAllocPortable));
+      pinned_bytes_ = 2 * (begin + bytes);
+      return begin_load_to_host(memory, host, shape);
+    }
+    FF_CHECK(
+        cudaMemcpyAsync(static_cast<char*>(pinned_) + begin, memory, bytes, cudaMemcpyDeviceToHost, context_.stream));
+    loads_.push_back({host, begin, bytes});
+  }
+  void finish_loads() override {
+    if (loads_.empty()) return;
+    context_.use();
+    FF_CHECK(cudaStreamSynchronize(context_.stream));
+    for (const Load& load : loads_) std::memcpy(load.host, static_cast<const char*>(pinned_) + load.begin, load.bytes);
+    loads_.clear();
   }
 
   void update(float* parameter, const float* gradient, OptimizerStates states, int64_t elements,
@@ -283,6 +313,14 @@ class DeviceBackend : public CudaBackend {
   cuda::Context context_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   cuda::Memory<float> staging_;
+  // On their way to the host, one behind the other in pinned memory.
+  struct Load {
+    void* host;
+    size_t begin, bytes;
+  };
+  Vector<Load> loads_;
+  void* pinned_ = nullptr;
+  size_t pinned_bytes_ = 0;
 };
 
 }  // namespace
