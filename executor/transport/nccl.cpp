@@ -186,7 +186,9 @@ class NcclTransport : public DeviceTransport {
     }
   }
 
+  // What other ranks wait for is on the other streams: these end, too.
   void finish_iteration() override {
+    end_iteration();
     backend_.record_event(end_);
     wait_for_end();
   }
