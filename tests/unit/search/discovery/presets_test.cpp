@@ -76,7 +76,7 @@ TEST_CASE("presets: all-gathers among nodes take the times of NCCL's rings") {
 TEST_CASE("presets: kernels of A100 and H100 reach a share of the peak rates") {
   for (const std::string name : {"dgx-a100-40gb", "dgx-a100-80gb", "dgx-h100"}) {
     CAPTURE(name);
-    const DeviceModel& model = topology({name, 1, 0, 0}).models[0];
+    const DeviceModel model = topology({name, 1, 0, 0}).models[0];
     REQUIRE(model.efficiency.products);
     CHECK(model.efficiency.products->operations > 0.7);
     CHECK(model.efficiency.products->operations < 1);
