@@ -132,13 +132,17 @@ class PlanText {
     pack_and_send(step);
   }
 
-  void wait_and_gather(const StepPlan& step) {
+  void wait_and_receive(const StepPlan& step) {
     if (!step.waits.empty()) line("  wait for sends:" + sends(step.waits));
     for (const int index : step.receives) {
       const TransferPlan& receive = plan_.receives[index];
       line("  receive " + std::to_string(receive.bytes) + " bytes from " + std::to_string(receive.peer) + " at " +
            place(receive.memory));
     }
+  }
+
+  void wait_and_gather(const StepPlan& step) {
+    wait_and_receive(step);
     copies(step.zeros, step.gather);
   }
 
@@ -184,13 +188,15 @@ class PlanText {
 
   void update(const StepPlan& step, const UnitPlan& unit) {
     if (unit.group < 0) copies(unit.zeros, unit.pack);
-    wait_and_gather(step);
+    wait_and_receive(step);
+    copies({}, step.gather);
     for (const UpdateRun& run : unit.updates) {
       line("  update " + place(run.weight) + " " + std::to_string(run.elements) + " by " + place(run.gradient) +
            (unit.shard.elements > 0 ? places(run.states) : ""));
     }
     copies({}, unit.spread);
     copies({}, unit.shard.updated);
+    copies(step.zeros, {});
     pack_and_send(step);
   }
 
@@ -567,6 +573,7 @@ b/update/0@0
   receive 128 bytes from 1 at @0
   add [0:32] of @0[0:32] to sums0[0:32]
   update b.weight 18 by sums0
+  zero @50 14
   copy [0:3, 0:6] of b.weight[0:3, 0:6] to @32[0:3, 0:6]
   send 128 bytes to 1 from @32
 )");
