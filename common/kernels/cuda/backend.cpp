@@ -176,7 +176,7 @@ class DeviceBackend : public CudaBackend {
     const size_t begin = loads_.empty() ? 0 : loads_.back().begin + loads_.back().bytes;
     if (begin + bytes > pinned_bytes_) {
       finish_loads();
-      cudaFreeHost(pinned_);
+      if (pinned_) cudaFreeHost(pinned_);
       pinned_ = nullptr;
       pinned_bytes_ = 0;
       FF_CHECK(cudaHostAlloc(&pinned_, 2 * (begin + bytes), cudaHostAllocPortable));
