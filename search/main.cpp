@@ -23,6 +23,7 @@
 #include "search/import/flags.h"
 #include "search/interruption.h"
 #include "search/optimizer/mcmc/simulation_check.h"
+#include "search/plan_command.h"
 #include "search/report/summary.h"
 
 namespace {
@@ -35,6 +36,12 @@ void show_progress(const ff::SearchProgress& progress) {
       static_cast<double>(progress.proposals) / std::max(progress.elapsed_s, 1e-9),
       ff::time_text(progress.current).c_str(), ff::time_text(progress.best).c_str(),
       100.0 * static_cast<double>(progress.accepted) / static_cast<double>(std::max<int64_t>(progress.proposals, 1)));
+}
+
+void show_settings_progress(const ff::SettingsSearchProgress& progress) {
+  std::fprintf(stderr, "\r%6.1f s  %lld shapes estimated  %lld settings simulated  best %s   ", progress.elapsed_s,
+               static_cast<long long>(progress.estimated), static_cast<long long>(progress.simulated),
+               progress.best > 0 ? ff::time_text(progress.best).c_str() : "none fits");
 }
 
 // "30s", "5m", "1h", "250ms", or plain seconds.
@@ -110,6 +117,7 @@ struct Options {
   ff::ExplainOptions explain;
   ff::DiffOptions diff;
   ff::ProfileOptions profile;
+  ff::PlanOptions plan;
   ff::ImportOptions onnx;
   ff::TopologyOptions topology;
   std::string budget;
@@ -338,6 +346,22 @@ void add_topology_command(CLI::App& app, Options& options) {
   topology->add_flag("--quiet", options.quiet, "print errors only");
 }
 
+void add_plan_command(CLI::App& app, Options& options) {
+  CLI::App* plan = app.add_subcommand("plan", "find the best settings of a transformer on many devices");
+  add_graph_flags(*plan, options.plan.files, true);
+  plan->add_option("--settings", options.plan.settings, "what every plan has: tp=8,recompute=full, ...");
+  plan->add_option("--top", options.plan.top, "number of plans to find, the fastest first")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  plan->add_option_function<std::string>(
+      "--budget", [&options](const std::string& text) { options.plan.budget_s = parse_duration(text); },
+      "search time, such as 30s, 5m, 1h; default: until nothing better is to be expected");
+  plan->add_option("--for", options.plan.framework, "print the arguments of megatron, torchtitan or deepspeed")
+      ->check(CLI::IsMember({"megatron", "torchtitan", "deepspeed"}));
+  plan->add_option("--out", options.plan.out, "strategy file to write, of the best plan")->check(ff::file_name());
+  add_common_flags(*plan, options.plan.costs, options);
+}
+
 void add_commands(CLI::App& app, Options& options) {
   app.set_version_flag("--version", "ffsearch " + ff::version_text());
   add_graph_flags(app, options.search.files, false);
@@ -394,6 +418,8 @@ void add_commands(CLI::App& app, Options& options) {
                    "trace of ffexec --trace, for --html to compare with the prediction")
       ->needs(html);
   add_common_flags(*simulate, options.simulate.costs, options);
+
+  add_plan_command(app, options);
 
   CLI::App* edit = app.add_subcommand("edit", "change configurations of a strategy and predict the result");
   edit->add_option("edits", options.edit.edits,
@@ -476,6 +502,10 @@ void run(const CLI::App& app, const Options& options, const std::atomic<bool>& s
   }
   ff::CommandResult result;
   if (app.got_subcommand("simulate")) result = ff::run_simulate(options.simulate);
+  else if (app.got_subcommand("plan"))
+    result =
+        ff::run_plan(options.plan, stop,
+                     interactive ? show_settings_progress : std::function<void(const ff::SettingsSearchProgress&)>());
   else if (app.got_subcommand("edit")) result = ff::run_edit(options.edit);
   else if (app.got_subcommand("export")) result = ff::run_export(options.exported);
   else if (app.got_subcommand("explain")) result = ff::run_explain(options.explain);
@@ -565,7 +595,7 @@ int main(int argc, char** argv) {
         "measured"}},
       {"Search",
        {"algorithm", "budget", "proposals", "seed", "chains", "init", "proposals-from", "threads", "schedule",
-        "simulator", "beta", "assignments", "check-local"}},
+        "simulator", "beta", "assignments", "check-local", "top"}},
       {"Costs", {"cost", "profile", "precision", "optimizer", "momentum"}},
       {"Output", {}}};
   ff::Vector<std::string> group_names;

@@ -109,6 +109,16 @@ Evaluator::Details Evaluator::simulated(const Strategy& of_one) {
   return details;
 }
 
+Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy& of_one) {
+  Details details = simulated(of_one);
+  details.order =
+      tasks_by_start(details.tasks, one_forward_one_backward(details.strategy, details.tasks, details.costs));
+  details.timeline = simulate_in_order(details.tasks, details.costs, details.order);
+  details.fifo_order = false;
+  details.task_order = TaskOrder::one_forward_one_backward;
+  return details;
+}
+
 // Those that are to be tried, the fastest first.
 Vector<std::pair<TaskOrder, Vector<int>>> Evaluator::other_orders(const Details& details, TaskOrder order) const {
   const auto& [tasks, costs] = std::tie(details.tasks, details.costs);

@@ -36,6 +36,9 @@ class Evaluator {
     bool fifo_order = true;                  // the timeline is that one; else `order` is simulated
     TaskOrder task_order = TaskOrder::fifo;  // which one that is; best: that of a file
   };
+  // Without memory: in FIFO order, without an order; in 1F1B order.
+  Details simulated(const Strategy& strategy);
+  Details simulated_one_forward_one_backward(const Strategy& strategy);
   // Memory is that of the order in which the simulator starts the tasks, with on-demand transfer buffers where it
   // does not fit with preallocated ones.
   Details details(const Strategy& strategy, TaskOrder order = TaskOrder::fifo);
@@ -85,7 +88,6 @@ class Evaluator {
   double exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
 
   Prediction simulate(const Strategy& strategy);
-  Details simulated(const Strategy& strategy);
   Timeline one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks, const TaskCosts& costs) const;
   Vector<std::pair<TaskOrder, Vector<int>>> other_orders(const Details& details, TaskOrder order) const;
 

@@ -128,6 +128,12 @@ Parallelism parse_parallelism(const std::string& text) {
   return result;
 }
 
+std::set<std::string> keys_of_parallelism(const std::string& text) {
+  std::set<std::string> result;
+  for (const auto& [key, value] : split(text)) result.insert(key);
+  return result;
+}
+
 FrameworkConventions conventions_of(const Parallelism& parallelism) {
   FrameworkConventions result;
   result.stored_attention = parallelism.stored_attention;

@@ -22,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "common/strategy.h"
@@ -41,6 +42,8 @@ struct Parallelism {
 
 // "tp=8,pp=4,micro_batch=1". Throws InputError for unknown keys and values, and for what plans cannot say.
 Parallelism parse_parallelism(const std::string& text);
+// The keys of such a text.
+std::set<std::string> keys_of_parallelism(const std::string& text);
 // Of the framework and the kind of attention.
 FrameworkConventions conventions_of(const Parallelism& parallelism);
 // All settings, in the same notation.

@@ -1,0 +1,128 @@
+#include "search/plan_command.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "common/json_file.h"
+#include "search/framework_settings.h"
+#include "search/report/summary.h"
+
+namespace ff {
+namespace {
+
+Json plan_to_json(const SettingsPrediction& plan) {
+  return {{"settings", to_string(plan.parallelism)},
+          {"predicted_us", static_cast<double>(plan.makespan) / 1000},
+          {"memory_bytes", plan.memory_bytes},
+          {"memory_share", plan.memory_share},
+          {"extrapolated", plan.extrapolated}};
+}
+
+std::string line(const char* format, auto... values) {
+  char text[400];
+  std::snprintf(text, sizeof text, format, values...);
+  return text;
+}
+
+std::string plans_to_text(const SettingsSearchResult& result) {
+  std::string text = "       predicted   slower   memory  headroom  settings\n";
+  for (const int p : result.best.indices()) {
+    const SettingsPrediction& plan = result.best[p];
+    const double slower = static_cast<double>(plan.makespan) / static_cast<double>(result.best[0].makespan) - 1;
+    const std::string headroom = plan.memory_share > 0 ? line("%.0f %%", 100 * (1 - plan.memory_share)) : "";
+    text += line("%3d  %11s  %5.1f %%  %4.1f GB  %8s  %s\n", p + 1, time_text(plan.makespan).c_str(), 100 * slower,
+                 static_cast<double>(plan.memory_bytes) / 1e9, headroom.c_str(), to_string(plan.parallelism).c_str());
+  }
+  return text;
+}
+
+std::string search_to_text(const SettingsSearchResult& result) {
+  std::string text = line(
+      "settings             %lld; one micro-batch simulated of %lld shapes, %lld settings simulated, "
+      "%lld exceed device memory\n",
+      static_cast<long long>(result.settings), static_cast<long long>(result.estimated),
+      static_cast<long long>(result.simulated), static_cast<long long>(result.exceed_memory));
+  if (result.least_of_others > 0)
+    text +=
+        "not simulated        estimated at " + time_text(result.least_of_others) + " or more" +
+        line("; simulated plans took down to %.1f %% less than their estimates\n", 100 * result.most_below_estimate);
+  return text + line("search               %.1f s%s\n", result.elapsed_s,
+                     result.complete ? "" : ", ended by the budget or an interruption");
+}
+
+CostOptions costs_of_plans(const PlanOptions& options) {
+  CostOptions costs = options.costs;
+  if (costs.mode == CostMode::measure)
+    throw InputError(
+        "--cost measure: a plan is one of thousands of settings with kernels of their own; expected "
+        "profile or analytic");
+  if (costs.mode == CostMode::automatic) costs.mode = costs.profiles.empty() ? CostMode::analytic : CostMode::profile;
+  return costs;
+}
+
+void write_best(const PlanOptions& options, const SettingsPrediction& best) {
+  SimulateOptions simulate;
+  simulate.settings = to_string(best.parallelism);
+  simulate.graph = options.files.graph;
+  simulate.topology = options.files.topology;
+  simulate.batch = options.files.batch;
+  simulate.costs = costs_of_plans(options);
+  simulate.out = options.out;
+  run_simulate(simulate);
+}
+
+}  // namespace
+
+CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop,
+                       const std::function<void(const SettingsSearchProgress&)>& progress) {
+  Vector<std::string> inputs = options.costs.profiles;
+  inputs.insert(inputs.end(), {options.files.graph, options.files.topology});
+  expect_all_writable({options.out}, inputs);
+  SettingsSearchOptions search;
+  search.top = options.top;
+  search.budget_s = options.budget_s;
+  search.progress = progress;
+  if (!options.settings.empty()) {
+    try {
+      search.pinned = parse_parallelism(options.settings);
+      search.given = keys_of_parallelism(options.settings);
+    } catch (const InputError& error) {
+      throw InputError(std::string("--settings: ") + error.what());
+    }
+  }
+  const GraphAndTopology files = load_files(options.files, {});
+  const SettingsSearchResult result =
+      search_settings(files.graph, files.topology, costs_of_plans(options), search, stop);
+  CommandResult command;
+  command.json = {{"plans", Json::array()},
+                  {"settings", result.settings},
+                  {"estimated", result.estimated},
+                  {"simulated", result.simulated},
+                  {"exceed_memory", result.exceed_memory},
+                  {"others_estimated_us", static_cast<double>(result.least_of_others) / 1000},
+                  {"most_below_estimate", result.most_below_estimate},
+                  {"complete", result.complete},
+                  {"elapsed_s", result.elapsed_s}};
+  for (const SettingsPrediction& plan : result.best) command.json["plans"].push_back(plan_to_json(plan));
+  if (result.best.empty())
+    throw InputError(result.complete ? "all settings that are possible exceed device memory"
+                                     : "the search ended before any settings were found that fit into device memory");
+  command.text = plans_to_text(result) + search_to_text(result);
+  const SettingsPrediction& best = result.best[0];
+  if (!options.framework.empty()) {
+    const FrameworkSettings settings =
+        framework_settings(options.framework, best.parallelism, files.graph, transformer_layers(files.graph).count());
+    command.json["for"] = options.framework;
+    command.json["text"] = settings.text;
+    command.json["not_there"] = settings.not_there;
+    command.text += "\n" + settings.text;
+    for (const std::string& one : settings.not_there) command.text += "not in the settings  " + one + "\n";
+  }
+  if (!options.out.empty()) {
+    write_best(options, best);
+    command.text += "written to " + options.out + "\n";
+  }
+  return command;
+}
+
+}  // namespace ff

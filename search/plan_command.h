@@ -1,0 +1,23 @@
+// The command `ffsearch plan`: its options, and what it does with them.
+#pragma once
+
+#include "search/commands.h"
+#include "search/settings_search.h"
+
+namespace ff {
+
+struct PlanOptions {
+  ProblemFiles files;
+  CostOptions costs;
+  std::string settings;  // keys that every plan has
+  int top = 10;
+  double budget_s = 0;    // 0: none
+  std::string framework;  // whose arguments are printed for the best plan: megatron, torchtitan, deepspeed; "": none
+  std::string out;        // strategy file of the best plan; "": none
+};
+
+// Throws InputError or MachineError.
+CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop,
+                       const std::function<void(const SettingsSearchProgress&)>& progress);
+
+}  // namespace ff

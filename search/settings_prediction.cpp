@@ -1,0 +1,177 @@
+#include "search/settings_prediction.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "common/task_graph/issue_order.h"
+
+namespace ff {
+namespace {
+
+// Numbers of micro-batches of which more are continued.
+struct Simulated {
+  int few, more;
+};
+
+// With chunks, devices take as many micro-batches of a chunk as there are stages before they take the next chunk: some
+// rounds of that, as these are not all alike.
+Simulated micro_batches_to_simulate(const Parallelism& parallelism) {
+  const int stages = parallelism.pipeline;
+  if (parallelism.chunks == 1) return {stages + 2, stages + 4};
+  constexpr int enough = 16;
+  const int rounds = (enough + stages - 1) / stages;
+  return {std::max(2, rounds) * stages, (std::max(2, rounds) + rounds) * stages};
+}
+
+int64_t continued(int64_t few, int64_t more, const Simulated& simulated, int micro_batches) {
+  return more + (more - few) * (micro_batches - simulated.more) / (simulated.more - simulated.few);
+}
+
+// Preallocated buffers of transfers become more with each micro-batch; of all else a device keeps as much as at the most
+// micro-batches in flight.
+Vector<int64_t> memory_of_all(const Vector<int64_t>& few, const Vector<int64_t>& more, TransferBuffers buffers,
+                              const Simulated& simulated, int micro_batches) {
+  Vector<int64_t> result;
+  for (const int d : few.indices())
+    result.push_back(buffers == TransferBuffers::on_demand || few[d] > more[d]
+                         ? std::max(few[d], more[d])
+                         : continued(few[d], more[d], simulated, micro_batches));
+  return result;
+}
+
+// The simulation of some micro-batches.
+struct Sample {
+  Sample(const SimulatedSettings& settings, int micro_batches)
+      : iteration(settings, micro_batches), details(iteration.simulated()) {}
+
+  // By device; `laid_out` as MemoryModel::bytes has it.
+  Vector<int64_t> memory(TransferBuffers buffers, const Vector<bool>& laid_out) {
+    const Vector<int> order =
+        buffers == TransferBuffers::preallocated ? details.order : on_demand_issue_order(details.tasks, details.order);
+    return iteration.evaluator().memory_model().bytes(details.strategy, details.tasks, order, buffers, laid_out);
+  }
+
+  SimulatedSettings::Iteration iteration;
+  Evaluator::Details details;
+};
+
+// The device of the largest share, and the share.
+std::pair<DeviceId, double> fullest(const Vector<int64_t>& bytes, const Topology& topology) {
+  std::pair<DeviceId, double> result{0, -1};
+  for (const DeviceId device : bytes.indices()) {
+    const int64_t capacity = topology.model_of(device).memory_bytes;
+    const double share = capacity > 0 ? static_cast<double>(bytes[device]) / static_cast<double>(capacity) : 0;
+    if (share > result.second) result = {device, share};
+  }
+  return result;
+}
+
+// Of the devices that are nearly as full as the fullest one, exactly; where they exceed memory, what lives at once.
+// `bytes_of`: by device, for MemoryModel::bytes's `laid_out`.
+template <typename BytesOf>
+void set_memory(SettingsPrediction& prediction, const Topology& topology, const BytesOf& bytes_of) {
+  constexpr double nearly = 0.97;
+  // Preallocated buffers become more with each micro-batch: what fits at first may not in the end.
+  for (const TransferBuffers buffers : {TransferBuffers::preallocated, TransferBuffers::on_demand}) {
+    Vector<int64_t> bytes = bytes_of(buffers, Vector<bool>(topology.devices.size(), false));
+    auto [device, share] = fullest(bytes, topology);
+    if (share <= 1) {
+      Vector<bool> laid_out;
+      for (const int64_t of_device : bytes)
+        laid_out.push_back(static_cast<double>(of_device) >= nearly * static_cast<double>(bytes[device]));
+      bytes = bytes_of(buffers, laid_out);
+      std::tie(device, share) = fullest(bytes, topology);
+    }
+    prediction.memory_bytes = bytes[device];
+    prediction.memory_share = share;
+    if (share <= 1) return;
+  }
+}
+
+// Of one micro-batch.
+FoldedPlan plan_of_some(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
+  Parallelism own = parallelism;
+  Graph of_one = with_batch_size(graph, own.micro_batch * own.data, "graph");
+  if (std::optional<FoldedPlan> found = folded(own, of_one, topology)) return *std::move(found);
+  FoldedPlan all{std::move(of_one), topology, {}, nullptr};
+  all.plan = plan_of(own, all.graph, all.topology);
+  return all;
+}
+
+CostOptions with_conventions(CostOptions costs, const Parallelism& parallelism) {
+  costs.conventions = conventions_of(parallelism);
+  return costs;
+}
+
+GraphAndTopology files_of(const FoldedPlan& plan, int micro_batches) {
+  StrategySettings settings = plan.plan.settings;
+  settings.micro_batches = micro_batches;
+  return {with_batch_size(plan.graph, plan.graph.batch_size * micro_batches, "graph"),
+          plan.topology,
+          {},
+          std::move(settings),
+          plan.replicas};
+}
+
+}  // namespace
+
+SimulatedSettings::SimulatedSettings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
+                                     const CostOptions& costs)
+    : costs_(with_conventions(costs, parallelism)), plan_(plan_of_some(parallelism, graph, topology)),
+      strategy_(std::move(plan_.plan.strategy)),
+      groups_(parallelism.data / (plan_.replicas ? plan_.replicas->count : 1)) {}
+
+SimulatedSettings::Iteration::Iteration(const SimulatedSettings& settings, int micro_batches)
+    : strategy_(settings.strategy_), loaded_(load(files_of(settings.plan_, micro_batches), settings.costs_)),
+      evaluator_(loaded_.problem()) {}
+
+Evaluator::Details SimulatedSettings::Iteration::simulated() {
+  if (evaluator_.problem().settings.micro_batches > 1) return evaluator_.simulated_one_forward_one_backward(strategy_);
+  Evaluator::Details details = evaluator_.simulated(strategy_);
+  details.order = tasks_by_start(details.tasks, details.timeline);
+  return details;
+}
+
+Parallelism completed(Parallelism parallelism, const Graph& graph, const Topology& topology) {
+  const int model = parallelism.tensor * parallelism.pipeline, devices = topology.devices.count();
+  const auto fail = [&](const std::string& what) { throw InputError(to_string(parallelism) + ": " + what); };
+  if (devices % model != 0) fail("tp x pp does not divide the " + std::to_string(devices) + " devices");
+  if (parallelism.data > 0 && parallelism.data != devices / model)
+    fail("the " + std::to_string(devices) + " devices make dp " + std::to_string(devices / model));
+  parallelism.data = devices / model;
+  if (graph.batch_size % parallelism.data != 0)
+    fail("dp does not divide the batch of " + std::to_string(graph.batch_size) + " samples");
+  const int64_t samples = graph.batch_size / parallelism.data;
+  if (parallelism.micro_batch == 0) parallelism.micro_batch = samples;
+  if (samples % parallelism.micro_batch != 0)
+    fail("micro_batch does not divide the " + std::to_string(samples) + " samples of a data-parallel group");
+  return parallelism;
+}
+
+SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
+                                    const CostOptions& costs) {
+  SettingsPrediction result;
+  const Parallelism own = result.parallelism = completed(parallelism, graph, topology);
+  const int micro_batches = static_cast<int>(graph.batch_size / own.data / own.micro_batch);
+  const Simulated simulated = micro_batches_to_simulate(own);
+  result.extrapolated = micro_batches > simulated.more;
+  const SimulatedSettings settings(own, graph, topology, costs);
+  Sample more(settings, result.extrapolated ? simulated.more : micro_batches);
+  result.makespan = more.details.timeline.makespan;
+  if (!result.extrapolated) {
+    set_memory(result, settings.topology(),
+               [&](TransferBuffers buffers, const Vector<bool>& laid_out) { return more.memory(buffers, laid_out); });
+    return result;
+  }
+  Sample few(settings, simulated.few);
+  result.makespan = continued(few.details.timeline.makespan, result.makespan, simulated, micro_batches);
+  set_memory(result, settings.topology(), [&](TransferBuffers buffers, const Vector<bool>& laid_out) {
+    const Vector<int64_t> of_few = few.memory(buffers, laid_out), of_more = more.memory(buffers, laid_out);
+    return memory_of_all(of_few, of_more, buffers, simulated, micro_batches);
+  });
+  return result;
+}
+
+}  // namespace ff

@@ -1,0 +1,64 @@
+// What an iteration takes under settings (optimizer/parallelism.h), for many devices and micro-batches: of
+// data-parallel groups that do the same one is simulated (optimizer/folding.h), and of a long row of micro-batches the
+// first ones.
+#pragma once
+
+#include "search/optimizer/evaluator.h"
+#include "search/optimizer/folding.h"
+#include "search/problem_files.h"
+
+namespace ff {
+
+struct SettingsPrediction {
+  Parallelism parallelism;  // with all its values
+  Nanoseconds makespan = 0;
+  int64_t memory_bytes = 0;   // of the device that needs the largest share of its memory
+  double memory_share = 0;    // that is needed of the fullest device's memory; 0 where the topology states none
+  bool extrapolated = false;  // from fewer micro-batches
+  bool fits() const { return memory_share <= 1; }
+};
+
+// A plan, of the groups that stand for all.
+class SimulatedSettings {
+ public:
+  // `parallelism` has its data-parallel degree and its micro-batch. Throws InputError as plan_of does.
+  SimulatedSettings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
+                    const CostOptions& costs);
+
+  const Strategy& strategy() const { return strategy_; }  // of one micro-batch
+  const Topology& topology() const { return plan_.topology; }
+  int groups() const { return groups_; }  // that are simulated
+
+  // With so many micro-batches.
+  class Iteration {
+   public:
+    Iteration(const SimulatedSettings& settings, int micro_batches);
+    Evaluator& evaluator() { return evaluator_; }
+    // In 1F1B order; a single micro-batch as tasks become ready. Without memory.
+    Evaluator::Details simulated();
+
+   private:
+    const Strategy& strategy_;
+    Loaded loaded_;
+    Evaluator evaluator_;
+  };
+
+ private:
+  const CostOptions costs_;
+  FoldedPlan plan_;
+  Strategy strategy_;
+  int groups_ = 1;
+};
+
+// The data-parallel degree and the micro-batch, where they are 0, as plan_of sets them. Throws InputError where devices
+// or samples are not divisible by them.
+Parallelism completed(Parallelism parallelism, const Graph& graph, const Topology& topology);
+
+// In 1F1B order, micro-batches do the same at equal distances once all stages are busy: the time of many of them is
+// that of a few, continued in a straight line. With one chunk for each stage it is the time of all. With several it is
+// near: their order depends on how many micro-batches there are. docs/reference.md says how near. `graph` has the
+// samples of an iteration. Throws InputError as plan_of does.
+SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
+                                    const CostOptions& costs);
+
+}  // namespace ff

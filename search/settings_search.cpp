@@ -1,0 +1,378 @@
+#include "search/settings_search.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <queue>
+#include <tuple>
+
+#include "search/optimizer/device_nodes.h"
+#include "search/optimizer/search_control.h"
+
+namespace ff {
+namespace {
+
+constexpr double margin = 1.05;          // estimates that are so far above what is known end the search
+constexpr int most_chunks = 6;           // for a stage; more are looked at where they are given
+constexpr double surely_exceeds = 1.15;  // of estimated memory
+
+// What one micro-batch tells of all.
+struct ShapeCosts {
+  Nanoseconds makespan = 0;  // of an iteration of one micro-batch
+  Nanoseconds busiest = 0;   // what each further one takes of the busiest device, or of what it synchronizes
+  Nanoseconds compute = 0;   // of all devices of a group
+  // By simulated device, in bytes: with one micro-batch, what each further one in flight needs, and parameters with
+  // gradients and state.
+  Vector<int64_t> one, further, parameters;
+  Vector<int64_t> capacity;
+  Vector<int> stage;
+  int state_buffers = 0;
+};
+
+ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
+                          const CostOptions& costs) {
+  ShapeCosts result;
+  const SimulatedSettings settings(parallelism, graph, topology, costs);
+  SimulatedSettings::Iteration one(settings, 1);
+  const Evaluator::Details details = one.evaluator().simulated(settings.strategy());
+  result.makespan = details.timeline.makespan;
+  const Topology& simulated = settings.topology();
+  Vector<Nanoseconds> busy(simulated.devices.size(), 0), synchronizing(simulated.devices.size(), 0);
+  for (const int t : details.tasks.tasks.indices()) {
+    const Task& task = details.tasks.tasks[t];
+    const Nanoseconds duration = details.costs.duration[t];
+    if (is_compute(task.kind)) busy[task.device] += duration, result.compute += duration;
+    else if (is_edge_collective(task.kind))
+      for (const DeviceId device : details.tasks.holders(task)) busy[device] += duration;
+    else if (is_parameter_collective(task.kind))
+      for (const DeviceId device : details.tasks.holders(task)) synchronizing[device] += duration;
+  }
+  result.compute /= settings.groups();
+  result.busiest = *std::max_element(busy.begin(), busy.end());
+  // Sharded gradients are reduced, and sharded parameters gathered, for each micro-batch.
+  if (parallelism.synchronization == Synchronization::sharded_gradients ||
+      parallelism.synchronization == Synchronization::sharded_parameters)
+    result.busiest = std::max(result.busiest, *std::max_element(synchronizing.begin(), synchronizing.end()));
+  result.state_buffers = one.evaluator().problem().state_buffers;
+  result.one = one.evaluator().estimated_memory(settings.strategy());
+  SimulatedSettings::Iteration two(settings, 2);
+  const Vector<int64_t> of_two = two.evaluator().estimated_memory(settings.strategy());
+  for (const DeviceId device : of_two.indices()) result.further.push_back(of_two[device] - result.one[device]);
+  result.parameters = one.evaluator()
+                          .memory_model()
+                          .needs(details.strategy, details.tasks, tasks_by_start(details.tasks, details.timeline),
+                                 TransferBuffers::preallocated, Vector<bool>(simulated.devices.size(), false))
+                          .parameters;
+  result.stage.resize(simulated.devices.size());
+  const Vector<DeviceId> order = simulated.by_links();
+  const int of_stage = parallelism.tensor * settings.groups();
+  for (const int place : order.indices()) result.stage[order[place]] = place / of_stage;
+  for (const DeviceId device : result.stage.indices())
+    result.capacity.push_back(simulated.model_of(device).memory_bytes);
+  return result;
+}
+
+// Micro-batches whose activations a stage keeps at once: 1F1B, and interleaved (Narayanan et al. 2021, section 2.2).
+double in_flight(const Parallelism& parallelism, int stage, int micro_batches) {
+  const int behind = parallelism.pipeline - 1 - stage;
+  if (parallelism.chunks == 1) return std::min(micro_batches, behind + 1);
+  const double chunks = 2 * behind + (parallelism.chunks - 1) * parallelism.pipeline + 1;
+  return std::min<double>(micro_batches, chunks / parallelism.chunks);
+}
+
+// Bytes of an element's 4 * (weight, gradient, state buffers) that the devices of all groups split.
+int split_buffers(Synchronization synchronization, int state_buffers) {
+  switch (synchronization) {
+    case Synchronization::sharded_optimizer: return state_buffers;
+    case Synchronization::sharded_gradients: return state_buffers + 1;
+    case Synchronization::sharded_parameters: return state_buffers + 2;
+    case Synchronization::all_reduce:
+    case Synchronization::parameter_server: break;
+  }
+  return 0;
+}
+
+// `costs` may be those of micro-batches of fewer samples, by so many times: then it is less than what is needed.
+double estimated_memory_share(const ShapeCosts& costs, const Parallelism& parallelism, int micro_batches,
+                              double samples = 1) {
+  const double split = static_cast<double>(split_buffers(parallelism.synchronization, costs.state_buffers)) /
+                       (costs.state_buffers + 2) * (1 - 1.0 / parallelism.data);
+  double most = 0;
+  for (const DeviceId device : costs.one.indices()) {
+    if (costs.capacity[device] <= 0) continue;
+    const double more = samples * in_flight(parallelism, costs.stage[device], micro_batches) - 1;
+    const double bytes = static_cast<double>(costs.one[device]) + more * static_cast<double>(costs.further[device]) -
+                         split * static_cast<double>(costs.parameters[device]);
+    most = std::max(most, bytes / static_cast<double>(costs.capacity[device]));
+  }
+  return most;
+}
+
+// Chunks shorten the time in which the pipeline fills and empties.
+Nanoseconds estimated_time(const ShapeCosts& costs, const Parallelism& parallelism, int micro_batches) {
+  const auto busiest = static_cast<double>(costs.busiest);
+  const double saved = (parallelism.pipeline - 1) * busiest * (1 - 1.0 / parallelism.chunks);
+  return costs.makespan + static_cast<Nanoseconds>((micro_batches - 1) * busiest - saved);
+}
+
+Synchronization more_sharded(Synchronization synchronization) {
+  return synchronization == Synchronization::sharded_optimizer ? Synchronization::sharded_gradients
+                                                               : Synchronization::sharded_parameters;
+}
+
+class SettingsSearch {
+ public:
+  SettingsSearch(const Graph& graph, const Topology& topology, const CostOptions& costs,
+                 const SettingsSearchOptions& options, const std::atomic<bool>& stop)
+      : graph_(graph), topology_(topology), costs_(costs), options_(options), stop_(stop),
+        layers_(transformer_layers(graph).count()) {}
+
+  SettingsSearchResult run() {
+    if (layers_ == 0)
+      throw InputError("the graph \"" + graph_.name + "\" has no multi_head_attention: settings are for transformers");
+    add_shapes();
+    while (!queue_.empty()) {
+      const auto [bound, number] = queue_.top();
+      if (enough(bound)) break;
+      if (stop_ || (options_.budget_s > 0 && seconds_since(begin_) > options_.budget_s)) {
+        result_.complete = false;
+        break;
+      }
+      queue_.pop();
+      const Node node = nodes_[number];
+      if (node.simulate) simulate(node);
+      else add_settings(node);
+      if (options_.progress)
+        options_.progress({seconds_since(begin_), result_.estimated, result_.simulated,
+                           result_.best.empty() ? 0 : result_.best[0].makespan});
+    }
+    if (!queue_.empty()) result_.least_of_others = queue_.top().first;
+    result_.elapsed_s = seconds_since(begin_);
+    return std::move(result_);
+  }
+
+ private:
+  struct Node {
+    Parallelism parallelism;
+    bool simulate = false;  // else: its shape is to be estimated
+    Nanoseconds estimate = 0;
+  };
+  // tp, pp, samples of a micro-batch, recomputation, sharded gradients or parameters
+  using Shape = std::tuple<int, int, int64_t, bool, Synchronization>;
+
+  bool given(const char* key) const { return options_.given.contains(key); }
+
+  bool enough(Nanoseconds bound) const {
+    return result_.best.count() >= options_.top &&
+           static_cast<double>(bound) > margin * static_cast<double>(result_.best.back().makespan);
+  }
+
+  int micro_batches(const Parallelism& parallelism) const {
+    return static_cast<int>(graph_.batch_size / parallelism.data / parallelism.micro_batch);
+  }
+
+  void add(Nanoseconds bound, Node node) {
+    queue_.emplace(bound, nodes_.count());
+    nodes_.push_back(std::move(node));
+  }
+
+  // [index]: chunks for a stage.
+  Vector<int> chunks(const Parallelism& parallelism) const {
+    if (given("vp")) return {options_.pinned.chunks};
+    Vector<int> result = {1};
+    if (parallelism.pipeline == 1 || micro_batches(parallelism) % parallelism.pipeline != 0) return result;
+    for (int chunks = 2; chunks <= most_chunks && chunks * parallelism.pipeline <= layers_; ++chunks)
+      if (layers_ % (chunks * parallelism.pipeline) == 0) result.push_back(chunks);
+    return result;
+  }
+
+  Vector<int64_t> micro_batch_sizes(int64_t samples, int pipeline) const {
+    if (given("micro_batch")) {
+      if (samples % options_.pinned.micro_batch != 0) return {};
+      return {options_.pinned.micro_batch};
+    }
+    Vector<int64_t> sizes;
+    for (int64_t size = 1; size <= samples; size *= 2)
+      if (samples % size == 0) sizes.push_back(size);
+    if (pipeline == 1 && sizes.back() != samples) sizes.push_back(samples);
+    return sizes;
+  }
+
+  int64_t smallest_micro_batch(const Parallelism& parallelism) const {
+    const Vector<int64_t> sizes = micro_batch_sizes(graph_.batch_size / parallelism.data, parallelism.pipeline);
+    return *std::min_element(sizes.begin(), sizes.end());
+  }
+
+  Vector<Synchronization> first_shardings(const Parallelism& parallelism) const {
+    if (given("sharding")) return {options_.pinned.synchronization};
+    if (parallelism.data == 1) return {Synchronization::all_reduce};
+    return {Synchronization::all_reduce, Synchronization::sharded_optimizer};
+  }
+
+  void add_shapes() {
+    size_t node_size = 0;
+    for (const Vector<DeviceId>& node : devices_by_node(topology_)) node_size = std::max(node_size, node.size());
+    const int devices = topology_.devices.count();
+    std::map<std::pair<int, int64_t>, Vector<Parallelism>> shapes;  // by tp and micro-batch
+    for (int tensor = 1; tensor <= devices; ++tensor) {
+      if (devices % tensor != 0 ||
+          (given("tp") ? tensor != options_.pinned.tensor : tensor > static_cast<int>(node_size)))
+        continue;
+      for (int pipeline = 1; pipeline <= std::min(layers_, devices / tensor); ++pipeline) {
+        Parallelism shape = options_.pinned;
+        shape.tensor = tensor, shape.pipeline = pipeline, shape.data = devices / tensor / pipeline, shape.chunks = 1;
+        if (devices / tensor % pipeline != 0 || (given("pp") && pipeline != options_.pinned.pipeline) ||
+            (given("dp") && shape.data != options_.pinned.data) || graph_.batch_size % shape.data != 0)
+          continue;
+        if (!given("sharding")) shape.synchronization = Synchronization::all_reduce;
+        if (!given("recompute")) shape.recompute = false;
+        for (const int64_t size : micro_batch_sizes(graph_.batch_size / shape.data, pipeline)) {
+          shape.micro_batch = size;
+          shapes[{tensor, size}].push_back(shape);
+        }
+      }
+    }
+    for (auto& [key, of_key] : shapes) add_shapes(of_key);
+    if (queue_.empty())
+      throw InputError("no settings are possible: " + (refused_.empty() ? nothing_divides() : refused_));
+  }
+
+  std::string nothing_divides() const {
+    return "tp x pp must divide the " + std::to_string(topology_.devices.count()) +
+           " devices, and the data-parallel groups and micro-batches the batch of " +
+           std::to_string(graph_.batch_size) + " samples";
+  }
+
+  // Of one tensor-parallel degree and micro-batch: the model's compute time is the same for any number of stages.
+  void add_shapes(const Vector<Parallelism>& shapes) {
+    const ShapeCosts* known = nullptr;
+    for (const Parallelism& shape : shapes)
+      if ((known = costs_of(shape))) break;
+    if (!known) return;
+    for (const Parallelism& shape : shapes) {
+      const Vector<int> of_stage = chunks(shape);
+      result_.settings += of_stage.count() * (given("recompute") ? 1 : 2) *
+                          (given("sharding") || shape.data == 1 ? 1
+                           : shape.pipeline > 1                 ? 2
+                                                                : 4);
+      const double fill = static_cast<double>(shape.pipeline - 1) / of_stage.back();
+      const double bound =
+          (micro_batches(shape) + fill) * static_cast<double>(known->compute) / (shape.tensor * shape.pipeline);
+      add(static_cast<Nanoseconds>(bound), {shape});
+    }
+  }
+
+  // Null where the plan is not possible: heads, or a batch that an operator does not divide.
+  const ShapeCosts* costs_of(const Parallelism& parallelism) {
+    Parallelism own = parallelism;
+    own.chunks = 1;
+    if (own.synchronization == Synchronization::sharded_optimizer) own.synchronization = Synchronization::all_reduce;
+    const Shape shape{own.tensor, own.pipeline, own.micro_batch, own.recompute, own.synchronization};
+    const auto found = shapes_.find(shape);
+    if (found != shapes_.end()) return found->second ? &*found->second : nullptr;
+    std::optional<ShapeCosts>& costs = shapes_[shape];
+    try {
+      costs = costs_of_shape(own, graph_, topology_, costs_);
+      ++result_.estimated;
+    } catch (const InputError& error) {
+      refused_ = error.what();
+    }
+    return costs ? &*costs : nullptr;
+  }
+
+  void add_settings(const Node& node) {
+    Parallelism parallelism = node.parallelism;
+    for (const int chunks_of_stage : chunks(parallelism))
+      for (const Synchronization synchronization : first_shardings(parallelism)) {
+        parallelism.chunks = chunks_of_stage;
+        parallelism.synchronization = synchronization;
+        add_if_it_fits(parallelism);
+      }
+  }
+
+  void add_if_it_fits(const Parallelism& parallelism) {
+    const std::string name = to_string(parallelism);
+    if (!seen_.insert(name).second) return;
+    Parallelism of_memory = parallelism;
+    // The shape of sharded gradients and parameters was simulated with what each device keeps of them.
+    if (of_memory.synchronization != Synchronization::sharded_optimizer)
+      of_memory.synchronization = Synchronization::all_reduce;
+    const int count = micro_batches(parallelism);
+    Parallelism least = parallelism;
+    least.micro_batch = smallest_micro_batch(parallelism);
+    const ShapeCosts* of_least = costs_of(least);
+    const double samples = static_cast<double>(parallelism.micro_batch) / static_cast<double>(least.micro_batch);
+    const bool exceeds = of_least && estimated_memory_share(*of_least, of_memory, count, samples) > surely_exceeds;
+    const ShapeCosts* costs = exceeds ? of_least : costs_of(parallelism);
+    if (!costs) return;
+    if (exceeds || estimated_memory_share(*costs, of_memory, count) > surely_exceeds) {
+      add_smaller(parallelism);
+      return;
+    }
+    const Nanoseconds estimate = estimated_time(*costs, parallelism, count);
+    add(estimate, {parallelism, true, estimate});
+  }
+
+  // What needs less memory than these, which exceed it.
+  void add_smaller(const Parallelism& parallelism) {
+    ++result_.exceed_memory;
+    Parallelism smaller = parallelism;
+    if (!given("recompute") && !smaller.recompute) {
+      smaller.recompute = true;
+      add_if_it_fits(smaller);
+      smaller.recompute = parallelism.recompute;
+    }
+    if (given("sharding") || smaller.data == 1 || smaller.pipeline > 1 || !is_sharded(smaller.synchronization) ||
+        smaller.synchronization == Synchronization::sharded_parameters)
+      return;
+    smaller.synchronization = more_sharded(smaller.synchronization);
+    add_if_it_fits(smaller);
+  }
+
+  void simulate(const Node& node) {
+    std::optional<SettingsPrediction> found;
+    try {
+      found = predict_settings(node.parallelism, graph_, topology_, costs_);
+    } catch (const InputError& error) {  // chunks
+      refused_ = error.what();
+      return;
+    }
+    ++result_.simulated;
+    if (!found->fits()) {
+      add_smaller(node.parallelism);
+      return;
+    }
+    const double below = 1 - static_cast<double>(found->makespan) / static_cast<double>(node.estimate);
+    result_.most_below_estimate = std::max(result_.most_below_estimate, below);
+    const auto faster = [](const SettingsPrediction& a, const SettingsPrediction& b) {
+      return std::pair(a.makespan, a.memory_share) < std::pair(b.makespan, b.memory_share);
+    };
+    Vector<SettingsPrediction>& best = result_.best;
+    best.insert(std::upper_bound(best.begin(), best.end(), *found, faster), *found);
+    if (best.count() > options_.top) best.pop_back();
+  }
+
+  const Graph& graph_;
+  const Topology& topology_;
+  const CostOptions& costs_;
+  const SettingsSearchOptions& options_;
+  const std::atomic<bool>& stop_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  const int layers_;
+  std::map<Shape, std::optional<ShapeCosts>> shapes_;
+  std::set<std::string> seen_;
+  std::string refused_;  // why the last impossible plan was
+  Vector<Node> nodes_;
+  std::priority_queue<std::pair<Nanoseconds, int>, Vector<std::pair<Nanoseconds, int>>, std::greater<>> queue_;
+  SettingsSearchResult result_;
+};
+
+}  // namespace
+
+SettingsSearchResult search_settings(const Graph& graph, const Topology& topology, const CostOptions& costs,
+                                     const SettingsSearchOptions& options, const std::atomic<bool>& stop) {
+  return SettingsSearch(graph, topology, costs, options, stop).run();
+}
+
+}  // namespace ff

@@ -1,0 +1,54 @@
+// The best settings (optimizer/parallelism.h) of a transformer on many devices, by branch and bound.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "search/settings_prediction.h"
+
+namespace ff {
+
+struct SettingsSearchProgress {
+  double elapsed_s = 0;
+  int64_t estimated = 0, simulated = 0;
+  Nanoseconds best = 0;  // 0: nothing fits so far
+};
+
+struct SettingsSearchOptions {
+  Parallelism pinned;           // what stays as it is: the keys of `given`, attention and framework
+  std::set<std::string> given;  // tp, pp, vp, dp, micro_batch, sharding, recompute
+  int top = 10;                 // how many of the fastest are looked for
+  double budget_s = 0;          // 0: none
+  std::function<void(const SettingsSearchProgress&)> progress;
+};
+
+struct SettingsSearchResult {
+  Vector<SettingsPrediction> best;  // those that fit, the fastest first; `top` of them at most
+  int64_t settings = 0;             // in the space
+  int64_t estimated = 0;  // shapes (tp, pp, micro-batch, recomputation) of which one micro-batch was simulated
+  int64_t simulated = 0;
+  int64_t exceed_memory = 0;        // of those that were estimated or simulated
+  Nanoseconds least_of_others = 0;  // the least estimate of all that were not simulated; 0: all were
+  double most_below_estimate = 0;   // how far a simulation came out below its estimate, as a share of the estimate
+  bool complete = true;             // neither the budget nor an interruption ended the search
+  double elapsed_s = 0;
+};
+
+// Looks at each divisor of the devices as tensor-parallel degree, within a node, and as number of stages; at
+// micro-batches of powers of two, and without stages whole groups; up to six chunks that divide the layers equally, for
+// micro-batches that the stages divide; sharding, with stages that of the optimizer's state alone, as more would be
+// exchanged for each micro-batch; recomputation of all or nothing.
+//
+// Settings wait in the order of a bound: first the compute time of the model spread evenly over stages, then an
+// estimate from one micro-batch that is simulated: its time, and for each further one that of the busiest device with
+// its collectives. They are simulated (predict_settings) from the least estimate on, until those that are left are
+// estimated to take 5 % longer than the slowest of the `top` fastest. Sharding beyond the optimizer's state, and
+// recomputation, cost time: they are looked at where less of them exceeds device memory.
+//
+// Throws InputError where nothing is possible. Without a budget the result depends on nothing but the input.
+SettingsSearchResult search_settings(const Graph& graph, const Topology& topology, const CostOptions& costs,
+                                     const SettingsSearchOptions& options, const std::atomic<bool>& stop);
+
+}  // namespace ff

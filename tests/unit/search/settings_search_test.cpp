@@ -1,0 +1,158 @@
+#include "search/settings_search.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "tests/support/random_network.h"
+
+namespace ff {
+namespace {
+
+Topology committed_topology(const std::string& name) {
+  return load_topology(FF_SOURCE_DIR "/topologies/" + name + ".json");
+}
+
+CostOptions analytic() {
+  CostOptions costs;
+  costs.mode = CostMode::analytic;
+  costs.precision = Precision::bf16;
+  costs.optimizer.kind = "adamw";
+  return costs;
+}
+
+// Of all micro-batches, the memory laid out on all devices.
+SettingsPrediction simulated_whole(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
+  SettingsPrediction result{.parallelism = parallelism};
+  const SimulatedSettings settings(parallelism, graph, topology, analytic());
+  SimulatedSettings::Iteration iteration(
+      settings, static_cast<int>(graph.batch_size / parallelism.data / parallelism.micro_batch));
+  const Evaluator::Details details =
+      iteration.evaluator().details(settings.strategy(), TaskOrder::one_forward_one_backward);
+  result.makespan = details.timeline.makespan;
+  result.memory_share = iteration.evaluator().fullness(details.memory_bytes);
+  return result;
+}
+
+double relative_error(double found, double expected) { return std::abs(found / expected - 1); }
+
+}  // namespace
+
+TEST_CASE("many micro-batches continue few of them") {
+  const Topology topology = committed_topology("dgx-a100-2");
+  int compared = 0;
+  for (uint32_t seed = 0; compared < 10 && seed < 400; ++seed) {
+    RandomSource random(seed);
+    Parallelism settings;
+    settings.tensor = 1 << random.between(0, 2);
+    settings.pipeline = 1 << random.between(0, 2);
+    settings.chunks = settings.pipeline > 1 ? static_cast<int>(random.between(1, 3)) : 1;
+    settings.recompute = random.between(0, 1) == 1;
+    settings.synchronization =
+        random.between(0, 1) == 1 ? Synchronization::sharded_optimizer : Synchronization::all_reduce;
+    settings.data = 16 / settings.tensor / settings.pipeline;
+    settings.micro_batch = 1;
+    const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", settings.data * 4 * random.between(8, 16));
+    CAPTURE(to_string(settings), graph.batch_size);
+    const SettingsPrediction found = predict_settings(settings, graph, topology, analytic());
+    if (!found.extrapolated) continue;
+    const SettingsPrediction whole = simulated_whole(settings, graph, topology);
+    const bool one_chunk = settings.chunks == 1;
+    CHECK(relative_error(static_cast<double>(found.makespan), static_cast<double>(whole.makespan)) <
+          (one_chunk ? 1e-6 : 0.03));
+    CHECK(relative_error(found.memory_share, whole.memory_share) < 0.05);
+    ++compared;
+  }
+  CHECK(compared == 10);
+}
+
+namespace {
+
+SettingsSearchResult searched(const Graph& graph, const Topology& topology, SettingsSearchOptions options) {
+  const std::atomic<bool> no_stop{false};
+  return search_settings(graph, topology, analytic(), options, no_stop);
+}
+
+// The least time of all settings that fit, each of them simulated; -1: none fits.
+Nanoseconds best_of_all(const Graph& graph, const Topology& topology) {
+  Nanoseconds best = -1;
+  const int devices = topology.devices.count();
+  for (int tensor = 1; tensor <= devices; tensor *= 2)
+    for (int pipeline = 1; tensor * pipeline <= devices; pipeline *= 2)
+      for (int chunks = 1; chunks <= 2; ++chunks)
+        for (int64_t size = 1; size <= graph.batch_size; size *= 2)
+          for (const Synchronization synchronization :
+               {Synchronization::all_reduce, Synchronization::sharded_optimizer, Synchronization::sharded_gradients,
+                Synchronization::sharded_parameters})
+            for (const bool recompute : {false, true}) {
+              const bool more_shards = synchronization == Synchronization::sharded_gradients ||
+                                       synchronization == Synchronization::sharded_parameters;
+              if ((pipeline > 1 && more_shards) || (chunks > 1 && pipeline == 1)) continue;
+              const int data = devices / tensor / pipeline;
+              if (chunks > 1 && (graph.batch_size / data / size) % pipeline != 0) continue;
+              try {
+                const SettingsPrediction one = predict_settings({.tensor = tensor,
+                                                                 .pipeline = pipeline,
+                                                                 .chunks = chunks,
+                                                                 .data = data,
+                                                                 .micro_batch = size,
+                                                                 .synchronization = synchronization,
+                                                                 .recompute = recompute},
+                                                                graph, topology, analytic());
+                if (one.fits() && (best < 0 || one.makespan < best)) best = one.makespan;
+              } catch (const InputError&) {  // samples, heads or layers that are not divisible
+              }
+            }
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("the search over settings finds what simulating all of them finds") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
+  Topology topology = committed_topology("dgx-a100-1");
+  SettingsSearchOptions options;
+  options.top = 3;
+  const SettingsSearchResult roomy = searched(graph, topology, options);
+  REQUIRE(roomy.best.count() == 3);
+  CHECK(roomy.best[0].makespan == best_of_all(graph, topology));
+  CHECK(roomy.best[0].makespan <= roomy.best[1].makespan);
+  CHECK(roomy.best[1].makespan <= roomy.best[2].makespan);
+  CHECK(roomy.complete);
+  // With memory for a few settings alone.
+  int compared = 0;
+  for (const double share : {0.7, 0.4, 0.2}) {
+    CAPTURE(share);
+    Topology small = topology;
+    const double needed = roomy.best[0].memory_share * static_cast<double>(topology.models[0].memory_bytes);
+    small.models[0].memory_bytes = static_cast<int64_t>(share * needed);
+    const Nanoseconds expected = best_of_all(graph, small);
+    const SettingsSearchResult found = searched(graph, small, options);
+    if (expected < 0) CHECK(found.best.empty());
+    else REQUIRE_FALSE(found.best.empty());
+    if (found.best.empty()) continue;
+    CHECK(found.best[0].fits());
+    CHECK(found.best[0].makespan == expected);
+    ++compared;
+  }
+  CHECK(compared > 0);
+}
+
+TEST_CASE("the search over settings keeps what is given and says what is not possible") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
+  const Topology topology = committed_topology("dgx-a100-1");
+  SettingsSearchOptions options;
+  options.pinned.tensor = 2;
+  options.pinned.recompute = true;
+  options.given = {"tp", "recompute"};
+  const SettingsSearchResult found = searched(graph, topology, options);
+  REQUIRE_FALSE(found.best.empty());
+  for (const SettingsPrediction& plan : found.best) {
+    CHECK(plan.parallelism.tensor == 2);
+    CHECK(plan.parallelism.recompute);
+  }
+  options.pinned.tensor = 3;
+  CHECK_THROWS_AS(searched(graph, topology, options), InputError);
+  CHECK_THROWS_AS(searched(load_graph(FF_SOURCE_DIR "/graphs/lenet.json", 32), topology, {}), InputError);
+}
+
+}  // namespace ff
