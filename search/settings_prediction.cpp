@@ -29,8 +29,8 @@ int64_t continued(int64_t few, int64_t more, const Simulated& simulated, int mic
   return more + (more - few) * (micro_batches - simulated.more) / (simulated.more - simulated.few);
 }
 
-// Preallocated buffers of transfers become more with each micro-batch; of all else a device keeps as much as at the most
-// micro-batches in flight.
+// Preallocated buffers of transfers become more with each micro-batch; of all else a device keeps what those in flight
+// need.
 Vector<int64_t> memory_of_all(const Vector<int64_t>& few, const Vector<int64_t>& more, TransferBuffers buffers,
                               const Simulated& simulated, int micro_batches) {
   Vector<int64_t> result;

@@ -13,7 +13,7 @@
 namespace ff {
 namespace {
 
-constexpr double margin = 1.05;          // estimates that are so far above what is known end the search
+constexpr double margin = 0.05;          // by which simulations are expected to come out below estimates at most
 constexpr int most_chunks = 6;           // for a stage; more are looked at where they are given
 constexpr double surely_exceeds = 1.15;  // of estimated memory
 
@@ -164,8 +164,9 @@ class SettingsSearch {
   bool given(const char* key) const { return options_.given.contains(key); }
 
   bool enough(Nanoseconds bound) const {
+    const double below = std::max(margin, result_.most_below_estimate);
     return result_.best.count() >= options_.top &&
-           static_cast<double>(bound) > margin * static_cast<double>(result_.best.back().makespan);
+           static_cast<double>(bound) * (1 - below) > static_cast<double>(result_.best.back().makespan);
   }
 
   int micro_batches(const Parallelism& parallelism) const {

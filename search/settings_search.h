@@ -43,9 +43,10 @@ struct SettingsSearchResult {
 //
 // Settings wait in the order of a bound: first the compute time of the model spread evenly over stages, then an
 // estimate from one micro-batch that is simulated: its time, and for each further one that of the busiest device with
-// its collectives. They are simulated (predict_settings) from the least estimate on, until those that are left are
-// estimated to take 5 % longer than the slowest of the `top` fastest. Sharding beyond the optimizer's state, and
-// recomputation, cost time: they are looked at where less of them exceeds device memory.
+// its collectives. They are simulated (predict_settings) from the least estimate on, until those that are left would
+// be slower than the `top` fastest even if simulation came out 5 % below their estimates, or as far below as it did for
+// any so far. Sharding beyond the optimizer's state, and recomputation, cost time: they are looked at where less of
+// them exceeds device memory.
 //
 // Throws InputError where nothing is possible. Without a budget the result depends on nothing but the input.
 SettingsSearchResult search_settings(const Graph& graph, const Topology& topology, const CostOptions& costs,

@@ -59,7 +59,7 @@ TEST_CASE("many micro-batches continue few of them") {
     const bool one_chunk = settings.chunks == 1;
     CHECK(relative_error(static_cast<double>(found.makespan), static_cast<double>(whole.makespan)) <
           (one_chunk ? 1e-6 : 0.03));
-    CHECK(relative_error(found.memory_share, whole.memory_share) < 0.05);
+    CHECK(relative_error(found.memory_share, whole.memory_share) < 0.1);
     ++compared;
   }
   CHECK(compared == 10);
