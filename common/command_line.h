@@ -18,8 +18,8 @@ inline const char* exit_codes_text() {
          "lost rank);\n130 interrupted, best result so far written.";
 }
 
-// --help: the flags in groups, one line each: name, value, description, default. The words that a flag takes stand in
-// its description.
+// --help: the flags in groups, one line each: name, value, description, default. Its
+// description lists the values that it takes.
 class HelpFormatter : public CLI::Formatter {
  public:
   explicit HelpFormatter(Vector<std::string> groups) : groups_(std::move(groups)) { column_width(28); }

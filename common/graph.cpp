@@ -81,7 +81,7 @@ class GraphParser {
     }
   }
 
-  // Sizes multiply far below what 64 bits hold, so that nothing behind has to worry.
+  // Sizes multiply far below what 64 bits hold, so that nothing after has to worry.
   static void check_size(const JsonPlace& place, const std::string& name, const Shape& shape) {
     double elements = 1;
     for (int64_t size : shape) elements *= static_cast<double>(size);

@@ -322,17 +322,17 @@ void write_file_atomically(const std::string& path, const std::string& content) 
   char* resolved = exists && replace ? realpath(path.c_str(), nullptr) : nullptr;  // what a link stands for
   const std::string target = resolved ? resolved : path;
   std::free(resolved);
-  const std::string beside = replace ? target + ".tmp" + std::to_string(getpid()) : target;
+  const std::string temporary = replace ? target + ".tmp" + std::to_string(getpid()) : target;
   std::optional<UnfinishedFile> while_written;
-  if (replace) while_written.emplace(beside);
+  if (replace) while_written.emplace(temporary);
   const auto fail = [&](const char* step) {
     const int reason = errno;
-    if (replace) unlink(beside.c_str());
+    if (replace) unlink(temporary.c_str());
     throw MachineError(path + ": cannot " + step + ": " + std::strerror(reason) +
                        (replace ? "; nothing was changed" : ""));
   };
   const int file =
-      open(beside.c_str(), replace ? O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC : O_WRONLY | O_CLOEXEC, 0644);
+      open(temporary.c_str(), replace ? O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC : O_WRONLY | O_CLOEXEC, 0644);
   if (file < 0) fail("create");
   const auto close_and_fail = [&](const char* step) {
     const int reason = errno;
@@ -348,7 +348,7 @@ void write_file_atomically(const std::string& path, const std::string& content) 
   }
   if (fsync(file) != 0 && errno != EINVAL) close_and_fail("write");
   if (close(file) != 0) fail("write");
-  if (replace && rename(beside.c_str(), target.c_str()) != 0) fail("write");
+  if (replace && rename(temporary.c_str(), target.c_str()) != 0) fail("write");
 }
 
 void write_json_file(const std::string& path, const Json& value) {

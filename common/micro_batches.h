@@ -5,7 +5,7 @@
 // samples, those of micro-batch k are k d .. (k+1) d - 1, and each micro-batch has the devices of the strategy again.
 // As parts are numbered row-major and the sample dimension comes first, part p of an operator with n parts per
 // micro-batch belongs to micro-batch p / n. Everything else follows from the parts: a device runs them one after the
-// other, adds up their gradients in one buffer, and synchronizes parameters behind the last of them.
+// other, adds up their gradients in one buffer, and synchronizes parameters after the last of them.
 //
 // An operator without a sample dimension (a learned table of positions) is computed once for all micro-batches.
 #pragma once

@@ -2,7 +2,7 @@
 //
 //   0-7            0 1 2 3 4 5 6 7
 //   0-6:2          0 2 4 6             a stride, as taskset and Slurm write it; "7-0" counts down
-//   0-3,8,12-15    one behind the other
+//   0-3,8,12-15    one after the other
 //   0-3 + 0-8:4    0 4 8  1 5 9  2 6 10  3 7 11: to each number of the first, all of the second are added
 //   0-3 x2         0 1 2 3  0 1 2 3    the whole range twice
 //   0-3 each x2    0 0 1 1 2 2 3 3     each number twice

@@ -31,7 +31,7 @@ LearningRateSchedule parse_schedule(const JsonPlace& place, double learning_rate
         .fail("found " + std::to_string(schedule.iterations) + ", expected more than the " +
               std::to_string(schedule.warmup_iterations) + " iterations of the warm-up, which they contain");
   if (schedule.iterations == 0 && place.find("minimum"))
-    place.at("minimum").fail("goes with \"iterations\", behind which the learning rate is at its minimum");
+    place.at("minimum").fail("goes with \"iterations\", after which the learning rate is at its minimum");
   return schedule;
 }
 

@@ -20,7 +20,7 @@ OptimizerKind optimizer_of(const std::string& name);  // of those
 struct LearningRateSchedule {
   // The first iterations' rates grow linearly: iteration i, from 0, has (i + 1) / warmup_iterations of the rate.
   int64_t warmup_iterations = 0;
-  // Behind them the rate falls along half a cosine and reaches `minimum` at this iteration, counted with the warm-up;
+  // After them the rate falls along half a cosine and reaches `minimum` at this iteration, counted with the warm-up;
   // 0: it stays.
   int64_t iterations = 0;
   double minimum = 0;
@@ -48,7 +48,7 @@ OptimizerSettings default_optimizer(OptimizerKind kind);
 
 // Numbers that are kept for each trained one: SGD's velocity with momentum, Adam's two moments.
 int state_buffers(const OptimizerSettings& optimizer);
-// What they are called in checkpoints, behind "PARAMETER.": as many.
+// What they are called in checkpoints, after "PARAMETER.": as many.
 Vector<std::string> state_names(const OptimizerSettings& optimizer);
 // Those of all optimizers.
 Vector<std::string> all_state_names();

@@ -85,7 +85,7 @@ class CheckpointChoice {
   Checkpoints with_segments_of(int64_t target) const {
     Checkpoints result;
     int64_t segment = 0;
-    Vector<OperatorId> open;  // recomputed operators that are read behind the current one
+    Vector<OperatorId> open;  // recomputed operators that are read after the current one
     for (const OperatorId op : graph_.operator_ids()) {
       if (possible_[op]) {
         segment += kept_bytes_[op];

@@ -1,7 +1,7 @@
 // Recomputation: operators whose outputs are not kept for backward but computed a second time in front of it, so that
 // a device needs less memory for more time (Chen et al. 2016, arXiv 1604.06174).
 //
-// Forward of a recomputed operator runs as ever, and its output is dropped behind its last reader in forward. A second
+// Forward of a recomputed operator runs as ever, and its output is dropped after its last reader in forward. A second
 // forward pass, a `recompute` task for each part, fills buffers of its own for backward. It reads again what it read
 // before: an input that is the output of another recomputed operator's part on the same device, used where it lies, is
 // recomputed too. All other inputs are kept from forward: those of operators that are not recomputed, and those that
@@ -20,7 +20,7 @@ namespace ff {
 Vector<bool> recomputed_operators(const Graph& graph, const Vector<std::string>& patterns);
 
 // All operators that can be recomputed, as patterns, but those that losses alone read, whose backward follows their
-// forward at once, and some checkpoints: those behind which nothing else that is
+// forward at once, and some checkpoints: those after which nothing else that is
 // recomputed is read, so many of them that the bytes of checkpoints and of the largest segment between two of them are
 // together least. For a transformer these are residual connections. Empty: there is no such operator.
 Vector<std::string> full_recomputation(const Graph& graph);

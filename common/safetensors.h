@@ -1,4 +1,4 @@
-// Writes tensors as safetensors: the length of a JSON header in 8 bytes, the header, and the values one behind the
+// Writes tensors as safetensors: the length of a JSON header in 8 bytes, the header, and the values one after the
 // other.
 #pragma once
 

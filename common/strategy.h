@@ -48,8 +48,8 @@ enum class TransferBuffers : uint8_t { preallocated, on_demand };
 std::string_view to_string(TransferBuffers buffers);
 
 // How the devices that hold the same parameters come to the same new values (task_graph/synchronization_units.h): by an
-// all-reduce of the gradients, behind which each updates its own copy; or by one of them, the owner, which gathers the
-// gradients, updates, and sends the values back, behind all other work of the iteration. The second is what FlexFlow's
+// all-reduce of the gradients, after which each updates its own copy; or by one of them, the owner, which gathers the
+// gradients, updates, and sends the values back, after all other work of the iteration. The second is what FlexFlow's
 // published simulator reckons with. Or they have a shard each (ZeRO stages 1 to 3; task_graph/synchronization_units.h):
 // of the optimizer's state; of the gradients too; of the weights too.
 enum class Synchronization : uint8_t {

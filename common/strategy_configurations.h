@@ -28,7 +28,7 @@ Json configurations_to_json(const Graph& graph, const Strategy& strategy, const 
 Vector<DeviceId> parse_devices(const JsonPlace& place, const Topology& topology);
 Degrees parse_degrees(const JsonPlace& place, const Operator& op);
 
-// "sample 4 x channel 2 (3:1)", the shares behind the degree; "whole".
+// "sample 4 x channel 2 (3:1)", the shares after the degree; "whole".
 std::string degrees_text(const Operator& op, const Degrees& degrees);
 // A list of device numbers: as ranges where that is shorter, else as an array.
 Json devices_to_json(const Vector<DeviceId>& devices);

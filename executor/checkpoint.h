@@ -15,7 +15,7 @@ namespace ff {
 struct Checkpoint {
   HostTensors weights;
   std::map<std::string, HostTensors> states;  // by state_names(), then parameter; empty: the optimizer has none
-  int64_t iterations = 0;                     // behind which these are the values; in the metadata
+  int64_t iterations = 0;                     // after which these are the values; in the metadata
   int64_t updates = 0;                        // that the states have seen; in the metadata
 };
 

@@ -203,7 +203,7 @@ void Program::submit(int64_t iteration, bool training) {
   current_task_ = -1;
 }
 
-// An update that would wait for its all-reduce lets the steps behind it go first, and so does the copy of what an
+// An update that would wait for its all-reduce lets the steps after it go first, and so does the copy of what an
 // all-gather brings. Nothing in the iteration reads what they write, and gradients have buffers of their own, so that
 // the results are the same. Of a transport that follows the backend nothing is known here; an owner's values lie in the
 // arena, whose memory has its next use, as do gradients in rounds.
@@ -525,7 +525,7 @@ void Program::update(const StepPlan& step) {
   start_sends(step);
 }
 
-// All updates of the iteration, and what comes behind them, behind the norm of all gradients together.
+// All updates of the iteration, and what comes after them, after the norm of all gradients together.
 void Program::update_clipped() {
   for (const int step : postponed_) {
     current_task_ = plan_.steps[step].task;

@@ -131,7 +131,7 @@ class Program {
   const ProgramSettings settings_;
   TaskGraphBuilder builder_;
   const TaskGraph tasks_;
-  const bool polls_;  // the transport, behind steps that send nothing
+  const bool polls_;  // the transport, after steps that send nothing
   bool default_issue_order_ = false;
   ProgramPlan plan_;
 
@@ -147,7 +147,7 @@ class Program {
   OptimizerStep optimizer_step_;  // of this iteration
   int64_t updates_ = 0;
   // Steps: updates and copies of parameters whose collectives went on when their turn came; with clipped gradients all
-  // updates, and what comes behind them.
+  // updates, and what comes after them.
   std::deque<int> postponed_;
   int current_task_ = -1;
   Vector<std::unique_ptr<Observer>> observers_;

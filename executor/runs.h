@@ -13,7 +13,7 @@ void for_each_run(const Block& outer, const Block& region, Visit visit) {
   const int rank = region.rank();
   // Axes from `flat` on are whole in `outer` (apart from axis `flat` itself), so that one run spans them.
   int flat = rank > 0 ? rank - 1 : 0;
-  int64_t length = rank > 0 ? region[flat].size() : 1, inner = 1;  // inner: elements of `outer` behind axis `flat`
+  int64_t length = rank > 0 ? region[flat].size() : 1, inner = 1;  // inner: elements of `outer` after axis `flat`
   while (flat > 0 && region[flat] == outer[flat]) {
     inner *= outer[flat].size();
     --flat;

@@ -39,7 +39,7 @@ class Trainer {
   // Forward passes over all samples of `data`; the same result on every rank.
   Evaluation evaluate(const DataSource& data);
 
-  // Iterations so far, those behind a checkpoint included: dropout and the order of the samples follow from it.
+  // Iterations so far, those after a checkpoint included: dropout and the order of the samples follow from it.
   int64_t iterations() const { return iteration_; }
   // `updates`: so many has the optimizer's state seen.
   void go_on_from(int64_t iterations, int64_t updates) {
@@ -77,7 +77,7 @@ struct RunCallbacks {
   // number. The loss alone does not tell: relu makes 0 of what is not a number.
   std::function<void(int64_t iteration, bool data)> on_not_finite;
   std::function<bool()> interrupted;    // true on any rank ends the run early, on all
-  std::function<void()> on_checkpoint;  // called on every rank behind each `checkpoint_every` iterations but the last
+  std::function<void()> on_checkpoint;  // called on every rank after each `checkpoint_every` iterations but the last
 };
 
 struct RunSettings {
@@ -106,7 +106,7 @@ struct RunResult {
   std::optional<Evaluation> evaluation;
   bool interrupted = false;
   // Rank 0 only:
-  double median_us = 0;  // over iterations behind those of warm-up, of the slowest rank's time
+  double median_us = 0;  // over iterations after those of warm-up, of the slowest rank's time
   int64_t warm_up_iterations = 0;
   Vector<RankReport> ranks;
 };

@@ -23,7 +23,7 @@ SHARED_MEMORY = "2 ranks in shared memory"
 # Name, hosts, ranks of each, rate of a link in GB/s.
 CLUSTERS = [("2 hosts, 1 Gb/s", 2, 1, 0.125), ("2 hosts, 10 Gb/s", 2, 1, 1.25),
             ("2 hosts of 2 ranks, 1 Gb/s", 2, 2, 0.125)]
-# Of an Ethernet frame of 1514 bytes, TCP with timestamps leaves so many; what comes before and behind frames on a cable
+# Of an Ethernet frame of 1514 bytes, TCP with timestamps leaves so many; what comes before and after frames on a cable
 # is not emulated.
 PAYLOAD = 1448 / 1514
 
@@ -89,17 +89,17 @@ def table(name, builds, turns, rounds, largest):
     for key in runs[next(iter(runs))][0]:
         what, bytes_ = key
         row = f"| {what} | {size_text(bytes_)} |"
-        alone, beside = {}, {}
+        alone, together = {}, {}
         for label in builds:
             alone[label] = median_of(runs[label], key, "alone_us")
-            beside[label] = median_of(runs[label], key, "together_us")
+            together[label] = median_of(runs[label], key, "together_us")
             longer = max(alone[label], median_of(runs[label], key, "computing_us"))
             limit = limit_us(name, what, bytes_)
             row += (f" {alone[label] / 1e3:.2f} | {bytes_ / alone[label] / 1e3:.3f} |"
-                    f" {f'{limit / alone[label] * 100:.0f} %' if limit else '-'} | {beside[label] / longer:.2f} |")
+                    f" {f'{limit / alone[label] * 100:.0f} %' if limit else '-'} | {together[label] / longer:.2f} |")
         if len(builds) > 1:
             before, now = builds
-            row += f" {alone[before] / alone[now]:.2f} | {beside[before] / beside[now]:.2f} |"
+            row += f" {alone[before] / alone[now]:.2f} | {together[before] / together[now]:.2f} |"
         print(row, flush=True)
 
 

@@ -39,7 +39,7 @@ def search(build, cell, budget, seed, flags, batch):
 def seconds_until(result, us):
     """When the search had a strategy of at most so many microseconds, with what came before its chains; None: never.
 
-    Cheap strategies are there when the chains begin."""
+    Heuristic baselines are there when the chains begin."""
     before = result["total_s"] - result["elapsed_s"]
     if min(result["baselines"].values()) <= us:
         return before

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Times training iterations of ffexec on one rank beside PyTorch's on one thread: the same networks, batches and
+"""Times training iterations of ffexec on one rank and PyTorch's on one thread: the same networks, batches and
 optimizer (SGD with momentum), forward, backward and update on one synthetic batch that does not change.
 
     scripts/bench_vs_torch.py                                 all networks, five rounds
@@ -449,7 +449,7 @@ def report(results, arguments):
 def main():
     if sys.argv[1:2] == ["--pytorch-side"]:
         return pytorch_side(sys.argv[2], sys.argv[3], int(sys.argv[4]), *sys.argv[5:7])
-    parser = argparse.ArgumentParser(description="Times training iterations of ffexec on one rank beside PyTorch's on "
+    parser = argparse.ArgumentParser(description="Times training iterations of ffexec on one rank and PyTorch's on "
                                      "one thread.")
     parser.add_argument("--only", nargs="+", metavar="NETWORK",
                         help=f"any of: {', '.join(NETWORKS)}; with --device cuda: {', '.join(NETWORKS_ON_GPU)}")

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """How well budgets and the first SIGTERM are kept, as a table over sizes. For developers of ffsearch.
 
-Generates chains of linear layers and topologies of devices behind one switch a node, and runs ffsearch on each size
+Generates chains of linear layers and topologies of devices at one switch per node, and runs ffsearch on each size
 twice: with --budget, and with a SIGTERM after some seconds. Times are of the wall clock, from the start of the process;
-on a busy machine the processor time beside them says more. Usage:
+on a busy machine the processor time says more. Usage:
 
   scripts/budget_table.py --build build/release --operators 1 100 20000 --devices 1 64 16384
 """
@@ -49,7 +49,7 @@ def cluster(devices):
 
 
 def run(command, signal_after_s, limit_s):
-    """Exit code, elapsed seconds, seconds behind the signal (None without one), processor seconds."""
+    """Exit code, elapsed seconds, seconds after the signal (None without one), processor seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:

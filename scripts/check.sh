@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What continuous integration checks beside scripts/test.sh: each stage's outcome and time, at last how many passed.
+# What continuous integration checks besides scripts/test.sh: each stage's outcome and time, at last how many passed.
 # Usage: scripts/check.sh [STAGE ...]; without arguments, all but the second:
 #   format  line lengths and clang-format
 #   alone   each source compiles by itself, which the unity build of scripts/test.sh ci does not show: a seventh by the

@@ -189,7 +189,7 @@ make_host() {
   host_pids[host]=$!
   until [[ $(readlink "/proc/$!/ns/uts") != "$(readlink /proc/self/ns/uts)" ]]; do sleep 0.01; done
   # BBR, which some machines have by default, paces for long distances. A socket gives its interface no more than a
-  # network card would take: else what is sent next stands behind megabytes.
+  # network card would take: else what is sent next stands after megabytes.
   on_host "$host" sh -c "echo $name >/proc/sys/kernel/hostname; echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6
     cd /proc/sys/net/ipv4; echo cubic >tcp_congestion_control || echo reno >tcp_congestion_control
     echo 262144 >tcp_limit_output_bytes" 2>/dev/null || true
@@ -204,7 +204,7 @@ make_host() {
   echo "$name slots=$ranks" >>"$work/hostfile"
 }
 
-# What stands in for ssh: `run node1 COMMAND` goes to that host with the few variables that ssh would keep, takes the
+# Replaces ssh: `run node1 COMMAND` goes to that host with the few variables that ssh would keep, takes the
 # host's processors and its control group, and runs the command by a shell.
 write_run() {
   {

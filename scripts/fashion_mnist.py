@@ -56,7 +56,7 @@ FILES = [
 
 
 def write_npy(path, array):
-    """Writes beside, syncs, renames: the file appears whole or not at all."""
+    """Writes a temporary file, syncs, renames: the file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:

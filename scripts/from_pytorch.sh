@@ -30,7 +30,7 @@ torch.onnx.export(model.train(), torch.randn(2, 1, 28, 28), sys.argv[1], input_n
                   do_constant_folding=False)
 END
 
-step "2. the model as a graph, its parameters beside"
+step "2. the model as a graph, and its parameters"
 "$build/ffsearch" import "$out/model.onnx" --batch 64 --loss cross-entropy --out "$out/graph.json" \
   --weights "$out/weights.safetensors"
 
@@ -43,6 +43,6 @@ step "4. search, and train with what is found"
 mpirun -n "$ranks" "$build/ffexec" --strategy "$out/strategy.json" --load "$out/weights.safetensors" --iterations 50 \
   --lr 0.05 --trace "$out/trace.json"
 
-step "predicted beside measured"
+step "predicted and measured"
 "$build/ffsearch" simulate --strategy "$out/strategy.json" --measured "$out/trace.json" --html "$out/plan.html" --quiet
 echo "why this plan: $out/plan.html"

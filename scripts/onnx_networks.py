@@ -1,4 +1,4 @@
-"""Networks in plain PyTorch that onnx_models.py exports, beside torchvision's: LSTM language models, and transformers
+"""Networks in plain PyTorch that onnx_models.py exports, besides torchvision's: LSTM language models, and transformers
 in the ways in which people write them."""
 import math
 

@@ -28,7 +28,7 @@ def words_of(text):
 
 
 def filled(words, first, rest):
-    """Lines of `words`, the first behind the text `first`, further ones behind `rest`."""
+    """Lines of `words`, the first after the text `first`, further ones after `rest`."""
     lines, line = [], first
     width = len(first)
     empty = True

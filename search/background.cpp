@@ -17,7 +17,7 @@ JobLoad load_of(const Evaluator::Details& details, const Topology& topology) {
   return load;
 }
 
-Topology beside(const Topology& topology, const Vector<JobLoad>& loads) {
+Topology left_by(const Topology& topology, const Vector<JobLoad>& loads) {
   if (loads.empty()) return topology;
   const double turns = 1 / static_cast<double>(loads.size() + 1);
   const auto left = [&](int resource) {
@@ -77,7 +77,7 @@ Background::Background(const Vector<std::string>& files, const Topology& topolog
 Topology Background::left_of(const Topology& topology) const {
   Vector<JobLoad> loads;
   for (const Job& job : jobs_) loads.push_back(job.load);
-  return beside(topology, loads);
+  return left_by(topology, loads);
 }
 
 // With the kernel times that are known already.
@@ -86,7 +86,7 @@ Nanoseconds Background::makespan(const Job& job, const Topology& topology, const
   for (const int model : job.loaded->topology.models.indices())
     if (const Profile& profile = job.loaded->kernels.profile(model); !profile.entries.empty())
       profiles.push_back(profile);
-  Loaded loaded({job.loaded->problem().whole(), beside(topology, loads), {}, job.loaded->settings},
+  Loaded loaded({job.loaded->problem().whole(), left_by(topology, loads), {}, job.loaded->settings},
                 mode_ == CostMode::measure ? CostMode::automatic : mode_, std::move(profiles));
   return Evaluator(loaded.problem()).evaluate(job.strategy).makespan;
 }

@@ -22,7 +22,7 @@ JobLoad load_of(const Evaluator::Details& details, const Topology& topology);
 // What these jobs leave. A device or channel that they keep busy for the share u of the time has 1 - u of its rate for
 // one more job, but at least the share that each of n jobs gets where all take turns, 1/n; and the memory that is left.
 // An estimate: jobs are taken to use everything evenly over time. `file` stays that of the topology.
-Topology beside(const Topology& topology, const Vector<JobLoad>& loads);
+Topology left_by(const Topology& topology, const Vector<JobLoad>& loads);
 
 // The jobs of strategy files, on a topology that is not their own but has as many devices.
 class Background {

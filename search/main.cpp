@@ -329,8 +329,8 @@ void add_topology_command(CLI::App& app, Options& options) {
       ->add_option("--network-gb-per-s", options.topology.network_gb_per_s,
                    "rate of each network adapter, 1e9 bytes per second; default: as the adapters report")
       ->check(CLI::Range(1e-4, 1e12));
-  auto* preset = topology->add_option("--preset", options.topology.preset,
-                                      "machine that is sold, instead of this one: " + preset_list());
+  auto* preset =
+      topology->add_option("--preset", options.topology.preset, "known machine, instead of this one: " + preset_list());
   topology->add_option("--gpus-per-node", options.topology.gpus_per_node, "GPUs of a machine of the preset; default: 8")
       ->check(CLI::Range(1, 4096))
       ->needs(preset);
@@ -460,7 +460,7 @@ void add_commands(CLI::App& app, Options& options) {
                       "device model of the topology to measure, where this machine has several");
   add_precision_flag(*profile, options.profile.precision);
   profile->add_flag("--quiet", options.quiet, "print errors only");
-  CLI::App* onnx = app.add_subcommand("import", "convert an ONNX model to an operator graph");
+  CLI::App* onnx = app.add_subcommand("import", "make an operator graph of an ONNX model or a config.json");
   ff::add_import_flags(*onnx, options.onnx);
   onnx->add_flag("--json", options.json, "print one JSON object on stdout and nothing else there");
   onnx->add_flag("--quiet", options.quiet, "print errors only");
@@ -570,6 +570,8 @@ int main(int argc, char** argv) {
        {"graph",
         "topo",
         "strategy",
+        "settings",
+        "sequence",
         "batch",
         "batch-per-device",
         "annotations",

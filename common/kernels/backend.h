@@ -24,7 +24,7 @@ constexpr int phase_count = 4;
 
 // What one task's kernel works on. Pointers are to dense blocks in the backend's memory; an empty block's pointer may
 // be null. Kernels of backends compute with f32; what make_typed_kernel (converted_kernel.h) returns takes activations,
-// their gradients and parameters of the types that the operator's definition says, behind the same pointers.
+// their gradients and parameters of the types that the operator's definition says, after the same pointers.
 // Vectors are as long as the definition's inputs, parameters or outputs, or empty where the phase does not use them.
 struct KernelArguments {
   Vector<const void*> inputs;       // input_block(i, part); f32 or i32
@@ -39,7 +39,7 @@ struct KernelArguments {
   Vector<float*> parameter_gradients;  // like parameters; every element is overwritten, or added to:
   Vector<uint8_t> accumulate;          // like parameters: is it added to? Empty: none is.
   // Where there are statistics: the statistics phases write the part's own (statistics_bytes), the others read what is
-  // common to a group of parts: the sum of their own, or, gathered, the own ones of so many parts, one behind the
+  // common to a group of parts: the sum of their own, or, gathered, the own ones of so many parts, one after the
   // other. Backward's differ from forward's.
   float* statistics = nullptr;
   int statistics_slots = 1;
@@ -61,7 +61,7 @@ class Kernel {
   virtual void backward(const KernelArguments& arguments) = 0;
   virtual void forward_statistics(const KernelArguments&) {}
   virtual void backward_statistics(const KernelArguments&) {}
-  // Behind forward in training, once a device and iteration for all parts with the same states: moves them towards the
+  // After forward in training, once a device and iteration for all parts with the same states: moves them towards the
   // batch's statistics.
   virtual void update_state(const KernelArguments&) {}
   virtual int64_t workspace_bytes() const { return 0; }
@@ -112,7 +112,7 @@ class Backend {
   // inputs).
   virtual void store_from_host(const void* host, void* memory, const Shape& shape) = 0;
   virtual void load_to_host(const void* memory, void* host, const Shape& shape) = 0;
-  // Many small ones at once: the host has the values behind finish_loads.
+  // Many small ones at once: the host has the values after finish_loads.
   virtual void begin_load_to_host(const void* memory, void* host, const Shape& shape) {
     load_to_host(memory, host, shape);
   }

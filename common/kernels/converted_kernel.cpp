@@ -26,7 +26,7 @@ class ConvertedKernel : public Kernel {
     kernel_->forward(last_forward_);
     round(last_forward_.outputs, arguments.outputs, forward_.outputs, outputs_);
   }
-  // Right behind forward: its operands are still there.
+  // Right after forward: its operands are still there.
   void update_state(const KernelArguments&) override { kernel_->update_state(last_forward_); }
   void backward_statistics(const KernelArguments& arguments) override {
     kernel_->backward_statistics(operands(arguments, backward_));

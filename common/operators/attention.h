@@ -65,7 +65,7 @@ class MultiHeadAttention : public OperatorDefinition {
   int64_t tile_queries() const { return std::min(length, std::clamp<int64_t>(65536 / length, 16, 128)); }
 
   // What a part projects, in one buffer with a matrix for each weight: rows of [samples, length], in each of them the
-  // channels of queries, keys and values; or, with grouped queries, rows of queries, and behind these rows of keys and
+  // channels of queries, keys and values; or, with grouped queries, rows of queries, and after these rows of keys and
   // values.
   struct Projected {
     struct Matrix {
@@ -75,7 +75,7 @@ class MultiHeadAttention : public OperatorDefinition {
     int64_t query_width, key_width;  // channels of the part's queries; of its keys, and of its values
     int64_t keys;                    // where they begin; the values begin key_width further on, the queries at 0
     int64_t query_stride, key_stride;
-    Vector<Matrix> matrices;  // of parameter 0, 1, ...; their biases, if any, are the parameters behind
+    Vector<Matrix> matrices;  // of parameter 0, 1, ...; their biases, if any, are the parameters after
     int64_t size() const { return rows * (query_width + 2 * key_width); }
   };
   Projected projected(const Block& part) const;

@@ -19,7 +19,7 @@ Broadcast::Broadcast(const OperatorRequest& request) : OperatorDefinition(reques
   for (const JsonPlace& item : place.items()) {
     axes.push_back(static_cast<int>(item.as_integer(parameter ? 1 : 0, static_cast<int64_t>(shape.size()) - 1)));
     if (axes.size() > 1 && axes[axes.count() - 2] >= axes.back())
-      item.fail("axis " + std::to_string(axes.back()) + " does not come behind the one before");
+      item.fail("axis " + std::to_string(axes.back()) + " does not come after the one before");
     expected.push_back(shape[axes.back()]);
   }
   if (axes.empty() || axes.size() == shape.size() || (!parameter && axes[0] != 0))

@@ -6,7 +6,7 @@ namespace ff {
 
 // input [batch, in_channels, height, width] -> [batch, out_channels, out_height, out_width].
 // weight [out_channels, in_channels / groups, kernel_height, kernel_width], bias [out_channels].
-// Without groups and without a fused activation, which needs the whole sum, in_channel is an R dimension behind those
+// Without groups and without a fused activation, which needs the whole sum, in_channel is an R dimension after those
 // of the output. Of the parts that share a sum the first adds the bias.
 class Conv2d : public OperatorDefinition {
  public:
@@ -52,7 +52,7 @@ class Conv2d : public OperatorDefinition {
   // faster where the channels are whole vectors; an image's few are another kernel's.
   static bool has_whole_vectors(int64_t in, int64_t out) { return (in % 16 == 0 || in == 3) && out % 16 == 0; }
   // Where in scratch memory, in bytes: dense pixels at 0; of a slice the input, its gradient and the output; blocks of
-  // channels of the input, and behind these, aligned, of the output.
+  // channels of the input, and after these, aligned, of the output.
   struct Scratch {
     int64_t input_slice = 0, gradient_slice = 0, output_slice = 0, blocks = 0, bytes = 0;
     static int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }

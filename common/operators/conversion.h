@@ -1,5 +1,5 @@
 // Kernels that compute in f32 for operators whose tensors are bf16: before a kernel runs, its operands become f32 in
-// scratch memory, and what it has written there is rounded to bf16 behind it (kernels/converted_kernel.h). Parts on one
+// scratch memory, and what it has written there is rounded to bf16 after it (kernels/converted_kernel.h). Parts on one
 // device share the scratch memory, since a device runs one kernel at a time. The program plan allocates it and the
 // memory model counts it.
 #pragma once

@@ -21,7 +21,7 @@ Matmul::Matmul(const OperatorRequest& request) : OperatorDefinition(request.type
   const Shape expected = transposed ? Shape{a[0], columns, inner} : Shape{a[0], inner, columns};
   if (b != expected)
     request.place.at("inputs").items()[1].fail("has shape " + to_string(b) + ", expected " + to_string(expected) +
-                                               " behind a first input of shape " + to_string(a));
+                                               " after a first input of shape " + to_string(a));
   outputs_ = {{"", {a[0], a[1], columns}}};
   dimensions_ = every_axis(outputs_[0].shape);
   dimensions_.push_back({"inner", DimensionKind::reduction, inner});

@@ -23,7 +23,7 @@ namespace ff {
 
 // The S, A, P of SOAP (paper section 4, table 1); O is the choice of devices. And R, which the paper does not have: a
 // dimension that is summed over (the contracted one of a product). Parts that differ in it alone write the same block,
-// each its share of the sum; whoever reads the block adds them up.
+// each a partial sum; whoever reads the block adds them up.
 enum class DimensionKind { sample, attribute, parameter, reduction };
 std::string_view to_string(DimensionKind kind);
 
@@ -83,7 +83,7 @@ class OperatorDefinition {
 
   // Part number `index` (row-major over the degrees) of the operator split by `degrees` (one a dimension).
   Block part(const Degrees& degrees, int64_t index) const;
-  // How many parts write the same blocks, each a share of the sum: the product of the degrees of kind reduction.
+  // How many parts write the same blocks, each a partial sum: the product of the degrees of kind reduction.
   int partial_results(const Degrees& degrees) const;
   // Parts with equal numbers do equal work: their blocks have equal shapes and see equal padding, and differ in
   // position alone. [part], from 0
@@ -142,7 +142,7 @@ class OperatorDefinition {
   virtual int64_t statistics_bytes(const Block& /*part*/, bool /*backward*/) const { return 0; }
   bool has_statistics(const Degrees& degrees, bool backward) const;
   bool may_have_statistics() const;  // under some degrees
-  // Common statistics are the sum of the parts' own, or hold each part's own in a slot of its own, one behind the
+  // Common statistics are the sum of the parts' own, or hold each part's own in a slot of its own, one after the
   // other.
   virtual bool gathers_statistics() const { return false; }
   // Are they needed in evaluation too?
@@ -168,7 +168,7 @@ class OperatorDefinition {
   // input_gradients: does any input need its gradient (false for the first layer)?
   virtual Work backward_work(const Block& part, bool input_gradients) const;
   virtual AttentionWork attention_work(const Block& /*part*/, bool /*backward*/) const { return {}; }
-  // Matrix products of forward, beside those of attention_work; their flops are about equal.
+  // Matrix products of forward, without those of attention_work; their flops are about equal.
   virtual int product_count() const { return 1; }
   // Bytes that backward moves beyond that where it adds to the gradients of the parameters, which are then read too,
   // instead of writing them.

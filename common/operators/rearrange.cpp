@@ -166,8 +166,7 @@ Pad::Pad(const OperatorRequest& request) : OperatorDefinition(request.type, requ
   before = {0};
   for (size_t i = 0; i < items.size(); ++i) {
     const auto both = items[i].items();
-    if (both.size() != 2)
-      items[i].fail("has " + std::to_string(both.size()) + " elements, expected 2 (before, behind)");
+    if (both.size() != 2) items[i].fail("has " + std::to_string(both.size()) + " elements, expected 2 (before, after)");
     before.push_back(both[0].as_integer(0, 1 << 16));
     shape[i + 1] += before.back() + both[1].as_integer(0, 1 << 16);
   }

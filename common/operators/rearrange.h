@@ -24,7 +24,7 @@ class Concat : public OperatorDefinition {
 };
 
 // [batch, channel, height, width] -> [batch, channel * height * width] (row-major); [batch, length, channel] likewise.
-// The axis behind the sample can be split: its blocks stay contiguous in the flat axis.
+// The axis after the sample can be split: its blocks stay contiguous in the flat axis.
 class Flatten : public OperatorDefinition {
  public:
   explicit Flatten(const OperatorRequest& request);
@@ -33,7 +33,7 @@ class Flatten : public OperatorDefinition {
   Block input_block(int input, const Block& part) const override;
   bool backward_reads_input(int) const override { return false; }
 
-  int64_t inner;  // elements behind axis 1
+  int64_t inner;  // elements after axis 1
 };
 
 // Inputs [batch, channel] of one shape -> [batch, length, channel], one position an input.
@@ -71,7 +71,7 @@ class Slice : public OperatorDefinition {
   bool is_split() const { return type_ == "split"; }
 };
 
-// Zeros before and behind each axis but the sample.
+// Zeros before and after each axis but the sample.
 class Pad : public OperatorDefinition {
  public:
   explicit Pad(const OperatorRequest& request);

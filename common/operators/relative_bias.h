@@ -9,8 +9,8 @@ namespace ff {
 // 1910.10683). Every axis can be split; head is P.
 //
 // A bucket is the number of boundaries that are at most the distance. What that is, `directions` says: both, without
-// its sign, where each direction has half of the rows, keys behind the query the upper half; past, of the keys before
-// the query, 0 for those behind it; signed, key - query (a row for each distance, or for those that are not clipped:
+// its sign, where each direction has half of the rows, keys after the query the upper half; past, of the keys before
+// the query, 0 for those after it; signed, key - query (a row for each distance, or for those that are not clipped:
 // Shaw et al. 2018, arXiv 1803.02155).
 class RelativeBias : public OperatorDefinition {
  public:
@@ -24,7 +24,7 @@ class RelativeBias : public OperatorDefinition {
   std::string signature(const Block& part) const override;
   int64_t workspace_bytes(const Block& part) const override;
 
-  // Of keys - query, positive where the key is behind the query. Neighbouring distances on one side of 0 have the same
+  // Of keys - query, positive where the key is after the query. Neighbouring distances on one side of 0 have the same
   // bucket or different ones, so that a bucket is a range of distances.
   int64_t bucket(int64_t distance) const;
   // The buckets of the part's distances, from that of its first key to its last query on.

@@ -7,7 +7,7 @@
 namespace ff {
 
 // Blocks and parts of sequences, [sample, length, channel], as those of images of height 1, [sample, channel, height,
-// width], and back. Parts may have a dimension more behind these.
+// width], and back. Parts may have a dimension more after these.
 inline Block to_image(const Block& block) {
   Block image = {block[0], block[2], {0, 1}, block[1]};
   if (block.rank() > 3) image.append(block[3]);

@@ -26,7 +26,7 @@ struct Window {
   }
   // Input positions that the windows of `output` read, without the padding: for a split axis this includes the halo.
   Interval input(Interval output) const { return intersect(unclipped(output), Interval{0, input_size}); }
-  // Padding that a kernel restricted to `output` sees before and behind input(output).
+  // Padding that a kernel restricted to `output` sees before and after input(output).
   int64_t padding_before(Interval output) const { return std::max<int64_t>(0, -unclipped(output).begin); }
   int64_t padding_behind(Interval output) const { return std::max<int64_t>(0, unclipped(output).end - input_size); }
   // Neighbouring windows touch or overlap, and a window has no holes.

@@ -304,7 +304,7 @@ class Assembly {
     Vector<bool> reads_;
   };
 
-  // A segment begins when the gradient of its last operator's outputs is there. No operator behind that one belongs to
+  // A segment begins when the gradient of its last operator's outputs is there. No operator after that one belongs to
   // the segment, so that nothing waits in a circle.
   void start_segments(int32_t begin, Segments& segments) {
     const int32_t end = static_cast<int32_t>(result_.tasks.size());
@@ -428,7 +428,7 @@ class Assembly {
 
   // ---- shards ----
 
-  // On the holders that are here, of their shards, behind the last reduce-scatter.
+  // On the holders that are here, of their shards, after the last reduce-scatter.
   Vector<int32_t> add_updates(int group, const SynchronizationUnit& unit, int32_t reduce_scatter, bool sends) {
     const Vector<int64_t> sums = own_sums(unit);
     const int64_t shard_bytes = element_bytes * shard_elements(packed(unit).elements, unit.holder_count());
@@ -550,7 +550,7 @@ class Assembly {
     }
   }
 
-  // The unit so far in front of an operator, or behind it; null: there is none.
+  // The unit so far in front of an operator, or after it; null: there is none.
   static const HeldShard* in_front_of(const Vector<HeldShard>& shards, OperatorId op) {
     const auto end =
         std::partition_point(shards.begin(), shards.end(), [&](const HeldShard& one) { return one.of->op < op; });
@@ -611,7 +611,7 @@ class Assembly {
 
   // ---- owners ----
 
-  // Of each device with parts here, behind all of these.
+  // Of each device with parts here, after all of these.
   void add_barriers() {
     for (OperatorId op : graph_.operator_ids())
       for (const int32_t part : result_.parts[op]) {

@@ -8,10 +8,10 @@
 //   forward          producers write             consumers read           devices                     backward
 //   all_gather       a block each                all blocks, each part    the same, one part each     reduce_scatter
 //   all_to_all       a block each                their own share of all   the same, one part each     all_to_all
-//   reduce_scatter   shares of one sum           their own share of it    the same, one part each     all_gather
-//   all_reduce       shares of one sum           all of it, each part     the same, one part each     all_reduce
+//   reduce_scatter   partial sums                their own part of it     the same, one part each     all_gather
+//   all_reduce       partial sums                all of it, each part     the same, one part each     all_reduce
 //   broadcast        one block, one part         all of it, each part     a consumer part each        reduce
-//   reduce           shares of one sum           all of it, one part      a producer part each        broadcast
+//   reduce           partial sums                all of it, one part      a producer part each        broadcast
 //
 // So it is the neighbours' configurations that say whether a sum is all-reduced or reduce-scattered. An exchange of at
 // least `large_exchange` pairs that is none of these, but of blocks or disjoint shares of them, is an all_to_all among
@@ -48,7 +48,7 @@ constexpr size_t least_collective_size = 3;  // devices
 struct Exchange {
   enum class Reading : uint8_t { whole, disjoint, other };  // of the producers' blocks, by the consumers
   Vector<int32_t> producers, consumers;                     // parts, ascending
-  bool sums = false;                                        // the producers' blocks are shares of one sum
+  bool sums = false;                                        // the producers' blocks are partial sums
   Reading reading = Reading::other;
   int64_t bytes = 0;  // of the producers' blocks together; of a sum: of one
   // How often a producer sends its block in an all_to_all.

@@ -6,9 +6,9 @@
 //   on one device      the reader uses the other's buffer in place if the block is whole at both ends; else it copies
 //                      the block from there into a buffer of its own
 //   on two devices     the sender sends its buffer if the block is the whole of it, else it packs the block first; the
-//                      receiver receives into its buffer if the block is the whole of it, else beside it, and copies
+//                      receiver receives into its buffer if the block is the whole of it, else elsewhere, and copies
 //
-// Shares of a sum are copied too: the consumer adds them up. Backward it is the same with the ends exchanged, but that
+// Partial sums are copied too: the consumer adds them up. Backward it is the same with the ends exchanged, but that
 // the contributions to one gradient are added up: only a single one is used where it lies or arrives. What goes through
 // a collective is packed at the sender or put together at the receiver where the kind says so (collectives.h).
 #pragma once

@@ -35,7 +35,7 @@ struct BlockPair {
 // What the parts at both ends of an edge write and read, under given degrees.
 struct EdgeBlocks {
   Vector<Block> written, read;  // [producer part], [consumer part]
-  int writers = 1;              // so many producer parts write shares of one sum each
+  int writers = 1;              // so many producer parts write a partial sum each
   DataType type = DataType::f32;
 };
 EdgeBlocks blocks_of(const Graph& graph, const Edge& edge, const Degrees& producer, const Degrees& consumer);

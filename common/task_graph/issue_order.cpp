@@ -138,7 +138,7 @@ class NamedPlaces {
   std::unordered_map<uint64_t, const Entries*> known_;  // by NameParts::prefix
 };
 
-// Tasks of one prefix, one behind the other, as few entries.
+// Tasks of one prefix, one after the other, as few entries.
 void append_entries(const std::string& prefix, const Vector<NameParts>& tasks, Vector<std::string>& entries) {
   const auto entry = [&](size_t begin, size_t end) {
     Vector<int64_t> numbers, devices;
@@ -192,20 +192,20 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
 
 namespace {
 
-// Where a task stands in the default order.
+// A task's position in the default order.
 struct DefaultPlace {
   int pass;   // forward, backward, owners or updated shards
   int op;     // backward: counted from the end; owners, shards: the group
   int stage;  // of an operator
   int part;
-  // 1: behind the task that produces its data, -1: in front of the one that reads it; 2: behind its transfer; -2:
+  // 1: after the task that produces its data, -1: in front of the one that reads it; 2: after its transfer; -2:
   // recomputed in front of it; -3: weights gathered for it
   int transfer;
   TaskKey key;
   auto operator<=>(const DefaultPlace&) const = default;
 };
 
-// Where parameters have owners: behind all barriers, unit by unit.
+// Where parameters have owners: after all barriers, unit by unit.
 DefaultPlace place_behind_barriers(const TaskGraph& graph, const Task& task) {
   constexpr int pass = 2;
   if (task.kind == TaskKind::barrier) return {pass, -1, 0, part_of(task.key), 0, task.key};

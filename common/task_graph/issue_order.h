@@ -13,25 +13,25 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
 
 // A total order of all tasks that respects the task graph, from what each task is alone, so that the order of one
 // device's tasks is that of all devices': forward operator by operator, backward in reverse; of an operator statistics,
-// their reductions, part by part the task and right behind it the transfers of its data, then collectives; behind the
+// their reductions, part by part the task and right after it the transfers of its data, then collectives; after the
 // backward pass of the last operator of a parameter group its synchronization and updates; where parameters have owners
-// instead behind everything all barriers, then unit by unit the gradients' transfers to the owner, its update, the
+// instead after everything all barriers, then unit by unit the gradients' transfers to the owner, its update, the
 // values' transfers, the other updates. What ffexec follows when a strategy file has no (fitting) issue order. With
 // on-demand transfer buffers, what brings activations stands right in front of the first task that reads them, and a
-// collective of gradients right behind the last task that adds to it.
+// collective of gradients right after the last task that adds to it.
 Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& tasks,
                                 TransferBuffers buffers = TransferBuffers::preallocated);
 // An order of all tasks, of all devices, changed to one for on-demand transfer buffers: what brings activations stands
-// right in front of the first task that reads them, every transfer of a gradient right behind the task that computes
+// right in front of the first task that reads them, every transfer of a gradient right after the task that computes
 // it.
 Vector<int> on_demand_issue_order(const TaskGraph& tasks, const Vector<int>& order);
 
 // A strategy file's issue order as an order of all tasks: compute, synchronization and update tasks as named, every
-// transfer right behind the task that produces its data, or for on-demand transfer buffers those of activations right
+// transfer right after the task that produces its data, or for on-demand transfer buffers those of activations right
 // in front of the task that reads them; those of gradients to an owner right in front of its update, so that they are
-// behind its barrier as well.
+// after its barrier as well.
 //
-// An entry names one task or several that are issued one behind the other, with numbers as in number_ranges.h:
+// An entry names one task or several that are issued one after the other, with numbers as in number_ranges.h:
 // "conv1/forward/0-7", "conv1/update/2@0-14:2" (unit 2 on many devices), "conv1/update/0-7@0-7" (unit 0 on device 0,
 // unit 1 on device 1, ...). Of a transformer of 24 layers on 1,024 devices that is some thousand entries instead of
 // 700,000 names. They are not expanded: each task looks for its own name.

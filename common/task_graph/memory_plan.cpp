@@ -370,7 +370,7 @@ class MemoryPlanner {
     }
   }
 
-  // Where parameters have owners: what a device receives and sends behind its barrier.
+  // Where parameters have owners: what a device receives and sends after its barrier.
   void plan_owners(int index) {
     MemoryPlan& plan = plans_[index];
     const int end = plan.steps.count();

@@ -2,7 +2,7 @@
 // buffers of transfers. One arena a device, laid out before the first iteration: two buffers share memory when the
 // lives of both, in the device's issue order, do not meet. The executor allocates exactly this and ffsearch reports it.
 //
-// Lives, in steps (a device's tasks without transfers, in issue order; `end` is behind the last one):
+// Lives, in steps (a device's tasks without transfers, in issue order; `end` is after the last one):
 //   output                forward ... that of its operator, or backward if that reads it; of every consumer that reads
 //                         it in place likewise; or until a consumer has copied from it
 //                         Of a recomputed operator (recomputation.h): of what reads it in forward alone
@@ -12,12 +12,12 @@
 //   output_gradient       contributions added up: backward of its operator
 //   packed_*              what is sent, if it is a part of a buffer: the task that packs it ... sent
 //   received_*            what is received, if it is a part of a buffer: posted ... the task that copies from it
-// What is sent in place lives until it is sent, what is received in place from when its receive is posted. Roomy plans
-// (TransferBuffers) post all receives at step 0 and wait for no send before the end, when its memory is written again.
-// That holds for every transport, on streams of their own too: they start behind all work of the iteration before and
+// What is sent in place lives until sent, what is received in place from when its receive is posted. Preallocated,
+// receives are posted at step 0, and no send is waited for before the end, when its memory is written again.
+// That holds for every transport, on streams of their own too: they start after all work of the iteration before and
 // are over before the next one writes. On-demand buffers keep transfers' memory about as long as it is in use:
 //   posted                in front of the last step that precedes the transfer in the issue order
-//   sent                  behind `steps_to_send` steps that follow it there: what is written there later waits for the
+//   sent                  after `steps_to_send` steps that follow it there: what is written there later waits for the
 //                         send. The receive is posted at a step that comes earlier in the issue order than any step
 //                         that waits so; hence nothing waits for ever.
 // In their issue order an activation goes where it is needed (issue_order.h). So an operator with several parts on a
@@ -26,7 +26,7 @@
 // What goes through a collective of an edge (collectives.h) is read or written from the collective's step to the first
 // task that waits for it here; a device has one buffer to send from and one to receive into where that packs.
 // Where parameters have owners (Synchronization::parameter_server), their transfers share the arena with the
-// activations, of which none is needed any more behind the barrier:
+// activations, of which none is needed any more after the barrier:
 //   received_parameter_gradient   barrier ... the owner's update
 //   packed_parameter_values       the owner's update ... end
 //   received_parameter_values     barrier ... the holder's update

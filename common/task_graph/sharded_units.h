@@ -11,10 +11,10 @@
 //
 // So that a device holds few units whole, it goes on only where those before are done with. Of the units on a device,
 // in the order of their operators:
-//   - backward of a unit waits for the reduce-scatter of the one `shards_in_flight` units behind it in the network,
+//   - backward of a unit waits for the reduce-scatter of the one `shards_in_flight` units after it in the network,
 //     whose backward came before
 //   - weights are gathered for forward when the unit `shards_in_flight` in front of it has run, and for backward when
-//     the one so far behind it has; behind the last operator of a segment, where it is recomputed
+//     the one so far after it has; after the last operator of a segment, where it is recomputed
 //   - no unit is gathered before the round before has begun there; for backward the last ones in the network, which
 //     this leaves free, wait for their own forward
 #pragma once

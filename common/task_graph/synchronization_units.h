@@ -6,7 +6,7 @@
 // Where parameters have owners (Synchronization::parameter_server), a unit's pieces have the same owner too: the device
 // of the first part that uses them, as in FlexFlow's published simulator (src/runtime/simulator.cc, simulate_runtime,
 // step 3b, built without NCCL: of parts with the same weights the first one's device gets an update task, with a
-// transfer from each of the others and one back; all of it behind a barrier on every device, which its backward tasks
+// transfer from each of the others and one back; all of it after a barrier on every device, which its backward tasks
 // come before). So under data parallelism device 0 owns everything. Unlike there, holders are devices, not parts: a
 // device first adds up what its own parts contribute. And updating takes its time, as does taking over the values.
 //
@@ -88,7 +88,7 @@ constexpr int64_t packed_elements(int64_t elements, int64_t holders, Synchroniza
 Vector<std::pair<OperatorId, int>> contributors_of(const SynchronizationUnit& unit);
 
 // A holder of several parts adds up their gradients of a piece. Kernels with the same block of the parameter add to one
-// buffer, which is part of their own time; buffers of different blocks are added up behind the kernels, an addition
+// buffer, which is part of their own time; buffers of different blocks are added up after the kernels, an addition
 // counting 3/2 of a copy, as it moves three words for a copy's two. Bytes of copies that this amounts to:
 constexpr int64_t gradient_sum_bytes(int64_t different_blocks, int64_t piece_bytes) {
   return different_blocks > 1 ? (different_blocks - 1) * piece_bytes * 3 / 2 : 0;

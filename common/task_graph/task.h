@@ -16,7 +16,7 @@
 //   synchronization            an all-reduce of gradients among the devices that hold the same pieces of the group
 //   update                     SGD on those pieces, on every holder
 // Where parameters have owners (Synchronization::parameter_server), of each device with parts
-//   barrier                    behind its forward and backward tasks: packs the gradients that have another owner
+//   barrier                    after its forward and backward tasks: packs the gradients that have another owner
 // and of a parameter group, instead of the all-reduce,
 //   parameter_gradient         a transfer of a holder's gradients of the pieces to their owner
 //   parameter_values           a transfer of the updated pieces from the owner to a holder

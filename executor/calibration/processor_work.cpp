@@ -11,9 +11,9 @@ namespace {
 constexpr int work_tag = 1;
 
 // Kernels that run while messages are on their way.
-class Beside {
+class KernelsDuringMessages {
  public:
-  Beside(Backend& backend, Transport& transport, int peer, int64_t rows, int64_t bytes)
+  KernelsDuringMessages(Backend& backend, Transport& transport, int peer, int64_t rows, int64_t bytes)
       : transport_(transport), peer_(peer), bytes_(bytes), kernel_(CalibrationKernel::product(backend, rows)),
         out_(bytes / 4), in_(bytes / 4) {
     time_us([&] { compute(2); });
@@ -36,7 +36,7 @@ class Beside {
     return std::max(0.0, median(longer));
   }
 
-  // How much longer a kernel takes with a message each way, waited for behind it, in us, than on the slower of both
+  // How much longer a kernel takes with a message each way, waited for after it, in us, than on the slower of both
   // ranks alone, which the other one waits for.
   double longer_with_each_us(int kernels, int rounds) {
     Vector<double> longer;
@@ -85,10 +85,10 @@ ProcessorWork measure_processor_work(Backend& backend, Transport& transport, int
   const int64_t bytes =
       std::clamp<int64_t>(static_cast<int64_t>(gb_per_s * 1e3 * exchange_us), 64 << 10, 64 << 20) / 4 * 4;
   constexpr int64_t few_rows = 16, few_bytes = 1 << 10;
-  Beside with_short(backend, transport, peer, few_rows, few_bytes);
+  KernelsDuringMessages with_short(backend, transport, peer, few_rows, few_bytes);
   const double each_us = with_short.longer_with_each_us(short_messages, rounds);
   if (gb_per_s <= 0) return {each_us / 2, 0};
-  Beside with_long(backend, transport, peer, 128, bytes);
+  KernelsDuringMessages with_long(backend, transport, peer, 128, bytes);
   const double long_us = with_long.longer_us(with_long.kernels_in(kernels_us), rounds);
   return {each_us / 2, long_us * 1e3 / static_cast<double>(2 * bytes)};
 }

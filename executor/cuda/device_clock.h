@@ -1,4 +1,4 @@
-// Times on a GPU's stream: a host clock sees only when work was submitted. Without CUDA no_cuda.cpp stands in, which
+// Times on a GPU's stream: a host clock sees only when work was submitted. Without CUDA no_cuda.cpp replaces it, which
 // throws MachineError.
 #pragma once
 

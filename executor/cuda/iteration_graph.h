@@ -1,7 +1,7 @@
 // An iteration recorded once as a CUDA graph and launched as a whole afterwards: a kernel's launch costs the host
 // several microseconds, a kernel of a graph about one, on the GPU. What is submitted to the backend's stream, and to
-// streams that are ordered behind it by events, is recorded instead of run. (CUDA Programming Guide, "CUDA Graphs",
-// stream capture.) Without CUDA no_cuda.cpp stands in.
+// streams that are ordered after it by events, is recorded instead of run. (CUDA Programming Guide, "CUDA Graphs",
+// stream capture.) Without CUDA no_cuda.cpp replaces it.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What stands in for the other files here in a build without CUDA.
+// Replaces the other files here in a build without CUDA.
 #include "common/errors.h"
 #include "executor/cuda/bus_id.h"
 #include "executor/cuda/device_clock.h"

@@ -24,7 +24,7 @@ struct Passage {
   int collective = -1;       // index into ProgramPlan::collectives, from whose memory it is taken
 };
 
-// Two blocks whose elements lie one behind the other, each dense: are they as the elements of one block? Then it
+// Two blocks whose elements lie one after the other, each dense: are they as the elements of one block? Then it
 // becomes that. Row-major, of rank 4 with the channels last (backend.h).
 bool append_block(Block& block, const Block& next) {
   constexpr int channels_last[] = {0, 2, 3, 1};

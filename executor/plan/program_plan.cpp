@@ -183,7 +183,7 @@ ProgramPlan plan_program(TaskGraphBuilder& builder, const Strategy& strategy, co
   plan_weight_copies(planner);
   plan_tags(planner);
   if (!settings.ordered) plan_posts(planner);
-  // else an iteration ends behind its sends
+  // else an iteration ends after its sends
   if (!settings.follows_backend || settings.transfer_buffers == TransferBuffers::on_demand) plan_send_waits(planner);
   if (settings.ordered) plan_transfer_groups(planner);
   if (builder.recomputes()) plan_recomputation(planner);

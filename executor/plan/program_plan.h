@@ -76,7 +76,7 @@ struct CollectivePlan {
 // Transfers that an ordered transport starts together.
 struct TransferGroup {
   Vector<int> sends, receives;  // indices into ProgramPlan::sends and receives
-  int steps_before;             // they start behind so many of ProgramPlan::steps
+  int steps_before;             // they start after so many of ProgramPlan::steps
 };
 
 // The steps of a part in one direction; first: of its statistics task if it has one, else the same.
@@ -107,7 +107,7 @@ struct StepPlan {
   int task;
   int part = -1;  // compute: index into ProgramPlan::parts
   int unit = -1;  // of parameters: index into ProgramPlan::units
-  // Reductions: index into ProgramPlan::reductions. Of the compute steps behind one, the first waits for it.
+  // Reductions: index into ProgramPlan::reductions. Of the compute steps after one, the first waits for it.
   int reduction = -1;
   int collective = -1;  // collectives of edges: index into ProgramPlan::collectives
   int tag = -1;         // collectives: the number among those of the same ranks, in order of keys
@@ -122,7 +122,7 @@ struct StepPlan {
   // their memory until then.
   Vector<int> waits_before_posts, posts;
   bool receives_follow = false;  // an ordered transport's receives that start from here on may write to what was in use
-  // Compute, barrier and update, in the order in which they happen (an update's own work comes behind gather):
+  // Compute, barrier and update, in the order in which they happen (an update's own work comes after gather):
   Vector<int> waits;                // sends that read what this step overwrites
   Vector<int> receives;             // needed by this step
   Vector<int> collectives;          // needed by this step, and by none before
@@ -133,7 +133,7 @@ struct StepPlan {
   Vector<BlockCopy> gather;
   Place statistics;  // KernelArguments::statistics
   int statistics_slots = 1;
-  bool updates_state = false;  // forward: behind it the kernel's states move towards the batch's statistics
+  bool updates_state = false;  // forward: after it the kernel's states move towards the batch's statistics
   Vector<BlockCopy> pack;      // what goes into send buffers; owner's update: the updated values
   Vector<int> sends;           // unless they start in groups
 };

@@ -22,7 +22,7 @@ struct TransferRun {
   int steps_before;   // this rank's steps that precede it in the order
 };
 
-// `order` holds the tasks of this rank, or of all, each behind those that it depends on; steps_here says of each task
+// `order` holds the tasks of this rank, or of all, each after those that it depends on; steps_here says of each task
 // whether it is a step of this rank.
 constexpr int largest_transfer_run = 8;
 Vector<TransferRun> order_transfers(const TaskGraph& tasks, const Vector<int>& order, const Vector<bool>& steps_here,

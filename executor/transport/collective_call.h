@@ -19,7 +19,7 @@ struct CollectiveCall {
 
   int64_t sent(int place) const;  // elements in `send` of the rank at this place, and in `receive`
   int64_t received(int place) const;
-  // So many elements behind the beginning of `send` and `receive`.
+  // So many elements after the beginning of `send` and `receive`.
   const void* send_at(int64_t elements) const { return static_cast<const char*>(send) + bytes_of(type, elements); }
   void* receive_at(int64_t elements) const { return static_cast<char*>(receive) + bytes_of(type, elements); }
 };

@@ -406,7 +406,7 @@ class MpiTransport : public Transport {
     return true;
   }
 
-  // Between hosts a wait is long: behind some 2 ms it leaves the processor to others, in naps.
+  // Between hosts a wait is long: after some 2 ms it leaves the processor to others, in naps.
   template <class Done>
   void wait_until(const Done& done) {
     constexpr int looks_without_naps = 1000, nap_us = 20;

@@ -1,4 +1,4 @@
-// Transport over MPI. With FF_MPI=OFF no_mpi.cpp stands in for mpi.cpp.
+// Transport over MPI. With FF_MPI=OFF no_mpi.cpp replaces mpi.cpp.
 #pragma once
 
 #include <memory>

@@ -78,7 +78,7 @@ constexpr int most_ranks_of_sliced_all_reduce = 8;
 
 // For prefers_chain. Of each host, some rank adds what its host's ranks have of a part to what comes from the host
 // before, and hands it on to the next host; from the last one the sums go back the same way. So a link between two
-// hosts carries all bytes once in each direction, both at once, however many ranks stand behind it.
+// hosts carries all bytes once in each direction, both at once, however many ranks share it.
 std::unique_ptr<AllReduce> chained_all_reduce();
 
 }  // namespace ff

@@ -91,7 +91,7 @@ class NcclTransport : public DeviceTransport {
     follow(reduce_stream_);
     check(ncclGroupStart(), "ncclGroupStart");
     const ncclResult_t added = add_collective(call, communicator_of(group));
-    const ncclResult_t ended = ncclGroupEnd();  // also behind a failure, or NCCL would go on grouping
+    const ncclResult_t ended = ncclGroupEnd();  // also after a failure, or NCCL would go on grouping
     const std::string name = "NCCL " + std::string(to_string(call.kind));
     check(added, name.c_str(), label.task);
     check(ended, "ncclGroupEnd", label.task);
@@ -166,7 +166,7 @@ class NcclTransport : public DeviceTransport {
     host_.barrier();
   }
 
-  // Both streams come behind the backend's, which also makes them part of a recording (iteration_graph.h).
+  // Both streams come after the backend's, which also makes them part of a recording (iteration_graph.h).
   void begin_iteration() override {
     used_ = 0;
     grouping_ = false;  // a recording that failed may have left a group open
@@ -234,7 +234,7 @@ class NcclTransport : public DeviceTransport {
       added = member.send ? ncclSend(member.memory, bytes, ncclInt8, member.peer, world_, transfer_stream_)
                           : ncclRecv(member.memory, bytes, ncclInt8, member.peer, world_, transfer_stream_);
     }
-    const ncclResult_t ended = ncclGroupEnd();  // also behind a failure, or NCCL would go on grouping
+    const ncclResult_t ended = ncclGroupEnd();  // also after a failure, or NCCL would go on grouping
     const Member& last = members[count - 1];
     check(added, last.send ? "ncclSend" : "ncclRecv", tasks_[last.operation]);
     check(ended, "ncclGroupEnd", tasks_[members.front().operation]);
@@ -299,7 +299,7 @@ class NcclTransport : public DeviceTransport {
     return result;
   }
 
-  // What is submitted to `stream` from now on comes behind what the backend was given.
+  // What is submitted to `stream` from now on comes after what the backend was given.
   void follow(cudaStream_t stream) {
     backend_.record_event(follow_);
     backend_.wait_for_event(follow_, stream);
@@ -342,7 +342,7 @@ class NcclTransport : public DeviceTransport {
     for (size_t g = 0; g < groups.size(); ++g)
       if (std::find(groups[g].begin(), groups[g].end(), rank()) != groups[g].end()) color = static_cast<int>(g);
     ncclComm_t communicator = nullptr;
-    // The world's settings, of which splitShare is 0 by default: with resources of its own all-reduces run beside
+    // The world's settings, of which splitShare is 0 by default: with resources of its own all-reduces run during
     // transfers.
     check(ncclCommSplit(world_, color, rank(), &communicator, nullptr), "ncclCommSplit");
     for (size_t g = 0; g < groups.size(); ++g) {

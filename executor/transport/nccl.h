@@ -1,9 +1,9 @@
 // A GPU's memory over NCCL: point-to-point transfers and all-reduces between GPUs, on streams of their own. Without
-// CUDA no_nccl.cpp stands in.
+// CUDA no_nccl.cpp replaces it.
 //
 // Transfers go through one communicator of all ranks on one stream, all-reduces through a communicator for each group
 // of ranks, split from it, on another stream. Events order them with the kernels: a transfer or an all-reduce starts
-// behind the kernels that made its data, and a kernel that needs the outcome starts behind it; nothing else waits, and
+// after the kernels that made its data, and a kernel that needs the outcome starts after it; nothing else waits, and
 // the caller never does before the end of an iteration. Kernels of NCCL spin until their peers take part, so all of
 // them are started in one order on all ranks (transfer_order.h), and NCCL_LAUNCH_ORDER_IMPLICIT=1, set here unless it
 // is set already, makes the GPU start those of different communicators in that order, too (NCCL user guide,

@@ -1,4 +1,4 @@
-// What stands in for mpi.cpp in a build without MPI.
+// Replaces mpi.cpp in a build without MPI.
 #include "common/errors.h"
 #include "executor/transport/mpi.h"
 

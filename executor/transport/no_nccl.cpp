@@ -1,4 +1,4 @@
-// What stands in for nccl.cpp in a build without CUDA.
+// Replaces nccl.cpp in a build without CUDA.
 #include "executor/transport/nccl.h"
 
 namespace ff {

@@ -9,7 +9,7 @@
 namespace ff {
 
 // Bytes of the pieces in which messages go to other hosts, below Open MPI's limit for sending at once. A larger message
-// is announced first and sent when the receiver asks for it. Over TCP that question stands behind everything that the
+// is announced first and sent when the receiver asks for it. Over TCP that question stands after everything that the
 // receiver sends the other way on the same connection: 16 MiB each way at 1 Gb/s then take 290 ms in about every second
 // exchange, one direction after the other, in pieces always 143 (the link's limit is 141).
 constexpr int64_t piece_bytes = 128 << 10;

@@ -1,6 +1,6 @@
 // A thread that lets transfers go on while the rank computes. It mostly sleeps: a rank has often one processor, and a
-// thread that spins would take half of it. It naps for 400 microseconds behind a look that moved something, longer and
-// longer behind one that did not; the buffers of the sockets hold what a link brings meanwhile (0.5 MB at 10 Gb/s). A
+// thread that spins would take half of it. It naps for 400 microseconds after a look that moved something, longer and
+// longer after one that did not; the buffers of the sockets hold what a link brings meanwhile (0.5 MB at 10 Gb/s). A
 // nap is not free: on a virtual machine its timer took 22 microseconds of the processor, so that naps of 100
 // microseconds cost what computes a fifth of its time.
 #pragma once

@@ -79,7 +79,7 @@ void RankWatch::look() {
   char limit[32];
   std::snprintf(limit, sizeof limit, "%g", limit_s_);
   throw MachineError("no sign of life from rank " + std::to_string(previous_) + " on " + previous_host_ + " for " +
-                     limit + " s: it stands still, or the network is cut");
+                     limit + " s: it hangs, or the network is cut");
 }
 
 }  // namespace ff

@@ -1,6 +1,6 @@
-// Whether ranks on other hosts are still there: a host that stands still or cannot be reached sends nothing, and TCP
+// Whether ranks on other hosts are still there: a host that hangs or cannot be reached sends nothing, and TCP
 // tells of that after a quarter of an hour. A thread of each rank sends the next one a byte every quarter of a second,
-// whatever the rank computes meanwhile, and listens to the one before it: of a host that is lost, the rank behind its
+// whatever the rank computes meanwhile, and listens to the one before it: of a host that is lost, the rank after its
 // last one hears nothing more.
 #pragma once
 

@@ -59,7 +59,7 @@ class StagingTransport : public DeviceTransport {
         follow_(backend.create_event()) {}
 
   ~StagingTransport() override {
-    // Behind a failure, messages may never arrive: their buffers stay, as the process ends.
+    // After a failure, messages may never arrive: their buffers stay, as the process ends.
     if (std::uncaught_exceptions() == 0 && !given_up_) {
       try {
         while (!ending_.empty()) progress();
@@ -126,7 +126,7 @@ class StagingTransport : public DeviceTransport {
     if (!request.pending()) return true;
     progress();
     Operation& operation = slots_[static_cast<size_t>(request.slot)];
-    // A send's memory may be written again behind the copy: the backend's stream waits for it.
+    // A send's memory may be written again after the copy: the backend's stream waits for it.
     if (operation.kind == Operation::Kind::send) {
       backend_.wait_for_event(operation.copied);
     } else {

@@ -11,7 +11,7 @@
 //                      sends
 //   staging            yes              no       memory is a GPU's, copied through the host
 //   nccl               yes              yes      memory is a GPU's; the GPUs exchange data themselves
-// One that follows the backend takes calls while the backend still works: a send or an all-reduce takes effect behind
+// One that follows the backend takes calls while the backend still works: a send or an all-reduce takes effect after
 // everything the backend was given before it, and `wait` holds back what the backend is given afterwards, not (or not
 // only) the caller. An ordered one has no tags to match by: all ranks start transfers and all-reduces in one total
 // order (ProgramPlan::transfer_groups), at both ends.
@@ -42,7 +42,7 @@ struct OperationLabel {
   int tag, task;
 };
 
-// A failure found behind the call that caused it. `task` is that operation's, -1 when it is not known.
+// A failure found after the call that caused it. `task` is that operation's, -1 when it is not known.
 class TransportError : public MachineError {
  public:
   TransportError(const std::string& message, int task) : MachineError(message), task(task) {}
@@ -106,12 +106,12 @@ class Transport {
   // Transfers between these two start together.
   virtual void begin_group() {}
   virtual void end_group() {}
-  // What the backend is given from now on comes behind all transfers and all-reduces.
+  // What the backend is given from now on comes after all transfers and all-reduces.
   virtual void end_iteration() {}
   // Returns when the backend is done and no other rank waits for a call of this one. Throws TransportError for what has
   // gone wrong meanwhile.
   virtual void finish_iteration() {}
-  // Behind a failure of this rank: gives up all transfers, so that nothing in this process waits for another rank.
+  // After a failure of this rank: gives up all transfers, so that nothing in this process waits for another rank.
   virtual void give_up() {}
 
   // Control data, among all ranks; they block.

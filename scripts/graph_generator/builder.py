@@ -38,7 +38,7 @@ def readable_json(value, indent=0):
 
 
 def write_json(path, value):
-    """Writes beside and renames, so that the file appears whole or not at all."""
+    """Writes a temporary file and renames it, so that the file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + f".{os.getpid()}.tmp")
     temporary.write_text(readable_json(value) + "\n", encoding="utf-8")

@@ -1,5 +1,5 @@
-"""Figure 11: the best strategy found over the time of the search, full beside delta simulation, and the paper's
-proposals beside this program's own."""
+"""Figure 11: the best strategy found over the time of the search, with full and delta simulation, and
+with the paper's proposals and this program's own."""
 
 import style
 from common import NETWORKS, SEED, SYNCHRONIZATION, markdown_table, prepare, synchronization_option

@@ -46,7 +46,7 @@ def main():
     parser.add_argument("experiment", choices=EXPERIMENTS,
                         help="ratios: from the JSON of the others, in docs/results/reproduction.md")
     parser.add_argument("--quick", action="store_true",
-                        help="few and small cells, a tenth of the time; written beside, as NAME-quick")
+                        help="few and small cells, a tenth of the time; written as NAME-quick")
     parser.add_argument("--budget", type=float, metavar="SECONDS",
                         help="search time of a cell; default: the experiment's own")
     parser.add_argument("--batch", choices=("device", "total"), default="device",

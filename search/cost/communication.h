@@ -23,7 +23,7 @@ class CommunicationModel {
 
   // Sum of the route's latencies plus bytes over its narrowest bandwidth; each channel is occupied for bytes over its
   // own bandwidth (cut-through), and both devices too where a channel keeps its endpoints busy. Both devices work
-  // beside their kernels where a channel says so.
+  // during their kernels where a channel says so.
   void transfer(DeviceId source, DeviceId destination, int64_t bytes, CommunicationCost& cost) const;
 
   // A collective among `holders` (ascending; a single one takes 1 ns) by the algorithm that is fastest for its size.

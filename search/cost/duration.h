@@ -23,7 +23,7 @@ struct WorkBeside {
   Nanoseconds work;
 };
 
-// When a device is free behind a task that starts at `start`, whether the device is, and that it works for. A device
+// When a device is free after a task that starts at `start`, whether the device is, and that it works for. A device
 // that has nothing else to do waits for the task, whose duration has its work already.
 inline Nanoseconds free_behind(Nanoseconds free_at, Nanoseconds start, Nanoseconds duration, Nanoseconds work) {
   return free_at > start ? free_at + work : start + std::min(work, duration);

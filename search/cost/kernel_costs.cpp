@@ -139,7 +139,7 @@ KernelMeasurement& KernelCosts::measurement(Model& model) {
   return *model.measurement;
 }
 
-// Behind the first measurement, when the clocks have gone up.
+// After the first measurement, when the clocks have gone up.
 void KernelCosts::describe_machine(Model& model) {
   if (model.profile.measured.empty()) model.profile.measured = describe_this_machine(model.settings);
 }

@@ -28,7 +28,7 @@ struct KernelCost {
 };
 
 // Thread-safe. A kernel that is to be measured is measured when first asked for, so ask for all before threads compute
-// beside it.
+// as well.
 class KernelCosts {
  public:
   // `profiles`: entries to use, by device model; models without one get an empty profile. `working_set_bytes`: what an

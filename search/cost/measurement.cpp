@@ -120,7 +120,7 @@ KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& de
       static_cast<int>(phases.size()), [&](MeasurementLane& lane) { lane.prepare_kernel(definition, part, use); },
       [&](MeasurementLane& lane, int phase, int repetition) {
         const Phase next = phases[phase];
-        // right behind its statistics
+        // right after its statistics
         if (next == Phase::forward ? forward_statistics : next == Phase::backward && backward_statistics) return;
         lane.make_ready(next, repetition);
       },

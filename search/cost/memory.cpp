@@ -129,7 +129,7 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
   return result;
 }
 
-// The gradients of inputs and, where backward does not read them, the outputs live briefly.
+// The gradients of inputs and, where backward does not read them, the outputs live for a short time.
 MemoryModel::Share MemoryModel::operator_share(OperatorId id, const Strategy& strategy) {
   const Operator& op = graph().operators[id];
   const PartBytes& bytes = part_bytes(id, strategy[id].degrees);
@@ -178,8 +178,8 @@ MemoryModel::Share MemoryModel::statistics_share(OperatorId id, const Strategy& 
   return share;
 }
 
-// What is packed to be sent and received, briefly, and inputs that are not the producer's own buffer, which are kept
-// where backward reads them.
+// For a short time what is packed to be sent and received, and inputs that are not the producer's own buffer, which are
+// kept where backward reads them.
 MemoryModel::Share MemoryModel::edge_share(int e, const Strategy& strategy) {
   const Edge& edge = builder_.edges()[e];
   const Configuration &producer = strategy[edge.producer], &consumer = strategy[edge.consumer];
@@ -237,8 +237,8 @@ Vector<int64_t> MemoryModel::buffers_of_collectives(int e, const Vector<Collecti
   return most;
 }
 
-// Gradients of outputs that are not one consumer's own contribution, briefly, and outputs that a consumer on the device
-// reads in place in its backward pass.
+// For a short time gradients of outputs that are not one consumer's own contribution; outputs that a consumer on the
+// device reads in place in its backward pass.
 MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strategy) {
   const Tensor& tensor = graph().tensors[id];
   if (tensor.producer < 0 || graph().operators[tensor.producer].definition->is_loss()) return {};

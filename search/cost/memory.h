@@ -58,7 +58,7 @@ class MemoryModel {
   struct Need {
     DeviceId device;
     int64_t bytes;
-    // While one task of the operator, on the edge, or of the tensor's producer runs; of a group: at the end, beside
+    // While one task of the operator, on the edge, or of the tensor's producer runs; of a group: at the end, besides
     // the parameters; with shards, while a unit of it is whole.
     int64_t on_demand = 0;
     int64_t scratch = 0;  // of the part's kernel

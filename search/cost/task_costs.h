@@ -20,7 +20,7 @@ struct CostCounts {
 // Caches what depends on an operator's degrees. Not thread-safe: one a thread; several can share one KernelCosts.
 class TaskCostModel {
  public:
-  // `replicas`: among whom parameters are synchronized besides; null: among the devices of `topology` alone.
+  // `replicas`: among whom parameters are also synchronized; null: among the devices of `topology` alone.
   TaskCostModel(const Graph& graph, const Topology& topology, KernelCosts& kernels, const Replicas* replicas = nullptr);
 
   TaskCosts costs(const TaskGraph& tasks, const Strategy& strategy);

@@ -233,7 +233,7 @@ class Reader {
     return gpu;
   }
 
-  // hwloc knows adapters, not their rates: these stand in /sys of this machine.
+  // hwloc knows adapters, not their rates: these are in /sys of this machine.
   Adapter adapter(hwloc_obj_t device) const {
     const std::string name = device->name ? device->name : "adapter";
     if (!xml_.empty()) return {name, {}};

@@ -35,7 +35,7 @@ struct Adapter {
   Rate network;
 };
 
-// A switch, a GPU or a network adapter, and its link towards the processors. A bridge with one device behind it is no
+// A switch, a GPU or a network adapter, and its link towards the processors. A bridge with one device after it is no
 // switch: the slowest link of the way counts.
 struct PcieVertex {
   enum class Kind { pcie_switch, gpu, adapter };

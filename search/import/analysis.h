@@ -42,7 +42,7 @@ struct SliceRange {
 Vector<SliceRange> slice_ranges(const Model& model, const Node& node, const Shape& input);
 // Sizes along the axis of a Split node's outputs.
 Vector<int64_t> split_sizes(const Model& model, const Node& node, int64_t size);
-// Of Conv and of the pools: padding before and behind each spatial axis, by "pads" or "auto_pad".
+// Of Conv and of the pools: padding before and after each spatial axis, by "pads" or "auto_pad".
 struct Padding {
   Vector<int64_t> before, behind;
 };

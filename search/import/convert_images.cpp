@@ -85,7 +85,7 @@ void convert_conv(Conversion& c, const Node& node) {
                      " groups for an input of shape " + to_string(x.shape()));
   Vector<Conversion::NamedConstant> parameters{{"weight", weight}};
   if (bias) parameters.push_back({"bias", *bias});
-  // On one position, as behind global pooling, it is a linear layer.
+  // On one position, as after global pooling, it is a linear layer.
   const Shape shape = x.shape();
   if (groups == 1 && all_are(g.kernel, 1) && all_are(Shape(shape.begin() + 2, shape.end()), 1) &&
       all_are(g.padding.before, 0) && all_are(g.padding.behind, 0)) {

@@ -75,7 +75,7 @@ bool is_one_axis(const Value& x, size_t axes) { return x.axes.size() == axes && 
 
 }  // namespace
 
-// What the pass linear_of_product makes of a product with a weight and a sum behind it: input, weight [in, out], bias.
+// What the pass linear_of_product makes of a product with a weight and a sum after it: input, weight [in, out], bias.
 void convert_linear(Conversion& c, const Node& node) {
   const Constant weight = transposed(c.required_constant(node, 1, "the weight"), {1, 0});
   const Constant bias = as_vector(c, node, c.required_constant(node, 2, "the bias"), weight.shape[0]);

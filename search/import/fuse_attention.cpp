@@ -158,7 +158,7 @@ class Finder {
     return Projection{it->second, begin, begin + size};
   }
 
-  // Nothing up to the diagonal, a very low number behind it.
+  // Nothing up to the diagonal, a very low number after it.
   bool is_causal(const Operator& mask) const {
     const auto weight = builder_.parameters().find(mask.name + ".weight");
     if (mask.attributes["axes"] != Json({2, 3}) || mask.attributes.value("trained", true) ||
@@ -179,7 +179,7 @@ class Finder {
   std::map<std::string, int> groups_;
 };
 
-// The rows of queries, keys and values of a parameter, one behind the other.
+// The rows of queries, keys and values of a parameter, one after the other.
 Builder::Parameter joined(const Builder& builder, const Finder::Found& found, const std::string& parameter,
                           const Shape& shape) {
   Vector<float> values;

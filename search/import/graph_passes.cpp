@@ -20,7 +20,7 @@ struct Uses {
   }
 };
 
-// A relu behind a layer is part of it.
+// A relu after a layer is part of it.
 void fuse_relu(Builder& builder) {
   Vector<Operator>& operators = builder.operators();
   const Uses uses(builder);
@@ -79,7 +79,7 @@ void remove_dead(Builder& builder) {
 
 const Vector<GraphPass>& graph_passes() {
   static const Vector<GraphPass> list = {{"attention", fuse_attention},
-                                         {"relu behind a layer", fuse_relu},
+                                         {"relu after a layer", fuse_relu},
                                          {"dead operators", remove_dead},
                                          {"freed names", [](Builder& builder) { builder.take_freed_names(); }}};
   return list;

@@ -186,7 +186,7 @@ void sort_nodes(Model& model) {
     sorted.push_back(std::move(model.nodes[next]));
   }
   for (const int n : model.nodes.indices())
-    if (waiting[n] > 0) model.fail(model.nodes[n], "stands in a cycle");
+    if (waiting[n] > 0) model.fail(model.nodes[n], "is part of a cycle");
   model.nodes = std::move(sorted);
 }
 

@@ -1,5 +1,5 @@
 // An ONNX model as plain values: what the reader makes of the file and the passes rewrite, free of protobuf. Names of
-// values are ONNX's; every value is written once, and nodes stand in an order in which they can be computed.
+// values are ONNX's; every value is written once, and nodes are in an order in which they can be computed.
 #pragma once
 
 #include <cstdint>

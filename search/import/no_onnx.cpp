@@ -1,4 +1,4 @@
-// What stands in for onnx_reader.cpp in a build without protobuf and ONNX's message definitions.
+// Replaces onnx_reader.cpp in a build without protobuf and ONNX's message definitions.
 #include "common/errors.h"
 #include "search/import/reader.h"
 

@@ -87,7 +87,7 @@ std::optional<Node> hard_swish(Model& model, const Match& match) {
   return node("HardSwish", {match.values.at("x")});
 }
 
-// Zeros around an image belong to the convolution or the average behind them.
+// Zeros around an image belong to the convolution or the average after them.
 std::optional<Node> padding(Model& model, const Match& match) {
   const Node &pad = *match.nodes.at("p"), &root = *match.root;
   const Vector<int64_t> zeros = model.integers_or_input(pad, "pads", 1, {});
@@ -166,7 +166,7 @@ const Vector<Pass>& passes() {
         "Mul(x, Mul(Clip(Add(x, #3), #0, #6), #0.16666667))"},
        hard_swish},
       {"padding", {"AveragePool(p:Pad(x))", "Conv(p:Pad(x))"}, padding},
-      {"sum behind a product", {"Add(MatMul(x, %w), %b)"}, linear_of_product},
+      {"sum after a product", {"Add(MatMul(x, %w), %b)"}, linear_of_product},
   };
   return list;
 }

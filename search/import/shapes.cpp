@@ -448,7 +448,7 @@ Vector<SliceRange> slice_ranges(const Model& model, const Node& node, const Shap
     if (step == 0 || step < -size - 1) model.fail(node, "has a step of " + std::to_string(step));
     const auto from_front = [&](int64_t at) { return at < 0 && at >= -size ? at + size : at; };
     const int64_t least = step > 0 ? 0 : -1, most = step > 0 ? size : size - 1;
-    // Behind a negative step, an end below -size means "to the first".
+    // After a negative step, an end below -size means "to the first".
     const int64_t begin = std::clamp(from_front(begins[i]), least, most),
                   end = std::clamp(from_front(ends[i]), least, most);
     const int64_t distance = step > 0 ? end - begin : begin - end, stride = std::abs(step);

@@ -1,4 +1,4 @@
-// Every way to produce a strategy, by name: the one list behind --algorithm, --init, compare and the baselines of a
+// Every way to produce a strategy, by name: the one list after --algorithm, --init, compare and the baselines of a
 // search.
 #pragma once
 

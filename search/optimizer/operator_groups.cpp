@@ -33,7 +33,7 @@ class OperatorSets {
     return op;
   }
 
-  Vector<OperatorId> parent_;  // of the same set, and not behind the operator
+  Vector<OperatorId> parent_;  // of the same set, and not after the operator
 };
 
 }  // namespace

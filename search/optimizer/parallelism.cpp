@@ -79,7 +79,7 @@ Vector<int> layer_of_operators(const Graph& graph, const Vector<OperatorId>& lay
   return result;
 }
 
-// Where the chunks cannot be of equally many layers, those behind the first have one more: the first one has the
+// Where the chunks cannot be of equally many layers, those after the first have one more: the first one has the
 // embedding, and the last one, where there is a layer less for it too, the output.
 int chunk_of(int layer, int layers, int chunks) {
   const int least = layers / chunks, more = layers % chunks;
@@ -158,7 +158,7 @@ std::string to_string(const Parallelism& parallelism) {
 Vector<OperatorId> transformer_layers(const Graph& graph) {
   const OperatorId count = graph.operators.count();
   Vector<OperatorId> attention;
-  Vector<int> change(count + 1, 0);  // in tensors that are read behind an operator
+  Vector<int> change(count + 1, 0);  // in tensors that are read after an operator
   for (const OperatorId op : graph.operator_ids()) {
     if (graph.operators[op].definition->type() == "multi_head_attention") attention.push_back(op);
     for (const TensorId output : graph.operators[op].outputs) {

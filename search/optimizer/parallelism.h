@@ -3,8 +3,8 @@
 //
 //   tp                 devices that split each layer (tensor parallelism: Shoeybi et al. 2019, arXiv 1909.08053)
 //   pp                 pipeline stages; the layers are divided into pp x vp chunks of equally many, or where they do
-//                      not divide them, with one more in each of those behind the first; the embedding is in the
-//                      first chunk, what is behind the last layer in the last
+//                      not divide them, with one more in each of those after the first; the embedding is in the
+//                      first chunk, what is after the last layer in the last
 //   vp                 chunks of layers per stage (interleaved: Narayanan et al. 2021, arXiv 2104.04473, section 2.2)
 //   micro_batch        samples of a micro-batch on each data-parallel group
 //   dp                 devices / (tp x pp); may be given, to be checked
@@ -49,7 +49,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism);
 // All settings, in the same notation.
 std::string to_string(const Parallelism& parallelism);
 
-// Positions at which layers begin, as operators: of those between two multi_head_attention operators the one behind
+// Positions at which layers begin, as operators: of those between two multi_head_attention operators the one after
 // which the fewest tensors are read further on, and the last of these. Empty: there is no attention.
 Vector<OperatorId> transformer_layers(const Graph& graph);
 

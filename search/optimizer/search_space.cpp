@@ -5,7 +5,7 @@
 namespace ff {
 namespace {
 
-// All that the dimensions behind `degrees` can have where their product is at most `room`. `given`: decided degrees, 0
+// All that the dimensions after `degrees` can have where their product is at most `room`. `given`: decided degrees, 0
 // where there is a choice.
 void enumerate(const Vector<ParallelDimension>& dimensions, const Degrees& given, int device_count, int room,
                Degrees& degrees, Vector<Degrees>& result) {

@@ -19,7 +19,7 @@ class SearchSpace {
               const Annotations* annotations = nullptr);
 
   const Vector<Degrees>& degrees(OperatorId op) const { return degrees_[op]; }
-  // Those of the paper's space: without shares of sums (DimensionKind::reduction), unless annotations ask for them.
+  // Those of the paper's space: without partial sums (DimensionKind::reduction), unless annotations ask for them.
   const Vector<Degrees>& soap_degrees(OperatorId op) const { return soap_degrees_[op]; }
   // Slices: more parts than devices, up to so many for each. They cost time and are for where memory is short, since
   // what a part needs for a while is less (task_graph/memory_plan.h).

@@ -23,7 +23,7 @@ Vector<PlanGroup> plan_groups(const Graph& graph, const Strategy& strategy,
 
 std::string plan_text(const Graph& graph, const Strategy& strategy, const Vector<ConfigurationOrigin>& origins);
 
-// An edit is a line of that form with a colon behind the operators:
+// An edit is a line of that form with a colon after the operators:
 //
 //   layer*.attention: sample 4 x head 2 on 0-7
 //   layer[0-35].norm1 .. loss: whole on device 3

@@ -185,7 +185,7 @@ class DeltaSimulator::State {
     loop_.queue().set_density(timeline_.records().size(), makespan_);
   }
 
-  // Takes all events behind the kept snapshots; false as soon as it is not needed, or certain to exceed the limit.
+  // Takes all events after the kept snapshots; false as soon as it is not needed, or certain to exceed the limit.
   template <bool recording>
   bool run(const Vector<Event>& initial, Nanoseconds limit) {
     size_t taken = 0;

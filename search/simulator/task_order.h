@@ -12,7 +12,7 @@ namespace ff {
 
 enum class TaskOrder {
   fifo,                      // first in, first out: as tasks become ready (paper, A3)
-  critical_path,             // of the tasks that are ready, the one with the longest path behind it
+  critical_path,             // of the tasks that are ready, the one with the longest path after it
   latest_start,              // of the tasks that are ready, the one that could be put off least
   one_forward_one_backward,  // backward first, and few micro-batches in flight (micro_batch_schedule.h)
   best  // the fastest of these where it is predicted to be faster than ready by half a per cent, else ready
@@ -27,7 +27,7 @@ Timeline schedule_by_critical_path(const TaskGraph& tasks, const TaskCosts& cost
 
 // Urgent is the task that would start first if all began as late as possible: scheduled from the end backwards, on
 // devices and links that are as busy as they are forwards, those first that end last in the timeline. A path of
-// durations does not know that what lies beside it needs the same links: so gradients that have far to go are not put
+// durations does not know that parallel paths need the same links: so gradients that have far to go are not put
 // off until all links are needed at once. (Forward-backward improvement, Li and Willis 1992, Eur. J. Oper. Res. 56:3,
 // with list scheduling in both directions.)
 Timeline schedule_by_latest_start(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline);
@@ -44,7 +44,7 @@ Timeline schedule_one_forward_one_backward(const TaskGraph& tasks, const TaskCos
 //
 // In the order in which tasks become ready this is simulate_full, unless transfers keep devices busy: a transfer that
 // becomes ready while a device computes is taken here when the device is free, in front of the device's next task. In
-// simulate_full it is taken behind all of the device's tasks that were ready before it. The executor starts transfers
+// simulate_full it is taken after all of the device's tasks that were ready before it. The executor starts transfers
 // as soon as their data is there, so this is nearer to what it does.
 Timeline simulate_in_order(const TaskGraph& tasks, const TaskCosts& costs, const Vector<int>& order);
 

@@ -1,4 +1,4 @@
-// What a transport over MPI moves in a second, beside what programs do meanwhile. scripts/bench_network.py runs this on
+// What a transport over MPI moves per second, and what programs do meanwhile. scripts/bench_network.py runs this on
 // emulated clusters and prints a table.
 //
 //     mpirun -n N bench_transport [ROUNDS [LARGEST_MIB]]

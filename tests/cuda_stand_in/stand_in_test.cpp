@@ -1,4 +1,4 @@
-// What the stand-in for CUDA finds: each fault once, and the right version of it beside.
+// What the stand-in for CUDA finds: each fault once, and the right version of it.
 #include <cublas_v2.h>
 #include <cudnn.h>
 #include <nccl.h>
@@ -93,7 +93,7 @@ TEST_CASE("a shuffle reads lanes of its mask") {
 TEST_CASE("kernels stay within live device memory") {
   Device device;
   CHECK(device.outcome(write(device.stream, device.destination, 0, 64)) == good);
-  SECTION("behind the end") {
+  SECTION("after the end") {
     CHECK_THAT(device.outcome(write(device.stream, device.destination, 1, 64)),
                Catch::Contains("4 bytes out of bounds, from byte 256 of an allocation of 256 bytes"));
   }

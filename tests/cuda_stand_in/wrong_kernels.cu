@@ -1,4 +1,4 @@
-// Kernels with a fault each, and right ones beside them.
+// Kernels with a fault each, and right ones.
 #include "tests/cuda_stand_in/wrong_kernels.h"
 
 namespace {

@@ -6,7 +6,7 @@
 cudaError_t reverse(cudaStream_t stream, const float* source, float* destination, bool with_barrier);  // of 64 elements
 cudaError_t read_unwritten_shared(cudaStream_t stream, float* destination);
 cudaError_t diverge(cudaStream_t stream, float* destination);  // half of the threads reach a barrier
-// Lanes behind the first `lanes` end before.
+// Lanes after the first `lanes` end before.
 cudaError_t shuffle(cudaStream_t stream, float* destination, unsigned lanes, unsigned mask = 0xffffffffu);
 cudaError_t write(cudaStream_t stream, float* destination, int64_t first, unsigned threads);
 cudaError_t write_same_place(cudaStream_t stream, float* destination);

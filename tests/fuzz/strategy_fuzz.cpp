@@ -1,4 +1,4 @@
-// Fuzz target: strategy files. The bytes are the text of "configurations", and behind a line break that of an entry of
+// Fuzz target: strategy files. The bytes are the text of "configurations", and after a line break that of an entry of
 // the issue order. What is read is written, and what is written is read back as the same; anything else is refused with
 // an InputError. tests/fuzz/strategy_cases has what the notation can say.
 //   cmake --preset fuzz && cmake --build --preset fuzz && build/fuzz/tests/strategy_fuzz -max_total_time=3600

@@ -1,4 +1,4 @@
-// What the CUDA backend does beside kernels, against the CPU backend.
+// What the CUDA backend does besides kernels, against the CPU backend.
 #include <cstring>
 #include <limits>
 #include <random>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """ffexec and ffsearch with the CUDA backend on processors (FF_CUDA=STAND_IN): networks of graphs/ with one, two and
-four ranks, over NCCL and over MPI, verified and beside the CPU backend's losses.
+four ranks, over NCCL and over MPI, verified and compared with the CPU backend's losses.
 
     cuda_stand_in_test.py BUILD_DIRECTORY [TEST...]        as a test: small networks, a few iterations
     cuda_stand_in_test.py BUILD_DIRECTORY --losses         prints the losses of five networks, side by side

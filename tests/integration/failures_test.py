@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What becomes of a training when a rank is killed, a link is cut or a host stands still, on emulated clusters
+"""What becomes of a training when a rank is killed, a link is cut or a host hangs, on emulated clusters
 (docs/emulated-cluster.md). Usage: failures_test.py BUILD_DIRECTORY (standard library only). Skipped, with the reason,
 where such clusters cannot be made. Prints what it has seen: the table of docs/results/failures.md."""
 import json
@@ -21,7 +21,7 @@ from emulated_clusters import ROOT, cluster, skip_where_impossible  # noqa: E402
 BUILD = None
 ITERATIONS, SAVE_EVERY = 600, 10  # of the runs that are to end by themselves
 RANK_TIMEOUT_S = 6
-LOST = "no sign of life from rank {} on node1 for 6 s: it stands still, or the network is cut"
+LOST = "no sign of life from rank {} on node1 for 6 s: it hangs, or the network is cut"
 
 
 # ---- within the cluster, on node0: trains, disturbs node1, and prints what happened as JSON
@@ -114,7 +114,7 @@ class Failures(unittest.TestCase):
         return json.loads(result.stdout)
 
     def disturbed(self, what, seconds, ranks=2, iterations=100000000, *more):
-        """(what happened, standard output, standard error) of a training that is disturbed behind its first
+        """(what happened, standard output, standard error) of a training that is disturbed after its first
         checkpoint."""
         checkpoint, output = self.path(self.id() + ".m"), self.path(self.id())
         command = self.command(ranks, iterations, "--save", checkpoint, "--save-every", SAVE_EVERY, *more)

@@ -181,7 +181,7 @@ class WrongFilesTest(OnnxTest):
 
     def test_cycle(self):
         self.save([self.node("Add", ["x", "b"], ["a"]), self.node("Relu", ["a"], ["b"])], self.IMAGE, ["b"])
-        self.assert_refused('Add "the Add": stands in a cycle')
+        self.assert_refused('Add "the Add": is part of a cycle')
 
     def test_unknown_value(self):
         self.save([self.node("Add", ["x", "z"], ["y"])], self.IMAGE, ["y"])

@@ -52,7 +52,7 @@ def torch_optimizer(described, trained):
 
 
 def train_in_pytorch(network):
-    """(losses, loss of an evaluation behind them, parameters), computed with 64 bits: what rounding adds is ffexec's
+    """(losses, loss of an evaluation after them, parameters), computed with 64 bits: what rounding adds is ffexec's
     alone."""
     torch.manual_seed(0)
     parameters = {name: torch.tensor(values, dtype=torch.float64, requires_grad=not name.endswith(networks.RUNNING))

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """A transformer whose weights, optimizer state and activations need several times the memory of a rank: no heuristic
 baseline fits, stages with micro-batches, recomputation and sharded state do. Each rank is held to its memory by
-setrlimit (what a small network needs, and the device's memory beside it), and the losses are those of one large device.
+setrlimit (what a small network needs, and the device's memory as well), and the losses are those of one large device.
 Usage: small_memory_test.py BUILD_DIR"""
 
 import json
@@ -59,7 +59,7 @@ class SmallMemory(unittest.TestCase):
         return json.loads(done.stdout)
 
     def memory_of_an_empty_rank(self):
-        """What a rank needs beside its device's memory: the least limit with which a network of few bytes trains."""
+        """What a rank needs besides its device's memory: the least limit with which a network of few bytes trains."""
         found = self.search("lenet.json", "--batch", 4, "--algorithm", "data-parallel",
                             graph=ROOT / "graphs/lenet.json", topology=ROOT / f"topologies/local-cpu-{RANKS}.json")
         fails, works = 0, 1 << 30

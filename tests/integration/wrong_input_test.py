@@ -343,7 +343,7 @@ class WrongInput(unittest.TestCase):
                 ({"type": "sgd", "schedule": {"warmup_iterations": 5, "iterations": 5}}, "/schedule/iterations",
                  "found 5, expected more than the 5 iterations of the warm-up, which they contain"),
                 ({"type": "sgd", "schedule": {"minimum": 0.001}}, "/schedule/minimum",
-                 "goes with \"iterations\", behind which the learning rate is at its minimum")):
+                 "goes with \"iterations\", after which the learning rate is at its minimum")):
             path = self.work / "graph.json"
             path.write_text(json.dumps({**graph, "optimizer": optimizer}))
             code, stdout, stderr = self.search(path, TOPOLOGY)

@@ -131,7 +131,7 @@ void test_control_while_messages_go_on(Transport& transport) {
       transport, "control data is wrong");
   transport.wait(receive);
   transport.wait(send);
-  if (paired) expect(in == values_of(peer, 3, 3'000'000), transport, "a message beside control data is wrong");
+  if (paired) expect(in == values_of(peer, 3, 3'000'000), transport, "a message sent with control data is wrong");
 }
 
 }  // namespace

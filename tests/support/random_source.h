@@ -9,7 +9,7 @@
 namespace ff {
 
 // A uniform random bit generator. Each number takes one of the bytes for its highest bits, so that a fuzzer decides
-// what is drawn; behind the last byte, and in all other bits, it is a Mersenne Twister.
+// what is drawn; after the last byte, and in all other bits, it is a Mersenne Twister.
 class RandomSource {
  public:
   using result_type = uint32_t;

@@ -148,7 +148,7 @@ FF_VECTORIZED void turn(float* values, int64_t rows, int64_t stride, int64_t hea
 // e^x within 2 units in the last place for x from -87 to 88, and 0 below. std::exp keeps a loop from becoming vectors.
 // x = n ln 2 + rest, and the polynomial for e^rest, |rest| <= ln 2 / 2, is that of the Cephes library (expf).
 inline float exponential(float x) {
-  constexpr float round = 12582912.0f;  // 1.5 * 2^23: added, it leaves no bits behind the point
+  constexpr float round = 12582912.0f;  // 1.5 * 2^23: added, it leaves no bits after the point
   const float inside = x < -87.0f ? -87.0f : x;
   const float shifted = inside * 1.44269504f + round, n = shifted - round;
   const float rest = (inside - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -161,7 +161,7 @@ inline float exponential(float x) {
 }
 
 // Row i of a tile [rows, keys] sees the first `seen` + i keys. The scores of others become -1e30, in whole vectors up
-// to the count that this returns, and 0 behind it.
+// to the count that this returns, and 0 after it.
 inline int64_t mask_scores(float* scores, int64_t keys, int64_t seen) {
   const int64_t count = std::min(keys, (seen + 15) / 16 * 16);
   if (seen < count) std::fill(scores + seen, scores + count, -1e30f);
@@ -351,7 +351,7 @@ class MultiHeadAttentionKernel : public Kernel {
     }
   }
 
-  // In double precision: far behind in a sequence an angle in single precision is off by more than the sine's rounding.
+  // In double precision: far along a sequence an angle in single precision is off by more than the sine's rounding.
   void fill_rotation() {
     const int64_t half = attention_.rotary_channels / 2;
     for (int64_t position = 0; position < length_; ++position)

@@ -41,7 +41,7 @@ inline float behind_relu(float output, float gradient) {
   return std::bit_cast<float>(std::bit_cast<int32_t>(gradient) & -static_cast<int32_t>(output > 0));
 }
 
-// Of the gradient g, and of g times the input's distance from the mean. `output` null: there is no relu behind. The
+// Of the gradient g, and of g times the input's distance from the mean. `output` null: there is no relu after. The
 // gradient is read whether or not the relu lets it through, and no two pointers meet, so that the loops become vector
 // instructions: otherwise they took six times longer.
 FF_VECTORIZED void add_gradient_sums(const float* __restrict input, const float* __restrict gradient,

@@ -51,7 +51,7 @@ class Convolution {
   explicit Convolution(const Geometry& geometry) : geometry_(geometry) {}
   virtual ~Convolution() = default;
   virtual void forward(const float* input, const float* weight, const float* bias, float* output) = 0;
-  // `gradient` is behind the fused relu already. The input's gradient may be written over the input.
+  // `gradient` is after the fused relu already. The input's gradient may be written over the input.
   virtual void backward(const float* input, const float* weight, const float* gradient, float* input_gradient,
                         float* weight_gradient, float* bias_gradient) = 0;
   const Geometry& geometry() const { return geometry_; }
@@ -351,7 +351,7 @@ class Conv2dKernel : public Kernel {
   Shape input_, output_;
   Vector<Slice> slices_;
   std::optional<StridedPixels> strided_;
-  Vector<float> masked_;  // gradient behind the relu
+  Vector<float> masked_;  // gradient after the relu
   Conv2d::Scratch scratch_;
   Array<GradientScratch, 2> own_gradients_;  // weight, bias
 };

@@ -80,7 +80,7 @@ class DropoutKernel : public Kernel {
     stride = 1;
     for (int axis = rank - 1; axis >= 0; --axis) whole[axis] = stride, stride *= shape_[axis];
 
-    // Axes from `last` on form a run: those behind it are whole, and stored as they are counted.
+    // Axes from `last` on form a run: those after it are whole, and stored as they are counted.
     int last = rank - 1;
     int64_t run = part_[last].size(), first = part_[last].begin;
     while (rank != 4 && last > 0 && part_[last].size() == shape_[last]) {

@@ -160,7 +160,7 @@ class ExpertLinearKernel : public Kernel {
   bool bias_, relu_;
   int64_t rows_, experts_, in_, out_;
   Primitive forward_;     // of one expert
-  Vector<float> masked_;  // gradient behind the relu
+  Vector<float> masked_;  // gradient after the relu
 };
 
 }  // namespace

@@ -78,7 +78,7 @@ class LinearKernel : public Kernel {
   bool bias_;
   int64_t in_, out_, rows_;
   Primitive forward_;
-  Vector<float> masked_;  // gradient behind the relu
+  Vector<float> masked_;  // gradient after the relu
 };
 
 }  // namespace

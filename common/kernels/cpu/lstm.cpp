@@ -11,7 +11,7 @@ namespace {
 // What one row's units go through, as arrays of `units` elements: gates i, f, g, o follow one another in `gates`.
 
 // sigmoid(x) = (1 + tanh(x / 2)) / 2, so that one tanh serves all gates: the sums of i, f and o are halved before it
-// and finished behind it.
+// and finished after it.
 FF_VECTORIZED void halve_sigmoid_gates(float* gates, int64_t units) {
   for (int64_t u = 0; u < 2 * units; ++u) gates[u] *= 0.5f;
   for (int64_t u = 3 * units; u < 4 * units; ++u) gates[u] *= 0.5f;

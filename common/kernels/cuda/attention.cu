@@ -371,7 +371,7 @@ void compute_attention(const Context& context, const AttentionTensors& t, int64_
   else compute_attention<most_channels>(context, t, samples, backward);
 }
 
-// Cosines and sines [length, half] of the angles by which positions are turned. In double precision: far behind in a
+// Cosines and sines [length, half] of the angles by which positions are turned. In double precision: far along in a
 // sequence an angle in single precision is off by more than the sine's rounding.
 void fill_rotation(const Context& context, int64_t length, int64_t half, double base, float* cosines, float* sines) {
   for_each_index(context, length * half, [=] __device__(int64_t i) {

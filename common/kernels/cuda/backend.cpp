@@ -139,7 +139,7 @@ class DeviceBackend : public CudaBackend {
     FF_CHECK(cudaGetLastError());
   }
 
-  // Both return when the host's memory may be used again: behind all work that was submitted before.
+  // Both return when the host's memory may be used again: after all work that was submitted before.
   void store_from_host(const void* host, void* memory, const Shape& shape) override {
     const int64_t elements = volume(shape);
     if (elements == 0) return;
@@ -313,7 +313,7 @@ class DeviceBackend : public CudaBackend {
   cuda::Context context_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   cuda::Memory<float> staging_;
-  // On their way to the host, one behind the other in pinned memory.
+  // On their way to the host, one after the other in pinned memory.
   struct Load {
     void* host;
     size_t begin, bytes;

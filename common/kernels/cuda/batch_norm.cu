@@ -32,7 +32,7 @@ void sum_inputs(const Context& context, const float* input, int64_t rows, int64_
 }
 
 // Of the gradient g, and of g times the normalized input; twice, since one of them is added up with other parts'.
-// `output` null: no relu behind.
+// `output` null: no relu after.
 void sum_gradients(const Context& context, const float* input, const float* gradient, const float* output, int64_t rows,
                    int64_t channels, ChannelValues values, float* sums, float* own_sums) {
   column_sums<2>(

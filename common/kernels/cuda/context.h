@@ -114,7 +114,7 @@ class Memory {
   int64_t elements_ = 0;
 };
 
-// Pieces of the scratch memory, one behind the other. First made without memory, to learn how much is needed.
+// Pieces of the scratch memory, one after the other. First made without memory, to learn how much is needed.
 class ScratchPieces {
  public:
   explicit ScratchPieces(char* base = nullptr) : base_(base) {}

@@ -6,7 +6,7 @@
 namespace ff::cuda {
 namespace {
 
-// A part of a convolution. Where the part sees different padding before and behind, it works on a copy of the input
+// A part of a convolution. Where the part sees different padding before and after, it works on a copy of the input
 // with zeros around it. Where it cuts groups it is one convolution a touched group, on channel slices copied out and
 // in.
 class Conv2dKernel : public Kernel {
@@ -29,7 +29,7 @@ class Conv2dKernel : public Kernel {
       whole.kernel[axis] = window.kernel;
       whole.stride[axis] = window.stride;
       whole.dilation[axis] = window.dilation;
-      // cuDNN pads both sides alike. That gives the same windows if less lies behind by not so much as a stride.
+      // cuDNN pads both sides alike. That gives the same windows if less comes after by not so much as a stride.
       if (before >= behind && before - behind < window.stride) whole.padding[axis] = before;
       else padded_[2 + axis] = {-before, input_[2 + axis] + behind};
       whole.input[axis] = padded_[2 + axis].size();
@@ -184,7 +184,7 @@ class Conv2dKernel : public Kernel {
   Shape input_, output_;
   Block padded_;  // the input with the padding that cuDNN cannot add, in the coordinates of the input block
   Vector<Slice> slices_;
-  Memory<float> masked_;  // gradient behind the relu
+  Memory<float> masked_;  // gradient after the relu
 };
 
 }  // namespace

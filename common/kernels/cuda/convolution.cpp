@@ -181,7 +181,7 @@ ConvolutionChoice Convolution::fastest_algorithm(Pass pass, Method method, float
   // cudnnFindConvolutionForwardAlgorithmEx), and that is TF32: in fp32 such a result tells of the algorithm alone.
   const bool fp32 = context_.precision == Precision::fp32;
   const auto pick = [&](cudnnStatus_t status, const auto* results) {
-    (void)cudaGetLastError();  // left behind by algorithms that do not fit
+    (void)cudaGetLastError();  // left by algorithms that do not fit
     if (status != CUDNN_STATUS_SUCCESS) return;
     Vector<ConvolutionCandidate> candidates;
     Vector<int> numbers;

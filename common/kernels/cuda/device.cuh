@@ -10,7 +10,7 @@ namespace ff::cuda {
 
 constexpr int block_threads = 256;
 
-// The memory that a launch gives to each block, beside the kernel's own.
+// The memory that a launch gives to each block, in addition to the kernel's own.
 #ifndef FF_DYNAMIC_SHARED
 #define FF_DYNAMIC_SHARED(Element, name) extern __shared__ Element name[]
 #endif

@@ -179,7 +179,7 @@ class ExpertLinearKernel : public Kernel {
   const Context& context_;
   bool bias_, relu_;
   int64_t rows_, experts_, in_, out_;
-  Memory<float> masked_;  // gradient behind the relu
+  Memory<float> masked_;  // gradient after the relu
 };
 
 }  // namespace

@@ -44,7 +44,7 @@ class LinearKernel : public Kernel {
   const Context& context_;
   bool bias_, relu_;
   int64_t in_, out_, rows_;
-  Memory<float> masked_;  // gradient behind the relu
+  Memory<float> masked_;  // gradient after the relu
 };
 
 }  // namespace

@@ -12,8 +12,8 @@ namespace {
 enum class Role {
   between_layers,  // by length: sequence parallelism
   heads,           // attention: the heads
-  columns,         // by channel: the first linear layers of a feed-forward, what is elementwise behind them, the output
-  rows,            // by what is contracted: the linear behind attention, the last of a feed-forward, the embedding
+  columns,         // by channel: the first linear layers of a feed-forward, what is elementwise after them, the output
+  rows,            // by what is contracted: the linear after attention, the last of a feed-forward, the embedding
   classes,         // the loss
 };
 
@@ -55,7 +55,7 @@ class Roles {
     return is_one_of(type(op), {"relu", "tanh", "sigmoid", "gelu", "silu", "mul", "dropout"});
   }
 
-  // Is it the linear layer behind attention, or the last one of a feed-forward: one that reads, through elementwise
+  // Is it the linear layer after attention, or the last one of a feed-forward: one that reads, through elementwise
   // operators, nothing but linear layers that nobody else reads? Then these are split by column.
   void find_rows(OperatorId op) {
     if (!splits(op, DimensionKind::reduction)) return;

@@ -17,7 +17,7 @@ struct MegatronStrategy {
 };
 
 // A layer is split over tensor_degree devices: the heads of attention, the first linear layers of a feed-forward and
-// the output layer by channel, the linear layers behind these and embeddings by what they contract, the rest by length
+// the output layer by channel, the linear layers after these and embeddings by what they contract, the rest by length
 // (sequence parallelism); the batch over data_degree such groups. `devices_of` an operator: all, group by group.
 using DevicesOfOperator = std::function<std::span<const DeviceId>(OperatorId)>;
 Strategy tensor_parallel(const Graph& graph, int tensor_degree, int data_degree, const DevicesOfOperator& devices_of);

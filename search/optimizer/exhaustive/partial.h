@@ -5,10 +5,10 @@
 
 namespace ff::exhaustive {
 
-// A stack of choices. Every task of a fixed operator has an earliest end and a least time behind it: along the paths
+// A stack of choices. Every task of a fixed operator has an earliest end and a least time after it: along the paths
 // among fixed operators exactly as the task graph has them, through open ones by the tables of Bounds. The
 // bound is the largest of
-//   path:     an earliest end and the time behind it
+//   path:     an earliest end and the time after it
 //   machine:  one_machine_bound of what a device has to do between the two: forward, backward and update tasks of fixed
 //             operators
 //   work:     the work of all tasks that cannot begin before some time, open operators at their least, spread evenly
@@ -33,7 +33,7 @@ class PartialBounds {
   struct Fixed {                                     // of one operator
     Parts forward, backward;                         // durations, copies included
     Parts forward_ready, forward_end, backward_end;  // earliest
-    Parts forward_tail, tail;                        // least time behind these ends
+    Parts forward_tail, tail;                        // least time after these ends
     Parts update_tail;
   };
   struct Group {

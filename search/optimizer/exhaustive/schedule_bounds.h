@@ -6,7 +6,7 @@
 
 namespace ff::exhaustive {
 
-// A task on one machine: it cannot begin before `head`, works for `work`, and `tail` passes behind it.
+// A task on one machine: it cannot begin before `head`, works for `work`, and `tail` passes after it.
 struct MachineTask {
   Nanoseconds head, work, tail;
 };

@@ -155,8 +155,8 @@ std::string no_time_text(const BaselineCandidates& baselines, const McmcSettings
 // still to verify; of a strategy in some orders of tasks; and of a chain's first one, which is recorded.
 constexpr double evaluations_of_result = 4, evaluations_of_orders = 5, evaluations_of_start = 2;
 
-// Seconds that chains leave for what comes behind them. Cheap strategies in these orders have a share of the time at
-// most.
+// Seconds that chains leave for what comes after them. Heuristic baselines in these orders have a part of the time
+// at most.
 double reserved_s(const AlgorithmRequest& request, int baseline_count) {
   constexpr double most_of_orders = 0.1;
   const double evaluation_s = request.evaluator.slowest_s();

@@ -96,7 +96,7 @@ void Chain::draw(OracleTeam& team, int undecided) {
   }
 }
 
-// Decides on the first undecided proposal. Behind an accepted one the random numbers go on where it was drawn.
+// Decides on the first undecided proposal. After an accepted one the random numbers go on where it was drawn.
 void Chain::step(OracleTeam& team, int undecided, ProgressBoard& board) {
   draw(team, undecided);
   const std::optional<Prediction> prediction = team.predict_first();

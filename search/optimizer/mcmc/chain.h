@@ -73,7 +73,7 @@ class Chain {
   const ProposalSource& source_;
   const ChainSettings settings_;
   const Candidate start_;
-  RandomStream random_;       // behind the last decision
+  RandomStream random_;       // after the last decision
   ChainOracle::Place place_;  // where the chain rests
   Prediction current_;        // of its strategy
   ChainResult result_;
@@ -96,7 +96,7 @@ class Chain {
     double each_s() const { return seconds / static_cast<double>(timed); }
   };
   Pace alone_, ahead_;
-  RandomStream random_ahead_;               // behind the last proposal that was drawn
+  RandomStream random_ahead_;               // after the last proposal that was drawn
   std::deque<RandomStream> random_behind_;  // of each that is undecided, and then of some that were discarded
 };
 

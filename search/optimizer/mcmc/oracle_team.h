@@ -42,7 +42,7 @@ class OracleTeam {
 
   // Are there fewer undecided proposals than that, and none that is known to be acceptable?
   bool wants_more_than(int undecided) const;
-  // A proposal behind the undecided ones; forgotten if one of these is known to be acceptable by now.
+  // A proposal after the undecided ones; forgotten if one of these is known to be acceptable by now.
   void add(Vector<Change> changes, double largest_cost);
   // The prediction of the first undecided proposal if it is acceptable: costs no more than its largest cost. To be
   // followed by accept_first or reject_first. Rethrows what its oracle threw.

@@ -39,7 +39,7 @@ void Portfolio::run() {
   double size = first_epoch();
   while (!over()) {
     const double left = limit_ - now();
-    run_epoch(left < 3 * size ? left : size);  // what is left behind this one would not do for the next
+    run_epoch(left < 3 * size ? left : size);  // what is left after this one would not do for the next
     size *= 2;
     ++epoch_;
   }

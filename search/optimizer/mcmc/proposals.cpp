@@ -97,7 +97,7 @@ Vector<Change> ProposalSource::draw_mixed(const Strategy& current, RandomStream&
 
 namespace {
 
-// Parts whose number in dimension d is halved lie where the part of before lay. Row-major.
+// Parts whose number in dimension d is halved lie where the part lay before the change. Row-major.
 Configuration with_twice(const Configuration& configuration, int d) {
   Configuration result{configuration.degrees, {}};
   Vector<int> shares;  // both halves have that of the whole
@@ -105,7 +105,7 @@ Configuration with_twice(const Configuration& configuration, int d) {
   result.degrees.set_shares(d, {});
   result.degrees[d] *= 2;
   result.degrees.set_shares(d, std::move(shares));
-  int inner = 1;  // parts behind one step in dimension d
+  int inner = 1;  // parts after one step in dimension d
   for (int other = d + 1; other < result.degrees.count(); ++other) inner *= result.degrees[other];
   for (int part = 0, parts = parts_of(result.degrees); part < parts; ++part)
     result.devices.push_back(configuration.devices[part / inner / 2 * inner + part % inner]);
@@ -222,7 +222,7 @@ std::optional<Configuration> ProposalSource::copy_neighbour(const Strategy& curr
   return Configuration{degrees, theirs.devices};
 }
 
-// The devices stay where there are as many; fewer are spread over those of before; more are consecutive from the first.
+// As many devices stay the same; fewer are spread over the earlier ones; more are consecutive from the first.
 Configuration ProposalSource::change_degrees(const Configuration& current, OperatorId op, RandomStream& random) const {
   Configuration configuration{space_.random_degrees(op, random, true), {}};
   const Vector<DeviceId>& before = current.devices;

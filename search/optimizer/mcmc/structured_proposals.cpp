@@ -135,7 +135,7 @@ Vector<Change> StructuredProposals::rotation(const Strategy& current, const Vect
   return changes;
 }
 
-// With devices in a pattern, or on those of before: fewer parts are spread over them, more are consecutive from the
+// With devices in a pattern, or on the earlier ones: fewer parts are spread over them, more are consecutive from the
 // first.
 Configuration StructuredProposals::other_degrees(const Strategy& current, OperatorId op, RandomStream& random) const {
   Configuration configuration{space_.random_degrees(op, random, true), {}};

@@ -15,7 +15,7 @@ struct DeviceTime {
   Nanoseconds computing = 0;
   Vector<Nanoseconds> links;      // [link kind]: waits for data on its way, or for a link of the kind to be free
   Nanoseconds others = 0;         // waits while another device computes
-  Nanoseconds nothing_to_do = 0;  // before its first and behind its last task
+  Nanoseconds nothing_to_do = 0;  // before its first and after its last task
 };
 Vector<DeviceTime> device_times(const Evaluator::Details& details, const TimelineCauses& causes, const LinkKinds& links,
                                 int device_count);

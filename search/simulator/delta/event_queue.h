@@ -103,7 +103,7 @@ class EventQueue {
     if (!std::is_sorted(events.begin(), events.end(), earlier)) std::sort(events.begin(), events.end(), earlier);
   }
 
-  // Most tasks become ready behind nearly all others that are.
+  // Most tasks become ready after nearly all others that are.
   void insert_now(const Event& event) {
     now_.push_back(event);
     size_t at = now_.size() - 1;
@@ -142,7 +142,7 @@ class EventQueue {
     spare_.back().swap(bucket);
   }
 
-  // The first bucket behind `bucket` with events, within the ring; `never` if there is none.
+  // The first bucket after `bucket` with events, within the ring; `never` if there is none.
   int64_t next_occupied(int64_t bucket) const {
     const int64_t end = bucket_ + static_cast<int64_t>(ring_size);
     for (++bucket; bucket < end;) {
@@ -183,10 +183,10 @@ class EventQueue {
   int64_t bucket_ = 0;  // that of now_
   Vector<Event> now_;   // sorted from head_ on
   size_t head_ = 0, size_ = 0, largest_ = 0;
-  Array<Vector<Event>, ring_size> ring_;        // the buckets behind bucket_
+  Array<Vector<Event>, ring_size> ring_;        // the buckets after bucket_
   Array<uint64_t, ring_size / 64> occupied_{};  // a bit a bucket
   Vector<Vector<Event>> spare_;                 // memory of empty buckets
-  Vector<Event> far_, moved_;                   // behind the ring
+  Vector<Event> far_, moved_;                   // after the ring
   int64_t far_first_ = never;                   // the first bucket of these
 };
 

@@ -29,7 +29,7 @@ void KnownTimeline::begin_recording(size_t kept_snapshots) {
 }
 
 // Snapshots are so far apart that taking them costs a few words an event, and where a changed timeline is most likely
-// to be as it was, but for a shift: at a reduction, behind which all parts begin together, else at a compute task.
+// to be as it was, but for a shift: at a reduction, after which all parts begin together, else at a compute task.
 size_t KnownTimeline::snapshot_distance(const Event& next, const EventLoop& loop) const {
   const size_t words = loop.arrivals().partial_count() * 3 + loop.queue().size() * 3 + loop.free_at().size();
   const TaskKind kind = kind_of(next.key);

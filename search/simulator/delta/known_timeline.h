@@ -18,7 +18,7 @@ struct Snapshot : LoopState {
   TaskKey next = 0;                   // of the task to be taken then
   Nanoseconds ready = 0;              // of that task
   Nanoseconds latest_until_next = 0;  // latest end of the tasks up to the next snapshot
-  Nanoseconds latest_behind = 0;      // of all tasks behind this
+  Nanoseconds latest_behind = 0;      // of all tasks after this
 };
 
 // What can be skipped from one snapshot on: it happens as it did, so much later.
@@ -74,7 +74,7 @@ class KnownTimeline {
   // The latest end of what is skipped, as it becomes.
   Nanoseconds latest_of(const Skip& skip) const;
 
-  // ---- recording: beside this timeline, which a simulation may return to, until what is recorded takes its place ----
+  // ---- recording: apart from this timeline, which a simulation may return to, until the record replaces it ----
   // From the last of so many snapshots on, which stay; 0: from the beginning.
   void begin_recording(size_t kept_snapshots);
   // The task is next: takes a snapshot if one is due.

@@ -26,7 +26,7 @@ struct NetworkStructure {
   Vector<Vector<std::pair<int, size_t>>> groups_of;  // [operator]: (trained group, position in it)
   Vector<uint8_t> may_have_statistics;               // [operator]: under some degrees
   Vector<OperatorId> with_statistics;                // those of which that is true
-  // Backward: operators that alone have their parameters, and the next ones behind them that may have statistics. Each
+  // Backward: operators that alone have their parameters, and the next ones after them that may have statistics. Each
   // part of the former comes before some part of the latter.
   struct NextStatistics {
     OperatorId op, next;

@@ -20,7 +20,7 @@ std::optional<Skip> Rejoining::find_from(size_t index, Nanoseconds ready) {
   return skip;
 }
 
-// Is everything as behind the snapshot but for a shift, and untouched by the change?
+// Is everything as after the snapshot but for a shift, and untouched by the change?
 bool Rejoining::stands_at(const Snapshot& snapshot, Nanoseconds later) {
   const Arrivals& arrivals = loop_.arrivals();
   if (loop_.queue().size() != snapshot.queue.size() || arrivals.partial_count() != snapshot.partial.size())

@@ -8,7 +8,7 @@
 
 namespace ff::delta {
 
-// Taking tasks first in, first out does not depend on when it is: once everything that a change touches lies behind,
+// Taking tasks first in, first out does not depend on when it is: once all that a change touches is in the past,
 // and the queue, what has arrived and the free times of resources are those of a snapshot but for a shift of all
 // times, what follows is what followed the snapshot, shifted. A change touches tasks in two places, forward and
 // backward; between them the simulation may skip to the second.

@@ -322,7 +322,7 @@ void StrategyState::set_updates(int g, const ParameterPartition& partition, cons
   }
 }
 
-// All holders' values leave the owner behind its update.
+// All holders' values leave the owner after its update.
 void StrategyState::set_behind_owner(UnitState& unit) {
   CommunicationCost values;
   for (int h : unit.holders.indices()) {

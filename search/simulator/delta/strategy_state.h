@@ -39,7 +39,7 @@ struct OperatorState {
 struct PartTasks {
   PerDirection<Nanoseconds> duration;  // with copies, without statistics tasks
   DeviceId device;
-  // Predecessors of the first task of the direction. Backward: contributions to its gradients alone, behind which the
+  // Predecessors of the first task of the direction. Backward: contributions to its gradients alone, after which the
   // part's own forward task lies anyway; without any it follows the forward task.
   PerDirection<int32_t> waits;
 };

@@ -1,4 +1,4 @@
-// Which tasks of the known timeline a proposal touches, and where they stand in it.
+// Which tasks of the known timeline a proposal touches, and at which positions of it.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace ff::delta {
 
 // A change touches tasks in two places: the operator and its neighbours forward, and again backward, with the
 // synchronization of its parameters. Where parameters have owners, a change also alters what barriers wait for, and
-// behind them everything: from the first task that a barrier waits for nothing is as it was.
+// after them everything: from the first task that a barrier waits for nothing is as it was.
 class Touched {
  public:
   explicit Touched(const StrategyState& state)
@@ -28,7 +28,7 @@ class Touched {
   size_t first() const { return std::min(first_forward_, first_contribution_); }
   // Touched from the start: a task without predecessors, or the first of a producer.
   bool from_beginning() const { return first_forward_ == 0; }
-  // The touched tasks of the first place are not behind this, those of the second not before or behind these.
+  // The touched tasks of the first place are not after this, those of the second not before or after these.
   size_t last_forward() const { return last_forward_; }
   size_t first_backward() const { return std::min(first_backward_, first_contribution_); }
   size_t last_backward() const { return last_backward_; }  // never: it may be any

@@ -339,7 +339,7 @@ void Block::access(const void* address, size_t bytes, Access access, const void*
                in_dynamic = static_cast<size_t>(place - shared_.data());
   const bool dynamic = in_dynamic < shared_.size();
   if (in_locals < locals.bytes || dynamic) {
-    if (dynamic && in_dynamic + bytes > shared_.size()) fail(std::string(verb(access)) + "behind the shared memory");
+    if (dynamic && in_dynamic + bytes > shared_.size()) fail(std::string(verb(access)) + "after the shared memory");
     const std::string wrong = check_shared(thread_, number_of_block_, all_[running_].warp_interval,
                                            dynamic ? locals.bytes + in_dynamic : in_locals, bytes, access);
     if (!wrong.empty()) fail(verb(access) + wrong);

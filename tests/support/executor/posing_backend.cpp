@@ -101,7 +101,7 @@ class Posing : public PosingBackend {
   void wait_for_event(CudaEvent handle, void* stream) override {
     auto* event = static_cast<PosingEvent*>(handle);
     if (event->reached == event->recorded) return;
-    if (stream) throw MachineError("the posing backend does not order streams behind other streams but its own");
+    if (stream) throw MachineError("the posing backend does not order streams after other streams but its own");
     while (event->reached < event->recorded) step(*event->stream);  // its own stream waits
   }
   bool event_done(CudaEvent handle) override {

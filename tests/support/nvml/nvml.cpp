@@ -1,4 +1,4 @@
-// Stands in for NVIDIA's management library: a machine with two GPUs that 4 NVLinks join, and which have 8 links to
+// Replaces NVIDIA's management library: a machine with two GPUs that 4 NVLinks join, and which have 8 links to
 // NVSwitches each, and a third one that tells nothing.
 #include <cstdio>
 #include <cstring>

@@ -102,7 +102,7 @@ TEST_CASE("every committed graph loads and bears the name of its file") {
     CHECK(graph.losses.size() >= 1);
     for (const Operator& op : graph.operators) {
       INFO(op.name);
-      CHECK(op.has_backward);  // nothing in a training graph is beside the way to the loss
+      CHECK(op.has_backward);  // everything in a training graph is on the way to the loss
     }
   }
 }

@@ -44,7 +44,7 @@ std::string error_of(const Json& json) {
 
 }  // namespace
 
-TEST_CASE("the parts of a micro-batch are those of its graph, behind the samples of the earlier ones") {
+TEST_CASE("the parts of a micro-batch are those of its graph, after the samples of the earlier ones") {
   int compared = 0;
   for (uint32_t seed = 0; seed < 120; ++seed) {
     CAPTURE(seed);

@@ -87,7 +87,7 @@ TEST_CASE("what is recomputed is not kept") {
   CHECK(life(plain, output, 0).first == 0);
   CHECK(life(plain, output, 0).second > 7);
   CHECK(life(with_two, output, 0) == std::pair(0, 1));                       // read by b's forward alone
-  CHECK(life(with_two, recomputed_output, 0).first > 7);                     // behind c's backward
+  CHECK(life(with_two, recomputed_output, 0).first > 7);                     // after c's backward
   CHECK(life(with_two, output, 1).second == life(plain, output, 2).second);  // c, which is kept, reads it in backward
 }
 

@@ -228,7 +228,7 @@ TEST_CASE("observers are told of every step, or of none when one of them launche
   });
 }
 
-TEST_CASE("updates whose all-reduces are not done let the steps behind them go first") {
+TEST_CASE("updates whose all-reduces are not done let the steps after them go first") {
   StrategyFile file = two_layers();
   file.strategy = data_parallel(file.graph, file.topology);
   std::mutex mutex;

@@ -21,7 +21,7 @@ JobLoad load_on(const Topology& topology, const Vector<double>& devices, int64_t
 TEST_CASE("what other jobs leave of a device is what they do not use, but at least a turn, and the rest of memory") {
   const Topology topology = load_topology(FF_SOURCE_DIR "/topologies/p100-1x4.json");
   const DeviceModel whole = topology.model_of(0);
-  const Topology left = beside(topology, {load_on(topology, {0.25, 1, 0, 0}, 1000000000)});
+  const Topology left = left_by(topology, {load_on(topology, {0.25, 1, 0, 0}, 1000000000)});
   CHECK(left.model_of(0).peak_tflops == Approx(0.75 * whole.peak_tflops));
   CHECK(left.model_of(1).peak_tflops == Approx(0.5 * whole.peak_tflops));
   CHECK(left.model_of(1).speed == Approx(0.5));
@@ -31,10 +31,10 @@ TEST_CASE("what other jobs leave of a device is what they do not use, but at lea
   CHECK(left.devices[2].model == left.devices[3].model);
   CHECK(left.file == topology.file);
   const JobLoad busy = load_on(topology, {1, 1, 1, 1});
-  CHECK(beside(topology, {busy, busy, busy}).model_of(0).peak_tflops == Approx(0.25 * whole.peak_tflops));
+  CHECK(left_by(topology, {busy, busy, busy}).model_of(0).peak_tflops == Approx(0.25 * whole.peak_tflops));
   JobLoad links = load_on(topology, {0, 0, 0, 0});
   links.busy[topology.devices.count()] = 0.1;
-  const Topology slower = beside(topology, {links});
+  const Topology slower = left_by(topology, {links});
   CHECK(slower.channels[0].bandwidth_gb_per_s == Approx(0.9 * topology.channels[0].bandwidth_gb_per_s));
   CHECK(slower.channels[1].bandwidth_gb_per_s == topology.channels[1].bandwidth_gb_per_s);
 }
@@ -48,10 +48,10 @@ TEST_CASE("a job's load is the share of an iteration that it keeps things busy")
     CHECK(load.busy[problem.topology.devices.count() + channel] == 0);
 }
 
-TEST_CASE("beside a job on one device a plan leaves that device alone, or loses less than half of it") {
+TEST_CASE("with a co-located job on one device a plan leaves that device alone, or loses less than half of it") {
   SearchProblem alone("lenet");
   const JobLoad load = load_of(alone.evaluator.details(single_device(alone.graph, 0)), alone.topology);
-  SearchProblem shared(load_graph(FF_SOURCE_DIR "/graphs/lenet.json"), beside(alone.topology, {load}));
+  SearchProblem shared(load_graph(FF_SOURCE_DIR "/graphs/lenet.json"), left_by(alone.topology, {load}));
   const McmcSettings settings{.proposals = 2000, .unequal_shares = true};
   const Nanoseconds without = alone.search(settings).best_prediction.makespan,
                     with = shared.search(settings).best_prediction.makespan,

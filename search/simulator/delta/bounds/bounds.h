@@ -6,16 +6,16 @@
 //   work             A device's compute tasks and updates run one after the other. Assumes that durations only add up;
 //                    before building kernels alone count, since copies depend on neighbours.
 //   spans (paths)    From the start, or from the end of a joint reduction, some device must do all of its work of a set
-//                    of stages, and the shortest path behind a last stage follows (spans.h). Assumes that every part of
+//                    of stages, and the shortest path after a last stage follows (spans.h). Assumes that every part of
 //                    a stage of the set waits for the reduction, and that a stage which is not last comes before
 //                    another of the set with each of its parts.
-//   paths            Behind a task lies the longest chain of operators, each with its fastest part (paths.h). Assumes
+//   paths            After a task lies the longest chain of operators, each with its fastest part (paths.h). Assumes
 //                    edges over which every part exchanges data whatever the degrees (every_part_reads,
 //                    every_part_is_read). Of the changed operator its kernels count, and nothing of its
 //                    synchronization; of the others what the current strategy says.
 //   held up (paths)  A unit that is ready before a joint reduction is taken before it and delays it on the channels
 //                    that both use (paths.cpp). Assumes FIFO order and that every task takes 1 ns at least.
-//   tails            Groups that are synchronized last pass one after the other through one resource, behind all tasks
+//   tails            Groups that are synchronized last pass one after the other through one resource, after all tasks
 //                    that end before the first of them (synchronization_order.h). Assumes what that file says of
 //                    samples, and that a transfer or collective ends no sooner than it releases its last resource.
 //   volumes          What a device or node must receive passes through its incoming channels, after the first part of
@@ -99,7 +99,7 @@ class Bounds {
     return Bound::none;
   }
 
-  // At a compute or update task, which is added to the progress: by the path behind its end, and by what its device
+  // At a compute or update task, which is added to the progress: by the path after its end, and by what its device
   // still has to do.
   bool exceed_at(const DeviceTask& task, const TaskTime& time, Nanoseconds limit, Progress& progress) const {
     const DeviceWork& work = totals_.work(task.device);
@@ -116,13 +116,13 @@ class Bounds {
     return false;
   }
 
-  // At a transfer or reduction: by the path behind its end.
+  // At a transfer or reduction: by the path after its end.
   static bool exceed_at(const TaskTime& time, Nanoseconds path_behind, Nanoseconds limit) {
     return time.end + path_behind > limit;
   }
 
   // At the synchronization of a unit, which is added to the progress. Of a tail, what has not been synchronized follows
-  // on its busiest resource: behind this unit if it occupies that too, else not before what is ready now.
+  // on its busiest resource: after this unit if it occupies that too, else not before what is ready now.
   bool exceed_at(int group, const UnitState& unit, Nanoseconds ready, const TaskTime& time, Nanoseconds limit,
                  Progress& progress) const {
     if (time.end + *std::max_element(unit.update.begin(), unit.update.end()) > limit) return true;

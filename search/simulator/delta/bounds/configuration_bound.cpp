@@ -13,7 +13,7 @@ ConfigurationBound::ConfigurationBound(StrategyState& state, StrategyTotals& tot
       incoming_(state.topology.incoming_rates()), producer_blocks_(incoming_.node.size()),
       node_bytes_(incoming_.node.size()), node_rounding_(incoming_.node.size()) {}
 
-// Cheap ones first: those that look at pairs of parts take longest.
+// Fast ones first: those that look at pairs of parts take longest.
 Bound ConfigurationBound::exceeds(const Change& change, const KnownPrefix& prefix, Nanoseconds limit) {
   prefix_ = &prefix;
   ++epoch_;

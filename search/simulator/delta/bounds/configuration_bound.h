@@ -1,5 +1,5 @@
 // A lower bound on the makespan after a change of one operator, before anything is built: what the known timeline says
-// of the time before the change, the kernels and transfers of the changed operator, and the paths behind it.
+// of the time before the change, the kernels and transfers of the changed operator, and the paths after it.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class KnownTimeline;
 struct KnownPrefix {
   const KnownTimeline& timeline;
   size_t events = 0;      // so many happen as they did
-  Nanoseconds ready = 0;  // what happens behind them does not become ready before this
+  Nanoseconds ready = 0;  // what happens after them does not become ready before this
 };
 
 class ConfigurationBound {
@@ -43,7 +43,7 @@ class ConfigurationBound {
   // Until the parts can be ready, by the amount of data that each device and node must get? Without looking at pairs of
   // parts.
   bool volumes_exceed(const Change& change, Nanoseconds limit);
-  // Until the parts can be ready, by the transfers and collectives that they wait for? Sets when that is. Behind
+  // Until the parts can be ready, by the transfers and collectives that they wait for? Sets when that is. After
   // volumes_exceed, which finds the exchanges.
   bool transfers_exceed(const Change& change, Nanoseconds limit);
   // By the collectives of the edge from this producer. Nothing where it has transfers.
@@ -79,7 +79,7 @@ class ConfigurationBound {
   // Of the changed operator:
   PerDirection<Vector<Nanoseconds>> kernel_;      // [direction][part]
   PerDirection<Vector<Nanoseconds>> statistics_;  // [direction][part]: of these, the statistics
-  // Paths with the change, without copies of the operator and those next to it, of what lies behind
+  // Paths with the change, without copies of the operator and those next to it, of what comes after
   // known_reductions_. Kept from proposal to proposal, since most of it is the current strategy's.
   OperatorPaths proposed_;
   OperatorId proposed_op_ = 0;

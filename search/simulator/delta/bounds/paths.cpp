@@ -76,7 +76,7 @@ void OperatorPaths::set_least(const StrategyState& state, OperatorId op) {
 
 // A unit is ready before the reduction, for each of its tasks comes before one that the reduction waits for. So it is
 // taken before, and the reduction waits for the channels that both occupy. The update of each holder, if ready when the
-// reduction ends, comes before what is behind the reduction.
+// reduction ends, comes before what is after the reduction.
 void OperatorPaths::set_held_up(const StrategyState& state, int number) {
   const auto& [op, next] = state.next_statistics[number];
   held_up[number] = 0;

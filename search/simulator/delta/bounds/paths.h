@@ -1,4 +1,4 @@
-// Longest paths through the operators: what lies behind a task at least.
+// Longest paths through the operators: what comes after a task at least.
 #pragma once
 
 #include <algorithm>
@@ -15,10 +15,10 @@ namespace ff::delta {
 // devices have work to do, which may take longer than any path.
 struct OperatorPaths {
   Vector<Nanoseconds> middle;              // [operator]: from its forward to its backward task, through its consumers
-  Vector<Nanoseconds> tail_producers;      // [operator]: behind its backward task, through its producers
-  PerDirection<Vector<Nanoseconds>> tail;  // [direction][operator]: behind the direction's last task; backward: through
+  Vector<Nanoseconds> tail_producers;      // [operator]: after its backward task, through its producers
+  PerDirection<Vector<Nanoseconds>> tail;  // [direction][operator]: after the direction's last task; backward: through
                                            // producers, or its own synchronization where it alone has its parameters
-  Vector<Nanoseconds> behind;              // [stage (spans.h)]: behind any task of it
+  Vector<Nanoseconds> behind;              // [stage (spans.h)]: after any task of it
   // What the operators' own configurations say.
   struct Least {
     Nanoseconds kernel = 0;      // of the fastest part: its statistics, if any, and the rest
@@ -48,7 +48,7 @@ struct OperatorPaths {
   // What the operator's own configuration says.
   void set_least(const StrategyState& state, OperatorId op);
   void set_held_up(const StrategyState& state, int number);
-  // What lies behind: backward of operators from this one on, if nothing has changed before, then forward.
+  // What comes after: backward of operators from this one on, if nothing has changed before, then forward.
   void connect_behind(const NetworkStructure& network, const Spans& spans, OperatorId backward, OperatorId forward) {
     for (OperatorId op = backward; op < network.count(); ++op) connect_backward(network, op, spans);
     for (OperatorId op = network.count(); op-- > forward;) connect_forward(network, op, spans);

@@ -29,7 +29,7 @@ Spans::Spans(const StrategyState& state)
   }
 }
 
-// The first stages behind each source, in an order in which each comes behind all that it waits for: forward by
+// The first stages after each source, in an order in which each comes after all that it waits for: forward by
 // operator, then backward in reverse.
 void Spans::find_behind() {
   const int count = state_.count();
@@ -103,7 +103,7 @@ void Spans::choose(OperatorPaths& paths) {
   changed_of_span_.assign(spans_.size(), -1);
 }
 
-// The sets of the stages with the longest paths behind them, from one to all of them: those with the largest bounds.
+// The sets of the stages with the longest paths after them, from one to all of them: those with the largest bounds.
 void Spans::choose_from(int source, const OperatorPaths& paths) {
   Vector<int> stages = behind_[source];
   std::stable_sort(stages.begin(), stages.end(), [&](int a, int b) { return paths.behind[a] > paths.behind[b]; });

@@ -1,11 +1,11 @@
-// Work that certainly lies behind a moment at which all parts of an operator have met.
+// Work that certainly comes after a moment at which all parts of an operator have met.
 //
-// Where one reduction gathers the statistics of all parts of an operator (global batch normalization), no task behind
-// it begins before it ends: a joint reduction. So if S is a set of tasks each of which waits for a task behind the
-// reduction, some device must do all of its share of S from there on, one after the other, and behind the last of them
-// lies at least the shortest of the paths that lie behind members of S:
+// Where one reduction gathers the statistics of all parts of an operator (global batch normalization), no task after
+// it begins before it ends: a joint reduction. So if S is a set of tasks each of which waits for a task after the
+// reduction, some device must do all of its share of S from there on, one after the other, and after the last of them
+// lies at least the shortest of the paths that come after members of S:
 //
-//   makespan - end of the reduction >= max over devices(work of S on the device) + min over S(path behind it)
+//   makespan - end of the reduction >= max over devices(work of S on the device) + min over S(path after it)
 //
 // Paths (paths.h) lead from reduction to reduction along such spans. Between two joint reductions of a chain of
 // operators S is what lies between them. Where branches meet again (concat) S is all work of the branches, which no
@@ -68,7 +68,7 @@ class Spans {
     Vector<Nanoseconds> work;  // [device]
   };
 
-  static constexpr size_t stages_looked_at = 96;  // behind each joint reduction
+  static constexpr size_t stages_looked_at = 96;  // after each joint reduction
   static constexpr size_t spans_kept = 3;         // of each
 
   int source_of(Direction direction, OperatorId op) const { return 2 * op + static_cast<int>(direction); }
@@ -79,7 +79,7 @@ class Spans {
 
   const StrategyState& state_;
   int source_count_;            // the last one: the start of all
-  Vector<Vector<int>> behind_;  // [source]: stages of which each task waits for one behind the joint reduction
+  Vector<Vector<int>> behind_;  // [source]: stages of which each task waits for one after the joint reduction
   Vector<Vector<int>> before_;  // [stage]: stages of which some task waits for each task of it
   Vector<Span> spans_;
   Vector<std::pair<int, int>> of_source_;  // [source]: its spans, from and to

@@ -21,9 +21,9 @@ class StrategyTotals {
   void reset();   // the state has been reset
   void change();  // the state has changed
   void undo();
-  // The change is the state now. True if tails have been chosen that come behind other tasks than before.
+  // The change is the state now. True if tails have been chosen that come after other tasks than before.
   bool accept();
-  // Chooses tails for the state as it is now. True if they come behind other tasks than before.
+  // Chooses tails for the state as it is now. True if they come after other tasks than before.
   bool choose_tails();
 
   const OperatorPaths& paths() const { return current_.paths; }

@@ -9,7 +9,7 @@ namespace {
 void unite(BitSet& set, const BitSet& other) {
   for (size_t word = 0; word < set.size(); ++word) set[word] |= other[word];
 }
-// Some of the smallest parts that the operator can be split into, but for shares of sums.
+// Some of the smallest parts that the operator can be split into, without partial sums.
 Vector<Block> smallest_parts(const OperatorDefinition& definition) {
   Degrees degrees;
   int64_t count = 1;
@@ -31,7 +31,7 @@ Vector<Block> smallest_parts(const OperatorDefinition& definition) {
 struct Reading {
   bool by_sample = false;  // each part reads and writes its own samples
   bool shares = false;     // several parts may share what is summed over
-  // and may write shares of one sum, instead of waiting for each other's statistics
+  // and may write partial sums, instead of waiting for each other's statistics
   bool sums = false;
   Vector<bool> whole_samples;  // [input]: all of them, however the operator is split: a part, or those that share
 };
@@ -65,7 +65,7 @@ Reading reading_of(const OperatorDefinition& definition) {
 }
 
 // For an operator u, the operators a such that all tasks of a in a direction come before what waits for u's backward
-// tasks of every sample. Found operator by operator from those next to it: in front of it, or behind it.
+// tasks of every sample. Found operator by operator from those next to it: in front of it, or after it.
 class TasksBefore {
  public:
   explicit TasksBefore(const TaskGraphBuilder& builder)

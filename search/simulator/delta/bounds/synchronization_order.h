@@ -14,9 +14,9 @@ namespace ff::delta {
 //   - an operator that reads whole samples of a tensor (linear) waits, with each part, for all parts of the producer
 //     with that sample; if it may be split into partial sums, whoever reads the sum does, waiting for all of them
 //     (not so parts that wait for each other's statistics: each of those does);
-//   - from there on it holds for all operators behind it of which every part reads something, and
+//   - from there on it holds for all operators after it of which every part reads something, and
 //   - for all operators in front of the producer of which every element is read;
-//   - backward, the same edges in the other direction, but those behind which there may be shares;
+//   - backward, the same edges in the other direction, but those after which there may be partial sums;
 //   - a piece of a parameter waits for parts with every sample.
 class SynchronizationOrder {
  public:

@@ -1,4 +1,4 @@
-// What a backend does beside kernels: moving blocks, converting layouts, updating parameters.
+// What a backend does besides kernels: moving blocks, converting layouts, updating parameters.
 #include <catch2/catch.hpp>
 #include <random>
 

@@ -247,7 +247,7 @@ class Cases {
     if (rotary) attributes["rotary_base"] = chance() ? 10000 : 3;
     if (rotary && chance()) attributes["rotary_channels"] = 2;
   }
-  // Some of the axes behind the sample: of a parameter at least one, of a second input not all.
+  // Some of the axes after the sample: of a parameter at least one, of a second input not all.
   void broadcast_attributes(Vector<Json>& inputs, Json& attributes) {
     const Json shape = inputs[0];
     const int64_t others = static_cast<int64_t>(shape.size()) - 1;

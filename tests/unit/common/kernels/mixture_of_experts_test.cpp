@@ -57,7 +57,7 @@ TEST_CASE("first choices take places first, then second ones, each in the order 
   // 4 tokens, 3 experts, 2 places each: the choices are 0 1, 0 2, 0 1, 1 0
   const Graph graph = layer(1, 4, 3, {{"capacity_factor", 0.75}, {"random_routing", false}});
   const Gated gated = gate(graph, {3, 2, 1, 3, 1, 2, 3, 2, 1, 2, 3, 1});
-  // Expert 0 is full behind two tokens; expert 1 has the first choice of token 3 at place 0, then token 0's second.
+  // Expert 0 is full after two tokens; expert 1 has the first choice of token 3 at place 0, then token 0's second.
   CHECK(gated.slots == Vector<int32_t>{0, 3, 1, 4, -1, -1, 2, -1});
   const float second = 1 / (1 + std::exp(1.0f)), first = 1 - second;
   const Vector<float> expected{first, second, first, second, 0, 0, first, 0};
@@ -94,7 +94,7 @@ TEST_CASE("second choices are kept at random with twice their weight, in trainin
   // One group of all: those that are kept have places 0, 1, 2 ... of expert 1.
   const Graph together = layer(1, 2000, 2, {{"capacity_factor", 10}});
   const Gated gated = gate(together, logits);
-  int32_t place = 2000;  // slots of expert 1 come behind those of expert 0
+  int32_t place = 2000;  // slots of expert 1 come after those of expert 0
   for (size_t i = 1; i < gated.slots.size(); i += 2)
     if (gated.slots[i] != -1) CHECK(gated.slots[i] == place++);
 }

@@ -1,4 +1,4 @@
-// What a part's kernel gets between its statistics task and the task behind it, without a task graph.
+// What a part's kernel gets between its statistics task and the task after it, without a task graph.
 #pragma once
 
 #include "tests/unit/common/kernels/buffer.h"

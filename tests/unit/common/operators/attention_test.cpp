@@ -58,7 +58,7 @@ TEST_CASE("parts of attention by heads hold each parameter once and write each c
       for (int p = 0; p < static_cast<int>(held.size()); ++p) {
         const Block own = attention.parameter_block(p, block);
         const int axis = own.rank() - (attention.parameters()[p].name.find("bias") == std::string::npos ? 2 : 1);
-        CHECK(own[axis].begin == ends[p]);  // one part's rows behind the other's
+        CHECK(own[axis].begin == ends[p]);  // one part's rows after the other's
         ends[p] = own[axis].end;
         held[p] += own.volume();
       }

@@ -83,7 +83,7 @@ TEST_CASE("a mixture of experts has these shapes and is split by whole groups") 
   CHECK(experts.parameter_block(0, own) == Block{{2, 4}, {0, 7}, {0, 6}});
   CHECK(experts.parameter_block(1, own) == Block{{2, 4}, {0, 7}});
   CHECK(combine.input_block(0, combine.part({3, 1, 1}, 2)) == Block{{0, 4}, {10, 15}, {0, 7}});
-  // shares of sums: the first adds the bias; rows of two of the experts, and all of the tokens' slots
+  // partial sums: the first adds the bias; rows of two of the experts, and all of the tokens' slots
   const Block first = experts.part({1, 1, 1, 2}, 0), second = experts.part({1, 1, 1, 2}, 1);
   CHECK(experts.output_block(0, second) == experts.output_block(0, first));
   CHECK(experts.input_block(0, second) == Block{{0, 4}, {0, 15}, {3, 6}});

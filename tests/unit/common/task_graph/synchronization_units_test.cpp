@@ -63,7 +63,7 @@ TEST_CASE("pieces with the same holders and other owners are two units") {
   }
 }
 
-TEST_CASE("what holders do beside kernels and transfers") {
+TEST_CASE("what holders do besides kernels and transfers") {
   const auto work = [](DeviceId holder, DeviceId owner, int64_t holders) {
     const HolderWork its = work_of_holder(holder, owner, holders, 1000, 30);
     return std::array{its.updated, its.copied, its.packed};

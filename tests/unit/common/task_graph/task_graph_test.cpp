@@ -104,7 +104,7 @@ TEST_CASE("issue orders are read back as they were written") {
     REQUIRE(read.size() == order.size());
     CHECK(names_of(read) == names_of(order));
     CHECK(entries.size() <= names_of(order).size());
-    // Files of before name every task by itself.
+    // Files of earlier versions name every task by itself.
     CHECK(issue_order_from_names(builder, tasks, names_of(order)) == read);
 
     const Vector<std::string> saved = issue_order_to_save(builder, tasks, order);

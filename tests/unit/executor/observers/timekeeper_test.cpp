@@ -5,7 +5,7 @@
 namespace ff {
 namespace {
 
-// Says what it is told to: each mark 10 ns behind the one before.
+// Says what it is told to: each mark 10 ns after the one before.
 class FakeClock : public Clock {
  public:
   explicit FakeClock(int& begun) : begun_(begun) {}
@@ -30,7 +30,7 @@ void iterate(Timekeeper& timekeeper, bool training, int task) {
 
 }  // namespace
 
-TEST_CASE("a cheap clock times every training iteration") {
+TEST_CASE("a clock with little overhead times every training iteration") {
   int begun = 0;
   Timekeeper timekeeper(std::make_unique<FakeClock>(begun), true);
   for (const int task : {1, 2}) iterate(timekeeper, true, task);

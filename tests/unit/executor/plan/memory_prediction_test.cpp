@@ -211,7 +211,7 @@ TEST_CASE("a device has one scratch memory for its convolutions") {
 // Two layers on one device share a weight of 8 x 8; one is split by channel, the other is not. So the weight is held
 // whole, and in halves: 2 x 64 elements. Each gradient of a half is a piece and lies in the gradient sums, 2 x 32
 // elements; that of the whole is a buffer of its own, 64.
-TEST_CASE("a block that other operators cut has a gradient beside the gradient sums") {
+TEST_CASE("a block that other operators cut has a gradient besides the gradient sums") {
   const Graph graph = parse_graph(parse_json(
       R"({"format":"ffgraph/1","name":"tied","batch_size":4,"inputs":[{"name":"x","shape":["batch",8],"dtype":"f32"},
       {"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[

@@ -52,7 +52,7 @@ class PlanText {
     line("buffers:" + buffers());
     for (const StepPlan& step : plan_.steps) {
       if (!step.waits_before_posts.empty()) line("before receiving:" + sends(step.waits_before_posts));
-      if (&step != &plan_.steps[0])  // behind which they are posted as a rule
+      if (&step != &plan_.steps[0])  // after which they are posted as a rule
         for (const int index : step.posts) line("post" + task(plan_.receives[index]));
       line(task_name(builder_, tasks_, step.task));
       if (is_compute(step.kind)) compute(step);
@@ -316,9 +316,9 @@ b/backward/0
 b/update/0@1
   update b.weight 15 by sums1
 )");
-  // A transport that follows the backend ends an iteration behind its sends, so nothing waits for them; an ordered one
-  // starts transfers in the order that both ranks share: a's output goes out behind step 1, before b's comes in, and so
-  // do the gradients behind step 3. Those that depend on each other are no group.
+  // A transport that follows the backend ends an iteration after its sends, so nothing waits for them; an ordered one
+  // starts transfers in the order that both ranks share: a's output goes out after step 1, before b's comes in, and so
+  // do the gradients after step 3. Those that depend on each other are no group.
   const std::string ordered = plan_text(graph, strategy, {0, false, true, true});
   CHECK(ordered.find("  send") == std::string::npos);
   CHECK(ordered.find("wait for sends") == std::string::npos);
@@ -550,9 +550,9 @@ b/parameter_copy/0@1
 }
 
 // Half of the samples on each rank; rank 0 owns the weight [3, 6]: 18 floats, packed in 32. What the ranks receive
-// behind the barrier lies where activations were. Rank 1 sends its gradient from where the next iteration's backward
+// after the barrier lies where activations were. Rank 1 sends its gradient from where the next iteration's backward
 // task writes it, which waits for that. On an ordered transport both ends start the gradient's transfer in front of the
-// owner's update, and that of the values behind it.
+// owner's update, and that of the values after it.
 TEST_CASE("an owner gathers gradients and sends the values back") {
   const Graph graph = network(Json::array({linear("b", "x", 3)}));
   const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{2, 1}, {0, 1}}};
@@ -603,7 +603,7 @@ together before step 5: receive b/parameter_values/0@0-1
 }
 
 // A batch normalization of 6 channels with a sample a part, two parts a rank: each part writes its own sums (two a
-// channel: 12), which are added and reduced. The first forward task behind waits for that and moves the
+// channel: 12), which are added and reduced. The first forward task after waits for that and moves the
 // running statistics, which both parts share.
 TEST_CASE("statistics are summed over the parts of all ranks") {
   const Graph graph = network({{{"name", "norm"}, {"type", "batch_norm"}, {"inputs", {"x"}}}});
@@ -640,7 +640,7 @@ norm/forward/1
 )");
 }
 
-// 4 samples and 3 classes by class, two parts on rank 0 and one on rank 1, each behind the part of a that computes its
+// 4 samples and 3 classes by class, two parts on rank 0 and one on rank 1, each after the part of a that computes its
 // logits, which stay where they are. Each part of the loss writes its own four floats a row to its slot of 16, those of
 // the other rank's parts are zero, and the sum is what all of them wrote. The part with class 0 writes the outputs.
 TEST_CASE("statistics of a loss by class are gathered from the parts of all ranks") {

@@ -8,7 +8,7 @@
 using namespace ff;
 
 TEST_CASE("offsets by hand: a buffer takes the smallest gap among those that live with it") {
-  // Steps 0-1: a; 2-3: b where a was; 0-3: c behind both; d, from 1 to 2, lives with all.
+  // Steps 0-1: a; 2-3: b where a was; 0-3: c after both; d, from 1 to 2, lives with all.
   const auto buffer = [](int32_t what, int64_t bytes, int first, int last) {
     return PlannedBuffer{{BufferKey::Kind::output, what, 0, 0}, bytes, first, last};
   };
@@ -19,7 +19,7 @@ TEST_CASE("offsets by hand: a buffer takes the smallest gap among those that liv
   CHECK(buffers[1].offset == 0);
   CHECK(buffers[2].offset == 640);
   CHECK(buffers[3].offset == 896);
-  CHECK(buffers[4].offset == 512);  // the gap of 128 between b and c, not the room behind c
+  CHECK(buffers[4].offset == 512);  // the gap of 128 between b and c, not the room after c
 }
 
 TEST_CASE("offsets are those of a look at all buffers that have their places") {
@@ -148,7 +148,7 @@ TEST_CASE("an operator with more parts than devices holds slices of its gathered
   // bytes; of "in" a device has half of each sample, and packs half of that for the other device
   constexpr int64_t sample = 64 * 64 * 4, own = 16 * sample / 2, moved = own / 2;
   const std::string relu = R"("type":"relu")", linear = R"("type":"linear","attributes":{"out_features":64})";
-  // Without a backward pass. Roomy, all that moves is there at once, beside what it is assembled to: a sample or all 8.
+  // No backward pass. Preallocated, all that moves is there at once, with what it is assembled to: one sample or 8.
   // On demand, one sample arrives while another one is computed with.
   CHECK(live(relu, 2, TransferBuffers::preallocated) >= own + 2 * moved + 8 * sample);
   CHECK(live(relu, 16, TransferBuffers::preallocated) >= own + 2 * moved + sample);

@@ -64,7 +64,7 @@ TEST_CASE("NVLinks between pairs of GPUs and to processors, as hwloc recorded th
   CHECK(topology.route(0, 3).channels.size() == 3);
 }
 
-TEST_CASE("GPUs beside a network adapter, and a cluster of such machines") {
+TEST_CASE("GPUs next to a network adapter, and a cluster of such machines") {
   Machine machine = recorded("32em64t-2n8c2t-pci-normalio");
   CHECK(machine.gpus().size() == 3);
   const Vector<int> adapters = machine.adapters();

@@ -6,7 +6,7 @@
 
 namespace ff::discovery {
 
-// tests/support/nvml/nvml.cpp stands in for the library.
+// tests/support/nvml/nvml.cpp replaces the library.
 TEST_CASE("what NVML tells goes into the PCIe tree, by bus numbers") {
   Machine machine;
   machine.numa = {{0, 4, 1 << 30}, {1, 4, 1 << 30}};

@@ -13,7 +13,7 @@ using namespace ff;
 
 namespace {
 
-// The line without its padding, and with a colon behind the operators, as an edit.
+// The line without its padding, and with a colon after the operators, as an edit.
 std::string edit_of(const std::string& line) {
   const size_t begin = line.find_first_not_of(' '), end = line.find("  ", begin);
   return line.substr(begin, end - begin) + ": " + line.substr(line.find_first_not_of(' ', end));

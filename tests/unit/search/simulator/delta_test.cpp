@@ -105,7 +105,7 @@ TEST_CASE("delta simulation: no bound exceeds the makespan of chains and branche
 }
 
 // The longest paths in front of operators stayed those of the first strategy, whose first layer is slow: the bound on
-// paths rejected changes behind it.
+// paths rejected changes after it.
 TEST_CASE("delta simulation: a simulator that is reset keeps nothing of the strategy before") {
   const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"));
   const Topology topology = parse_topology(parse_json(R"({"format":"fftopology/1","name":"t",

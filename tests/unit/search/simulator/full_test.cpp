@@ -99,7 +99,7 @@ TEST_CASE("a link that keeps its endpoints busy delays their work") {
 
 TEST_CASE("data parallelism: synchronization overlaps backward") {
   // A ring of two: each direction carries 2 (k-1)/k = 1 times 256 bytes, and there are 2 (k-1) = 2 latencies: 10.256
-  // us. fc2's synchronization runs beside fc1's backward and holds the links for 0.256 us only, so fc1's starts as soon
+  // us. fc2's synchronization runs during fc1's backward and holds the links for 0.256 us only, so fc1's starts as soon
   // as its gradients are there.
   CHECK(timeline_text(
             topology(devices(2) + R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}])"),
@@ -125,7 +125,7 @@ TEST_CASE("data parallelism: synchronization overlaps backward") {
 )");
 }
 
-TEST_CASE("devices work for a collective beside their kernels, and compute the next task later") {
+TEST_CASE("devices work for a collective during their kernels, and compute the next task later") {
   // As before; half of the time of the bytes that a device sends, half of that of those that it receives, and twice 0.1
   // us: 0.456 us for each synchronization. Both are taken before fc2's update, which is ready at 60.256.
   const std::string link = R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5,
@@ -152,10 +152,10 @@ TEST_CASE("devices work for a collective beside their kernels, and compute the n
 )");
 }
 
-TEST_CASE("data parallelism with an owner: everything behind the backward pass") {
+TEST_CASE("data parallelism with an owner: everything after the backward pass") {
   // d0 has the first part of both layers and so owns both weights. Its gradients are summed up where kernels write
   // them; a barrier has nothing to pack and takes the 1 ns of a task. d1 sends both gradients at once: 5 us + 256 ns,
-  // the second one behind the 256 ns that the first holds the link for. The owner's update takes 10 us, and copying
+  // the second one after the 256 ns that the first holds the link for. The owner's update takes 10 us, and copying
   // (adding d1's gradient, packing the values) another 10; taking over the values on d1 is 10 us of copying.
   CHECK(timeline_text(
             topology(devices(2) + R"(,"links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}])"),

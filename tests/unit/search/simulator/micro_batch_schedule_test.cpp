@@ -108,7 +108,7 @@ TEST_CASE("1F1B: a device has as many micro-batches in flight as there are stage
 }
 
 // Kernels take 100 us each: a layer's forward and backward 200 us per micro-batch, those of the last stage 400 us with
-// the loss. The bubble of p stages in front of the last one and behind it: (p - 1) * 200 us.
+// the loss. The bubble of p stages in front of the last one and after it: (p - 1) * 200 us.
 TEST_CASE("1F1B: with equal stages an iteration takes the time of the slowest stage and the way there and back") {
   Stages stages(4, 8);
   Evaluator evaluator(stages.problem);

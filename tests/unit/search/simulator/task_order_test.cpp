@@ -89,7 +89,7 @@ TEST_CASE("the order in which tasks become ready gives the simulation of tasks a
   CHECK(compared > 20);
 }
 
-// Forwards as ready, the output's gradients are put off by those of the recurrent layers, and all are sent at once.
+// In FIFO order, the output's gradients are put off by those of the recurrent layers, and all are sent at once.
 TEST_CASE("by latest start recurrent networks send gradients while they compute others") {
   for (const char* name : {"rnntc", "rnnlm"}) {
     CAPTURE(name);
@@ -109,7 +109,7 @@ TEST_CASE("a plan in an order of its own is read back with its times") {
   const Evaluator::Details ready = problem.evaluator.details(strategy);
   const Evaluator::Details best = problem.evaluator.details(strategy, TaskOrder::best);
   CHECK(ready.fifo_order);
-  REQUIRE_FALSE(best.fifo_order);  // branches, of which one has more behind it
+  REQUIRE_FALSE(best.fifo_order);  // branches, of which one has more after it
   CHECK(best.makespan_fifo == ready.timeline.makespan);
   CHECK(static_cast<double>(best.timeline.makespan) < 0.995 * static_cast<double>(ready.timeline.makespan));
   for (const auto& [details, name] : {std::pair(&ready, "ready"), {&best, "best"}}) {
@@ -138,7 +138,7 @@ TEST_CASE("an order that needs more memory than there is gives way to that of re
 }
 
 // p, q and r on device 0 take 10 us each; c on device 1 reads p, over a link that keeps both devices busy: 5 us + 128
-// bytes at 1 byte a nanosecond. As tasks become ready the transfer is taken behind q and r, which were ready at 0:
+// bytes at 1 byte a nanosecond. As tasks become ready the transfer is taken after q and r, which were ready at 0:
 //   p 0 - 10, q 10 - 20, r 20 - 30, p->c 30 - 35.128, c 35.128 - 45.128, loss 45.128 - 55.128
 // In the same order of tasks it is taken when its data is there and the device is free:
 //   p 0 - 10, q 10 - 20, p->c 20 - 25.128, r and c 25.128 - 35.128, loss 35.128 - 45.128

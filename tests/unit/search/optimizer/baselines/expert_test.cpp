@@ -43,7 +43,7 @@ TEST_CASE("expert: a recurrent network has a replica on each node and equal dept
     REQUIRE(it->second == place);
   }
   CHECK(places.size() == 4);
-  CHECK(place_of_layer.at("encoder2") == place_of_layer.at("decoder1"));  // both behind two layers
+  CHECK(place_of_layer.at("encoder2") == place_of_layer.at("decoder1"));  // both after two layers
 }
 
 TEST_CASE("expert: other networks are data parallel, and the note says so") {

@@ -81,7 +81,7 @@ TEST_CASE("GShard's own annotations of experts written with einsum put the exper
   CHECK(experts.split("loss") == "sample 4");
 }
 
-TEST_CASE("a layer split by columns is followed by one split by rows, and the batch is split behind the sum") {
+TEST_CASE("a layer split by columns is followed by one split by rows, and the batch is split after the sum") {
   const Annotated moe("moe-tiny", "p100-1x4", R"({"operators": "layer1.expand", "shard": {"dimension": "channel",
     "devices": [2, 3, 0, 1]}})");
   const Vector<DeviceId> as_annotated{2, 3, 0, 1};

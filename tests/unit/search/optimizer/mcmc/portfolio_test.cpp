@@ -66,8 +66,8 @@ TEST_CASE("a search until nothing better is to be expected ends long before its 
   CHECK(result.end == SearchEnd::nothing_better);
   CHECK(result.elapsed_s < 60);  // 0.1 on a machine with nothing else to do
   REQUIRE_FALSE(result.improvements.empty());
-  // Half of the time passed behind the last improvement worth waiting for: by 0.05 %, and what was noted may be as much
-  // behind what was found.
+  // Half of the time passed after the last improvement worth waiting for: by 0.05 %, and what was noted may be as much
+  // after what was found.
   const auto nearly_best =
       std::find_if(result.improvements.begin(), result.improvements.end(), [&](const Improvement& improvement) {
         return static_cast<double>(improvement.makespan) <= 1.002 * result.best_prediction.cost;

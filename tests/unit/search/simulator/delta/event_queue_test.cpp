@@ -18,8 +18,8 @@ bool same(const Event& a, const Event& b) {
   return a.ready == b.ready && a.key == b.key && a.index == b.index && a.holder == b.holder;
 }
 
-// Random pushes behind what was taken last, pops, and now and then a save and load, so much later. `spread`: how far
-// behind.
+// Random pushes after what was taken last, pops, and now and then a save and load, so much later. `spread`: how far
+// after.
 void exercise(std::mt19937& random, EventQueue& queue, Nanoseconds spread, int steps) {
   std::set<Event, Earlier> expected;
   const auto below = [&](int64_t limit) { return static_cast<int64_t>(random() % static_cast<uint64_t>(limit)); };

@@ -71,7 +71,7 @@ Nanoseconds longest_work(const StrategyState& state, const Spans::Span& span) {
 }  // namespace
 
 TEST_CASE("bounds: the example of docs/simulator.md") {
-  // fc1, fc2 and the loss on d0, where every task takes 10 us. Before building: six kernels on d0, and an update behind
+  // fc1, fc2 and the loss on d0, where every task takes 10 us. Before building: six kernels on d0, and an update after
   // the last of them: 70 us. Before events, by d0's work, six kernels and two updates: 80 us, the makespan.
   SimulationProblem problem = two_layers();
   Bounded bounded(problem);
@@ -91,7 +91,7 @@ TEST_CASE("bounds: the example of docs/simulator.md") {
   CHECK_FALSE(bounded.exceed_before_events(50'000));
 }
 
-TEST_CASE("bounds: at an event, by the path behind it and by what its device has left") {
+TEST_CASE("bounds: at an event, by the path after it and by what its device has left") {
   SimulationProblem problem = two_layers();
   Bounded bounded(problem);
   bounded.reset({{{1, 1, 1}, {0}}, {{1, 1, 1}, {0}}, {{1, 1}, {0}}});  // 80 us on d0
@@ -103,13 +103,13 @@ TEST_CASE("bounds: at an event, by the path behind it and by what its device has
   progress.done[0].all = 0;
   CHECK(bounded.bounds.exceed_at({0, 10'000, 60'000, 0}, {5'000, 15'000}, 84'999, progress));
   progress.done[0].all = 0;
-  // The path behind it is longer.
+  // The path after it is longer.
   CHECK(bounded.bounds.exceed_at({0, 10'000, 71'000, 0}, {5'000, 15'000}, 85'000, progress));
   CHECK_FALSE(Bounds::exceed_at({0, 10}, 20, 30));
   CHECK(Bounds::exceed_at({0, 10}, 20, 29));
 }
 
-TEST_CASE("bounds: synchronization comes behind the tasks before it") {
+TEST_CASE("bounds: synchronization comes after the tasks before it") {
   // Both layers on both devices, split by sample: 256 bytes of parameters each. An all-reduce of two holders takes two
   // latencies and 256 bytes either way: 10.256 us, of which it occupies the channel 256 ns.
   SimulationProblem problem = two_layers();
