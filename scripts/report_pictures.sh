@@ -6,6 +6,7 @@
 set -euo pipefail
 report=$(realpath "$1")
 cd "$(dirname "$0")/.."
+command -v chromium >/dev/null || { echo "$0: needs chromium" >&2; exit 3; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -22,7 +23,7 @@ import sys
 from PIL import Image, ImageChops
 picture = Image.open(sys.argv[1]).convert("RGB")
 used = ImageChops.difference(picture, Image.new("RGB", picture.size, "white")).getbbox()
-picture.crop((0, 0, picture.width, used[3] + 24)).quantize(128).save(sys.argv[2], optimize=True)
+picture.crop((0, 0, picture.width, used[3] + 24)).save(sys.argv[2], optimize=True)
 END
 done
 ls -l docs/pictures
