@@ -2,7 +2,8 @@
 # Repeats the run that README.md shows. Usage:
 #   scripts/readme_run.sh [BUILD_DIR]            prints it (default build/release)
 #   scripts/readme_run.sh [BUILD_DIR] --update   on an idle machine: writes what is printed into README.md, draws its
-#                                                pictures from that very run (needs Debian's chromium, python3-pil)
+#                                                pictures from that very run (needs Debian's chromium, python3-pil), and
+#                                                writes the sessions of docs/tutorial.md too
 #   --anyway                                     also on a busy machine; the output has a note that says so
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -30,6 +31,7 @@ session=(/usr/bin/python3 tests/integration/tutorial_test.py "$build" --page REA
 if [ -n "$update" ]; then
   "${session[@]}" --update
   scripts/report_pictures.sh "$folder/plan.html"
+  /usr/bin/python3 tests/integration/tutorial_test.py "$build" --update --page docs/tutorial.md
 else
   "${session[@]}" --print
 fi
