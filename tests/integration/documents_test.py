@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""The documents against the source: links resolve, the map of the source names what is there, the reference explains
-each flag of the two programs and each field of their JSON. Usage: documents_test.py [BUILD_DIR]; without it, flags and
-fields are not looked at."""
+"""The documents against the source: links resolve, each page says for whom it is, the map of the source names what is
+there, the reference explains each flag of the two programs and each field of their JSON. Usage:
+documents_test.py [BUILD_DIR]; without it, flags and fields are not looked at."""
 
 import itertools
 import json
@@ -33,6 +33,23 @@ class Documents(unittest.TestCase):
         for document in DOCUMENTS:
             for number, columns in too_long(document.read_text()):
                 self.fail(f"{document.relative_to(ROOT)}:{number}: {columns} columns; run scripts/wrap_markdown.py")
+
+    def test_each_page_says_of_what_kind_and_for_whom_it_is(self):
+        kinds = "Overview|Index|Tutorial|How-to|Reference|Explanation|Results"
+        for document in DOCUMENTS:
+            if document.name not in ("CHANGELOG.md", "CONTRIBUTING.md"):
+                beginning = " ".join(document.read_text().split("\n\n")[1].split())
+                self.assertRegex(beginning, rf"^({kinds}), for .*\. (\*\*[^*]+\*\* )?After reading ",
+                                 document.relative_to(ROOT))
+
+    def test_pages_use_the_terms_of_the_field(self):
+        words = ("share of a sum", "shares of a sum", "in vain", "as ready", "roomy", "what binds", "all the while",
+                 "comes and goes", "what it would take", "samples a device")
+        for document in DOCUMENTS:
+            if document.name not in ("CHANGELOG.md", "design-notes.md"):
+                text = " ".join(document.read_text().lower().split())
+                found = [word for word in words if re.search(rf"\b{word}\b", text)]
+                self.assertEqual(found, [], document.relative_to(ROOT))
 
     def test_links_resolve(self):
         for document in DOCUMENTS:

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Runs the commands of README.md, docs/tutorial.md and docs/how-to/edit-plans.md, and compares what they print with
-what these pages show. Usage:
+"""Runs the commands of README.md, docs/tutorial.md and other pages, and compares what they print with what these pages
+show. Usage:
     tutorial_test.py BUILD_DIR            compares; exit code 77 without mpirun
     tutorial_test.py BUILD_DIR --update   writes the output that was seen into the pages
     tutorial_test.py BUILD_DIR --print    prints the sessions and their output
@@ -30,7 +30,7 @@ sys.dont_write_bytecode = True
 
 from mpi_environment import mpi_environment  # noqa: E402
 
-PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/edit-plans.md")
+PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/edit-plans.md", "docs/explanations.md")
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LEFT_OUT = "..."
 
