@@ -30,6 +30,10 @@ import tempfile
 
 SHARDING = {"": "none", "0": "none", "1": "optimizer", "2": "gradients", "3": "parameters"}
 
+# How a plot calls them; others by their file.
+SOURCES = {"bigscience-bloom-a100": "BLOOM", "internevo-a100": "InternEvo", "llm-foundry-mpt-fsdp": "llm-foundry",
+           "small-tables": "smaller tables"}
+
 
 class NotSaid(Exception):
     """The settings cannot say what the row says."""
@@ -275,20 +279,24 @@ def plot(results, path):
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    figure, axes = pyplot.subplots(figsize=(7, 6))
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "reproduction"))
+    import style
+    style.apply(pyplot)
+    figure, axes = pyplot.subplots(figsize=(style.WIDTH, 7.5))
     by = collections.defaultdict(list)
     for one in results:
         if one.get("predicted_s") and one["measured_s"]:
-            by[f"{one['source'].removesuffix('.csv')}, {one['gpu']}"].append((one["measured_s"], one["predicted_s"]))
-    for (name, points), marker in zip(sorted(by.items()), "osv^D<>pP*X", strict=False):
-        axes.plot(*zip(*points), marker, markersize=4, alpha=0.7, label=f"{name} ({len(points)})")
+            source = one["source"].removesuffix(".csv")
+            by[f"{SOURCES.get(source, source)}, {one['gpu']}"].append((one["measured_s"], one["predicted_s"]))
+    for number, (name, points) in enumerate(sorted(by.items())):
+        axes.plot(*zip(*points), style.MARKERS[number % len(style.MARKERS)], markersize=5, alpha=0.8,
+                  color=style.COLOURS[number % 4], label=f"{name} ({len(points)})")
     ends = [min(m for points in by.values() for m, _ in points), max(m for points in by.values() for m, _ in points)]
     axes.plot(ends, ends, color="black", linewidth=1, label="predicted = measured")
-    axes.set(xscale="log", yscale="log", xlabel="measured time of a step, s", ylabel="predicted, s",
-             title="Published training runs, untuned predictions")
-    axes.legend(fontsize=8)
+    axes.set(xscale="log", yscale="log", xlabel="measured iteration, s", ylabel="predicted iteration, s")
+    axes.legend()
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, metadata={"Software": None})
 
 
 def parsed():

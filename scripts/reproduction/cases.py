@@ -83,7 +83,7 @@ def draw(data, pyplot):
         axis.set_title(f"{NETWORKS[entry['network']]} on 4 P100: {boxes}")
     devices = [pyplot.Rectangle((0, 0), 1, 1, facecolor=colour) for colour in style.COLOURS[:4]]
     figure.legend(devices, [f"device {device}" for device in range(4)], loc="upper center", ncols=4,
-                  title="Boxes are cut vertically by sample, height and width, horizontally by channel.")
+                  title="Within a box: rows are parts by sample, height and width; columns are parts by channel.")
     figure.tight_layout(rect=(0, 0, 1, 1 - 0.7 / figure.get_figheight()))
     return figure
 
