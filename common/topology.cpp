@@ -61,21 +61,54 @@ class TopologyParser {
     return table;
   }
 
-  static KernelEfficiency read_efficiency(const JsonPlace& place) {
-    place.allow_keys({"products", "attention", "memory", "source"}, "key of a device model's efficiency");
-    KernelEfficiency efficiency;
-    if (const auto products = place.find("products")) {
-      products->allow_keys({"launch_us", "operations", "bytes"}, "key of products' efficiency");
-      efficiency.products = {products->at("launch_us").as_number(0, 1e6),
-                             products->at("operations").as_number(least_rate, 2),
-                             products->at("bytes").as_number(least_rate, 1e3)};
+  static Vector<double> read_ascending(const JsonPlace& place) {
+    Vector<double> numbers;
+    for (const JsonPlace& one : place.items()) {
+      numbers.push_back(one.as_number(least_rate, most_rate));
+      if (numbers.size() > 1 && numbers[numbers.size() - 2] >= numbers.back())
+        one.fail("must be above the number before");
     }
+    if (numbers.empty()) place.fail("expected at least one number");
+    return numbers;
+  }
+
+  static KernelEfficiency::Products read_products(const JsonPlace& place) {
+    place.allow_keys({"depths", "outputs", "shares", "accumulating"}, "key of products' efficiency");
+    KernelEfficiency::Products products;
+    products.depths = read_ascending(place.at("depths"));
+    products.outputs = read_ascending(place.at("outputs"));
+    const JsonPlace shares = place.at("shares");
+    const auto expect = [](const JsonPlace& list, const Vector<double>& of, const std::string& each) {
+      if (list.items().size() != of.size())
+        list.fail("found " + std::to_string(list.items().size()) + ", expected " + std::to_string(of.size()) +
+                  ", one " + each);
+    };
+    expect(shares, products.depths, "for each of \"depths\"");
+    for (const JsonPlace& row : shares.items()) {
+      expect(row, products.outputs, "for each of \"outputs\"");
+      Vector<double>& known = products.shares.emplace_back();
+      for (const JsonPlace& share : row.items()) known.push_back(share.as_number(least_rate, 2));
+    }
+    if (const auto accumulating = place.find("accumulating"))
+      products.accumulating = accumulating->as_number(least_rate, 2);
+    return products;
+  }
+
+  static KernelEfficiency read_efficiency(const JsonPlace& place) {
+    place.allow_keys({"products", "attention", "memory", "sustained", "collectives", "source"},
+                     "key of a device model's efficiency");
+    KernelEfficiency efficiency;
+    if (const auto products = place.find("products")) efficiency.products = read_products(*products);
     if (const auto memory = place.find("memory")) efficiency.memory = memory->as_number(least_rate, 2);
+    if (const auto sustained = place.find("sustained")) efficiency.sustained = sustained->as_number(least_rate, 1);
+    if (const auto collectives = place.find("collectives")) efficiency.collectives = collectives->as_number(0, 0.99);
     if (const auto attention = place.find("attention"))
       for (const JsonPlace& kind : attention->items()) {
-        kind.allow_keys({"head_channels", "causal", "by_length"}, "key of attention's efficiency");
+        kind.allow_keys({"head_channels", "causal", "by_length", "generation"}, "key of attention's efficiency");
+        const auto generation = kind.find("generation");
         efficiency.attention.push_back({kind.at("head_channels").as_integer(1, 1 << 20), kind.at("causal").as_bool(),
-                                        read_table(kind.at("by_length"))});
+                                        read_table(kind.at("by_length")),
+                                        generation ? static_cast<int>(generation->as_integer(1, 100)) : 2});
       }
     return efficiency;
   }
@@ -94,6 +127,7 @@ class TopologyParser {
     model.memory_gb_per_s = place.at("memory_gb_per_s").as_number(least_rate, most_rate);
     if (const auto bytes = place.find("memory_bytes")) model.memory_bytes = bytes->as_integer(0, INT64_MAX);
     model.launch_us = place.at("launch_us").as_number(0, 1e6);
+    if (const auto source = place.find("source")) model.source = source->as_string();
     if (const auto cores = place.find("cores")) model.cores = static_cast<int>(cores->as_integer(1, 4096));
     if (const auto efficiency = place.find("efficiency")) model.efficiency = read_efficiency(*efficiency);
     if (const auto other = place.find("scaled_from")) {
@@ -383,6 +417,28 @@ double KernelEfficiency::share(const Table& table, double at) {
     return first + (last - first) * std::log(at / begin) / std::log(end / begin);
   }
   return table.back().second;
+}
+
+namespace {
+
+// Where `at` lies among ascending numbers: behind the i-th of them, by a fraction of the way to the next, in logarithms.
+std::pair<size_t, double> place_among(const Vector<double>& numbers, double at) {
+  if (at <= numbers.front() || numbers.size() == 1) return {0, 0};
+  for (size_t i = 1; i < numbers.size(); ++i)
+    if (at <= numbers[i]) return {i - 1, std::log(at / numbers[i - 1]) / std::log(numbers[i] / numbers[i - 1])};
+  return {numbers.size() - 2, 1};
+}
+
+}  // namespace
+
+double KernelEfficiency::Products::share(double depth, double number_of_outputs) const {
+  const auto [row, down] = place_among(depths, depth);
+  const auto [column, right] = place_among(outputs, number_of_outputs);
+  const auto in_row = [&, column = column, right = right](size_t i) {
+    const double here = shares[i][column];
+    return right == 0 ? here : here + right * (shares[i][column + 1] - here);
+  };
+  return down == 0 ? in_row(row) : (1 - down) * in_row(row) + down * in_row(row + 1);
 }
 
 Topology Topology::with_devices(const Vector<DeviceId>& kept) const {

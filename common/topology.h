@@ -25,15 +25,21 @@ struct KernelEfficiency {
     int64_t head_channels = 0;
     bool causal = false;
     Table by_length;
+    int generation = 2;  // of FlashAttention
   };
-  // A matrix product takes launch_us, its operations over a share of peak_bf16_tflops, and its bytes over a share of
-  // memory_gb_per_s, which may be above 1, as some of them stay in caches or move while others are multiplied.
+  // Matrix products in bf16 by shape: shares[depth][outputs], of the number of terms in each sum (k) and the number of
+  // sums (m x n, of a batch in all). Both ascending; between them linear in the logarithms, beyond them constant.
   struct Products {
-    double launch_us = 0, operations = 1, bytes = 1;
+    Vector<double> depths, outputs;
+    Vector<Vector<double>> shares;
+    double accumulating = 1;  // times the share: of products that add to f32 values, as gradients of weights may be
+    double share(double depth, double outputs) const;
   };
-  std::optional<Products> products;
-  Vector<Attention> attention;  // of peak_bf16_tflops; of fused forward and backward together
-  double memory = 1;            // of memory_gb_per_s
+  std::optional<Products> products;  // of peak_bf16_tflops
+  Vector<Attention> attention;       // of peak_bf16_tflops; of fused forward and backward together
+  double memory = 1;                 // of memory_gb_per_s
+  double sustained = 1;              // times the shares of products, under lasting load
+  double collectives = 0;            // share of the device that a collective occupies while it runs
 
   static double share(const Table& table, double at);
 };
@@ -51,6 +57,7 @@ struct DeviceModel {
   int cores = 1;         // threads that a CPU rank uses
   int scaled_from = -1;  // the model of which the measured kernel times, divided by `speed`, are this one's; -1: none
   double speed = 1;      // relative to it: 0.5 takes twice as long
+  std::string source;    // of the numbers, as the file says it
 };
 
 enum class DeviceKind { gpu, cpu };

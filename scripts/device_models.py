@@ -8,11 +8,18 @@ search/discovery/measured_rates.inc, which `ffsearch topology --preset` takes. -
 what the microbenchmarks give. No run of a training program is among them, and nothing is fitted to one.
 
 What is taken from where:
-  products          time of a launch, shares of the peak rate in bf16 and of the memory bandwidth, so that launch +
-                    operations / rate + bytes / bandwidth has the least squares of the relative error over all shapes
-                    (gemm-bf16-h100-a100.csv: torch linear, m, n, k >= 256)
-  attention         share of the peak rate by length: FlashAttention-2, forward and backward together
-                    (attention-flash.csv); causal ones count half of the operations
+  products          share of the peak rate in bf16 by depth (k) and outputs (m x n): medians of the measured shapes
+                    nearest to each (gemm-bf16-h100-a100.csv: torch linear, m, n, k >= 256). accumulating: of gradients
+                    of weights that are added to f32 values, over forward (gemm-layouts-a100.csv, A100 PCIe; the same
+                    is taken for H100)
+  sustained         the benchmark of products measures short bursts; under lasting load the clock falls. Best rate over
+                    all shapes of a benchmark with warm-up and repetitions (mamf-finder.py of github.com/stas00/
+                    ml-engineering, compute/accelerator/README.md: 271.2 and 794.5 TFLOP/s) over the best of the bursts
+  attention         share of the peak rate by length, forward and backward together (attention-flash.csv); causal ones
+                    count half of the operations. FlashAttention's first generation was measured on A100 alone, with a
+                    causal mask: H100 has the same ratio to the second generation
+  collectives       share of the multiprocessors that NCCL's kernels occupy: 24 channels, a block each, as NCCL's log
+                    shows them on nodes with NVSwitch (forums.developer.nvidia.com/t/337991 sees 24 beside products)
   memory            share of the memory bandwidth of elementwise kernels (memory-bound-efficiency-simumax.csv, class
                     default). H100 was not measured: between A100 and B200, linear in the logarithm of the bandwidth
   nvlink            latency of a ring's step and rate of all-gather, reduce-scatter and all-reduce among 8 GPUs
@@ -34,6 +41,9 @@ MICROBENCHMARKS = ROOT / "topologies" / "microbenchmarks"
 OUTPUT = ROOT / "search" / "discovery" / "measured_rates.inc"
 PEAK_BF16 = {"a100": 312.0, "h100": 989.5}  # as in search/discovery/datasheets.cpp
 MEMORY_GB_PER_S = {"a100": 2039.0, "h100": 3350.0}
+LASTING_TFLOPS = {"a100": 271.2, "h100": 794.5}  # products in bf16, with warm-up: see above
+MULTIPROCESSORS = {"a100": 108, "h100": 132}
+CHANNELS = 24
 LAUNCH_US = 3  # least time of a kernel in a stream of kernels: the smallest products of gemm-bf16-h100-a100.csv
 
 
@@ -42,41 +52,58 @@ def rows(name):
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
-def solved(matrix, values):
-    """Of a system of linear equations, by Gauss and Jordan."""
-    rows_of = [row + [value] for row, value in zip(matrix, values)]
-    for i in range(len(values)):
-        pivot = max(range(i, len(values)), key=lambda r: abs(rows_of[r][i]))
-        rows_of[i], rows_of[pivot] = rows_of[pivot], rows_of[i]
-        for r in range(len(values)):
-            if r != i:
-                factor = rows_of[r][i] / rows_of[i][i]
-                rows_of[r] = [x - factor * y for x, y in zip(rows_of[r], rows_of[i])]
-    return [rows_of[i][-1] / rows_of[i][i] for i in range(len(values))]
+def median_by(keyed):
+    cells = {}
+    for key, value in keyed:
+        cells.setdefault(key, []).append(value)
+    return {key: statistics.median(values) for key, values in cells.items()}
 
 
 def products(model):
-    terms = []  # of each shape: launch, operations and bytes at the peak rates, each over the measured time
-    for row in rows("gemm-bf16-h100-a100.csv"):
-        if not row["gpu"].lower().startswith(model):
-            continue
-        m, n, k = (float(row[key]) for key in "mnk")
-        us = float(row["latency_ms"]) * 1e3
-        terms.append([1 / us, 2 * m * n * k / PEAK_BF16[model] / 1e6 / us,
-                      2 * (m * k + n * k + m * n) / MEMORY_GB_PER_S[model] / 1e3 / us])
-    normal = [[sum(term[i] * term[j] for term in terms) for j in range(3)] for i in range(3)]
-    launch_us, operations, moved = solved(normal, [sum(term[i] for term in terms) for i in range(3)])
-    return {"launch_us": round(launch_us, 2), "operations": round(1 / operations, 3), "bytes": round(1 / moved, 3)}
+    """Cells without a shape have the share of the nearest one with as many outputs or fewer of the same depth."""
+    cells = median_by(((round(math.log2(int(row["k"]))), 2 * round(math.log2(int(row["m"]) * int(row["n"])) / 2)),
+                       float(row["efficiency"]))
+                      for row in rows("gemm-bf16-h100-a100.csv") if row["gpu"].lower().startswith(model))
+    depths, outputs = (sorted({key[i] for key in cells}) for i in (0, 1))
+    table = []
+    for depth in depths:
+        known = [cells.get((depth, size)) for size in outputs]
+        for i, share in enumerate(known):
+            if share is None:
+                known[i] = known[i - 1] if i > 0 else next(one for one in known if one is not None)
+        table.append([round(share, 3) for share in known])
+    layouts = median_by(((row["layout"]), float(row["efficiency"])) for row in rows("gemm-layouts-a100.csv"))
+    return {"depths": [2 ** depth for depth in depths], "outputs": [2 ** size for size in outputs], "shares": table,
+            "accumulating": round(layouts["NT"] / layouts["TN"], 3)}
+
+
+def sustained(model):
+    bursts = max(float(row["tflops"]) for row in rows("gemm-bf16-h100-a100.csv")
+                 if row["gpu"].lower().startswith(model))
+    return round(LASTING_TFLOPS[model] / bursts, 3)
+
+
+def flash(model, generation, causal_only=False):
+    tables = {}
+    for row in rows("attention-flash.csv"):
+        causal = row["causal"] == "yes"
+        if (row["gpu"].lower().startswith(model) and row["kernel"] == f"FlashAttention-{generation}" and
+                row["pass"] == "fwd+bwd" and (causal or not causal_only)):
+            tables.setdefault((int(row["head_dim"]), causal), {})[int(row["seq"])] = float(row["tflops"])
+    return tables
 
 
 def attention(model):
-    tables = {}
-    for row in rows("attention-flash.csv"):
-        if row["gpu"].lower().startswith(model) and row["kernel"] == "FlashAttention-2" and row["pass"] == "fwd+bwd":
-            key = (int(row["head_dim"]), row["causal"] == "yes")
-            tables.setdefault(key, []).append([int(row["seq"]), round(float(row["tflops"]) / PEAK_BF16[model], 3)])
-    return [{"head_channels": channels, "causal": causal, "by_length": sorted(table)}
-            for (channels, causal), table in sorted(tables.items())]
+    second, first = flash(model, 2), flash("a100", 1)
+    reference = flash("a100", 2)
+    tables = [(2, key, {length: rate / PEAK_BF16[model] for length, rate in table.items()})
+              for key, table in sorted(second.items())]
+    tables += [(1, key, {length: rate / reference[key][length] * second[key][length] / PEAK_BF16[model]
+                         for length, rate in table.items()})
+               for key, table in sorted(first.items())]
+    return [{"generation": generation, "head_channels": channels, "causal": causal,
+             "by_length": [[length, round(share, 3)] for length, share in sorted(table.items())]}
+            for generation, (channels, causal), table in tables]
 
 
 def memory(model):
@@ -132,7 +159,9 @@ def network():
 
 def rates(model):
     return {"launch_us": LAUNCH_US,
-            "efficiency": {"products": products(model), "attention": attention(model), "memory": memory(model)},
+            "efficiency": {"products": products(model), "attention": attention(model), "memory": memory(model),
+                           "sustained": sustained(model),
+                           "collectives": round(CHANNELS / MULTIPROCESSORS[model], 3)},
             "nvlink": nvlink(model),
             "network": network()}
 
@@ -147,12 +176,19 @@ def text():
                              + json.dumps(value) + ",")
                 continue
             lines.append('  "efficiency": {')
-            lines.append('   "products": ' + json.dumps(value["products"]) + ",")
+            lines.append('   "products": {')
+            for name in ("depths", "outputs"):
+                lines.append(f'    "{name}": ' + json.dumps(value["products"][name]) + ",")
+            lines.append('    "shares": [')
+            lines += ["     " + json.dumps(row) + ("," if row is not value["products"]["shares"][-1] else "],")
+                      for row in value["products"]["shares"]]
+            lines.append(f'    "accumulating": {value["products"]["accumulating"]}}},')
             lines.append('   "attention": [')
             lines += ["    " + json.dumps(one) + ("," if one is not value["attention"][-1] else "")
                       for one in value["attention"]]
             lines.append("   ],")
-            lines.append(f'   "memory": {value["memory"]}}},')
+            lines.append(", ".join(f'   "{name}": {value[name]}'.replace("   ", "   " if name == "memory" else "")
+                                   for name in ("memory", "sustained", "collectives")) + "},")
         lines[-1] = lines[-1].rstrip(",") + "}"
         lines.append(')json"},')
     return "\n".join(lines) + "\n"

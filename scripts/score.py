@@ -63,6 +63,27 @@ def config_of(row):
             "embd_pdrop": 0.0, "attn_pdrop": 0.0, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
 
 
+def attention_of(row):
+    """Kernels of attention. "flash" alone does not say which generation; what the sources' own repositories say:
+
+    InternEvo's runs of July 2023 required flash-attention 1.0.5 (doc/en/install.md of that month). llm-foundry's
+    benchmarks took attn_impl=triton, the first generation's algorithm, and flash-attn 1.0.7 until January 2024, when
+    they were repeated on 128 H100 and more with flash-attn 2.4.2 (scripts/train/benchmarking/submit_benchmarks.py).
+    """
+    text, source = row.get("attention", ""), row["source_file"]
+    if text.startswith("unfused"):
+        return "stored"
+    first = ("internevo" in source or "triton" in text or
+             "llm-foundry" in source and number(row, "gpus") < 128)
+    return "flash1" if first else "fused"
+
+
+def fused_loss_of(row):
+    """llm-foundry's loss_fn is fused_crossentropy unless it is changed, and InternEvo's FlashGPTLMLoss takes the same
+    kernel, of flash-attn, which writes the gradients in the logits' place."""
+    return any(name in row["source_file"] for name in ("llm-foundry", "internevo"))
+
+
 def settings_of(row):
     zero = row.get("zero", "").split()
     stage = zero[0] if zero else ""
@@ -81,11 +102,14 @@ def settings_of(row):
     parts = {"tp": number(row, "tp", 1), "pp": number(row, "pp", 1), "vp": number(row, "vp", 1),
              "micro_batch": number(row, "mbs"), "sharding": SHARDING[stage],
              "recompute": "full" if recompute == "full" else "none"}
-    if row.get("attention", "").startswith("unfused"):
-        parts["attention"] = "stored"
+    parts["attention"] = attention_of(row)
+    if fused_loss_of(row):
+        parts["loss"] = "fused"
     framework = row.get("framework", "").lower()
     parts["framework"] = ("deepspeed" if "deepspeed" in framework or "internevo" in framework else
                           "megatron" if "megatron" in framework else "fsdp")
+    if parts["tp"] > 1 and row.get("sequence_parallel") == "0" and parts["framework"] != "fsdp":
+        parts["sequence_parallel"] = "off"
     return ",".join(f"{key}={value}" for key, value in parts.items())
 
 

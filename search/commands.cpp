@@ -16,6 +16,7 @@
 #include "search/optimizer/lower_bound.h"
 #include "search/optimizer/parallelism.h"
 #include "search/report/html/report.h"
+#include "search/report/kernel_cost_table.h"
 #include "search/report/plan_text.h"
 #include "search/report/summary.h"
 #include "search/report/trace.h"
@@ -457,6 +458,12 @@ Json kept_provenance(const StrategyFile& file, const SimulateOptions& options) {
   return kept;
 }
 
+void add_explained_costs(CommandResult& result, const Problem& problem, const Strategy& strategy) {
+  const Vector<ExplainedKernel> kernels = explained_kernels(problem, strategy);
+  result.json["kernel_costs"] = kernel_cost_json(kernels);
+  result.text += kernel_cost_text(kernels, problem.topology);
+}
+
 // Said as ffexec says it; "" where the file has no order, or one of its tasks. `unlike`: what the tasks follow from.
 std::string issue_order_note(const std::string& path, const StrategyFile& file, Evaluator& evaluator,
                              const std::string& unlike = "configurations") {
@@ -508,6 +515,10 @@ CommandResult run_simulate(const SimulateOptions& options) {
       report->note = to_string(parallelism);
       CommandResult result{report_to_json(*report), report_to_text(*report, file.graph, file.topology, file.strategy)};
       if (!busy_note.empty()) result.notes.push_back(busy_note);
+      if (options.explain_costs) {
+        Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
+        add_explained_costs(result, loaded.problem(), file.strategy);
+      }
       return result;
     }
   const Topology topology = file.topology;
@@ -546,6 +557,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
                 from_settings ? Json::object() : kept_provenance(file, options));
   CommandResult result{report_to_json(report),
                        report_to_text(report, problem.whole(), problem.topology, file.strategy)};
+  if (options.explain_costs) add_explained_costs(result, problem, file.strategy);
   const bool other_units = options.synchronization || !options.sharding.empty();
   for (const std::string& note :
        {issue_order_note(options.strategy, file, evaluator, other_units ? "synchronization" : "configurations"),

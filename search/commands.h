@@ -37,6 +37,7 @@ struct SimulateOptions {
   CostOptions costs;
   std::string out, trace, html, measured;  // measured: a trace that ffexec wrote, for the report; "": none
   Vector<std::string> background;
+  bool explain_costs = false;
 };
 
 struct EditOptions {

@@ -411,6 +411,8 @@ void add_commands(CLI::App& app, Options& options) {
       ->add_option("--trace", options.simulate.trace,
                    "file to write with the simulated iteration, as a Chrome/Perfetto trace")
       ->check(ff::file_name());
+  simulate->add_flag("--explain-costs", options.simulate.explain_costs,
+                     "print for each kind of kernel where its time comes from");
   CLI::Option* html = add_html_flag(*simulate, options.simulate.html);
   add_background_flag(*simulate, options.simulate.background);
   simulate

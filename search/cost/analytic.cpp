@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <iterator>
 
 #include "common/errors.h"
@@ -9,59 +10,142 @@
 namespace ff {
 namespace {
 
-double slowest_us(const DeviceModel& model, double compute_us, double bytes) {
-  return std::max({model.launch_us, compute_us, bytes / (model.memory_gb_per_s * model.efficiency.memory * 1e3)});
-}
-double roofline_us(const DeviceModel& model, const Work& work, double tflops) {
-  return slowest_us(model, work.flops / (tflops * 1e6), work.bytes);
-}
-
-// Of the nearest number of channels that is known, by their logarithm. Half of what a causal mask leaves out is never
-// computed.
-double attention_us(const DeviceModel& model, const AttentionWork& work, double tflops) {
-  const KernelEfficiency::Attention* nearest = nullptr;
-  const auto distance = [&](const KernelEfficiency::Attention& one) {
-    return std::abs(std::log(static_cast<double>(one.head_channels) / static_cast<double>(work.head_channels)));
-  };
-  for (const KernelEfficiency::Attention& one : model.efficiency.attention)
-    if (one.causal == work.causal && (!nearest || distance(one) < distance(*nearest))) nearest = &one;
-  if (!nearest) return work.flops / (tflops * 1e6);
-  const double share = KernelEfficiency::share(nearest->by_length, static_cast<double>(work.length));
-  return work.flops * (work.causal ? 0.5 : 1) / (tflops * share * 1e6);
+// A number as people read it: 3 digits.
+std::string digits(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
 }
 
-// In bf16, where the device model has efficiencies of products or attention. Products as microbenchmarks of them are
-// described (KernelEfficiency::Products), one after the other.
-double products_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part, const Work& work,
-                   bool backward, const FrameworkConventions& conventions) {
-  const double tflops = model.peak_bf16_tflops;
-  const AttentionWork attention = definition.attention_work(part, backward);
-  const KernelEfficiency::Products known = model.efficiency.products.value_or(KernelEfficiency::Products{0, 1, 1e300});
-  const int products = definition.product_count() * (backward ? 2 : 1);
-  const double us = products * known.launch_us + (work.flops - attention.flops) / (tflops * known.operations * 1e6) +
-                    work.bytes / (model.memory_gb_per_s * known.bytes * 1e3);
-  if (attention.flops == 0) return us;
-  if (!conventions.stored_attention) return us + attention_us(model, attention, tflops);
-  // Two products forward and five backward, of which one computes the scores again.
-  const double scores = attention.flops / (backward ? 5 : 2) / 2 / static_cast<double>(attention.head_channels);
-  const double products_flops = attention.flops * (backward ? 0.8 : 1);
-  const double bytes = scores * (backward ? stored_backward_bytes : stored_forward_bytes);
-  return us + products_flops / (tflops * known.operations * 1e6) +
-         bytes / (model.memory_gb_per_s * model.efficiency.memory * 1e3);
-}
+// One kernel on one model of device. With `how` each term says where it comes from.
+class AnalyticKernel {
+ public:
+  AnalyticKernel(const DeviceModel& model, const FrameworkConventions& conventions, std::string* how)
+      : model_(model), known_(model.efficiency), conventions_(conventions), how_(how) {}
 
-double kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part, const Work& work,
-                 bool backward, double tflops, Precision precision, const FrameworkConventions& conventions) {
-  const KernelEfficiency& known = model.efficiency;
-  if (conventions.unfused_loss && definition.is_loss() && definition.counts_correct()) {  // classes, by their logits
-    const double logits = static_cast<double>(definition.input_block(0, part).volume());
-    return slowest_us(model, 0, logits * (backward ? unfused_loss_backward_bytes : unfused_loss_forward_bytes));
+  double roofline_us(const Work& work, double tflops) const {
+    const double compute_us = work.flops / (tflops * 1e6);
+    if (work.flops > 0) say(compute_us, digits(work.flops) + " operations at " + digits(tflops) + " TFLOP/s");
+    return slowest_us(compute_us, work.bytes);
   }
-  const bool one_rate = !known.products && known.attention.empty() && !conventions.stored_attention;
-  if (precision != Precision::bf16 || !computes_products(definition.type()) || one_rate)
-    return roofline_us(model, work, tflops);
-  return slowest_us(model, products_us(model, definition, part, work, backward, conventions), work.bytes);
-}
+
+  double kernel_us(const OperatorDefinition& definition, const Block& part, const Work& work, bool backward,
+                   bool input_gradients, double tflops, Precision precision) const {
+    if (conventions_.unfused_loss && definition.is_loss() && definition.counts_correct()) {  // classes, by their logits
+      const double logits = static_cast<double>(definition.input_block(0, part).volume());
+      return slowest_us(0, logits * (backward ? unfused_loss_backward_bytes : unfused_loss_forward_bytes));
+    }
+    const bool products = computes_products(definition.type());
+    const bool one_rate = !known_.products && known_.attention.empty() && !conventions_.stored_attention;
+    if (precision != Precision::bf16 || !products || one_rate) {
+      const double times = products ? 1 : replication(definition, part);
+      return roofline_us({work.flops * times, work.bytes * times}, tflops);
+    }
+    return slowest_us(products_us(definition, part, work, backward, input_gradients), work.bytes);
+  }
+
+ private:
+  void say(double us, const std::string& text) const {
+    if (how_) *how_ += (how_->empty() ? "" : "; ") + text + ": " + digits(us) + " us";
+  }
+
+  double slowest_us(double compute_us, double bytes) const {
+    const double memory_us = bytes / (model_.memory_gb_per_s * known_.memory * 1e3);
+    say(memory_us,
+        digits(bytes) + " bytes at " + digits(known_.memory) + " of " + digits(model_.memory_gb_per_s) + " GB/s");
+    if (model_.launch_us > std::max(compute_us, memory_us)) say(model_.launch_us, "launch");
+    return std::max({model_.launch_us, compute_us, memory_us});
+  }
+
+  // Of the nearest number of channels that is known, by their logarithm. Half of what a causal mask leaves out is never
+  // computed.
+  double attention_us(const AttentionWork& work) const {
+    const KernelEfficiency::Attention* nearest = nullptr;
+    const auto distance = [&](const KernelEfficiency::Attention& one) {
+      return std::abs(std::log(static_cast<double>(one.head_channels) / static_cast<double>(work.head_channels))) +
+             100 * std::abs(one.generation - conventions_.flash_attention);
+    };
+    for (const KernelEfficiency::Attention& one : known_.attention)
+      if (one.causal == work.causal && (!nearest || distance(one) < distance(*nearest))) nearest = &one;
+    const double share = nearest ? KernelEfficiency::share(nearest->by_length, static_cast<double>(work.length)) : 1;
+    const double flops = work.flops * (nearest && work.causal ? 0.5 : 1);
+    const double us = flops / (model_.peak_bf16_tflops * share * 1e6);
+    say(us, "attention, " + digits(flops) + " operations at " + digits(share) + " (length " +
+                std::to_string(work.length) +
+                (nearest ? ", FlashAttention-" + std::to_string(nearest->generation) : "") + ") of " +
+                digits(model_.peak_bf16_tflops) + " TFLOP/s");
+    return us;
+  }
+
+  // A product by its shape: `outputs` sums.
+  double product_us(double flops, double outputs, bool accumulating) const {
+    const double depth = flops / 2 / outputs;
+    const double share =
+        (known_.products ? known_.products->share(depth, outputs) * (accumulating ? known_.products->accumulating : 1)
+                         : 1) *
+        known_.sustained;
+    const double us = flops / (model_.peak_bf16_tflops * share * 1e6);
+    say(us, "product, " + digits(outputs) + " sums of " + digits(depth) + " terms at " + digits(share) + " of " +
+                digits(model_.peak_bf16_tflops) + " TFLOP/s");
+    return us;
+  }
+
+  // Each output is a sum over the channels of the input.
+  double forward_products_us(const OperatorDefinition& definition, const Block& part, double flops) const {
+    const Block input = definition.input_block(0, part);
+    const double channels = static_cast<double>(input[input.rank() - 1].size());
+    const bool projects = definition.type() == "linear" || definition.type() == "multi_head_attention";
+    return product_us(
+        flops, projects ? flops / 2 / channels : static_cast<double>(definition.output_block(0, part).volume()), false);
+  }
+
+  // Gradients of inputs are as many sums as the input has elements, and those of parameters as many as these have; each
+  // of the two takes half of the operations.
+  double backward_products_us(const OperatorDefinition& definition, const Block& part, double flops,
+                              bool input_gradients) const {
+    const bool accumulating = conventions_.accumulates_in_products;
+    double parameters = 0;
+    for (size_t p = 0; p < definition.parameters().size(); ++p)
+      parameters += static_cast<double>(definition.parameter_block(static_cast<int>(p), part).volume());
+    if (!input_gradients) return product_us(flops, std::max(parameters, 1.0), accumulating);
+    const double first = product_us(flops / 2, static_cast<double>(definition.input_block(0, part).volume()), false);
+    if (parameters > 0) return first + product_us(flops / 2, parameters, accumulating);
+    return first + product_us(flops / 2, static_cast<double>(definition.input_block(1, part).volume()), false);
+  }
+
+  double products_us(const OperatorDefinition& definition, const Block& part, const Work& work, bool backward,
+                     bool input_gradients) const {
+    const AttentionWork attention = definition.attention_work(part, backward);
+    const double flops = work.flops - attention.flops;
+    const double us = backward ? backward_products_us(definition, part, flops, input_gradients)
+                               : forward_products_us(definition, part, flops);
+    if (attention.flops == 0) return us;
+    if (!conventions_.stored_attention) return us + attention_us(attention);
+    // Two products forward and five backward, of which one computes the scores again. Each has as many outputs as there
+    // are scores, or reads them.
+    const double scores = attention.flops / (backward ? 5 : 2) / 2 / static_cast<double>(attention.head_channels);
+    const double bytes = scores * (backward ? stored_backward_bytes : stored_forward_bytes);
+    const double memory_us = bytes / (model_.memory_gb_per_s * known_.memory * 1e3);
+    say(memory_us, "stored probabilities, " + digits(bytes) + " bytes");
+    return us + product_us(attention.flops * (backward ? 0.8 : 1), scores, false) + memory_us;
+  }
+
+  // Of the kernels between those that tensor parallelism splits: with sequence parallelism each device has a share of
+  // the length, without it all of it.
+  double replication(const OperatorDefinition& definition, const Block& part) const {
+    if (!conventions_.replicates_length || definition.outputs().empty()) return 1;
+    const Shape& shape = definition.outputs()[0].shape;  // [sample, length, channel]
+    if (shape.count() != 3) return 1;
+    const Block block = definition.output_block(0, part);
+    if (block[2].size() != shape[2] || block[1].size() == 0) return 1;
+    return static_cast<double>(shape[1]) / static_cast<double>(block[1].size());
+  }
+
+  const DeviceModel& model_;
+  const KernelEfficiency& known_;
+  const FrameworkConventions& conventions_;
+  std::string* const how_;
+};
 
 double peak_tflops(const DeviceModel& model, std::string_view type, Precision precision) {
   if (precision == Precision::fp32 || !computes_products(type)) return model.peak_tflops;
@@ -85,30 +169,36 @@ bool computes_products(std::string_view type) {
 }
 
 double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part,
-                          Phase phase, KernelUse use, Precision precision, const FrameworkConventions& conventions) {
+                          Phase phase, KernelUse use, Precision precision, const FrameworkConventions& conventions,
+                          std::string* how) {
+  const AnalyticKernel kernel(model, conventions, how);
   const double tflops = peak_tflops(model, definition.type(), precision);
   switch (phase) {
-    case Phase::forward_statistics: return roofline_us(model, definition.statistics_work(part, false), tflops);
+    case Phase::forward_statistics: return kernel.roofline_us(definition.statistics_work(part, false), tflops);
     case Phase::forward:
-      return kernel_us(model, definition, part, definition.forward_work(part), false, tflops, precision, conventions);
-    case Phase::backward_statistics: return roofline_us(model, definition.statistics_work(part, true), tflops);
+      return kernel.kernel_us(definition, part, definition.forward_work(part), false, true, tflops, precision);
+    case Phase::backward_statistics: return kernel.roofline_us(definition.statistics_work(part, true), tflops);
     case Phase::backward: {
       Work work = definition.backward_work(part, use.input_gradients);
       if (use.shared_bytes > 0)  // gradients are read to be added to
         work.bytes += definition.gradient_addition_bytes(part);
-      return kernel_us(model, definition, part, work, true, tflops, precision, conventions);
+      return kernel.kernel_us(definition, part, work, true, use.input_gradients, tflops, precision);
     }
   }
   return 0;
 }
 
 double analytic_copy_us(const DeviceModel& model, int64_t bytes) {
-  return roofline_us(model, {0, 2.0 * static_cast<double>(bytes)}, model.peak_tflops);
+  return AnalyticKernel(model, {}, nullptr).roofline_us({0, 2.0 * static_cast<double>(bytes)}, model.peak_tflops);
 }
 
-double analytic_update_us(const DeviceModel& model, int64_t bytes, OptimizerKind optimizer) {
-  const double streams = optimizer == OptimizerKind::sgd ? 5 : 7;
-  return roofline_us(model, {0, streams * static_cast<double>(bytes)}, model.peak_tflops);
+double analytic_update_us(const DeviceModel& model, int64_t bytes, OptimizerKind optimizer,
+                          const FrameworkConventions& conventions) {
+  double streams = optimizer == OptimizerKind::sgd ? 5 : 7;
+  if (optimizer != OptimizerKind::sgd && conventions.unfused_optimizer) streams = unfused_adam_streams;
+  if (conventions.clips_gradients) streams += clipping_streams;
+  return AnalyticKernel(model, conventions, nullptr)
+      .roofline_us({0, streams * static_cast<double>(bytes)}, model.peak_tflops);
 }
 
 }  // namespace ff

@@ -2,17 +2,50 @@
 // of optimizer/parallelism.h). Analytic costs alone: what is measured is what ffexec runs.
 #pragma once
 
+#include <cstdint>
+
 namespace ff {
+
+class Block;
+class OperatorDefinition;
 
 struct FrameworkConventions {
   // Attention writes and reads its probabilities.
   bool stored_attention = false;
+  // Else: which generation of FlashAttention's kernels.
+  int flash_attention = 2;
   // The loss is a sequence of elementwise kernels on f32 copies of the logits, not one kernel.
   bool unfused_loss = false;
+  // The optimizer's step is a sequence of elementwise kernels, not one kernel.
+  bool unfused_optimizer = false;
+  bool clips_gradients = false;
+  // Gradients of weights are added to f32 values by the product itself.
+  bool accumulates_in_products = false;
+  // What lies between the products that tensor parallelism splits is computed by each device of a group, in full.
+  bool replicates_length = false;
+  // Collectives of parameters run while the device computes, and occupy a part of it (KernelEfficiency::collectives).
+  bool overlapped_collectives = false;
+  // In front of the reduction of gradients, on the device: bytes that are moved for each parameter.
+  double gradient_copy_bytes = 0;
+  // What kernels keep, and need while they run, follows framework_workspace_bytes and framework_scratch_bytes.
+  bool keeps_own_memory = false;
+  // Bytes of a gradient where each holder of sharded optimizer state has all gradients. The state has the master
+  // weights too, so that holders have whole weights in bf16 alone.
+  int whole_gradient_bytes = 4;
   // In bf16: what is moved of a gathered weight's, and of a reduced gradient's, four bytes.
   double gathered_share = 1, reduced_share = 1;
   bool operator==(const FrameworkConventions&) const = default;
 };
+
+// Of Adam with decoupled weight decay, one elementwise kernel an operation, as torch.optim.AdamW(foreach=False) and
+// Composer's DecoupledAdamW are written: reads and writes of f32 arrays. Weight decay 2, first moment 2 + 3, second
+// moment 2 + 3, square root 2, its two scalar operations 2 + 2, parameter 4.
+constexpr double unfused_adam_streams = 22;
+// The norm reads the gradients; they are read and written to be scaled.
+constexpr double clipping_streams = 3;
+// FSDP, for each parameter of a unit: gradients are gathered into one array (2 bytes read, 2 written), which is
+// converted to f32 (2 read, 4 written).
+constexpr double fsdp_gradient_copy_bytes = 10;
 
 // Bytes that attention with stored probabilities moves for each query, head and key. Forward: the scores are written,
 // scaled, masked and normalized by one kernel, dropped, and read; backward the same in reverse, with the probabilities
@@ -22,5 +55,15 @@ constexpr double stored_forward_bytes = 2 + 4 + 5 + 2, stored_backward_bytes = 2
 // (4 + 4), what is picked of it (4). Backward: its gradient is written (4), that of the logarithm of softmax (4 + 4 +
 // 4), and its copy to bf16 (4 + 2). As torch.nn.functional.cross_entropy under autocast.
 constexpr double unfused_loss_forward_bytes = 6 + 8 + 4, unfused_loss_backward_bytes = 4 + 12 + 6;
+
+// Bytes that a part keeps from forward to backward, beyond inputs and outputs, in the types of mixed precision.
+// Attention: queries, keys and values, and a f32 logarithm for each query and head; if it stores probabilities, these
+// instead of the logarithms. An unfused loss by classes: f32 logarithms of probabilities. All others as ffexec.
+int64_t framework_workspace_bytes(const OperatorDefinition& definition, const Block& part,
+                                  const FrameworkConventions& conventions);
+// Beyond that, while the part's kernels run: gradients of queries, keys, values and stored probabilities; an unfused
+// loss has two f32 gradients of the logits.
+int64_t framework_scratch_bytes(const OperatorDefinition& definition, const Block& part,
+                                const FrameworkConventions& conventions);
 
 }  // namespace ff

@@ -139,6 +139,22 @@ KernelMeasurement& KernelCosts::measurement(Model& model) {
   return *model.measurement;
 }
 
+std::string KernelCosts::explanation(const OperatorDefinition& definition, const Block& part, Phase phase,
+                                     bool backward_too, KernelUse use, int index) {
+  const Model& model = models_[index];
+  const CostSource source = kernel(definition, part, phase, backward_too, use, index).source;
+  std::string text;
+  if (source == CostSource::analytic) {
+    analytic_kernel_us(model.model, definition, part, phase, use, precision_of(definition, model), conventions_, &text);
+  } else {
+    text = std::string(source == CostSource::profile ? "profile" : "measured") + ": " +
+           kernel_signature(definition, part, phase, use);
+  }
+  if (model.model.scaled_from >= 0 && (source != CostSource::analytic))
+    text += ", divided by speed " + Json(model.model.speed).dump();
+  return text;
+}
+
 // After the first measurement, when the clocks have gone up.
 void KernelCosts::describe_machine(Model& model) {
   if (model.profile.measured.empty()) model.profile.measured = describe_this_machine(model.settings);
@@ -189,7 +205,7 @@ Nanoseconds KernelCosts::rate(const std::string& work, int64_t bytes, int index)
   Model& model = models_[index];
   const auto analytic = [&] {
     return to_ns(work == "copy" ? analytic_copy_us(model.model, bytes)
-                                : analytic_update_us(model.model, bytes, optimizer_));
+                                : analytic_update_us(model.model, bytes, optimizer_, conventions_));
   };
   if (mode_ == CostMode::analytic) return analytic();
   if (model.model.scaled_from >= 0 && model.profile.entries.empty())

@@ -42,6 +42,9 @@ class KernelCosts {
   // machine has no such device.
   KernelCost kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too,
                     KernelUse use, int model);
+  // Where its answer comes from, as text: the terms of the analytic model, or the signature of an entry.
+  std::string explanation(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too,
+                          KernelUse use, int model);
   Nanoseconds copy(int64_t bytes, int model);
   Nanoseconds update(int64_t bytes, int model);
 

@@ -33,8 +33,9 @@ Vector<bool> gpus_of(const Topology& topology) {
   return gpus;
 }
 
-MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count, int state_buffers, Vector<bool> gpus)
-    : builder_(builder), state_buffers_(state_buffers), gpus_(std::move(gpus)),
+MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count, int state_buffers, Vector<bool> gpus,
+                         const FrameworkConventions& framework)
+    : builder_(builder), state_buffers_(state_buffers), gpus_(std::move(gpus)), framework_(framework),
       edges_of_tensor_(graph().tensors.size()), groups_of_(graph().operators.size()),
       items_around_(graph().operators.size()), part_bytes_(graph().operators.size()),
       block_numbers_(graph().parameters.size()), sums_(static_cast<size_t>(device_count)),
@@ -100,8 +101,12 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
   for (int number = 0, parts = parts_of(degrees); number < parts; ++number) {
     const Block part = definition.part(degrees, number);
     int64_t fixed = 0;
-    result.workspaces.push_back(definition.workspace_bytes(part));
-    result.conversions.push_back(conversion_bytes(definition, part, op.has_backward, graph().inputs_with_gradient(id)));
+    const bool own = !framework_.keeps_own_memory;
+    result.workspaces.push_back(own ? definition.workspace_bytes(part)
+                                    : framework_workspace_bytes(definition, part, framework_));
+    result.conversions.push_back(
+        own ? conversion_bytes(definition, part, op.has_backward, graph().inputs_with_gradient(id))
+            : framework_scratch_bytes(definition, part, framework_));
     result.scratch.push_back(definition.shared_workspace_bytes(part));
     int64_t outputs = 0, gradients = 0;
     for (size_t o = 0; o < op.outputs.size(); ++o) {
@@ -335,7 +340,7 @@ MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
     if (again) continue;
     const ParameterUse use{!no_backward, !shared || pieces.contains({parameter, block})};
     int64_t held = parameter_buffer_sizes(graph(), parameter, elements, sharded ? 0 : state_buffers_, use).elements();
-    if (rounds.gradients) held = 0;  // add_shards
+    if (rounds.gradients || framework_shards(sharded)) held = 0;  // add_shards
     if (!shared && group.trained && !sharded) held += gradient_sum_elements(elements);
     const int64_t copy = rounds.parameters ? 0 : weight_copy_bytes(graph(), parameter, elements);
     share.push_back({device, held * element_bytes + copy});
@@ -345,6 +350,11 @@ MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
   if (group.trained && builder_.synchronization() == Synchronization::parameter_server)
     add_exchange_with_owners(g, strategy, share);
   return share;
+}
+
+// In mixed precision frameworks shard the master weights with the optimizer's state.
+bool MemoryModel::framework_shards(bool sharded) const {
+  return sharded && framework_.keeps_own_memory && graph().activation_type == DataType::bf16;
 }
 
 // Of operators that share parameters: piece by piece.
@@ -368,10 +378,19 @@ void MemoryModel::add_shards(int g, const Strategy& strategy, const ShardRounds&
     const int64_t holders = unit.holder_count(), elements = packed(unit).elements;
     const int64_t shard = shard_elements(elements, holders),
                   whole = packed_elements(elements, holders, builder_.synchronization());
+    if (framework_shards(true) && holders > 1) {
+      // Master weights, and gradients or what they are added up in; weights are counted in group_share.
+      const int64_t of_shard = (state_buffers_ + 1 + (rounds.gradients ? 1 : 0)) * shard * element_bytes;
+      const int64_t gradients = rounds.gradients ? 0 : whole * framework_.whole_gradient_bytes;
+      const int64_t in_arena = (rounds.gradients ? whole : 0) + (rounds.parameters ? whole : 0);
+      for (const DeviceId holder : unit.holders)
+        share.push_back({holder, of_shard + gradients, in_arena * element_bytes / 2});
+      continue;
+    }
     int64_t held = (state_buffers_ + (holders > 1 ? 1 : 0)) * shard, in_arena = 0, copies = 0;
     if (!rounds.gradients || holders == 1) held += whole;
     else in_arena = whole;
-    if (rounds.gradients) {  // weights
+    if (rounds.gradients || framework_shards(true)) {  // weights
       if (holders == 1) {
         for (const ParameterPiece* piece : unit.pieces) {
           held += piece->block.volume();

@@ -15,6 +15,7 @@
 #include "common/task_graph/memory_plan.h"
 #include "common/task_graph/sharded_units.h"
 #include "common/vector.h"
+#include "search/cost/conventions.h"
 
 namespace ff {
 
@@ -26,7 +27,9 @@ class MemoryModel {
  public:
   // `state_buffers`: of the optimizer (optimizer.h). `gpus`, by device: their libraries have scratch memory of their
   // own, which nobody predicts; empty: all devices are processors.
-  MemoryModel(TaskGraphBuilder& builder, int device_count, int state_buffers = 0, Vector<bool> gpus = {});
+  // `framework`: what kernels keep is what those of training frameworks do (cost/conventions.h), not ffexec's.
+  MemoryModel(TaskGraphBuilder& builder, int device_count, int state_buffers = 0, Vector<bool> gpus = {},
+              const FrameworkConventions& framework = {});
 
   Vector<int64_t> bytes(const Strategy& strategy);  // the estimate
   // What the executor allocates. `tasks` is the strategy's task graph, `order` a total order of its tasks.
@@ -79,6 +82,7 @@ class MemoryModel {
   Vector<int64_t> buffers_of_collectives(int edge, const Vector<Collective>& collectives, const Strategy& strategy);
   Share tensor_share(TensorId tensor, const Strategy& strategy);
   Share group_share(int group, const Strategy& strategy);
+  bool framework_shards(bool sharded) const;
   void add_gradient_sums(int group, const Strategy& strategy, Share& share);
   void add_shards(int group, const Strategy& strategy, const ShardRounds& rounds, Share& share);
   void add_exchange_with_owners(int group, const Strategy& strategy, Share& share);
@@ -104,6 +108,7 @@ class MemoryModel {
   TaskGraphBuilder& builder_;
   const int state_buffers_;
   const Vector<bool> gpus_;
+  const FrameworkConventions framework_;
   Vector<Vector<int>> edges_of_tensor_, groups_of_;
   Vector<Vector<Item>> items_around_;                     // [operator]: what its configuration enters
   Vector<std::map<Degrees, PartBytes>> part_bytes_;       // [operator]

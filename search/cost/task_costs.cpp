@@ -102,9 +102,10 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
   costs.duration.reserve(graph.tasks.size());
   costs.use_begin.reserve(graph.tasks.size() + 1);
   costs.uses.reserve(graph.tasks.size() * 2);
-  const bool beside = std::any_of(topology_.channels.begin(), topology_.channels.end(), [](const Channel& channel) {
-    return channel.cpu_overhead_us > 0 || channel.cpu_overhead_ns_per_byte > 0;
-  });
+  const bool beside = kernels_.conventions().overlapped_collectives ||
+                      std::any_of(topology_.channels.begin(), topology_.channels.end(), [](const Channel& channel) {
+                        return channel.cpu_overhead_us > 0 || channel.cpu_overhead_ns_per_byte > 0;
+                      });
   CommunicationCost communication;
   for (const Task& task : graph.tasks) {
     costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
@@ -136,6 +137,16 @@ void TaskCostModel::synchronize(const TaskGraph& tasks, const Task& task, Commun
   const int64_t bytes = static_cast<int64_t>(share * static_cast<double>(task.bytes));
   if (replicas_) synchronize_replicas(tasks, task, bytes, cost);
   else communication_.collective(tasks.collective_kind(task), tasks.holders(task), bytes, cost);
+  if (!known.overlapped_collectives) return;
+  for (const DeviceId device : tasks.holders(task)) {
+    const DeviceModel& model = topology_.models[topology_.devices[device].model];
+    double work_ns = model.efficiency.collectives * static_cast<double>(cost.duration);
+    if (task.kind == TaskKind::synchronization) {
+      const double moved = known.gradient_copy_bytes / element_bytes * static_cast<double>(task.bytes);
+      work_ns += moved / (model.memory_gb_per_s * model.efficiency.memory);  // 1 GB/s is 1 byte a ns
+    }
+    cost.beside.push_back({device, static_cast<Nanoseconds>(work_ns)});
+  }
 }
 
 // Channels have the same numbers in both topologies; of the devices those stay that are simulated.

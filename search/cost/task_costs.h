@@ -57,6 +57,7 @@ class TaskCostModel {
     return std::max<Nanoseconds>(1, copy_ns(packed_bytes, model));
   }
   CommunicationModel& communication() { return communication_; }
+  const KernelUse& use_of(OperatorId op) const { return uses_[op]; }
 
  private:
   static constexpr size_t most_cached_parts = size_t{1} << 26;  // 128 MB

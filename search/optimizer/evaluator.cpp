@@ -16,7 +16,8 @@ Evaluator::Evaluator(const Problem& problem)
                                   recomputed_operators(problem_.whole(), problem.settings.recompute),
                                   problem.settings.micro_batches, problem.replicas ? problem.replicas->count : 1),
       cost_model_(problem_.whole(), problem.topology, problem.kernels, problem.replicas.get()),
-      memory_(builder_, problem.topology.devices.count(), problem.state_buffers, gpus_of(problem.topology)) {
+      memory_(builder_, problem.topology.devices.count(), problem.state_buffers, gpus_of(problem.topology),
+              problem.kernels.conventions()) {
   for (const DeviceModel& model : problem.topology.models) memory_limited_ = memory_limited_ || model.memory_bytes > 0;
 }
 

@@ -29,7 +29,7 @@ class LeastTimesOf {
       fastest_.peak_tflops = std::max(fastest_.peak_tflops, model.peak_tflops);
       fastest_.peak_tf32_tflops = std::max(fastest_.peak_tf32_tflops, model.peak_tf32_tflops);
       fastest_.memory_gb_per_s = std::max(fastest_.memory_gb_per_s, model.memory_gb_per_s * known.memory);
-      products = std::max(products, model.peak_bf16_tflops * (known.products ? known.products->operations : 1));
+      products = std::max(products, model.peak_bf16_tflops * known.sustained * most_of_products(known));
       conventions_ = problem.kernels.conventions();
       double most_attention = known.attention.empty() ? 1 : 0;
       for (const KernelEfficiency::Attention& one : known.attention)
@@ -39,9 +39,9 @@ class LeastTimesOf {
     }
     if (products == 0) return;
     fastest_.peak_bf16_tflops = products;
-    fastest_.efficiency.products = {0, 1, 1e300};
+    fastest_.efficiency.products = {{1}, {1}, {{1}}, 1};
     for (const bool causal : {false, true})
-      fastest_.efficiency.attention.push_back({1, causal, {{1, attention / products}}});
+      fastest_.efficiency.attention.push_back({1, causal, {{1, attention / products}}, conventions_.flash_attention});
   }
 
   LeastTimes operator()(OperatorId op) {
@@ -54,6 +54,14 @@ class LeastTimesOf {
   }
 
  private:
+  static double most_of_products(const KernelEfficiency& known) {
+    if (!known.products) return 1;
+    double share = 0;
+    for (const Vector<double>& row : known.products->shares)
+      share = std::max(share, *std::max_element(row.begin(), row.end()));
+    return share * std::max(1.0, known.products->accumulating);
+  }
+
   static double most(const KernelEfficiency::Table& table) {
     double share = table.empty() ? 1 : 0;
     for (const auto& [at, its] : table) share = std::max(share, its);

@@ -14,17 +14,9 @@ namespace ff {
 namespace {
 
 const Vector<std::string>& keys() {
-  static const Vector<std::string> all = {"tp",
-                                          "pp",
-                                          "vp",
-                                          "dp",
-                                          "cp",
-                                          "ep",
-                                          "sharding",
-                                          "recompute",
-                                          "micro_batch",
-                                          "attention",
-                                          "sequence_parallel",
+  static const Vector<std::string> all = {"tp",          "pp",        "vp",       "dp",
+                                          "cp",          "ep",        "sharding", "recompute",
+                                          "micro_batch", "attention", "loss",     "sequence_parallel",
                                           "framework"};
   return all;
 }
@@ -113,17 +105,20 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "sharding") result.synchronization = with_sharding(Synchronization::all_reduce, value);
     else if (key == "recompute") result.recompute = one_of(key, value, {"none", "selective", "full"}) == "full";
     else if (key == "sequence_parallel") sequence_parallel = one_of(key, value, {"on", "off"}) == "on";
-    else if (key == "attention") result.stored_attention = one_of(key, value, {"fused", "stored"}) == "stored";
+    else if (key == "attention") result.attention = one_of(key, value, {"fused", "flash1", "stored"});
+    else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
     else if (key == "framework") result.framework = one_of(key, value, {"none", "megatron", "fsdp", "deepspeed"});
     else if (number(key, value) != 1) {
       throw InputError(key + "=" + value + ": " + (key == "cp" ? "context" : "expert") +
                        " parallelism is not among the settings; only 1 is");
     }
   }
-  if (!sequence_parallel && result.tensor > 1)
+  if (!sequence_parallel && result.tensor > 1 && result.framework != "megatron" && result.framework != "deepspeed")
     throw InputError(
         "sequence_parallel=off with tp above 1: every device of a group would compute what is between the layers, and "
-        "plans have no operators that several devices compute alike; leave it out");
+        "plans of ffexec have no operators that several devices compute alike; leave it out, or predict what "
+        "framework=megatron or framework=deepspeed takes");
+  result.sequence_parallel = sequence_parallel;
   if (result.chunks > 1 && result.pipeline == 1) throw InputError("vp: chunks of layers need stages, pp above 1");
   return result;
 }
@@ -136,9 +131,19 @@ std::set<std::string> keys_of_parallelism(const std::string& text) {
 
 FrameworkConventions conventions_of(const Parallelism& parallelism) {
   FrameworkConventions result;
-  result.stored_attention = parallelism.stored_attention;
+  result.stored_attention = parallelism.attention == "stored";
+  result.flash_attention = parallelism.attention == "flash1" ? 1 : 2;
   if (parallelism.framework == "none") return result;
-  result.unfused_loss = true;
+  const bool fsdp = parallelism.framework == "fsdp";
+  result.unfused_loss = !parallelism.fused_loss;
+  result.unfused_optimizer = fsdp;
+  result.clips_gradients = true;
+  result.accumulates_in_products = parallelism.framework == "megatron";
+  result.replicates_length = !parallelism.sequence_parallel && parallelism.tensor > 1;
+  result.overlapped_collectives = true;
+  result.keeps_own_memory = true;
+  result.whole_gradient_bytes = parallelism.framework == "deepspeed" ? 2 : 4;
+  result.gradient_copy_bytes = fsdp ? fsdp_gradient_copy_bytes : 0;
   result.gathered_share = 0.5;
   result.reduced_share = parallelism.framework == "deepspeed" ? 0.5 : 1;
   return result;
@@ -150,7 +155,9 @@ std::string to_string(const Parallelism& parallelism) {
                      ",micro_batch=" + std::to_string(parallelism.micro_batch);
   text += ",sharding=" + std::string(sharding_name(parallelism.synchronization));
   text += std::string(",recompute=") + (parallelism.recompute ? "full" : "none");
-  if (parallelism.stored_attention) text += ",attention=stored";
+  if (parallelism.attention != "fused") text += ",attention=" + parallelism.attention;
+  if (parallelism.fused_loss) text += ",loss=fused";
+  if (!parallelism.sequence_parallel) text += ",sequence_parallel=off";
   if (parallelism.framework != "none") text += ",framework=" + parallelism.framework;
   return text;
 }

@@ -9,13 +9,18 @@
 //   micro_batch        samples of a micro-batch on each data-parallel group
 //   dp                 devices / (tp x pp); may be given, to be checked
 //   sharding           none, optimizer, gradients, parameters (ZeRO-1 to ZeRO-3)
-//   sequence_parallel  on: what is between the layers is split by length (Korthikanti et al. 2022, arXiv 2205.05198)
+//   sequence_parallel  on: what is between the layers is split by length (Korthikanti et al. 2022, arXiv 2205.05198);
+//                      off, with framework=megatron or deepspeed: each device of a group computes all of it
 //   recompute          none, selective, full
 //   cp, ep             context and expert parallelism: 1
-//   attention          fused: no probabilities are stored; stored: they are, as far as times are concerned
+//   attention          fused: no probabilities are stored; flash1: the same, at the rates of FlashAttention's first
+//                      generation, whose successor is fused; stored: they are, as far as times are concerned
+//   loss               with a framework: unfused, a sequence of kernels on f32 logits; fused, one kernel that replaces
+//                      the logits by their gradients
 //   framework          whose conventions times follow (cost/conventions.h): none, ffexec's; megatron, fsdp, deepspeed:
-//                      the loss is a sequence of kernels on f32 logits, and in bf16 weights are gathered in bf16, and
-//                      gradients reduced in f32 (megatron, fsdp) or bf16 (deepspeed)
+//                      in bf16 weights are gathered in bf16, and
+//                      gradients reduced in f32 (megatron, fsdp) or bf16 (deepspeed); gradients are clipped; collectives
+//                      of parameters take a part of the device; fsdp's optimizer is a sequence of kernels
 //
 // Ranks are numbered as Megatron-LM does: tp varies fastest, then dp, then pp, over the devices in the order of the
 // topology's links.
@@ -35,8 +40,8 @@ struct Parallelism {
   int64_t micro_batch = 0;                             // samples; 0: all of a group's
   Synchronization synchronization = Synchronization::all_reduce;
   bool recompute = false;
-  bool stored_attention = false;
-  std::string framework = "none";
+  bool sequence_parallel = true, fused_loss = false;
+  std::string attention = "fused", framework = "none";
   bool operator==(const Parallelism&) const = default;
 };
 

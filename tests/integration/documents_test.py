@@ -211,7 +211,8 @@ def json_of_every_command(work):
     annotations.write_text(json.dumps({"format": "ffannotations/1", "annotations": [
         {"operators": "fc1", "split": {"channel": 2}}]}))
     yield "Search", run("ffsearch", *problem, "--annotations", annotations, "--out", work / "annotated.json")
-    yield "Search", run("ffsearch", "simulate", "--strategy", plan, "--background", other, "--cost", "analytic")
+    yield "Search", run("ffsearch", "simulate", "--strategy", plan, "--background", other, "--cost", "analytic",
+                        "--explain-costs")
     compared = run("ffsearch", "compare", *problem)
     for result in compared["algorithms"].values():
         yield ("Compare", {"algorithms": {"NAME": result}}) if "not_applicable" in result else ("Search", result)

@@ -71,3 +71,43 @@ TEST_CASE("in bf16 a tensor has half the bytes, and products take the model's ra
   model.peak_bf16_tflops = 4e-6;  // 512 operations
   CHECK(analytic_kernel_us(model, second, second.whole(), Phase::forward, {}, Precision::bf16) == Approx(128));
 }
+
+TEST_CASE("shares of products lie between those of the nearest shapes, in logarithms") {
+  const KernelEfficiency::Products products{{256, 4096}, {1 << 16, 1 << 24}, {{0.1, 0.5}, {0.3, 0.8}}, 1};
+  CHECK(products.share(256, 1 << 16) == Approx(0.1));
+  CHECK(products.share(4096, 1 << 24) == Approx(0.8));
+  CHECK(products.share(1, 1) == Approx(0.1));  // beyond the table it is constant
+  CHECK(products.share(1e9, 1e12) == Approx(0.8));
+  CHECK(products.share(1024, 1 << 16) == Approx(0.2));               // half way from 256 to 4096
+  CHECK(products.share(1024, 1 << 20) == Approx((0.3 + 0.55) / 2));  // and half way from 2^16 to 2^24
+  const KernelEfficiency::Products one{{1}, {1}, {{0.7}}, 1};
+  CHECK(one.share(5, 7) == Approx(0.7));
+}
+
+TEST_CASE("in bf16 a linear layer's products have the shares of their shapes") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"), 0, DataType::bf16);
+  const OperatorDefinition& linear = *graph.operators[1].definition;  // [4, 8] times [8, 8]: 512 operations
+  DeviceModel model = slow_device(0.1);
+  model.peak_bf16_tflops = 1e-6;  // an operation a microsecond
+  // Forward and the gradient of the input: 32 sums of 8 terms. The gradient of the weight: 64 sums of 4 terms.
+  model.efficiency.products = {{4, 8}, {32, 64}, {{0.1, 0.25}, {0.5, 0.2}}, 0.5};
+  const auto us = [&](Phase phase, const FrameworkConventions& conventions = {}) {
+    return analytic_kernel_us(model, linear, linear.whole(), phase, {true, 0}, Precision::bf16, conventions);
+  };
+  CHECK(us(Phase::forward) == Approx(512 / 0.5));
+  CHECK(us(Phase::backward) == Approx(512 / 0.5 + 512 / 0.25));
+  FrameworkConventions accumulating;
+  accumulating.accumulates_in_products = true;
+  CHECK(us(Phase::backward, accumulating) == Approx(512 / 0.5 + 512 / 0.125));
+  model.efficiency.sustained = 0.8;
+  CHECK(us(Phase::forward) == Approx(512 / 0.4));
+}
+
+TEST_CASE("an optimizer of elementwise kernels moves more, and so does clipping") {
+  const DeviceModel model = slow_device(3);
+  FrameworkConventions conventions;
+  conventions.clips_gradients = true;
+  CHECK(analytic_update_us(model, 10000, OptimizerKind::adamw, conventions) == Approx(100));  // 7 + 3 operands
+  conventions.unfused_optimizer = true;
+  CHECK(analytic_update_us(model, 10000, OptimizerKind::adamw, conventions) == Approx(250));  // 22 + 3
+}

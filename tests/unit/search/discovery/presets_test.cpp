@@ -78,10 +78,13 @@ TEST_CASE("presets: kernels of A100 and H100 reach a share of the peak rates") {
     CAPTURE(name);
     const DeviceModel model = topology({name, 1, 0, 0}).models[0];
     REQUIRE(model.efficiency.products);
-    CHECK(model.efficiency.products->operations > 0.7);
-    CHECK(model.efficiency.products->operations < 1);
+    CHECK(model.efficiency.products->share(8192, 8192.0 * 8192) > 0.7);
+    CHECK(model.efficiency.products->share(8192, 8192.0 * 8192) < 0.9);
+    CHECK(model.efficiency.products->share(256, 256 * 256) < 0.1);
+    CHECK(model.efficiency.sustained < 1);
     CHECK(model.efficiency.memory < 1);
-    CHECK(model.efficiency.attention.size() == 4);
+    CHECK(model.efficiency.collectives > 0.1);
+    CHECK(model.efficiency.attention.size() == 6);
   }
 }
 

@@ -1,0 +1,101 @@
+// What training frameworks do otherwise than ffexec, in bytes and times worked by hand.
+#include "search/cost/conventions.h"
+
+#include <catch2/catch.hpp>
+
+#include "common/graph.h"
+#include "common/task_graph/issue_order.h"
+#include "search/cost/memory.h"
+#include "search/cost/task_costs.h"
+#include "tests/support/graph_text.h"
+
+using namespace ff;
+
+// 2 samples of 16 positions, 8 channels, 4 heads, of which two parts have two each. A part projects to 2 * 16 * 3 * 4
+// channels of two bytes, 768 bytes; its scores are 2 * 2 * 16 * 16 = 1024.
+TEST_CASE("frameworks keep of attention queries, keys and values, and logarithms or probabilities") {
+  const Graph graph = parse_graph(
+      parse_json(
+          graph_text(R"({"name":"embed","type":"embedding","inputs":["x"],"attributes":{"vocabulary":9,"channels":8}},
+      {"name":"attention","type":"multi_head_attention","inputs":["embed"],"attributes":{"heads":4}},
+      {"name":"mean","type":"mean","inputs":["attention"]},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["mean","label"]})",
+                     R"({"name":"x","shape":["batch",16],"dtype":"i32"})"),
+          "graph"),
+      2, DataType::bf16);
+  const OperatorDefinition& attention = *graph.operators[1].definition;
+  const Block part = attention.part({1, 2}, 0);
+  FrameworkConventions conventions;
+  CHECK(framework_workspace_bytes(attention, part, conventions) == 768 + 2 * 2 * 16 * 4);
+  CHECK(framework_scratch_bytes(attention, part, conventions) == 768);
+  conventions.stored_attention = true;
+  CHECK(framework_workspace_bytes(attention, part, conventions) == 768 + 1024 * 2);
+  CHECK(framework_scratch_bytes(attention, part, conventions) == 768 + 2 * 1024 * 2);
+}
+
+// Logits [4, 8]: 32.
+TEST_CASE("an unfused loss keeps logarithms of probabilities and has two gradients, a fused one nothing") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"), 0, DataType::bf16);
+  const OperatorDefinition& loss = *graph.operators.back().definition;
+  FrameworkConventions conventions;
+  CHECK(framework_workspace_bytes(loss, loss.whole(), conventions) == 0);
+  CHECK(framework_scratch_bytes(loss, loss.whole(), conventions) == 0);
+  conventions.unfused_loss = true;
+  CHECK(framework_workspace_bytes(loss, loss.whole(), conventions) == 32 * 4);
+  CHECK(framework_scratch_bytes(loss, loss.whole(), conventions) == 2 * 32 * 4);
+}
+
+// Two weights of 64 elements, data-parallel on two devices, Adam in bf16. Both have the weights in bf16, 2 bytes, and
+// shards of 32 elements: two moments and the master weights, 12 bytes; gradients whole in f32 or bf16, or in shards.
+TEST_CASE("frameworks shard master weights with the optimizer's state") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"), 0, DataType::bf16);
+  const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{2, 1, 1}, {0, 1}}, {{2, 1}, {0, 1}}};
+  const auto parameters = [&](Synchronization synchronization, int whole_gradient_bytes) {
+    TaskGraphBuilder builder(graph, synchronization);
+    const TaskGraph tasks = builder.build(strategy);
+    FrameworkConventions conventions;
+    conventions.keeps_own_memory = true;
+    conventions.whole_gradient_bytes = whole_gradient_bytes;
+    MemoryModel model(builder, 2, 2, {}, conventions);
+    const auto needs = model.needs(strategy, tasks, default_issue_order(builder, tasks), TransferBuffers::preallocated);
+    CHECK(needs.parameters[0] == needs.parameters[1]);
+    return needs.parameters[0];
+  };
+  CHECK(parameters(Synchronization::sharded_optimizer, 4) == 2 * (64 * (2 + 4) + 32 * 12));
+  CHECK(parameters(Synchronization::sharded_optimizer, 2) == 2 * (64 * (2 + 2) + 32 * 12));
+  CHECK(parameters(Synchronization::sharded_gradients, 4) == 2 * (64 * 2 + 32 * 16));
+  CHECK(parameters(Synchronization::sharded_parameters, 4) == 2 * (32 * 16));
+}
+
+// The synchronization of fc1, 256 bytes, takes a quarter of each device, whose memory moves its gradients 2.5 times at
+// one byte a nanosecond.
+TEST_CASE("collectives of parameters occupy a part of the devices that compute") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"));
+  const Topology topology = parse_topology(parse_json(R"({"format":"fftopology/1","name":"t",
+    "device_models":{"m":{"peak_tflops":1,"memory_gb_per_s":1,"launch_us":1,"efficiency":{"collectives":0.25}}},
+    "devices":[{"name":"d0","kind":"gpu","model":"m"},{"name":"d1","kind":"gpu","model":"m"}],
+    "links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}]})",
+                                                      "topology"));
+  KernelCosts kernels(topology, CostMode::analytic, {});
+  FrameworkConventions conventions;
+  conventions.overlapped_collectives = true;
+  conventions.gradient_copy_bytes = 10;
+  kernels.follow(conventions);
+  TaskCostModel model(graph, topology, kernels);
+  TaskGraphBuilder builder(graph);
+  const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{1, 1, 1}, {1}}, {{1, 1}, {1}}};
+  const TaskGraph tasks = builder.build(strategy);
+  const TaskCosts costs = model.costs(tasks, strategy);
+  int reduced = 0;
+  for (const int t : tasks.tasks.indices()) {
+    if (tasks.tasks[t].kind != TaskKind::synchronization) {
+      CHECK(costs.beside_of(t).empty());
+      continue;
+    }
+    ++reduced;
+    REQUIRE(costs.beside_of(t).size() == 2);
+    for (const WorkBeside& work : costs.beside_of(t))
+      CHECK(work.work == static_cast<Nanoseconds>(0.25 * static_cast<double>(costs.duration[t]) + 2.5 * 256));
+  }
+  CHECK(reduced == 1);
+}
