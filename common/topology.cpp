@@ -14,6 +14,25 @@ namespace {
 // of tflops and GB/s: sums of times stay within 64 bits of nanoseconds
 constexpr double least_rate = 1e-4, most_rate = 1e12;
 
+// The first device whose links lead to the same vertices and are equal: behind one switch all devices. The routes of
+// these differ in the first channel alone.
+template <typename Neighbours>
+DeviceId first_linked_alike(const Neighbours& neighbours, const Vector<Channel>& channels, DeviceId source) {
+  const auto link = [&](const auto& next) {
+    const Channel& channel = channels[next.channel];
+    return std::tuple(next.vertex, channel.latency_us, channel.bandwidth_gb_per_s, channel.blocks_devices,
+                      channel.cpu_overhead_us, channel.cpu_overhead_ns_per_byte);
+  };
+  const auto& links = neighbours[source];
+  DeviceId first = source;
+  for (const auto& sibling : links.empty() ? links : neighbours[links[0].vertex])
+    if (const auto& others = neighbours[sibling.vertex];
+        sibling.vertex < first && std::equal(links.begin(), links.end(), others.begin(), others.end(),
+                                             [&](const auto& a, const auto& b) { return link(a) == link(b); }))
+      first = sibling.vertex;
+  return first;
+}
+
 }  // namespace
 
 // Accepts the flat form (devices, switches, links) and the `nodes` form, which it expands to the flat one.
@@ -459,56 +478,72 @@ Topology Topology::with_devices(const Vector<DeviceId>& kept) const {
 
 void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
   constexpr double reference_bytes = 1 << 20;
+  const int device_count = static_cast<int>(devices.size());
+  const Vector<Neighbour>& links = neighbours_[source];
+  if (const DeviceId alike = first_linked_alike(neighbours_, channels, source); alike != source) {
+    RoutesFrom& known = (*routes_)[alike];
+    std::call_once(known.once, [&] { compute_routes(alike, known); });
+    routes.longest = known.longest;
+    routes.channels = known.channels;
+    routes.kind = known.kind;
+    routes.kinds = known.kinds;
+    routes.length = known.length;
+    std::map<ChannelId, ChannelId> own;  // for each first channel
+    for (const int link : links.indices()) own[neighbours_[alike][link].channel] = links[link].channel;
+    for (int d = 0; d < device_count; ++d)
+      if (routes.length[routes.kind[d]] > 0) {
+        ChannelId& first = routes.channels[static_cast<size_t>(d) * routes.longest];
+        first = own.at(first);
+      }
+    return;
+  }
   struct Label {
     double cost = 1e300;
     int hops = 0;
-    int previous = -1;
+    int previous = -1;  // vertex; -1 behind the source's own links
     ChannelId channel = -1;
     bool done = false;
   };
-  const int device_count = static_cast<int>(devices.size());
+  // Of the source too, as the destination of those that are linked alike.
   Vector<Label> labels(neighbours_.size());
   // Processors that copy through shared memory have no other way to each other: a detour over the switch of their
   // host's network adapter would leave them free.
   Vector<bool> direct_alone(devices.size(), false);
-  for (const Neighbour& next : neighbours_[source])
+  for (const Neighbour& next : links)
     if (next.vertex < device_count && channels[next.channel].blocks_devices) direct_alone[next.vertex] = true;
   using Entry = std::tuple<double, int, int>;  // cost, hops, vertex
   std::priority_queue<Entry, Vector<Entry>, std::greater<>> queue;
-  labels[source].cost = 0;
-  queue.emplace(0.0, 0, source);
+  const auto follow_links = [&](double cost, int hops, int from, int previous) {
+    for (const Neighbour& next : neighbours_[from]) {
+      if (previous >= 0 && next.vertex < device_count && direct_alone[next.vertex]) continue;
+      const Channel& channel = channels[next.channel];
+      const double through = cost + channel.latency_us + reference_bytes / (channel.bandwidth_gb_per_s * 1e3);
+      Label& label = labels[next.vertex];
+      if (label.done || std::tie(through, hops) >= std::tie(label.cost, label.hops)) continue;
+      label = {through, hops + 1, previous, next.channel};
+      if (next.vertex >= device_count) queue.emplace(through, hops + 1, next.vertex);  // devices forward nothing
+    }
+  };
+  follow_links(0, 0, source, -1);
   while (!queue.empty()) {
     const auto [cost, hops, vertex] = queue.top();
     queue.pop();
     if (labels[vertex].done) continue;
     labels[vertex].done = true;
-    if (vertex < device_count && vertex != source) continue;  // devices forward nothing
-    for (const Neighbour& next : neighbours_[vertex]) {
-      if (vertex != source && next.vertex < device_count && direct_alone[next.vertex]) continue;
-      const Channel& channel = channels[next.channel];
-      const double through = cost + channel.latency_us + reference_bytes / (channel.bandwidth_gb_per_s * 1e3);
-      Label& label = labels[next.vertex];
-      if (label.done || std::tie(through, hops) >= std::tie(label.cost, label.hops)) continue;
-      label.cost = through;
-      label.hops = hops + 1;
-      label.previous = vertex;
-      label.channel = next.channel;
-      queue.emplace(through, hops + 1, next.vertex);
-    }
+    follow_links(cost, hops, vertex, vertex);
   }
-  for (int d = 0; d < device_count; ++d)
-    if (labels[d].previous >= 0) routes.longest = std::max(routes.longest, static_cast<size_t>(labels[d].hops));
+  for (int d = 0; d < device_count; ++d) routes.longest = std::max(routes.longest, static_cast<size_t>(labels[d].hops));
   routes.channels.assign(devices.size() * routes.longest, -1);
   routes.kind.assign(devices.size(), 0);
-  routes.kinds.emplace_back();  // none, to the source itself
+  routes.kinds.emplace_back();  // none
   routes.length.push_back(0);
   for (int d = 0; d < device_count; ++d) {
-    if (d == source || labels[d].previous < 0) continue;
+    if (labels[d].channel < 0) continue;
     const size_t length = static_cast<size_t>(labels[d].hops);
     Route route;
     route.bandwidth_gb_per_s = 1e300;
     ChannelId* channels_behind = routes.channels.data() + static_cast<size_t>(d) * routes.longest + length;
-    for (int vertex = d; vertex != source; vertex = labels[vertex].previous) {
+    for (int vertex = d; vertex >= 0; vertex = labels[vertex].previous) {
       const Channel& channel = channels[labels[vertex].channel];
       *--channels_behind = labels[vertex].channel;
       route.latency_us += channel.latency_us;

@@ -300,9 +300,19 @@ std::string budget_note(const SearchOptions& options, double evaluation_s, doubl
   char text[200];
   std::snprintf(text, sizeof text,
                 "the search took %.1f s, its budget was %.1f s: one simulation of this network on these devices takes "
-                "up to %.1f s, and nothing cuts it short",
+                "up to %.1f s",
                 elapsed_s, budget_s, evaluation_s);
   return text;
+}
+
+// Where --simulator checked had nothing to check, as with recomputation and sharding; "" else.
+std::string check_note(const AlgorithmSettings& settings, const SearchReport& report) {
+  const CheckStatistics& checks = report.statistics.checks;
+  if (settings.search.simulator != SimulatorKind::checked || report.proposals == 0 ||
+      checks.rejections + checks.predictions > 0)
+    return "";
+  return "--simulator checked: nothing was compared; with sharding or recomputation all proposals are simulated in "
+         "full";
 }
 
 }  // namespace
@@ -342,7 +352,8 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   const std::string over_budget =
       budget_note(options, std::max(evaluator.slowest_s(), found.slowest_evaluation_s),
                   std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  for (const std::string& note : {loaded.kernels.measurement_note(), loaded.kernels.busy_note(), over_budget})
+  for (const std::string& note : {loaded.kernels.measurement_note(), loaded.kernels.busy_note(), over_budget,
+                                  check_note(options.settings, found.report)})
     if (!note.empty()) result.notes.push_back(note);
   if (!options.report.empty()) write_json_file(options.report, result.json);
   if (!options.html.empty())

@@ -29,7 +29,7 @@ void request_stop(int) {
 }
 
 void end_when_interrupted(BestKnown& best) {
-  constexpr auto patience = std::chrono::milliseconds(1500);
+  constexpr auto patience = std::chrono::seconds(1);
   while (sem_wait(&first_signal) != 0 && errno == EINTR) {}
   std::this_thread::sleep_for(patience);
   std::string text;

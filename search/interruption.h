@@ -34,7 +34,7 @@ class BestKnown {
 };
 
 // The first SIGINT or SIGTERM sets the flag that is returned: a search ends with its best result, other commands go on.
-// A process that still runs a second and a half later, in the middle of one long evaluation, is ended with the exit
+// A process that still runs a second later, in the middle of one long evaluation, is ended with the exit
 // code for interruption, after `best` is written. A second signal ends it at once. Call it once, on the main thread.
 const std::atomic<bool>& handle_interruption(BestKnown& best);
 

@@ -496,43 +496,74 @@ Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strate
 
 namespace {
 
-// Buffers that have their places, to be found by the steps at which they live: those that begin within some steps, and,
-// by a segment tree, those that live at one.
-class PlacedBuffers {
+// Which parts of the arena are taken at which steps: a segment tree of steps, whose nodes have unions of ranges.
+// Buffers that live together mostly lie side by side: a union has few ranges where there are thousands of buffers.
+class TakenRanges {
  public:
-  struct Placed {
+  struct Range {
     int64_t begin, end;
   };
 
-  explicit PlacedBuffers(int steps) : beginning_(static_cast<size_t>(steps)) {
+  explicit TakenRanges(int steps) {
     while (leaves_ < steps) leaves_ *= 2;
-    living_.resize(2 * static_cast<size_t>(leaves_));
+    all_along_.resize(2 * static_cast<size_t>(leaves_));
+    at_times_.resize(2 * static_cast<size_t>(leaves_));
   }
 
-  void add(const Placed& placed, int first, int last) {
-    beginning_[first].push_back(placed);
-    for (int from = first + leaves_, to = last + leaves_ + 1; from < to; from /= 2, to /= 2) {
-      if (from % 2 == 1) living_[from++].push_back(placed);
-      if (to % 2 == 1) living_[--to].push_back(placed);
+  void add(const Range& range, int first, int last) {
+    for_each_node(first, last, [&](int node) { unite(all_along_[node], range); });
+    for_each_node(first, last, [&](int node) { unite(at_times_[node], range); });
+    for (int from = first + leaves_, to = last + leaves_; from > 0; from /= 2, to /= 2) {
+      unite(at_times_[from], range);
+      if (to != from) unite(at_times_[to], range);
     }
   }
 
-  // Those that live at any of these steps, ascending by where they begin.
-  const Vector<Placed>& beside(int first, int last) {
+  // Those that are taken at any of these steps, ascending by where they begin; they may overlap.
+  const Vector<Range>& at(int first, int last) {
     found_.clear();
-    for (int node = first + leaves_; node > 0; node /= 2)
-      found_.insert(found_.end(), living_[node].begin(), living_[node].end());
-    for (int step = first + 1; step <= last; ++step)
-      found_.insert(found_.end(), beginning_[step].begin(), beginning_[step].end());
-    std::sort(found_.begin(), found_.end(), [](const Placed& a, const Placed& b) { return a.begin < b.begin; });
+    const auto append = [&](const Vector<Range>& ranges) { found_.insert(found_.end(), ranges.begin(), ranges.end()); };
+    for_each_node(first, last, [&](int node) { append(at_times_[node]); });
+    // What is taken all along a larger node: each of these has the first or the last step.
+    for (int from = (first + leaves_) / 2, to = (last + leaves_) / 2; from > 0; from /= 2, to /= 2) {
+      append(all_along_[from]);
+      if (to != from) append(all_along_[to]);
+    }
+    std::sort(found_.begin(), found_.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
     return found_;
   }
 
  private:
+  // The largest nodes that these steps consist of.
+  template <typename Visit>
+  void for_each_node(int first, int last, const Visit& visit) const {
+    for (int from = first + leaves_, to = last + leaves_ + 1; from < to; from /= 2, to /= 2) {
+      if (from % 2 == 1) visit(from++);
+      if (to % 2 == 1) visit(--to);
+    }
+  }
+
+  // `ranges`: apart from each other, ascending.
+  static void unite(Vector<Range>& ranges, Range range) {
+    const auto begin = std::lower_bound(ranges.begin(), ranges.end(), range.begin,
+                                        [](const Range& one, int64_t at) { return one.end < at; });
+    auto end = begin;
+    for (; end != ranges.end() && end->begin <= range.end; ++end) {
+      range.begin = std::min(range.begin, end->begin);
+      range.end = std::max(range.end, end->end);
+    }
+    if (begin == end) {
+      ranges.insert(begin, range);
+    } else {
+      *begin = range;
+      ranges.erase(begin + 1, end);
+    }
+  }
+
   int leaves_ = 1;
-  Vector<Vector<Placed>> beginning_;  // [step]
-  Vector<Vector<Placed>> living_;     // [node]
-  Vector<Placed> found_;
+  Vector<Vector<Range>> all_along_;  // [node]: of buffers that live at all of its steps, but not at all of its parent's
+  Vector<Vector<Range>> at_times_;   // [node]: of buffers that live at any of its steps, but not at all of its parent's
+  Vector<Range> found_;
 };
 
 }  // namespace
@@ -544,13 +575,13 @@ int64_t assign_offsets(Vector<PlannedBuffer>& buffers) {
                    [&](size_t a, size_t b) { return buffers[a].bytes > buffers[b].bytes; });
   int steps = 0;
   for (const PlannedBuffer& one : buffers) steps = std::max(steps, one.last + 1);
-  PlacedBuffers placed(steps);
+  TakenRanges taken(steps);
   int64_t arena = 0;
   for (const size_t index : by_size) {
     PlannedBuffer& one = buffers[index];
     const int64_t bytes = aligned(one.bytes);
     int64_t reached = 0, offset = -1, smallest = 0;
-    for (const PlacedBuffers::Placed& other : placed.beside(one.first, one.last)) {
+    for (const TakenRanges::Range& other : taken.at(one.first, one.last)) {
       const int64_t gap = other.begin - reached;
       if (gap >= bytes && (offset < 0 || gap < smallest)) {
         offset = reached;
@@ -560,7 +591,7 @@ int64_t assign_offsets(Vector<PlannedBuffer>& buffers) {
     }
     one.offset = offset < 0 ? reached : offset;
     arena = std::max(arena, one.offset + bytes);
-    placed.add({one.offset, one.offset + bytes}, one.first, one.last);
+    taken.add({one.offset, one.offset + bytes}, one.first, one.last);
   }
   return arena;
 }

@@ -200,7 +200,10 @@ SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
         const double cost = request.evaluator.evaluate(strategy).cost;
         if (best.devices == 0 || cost < best.cost || (cost == best.cost && *size < best.devices))
           best = {algorithm.name, *size, std::move(strategy), cost};
-      } catch (const NotApplicable&) {}
+      } catch (const NotApplicable&) {
+      } catch (const GivenUp&) {
+        if (best.devices == 0) throw;
+      }
     }
   }
   if (best.devices == 0) throw NoTimeLeft("sub-cluster: no time is left");

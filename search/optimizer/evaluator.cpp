@@ -10,6 +10,15 @@
 #include "search/optimizer/search_control.h"
 
 namespace ff {
+namespace {
+
+// Transfer buffers are then the same whether they are preallocated or not, and so are issue orders.
+bool moves_nothing(const TaskGraph& tasks) {
+  return std::none_of(tasks.tasks.begin(), tasks.tasks.end(),
+                      [](const Task& task) { return is_transfer(task.kind) || is_edge_collective(task.kind); });
+}
+
+}  // namespace
 
 Evaluator::Evaluator(const Problem& problem)
     : problem_(problem), builder_(problem_.whole(), problem.settings.synchronization,
@@ -32,7 +41,7 @@ double Evaluator::fullness(const Vector<int64_t>& used) const {
 Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
   Memory preallocated{memory_.bytes(strategy, tasks, order, TransferBuffers::preallocated),
                       TransferBuffers::preallocated, order};
-  if (fullness(preallocated.bytes) <= 1) return preallocated;
+  if (fullness(preallocated.bytes) <= 1 || moves_nothing(tasks)) return preallocated;
   Memory on_demand{{}, TransferBuffers::on_demand, on_demand_issue_order(tasks, order)};
   on_demand.bytes = memory_.bytes(strategy, tasks, on_demand.order, TransferBuffers::on_demand);
   return fullness(on_demand.bytes) < fullness(preallocated.bytes) ? on_demand : preallocated;
@@ -55,7 +64,8 @@ double Evaluator::exact_fullness(const Strategy& strategy, const TaskGraph& task
       bytes = memory_.bytes(strategy, tasks, issued, buffers, nearly_full);
     }
     least = std::min(least, fullness(bytes));
-    if (least <= 1) break;
+    if (least <= 1 || moves_nothing(tasks)) break;
+    look();
   }
   return least;
 }
@@ -67,11 +77,18 @@ Prediction Evaluator::evaluate(const Strategy& strategy) {
   return found;
 }
 
+void Evaluator::look() const {
+  if (watched_ && watched_->ended()) throw GivenUp();
+}
+
 Prediction Evaluator::simulate(const Strategy& of_one) {
   const Strategy strategy = expanded(of_one);
   const TaskGraph tasks = builder_.build(strategy);
+  look();
   const TaskCosts costs = cost_model_.costs(tasks, strategy);
+  look();
   const Timeline timeline = simulate_full(tasks, costs);
+  look();
   if (!memory_limited_) return prediction(timeline.makespan, 0);
   constexpr double far_below = 0.5;
   const double estimated = fullness(memory_.bytes(strategy));
@@ -79,6 +96,7 @@ Prediction Evaluator::simulate(const Strategy& of_one) {
   const Prediction fifo =
       prediction(timeline.makespan, exact_fullness(strategy, tasks, tasks_by_start(tasks, timeline)));
   if (fifo.feasible() || problem_.settings.micro_batches == 1) return fifo;
+  look();
   const Vector<int> order = tasks_by_start(tasks, one_forward_one_backward(strategy, tasks, costs));
   const Prediction other =
       prediction(simulate_in_order(tasks, costs, order).makespan, exact_fullness(strategy, tasks, order));

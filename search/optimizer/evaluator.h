@@ -1,6 +1,8 @@
 // The oracle of the search: what would an iteration under this strategy take?
 #pragma once
 
+#include <exception>
+
 #include "common/micro_batches.h"
 #include "search/cost/memory.h"
 #include "search/cost/task_costs.h"
@@ -9,6 +11,14 @@
 #include "search/simulator/task_order.h"
 
 namespace ff {
+
+struct SearchControl;
+
+// An evaluation that a watch gave up.
+class GivenUp : public std::exception {
+ public:
+  const char* what() const noexcept override { return "an evaluation was given up"; }
+};
 
 // Not thread-safe: one a thread.
 class Evaluator {
@@ -19,6 +29,18 @@ class Evaluator {
   // estimated where the estimate is far below what there is. Where several micro-batches exceed memory in FIFO order,
   // the prediction is that of 1F1B, if this needs less.
   Prediction evaluate(const Strategy& strategy);
+  // While a watch lives, `evaluate` looks between its steps (task graph, costs, timeline, memory) whether the search
+  // has ended, and then throws GivenUp. For strategies that a search can do without.
+  class Watch {
+   public:
+    Watch(Evaluator& evaluator, const SearchControl& control) : evaluator_(evaluator) { evaluator.watched_ = &control; }
+    ~Watch() { evaluator_.watched_ = nullptr; }
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+   private:
+    Evaluator& evaluator_;
+  };
   // For chains, which multiply the estimate of memory with a factor of their own.
   Prediction estimate(const Strategy& strategy, double memory_scale);
 
@@ -70,7 +92,7 @@ class Evaluator {
 
   const Problem& problem() const { return problem_; }
   TaskGraphBuilder& builder() { return builder_; }
-  // The longest that evaluate has taken so far: nothing can cut it short.
+  // The longest that evaluate has taken so far: without a watch nothing cuts it short.
   double slowest_s() const { return slowest_s_; }
   double slowest_details_s() const { return slowest_details_s_; }  // likewise
   TaskCostModel& cost_model() { return cost_model_; }
@@ -88,10 +110,12 @@ class Evaluator {
   double exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
 
   Prediction simulate(const Strategy& strategy);
+  void look() const;  // at what is watched
   Timeline one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks, const TaskCosts& costs) const;
   Vector<std::pair<TaskOrder, Vector<int>>> other_orders(const Details& details, TaskOrder order) const;
 
   Problem problem_;
+  const SearchControl* watched_ = nullptr;
   double slowest_s_ = 0, slowest_details_s_ = 0;
   TaskGraphBuilder builder_;
   TaskCostModel cost_model_;

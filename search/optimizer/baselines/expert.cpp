@@ -49,15 +49,20 @@ Strategy replicas_of_stages(const Problem& problem, TaskCostModel& costs) {
     const int64_t samples = graph.operators[op].definition->dimensions()[0].size;
     strategy[op].degrees[0] = static_cast<int>(std::min<int64_t>(samples, nodes.count()));
   }
-  Vector<Vector<Nanoseconds>> times(stages, Vector<Nanoseconds>(depths, 0));
-  for (int stage : times.indices())
+  Vector<Vector<Nanoseconds>> times(problem.topology.models.size());
+  Vector<int> model_of_stage;
+  for (size_t stage = 0; stage < stages; ++stage) {
+    const int model = problem.topology.devices[nodes[0][stage]].model;
+    model_of_stage.push_back(model);
+    if (!times[model].empty()) continue;
+    times[model].assign(depths, 0);
     for (OperatorId op : graph.operator_ids()) {
-      const int model = problem.topology.devices[nodes[0][stage]].model;
       const TaskCostModel::PartCost& cost =
           costs.part_cost(op, problem.expanded_degrees(op, strategy[op].degrees), 0, model);
-      times[stage][depth[op]] += cost.all_forward() + cost.all_backward();
+      times[model][depth[op]] += cost.all_forward() + cost.all_backward();
     }
-  const Vector<int> stage_of = balanced_stages(times);
+  }
+  const Vector<int> stage_of = balanced_stages(times, model_of_stage);
   for (OperatorId op : graph.operator_ids()) {
     strategy[op].devices.clear();
     for (int node = 0; node < strategy[op].degrees[0]; ++node)

@@ -7,10 +7,12 @@
 
 namespace ff {
 
-// Cuts a sequence of items into at most as many contiguous stages as there are rows, so that the slowest stage takes as
-// little time as possible (exact, by dynamic programming: O(stages items^2)). times_ns[stage][item]: what the item
-// would take as a part of that stage. Returns the stage of each item, never falling. At least one stage.
-Vector<int> balanced_stages(const Vector<Vector<Nanoseconds>>& times_ns);
+// Cuts a sequence of items into at most as many contiguous stages as `kind` has, so that the slowest stage takes as
+// little time as possible (exact: by dynamic programming, O(stages items^2), or, for larger tables, by bisection).
+// times_ns[kind[stage]][item]: what the item would take as a part of that stage. Returns the stage of each item, never
+// falling. At least one stage.
+Vector<int> balanced_stages(const Vector<Vector<Nanoseconds>>& times_ns, const Vector<int>& kind,
+                            int64_t largest_table = 4'000'000);  // a tenth of a second
 
 // Operators in topological order cut into contiguous stages of balanced compute time (forward and backward), stage s on
 // device s.

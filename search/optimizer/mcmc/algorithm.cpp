@@ -48,12 +48,16 @@ BaselineCandidates baseline_candidates(const AlgorithmRequest& request, const De
     own.thorough = named;
     own.control.deadline = named ? Deadline() : deadline.before(request.evaluator.slowest_s());
     try {
+      std::optional<Evaluator::Watch> watch;  // but of the first one: a search needs some strategy
+      if (!named && !result.list.empty()) watch.emplace(request.evaluator, own.control);
       AlgorithmResult found = algorithm.run(own);
       if (request.settings.search.whole_operators && !whole(found.strategy)) continue;
       if (!found.prediction) found.prediction = request.evaluator.evaluate(found.strategy);
       if (request.control.found) request.control.found(found.strategy, *found.prediction);
       result.list.push_back({algorithm.name, std::move(found.strategy), found.prediction});
     } catch (const NoTimeLeft&) {
+      result.no_time.push_back(algorithm.name);
+    } catch (const GivenUp&) {
       result.no_time.push_back(algorithm.name);
     } catch (const NotApplicable&) {
       if (named) throw;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -95,6 +96,30 @@ TEST_CASE("routes of the committed topologies take the links they should") {
     CHECK(topology.channels.size() == 6);
     CHECK(topology.route(1, 3).blocks_devices);
     CHECK(std::ranges::equal(topology.route(1, 3).channels, topology.route(3, 1).channels));
+  }
+}
+
+// Devices behind one switch share their routes but for the first channel.
+TEST_CASE("every route leads from its source to its destination, link by link") {
+  for (const std::string name : {"p100-4x4", "k80-16x4", "dgx-a100-2", "dgx-h100-8", "h200-64", "tpu-v3-128"}) {
+    INFO(name);
+    const Topology topology = committed_topology(name);
+    const std::string arrow = " -> ";
+    for (const DeviceId source : topology.devices.indices())
+      for (const DeviceId destination : topology.devices.indices()) {
+        if (source == destination) continue;
+        const Route route = topology.route(source, destination);
+        std::string at = topology.devices[source].name;
+        double latency_us = 0;
+        for (const ChannelId id : route.channels) {
+          const Channel& channel = topology.channels[id];
+          if (channel.name.rfind(at + arrow, 0) != 0) FAIL("from " << at << ": " << channel.name);
+          at = channel.name.substr(at.size() + arrow.size());
+          latency_us += channel.latency_us;
+        }
+        if (at != topology.devices[destination].name || std::abs(latency_us - route.latency_us) > 1e-9)
+          FAIL("route from " << source << " to " << destination << " ends at " << at << " after " << latency_us);
+      }
   }
 }
 

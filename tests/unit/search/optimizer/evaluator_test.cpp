@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "search/optimizer/search_control.h"
 #include "tests/support/search_problem.h"
 
 using namespace ff;
@@ -17,4 +18,36 @@ TEST_CASE("a strategy that exceeds a device's memory costs more than twice its t
   CHECK(prediction.cost > 2 * static_cast<double>(prediction.makespan));
   for (DeviceModel& model : tight.models) model.memory_bytes = needed[0];
   CHECK(Evaluator({problem.graph, tight, problem.kernels}).evaluate(data_parallel(problem.graph, tight)).feasible());
+}
+
+TEST_CASE("an evaluation that is watched is given up when the search has ended") {
+  SearchProblem problem("lenet");
+  const Strategy strategy = data_parallel(problem.graph, problem.topology);
+  const Prediction known = problem.evaluator.evaluate(strategy);
+  const SearchControl control{problem.stop};
+  {
+    const Evaluator::Watch watch(problem.evaluator, control);
+    CHECK(problem.evaluator.evaluate(strategy).makespan == known.makespan);
+    problem.stop = true;
+    CHECK_THROWS_AS(problem.evaluator.evaluate(strategy), GivenUp);
+  }
+  CHECK(problem.evaluator.evaluate(strategy).makespan == known.makespan);
+}
+
+TEST_CASE("a search that is stopped at once has one baseline and no wrong --init") {
+  SearchProblem problem("lenet");
+  problem.stop = true;
+  CHECK(problem.run("mcmc").baselines.count() == 1);
+  CHECK(problem.run("mcmc", {.proposals = 300}, {"model-parallel", "expert"}).baselines.count() == 2);
+}
+
+TEST_CASE("without transfers one memory plan is for preallocated and on-demand buffers") {
+  SearchProblem problem("lenet");
+  Topology tight = problem.topology;
+  for (DeviceModel& model : tight.models) model.memory_bytes = 1;
+  Evaluator evaluator({problem.graph, tight, problem.kernels});
+  const Evaluator::Details details = evaluator.details(data_parallel(problem.graph, tight));
+  CHECK(details.transfer_buffers == TransferBuffers::preallocated);
+  CHECK(details.memory_bytes ==
+        evaluator.memory_model().bytes(details.strategy, details.tasks, details.order, TransferBuffers::on_demand));
 }

@@ -27,14 +27,26 @@ TEST_CASE("stages are balanced as well as by trying every cut") {
     for (auto& row : times)
       for (Nanoseconds& time : row) time = random.between(0, 9);
     if (random.between(0, 1)) std::fill(times.begin() + 1, times.end(), times[0]);  // equal devices
-    const Vector<int> found = balanced_stages(times);
-    REQUIRE(std::is_sorted(found.begin(), found.end()));
+    Vector<int> kind;                                                               // each stage has its own
+    for (const int stage : times.indices()) kind.push_back(stage);
     Nanoseconds least = std::numeric_limits<Nanoseconds>::max();
     for_each_choice(Vector<int>(items, static_cast<int>(stages)), [&](const Vector<int>& stage_of) {
       if (std::is_sorted(stage_of.begin(), stage_of.end())) least = std::min(least, slowest_stage(times, stage_of));
     });
-    REQUIRE(slowest_stage(times, found) == least);
+    for (const int64_t largest_table : {1000, 0}) {  // with a table, and by bisection
+      const Vector<int> found = balanced_stages(times, kind, largest_table);
+      REQUIRE(std::is_sorted(found.begin(), found.end()));
+      REQUIRE(slowest_stage(times, found) == least);
+    }
   }
+}
+
+TEST_CASE("equal items on many equal devices are cut alike with a table and by bisection") {
+  const Vector<Vector<Nanoseconds>> times = {Vector<Nanoseconds>(200, 7)};
+  const Vector<int> kind(150, 0);
+  const Vector<int> found = balanced_stages(times, kind);
+  CHECK(found == balanced_stages(times, kind, 0));
+  CHECK(found.back() == 99);  // two each
 }
 
 TEST_CASE("model parallelism: whole operators, devices in order") {
