@@ -1,16 +1,9 @@
-# FF_CUDA = AUTO | ON | OFF | STAND_IN: build the CUDA backend and the NCCL transport? AUTO: where nvcc, cuBLAS, cuDNN
-# and NCCL are all found. STAND_IN: for CPUs, with tests/support/cuda_stand_in in place of CUDA, for tests. Afterwards
-# FF_CUDA is ON or OFF in the calling scope, and where it is ON there are CUDA::cudart, CUDA::cublas, CUDNN_LIBRARY,
-# CUDNN_INCLUDE_DIR, NCCL_LIBRARY and NCCL_INCLUDE_DIR. The driver library is not linked: its stub does not load where
-# there is no driver.
-set(FF_CUDA AUTO CACHE STRING "Build the CUDA backend and the NCCL transport: AUTO, ON, OFF or STAND_IN")
-set_property(CACHE FF_CUDA PROPERTY STRINGS AUTO ON OFF STAND_IN)
-
-if(FF_CUDA STREQUAL "STAND_IN")
-  include(${CMAKE_SOURCE_DIR}/tests/support/cuda_stand_in/stand_in.cmake)
-  return()
-endif()
-set(FF_CUDA_STAND_IN OFF)
+# FF_CUDA = AUTO | ON | OFF: build the CUDA backend and the NCCL transport? AUTO: where nvcc, cuBLAS, cuDNN and NCCL are
+# all found. Afterwards FF_CUDA is ON or OFF in the calling scope, and where it is ON there are CUDA::cudart,
+# CUDA::cublas, CUDNN_LIBRARY, CUDNN_INCLUDE_DIR, NCCL_LIBRARY and NCCL_INCLUDE_DIR. The driver library is not linked:
+# its stub does not load where there is no driver.
+set(FF_CUDA AUTO CACHE STRING "Build the CUDA backend and the NCCL transport: AUTO, ON or OFF")
+set_property(CACHE FF_CUDA PROPERTY STRINGS AUTO ON OFF)
 
 set(cuda_wanted ${FF_CUDA})
 set(cuda_missing "")

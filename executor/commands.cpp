@@ -111,22 +111,22 @@ struct Machine {
   std::string text;  // for people
 };
 
-Machine make_machine(const StrategyFile& file, const DeviceChoice& choice, Transport& host) {
+// `cores`: of a CPU backend.
+Machine make_machine(const DeviceChoice& choice, int cores, Precision precision, Transport& host) {
   Machine machine;
   machine.transport = &host;
   if (!choice.cuda) {
-    machine.backend =
-        make_cpu_backend(std::min(file.topology.model_of(host.rank()).cores, usable_processors().count()));
+    machine.backend = make_cpu_backend(cores);
     machine.text = "CPU";
     return machine;
   }
-  auto backend = make_cuda_backend(choice.gpu, file.settings.precision);
+  auto backend = make_cuda_backend(choice.gpu, precision);
   machine.cuda = backend.get();
   machine.backend = std::move(backend);
   if (choice.nccl) machine.device_transport = make_nccl_transport(host, *machine.cuda);
   else if (host.size() > 1) machine.device_transport = make_staging_transport(host, *machine.cuda);
   if (machine.device_transport) machine.transport = machine.device_transport.get();
-  machine.text = describe_cuda_device(choice.gpu).name + ", " + std::string(to_string(file.settings.precision));
+  machine.text = describe_cuda_device(choice.gpu).name + ", " + std::string(to_string(precision));
   if (host.size() > 1) machine.text += choice.nccl ? ", NCCL " + nccl_version() : ", MPI through the host's memory";
   return machine;
 }
@@ -172,6 +172,8 @@ Observers attach_observers(const TrainOptions& options, const Machine& machine, 
   else if (machine.device_transport && !machine.device_transport->ordered())
     observers.note = "no CUDA graph: transfers through the host's memory cannot be part of one";
   else if (trace) observers.note = "no CUDA graph: --trace times every task";
+  else if (options.epochs == 0 && options.iterations <= 3)
+    observers.note = "no CUDA graph: it is recorded in the third iteration, and there is no fourth one";
   else
     observers.recorder =
         &program.attach(std::make_unique<IterationRecorder>(program, make_iteration_graph(*machine.cuda)));
@@ -232,7 +234,8 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
   const auto note = [&](const std::string& line) {
     if (first) context.note(line);
   };
-  const Machine machine = make_machine(file, choice, host);
+  const int cores = std::min(file.topology.model_of(host.rank()).cores, usable_processors().count());
+  const Machine machine = make_machine(choice, cores, file.settings.precision, host);
   if (!choice.cuda)
     if (const std::string text = processors_note(gather_processors(host), cores_of_devices(file)); !text.empty())
       note("note: " + text);
@@ -289,12 +292,31 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
   return result;
 }
 
-CommandResult run_calibrate(const std::string& out, const TrainContext& context, Transport& host) {
-  run_together(host, [&] {
-    if (host.rank() == 0) expect_all_writable({out}, {});
-  });
-  // One device model for all ranks: of as many cores as the rank with the fewest has for itself.
-  const Vector<RankProcessors> processors = gather_processors(host);
+namespace {
+
+// How many ranks of this node have this rank's GPU.
+int ranks_on_gpu(const GpusSeen& seen, Transport& host) {
+  const Json mine = {host.place().node, seen.bus_id};
+  const Vector<std::string> gathered = host.gather(mine.dump());
+  const Json all = Json::parse(host.broadcast(host.rank() == 0 ? Json(gathered).dump() : ""));
+  return static_cast<int>(std::count(all.begin(), all.end(), Json(mine.dump())));
+}
+
+Calibration calibrate_gpus(const DeviceChoice& choice, const GpusSeen& seen, const Vector<RankProcessors>& processors,
+                           Transport& host) {
+  const Machine machine = make_machine(choice, 1, Precision::fp32, host);
+  const CudaDescription description = describe_cuda_device(choice.gpu);
+  constexpr int first_with_tf32 = 80;
+  std::unique_ptr<CudaBackend> tf32;
+  if (description.compute_capability >= first_with_tf32) tf32 = make_cuda_backend(choice.gpu, Precision::tf32);
+  return calibrate({*machine.backend, 0, machine.cuda, tf32.get(), description.name,
+                    description.memory_bytes / ranks_on_gpu(seen, host)},
+                   *machine.transport, processors);
+}
+
+// One device model for all ranks: of as many cores as the rank with the fewest has for itself.
+Calibration calibrate_processors(const Vector<RankProcessors>& processors, const TrainContext& context,
+                                 Transport& host) {
   const Vector<double> shares = processor_shares(processors);
   const int cores = std::max(1, static_cast<int>(*std::min_element(shares.begin(), shares.end()) + 1e-9));
   if (const std::string text = processors_note(processors, Vector<int>(shares.size(), cores));
@@ -302,8 +324,26 @@ CommandResult run_calibrate(const std::string& out, const TrainContext& context,
     context.note("note: " + text + "; what is measured now holds for these " + std::to_string(host.size()) +
                  " ranks at once");
   const auto backend = make_cpu_backend(cores);
+  return calibrate({*backend, cores}, host, processors);
+}
+
+}  // namespace
+
+CommandResult run_calibrate(const TrainOptions& options, const std::string& out, const TrainContext& context,
+                            Transport& host) {
+  run_together(host, [&] {
+    if (host.rank() == 0) expect_all_writable({out}, {});
+  });
+  DeviceChoice choice;
+  GpusSeen seen;
+  run_together(host, [&] {
+    seen = look_for_gpus(host.place());
+    choice = choose_device({options.backend, options.transport, options.share_gpu, false}, seen, host);
+  });
+  const Vector<RankProcessors> processors = gather_processors(host);
+  Calibration calibration =
+      choice.cuda ? calibrate_gpus(choice, seen, processors, host) : calibrate_processors(processors, context, host);
   CommandResult result;
-  Calibration calibration = calibrate(*backend, host, cores, processors);
   if (host.rank() > 0) return result;
   for (const std::string& text : calibration.notes) context.note("note: " + text);
   result.json = std::move(calibration.topology);

@@ -41,6 +41,8 @@ struct CommandResult {
 
 // Each throws CommonFailure, where it fails on all ranks alike, or InputError or MachineError on any rank alone.
 CommandResult run_train(const TrainOptions& options, const TrainContext& context, Transport& host);
-CommandResult run_calibrate(const std::string& out, const TrainContext& context, Transport& host);
+// Of the options backend, transport and share_gpu count.
+CommandResult run_calibrate(const TrainOptions& options, const std::string& out, const TrainContext& context,
+                            Transport& host);
 
 }  // namespace ff

@@ -205,8 +205,9 @@ void Program::submit(int64_t iteration, bool training) {
 
 // An update that would wait for its all-reduce lets the steps after it go first, and so does the copy of what an
 // all-gather brings. Nothing in the iteration reads what they write, and gradients have buffers of their own, so that
-// the results are the same. Of a transport that follows the backend nothing is known here; an owner's values lie in the
-// arena, whose memory has its next use, as do gradients in rounds.
+// the results are the same. With an ordered transport this rank is far ahead of the GPU and cannot tell: all of these
+// go behind the iteration's last step, where an all-reduce that is slow holds up no kernel but its own update. An
+// owner's values lie in the arena, whose memory has its next use, as do gradients in rounds.
 bool Program::postpone(int step) {
   const StepPlan& plan = plan_.steps[step];
   const bool gathers = plan.kind == TaskKind::parameter_all_gather;
@@ -218,10 +219,9 @@ bool Program::postpone(int step) {
     postponed_.push_back(step);
     return true;
   }
-  if (gathers || unit.in_rounds()) return false;
-  if (transport_.follows_backend()) return false;
+  if (gathers || unit.in_rounds() || unit.group < 0) return false;
   current_task_ = plan.task;
-  if (unit.group < 0 || is_complete(plan)) return false;
+  if (!transport_.ordered() && is_complete(plan)) return false;
   postponed_.push_back(step);
   return true;
 }
@@ -230,7 +230,7 @@ void Program::run_postponed(bool all) {
   if (settings_.optimizer.clip_norm > 0) return;
   while (!postponed_.empty()) {
     const int step = postponed_.front();
-    if (!all && !is_complete(plan_.steps[step])) return;
+    if (!all && (transport_.ordered() || !is_complete(plan_.steps[step]))) return;
     postponed_.pop_front();
     run_step(step, 0, true);
   }

@@ -132,7 +132,7 @@ NOT_EXPECTED = {"a 64-bit cast missing": "needs more than 2^32 threads' elements
 
 def build(work, tests, jobs):
     targets = {word.removeprefix("tests/") for _, command in tests for word in command if word.startswith("tests/")}
-    return subprocess.run(["cmake", "--build", "--preset", "cuda-stand-in", "--target", *sorted(targets),
+    return subprocess.run(["cmake", "--build", "--preset", "dev", "--target", *sorted(targets),
                            f"-j{jobs}"], cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -150,9 +150,9 @@ def find(work, tests, seconds):
     """The first of the tests that fails, and how; None when all pass."""
     sys.path.append(str(REPOSITORY / "scripts"))
     from mpi_environment import mpi_environment
-    environment = {**mpi_environment(), "OMP_NUM_THREADS": "1"}
+    environment = {**mpi_environment(), "FF_GPU_TEST_SEED": "0", "FF_GPU_TEST_CASES": "60"}
     for name, command in tests:
-        folder = work / "build/cuda-stand-in"
+        folder = work / "build/dev"
         command = [str(folder / word) if word.startswith("tests/") else word for word in command]
         try:
             done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -213,7 +213,7 @@ def main():
     work = arguments.work.resolve()
     if work != REPOSITORY:
         copy_sources(work)
-    subprocess.run(["cmake", "--preset", "cuda-stand-in"], cwd=work, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(["cmake", "--preset", "dev"], cwd=work, stdout=subprocess.DEVNULL, check=True)
     first = build(work, tests, arguments.jobs)
     if first.returncode != 0 or (wrong := find(work, tests, arguments.seconds)):
         sys.exit(f"without a fault: {first.stdout[-500:] if first.returncode else wrong}")

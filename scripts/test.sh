@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds everything and runs all tests. The last lines are ctest's summary. Those of the CUDA backend on processors are
-# run by scripts/cuda_stand_in.sh.
+# Builds everything and runs all tests. The last lines are ctest's summary. Of the CUDA backend on processors some
+# random cases of each kind run, others each day; scripts/cuda_stand_in.sh runs more.
 # Usage: scripts/test.sh [PRESET]; PRESET: dev, or ci, which is quicker from scratch (unity build)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

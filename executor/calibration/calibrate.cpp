@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <map>
 #include <set>
@@ -75,8 +76,12 @@ Vector<MeasuredPair> measure_pairs(Backend& backend, Transport& transport, const
   const auto mine =
       std::find_if(pairs.begin(), pairs.end(), [&](const Pair& pair) { return pair.a == rank || pair.b == rank; });
   const bool measures = mine != pairs.end();
-  const Vector<GroupId> groups =
-      transport.make_groups(measures ? Vector<Vector<int>>{{mine->a, mine->b}} : Vector<Vector<int>>());
+  const int peer = !measures ? -1 : rank == mine->a ? mine->b : mine->a;
+  const Vector<Vector<int>> both = measures ? Vector<Vector<int>>{{mine->a, mine->b}} : Vector<Vector<int>>();
+  const Vector<GroupId> groups = transport.make_groups(both),
+                        host_groups = transport.for_host_memory().make_groups(both);
+  const Vector<int> peers = measures ? Vector<int>{peer} : Vector<int>();
+  transport.connect(peers, peers);
   transport.barrier();
   struct OfRank {
     LinkRates rates;
@@ -84,8 +89,7 @@ Vector<MeasuredPair> measure_pairs(Backend& backend, Transport& transport, const
   };
   OfRank own{};
   if (measures) {
-    const int peer = rank == mine->a ? mine->b : mine->a;
-    own.rates = measure_link(transport, peer, groups[0], one_host);
+    own.rates = measure_link(backend, transport, peer, {groups[0], host_groups[0]}, one_host);
     // Within a host copies keep both busy, which the topology says.
     if (work) own.work = measure_processor_work(backend, transport, peer, one_host ? 0 : one_way_gb_per_s(own.rates));
   }
@@ -109,17 +113,19 @@ std::string deviation_text(const MeasuredLine& measured) {
 }
 
 // For people, of one link; and what they should know.
-void describe(const std::string& ends, const MeasuredPair& pair, bool one_host, Calibration& calibration) {
+void describe(const std::string& ends, const MeasuredPair& pair, bool one_host, bool has_work,
+              Calibration& calibration) {
   const LinkRates& rates = pair.link;
   const auto line_text = [](const MeasuredLine& measured) {
     return number_text(measured.line.gb_per_s) + " GB/s, " + number_text(measured.line.latency_us) + " us (" +
            deviation_text(measured) + ")";
   };
   calibration.text += ends + ": messages " + line_text(rates.message) + "; both ways at once " +
-                      number_text(rates.both_ways_gb_per_s) + " GB/s each; all-reduces " + line_text(rates.all_reduce) +
-                      "; CPU overhead while kernels run " + number_text(pair.work[0].us) + " and " +
-                      number_text(pair.work[1].us) + " us per message";
-  if (!one_host)
+                      number_text(rates.both_ways_gb_per_s) + " GB/s each; all-reduces " + line_text(rates.all_reduce);
+  if (has_work)
+    calibration.text += "; CPU overhead while kernels run " + number_text(pair.work[0].us) + " and " +
+                        number_text(pair.work[1].us) + " us per message";
+  if (has_work && !one_host)
     calibration.text += ", " + number_text(pair.work[0].ns_per_byte * one_way_gb_per_s(rates)) + " and " +
                         number_text(pair.work[1].ns_per_byte * one_way_gb_per_s(rates)) + " of the time of its bytes";
   calibration.text += "\n";
@@ -150,8 +156,10 @@ Json link_json(const std::string& a, const std::string& b, double gb_per_s, doub
           {"all_reduce_latency_us", rounded(all_reduce_latency_us)}};
 }
 
-// The links within hosts. All hosts measure at once, as they exchange data at once in training.
-void measure_inside(Backend& backend, Transport& transport, const Hosts& hosts, bool work, Calibration& calibration) {
+// The links within hosts. All hosts measure at once, as they exchange data at once in training. `by_processors`: they
+// are what computes, and what moves the data.
+void measure_inside(Backend& backend, Transport& transport, const Hosts& hosts, bool by_processors, bool work,
+                    Calibration& calibration) {
   size_t most = 0;
   for (const Vector<int>& ranks : hosts.ranks) most = std::max(most, ranks.size());
   for (size_t i = 0; i < most; ++i)
@@ -164,10 +172,10 @@ void measure_inside(Backend& backend, Transport& transport, const Hosts& hosts, 
       for (const int p : pairs.indices()) {
         const std::string a = rank_name(pairs[p].a), b = rank_name(pairs[p].b);
         const LinkRates& rates = measured[p].link;
-        describe(a + " and " + b, measured[p], true, calibration);
+        describe(a + " and " + b, measured[p], true, by_processors, calibration);
         Json link = link_json(a, b, rates.message.line.gb_per_s, rates.message.line.latency_us, rates.full_duplex(),
-                              true, rates.all_reduce.line.gb_per_s, rates.all_reduce.line.latency_us);
-        link["cpu_overhead_us"] = rounded(std::max(measured[p].work[0].us, measured[p].work[1].us));
+                              by_processors, rates.all_reduce.line.gb_per_s, rates.all_reduce.line.latency_us);
+        if (by_processors) link["cpu_overhead_us"] = rounded(std::max(measured[p].work[0].us, measured[p].work[1].us));
         calibration.topology["links"].push_back(std::move(link));
       }
     }
@@ -182,7 +190,7 @@ struct HostRates {
 
 // One rank of each host with one of the next host, pair after pair. A pair gets what the slower end can do: a host is
 // as fast as in the faster of its two pairs.
-Vector<HostRates> measure_between(Backend& backend, Transport& transport, const Hosts& hosts,
+Vector<HostRates> measure_between(Backend& backend, Transport& transport, const Hosts& hosts, bool by_processors,
                                   Calibration& calibration) {
   const int count = static_cast<int>(hosts.ranks.size());
   Vector<HostRates> rates(hosts.ranks.size());
@@ -192,13 +200,13 @@ Vector<HostRates> measure_between(Backend& backend, Transport& transport, const 
     // In the order of their hosts, whose ranks ascend but for the last host with the first.
     const bool ascend = first < second;
     const Vector<MeasuredPair> measured =
-        measure_pairs(backend, transport, {{std::min(first, second), std::max(first, second)}}, false, true);
+        measure_pairs(backend, transport, {{std::min(first, second), std::max(first, second)}}, false, by_processors);
     if (transport.rank() > 0) continue;
     MeasuredPair pair = measured[0];
     if (!ascend) std::swap(pair.work[0], pair.work[1]);
     const LinkRates& link = pair.link;
     describe(rank_name(first) + " on " + hosts.names[host] + " and " + rank_name(second) + " on " + hosts.names[next],
-             pair, false, calibration);
+             pair, false, by_processors, calibration);
     const double gb_per_s = one_way_gb_per_s(link);
     for (const int end : {host, next}) {
       HostRates& of = rates[end];
@@ -220,7 +228,8 @@ Vector<HostRates> measure_between(Backend& backend, Transport& transport, const 
 // All hosts at once, as many ranks of each as every host has, each sending to the next host and receiving from the one
 // before: the rate of a host, over that of the slowest host alone. Below 1 where hosts hinder each other (a switch or a
 // medium that they share), above it where one rank could not fill its host's link.
-double measure_contention(Transport& transport, const Hosts& hosts, double alone_gb_per_s, Calibration& calibration) {
+double measure_contention(Backend& backend, Transport& transport, const Hosts& hosts, double alone_gb_per_s,
+                          Calibration& calibration) {
   const size_t count = hosts.ranks.size(), places = hosts.least_ranks();
   alone_gb_per_s = from_bytes<double>(transport.broadcast(to_bytes(Vector<double>{alone_gb_per_s})))[0];
   const int host = hosts.of(transport.rank());
@@ -233,7 +242,7 @@ double measure_contention(Transport& transport, const Hosts& hosts, double alone
       std::clamp<int64_t>(static_cast<int64_t>(alone_gb_per_s * 1e3 * time_us / static_cast<double>(places)), 1 << 20,
                           64 << 20) /
       4 * 4;
-  const double us = measure_at_once_us(transport, active, active ? hosts.ranks[next][place] : -1,
+  const double us = measure_at_once_us(backend, transport, active, active ? hosts.ranks[next][place] : -1,
                                        active ? hosts.ranks[before][place] : -1, bytes);
   const double at_once = static_cast<double>(bytes) * static_cast<double>(places) / us * 1e-3;
   const double factor = at_once / alone_gb_per_s;
@@ -251,7 +260,8 @@ double measure_contention(Transport& transport, const Hosts& hosts, double alone
 
 // A switch that joins the hosts. Where a host has several ranks, one more stands for its network adapter, which they
 // share.
-void add_network(const Hosts& hosts, const Vector<HostRates>& rates, double contention, Json& topology) {
+void add_network(const Hosts& hosts, const Vector<HostRates>& rates, double contention, bool by_processors,
+                 Json& topology) {
   topology["switches"] = {"network"};
   for (const int host : hosts.ranks.indices()) {
     const HostRates& of = rates[host];
@@ -259,6 +269,7 @@ void add_network(const Hosts& hosts, const Vector<HostRates>& rates, double cont
       topology["links"].push_back(link_json(a, b, share * of.gb_per_s, latency_share * of.latency_us, of.full_duplex,
                                             false, share * of.all_reduce_gb_per_s,
                                             latency_share * of.all_reduce_latency_us));
+      if (!by_processors) return;
       Json& link = topology["links"].back();
       link["cpu_overhead_us"] = rounded(of.cpu_overhead_us);
       link["cpu_overhead_fraction"] =
@@ -307,47 +318,76 @@ class BusyWatch {
   ProcessorTime begin_;
 };
 
+ComputeRates measure_rates(const CalibratedDevice& device) {
+  return device.gpu ? measure_compute_of_gpu(*device.gpu, device.tf32) : measure_compute(device.backend);
+}
+
 // Rank 0; the others sleep meanwhile, since a rank that waits for a message is busy looking for it. Nothing where there
 // are no others.
-ComputeRates measure_alone(Backend& backend, Transport& transport) {
+ComputeRates measure_alone(const CalibratedDevice& device, Transport& transport) {
   if (transport.size() == 1) return {};
   transport.barrier();
   const auto begin = std::chrono::steady_clock::now();
-  const ComputeRates rates = transport.rank() == 0 ? measure_compute(backend) : ComputeRates{};
+  const ComputeRates rates = transport.rank() == 0 ? measure_rates(device) : ComputeRates{};
   constexpr auto long_enough = std::chrono::milliseconds(1800);
   std::this_thread::sleep_until(begin + long_enough);
   return rates;
 }
 
+// The first of the name's words that has a digit, "h100" of "NVIDIA H100 80GB HBM3", as `ffsearch topology` has it;
+// else the whole name: profiles are found by either.
+std::string model_key(std::string name) {
+  for (char& letter : name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  std::string word;
+  for (const char letter : name + " ") {
+    if (std::isalnum(static_cast<unsigned char>(letter))) {
+      word += letter;
+      continue;
+    }
+    if (word.find_first_of("0123456789") != std::string::npos) return word;
+    word.clear();
+  }
+  return name;
+}
+
+DeviceKindText kind_text(const CalibratedDevice& device, const Transport& transport) {
+  if (device.gpu) return {"gpu", model_key(device.name), "a GPU", 0, device.memory_bytes};
+  return {"cpu", "cpu", "processors", device.cores,
+          int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / transport.place().local_size};
+}
+
 }  // namespace
 
-Calibration calibrate(Backend& backend, Transport& transport, int cores, const Vector<RankProcessors>& processors) {
+Calibration calibrate(const CalibratedDevice& device, Transport& transport, const Vector<RankProcessors>& processors) {
   const Hosts hosts = find_hosts(transport);
   const int size = transport.size(), rank = transport.rank();
+  const bool by_processors = !device.gpu;
+  Backend& backend = device.backend;
   const BusyWatch watch(processors, transport);
-  const ComputeRates alone = measure_alone(backend, transport);
+  const ComputeRates alone = measure_alone(device, transport);
   transport.barrier();  // all ranks compute at once, as they do in training
-  const Vector<ComputeRates> computes = gather_values(transport, measure_compute(backend));
-  const int64_t memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / transport.place().local_size;
+  const Vector<ComputeRates> computes = gather_values(transport, measure_rates(device));
+  const DeviceKindText text = kind_text(device, transport);
   Calibration calibration;
   if (rank == 0) {
     Vector<std::string> nodes;
     for (int r = 0; r < size; ++r) nodes.push_back(hosts.names[hosts.of(r)]);
-    calibration.topology = {{"format", "fftopology/1"}, {"name", "calibrated-cpu-" + std::to_string(size)}};
-    add_devices(alone, computes, nodes, cores, memory_bytes, calibration);
+    calibration.topology = {{"format", "fftopology/1"},
+                            {"name", "calibrated-" + text.kind + "-" + std::to_string(size)}};
+    add_devices(alone, computes, nodes, text, calibration);
     if (size > 1) calibration.topology["links"] = Json::array();
   }
   // Ranks that take turns on a processor would wait for each other's turns, which is not what they do for a message.
   const bool turns = transport.broadcast(rank == 0 && ranks_hinder_each_other(alone, computes) ? "turns" : "") != "";
-  measure_inside(backend, transport, hosts, !turns, calibration);
+  measure_inside(backend, transport, hosts, by_processors, by_processors && !turns, calibration);
   if (hosts.ranks.size() > 1) {
-    const Vector<HostRates> rates = measure_between(backend, transport, hosts, calibration);
+    const Vector<HostRates> rates = measure_between(backend, transport, hosts, by_processors, calibration);
     double slowest = rates[0].gb_per_s;
     for (const HostRates& of : rates) slowest = std::min(slowest, of.gb_per_s);
-    const double contention = measure_contention(transport, hosts, slowest, calibration);
-    if (rank == 0) add_network(hosts, rates, contention, calibration.topology);
+    const double contention = measure_contention(backend, transport, hosts, slowest, calibration);
+    if (rank == 0) add_network(hosts, rates, contention, by_processors, calibration.topology);
   }
-  watch.note_busy_hosts(transport, hosts, calibration);
+  if (by_processors) watch.note_busy_hosts(transport, hosts, calibration);
   return calibration;
 }
 

@@ -10,15 +10,16 @@ namespace ff {
 
 class CalibrationKernel {
  public:
-  // A product of `rows` (up to 1024) x 1024 by 1024 x 1024.
-  static CalibrationKernel product(Backend& backend, int64_t rows);
+  // A product of `rows` (up to `side`) x `side` by `side` x `side`.
+  static CalibrationKernel product(Backend& backend, int64_t rows, int64_t side = 1024);
   // A relu of one element: a kernel that has nothing to do.
   static CalibrationKernel least(Backend& backend);
 
-  void run();  // returns when it is done
+  void submit();  // a GPU may still work on it
+  void run();     // returns when it is done
 
  private:
-  CalibrationKernel(Backend& backend, const std::string& operator_name, const Block& part);
+  CalibrationKernel(Backend& backend, int64_t side, const std::string& operator_name, const Block& part);
 
   Backend& backend_;
   std::unique_ptr<Graph> graph_;

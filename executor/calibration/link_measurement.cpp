@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "executor/buffer.h"
 #include "executor/calibration/values.h"
 
 namespace ff {
@@ -9,16 +10,39 @@ namespace {
 
 constexpr int tag = 1;
 
+// Memory of a backend, in which messages move on from one to the next, as a program's do.
+class Messages {
+ public:
+  explicit Messages(Backend& backend) : backend_(backend), memory_(allocate_buffer(backend, 0, false)) {}
+  float* place(int64_t bytes, int64_t repetition) {
+    const int64_t room = std::max<int64_t>(2 * bytes, 16 << 20);
+    if (room_ < room) {
+      memory_.reset();  // first: there may not be room for both
+      memory_ = allocate_buffer(backend_, room / 4, true);
+      room_ = room;
+    }
+    return memory_.get() + repetition * bytes % (room - bytes + 4) / 4;
+  }
+
+ private:
+  Backend& backend_;
+  Buffer memory_;
+  int64_t room_ = 0;
+};
+
 class LinkMeasurement {
  public:
-  LinkMeasurement(Transport& transport, int peer, GroupId group, bool one_host)
-      : transport_(transport), peer_(peer), group_(group), one_host_(one_host), first_(transport.rank() < peer) {}
+  LinkMeasurement(Backend& backend, Transport& transport, int peer, const PairGroups& groups, bool one_host)
+      : transport_(transport), peer_(peer), groups_(groups), one_host_(one_host), first_(transport.rank() < peer),
+        out_(backend), in_(backend) {}
 
   LinkRates run() {
-    const auto there_and_back = [&](int64_t bytes, int repetition) { exchange(bytes, repetition, !first_); };
-    const auto both_ways = [&](int64_t bytes, int repetition) { exchange(bytes, repetition, false); };
-    const auto all_reduce = [&](int64_t bytes, int repetition) {
-      Request request = transport_.all_reduce(group_, place(out_, bytes, repetition), bytes / 4, tag);
+    const auto there_and_back = [&](int64_t bytes, int64_t repetition) {
+      exchange(bytes, repetition, first_ ? Turn::first : Turn::answer);
+    };
+    const auto both_ways = [&](int64_t bytes, int64_t repetition) { exchange(bytes, repetition, Turn::together); };
+    const auto all_reduce = [&](int64_t bytes, int64_t repetition) {
+      Request request = transport_.all_reduce(groups_.of_transport, out_.place(bytes, repetition), bytes / 4, tag);
       transport_.wait(request);
     };
     LinkRates rates{};
@@ -36,43 +60,62 @@ class LinkMeasurement {
   static constexpr int64_t largest_on_one_host = 16 << 20;
   static constexpr double enough_us = 1e6;  // one operation of this size is the last
 
-  // The receive of the answer is posted first, as programs do.
-  void exchange(int64_t bytes, int repetition, bool answer) {
-    Request receive = transport_.receive(place(in_, bytes, repetition), bytes, peer_, tag);
-    if (answer) transport_.wait(receive);
-    Request send = transport_.send(place(out_, bytes, repetition), bytes, peer_, tag);
+  enum class Turn : uint8_t { first, answer, together };
+
+  // The receive is posted first, as programs do; over an ordered transport in the order in which they happen.
+  void exchange(int64_t bytes, int64_t repetition, Turn turn) {
+    Request receive, send;
+    const auto start_receive = [&] { receive = transport_.receive(in_.place(bytes, repetition), bytes, peer_, tag); };
+    const auto start_send = [&] { send = transport_.send(out_.place(bytes, repetition), bytes, peer_, tag); };
+    if (transport_.ordered() && turn == Turn::first) {
+      start_send();
+      start_receive();
+    } else {
+      if (turn == Turn::together) transport_.begin_group();
+      start_receive();
+      if (turn == Turn::answer) transport_.wait(receive);
+      start_send();
+      if (turn == Turn::together) transport_.end_group();
+    }
     transport_.wait(send);
     transport_.wait(receive);
-  }
-
-  // Messages go through other memory each time, as a program's do.
-  static float* place(Vector<float>& buffer, int64_t bytes, int repetition) {
-    const int64_t room = std::max<int64_t>(2 * bytes, 16 << 20);
-    if (static_cast<int64_t>(buffer.size()) * 4 < room) buffer.resize(static_cast<size_t>(room / 4));
-    return buffer.data() + static_cast<int64_t>(repetition) * bytes % (room - bytes + 4) / 4;
   }
 
   // What the first rank says, so that both go on alike.
   double agreed(double value) {
     float shared = first_ ? static_cast<float>(value) : 0.0f;
-    Request request = transport_.all_reduce(group_, &shared, 1, tag);
-    transport_.wait(request);
+    Transport& host = transport_.for_host_memory();
+    Request request = host.all_reduce(groups_.of_host, &shared, 1, tag);
+    host.wait(request);
     return static_cast<double>(shared);
   }
 
-  // Median of the operation's time.
+  // Of one of `count` operations, one behind the other.
+  template <typename Operation>
+  double time_of(Operation operation, int64_t count, int64_t bytes, int64_t repetition) {
+    const double us = time_us([&] {
+      transport_.begin_iteration();
+      for (int64_t i = 0; i < count; ++i) operation(bytes, repetition * count + i);
+      transport_.finish_iteration();
+    });
+    return us / static_cast<double>(count);
+  }
+
+  // Median of the operation's time. Where the GPUs exchange data themselves, several short ones at once, as in a
+  // program: the host waits for the last one alone, and what that takes is not the operation's.
   template <typename Operation>
   double measure_us(Operation operation, int64_t bytes) {
-    const auto timed = [&](int repetition) { return time_us([&] { operation(bytes, repetition); }); };
-    timed(0);
-    const double once_us = agreed(timed(1));
-    constexpr double total_us = 0.4e6;
-    const int repetitions = static_cast<int>(std::clamp<double>(total_us / once_us, 3,
+    time_of(operation, 1, bytes, 0);
+    const double once_us = agreed(time_of(operation, 1, bytes, 1));
+    constexpr double at_once_us = 4e3, total_us = 0.4e6;
+    const int64_t count =
+        transport_.ordered() ? static_cast<int64_t>(std::clamp<double>(at_once_us / once_us, 1, 16)) : 1;
+    const int repetitions = static_cast<int>(std::clamp<double>(total_us / once_us / static_cast<double>(count), 3,
                                                                 bytes < 64 << 10  ? 400
                                                                 : bytes < 1 << 20 ? 50
                                                                                   : 9));
     Vector<double> times;
-    for (int i = 0; i < repetitions; ++i) times.push_back(timed(i + 2));
+    for (int i = 0; i < repetitions; ++i) times.push_back(time_of(operation, count, bytes, i + 2));
     return agreed(median(times));
   }
 
@@ -81,10 +124,12 @@ class LinkMeasurement {
   MeasuredLine measure_line(Operation operation, double share, double latencies) {
     MeasuredLine measured{};
     Vector<TimedSize> times;
-    for (int64_t size = smallest; size <= (one_host_ ? largest_on_one_host : largest); size *= 4) {
+    // GPUs of one host have links that only long messages fill.
+    const bool grows = !one_host_ || transport_.ordered();
+    for (int64_t size = smallest; size <= (grows ? largest : largest_on_one_host); size *= 4) {
       times.push_back({size, share * measure_us(operation, size)});
       measured.constant = rate_is_constant(times);
-      if (!one_host_ && size >= constant_from && (measured.constant || times.back().us > enough_us)) break;
+      if (grows && size >= constant_from && (measured.constant || times.back().us > enough_us)) break;
     }
     constexpr int64_t all_sizes = int64_t{1} << 40, large_sizes = 4;
     measured.line = fit_line(times, one_host_ ? all_sizes : large_sizes);
@@ -96,29 +141,41 @@ class LinkMeasurement {
 
   Transport& transport_;
   const int peer_;
-  const GroupId group_;
+  const PairGroups groups_;
   const bool one_host_, first_;
-  Vector<float> out_, in_;
+  Messages out_, in_;
 };
 
 }  // namespace
 
-LinkRates measure_link(Transport& transport, int peer, GroupId group, bool one_host) {
-  return LinkMeasurement(transport, peer, group, one_host).run();
+LinkRates measure_link(Backend& backend, Transport& transport, int peer, const PairGroups& groups, bool one_host) {
+  return LinkMeasurement(backend, transport, peer, groups, one_host).run();
 }
 
-double measure_at_once_us(Transport& transport, bool active, int destination, int source, int64_t bytes) {
-  Vector<float> out(active ? bytes / 4 : 0), in(out.size());
+double measure_at_once_us(Backend& backend, Transport& transport, bool active, int destination, int source,
+                          int64_t bytes) {
+  Messages out(backend), in(backend);
+  if (active) {
+    transport.connect({destination}, {source});
+    out.place(bytes, 0);
+    in.place(bytes, 0);
+  } else {
+    transport.connect({}, {});
+  }
   Vector<double> slowest;
   constexpr int repetitions = 5;
   for (int i = 0; i <= repetitions; ++i) {  // the first warms up
     transport.barrier();
     double us = time_us([&] {
       if (!active) return;
-      Request receive = transport.receive(in.data(), bytes, source, tag);
-      Request send = transport.send(out.data(), bytes, destination, tag);
+      transport.begin_iteration();
+      transport.begin_group();
+      Request receive = transport.receive(in.place(bytes, 0), bytes, source, tag);
+      Request send = transport.send(out.place(bytes, 0), bytes, destination, tag);
+      transport.end_group();
       transport.wait(send);
       transport.wait(receive);
+      transport.finish_iteration();
     });
     for (const std::string& one : transport.gather(to_bytes(Vector<double>{us})))
       us = std::max(us, from_bytes<double>(one)[0]);

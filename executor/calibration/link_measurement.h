@@ -1,6 +1,7 @@
 // Messages and all-reduces between ranks, through the transport's own calls, timed.
 #pragma once
 
+#include "common/kernels/backend.h"
 #include "executor/calibration/line.h"
 #include "executor/transport/transport.h"
 
@@ -20,12 +21,18 @@ struct LinkRates {
   bool full_duplex() const { return both_ways_gb_per_s > message.line.gb_per_s / 1.5; }
 };
 
-// Between this rank and `peer`; both call and get the same. `group`: of the two. `one_host`: small and large messages
-// count alike for the rate (line.h).
-LinkRates measure_link(Transport& transport, int peer, GroupId group, bool one_host);
+// Groups of two ranks: of the transport, and of the one for host memory (the same where that is the transport).
+struct PairGroups {
+  GroupId of_transport, of_host;
+};
+
+// Between this rank and `peer`, of memory of the backend; both call and get the same. `one_host`: small and large
+// messages count alike for the rate (line.h).
+LinkRates measure_link(Backend& backend, Transport& transport, int peer, const PairGroups& groups, bool one_host);
 
 // Every rank of `active` sends to `destination` and receives from `source` at once, messages of `bytes`. All ranks
 // call. Returns, on all ranks, the time of the slowest.
-double measure_at_once_us(Transport& transport, bool active, int destination, int source, int64_t bytes);
+double measure_at_once_us(Backend& backend, Transport& transport, bool active, int destination, int source,
+                          int64_t bytes);
 
 }  // namespace ff

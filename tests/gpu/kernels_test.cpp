@@ -1,13 +1,14 @@
 // Every kernel of the CUDA backend against the double-precision reference, forward and backward: the random cases that
 // the CPU's kernels pass, and cases so large that rows take a block of threads and sums are split over blocks.
-#include <cstdlib>
 #include <map>
 
 #include "tests/gpu/gpu_or_skip.h"
+#include "tests/gpu/random_cases.h"
 #include "tests/unit/common/kernels/kernel_cases.h"
 
 using namespace ff;
 using namespace ff::kernel_cases;
+using namespace ff::random_cases;
 
 namespace {
 
@@ -23,16 +24,6 @@ CudaBackend* shared_gpu(Precision precision = Precision::fp32) {
   std::unique_ptr<CudaBackend>& backend = made[precision];
   if (!backend) backend = gpu_or_skip(precision);
   return backend.get();
-}
-
-// How many random cases of each operator, and the seed of the first one. The environment may ask for others.
-int number_of_cases(int most) {
-  const char* text = std::getenv("FF_GPU_TEST_CASES");
-  return text ? std::min(most, std::atoi(text)) : most;
-}
-uint32_t first_seed() {
-  const char* text = std::getenv("FF_GPU_TEST_SEED");
-  return text ? static_cast<uint32_t>(std::atol(text)) : 0;
 }
 
 // A graph whose operator "tested" has these inputs; shapes without the batch.
@@ -68,8 +59,12 @@ void add_case(CasesByType& cases, const std::string& text) {
   cases[Json::parse(text)["operators"][0]["type"].get<std::string>()].push_back(text);
 }
 
-void check_all_large(Backend& backend, const Vector<std::string>& texts, double largest_difference) {
-  for (const std::string& text : texts) check_large(backend, text, largest_difference);
+void check_all_large(CudaBackend& backend, const CasesByType& cases, double largest_difference) {
+  for (const auto& [type, texts] : cases) {
+    DYNAMIC_SECTION(type) {
+      for (const std::string& text : texts) check_large(backend, text, largest_difference);
+    }
+  }
 }
 
 }  // namespace
@@ -154,6 +149,7 @@ TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes", 
            large_case("einsum", {{300, 50}, {300, 50}}, {{"equation", "bij,bij->ib"}}, 20),
            large_case("mean", {{150, 21, 21}}, none, 8),
            large_case("transpose", {{60, 40, 30}}, {{"axes", {3, 1, 2}}}, 5),
+           large_case("transpose", {{45, 70}}, {{"axes", {2, 1}}}, 5),  // matrices, by tiles
            large_case("flatten", {{100, 37, 5}}, none, 6),
            large_case("softmax", {{3000}}, none, 70),
            large_case("softmax_cross_entropy", {{40, 1000}}, none, 9),
@@ -167,7 +163,7 @@ TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes", 
            large_case("expert_linear", {{150, 90}}, {{"out_features", 130}, {"activation", "relu"}}, 6),
        })
     add_case(cases, text);
-  for (const auto& [type, texts] : cases) DYNAMIC_SECTION(type) check_all_large(*backend, texts, tolerance);
+  check_all_large(*backend, cases, tolerance);
 }
 
 TEST_CASE("CUDA convolutions equal the double-precision reference on larger shapes", "[convolution]") {
@@ -189,7 +185,7 @@ TEST_CASE("CUDA convolutions equal the double-precision reference on larger shap
            large_case("conv2d", {{3, 15, 16}}, {{"out_channels", 6}, {"kernel", 3}, {"padding", 1}, {"groups", 3}}, 3),
        })
     add_case(cases, text);
-  for (const auto& [type, texts] : cases) DYNAMIC_SECTION(type) check_all_large(*backend, texts, convolution_tolerance);
+  check_all_large(*backend, cases, convolution_tolerance);
 }
 
 // Tensor cores that cut the operands off after ten bits are wrong by up to 2^-9 of a product, all in one direction.

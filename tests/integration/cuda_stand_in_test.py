@@ -37,21 +37,22 @@ def plan(folder, network, ranks, algorithm="data-parallel"):
     return out
 
 
-def train(strategy, ranks, *options, devices=4):
+def train(strategy, ranks, *options, devices=4, iterations=4):
     start = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", ranks] if ranks > 1 else []
-    return run([*start, BUILD / "ffexec", "--strategy", strategy, "--json", "--iterations", 4, "--lr", "0.01",
-                "--momentum", "0.9", *options], devices)
+    return run([*start, BUILD / "ffexec", "--strategy", strategy, "--json", "--iterations", iterations, "--lr",
+                "0.01", "--momentum", "0.9", *options], devices)
 
 
 class CudaStandInTest(unittest.TestCase):
-    def check(self, network, ranks, *options, devices=4, algorithm="data-parallel", both=(), tolerance=1e-3):
+    def check(self, network, ranks, *options, devices=4, algorithm="data-parallel", both=(), tolerance=1e-3,
+              iterations=4):
         """What ffexec reports; the CPU backend has the same losses."""
         with tempfile.TemporaryDirectory() as folder:
             strategy = plan(folder, network, ranks, algorithm)
-            done = train(strategy, ranks, "--backend", "cuda", *options, *both, devices=devices)
+            done = train(strategy, ranks, "--backend", "cuda", *options, *both, devices=devices, iterations=iterations)
             self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
             result = json.loads(done.stdout)
-            expected = json.loads(train(strategy, ranks, "--backend", "cpu", *both).stdout)
+            expected = json.loads(train(strategy, ranks, "--backend", "cpu", *both, iterations=iterations).stdout)
         self.assertEqual(result["backend"], "cuda")
         for ours, theirs in zip(result["losses"], expected["losses"], strict=True):
             self.assertAlmostEqual(ours, theirs, delta=tolerance * abs(theirs))
@@ -75,6 +76,12 @@ class CudaStandInTest(unittest.TestCase):
 
     def test_one_rank_without_a_graph(self):
         result = self.check("moe-tiny", 1, "--verify", "--no-cuda-graph")
+        self.assertFalse(result["cuda_graph"])
+        self.assertEqual(result["warm_up_iterations"], 2)
+
+    def test_three_iterations_are_not_recorded(self):
+        """The third one would be measured while it is recorded."""
+        result = self.check("lenet", 1, iterations=3)
         self.assertFalse(result["cuda_graph"])
         self.assertEqual(result["warm_up_iterations"], 2)
 
@@ -109,6 +116,32 @@ class CudaStandInTest(unittest.TestCase):
             profile = json.loads((pathlib.Path(folder) / "p.json").read_text(encoding="utf-8"))
         self.assertGreater(len(profile["entries"]), 5)
         self.assertIn("CUDA stand-in on the CPU", json.dumps(profile))
+
+
+    def test_calibration(self):
+        """Rates and links of GPUs, over both transports; ffsearch plans for the topology."""
+        for ranks, transport, devices in ((2, "nccl", 2), (2, "mpi", 1)):
+            with self.subTest(transport=transport), tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder) / "topology.json"
+                done = run(["mpirun", "--oversubscribe", "--bind-to", "none", "-n", ranks, BUILD / "ffexec",
+                            "--calibrate", "--backend", "cuda", "--transport", transport, "--share-gpu", "--out", path],
+                           devices)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("rank0 and rank1: messages ", done.stdout)
+                self.assertNotIn("CPU overhead", done.stdout)
+                topology = json.loads(path.read_text(encoding="utf-8"))
+                self.assertEqual({device["kind"] for device in topology["devices"]}, {"gpu"})
+                self.assertEqual(len(topology["links"]), 1)
+                self.assertFalse(topology["links"][0]["blocks_devices"])
+                for rate in ("bandwidth_gb_per_s", "all_reduce_gb_per_s"):
+                    self.assertGreater(topology["links"][0][rate], 0)
+                model = topology["device_models"]["cuda stand-in on the cpu"]
+                for rate in ("peak_tflops", "memory_gb_per_s", "launch_us"):
+                    self.assertGreater(model[rate], 0)
+                self.assertEqual(model["memory_bytes"], (8192 << 20) * devices // ranks)
+                done = run([BUILD / "ffsearch", "--graph", ROOT / "graphs/lenet.json", "--topo", path, "--cost",
+                            "analytic", "--algorithm", "data-parallel", "--out", f"{folder}/s.json", "--quiet"])
+                self.assertEqual(done.returncode, 0, done.stderr)
 
 
 def print_losses():

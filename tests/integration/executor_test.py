@@ -338,9 +338,6 @@ class ExecutorTest(unittest.TestCase):
             self.assert_fails(3, "ffexec: no GPU: ", 2, "--strategy", path, flag, value)
         self.assert_fails(2, "--transport nccl: NCCL is for GPUs: use --backend cuda\n", 2, "--strategy", path,
                           "--backend", "cpu", "--transport", "nccl")
-        self.assert_fails(2, "--calibrate: measures CPUs alone; topologies/ has GPUs, and ffsearch profile measures "
-                          "their kernels\n", 2,
-                          "--calibrate", "--out", self.path("t.json"), "--backend", "cuda")
 
     def test_strategy_for_gpus_on_cpus(self):
         path = self.write_strategy(2)

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "common/kernels/bf16.h"
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
@@ -53,6 +55,23 @@ StridedLoops merged(const StridedLoops& loops) {
   return result;
 }
 
+// Matrices, one behind the other, of which rows and columns are exchanged: their reads along the source's rows and
+// writes along the destination's cannot be those of one loop, but go through tiles in shared memory.
+bool transposes_matrices(const StridedLoops& loops) {
+  constexpr int64_t least = 8;  // of less, tiles would be empty for the most part
+  const int a = loops.depth - 2, b = loops.depth - 1;
+  if (a < 0 || a > 1 || loops.sizes[a] < least || loops.sizes[b] < least) return false;
+  const int64_t matrix = loops.sizes[a] * loops.sizes[b];
+  return loops.from[a] == 1 && loops.to[b] == 1 && loops.from[b] == loops.sizes[a] && loops.to[a] == loops.sizes[b] &&
+         (a == 0 || (loops.from[0] == matrix && loops.to[0] == matrix));
+}
+
+void run_as_matrices(const Context& context, const StridedLoops& loops, const float* source, float* destination,
+                     bool add) {
+  const int64_t count = loops.depth == 3 ? loops.sizes[0] : 1;
+  transpose(context, source, count, loops.sizes[loops.depth - 1], loops.sizes[loops.depth - 2], destination, add);
+}
+
 template <Move move, class Element>
 void run(const Context& context, const StridedLoops& all, const Element* source, Element* destination) {
   const StridedLoops loops = merged(all);
@@ -63,6 +82,8 @@ void run(const Context& context, const StridedLoops& all, const Element* source,
     copy_bytes(context, source, destination, count * static_cast<int64_t>(sizeof(Element)));
     return;
   }
+  if constexpr (std::is_same_v<Element, float> && move != Move::zero)
+    if (transposes_matrices(loops)) return run_as_matrices(context, loops, source, destination, move == Move::add);
   const unsigned blocks = static_cast<unsigned>(blocks_for(context, count));
   if (count < (int64_t{1} << 30))
     launch(context, blocks, block_threads, 0, move_kernel<move, uint32_t, Element>, loops, static_cast<uint32_t>(count),

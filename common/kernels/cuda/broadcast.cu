@@ -6,7 +6,8 @@
 namespace ff::cuda {
 namespace {
 
-// Broadcast::Layout as plain arrays, for the device.
+// Broadcast::Layout as plain arrays, for the device. Indices are 32-bit numbers where these suffice, since divisions of
+// 64 bits take four times as long and would outlast the access to memory.
 struct Layout {
   int64_t sizes[4], strides[4];
   int64_t elements, partners;
@@ -18,29 +19,48 @@ struct Layout {
     }
   }
 
+  // Whether consecutive partners are those of consecutive elements.
+  bool inner_axis_is_kept() const {
+    int inner = 3;
+    while (inner > 0 && sizes[inner] == 1) --inner;
+    return strides[inner] == 1 && partners > 1;
+  }
+
   // Where the partner of an element lies.
   __device__ int64_t partner(int64_t element) const {
-    int64_t at = 0;
-    for (int d = 3; d >= 0; --d) {
-      at += element % sizes[d] * strides[d];
-      element /= sizes[d];
-    }
-    return at;
+    return elements >> 31 ? partner_of<uint64_t>(element) : partner_of<uint32_t>(element);
   }
 
   // Element number `i` of those with this partner.
   __device__ int64_t element(int64_t partner, int64_t i) const {
-    int64_t at = 0, distance = 1;
+    return elements >> 31 ? element_of<uint64_t>(partner, i) : element_of<uint32_t>(partner, i);
+  }
+
+ private:
+  template <class Index>
+  __device__ int64_t partner_of(int64_t element) const {
+    Index rest = static_cast<Index>(element), at = 0;
     for (int d = 3; d >= 0; --d) {
-      int64_t index;
-      if (strides[d] > 0) {
-        index = partner / strides[d] % sizes[d];
+      const Index size = static_cast<Index>(sizes[d]), next = rest / size;
+      at += (rest - next * size) * static_cast<Index>(strides[d]);
+      rest = next;
+    }
+    return at;
+  }
+
+  template <class Index>
+  __device__ int64_t element_of(int64_t partner, int64_t number) const {
+    Index rest = static_cast<Index>(number), at = 0, distance = 1;
+    for (int d = 3; d >= 0; --d) {
+      const Index size = static_cast<Index>(sizes[d]), stride = static_cast<Index>(strides[d]);
+      if (stride > 0) {
+        at += static_cast<Index>(partner) / stride % size * distance;
       } else {
-        index = i % sizes[d];
-        i /= sizes[d];
+        const Index next = rest / size;
+        at += (rest - next * size) * distance;
+        rest = next;
       }
-      at += index * distance;
-      distance *= sizes[d];
+      distance *= size;
     }
     return at;
   }
@@ -53,10 +73,29 @@ void multiply_or_add(const Context& context, const Layout& layout, bool product,
   else for_each_index(context, layout.elements, [=] __device__(int64_t i) { y[i] = x[i] + other[layout.partner(i)]; });
 }
 
-// result [partners]: sums of gradient * x, or of the gradient where x is null. A warp or a block a partner.
+int64_t gather_scratch_bytes(const Context& context, const Layout& layout) {
+  if (!layout.inner_axis_is_kept()) return 0;
+  return column_sums_scratch_bytes<1>(context, layout.elements / layout.partners, layout.partners);
+}
+
+// result [partners]: sums of gradient * x, or of the gradient where x is null. Threads of a warp read consecutive
+// elements: of consecutive partners, or of one partner that a warp or a block has.
 void gather(const Context& context, const Layout& layout, const float* x, const float* gradient, bool add,
             float* result) {
   const int64_t each = layout.elements / layout.partners;
+  if (layout.inner_axis_is_kept()) {
+    column_sums<1>(
+        context, each, layout.partners,
+        [=] __device__(int64_t i, int64_t partner) {
+          const int64_t at = layout.element(partner, i);
+          return Sums<1>{{x ? gradient[at] * x[at] : gradient[at]}};
+        },
+        [=] __device__(int64_t partner, const double* total) {
+          result[partner] = static_cast<float>(total[0]) + (add ? result[partner] : 0.0f);
+        },
+        context.scratch());
+    return;
+  }
   for_each_row(context, layout.partners, each, [=] __device__(auto row_threads, int64_t partner) {
     using Row = decltype(row_threads);
     float sum = 0;
@@ -73,7 +112,9 @@ class BroadcastKernel : public Kernel {
  public:
   BroadcastKernel(const Context& context, const Broadcast& definition, const Block& part)
       : context_(context), product_(definition.product), parameter_(definition.parameter),
-        layout_(definition.layout(part)) {}
+        layout_(definition.layout(part)) {
+    context.reserve_scratch(gather_scratch_bytes(context, layout_));
+  }
 
   void forward(const KernelArguments& arguments) override {
     multiply_or_add(context_, layout_, product_, static_cast<const float*>(arguments.inputs[0]), second(arguments),
@@ -121,18 +162,22 @@ void split(const Context& context, const float* gradient, int64_t samples, int64
 
 void sum_prefixes(const Context& context, const float* gradient, int64_t samples, int64_t prefix, int64_t rest,
                   bool add, float* weight) {
-  for_each_index(context, prefix, [=] __device__(int64_t i) {
-    float sum = add ? weight[i] : 0.0f;
-    for (int64_t sample = 0; sample < samples; ++sample) sum += gradient[sample * (prefix + rest) + i];
-    weight[i] = sum;
-  });
+  column_sums<1>(
+      context, samples, prefix,
+      [=] __device__(int64_t sample, int64_t i) { return Sums<1>{{gradient[sample * (prefix + rest) + i]}}; },
+      [=] __device__(int64_t i, const double* total) {
+        weight[i] = static_cast<float>(total[0]) + (add ? weight[i] : 0.0f);
+      },
+      context.scratch());
 }
 
 class PrefixKernel : public Kernel {
  public:
   PrefixKernel(const Context& context, const Prefix& definition, const Block& part)
       : context_(context), samples_(part[0].size()), prefix_(definition.own_rows(part) * part[2].size()),
-        rest_(part[1].size() * part[2].size() - prefix_) {}
+        rest_(part[1].size() * part[2].size() - prefix_) {
+    context.reserve_scratch(column_sums_scratch_bytes<1>(context, samples_, prefix_));
+  }
 
   void forward(const KernelArguments& arguments) override {
     join(context_, arguments.parameters[0], static_cast<const float*>(arguments.inputs[0]), samples_, prefix_, rest_,

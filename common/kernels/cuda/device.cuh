@@ -135,6 +135,7 @@ struct ColumnSumPlan {
 
 inline ColumnSumPlan plan_column_sums(const Context& context, int64_t rows, int64_t columns) {
   ColumnSumPlan plan{rows, columns, rows, static_cast<int>((columns + column_tile - 1) / column_tile), 1};
+  if (plan.tiles < 1) return plan;
   const int64_t wanted = (int64_t{4} * context.multiprocessors + plan.tiles - 1) / plan.tiles,
                 most = (rows + 127) / 128;
   int64_t splits = wanted < most ? wanted : most;
@@ -152,6 +153,8 @@ int64_t column_sums_scratch_bytes(const Context& context, int64_t rows, int64_t 
   return plan.splits == 1 ? 0 : plan.splits * columns * count * static_cast<int64_t>(sizeof(double));
 }
 
+// The loop over rows is unrolled: eight loads of each thread at once. On an H100, 4 blocks of 256 threads on each
+// multiprocessor then have 32 KiB on their way; its bandwidth times the latency of memory is about 18 KiB.
 template <int count, class Summand, class Finish>
 __global__ void column_sums_kernel(ColumnSumPlan plan, Summand summand, Finish finish, double* partial) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * column_tile + threadIdx.x;
@@ -161,10 +164,11 @@ __global__ void column_sums_kernel(ColumnSumPlan plan, Summand summand, Finish f
   if (column < plan.columns)
     for (int64_t begin = first + threadIdx.y; begin < last; begin += int64_t{row_tile} * rows_at_once) {
       float sum[count] = {};
-      for (int i = 0; i < rows_at_once; ++i) {
-        const int64_t row = begin + int64_t{i} * row_tile;
-        if (row >= last) break;
-        const Sums<count> one = summand(row, column);
+      const int64_t rest = (last - begin + row_tile - 1) / row_tile;
+      const int rows = rest < rows_at_once ? static_cast<int>(rest) : rows_at_once;
+#pragma unroll 8
+      for (int i = 0; i < rows; ++i) {
+        const Sums<count> one = summand(begin + int64_t{i} * row_tile, column);
         for (int k = 0; k < count; ++k) sum[k] += one.of[k];
       }
       for (int k = 0; k < count; ++k) total[k] += sum[k];

@@ -30,15 +30,26 @@ __global__ void add_gradients_kernel(const float* gradients, const int32_t* toke
   for (int64_t t = threadIdx.x; t < own && !earlier; t += blockDim.x) earlier = tokens[t] == token;
   if (__syncthreads_or(earlier)) return;
   __shared__ bool equal[block_threads];
+  __shared__ int places[block_threads];  // of the occurrences among this many tokens, ascending
   float* row = table + (token - rows.begin) * channels;
-  for (int64_t first = own; first < count; first += blockDim.x) {
+  for (int64_t first = own; first < count; first += block_threads) {
     const int64_t t = first + threadIdx.x;
-    equal[threadIdx.x] = t < count && tokens[t] == token;
-    if (!__syncthreads_or(equal[threadIdx.x])) continue;
-    for (int j = 0; j < static_cast<int>(blockDim.x); ++j)
-      if (equal[j])
-        for (int64_t channel = threadIdx.x; channel < channels; channel += blockDim.x)
-          row[channel] += gradients[(first + j) * channels + channel];
+    const bool own_equal = t < count && tokens[t] == token;
+    equal[threadIdx.x] = own_equal;
+    if (!__syncthreads_or(own_equal)) continue;
+    int found = 0, earlier_ones = 0;
+    for (int j = 0; j < block_threads; ++j) {
+      if (j == static_cast<int>(threadIdx.x)) earlier_ones = found;
+      found += equal[j];
+    }
+    if (own_equal) places[earlier_ones] = threadIdx.x;
+    __syncthreads();
+    for (int64_t channel = threadIdx.x; channel < channels; channel += block_threads) {
+      float sum = 0;
+#pragma unroll 8  // eight loads at once, for a token that occurs often
+      for (int i = 0; i < found; ++i) sum += gradients[(first + places[i]) * channels + channel];
+      row[channel] += sum;
+    }
     __syncthreads();
   }
 }

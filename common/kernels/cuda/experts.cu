@@ -138,6 +138,23 @@ void add_expert_bias(const Context& context, const float* bias, bool relu, int64
   });
 }
 
+// gradient [expert, row, column] -> bias gradients [expert, column], in one launch.
+void sum_bias_gradients(const Context& context, const float* gradient, int64_t experts, int64_t rows, int64_t columns,
+                        const KernelArguments& arguments) {
+  float* sums = arguments.parameter_gradients[1];
+  const bool add = arguments.accumulates(1);
+  column_sums<1>(
+      context, rows, experts * columns,
+      [=] __device__(int64_t row, int64_t i) {
+        const int64_t expert = i / columns;
+        return Sums<1>{{gradient[(expert * (rows - 1) + row) * columns + i]}};  // (expert rows + row) columns + column
+      },
+      [=] __device__(int64_t i, const double* total) {
+        sums[i] = static_cast<float>(total[0]) + (add ? sums[i] : 0.0f);
+      },
+      context.scratch());
+}
+
 // Of each expert: input [rows, in], weight [out, in], bias [out] -> output [rows, out].
 class ExpertLinearKernel : public Kernel {
  public:
@@ -145,7 +162,7 @@ class ExpertLinearKernel : public Kernel {
       : context_(context), bias_(linear.adds_bias(part)), relu_(linear.relu), rows_(part[0].size()),
         experts_(part[1].size()), in_(linear.in_channels(part).size()), out_(part[2].size()),
         masked_(context, relu_ ? part.volume() : 0) {
-    if (bias_) context.reserve_scratch(sum_rows_scratch_bytes(context, rows_, out_));
+    if (bias_) context.reserve_scratch(sum_rows_scratch_bytes(context, rows_, experts_ * out_));
   }
 
   void forward(const KernelArguments& arguments) override {
@@ -165,9 +182,7 @@ class ExpertLinearKernel : public Kernel {
     multiply_matrices(context_, {experts_, rows_ * out_, rows_ * in_, out_ * in_}, 'T', 'N', out_, in_, rows_, gradient,
                       out_, static_cast<const float*>(arguments.inputs[0]), in_, arguments.accumulates(0) ? 1 : 0,
                       arguments.parameter_gradients[0], in_);
-    for (int64_t e = 0; e < (bias_ ? experts_ : 0); ++e)
-      sum_rows(context_, gradient + e * rows_ * out_, rows_, out_, arguments.parameter_gradients[1] + e * out_,
-               arguments.accumulates(1), context_.scratch());
+    if (bias_) sum_bias_gradients(context_, gradient, experts_, rows_, out_, arguments);
     if (arguments.input_gradients[0])
       multiply_matrices(context_, {experts_, rows_ * out_, out_ * in_, rows_ * in_}, 'N', 'N', rows_, in_, out_,
                         gradient, out_, arguments.parameters[0], in_, 0, arguments.input_gradients[0], in_);

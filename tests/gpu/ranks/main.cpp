@@ -4,8 +4,9 @@
 //   mpirun -n N test_gpu_ranks mpi        processes, staged transfers over MPI
 //   mpirun -n N test_gpu_ranks nccl       processes, NCCL. Ranks that share a GPU present themselves as different hosts
 //                                         (NCCL_HOSTID)
-// --cases C (100), --seed S (0), --seconds T: fewer cases when the time is up; --cuda-graph: five iterations, the last
-// three as a CUDA graph. Exit codes: 0 all agree, 1 some do not, 77 skipped: no GPU.
+// --cases C, --seed S, --seconds T: fewer cases when the time is up; without them by the environment
+// (tests/gpu/random_cases.h). --cuda-graph: five iterations, the last three as a CUDA graph. Exit codes: 0 all agree,
+// 1 some do not, 77 skipped: no GPU.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include "executor/transport/mpi.h"
 #include "executor/transport/nccl.h"
 #include "executor/transport/staging.h"
+#include "tests/gpu/random_cases.h"
 #include "tests/support/executor/equivalence.h"
 
 namespace {
@@ -29,8 +31,9 @@ constexpr double tolerance = 1e-3;
 struct Options {
   std::string transport;
   int ranks = 0;
-  unsigned cases = 100, seed = 0;
-  double seconds = 1e9;
+  unsigned cases = static_cast<unsigned>(random_cases::number_from("FF_GPU_TEST_CASES", 100));
+  unsigned seed = random_cases::first_seed();
+  double seconds = random_cases::seconds();
   bool cuda_graph = false;
   int iterations() const { return cuda_graph ? 5 : 2; }
 };
@@ -149,8 +152,8 @@ int main(int argc, char** argv) {
       ->required()
       ->check(CLI::IsMember({"threads", "mpi", "nccl"}));
   app.add_option("ranks", options.ranks, "of threads");
-  app.add_option("--cases", options.cases, "random networks")->envname("FF_GPU_TEST_CASES");
-  app.add_option("--seed", options.seed, "of the first one")->envname("FF_GPU_TEST_SEED");
+  app.add_option("--cases", options.cases, "random networks");
+  app.add_option("--seed", options.seed, "of the first one");
   app.add_option("--seconds", options.seconds, "time for each number of ranks");
   app.add_flag("--cuda-graph", options.cuda_graph, "record iterations");
   CLI11_PARSE(app, argc, argv);

@@ -9,6 +9,7 @@
 #include "executor/transport/device_transport.h"
 #include "executor/transport/in_process.h"
 #include "temporary_directory.h"
+#include "tests/support/executor/ordered_transport.h"
 #include "tests/support/message_of.h"
 
 namespace ff {
@@ -54,6 +55,31 @@ int64_t copies(const Program& program) {
 }
 
 }  // namespace
+
+TEST_CASE("over an ordered transport no update stands between an iteration's kernels") {
+  StrategyFile file = two_layers();
+  file.strategy = data_parallel(file.graph, file.topology);
+  class Activities : public Observer {
+   public:
+    explicit Activities(Vector<Activity>& seen) : seen_(seen) {}
+    void did(Activity activity, int) override { seen_.push_back(activity); }
+
+   private:
+    Vector<Activity>& seen_;
+  };
+  const auto world = make_ordered_world();
+  run_in_process(2, [&](Transport& host) {
+    const auto backend = make_cpu_backend(1);
+    const auto transport = make_ordered_transport(world, host);
+    Vector<Activity> seen;
+    Program program(file.graph, file.strategy, file.issue_order, *backend, *transport, {});
+    program.attach(std::make_unique<Activities>(seen));
+    program.run(0, true);
+    const auto first_update = std::find(seen.begin(), seen.end(), Activity::update);
+    CHECK(std::count(seen.begin(), seen.end(), Activity::update) == 2);
+    CHECK(std::count(seen.begin(), first_update, Activity::compute) == 6);
+  });
+}
 
 TEST_CASE("whole blocks move without copies") {
   StrategyFile file = two_layers();
