@@ -70,6 +70,16 @@ TEST_CASE("how many GPUs there are, or why there is none") {
   }
 }
 
+TEST_CASE("a backend that ends leaves no error to the next one") {
+  for (int i = 0; i < 2; ++i) {
+    const auto gpu = gpu_or_skip();
+    if (!gpu) return;
+    Values zeros(*gpu, {0, 0, 0, 0});
+    CHECK_NOTHROW(gpu->add(zeros.data(), zeros.data(), 4));
+    gpu->wait();
+  }
+}
+
 TEST_CASE("blocks of any rank are copied and added on the GPU as on the CPU") {
   const auto gpu = gpu_or_skip();
   if (!gpu) return;

@@ -56,7 +56,7 @@ class DeviceBackend : public CudaBackend {
     cudaStreamSynchronize(context_.stream);
     cudaEventDestroy(begin_);
     cudaEventDestroy(end_);
-    cudaFreeHost(pinned_);
+    if (pinned_) cudaFreeHost(pinned_);
   }
 
   std::string name() const override { return "cuda"; }
