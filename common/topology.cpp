@@ -440,7 +440,7 @@ double KernelEfficiency::share(const Table& table, double at) {
 
 namespace {
 
-// Where `at` lies among ascending numbers: behind the i-th of them, by a fraction of the way to the next, in logarithms.
+// Where `at` lies among ascending numbers: after the i-th of them, by a fraction of the way to the next, in logarithms.
 std::pair<size_t, double> place_among(const Vector<double>& numbers, double at) {
   if (at <= numbers.front() || numbers.size() == 1) return {0, 0};
   for (size_t i = 1; i < numbers.size(); ++i)

@@ -19,8 +19,8 @@
 //                      the logits by their gradients
 //   framework          whose conventions times follow (cost/conventions.h): none, ffexec's; megatron, fsdp, deepspeed:
 //                      in bf16 weights are gathered in bf16, and
-//                      gradients reduced in f32 (megatron, fsdp) or bf16 (deepspeed); gradients are clipped; collectives
-//                      of parameters take a part of the device; fsdp's optimizer is a sequence of kernels
+//                      gradients reduced in f32 (megatron, fsdp) or bf16 (deepspeed); gradients are clipped;
+//                      collectives of parameters take a part of the device; fsdp's optimizer is a sequence of kernels
 //
 // Ranks are numbered as Megatron-LM does: tp varies fastest, then dp, then pp, over the devices in the order of the
 // topology's links.
