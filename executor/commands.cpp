@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "common/kernels/bf16_kernels.h"
 #include "executor/calibration/calibrate.h"
 #include "executor/checkpoint.h"
 #include "executor/cuda/device_clock.h"
@@ -151,8 +152,12 @@ Vector<std::string> state_notes(const std::string& path, const Checkpoint& check
   return notes;
 }
 
-std::string precision_note(Precision precision) {
-  return precision == Precision::bf16 ? "precision bf16: kernels compute in f32 on values of bf16, by conversion" : "";
+std::string precision_note(Precision precision, Backend& backend) {
+  if (precision != Precision::bf16) return "";
+  const auto* const kernels = dynamic_cast<const Bf16Kernels*>(&backend);
+  const std::string native = kernels ? kernels->native_operators() : "";
+  return "precision bf16: " + (native.empty() ? "" : "kernels of " + native + " are native; others ") +
+         (native.empty() ? "kernels compute" : "compute") + " in f32 on values of bf16, by conversion";
 }
 
 struct Observers {
@@ -243,7 +248,8 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
   Trainer trainer(file, *machine.backend, *machine.transport, trainer_settings);
   Program& program = trainer.program();
   const Observers observers = attach_observers(options, machine, program);
-  for (const std::string& text : {precision_note(file.settings.precision), choice.note, observers.note})
+  for (const std::string& text :
+       {precision_note(file.settings.precision, *machine.backend), choice.note, observers.note})
     if (!text.empty()) note("note: " + text);
   if (inputs.initial) {
     restore(trainer, *inputs.initial);

@@ -1,5 +1,7 @@
 #include "common/kernels/converted_kernel.h"
 
+#include "common/kernels/bf16_kernels.h"
+
 namespace ff {
 namespace {
 
@@ -102,6 +104,8 @@ class ConvertedKernel : public Kernel {
 
 std::unique_ptr<Kernel> make_typed_kernel(Backend& backend, const KernelRequest& request, void* scratch) {
   if (request.definition.activation_type() == DataType::f32) return backend.make_kernel(request);
+  if (auto* const native = dynamic_cast<Bf16Kernels*>(&backend))
+    if (auto kernel = native->make_bf16_kernel(request, scratch)) return kernel;
   return std::make_unique<ConvertedKernel>(backend, request, scratch);
 }
 

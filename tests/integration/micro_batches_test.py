@@ -68,6 +68,22 @@ class MicroBatches(unittest.TestCase):
                                         "--out", "s.json")["memory_bytes"] for schedule in ("fifo", "1f1b")}
         self.assertLess(max(memory["1f1b"]), 0.7 * max(memory["fifo"]))
 
+    def test_a_report_draws_the_pipeline(self):
+        for micro_batches, flags in ((1, []), (4, []), (4, ["--recompute", "full"])):
+            algorithm = "data-parallel" if micro_batches == 1 else "pipeline"
+            self.search("--algorithm", algorithm, "--micro-batches", micro_batches, "--html", "r.html", *flags)
+            report = (pathlib.Path(self.folder.name) / "r.html").read_text(encoding="utf-8")
+            self.assertEqual("<h2>The pipeline</h2>" in report, micro_batches > 1)
+            if micro_batches == 1:
+                continue
+            drawing = report.split("<h2>The pipeline</h2>")[1].split("</svg>")[0]
+            # Each device's row has boxes of each micro-batch, forward and backward, and how long it is idle.
+            for number in range(1, micro_batches + 1):
+                self.assertGreaterEqual(drawing.count(f"<title>micro-batch {number}, "), 4, drawing)
+            self.assertNotIn(f"micro-batch {micro_batches + 1},", drawing)
+            self.assertEqual(drawing.count(">idle "), 2)
+            self.assertEqual("recomputation" in drawing, bool(flags))
+
     def test_delta_simulation_gives_the_chain_of_full_simulation(self):
         chains = [self.search("--proposals", 600, "--seed", 5, "--micro-batches", 4, "--simulator", simulator,
                               network="gpt2-small", topology="p100-1x4", batch=64)["chain_hash"]

@@ -13,6 +13,7 @@ import unittest
 try:
     import numpy
     import torch
+    from torch.utils.checkpoint import checkpoint
 except ImportError:
     print("skipped: PyTorch is not installed")
     sys.exit(77)
@@ -51,9 +52,9 @@ def torch_optimizer(described, trained):
     return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
-def train_in_pytorch(network):
-    """(losses, loss of an evaluation after them, parameters), computed with 64 bits: what rounding adds is ffexec's
-    alone."""
+def train_in_pytorch(network, micro_batches=1, recompute=False):
+    """(losses, loss of an evaluation behind them, parameters), computed with 64 bits: what rounding adds is ffexec's
+    alone. In so many micro-batches, whose gradients autograd adds up; recompute: by torch.utils.checkpoint."""
     torch.manual_seed(0)
     parameters = {name: torch.tensor(values, dtype=torch.float64, requires_grad=not name.endswith(networks.RUNNING))
                   for name, values in network.parameters.items()}
@@ -64,10 +65,15 @@ def train_in_pytorch(network):
     optimizer, schedule = torch_optimizer(described, trained) if described else (
         torch.optim.SGD(trained, lr=network.learning_rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY), None)
     losses = []
+    pieces = [{name: values.chunk(micro_batches)[k] for name, values in data.items()} for k in range(micro_batches)]
     for _ in range(ITERATIONS):
         optimizer.zero_grad()
-        loss = network.loss(parameters, data, True)
-        loss.backward()
+        loss = 0
+        for piece in pieces:
+            of_piece = checkpoint(network.loss, parameters, piece, True, use_reentrant=False) if recompute else (
+                network.loss(parameters, piece, True))
+            (of_piece / micro_batches).backward()
+            loss += of_piece.detach() / micro_batches
         if described and "clip_norm" in described:
             torch.nn.utils.clip_grad_norm_(trained, described["clip_norm"])
         optimizer.step()
@@ -162,9 +168,11 @@ class PytorchTest(unittest.TestCase):
             update = numpy.max(numpy.abs(values - network.parameters[name]))
             worst_update = max(worst_update, self.assert_close(f"{label}: update of {name}", trained[name], values,
                                                                update, UPDATE_TOLERANCE))
+        worst = (worst_loss, worst_value, worst_update)
         print(f"{network.graph['name']}, {label}: loss {losses[0]:.4f} to {losses[-1]:.4f}; largest relative "
               f"differences: "
               f"losses {worst_loss:.1e}, parameters {worst_value:.1e}, their updates {worst_update:.1e}", flush=True)
+        return losses, worst
 
     def check(self, network, *plans):
         with open(self.path("graph.json"), "w") as file:

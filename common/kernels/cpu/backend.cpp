@@ -7,7 +7,9 @@
 #include <tuple>
 
 #include "common/errors.h"
+#include "common/kernels/bf16_kernels.h"
 #include "common/kernels/cpu/bf16_conversion.h"
+#include "common/kernels/cpu/bf16_products.h"
 #include "common/kernels/cpu/block_copy.h"
 #include "common/kernels/cpu/kernels.h"
 
@@ -49,7 +51,7 @@ constexpr OperatorFunction<std::unique_ptr<Kernel>(const cpu::Context&, const Ke
 #undef FF_ROW
 };
 
-class CpuBackend : public Backend {
+class CpuBackend : public Backend, public Bf16Kernels {
  public:
   explicit CpuBackend(int threads) : context_(threads) {}
 
@@ -65,6 +67,16 @@ class CpuBackend : public Backend {
                          request.definition.signature(request.part) + "\")");
     }
   }
+
+  std::unique_ptr<Kernel> make_bf16_kernel(const KernelRequest& request, void* scratch) override {
+    context_.use_threads();
+    try {
+      return cpu::make_bf16_kernel(context_, request, scratch);
+    } catch (const dnnl::error&) {
+      return nullptr;  // a shape that oneDNN does not know
+    }
+  }
+  std::string native_operators() const override { return cpu::has_bf16_products() ? "linear, matmul and einsum" : ""; }
 
   void* allocate(int64_t bytes) override {
     constexpr size_t alignment = 64;

@@ -25,10 +25,11 @@ std::string html_report(const html::Analysis& analysis, const HtmlContents& cont
          "</style></head><body>\n<h1>" +
          html::escaped(title) + "</h1>\n" + html::verdict(analysis, contents.report) +
          (contents.measured ? html::measured_section(analysis, *contents.measured) : "") +
-         html::plan_section(analysis) + html::path_section(analysis) + html::timeline_section(analysis) +
-         html::devices_section(analysis) + html::memory_section(analysis) + html::communication_section(analysis) +
-         html::decisions_section(analysis) + html::alternatives_section(analysis, contents.alternatives) +
-         html::costs_section(contents.report) + "</body></html>\n";
+         html::plan_section(analysis) + html::pipeline_section(analysis) + html::path_section(analysis) +
+         html::timeline_section(analysis) + html::devices_section(analysis) + html::memory_section(analysis) +
+         html::communication_section(analysis) + html::decisions_section(analysis) +
+         html::alternatives_section(analysis, contents.alternatives) + html::costs_section(contents.report) +
+         "</body></html>\n";
 }
 
 void write_html_report(const std::string& path, Evaluator& evaluator, const Strategy& strategy,

@@ -11,6 +11,7 @@ namespace ff::html {
 std::string verdict(const Analysis& analysis, const SearchReport& report);
 std::string plan_section(const Analysis& analysis);
 std::string path_section(const Analysis& analysis);
+std::string pipeline_section(const Analysis& analysis);  // "" without micro-batches
 std::string timeline_section(const Analysis& analysis);
 std::string devices_section(const Analysis& analysis);
 std::string memory_section(const Analysis& analysis);

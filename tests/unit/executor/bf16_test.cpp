@@ -11,6 +11,7 @@
 // these are allowed.
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdlib>
 
 #include "common/kernels/bf16.h"
 #include "executor/transport/in_process.h"
@@ -65,41 +66,54 @@ int most_terms(const StrategyFile& file) {
   return most;
 }
 
+// How many gradients were compared.
+int compare_in_bf16(unsigned seed, int most_ranks) {
+  int compared = 0;
+  const EquivalenceCase one = random_case(seed, 1 + static_cast<int>(seed % static_cast<unsigned>(most_ranks)));
+  if (decides_by_comparison(one.split.graph)) return compared;
+  INFO(one.text);
+  const EquivalenceOutcome exact = train_in_process(one.one_device, 1),
+                           alone = train_in_process(in_bf16(one.one_device), 1),
+                           split = train_in_process(in_bf16(one.split), one.ranks);
+  // Before the first update: later iterations begin with weights that differ already.
+  const double roundings = static_cast<double>(2 * one.split.graph.operators.size());
+  CHECK(std::abs(split.losses[0] - alone.losses[0]) <=
+        roundings * static_cast<double>(bf16_rounding) * std::max(1.0, std::abs(exact.losses[0])));
+  if (!split.has_gradients) return compared;
+  double largest = 0;
+  for (const auto& [name, values] : exact.gradients[0]) largest = std::max(largest, root_mean_square(values));
+  const auto size_of_gradient = [&](const std::vector<float>& values) {
+    return std::max(root_mean_square(values), largest / 32);
+  };
+  double relative = static_cast<double>(bf16_rounding);  // the largest rounding error, of a tensor's size
+  for (const auto& [name, values] : alone.gradients[0])
+    relative = std::max(relative, root_mean_square(values, &exact.gradients[0].at(name)) / size_of_gradient(values));
+  for (const auto& [name, values] : alone.gradients[0]) {
+    INFO(name);
+    const double chance = 1 + 3 / std::sqrt(2.0 * static_cast<double>(values.size()));
+    CHECK(root_mean_square(split.gradients[0].at(name), &values) <=
+          chance * ((1 + std::sqrt(2.0 * most_terms(one.split) - 1)) * relative + static_cast<double>(bf16_rounding)) *
+              size_of_gradient(values));
+    ++compared;
+  }
+  return compared;
+}
+
 }  // namespace
 
 TEST_CASE("random strategies in bf16 compute what one device computes in bf16, within its rounding errors") {
   int compared = 0;
-  for (unsigned seed = 5000; seed < 5200; ++seed) {
-    const EquivalenceCase one = random_case(seed, 1 + static_cast<int>(seed % 4));
-    if (decides_by_comparison(one.split.graph)) continue;
-    INFO(one.text);
-    const EquivalenceOutcome exact = train_in_process(one.one_device, 1),
-                             alone = train_in_process(in_bf16(one.one_device), 1),
-                             split = train_in_process(in_bf16(one.split), one.ranks);
-    // Before the first update: later iterations begin with weights that differ already.
-    const double roundings = static_cast<double>(2 * one.split.graph.operators.size());
-    CHECK(std::abs(split.losses[0] - alone.losses[0]) <=
-          roundings * static_cast<double>(bf16_rounding) * std::max(1.0, std::abs(exact.losses[0])));
-    if (!split.has_gradients) continue;
-    double largest = 0;
-    for (const auto& [name, values] : exact.gradients[0]) largest = std::max(largest, root_mean_square(values));
-    const auto size_of_gradient = [&](const std::vector<float>& values) {
-      return std::max(root_mean_square(values), largest / 32);
-    };
-    double relative = static_cast<double>(bf16_rounding);  // the largest rounding error, of a tensor's size
-    for (const auto& [name, values] : alone.gradients[0])
-      relative = std::max(relative, root_mean_square(values, &exact.gradients[0].at(name)) / size_of_gradient(values));
-    for (const auto& [name, values] : alone.gradients[0]) {
-      INFO(name);
-      const double chance = 1 + 3 / std::sqrt(2.0 * static_cast<double>(values.size()));
-      CHECK(root_mean_square(split.gradients[0].at(name), &values) <=
-            chance *
-                ((1 + std::sqrt(2.0 * most_terms(one.split) - 1)) * relative + static_cast<double>(bf16_rounding)) *
-                size_of_gradient(values));
-      ++compared;
-    }
-  }
+  for (unsigned seed = 5000; seed < 5200; ++seed) compared += compare_in_bf16(seed, 4);
   CHECK(compared > 300);
+}
+
+// By hand: FF_EQUIVALENCE_SEEDS=5000-8000 tests/test_executor "[bf16-sweep]"
+TEST_CASE("sweep of random strategies in bf16, as many as asked for", "[.][bf16-sweep]") {
+  const char* asked = std::getenv("FF_EQUIVALENCE_SEEDS");
+  REQUIRE(asked);
+  char* dash = nullptr;
+  const unsigned long begin = std::strtoul(asked, &dash, 10), end = std::strtoul(dash + 1, nullptr, 10);
+  for (unsigned long seed = begin; seed < end; ++seed) compare_in_bf16(static_cast<unsigned>(seed), 8);
 }
 
 TEST_CASE("a strategy in bf16 gives the same bits when it runs again") {

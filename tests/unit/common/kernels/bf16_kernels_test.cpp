@@ -1,0 +1,193 @@
+// Kernels of operators in bf16 against loops in double precision on the same rounded operands: native ones where the
+// processor has them, else those by conversion.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
+
+#include "common/graph.h"
+#include "common/kernels/bf16.h"
+#include "common/kernels/converted_kernel.h"
+#include "common/operators/conversion.h"
+
+using namespace ff;
+
+namespace {
+
+// Values that a bf16 has, so that operands are exact; `as_bf16` are the same as they lie.
+struct RoundedValues {
+  explicit RoundedValues(int64_t elements, double phase) {
+    for (int64_t i = 0; i < elements; ++i) {
+      as_bf16.push_back(bf16_of(static_cast<float>(std::sin(phase + 1.7 * static_cast<double>(i)))));
+      values.push_back(static_cast<double>(f32_of(as_bf16.back())));
+      as_f32.push_back(f32_of(as_bf16.back()));
+    }
+  }
+  Vector<double> values;
+  Vector<Bf16> as_bf16;
+  Vector<float> as_f32;
+};
+
+// A sum of `terms` products below 1 in f32, rounded to bf16 unless it is a parameter's gradient.
+void check_near(double found, double expected, int64_t terms, bool is_f32) {
+  const double bound = static_cast<double>(terms) * 1e-6 + (is_f32 ? 0 : std::abs(expected) / 256);
+  CHECK(std::abs(found - expected) <= bound);
+}
+
+double at(const Vector<Bf16>& values, int64_t i) { return static_cast<double>(f32_of(values[i])); }
+
+// Operators 0: reads the graph's own input, f32; 1 and 2 read bf16.
+Graph graph_of_products(const std::string& second) {
+  return parse_graph(
+      parse_json(R"({"format":"ffgraph/1","name":"g","batch_size":3,"inputs":[
+      {"name":"x","shape":["batch",5,8],"dtype":"f32"},{"name":"y","shape":["batch",5],"dtype":"i32"}],"operators":[
+      {"name":"first","type":"linear","inputs":["x"],"attributes":{"out_features":8}},)" +
+                     second + R"(,{"name":"loss","type":"softmax_cross_entropy","inputs":["second","y"]}]})",
+                 "g"),
+      0, DataType::bf16);
+}
+
+class TypedKernel {
+ public:
+  TypedKernel(const OperatorDefinition& definition, const Block& part, const Vector<bool>& gradients)
+      : backend_(make_cpu_backend(1)),
+        scratch_(backend_->allocate(conversion_bytes(definition, part, true, gradients))),
+        kernel_(make_typed_kernel(*backend_, {definition, part, gradients, "test", 1}, scratch_)) {
+    CHECK(kernel_->workspace_bytes() == definition.workspace_bytes(part));
+  }
+  ~TypedKernel() {
+    kernel_.reset();
+    backend_->release(scratch_);
+  }
+  Kernel& kernel() { return *kernel_; }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+  void* scratch_;
+  std::unique_ptr<Kernel> kernel_;
+};
+
+float* place(Vector<Bf16>& values) { return reinterpret_cast<float*>(values.data()); }
+const float* place(const RoundedValues& values) { return reinterpret_cast<const float*>(values.as_bf16.data()); }
+
+// rows 15, in 8, out as the operator says. `f32_input`: of the graph; `masters`: weights are f32 too.
+void check_linear(const Operator& op, bool relu, bool bias, bool f32_input, bool masters) {
+  CAPTURE(op.name, relu, bias, f32_input, masters);
+  const OperatorDefinition& definition = *op.definition;
+  const int64_t rows = 15, in = 8, out = definition.output_block(0, definition.whole())[2].size();
+  const RoundedValues x(rows * in, 0.3), w(out * in, 0.9), b(out, 0.1), gradient(rows * out, 0.5);
+  Vector<Bf16> y(rows * out, 0), dx(rows * in, 0);
+  Vector<float> dw(out * in, 1.0f), db(out, 1.0f);
+  TypedKernel typed(definition, definition.whole(), {!f32_input});
+  KernelArguments arguments;
+  arguments.inputs = {f32_input ? static_cast<const void*>(x.as_f32.data()) : x.as_bf16.data()};
+  const auto parameter = [&](const RoundedValues& values) { return masters ? values.as_f32.data() : place(values); };
+  arguments.parameters = {parameter(w)};
+  arguments.parameter_gradients = {dw.data()};
+  if (bias) arguments.parameters.push_back(parameter(b)), arguments.parameter_gradients.push_back(db.data());
+  arguments.masters.assign(arguments.parameters.size(), masters ? uint8_t{1} : uint8_t{0});
+  arguments.outputs = {place(y)};
+  typed.kernel().forward(arguments);
+  Vector<double> masked;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t o = 0; o < out; ++o) {
+      double sum = bias ? b.values[o] : 0;
+      for (int64_t i = 0; i < in; ++i) sum += x.values[r * in + i] * w.values[o * in + i];
+      if (relu) sum = std::max(0.0, sum);
+      check_near(at(y, r * out + o), sum, in + 1, false);
+      masked.push_back(relu && at(y, r * out + o) <= 0 ? 0 : gradient.values[r * out + o]);
+    }
+  arguments.output_gradients = {place(gradient)};
+  arguments.input_gradients = {f32_input ? nullptr : place(dx)};
+  for (const bool accumulates : {false, true}) {
+    arguments.accumulate.assign(arguments.parameters.size(), accumulates ? uint8_t{1} : uint8_t{0});
+    typed.kernel().backward(arguments);
+    const double times = accumulates ? 2 : 1;
+    for (int64_t o = 0; o < out; ++o) {
+      double of_bias = 0;
+      for (int64_t r = 0; r < rows; ++r) of_bias += masked[r * out + o];
+      if (bias) check_near(static_cast<double>(db[o]), times * of_bias, 2 * rows, true);
+      for (int64_t i = 0; i < in; ++i) {
+        double sum = 0;
+        for (int64_t r = 0; r < rows; ++r) sum += masked[r * out + o] * x.values[r * in + i];
+        check_near(static_cast<double>(dw[o * in + i]), times * sum, 2 * rows, true);
+      }
+    }
+  }
+  for (int64_t r = 0; r < (f32_input ? 0 : rows); ++r)
+    for (int64_t i = 0; i < in; ++i) {
+      double sum = 0;
+      for (int64_t o = 0; o < out; ++o) sum += masked[r * out + o] * w.values[o * in + i];
+      check_near(at(dx, r * in + i), sum, out, false);
+    }
+}
+
+// By definition: the output and the two gradients are sums over (first element, second element, output element).
+using Terms = std::function<void(const std::function<void(int64_t, int64_t, int64_t)>&)>;
+void check_two_operands(const OperatorDefinition& definition, bool parameter, double scale, const Terms& terms) {
+  CAPTURE(definition.type());
+  const Block whole = definition.whole();
+  const int64_t a_size = definition.input_block(0, whole).volume(), c_size = definition.output_block(0, whole).volume(),
+                b_size = (parameter ? definition.parameter_block(0, whole) : definition.input_block(1, whole)).volume();
+  const RoundedValues a(a_size, 0.3), b(b_size, 0.9), gradient(c_size, 0.5);
+  Vector<Bf16> c(c_size, 0), da(a_size, 0), db(b_size, 0);
+  Vector<float> dw(b_size, 1.0f);
+  Vector<double> expected_c(c_size, 0.0), expected_da(a_size, 0.0), expected_db(b_size, 0.0);
+  terms([&](int64_t i, int64_t j, int64_t k) {
+    expected_c[k] += scale * a.values[i] * b.values[j];
+    expected_da[i] += scale * gradient.values[k] * b.values[j];
+    expected_db[j] += scale * gradient.values[k] * a.values[i];
+  });
+  TypedKernel typed(definition, whole, parameter ? Vector<bool>{true} : Vector<bool>{true, true});
+  KernelArguments arguments;
+  arguments.inputs = {a.as_bf16.data()};
+  if (parameter) arguments.parameters = {place(b)}, arguments.parameter_gradients = {dw.data()};
+  else arguments.inputs.push_back(b.as_bf16.data());
+  arguments.outputs = {place(c)};
+  typed.kernel().forward(arguments);
+  arguments.output_gradients = {place(gradient)};
+  arguments.input_gradients = {place(da)};
+  if (!parameter) arguments.input_gradients.push_back(place(db));
+  for (const bool accumulates : {false, true}) {
+    if (parameter) arguments.accumulate = {accumulates ? uint8_t{1} : uint8_t{0}};
+    typed.kernel().backward(arguments);
+    for (const int64_t j : dw.indices())
+      if (parameter) check_near(static_cast<double>(dw[j]), (accumulates ? 2 : 1) * expected_db[j], 2 * c_size, true);
+  }
+  for (const int64_t k : c.indices()) check_near(at(c, k), expected_c[k], 16, false);
+  for (const int64_t i : da.indices()) check_near(at(da, i), expected_da[i], 16, false);
+  for (const int64_t j : db.indices())
+    if (!parameter) check_near(at(db, j), expected_db[j], 16, false);
+}
+
+}  // namespace
+
+TEST_CASE("linear in bf16") {
+  for (const bool bias : {true, false})
+    for (const bool relu : {true, false}) {
+      const Graph graph = graph_of_products(
+          std::string(R"({"name":"second","type":"linear","inputs":["first"],"attributes":{"out_features":7,"bias":)") +
+          (bias ? "true" : "false") + (relu ? R"(,"activation":"relu"}})" : "}}"));
+      for (const bool masters : {true, false}) check_linear(graph.operators[1], relu, bias, false, masters);
+      check_linear(graph.operators[0], false, true, true, false);
+    }
+}
+
+TEST_CASE("products of two tensors in bf16") {
+  const auto second = [](const std::string& text) { return graph_of_products(R"({"name":"second",)" + text + "}"); };
+  // [3, 5, 8] times itself, transposed: rows l and m of sample s.
+  const Graph transposed =
+      second(R"("type":"matmul","inputs":["first","first"],"attributes":{"transpose":true,"scale":0.5})");
+  check_two_operands(*transposed.operators[1].definition, false, 0.5, [](const auto& add) {
+    for (int64_t s = 0; s < 3; ++s)
+      for (int64_t l = 0; l < 5; ++l)
+        for (int64_t m = 0; m < 5; ++m)
+          for (int64_t k = 0; k < 8; ++k) add((s * 5 + l) * 8 + k, (s * 5 + m) * 8 + k, (s * 5 + l) * 5 + m);
+  });
+  const Graph with_parameter =
+      second(R"("type":"einsum","inputs":["first"],"attributes":{"equation":"BLK,KM->BLM","sizes":{"M":6}})");
+  check_two_operands(*with_parameter.operators[1].definition, true, 1, [](const auto& add) {
+    for (int64_t r = 0; r < 15; ++r)
+      for (int64_t m = 0; m < 6; ++m)
+        for (int64_t k = 0; k < 8; ++k) add(r * 8 + k, k * 6 + m, r * 6 + m);
+  });
+}
