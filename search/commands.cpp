@@ -182,14 +182,21 @@ Vector<ConfigurationOrigin> origins_of(const Problem& problem, const std::string
 }
 
 // The simulated time of data parallelism, which every result shows for comparison.
-Baseline data_parallel_baseline(Evaluator& evaluator) {
+Baseline data_parallel_baseline(Evaluator& evaluator,
+                                const std::function<void(const Strategy&, const Prediction&)>& found = nullptr) {
   Strategy strategy = data_parallel(evaluator.problem().graph, evaluator.problem().topology);
   const Prediction prediction = evaluator.evaluate(strategy);
+  if (found) found(strategy, prediction);
   return {"data-parallel", prediction.makespan, prediction.feasible(), std::move(strategy)};
 }
 
 // Does its budget end an algorithm with all that belongs to its result?
 bool keeps_budget(const std::string& algorithm) { return algorithm == "mcmc" || algorithm == "placement"; }
+
+// Algorithms that may take long until they have a strategy of their own.
+bool falls_back_on_data_parallelism(const std::string& algorithm) {
+  return algorithm == "optcnn" || algorithm == "sub-cluster" || algorithm == "exhaustive";
+}
 
 struct Found {
   SearchReport report;
@@ -255,6 +262,10 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
   control.found = [&context](const Strategy& strategy, const Prediction& prediction) {
     context.best_known.found(strategy, prediction);
   };
+  // Looked at first where it is what an interrupted search falls back on; every result shows it.
+  std::optional<Baseline> data_parallel;
+  if (!context.stop && !problem.annotations && falls_back_on_data_parallelism(algorithm))
+    data_parallel = data_parallel_baseline(evaluator, control.found);
   AlgorithmResult result =
       run_algorithm(algorithm, {.evaluator = evaluator, .space = space, .settings = own, .control = control});
   Found found;
@@ -285,7 +296,8 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
     report.baselines.insert(report.baselines.begin(),
                             {algorithm, report.predicted_fifo, report.feasible, found.strategy});
   else if (!context.stop && std::none_of(report.baselines.begin(), report.baselines.end(), is_data_parallel))
-    report.baselines.insert(report.baselines.begin(), data_parallel_baseline(evaluator));
+    report.baselines.insert(report.baselines.begin(),
+                            data_parallel ? *std::move(data_parallel) : data_parallel_baseline(evaluator));
   report.lower_bound = bound;
   return found;
 }

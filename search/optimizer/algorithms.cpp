@@ -197,7 +197,9 @@ SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
       if (best.devices > 0 && request.control.ended()) break;
       try {
         Strategy strategy = part.on_whole(algorithm.run(own).strategy);
-        const double cost = request.evaluator.evaluate(strategy).cost;
+        const Prediction prediction = request.evaluator.evaluate(strategy);
+        const double cost = prediction.cost;
+        if (request.control.found) request.control.found(strategy, prediction);
         if (best.devices == 0 || cost < best.cost || (cost == best.cost && *size < best.devices))
           best = {algorithm.name, *size, std::move(strategy), cost};
       } catch (const NotApplicable&) {

@@ -500,7 +500,7 @@ class WrongInput(unittest.TestCase):
             process.send_signal(signal.SIGINT)
             stdout, stderr = process.communicate(timeout=LIMIT_S)
         self.assertEqual((process.returncode, stdout), (130, ""))
-        # While one kernel runs for longer than a second and a half, the program ends within it.
+        # While one kernel runs for longer than a second, the program ends within it.
         self.assertRegex(stderr, "^ffsearch: interrupted (while measuring kernels, )?before any strategy was found; "
                          "nothing was written\n$")
         self.assertFalse((self.work / "s.json").exists())

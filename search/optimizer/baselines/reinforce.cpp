@@ -128,6 +128,7 @@ ReinforceResult search_reinforce(const Problem& problem, const ReinforceSettings
         result.best = strategy;
         result.best_prediction = prediction;
         result.best_found_at = result.evaluations;
+        if (control.found) control.found(strategy, prediction);
       }
     }
     if (ended) break;

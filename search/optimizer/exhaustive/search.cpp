@@ -73,15 +73,17 @@ class Search {
                                 .chains = first_chains,
                                 .beta = 20,
                                 .proposals_from = ProposalKind::mixed};
-      const McmcResult found = search_mcmc(problem_, candidates, chains, {control_.stop});
+      const McmcResult found = search_mcmc(problem_, candidates, chains, {control_.stop, nullptr, {}, control_.found});
       result.best = found.best;
       result.best_prediction = found.best_prediction;
+      if (control_.found) control_.found(result.best, result.best_prediction);
     } else {
       for (const Candidate& candidate : candidates) {
         const Prediction prediction = evaluator_.evaluate(candidate.strategy);
         if (!result.best.empty() && prediction.cost >= result.best_prediction.cost) continue;
         result.best = candidate.strategy;
         result.best_prediction = prediction;
+        if (control_.found) control_.found(result.best, prediction);
       }
     }
     result.first_cost = result.best_prediction.makespan;
@@ -211,6 +213,7 @@ class Search {
     if (prediction.cost >= result.best_prediction.cost) return;
     result.best = strategy;
     result.best_prediction = prediction;
+    if (control_.found) control_.found(strategy, prediction);
     limit_ = std::min(limit_, limit_of(prediction.cost));
   }
 

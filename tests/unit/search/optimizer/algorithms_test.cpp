@@ -1,5 +1,6 @@
 // Searches with their initial candidates.
 #include <catch2/catch.hpp>
+#include <limits>
 
 #include "tests/support/search_problem.h"
 
@@ -118,4 +119,24 @@ TEST_CASE("placement splits no operator") {
   CHECK(found <= rnnlm.evaluator.evaluate(rnnlm.run("model-parallel").strategy).makespan);
   CHECK_THROWS_WITH(rnnlm.run("placement", {.proposals = 10}, {"data-parallel"}),
                     "--init: \"data-parallel\" splits operators, which placement does not");
+}
+
+TEST_CASE("algorithms that search for long report what they have found, for when they are interrupted") {
+  for (const std::string name : {"reinforce", "sub-cluster", "exhaustive"}) {
+    INFO(name);
+    SearchProblem problem("lenet");
+    AlgorithmRequest request{.evaluator = problem.evaluator,
+                             .space = problem.space,
+                             .settings = {.search = {.proposals = 100, .budget_s = 0.3}},
+                             .control = {problem.stop}};
+    request.settings.assignments = exhaustive::Assignments::consecutive;
+    double best = std::numeric_limits<double>::infinity();
+    Strategy strategy;
+    request.control.found = [&](const Strategy& found, const Prediction& prediction) {
+      if (prediction.cost < best) best = prediction.cost, strategy = found;
+    };
+    const AlgorithmResult result = run_algorithm(name, request);
+    CHECK(best == problem.evaluator.evaluate(result.strategy).cost);
+    CHECK(problem.evaluator.evaluate(strategy).cost == best);
+  }
 }
