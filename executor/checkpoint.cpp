@@ -80,10 +80,11 @@ std::string checkpoint_to_safetensors(const Graph& graph, const Checkpoint& chec
     add(parameter, parameter.name, checkpoint.weights);
     for (const auto& [state, values] : checkpoint.states) add(parameter, parameter.name + "." + state, values);
   }
-  return to_safetensors({{"graph", graph.name},
-                         {"iterations", std::to_string(checkpoint.iterations)},
-                         {"updates", std::to_string(checkpoint.updates)}},
-                        tensors);
+  std::map<std::string, std::string> metadata = {{"graph", graph.name},
+                                                 {"iterations", std::to_string(checkpoint.iterations)},
+                                                 {"updates", std::to_string(checkpoint.updates)}};
+  if (!checkpoint.pytorch.empty()) metadata["pytorch"] = checkpoint.pytorch;
+  return to_safetensors(metadata, tensors);
 }
 
 void save_checkpoint(const std::string& path, const Graph& graph, const Checkpoint& checkpoint) {
@@ -108,6 +109,7 @@ Checkpoint load_checkpoint(const std::string& path, const Graph& graph) {
     if (name == "__metadata__") {
       checkpoint.iterations = read_count(place, "iterations").value_or(0);
       checkpoint.updates = read_count(place, "updates").value_or(checkpoint.iterations);
+      if (const auto table = place.find("pytorch")) checkpoint.pytorch = table->as_string();
       continue;
     }
     const auto it = expected.find(name);

@@ -17,6 +17,9 @@ struct Checkpoint {
   std::map<std::string, HostTensors> states;  // by state_names(), then parameter; empty: the optimizer has none
   int64_t iterations = 0;                     // after which these are the values; in the metadata
   int64_t updates = 0;                        // that the states have seen; in the metadata
+  // What ffsearch import wrote into the metadata of the file that training began with: the names of the PyTorch model
+  // (search/import/pytorch_table.h). Kept as it is, so that a checkpoint alone leads back to PyTorch.
+  std::string pytorch = {};
 };
 
 // The file's content. Shapes are those of the graph's parameters.

@@ -273,7 +273,9 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
     weights = gather_parameters(program, ParameterData::weight);
     std::map<std::string, HostTensors> states = gather_states(program);
     if (first)
-      save_checkpoint(options.save, file.graph, {weights, std::move(states), trainer.iterations(), program.updates()});
+      save_checkpoint(options.save, file.graph,
+                      {weights, std::move(states), trainer.iterations(), program.updates(),
+                       inputs.initial ? inputs.initial->pytorch : ""});
   };
   settings.checkpoint_every = options.save_every;
   settings.callbacks.on_checkpoint = save;

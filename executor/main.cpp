@@ -205,7 +205,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return print_parse_result(app, error, *transport);
   }
-  for (const int signal : {SIGINT, SIGTERM}) handle_signal(signal, request_interrupt);
+  // mpirun passes SIGUSR1 on as well, but without ending the ranks, and their output, a second later.
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) handle_signal(signal, request_interrupt);
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond "ulimit -f" is an error of its write
   return run(options, *transport);
 }

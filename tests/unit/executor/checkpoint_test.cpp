@@ -41,6 +41,10 @@ TEST_CASE("a checkpoint comes back as it was") {
   CHECK(load_checkpoint(path, graph).iterations == 1234);
   CHECK(load_checkpoint(path, graph).weights == weights);
   CHECK(load_checkpoint(path, graph).states.at("velocity") == velocities);
+  CHECK(load_checkpoint(path, graph).pytorch.empty());
+  const std::string table = R"({"tensors":{"a":{"shape":[2]}}})";  // kept as it is
+  save_checkpoint(path, graph, {weights, {}, 5, 5, table});
+  CHECK(load_checkpoint(path, graph).pytorch == table);
   CHECK(message_of<MachineError>([&] {
           save_checkpoint("/nowhere/model", graph, {weights, {}});
         }) == "/nowhere/model: cannot create: No such file or directory; nothing was changed");
