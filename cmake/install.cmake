@@ -23,6 +23,10 @@ install(TARGETS ffsearch ffexec DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY graphs topologies profiles DESTINATION ${CMAKE_INSTALL_DATADIR}/ffsearch)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Where Debian's Python looks for packages, with the prefix /usr. Others set FF_PYTHON_DIR, or `pip install
+# scripts/python`.
+set(FF_PYTHON_DIR "lib/python3/dist-packages" CACHE PATH "folder of the Python package, relative to the prefix")
+install(DIRECTORY scripts/python/ffsearch DESTINATION ${FF_PYTHON_DIR} PATTERN "__pycache__" EXCLUDE)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
 
 set(CPACK_GENERATOR DEB)
@@ -39,6 +43,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "openmpi-bin")        # mpirun
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libhwloc15")      # ffsearch topology: loaded where it is there
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libnvidia-ml1")     # the same, of GPUs
+# libhwloc15, libnvidia-ml1: ffsearch topology loads them if they are there. python3-*: what the Python package needs.
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libhwloc15, python3")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libnvidia-ml1, python3-numpy, python3-torch")
 include(CPack)

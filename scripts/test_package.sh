@@ -62,6 +62,12 @@ timed "train on two ranks" inside sh -c 'cd /tmp && export OMPI_ALLOW_RUN_AS_ROO
 inside ffsearch topology --out /tmp/machine.json
 # Some trees leave manual pages out when they install packages: these are looked for in the package itself.
 contents=$(dpkg-deb -c "$package")
+grep -q '/usr/lib/python3/dist-packages/ffsearch/__init__.py$' <<<"$contents" ||
+  { echo "test_package.sh: no Python package" >&2; exit 1; }
+timed "the Python package" inside sh -c 'apt-get -qq install -y --no-install-recommends python3 >/dev/null 2>&1 &&
+  cd /tmp && python3 -c "import ffsearch
+plan = ffsearch.search(ffsearch.Graph.named(\"lenet\"), ffsearch.Topology.named(\"local-cpu-2\"), cost=\"analytic\")
+print(plan, plan.train(iterations=20, mpirun=(\"mpirun\", \"--oversubscribe\")))"'
 for file in man/man1/ff{search,exec}.1.gz bash-completion/completions/ff{search,exec} doc/ffsearch/copyright; do
   grep -q "/usr/share/$file\$" <<<"$contents" || { echo "test_package.sh: no $file" >&2; exit 1; }
 done

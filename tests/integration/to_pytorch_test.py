@@ -25,7 +25,7 @@ sys.path.append(str(SCRIPTS))
 import onnx_comparison as comparison  # noqa: E402
 import onnx_networks as networks  # noqa: E402
 from safetensors_file import read_safetensors, write_safetensors  # noqa: E402
-from to_pytorch import read, to_pytorch  # noqa: E402
+from to_pytorch import read_safetensors as read, to_pytorch  # noqa: E402
 
 BUILD = None
 
@@ -97,8 +97,8 @@ def train(case, folder, base):
     comparison.run(*executing, path("w.safetensors"), "--iterations", 2, "--save", path("trained.safetensors"))
     loss = json.loads(comparison.run(*executing, path("trained.safetensors"), "--iterations", 1))["losses"][0]
     torch.save(case.model.state_dict(), path("base.pt"))
-    command = [sys.executable, SCRIPTS / "to_pytorch.py", path("trained.safetensors"), "--weights",
-               path("w.safetensors"), "--out", path("state.safetensors")]
+    command = [sys.executable, SCRIPTS / "to_pytorch.py", path("trained.safetensors"), "--out",
+               path("state.safetensors")]  # the checkpoint has the table of names itself
     comparison.run(*command, *(["--base", path("base.pt")] if base else []))
     return loss, read(path("state.safetensors"))[0], json.loads(pathlib.Path(path("graph.json")).read_text())
 
@@ -150,8 +150,8 @@ class ToPytorchTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             with self.assertRaises(RuntimeError) as raised:
                 train(case, folder, base=False)
-        self.assertIn("to_pytorch: position.weight: the graph has 216 of its 384 elements; give --base with the "
-                      "model's state_dict() for the others\n", str(raised.exception))
+        self.assertIn("to_pytorch: position.weight: the graph has 216 of its 384 elements; give the model's "
+                      "state_dict() as base for the others\n", str(raised.exception))
 
     def test_tied_weights_and_transposed_ones(self):
         state, _, _ = self.check(networks.Gpt(50, 24, 2, 9, 2), {"token": torch.randint(0, 50, (4, 9))},
@@ -177,7 +177,8 @@ class ToPytorchTest(unittest.TestCase):
             pathlib.Path(path("text")).write_text("not a safetensors file")
             for checkpoint, weights, message in (
                     ("a.safetensors", "a.safetensors",
-                     "a.safetensors: has no table of names; `ffsearch import --weights` writes one"),
+                     "a.safetensors: has no table of names; `ffsearch import --weights` writes one, and `ffexec --load` "
+                     "and `--save` pass it on"),
                     ("text", "a.safetensors", "text: is not a safetensors file"),
                     ("none", "a.safetensors", "none: No such file or directory")):
                 done = subprocess.run([sys.executable, SCRIPTS / "to_pytorch.py", path(checkpoint), "--weights",
