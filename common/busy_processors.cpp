@@ -17,7 +17,7 @@ double process_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-std::string percent(double share) { return std::to_string(static_cast<int>(share * 100 + 0.5)) + " %"; }
+std::string percent(double fraction) { return std::to_string(static_cast<int>(fraction * 100 + 0.5)) + " %"; }
 
 }  // namespace
 

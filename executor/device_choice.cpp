@@ -60,7 +60,8 @@ DeviceChoice decide(const DeviceRequest& request, const Vector<Seat>& seats) {
     if (seats[r].gpus.count > 0) continue;
     const std::string where = alike ? "" : "rank " + std::to_string(r) + " on " + seats[r].host + ": ";
     if (asked) throw MachineError(where + seats[r].gpus.why_none);
-    choice.note = "the strategy is for GPUs, running on CPUs (" + where + seats[r].gpus.why_none + ")";
+    choice.note = "the strategy is for GPUs, running on CPUs (" + where + seats[r].gpus.why_none +
+                  "): the predicted time does not apply";
     return choice;
   }
   choice.cuda = true;

@@ -23,7 +23,7 @@ struct TrainerSettings {
 
 struct Evaluation {
   double loss = 0;  // sum over loss operators of weight * mean
-  double top1 = 0;  // share of labels with the largest logit, of the loss operators with labels of greatest weight
+  double top1 = 0;  // fraction of labels with the largest logit, of the loss operators with labels of greatest weight
 };
 
 class Trainer {
@@ -96,7 +96,7 @@ struct RunSettings {
 // How a rank spent its time and memory.
 struct RankReport {
   int64_t memory_bytes = 0;
-  double busy = 0, transfer = 0, idle = 0;  // shares of its iterations, which sum to 1
+  double busy = 0, transfer = 0, idle = 0;  // fractions of its iterations, which sum to 1
   double loading_us = 0;                    // reading a batch, outside the iteration's time; mean of an iteration
 };
 

@@ -12,14 +12,14 @@ namespace ff {
 
 // What a job takes of every device and channel.
 struct JobLoad {
-  Vector<double> busy;           // [resource, numbers as in duration.h]: share of an iteration
+  Vector<double> busy;           // [resource, numbers as in duration.h]: fraction of an iteration
   Vector<int64_t> memory_bytes;  // [device]
 };
 // Ranks on processors look for their data again and again while they wait, so that these are always busy: a processor
 // that two jobs share gives half of its time to each.
 JobLoad load_of(const Evaluator::Details& details, const Topology& topology);
 
-// What these jobs leave. A device or channel that they keep busy for the share u of the time has 1 - u of its rate for
+// What they leave. A device or channel that they keep busy for the fraction u of the time has 1 - u of its rate for
 // one more job, but at least the share that each of n jobs gets where all take turns, 1/n; and the memory that is left.
 // An estimate: jobs are taken to use everything evenly over time. `file` stays that of the topology.
 Topology left_by(const Topology& topology, const Vector<JobLoad>& loads);

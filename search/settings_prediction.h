@@ -12,7 +12,7 @@ namespace ff {
 struct SettingsPrediction {
   Parallelism parallelism;  // with all its values
   Nanoseconds makespan = 0;
-  int64_t memory_bytes = 0;   // of the device that needs the largest share of its memory
+  int64_t memory_bytes = 0;   // of the device that needs the largest fraction of its memory
   double memory_share = 0;    // that is needed of the fullest device's memory; 0 where the topology states none
   bool extrapolated = false;  // from fewer micro-batches
   bool fits() const { return memory_share <= 1; }

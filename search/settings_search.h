@@ -31,7 +31,7 @@ struct SettingsSearchResult {
   int64_t simulated = 0;
   int64_t exceed_memory = 0;        // of those that were estimated or simulated
   Nanoseconds least_of_others = 0;  // the least estimate of all that were not simulated; 0: all were
-  double most_below_estimate = 0;   // how far a simulation came out below its estimate, as a share of the estimate
+  double most_below_estimate = 0;   // how far a simulation came out below its estimate, as a fraction of the estimate
   bool complete = true;             // neither the budget nor an interruption ended the search
   double elapsed_s = 0;
 };

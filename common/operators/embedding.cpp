@@ -41,18 +41,18 @@ std::string Embedding::signature(const Block& part) const {
   return text + " rows=" + std::to_string(rows(part).size()) + "/" + std::to_string(vocabulary);
 }
 
-// Reads one row a token, not the whole table, and of the tokens that the part has rows for, as many as its share of the
+// Reads one row per token, not the whole table; of tokens that the part has rows for, as many as its fraction of the
 // table; writes all.
 Work Embedding::forward_work(const Block& part) const {
-  const double share = static_cast<double>(rows(part).size()) / static_cast<double>(vocabulary);
-  return {0, (1 + share) * static_cast<double>(bytes_of(activation_type(), output_block(0, part)))};
+  const double fraction = static_cast<double>(rows(part).size()) / static_cast<double>(vocabulary);
+  return {0, (1 + fraction) * static_cast<double>(bytes_of(activation_type(), output_block(0, part)))};
 }
 
 // The gradient is dense: the part's rows of the table are cleared, and those of the tokens are added to.
 Work Embedding::backward_work(const Block& part, bool) const {
   const double table = static_cast<double>(parameter_block(0, part).volume() * element_bytes);
-  const double share = static_cast<double>(rows(part).size()) / static_cast<double>(vocabulary);
-  const double added = share * static_cast<double>(output_block(0, part).volume());
+  const double fraction = static_cast<double>(rows(part).size()) / static_cast<double>(vocabulary);
+  const double added = fraction * static_cast<double>(output_block(0, part).volume());
   return {added, table + added * static_cast<double>(2 * element_bytes + activation_bytes())};
 }
 

@@ -30,12 +30,12 @@ int64_t group_samples_of(const OperatorRequest& request) {
   return samples;
 }
 
-// Places in an expert's buffer for each group: its share of what the group's tokens choose, times `factor`; at least
+// Places in an expert's buffer for each group: its part of what the group's tokens choose, times `factor`; at least
 // one, and not more than there are tokens.
 int64_t capacity_of(double factor, int64_t top_k, int64_t group_tokens, int64_t experts) {
-  const double share = factor * static_cast<double>(top_k * group_tokens) / static_cast<double>(experts);
+  const double expected = factor * static_cast<double>(top_k * group_tokens) / static_cast<double>(experts);
   // A product of decimal fractions may lie a rounding above the whole number that it means.
-  const double places = std::ceil(share * (1 - 1e-12));
+  const double places = std::ceil(expected * (1 - 1e-12));
   return static_cast<int64_t>(std::clamp(places, 1.0, static_cast<double>(group_tokens)));
 }
 

@@ -15,9 +15,9 @@ Vector<int64_t> t5_boundaries(int64_t buckets, int64_t max_distance) {
   Vector<int64_t> boundaries;
   for (int64_t bucket = 1; bucket <= exact; ++bucket) boundaries.push_back(bucket);
   for (int64_t bucket = exact + 1; bucket < buckets; ++bucket) {
-    const double share = static_cast<double>(bucket - exact) / static_cast<double>(buckets - exact);
+    const double fraction = static_cast<double>(bucket - exact) / static_cast<double>(buckets - exact);
     const double from =
-        static_cast<double>(exact) * std::pow(static_cast<double>(max_distance) / static_cast<double>(exact), share);
+        static_cast<double>(exact) * std::pow(static_cast<double>(max_distance) / static_cast<double>(exact), fraction);
     boundaries.push_back(std::max(boundaries.back(), static_cast<int64_t>(std::ceil(from - 1e-9))));
   }
   return boundaries;

@@ -1,4 +1,4 @@
-// How a rank spends its time: what it did from when to when, and the shares of an iteration.
+// How a rank spends its time: what it did from when to when, and the fractions of an iteration.
 #pragma once
 
 #include <memory>
@@ -36,7 +36,7 @@ struct TimeShares {
 
 class Timekeeper : public Observer {
  public:
-  // Of training iterations: every one, or, with a clock that costs too much for that, the second, whose shares stand
+  // Of training iterations: every one, or, with a clock that costs too much for that, the second, whose fractions count
   // for those of all others in proportion to their time.
   Timekeeper(std::unique_ptr<Clock> clock, bool every_iteration)
       : clock_(std::move(clock)), every_iteration_(every_iteration) {}

@@ -15,7 +15,7 @@ namespace ff {
 // Does the type compute matrix products or convolutions, to which --precision applies?
 bool computes_products(std::string_view type);
 
-// max(launch, flops / peak rate, bytes / memory bandwidth), the rates times the shares of them that the device model's
+// max(launch, flops / peak rate, bytes / memory bandwidth), the rates times the fractions that the device model's
 // KernelEfficiency has, if any: in bf16 of matrix products by their shape, and of fused attention by its length, of
 // whose operations a causal mask leaves half. In TF32 and bf16 the peak rate of matrix products and
 // convolutions is the model's peak_tf32_tflops or peak_bf16_tflops. Throws InputError where the model has none. `how`

@@ -85,8 +85,8 @@ std::optional<double> interpolated_us(const Profile& profile, const std::string&
     return std::prev(above)->second * static_cast<double>(bytes) / static_cast<double>(std::prev(above)->first);
   if (above == points.begin()) return above->second;
   const auto below = std::prev(above);
-  const double share = static_cast<double>(bytes - below->first) / static_cast<double>(above->first - below->first);
-  return below->second + share * (above->second - below->second);
+  const double fraction = static_cast<double>(bytes - below->first) / static_cast<double>(above->first - below->first);
+  return below->second + fraction * (above->second - below->second);
 }
 
 }  // namespace ff

@@ -242,8 +242,9 @@ class Writer {
                                    : "network rate not known";
       if (adapter.network.gb_per_s == 0) unknown_rates += (unknown_rates.empty() ? "" : ", ") + adapter.name;
     }
-    if (adapters.empty()) note("no network adapters were found");
-    if (!unknown_rates.empty()) note("the network's rate is not known of " + unknown_rates);
+    const bool several = settings_.nodes > 1;  // else the network does not matter
+    if (several && adapters.empty()) note("no network adapters were found");
+    if (several && !unknown_rates.empty()) note("the network's rate is not known of " + unknown_rates);
     if (!unknown_links_.empty()) note("taken as PCIe 3.0 x16, as nothing tells of the links of " + unknown_links_);
     return {{"format", "fftopology/1"},
             {"name", machine_.name + (settings_.nodes > 1 ? "-x" + std::to_string(settings_.nodes) : "")},

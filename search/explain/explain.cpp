@@ -200,7 +200,7 @@ void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evalua
                    (fits ? "" : ": exceeds device memory by " + bytes_text(peak.needed - peak.capacity));
   result.text += "\n  at the peak, during " + (peak.task.empty() ? "the end of the iteration" : peak.task) + ":\n";
   for (const MemoryItem& item : peak.kinds)
-    if (item.bytes > 0) result.text += "  " + column(item.name, 44) + right(bytes_text(item.bytes), 12) + "\n";
+    if (item.bytes > 0) result.text += "  " + column(item.name, 52) + right(bytes_text(item.bytes), 12) + "\n";
   if (fits) return;
   result.text += "  largest temporary buffers:\n";
   for (const int i : peak.largest.indices())

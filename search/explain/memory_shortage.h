@@ -23,7 +23,7 @@ struct MemoryPeak {
   double fullness() const { return capacity > 0 ? static_cast<double>(needed) / static_cast<double>(capacity) : 0; }
 };
 
-// Of the device that needs the largest share of its memory, or, where none is limited, most bytes.
+// Of the device that needs the largest fraction of its memory, or, where none is limited, most bytes.
 MemoryPeak memory_peak(Evaluator& evaluator, const Evaluator::Details& details);
 
 // A change that lets a strategy fit.

@@ -50,7 +50,7 @@ struct AlgorithmRequest {
   AlgorithmSettings settings;
   SearchControl control;
   bool thorough = true;  // false: give up (NotApplicable) rather than take more than about a second
-  double effort = 1;     // where not thorough: the share of that second
+  double effort = 1;     // where not thorough: the fraction of that second
 
   const Problem& problem() const { return evaluator.problem(); }
   const Graph& graph() const { return problem().graph; }

@@ -70,11 +70,11 @@ class Evaluator {
   // where transfers keep devices busy (simulate_in_order).
   static void follow_order(Details& details);
 
-  // The prediction for a makespan and the share that is needed of the fullest device's memory.
+  // The prediction for a makespan and the fraction that is needed of the fullest device's memory.
   static Prediction prediction(Nanoseconds makespan, double fullness) {
     return {makespan, static_cast<double>(makespan) * cost_factor(fullness), fullness};
   }
-  // What is needed of the fullest device's memory, as a share of it.
+  // What is needed of the fullest device's memory, as a fraction of it.
   double fullness(const Vector<int64_t>& bytes) const;
   Vector<int64_t> estimated_memory(const Strategy& strategy) { return memory_.bytes(expanded(strategy)); }  // by device
   bool memory_limited() const { return memory_limited_; }
@@ -106,7 +106,7 @@ class Evaluator {
   };
   // Of expanded strategies.
   Memory memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
-  // The same as a share of the fullest device's; where that is below nine tenths, of what lives at once.
+  // The same as a fraction of the fullest device's; where that is below nine tenths, of what lives at once.
   double exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
 
   Prediction simulate(const Strategy& strategy);

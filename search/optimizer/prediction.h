@@ -9,7 +9,7 @@ struct Prediction {
   Nanoseconds makespan = 0;
   // the makespan; for a strategy that exceeds a device's memory, at least twice as much and growing with the excess
   double cost = 0;
-  double fullness = 0;  // needed of the fullest device's memory, as a share of it; 0 where no memory is limited
+  double fullness = 0;  // needed of the fullest device's memory, as a fraction of it; 0 where no memory is limited
   bool feasible() const { return fullness <= 1; }
 };
 

@@ -65,6 +65,11 @@ std::string background_text(const SearchReport& report) {
 
 }  // namespace
 
+std::string reason_without_name(const std::string& algorithm, const std::string& message) {
+  const std::string prefix = algorithm + ": ";
+  return message.starts_with(prefix) ? message.substr(prefix.size()) : message;
+}
+
 std::string comparison_to_text(const Vector<SearchReport>& reports,
                                const Vector<std::pair<std::string, std::string>>& failed, int64_t batch_size) {
   char line[200];
@@ -84,7 +89,7 @@ std::string comparison_to_text(const Vector<SearchReport>& reports,
   }
   for (const auto& [name, message] : failed) {
     text += padded(name).substr(0, 17) + "not applicable\n";
-    notes += padded(name) + message + "\n";
+    notes += padded(name) + reason_without_name(name, message) + "\n";
   }
   return text + "\n" + notes;
 }

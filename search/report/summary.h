@@ -63,6 +63,9 @@ Json report_to_json(const SearchReport& report);
 std::string report_to_text(const SearchReport& report, const Graph& graph, const Topology& topology,
                            const Strategy& strategy);
 
+// Why an algorithm gave no result, without its name in front.
+std::string reason_without_name(const std::string& algorithm, const std::string& message);
+
 // Results side by side, a line each; `failed`: what some algorithms said instead of giving a result.
 std::string comparison_to_text(const Vector<SearchReport>& reports,
                                const Vector<std::pair<std::string, std::string>>& failed, int64_t batch_size);

@@ -146,12 +146,12 @@ class BatchNormKernel : public Kernel {
 
   void update_state(const KernelArguments& arguments) override {
     const float* sums = norm_.global ? arguments.statistics : own_sums_.data();
-    const double share = norm_.momentum, unbiased = elements_ > 1 ? elements_ / (elements_ - 1) : 1;
+    const double momentum = norm_.momentum, unbiased = elements_ > 1 ? elements_ / (elements_ - 1) : 1;
     for (int64_t i = 0; i < channels_; ++i) {
       const size_t c = static_cast<size_t>(i);
       float &mean = arguments.states[2][c], &variance = arguments.states[3][c];
-      mean = static_cast<float>((1 - share) * mean + share * sums[c] / elements_);
-      variance = static_cast<float>((1 - share) * variance + share * unbiased * variance_of(sums, c));
+      mean = static_cast<float>((1 - momentum) * mean + momentum * sums[c] / elements_);
+      variance = static_cast<float>((1 - momentum) * variance + momentum * unbiased * variance_of(sums, c));
     }
   }
 
@@ -176,7 +176,7 @@ class BatchNormKernel : public Kernel {
       backward_statistics(local);
       sums = own_gradient_sums_.data();
     }
-    // This part's share of the parameters' gradients, and the whole batch's of the input's.
+    // This part's contribution to the parameters' gradients, and the whole batch's of the input's.
     const float *own_bias = own_sums_.data(), *own_weight = own_bias + channels_;
     float *weight_gradient = arguments.parameter_gradients[0], *bias_gradient = arguments.parameter_gradients[1];
     for (int64_t c = 0; c < channels_; ++c) {

@@ -173,7 +173,7 @@ class DeviceBackend : public CudaBackend {
     const size_t bytes = static_cast<size_t>(volume(shape)) * element_bytes;
     if (bytes == 0) return;
     context_.use();
-    const size_t begin = loads_.empty() ? 0 : loads_.back().begin + loads_.back().bytes;
+    const size_t begin = host_copies_.empty() ? 0 : host_copies_.back().begin + host_copies_.back().bytes;
     if (begin + bytes > pinned_bytes_) {
       finish_loads();
       if (pinned_) cudaFreeHost(pinned_);
@@ -185,14 +185,15 @@ class DeviceBackend : public CudaBackend {
     }
     FF_CHECK(
         cudaMemcpyAsync(static_cast<char*>(pinned_) + begin, memory, bytes, cudaMemcpyDeviceToHost, context_.stream));
-    loads_.push_back({host, begin, bytes});
+    host_copies_.push_back({host, begin, bytes});
   }
   void finish_loads() override {
-    if (loads_.empty()) return;
+    if (host_copies_.empty()) return;
     context_.use();
     FF_CHECK(cudaStreamSynchronize(context_.stream));
-    for (const Load& load : loads_) std::memcpy(load.host, static_cast<const char*>(pinned_) + load.begin, load.bytes);
-    loads_.clear();
+    for (const HostCopy& copy : host_copies_)
+      std::memcpy(copy.host, static_cast<const char*>(pinned_) + copy.begin, copy.bytes);
+    host_copies_.clear();
   }
 
   void update(float* parameter, const float* gradient, OptimizerStates states, int64_t elements,
@@ -314,11 +315,11 @@ class DeviceBackend : public CudaBackend {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   cuda::Memory<float> staging_;
   // On their way to the host, one after the other in pinned memory.
-  struct Load {
+  struct HostCopy {
     void* host;
     size_t begin, bytes;
   };
-  Vector<Load> loads_;
+  Vector<HostCopy> host_copies_;
   void* pinned_ = nullptr;
   size_t pinned_bytes_ = 0;
 };

@@ -36,11 +36,11 @@ __device__ Range windows_of(const Axis& axis, int64_t position) {
 }
 
 // Index of an element in storage -> sample, y, x, channel.
-struct Place {
+struct Position {
   int64_t sample, y, x, channel;
 };
-__device__ Place place_of(int64_t i, int64_t height, int64_t width, int64_t channels) {
-  Place place;
+__device__ Position position_of(int64_t i, int64_t height, int64_t width, int64_t channels) {
+  Position place;
   const int64_t pixel = i / channels, row = pixel / width;
   place.channel = i - pixel * channels;
   place.x = pixel - row * width;
@@ -53,7 +53,7 @@ __device__ Place place_of(int64_t i, int64_t height, int64_t width, int64_t chan
 template <class Which>
 void max_forward(const Context& context, const Geometry& g, const float* input, float* output, Which* which) {
   for_each_index(context, g.samples * g.height.output * g.width.output * g.channels, [=] __device__(int64_t i) {
-    const Place o = place_of(i, g.height.output, g.width.output, g.channels);
+    const Position o = position_of(i, g.height.output, g.width.output, g.channels);
     const Range rows = positions_of(g.height, o.y), columns = positions_of(g.width, o.x);
     const float* image = input + o.sample * g.height.input * g.width.input * g.channels + o.channel;
     int64_t best_y = rows.begin, best_x = columns.begin;
@@ -73,7 +73,7 @@ void max_forward(const Context& context, const Geometry& g, const float* input, 
 template <class Which>
 void max_backward(const Context& context, const Geometry& g, const float* gradient, const Which* which, float* result) {
   for_each_index(context, g.samples * g.height.input * g.width.input * g.channels, [=] __device__(int64_t i) {
-    const Place p = place_of(i, g.height.input, g.width.input, g.channels);
+    const Position p = position_of(i, g.height.input, g.width.input, g.channels);
     const Range rows = windows_of(g.height, p.y), columns = windows_of(g.width, p.x);
     float sum = 0;
     for (int64_t y = rows.begin; y < rows.end; ++y)
@@ -95,7 +95,7 @@ __device__ float share(const Geometry& g, Range rows, Range columns) {
 
 void average_forward(const Context& context, const Geometry& g, const float* input, float* output) {
   for_each_index(context, g.samples * g.height.output * g.width.output * g.channels, [=] __device__(int64_t i) {
-    const Place o = place_of(i, g.height.output, g.width.output, g.channels);
+    const Position o = position_of(i, g.height.output, g.width.output, g.channels);
     const Range rows = positions_of(g.height, o.y), columns = positions_of(g.width, o.x);
     const float* image = input + o.sample * g.height.input * g.width.input * g.channels + o.channel;
     float sum = 0;
@@ -107,7 +107,7 @@ void average_forward(const Context& context, const Geometry& g, const float* inp
 
 void average_backward(const Context& context, const Geometry& g, const float* gradient, float* result) {
   for_each_index(context, g.samples * g.height.input * g.width.input * g.channels, [=] __device__(int64_t i) {
-    const Place p = place_of(i, g.height.input, g.width.input, g.channels);
+    const Position p = position_of(i, g.height.input, g.width.input, g.channels);
     const Range rows = windows_of(g.height, p.y), columns = windows_of(g.width, p.x);
     float sum = 0;
     for (int64_t y = rows.begin; y < rows.end; ++y)

@@ -17,7 +17,7 @@ void Chain::run(OracleTeam& team, const Leg& leg, const std::atomic<bool>& stop,
   random_ahead_ = random_;
   random_behind_.clear();
   leg_begin_proposals_ = leg_best_at_proposal_ = result_.proposals;
-  if (begun_) team.resume(place_);
+  if (begun_) team.resume(state_);
   else begin(team, board);
   report(board);
   constexpr int64_t timed_anew_every = 4096;  // proposals: what a chain accepts, and what that takes, changes
@@ -35,7 +35,7 @@ void Chain::run(OracleTeam& team, const Leg& leg, const std::atomic<bool>& stop,
     if (result_.proposals - reported_proposals_ >= 16) report(board);
   }
   team.forget();
-  place_ = team.place();
+  state_ = team.state();
   verify_unverified(team, board);
   report(board);
 }

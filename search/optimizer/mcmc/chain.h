@@ -74,7 +74,7 @@ class Chain {
   const ChainSettings settings_;
   const Candidate start_;
   RandomStream random_;       // after the last decision
-  ChainOracle::Place place_;  // where the chain rests
+  ChainOracle::State state_;  // where the chain rests
   Prediction current_;        // of its strategy
   ChainResult result_;
   Strategy unverified_;  // better than the best, if it fits as estimated; empty: none

@@ -108,10 +108,10 @@ Prediction ChainOracle::start(const Strategy& strategy, const std::optional<Pred
   return *known;
 }
 
-void ChainOracle::resume(const Place& place) {
-  strategy_ = place.strategy;
-  memory_scale_ = place.memory_scale;
-  feasible_ = place.feasible;
+void ChainOracle::resume(const State& state) {
+  strategy_ = state.strategy;
+  memory_scale_ = state.memory_scale;
+  feasible_ = state.feasible;
   begin();
 }
 

@@ -23,7 +23,7 @@ class ChainOracle {
 
   // Where a chain stands. Memory is estimated, times a factor that start and verify make right for the strategy that
   // they see.
-  struct Place {
+  struct State {
     Strategy strategy;
     double memory_scale = 1;
     bool feasible = true;  // by the estimate
@@ -31,8 +31,8 @@ class ChainOracle {
 
   // Its exact prediction: the one that is known, or found.
   Prediction start(const Strategy& strategy, const std::optional<Prediction>& known = {});
-  Place place() const { return {strategy_, memory_scale_, feasible_}; }
-  void resume(const Place& place);
+  State state() const { return {strategy_, memory_scale_, feasible_}; }
+  void resume(const State& state);
   // The exact prediction of the current strategy.
   Prediction verify();
   // The prediction of the current strategy with these changes, each of another operator; nothing when its cost is

@@ -25,7 +25,7 @@ struct McmcSettings {
   // by proposals.
   int threads = 1;
   double look_ahead_from_s = 3e-6;  // where a proposal takes less, threads would wait for each other longer than that
-  // A proposal that is slower by the share x of the current time is accepted with probability exp(-beta x): see
+  // A proposal that is slower by the fraction x of the current time is accepted with probability exp(-beta x): see
   // metropolis_hastings.h. None: what docs/design-notes.md, "beta", chose for the proposals.
   std::optional<double> beta = {};
   ProposalKind proposals_from = ProposalKind::structured;  // what measured best: docs/results/search-quality.md

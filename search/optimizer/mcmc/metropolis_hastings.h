@@ -6,7 +6,7 @@
 //   alpha(S -> S*) = min(1, p(S*) / p(S)) = min(1, exp(beta (cost(S) - cost(S*))))
 //
 // Here beta is divided by cost(S), so that one value serves milliseconds and minutes: a proposal that is slower by the
-// share x = cost(S*) / cost(S) - 1 is accepted with probability exp(-beta x). The uniform number u in [0, 1) that
+// fraction x = cost(S*) / cost(S) - 1 is accepted with probability exp(-beta x). The uniform number u in [0, 1) that
 // decides is drawn before the proposal is simulated: u <= exp(-beta x) is cost(S*) <= cost(S) (1 - ln u / beta). So
 // the largest cost that would be accepted is known, and simulation may stop as soon as the proposal is certain to
 // exceed it.

@@ -35,14 +35,14 @@ Prediction OracleTeam::start(const Strategy& strategy, const std::optional<Predi
   const Prediction prediction = lead.oracle->start(strategy, known);
   const std::lock_guard lock(mutex_);
   lead.elsewhere = false;
-  place_ = lead.oracle->place();
+  state_ = lead.oracle->state();
   return prediction;
 }
 
-void OracleTeam::resume(const ChainOracle::Place& place) {
+void OracleTeam::resume(const ChainOracle::State& state) {
   leave_for_another_chain();
   const std::lock_guard lock(mutex_);
-  place_ = place;
+  state_ = state;
 }
 
 void OracleTeam::leave_for_another_chain() {
@@ -72,18 +72,18 @@ Prediction OracleTeam::verify() {
   catch_up(lead, std::move(what));
   const Prediction exact = lead.oracle->verify();
   const std::lock_guard lock(mutex_);
-  place_.memory_scale = lead.oracle->memory_scale();
-  place_.feasible = lead.oracle->feasible();
+  state_.memory_scale = lead.oracle->memory_scale();
+  state_.feasible = lead.oracle->feasible();
   return exact;
 }
 
 OracleTeam::CatchUp OracleTeam::what_to_catch_up(Member& member) const {
   CatchUp what{.accept = std::exchange(member.accepted, false), .resume = std::exchange(member.elsewhere, false)};
-  what.place.memory_scale = place_.memory_scale;
-  what.place.feasible = place_.feasible;
-  if (what.resume) what.place.strategy = place_.strategy;
+  what.state.memory_scale = state_.memory_scale;
+  what.state.feasible = state_.feasible;
+  if (what.resume) what.state.strategy = state_.strategy;
   sort_and_unique(member.missed);
-  for (const OperatorId op : member.missed) what.missed.push_back({op, place_.strategy[op]});
+  for (const OperatorId op : member.missed) what.missed.push_back({op, state_.strategy[op]});
   member.missed.clear();
   return what;
 }
@@ -91,10 +91,10 @@ OracleTeam::CatchUp OracleTeam::what_to_catch_up(Member& member) const {
 void OracleTeam::catch_up(Member& member, CatchUp what) {
   if (what.accept && std::exchange(member.asked, false)) member.oracle->accept();
   leave(member);
-  if (what.resume) return member.oracle->resume(what.place);
+  if (what.resume) return member.oracle->resume(what.state);
   std::erase_if(what.missed,
                 [&](const Change& change) { return member.oracle->strategy()[change.op] == change.configuration; });
-  member.oracle->follow(what.missed, what.place.memory_scale, what.place.feasible);
+  member.oracle->follow(what.missed, what.state.memory_scale, what.state.feasible);
 }
 
 // ---- the queue ----
@@ -153,8 +153,8 @@ void OracleTeam::accept_first() {
   const std::lock_guard lock(mutex_);
   forget_behind(1);
   Proposal& accepted = *undecided_.front();
-  for (const Change& change : accepted.changes) place_.strategy[change.op] = change.configuration;
-  place_.feasible = accepted.prediction->feasible();
+  for (const Change& change : accepted.changes) state_.strategy[change.op] = change.configuration;
+  state_.feasible = accepted.prediction->feasible();
   for (const int number : members_.indices()) {
     Member& member = members_[number];
     if (number == accepted.member) member.accepted = true;

@@ -33,11 +33,11 @@ class OracleTeam {
 
   // These forget all undecided proposals.
   Prediction start(const Strategy& strategy, const std::optional<Prediction>& known = {});
-  void resume(const ChainOracle::Place& place);
+  void resume(const ChainOracle::State& state);
   void forget();
 
-  const ChainOracle::Place& place() const { return place_; }
-  const Strategy& strategy() const { return place_.strategy; }  // the chain's current one
+  const ChainOracle::State& state() const { return state_; }
+  const Strategy& strategy() const { return state_.strategy; }  // the chain's current one
   Prediction verify();                                          // of the current strategy, exactly
 
   // Are there fewer undecided proposals than that, and none that is known to be acceptable?
@@ -71,7 +71,7 @@ class OracleTeam {
   // What a member does before it predicts, so that its oracle is at the chain's current strategy.
   struct CatchUp {
     bool accept = false, resume = false;
-    ChainOracle::Place place = {};  // without a strategy unless to resume
+    ChainOracle::State state = {};  // without a strategy unless to resume
     Vector<Change> missed = {};
   };
 
@@ -89,7 +89,7 @@ class OracleTeam {
 
   mutable std::mutex mutex_;  // of all below but the threads, and of the members but for their oracles
   Vector<Member> members_;
-  ChainOracle::Place place_;
+  ChainOracle::State state_;
   std::deque<Proposal*> undecided_;
   Vector<std::unique_ptr<Proposal>> proposals_;  // all there are
   Vector<Proposal*> spare_;                      // that may be used again

@@ -49,7 +49,7 @@ class Portfolio {
   const bool by_proposals_;
   const double limit_;  // infinite: none
   int epoch_ = 0;
-  double improved_at_ = 0;  // by a share worth waiting for
+  double improved_at_ = 0;  // by a fraction worth waiting for
   double improved_cost_ = 0;
 };
 

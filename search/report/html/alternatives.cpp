@@ -39,20 +39,21 @@ std::string alternatives_section(const Analysis& analysis, const Vector<Alternat
   Vector<Bar> bars = {{"this plan", analysis.makespan(), analysis.peak.fullness() <= 1}};
   for (const Alternative& alternative : alternatives) {
     if (alternative.strategy.empty()) {
-      rows.push_back({escaped(alternative.name), "", "", escaped("Not applicable: " + alternative.note)});
+      rows.push_back({escaped(alternative.name), "", "",
+                      escaped("Not applicable: " + reason_without_name(alternative.name, alternative.note))});
       continue;
     }
     const Evaluator::Details details = analysis.evaluator.details(alternative.strategy);
     const Analysis other(analysis.evaluator, alternative.strategy, details);
     rows.push_back({escaped(alternative.name), time_text(other.makespan()),
-                    fixed(share(other.makespan(), analysis.makespan()), 2), escaped(why_not(analysis, other))});
+                    fixed(fraction(other.makespan(), analysis.makespan()), 2), escaped(why_not(analysis, other))});
     bars.push_back({alternative.name, other.makespan(), other.peak.fullness() <= 1});
   }
   // What takes ten times as long would leave no room to see the others' differences: it goes to the end of the axis.
   Nanoseconds most = 1;
   for (const Bar& bar : bars) most = std::max(most, std::min(bar.time, 4 * analysis.makespan()));
   const double row = 20, top = 4;
-  const Axis axis{150, page_width - 300, ms(most), "time of an iteration in ms"};
+  const Axis axis{150, page_width - 380, ms(most), "time of an iteration in ms"};
   Svg svg(page_width, top + bars.count() * row + Axis::height);
   for (const int b : bars.indices()) {
     const bool cut = bars[b].time > most;
@@ -76,7 +77,7 @@ std::string decisions_section(const Analysis& analysis) {
   std::string text = "<h2>Effect of each decision</h2>\n";
   if (undone.empty()) return text + "<p>This is data parallelism: every operator is split by sample.</p>\n";
   Vector<Vector<std::string>> rows = {
-      {"operators", "configuration", "in data parallelism", "change if undone", "share"}};
+      {"operators", "configuration", "in data parallelism", "change if undone", "relative"}};
   for (const int e : undone.indices()) {
     if (e == 10) break;
     const Effect& effect = undone[e];
@@ -85,7 +86,7 @@ std::string decisions_section(const Analysis& analysis) {
                     escaped(clipped(configuration_text(problem.graph, op, effect.decision.from), 44)),
                     escaped(clipped(configuration_text(problem.graph, op, effect.decision.to), 44)),
                     (effect.change < 0 ? "-" : "+") + time_text(std::abs(effect.change)),
-                    (effect.change < 0 ? "-" : "+") + percent(std::abs(share(effect.change, analysis.makespan())))});
+                    (effect.change < 0 ? "-" : "+") + percent(std::abs(fraction(effect.change, analysis.makespan())))});
   }
   return text +
          "<p class=\"note\">Change of the iteration time if one decision alone is replaced by that of "
@@ -102,8 +103,9 @@ std::string costs_section(const SearchReport& report) {
                      " from the analytic model (arithmetic and memory rates of the topology file). ";
   if (sources.analytic > 0)
     text +=
-        "Analytic times assume that kernels reach the rates of datasheets, which they seldom do: expect real "
-        "iterations to take longer, and trust the order of plans more than their times. ";
+        "Analytic times assume that kernels reach the rates of the device model, by default those of its datasheet, "
+        "which they seldom do: expect real iterations to take longer, and trust the order of plans more than their "
+        "times (docs/results/published-runs.md). ";
   else
     text +=
         "With measured kernels, 44 of 49 strategies of six networks lay within 30 % of the prediction on two "

@@ -127,7 +127,7 @@ Binding binding(const Vector<PathPiece>& pieces, const LinkKinds& links) {
   return result;
 }
 
-double share_of_peak(const Problem& problem, const Strategy& expanded, Nanoseconds makespan) {
+double fraction_of_peak(const Problem& problem, const Strategy& expanded, Nanoseconds makespan) {
   double operations = 0, peak = 0;
   for (const OperatorId id : problem.whole().operator_ids()) {
     const Operator& op = problem.whole().operators[id];

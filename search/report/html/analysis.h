@@ -44,8 +44,8 @@ struct Binding {
 };
 Binding binding(const Vector<PathPiece>& pieces, const LinkKinds& links);
 
-// Share of the devices' peak arithmetic that forward and backward use.
-double share_of_peak(const Problem& problem, const Strategy& expanded, Nanoseconds makespan);
+// Fraction of the devices' peak arithmetic that forward and backward use.
+double fraction_of_peak(const Problem& problem, const Strategy& expanded, Nanoseconds makespan);
 
 // Another strategy, and why it is not the one.
 struct Alternative {

@@ -43,8 +43,8 @@ std::string bottleneck(const Analysis& analysis) {
   const Nanoseconds link = most == bound.links.end() ? 0 : *most, computing = bound.computing + bound.updates;
   const std::string link_text = link == 0 ? ""
                                           : "the links " + analysis.links.names()[most - bound.links.begin()] + " (" +
-                                                percent(share(link, analysis.makespan())) + ")";
-  const std::string computing_text = "computing (" + percent(share(computing, analysis.makespan())) + ")";
+                                                percent(fraction(link, analysis.makespan())) + ")";
+  const std::string computing_text = "computing (" + percent(fraction(computing, analysis.makespan())) + ")";
   std::string text = "Bottleneck: ";
   if (link > computing) text += link_text + ", then " + computing_text;
   else text += computing_text + (link == 0 ? "" : ", then " + link_text);
@@ -71,14 +71,14 @@ std::string link_color(int link_kind) {
   return link_kind < 0 ? computing_color : colors[link_kind % colors.count()];
 }
 
-std::string percent(double share) {
-  return fixed(100 * share, share < 0.1 ? 1 : 0) + "\u00a0%";
+std::string percent(double fraction) {
+  return fixed(100 * fraction, fraction < 0.1 ? 1 : 0) + "\u00a0%";
 }  // no line ends in front of %
 
 std::string verdict(const Analysis& analysis, const SearchReport& report) {
   const Problem& problem = analysis.problem();
   const double seconds = ms(analysis.makespan()) / 1e3;
-  const double used = share_of_peak(problem, analysis.details.strategy, analysis.makespan());
+  const double used = fraction_of_peak(problem, analysis.details.strategy, analysis.makespan());
   std::string text = "One training iteration of " + problem.graph.name + " with batch " +
                      std::to_string(problem.whole().batch_size) + " on " + problem.topology.name + " (" +
                      std::to_string(problem.topology.devices.size()) + " devices) is predicted to take " +
@@ -86,7 +86,7 @@ std::string verdict(const Analysis& analysis, const SearchReport& report) {
                      fixed(static_cast<double>(problem.whole().batch_size) / seconds, 1) + " samples/s, " +
                      percent(used) + " of the devices' peak arithmetic";
   if (report.lower_bound > 0)
-    text += ", " + fixed(share(analysis.makespan(), report.lower_bound), 2) +
+    text += ", " + fixed(fraction(analysis.makespan(), report.lower_bound), 2) +
             " times the lower bound that no plan can beat (" + time_text(report.lower_bound) + ")";
   text += ". " + bottleneck(analysis);
   const MemoryPeak& peak = analysis.peak;
@@ -177,14 +177,14 @@ std::string path_section(const Analysis& analysis) {
   for (const int kind : analysis.bound.links.indices())
     parts.push_back(
         {"transfers over " + analysis.links.names()[kind], link_color(kind), ms(analysis.bound.links[kind])});
-  Vector<Vector<std::string>> rows = {{"operators", "task", "over", "time", "share", "tasks"}};
+  Vector<Vector<std::string>> rows = {{"operators", "task", "over", "time", "fraction", "tasks"}};
   const Vector<PathPiece> merged = merged_pieces(analysis.pieces);
   for (const int p : merged.indices()) {
     if (p == 12) break;
     const PathPiece& piece = merged[p];
     rows.push_back({escaped(clipped(joined_names(piece.names), 60)), std::string(to_string(piece.kind)),
                     piece.link_kind < 0 ? "" : escaped(analysis.links.names()[piece.link_kind]), time_text(piece.time),
-                    percent(share(piece.time, analysis.makespan())), std::to_string(piece.tasks)});
+                    percent(fraction(piece.time, analysis.makespan())), std::to_string(piece.tasks)});
   }
   return "<h2>The critical path</h2>\n<p class=\"note\">The chain of tasks that determines the iteration time: each "
          "task starts when the one before it allows. A shorter iteration needs a shorter critical path.</p>\n" +
@@ -204,7 +204,7 @@ std::string task_color(const Analysis& analysis, int task) {
   return link_color(analysis.links.binding_kind(analysis.details.costs, task));
 }
 
-// How much later a task could begin without making the iteration longer, in steps of its share of the iteration.
+// How much later a task could begin without making the iteration longer, in steps of its fraction of the iteration.
 struct SlackStep {
   double most;
   const char *color, *name;
@@ -215,7 +215,7 @@ constexpr SlackStep slack_steps[] = {{0, "#d62728", "bar below: no slack, a dela
                                      {1, "#dcdcdc", "more"}};
 
 int slack_step(const Analysis& analysis, int task) {
-  const double slack = share(analysis.causes.slack(task), analysis.makespan());
+  const double slack = fraction(analysis.causes.slack(task), analysis.makespan());
   int step = 0;
   while (step < 3 && slack > slack_steps[step].most) ++step;
   return step;
@@ -315,7 +315,7 @@ Vector<DeviceRow> device_rows(const Analysis& analysis, const Vector<Vector<Nano
   for (const int device : bars.indices()) {
     Vector<int64_t> key;
     for (const Nanoseconds length : bars[device])
-      key.push_back(static_cast<int64_t>(1000 * share(length, analysis.makespan()) + 0.5));
+      key.push_back(static_cast<int64_t>(1000 * fraction(length, analysis.makespan()) + 0.5));
     if (bars.count() <= most_single_rows) key.push_back(device);
     const auto [at, added] = known.try_emplace(std::move(key), rows.count());
     if (added) rows.push_back({topology.devices[device].name, bars[device], {}});

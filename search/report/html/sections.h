@@ -24,12 +24,12 @@ constexpr double page_width = 1040;  // pixels
 constexpr const char* computing_color = "#3b6ea5";
 constexpr const char* nothing_color = "#efefef";  // idle
 inline double ms(Nanoseconds time) { return static_cast<double>(time) / 1e6; }
-inline double share(Nanoseconds part, Nanoseconds whole) {
+inline double fraction(Nanoseconds part, Nanoseconds whole) {
   return static_cast<double>(part) / static_cast<double>(whole);
 }
 std::string link_color(int link_kind);
 // The kinds of links that something moves over.
 Vector<LegendEntry> link_legend(const Analysis& analysis, const std::string& prefix);
-std::string percent(double share);
+std::string percent(double fraction);
 
 }  // namespace ff::html

@@ -56,9 +56,10 @@ TEST_CASE("CPUs for a strategy that is for CPUs, unless GPUs are asked for") {
 TEST_CASE("without GPUs") {
   const DeviceChoice choice = choose({"auto", "auto", false, true}, none, 0);
   CHECK_FALSE(choice.cuda);
-  CHECK(choice.note == "the strategy is for GPUs, running on CPUs (no GPU: none)");
+  CHECK(choice.note == "the strategy is for GPUs, running on CPUs (no GPU: none): the predicted time does not apply");
   CHECK(choose({"auto", "auto", false, true}, {"a", ""}, 1).note ==
-        "the strategy is for GPUs, running on CPUs (rank 1 on localhost: no GPU: none)");
+        "the strategy is for GPUs, running on CPUs (rank 1 on localhost: no GPU: none): the predicted time does not "
+        "apply");
   CHECK(failure({"cuda", "auto", false, true}, none, 0) == "no GPU: none");
   CHECK(failure({"auto", "nccl", false, true}, none, 0) == "no GPU: none");
   CHECK(failure({"cuda", "auto", false, true}, {"a", ""}, 1) == "rank 1 on localhost: no GPU: none");

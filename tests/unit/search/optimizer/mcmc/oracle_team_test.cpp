@@ -128,10 +128,10 @@ TEST_CASE("members that were not asked for a while predict for the chain's curre
     }
     REQUIRE(team.strategy() == after);
     if (step % 100 == 99) {
-      const ChainOracle::Place place = team.place();
+      const ChainOracle::State state = team.state();
       undecided.clear();
       team.start(problem.space.random_strategy(random));
-      if (step == 199) team.resume(place);
+      if (step == 199) team.resume(state);
     }
   }
 }
