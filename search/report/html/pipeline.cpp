@@ -82,7 +82,7 @@ Vector<PipelineRow> pipeline_rows(const Vector<Vector<PipelineBox>>& boxes) {
 double idle_share(const PipelineRow& row, Nanoseconds makespan) {
   Nanoseconds busy = 0;
   for (const PipelineBox& box : *row.boxes) busy += box.end - box.begin;
-  return 1 - share(busy, makespan);
+  return 1 - fraction(busy, makespan);
 }
 
 }  // namespace
