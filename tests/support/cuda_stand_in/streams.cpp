@@ -80,7 +80,24 @@ void finish(const WorkPointer& work) {
   work->followed_by.clear();
 }
 
+// With FF_CUDA_STAND_IN_COUNTS: how many pieces of work of each kind there were, when the process ends.
+class Counts {
+ public:
+  ~Counts() {
+    if (!std::getenv("FF_CUDA_STAND_IN_COUNTS")) return;
+    std::string text = "CUDA stand-in, work:";
+    for (const auto& [name, count] : of_name_) text += " " + name + " " + std::to_string(count);
+    std::fprintf(stderr, "%s\n", text.c_str());
+  }
+  void add(const std::string& name) { ++of_name_[name]; }
+
+ private:
+  std::map<std::string, int64_t> of_name_;
+};
+
 void enqueue(const WorkPointer& work) {
+  static Counts counts;
+  if (work->run) counts.add(work->name);
   ++state().devices[work->device].unfinished;
   for (const WorkPointer& before : work->follows)
     if (before && !before->done) {
