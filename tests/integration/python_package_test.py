@@ -238,6 +238,16 @@ class Plans(Case):
                          self.folder / "profile.json", batch=2)
         self.assertEqual(json.loads((self.folder / "profile.json").read_text())["format"], "ffprofile/1")
 
+    def test_kernels_are_measured_once(self):
+        graph, topology = ffsearch.Graph.named("lenet"), ffsearch.Topology.named("local-cpu-1")
+        plan = ffsearch.search(graph, topology, batch=2, proposals=10)
+        self.assertEqual((plan.prediction.costs["measured"], plan.prediction.costs["analytic"]), (0, 0))
+        self.assertEqual(plan.simulate().predicted_ms, plan.predicted_ms)
+        again = ffsearch.search(graph, topology, batch=2, proposals=10)
+        self.assertEqual(again.predicted_ms, plan.predicted_ms)
+        elsewhere = ffsearch.search(graph, ffsearch.Topology.named("p100-1x4"), proposals=10)
+        self.assertEqual((elsewhere.prediction.costs["measured"], elsewhere.prediction.costs["profile"]), (0, 0))
+
     def test_in_a_notebook(self):
         plan = lenet_plan()
         page = plan.html(self.folder / "plan.html")

@@ -248,6 +248,25 @@ class PythonTorchTest(unittest.TestCase):
                      (inputs.double(), label.int())):
             self.assertEqual(plan.train(data, iterations=2).losses, expected)
 
+    def test_examples(self):
+        """Those of scripts/python/examples, made short."""
+        try:
+            import torchvision  # noqa: F401
+            examples = [["resnet18.py", "--size", "32", "--batch", "4", "--iterations", "2"]]
+        except ImportError:
+            examples = []
+        root = pathlib.Path(__file__).resolve().parents[2]
+        examples.append(["gpt.py", root / "LICENSE", "--batch", "4", "--iterations", "2"])
+        environment = {**os.environ, "PYTHONPATH": str(root / "scripts/python"), "PYTHONDONTWRITEBYTECODE": "1"}
+        for name, *arguments in examples:
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run([sys.executable, root / "scripts/python/examples" / name, *arguments, "--budget",
+                                       "2s", "--cost", "analytic"], cwd=folder, env=environment, capture_output=True,
+                                      text=True, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("iteration 2 of 2: loss", done.stderr)
+                self.assertIn("2 ranks" if name == "gpt.py" else "ms measured", done.stdout)
+
     def test_what_is_refused(self):
         class Two(nn.Module):
             def __init__(self):

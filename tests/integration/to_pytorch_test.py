@@ -177,8 +177,8 @@ class ToPytorchTest(unittest.TestCase):
             pathlib.Path(path("text")).write_text("not a safetensors file")
             for checkpoint, weights, message in (
                     ("a.safetensors", "a.safetensors",
-                     "a.safetensors: has no table of names; `ffsearch import --weights` writes one, and `ffexec --load` "
-                     "and `--save` pass it on"),
+                     "a.safetensors: has no table of names; `ffsearch import --weights` writes one, and `ffexec "
+                     "--load` and `--save` pass it on"),
                     ("text", "a.safetensors", "text: is not a safetensors file"),
                     ("none", "a.safetensors", "none: No such file or directory")):
                 done = subprocess.run([sys.executable, SCRIPTS / "to_pytorch.py", path(checkpoint), "--weights",

@@ -91,6 +91,7 @@ class Graph(JsonFile):
         super().__init__(path, folder, source)
         self.weights, self.summary, self.notes = weights, summary, notes
         self.owner: Any = None  # what keeps the weights
+        self.profiles: Dict[str, Folder] = {}  # kernel times that searches have measured, by device model
         self.torch_loss: Optional[Callable[[Any, Dict[str, Any]], Any]] = None  # of from_torch, for check()
 
     @classmethod
@@ -204,7 +205,7 @@ class Graph(JsonFile):
         path = folder / self.path.name
         write_whole(path, json.dumps({**data, "optimizer": settings, "operators": operators}))
         graph = Graph(path, folder, self.source, self.weights, self.summary, self.notes)
-        graph.owner, graph.torch_loss = self, self.torch_loss
+        graph.owner, graph.torch_loss, graph.profiles = self, self.torch_loss, self.profiles
         return graph
 
     def __repr__(self) -> str:

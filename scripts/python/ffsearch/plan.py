@@ -288,12 +288,38 @@ def _problem(graph: Graph, topology: Topology) -> "tuple[List[Any], Dict[str, st
     return ["--graph", graph.path, "--topo", topology.path], shown
 
 
+def _measured(graph: Graph, topology: Topology, flags: Mapping[str, Any],
+              progress: Progress) -> "tuple[Optional[pathlib.Path], Tuple[str, ...]]":
+    """A profile with the kernels that a search could ask for, measured on this machine, so that all later predictions
+    have the same times; and notes. None: other costs were asked for, or this machine does not have the devices."""
+    if flags.get("cost") not in (None, "auto") or flags.get("profile") is not None:
+        return None, ()
+    models = topology.data.get("device_models", {})
+    if len(models) != 1:
+        return None, ()
+    key = json.dumps([models, flags.get("precision")], sort_keys=True)
+    folder = graph.profiles.setdefault(key, Folder())
+    chosen = {name: flags.get(name) for name in ("batch", "batch_per_device", "precision")}
+    arguments, shown = _problem(graph, topology)
+    try:
+        done = programs.ffsearch("profile", *arguments, "--out", folder / "profile.json", *programs.flags_of(chosen),
+                                 progress=progress, shown=shown)
+    except FfsearchError:
+        return None, ()  # the search has the same reason, or uses the analytic model
+    if done.interrupted:
+        raise KeyboardInterrupt
+    return folder / "profile.json", done.notes
+
+
 def search(graph: Graph, topology: Topology, *, budget: Union[None, str, float] = None,
            proposals: Optional[int] = None, seed: Optional[int] = None, algorithm: Optional[str] = None,
            batch: Optional[int] = None, progress: Progress = False, **flags: Any) -> Plan:
     """Searches for a plan with a short predicted iteration time.
 
     Ctrl-C ends the search with the best plan so far, whose `interrupted` is True. A second Ctrl-C ends it without one.
+
+    If this machine has the devices, the kernels are measured first, once for each graph, and the plan keeps their
+    times for its later predictions. Otherwise they come from the analytic model. `cost` and `profile` decide otherwise.
 
     Args:
         graph: the network.
@@ -317,6 +343,9 @@ def search(graph: Graph, topology: Topology, *, budget: Union[None, str, float] 
     shown[str(folder.path) + "/"] = ""
     flags = {name: _as_file(value, folder, f"{name}.json") for name, value in flags.items()}
     own = {"budget": budget, "proposals": proposals, "seed": seed, "algorithm": algorithm, "batch": batch}
+    measured, notes = _measured(graph, topology, {**own, **flags}, progress)
+    if measured is not None:
+        flags["profile"] = measured
     done = programs.ffsearch(*arguments, "--out", path, *programs.flags_of({**own, **flags}), "--json",
                              progress=progress, shown=shown)
     if not path.exists():
@@ -325,7 +354,7 @@ def search(graph: Graph, topology: Topology, *, budget: Union[None, str, float] 
     found = done.json() if done.output.strip() else None
     plan = Plan(path, folder, f"plan of {graph.name}", costs=costs, weights=graph.weights, owner=graph,
                 prediction=found)
-    plan.interrupted, plan.notes = done.interrupted, done.notes
+    plan.interrupted, plan.notes = done.interrupted, notes + done.notes
     plan.statistics = SearchStatistics.of(found) if found else None
     return plan
 
