@@ -101,7 +101,7 @@ def settings_of(row):
         raise NotSaid("selective recomputation of some layers")
     parts = {"tp": number(row, "tp", 1), "pp": number(row, "pp", 1), "vp": number(row, "vp", 1),
              "micro_batch": number(row, "mbs"), "sharding": SHARDING[stage],
-             "recompute": "full" if recompute == "full" else "none"}
+             "recompute": recompute}
     parts["attention"] = attention_of(row)
     if fused_loss_of(row):
         parts["loss"] = "fused"

@@ -124,10 +124,13 @@ class AnalyticKernel {
     // Two products forward and five backward, of which one computes the scores again. Each has as many outputs as there
     // are scores, or reads them.
     const double scores = attention.flops / (backward ? 5 : 2) / 2 / static_cast<double>(attention.head_channels);
-    const double bytes = scores * (backward ? stored_backward_bytes : stored_forward_bytes);
+    const bool again = backward && conventions_.recomputes_attention;
+    const double bytes =
+        scores * ((backward ? stored_backward_bytes : stored_forward_bytes) + (again ? stored_forward_bytes : 0));
     const double memory_us = bytes / (model_.memory_gb_per_s * known_.memory * 1e3);
     say(memory_us, "stored probabilities, " + digits(bytes) + " bytes");
-    return us + product_us(attention.flops * (backward ? 0.8 : 1), scores, false) + memory_us;
+    const double products = backward ? 0.8 + (again ? 0.4 : 0) : 1;
+    return us + product_us(attention.flops * products, scores, false) + memory_us;
   }
 
   // Of the kernels between those that tensor parallelism splits: with sequence parallelism each device has a share of

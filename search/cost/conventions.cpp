@@ -18,7 +18,8 @@ int64_t framework_workspace_bytes(const OperatorDefinition& definition, const Bl
                                   const FrameworkConventions& conventions) {
   if (const auto* attention = dynamic_cast<const MultiHeadAttention*>(&definition)) {
     const int64_t bytes = size_of(definition.outputs()[0].type), projected = attention->projected(part).size() * bytes;
-    if (conventions.stored_attention) return projected + scores(*attention, part) * bytes;
+    if (conventions.stored_attention)
+      return projected + (conventions.recomputes_attention ? 0 : scores(*attention, part) * bytes);
     return projected + scores(*attention, part) / attention->length * f32_bytes;
   }
   if (definition.is_loss() && definition.counts_correct())
@@ -30,7 +31,8 @@ int64_t framework_scratch_bytes(const OperatorDefinition& definition, const Bloc
                                 const FrameworkConventions& conventions) {
   if (const auto* attention = dynamic_cast<const MultiHeadAttention*>(&definition)) {
     const int64_t bytes = size_of(definition.outputs()[0].type), projected = attention->projected(part).size() * bytes;
-    return projected + (conventions.stored_attention ? 2 * scores(*attention, part) * bytes : 0);
+    const int64_t matrices = conventions.recomputes_attention ? 3 : 2;
+    return projected + (conventions.stored_attention ? matrices * scores(*attention, part) * bytes : 0);
   }
   if (conventions.unfused_loss && definition.is_loss() && definition.counts_correct())
     return 2 * definition.input_block(0, part).volume() * f32_bytes;

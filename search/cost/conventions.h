@@ -12,6 +12,9 @@ class OperatorDefinition;
 struct FrameworkConventions {
   // Attention writes and reads its probabilities.
   bool stored_attention = false;
+  // These are computed again in front of backward, and not kept (selective recomputation: Korthikanti et al. 2022,
+  // arXiv 2205.05198, section 5).
+  bool recomputes_attention = false;
   // Else: which generation of FlashAttention's kernels.
   int flash_attention = 2;
   // The loss is a sequence of elementwise kernels on f32 copies of the logits, not one kernel.

@@ -103,8 +103,11 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "dp") result.data = static_cast<int>(number(key, value));
     else if (key == "micro_batch") result.micro_batch = number(key, value);
     else if (key == "sharding") result.synchronization = with_sharding(Synchronization::all_reduce, value);
-    else if (key == "recompute") result.recompute = one_of(key, value, {"none", "selective", "full"}) == "full";
-    else if (key == "sequence_parallel") sequence_parallel = one_of(key, value, {"on", "off"}) == "on";
+    else if (key == "recompute") {
+      const std::string kind = one_of(key, value, {"none", "selective", "full"});
+      result.recompute = kind == "full";
+      result.recompute_attention = kind == "selective";
+    } else if (key == "sequence_parallel") sequence_parallel = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "attention") result.attention = one_of(key, value, {"fused", "flash1", "stored"});
     else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
     else if (key == "framework") result.framework = one_of(key, value, {"none", "megatron", "fsdp", "deepspeed"});
@@ -132,6 +135,7 @@ std::set<std::string> keys_of_parallelism(const std::string& text) {
 FrameworkConventions conventions_of(const Parallelism& parallelism) {
   FrameworkConventions result;
   result.stored_attention = parallelism.attention == "stored";
+  result.recomputes_attention = result.stored_attention && parallelism.recompute_attention;
   result.flash_attention = parallelism.attention == "flash1" ? 1 : 2;
   if (parallelism.framework == "none") return result;
   const bool fsdp = parallelism.framework == "fsdp";
@@ -154,7 +158,8 @@ std::string to_string(const Parallelism& parallelism) {
                      ",vp=" + std::to_string(parallelism.chunks) + ",dp=" + std::to_string(parallelism.data) +
                      ",micro_batch=" + std::to_string(parallelism.micro_batch);
   text += ",sharding=" + std::string(sharding_name(parallelism.synchronization));
-  text += std::string(",recompute=") + (parallelism.recompute ? "full" : "none");
+  const bool selective = parallelism.attention == "stored" && parallelism.recompute_attention;
+  text += std::string(",recompute=") + (parallelism.recompute ? "full" : selective ? "selective" : "none");
   if (parallelism.attention != "fused") text += ",attention=" + parallelism.attention;
   if (parallelism.fused_loss) text += ",loss=fused";
   if (!parallelism.sequence_parallel) text += ",sequence_parallel=off";

@@ -39,7 +39,7 @@ struct Parallelism {
   int tensor = 1, pipeline = 1, chunks = 1, data = 0;  // data 0: as many groups as there are devices for
   int64_t micro_batch = 0;                             // samples; 0: all of a group's
   Synchronization synchronization = Synchronization::all_reduce;
-  bool recompute = false;
+  bool recompute = false, recompute_attention = false;  // the second: of stored attention
   bool sequence_parallel = true, fused_loss = false;
   std::string attention = "fused", framework = "none";
   bool operator==(const Parallelism&) const = default;

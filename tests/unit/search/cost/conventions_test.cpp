@@ -31,6 +31,9 @@ TEST_CASE("frameworks keep of attention queries, keys and values, and logarithms
   conventions.stored_attention = true;
   CHECK(framework_workspace_bytes(attention, part, conventions) == 768 + 1024 * 2);
   CHECK(framework_scratch_bytes(attention, part, conventions) == 768 + 2 * 1024 * 2);
+  conventions.recomputes_attention = true;
+  CHECK(framework_workspace_bytes(attention, part, conventions) == 768);
+  CHECK(framework_scratch_bytes(attention, part, conventions) == 768 + 3 * 1024 * 2);
 }
 
 // Logits [4, 8]: 32.
