@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "common/number_ranges.h"
+#include "common/task_graph/wiring.h"
 
 namespace ff {
 namespace {
@@ -54,10 +55,17 @@ Task owners_update(const TaskGraph& graph, const Task& transfer) {
 Task producer_of(const TaskGraphBuilder& builder, const Task& transfer) {
   const Edge& edge = builder.edges()[transfer.edge];
   const Direction direction = direction_of(transfer.kind);
-  const bool forward = direction == Direction::forward;
-  const OperatorId op = forward ? edge.producer : edge.consumer;
-  const int part = forward ? other_of(transfer.key) : part_of(transfer.key);
+  const OperatorId op = sender_of(edge, direction);
+  const int part = direction == Direction::forward ? other_of(transfer.key) : part_of(transfer.key);
   return {make_task_key(compute_kind(direction), op, part, 0), compute_kind(direction)};
+}
+
+// With on-demand buffers these are issued right before the task that reads what they bring, so that it lies in memory
+// for a short time; all other transfers right after the task that produces what they send.
+bool is_issued_for_reader(TaskKind kind, TransferBuffers buffers) {
+  return buffers == TransferBuffers::on_demand &&
+         (kind == TaskKind::activation || kind == TaskKind::activation_collective ||
+          kind == TaskKind::parameter_gradient);
 }
 
 // The first task that reads what a transfer of an activation brings. Of statistics tasks only their operator knows
@@ -244,20 +252,18 @@ DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& gra
     return behind_gatherings;
   }
   if (is_compute(task.kind)) return place(direction, task.op, parts, task.part);
-  const bool on_demand = buffers == TransferBuffers::on_demand;
   const auto beside = [&](OperatorId op, int part, bool in_front) {
     const bool may_have_statistics = builder.graph().operators[op].definition->may_have_statistics();
     DefaultPlace result = place(direction, op, in_front && may_have_statistics ? statistics : parts, part);
     result.transfer = in_front ? -1 : 1;
     return result;
   };
-  if (on_demand && task.kind == TaskKind::activation)
-    return beside(builder.edges()[task.edge].consumer, part_of(task.key), true);
-  if (on_demand && is_edge_collective(task.kind)) {
+  const bool for_reader = is_issued_for_reader(task.kind, buffers);
+  if (is_transfer(task.kind) && for_reader) return beside(builder.edges()[task.edge].consumer, part_of(task.key), true);
+  if (is_edge_collective(task.kind) && buffers == TransferBuffers::on_demand) {
     const Vector<int32_t>& consumers = graph.collectives[task.collective].exchange().consumers;
-    const bool forward = direction == Direction::forward;
     const auto [first, last] = std::minmax_element(consumers.begin(), consumers.end());
-    return beside(builder.edges()[task.edge].consumer, forward ? *first : *last, forward);
+    return beside(builder.edges()[task.edge].consumer, for_reader ? *first : *last, for_reader);
   }
   if (is_transfer(task.kind)) {
     const TaskKey producer = producer_of(builder, task).key;
@@ -265,10 +271,8 @@ DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& gra
     behind.transfer = 1;
     return behind;
   }
-  if (is_edge_collective(task.kind)) {
-    const Edge& edge = builder.edges()[task.edge];
-    return place(direction, direction == Direction::forward ? edge.producer : edge.consumer, collectives, 0);
-  }
+  if (is_edge_collective(task.kind))
+    return place(direction, sender_of(builder.edges()[task.edge], direction), collectives, 0);
   const OperatorId last = last_of_group[subject_of(task.key)];
   return place(Direction::backward, last, task.kind == TaskKind::update ? updates : synchronizations, 0);
 }
@@ -293,9 +297,7 @@ Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph
 
 Vector<int> on_demand_issue_order(const TaskGraph& graph, const Vector<int>& order) {
   const auto is_late = [&](int task) {
-    const TaskKind kind = graph.tasks[task].kind;
-    return kind == TaskKind::activation || kind == TaskKind::activation_collective ||
-           kind == TaskKind::parameter_gradient;
+    return is_issued_for_reader(graph.tasks[task].kind, TransferBuffers::on_demand);
   };
   Vector<int> place(graph.tasks.size());
   for (int i : order.indices()) place[order[i]] = i;
@@ -350,7 +352,7 @@ NamedOrder order_by_names(const TaskGraphBuilder& builder, const TaskGraph& grap
       places.emplace_back(place, task.kind == TaskKind::parameter_gradient ? -1 : 1, task.key, t);
       continue;
     }
-    const bool late = task.kind == TaskKind::activation && buffers == TransferBuffers::on_demand;
+    const bool late = transfer && is_issued_for_reader(task.kind, buffers);
     int64_t place = named.of(late ? reader_of(builder, task, true) : transfer ? producer_of(builder, task) : task);
     if (late && place < 0) place = named.of(reader_of(builder, task, false));
     if (place < 0) return result;

@@ -6,6 +6,7 @@
 
 #include "common/hash.h"
 #include "common/task_graph/edge_copies.h"
+#include "common/task_graph/live_memory.h"
 #include "common/task_graph/recomputed_edges.h"
 #include "common/task_graph/sharded_units.h"
 
@@ -13,8 +14,6 @@ namespace ff {
 namespace {
 
 using Kind = BufferKey::Kind;
-
-int64_t aligned(int64_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
 
 class MemoryPlanner {
  public:
@@ -432,7 +431,8 @@ class MemoryPlanner {
     std::sort(plan.buffers.begin(), plan.buffers.end(),
               [](const PlannedBuffer& a, const PlannedBuffer& b) { return a.key < b.key; });
     for (const PlannedBuffer& one : plan.buffers) plan.separate_bytes += aligned(one.bytes);
-    plan.live_bytes = most_live_bytes(plan);
+    const Vector<int64_t> live = live_bytes(plan);
+    plan.live_bytes = *std::max_element(live.begin(), live.end());
   }
 
   // Many devices are alike, under data parallelism all.
@@ -453,17 +453,6 @@ class MemoryPlanner {
       return;
     }
     plan.arena_bytes = assign_offsets(plan.buffers);
-  }
-
-  static int64_t most_live_bytes(const MemoryPlan& plan) {
-    Vector<int64_t> change(plan.steps.size() + 2, 0);  // in front of each step
-    for (const PlannedBuffer& one : plan.buffers) {
-      change[one.first] += aligned(one.bytes);
-      change[static_cast<size_t>(one.last) + 1] -= aligned(one.bytes);
-    }
-    int64_t live = 0, most = 0;
-    for (const int64_t bytes : change) most = std::max(most, live += bytes);
-    return most;
   }
 
   TaskGraphBuilder& builder_;

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "common/task_graph/edge_copies.h"
+#include "common/task_graph/wiring.h"
 #include "executor/plan/planner.h"
 
 namespace ff {
@@ -367,13 +368,12 @@ void plan_collective_waits(Planner& planner) {
   for (const StepPlan& step : plan.steps) {
     if (step.collective < 0) continue;
     const EdgeCollective& moved = planner.tasks.collectives[planner.tasks.tasks[step.task].collective];
-    const Edge& edge = planner.builder.edges()[moved.edge];
-    const Direction direction = direction_of(step.kind);
-    const bool forward = direction == Direction::forward;
+    const PartTasksAt released =
+        exchange_join(direction_of(step.kind), planner.builder.edges()[moved.edge], moved.exchange()).released;
     int first = static_cast<int>(plan.steps.size());
-    for (int32_t number : forward ? moved.exchange().consumers : moved.exchange().producers)
-      if (const PartPlan* part = planner.local(forward ? edge.consumer : edge.producer, number))
-        first = std::min(first, part->steps(direction).first);
+    for (int32_t number : released.parts)
+      if (const PartPlan* part = planner.local(released.op, number))
+        first = std::min(first, part->steps(released.direction).first);
     if (first < static_cast<int>(plan.steps.size())) plan.steps[first].collectives.push_back(step.collective);
   }
 }

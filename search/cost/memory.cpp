@@ -8,6 +8,7 @@
 
 #include "common/operators/conversion.h"
 #include "common/task_graph/edge_copies.h"
+#include "common/task_graph/live_memory.h"
 #include "common/task_graph/parameter_buffers.h"
 #include "common/task_graph/shared_kernels.h"
 #include "common/topology.h"
@@ -15,7 +16,6 @@
 namespace ff {
 namespace {
 
-int64_t aligned(int64_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
 // In the arena.
 int64_t place_of(DataType type, const Block& block) { return aligned(bytes_of(type, block)); }
 

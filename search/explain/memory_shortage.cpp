@@ -5,6 +5,7 @@
 
 #include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
+#include "common/task_graph/live_memory.h"
 #include "common/task_graph/shared_kernels.h"
 #include "search/explain/critical_path.h"
 #include "search/explain/decisions.h"
@@ -13,8 +14,6 @@
 
 namespace ff {
 namespace {
-
-int64_t aligned(int64_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
 
 constexpr const char *whole_gradients = "gradients of parameters, not yet reduced", *whole_weights = "gathered weights";
 
@@ -46,24 +45,6 @@ std::string buffer_owner(const TaskGraphBuilder& builder, const BufferKey& key) 
   if (key.kind > BufferKey::Kind::received_gradient) return builder.groups()[key.what].name;
   const Edge& edge = builder.edges()[key.what];
   return operators[edge.producer].name + "->" + operators[edge.consumer].name;
-}
-
-// The step at which most bytes live.
-int fullest_step(const MemoryPlan& plan) {
-  Vector<int64_t> change(plan.steps.size() + 2, 0);
-  for (const PlannedBuffer& buffer : plan.buffers) {
-    change[buffer.first] += aligned(buffer.bytes);
-    change[buffer.last + 1] -= aligned(buffer.bytes);
-  }
-  int64_t live = 0, most = -1;
-  int fullest = 0;
-  for (const int step : change.indices()) {
-    live += change[step];
-    if (live <= most) continue;
-    most = live;
-    fullest = step;
-  }
-  return fullest;
 }
 
 DeviceId fullest_device(const Topology& topology, const Vector<int64_t>& bytes) {
@@ -110,7 +91,8 @@ MemoryPeak memory_peak(Evaluator& evaluator, const Evaluator::Details& details) 
   const MemoryModel::Needs needs =
       evaluator.memory_model().needs(details.strategy, details.tasks, details.order, details.transfer_buffers);
   const MemoryPlan& plan = needs.plans[peak.device];
-  const int step = fullest_step(plan);
+  const Vector<int64_t> by_step = live_bytes(plan);
+  const int step = static_cast<int>(std::max_element(by_step.begin(), by_step.end()) - by_step.begin());
   const TaskGraphBuilder& builder = evaluator.builder();
   if (step < plan.steps.count()) peak.task = task_name(builder, details.tasks, plan.steps[step]);
   std::map<std::string, int64_t> live;

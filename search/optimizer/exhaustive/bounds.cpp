@@ -135,23 +135,23 @@ void Bounds::cross(int edge, const Choice& producer, const Choice& consumer, Cro
   crossing.packing.fill(0);
   crossing.gradient_packing.fill(0);
   crossing.gradients.fill({});
+  struct {
+    Crossing& crossing;
+    void assembled(int32_t part, int64_t bytes) { crossing.input_copies[part] += bytes; }
+    void packed(int32_t part, int64_t bytes) { crossing.packing[part] += bytes; }
+    void packed_gradient(int32_t part, int64_t bytes) { crossing.gradient_packing[part] += bytes; }
+    void contributes(int32_t part, int64_t bytes, BlockUse use) { crossing.gradients[part].add(bytes, use); }
+  } copies{crossing};
   if (const EdgeExchanges& exchanges = space_.exchanges(edge, producer, consumer);
       !exchanges.exchanges.empty() && cross_by_collectives(exchanges, gradient, producer, consumer, crossing))
     return;
   for (const PairDelay& pair : space_.pairs(edge, producer, consumer)) {
     const int p = pair.producer_part, q = pair.consumer_part;
     const int source = producer.devices[p], destination = consumer.devices[q];
-    const bool local = source == destination;
     crossing.pairs[crossing.count++] = {pair.producer_part, pair.consumer_part,
                                         pair.delay[source * devices + destination],
                                         gradient ? pair.delay[destination * devices + source] : 0};
-    const EdgeCopy forward = edge_copy(pair, local, Direction::forward);
-    if (forward.source == BlockUse::packed) crossing.packing[p] += pair.bytes;
-    if (forward.destination == BlockUse::packed) crossing.input_copies[q] += pair.bytes;
-    if (!gradient) continue;
-    const EdgeCopy backward = edge_copy(pair, local, Direction::backward);
-    if (backward.source == BlockUse::packed) crossing.gradient_packing[q] += pair.bytes;
-    crossing.gradients[p].add(pair.bytes, backward.destination);
+    count_copies(pair, source == destination, gradient, copies);
   }
 }
 

@@ -82,7 +82,7 @@ int32_t Arrivals::predecessors_of(int32_t slot) const {
     case TaskKind::activation_collective:
     case TaskKind::gradient_collective: {
       const Exchange& exchange = state_.edges[waiting.subject].exchanges->exchanges[waiting.part];
-      return (waiting.kind == TaskKind::activation_collective ? exchange.producers : exchange.consumers).count();
+      return senders_of(exchange, direction_of(waiting.kind)).count();
     }
     default:
       return static_cast<int32_t>(

@@ -18,6 +18,17 @@ struct EdgePlan {
   Vector<int32_t> producer_begin;           // [producer part + 1]: into by_producer
   Vector<int32_t> by_producer;              // indices of pairs
   bool one_to_one = false;                  // part i exchanges blocks with part i, in pair i, and with no other
+
+  // Calls visit(pair, its index) for the pairs of which the part is the sender.
+  template <Direction direction, typename Visit>
+  void for_each_pair_of_sender(int part, const Visit& visit) const {
+    constexpr bool forward = direction == Direction::forward;
+    const Vector<int32_t>& begin = forward ? producer_begin : consumer_begin;
+    for (int32_t i = begin[part]; i < begin[part + 1]; ++i) {
+      const int32_t index = forward ? by_producer[i] : i;
+      visit((*pairs)[index], index);
+    }
+  }
 };
 
 class EdgePlans {

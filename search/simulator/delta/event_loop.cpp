@@ -66,8 +66,8 @@ TaskTime EventLoop::take(const Event& event, Nanoseconds limit) {
     case TaskKind::forward_statistics: return take_compute<Direction::forward>(event, limit);
     case TaskKind::backward:
     case TaskKind::backward_statistics: return take_compute<Direction::backward>(event, limit);
-    case TaskKind::forward_reduction:
-    case TaskKind::backward_reduction: return take_reduction(event, limit);
+    case TaskKind::forward_reduction: return take_reduction<Direction::forward>(event, limit);
+    case TaskKind::backward_reduction: return take_reduction<Direction::backward>(event, limit);
     case TaskKind::activation: return take_transfer<Direction::forward>(event, limit);
     case TaskKind::gradient: return take_transfer<Direction::backward>(event, limit);
     case TaskKind::activation_collective: return take_collective<Direction::forward>(event, limit);
@@ -106,13 +106,15 @@ TaskTime EventLoop::take_compute(const Event& event, Nanoseconds limit) {
   return time;
 }
 
+template <Direction direction>
 TaskTime EventLoop::take_reduction(const Event& event, Nanoseconds limit) {
-  const Direction direction = direction_of(kind_of(event.key));
   const OperatorId op = subject_of(event.key);
   const ReductionState& reduction = state_.operators[op].reductions[direction][part_of(event.key)];
   const TaskTime time = occupy(event.ready, reduction.collective);
   if (Bounds::exceed_at(time, bounds_.paths().behind_reduction(direction, op), limit)) return {};
-  for (int part : reduction.parts) queue_.push({time.end, make_task_key(compute_kind(direction), op, part, 0), 0, 0});
+  const PartTasksAt released = reduction_join(direction, op, reduction.parts).released;
+  for (const int32_t part : released.parts)
+    queue_.push({time.end, make_task_key(compute_kind(direction), released.op, part, 0), 0, 0});
   return time;
 }
 
@@ -121,13 +123,9 @@ TaskTime EventLoop::take_transfer(const Event& event, Nanoseconds limit) {
   const int e = subject_of(event.key);
   const Edge& edge = state_.edge(e);
   const BlockPair& pair = (*state_.edges[e].plan->pairs)[event.index];
-  OperatorId from = edge.producer, to = edge.consumer;
-  int from_part = pair.producer_part, to_part = pair.consumer_part;
-  if (direction == Direction::backward) {
-    std::swap(from, to);
-    std::swap(from_part, to_part);
-  }
-  state_.costs.communication().transfer(state_.operators[from].devices[from_part],
+  const OperatorId from = sender_of(edge, direction), to = receiver_of(edge, direction);
+  const int32_t to_part = receiver_of(pair, direction);
+  state_.costs.communication().transfer(state_.operators[from].devices[sender_of(pair, direction)],
                                         state_.operators[to].devices[to_part], pair.bytes, transfer_cost_);
   const TaskTime time = occupy(event.ready, transfer_cost_);
   if (Bounds::exceed_at(time, bounds_.paths().behind_arrival(direction, to), limit)) return {};
@@ -139,12 +137,10 @@ template <Direction direction>
 TaskTime EventLoop::take_collective(const Event& event, Nanoseconds limit) {
   const int e = subject_of(event.key), number = part_of(event.key);
   const EdgeState& edge = state_.edges[e];
-  const Exchange& exchange = edge.exchanges->exchanges[number];
-  constexpr bool forward = direction == Direction::forward;
-  const OperatorId to = forward ? state_.edge(e).consumer : state_.edge(e).producer;
+  const PartTasksAt released = exchange_join(direction, state_.edge(e), edge.exchanges->exchanges[number]).released;
   const TaskTime time = occupy(event.ready, edge.collectives[number][direction]);
-  if (Bounds::exceed_at(time, bounds_.paths().behind_arrival(direction, to), limit)) return {};
-  for (int part : forward ? exchange.consumers : exchange.producers) arrive<direction>(to, part, time.end);
+  if (Bounds::exceed_at(time, bounds_.paths().behind_arrival(direction, released.op), limit)) return {};
+  for (const int32_t part : released.parts) arrive<direction>(released.op, part, time.end);
   return time;
 }
 
@@ -153,9 +149,7 @@ TaskTime EventLoop::take_synchronization(const Event& event, Nanoseconds limit) 
   const UnitState& unit = state_.groups[g].units[event.index];
   const TaskTime time = occupy(event.ready, unit.collective);
   if (bounds_.exceed_at(g, unit, event.ready, time, limit, progress_)) return {};
-  for (size_t h = 0; h < unit.holders.size(); ++h)
-    queue_.push({time.end, make_task_key(TaskKind::update, g, unit.number, unit.holders[h]), event.index,
-                 static_cast<int32_t>(h)});
+  release_successors<TaskKind::synchronization>(unit, event, time.end);
   return time;
 }
 
@@ -165,11 +159,7 @@ TaskTime EventLoop::take_update(const Event& event, Nanoseconds limit) {
   const DeviceId device = unit.holders[event.holder];
   const bool owns = device == unit.owner;
   const TaskTime time = take_on_device(event, {device, unit.update[event.holder], owns ? unit.behind_owner : 0}, limit);
-  if (!time || !owns) return time;
-  for (int h : unit.holders.indices())
-    if (unit.holders[h] != device)
-      queue_.push(
-          {time.end, make_task_key(TaskKind::parameter_values, g, unit.number, unit.holders[h]), event.index, h});
+  if (time) release_successors<TaskKind::update>(unit, event, time.end);
   return time;
 }
 
@@ -181,7 +171,7 @@ TaskTime EventLoop::take_barrier(const Event& event, Nanoseconds limit) {
   for (int g : state_.groups.indices()) {
     const Vector<UnitState>& units = state_.groups[g].units;
     for (int32_t u : units.indices())
-      if (const int place = units[u].place_of(device); place >= 0) {
+      if (const int32_t place = place_of(units[u], device); place >= 0) {
         packed += units[u].packed_bytes[place];
         held_.push_back({g, u, place});
       }
@@ -192,8 +182,9 @@ TaskTime EventLoop::take_barrier(const Event& event, Nanoseconds limit) {
   if (time.end > limit) return {};
   for (const auto& [g, u, place] : held_) {
     const UnitState& unit = state_.groups[g].units[u];
-    if (unit.owner == device) arrive_owner(g, u, unit, time.end);
-    else queue_.push({time.end, make_task_key(TaskKind::parameter_gradient, g, unit.number, device), u, place});
+    for_each_successor<TaskKind::barrier>(unit, AfterUpdate::owner_sends, place, [&, g = g, u = u](UnitTask next) {
+      release<TaskKind::barrier>(g, u, unit, next, time.end);
+    });
   }
   return time;
 }
@@ -203,19 +194,18 @@ TaskTime EventLoop::take_parameter_gradient(const Event& event, Nanoseconds limi
   const UnitState& unit = state_.groups[g].units[event.index];
   state_.costs.communication().transfer(unit.holders[event.holder], unit.owner, unit.bytes, transfer_cost_);
   const TaskTime time = occupy(event.ready, transfer_cost_);
-  if (Bounds::exceed_at(time, unit.update[unit.owner_place()] + unit.behind_owner, limit)) return {};
-  arrive_owner(g, event.index, unit, time.end);
+  if (Bounds::exceed_at(time, unit.update[place_of(unit, unit.owner)] + unit.behind_owner, limit)) return {};
+  release_successors<TaskKind::parameter_gradient>(unit, event, time.end);
   return time;
 }
 
 TaskTime EventLoop::take_parameter_values(const Event& event, Nanoseconds limit) {
   const int g = subject_of(event.key);
   const UnitState& unit = state_.groups[g].units[event.index];
-  const DeviceId holder = unit.holders[event.holder];
-  state_.costs.communication().transfer(unit.owner, holder, unit.bytes, transfer_cost_);
+  state_.costs.communication().transfer(unit.owner, unit.holders[event.holder], unit.bytes, transfer_cost_);
   const TaskTime time = occupy(event.ready, transfer_cost_);
   if (Bounds::exceed_at(time, unit.update[event.holder], limit)) return {};
-  queue_.push({time.end, make_task_key(TaskKind::update, g, unit.number, holder), event.index, event.holder});
+  release_successors<TaskKind::parameter_values>(unit, event, time.end);
   return time;
 }
 
@@ -236,11 +226,10 @@ TaskTime EventLoop::occupy(Nanoseconds ready, const CommunicationCost& cost) {
   return {start, start + cost.duration};
 }
 
-// ---- what follows a task ----
+// ---- what follows a task (wiring.h) ----
 
 template <Direction direction>
 void EventLoop::follow(OperatorId op, int part, Nanoseconds end) {
-  constexpr bool forward = direction == Direction::forward;
   const PartTasks& tasks = state_.tasks[op].parts[part];
   for (const auto& [e, next] : state_.successors[direction][op]) {
     if (state_.edges[e].has_collectives()) {
@@ -254,22 +243,41 @@ void EventLoop::follow(OperatorId op, int part, Nanoseconds end) {
       else queue_.push({end, make_task_key(transfer_kind(direction), e, part, part), part, 0});
       continue;
     }
-    const Vector<int32_t>& begin = forward ? plan.producer_begin : plan.consumer_begin;
-    for (int32_t i = begin[part]; i < begin[part + 1]; ++i) {
-      const int32_t index = forward ? plan.by_producer[i] : i;
-      const BlockPair& pair = (*plan.pairs)[index];
-      const int next_part = forward ? pair.consumer_part : pair.producer_part;
+    plan.for_each_pair_of_sender<direction>(part, [&](const BlockPair& pair, int32_t index) {
+      const int32_t next_part = receiver_of(pair, direction);
       if (next_parts[next_part].device == tasks.device) arrive<direction>(next, next_part, end);
       else
         queue_.push(
             {end, make_task_key(transfer_kind(direction), e, pair.consumer_part, pair.producer_part), index, 0});
-    }
+    });
   }
-  const bool is_last = !forward || !state_.has_backward(op);
-  if (is_last && state_.has_owners()) arrive_barrier(tasks.device, end);
-  else if (is_last) arrive_units(op, part, end);
-  else if (tasks.waits[Direction::backward] == 0)
+  const bool has_backward = direction == Direction::backward || state_.has_backward(op);
+  if (direction == last_direction(has_backward)) {
+    if (state_.has_owners()) arrive_barrier(tasks.device, end);
+    else arrive_units(op, part, end);
+  } else if (tasks.waits[Direction::backward] == 0) {
     queue_.push({end, make_task_key(state_.first_kind(Direction::backward, op), op, part, 0), 0, 0});
+  }
+}
+
+template <TaskKind kind>
+void EventLoop::release_successors(const UnitState& unit, const Event& event, Nanoseconds end) {
+  for_each_successor<kind>(unit, unit.owner == no_owner ? AfterUpdate::nothing : AfterUpdate::owner_sends, event.holder,
+                           [&](UnitTask next) { release<kind>(subject_of(event.key), event.index, unit, next, end); });
+}
+
+// An owner's update waits for barrier and gradients, all others wait for one task.
+template <TaskKind before>
+void EventLoop::release(int g, int32_t u, const UnitState& unit, UnitTask next, Nanoseconds end) {
+  constexpr bool may_wait = before == TaskKind::barrier || before == TaskKind::parameter_gradient;
+  if (!may_wait || next.kind != TaskKind::update) return push(g, u, unit, next, end);
+  const int32_t slot = layout_.slot(TaskKind::synchronization, g, u);
+  if (arrivals_.arrive(slot, unit.waits, end)) push(g, u, unit, next, arrivals_.ready(slot));
+}
+
+inline void EventLoop::push(int g, int32_t u, const UnitState& unit, UnitTask task, Nanoseconds ready) {
+  const DeviceId device = task.kind == TaskKind::synchronization ? 0 : unit.holders[task.place];
+  queue_.push({ready, make_task_key(task.kind, g, unit.number, device), u, task.place});
 }
 
 template <Direction direction>
@@ -281,13 +289,11 @@ void EventLoop::arrive(OperatorId op, int part, Nanoseconds end) {
 
 template <Direction direction>
 void EventLoop::arrive_collective(int e, int part, Nanoseconds end) {
-  constexpr bool forward = direction == Direction::forward;
   const EdgeExchanges& edge = *state_.edges[e].exchanges;
-  const int32_t number = (forward ? edge.of_producer : edge.of_consumer)[part];
+  const int32_t number = exchange_of_sender(edge, direction, part);
   if (number < 0) return;
-  const Exchange& exchange = edge.exchanges[number];
   const int32_t slot = layout_.slot(collective_kind(direction), e, number);
-  if (arrivals_.arrive(slot, (forward ? exchange.producers : exchange.consumers).count(), end))
+  if (arrivals_.arrive(slot, senders_of(edge.exchanges[number], direction).count(), end))
     queue_.push({arrivals_.ready(slot), make_task_key(collective_kind(direction), e, number, 0), 0, 0});
 }
 
@@ -305,13 +311,6 @@ void EventLoop::arrive_barrier(DeviceId device, Nanoseconds end) {
     queue_.push({arrivals_.ready(slot), make_task_key(TaskKind::barrier, 0, device, 0), 0, 0});
 }
 
-void EventLoop::arrive_owner(int g, int32_t u, const UnitState& unit, Nanoseconds end) {
-  const int32_t slot = layout_.slot(TaskKind::synchronization, g, u);
-  if (arrivals_.arrive(slot, unit.waits, end))
-    queue_.push(
-        {arrivals_.ready(slot), make_task_key(TaskKind::update, g, unit.number, unit.owner), u, unit.owner_place()});
-}
-
 void EventLoop::arrive_units(OperatorId op, int part, Nanoseconds end) {
   for (const auto& [g, position] : state_.groups_of[op]) {
     const GroupState& group = state_.groups[g];
@@ -326,10 +325,7 @@ void EventLoop::arrive_units(OperatorId op, int part, Nanoseconds end) {
 
 void EventLoop::arrive_unit(int g, int32_t u, const UnitState& unit, Nanoseconds end) {
   const int32_t slot = layout_.slot(TaskKind::synchronization, g, u);
-  if (!arrivals_.arrive(slot, unit.waits, end)) return;
-  const TaskKey key = unit.holders.size() > 1 ? make_task_key(TaskKind::synchronization, g, unit.number, 0)
-                                              : make_task_key(TaskKind::update, g, unit.number, unit.holders[0]);
-  queue_.push({arrivals_.ready(slot), key, u, 0});
+  if (arrivals_.arrive(slot, unit.waits, end)) push(g, u, unit, after_contributors(unit), arrivals_.ready(slot));
 }
 
 }  // namespace ff::delta

@@ -1,6 +1,7 @@
 // A simulation: tasks are taken in order of (ready time, key), occupy their resources, and make others ready.
 #pragma once
 
+#include "common/task_graph/wiring.h"
 #include "common/vector.h"
 #include "search/simulator/delta/arrivals.h"
 #include "search/simulator/delta/bounds/bounds.h"
@@ -53,6 +54,7 @@ class EventLoop {
  private:
   template <Direction direction>
   TaskTime take_compute(const Event& event, Nanoseconds limit);
+  template <Direction direction>
   TaskTime take_reduction(const Event& event, Nanoseconds limit);
   template <Direction direction>
   TaskTime take_transfer(const Event& event, Nanoseconds limit);
@@ -74,9 +76,13 @@ class EventLoop {
   void arrive_collective(int e, int part, Nanoseconds end);
   void arrive_reduction(Direction direction, OperatorId op, int part, Nanoseconds end);
   void arrive_barrier(DeviceId device, Nanoseconds end);
-  void arrive_owner(int g, int32_t u, const UnitState& unit, Nanoseconds end);
   void arrive_units(OperatorId op, int part, Nanoseconds end);
   void arrive_unit(int g, int32_t u, const UnitState& unit, Nanoseconds end);
+  template <TaskKind kind>
+  void release_successors(const UnitState& unit, const Event& event, Nanoseconds end);
+  template <TaskKind before>
+  void release(int g, int32_t u, const UnitState& unit, UnitTask next, Nanoseconds end);
+  void push(int g, int32_t u, const UnitState& unit, UnitTask task, Nanoseconds ready);
   void load(const LoopState& from, Nanoseconds later);
 
   StrategyState& state_;

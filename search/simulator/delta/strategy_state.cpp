@@ -256,7 +256,7 @@ void StrategyState::set_group(int g) {
   }
   state.one_unit = state.units.size() == 1 && state.units[0].waits == parts_of_all;
   if (has_owners())
-    for (UnitState& unit : state.units) unit.waits = unit.holders.count();
+    for (UnitState& unit : state.units) unit.waits = awaited_by_owner(unit);
   set_updates(g, partition, unit_of_piece);
 }
 

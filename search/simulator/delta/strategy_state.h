@@ -2,12 +2,12 @@
 // operator replaces little; and how to take the change back.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/shards.h"
+#include "common/task_graph/wiring.h"
 #include "common/vector.h"
 #include "search/cost/task_costs.h"
 #include "search/simulator/delta/edge_plans.h"
@@ -81,13 +81,7 @@ struct UnitState {
   Nanoseconds behind_owner = 0;  // with an owner: what follows its update at least
   int32_t waits = 0;             // for so many parts; with an owner: for its barrier and the other holders' gradients
 
-  // The owner's place among the holders.
-  int owner_place() const { return place_of(owner); }
-  // The place of a device among the holders; -1: it is none.
-  int place_of(DeviceId device) const {
-    const auto found = std::lower_bound(holders.begin(), holders.end(), device);
-    return found == holders.end() || *found != device ? -1 : static_cast<int>(found - holders.begin());
-  }
+  size_t holder_count() const { return holders.size(); }
 };
 
 struct GroupState {

@@ -47,7 +47,7 @@ void Touched::find_first_contribution(const KnownTimeline& timeline) {
   for (int g : touched_groups_)
     for (OperatorId op : state_.builder.groups()[g].operators) {
       if (is_changed_[op]) continue;
-      const TaskKind kind = state_.has_backward(op) ? TaskKind::backward : TaskKind::forward;
+      const TaskKind kind = compute_kind(last_direction(state_.has_backward(op)));
       for (int part = 0; part < state_.operators[op].parts(); ++part)
         first_contribution_ = std::min(first_contribution_, timeline.place(kind, op, part).position);
     }

@@ -8,7 +8,7 @@ namespace {
 
 // From the last gradient to the end of the first update, or where an owner updates to that of the last.
 Nanoseconds unit_time(const UnitState& unit) {
-  if (unit.owner != no_owner) return unit.update[unit.owner_place()] + unit.behind_owner;
+  if (unit.owner != no_owner) return unit.update[place_of(unit, unit.owner)] + unit.behind_owner;
   return (unit.holders.size() > 1 ? unit.collective.duration : 0) +
          *std::min_element(unit.update.begin(), unit.update.end());
 }

@@ -1,0 +1,54 @@
+#include "common/task_graph/assembly/draft.h"
+
+namespace ff::assembly {
+
+Draft::Draft(TaskGraphBuilder& builder_, const Strategy& strategy_, DeviceId device_)
+    : builder(builder_), graph(builder_.graph()), strategy(strategy_), device(device_) {
+  result.device = device;
+  result.synchronization = builder.synchronization();
+  result.pairs.resize(builder.edges().size());
+  for (OperatorId op : graph.operator_ids()) {
+    Vector<int32_t>& parts = result.parts.emplace_back();
+    const Vector<DeviceId>& devices = strategy[op].devices;
+    for (int32_t part = 0; part < devices.count(); ++part)
+      if (is_here(devices[part])) parts.push_back(part);
+  }
+}
+
+int32_t Draft::add_parts(OperatorId op, TaskKind kind) {
+  const int32_t begin = static_cast<int32_t>(result.tasks.size());
+  for (const int32_t part : result.parts[op]) {
+    Task task{make_task_key(kind, op, part, 0), kind};
+    task.op = op;
+    task.part = part;
+    task.device = strategy[op].devices[part];
+    add(task);
+  }
+  return begin;
+}
+
+void Draft::connect(const Join& join, int32_t task) {
+  const auto end_of = [&](const PartTasksAt& ends, int32_t part) {
+    return ends.end == PartTasksAt::End::first ? first(ends.direction, ends.op, part)
+                                               : last(ends.direction, ends.op, part);
+  };
+  for (const int32_t part : join.awaited.parts) add_order(end_of(join.awaited, part), task);
+  for (const int32_t part : join.released.parts) add_order(task, end_of(join.released, part));
+}
+
+TaskGraph Draft::finish() {
+  const size_t count = result.tasks.size();
+  result.successor_begin.assign(count + 1, 0);
+  result.predecessor_count.assign(count, 0);
+  for (const auto& [before, after] : order_) {
+    ++result.successor_begin[before + 1];
+    ++result.predecessor_count[after];
+  }
+  for (size_t t = 0; t < count; ++t) result.successor_begin[t + 1] += result.successor_begin[t];
+  result.successors.resize(order_.size());
+  Vector<int32_t> next(result.successor_begin.begin(), result.successor_begin.end() - 1);
+  for (const auto& [before, after] : order_) result.successors[next[before]++] = after;
+  return std::move(result);
+}
+
+}  // namespace ff::assembly
