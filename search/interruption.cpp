@@ -39,7 +39,8 @@ void end_when_interrupted(BestKnown& best) {
     text = error.what();
   }
   remove_unfinished_files();
-  std::fprintf(stderr, "%sffsearch: interrupted %s\n", isatty(STDERR_FILENO) == 1 ? "\n" : "", text.c_str());
+  std::fprintf(stderr, "%sffsearch: interrupted%s%s\n", isatty(STDERR_FILENO) == 1 ? "\n" : "", text.empty() ? "" : " ",
+               text.c_str());
   _exit(exit_interrupted);
 }
 
@@ -67,13 +68,18 @@ void BestKnown::done() {
   done_ = true;
 }
 
+void BestKnown::nothing_to_write(std::string text) {
+  const std::lock_guard lock(mutex_);
+  without_strategy_ = std::move(text);
+}
+
 std::string BestKnown::write() {
   mutex_.lock();  // for good
   if (done_) {    // what is written now is worth more than an early end
     mutex_.unlock();
     for (;;) pause();
   }
-  if (!problem_ || strategy_.empty()) return "before any strategy was found; nothing was written";
+  if (!problem_ || strategy_.empty()) return without_strategy_;
   const std::string result =
       "within a simulation; the best strategy so far is predicted to take " + time_text(prediction_.makespan);
   if (out_.empty()) return result + "; without --out it was not written";

@@ -20,6 +20,9 @@ class BestKnown {
   // The search has its result and writes it itself.
   void done();
 
+  // The command finds no strategy: all that write() says is this.
+  void nothing_to_write(std::string text);
+
   // Writes the strategy, without an issue order, and says so in one line; what is done already is waited for.
   // To be called as the last thing of a process: it holds the lock, so that the search cannot write in between.
   std::string write();
@@ -31,6 +34,7 @@ class BestKnown {
   Strategy strategy_;
   Prediction prediction_;
   bool done_ = false;
+  std::string without_strategy_ = "before any strategy was found; nothing was written";
 };
 
 // The first SIGINT or SIGTERM sets the flag that is returned: a search ends with its best result, other commands go on.

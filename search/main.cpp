@@ -625,6 +625,10 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? ff::exit_done : ff::exit_usage;
   }
   static ff::BestKnown best_known;  // for as long as the process lasts
+  if (app.got_subcommand("profile"))
+    best_known.nothing_to_write("while measuring kernels; " + options.profile.out +
+                                " has those that were measured until two seconds before");
+  else if (!app.get_subcommands().empty()) best_known.nothing_to_write("");
   const std::atomic<bool>& stop_requested = ff::handle_interruption(best_known);
   try {
     run(app, options, stop_requested, best_known);

@@ -507,6 +507,16 @@ class WrongInput(unittest.TestCase):
                          "nothing was written\n$")
         self.assertFalse((self.work / "s.json").exists())
 
+    def test_an_interrupted_profile_speaks_of_kernels(self):
+        with subprocess.Popen([BUILD / "ffsearch", "profile", "--graph", ROOT / "graphs/alexnet.json", "--topo", TOPOLOGY,
+                               "--batch", "64", "--out", self.work / "p.json"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as process:
+            time.sleep(1)
+            process.send_signal(signal.SIGINT)
+            stderr = process.communicate(timeout=LIMIT_S)[1]
+        self.assertEqual(process.returncode, 130)
+        self.assertNotIn("strategy", stderr)
+
     def test_a_killed_rank_ends_the_job(self):
         self.assertEqual(self.search()[0], 0)
         with subprocess.Popen(["mpirun", "-n", "2", BUILD / "ffexec", "--strategy", self.work / "s.json",
