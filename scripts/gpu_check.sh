@@ -12,7 +12,7 @@
 #   scripts/gpu_check.sh BUILD [OUT]          on a machine that built the product itself
 #
 # OUT (default: $OUT, else gpu_check.out) gets gpu_check.log, one line a step in steps.tsv, MODEL.json (the profile,
-# h100.json on an H100), predicted.md, pytorch.md, each as soon as it exists, so that nothing is lost when the command
+# h100.json on an H100), predicted.md, pytorch.md, calibrated.json, each as soon as it exists, so that nothing is lost when the command
 # is killed. For a machine to which a copy of the checkout and DIR are brought:
 #   scripts/gpu_check.sh build/pack "$OUT"
 # Steps run in the order of their importance, each within its own time; their times add up to what there is. Extra steps
@@ -262,6 +262,9 @@ run_steps() {
   step "PyTorch" 75 "$PYTHON" "$ROOT/scripts/bench_vs_torch.py" --device cuda --build "$BIN" --python "$PYTHON" \
     --rounds 1 --seconds 1 --within @within --out "$OUT/pytorch.md"
   step "memcheck" 30 "${sanitizer[@]}" memcheck "$REAL/test_gpu" "[large]" -d yes
+  # by way of env: not without a GPU
+  extra "calibration" 40 env "${mpirun[@]}" -n 2 "$BIN/ffexec" --calibrate --backend cuda --transport mpi --share-gpu \
+    --out "$OUT/calibrated.json"
   extra "racecheck" 60 "${sanitizer[@]}" racecheck "$REAL/test_gpu" "[large]" -d yes
   extra "NCCL, 4 ranks" 60 "${mpirun[@]}" -n 4 "$ranks" nccl --seconds 30
   extra "MPI, 4 ranks" 40 "${mpirun[@]}" -n 4 "$ranks" mpi --seconds 20

@@ -50,7 +50,6 @@ __global__ void add_gradients_kernel(const float* gradients, const int32_t* toke
       for (int i = 0; i < found; ++i) sum += gradients[(first + places[i]) * channels + channel];
       row[channel] += sum;
     }
-    __syncthreads();
   }
 }
 
