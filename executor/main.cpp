@@ -12,7 +12,7 @@
 #include "common/version.h"
 #include "executor/commands.h"
 #include "executor/failures.h"
-#include "executor/transport/mpi.h"
+#include "executor/transport/mpi/mpi.h"
 
 namespace {
 

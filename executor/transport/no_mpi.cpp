@@ -1,6 +1,6 @@
 // Replaces mpi.cpp in a build without MPI.
 #include "common/errors.h"
-#include "executor/transport/mpi.h"
+#include "executor/transport/mpi/mpi.h"
 
 namespace ff {
 

@@ -16,7 +16,7 @@
 
 #include "common/errors.h"
 #include "executor/calibration/values.h"
-#include "executor/transport/mpi.h"
+#include "executor/transport/mpi/mpi.h"
 
 namespace ff {
 namespace {

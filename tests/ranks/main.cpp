@@ -6,7 +6,7 @@
 #include <string>
 
 #include "common/errors.h"
-#include "executor/transport/mpi.h"
+#include "executor/transport/mpi/mpi.h"
 
 namespace ff {
 namespace {

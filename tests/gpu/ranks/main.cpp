@@ -15,7 +15,7 @@
 #include "executor/device_choice.h"
 #include "executor/observers/iteration_recorder.h"
 #include "executor/transport/in_process.h"
-#include "executor/transport/mpi.h"
+#include "executor/transport/mpi/mpi.h"
 #include "executor/transport/nccl.h"
 #include "executor/transport/staging.h"
 #include "tests/gpu/random_cases.h"

@@ -1,4 +1,4 @@
-#include "executor/transport/open_mpi_settings.h"
+#include "executor/transport/mpi/open_mpi_settings.h"
 
 #include <cstdlib>
 

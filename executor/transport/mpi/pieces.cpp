@@ -1,8 +1,8 @@
-#include "executor/transport/mpi_pieces.h"
+#include "executor/transport/mpi/pieces.h"
 
 #include <algorithm>
 
-#include "executor/transport/open_mpi_settings.h"
+#include "executor/transport/mpi/open_mpi_settings.h"
 
 namespace ff {
 namespace {

@@ -1,4 +1,4 @@
-#include "executor/transport/mpi.h"
+#include "executor/transport/mpi/mpi.h"
 
 #include <algorithm>
 #include <climits>
@@ -10,13 +10,13 @@
 
 #include "common/errors.h"
 #include "common/kernels/bf16.h"
-#include "executor/transport/launcher_guard.h"
-#include "executor/transport/mpi_all_reduce.h"
-#include "executor/transport/mpi_calls.h"
-#include "executor/transport/mpi_pieces.h"
-#include "executor/transport/open_mpi_settings.h"
-#include "executor/transport/progress_thread.h"
-#include "executor/transport/rank_watch.h"
+#include "executor/transport/mpi/all_reduce.h"
+#include "executor/transport/mpi/calls.h"
+#include "executor/transport/mpi/launcher_guard.h"
+#include "executor/transport/mpi/open_mpi_settings.h"
+#include "executor/transport/mpi/pieces.h"
+#include "executor/transport/mpi/progress_thread.h"
+#include "executor/transport/mpi/rank_watch.h"
 
 namespace ff {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "executor/transport/mpi_calls.h"
+#include "executor/transport/mpi/calls.h"
 
 namespace ff {
 

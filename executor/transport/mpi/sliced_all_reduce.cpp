@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "executor/transport/mpi_all_reduce.h"
+#include "executor/transport/mpi/all_reduce.h"
 
 namespace ff {
 namespace {

@@ -1,4 +1,4 @@
-#include "executor/transport/rank_watch.h"
+#include "executor/transport/mpi/rank_watch.h"
 
 #include <algorithm>
 #include <csignal>

@@ -1,4 +1,4 @@
-#include "executor/transport/mpi_calls.h"
+#include "executor/transport/mpi/calls.h"
 
 #include <string>
 

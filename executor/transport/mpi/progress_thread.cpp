@@ -1,4 +1,4 @@
-#include "executor/transport/progress_thread.h"
+#include "executor/transport/mpi/progress_thread.h"
 
 #include <sys/prctl.h>
 #include <sys/resource.h>

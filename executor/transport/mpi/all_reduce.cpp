@@ -1,4 +1,4 @@
-#include "executor/transport/mpi_all_reduce.h"
+#include "executor/transport/mpi/all_reduce.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "executor/transport/launcher_guard.h"
+#include "executor/transport/mpi/launcher_guard.h"
 
 #include <fcntl.h>
 #include <poll.h>

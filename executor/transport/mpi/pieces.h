@@ -6,7 +6,7 @@
 #include <map>
 
 #include "common/vector.h"
-#include "executor/transport/mpi_calls.h"
+#include "executor/transport/mpi/calls.h"
 
 namespace ff {
 
