@@ -29,7 +29,8 @@ Constant of_direction(const Constant& all, int64_t direction, int64_t hidden, in
 }
 
 // ONNX has two biases, [directions, 8 hidden], which are added up; ours is one: the first that is trained, with the
-// other as a summand.
+// other as a summand, also if that one is constant. Constants have no origins; their names sort by direction in
+// PyTorch (bias_hh_l0, bias_hh_l0_reverse).
 Conversion::NamedConstant sum_of_biases(const Model& model, const Constant* all, int64_t direction, int64_t hidden) {
   Vector<float> values(4 * hidden, 0);
   Vector<int64_t> numbers[2];
@@ -46,6 +47,8 @@ Conversion::NamedConstant sum_of_biases(const Model& model, const Constant* all,
   other.origin = Origin::of(std::move(numbers[1]));
   if (!result.constant.origin.known()) std::swap(result.constant.origin, other.origin);
   result.summands = model.origins(other);
+  if (all && result.constant.origin.known() && !other.origin.known() && std::ssize(all->frozen) == all->shape[0])
+    result.summands.insert(*std::next(all->frozen.begin(), direction));
   return result;
 }
 

@@ -83,7 +83,8 @@ def train(case, folder, base):
     ffsearch, ffexec = os.path.join(BUILD, "ffsearch"), os.path.join(BUILD, "ffexec")
     case.model.train()
     comparison.export(case, copy.deepcopy(case.model), path("model.onnx"))
-    pathlib.Path(path("names.txt")).write_text("".join(f"{name}\n" for name, _ in case.model.named_parameters()))
+    pathlib.Path(path("names.txt")).write_text("".join(f"{name}\n" for name, p in case.model.named_parameters()
+                                                       if p.requires_grad))
     comparison.run(ffsearch, "import", path("model.onnx"), "--batch", 4, "--loss", "cross-entropy", "--like",
                    path("names.txt"), "--out", path("graph.json"), "--weights", path("w.safetensors"))
     comparison.run(ffsearch, "--graph", path("graph.json"), "--topo",
@@ -165,6 +166,20 @@ class ToPytorchTest(unittest.TestCase):
             with self.subTest(base=base):
                 self.check(networks.LstmLanguageModel(50, 16, 2), {"token": torch.randint(0, 50, (4, 9))},
                            torch.randint(0, 50, (4, 9)), base)
+
+    def test_one_of_two_biases_is_held_still(self):
+        for kept in ("bias_hh", "bias_ih"):
+            model = networks.LstmLanguageModel(50, 16, 2, bidirectional=True)
+            initial = {}
+            for name, parameter in model.named_parameters():
+                if kept in name:
+                    parameter.requires_grad_(False)
+                    initial[name] = parameter.detach().numpy().copy()
+            with self.subTest(kept=kept):
+                state, _, _ = self.check(model, {"token": torch.randint(0, 50, (4, 9))}, torch.randint(0, 50, (4, 9)))
+                self.assertEqual(len(initial), 4)
+                for name, values in initial.items():
+                    numpy.testing.assert_array_equal(state[name], values)
 
     def test_an_encoder(self):
         self.check(networks.Encoder(50, 24, 2, 2, 5), {"token": torch.randint(0, 50, (4, 9))},

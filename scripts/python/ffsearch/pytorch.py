@@ -165,26 +165,6 @@ def _gradients_of(model: Any, run: Callable[[], Any]) -> List[str]:
     return [name for (name, _), gradient in zip(named, gradients) if gradient is not None]
 
 
-def _second_biases(model: Any, trained: Sequence[str]) -> List[str]:
-    """Second biases of LSTMs that are held still while the first ones are trained. The graph has the sum of the two,
-    which then moves as the first one does; to_torch leaves the second one as it is."""
-    torch = _torch()
-    found: List[str] = []
-    for module, each in model.named_modules():
-        if not isinstance(each, torch.nn.LSTM):
-            continue
-        for name, _ in each.named_parameters(module):
-            first = name.replace("bias_hh", "bias_ih")
-            if first == name:
-                continue
-            if name not in trained and first in trained:
-                found.append(name)
-            elif name in trained and first not in trained:
-                raise InputError(f"{first} is held still while {name} is trained: hold {name} still instead, which is "
-                                 "the same function")
-    return found
-
-
 def _export(model: Any, inputs: Mapping[str, Any], path: os.PathLike, dynamic: bool, opset: Optional[int]) -> List[str]:
     """Writes the ONNX file; returns what the tracer warned of."""
     torch = _torch()
@@ -279,12 +259,11 @@ def from_torch(model: "torch.nn.Module", example_inputs: Any, *,
         try:
             notes = _export(model, everything, path, dynamic, opset)
         except InputError as error:
-            raise _with_loss(error, loss, inside) from error.__cause__
+            raise _with_reason(error, model, loss, inside) from error.__cause__
     unused = [each for each, parameter in model.named_parameters() if parameter.requires_grad and each not in trained]
     if unused:
         notes.append(f"no gradient reaches {len(unused)} parameters, which are not trained: " + ", ".join(unused[:5])
                      + (" ..." if len(unused) > 5 else ""))
-    trained += _second_biases(model, trained)
     (folder / "names").write_text("".join(f"{each}\n" for each in trained), encoding="utf-8")
     own = {"loss": None if inside or loss is None else loss if isinstance(loss, str) else "cross-entropy",
            "like": folder / "names"}
@@ -293,13 +272,16 @@ def from_torch(model: "torch.nn.Module", example_inputs: Any, *,
         graph = Graph._imported(  # pylint: disable=protected-access
             path, path.stem, batch or sizes, {**own, **flags}, True, shown, tuple(notes))
     except InputError as error:
-        raise _with_loss(error, loss, inside) from None
+        raise _with_reason(error, model, loss, inside) from None
     graph.torch_loss = _loss_in_torch(loss, output, inside, list(inputs), flags.get("loss_weights"))
     return graph if optimizer is None else graph.with_optimizer(optimizer)
 
 
-def _with_loss(error: InputError, loss: Any, inside: bool) -> InputError:
+def _with_reason(error: InputError, model: Any, loss: Any, inside: bool) -> InputError:
     """The error, with what may be its reason."""
+    if any(isinstance(each, _torch().nn.EmbeddingBag) for each in model.modules()):
+        error = InputError(error.message + "\nPyTorch exports nn.EmbeddingBag as a loop; nn.Embedding and a sum over "
+                           "the bag are known to the import.", error.exit_code, error.command)
     if not inside:
         return error
     name = getattr(loss, "__name__", type(loss).__name__)
