@@ -35,6 +35,11 @@ Vector<bool> recomputed_operators(const Graph& graph, const Vector<std::string>&
         if (!reason.empty() && !wildcard) throw InputError("operator \"" + name + "\" cannot be recomputed: " + reason);
         if (reason.empty()) recomputed[op] = true;
       }
+      const bool is_input = std::any_of(graph.tensors.begin(), graph.tensors.end(), [&](const Tensor& tensor) {
+        return tensor.producer < 0 && tensor.name == name;
+      });
+      if (!found && is_input)
+        throw InputError("\"" + name + "\" is an input of the graph, which is there already; operators are recomputed");
       if (!found)
         throw InputError("no operator " + std::string(wildcard ? "matches" : "is called") + " \"" + name + "\"" +
                          (wildcard ? wildcard_suggestion(name, names) : suggestion(name, names)));

@@ -3,14 +3,29 @@
 #include <filesystem>
 
 #include "common/recomputation.h"
+#include "common/task_graph/parameter_buffers.h"
 
 namespace ff {
+
+namespace {
+
+void expect_gradients(const Graph& graph, const std::string& place) {
+  for (const ParameterId parameter : graph.parameters.indices())
+    if (is_updated(graph, parameter)) return;
+  throw InputError(place + ": an optimizer has nothing to do: no parameter of \"" + graph.name + "\" has a gradient");
+}
+
+}  // namespace
 
 GraphAndTopology load_files(const ProblemFiles& files, const StrategySettings& settings) {
   Topology topology = load_topology(files.topology);
   const int64_t batch = files.batch_per_device > 0 ? files.batch_per_device * topology.devices.count() : files.batch;
   GraphAndTopology loaded{load_graph(files.graph, batch), std::move(topology), files.annotations, settings};
   loaded.settings.recompute = recomputation_patterns(loaded.graph, settings.recompute);
+  if (is_sharded(settings.synchronization) && loaded.topology.devices.size() == 1)
+    throw InputError("--sharding: \"" + loaded.topology.name +
+                     "\" has one device; state is split among several that hold the same parameters");
+  if (loaded.graph.optimizer) expect_gradients(loaded.graph, files.graph + ": /optimizer");
   return loaded;
 }
 
@@ -58,6 +73,7 @@ Vector<std::string> profile_files(const Vector<std::string>& paths, const Topolo
 }  // namespace
 
 Loaded load(GraphAndTopology files, const CostOptions& costs) {
+  if (costs.optimizer.any()) expect_gradients(files.graph, "--optimizer");
   if (costs.optimizer.any()) set_optimizer(files.graph, with_flags(files.graph.optimizer, costs.optimizer));
   files = with_precision(std::move(files), costs.precision.value_or(files.settings.precision));
   Vector<Profile> profiles;

@@ -130,6 +130,11 @@ class Sharding(unittest.TestCase):
                 self.assertNotEqual(done.returncode, 0)
                 self.assertIn(message, done.stderr)
                 self.assertEqual(done.stderr.count("--sharding: "), 1, done.stderr)
+        done = self.run_program(BUILD / "ffsearch", "--graph", ROOT / "graphs/lenet.json", "--topo",
+                                ROOT / "topologies/local-cpu-1.json", "--sharding", "optimizer")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, 'ffsearch: --sharding: "local-cpu-1" has one device; state is split among '
+                                      "several that hold the same parameters\n")
 
 
 if __name__ == "__main__":

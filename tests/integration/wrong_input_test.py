@@ -327,6 +327,18 @@ class WrongInput(unittest.TestCase):
             self.assertEqual((code, stdout), (2, ""), flags)
             self.assertEqual(stderr.count("Run with --help"), 1, stderr)
 
+    def test_an_optimizer_without_a_gradient(self):
+        graph = {"format": "ffgraph/1", "name": "none", "batch_size": 4, "inputs": [
+            {"name": "x", "shape": ["batch", 8], "dtype": "f32"}, {"name": "y", "shape": ["batch"], "dtype": "i32"}],
+                 "operators": [{"name": "loss", "type": "softmax_cross_entropy", "inputs": ["x", "y"]}]}
+        for optimizer, flags, place in (({"type": "adamw"}, [], "{}: /optimizer"),
+                                        (None, ["--optimizer", "adamw"], "--optimizer")):
+            path = self.write("g.json", {**graph, **({"optimizer": optimizer} if optimizer else {})})
+            code, stdout, stderr = self.search(path, TOPOLOGY, *flags)
+            self.assertEqual((code, stdout), (1, ""))
+            self.assertEqual(stderr.strip(), f"ffsearch: {place.format(path)}: an optimizer has nothing to do: no "
+                                             'parameter of "none" has a gradient')
+
     def test_optimizers_that_cannot_be(self):
         graph = json.loads(pathlib.Path(GRAPH).read_text())
         for optimizer, place, message in (

@@ -76,7 +76,9 @@ class CpuBackend : public Backend, public Bf16Kernels {
       return nullptr;  // a shape that oneDNN does not know
     }
   }
-  std::string native_operators() const override { return cpu::has_bf16_products() ? "linear, matmul and einsum" : ""; }
+  std::string native_operators() const override {
+    return cpu::has_bf16_products() ? "linear, matmul, einsum and embedding" : "embedding";
+  }
 
   void* allocate(int64_t bytes) override {
     constexpr size_t alignment = 64;

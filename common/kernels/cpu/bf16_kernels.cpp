@@ -1,13 +1,15 @@
-// Kernels that compute with bf16 as it lies (bf16_products.h), of the operators that are one product; the others
-// compute in f32 on converted values (common/kernels/converted_kernel.h).
+// Kernels that work on bf16 as it lies: of embeddings, and of the operators that are one product (bf16_products.h).
+// Others compute in f32 on converted values (common/kernels/converted_kernel.h).
 #include <algorithm>
 #include <optional>
 
+#include "common/errors.h"
 #include "common/kernels/cpu/bf16_conversion.h"
 #include "common/kernels/cpu/bf16_products.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/operators/conversion.h"
 #include "common/operators/einsum.h"
+#include "common/operators/embedding.h"
 #include "common/operators/linear.h"
 #include "common/operators/matmul.h"
 
@@ -238,6 +240,55 @@ class EinsumBf16 : public Bf16Kernel {
   Factors output_, first_, second_, second_adding_;
 };
 
+FF_VECTORIZED void add_row(const Bf16* row, float* sum, int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) sum[i] += f32_of(row[i]);
+}
+
+// Rows of a table: by conversion all of it would be read and written for the few rows of the tokens.
+class EmbeddingBf16 : public Bf16Kernel {
+ public:
+  EmbeddingBf16(const Context& context, const KernelRequest& request, const Embedding& embedding, void* scratch)
+      : Bf16Kernel(context, request, scratch), name_(request.operator_name), vocabulary_(embedding.vocabulary),
+        rows_(embedding.rows(part_)), channels_(embedding.parameter_block(0, part_)[1].size()),
+        tokens_(embedding.input_block(0, part_).volume()) {}
+
+  void forward(const KernelArguments& arguments) override {
+    const bool is_f32 = !arguments.masters.empty() && arguments.masters[0];
+    const auto* const tokens = static_cast<const int32_t*>(arguments.inputs[0]);
+    auto* output = reinterpret_cast<Bf16*>(arguments.outputs[0]);
+    const float* const table = arguments.parameters[0];
+    for (int64_t t = 0; t < tokens_; ++t, output += channels_) {
+      const int64_t row = own_row(tokens[t]);
+      if (row < 0) std::fill(output, output + channels_, Bf16{0});
+      else if (is_f32) narrow(table + row * channels_, output, channels_);
+      else std::copy_n(reinterpret_cast<const Bf16*>(table) + row * channels_, channels_, output);
+    }
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    float* const table = arguments.parameter_gradients[0];
+    if (!arguments.accumulates(0)) std::fill(table, table + rows_.size() * channels_, 0.0f);
+    const auto* const tokens = static_cast<const int32_t*>(arguments.inputs[0]);
+    const auto* gradient = reinterpret_cast<const Bf16*>(arguments.output_gradients[0]);
+    for (int64_t t = 0; t < tokens_; ++t, gradient += channels_)
+      if (const int64_t row = own_row(tokens[t]); row >= 0) add_row(gradient, table + row * channels_, channels_);
+  }
+
+ private:
+  // Within the part's rows of the table, or -1 for a token of another part.
+  int64_t own_row(int32_t token) const {
+    if (token < 0 || token >= vocabulary_)
+      throw InputError(name_ + ": found the token " + std::to_string(token) + ", expected one from 0 to " +
+                       std::to_string(vocabulary_ - 1));
+    return token >= rows_.begin && token < rows_.end ? token - rows_.begin : -1;
+  }
+
+  std::string name_;
+  int64_t vocabulary_;
+  Interval rows_;
+  int64_t channels_, tokens_;
+};
+
 template <class Made, class Definition>
 std::unique_ptr<Kernel> make(const Context& context, const KernelRequest& request, void* scratch) {
   const auto* const definition = dynamic_cast<const Definition*>(&request.definition);
@@ -251,6 +302,7 @@ std::unique_ptr<Kernel> make(const Context& context, const KernelRequest& reques
 }  // namespace
 
 std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch) {
+  if (auto kernel = make<EmbeddingBf16, Embedding>(context, request, scratch)) return kernel;
   if (!has_bf16_products()) return nullptr;
   if (auto kernel = make<LinearBf16, Linear>(context, request, scratch)) return kernel;
   if (auto kernel = make<MatmulBf16, Matmul>(context, request, scratch)) return kernel;

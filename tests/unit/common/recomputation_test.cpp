@@ -49,6 +49,8 @@ TEST_CASE("operators that are recomputed, by names and patterns") {
   CHECK(recomputed_operators(graph, {"b", "d"}) == Vector<bool>{false, true, false, true, false});
   CHECK(message_of<InputError>([&] { recomputed_operators(graph, {"loss"}); }) ==
         "operator \"loss\" cannot be recomputed: a loss has no output that backward waits for");
+  CHECK(message_of<InputError>([&] { recomputed_operators(graph, {"x"}); }) ==
+        "\"x\" is an input of the graph, which is there already; operators are recomputed");
   CHECK(message_of<InputError>([&] { recomputed_operators(graph, {"layer*"}); }) ==
         "no operator matches \"layer*\"; known: a, b, c, d, loss");
   CHECK(message_of<InputError>([&] { recomputed_operators(graph, {"lss"}); }) ==

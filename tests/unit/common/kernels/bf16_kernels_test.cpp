@@ -172,6 +172,47 @@ TEST_CASE("linear in bf16") {
     }
 }
 
+// A table [4, 3] for tokens 2, 0, 2: by hand.
+TEST_CASE("an embedding in bf16") {
+  const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"g","batch_size":3,"inputs":[
+      {"name":"t","shape":["batch"],"dtype":"i32"},{"name":"y","shape":["batch"],"dtype":"i32"}],"operators":[
+      {"name":"e","type":"embedding","inputs":["t"],"attributes":{"vocabulary":4,"channels":3}},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["e","y"]}]})",
+                                             "g"),
+                                  0, DataType::bf16);
+  const OperatorDefinition& embedding = *graph.operators[0].definition;
+  const RoundedValues table(12, 0.2), gradient(9, 0.4);
+  Vector<int32_t> tokens{2, 0, 2};
+  for (const bool masters : {true, false}) {
+    Vector<Bf16> output(9, 1);
+    Vector<float> sums(12, 5.0f);
+    TypedKernel typed(embedding, embedding.whole(), {false});
+    KernelArguments arguments;
+    arguments.inputs = {tokens.data()};
+    arguments.parameters = {masters ? table.as_f32.data() : place(table)};
+    arguments.masters = {masters ? uint8_t{1} : uint8_t{0}};
+    arguments.outputs = {place(output)};
+    typed.kernel().forward(arguments);
+    for (int t = 0; t < 3; ++t)
+      for (int c = 0; c < 3; ++c) CHECK(output[3 * t + c] == table.as_bf16[3 * tokens[t] + c]);
+    arguments.output_gradients = {place(gradient)};
+    arguments.input_gradients = {nullptr};
+    arguments.parameter_gradients = {sums.data()};
+    for (const int times : {1, 2}) {
+      arguments.accumulate = {times == 2 ? uint8_t{1} : uint8_t{0}};
+      typed.kernel().backward(arguments);
+      for (int c = 0; c < 3; ++c) {
+        CHECK(sums[c] == static_cast<float>(times) * gradient.as_f32[3 + c]);
+        check_near(static_cast<double>(sums[6 + c]), times * (gradient.values[c] + gradient.values[6 + c]), 4, true);
+        CHECK(sums[3 + c] == 0);
+      }
+    }
+    tokens[1] = 4;
+    CHECK_THROWS_AS(typed.kernel().forward(arguments), InputError);
+    tokens[1] = 0;
+  }
+}
+
 TEST_CASE("products of two tensors in bf16") {
   const auto second = [](const std::string& text) { return graph_of_products(R"({"name":"second",)" + text + "}"); };
   // [3, 5, 8] times itself, transposed: rows l and m of sample s.
