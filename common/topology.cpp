@@ -14,7 +14,7 @@ namespace {
 // of tflops and GB/s: sums of times stay within 64 bits of nanoseconds
 constexpr double least_rate = 1e-4, most_rate = 1e12;
 
-// The first device whose links lead to the same vertices and are equal: behind one switch all devices. The routes of
+// The first device whose links lead to the same vertices and are equal: all devices of one switch. The routes of
 // these differ in the first channel alone.
 template <typename Neighbours>
 DeviceId first_linked_alike(const Neighbours& neighbours, const Vector<Channel>& channels, DeviceId source) {
@@ -500,7 +500,7 @@ void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
   struct Label {
     double cost = 1e300;
     int hops = 0;
-    int previous = -1;  // vertex; -1 behind the source's own links
+    int previous = -1;  // vertex; -1 after the source's own links
     ChannelId channel = -1;
     bool done = false;
   };

@@ -206,7 +206,7 @@ void Program::submit(int64_t iteration, bool training) {
 // An update that would wait for its all-reduce lets the steps after it go first, and so does the copy of what an
 // all-gather brings. Nothing in the iteration reads what they write, and gradients have buffers of their own, so that
 // the results are the same. With an ordered transport this rank is far ahead of the GPU and cannot tell: all of these
-// go behind the iteration's last step, where an all-reduce that is slow holds up no kernel but its own update. An
+// go after the iteration's last step, where an all-reduce that is slow holds up no kernel but its own update. An
 // owner's values lie in the arena, whose memory has its next use, as do gradients in rounds.
 bool Program::postpone(int step) {
   const StepPlan& plan = plan_.steps[step];

@@ -90,7 +90,7 @@ class LinkMeasurement {
     return static_cast<double>(shared);
   }
 
-  // Of one of `count` operations, one behind the other.
+  // Of one of `count` operations, one after the other.
   template <typename Operation>
   double time_of(Operation operation, int64_t count, int64_t bytes, int64_t repetition) {
     const double us = time_us([&] {

@@ -520,8 +520,8 @@ class WrongInput(unittest.TestCase):
         self.assertFalse((self.work / "s.json").exists())
 
     def test_an_interrupted_profile_speaks_of_kernels(self):
-        with subprocess.Popen([BUILD / "ffsearch", "profile", "--graph", ROOT / "graphs/alexnet.json", "--topo", TOPOLOGY,
-                               "--batch", "64", "--out", self.work / "p.json"], stdout=subprocess.PIPE,
+        with subprocess.Popen([BUILD / "ffsearch", "profile", "--graph", ROOT / "graphs/alexnet.json", "--topo",
+                               TOPOLOGY, "--batch", "64", "--out", self.work / "p.json"], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True) as process:
             time.sleep(1)
             process.send_signal(signal.SIGINT)

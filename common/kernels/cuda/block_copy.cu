@@ -55,7 +55,7 @@ StridedLoops merged(const StridedLoops& loops) {
   return result;
 }
 
-// Matrices, one behind the other, of which rows and columns are exchanged: their reads along the source's rows and
+// Matrices, one after the other, of which rows and columns are exchanged: their reads along the source's rows and
 // writes along the destination's cannot be those of one loop, but go through tiles in shared memory.
 bool transposes_matrices(const StridedLoops& loops) {
   constexpr int64_t least = 8;  // of less, tiles would be empty for the most part

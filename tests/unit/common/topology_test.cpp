@@ -99,7 +99,7 @@ TEST_CASE("routes of the committed topologies take the links they should") {
   }
 }
 
-// Devices behind one switch share their routes but for the first channel.
+// Devices of one switch share their routes but for the first channel.
 TEST_CASE("every route leads from its source to its destination, link by link") {
   for (const std::string name : {"p100-4x4", "k80-16x4", "dgx-a100-2", "dgx-h100-8", "h200-64", "tpu-v3-128"}) {
     INFO(name);
