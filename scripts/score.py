@@ -180,11 +180,12 @@ class Predictions:
                                "bf16", "--optimizer", "adamw", "--json"]))
 
     def predict(self, row):
-        """Of a pipeline with many micro-batches: of two and of three rounds of them, and so on in a straight line."""
+        """Of a pipeline with many micro-batches: of two and of three rounds of them, and so on in a straight line, which
+        is exact for pipelines that are not interleaved alone."""
         batch, stages = number(row, "gbs"), number(row, "pp", 1)
         samples = number(row, "gpus") // (number(row, "tp", 1) * stages) * number(row, "mbs")  # of a micro-batch
         micro_batches, few, more = batch // samples, 2 * stages, 3 * stages
-        if stages == 1 or micro_batches <= more or batch % samples != 0:
+        if stages == 1 or number(row, "vp", 1) > 1 or micro_batches <= more or batch % samples != 0:
             return self.simulate(row, batch)
         first, second = self.simulate(row, few * samples), self.simulate(row, more * samples)
         slope = (second["predicted_us"] - first["predicted_us"]) / (more - few)
