@@ -10,6 +10,7 @@
 #include "common/task_graph/issue_order.h"
 #include "search/background.h"
 #include "search/explain/critical_path.h"
+#include "search/framework_arguments.h"
 #include "search/framework_settings.h"
 #include "search/optimizer/baselines/propagate.h"
 #include "search/optimizer/folding.h"
@@ -377,25 +378,64 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
 
 namespace {
 
-// The plan that settings mean, and all of them as they were understood.
-StrategyFile file_of_settings(const SimulateOptions& options, Parallelism& parallelism) {
-  const ProblemFiles files{options.graph, options.topology, options.batch, 0, ""};
-  GraphAndTopology loaded = load_files(files, {});
+// What --settings, --megatron or --torchtitan say.
+FrameworkArguments arguments_of(const SimulateOptions& options, const Graph& graph, int devices) {
+  if (!options.megatron.empty()) return parse_megatron_arguments(options.megatron, graph);
+  if (!options.torchtitan.empty()) return load_torchtitan_file(options.torchtitan, graph, devices);
   try {
-    parallelism = parse_parallelism(options.settings);
-    ParallelPlan plan = plan_of(parallelism, loaded.graph, loaded.topology);
-    return {std::move(loaded.graph),
-            std::move(loaded.topology),
-            std::move(plan.strategy),
-            {},
-            Json::object(),
-            false,
-            {},
-            TransferBuffers::preallocated,
-            std::move(plan.settings)};
+    return {.parallelism = parse_parallelism(options.settings)};
   } catch (const InputError& error) {
     throw InputError(std::string("--settings: ") + error.what());
   }
+}
+
+struct PlanOfSettings {
+  StrategyFile file;
+  FrameworkArguments arguments;  // with all settings as they were understood
+};
+
+PlanOfSettings plan_of_settings(const SimulateOptions& options) {
+  ProblemFiles files{options.graph, options.topology, options.batch, 0, ""};
+  GraphAndTopology loaded = load_files(files, {});
+  FrameworkArguments arguments = arguments_of(options, loaded.graph, loaded.topology.devices.count());
+  if (arguments.batch > 0 && options.batch > 0 && arguments.batch != options.batch)
+    throw InputError("--batch " + std::to_string(options.batch) + ": the framework's arguments have a batch of " +
+                     std::to_string(arguments.batch));
+  if (arguments.batch > 0) loaded.graph = with_batch_size(loaded.graph, arguments.batch, options.graph);
+  try {
+    ParallelPlan plan = plan_of(arguments.parallelism, loaded.graph, loaded.topology);
+    return {{std::move(loaded.graph),
+             std::move(loaded.topology),
+             std::move(plan.strategy),
+             {},
+             Json::object(),
+             false,
+             {},
+             TransferBuffers::preallocated,
+             std::move(plan.settings)},
+            std::move(arguments)};
+  } catch (const InputError& error) {
+    const char* const flag = !options.megatron.empty() ? "--megatron: " : "--settings: ";
+    throw InputError((options.torchtitan.empty() ? flag : options.torchtitan + ": ") + error.what());
+  }
+}
+
+// Precision and optimizer are those of the framework's arguments where flags do not say them.
+CostOptions with_arguments(CostOptions costs, const FrameworkArguments& arguments) {
+  costs.conventions = conventions_of(arguments.parallelism);
+  if (!costs.precision) costs.precision = arguments.precision;
+  if (!costs.optimizer.any() && !arguments.optimizer.empty()) costs.optimizer.kind = arguments.optimizer;
+  return costs;
+}
+
+// What of the framework's arguments was not followed.
+void add_argument_notes(CommandResult& result, const FrameworkArguments& arguments) {
+  for (const std::string& note : arguments.notes) result.notes.push_back(note);
+  if (arguments.ignored.empty()) return;
+  result.json["ignored_arguments"] = arguments.ignored;
+  std::string text = "ignored, as they change neither shapes nor places:";
+  for (const std::string& flag : arguments.ignored) text += " " + flag;
+  result.notes.push_back(text);
 }
 
 // Of some of the devices' groups, which stand for all (optimizer/folding.h): the plan with the settings of `file`, or
@@ -499,18 +539,19 @@ std::string issue_order_note(const std::string& path, const StrategyFile& file, 
 }  // namespace
 
 CommandResult run_simulate(const SimulateOptions& options) {
-  const bool from_settings = !options.settings.empty();
+  const bool from_settings = !options.settings.empty() || !options.megatron.empty() || !options.torchtitan.empty();
   Vector<std::string> inputs = options.costs.profiles;
   inputs.push_back(options.topology);
   inputs.push_back(options.graph);
+  inputs.push_back(options.torchtitan);
   if (!options.measured.empty()) inputs.push_back(options.measured);
   inputs.insert(inputs.end(), options.background.begin(), options.background.end());
   expect_all_writable({options.out, options.trace, options.html}, inputs);
   expect_all_writable({options.trace, options.html}, {options.strategy});
-  Parallelism parallelism;
-  StrategyFile file = from_settings ? file_of_settings(options, parallelism) : load_strategy(options.strategy);
-  CostOptions costs = options.costs;
-  if (from_settings) costs.conventions = conventions_of(parallelism);
+  PlanOfSettings read = from_settings ? plan_of_settings(options) : PlanOfSettings{load_strategy(options.strategy), {}};
+  const Parallelism parallelism = read.arguments.parallelism;
+  StrategyFile& file = read.file;
+  const CostOptions costs = from_settings ? with_arguments(options.costs, read.arguments) : options.costs;
   if (!options.topology.empty() && !from_settings) {
     Topology other = load_topology(options.topology);
     if (other.devices.size() != file.topology.devices.size())
@@ -542,6 +583,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
         Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
         add_explained_costs(result, loaded.problem(), file.strategy);
       }
+      add_argument_notes(result, read.arguments);
       return result;
     }
   const Topology topology = file.topology;
@@ -586,6 +628,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
        {issue_order_note(options.strategy, file, evaluator, other_units ? "synchronization" : "configurations"),
         loaded.kernels.busy_note()})
     if (!note.empty()) result.notes.push_back(note);
+  add_argument_notes(result, read.arguments);
   return result;
 }
 

@@ -30,6 +30,7 @@ struct SimulateOptions {
   std::string strategy, topology;  // topology "": the strategy's own
   // Instead of a strategy: what these mean for a transformer (optimizer/parallelism.h).
   std::string settings, graph;
+  std::string megatron, torchtitan;                // or arguments of Megatron-LM, or torchtitan's file; "": none
   int64_t batch = 0;                               // 0: the graph file's
   std::optional<Vector<std::string>> recompute;    // instead of the strategy's
   std::optional<Synchronization> synchronization;  // none: the strategy's own

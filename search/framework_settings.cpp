@@ -1,11 +1,37 @@
 #include "search/framework_settings.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "common/json_file.h"
 
 namespace ff {
 namespace {
 
 std::string text_of(int64_t number) { return std::to_string(number); }
+
+std::string layers_text(const Parallelism& plan) {
+  std::string text;
+  for (const int layers : plan.layers) text += (text.empty() ? "layers=" : ":") + text_of(layers);
+  return text;
+}
+
+// Megatron-LM has numbers of layers for the first and the last stage; the others have equally many.
+void add_borders(FrameworkSettings& settings, const Parallelism& plan, int layers) {
+  const Vector<int> counts = layers_of_chunks(plan, layers);
+  const bool equal = std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
+  if (equal) return;
+  const bool of_middle = counts.count() < 4 || std::adjacent_find(counts.begin() + 1, counts.end() - 1,
+                                                                  std::not_equal_to<>()) == counts.end() - 1;
+  if (plan.chunks > 1 || !of_middle) {
+    settings.not_there.push_back(
+        (plan.layers.empty() ? text_of(layers) + " layers in chunks that are not equal" : layers_text(plan)) +
+        ": Megatron-LM's stages between the first and the last have equally many layers");
+    return;
+  }
+  settings.text += "--decoder-first-pipeline-num-layers " + text_of(counts[0]) +
+                   "\n--decoder-last-pipeline-num-layers " + text_of(counts.back()) + "\n";
+}
 
 FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph, int layers) {
   FrameworkSettings settings;
@@ -14,32 +40,47 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
          text_of(plan.pipeline) + "\n";
   if (plan.chunks > 1)
     text += "--num-layers-per-virtual-pipeline-stage " + text_of(layers / (plan.pipeline * plan.chunks)) + "\n";
-  if (plan.tensor > 1) text += "--sequence-parallel\n";
+  if (plan.tensor > 1 && plan.sequence_parallel) text += "--sequence-parallel\n";
+  if (plan.expert > 1)
+    text += "--expert-model-parallel-size " + text_of(plan.expert) + "\n--expert-tensor-parallel-size " +
+            text_of(plan.tensor) + "\n";
   text +=
       "--micro-batch-size " + text_of(plan.micro_batch) + "\n--global-batch-size " + text_of(graph.batch_size) + "\n";
   if (is_sharded(plan.synchronization)) text += "--use-distributed-optimizer\n";
   if (shards_gradients(plan.synchronization))
     settings.not_there.push_back("sharding=" + std::string(sharding_name(plan.synchronization)) +
                                  ": --use-distributed-optimizer shards the optimizer's state alone");
-  if (plan.recompute) text += "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n";
+  if (plan.recompute_layers > 0)
+    text += "--recompute-granularity full\n--recompute-method block\n--recompute-num-layers " +
+            text_of(plan.recompute_layers) + "\n";
+  else if (plan.recompute)
+    text += "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n";
+  add_borders(settings, plan, layers);
   return settings;
 }
 
-FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph) {
+// Without stages gradients accumulate over micro-batches, with them a local batch passes through the pipeline.
+FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, int layers) {
   FrameworkSettings settings;
   const bool shards = shards_parameters(plan.synchronization);
-  settings.text = "[training]\nlocal_batch_size = " + text_of(graph.batch_size / plan.data) +
-                  "\nglobal_batch_size = " + text_of(graph.batch_size) +
-                  "\n\n[parallelism]\ndata_parallel_replicate_degree = " + text_of(shards ? 1 : plan.data) +
-                  "\ndata_parallel_shard_degree = " + text_of(shards ? plan.data : 1) +
-                  "\ntensor_parallel_degree = " + text_of(plan.tensor) +
-                  "\npipeline_parallel_degree = " + text_of(plan.pipeline) + "\n";
+  settings.text =
+      "[training]\nlocal_batch_size = " + text_of(plan.pipeline > 1 ? graph.batch_size / plan.data : plan.micro_batch) +
+      "\nglobal_batch_size = " + text_of(graph.batch_size) +
+      "\n\n[parallelism]\ndata_parallel_replicate_degree = " + text_of(shards ? 1 : plan.data) +
+      "\ndata_parallel_shard_degree = " + text_of(shards ? plan.data : 1) +
+      "\ntensor_parallel_degree = " + text_of(plan.tensor) + "\npipeline_parallel_degree = " + text_of(plan.pipeline) +
+      "\n";
+  if (plan.expert > 1) settings.text += "expert_parallel_degree = " + text_of(plan.expert) + "\n";
   if (plan.pipeline > 1)
     settings.text += "pipeline_parallel_schedule = \"" + std::string(plan.chunks > 1 ? "Interleaved1F1B" : "1F1B") +
                      "\"\npipeline_parallel_microbatch_size = " + text_of(plan.micro_batch) + "\n";
-  else if (graph.batch_size / plan.data != plan.micro_batch)
-    settings.not_there.push_back("micro_batch=" + text_of(plan.micro_batch) +
-                                 ": set local_batch_size to it, and gradients accumulate up to global_batch_size");
+  if (plan.chunks > 1 && layers % (plan.pipeline * plan.chunks) == 0)
+    settings.text += "pipeline_parallel_layers_per_stage = " + text_of(layers / (plan.pipeline * plan.chunks)) + "\n";
+  if (!plan.layers.empty())
+    settings.not_there.push_back(layers_text(plan) + ": torchtitan divides the layers among the stages itself");
+  if (plan.recompute_layers > 0)
+    settings.not_there.push_back("recompute_layers=" + text_of(plan.recompute_layers) +
+                                 ": torchtitan recomputes all layers, none, or every so many");
   settings.text += "\n[activation_checkpoint]\nmode = \"" + std::string(plan.recompute ? "full" : "none") + "\"\n";
   if (is_sharded(plan.synchronization) && !shards)
     settings.not_there.push_back("sharding=" + std::string(sharding_name(plan.synchronization)) +
@@ -55,7 +96,8 @@ FrameworkSettings deepspeed_file(const Parallelism& plan, const Graph& graph) {
                {"gradient_accumulation_steps", graph.batch_size / plan.data / plan.micro_batch},
                {"zero_optimization", {{"stage", is_sharded(plan.synchronization) ? stage : 0}}}};
   settings.text = json.dump(2) + "\n";
-  for (const auto& [key, degree] : {std::pair("tp", plan.tensor), std::pair("pp", plan.pipeline)})
+  for (const auto& [key, degree] :
+       {std::pair("tp", plan.tensor), std::pair("pp", plan.pipeline), std::pair("ep", plan.expert)})
     if (degree > 1)
       settings.not_there.push_back(std::string(key) + "=" + text_of(degree) +
                                    ": not in DeepSpeed's configuration file, the model's code says it");
@@ -69,7 +111,7 @@ FrameworkSettings deepspeed_file(const Parallelism& plan, const Graph& graph) {
 FrameworkSettings framework_settings(const std::string& framework, const Parallelism& parallelism, const Graph& graph,
                                      int layers) {
   if (framework == "megatron") return megatron_arguments(parallelism, graph, layers);
-  return framework == "torchtitan" ? torchtitan_file(parallelism, graph) : deepspeed_file(parallelism, graph);
+  return framework == "torchtitan" ? torchtitan_file(parallelism, graph, layers) : deepspeed_file(parallelism, graph);
 }
 
 }  // namespace ff

@@ -358,6 +358,12 @@ void add_plan_command(CLI::App& app, Options& options) {
       "search time, such as 30s, 5m, 1h; default: until nothing better is to be expected");
   plan->add_option("--for", options.plan.framework, "print the arguments of megatron, torchtitan or deepspeed")
       ->check(CLI::IsMember({"megatron", "torchtitan", "deepspeed"}));
+  plan->add_option("--why", options.plan.why, "the best of each value of a setting: tp, or of one: tp=4; may repeat");
+  plan->add_flag("--stages", options.plan.stages, "what the devices of each stage of the best plan do, and how long");
+  plan->add_option("--what-if", options.plan.what_if,
+                   "predict the best plans under a change: link network bandwidth x2, memory x0.5, batch N, device D "
+                   "x0.5; may repeat");
+  plan->add_flag("--largest-batch", options.plan.largest_batch, "the largest batch with which the best plan fits");
   plan->add_option("--out", options.plan.out, "strategy file to write, of the best plan")->check(ff::file_name());
   add_common_flags(*plan, options.plan.costs, options);
 }
@@ -375,21 +381,31 @@ void add_commands(CLI::App& app, Options& options) {
   CLI::Option* strategy = simulate->add_option("--strategy", options.simulate.strategy, "strategy file (ffstrategy/1)");
   CLI::Option* topology = simulate->add_option("--topo", options.simulate.topology,
                                                "topology file to simulate on, instead of that of the strategy");
-  CLI::Option* settings =
-      simulate
-          ->add_option("--settings", options.simulate.settings,
-                       "instead of a strategy: tp=8,pp=4,micro_batch=1,sharding=optimizer,recompute=full, ... for the "
-                       "transformer of --graph on --topo")
-          ->excludes(strategy)
-          ->needs(topology);
+  CLI::Option* settings = simulate->add_option(
+      "--settings", options.simulate.settings,
+      "instead of a strategy: tp=8,pp=4,micro_batch=1,sharding=optimizer,recompute=full, ... for the "
+      "transformer of --graph on --topo");
+  CLI::Option* megatron =
+      simulate->add_option("--megatron", options.simulate.megatron,
+                           "instead of --settings: arguments of Megatron-LM's pretrain_gpt.py, in one word");
+  CLI::Option* torchtitan = simulate->add_option("--torchtitan", options.simulate.torchtitan,
+                                                 "instead of --settings: torchtitan's TOML file");
   CLI::Option* graph = simulate->add_option("--graph", options.simulate.graph, "graph file, for --settings");
-  graph->needs(settings);
-  settings->needs(graph);
-  simulate->add_option("--batch", options.simulate.batch, "samples of the batch, for --settings; default: the graph's")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-      ->needs(settings);
-  simulate->final_callback([strategy, settings] {
-    if (!*strategy && !*settings) throw CLI::ValidationError("simulate", "--strategy or --settings is required");
+  for (CLI::Option* one : {settings, megatron, torchtitan}) {
+    one->needs(topology)->needs(graph)->excludes(strategy);
+    for (CLI::Option* other : {settings, megatron, torchtitan})
+      if (one != other) one->excludes(other);
+  }
+  CLI::Option* batch =
+      simulate
+          ->add_option("--batch", options.simulate.batch, "samples of the batch, for --settings; default: the graph's")
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  simulate->final_callback([strategy, settings, megatron, torchtitan, graph, batch] {
+    const bool by_settings = *settings || *megatron || *torchtitan;
+    if (!*strategy && !by_settings)
+      throw CLI::ValidationError("simulate", "--strategy, --settings, --megatron or --torchtitan is required");
+    for (const CLI::Option* one : {graph, batch})
+      if (*one && !by_settings) throw CLI::ValidationError(one->get_name(), "goes with --settings");
   });
   simulate->add_option_function<std::string>(
       "--recompute", [&options](const std::string& text) { options.simulate.recompute = split_patterns(text); },

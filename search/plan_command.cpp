@@ -4,7 +4,9 @@
 #include <cstdio>
 
 #include "common/json_file.h"
+#include "search/explain/what_if.h"
 #include "search/framework_settings.h"
+#include "search/plan_answers.h"
 #include "search/report/summary.h"
 
 namespace ff {
@@ -39,15 +41,59 @@ std::string plans_to_text(const SettingsSearchResult& result) {
 std::string search_to_text(const SettingsSearchResult& result) {
   std::string text = line(
       "settings             %lld; one micro-batch simulated of %lld shapes, %lld settings simulated, "
-      "%lld exceed device memory\n",
+      "%lld exceed device memory; %lld with other borders or recomputed layers\n",
       static_cast<long long>(result.settings), static_cast<long long>(result.estimated),
-      static_cast<long long>(result.simulated), static_cast<long long>(result.exceed_memory));
+      static_cast<long long>(result.simulated), static_cast<long long>(result.exceed_memory),
+      static_cast<long long>(result.refined));
   if (result.least_of_others > 0)
     text +=
         "not simulated        estimated at " + time_text(result.least_of_others) + " or more" +
         line("; simulated plans took down to %.1f %% less than their estimates\n", 100 * result.most_below_estimate);
   return text + line("search               %.1f s%s\n", result.elapsed_s,
                      result.complete ? "" : ", ended by the budget or an interruption");
+}
+
+// Settings that are given, each in turn left open: with which of them open does something fit? One line each.
+std::string what_would_fit(const GraphAndTopology& files, const CostOptions& costs,
+                           const SettingsSearchOptions& options, const std::atomic<bool>& stop) {
+  std::string text;
+  for (const char* const key : {"micro_batch", "recompute", "sharding", "vp", "dp", "pp", "tp"}) {
+    if (!options.given.contains(key)) continue;
+    SettingsSearchOptions open = options;
+    open.given.erase(key);
+    if (key == std::string("recompute")) open.pinned.recompute_layers = 0;
+    open.top = 1;
+    try {
+      const SettingsSearchResult found = search_settings(files.graph, files.topology, costs, open, stop);
+      if (!found.best.empty())
+        text += std::string("\n  without ") + key + ": " + to_string(found.best[0].parallelism) + ", " +
+                time_text(found.best[0].makespan);
+    } catch (const InputError&) {  // what is left open cannot be
+    }
+  }
+  return text.empty() ? "" : "; what fits if one of the settings is left open:" + text;
+}
+
+// --why, --stages, --what-if and --largest-batch.
+void answer_questions(const PlanOptions& options, const GraphAndTopology& files, const CostOptions& costs,
+                      const SettingsSearchResult& result, CommandResult& command) {
+  const PlanQuestion question{files.graph, files.topology, costs, result.best};
+  const auto set = [&](const char* key, const Explanation& answer) {
+    command.text += "\n" + answer.text;
+    command.json[key] = answer.json;
+  };
+  for (const std::string& setting : options.why) {
+    const Explanation answer = best_by_value(result, setting);
+    command.text += "\n" + answer.text;
+    for (const Json& one : answer.json) command.json["why"].push_back(one);
+  }
+  for (const std::string& change : options.what_if) {
+    const Explanation answer = plans_under_change(question, change);
+    command.text += "\n" + answer.text;
+    command.json["what_if"].push_back(answer.json);
+  }
+  if (options.stages) set("stages", time_by_stage(question));
+  if (options.largest_batch) set("largest_batch", largest_batch(question));
 }
 
 CostOptions costs_of_plans(const PlanOptions& options) {
@@ -91,22 +137,27 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
     }
   }
   const GraphAndTopology files = load_files(options.files, {});
-  const SettingsSearchResult result =
-      search_settings(files.graph, files.topology, costs_of_plans(options), search, stop);
+  for (const std::string& change : options.what_if) changed_problem(files.topology, change);  // wrong ones fail now
+  for (const std::string& setting : options.why) best_by_value({}, setting);
+  const CostOptions costs = costs_of_plans(options);
+  const SettingsSearchResult result = search_settings(files.graph, files.topology, costs, search, stop);
   CommandResult command;
   command.json = {{"plans", Json::array()},
                   {"settings", result.settings},
                   {"estimated", result.estimated},
                   {"simulated", result.simulated},
+                  {"refined", result.refined},
                   {"exceed_memory", result.exceed_memory},
                   {"others_estimated_us", static_cast<double>(result.least_of_others) / 1000},
                   {"most_below_estimate", result.most_below_estimate},
                   {"complete", result.complete},
                   {"elapsed_s", result.elapsed_s}};
   for (const SettingsPrediction& plan : result.best) command.json["plans"].push_back(plan_to_json(plan));
+  if (result.best.empty() && result.complete)
+    throw InputError("all settings that are possible exceed device memory" + nothing_fits_text(result) +
+                     what_would_fit(files, costs, search, stop));
   if (result.best.empty())
-    throw InputError(result.complete ? "all settings that are possible exceed device memory"
-                                     : "the search ended before any settings were found that fit into device memory");
+    throw InputError("the search ended before any settings were found that fit into device memory");
   command.text = plans_to_text(result) + search_to_text(result);
   const SettingsPrediction& best = result.best[0];
   if (!options.framework.empty()) {
@@ -118,6 +169,7 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
     command.text += "\n" + settings.text;
     for (const std::string& one : settings.not_there) command.text += "not in the settings  " + one + "\n";
   }
+  answer_questions(options, files, costs, result, command);
   if (!options.out.empty()) {
     write_best(options, best);
     command.text += "written to " + options.out + "\n";

@@ -13,7 +13,9 @@ struct PlanOptions {
   int top = 10;
   double budget_s = 0;    // 0: none
   std::string framework;  // whose arguments are printed for the best plan: megatron, torchtitan, deepspeed; "": none
-  std::string out;        // strategy file of the best plan; "": none
+  Vector<std::string> why, what_if;            // settings, "tp" or "tp=4"; changes (explain/what_if.h)
+  bool stages = false, largest_batch = false;  // are looked at, of the best plan
+  std::string out;                             // strategy file of the best plan; "": none
 };
 
 // Throws InputError or MachineError.

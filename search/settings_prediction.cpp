@@ -174,4 +174,57 @@ SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph&
   return result;
 }
 
+namespace {
+
+constexpr Nanoseconds StageTimes::*all_times[] = {
+    &StageTimes::forward,     &StageTimes::backward,  &StageTimes::recompute,      &StageTimes::update,
+    &StageTimes::collectives, &StageTimes::transfers, &StageTimes::synchronization};
+
+Vector<StageTimes> times_of_devices(const Sample& sample, int devices) {
+  Vector<StageTimes> result(devices);
+  const TaskGraph& tasks = sample.details.tasks;
+  for (const int t : tasks.tasks.indices()) {
+    const Task& task = tasks.tasks[t];
+    const Nanoseconds duration = sample.details.costs.duration[t];
+    if (task.kind == TaskKind::recompute) result[task.device].recompute += duration;
+    else if (is_compute(task.kind))
+      (is_forward(task.kind) ? result[task.device].forward : result[task.device].backward) += duration;
+    else if (occupies_device(task.kind)) result[task.device].update += duration;
+    else if (is_transfer(task.kind)) result[task.device].transfers += duration;
+    else if (is_collective(task.kind))
+      for (const DeviceId device : tasks.holders(task))
+        (is_parameter_collective(task.kind) ? result[device].synchronization : result[device].collectives) += duration;
+  }
+  return result;
+}
+
+}  // namespace
+
+Vector<StageTimes> stage_times(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
+                               const CostOptions& costs) {
+  const Parallelism own = completed(parallelism, graph, topology);
+  const int micro_batches = static_cast<int>(graph.batch_size / own.data / own.micro_batch);
+  const Simulated simulated = micro_batches_to_simulate(own);
+  const SimulatedSettings settings(own, graph, topology, costs);
+  const int devices = settings.topology().devices.count();
+  const bool continues = micro_batches > simulated.more;
+  Vector<StageTimes> of_devices =
+      times_of_devices(Sample(settings, continues ? simulated.more : micro_batches), devices);
+  if (continues) {
+    const Vector<StageTimes> few = times_of_devices(Sample(settings, simulated.few), devices);
+    for (const DeviceId device : few.indices())
+      for (const auto time : all_times)
+        of_devices[device].*time = continued(few[device].*time, of_devices[device].*time, simulated, micro_batches);
+  }
+  Vector<StageTimes> result(own.pipeline);
+  const Vector<DeviceId> order = settings.topology().by_links();
+  for (const int place : order.indices()) {
+    StageTimes& stage = result[place / (own.tensor * settings.groups())];
+    if (const StageTimes& one = of_devices[order[place]]; one.busy() > stage.busy()) stage = one;
+  }
+  const Vector<int> of_chunks = layers_of_chunks(own, transformer_layers(graph).count());
+  for (const int chunk : of_chunks.indices()) result[chunk % own.pipeline].layers += of_chunks[chunk];
+  return result;
+}
+
 }  // namespace ff

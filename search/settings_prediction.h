@@ -61,4 +61,18 @@ Parallelism completed(Parallelism parallelism, const Graph& graph, const Topolog
 SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                                     const CostOptions& costs);
 
+// What a device of a stage does in an iteration: times that its compute tasks and the collectives that it takes part in
+// take, summed. Collectives may run beside compute tasks.
+struct StageTimes {
+  int layers = 0;
+  Nanoseconds forward = 0, backward = 0, recompute = 0, update = 0;
+  Nanoseconds collectives = 0;      // of its layers: tensor parallelism, exchanges of experts
+  Nanoseconds transfers = 0;        // that begin there: between stages, mostly
+  Nanoseconds synchronization = 0;  // of gradients and parameters
+  Nanoseconds busy() const { return forward + backward + recompute + update; }
+};
+// [stage], of the device there that computes longest. Of many micro-batches continued from a few, as predict_settings.
+Vector<StageTimes> stage_times(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
+                               const CostOptions& costs);
+
 }  // namespace ff

@@ -7,8 +7,10 @@
 #include <queue>
 #include <tuple>
 
+#include "search/optimizer/baselines/megatron.h"
 #include "search/optimizer/device_nodes.h"
 #include "search/optimizer/search_control.h"
+#include "search/settings_refinement.h"
 
 namespace ff {
 namespace {
@@ -148,6 +150,10 @@ class SettingsSearch {
                            result_.best.empty() ? 0 : result_.best[0].makespan});
     }
     if (!queue_.empty()) result_.least_of_others = queue_.top().first;
+    for (; !queue_.empty(); queue_.pop())
+      if (const auto [bound, number] = queue_.top(); !nodes_[number].simulate)
+        look_at(nodes_[number].parallelism, LookedAt::Outcome::bounded, bound, 0);
+    refine_best();
     result_.elapsed_s = seconds_since(begin_);
     return std::move(result_);
   }
@@ -158,8 +164,8 @@ class SettingsSearch {
     bool simulate = false;  // else: its shape is to be estimated
     Nanoseconds estimate = 0;
   };
-  // tp, pp, samples of a micro-batch, recomputation, sharded gradients or parameters
-  using Shape = std::tuple<int, int, int64_t, bool, Synchronization>;
+  // tp, pp, ep, samples of a micro-batch, recomputation, sharded gradients or parameters
+  using Shape = std::tuple<int, int, int, int64_t, bool, Synchronization>;
 
   bool given(const char* key) const { return options_.given.contains(key); }
 
@@ -230,13 +236,28 @@ class SettingsSearch {
         if (!given("recompute")) shape.recompute = false;
         for (const int64_t size : micro_batch_sizes(graph_.batch_size / shape.data, pipeline)) {
           shape.micro_batch = size;
-          shapes[{tensor, size}].push_back(shape);
+          for (const int expert : expert_degrees(shape.data)) {
+            shape.expert = expert;
+            shapes[{tensor, size}].push_back(shape);
+          }
         }
       }
     }
     for (auto& [key, of_key] : shapes) add_shapes(of_key);
     if (queue_.empty())
       throw InputError("no settings are possible: " + (refused_.empty() ? nothing_divides() : refused_));
+  }
+
+  // Divisors of the experts and of the data-parallel groups.
+  Vector<int> expert_degrees(int groups) const {
+    if (given("ep")) return {options_.pinned.expert};
+    int64_t experts = 1;
+    for (const Operator& op : graph_.operators)
+      if (const int d = experts_dimension(*op.definition); d >= 0) experts = op.definition->dimensions()[d].size;
+    Vector<int> degrees;
+    for (int degree = 1; degree <= std::min<int64_t>(groups, experts); ++degree)
+      if (groups % degree == 0 && experts % degree == 0) degrees.push_back(degree);
+    return degrees;
   }
 
   std::string nothing_divides() const {
@@ -269,7 +290,8 @@ class SettingsSearch {
     Parallelism own = parallelism;
     own.chunks = 1;
     if (own.synchronization == Synchronization::sharded_optimizer) own.synchronization = Synchronization::all_reduce;
-    const Shape shape{own.tensor, own.pipeline, own.micro_batch, own.recompute, own.synchronization};
+    if (own.pipeline != own.layers.count()) own.layers.clear();
+    const Shape shape{own.tensor, own.pipeline, own.expert, own.micro_batch, own.recompute, own.synchronization};
     const auto found = shapes_.find(shape);
     if (found != shapes_.end()) return found->second ? &*found->second : nullptr;
     std::optional<ShapeCosts>& costs = shapes_[shape];
@@ -307,11 +329,14 @@ class SettingsSearch {
     const bool exceeds = of_least && estimated_memory_share(*of_least, of_memory, count, samples) > surely_exceeds;
     const ShapeCosts* costs = exceeds ? of_least : costs_of(parallelism);
     if (!costs) return;
-    if (exceeds || estimated_memory_share(*costs, of_memory, count) > surely_exceeds) {
+    const double share = estimated_memory_share(*costs, of_memory, count, exceeds ? samples : 1);
+    const Nanoseconds estimate = estimated_time(*costs, parallelism, count);
+    if (exceeds || share > surely_exceeds) {
+      look_at(parallelism, LookedAt::Outcome::exceeds_memory, estimate, share);
       add_smaller(parallelism);
       return;
     }
-    const Nanoseconds estimate = estimated_time(*costs, parallelism, count);
+    look_at(parallelism, LookedAt::Outcome::estimated, estimate, share);
     add(estimate, {parallelism, true, estimate});
   }
 
@@ -340,17 +365,44 @@ class SettingsSearch {
       return;
     }
     ++result_.simulated;
+    look_at(node.parallelism, found->fits() ? LookedAt::Outcome::fits : LookedAt::Outcome::exceeds_memory,
+            found->makespan, found->memory_share);
     if (!found->fits()) {
       add_smaller(node.parallelism);
       return;
     }
     const double below = 1 - static_cast<double>(found->makespan) / static_cast<double>(node.estimate);
     result_.most_below_estimate = std::max(result_.most_below_estimate, below);
+    add_to_best(*found);
+  }
+
+  // The last outcome counts.
+  void look_at(const Parallelism& parallelism, LookedAt::Outcome outcome, Nanoseconds time, double share) {
+    const LookedAt one{parallelism, outcome, time, share};
+    const auto [place, is_new] = places_.try_emplace(to_string(parallelism), result_.looked_at.count());
+    if (is_new) result_.looked_at.push_back(one);
+    else result_.looked_at[place->second] = one;
+  }
+
+  // Borders of stages, and recomputation of some layers (settings_refinement.h).
+  void refine_best() {
+    constexpr int most = 3;
+    const SettingsRefinement refinement{
+        graph_, topology_, costs_, !given("layers"), !given("recompute") && !given("recompute_layers"), stop_};
+    Vector<SettingsPrediction> from(result_.best.begin(), result_.best.begin() + std::min(most, result_.best.count()));
+    for (const SettingsPrediction& plan : from) {
+      if (stop_ || (options_.budget_s > 0 && seconds_since(begin_) > options_.budget_s)) return;
+      const SettingsPrediction better = refined(plan, refinement, result_.refined);
+      if (!(better.parallelism == plan.parallelism)) add_to_best(better);
+    }
+  }
+
+  void add_to_best(const SettingsPrediction& found) {
     const auto faster = [](const SettingsPrediction& a, const SettingsPrediction& b) {
       return std::pair(a.makespan, a.memory_share) < std::pair(b.makespan, b.memory_share);
     };
     Vector<SettingsPrediction>& best = result_.best;
-    best.insert(std::upper_bound(best.begin(), best.end(), *found, faster), *found);
+    best.insert(std::upper_bound(best.begin(), best.end(), found, faster), found);
     if (best.count() > options_.top) best.pop_back();
   }
 
@@ -363,7 +415,8 @@ class SettingsSearch {
   const int layers_;
   std::map<Shape, std::optional<ShapeCosts>> shapes_;
   std::set<std::string> seen_;
-  std::string refused_;  // why the last impossible plan was
+  std::map<std::string, int> places_;  // of settings in looked_at
+  std::string refused_;                // why the last impossible plan was
   Vector<Node> nodes_;
   std::priority_queue<std::pair<Nanoseconds, int>, Vector<std::pair<Nanoseconds, int>>, std::greater<>> queue_;
   SettingsSearchResult result_;

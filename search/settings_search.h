@@ -24,6 +24,15 @@ struct SettingsSearchOptions {
   std::function<void(const SettingsSearchProgress&)> progress;
 };
 
+// Settings that a search met, in the order in which it did.
+struct LookedAt {
+  enum class Outcome { fits, exceeds_memory, estimated, bounded };
+  Parallelism parallelism;
+  Outcome outcome = Outcome::bounded;
+  Nanoseconds time = 0;     // simulated, or estimated; of what is only bounded: not less than that
+  double memory_share = 0;  // simulated or estimated; 0: not known
+};
+
 struct SettingsSearchResult {
   Vector<SettingsPrediction> best;  // those that fit, the fastest first; `top` of them at most
   int64_t settings = 0;             // in the space
@@ -32,6 +41,8 @@ struct SettingsSearchResult {
   int64_t exceed_memory = 0;        // of those that were estimated or simulated
   Nanoseconds least_of_others = 0;  // the least estimate of all that were not simulated; 0: all were
   double most_below_estimate = 0;   // how far a simulation came out below its estimate, as a fraction of the estimate
+  Vector<LookedAt> looked_at;       // once each
+  int64_t refined = 0;              // plans simulated that differ from those of the search in borders or recomputation
   bool complete = true;             // neither the budget nor an interruption ended the search
   double elapsed_s = 0;
 };

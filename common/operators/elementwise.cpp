@@ -19,6 +19,10 @@ Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(re
   } else if (function == Function::elu) {
     request.allow_attributes({"alpha"});
     alpha = static_cast<float>(request.number("alpha", 1, 0, 1e30));
+  } else if (function == Function::silu || function == Function::mul) {
+    request.allow_attributes({"sample_axis"});
+    of_experts = request.integer("sample_axis", 0, 0, 1) == 1;
+    if (of_experts) request.expect_rank(0, 3, 3);
   } else {
     request.allow_attributes({});
   }
@@ -31,6 +35,10 @@ Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(re
   }
   outputs_ = {{"", inputs_[0].shape}};
   dimensions_ = every_axis(inputs_[0].shape);
+  if (of_experts)
+    dimensions_ = {{"sample", DimensionKind::sample, inputs_[0].shape[1]},
+                   {"expert", DimensionKind::attribute, inputs_[0].shape[0]},
+                   dimensions_[2]};
 }
 
 std::unique_ptr<OperatorDefinition> make_elementwise(const OperatorRequest& request) {

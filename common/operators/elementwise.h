@@ -10,8 +10,8 @@ class Elementwise : public OperatorDefinition {
  public:
   explicit Elementwise(const OperatorRequest& request);
 
-  Block output_block(int, const Block& part) const override { return part; }
-  Block input_block(int, const Block& part) const override { return part; }
+  Block output_block(int, const Block& part) const override { return block_of(part); }
+  Block input_block(int, const Block& part) const override { return block_of(part); }
   bool backward_reads_input(int) const override {
     return function != Function::add && function != Function::sub && !backward_reads_output();
   }
@@ -22,7 +22,15 @@ class Elementwise : public OperatorDefinition {
 
   enum class Function { relu, tanh, sigmoid, gelu, gelu_tanh, silu, elu, softplus, mish, log, add, sub, mul };
   Function function;
-  float alpha = 1;  // of elu: x above 0, alpha (exp(x) - 1) below
+  float alpha = 1;          // of elu: x above 0, alpha (exp(x) - 1) below
+  bool of_experts = false;  // silu and mul: the samples are along axis 1, as behind expert_linear
+
+ private:
+  // Dimensions begin with the samples.
+  Block block_of(Block part) const {
+    if (of_experts) std::swap(part[0], part[1]);
+    return part;
+  }
 };
 
 }  // namespace ff

@@ -64,38 +64,54 @@ WhatIf evaluated(const std::string& text, const Problem& problem, const Strategy
   return {text, prediction.makespan, prediction.fullness, problem.whole().batch_size};
 }
 
-WhatIf with_links(const std::string& text, const Vector<std::string>& words, const Problem& problem,
-                  const Strategy& strategy) {
-  const LinkKinds links(problem.topology);
+Topology with_links(const std::string& text, const Vector<std::string>& words, const Topology& original) {
+  const LinkKinds links(original);
   const Vector<int> kinds = links.matching(words[1]);
   if (kinds.empty())
     fail(text, "this machine has no link of kind \"" + words[1] + "\", it has " + joined(links.names()));
   const double by = factor(text, words[3]);
-  Topology topology = problem.topology;
+  Topology topology = original;
   for (const int kind : kinds)
     for (const ChannelId id : links.channels_of(kind)) {
       Channel& channel = topology.channels[id];
       (words[2] == "bandwidth" ? channel.bandwidth_gb_per_s : channel.latency_us) *= by;
       (words[2] == "bandwidth" ? channel.all_reduce_gb_per_s : channel.all_reduce_latency_us) *= by;
     }
-  topology = refreshed(topology);
-  return evaluated(text, problem.with(topology), strategy);
+  return refreshed(topology);
 }
 
-WhatIf with_memory(const std::string& text, double by, const Problem& problem, const Strategy& strategy) {
-  Topology topology = problem.topology;
+Topology with_memory(double by, const Topology& original) {
+  Topology topology = original;
   for (DeviceModel& model : topology.models)
     model.memory_bytes = static_cast<int64_t>(std::llround(static_cast<double>(model.memory_bytes) * by));
-  return evaluated(text, problem.with(topology), strategy);
+  return topology;
+}
+
+DeviceId device_of(const std::string& text, const std::string& word, const Topology& topology) {
+  for (const DeviceId d : topology.devices.indices())
+    if (topology.devices[d].name == word) return d;
+  return static_cast<DeviceId>(number(text, word, 0, topology.devices.count() - 1));
+}
+
+Topology with_slower_device(const std::string& text, const Vector<std::string>& words, const Topology& original) {
+  const DeviceId device = device_of(text, words[1], original);
+  const double by = factor(text, words[2]);
+  Topology topology = original;
+  DeviceModel model = topology.model_of(device);
+  model.name += " " + words[2];
+  for (double* const rate :
+       {&model.peak_tflops, &model.peak_tf32_tflops, &model.peak_bf16_tflops, &model.memory_gb_per_s})
+    *rate *= by;
+  model.launch_us /= by;
+  topology.devices[device].model = topology.models.count();
+  topology.models.push_back(std::move(model));
+  return refreshed(topology);
 }
 
 // Its kernels stay what they are, measured or not: each takes 1/F of the time.
 WhatIf with_device(const std::string& text, const Vector<std::string>& words, const Problem& problem,
                    const Strategy& strategy) {
-  DeviceId device = -1;
-  for (const DeviceId d : problem.topology.devices.indices())
-    if (problem.topology.devices[d].name == words[1]) device = d;
-  if (device < 0) device = static_cast<DeviceId>(number(text, words[1], 0, problem.topology.devices.count() - 1));
+  const DeviceId device = device_of(text, words[1], problem.topology);
   const double by = factor(text, words[2]);
   Evaluator evaluator(problem);
   const Prediction prediction = evaluator.evaluate(strategy);
@@ -141,21 +157,43 @@ Graph with_batch(const Problem& problem, const Strategy& strategy, int64_t batch
   return graph;
 }
 
-WhatIf what_if(const Problem& problem, const Strategy& strategy, const std::string& text) {
+namespace {
+
+// The words of a form; it fails for anything else.
+Vector<std::string> words_of_form(const std::string& text) {
   std::istringstream stream(text);
   Vector<std::string> words;
   for (std::string word; stream >> word;) words.push_back(word);
   const std::string first = words.empty() ? "" : words[0];
-  if (first == "link" && words.size() == 4 && (words[2] == "bandwidth" || words[2] == "latency"))
-    return with_links(text, words, problem, strategy);
-  if (first == "memory" && words.size() == 2) return with_memory(text, factor(text, words[1]), problem, strategy);
-  if (first == "batch" && words.size() == 2) {
-    const int64_t batch = number(text, words[1], 1, int64_t{1} << 32);
-    const Graph graph = with_batch(problem, strategy, batch);
+  const bool known = (first == "link" && words.size() == 4 && (words[2] == "bandwidth" || words[2] == "latency")) ||
+                     ((first == "memory" || first == "batch") && words.size() == 2) ||
+                     (first == "device" && words.size() == 3);
+  if (!known) fail(text, "not understood");
+  return words;
+}
+
+int64_t batch_of(const std::string& text, const std::string& word) { return number(text, word, 1, int64_t{1} << 32); }
+
+}  // namespace
+
+ChangedProblem changed_problem(const Topology& topology, const std::string& text) {
+  const Vector<std::string> words = words_of_form(text);
+  if (words[0] == "link") return {with_links(text, words, topology)};
+  if (words[0] == "memory") return {with_memory(factor(text, words[1]), topology)};
+  if (words[0] == "batch") return {topology, batch_of(text, words[1])};
+  return {with_slower_device(text, words, topology)};
+}
+
+WhatIf what_if(const Problem& problem, const Strategy& strategy, const std::string& text) {
+  const Vector<std::string> words = words_of_form(text);
+  if (words[0] == "device") return with_device(text, words, problem, strategy);
+  if (words[0] == "batch") {
+    const Graph graph = with_batch(problem, strategy, batch_of(text, words[1]));
     return evaluated(text, problem.with(graph, problem.topology), strategy);
   }
-  if (first == "device" && words.size() == 3) return with_device(text, words, problem, strategy);
-  fail(text, "not understood");
+  const Topology topology = words[0] == "link" ? with_links(text, words, problem.topology)
+                                               : with_memory(factor(text, words[1]), problem.topology);
+  return evaluated(text, problem.with(topology), strategy);
 }
 
 }  // namespace ff

@@ -24,6 +24,14 @@ const Vector<std::string>& what_if_forms();
 // Throws InputError, which lists the forms, for any other text, and for a batch that the strategy cannot split.
 WhatIf what_if(const Problem& problem, const Strategy& strategy, const std::string& text);
 
+// The same change, of what is given to a search. Devices that are not as fast as others get a model of their own.
+// Throws InputError as what_if does.
+struct ChangedProblem {
+  Topology topology;
+  int64_t batch = 0;  // 0: as it was
+};
+ChangedProblem changed_problem(const Topology& topology, const std::string& text);
+
 // The problem's graph with another batch size. Throws InputError where the strategy cannot split it.
 Graph with_batch(const Problem& problem, const Strategy& strategy, int64_t batch);
 

@@ -76,8 +76,9 @@ CommandResult import_configuration(const ImportOptions& options) {
   result.json = {{"operators", graph.operators.size()}, {"layers", made.layers}, {"parameters", parameters}};
   result.text = graph.name + ": " + std::to_string(made.layers) + " layers became " +
                 std::to_string(graph.operators.size()) + " operators with " + std::to_string(parameters) +
-                " parameters\n" + options.out + ": the graph, of " + std::to_string(options.batch) + " samples of " +
-                std::to_string(options.sequence) + " tokens, with the loss\n";
+                " parameters\n" + options.out + ": the graph, of " + std::to_string(options.batch) + " samples" +
+                (options.sequence > 0 ? " of " + std::to_string(options.sequence) + " tokens" : "") +
+                ", with the loss\n";
   result.notes = std::move(made.notes);
   return result;
 }

@@ -53,8 +53,6 @@ inline void add_import_flags(CLI::App& app, ImportOptions& options) {
       ->delimiter(',');
   app.callback([&app, &options] {  // flags that would have no effect are mistakes
     const bool configuration = is_configuration(options.model);
-    if (configuration && options.sequence == 0)
-      throw CLI::ValidationError("--sequence", "is needed for " + options.model);
     if (!configuration && options.sequence > 0)
       throw CLI::ValidationError("--sequence", "is for a config.json; an ONNX file has its sizes");
     for (const char* flag : {"--weights", "--loss", "--loss-weights", "--size", "--like", "--trained", "--frozen"})

@@ -56,6 +56,14 @@ struct Family {
   bool tied = false;      // the output's weight is the embedding's
   bool embedding_norm = false;
   double embedding_dropout = 0, layer_dropout = 0;
+  bool post_norm = false;  // sums are normalized, and not what attention and feed-forward read: BERT
+  bool causal = true;
+  int64_t segments = 0;     // kinds of a token (BERT's token types); 0: there is no such input
+  bool head_layer = false;  // in front of the output: a linear layer, the activation, and normalization
+  // Feed-forward by experts, of which a token takes some; 0: there are none
+  int64_t experts = 0, experts_of_token = 0;
+  double balance_weight = 0;
+  int64_t image = 0, patch = 0, image_channels = 0, classes = 0;  // of images (ViT); 0: of tokens
 };
 
 constexpr const char* no_attention_dropout = " is left out: attention has no dropout of its probabilities";
@@ -116,7 +124,8 @@ Family llama(const Settings& settings, const std::string& type, int64_t sequence
   if (settings.integer("head_dim", family.channels / family.heads) != family.channels / family.heads)
     settings.refuse("head_dim",
                     "expected " + std::to_string(family.channels / family.heads) + ", the channels over the heads");
-  const bool window = type == "mistral" || settings.flag("use_sliding_window", false);
+  const bool window =
+      type == "mistral" || type == "mixtral" || type == "phi3" || settings.flag("use_sliding_window", false);
   if (window && settings.integer("sliding_window", sequence) < sequence)
     settings.refuse("sliding_window",
                     "attention has no windows: expected at least the sequence, " + std::to_string(sequence));
@@ -311,26 +320,123 @@ Family gemma(const Settings& settings, int64_t sequence, Vector<std::string>& no
   return family;
 }
 
+Family mixtral(const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, "mixtral", sequence, notes);
+  family.experts = settings.integer("num_local_experts", 8);
+  family.experts_of_token = settings.integer("num_experts_per_tok", 2);
+  if (family.experts_of_token > 2 || family.experts_of_token > family.experts)
+    settings.refuse("num_experts_per_tok", "top_k_gating chooses 1 or 2 experts for a token");
+  if (family.activation != "silu") settings.refuse("hidden_act", "expected \"silu\", between the layers of experts");
+  const auto experts = static_cast<double>(family.experts);
+  family.balance_weight = settings.number("router_aux_loss_coef", 0.001, 1) * experts * experts;
+  notes.push_back(
+      "experts have places for as many tokens as each gets if they are used evenly; what goes beyond is dropped, where "
+      "the model drops none");
+  return family;
+}
+
+// Qwen3 normalizes queries and keys, which attention does not.
+Family qwen3(const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, "qwen3", sequence, notes);
+  notes.push_back("normalization of queries and keys is left out, with its " +
+                  std::to_string(2 * family.channels / family.heads * family.layers) + " parameters");
+  return family;
+}
+
+// BERT as it is trained on masked words. The loss is that of every position.
+Family bert(const Settings& settings, Vector<std::string>& notes) {
+  Family family{settings.integer("hidden_size"),
+                settings.integer("num_hidden_layers"),
+                settings.integer("num_attention_heads"),
+                0,
+                settings.integer("intermediate_size"),
+                settings.integer("vocab_size"),
+                settings.integer("max_position_embeddings", 512)};
+  family.epsilon = settings.number("layer_norm_eps", 1e-12);
+  family.learned_positions = family.embedding_norm = family.post_norm = family.head_layer = true;
+  family.causal = false;
+  family.segments = settings.integer("type_vocab_size", 2);
+  family.activation = settings.text("hidden_act", "gelu");
+  family.tied = settings.flag("tie_word_embeddings", true);
+  family.embedding_dropout = family.layer_dropout = settings.number("hidden_dropout_prob", 0.1, 1);
+  if (const std::string positions = settings.text("position_embedding_type", "absolute"); positions != "absolute")
+    settings.refuse("position_embedding_type", "found \"" + positions + "\", expected \"absolute\"");
+  if (settings.number("attention_probs_dropout_prob", 0.1, 1) > 0)
+    notes.push_back(std::string("attention_probs_dropout_prob") + no_attention_dropout);
+  notes.push_back("the output has no bias, and the loss is that of every position, not of masked ones");
+  return family;
+}
+
+Family vit(const Settings& settings, Vector<std::string>& notes) {
+  Family family{settings.integer("hidden_size"),
+                settings.integer("num_hidden_layers"),
+                settings.integer("num_attention_heads"),
+                0,
+                settings.integer("intermediate_size"),
+                0,
+                0};
+  family.image = settings.integer("image_size", 224);
+  family.patch = settings.integer("patch_size", 16);
+  family.image_channels = settings.integer("num_channels", 3);
+  if (family.image % family.patch != 0)
+    settings.refuse("patch_size", "expected a divisor of the image's size, " + std::to_string(family.image));
+  family.classes = 1000;
+  if (const auto labels = settings.find("id2label")) family.classes = static_cast<int64_t>(labels->value().size());
+  family.classes = settings.integer("num_labels", family.classes);
+  family.epsilon = settings.number("layer_norm_eps", 1e-12);
+  family.learned_positions = true;
+  family.causal = false;
+  family.activation = settings.text("hidden_act", "gelu");
+  family.attention_bias = settings.flag("qkv_bias", true);
+  family.embedding_dropout = family.layer_dropout = settings.number("hidden_dropout_prob", 0, 1);
+  if (settings.number("attention_probs_dropout_prob", 0, 1) > 0)
+    notes.push_back(std::string("attention_probs_dropout_prob") + no_attention_dropout);
+  return family;
+}
+
 class GraphWriter {
  public:
   GraphWriter(const Family& family, const Settings& settings) : family_(family), settings_(settings) {}
 
   Json operators() {
-    add("tokens", "embedding", {"token"}, {{"vocabulary", family_.vocabulary}, {"channels", family_.channels}});
-    if (family_.tied) operators_.back()["parameters"] = "tokens";
-    std::string x = "tokens";
+    std::string x = family_.image > 0 ? patches() : tokens();
     if (family_.learned_positions) x = add("positions", "position_embedding", {x}, {});
     if (family_.embedding_norm) x = norm("embedding_norm", x);
     x = with_dropout("dropout", x, family_.embedding_dropout);
     for (int64_t layer = 1; layer <= family_.layers; ++layer) x = add_layer("layer" + std::to_string(layer) + ".", x);
-    x = norm("norm", x);
-    linear("output", x, family_.vocabulary, family_.output_bias);
-    if (family_.tied) operators_.back()["parameters"] = "tokens";
+    if (!family_.post_norm) x = norm("norm", x);
+    if (family_.head_layer) x = norm("head.norm", activation("head.", linear("head", x, family_.channels, true)));
+    if (family_.image > 0) {
+      x = add("class.slice", "slice", {x}, {{"axis", 1}, {"begin", 0}, {"end", 1}});
+      x = add("class", "reshape", {x}, {{"shape", {family_.channels}}});
+      linear("output", x, family_.classes, true);
+    } else {
+      linear("output", x, family_.vocabulary, family_.output_bias);
+      if (family_.tied) operators_.back()["parameters"] = "tokens";
+    }
     add("loss", "softmax_cross_entropy", {"output", "label"}, {});
     return operators_;
   }
 
  private:
+  std::string tokens() {
+    add("tokens", "embedding", {"token"}, {{"vocabulary", family_.vocabulary}, {"channels", family_.channels}});
+    if (family_.tied) operators_.back()["parameters"] = "tokens";
+    if (family_.segments == 0) return "tokens";
+    add("segments", "embedding", {"segment"}, {{"vocabulary", family_.segments}, {"channels", family_.channels}});
+    return add("tokens_and_segments", "add", {"tokens", "segments"}, {});
+  }
+
+  // Squares of an image as a sequence, behind a trained row for the class.
+  std::string patches() {
+    const int64_t side = family_.image / family_.patch;
+    const Json square = {family_.patch, family_.patch};
+    add("patches", "conv2d", {"image"}, {{"out_channels", family_.channels}, {"kernel", square}, {"stride", square}});
+    add("patches.rows", "reshape", {"patches"}, {{"shape", {family_.channels, side * side}}});
+    add("patches.sequence", "transpose", {"patches.rows"}, {{"axes", {2, 1}}});
+    return add("class_token", "prefix", {"patches.sequence"}, {});
+  }
+
   // Its output's name.
   std::string add(const std::string& name, const std::string& type, const Vector<std::string>& inputs,
                   const Json& attributes) {
@@ -366,7 +472,7 @@ class GraphWriter {
     Json attributes = {{"heads", family_.heads}};
     if (family_.key_value_heads > 0 && family_.key_value_heads != family_.heads)
       attributes["key_value_heads"] = family_.key_value_heads;
-    attributes["causal"] = true;
+    if (family_.causal) attributes["causal"] = true;
     if (!family_.learned_positions && !family_.no_positions) attributes["rotary_base"] = family_.rotary_base;
     if (family_.rotary_channels > 0) attributes["rotary_channels"] = family_.rotary_channels;
     if (!family_.attention_bias) attributes["bias"] = false;
@@ -386,14 +492,43 @@ class GraphWriter {
     return linear(prefix + (family_.gated ? "down" : "contract"), inner, family_.channels, family_.inner_bias);
   }
 
+  std::string experts(const std::string& prefix, const std::string& input) {
+    Json gating = {{"top_k", family_.experts_of_token}};
+    if (family_.experts_of_token == 2) gating["random_routing"] = false;
+    const std::string gate = linear(prefix + "gate", input, family_.experts, false);
+    const std::string slots = add(prefix + "gating", "top_k_gating", {gate}, gating);
+    if (family_.balance_weight > 0)
+      add(prefix + "balance", "load_balancing_loss", {gate}, {{"weight", family_.balance_weight}});
+    const std::string rows = add(prefix + "dispatch", "dispatch", {input, slots}, {});
+    const auto of_experts = [&](const std::string& name, const std::string& read, int64_t features) {
+      return add(prefix + name, "expert_linear", {read}, {{"out_features", features}, {"bias", false}});
+    };
+    const std::string gated =
+        add(prefix + "silu", "silu", {of_experts("experts.gate", rows, family_.inner)}, {{"sample_axis", 1}});
+    const std::string up = of_experts("experts.up", rows, family_.inner);
+    const std::string inner = add(prefix + "mul", "mul", {gated, up}, {{"sample_axis", 1}});
+    const std::string down = of_experts("experts.down", inner, family_.channels);
+    return add(prefix + "combine", "combine", {down, slots, slots + ":weight"}, {});
+  }
+
+  std::string add_post_norm_layer(const std::string& prefix, const std::string& x) {
+    const double rate = family_.layer_dropout;
+    const std::string attended = with_dropout(prefix + "dropout1", attention(prefix, x), rate);
+    const std::string first = norm(prefix + "norm1", add(prefix + "add1", "add", {x, attended}, {}));
+    const std::string fed = with_dropout(prefix + "dropout2", feed_forward(prefix, first), rate);
+    return norm(prefix + "norm2", add(prefix + "add2", "add", {first, fed}, {}));
+  }
+
   std::string add_layer(const std::string& prefix, const std::string& x) {
+    if (family_.post_norm) return add_post_norm_layer(prefix, x);
     const double rate = family_.layer_dropout;
     const std::string first = norm(prefix + "norm1", x);
     const std::string attended = with_dropout(prefix + "dropout1", attention(prefix, first), rate);
     const std::string added = add(prefix + "add1", "add", {x, attended}, {});
     const std::string& read = family_.parallel ? x : added;
     const std::string second = family_.one_norm ? first : norm(prefix + "norm2", read);
-    const std::string fed = with_dropout(prefix + "dropout2", feed_forward(prefix, second), rate);
+    const std::string fed = with_dropout(
+        prefix + "dropout2", family_.experts > 0 ? experts(prefix, second) : feed_forward(prefix, second), rate);
     return add(prefix + "add2", "add", {added, fed}, {});
   }
 
@@ -419,39 +554,59 @@ Family read_family(const JsonPlace& config, const Settings& settings, int64_t se
     if (settings.flag("multi_query", true)) family.key_value_heads = 1;
     return family;
   }
-  if (type == "llama" || type == "mistral" || type == "qwen2") return llama(settings, type, sequence, notes);
+  if (type == "mixtral") return mixtral(settings, sequence, notes);
+  if (type == "qwen3") return qwen3(settings, sequence, notes);
+  if (type == "bert") return bert(settings, notes);
+  if (type == "vit") return vit(settings, notes);
+  if (type == "llama" || type == "mistral" || type == "qwen2" || type == "phi3")
+    return llama(settings, type, sequence, notes);
   config.at("model_type").fail("found \"" + type + "\"" + suggestion(type, transformer_families()));
 }
 
 }  // namespace
 
 Vector<std::string> transformer_families() {
-  return {"bloom", "falcon",  "gemma", "gpt2", "gpt_bigcode", "gpt_neox", "gptj",
-          "llama", "mistral", "mpt",   "opt",  "phi",         "qwen2",    "starcoder2"};
+  return {"bert",    "bloom", "falcon", "gemma", "gpt2", "gpt_bigcode", "gpt_neox", "gptj",       "llama", "mistral",
+          "mixtral", "mpt",   "opt",    "phi",   "phi3", "qwen2",       "qwen3",    "starcoder2", "vit"};
 }
 
 TransformerGraph import_transformer(const JsonPlace& config, int64_t batch, int64_t sequence) {
   const Settings settings(config);
   TransformerGraph result;
+  const std::string type = config.at("model_type").as_string();
+  if (type == "vit" && sequence > 0)
+    throw InputError("--sequence: is for language models; " + config.file() + " is of a model of images");
+  if (type != "vit" && sequence == 0) throw InputError("--sequence: is needed for " + config.file());
   const Family family = read_family(config, settings, sequence, result.notes);
-  if (sequence > family.positions)
+  const bool of_images = family.image > 0;
+  if (!of_images && sequence > family.positions)
     throw InputError("--sequence: found " + std::to_string(sequence) + ", the model has " +
                      std::to_string(family.positions) + " positions");
-  if (family.learned_positions && sequence < family.positions)
+  if (!of_images && family.learned_positions && sequence < family.positions)
     result.notes.push_back("the table of positions has " + std::to_string(sequence) +
                            " rows, as the sequence; the model's has " + std::to_string(family.positions));
   result.layers = family.layers;
-  const std::string type = config.at("model_type").as_string();
   const std::string name = settings.text("_name_or_path", "");
   const Json input = {"batch", sequence};
+  Json inputs = Json::array();
+  if (of_images) {
+    inputs.push_back(
+        {{"name", "image"}, {"shape", {"batch", family.image_channels, family.image, family.image}}, {"dtype", "f32"}});
+    inputs.push_back({{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}});
+  } else {
+    for (const char* const one : {"token", "segment", "label"})
+      if (one != std::string("segment") || family.segments > 0)
+        inputs.push_back({{"name", one}, {"shape", input}, {"dtype", "i32"}});
+  }
+  const std::string kind = of_images       ? "Classifier of images"
+                           : family.causal ? "Causal language model"
+                                           : "Language model";
   result.graph = {{"format", "ffgraph/1"},
                   {"name", name.empty() ? type : name.substr(name.find_last_of('/') + 1)},
-                  {"description", "Causal language model of family " + type + ", by ffsearch import from " +
+                  {"description", kind + " of family " + type + ", by ffsearch import from " +
                                       config.file().substr(config.file().find_last_of('/') + 1) + "."},
                   {"batch_size", batch},
-                  {"inputs",
-                   {{{"name", "token"}, {"shape", input}, {"dtype", "i32"}},
-                    {{"name", "label"}, {"shape", input}, {"dtype", "i32"}}}},
+                  {"inputs", std::move(inputs)},
                   {"operators", GraphWriter(family, settings).operators()}};
   return result;
 }

@@ -1,5 +1,6 @@
 // ffsearch import config.json: the operator graph of a transformer from the configuration file that Hugging Face's
-// models have, without weights. The graph trains a causal language model: embeddings, layers, output, cross-entropy.
+// models have, without weights. The graph trains a language model (embeddings, layers, output, cross-entropy), or a
+// classifier of images (ViT).
 #pragma once
 
 #include <string>
@@ -18,9 +19,9 @@ struct TransformerGraph {
 // The values of model_type that are known.
 Vector<std::string> transformer_families();
 
-// `batch` samples of `sequence` tokens. Throws InputError for a family or a setting that the operators cannot express,
-// and for sequences that are longer than the model's positions. A setting that changes values alone and neither shapes
-// nor work (dropout of attention's probabilities, scaled rotary frequencies) is left out with a note.
+// `batch` samples of `sequence` tokens; 0: images. Throws InputError for a family or a setting that the operators
+// cannot express, and for sequences that are longer than the model's positions. A setting that changes values alone and
+// neither shapes nor work (dropout of attention's probabilities, scaled rotary frequencies) is left out with a note.
 TransformerGraph import_transformer(const JsonPlace& config, int64_t batch, int64_t sequence);
 
 }  // namespace ff

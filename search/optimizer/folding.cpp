@@ -181,6 +181,7 @@ FoldedPlan fold(Parallelism parallelism, const Graph& graph, const Topology& top
 
 std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
   const int data = parallelism.data;
+  if (parallelism.expert > 1) return std::nullopt;  // groups exchange tokens
   if (data == 1 || parallelism.synchronization == Synchronization::parameter_server) return std::nullopt;
   const Vector<Vector<DeviceId>> groups = data_parallel_groups(parallelism, topology);
   if (!groups_are_apart(parallelism, graph, topology, groups)) return std::nullopt;

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "common/errors.h"
 #include "common/micro_batches.h"
+#include "common/name_patterns.h"
 #include "common/recomputation.h"
 #include "search/optimizer/baselines/megatron.h"
 
@@ -14,10 +16,11 @@ namespace ff {
 namespace {
 
 const Vector<std::string>& keys() {
-  static const Vector<std::string> all = {"tp",          "pp",        "vp",       "dp",
-                                          "cp",          "ep",        "sharding", "recompute",
-                                          "micro_batch", "attention", "loss",     "sequence_parallel",
-                                          "framework"};
+  static const Vector<std::string> all = {"tp",        "pp",        "vp",
+                                          "dp",        "cp",        "ep",
+                                          "sharding",  "recompute", "micro_batch",
+                                          "attention", "loss",      "sequence_parallel",
+                                          "framework", "layers",    "recompute_layers"};
   return all;
 }
 
@@ -71,15 +74,66 @@ Vector<int> layer_of_operators(const Graph& graph, const Vector<OperatorId>& lay
   return result;
 }
 
-// Where the chunks cannot be of equally many layers, those after the first have one more: the first one has the
-// embedding, and the last one, where there is a layer less for it too, the output.
-int chunk_of(int layer, int layers, int chunks) {
-  const int least = layers / chunks, more = layers % chunks;
-  const int with_more = least + 1;
-  if (layer < least) return 0;
-  const int behind_first = layer - least;
-  if (behind_first < more * with_more) return 1 + behind_first / with_more;
-  return 1 + more + (behind_first - more * with_more) / least;
+// "5:6:6:7"
+Vector<int> numbers_of_layers(const std::string& text) {
+  Vector<int> result;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(':', begin), text.size());
+    result.push_back(static_cast<int>(number("layers", text.substr(begin, end - begin))));
+    begin = end + 1;
+  }
+  return result;
+}
+
+struct PlaceOfLayer {
+  int chunk, number;  // number: within the chunk
+};
+
+Vector<PlaceOfLayer> places_of_layers(const Vector<int>& of_chunks) {
+  Vector<PlaceOfLayer> result;
+  for (const int chunk : of_chunks.indices())
+    for (int number = 0; number < of_chunks[chunk]; ++number) result.push_back({chunk, number});
+  return result;
+}
+
+void check_chunks(const Parallelism& parallelism, int layers) {
+  const int chunks = parallelism.pipeline * parallelism.chunks;
+  if (layers < chunks)
+    throw InputError("pp x vp = " + std::to_string(chunks) + ": there are only " + std::to_string(layers) + " layers");
+  if (parallelism.layers.empty()) return;
+  if (parallelism.layers.count() != chunks)
+    throw InputError("layers: found numbers for " + std::to_string(parallelism.layers.count()) +
+                     " chunks, expected pp x vp = " + std::to_string(chunks));
+  if (const int sum = std::accumulate(parallelism.layers.begin(), parallelism.layers.end(), 0); sum != layers)
+    throw InputError("layers: the numbers add up to " + std::to_string(sum) + ", the model has " +
+                     std::to_string(layers) + " layers");
+}
+
+// Of those that recomputation of everything would recompute.
+Vector<std::string> recomputation_of_first_layers(const Graph& graph, const Vector<int>& layer_of,
+                                                  const Vector<PlaceOfLayer>& places, int layers) {
+  const Vector<bool> all = recomputed_operators(graph, full_recomputation(graph));
+  Vector<std::string> names;
+  for (const OperatorId op : graph.operator_ids())
+    if (all[op] && places[layer_of[op]].number < layers) names.push_back(graph.operators[op].name);
+  return name_patterns(names);
+}
+
+void check_experts(const Graph& graph, const Parallelism& parallelism) {
+  if (parallelism.expert == 1) return;
+  const std::string text = "ep=" + std::to_string(parallelism.expert);
+  expect_divisible(parallelism.data, parallelism.expert,
+                   text + " does not divide the " + std::to_string(parallelism.data) + " data-parallel groups");
+  bool experts = false;
+  for (const Operator& op : graph.operators)
+    if (const int d = experts_dimension(*op.definition); d >= 0) {
+      experts = true;
+      const int64_t size = op.definition->dimensions()[d].size;
+      expect_divisible(
+          size, parallelism.expert,
+          text + " does not divide the " + std::to_string(size) + " experts of operator \"" + op.name + "\"");
+    }
+  if (!experts) throw InputError(text + ": the graph \"" + graph.name + "\" has no experts (expert_linear)");
 }
 
 void check_heads(const Graph& graph, int tensor) {
@@ -110,10 +164,14 @@ Parallelism parse_parallelism(const std::string& text) {
     } else if (key == "sequence_parallel") sequence_parallel = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "attention") result.attention = one_of(key, value, {"fused", "flash1", "stored"});
     else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
+    else if (key == "layers") result.layers = numbers_of_layers(value);
+    else if (key == "recompute_layers") result.recompute_layers = static_cast<int>(number(key, value));
     else if (key == "framework") result.framework = one_of(key, value, {"none", "megatron", "fsdp", "deepspeed"});
+    else if (key == "ep") result.expert = static_cast<int>(number(key, value));
     else if (number(key, value) != 1) {
-      throw InputError(key + "=" + value + ": " + (key == "cp" ? "context" : "expert") +
-                       " parallelism is not among the settings; only 1 is");
+      throw InputError("cp=" + value +
+                       ": context parallelism splits attention by length, which multi_head_attention cannot be; only 1 "
+                       "is possible");
     }
   }
   if (!sequence_parallel && result.tensor > 1 && result.framework != "megatron" && result.framework != "deepspeed")
@@ -122,6 +180,8 @@ Parallelism parse_parallelism(const std::string& text) {
         "plans of ffexec have no operators that several devices compute alike; leave it out, or predict what "
         "framework=megatron or framework=deepspeed takes");
   result.sequence_parallel = sequence_parallel;
+  if (result.recompute_layers > 0 && !result.recompute)
+    throw InputError("recompute_layers: says how many layers of a chunk recompute=full is for, and that is not given");
   if (result.chunks > 1 && result.pipeline == 1) throw InputError("vp: chunks of layers need stages, pp above 1");
   return result;
 }
@@ -157,9 +217,13 @@ std::string to_string(const Parallelism& parallelism) {
   std::string text = "tp=" + std::to_string(parallelism.tensor) + ",pp=" + std::to_string(parallelism.pipeline) +
                      ",vp=" + std::to_string(parallelism.chunks) + ",dp=" + std::to_string(parallelism.data) +
                      ",micro_batch=" + std::to_string(parallelism.micro_batch);
+  if (parallelism.expert > 1) text += ",ep=" + std::to_string(parallelism.expert);
   text += ",sharding=" + std::string(sharding_name(parallelism.synchronization));
   const bool selective = parallelism.attention == "stored" && parallelism.recompute_attention;
   text += std::string(",recompute=") + (parallelism.recompute ? "full" : selective ? "selective" : "none");
+  if (parallelism.recompute_layers > 0) text += ",recompute_layers=" + std::to_string(parallelism.recompute_layers);
+  for (const int chunk : parallelism.layers.indices())
+    text += (chunk == 0 ? ",layers=" : ":") + std::to_string(parallelism.layers[chunk]);
   if (parallelism.attention != "fused") text += ",attention=" + parallelism.attention;
   if (parallelism.fused_loss) text += ",loss=fused";
   if (!parallelism.sequence_parallel) text += ",sequence_parallel=off";
@@ -192,6 +256,16 @@ Vector<OperatorId> transformer_layers(const Graph& graph) {
   return layers;
 }
 
+// Where the chunks cannot be of equally many layers, those behind the first have one more: the first one has the
+// embedding, and the last one, where there is a layer less for it too, the output.
+Vector<int> layers_of_chunks(const Parallelism& parallelism, int layers) {
+  if (!parallelism.layers.empty()) return parallelism.layers;
+  const int chunks = parallelism.pipeline * parallelism.chunks;
+  Vector<int> result(chunks, layers / chunks);
+  for (int more = 1; more <= layers % chunks; ++more) ++result[more];
+  return result;
+}
+
 ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topology& topology) {
   const Vector<OperatorId> layers = transformer_layers(graph);
   if (layers.empty())
@@ -205,6 +279,7 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
                      " devices and tp x pp = " + std::to_string(model) + " make it " + std::to_string(devices / model));
   parallelism.data = devices / model;
   check_heads(graph, parallelism.tensor);
+  check_experts(graph, parallelism);
   const int64_t batch = graph.batch_size;
   expect_divisible(
       batch, parallelism.data,
@@ -213,34 +288,78 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
   expect_divisible(batch / parallelism.data, parallelism.micro_batch,
                    "micro_batch=" + std::to_string(parallelism.micro_batch) + " does not divide the " +
                        std::to_string(batch / parallelism.data) + " samples of each data-parallel group");
-  const int chunks = parallelism.pipeline * parallelism.chunks;
-  if (layers.count() < chunks)
-    throw InputError("pp x vp = " + std::to_string(chunks) + ": there are only " + std::to_string(layers.count()) +
-                     " layers");
+  check_chunks(parallelism, layers.count());
+  const Vector<PlaceOfLayer> places = places_of_layers(layers_of_chunks(parallelism, layers.count()));
+  const Vector<int> layer_of = layer_of_operators(graph, layers);
   ParallelPlan plan;
   plan.settings.synchronization = parallelism.synchronization;
   plan.settings.micro_batches = static_cast<int>(batch / parallelism.data / parallelism.micro_batch);
-  if (parallelism.recompute) plan.settings.recompute = full_recomputation(graph);
+  if (parallelism.recompute)
+    plan.settings.recompute =
+        parallelism.recompute_layers == 0
+            ? full_recomputation(graph)
+            : recomputation_of_first_layers(graph, layer_of, places, parallelism.recompute_layers);
   const Graph of_micro_batch = graph_of_micro_batch(graph, plan.settings.micro_batches);
   const Vector<DeviceId> order = topology.by_links();
-  const Vector<int> layer_of = layer_of_operators(graph, layers);
   const int of_stage = parallelism.tensor * parallelism.data;
-  plan.strategy = tensor_parallel(of_micro_batch, parallelism.tensor, parallelism.data, [&](OperatorId op) {
-    const int chunk = chunk_of(layer_of[op], layers.count(), chunks);
-    return std::span(order.begin() + (chunk % parallelism.pipeline) * of_stage, static_cast<size_t>(of_stage));
-  });
+  plan.strategy = tensor_parallel(
+      of_micro_batch, parallelism.tensor, parallelism.data,
+      [&](OperatorId op) {
+        const int chunk = places[layer_of[op]].chunk;
+        return std::span(order.begin() + (chunk % parallelism.pipeline) * of_stage, static_cast<size_t>(of_stage));
+      },
+      parallelism.expert);
   return plan;
 }
+
+namespace {
+
+// The borders of the chunks, where they are not those of equally many layers.
+void set_nearest_layers(Parallelism& nearest, const Vector<int>& counts, int layers) {
+  if (counts.count() != nearest.pipeline * nearest.chunks) return;
+  if (counts != layers_of_chunks(nearest, layers)) nearest.layers = counts;
+}
+
+// As many of the first layers of each chunk as the plan recomputes most nearly.
+void set_nearest_recomputation(Parallelism& nearest, const Graph& graph, const Vector<std::string>& patterns) {
+  nearest.recompute = !patterns.empty();
+  if (!nearest.recompute) return;
+  const Vector<bool> found = recomputed_operators(graph, patterns);
+  if (found == recomputed_operators(graph, full_recomputation(graph))) return;
+  const Vector<OperatorId> layers = transformer_layers(graph);
+  const Vector<int> of_chunks = layers_of_chunks(nearest, layers.count());
+  const Vector<PlaceOfLayer> places = places_of_layers(of_chunks);
+  const Vector<int> layer_of = layer_of_operators(graph, layers);
+  const auto differences = [&](const Vector<std::string>& names) {
+    const Vector<bool> other = recomputed_operators(graph, names);
+    int count = 0;
+    for (const OperatorId op : other.indices()) count += other[op] != found[op];
+    return count;
+  };
+  const int most = *std::max_element(of_chunks.begin(), of_chunks.end());
+  int least = differences(full_recomputation(graph));
+  for (int number = 1; number < most; ++number) {
+    const int different = differences(recomputation_of_first_layers(graph, layer_of, places, number));
+    if (different >= least) continue;
+    least = different;
+    nearest.recompute_layers = number;
+  }
+}
+
+}  // namespace
 
 Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, const Strategy& strategy,
                                 const StrategySettings& settings) {
   Parallelism nearest;
   Vector<Vector<DeviceId>> places;  // of attention, where it changes
+  Vector<int> counts;               // of layers there
   std::set<Vector<DeviceId>> stages;
   int64_t groups = 0;
   int layers = 0;
   for (const OperatorId op : graph.operator_ids()) {
     const OperatorDefinition& definition = *graph.operators[op].definition;
+    if (const int d = experts_dimension(definition); d >= 0)
+      nearest.expert = std::max(nearest.expert, strategy[op].degrees[d]);
     if (definition.type() != "multi_head_attention") continue;
     ++layers;
     const auto& dimensions = definition.dimensions();
@@ -250,7 +369,11 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
     Vector<DeviceId> devices = strategy[op].devices;
     sort_and_unique(devices);
     stages.insert(devices);
-    if (places.empty() || places.back() != devices) places.push_back(devices);
+    if (places.empty() || places.back() != devices) {
+      places.push_back(devices);
+      counts.push_back(0);
+    }
+    ++counts.back();
   }
   if (layers == 0)
     throw InputError("the graph \"" + graph.name + "\" has no multi_head_attention: settings are for transformers");
@@ -263,6 +386,7 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
   if (nearest.pipeline == 1) nearest.chunks = 1;
   while (nearest.chunks > 1 && layers < nearest.pipeline * nearest.chunks) --nearest.chunks;
   nearest.data = devices / (nearest.tensor * nearest.pipeline);
+  while (nearest.data % nearest.expert != 0) --nearest.expert;
   const int64_t of_group = graph.batch_size / nearest.data;
   if (graph.batch_size % nearest.data != 0)
     throw InputError("the batch of " + std::to_string(graph.batch_size) + " samples is not divisible by the " +
@@ -271,7 +395,8 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
   while (of_group % nearest.micro_batch != 0) --nearest.micro_batch;
   nearest.synchronization =
       is_sharded(settings.synchronization) ? settings.synchronization : Synchronization::all_reduce;
-  nearest.recompute = !settings.recompute.empty();
+  set_nearest_layers(nearest, counts, layers);
+  set_nearest_recomputation(nearest, graph, settings.recompute);
   return nearest;
 }
 

@@ -11,8 +11,11 @@
 //   sharding           none, optimizer, gradients, parameters (ZeRO-1 to ZeRO-3)
 //   sequence_parallel  on: what is between the layers is split by length (Korthikanti et al. 2022, arXiv 2205.05198);
 //                      off, with framework=megatron or deepspeed: each device of a group computes all of it
+//   layers             layers of each of the pp x vp chunks, as 5:6:6:7
 //   recompute          none, selective, full
-//   cp, ep             context and expert parallelism: 1
+//   recompute_layers   with recompute=full: so many of the first layers of each chunk are recomputed; default: all
+//   ep                 data-parallel groups that split the experts, neighbouring ones (GShard: Lepikhin et al. 2020)
+//   cp                 context parallelism: 1
 //   attention          fused: no probabilities are stored; flash1: the same, at the rates of FlashAttention's first
 //                      generation, whose successor is fused; stored: they are, as far as times are concerned
 //   loss               with a framework: unfused, a sequence of kernels on f32 logits; fused, one kernel that replaces
@@ -42,6 +45,9 @@ struct Parallelism {
   bool recompute = false, recompute_attention = false;  // the second: of stored attention
   bool sequence_parallel = true, fused_loss = false;
   std::string attention = "fused", framework = "none";
+  Vector<int> layers = {};   // [chunk]; empty: as many as in the others, or one more
+  int recompute_layers = 0;  // of each chunk; 0: all
+  int expert = 1;
   bool operator==(const Parallelism&) const = default;
 };
 
@@ -57,6 +63,9 @@ std::string to_string(const Parallelism& parallelism);
 // Positions at which layers begin, as operators: of those between two multi_head_attention operators the one after
 // which the fewest tensors are read further on, and the last of these. Empty: there is no attention.
 Vector<OperatorId> transformer_layers(const Graph& graph);
+
+// The layers of each chunk, in order.
+Vector<int> layers_of_chunks(const Parallelism& parallelism, int layers);
 
 // What the settings mean; `parallelism` gets its data-parallel degree and micro-batch. Throws InputError where devices,
 // batch, layers or heads are not divisible.

@@ -226,6 +226,11 @@ def json_of_every_command(work):
     run("ffsearch", "simulate", "--graph", ROOT / "graphs/llama-tiny.json", "--topo",
         ROOT / "topologies/local-cpu-2.json", "--settings", "tp=2", "--cost", "analytic", "--out", transformer)
     yield "Export", run("ffsearch", "export", "--strategy", transformer, "--for", "megatron", "--cost", "analytic")
+    yield "Plan", run("ffsearch", "plan", "--graph", ROOT / "graphs/llama-tiny.json", "--topo",
+                      ROOT / "topologies/local-cpu-2.json", "--cost", "analytic", "--top", 2, "--for", "megatron",
+                      "--why", "tp", "--stages", "--what-if", "memory x0.9", "--largest-batch")
+    yield "Search", run("ffsearch", "simulate", "--graph", ROOT / "graphs/llama-tiny.json", "--topo",
+                        ROOT / "topologies/local-cpu-2.json", "--megatron", "--lr 1", "--cost", "analytic")
     yield "Diff", run("ffsearch", "diff", plan, other, "--cost", "analytic")
     mpirun = ("mpirun", "-n", 2)
     yield "Train", run("ffexec", "--strategy", plan, "--iterations", 3, "--verify", launcher=map(str, mpirun))

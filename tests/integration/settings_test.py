@@ -117,6 +117,115 @@ class Settings(unittest.TestCase):
                 self.assertIn(expected, found["text"])
                 self.assertEqual(found["settings_predicted_us"], found["predicted_us"])
 
+    def test_frameworks_arguments_are_read_back(self):
+        """Settings, as the framework's arguments, as settings again."""
+        self.make_graph("llama", batch=32)
+        for settings, framework in (
+                ("tp=2,pp=2,micro_batch=2,sharding=optimizer", "megatron"),
+                ("pp=2,vp=2,micro_batch=1,recompute=full", "megatron"),
+                ("pp=2,micro_batch=2,layers=1:3,recompute=full,recompute_layers=1", "megatron"),
+                ("tp=4,pp=2,micro_batch=4", "megatron"),
+                ("tp=1,micro_batch=2,sharding=parameters,recompute=full", "torchtitan"),
+                ("tp=2,pp=2,vp=2,micro_batch=1,sharding=parameters", "torchtitan"),
+                ("pp=4,micro_batch=2", "torchtitan")):
+            with self.subTest(settings=settings, framework=framework):
+                note = self.simulate(settings)["note"]
+                found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
+                                                framework, "--cost", "analytic", "--json"))
+                self.assertEqual(found["settings"], note)
+                self.assertTrue(found["exact"], found["not_there"])
+                (self.work / "run.toml").write_text(found["text"])
+                arguments = ("--megatron", found["text"]) if framework == "megatron" else ("--torchtitan", "run.toml")
+                again = json.loads(self.program(
+                    BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo", ROOT / "topologies/p100-2x4.json",
+                    *arguments, "--cost", "analytic", "--precision", "fp32", "--json"))
+                conventions = "megatron" if framework == "megatron" else "fsdp"
+                self.assertEqual(again["note"], f"{note},framework={conventions}")
+
+    def test_megatron_arguments(self):
+        self.make_graph("llama")
+
+        def simulate(arguments, code=0):
+            return self.program(BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo",
+                                ROOT / "topologies/dgx-a100-1.json", "--cost", "analytic", "--json", "--megatron",
+                                arguments, code=code)
+        found = json.loads(simulate("--tensor-model-parallel-size=2 --pipeline-model-parallel-size 2 --bf16 "
+                                    "--num-layers 4 --hidden-size 32 --seq-length 16 --sequence-parallel "
+                                    "--micro-batch-size 2 \\\n"
+                                    "--lr 1e-4 --swiglu --use-distributed-optimizer --global-batch-size 32"))
+        self.assertEqual(found["note"], "tp=2,pp=2,vp=1,dp=2,micro_batch=2,sharding=optimizer,recompute=none,"
+                                        "framework=megatron")
+        self.assertEqual(found["micro_batches"], 8)
+        self.assertEqual(found["precision"], "bf16")
+        self.assertEqual(found["ignored_arguments"], ["--lr", "--swiglu"])
+        for arguments, message in (
+                ("--tensor-model-paralel-size 2", 'unknown flag "--tensor-model-paralel-size"; did you mean '
+                                                  '"--tensor-model-parallel-size"?'),
+                ("--flux 2", 'unknown flag "--flux"; understood are --attention-backend, --bf16'),
+                ("--tensor-model-parallel-size", "found 0 values, expected 1"),
+                ("--tensor-model-parallel-size two", 'found "two", expected a whole number from 1'),
+                ("tp 2", 'found "tp", expected a flag'),
+                ("--num-layers 5", '--num-layers 5: the graph "llama" has 4 layers'),
+                ("--context-parallel-size 2", "context parallelism splits attention by length"),
+                ("--expert-model-parallel-size 2", 'ep=2: the graph "llama" has no experts'),
+                ("--recompute-num-layers 2", "need --recompute-granularity full"),
+                ("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 2",
+                 "leaves 2 layers to 3 stages"),
+                ("--num-virtual-stages-per-pipeline-rank 2", "needs --pipeline-model-parallel-size above 1"),
+                ("--data-parallel-sharding-strategy optim", "needs --use-megatron-fsdp")):
+            with self.subTest(arguments=arguments):
+                error = simulate(arguments, code=1)
+                self.assertIn(message, error)
+                self.assertEqual(error.count("--megatron: "), 1, error)
+
+    def test_torchtitan_file(self):
+        self.make_graph("llama")
+
+        def simulate(text, code=0):
+            (self.work / "run.toml").write_text(text)
+            return self.program(BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo",
+                                ROOT / "topologies/dgx-a100-1.json", "--cost", "analytic", "--json", "--torchtitan",
+                                "run.toml", code=code)
+        found = json.loads(simulate("[model]\nname = \"llama3\"\n[training]  # of all\nlocal_batch_size = 2\n"
+                                    "[parallelism]\ndata_parallel_shard_degree = -1\n"))
+        self.assertEqual(found["note"], "tp=1,pp=1,vp=1,dp=8,micro_batch=2,sharding=parameters,recompute=none,"
+                                        "framework=fsdp")
+        self.assertEqual(found["ignored_arguments"], ["model.name"])
+        for text, message in (
+                ("[training]\nlocal_batch_size\n",
+                 "run.toml: line 2: found \"local_batch_size\", expected key = value"),
+                ("[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4\n",
+                 "hybrid sharding, 2 replicas of 4 shards"),
+                ("[activation_checkpoint]\nmode = \"selective\"\n", 'found "selective", expected none, full'),
+                ("[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"ZBVZeroBubble\"\n",
+                 "expected 1F1B, Interleaved1F1B")):
+            with self.subTest(text=text):
+                self.assertIn(message, simulate(text, code=1))
+
+    def test_experts(self):
+        (self.work / "config.json").write_text(json.dumps(
+            {"model_type": "mixtral", "vocab_size": 96, "num_hidden_layers": 2, "hidden_size": 32,
+             "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 64, "num_local_experts": 4}))
+        self.program(BUILD / "ffsearch", "import", "config.json", "--sequence", 16, "--batch", 8, "--out", "g.json")
+        one = self.simulate("tp=1,micro_batch=8", topology="topologies/local-cpu-1.json")
+        flags = ("--iterations", 3, "--lr", 0.01, "--json")
+        expected = json.loads(self.program("mpirun", "-n", 1, BUILD / "ffexec", "--strategy", "s.json", *flags))
+        for settings in ("ep=4,micro_batch=1", "tp=2,ep=2,micro_batch=2", "pp=2,ep=2,micro_batch=1,recompute=full"):
+            with self.subTest(settings=settings):
+                found = self.simulate(settings, topology="topologies/local-cpu-4.json")
+                self.assertIn(settings.split(",")[0], found["note"])
+                self.assertLess(max(found["memory_bytes"]), max(one["memory_bytes"]))
+                trained = json.loads(self.program("mpirun", "-n", 4, BUILD / "ffexec", "--strategy", "s.json", *flags))
+                self.assertEqual(trained["memory_bytes"], found["memory_bytes"])
+                for ours, theirs in zip(trained["losses"], expected["losses"], strict=True):
+                    self.assertAlmostEqual(ours, theirs, delta=2e-4 * abs(theirs))
+                exported = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
+                                                   "megatron", "--cost", "analytic", "--json"))
+                self.assertEqual(exported["settings"], found["note"])
+        for settings, message in (("ep=3", "ep=3 does not divide the 8 data-parallel groups"),
+                                  ("ep=8", "ep=8 does not divide the 4 experts of operator")):
+            self.assertIn(message, self.simulate(settings, code=1))
+
     def test_export_says_what_settings_cannot(self):
         self.make_graph("gpt2")
         self.simulate("tp=2,pp=2,micro_batch=2,sharding=gradients")
@@ -216,7 +325,11 @@ class Settings(unittest.TestCase):
                 ("tp=2,dp=3", "dp=3: 8 devices and tp x pp = 2 make it 4"),
                 ("micro_batch=3", "micro_batch=3 does not divide the 2 samples of each data-parallel group"),
                 ("tp=2,sequence_parallel=off", "sequence_parallel=off with tp above 1"),
-                ("cp=2", "cp=2: context parallelism is not among the settings"),
+                ("cp=2", "cp=2: context parallelism splits attention by length"),
+                ("ep=2", 'ep=2: the graph "gpt2" has no experts'),
+                ("pp=2,layers=4", "layers: found numbers for 1 chunks, expected pp x vp = 2"),
+                ("pp=2,layers=1:2", "layers: the numbers add up to 3, the model has 4 layers"),
+                ("recompute_layers=1", "recompute_layers: says how many layers of a chunk"),
                 ("tpp=2", 'unknown key "tpp"; did you mean "tp"?'),
                 ("tp", '"tp" is not KEY=VALUE'),
                 ("tp=2,tp=4", '"tp" is given twice'),

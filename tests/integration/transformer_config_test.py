@@ -17,6 +17,12 @@ from mpi_environment import mpi_environment  # noqa: E402
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
          "vocab_size": 50, "max_position_embeddings": 64}
 CONFIGS = {
+    "bert": {**SMALL, "attention_probs_dropout_prob": 0},
+    "mixtral": {**SMALL, "num_key_value_heads": 2, "num_local_experts": 4, "sliding_window": None},
+    "phi3": {**SMALL, "hidden_act": "silu", "sliding_window": 64},
+    "qwen3": {**SMALL, "num_key_value_heads": 2, "head_dim": 8},
+    "vit": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+            "image_size": 16, "patch_size": 4, "num_labels": 10},
     "bloom": {"n_embed": 32, "n_layer": 2, "n_head": 4, "vocab_size": 50},
     "falcon": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50},
     "gemma": {**SMALL, "num_key_value_heads": 2, "head_dim": 8},
@@ -34,10 +40,31 @@ CONFIGS = {
 }
 
 
-NOTES = {"bloom": "alibi is left out", "gemma": "embeddings are not multiplied", "mpt": "layer norms have biases"}
+NOTES = {"bert": "the output has no bias", "mixtral": "experts have places",
+         "qwen3": "normalization of queries and keys",
+         "bloom": "alibi is left out", "gemma": "embeddings are not multiplied", "mpt": "layer norms have biases"}
 # Sizes as in the config.json of public models, a sequence, and how many parameters their safetensors files have. Other
 # families are in tests/unit/search/import/transformer_config_test.cpp.
 PUBLIC = {
+    "mixtral-8x7b": ({"model_type": "mixtral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+                      "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 32000,
+                      "num_local_experts": 8}, 2048, 46702792704),
+    "mixtral-8x22b": ({"model_type": "mixtral", "hidden_size": 6144, "num_hidden_layers": 56,
+                       "num_attention_heads": 48, "num_key_value_heads": 8, "intermediate_size": 16384,
+                       "vocab_size": 32000, "num_local_experts": 8}, 2048, 140620634112),
+    "phi-3-mini-4k": ({"model_type": "phi3", "hidden_size": 3072, "num_hidden_layers": 32, "num_attention_heads": 32,
+                       "num_key_value_heads": 32, "intermediate_size": 8192, "vocab_size": 32064,
+                       "sliding_window": 2047}, 2047, 3821079552),
+    # Without the normalization of queries and keys.
+    "qwen3-8b": ({"model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32,
+                  "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 12288, "vocab_size": 151936}, 2048,
+                 8190735360 - 36 * 2 * 128),
+    # Masked words, with the layer in front of the output, without the output's bias.
+    "bert-base-uncased": ({"model_type": "bert", "hidden_size": 768, "num_hidden_layers": 12,
+                           "num_attention_heads": 12, "intermediate_size": 3072, "vocab_size": 30522}, 512,
+                          109514298 - 30522),
+    "vit-base-patch16-224": ({"model_type": "vit", "hidden_size": 768, "num_hidden_layers": 12,
+                              "num_attention_heads": 12, "intermediate_size": 3072}, 0, 86567656),
     "bloom": ({"model_type": "bloom", "n_embed": 14336, "n_layer": 70, "num_attention_heads": 112,
                "vocab_size": 250880}, 2048, 176247271424),
     "bloom-560m": ({"model_type": "bloom", "n_embed": 1024, "n_layer": 24, "num_attention_heads": 16,
@@ -77,8 +104,9 @@ class TransformerConfig(unittest.TestCase):
         for family in CONFIGS:
             with self.subTest(family):
                 self.write(family)
-                done = self.run_program(BUILD / "ffsearch", "import", "config.json", "--sequence", 64, "--batch", 4,
-                                        "--out", "g.json", "--json")
+                length = [] if family == "vit" else ["--sequence", 64]
+                done = self.run_program(BUILD / "ffsearch", "import", "config.json", *length, "--batch", 4, "--out",
+                                        "g.json", "--json")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertRegex(done.stderr, f"^(ffsearch: note: {NOTES[family]}.*\n)$" if family in NOTES else "^$")
                 self.assertEqual(json.loads(done.stdout)["layers"], 2)
@@ -95,9 +123,11 @@ class TransformerConfig(unittest.TestCase):
     def test_public_models_have_their_numbers_of_parameters(self):
         for name, (config, sequence, parameters) in PUBLIC.items():
             with self.subTest(name):
-                (self.work / "config.json").write_text(json.dumps({"max_position_embeddings": sequence, **config}))
-                done = self.run_program(BUILD / "ffsearch", "import", "config.json", "--sequence", sequence, "--batch",
-                                        1, "--out", "g.json", "--json")
+                positions = {"max_position_embeddings": sequence} if sequence > 0 else {}
+                (self.work / "config.json").write_text(json.dumps({**positions, **config}))
+                length = ["--sequence", sequence] if sequence > 0 else []
+                done = self.run_program(BUILD / "ffsearch", "import", "config.json", *length, "--batch", 1, "--out",
+                                        "g.json", "--json")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(json.loads(done.stdout)["parameters"], parameters)
 
@@ -116,11 +146,11 @@ class TransformerConfig(unittest.TestCase):
     def test_a_family_that_is_not_known(self):
         self.write("llama")
         config = json.loads((self.work / "config.json").read_text())
-        (self.work / "config.json").write_text(json.dumps({**config, "model_type": "mixtral"}))
+        (self.work / "config.json").write_text(json.dumps({**config, "model_type": "mamba"}))
         done = self.run_program(BUILD / "ffsearch", "import", "config.json", "--sequence", 8, "--batch", 4, "--out",
                                 "g.json")
         self.assertEqual(done.returncode, 1)
-        self.assertIn('config.json: /model_type: found "mixtral"', done.stderr)
+        self.assertIn('config.json: /model_type: found "mamba"', done.stderr)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ class Roles {
     for (const OperatorId op : graph.operator_ids()) {
       if (type(op) == "multi_head_attention") roles_[op] = Role::heads;
       else if (type(op) == "embedding" && splits(op, DimensionKind::reduction)) roles_[op] = Role::rows;
-      else if (type(op) == "linear") find_rows(op);
+      else if (type(op) == "linear" || type(op) == "expert_linear") find_rows(op);
       else if (type(op) == "softmax_cross_entropy") find_output(op);
     }
   }
@@ -78,7 +78,7 @@ class Roles {
       for (const TensorUse& use : graph_.tensors[output].uses)
         if (use.consumer != reader) return false;
     columns.push_back(op);
-    if (type(op) == "linear") return true;
+    if (type(op) == "linear" || type(op) == "expert_linear") return true;
     if (!elementwise(op)) return false;
     for (const int input : graph_.operators[op].inputs.indices())
       if (const OperatorId source = producer(op, input); source < 0 || !collect_columns(op, source, columns))
@@ -115,8 +115,9 @@ int tensor_dimension(const OperatorDefinition& definition, Role role, int degree
   const auto named = [&](const std::string& name) {
     return find([&](const ParallelDimension& dimension) { return dimension.name == name; });
   };
+  const auto is = [&](const char* type) { return definition.type() == type; };
   switch (role) {
-    case Role::between_layers: return named("length");
+    case Role::between_layers: return named(is("dispatch") || is("combine") ? "channel" : "length");
     case Role::heads: return named("head");
     case Role::columns: return named("channel");
     case Role::rows:
@@ -126,13 +127,20 @@ int tensor_dimension(const OperatorDefinition& definition, Role role, int degree
   return -1;
 }
 
-// What has no length (experts, losses of groups) is split further by batch, or else is on the first device of each
-// group.
-Configuration configuration_of(const OperatorDefinition& definition, Role role, int tensor, int data,
+// How many ways an operator's experts are split: dispatch and combine have the tokens of data-parallel groups.
+int experts_of(const OperatorDefinition& definition, int expert) {
+  return experts_dimension(definition) >= 0 ? expert : 1;
+}
+
+// What has no length (gating, losses of groups) is split further by batch, or else is on the first device of each
+// group. Parts by expert are within `expert` neighbouring groups, whose tokens they compute.
+Configuration configuration_of(const OperatorDefinition& definition, Role role, int tensor, int groups, int expert,
                                std::span<const DeviceId> devices) {
   const auto& dimensions = definition.dimensions();
+  const int of_experts = experts_of(definition, expert), data = groups / of_experts;
   const int all = data * tensor;
   Configuration configuration{Degrees(dimensions.size(), 1), {}};
+  if (of_experts > 1) configuration.degrees[experts_dimension(definition)] = of_experts;
   const int split = tensor_dimension(definition, role, tensor);
   const bool whole_batch = split < 0 && dimensions[0].size >= all;
   configuration.degrees[0] = whole_batch ? all : static_cast<int>(std::min<int64_t>(dimensions[0].size, data));
@@ -151,12 +159,20 @@ int64_t heads_of(const OperatorDefinition& attention) {
 
 }  // namespace
 
-Strategy tensor_parallel(const Graph& graph, int tensor_degree, int data_degree, const DevicesOfOperator& devices_of) {
+int experts_dimension(const OperatorDefinition& definition) {
+  if (definition.type() == "combine") return -1;
+  for (const int d : definition.dimensions().indices())
+    if (definition.dimensions()[d].name == "expert") return d;
+  return -1;
+}
+
+Strategy tensor_parallel(const Graph& graph, int tensor_degree, int data_degree, const DevicesOfOperator& devices_of,
+                         int expert_degree) {
   const Roles roles(graph, tensor_degree);
   Strategy strategy;
   for (const OperatorId op : graph.operator_ids())
-    strategy.push_back(
-        configuration_of(*graph.operators[op].definition, roles.of(op), tensor_degree, data_degree, devices_of(op)));
+    strategy.push_back(configuration_of(*graph.operators[op].definition, roles.of(op), tensor_degree, data_degree,
+                                        expert_degree, devices_of(op)));
   return strategy;
 }
 

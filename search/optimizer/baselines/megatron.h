@@ -18,9 +18,13 @@ struct MegatronStrategy {
 
 // A layer is split over tensor_degree devices: the heads of attention, the first linear layers of a feed-forward and
 // the output layer by channel, the linear layers after these and embeddings by what they contract, the rest by length
-// (sequence parallelism); the batch over data_degree such groups. `devices_of` an operator: all, group by group.
+// (sequence parallelism); the batch over data_degree such groups, and experts over expert_degree neighbouring ones,
+// which compute each other's tokens. `devices_of` an operator: all, group by group.
 using DevicesOfOperator = std::function<std::span<const DeviceId>(OperatorId)>;
-Strategy tensor_parallel(const Graph& graph, int tensor_degree, int data_degree, const DevicesOfOperator& devices_of);
+Strategy tensor_parallel(const Graph& graph, int tensor_degree, int data_degree, const DevicesOfOperator& devices_of,
+                         int expert_degree = 1);
+// The dimension of an operator whose parts have experts of their own; -1: there is none.
+int experts_dimension(const OperatorDefinition& definition);
 
 // Tensor parallelism within a node, data parallelism across; docs/algorithms.md has the rule. By the structure of the
 // graph; nothing where it has no multi_head_attention.

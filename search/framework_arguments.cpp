@@ -1,0 +1,531 @@
+#include "search/framework_arguments.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "common/errors.h"
+
+namespace ff {
+namespace {
+
+using Flags = std::map<std::string, Vector<std::string>>;  // with the words behind each, in order of names
+
+// What is read: number of words behind the flag.
+const std::map<std::string, int>& flags_with_a_meaning() {
+  static const std::map<std::string, int> flags = {{"--tensor-model-parallel-size", 1},
+                                                   {"--pipeline-model-parallel-size", 1},
+                                                   {"--num-layers-per-virtual-pipeline-stage", 1},
+                                                   {"--num-virtual-stages-per-pipeline-rank", 1},
+                                                   {"--decoder-first-pipeline-num-layers", 1},
+                                                   {"--decoder-last-pipeline-num-layers", 1},
+                                                   {"--context-parallel-size", 1},
+                                                   {"--expert-model-parallel-size", 1},
+                                                   {"--expert-tensor-parallel-size", 1},
+                                                   {"--sequence-parallel", 0},
+                                                   {"--micro-batch-size", 1},
+                                                   {"--global-batch-size", 1},
+                                                   {"--use-distributed-optimizer", 0},
+                                                   {"--use-megatron-fsdp", 0},
+                                                   {"--use-custom-fsdp", 0},
+                                                   {"--data-parallel-sharding-strategy", 1},
+                                                   {"--recompute-granularity", 1},
+                                                   {"--recompute-method", 1},
+                                                   {"--recompute-num-layers", 1},
+                                                   {"--recompute-activations", 0},
+                                                   {"--attention-backend", 1},
+                                                   {"--use-flash-attn", 0},
+                                                   {"--bf16", 0},
+                                                   {"--fp16", 0},
+                                                   {"--optimizer", 1},
+                                                   {"--num-layers", 1},
+                                                   {"--hidden-size", 1},
+                                                   {"--num-attention-heads", 1},
+                                                   {"--seq-length", 1}};
+  return flags;
+}
+
+// Flags that change neither what is computed in an iteration as far as predictions know it, nor where.
+const Vector<std::string>& flags_without_a_meaning() {
+  static const Vector<std::string> flags = {"--accumulate-allreduce-grads-in-fp32",
+                                            "--adam-beta1",
+                                            "--adam-beta2",
+                                            "--adam-eps",
+                                            "--apply-layernorm-1p",
+                                            "--attention-dropout",
+                                            "--attention-softmax-in-fp32",
+                                            "--bias-gelu-fusion",
+                                            "--ckpt-format",
+                                            "--clip-grad",
+                                            "--data-cache-path",
+                                            "--data-path",
+                                            "--decoder-seq-length",
+                                            "--disable-bias-linear",
+                                            "--dist-ckpt-format",
+                                            "--distributed-backend",
+                                            "--distributed-timeout-minutes",
+                                            "--empty-unused-memory-level",
+                                            "--encoder-seq-length",
+                                            "--eval-interval",
+                                            "--eval-iters",
+                                            "--exit-duration-in-mins",
+                                            "--exit-interval",
+                                            "--ffn-hidden-size",
+                                            "--finetune",
+                                            "--group-query-attention",
+                                            "--hidden-dropout",
+                                            "--init-method-std",
+                                            "--kv-channels",
+                                            "--load",
+                                            "--log-interval",
+                                            "--log-memory-to-tensorboard",
+                                            "--log-num-zeros-in-grad",
+                                            "--log-params-norm",
+                                            "--log-throughput",
+                                            "--log-timers-to-tensorboard",
+                                            "--log-validation-ppl-to-tensorboard",
+                                            "--lr",
+                                            "--lr-decay-iters",
+                                            "--lr-decay-samples",
+                                            "--lr-decay-style",
+                                            "--lr-warmup-fraction",
+                                            "--lr-warmup-init",
+                                            "--lr-warmup-iters",
+                                            "--lr-warmup-samples",
+                                            "--make-vocab-size-divisible-by",
+                                            "--mask-prob",
+                                            "--max-position-embeddings",
+                                            "--merge-file",
+                                            "--min-lr",
+                                            "--mock-data",
+                                            "--no-async-tensor-model-parallel-allreduce",
+                                            "--no-check-for-nan-in-loss-and-grad",
+                                            "--no-create-attention-mask-in-dataloader",
+                                            "--no-gradient-accumulation-fusion",
+                                            "--no-load-optim",
+                                            "--no-load-rng",
+                                            "--no-masked-softmax-fusion",
+                                            "--no-mmap-bin-files",
+                                            "--no-position-embedding",
+                                            "--no-rope-fusion",
+                                            "--no-save-optim",
+                                            "--no-save-rng",
+                                            "--norm-epsilon",
+                                            "--normalization",
+                                            "--num-query-groups",
+                                            "--num-workers",
+                                            "--override-opt_param-scheduler",
+                                            "--overlap-grad-reduce",
+                                            "--overlap-param-gather",
+                                            "--position-embedding-type",
+                                            "--profile",
+                                            "--profile-step-end",
+                                            "--profile-step-start",
+                                            "--rotary-base",
+                                            "--rotary-percent",
+                                            "--save",
+                                            "--save-interval",
+                                            "--seed",
+                                            "--sgd-momentum",
+                                            "--split",
+                                            "--squared-relu",
+                                            "--swiglu",
+                                            "--tensorboard-dir",
+                                            "--tensorboard-log-interval",
+                                            "--tensorboard-queue-size",
+                                            "--test-data-path",
+                                            "--timing-log-level",
+                                            "--tokenizer-model",
+                                            "--tokenizer-type",
+                                            "--tp-comm-overlap",
+                                            "--train-data-path",
+                                            "--train-iters",
+                                            "--train-samples",
+                                            "--transformer-impl",
+                                            "--untie-embeddings-and-output-weights",
+                                            "--use-cpu-initialization",
+                                            "--use-mcore-models",
+                                            "--use-rotary-position-embeddings",
+                                            "--valid-data-path",
+                                            "--vocab-file",
+                                            "--vocab-size",
+                                            "--wandb-exp-name",
+                                            "--wandb-project",
+                                            "--wandb-save-dir",
+                                            "--weight-decay",
+                                            "--weight-decay-incr-style"};
+  return flags;
+}
+
+[[noreturn]] void fail(const std::string& what) { throw InputError(what); }
+
+std::string understood() {
+  std::string text;
+  for (const auto& [flag, words] : flags_with_a_meaning()) text += (text.empty() ? "" : ", ") + flag;
+  return text;
+}
+
+// Words, also of lines that end in a backslash; "--flag=value" is two.
+Vector<std::string> words_of(const std::string& text) {
+  Vector<std::string> words;
+  std::istringstream stream(text);
+  for (std::string word; stream >> word;) {
+    if (word == "\\") continue;
+    const size_t sign = word.find('=');
+    if (word.starts_with("--") && sign != std::string::npos) {
+      words.push_back(word.substr(0, sign));
+      word.erase(0, sign + 1);
+    }
+    words.push_back(word);
+  }
+  return words;
+}
+
+Flags flags_of(const std::string& text, Vector<std::string>& ignored) {
+  Flags flags;
+  const Vector<std::string> words = words_of(text);
+  for (int w = 0; w < words.count();) {
+    const std::string& flag = words[w++];
+    if (!flag.starts_with("--")) fail("found \"" + flag + "\", expected a flag such as --tensor-model-parallel-size");
+    Vector<std::string> values;
+    while (w < words.count() && !words[w].starts_with("--")) values.push_back(words[w++]);
+    const auto known = flags_with_a_meaning().find(flag);
+    if (known == flags_with_a_meaning().end()) {
+      const Vector<std::string>& others = flags_without_a_meaning();
+      if (std::find(others.begin(), others.end(), flag) == others.end()) {
+        Vector<std::string> names = others;
+        for (const auto& [name, count] : flags_with_a_meaning()) names.push_back(name);
+        const std::string near = suggestion(flag, names);
+        fail("unknown flag \"" + flag + "\"" +
+             (near.starts_with("; did you mean") ? near : "; understood are " + understood()));
+      }
+      ignored.push_back(flag);
+      continue;
+    }
+    if (values.count() != known->second)
+      fail(flag + ": found " + std::to_string(values.size()) + " values, expected " + std::to_string(known->second));
+    if (!flags.emplace(flag, values).second) fail(flag + " is given twice");
+  }
+  return flags;
+}
+
+int64_t number_of(const std::string& name, const std::string& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > (int64_t{1} << 40))
+    fail(name + ": found \"" + text + "\", expected a whole number from 1");
+  return value;
+}
+
+class Megatron {
+ public:
+  Megatron(const std::string& text, const Graph& graph)
+      : graph_(graph), layers_(transformer_layers(graph).count()), flags_(flags_of(text, result_.ignored)) {}
+
+  FrameworkArguments parsed() {
+    if (layers_ == 0)
+      fail("the graph \"" + graph_.name + "\" has no multi_head_attention: the settings are for transformers");
+    check_model();
+    Parallelism& own = result_.parallelism;
+    own.framework = "megatron";
+    own.tensor = static_cast<int>(number("--tensor-model-parallel-size", 1));
+    own.pipeline = static_cast<int>(number("--pipeline-model-parallel-size", 1));
+    own.micro_batch = number("--micro-batch-size", 1);
+    own.expert = static_cast<int>(number("--expert-model-parallel-size", 1));
+    result_.batch = number("--global-batch-size", 0);
+    read_chunks();
+    read_borders();
+    read_what_is_refused();
+    read_sharding();
+    read_recomputation();
+    if (text("--attention-backend", "auto") == "unfused") own.attention = "stored";
+    if (has("--bf16") || has("--fp16")) result_.precision = Precision::bf16;
+    if (has("--fp16")) result_.notes.push_back("--fp16: predicted as bf16, without the scaling of the loss");
+    const std::string optimizer = text("--optimizer", "adam");
+    if (optimizer != "adam" && optimizer != "sgd") fail("--optimizer: found \"" + optimizer + "\", expected adam, sgd");
+    result_.optimizer = optimizer == "adam" ? "adamw" : optimizer;
+    own.sequence_parallel = own.tensor == 1 || has("--sequence-parallel");
+    return std::move(result_);
+  }
+
+ private:
+  bool has(const std::string& flag) const { return flags_.contains(flag); }
+  std::string text(const std::string& flag, const std::string& otherwise) const {
+    const auto found = flags_.find(flag);
+    return found == flags_.end() ? otherwise : found->second[0];
+  }
+  int64_t number(const std::string& flag, int64_t otherwise) const {
+    return has(flag) ? number_of(flag, text(flag, "")) : otherwise;
+  }
+
+  void check_model() const {
+    const auto check = [&](const std::string& flag, int64_t own, const std::string& what) {
+      if (has(flag) && number(flag, 0) != own)
+        fail(flag + " " + text(flag, "") + ": the graph \"" + graph_.name + "\" has " + std::to_string(own) + " " +
+             what);
+    };
+    check("--num-layers", layers_, "layers");
+    for (const Operator& op : graph_.operators) {
+      if (op.definition->type() != "multi_head_attention") continue;
+      const Shape& shape = graph_.tensors[op.outputs[0]].shape;
+      check("--seq-length", shape[1], "tokens in a sample");
+      check("--hidden-size", shape[2], "channels");
+      break;
+    }
+  }
+
+  void read_chunks() {
+    Parallelism& own = result_.parallelism;
+    const char *const of_chunk = "--num-layers-per-virtual-pipeline-stage",
+                      *const of_rank = "--num-virtual-stages-per-pipeline-rank";
+    if (has(of_chunk) && has(of_rank)) fail(std::string(of_chunk) + " and " + of_rank + " exclude each other");
+    own.chunks = static_cast<int>(number(of_rank, 1));
+    if (has(of_chunk)) {
+      const int64_t layers = number(of_chunk, 1);
+      if (layers_ % (own.pipeline * layers) != 0)
+        fail(std::string(of_chunk) + " " + std::to_string(layers) + ": the " + std::to_string(layers_) +
+             " layers are not divisible by it and the " + std::to_string(own.pipeline) + " stages");
+      own.chunks = static_cast<int>(layers_ / (own.pipeline * layers));
+    }
+    if (own.chunks > 1 && own.pipeline == 1)
+      fail(std::string(has(of_chunk) ? of_chunk : of_rank) + ": needs --pipeline-model-parallel-size above 1");
+  }
+
+  void read_borders() {
+    Parallelism& own = result_.parallelism;
+    const char *const of_first = "--decoder-first-pipeline-num-layers", *const of_last =
+                                                                            "--decoder-last-pipeline-num-layers";
+    if (!has(of_first) && !has(of_last)) return;
+    if (own.chunks > 1 || own.pipeline == 1)
+      fail(std::string(has(of_first) ? of_first : of_last) + ": is for several stages of one chunk each");
+    const int64_t first = number(of_first, 0), last = number(of_last, 0);
+    const int others = own.pipeline - (first > 0) - (last > 0);
+    const int64_t left = layers_ - first - last;
+    if (left < others || (others == 0 ? left != 0 : left % others != 0))
+      fail(std::string(has(of_first) ? of_first : of_last) + ": leaves " + std::to_string(left) + " layers to " +
+           std::to_string(others) + " stages, expected as many for each");
+    if (first > 0) own.layers.push_back(static_cast<int>(first));
+    for (int stage = 0; stage < others; ++stage) own.layers.push_back(static_cast<int>(left / others));
+    if (last > 0) own.layers.push_back(static_cast<int>(last));
+    if (own.layers == layers_of_chunks({.pipeline = own.pipeline}, layers_)) own.layers.clear();
+  }
+
+  void read_what_is_refused() const {
+    const char* const context = "--context-parallel-size";
+    if (number(context, 1) != 1)
+      fail(
+          std::string(context) + " " + text(context, "") +
+          ": context parallelism splits attention by length, which multi_head_attention cannot be; only 1 is possible");
+    const char* const tensor = "--expert-tensor-parallel-size";
+    if (has(tensor) && number(tensor, 1) != result_.parallelism.tensor)
+      fail(std::string(tensor) + " " + text(tensor, "") + ": experts are split as other layers are, expected " +
+           std::to_string(result_.parallelism.tensor) + ", as --tensor-model-parallel-size");
+  }
+
+  void read_sharding() {
+    Parallelism& own = result_.parallelism;
+    if (has("--use-distributed-optimizer")) own.synchronization = Synchronization::sharded_optimizer;
+    const char* const strategy = "--data-parallel-sharding-strategy";
+    if (!has("--use-megatron-fsdp") && !has("--use-custom-fsdp")) {
+      if (has(strategy)) fail(std::string(strategy) + ": needs --use-megatron-fsdp");
+      return;
+    }
+    const std::map<std::string, Synchronization> strategies = {
+        {"no_shard", Synchronization::all_reduce},
+        {"optim", Synchronization::sharded_optimizer},
+        {"optim_grads", Synchronization::sharded_gradients},
+        {"optim_grads_params", Synchronization::sharded_parameters}};
+    const auto found = strategies.find(text(strategy, "no_shard"));
+    if (found == strategies.end())
+      fail(std::string(strategy) + ": found \"" + text(strategy, "") +
+           "\", expected one of no_shard, optim, optim_grads, optim_grads_params");
+    own.synchronization = found->second;
+  }
+
+  void read_recomputation() {
+    Parallelism& own = result_.parallelism;
+    const std::string granularity = text("--recompute-granularity", has("--recompute-activations") ? "selective" : "");
+    if (granularity == "selective") {
+      own.recompute_attention = true;
+      return;
+    }
+    if (granularity.empty()) {
+      if (has("--recompute-method") || has("--recompute-num-layers"))
+        fail("--recompute-method and --recompute-num-layers need --recompute-granularity full");
+      return;
+    }
+    if (granularity != "full") fail("--recompute-granularity: found \"" + granularity + "\", expected full, selective");
+    own.recompute = true;
+    const std::string method = text("--recompute-method", "uniform");
+    const int64_t layers = number("--recompute-num-layers", 1);
+    if (method == "block") {
+      const Vector<int> of_chunks = layers_of_chunks(own, layers_);
+      if (layers < *std::max_element(of_chunks.begin(), of_chunks.end()))
+        own.recompute_layers = static_cast<int>(layers);
+    } else if (method != "uniform") {
+      fail("--recompute-method: found \"" + method + "\", expected uniform, block");
+    } else if (layers > 1) {
+      result_.notes.push_back("--recompute-num-layers " + std::to_string(layers) +
+                              ": checkpoints are predicted where they need the least memory, not at each " +
+                              std::to_string(layers) + " layers");
+    }
+  }
+
+  const Graph& graph_;
+  const int layers_;
+  FrameworkArguments result_;
+  Flags flags_;
+};
+
+// Of torchtitan's file: "section.key" to the value's text, without quotes. Tables of one level, values on one line.
+std::map<std::string, std::string> keys_of_file(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) fail(path + ": cannot be read");
+  std::map<std::string, std::string> values;
+  const auto trimmed = [](const std::string& text) {
+    const size_t begin = text.find_first_not_of(" \t\r"), end = text.find_last_not_of(" \t\r");
+    return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
+  };
+  std::string line, section;
+  for (int number = 1; std::getline(file, line); ++number) {
+    line = trimmed(line.substr(0, line.find('#')));
+    if (line.empty()) continue;
+    const std::string where = path + ": line " + std::to_string(number) + ": ";
+    if (line.front() == '[') {
+      if (line.back() != ']') fail(where + "found \"" + line + "\", expected [section]");
+      section = trimmed(line.substr(1, line.size() - 2));
+      continue;
+    }
+    const size_t sign = line.find('=');
+    if (sign == std::string::npos) fail(where + "found \"" + line + "\", expected key = value");
+    std::string value = trimmed(line.substr(sign + 1));
+    if (value.size() > 1 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
+    if (!values.emplace(section + "." + trimmed(line.substr(0, sign)), value).second)
+      fail(where + "\"" + trimmed(line.substr(0, sign)) + "\" is given twice in [" + section + "]");
+  }
+  return values;
+}
+
+class Torchtitan {
+ public:
+  Torchtitan(const std::string& path, const Graph& graph, int devices)
+      : path_(path), layers_(transformer_layers(graph).count()), devices_(devices), graph_(graph),
+        values_(keys_of_file(path)) {}
+
+  FrameworkArguments parsed() {
+    if (layers_ == 0)
+      fail("the graph \"" + graph_.name + "\" has no multi_head_attention: the settings are for transformers");
+    Parallelism& own = result_.parallelism;
+    own.framework = "fsdp";
+    own.tensor = static_cast<int>(number("parallelism.tensor_parallel_degree", 1));
+    own.pipeline = static_cast<int>(number("parallelism.pipeline_parallel_degree", 1));
+    if (devices_ % (own.tensor * own.pipeline) != 0)
+      refuse("parallelism.tensor_parallel_degree",
+             "tensor and pipeline degrees do not divide the " + std::to_string(devices_) + " devices");
+    own.data = devices_ / own.tensor / own.pipeline;
+    own.expert = static_cast<int>(number("parallelism.expert_parallel_degree", 1));
+    if (const char* const key = "parallelism.context_parallel_degree"; number(key, 1) != 1)
+      refuse(key, "context parallelism splits attention by length, which multi_head_attention cannot be");
+    read_data_parallelism();
+    read_batch();
+    read_schedule();
+    const std::string mode = text("activation_checkpoint.mode", "none");
+    if (mode != "none" && mode != "full")
+      refuse("activation_checkpoint.mode", "found \"" + mode +
+                                               "\", expected none, full: of some operators or layers "
+                                               "it is not among the settings");
+    own.recompute = mode == "full";
+    const std::string optimizer = text("optimizer.name", "AdamW");
+    result_.optimizer = optimizer == "AdamW" ? "adamw" : optimizer == "Adam" ? "adam" : "";
+    if (result_.optimizer.empty()) refuse("optimizer.name", "found \"" + optimizer + "\", expected Adam, AdamW");
+    if (text("training.mixed_precision_param", "bfloat16") == "bfloat16") result_.precision = Precision::bf16;
+    for (const auto& [key, value] : values_)
+      if (!read_.contains(key)) result_.ignored.push_back(key);
+    return std::move(result_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& key, const std::string& what) const {
+    fail(path_ + ": " + key + ": " + what);
+  }
+  std::string text(const std::string& key, const std::string& otherwise) {
+    read_.insert(key);
+    const auto found = values_.find(key);
+    return found == values_.end() ? otherwise : found->second;
+  }
+  int64_t number(const std::string& key, int64_t otherwise) {
+    const std::string value = text(key, "");
+    return value.empty() ? otherwise : number_of(path_ + ": " + key, value);
+  }
+
+  void read_data_parallelism() {
+    Parallelism& own = result_.parallelism;
+    const char* const key = "parallelism.data_parallel_shard_degree";
+    const int64_t replicas = number("parallelism.data_parallel_replicate_degree", 1);
+    const int64_t shards = text(key, "-1") == "-1" ? own.data / std::max<int64_t>(1, replicas) : number(key, 1);
+    if (replicas * shards != own.data)
+      refuse(key, "replicas x shards = " + std::to_string(replicas * shards) + ", the devices make " +
+                      std::to_string(own.data));
+    if (replicas > 1 && shards > 1)
+      refuse(key, "hybrid sharding, " + std::to_string(replicas) + " replicas of " + std::to_string(shards) +
+                      " shards, is not among the settings");
+    if (shards > 1) own.synchronization = Synchronization::sharded_parameters;
+  }
+
+  // Gradients accumulate over as many local batches as the global one has.
+  void read_batch() {
+    Parallelism& own = result_.parallelism;
+    const int64_t local = number("training.local_batch_size", 8);
+    result_.batch =
+        text("training.global_batch_size", "-1") == "-1" ? local * own.data : number("training.global_batch_size", 1);
+    own.micro_batch = local;
+    if (own.pipeline > 1) own.micro_batch = number("parallelism.pipeline_parallel_microbatch_size", 1);
+    if (result_.batch != local * own.data && own.pipeline > 1)
+      result_.notes.push_back(
+          "gradients that accumulate over several local batches are predicted as one batch: the pipeline is not "
+          "emptied between them");
+  }
+
+  void read_schedule() {
+    Parallelism& own = result_.parallelism;
+    if (own.pipeline == 1) return;
+    const char* const key = "parallelism.pipeline_parallel_schedule";
+    const std::string schedule = text(key, "1F1B");
+    if (schedule != "1F1B" && schedule != "Interleaved1F1B")
+      refuse(key, "found \"" + schedule + "\", expected 1F1B, Interleaved1F1B");
+    const char* const of_chunk = "parallelism.pipeline_parallel_layers_per_stage";
+    if (schedule == "1F1B") return;
+    own.chunks = 2;
+    if (const int64_t layers = number(of_chunk, 0); layers > 0) {
+      if (layers_ % (layers * own.pipeline) != 0)
+        refuse(of_chunk, "the " + std::to_string(layers_) + " layers are not divisible by it and the stages");
+      own.chunks = static_cast<int>(layers_ / layers / own.pipeline);
+    }
+  }
+
+  const std::string& path_;
+  const int layers_, devices_;
+  const Graph& graph_;
+  const std::map<std::string, std::string> values_;
+  std::set<std::string> read_;
+  FrameworkArguments result_;
+};
+
+}  // namespace
+
+FrameworkArguments parse_megatron_arguments(const std::string& text, const Graph& graph) {
+  try {
+    return Megatron(text, graph).parsed();
+  } catch (const InputError& error) {
+    throw InputError(std::string("--megatron: ") + error.what());
+  }
+}
+
+FrameworkArguments load_torchtitan_file(const std::string& path, const Graph& graph, int devices) {
+  return Torchtitan(path, graph, devices).parsed();
+}
+
+}  // namespace ff

@@ -1,0 +1,196 @@
+#include "search/plan_answers.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <sstream>
+
+#include "search/explain/what_if.h"
+#include "search/report/summary.h"
+
+namespace ff {
+namespace {
+
+std::string line(const char* format, auto... values) {
+  char text[600];
+  std::snprintf(text, sizeof text, format, values...);
+  return text;
+}
+
+double microseconds(Nanoseconds time) { return static_cast<double>(time) / 1000; }
+
+// The value of a key in "tp=8,pp=16"; those that are at their default may not be there.
+std::string value_of(const std::string& settings, const std::string& key) {
+  std::istringstream stream(settings);
+  for (std::string item; std::getline(stream, item, ',');)
+    if (item.starts_with(key + "=")) return item.substr(key.size() + 1);
+  return "1";
+}
+
+const char* name_of(LookedAt::Outcome outcome) {
+  switch (outcome) {
+    case LookedAt::Outcome::fits: return "simulated";
+    case LookedAt::Outcome::estimated: return "estimated";
+    case LookedAt::Outcome::bounded: return "at least";
+    case LookedAt::Outcome::exceeds_memory: break;
+  }
+  return "exceeds memory";
+}
+
+// Of what fits the fastest, else of what may fit the one with the least estimate, else what needs the least memory.
+bool better(const LookedAt& a, const LookedAt& b) {
+  using enum LookedAt::Outcome;
+  const auto rank = [](const LookedAt& one) { return one.outcome == fits ? 0 : one.outcome == exceeds_memory ? 2 : 1; };
+  if (rank(a) != rank(b)) return rank(a) < rank(b);
+  return a.outcome == exceeds_memory ? a.memory_share < b.memory_share : a.time < b.time;
+}
+
+std::string row(const std::string& name, const LookedAt& one, Nanoseconds best) {
+  const bool exceeds = one.outcome == LookedAt::Outcome::exceeds_memory;
+  const std::string slower =
+      exceeds ? "" : line("%+.1f %%", 100 * (static_cast<double>(one.time) / static_cast<double>(best) - 1));
+  const std::string memory = one.memory_share > 0 ? line("%.0f %%", 100 * one.memory_share) : "";
+  return line("  %-22s %-14s %11s %9s %7s  %s\n", name.c_str(), name_of(one.outcome),
+              exceeds ? "" : time_text(one.time).c_str(), slower.c_str(), memory.c_str(),
+              to_string(one.parallelism).c_str());
+}
+
+std::string seconds(Nanoseconds time) { return time_text(time); }
+
+}  // namespace
+
+Explanation best_by_value(const SettingsSearchResult& result, const std::string& setting) {
+  const std::string key = setting.substr(0, setting.find('='));
+  static const Vector<std::string> keys = {"tp", "pp", "vp", "dp", "ep", "micro_batch", "sharding", "recompute"};
+  if (std::find(keys.begin(), keys.end(), key) == keys.end())
+    throw InputError("--why " + setting + ": unknown setting" + suggestion(key, keys));
+  std::map<std::pair<size_t, std::string>, const LookedAt*> best;  // numbers in their order
+  for (const LookedAt& one : result.looked_at) {
+    const std::string value = value_of(to_string(one.parallelism), key);
+    const LookedAt*& known = best[{value.size(), value}];
+    if (!known || better(one, *known)) known = &one;
+  }
+  Nanoseconds fastest = 0;
+  for (const SettingsPrediction& plan : result.best)
+    if (fastest == 0 || plan.makespan < fastest) fastest = plan.makespan;
+  Explanation answer{Json::array(), "the best met for each value of " + key + ":\n"};
+  for (const auto& [value, one] : best) {
+    if (setting != key && setting != key + "=" + value.second) continue;
+    answer.text += row(key + "=" + value.second, *one, fastest);
+    answer.json.push_back({{"setting", key + "=" + value.second},
+                           {"outcome", name_of(one->outcome)},
+                           {"settings", to_string(one->parallelism)},
+                           {"time_us", microseconds(one->time)},
+                           {"memory_share", one->memory_share}});
+  }
+  if (answer.json.empty())
+    answer.text = setting +
+                  ": not among the settings that were looked at (it divides neither devices, layers nor batch, " +
+                  "or is given otherwise)\n";
+  return answer;
+}
+
+Explanation time_by_stage(const PlanQuestion& question) {
+  const SettingsPrediction& plan = question.plans[0];
+  const Vector<StageTimes> stages = stage_times(plan.parallelism, question.graph, question.topology, question.costs);
+  Explanation answer{Json::array(),
+                     "an iteration of the first plan by stage, on the device that computes longest; collectives and "
+                     "transfers may run beside computation\n"
+                     "  stage  layers      forward     backward  recomputed      update        idle  collectives    "
+                     "transfers  synchronized\n"};
+  for (const int s : stages.indices()) {
+    const StageTimes& stage = stages[s];
+    const Nanoseconds idle = std::max<Nanoseconds>(0, plan.makespan - stage.busy());
+    answer.text +=
+        line("  %5d  %6d  %11s  %11s  %10s  %10s  %10s  %11s  %11s  %12s\n", s, stage.layers,
+             seconds(stage.forward).c_str(), seconds(stage.backward).c_str(), seconds(stage.recompute).c_str(),
+             seconds(stage.update).c_str(), seconds(idle).c_str(), seconds(stage.collectives).c_str(),
+             seconds(stage.transfers).c_str(), seconds(stage.synchronization).c_str());
+    answer.json.push_back({{"layers", stage.layers},
+                           {"forward_us", microseconds(stage.forward)},
+                           {"backward_us", microseconds(stage.backward)},
+                           {"recompute_us", microseconds(stage.recompute)},
+                           {"update_us", microseconds(stage.update)},
+                           {"idle_us", microseconds(idle)},
+                           {"collectives_us", microseconds(stage.collectives)},
+                           {"transfers_us", microseconds(stage.transfers)},
+                           {"synchronization_us", microseconds(stage.synchronization)}});
+  }
+  return answer;
+}
+
+Explanation plans_under_change(const PlanQuestion& question, const std::string& change) {
+  const ChangedProblem changed = changed_problem(question.topology, change);
+  const Graph graph = changed.batch > 0 ? with_batch_size(question.graph, changed.batch, "--what-if \"" + change + "\"")
+                                        : question.graph;
+  constexpr int most = 5;
+  Vector<SettingsPrediction> plans;
+  for (int p = 0; p < std::min(most, question.plans.count()); ++p) try {
+      plans.push_back(predict_settings(question.plans[p].parallelism, graph, changed.topology, question.costs));
+    } catch (const InputError& error) {
+      if (p == 0) throw InputError("--what-if \"" + change + "\": " + error.what());
+    }
+  const SettingsPrediction& first = plans[0];
+  const auto best = std::min_element(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
+    return std::pair(!a.fits(), a.makespan) < std::pair(!b.fits(), b.makespan);
+  });
+  const double ratio = static_cast<double>(first.makespan) / static_cast<double>(question.plans[0].makespan) - 1;
+  Explanation answer;
+  answer.text = "what if " + change + ": the first plan takes " + time_text(first.makespan) +
+                line(" (%+.1f %%)", 100 * ratio) + (first.fits() ? "" : ", and exceeds device memory") + "; ";
+  if (!best->fits()) answer.text += "none of the first plans fits\n";
+  else if (best == plans.begin()) answer.text += "it stays the fastest of the first plans\n";
+  else answer.text += "the fastest is then " + to_string(best->parallelism) + ", " + time_text(best->makespan) + "\n";
+  answer.json = {{"change", change},
+                 {"predicted_us", microseconds(first.makespan)},
+                 {"fits_memory", first.fits()},
+                 {"best", to_string(best->parallelism)},
+                 {"best_us", microseconds(best->makespan)},
+                 {"best_fits_memory", best->fits()}};
+  return answer;
+}
+
+Explanation largest_batch(const PlanQuestion& question) {
+  const SettingsPrediction& plan = question.plans[0];
+  const int64_t unit = question.graph.batch_size / plan.parallelism.micro_batch;  // batch of micro-batches of 1
+  const auto with = [&](int64_t size) {
+    Parallelism parallelism = plan.parallelism;
+    parallelism.micro_batch = size;
+    return predict_settings(parallelism, with_batch_size(question.graph, unit * size, "the largest batch"),
+                            question.topology, question.costs);
+  };
+  SettingsPrediction largest = plan;
+  int64_t exceeds = 0;
+  constexpr int64_t most = 1 << 16;
+  for (int64_t size = 2 * plan.parallelism.micro_batch; size <= most; size *= 2) {
+    const SettingsPrediction found = with(size);
+    if (!found.fits()) exceeds = size;
+    else largest = found;
+    if (exceeds > 0) break;
+  }
+  while (exceeds - largest.parallelism.micro_batch > 1) {
+    const SettingsPrediction found = with((exceeds + largest.parallelism.micro_batch) / 2);
+    if (found.fits()) largest = found;
+    else exceeds = found.parallelism.micro_batch;
+  }
+  const int64_t batch = unit * largest.parallelism.micro_batch;
+  const double samples_per_s = static_cast<double>(batch) * 1e9 / static_cast<double>(largest.makespan);
+  return {{{"batch", batch},
+           {"micro_batch", largest.parallelism.micro_batch},
+           {"predicted_us", microseconds(largest.makespan)},
+           {"memory_share", largest.memory_share}},
+          "largest batch        " + std::to_string(batch) + " samples, in micro-batches of " +
+              std::to_string(largest.parallelism.micro_batch) + ", with the first plan otherwise: " +
+              time_text(largest.makespan) + line(", %.1f samples/s\n", samples_per_s)};
+}
+
+std::string nothing_fits_text(const SettingsSearchResult& result) {
+  const LookedAt* least = nullptr;
+  for (const LookedAt& one : result.looked_at)
+    if (one.memory_share > 0 && (!least || one.memory_share < least->memory_share)) least = &one;
+  if (!least) return "";
+  return line("; the least that was met is %.2f times the memory of a device, by ", least->memory_share) +
+         to_string(least->parallelism);
+}
+
+}  // namespace ff

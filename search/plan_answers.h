@@ -1,0 +1,30 @@
+// What users ask of plans, beside which is best: why not another value of a setting, what the time is spent on, what
+// another machine would change, which batch fits.
+#pragma once
+
+#include "search/explain/explain.h"
+#include "search/settings_search.h"
+
+namespace ff {
+
+struct PlanQuestion {
+  const Graph& graph;
+  const Topology& topology;
+  const CostOptions& costs;
+  const Vector<SettingsPrediction>& plans;  // the fastest first, at least one
+};
+
+// For each value of a setting ("tp"), or one of them ("tp=4"), the best that a search met. Throws InputError for
+// another key.
+Explanation best_by_value(const SettingsSearchResult& result, const std::string& setting);
+// What the devices of each stage do in an iteration of the first plan.
+Explanation time_by_stage(const PlanQuestion& question);
+// The plans under a change of machine or batch (explain/what_if.h): the first one's time, and which is then the
+// fastest.
+Explanation plans_under_change(const PlanQuestion& question, const std::string& change);
+// The largest micro-batch with which the first plan fits, its number of micro-batches unchanged, and so the batch.
+Explanation largest_batch(const PlanQuestion& question);
+// Where a search found nothing that fits: the settings that need the least memory of those met.
+std::string nothing_fits_text(const SettingsSearchResult& result);
+
+}  // namespace ff

@@ -1,0 +1,74 @@
+#include "search/settings_refinement.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace ff {
+namespace {
+
+constexpr double least_gain = 0.001;
+
+// Nothing where it exceeds memory or is not possible.
+std::optional<SettingsPrediction> predicted_if_it_fits(const Parallelism& parallelism,
+                                                       const SettingsRefinement& refinement, int64_t& simulated) {
+  try {
+    ++simulated;
+    SettingsPrediction found = predict_settings(parallelism, refinement.graph, refinement.topology, refinement.costs);
+    if (found.fits()) return found;
+  } catch (const InputError&) {}
+  return std::nullopt;
+}
+
+bool pays(const SettingsPrediction& found, const SettingsPrediction& best) {
+  return static_cast<double>(found.makespan) < (1 - least_gain) * static_cast<double>(best.makespan);
+}
+
+SettingsPrediction with_less_recomputation(SettingsPrediction best, const SettingsRefinement& refinement,
+                                           int64_t& simulated) {
+  const Vector<int> of_chunks = layers_of_chunks(best.parallelism, transformer_layers(refinement.graph).count());
+  int exceeds = 0, fits = *std::max_element(of_chunks.begin(), of_chunks.end());
+  while (fits - exceeds > 1 && !refinement.stop) {
+    Parallelism parallelism = best.parallelism;
+    parallelism.recompute_layers = (exceeds + fits) / 2;
+    const auto found = predicted_if_it_fits(parallelism, refinement, simulated);
+    (found ? fits : exceeds) = parallelism.recompute_layers;
+    if (found && pays(*found, best)) best = *found;
+  }
+  return best;
+}
+
+SettingsPrediction with_moved_borders(SettingsPrediction best, const SettingsRefinement& refinement,
+                                      int64_t& simulated) {
+  const int layers = transformer_layers(refinement.graph).count();
+  while (!refinement.stop) {
+    const Vector<StageTimes> stages =
+        stage_times(best.parallelism, refinement.graph, refinement.topology, refinement.costs);
+    const auto busier = [](const StageTimes& a, const StageTimes& b) { return a.busy() < b.busy(); };
+    const auto from = std::max_element(stages.begin(), stages.end(), busier),
+               to = std::min_element(stages.begin(), stages.end(), busier);
+    // What a layer takes at most: the stages at the ends compute more than their layers.
+    if (from->layers < 2 || to->busy() + to->busy() / std::max(1, to->layers) >= from->busy()) return best;
+    Parallelism parallelism = best.parallelism;
+    parallelism.layers = layers_of_chunks(parallelism, layers);
+    --parallelism.layers[static_cast<int>(from - stages.begin())];
+    ++parallelism.layers[static_cast<int>(to - stages.begin())];
+    const auto found = predicted_if_it_fits(parallelism, refinement, simulated);
+    if (!found || !pays(*found, best)) return best;
+    best = *found;
+  }
+  return best;
+}
+
+}  // namespace
+
+SettingsPrediction refined(const SettingsPrediction& plan, const SettingsRefinement& refinement, int64_t& simulated) {
+  SettingsPrediction best = plan;
+  const Parallelism& settings = plan.parallelism;
+  if (refinement.recomputation && settings.recompute && settings.recompute_layers == 0)
+    best = with_less_recomputation(best, refinement, simulated);
+  if (refinement.borders && settings.pipeline > 1 && settings.chunks == 1)
+    best = with_moved_borders(best, refinement, simulated);
+  return best;
+}
+
+}  // namespace ff
