@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "search/plan_answers.h"
+#include "search/settings_refinement.h"
 #include "tests/support/random_network.h"
 
 namespace ff {
@@ -153,6 +155,82 @@ TEST_CASE("the search over settings keeps what is given and says what is not pos
   options.pinned.tensor = 3;
   CHECK_THROWS_AS(searched(graph, topology, options), InputError);
   CHECK_THROWS_AS(searched(load_graph(FF_SOURCE_DIR "/graphs/lenet.json", 32), topology, {}), InputError);
+}
+
+TEST_CASE("stages that compute more get fewer layers, and no more is recomputed than must be") {
+  const std::atomic<bool> no_stop{false};
+  const CostOptions costs = analytic();
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
+  Topology topology = committed_topology("dgx-a100-1");
+  // The last stage's devices at half their speed.
+  const DeviceModel slow = [&] {
+    DeviceModel model = topology.models[0];
+    model.name = "slow";
+    model.peak_tflops /= 2, model.peak_tf32_tflops /= 2, model.peak_bf16_tflops /= 2, model.memory_gb_per_s /= 2;
+    return model;
+  }();
+  topology.models.push_back(slow);
+  const Vector<DeviceId> order = topology.by_links();
+  for (int place = 4; place < 8; ++place) topology.devices[order[place]].model = 1;
+  const SettingsPrediction even = predict_settings(
+      {.tensor = 1, .pipeline = 2, .data = 4, .micro_batch = 2, .recompute = true}, graph, topology, costs);
+  REQUIRE(even.fits());
+  int64_t simulated = 0;
+  const SettingsPrediction better = refined(even, {graph, topology, costs, true, true, no_stop}, simulated);
+  CHECK(better.fits());
+  CHECK(static_cast<double>(better.makespan) < 0.9 * static_cast<double>(even.makespan));
+  REQUIRE(better.parallelism.layers.size() == 2);
+  CHECK(better.parallelism.layers[0] > better.parallelism.layers[1]);
+  CHECK(better.parallelism.layers[0] + better.parallelism.layers[1] == 12);
+  CHECK(better.parallelism.recompute_layers == 1);  // there is memory for all others
+  CHECK(simulated > 0);
+  const SettingsPrediction kept = refined(even, {graph, topology, costs, false, false, no_stop}, simulated);
+  CHECK(kept.parallelism == even.parallelism);
+  // What the stages do adds up to less than the iteration.
+  const Vector<StageTimes> stages = stage_times(better.parallelism, graph, topology, costs);
+  REQUIRE(stages.size() == 2);
+  for (const int stage : stages.indices()) {
+    CHECK(stages[stage].layers == better.parallelism.layers[stage]);
+    CHECK(stages[stage].busy() <= better.makespan);
+    CHECK(stages[stage].recompute > 0);
+    CHECK(stages[stage].backward > stages[stage].forward);
+  }
+}
+
+TEST_CASE("answers about plans") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
+  const Topology topology = committed_topology("dgx-a100-1");
+  const CostOptions costs = analytic();
+  const SettingsSearchResult found = searched(graph, topology, {});
+  const PlanQuestion question{graph, topology, costs, found.best};
+  const Explanation of_all = best_by_value(found, "tp"), of_one = best_by_value(found, "tp=2");
+  REQUIRE(of_one.json.size() == 1);
+  CHECK(of_one.json[0]["setting"] == "tp=2");
+  bool best_is_there = false;
+  for (const Json& row : of_all.json)
+    best_is_there = best_is_there || row["settings"] == to_string(found.best[0].parallelism);
+  CHECK((best_is_there || !found.best[0].parallelism.layers.empty()));
+  CHECK(best_by_value(found, "tp=64").text.starts_with("tp=64: not among the settings"));
+  CHECK_THROWS_AS(best_by_value(found, "tpp"), InputError);
+  // With half of the memory of what the best plan needs, it does not fit.
+  const Explanation less = plans_under_change(question, "memory x" + std::to_string(found.best[0].memory_share / 2));
+  CHECK_FALSE(less.json["fits_memory"].get<bool>());
+  const Explanation slower = plans_under_change(question, "device 0 x0.1");
+  CHECK(slower.json["predicted_us"].get<double>() * 1000 > static_cast<double>(found.best[0].makespan));
+  CHECK_THROWS_AS(plans_under_change(question, "memory"), InputError);
+  // The largest batch fits, and the next one does not.
+  Topology small = topology;
+  small.models[0].memory_bytes =
+      static_cast<int64_t>(1.7 * found.best[0].memory_share * static_cast<double>(topology.models[0].memory_bytes));
+  const Vector<SettingsPrediction> first = {predict_settings(found.best[0].parallelism, graph, small, costs)};
+  const Explanation largest = largest_batch({graph, small, costs, first});
+  Parallelism more = found.best[0].parallelism;
+  const int64_t unit = graph.batch_size / more.micro_batch;
+  more.micro_batch = largest.json["micro_batch"].get<int64_t>();
+  CHECK(largest.json["batch"] == unit * more.micro_batch);
+  CHECK(predict_settings(more, with_batch_size(graph, unit * more.micro_batch, "batch"), small, costs).fits());
+  ++more.micro_batch;
+  CHECK_FALSE(predict_settings(more, with_batch_size(graph, unit * more.micro_batch, "batch"), small, costs).fits());
 }
 
 }  // namespace ff

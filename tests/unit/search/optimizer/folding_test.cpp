@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "common/micro_batches.h"
+#include "search/discovery/presets.h"
 #include "search/optimizer/evaluator.h"
 #include "tests/support/random_network.h"
 
@@ -58,6 +59,33 @@ std::optional<Parallelism> random_settings(RandomSource& random, const Graph& gr
   return result;
 }
 
+// Of the settings: folded, compared with the simulation of all devices, task by task. False where the plan is not
+// possible, or cannot be folded.
+bool folded_as_all(Parallelism settings, const Graph& graph, const Topology& topology) {
+  CAPTURE(to_string(settings), topology.name);
+  const ParallelPlan plan = [&] {
+    try {
+      return plan_of(settings, graph, topology);
+    } catch (const InputError&) {
+      return ParallelPlan();  // heads or layers that they do not divide
+    }
+  }();
+  if (plan.strategy.empty()) return false;
+  const std::optional<FoldedPlan> found = folded(settings, graph, topology);
+  if (!found) return false;
+  const Simulated all = simulated(graph, topology, plan, nullptr);
+  const Simulated some = simulated(found->graph, found->topology, found->plan, found->replicas);
+  CHECK(some.makespan == all.makespan);
+  CHECK(some.fifo == all.fifo);
+  for (const DeviceId device : found->replicas->devices.indices())
+    for (const DeviceId of_all : found->replicas->devices[device]) {
+      CAPTURE(device, of_all);
+      CHECK(some.memory_bytes[device] == all.memory_bytes[of_all]);
+      CHECK(some.work[device] == all.work[of_all]);
+    }
+  return true;
+}
+
 }  // namespace
 
 TEST_CASE("folded plans take the times and the memory of the simulation of all devices") {
@@ -68,35 +96,37 @@ TEST_CASE("folded plans take the times and the memory of the simulation of all d
     const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
     const char* const names[] = {"dgx-a100-2", "dgx-h100-2", "p100-4x4", "p100-2x4", "dgx-a100-1", "k80-2x4"};
     const Topology topology = committed_topology(names[random.between(0, 5)]);
-    CAPTURE(topology.name);
-    std::optional<Parallelism> settings = random_settings(random, graph, topology.devices.count());
-    if (!settings) continue;
-    CAPTURE(to_string(*settings));
-    const ParallelPlan plan = [&] {
-      try {
-        return plan_of(*settings, graph, topology);
-      } catch (const InputError&) {
-        return ParallelPlan();  // heads or layers that they do not divide
-      }
-    }();
-    if (plan.strategy.empty()) continue;
-    const std::optional<FoldedPlan> found = folded(*settings, graph, topology);
-    if (!found) continue;
-    const Simulated all = simulated(graph, topology, plan, nullptr);
-    const Simulated some = simulated(found->graph, found->topology, found->plan, found->replicas);
-    CHECK(some.makespan == all.makespan);
-    CHECK(some.fifo == all.fifo);
-    for (const DeviceId device : found->replicas->devices.indices())
-      for (const DeviceId of_all : found->replicas->devices[device]) {
-        CAPTURE(device, of_all);
-        CHECK(some.memory_bytes[device] == all.memory_bytes[of_all]);
-        CHECK(some.work[device] == all.work[of_all]);
-      }
+    const std::optional<Parallelism> settings = random_settings(random, graph, topology.devices.count());
+    if (!settings || !folded_as_all(*settings, graph, topology)) continue;
     ++fewer;
     if (settings->pipeline > 1) ++of_several_stages;
   }
   CHECK(fewer >= 24);
   CHECK(of_several_stages >= 8);
+}
+
+TEST_CASE("folded plans on 64 devices, and on 256, take the times of the simulation of all") {
+  const Graph of_64 = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 128);
+  int fewer = 0, of_several_stages = 0;
+  for (uint32_t seed = 0; seed < 300 && (fewer < 6 || of_several_stages < 2); ++seed) {
+    CAPTURE(seed);
+    RandomSource random(seed);
+    const char* const names[] = {"dgx-a100-8", "dgx-h100-8", "p100-16x4"};
+    const Topology topology = committed_topology(names[random.between(0, 2)]);
+    const std::optional<Parallelism> settings = random_settings(random, of_64, topology.devices.count());
+    if (!settings || !folded_as_all(*settings, of_64, topology)) continue;
+    ++fewer;
+    if (settings->pipeline > 1) ++of_several_stages;
+  }
+  CHECK(fewer >= 6);
+  CHECK(of_several_stages >= 2);
+  const Json preset = discovery::topology_of_preset({"dgx-a100-80gb", 32});
+  const Topology topology = parse_topology(JsonPlace(std::make_shared<Json>(preset), "preset"));
+  REQUIRE(topology.devices.size() == 256);
+  const Graph of_256 = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 256);
+  CHECK(folded_as_all(
+      {.tensor = 2, .pipeline = 2, .data = 64, .micro_batch = 1, .synchronization = Synchronization::sharded_optimizer},
+      of_256, topology));
 }
 
 TEST_CASE("plans whose groups meet elsewhere than in parameters are not folded") {
