@@ -180,8 +180,8 @@ class Predictions:
                                "bf16", "--optimizer", "adamw", "--json"]))
 
     def predict(self, row):
-        """Of a pipeline with many micro-batches: of two and of three rounds of them, and so on in a straight line, which
-        is exact for pipelines that are not interleaved alone."""
+        """Of a pipeline with many micro-batches: of two and of three rounds of them, and so on in a straight line. That
+        is exact where pipelines are not interleaved."""
         batch, stages = number(row, "gbs"), number(row, "pp", 1)
         samples = number(row, "gpus") // (number(row, "tp", 1) * stages) * number(row, "mbs")  # of a micro-batch
         micro_batches, few, more = batch // samples, 2 * stages, 3 * stages
